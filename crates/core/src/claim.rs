@@ -1,0 +1,328 @@
+//! What is asked for, what is granted and who waits: the parts that locks and semaphores share.
+//!
+//! ```text
+//! Ask --(free)--> Grant            Ask --(busy, may wait)--> Waiter in the Line
+//!                                  Waiter --(its turn)--> Grant, offered until the waiter's first call with it
+//! ```
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::ids::{Epoch, HolderId, RequestId, Ticket};
+use crate::process::ProcessId;
+use crate::step::Now;
+use crate::time::{Lease, Span, Stamp};
+
+/// How long a waiter has to take up what it was offered.
+pub const OFFER: Span = Span::from_secs(15);
+
+/// The longest line of one resource.
+pub const LINE_LIMIT: usize = 1_000;
+
+/// Where a waiter can be woken: the name of its socket.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Address(pub Box<str>);
+
+/// What a holder asks for and, once granted, holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Claim {
+    /// Who asks.
+    pub holder: HolderId,
+    /// The holders on whose behalf it asks, nearest first: they wait for as long as it waits.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ancestors: Vec<HolderId>,
+    /// How many slots; always one for a lock.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub weight: u32,
+    /// How long the grant lives without a heartbeat. Without it the grant has no lease.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl: Option<Span>,
+    /// How long the grant lives at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_hold: Option<Span>,
+    /// The processes that the grant is bound to: it is over when all of them are dead.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub processes: Vec<ProcessId>,
+    /// Whatever the user wants to see beside the grant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<Value>,
+    /// The mark of the request, for a retry after a lost reply.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<RequestId>,
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn is_one(weight: &u32) -> bool {
+    *weight == 1
+}
+
+/// A request to acquire.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ask {
+    /// What is asked for.
+    pub claim: Claim,
+    /// The time to live if neither the claim nor the resource's definition has one.
+    pub fallback_ttl: Option<Span>,
+    /// The epoch of a grant that the holder already has and wants to extend.
+    pub epoch: Option<Epoch>,
+    /// The epoch that this very request was granted before, as the event log tells.
+    pub granted_before: Option<Epoch>,
+    /// Who waits if it is not free; without it the answer is a refusal.
+    pub wait: Option<Standing>,
+}
+
+/// The process that stands in line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Standing {
+    /// The process.
+    pub process: ProcessId,
+    /// Where to wake it.
+    pub address: Option<Address>,
+}
+
+/// One who waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Waiter {
+    /// Its place: lower comes first.
+    pub ticket: Ticket,
+    /// What it wants.
+    pub claim: Claim,
+    /// The process that waits.
+    pub standing: Standing,
+    /// Since when.
+    pub since: Stamp,
+}
+
+/// What one holder has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grant {
+    /// What was granted, with the time-outs that apply.
+    pub claim: Claim,
+    /// The fencing number.
+    pub epoch: Epoch,
+    /// When it was granted.
+    pub acquired: Stamp,
+    /// The last sign of life.
+    pub heartbeat: Stamp,
+    /// The ticket it was waited for with, so that a repeated look gets the same answer.
+    pub ticket: Option<Ticket>,
+    /// Set until the waiter takes it up.
+    pub offer: Option<Offer>,
+}
+
+/// The part of a grant that exists until its waiter takes it up.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Offer {
+    /// When the offer lapses.
+    pub until: Lease,
+    /// The process that waited for it.
+    pub process: ProcessId,
+    /// The weight to go back to if this is an increase that lapses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_weight: Option<u32>,
+}
+
+/// Why a grant ended without its holder's doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// All its processes are proven dead.
+    Dead,
+    /// No heartbeat within its time to live.
+    Expired,
+    /// It was held for as long as it may be.
+    MaxHold,
+    /// It was offered and not taken up.
+    Lapsed,
+}
+
+impl std::fmt::Display for Reason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Reason::Dead => "dead",
+            Reason::Expired => "expired",
+            Reason::MaxHold => "held too long",
+            Reason::Lapsed => "not taken up",
+        })
+    }
+}
+
+impl Grant {
+    /// A grant to one who asked and need not wait.
+    pub(crate) fn new(claim: Claim, epoch: Epoch, now: &Now) -> Grant {
+        Grant { claim, epoch, acquired: now.stamp(), heartbeat: now.stamp(), ticket: None, offer: None }
+    }
+
+    /// A grant to one who waited, to be taken up.
+    pub(crate) fn offered(waiter: Waiter, epoch: Epoch, now: &Now) -> Grant {
+        let offer = Offer { until: now.lease + OFFER, process: waiter.standing.process, from_weight: None };
+        Grant { ticket: Some(waiter.ticket), offer: Some(offer), ..Grant::new(waiter.claim, epoch, now) }
+    }
+
+    /// Why the grant is over, if it is.
+    pub fn over(&self, now: &Now) -> Option<Reason> {
+        if let Some(offer) = &self.offer {
+            let lapsed = now.dead.contains(&offer.process) || now.is_past(offer.until);
+            return lapsed.then_some(Reason::Lapsed);
+        }
+        if now.all_dead(&self.claim.processes) {
+            return Some(Reason::Dead);
+        }
+        if self.max_hold_ends().is_some_and(|end| now.is_past(end)) {
+            return Some(Reason::MaxHold);
+        }
+        self.lease_ends().is_some_and(|end| now.is_past(end)).then_some(Reason::Expired)
+    }
+
+    /// Whether even a heartbeat of its own holder comes too late.
+    pub(crate) fn is_lost(&self, now: &Now) -> bool {
+        self.max_hold_ends().is_some_and(|end| now.lease >= end)
+    }
+
+    /// A sign of life: the lease starts again, and what was offered is taken up.
+    pub(crate) fn renew(&mut self, now: &Now) {
+        self.heartbeat = now.stamp();
+        self.offer = None;
+    }
+
+    /// The moment at which time alone ends the grant.
+    pub fn deadline(&self) -> Option<Lease> {
+        match &self.offer {
+            Some(offer) => Some(offer.until),
+            None => [self.lease_ends(), self.max_hold_ends()].into_iter().flatten().min(),
+        }
+    }
+
+    /// The processes whose death would end the grant.
+    pub fn watch(&self) -> Vec<ProcessId> {
+        match &self.offer {
+            Some(offer) => vec![offer.process.clone()],
+            None => self.claim.processes.clone(),
+        }
+    }
+
+    fn lease_ends(&self) -> Option<Lease> {
+        self.claim.ttl.map(|ttl| self.heartbeat.lease + ttl)
+    }
+
+    fn max_hold_ends(&self) -> Option<Lease> {
+        self.claim.max_hold.map(|max_hold| self.acquired.lease + max_hold)
+    }
+}
+
+/// Those who wait for one resource, in order of arrival.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Line(Vec<Waiter>);
+
+impl Line {
+    /// The waiters, first come first.
+    pub fn iter(&self) -> std::slice::Iter<'_, Waiter> {
+        self.0.iter()
+    }
+
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether nobody waits.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The first in line.
+    pub fn first(&self) -> Option<&Waiter> {
+        self.0.first()
+    }
+
+    /// The index of a ticket: 0 is the first.
+    pub fn position(&self, ticket: Ticket) -> Option<usize> {
+        self.0.iter().position(|waiter| waiter.ticket == ticket)
+    }
+
+    /// The waiter who stands at `index`.
+    pub fn get(&self, index: usize) -> Option<&Waiter> {
+        self.0.get(index)
+    }
+
+    /// Puts a waiter where its ticket says: at the end, for a new one.
+    pub fn push(&mut self, waiter: Waiter) {
+        let at = self.0.partition_point(|other| other.ticket < waiter.ticket);
+        self.0.insert(at, waiter);
+    }
+
+    /// Takes the first out of the line.
+    pub(crate) fn pop(&mut self) -> Option<Waiter> {
+        (!self.0.is_empty()).then(|| self.0.remove(0))
+    }
+
+    /// Takes a waiter out, wherever it stands.
+    pub fn remove(&mut self, ticket: Ticket) -> Option<Waiter> {
+        self.position(ticket).map(|at| self.0.remove(at))
+    }
+
+    /// Drops the waiters for whom `over` holds, and returns them.
+    pub(crate) fn drop_where(&mut self, over: impl Fn(&Waiter) -> bool) -> Vec<Waiter> {
+        self.0.extract_if(.., |waiter| over(waiter)).collect()
+    }
+
+    /// The waiter that made this request before, now with the process that repeats it.
+    pub(crate) fn rejoin(&mut self, request: Option<&RequestId>, standing: Option<&Standing>) -> Option<Ticket> {
+        let request = request?;
+        let waiter = self.0.iter_mut().find(|waiter| waiter.claim.request.as_ref() == Some(request))?;
+        if let Some(standing) = standing {
+            waiter.standing = standing.clone();
+        }
+        Some(waiter.ticket)
+    }
+
+    /// Panics if tickets do not rise.
+    pub(crate) fn check(&self) {
+        assert!(self.0.is_sorted_by(|a, b| a.ticket < b.ticket), "tickets in a line must rise: {self:?}");
+    }
+}
+
+/// What stands in the way of one who asks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Blocked {
+    /// Those who hold the resource now.
+    pub holders: Vec<Grant>,
+    /// How many stand in line, the asker included if it waits.
+    pub waiters: usize,
+    /// Groups of processes to watch: once a whole group is dead, looking again changes something. The first in
+    /// line watches the holders, everybody else only the one before it.
+    pub watch: Vec<Vec<ProcessId>>,
+    /// When time alone may change something for the asker.
+    pub deadline: Option<Lease>,
+}
+
+/// A place in a line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Waiting {
+    /// The ticket to look with.
+    pub ticket: Ticket,
+    /// 1 is the first in line.
+    pub place: usize,
+    /// What stands in the way.
+    pub blocked: Blocked,
+}
+
+impl Blocked {
+    /// What stands in the way of the waiter at `index` of the line, or of a newcomer if there is no index.
+    pub(crate) fn new(holders: Vec<Grant>, line: &Line, index: Option<usize>) -> Blocked {
+        let predecessor = index.and_then(|index| index.checked_sub(1)).and_then(|before| line.get(before));
+        let (watch, deadline) = match predecessor {
+            Some(before) => (vec![vec![before.standing.process.clone()]], None),
+            None => {
+                let groups = holders.iter().map(Grant::watch).filter(|group| !group.is_empty()).collect();
+                (groups, holders.iter().filter_map(Grant::deadline).min())
+            }
+        };
+        Blocked { holders, waiters: line.len(), watch, deadline }
+    }
+}

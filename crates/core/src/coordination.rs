@@ -1,0 +1,181 @@
+//! All locks and semaphores together: one place to ask, and the refusal of waits that would never end.
+//!
+//! The same code serves as the model of everything that a project holds and, filled with the rows that one call
+//! needs, as the decision of that call. For the refusal of deadlocks it must hold every resource that somebody
+//! waits for.
+
+use std::collections::BTreeMap;
+
+use crate::deadlock::{self, Held, Link};
+use crate::event::{Kind, Resource};
+use crate::ids::{Name, Ticket};
+use crate::lock::{self, Lock};
+use crate::semaphore::{self, Semaphore};
+use crate::step::{Effect, Now, Step};
+use crate::time::Lease;
+
+/// Locks and semaphores by name.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Coordination {
+    /// The locks. One that is not here is free and was never defined.
+    pub locks: BTreeMap<Name, Lock>,
+    /// The semaphores. One that is not here does not exist.
+    pub semaphores: BTreeMap<Name, Semaphore>,
+}
+
+/// What can be asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Command {
+    /// Something of a lock.
+    Lock(Name, lock::Input),
+    /// Something of a semaphore.
+    Semaphore(Name, semaphore::Input),
+}
+
+/// What can be answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The lock's answer.
+    Lock(lock::Outcome),
+    /// The semaphore's answer.
+    Semaphore(semaphore::Outcome),
+    /// Waiting would never end. The caller was not put in line.
+    Deadlock(Vec<Link>),
+    /// There is no such semaphore.
+    Undefined,
+}
+
+impl Command {
+    /// The resource it is about.
+    pub fn resource(&self) -> Resource {
+        match self {
+            Command::Lock(name, _) => Resource { kind: Kind::Lock, name: name.clone() },
+            Command::Semaphore(name, _) => Resource { kind: Kind::Semaphore, name: name.clone() },
+        }
+    }
+}
+
+impl Coordination {
+    /// Decides one command. Parties that the caller has proven dead are cleared away first, wherever they hold
+    /// or wait.
+    pub fn handle(mut self, command: Command, now: &Now) -> Step<Coordination, Outcome> {
+        let mut effects = Vec::new();
+        if !now.dead.is_empty() {
+            let step = self.maintain(now);
+            (self, effects) = (step.state, step.effects);
+        }
+        let now = &after(now, &effects);
+        let resource = command.resource();
+        let outcome = match command {
+            Command::Lock(name, input) => {
+                let lock = self.locks.remove(&name).unwrap_or_else(|| Lock::new(name.clone()));
+                let step = lock.step(input, now);
+                self.locks.insert(name, step.state);
+                effects.extend(step.effects);
+                Outcome::Lock(step.outcome)
+            }
+            Command::Semaphore(name, semaphore::Input::Define(config)) if !self.semaphores.contains_key(&name) => {
+                let step = Semaphore::new(name.clone(), config).step(semaphore::Input::Define(config), now);
+                self.semaphores.insert(name, step.state);
+                effects.extend(step.effects);
+                Outcome::Semaphore(step.outcome)
+            }
+            Command::Semaphore(name, input) => match self.semaphores.remove(&name) {
+                None => Outcome::Undefined,
+                Some(semaphore) => {
+                    let step = semaphore.step(input, now);
+                    self.semaphores.insert(name, step.state);
+                    effects.extend(step.effects);
+                    Outcome::Semaphore(step.outcome)
+                }
+            },
+        };
+        let outcome = self.refuse_deadlock(&resource, outcome, now);
+        Step { state: self, outcome, effects }
+    }
+
+    /// Ends every grant that is over.
+    pub fn maintain(self, now: &Now) -> Step<Coordination, ()> {
+        let mut effects = Vec::new();
+        let mut state = Coordination::default();
+        for (name, lock) in self.locks {
+            let step = lock.step(lock::Input::Reap, &after(now, &effects));
+            effects.extend(step.effects);
+            state.locks.insert(name, step.state);
+        }
+        for (name, semaphore) in self.semaphores {
+            let step = semaphore.step(semaphore::Input::Reap, &after(now, &effects));
+            effects.extend(step.effects);
+            state.semaphores.insert(name, step.state);
+        }
+        Step { state, outcome: (), effects }
+    }
+
+    /// The next moment at which time alone could change something.
+    pub fn next_deadline(&self) -> Option<Lease> {
+        let locks = self.locks.values().filter_map(Lock::next_deadline);
+        locks.chain(self.semaphores.values().filter_map(Semaphore::next_deadline)).min()
+    }
+
+    /// Panics if an invariant is broken.
+    pub fn check(&self) {
+        self.locks.values().for_each(Lock::check);
+        self.semaphores.values().for_each(Semaphore::check);
+    }
+
+    /// Takes a newcomer out of the line again if it would wait for ever there.
+    fn refuse_deadlock(&mut self, resource: &Resource, outcome: Outcome, now: &Now) -> Outcome {
+        let waiting = match &outcome {
+            Outcome::Lock(lock::Outcome::Waiting(waiting)) => waiting,
+            Outcome::Semaphore(semaphore::Outcome::Waiting(waiting)) => waiting,
+            _ => return outcome,
+        };
+        let ticket = waiting.ticket;
+        if ticket != now.ticket {
+            return outcome;
+        }
+        match self.deadlock(ticket) {
+            None => outcome,
+            Some(cycle) => {
+                match resource.kind {
+                    Kind::Lock => self.locks.get_mut(&resource.name).map(|lock| lock.line.remove(ticket)),
+                    Kind::Semaphore => self.semaphores.get_mut(&resource.name).map(|semaphore| semaphore.line.remove(ticket)),
+                };
+                Outcome::Deadlock(cycle)
+            }
+        }
+    }
+
+    fn deadlock(&self, ticket: Ticket) -> Option<Vec<Link>> {
+        let locks = self.locks.values().filter(|lock| !lock.line.is_empty()).map(|lock| Held {
+            resource: Resource { kind: Kind::Lock, name: lock.name.clone() },
+            capacity: 1,
+            holders: match &lock.state {
+                lock::State::Free => Vec::new(),
+                lock::State::Held(grant) => vec![(&grant.claim.holder, 1)],
+            },
+            line: &lock.line,
+            strangers: true,
+        });
+        let semaphores = self.semaphores.values().filter(|semaphore| !semaphore.line.is_empty()).map(|semaphore| Held {
+            resource: Resource { kind: Kind::Semaphore, name: semaphore.name.clone() },
+            capacity: u64::from(semaphore.config.capacity),
+            holders: semaphore.holders.iter().map(|(holder, grant)| (holder, u64::from(grant.claim.weight))).collect(),
+            line: &semaphore.line,
+            strangers: false,
+        });
+        deadlock::find(&locks.chain(semaphores).collect::<Vec<_>>(), ticket)
+    }
+}
+
+/// The moment for a step that follows others of the same decision: their events have taken numbers.
+fn after(now: &Now, effects: &[Effect]) -> Now {
+    let events = effects.iter().filter(|effect| matches!(effect, Effect::Emit(_))).count();
+    let mut now = now.clone();
+    now.seq.0 += i64::try_from(events).expect("a step has few events");
+    now
+}
+
+#[cfg(test)]
+#[path = "coordination_tests.rs"]
+mod tests;

@@ -1,0 +1,313 @@
+//! Facts that happened, as the event log keeps them.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use thiserror::Error;
+
+use crate::claim::{Claim, Reason};
+use crate::ids::{Epoch, HolderId, Name};
+use crate::time::Span;
+
+/// The two kinds of resource that can be held and waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// One holder.
+    Lock,
+    /// Weighted slots.
+    Semaphore,
+}
+
+impl Kind {
+    /// The word in events, rows and messages.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Kind::Lock => "lock",
+            Kind::Semaphore => "semaphore",
+        }
+    }
+
+    /// The kind that a word stands for.
+    pub fn parse(word: &str) -> Option<Kind> {
+        [Kind::Lock, Kind::Semaphore].into_iter().find(|kind| kind.as_str() == word)
+    }
+}
+
+/// One lock or semaphore.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Resource {
+    /// Which of the two.
+    pub kind: Kind,
+    /// Its name.
+    pub name: Name,
+}
+
+impl std::fmt::Display for Resource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.kind.as_str(), self.name)
+    }
+}
+
+/// A fact.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// Something happened to a lock or a semaphore.
+    Resource {
+        /// To which one.
+        resource: Resource,
+        /// What happened.
+        fact: Fact,
+    },
+    /// A fact that a user recorded. It changes nothing by itself.
+    Custom {
+        /// `category:action`.
+        kind: CustomKind,
+        /// Who said so.
+        source: Source,
+        /// Whatever belongs to it.
+        data: Value,
+    },
+}
+
+/// Where an event comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Source {
+    /// The kind of thing.
+    pub component: Box<str>,
+    /// Which one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<Box<str>>,
+}
+
+/// What can happen to a lock or a semaphore.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fact {
+    /// Its defaults, or its capacity, were set.
+    Defined(Defined),
+    /// It was granted. The event's number is the epoch.
+    Acquired(Claim),
+    /// A holder of slots got more of them, under the same epoch.
+    Increased(Increased),
+    /// A grant ended because its holder died, fell silent or held it too long.
+    Reclaimed(Ended),
+    /// A grant was given back, or taken by force.
+    Released(Ended),
+    /// An offer was not taken up.
+    OfferLapsed(Ended),
+}
+
+/// The definition of a lock or a semaphore.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Defined {
+    /// The slots of a semaphore.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<u32>,
+    /// The default time to live of a grant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl: Option<Span>,
+    /// The default longest hold.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_hold: Option<Span>,
+}
+
+/// A holder's new weight.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Increased {
+    /// Who.
+    pub holder: HolderId,
+    /// The weight from now on.
+    pub weight: u32,
+}
+
+/// The end of a grant.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ended {
+    /// Who held it.
+    pub holder: HolderId,
+    /// Which grant.
+    pub epoch: Epoch,
+    /// Why, if not by the holder itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
+    /// Who took it away by force.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forced: Option<Forced>,
+    /// The weight that the holder keeps, when only an increase lapsed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keeps: Option<u32>,
+}
+
+/// The person or program that used force.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Forced {
+    /// The user's name or number.
+    pub user: Box<str>,
+    /// The machine's name.
+    pub host: Box<str>,
+    /// The process.
+    pub pid: i32,
+}
+
+/// `category:action` of an event that a user emits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CustomKind(Box<str>);
+
+/// Why a text cannot be the kind of a custom event.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum KindError {
+    /// Not two words with a colon between them.
+    #[error("an event kind is written category:action, with letters, digits, '_', '-' or '.', not {0:?}")]
+    Malformed(Box<str>),
+    /// The category belongs to Banksman; a forged event would break the log's fold.
+    #[error("events of the category {0:?} are written by banksman itself")]
+    Reserved(Box<str>),
+    /// Too long.
+    #[error("an event kind may have at most {limit} bytes, this one has {bytes}", limit = crate::ids::NAME_LIMIT)]
+    TooLong {
+        /// How long it is.
+        bytes: usize,
+    },
+}
+
+/// The categories of events that only Banksman writes.
+const OWN: [&str; 7] = ["lock", "semaphore", "task", "pipeline", "queue", "strategy", "escalate"];
+
+impl CustomKind {
+    /// Checks a kind from outside.
+    pub fn new(text: &str) -> Result<CustomKind, KindError> {
+        let word = |s: &str| !s.is_empty() && s.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c));
+        if text.len() > crate::ids::NAME_LIMIT {
+            return Err(KindError::TooLong { bytes: text.len() });
+        }
+        match text.split_once(':') {
+            Some((category, _)) if OWN.contains(&category) => Err(KindError::Reserved(category.into())),
+            Some((category, action)) if word(category) && word(action) => Ok(CustomKind(text.into())),
+            _ => Err(KindError::Malformed(text.into())),
+        }
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Why a stored event cannot be read.
+#[derive(Debug, Error)]
+#[error("event of kind {kind:?} cannot be read")]
+pub struct ParseError {
+    kind: String,
+    #[source]
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+impl Event {
+    /// The kind as it stands in the log, such as `lock:acquired`.
+    pub fn kind(&self) -> &str {
+        match self {
+            Event::Resource { resource, fact } => match (resource.kind, fact) {
+                (Kind::Lock, Fact::Defined(_)) => "lock:defined",
+                (Kind::Lock, Fact::Acquired(_)) => "lock:acquired",
+                (Kind::Lock, Fact::Increased(_)) => "lock:increased",
+                (Kind::Lock, Fact::Reclaimed(_)) => "lock:reclaimed",
+                (Kind::Lock, Fact::Released(_)) => "lock:released",
+                (Kind::Lock, Fact::OfferLapsed(_)) => "lock:offer_lapsed",
+                (Kind::Semaphore, Fact::Defined(_)) => "semaphore:defined",
+                (Kind::Semaphore, Fact::Acquired(_)) => "semaphore:acquired",
+                (Kind::Semaphore, Fact::Increased(_)) => "semaphore:increased",
+                (Kind::Semaphore, Fact::Reclaimed(_)) => "semaphore:reclaimed",
+                (Kind::Semaphore, Fact::Released(_)) => "semaphore:released",
+                (Kind::Semaphore, Fact::OfferLapsed(_)) => "semaphore:offer_lapsed",
+            },
+            Event::Custom { kind, .. } => kind.as_str(),
+        }
+    }
+
+    /// Where it comes from: the component and, if there is one, the id.
+    pub fn source(&self) -> (&str, Option<&str>) {
+        match self {
+            Event::Resource { resource, .. } => (resource.kind.as_str(), Some(resource.name.as_str())),
+            Event::Custom { source, .. } => (&source.component, source.id.as_deref()),
+        }
+    }
+
+    /// The request that this event granted.
+    pub fn request(&self) -> Option<&str> {
+        match self {
+            Event::Resource { fact: Fact::Acquired(claim), .. } => claim.request.as_ref().map(|r| r.as_str()),
+            _ => None,
+        }
+    }
+
+    /// The data as JSON text.
+    pub fn data(&self) -> String {
+        let text = match self {
+            Event::Resource { fact, .. } => match fact {
+                Fact::Defined(defined) => serde_json::to_string(defined),
+                Fact::Acquired(claim) => serde_json::to_string(claim),
+                Fact::Increased(increased) => serde_json::to_string(increased),
+                Fact::Reclaimed(ended) | Fact::Released(ended) | Fact::OfferLapsed(ended) => serde_json::to_string(ended),
+            },
+            Event::Custom { data, .. } => serde_json::to_string(data),
+        };
+        text.expect("plain data without maps of odd keys always becomes JSON")
+    }
+
+    /// Reads an event back from its stored parts.
+    pub fn parse(kind: &str, component: &str, id: Option<&str>, data: &str) -> Result<Event, ParseError> {
+        let fail = |source| ParseError { kind: kind.to_owned(), source };
+        let (category, action) = kind.split_once(':').ok_or_else(|| fail(None))?;
+        let Some(resource_kind) = Kind::parse(category) else {
+            let source = Source { component: component.into(), id: id.map(Into::into) };
+            let data = serde_json::from_str(data).map_err(|e| fail(Some(e.into())))?;
+            return Ok(Event::Custom { kind: CustomKind(kind.into()), source, data });
+        };
+        let name = Name::new(id.unwrap_or_default()).map_err(|e| fail(Some(e.into())))?;
+        let fact = match action {
+            "defined" => serde_json::from_str(data).map(Fact::Defined),
+            "acquired" => serde_json::from_str(data).map(Fact::Acquired),
+            "increased" => serde_json::from_str(data).map(Fact::Increased),
+            "reclaimed" => serde_json::from_str(data).map(Fact::Reclaimed),
+            "released" => serde_json::from_str(data).map(Fact::Released),
+            "offer_lapsed" => serde_json::from_str(data).map(Fact::OfferLapsed),
+            _ => return Err(fail(None)),
+        };
+        let fact = fact.map_err(|e| fail(Some(e.into())))?;
+        Ok(Event::Resource { resource: Resource { kind: resource_kind, name }, fact })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_custom_kind_has_two_words_and_forges_nothing() {
+        assert!(CustomKind::new("deploy:done").is_ok());
+        for bad in ["deploy", "deploy:", ":done", "a:b:c", "a b:c", "a:\n"] {
+            assert!(matches!(CustomKind::new(bad), Err(KindError::Malformed(_))), "{bad:?}");
+        }
+        assert!(matches!(CustomKind::new("lock:acquired"), Err(KindError::Reserved(_))));
+    }
+
+    /// What is in people's files today must be readable for ever.
+    #[test]
+    fn the_stored_form_is_frozen() {
+        let data = r#"{"holder":"run:1","ancestors":["me"],"weight":2,"ttl":60000,"maxHold":90000,"processes":[{"host":"h","boot":"b","pidNs":7,"pid":42,"start":9}],"metadata":{"why":"x"},"request":"r1"}"#;
+        let event = Event::parse("semaphore:acquired", "semaphore", Some("gpu"), data).unwrap();
+        assert_eq!(event.data(), data);
+        assert_eq!(
+            (event.kind(), event.source(), event.request()),
+            ("semaphore:acquired", ("semaphore", Some("gpu")), Some("r1"))
+        );
+
+        let data = r#"{"holder":"a","epoch":7,"reason":"max_hold"}"#;
+        assert_eq!(Event::parse("lock:reclaimed", "lock", Some("db"), data).unwrap().data(), data);
+        let data = r#"{"holder":"a","epoch":7,"forced":{"user":"root","host":"box","pid":3}}"#;
+        assert_eq!(Event::parse("lock:released", "lock", Some("db"), data).unwrap().data(), data);
+        let data = r#"{"capacity":3,"ttl":1000}"#;
+        assert_eq!(Event::parse("semaphore:defined", "semaphore", Some("gpu"), data).unwrap().data(), data);
+        assert!(Event::parse("lock:vanished", "lock", Some("db"), "{}").is_err());
+    }
+}

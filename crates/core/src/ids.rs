@@ -1,0 +1,180 @@
+//! Names and numbers that identify things. A value of one of these types has passed its checks.
+
+use std::borrow::Borrow;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// The longest name, in bytes: of a lock, a semaphore, a holder or a request.
+pub const NAME_LIMIT: usize = 200;
+
+/// Why a text cannot be a name.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum NameError {
+    /// Nothing was given.
+    #[error("a {what} must not be empty")]
+    Empty {
+        /// What was to be named.
+        what: &'static str,
+    },
+    /// More than [`NAME_LIMIT`] bytes were given.
+    #[error("a {what} may have at most {NAME_LIMIT} bytes, this one has {bytes}")]
+    TooLong {
+        /// What was to be named.
+        what: &'static str,
+        /// How long it is.
+        bytes: usize,
+    },
+    /// A control character would garble tables, logs and environment variables.
+    #[error("a {what} must not contain control characters (found {found:?} at byte {at})")]
+    Control {
+        /// What was to be named.
+        what: &'static str,
+        /// The character.
+        found: char,
+        /// Where it stands.
+        at: usize,
+    },
+    /// Spaces at the ends cannot be seen and lead to two names that look alike.
+    #[error("a {what} must not begin or end with a space")]
+    Edge {
+        /// What was to be named.
+        what: &'static str,
+    },
+}
+
+fn check(text: &str, what: &'static str) -> Result<(), NameError> {
+    if text.is_empty() {
+        return Err(NameError::Empty { what });
+    }
+    if text.len() > NAME_LIMIT {
+        return Err(NameError::TooLong { what, bytes: text.len() });
+    }
+    if let Some((at, found)) = text.char_indices().find(|(_, c)| c.is_control()) {
+        return Err(NameError::Control { what, found, at });
+    }
+    if text.starts_with(char::is_whitespace) || text.ends_with(char::is_whitespace) {
+        return Err(NameError::Edge { what });
+    }
+    Ok(())
+}
+
+macro_rules! text_id {
+    ($(#[$doc:meta])* $name:ident, $what:literal) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(Box<str>);
+
+        impl $name {
+            /// Checks a text from outside.
+            pub fn new(text: &str) -> Result<Self, NameError> {
+                check(text, $what)?;
+                Ok(Self(text.into()))
+            }
+
+            /// The text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(&self.0)
+            }
+        }
+
+        impl Borrow<str> for $name {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl std::str::FromStr for $name {
+            type Err = NameError;
+            fn from_str(text: &str) -> Result<Self, NameError> {
+                Self::new(text)
+            }
+        }
+    };
+}
+
+text_id!(
+    /// The name of a lock or a semaphore.
+    Name,
+    "name"
+);
+text_id!(
+    /// Who holds or waits: `run:<id>`, `pipeline:<id>`, or any name a user gives.
+    HolderId,
+    "holder"
+);
+text_id!(
+    /// Marks one request, so that asking again after a lost reply gets the same answer.
+    RequestId,
+    "request id"
+);
+
+impl Name {
+    /// Whether the name belongs to Banksman itself, so that it cannot be acquired by hand.
+    pub fn is_reserved(&self) -> bool {
+        matches!(self.as_str(), "runs" | "roots") || ["task:", "section:", "dispatch:"].iter().any(|p| self.0.starts_with(p))
+    }
+}
+
+/// The number of an event. It rises by one with every event of a project.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Seq(pub i64);
+
+/// The fencing number of one grant: the sequence number of the grant's event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Epoch(pub i64);
+
+/// A place in a line. Tickets rise, so their order is the order of arrival.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Ticket(pub i64);
+
+impl From<Seq> for Epoch {
+    fn from(seq: Seq) -> Epoch {
+        Epoch(seq.0)
+    }
+}
+
+macro_rules! display_number {
+    ($($name:ident),*) => {$(
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    )*};
+}
+display_number!(Seq, Epoch, Ticket);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_checked_once_at_the_edge() {
+        assert_eq!(Name::new(""), Err(NameError::Empty { what: "name" }));
+        assert_eq!(Name::new(&"x".repeat(201)), Err(NameError::TooLong { what: "name", bytes: 201 }));
+        assert_eq!(Name::new("a\nb"), Err(NameError::Control { what: "name", found: '\n', at: 1 }));
+        assert_eq!(Name::new(" a"), Err(NameError::Edge { what: "name" }));
+        assert!(Name::new(&"x".repeat(200)).is_ok());
+        assert!(Name::new("déploiement/prod").is_ok());
+    }
+
+    #[test]
+    fn reserved_names_are_known() {
+        for name in ["task:t-1", "section:x", "dispatch:q", "runs", "roots"] {
+            assert!(Name::new(name).unwrap().is_reserved(), "{name}");
+        }
+        assert!(!Name::new("tasks").unwrap().is_reserved());
+    }
+}

@@ -1,0 +1,89 @@
+//! What goes into a step and what comes out of it.
+
+use crate::claim::Address;
+use crate::event::Event;
+use crate::ids::{Epoch, Seq, Ticket};
+use crate::process::ProcessId;
+use crate::time::{Lease, Span, Stamp, Wall};
+
+/// What the world looks like at the moment of a decision.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Now {
+    /// The number that the first event of this step will get; the next ones follow without a gap.
+    pub seq: Seq,
+    /// The ticket that the next waiter will get.
+    pub ticket: Ticket,
+    /// The lease clock.
+    pub lease: Lease,
+    /// The wall clock.
+    pub wall: Wall,
+    /// Processes that the caller has proven dead.
+    pub dead: Vec<ProcessId>,
+    /// How long the caller was stalled: everybody else may have been too, so nothing is taken over by time
+    /// before this much more has passed.
+    pub patience: Span,
+}
+
+impl Now {
+    /// The moment on both clocks.
+    pub fn stamp(&self) -> Stamp {
+        Stamp { lease: self.lease, wall: self.wall }
+    }
+
+    /// Whether `deadline` has passed for one who waits, who must make allowance for a stall.
+    pub fn is_past(&self, deadline: Lease) -> bool {
+        self.lease >= deadline + self.patience
+    }
+
+    /// Whether there are processes here and all of them are proven dead.
+    pub fn all_dead(&self, processes: &[ProcessId]) -> bool {
+        !processes.is_empty() && processes.iter().all(|process| self.dead.contains(process))
+    }
+}
+
+/// The result of one step: the state that replaces the old one, the answer, and what must now be done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use = "the step holds the new state"]
+pub struct Step<S, O> {
+    /// The new state.
+    pub state: S,
+    /// The answer to the caller.
+    pub outcome: O,
+    /// What must now be done, in this order.
+    pub effects: Vec<Effect>,
+}
+
+/// Something that must be done because of a step. The enum grows with its producers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// Write this event to the log, in the same transaction.
+    Emit(Event),
+    /// Tell a waiter, after the commit, that its row has changed. A hint: the row is the truth.
+    Wake(Address),
+}
+
+/// Collects the effects of one step and numbers its events.
+pub(crate) struct Scribe {
+    next: Seq,
+    pub(crate) effects: Vec<Effect>,
+}
+
+impl Scribe {
+    pub(crate) fn new(now: &Now) -> Scribe {
+        Scribe { next: now.seq, effects: Vec::new() }
+    }
+
+    /// Records an event and returns its number, which is the epoch if the event is a grant.
+    pub(crate) fn emit(&mut self, event: Event) -> Epoch {
+        let epoch = Epoch::from(self.next);
+        self.next = Seq(self.next.0 + 1);
+        self.effects.push(Effect::Emit(event));
+        epoch
+    }
+
+    pub(crate) fn wake(&mut self, address: Option<&Address>) {
+        if let Some(address) = address {
+            self.effects.push(Effect::Wake(address.clone()));
+        }
+    }
+}

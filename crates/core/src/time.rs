@@ -1,0 +1,78 @@
+//! Integer times: two clocks that cannot be mixed up, and the distance between two readings.
+
+use serde::{Deserialize, Serialize};
+
+/// A reading of the lease clock, in milliseconds. It never jumps and never goes back; only it is compared with
+/// time-outs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Lease(pub i64);
+
+/// A reading of the wall clock, in milliseconds since 1970 (UTC). It is for people and for the event log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Wall(pub i64);
+
+/// A length of time in milliseconds, never negative.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Span(i64);
+
+/// One moment on both clocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Stamp {
+    /// The moment for comparisons.
+    pub lease: Lease,
+    /// The moment for people.
+    pub wall: Wall,
+}
+
+impl Span {
+    /// No time at all.
+    pub const ZERO: Span = Span(0);
+
+    /// A span of `ms` milliseconds; a negative number counts as zero.
+    pub const fn from_ms(ms: i64) -> Span {
+        Span(if ms < 0 { 0 } else { ms })
+    }
+
+    /// A span of `secs` seconds.
+    pub const fn from_secs(secs: i64) -> Span {
+        Span::from_ms(secs.saturating_mul(1_000))
+    }
+
+    /// The length in milliseconds.
+    pub const fn as_ms(self) -> i64 {
+        self.0
+    }
+}
+
+impl std::ops::Add for Span {
+    type Output = Span;
+    fn add(self, other: Span) -> Span {
+        Span(self.0.saturating_add(other.0))
+    }
+}
+
+impl std::ops::Add<Span> for Lease {
+    type Output = Lease;
+    fn add(self, span: Span) -> Lease {
+        Lease(self.0.saturating_add(span.0))
+    }
+}
+
+impl std::ops::Sub for Lease {
+    type Output = Span;
+    /// The time since an earlier reading; zero if `earlier` is later.
+    fn sub(self, earlier: Lease) -> Span {
+        Span::from_ms(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl std::ops::Sub for Wall {
+    type Output = Span;
+    /// The time since an earlier reading; zero if the wall clock was set back in between.
+    fn sub(self, earlier: Wall) -> Span {
+        Span::from_ms(self.0.saturating_sub(earlier.0))
+    }
+}
