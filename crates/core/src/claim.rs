@@ -187,7 +187,20 @@ impl Grant {
     /// A sign of life: the lease starts again, and what was offered is taken up.
     pub(crate) fn renew(&mut self, now: &Now) {
         self.heartbeat = now.stamp();
-        self.offer = None;
+        // What an increase added cannot be told from the rest any more. So its ticket ends here: one who left with
+        // it later would give back the rest too, which is in use.
+        if self.offer.take().is_some_and(|offer| offer.from_weight.is_some()) {
+            self.ticket = None;
+        }
+    }
+
+    /// A sign of life of the holder, which need not be the process that an increase is offered to: the increase
+    /// still waits for that one.
+    pub(crate) fn beat(&mut self, now: &Now) {
+        match &self.offer {
+            Some(Offer { from_weight: Some(_), .. }) => self.heartbeat = now.stamp(),
+            Some(_) | None => self.renew(now),
+        }
     }
 
     /// The moment at which time alone ends the grant.

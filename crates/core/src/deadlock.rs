@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::claim::Line;
 use crate::event::Resource;
 use crate::ids::{HolderId, Ticket};
+use crate::process::ProcessId;
 
 /// A resource as this function sees it.
 #[derive(Debug, Clone)]
@@ -35,40 +36,61 @@ pub struct Link {
     pub ticket: Ticket,
     /// For what.
     pub resource: Resource,
+    /// The process that stands in line: if it is dead, there is no deadlock.
+    pub process: ProcessId,
 }
 
 /// A wait that has not been satisfied yet.
 struct Wait<'a> {
     ticket: Ticket,
     resource: usize,
-    /// The waiter and its ancestors; nobody if the waiter is a stranger to the holder of its own name.
+    /// The waiter and its ancestors; only these if the waiter is a stranger to another of its own name.
     parties: Vec<&'a HolderId>,
     holder: &'a HolderId,
+    process: &'a ProcessId,
     weight: u64,
+}
+
+impl Wait<'_> {
+    fn link(&self, party: &HolderId, resources: &[Held<'_>]) -> Link {
+        let resource = resources[self.resource].resource.clone();
+        Link { party: party.clone(), ticket: self.ticket, resource, process: self.process.clone() }
+    }
 }
 
 /// The cycle that the waiter with `ticket` is part of or stands behind, if it would wait for ever.
 pub fn find(resources: &[Held<'_>], ticket: Ticket) -> Option<Vec<Link>> {
-    let waits = stuck(resources);
-    waits.iter().any(|wait| wait.ticket == ticket).then(|| cycle(resources, &waits, ticket))
+    let (waits, holdings) = stuck(resources);
+    waits.iter().any(|wait| wait.ticket == ticket).then(|| cycle(resources, &waits, &holdings, ticket))
 }
 
-/// Lets everybody finish who can, and returns the waits that are never satisfied.
-fn stuck<'a>(resources: &'a [Held<'a>]) -> Vec<Wait<'a>> {
+/// Who holds how many slots of one resource.
+type Holding<'a> = BTreeMap<&'a HolderId, u64>;
+
+/// Lets everybody finish who can, and returns the waits that are never satisfied, with what is held by then.
+fn stuck<'a>(resources: &'a [Held<'a>]) -> (Vec<Wait<'a>>, Vec<Holding<'a>>) {
     let mut waits: Vec<Wait<'a>> = Vec::new();
     for (index, held) in resources.iter().enumerate() {
+        let mut names: BTreeSet<&HolderId> = held.holders.iter().map(|(name, _)| *name).collect();
         for waiter in held.line.iter() {
             let holder = &waiter.claim.holder;
-            let stranger = held.strangers && held.holders.iter().any(|(name, _)| *name == holder);
+            // A namesake before it in the line counts like the holder, which it will be by the time.
+            let stranger = !names.insert(holder) && held.strangers;
             let own = (!stranger).then_some(holder);
             let parties = own.into_iter().chain(&waiter.claim.ancestors).collect();
             let weight = u64::from(waiter.claim.weight);
-            waits.push(Wait { ticket: waiter.ticket, resource: index, parties, holder, weight });
+            waits.push(Wait {
+                ticket: waiter.ticket,
+                resource: index,
+                parties,
+                holder,
+                process: &waiter.standing.process,
+                weight,
+            });
         }
     }
     waits.sort_by_key(|wait| wait.ticket);
-    let mut holdings: Vec<BTreeMap<&HolderId, u64>> =
-        resources.iter().map(|held| held.holders.iter().copied().collect()).collect();
+    let mut holdings: Vec<Holding<'a>> = resources.iter().map(|held| held.holders.iter().copied().collect()).collect();
     loop {
         let blocked: BTreeSet<&HolderId> = waits.iter().flat_map(|wait| wait.parties.iter().copied()).collect();
         for holding in &mut holdings {
@@ -90,29 +112,24 @@ fn stuck<'a>(resources: &'a [Held<'a>]) -> Vec<Wait<'a>> {
             true
         });
         if waits.len() == before {
-            return waits;
+            return (waits, holdings);
         }
     }
 }
 
 /// Follows the arrows from a stuck waiter until a party comes up for the second time.
-fn cycle(resources: &[Held<'_>], waits: &[Wait<'_>], ticket: Ticket) -> Vec<Link> {
+fn cycle(resources: &[Held<'_>], waits: &[Wait<'_>], holdings: &[Holding<'_>], ticket: Ticket) -> Vec<Link> {
     let mut path: Vec<(&Wait<'_>, &HolderId)> = Vec::new();
     let mut wait = waits.iter().find(|wait| wait.ticket == ticket).expect("the caller found it among the stuck");
     let mut party = wait.holder;
     loop {
         if let Some(start) = path.iter().position(|(earlier, _)| earlier.ticket == wait.ticket) {
-            let link = |(wait, party): &(&Wait<'_>, &HolderId)| Link {
-                party: (*party).clone(),
-                ticket: wait.ticket,
-                resource: resources[wait.resource].resource.clone(),
-            };
-            return path[start..].iter().map(link).collect();
+            return path[start..].iter().map(|(wait, party)| wait.link(party, resources)).collect();
         }
         path.push((wait, party));
-        // Somebody who blocks this wait is stuck too: a holder of the resource, or one before it in the line.
-        let held = &resources[wait.resource];
-        let by_holder = held.holders.iter().find_map(|(holder, _)| {
+        // Somebody who blocks this wait is stuck too: one who holds the resource in the end, perhaps because it
+        // stands in line now and will get it, or one before this wait in the line.
+        let by_holder = holdings[wait.resource].keys().find_map(|holder| {
             let next = waits.iter().find(|next| next.parties.contains(holder) && next.ticket != wait.ticket);
             let own = || wait.parties.contains(holder).then_some(wait);
             next.or_else(own).map(|next| (next, *holder))
@@ -120,11 +137,12 @@ fn cycle(resources: &[Held<'_>], waits: &[Wait<'_>], ticket: Ticket) -> Vec<Link
         let by_line = || waits.iter().find(|next| next.resource == wait.resource && next.ticket < wait.ticket);
         let Some((next, next_party)) = by_holder.or_else(|| by_line().map(|next| (next, next.holder))) else {
             // Stuck only because of what it holds itself, such as an increase that can never fit.
-            return path
-                .iter()
-                .map(|(w, p)| Link { party: (*p).clone(), ticket: w.ticket, resource: resources[w.resource].resource.clone() })
-                .collect();
+            return path.iter().map(|(wait, party)| wait.link(party, resources)).collect();
         };
         (wait, party) = (next, next_party);
     }
 }
+
+#[cfg(test)]
+#[path = "deadlock_tests.rs"]
+mod tests;

@@ -110,3 +110,7 @@ impl Entry {
         Entry { defined: self.defined.filter(|defined| *defined != empty), ..self.clone() }
     }
 }
+
+#[cfg(test)]
+#[path = "fold_tests.rs"]
+mod tests;

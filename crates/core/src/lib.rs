@@ -19,6 +19,8 @@ pub mod lock;
 pub mod process;
 pub mod semaphore;
 mod step;
+#[cfg(test)]
+mod test_world;
 pub mod time;
 
 pub use event::Event;

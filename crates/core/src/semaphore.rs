@@ -172,7 +172,7 @@ impl Semaphore {
             Input::Heartbeat { holder, epoch } => match self.owned(&holder, epoch) {
                 Err(refusal) => refusal,
                 Ok(grant) => {
-                    grant.renew(now);
+                    grant.beat(now);
                     Outcome::Extended(grant.clone())
                 }
             },
@@ -233,13 +233,12 @@ impl Semaphore {
         if claim.weight == 0 {
             return Outcome::NoWeight;
         }
-        if claim.weight > self.config.capacity {
-            return Outcome::TooHeavy { capacity: self.config.capacity };
-        }
-        if epoch.is_some()
-            && let Err(refusal) = self.owned(&claim.holder, epoch)
-        {
-            return refusal;
+        if epoch.is_some() {
+            match self.owned(&claim.holder, epoch) {
+                Err(refusal) => return refusal,
+                // A lease that ran out is revived, or the settling below would take it from the one who asks.
+                Ok(grant) => grant.beat(now),
+            }
         }
         let rejoined = self.line.rejoin(claim.request.as_ref(), wait.as_ref());
         self.settle(now, scribe);
@@ -249,7 +248,7 @@ impl Semaphore {
         claim.ttl = claim.ttl.or(self.config.ttl).or(fallback_ttl);
         claim.max_hold = None;
         if let Some(epoch) = granted_before
-            && !self.holders.contains_key(&claim.holder)
+            && self.holders.get(&claim.holder).is_none_or(|grant| grant.epoch != epoch)
         {
             return Outcome::Spent { epoch };
         }
@@ -257,11 +256,13 @@ impl Semaphore {
         let fits_now = |extra: u32| extra <= available;
         let nobody_waits = self.line.is_empty();
         let crowded = self.holders.len() >= HOLDER_LIMIT;
+        let capacity = self.config.capacity;
         match self.holders.get_mut(&claim.holder) {
             Some(grant) if grant.claim.weight >= claim.weight => {
                 grant.renew(now);
                 return Outcome::AlreadyHeld(grant.clone());
             }
+            _ if claim.weight > capacity => return Outcome::TooHeavy { capacity },
             Some(grant) if nobody_waits && fits_now(claim.weight - grant.claim.weight) => {
                 grant.claim.weight = claim.weight;
                 grant.renew(now);
@@ -328,13 +329,20 @@ impl Semaphore {
         if !now.dead.is_empty() {
             self.line.drop_where(|waiter| now.dead.contains(&waiter.standing.process));
         }
-        let over: Vec<_> =
-            self.holders.iter().filter_map(|(holder, grant)| grant.over(now).map(|reason| (holder.clone(), reason))).collect();
-        for (holder, reason) in &over {
-            self.reclaim(holder, *reason, scribe);
+        let mut ended = Vec::new();
+        loop {
+            let over = |(holder, grant): (&HolderId, &Grant)| grant.over(now).map(|reason| (holder.clone(), reason));
+            let round: Vec<_> = self.holders.iter().filter_map(over).collect();
+            // An increase that lapses leaves a grant that may be over itself, so one round is not enough.
+            if round.is_empty() {
+                self.serve(now, scribe);
+                return ended;
+            }
+            for (holder, reason) in &round {
+                self.reclaim(holder, *reason, scribe);
+            }
+            ended.extend(round);
         }
-        self.serve(now, scribe);
-        over
     }
 
     fn reclaim(&mut self, holder: &HolderId, reason: Reason, scribe: &mut Scribe) {

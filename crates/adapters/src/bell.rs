@@ -1,0 +1,70 @@
+//! A bell for all who follow the event log: a file that is touched after a commit has become visible.
+
+use std::fs::File;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use rustix::fs::{Timespec, Timestamps, UTIME_NOW, futimens};
+
+/// The side that rings.
+pub struct Bell(File);
+
+/// The side that listens.
+pub struct Listener(OwnedFd);
+
+impl Bell {
+    /// Opens the bell, making it if need be.
+    pub fn open(path: &Path) -> io::Result<Bell> {
+        Ok(Bell(File::options().write(true).create(true).truncate(false).open(path)?))
+    }
+
+    /// Rings.
+    pub fn ring(&self) -> io::Result<()> {
+        let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+        Ok(futimens(&self.0, &Timestamps { last_access: now, last_modification: now })?)
+    }
+}
+
+impl Listener {
+    /// Starts to listen. What rings from now on is not missed.
+    pub fn open(path: &Path) -> io::Result<Listener> {
+        Bell::open(path)?;
+        let fd = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+        inotify::add_watch(&fd, path, WatchFlags::ATTRIB)?;
+        Ok(Listener(fd))
+    }
+
+    /// Takes out all that has rung so far.
+    pub fn empty(&self) {
+        let mut buffer = [MaybeUninit::uninit(); 1_024];
+        let mut reader = inotify::Reader::new(&self.0, &mut buffer);
+        while reader.next().is_ok() {}
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::{PollFd, PollFlags, poll};
+
+    #[test]
+    fn a_ring_is_heard_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("bell");
+        let listener = Listener::open(&path).unwrap();
+        Bell::open(&path).unwrap().ring().unwrap();
+        assert_eq!(poll(&mut [PollFd::new(&listener, PollFlags::IN)], None).unwrap(), 1);
+        listener.empty();
+        let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+        assert_eq!(poll(&mut [PollFd::new(&listener, PollFlags::IN)], Some(&now)).unwrap(), 0);
+    }
+}

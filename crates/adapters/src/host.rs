@@ -1,0 +1,85 @@
+//! This machine: its id, its boot, its clocks.
+
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::ids;
+
+/// What stays the same for every process of one pid namespace of one boot of one machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Host {
+    /// The machine: its machine-id and a random part, so that clones differ.
+    pub id: Box<str>,
+    /// The kernel's boot id.
+    pub boot: Box<str>,
+    /// The inode of the pid namespace.
+    pub pid_ns: u64,
+}
+
+impl Host {
+    /// Finds out where this process runs. The random part of the id is kept in `state_dir`, outside of any
+    /// project; without one the machine-id alone must do.
+    pub fn detect(state_dir: Option<&Path>) -> io::Result<Host> {
+        let machine = fs::read_to_string("/etc/machine-id").unwrap_or_default();
+        let random = state_dir.and_then(|dir| random_part(dir).ok()).unwrap_or_default();
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+        let pid_ns = fs::metadata("/proc/self/ns/pid")?.ino();
+        let machine: String = machine.trim().chars().take(12).collect();
+        Ok(Host { id: format!("{machine}-{random}").into(), boot: boot.trim().into(), pid_ns })
+    }
+
+    /// The directory for the random part: `$XDG_STATE_HOME/banksman` or `~/.local/state/banksman`.
+    pub fn state_dir(xdg_state_home: Option<PathBuf>, home: Option<PathBuf>) -> Option<PathBuf> {
+        let base = xdg_state_home.filter(|path| path.is_absolute()).or_else(|| home.map(|home| home.join(".local/state")))?;
+        Some(base.join("banksman"))
+    }
+}
+
+/// Reads the random part, or makes it; of several processes that make it at once, one wins.
+fn random_part(dir: &Path) -> io::Result<String> {
+    let path = dir.join("host");
+    if let Ok(text) = fs::read_to_string(&path)
+        && !text.trim().is_empty()
+    {
+        return Ok(text.trim().to_owned());
+    }
+    fs::create_dir_all(dir)?;
+    let draft = dir.join(format!("host.{}", ids::random(8)));
+    fs::File::options().write(true).create_new(true).mode(0o600).open(&draft)?.write_all(ids::random(12).as_bytes())?;
+    let linked = fs::hard_link(&draft, &path);
+    fs::remove_file(&draft)?;
+    match linked {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(fs::read_to_string(&path)?.trim().to_owned()),
+    }
+}
+
+/// Milliseconds since boot, without the time that the machine slept.
+pub fn monotonic_ms() -> i64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec * 1_000 + time.tv_nsec / 1_000_000
+}
+
+/// Milliseconds since 1970 (UTC).
+pub fn wall_ms() -> i64 {
+    let time = clock_gettime(ClockId::Realtime);
+    time.tv_sec * 1_000 + time.tv_nsec / 1_000_000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_random_part_is_made_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = Host::detect(Some(dir.path())).unwrap();
+        assert_eq!(first, Host::detect(Some(dir.path())).unwrap());
+        let other = tempfile::tempdir().unwrap();
+        assert_ne!(first.id, Host::detect(Some(other.path())).unwrap().id);
+    }
+}

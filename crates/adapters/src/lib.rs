@@ -1,0 +1,15 @@
+//! The world outside, each part behind a small interface.
+//!
+//! * [`host`]: this machine and its clocks. * [`process`]: who a process is, and whether it lives.
+//! * [`tree`]: all descendants of a process. * [`ids`]: short random names.
+//! * [`wake`]: telling one waiter that its row has changed. * [`bell`]: telling all followers of the event log.
+
+#[cfg(not(target_os = "linux"))]
+compile_error!("banksman runs on Linux only: it relies on pidfds, /proc and Linux file locks");
+
+pub mod bell;
+pub mod host;
+pub mod ids;
+pub mod process;
+pub mod tree;
+pub mod wake;

@@ -1,0 +1,121 @@
+//! Who a process is, and whether it lives.
+//!
+//! | finding | verdict |
+//! |---|---|
+//! | no such pid, another start time, or its pidfd is readable (also for a zombie) | dead |
+//! | the same host, another boot | another boot: the store knows which came first |
+//! | another host or pid namespace, a hidden `/proc`, no permission | unknown |
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+
+use banksman_core::{Liveness, ProcessId};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use crate::host::Host;
+
+impl Host {
+    /// The identity of this process.
+    pub fn current(&self) -> io::Result<ProcessId> {
+        self.identify(rustix::process::getpid().as_raw_nonzero().get())
+    }
+
+    /// The identity of a living process.
+    pub fn identify(&self, pid: i32) -> io::Result<ProcessId> {
+        let start = start_time(pid)?;
+        Ok(ProcessId { host: self.id.clone(), boot: self.boot.clone(), pid_ns: self.pid_ns, pid, start })
+    }
+
+    /// Looks whether a process lives.
+    pub fn probe(&self, process: &ProcessId) -> Liveness {
+        match self.watch(process) {
+            Ok(_) => Liveness::Alive,
+            Err(liveness) => liveness,
+        }
+    }
+
+    /// A descriptor that becomes readable when the process dies; or, if it cannot be watched, why not.
+    pub fn watch(&self, process: &ProcessId) -> Result<OwnedFd, Liveness> {
+        if process.boot != self.boot {
+            return Err(if process.host == self.id { Liveness::OtherBoot } else { Liveness::Unknown });
+        }
+        if process.pid_ns != self.pid_ns {
+            return Err(Liveness::Unknown);
+        }
+        let pid = Pid::from_raw(process.pid).ok_or(Liveness::Unknown)?;
+        let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(pidfd) => pidfd,
+            Err(Errno::SRCH) => return Err(Liveness::Dead),
+            Err(_) => return Err(Liveness::Unknown),
+        };
+        // The pidfd is for whoever has the pid now. Only then does the start time tell whether that is the one.
+        match start_time(process.pid) {
+            Ok(start) if start != process.start => return Err(Liveness::Dead),
+            Ok(_) => {}
+            Err(_) if has_exited(&pidfd) => return Err(Liveness::Dead),
+            Err(_) => return Err(Liveness::Unknown),
+        }
+        if has_exited(&pidfd) { Err(Liveness::Dead) } else { Ok(pidfd) }
+    }
+}
+
+fn has_exited(pidfd: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
+    let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+    matches!(poll(&mut fds, Some(&now)), Ok(n) if n > 0)
+}
+
+/// The 22nd field of `/proc/<pid>/stat`. The second one is the program's name, which may contain anything, so the
+/// fields are counted from its closing parenthesis.
+fn start_time(pid: i32) -> io::Result<u64> {
+    let stat = fs::read(format!("/proc/{pid}/stat"))?;
+    let text = String::from_utf8_lossy(&stat);
+    let after_name = text.rsplit_once(')').map(|(_, rest)| rest);
+    let start = after_name.and_then(|rest| rest.split_whitespace().nth(19)).and_then(|field| field.parse().ok());
+    start.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("/proc/{pid}/stat cannot be understood")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    fn sleeper() -> std::process::Child {
+        Command::new("sleep").arg("60").stdout(Stdio::null()).spawn().unwrap()
+    }
+
+    #[test]
+    fn a_zombie_is_dead_before_anybody_reaps_it() {
+        let host = Host::detect(None).unwrap();
+        let mut child = sleeper();
+        let process = host.identify(i32::try_from(child.id()).unwrap()).unwrap();
+        let pidfd = host.watch(&process).unwrap();
+        assert_eq!(host.probe(&process), Liveness::Alive);
+        child.kill().unwrap();
+        poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], None).unwrap();
+        assert_eq!(host.probe(&process), Liveness::Dead, "not reaped yet");
+        child.wait().unwrap();
+        assert_eq!(host.probe(&process), Liveness::Dead, "reaped");
+    }
+
+    #[test]
+    fn a_reused_pid_is_not_the_same_process() {
+        let host = Host::detect(None).unwrap();
+        let mut process = host.current().unwrap();
+        assert_eq!(host.probe(&process), Liveness::Alive);
+        process.start += 1;
+        assert_eq!(host.probe(&process), Liveness::Dead);
+    }
+
+    #[test]
+    fn what_cannot_be_seen_is_not_dead() {
+        let host = Host::detect(None).unwrap();
+        let process = host.current().unwrap();
+        assert_eq!(host.probe(&ProcessId { pid_ns: 1, ..process.clone() }), Liveness::Unknown);
+        assert_eq!(host.probe(&ProcessId { boot: "b".into(), host: "h".into(), ..process.clone() }), Liveness::Unknown);
+        assert_eq!(host.probe(&ProcessId { boot: "b".into(), ..process }), Liveness::OtherBoot);
+    }
+}

@@ -1,0 +1,131 @@
+//! One datagram to one waiter. It carries nothing: it says "look again".
+//!
+//! Sockets live in a directory of the project whose path may be longer than the 108 bytes of a socket address, so
+//! they are bound and addressed through `/proc/self/fd`.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+
+use banksman_core::claim::Address;
+
+use crate::ids;
+
+/// The directory of the sockets.
+pub struct Exchange {
+    dir: File,
+    path: PathBuf,
+    sender: UnixDatagram,
+}
+
+/// A place at which one waiter can be woken. It disappears with this value.
+pub struct Mailbox {
+    address: Address,
+    path: PathBuf,
+    socket: UnixDatagram,
+}
+
+impl Exchange {
+    /// Uses `dir`, which must exist.
+    pub fn open(dir: &Path) -> io::Result<Exchange> {
+        let sender = UnixDatagram::unbound()?;
+        sender.set_nonblocking(true)?;
+        Ok(Exchange { dir: File::open(dir)?, path: dir.into(), sender })
+    }
+
+    /// Opens a place to be woken at, under a name that nobody else has.
+    pub fn mailbox(&self) -> io::Result<Mailbox> {
+        let address = Address(format!("{}.wake", ids::short("w")).into());
+        let socket = UnixDatagram::bind(self.short_path(&address))?;
+        socket.set_nonblocking(true)?;
+        let path = self.path.join(&*address.0);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
+        Ok(Mailbox { address, path, socket })
+    }
+
+    /// Wakes whoever waits there. A full mailbox already says all; a dead one is cleared away.
+    pub fn wake(&self, address: &Address) -> io::Result<()> {
+        if address.0.contains('/') {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "an address is a plain file name"));
+        }
+        match self.sender.send_to(b"!", self.short_path(address)) {
+            Ok(_) => Ok(()),
+            Err(error) => match error.kind() {
+                io::ErrorKind::WouldBlock | io::ErrorKind::NotFound => Ok(()),
+                io::ErrorKind::ConnectionRefused => match fs::remove_file(self.path.join(&*address.0)) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                    _ => Ok(()),
+                },
+                _ => Err(error),
+            },
+        }
+    }
+
+    fn short_path(&self, address: &Address) -> PathBuf {
+        format!("/proc/self/fd/{}/{}", self.dir.as_raw_fd(), address.0).into()
+    }
+}
+
+impl Mailbox {
+    /// Where to be woken.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Takes out what has arrived, so that the next wait does not end at once.
+    pub fn empty(&self) {
+        let mut byte = [0u8; 1];
+        while self.socket.recv(&mut byte).is_ok() {}
+    }
+}
+
+impl AsFd for Mailbox {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Drop for Mailbox {
+    fn drop(&mut self) {
+        // If it cannot be removed, the first who gets no answer there removes it.
+        fs::remove_file(&self.path).ok();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::{PollFd, PollFlags, poll};
+
+    #[test]
+    fn a_waiter_is_woken_also_behind_a_very_long_path() {
+        let dir = tempfile::tempdir().unwrap();
+        let deep = dir.path().join("d".repeat(200));
+        fs::create_dir(&deep).unwrap();
+        let exchange = Exchange::open(&deep).unwrap();
+        let mailbox = exchange.mailbox().unwrap();
+        exchange.wake(mailbox.address()).unwrap();
+        assert_eq!(poll(&mut [PollFd::new(&mailbox, PollFlags::IN)], None).unwrap(), 1);
+        mailbox.empty();
+        let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+        assert_eq!(poll(&mut [PollFd::new(&mailbox, PollFlags::IN)], Some(&now)).unwrap(), 0);
+    }
+
+    #[test]
+    fn the_socket_of_a_dead_waiter_is_cleared_away() {
+        let dir = tempfile::tempdir().unwrap();
+        let exchange = Exchange::open(dir.path()).unwrap();
+        let mailbox = exchange.mailbox().unwrap();
+        let address = mailbox.address().clone();
+        let mut leftover = mailbox;
+        leftover.path = dir.path().join("elsewhere");
+        drop(leftover);
+        assert!(dir.path().join(&*address.0).exists());
+        exchange.wake(&address).unwrap();
+        assert!(!dir.path().join(&*address.0).exists());
+        exchange.wake(&address).unwrap();
+    }
+}

@@ -1,0 +1,319 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::claim::Waiter;
+use crate::event::Kind;
+use crate::test_world::{ask, holder, name};
+use crate::time::Stamp;
+
+/// Resources with their holders and lines, and the next ticket.
+#[derive(Clone, Default)]
+struct Site {
+    resources: Vec<Built>,
+    tickets: i64,
+}
+
+#[derive(Debug, Clone)]
+struct Built {
+    resource: Resource,
+    capacity: u64,
+    holders: BTreeMap<HolderId, u64>,
+    line: Line,
+}
+
+/// One line per resource, such as `lock L: a 1 | 4 b 1 under c`.
+impl std::fmt::Debug for Site {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for built in &self.resources {
+            let holders: Vec<_> = built.holders.iter().map(|(who, weight)| format!("{who} {weight}")).collect();
+            let wish = |waiter: &Waiter| {
+                let family: Vec<_> = waiter.claim.ancestors.iter().map(|who| format!(" under {who}")).collect();
+                format!("{} {} {}{}", waiter.ticket, waiter.claim.holder, waiter.claim.weight, family.concat())
+            };
+            let line: Vec<_> = built.line.iter().map(wish).collect();
+            writeln!(f, "{} of {}: {} | {}", built.resource, built.capacity, holders.join(", "), line.join(", "))?;
+        }
+        Ok(())
+    }
+}
+
+impl Site {
+    fn lock(mut self, label: &str, by: &str) -> Site {
+        let resource = Resource { kind: Kind::Lock, name: name(label) };
+        let holders = BTreeMap::from([(holder(by), 1)]);
+        self.resources.push(Built { resource, capacity: 1, holders, line: Line::default() });
+        self
+    }
+
+    fn semaphore(mut self, label: &str, capacity: u64, by: &[(&str, u64)]) -> Site {
+        let resource = Resource { kind: Kind::Semaphore, name: name(label) };
+        let holders = by.iter().map(|(who, weight)| (holder(who), *weight)).collect();
+        self.resources.push(Built { resource, capacity, holders, line: Line::default() });
+        self
+    }
+
+    fn stand(&mut self, label: &str, ask: crate::claim::Ask) -> Ticket {
+        self.tickets += 1;
+        let ticket = Ticket(self.tickets);
+        let pid = i32::try_from(self.tickets).unwrap();
+        let standing = ask.clone().waits(pid).wait.unwrap();
+        let built = self.resources.iter_mut().find(|built| built.resource.name.as_str() == label).unwrap();
+        built.line.push(Waiter { ticket, claim: ask.claim, standing, since: Stamp::default() });
+        ticket
+    }
+
+    fn waits(&mut self, who: &str, label: &str) -> Ticket {
+        self.stand(label, ask(who))
+    }
+
+    /// The cycle in words, such as `a -> L`.
+    fn cycle(&self, ticket: Ticket) -> Option<Vec<String>> {
+        let links = self.find(ticket)?;
+        Some(links.iter().map(|link| format!("{} -> {}", link.party, link.resource.name)).collect())
+    }
+
+    fn find(&self, ticket: Ticket) -> Option<Vec<Link>> {
+        let view: Vec<Held<'_>> = self
+            .resources
+            .iter()
+            .map(|built| Held {
+                resource: built.resource.clone(),
+                capacity: built.capacity,
+                holders: built.holders.iter().map(|(holder, weight)| (holder, *weight)).collect(),
+                line: &built.line,
+                strangers: built.resource.kind == Kind::Lock,
+            })
+            .collect();
+        find(&view, ticket)
+    }
+}
+
+#[test]
+fn two_who_wait_for_each_other_are_told_the_cycle() {
+    let mut site = Site::default().lock("L", "a").lock("M", "b");
+    let first = site.waits("a", "M");
+    assert_eq!(site.cycle(first), None);
+    let second = site.waits("b", "L");
+    assert_eq!(site.cycle(second), Some(vec!["b -> L".into(), "a -> M".into()]));
+}
+
+#[test]
+fn three_in_a_ring_are_deadlocked_and_three_in_a_row_are_not() {
+    let mut site = Site::default().lock("L", "a").lock("M", "b").lock("N", "c");
+    site.waits("a", "M");
+    let row = site.waits("b", "N");
+    assert_eq!(site.cycle(row), None);
+    let ring = site.waits("c", "L");
+    assert_eq!(site.cycle(ring), Some(vec!["c -> L".into(), "a -> M".into(), "b -> N".into()]));
+}
+
+#[test]
+fn one_who_stands_behind_a_cycle_is_told_the_cycle_without_itself() {
+    let mut site = Site::default().lock("L", "a").lock("M", "b");
+    site.waits("a", "M");
+    site.waits("b", "L");
+    let outside = site.waits("c", "L");
+    assert_eq!(site.cycle(outside), Some(vec!["a -> M".into(), "b -> L".into()]));
+}
+
+#[test]
+fn a_child_that_waits_for_what_its_ancestor_holds_waits_for_ever() {
+    let mut site = Site::default().lock("L", "grandparent");
+    let ticket = site.stand("L", ask("child").under(&["parent", "grandparent"]));
+    assert_eq!(site.cycle(ticket), Some(vec!["child -> L".into()]));
+}
+
+#[test]
+fn a_childs_wait_is_its_ancestors_wait() {
+    let mut site = Site::default().lock("L", "parent").lock("M", "b");
+    let first = site.stand("M", ask("child").under(&["parent"]));
+    assert_eq!(site.cycle(first), None);
+    let second = site.waits("b", "L");
+    assert_eq!(site.cycle(second), Some(vec!["b -> L".into(), "parent -> M".into()]));
+}
+
+#[test]
+fn brothers_do_not_wait_for_each_other() {
+    let mut site = Site::default().lock("L", "brother");
+    let ticket = site.stand("L", ask("sister").under(&["parent"]));
+    assert_eq!(site.cycle(ticket), None);
+}
+
+#[test]
+fn the_same_name_is_a_stranger_to_a_lock_that_it_holds() {
+    let mut site = Site::default().lock("L", "a").lock("M", "b");
+    let ticket = site.waits("a", "L");
+    assert_eq!(site.cycle(ticket), None);
+    let other = site.waits("b", "L");
+    assert_eq!(site.cycle(other), None);
+}
+
+#[test]
+fn the_same_name_is_a_stranger_to_its_namesake_before_it_in_line() {
+    let mut site = Site::default().lock("L", "x");
+    site.waits("a", "L");
+    let second = site.waits("a", "L");
+    assert_eq!(site.cycle(second), None);
+    let third = site.waits("a", "L");
+    assert_eq!(site.cycle(third), None);
+}
+
+#[test]
+fn a_stranger_still_waits_for_ever_behind_a_holder_that_does() {
+    let mut site = Site::default().lock("L", "a").lock("M", "b");
+    site.waits("a", "M");
+    site.waits("b", "L");
+    let stranger = site.waits("a", "L");
+    assert_eq!(site.cycle(stranger), Some(vec!["a -> M".into(), "b -> L".into()]));
+}
+
+#[test]
+fn two_increases_that_block_each_other_are_deadlocked() {
+    let mut site = Site::default().semaphore("S", 4, &[("a", 2), ("b", 1)]);
+    let first = site.stand("S", ask("a").weight(4));
+    assert_eq!(site.cycle(first), None, "b waits for nothing and will finish");
+    let second = site.stand("S", ask("b").weight(2));
+    assert!(site.cycle(second).is_some(), "one slot is free, but the line is strict and a needs two");
+}
+
+#[test]
+fn an_increase_counts_only_what_it_adds() {
+    let mut site = Site::default().semaphore("S", 3, &[("a", 1), ("b", 1), ("c", 1)]);
+    site.stand("S", ask("a").weight(2));
+    let ticket = site.stand("S", ask("b").weight(2));
+    assert_eq!(site.cycle(ticket), None, "c finishes, then a has what it wants, then b");
+}
+
+#[test]
+fn one_who_was_before_in_line_and_will_be_stuck_with_it_is_part_of_the_cycle() {
+    let mut site = Site::default().lock("L", "x").lock("M", "z");
+    site.waits("y", "M");
+    site.waits("y", "L");
+    let last = site.waits("z", "L");
+    assert_eq!(site.cycle(last), Some(vec!["z -> L".into(), "y -> M".into()]));
+}
+
+/// Everybody who waits, with what it waits for, as the brute force below sees it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Wish {
+    ticket: Ticket,
+    who: String,
+    family: Vec<String>,
+    weight: u64,
+}
+
+/// One moment of the brute force: holders and line of each resource.
+type Moment = Vec<(BTreeMap<String, u64>, Vec<Wish>)>;
+
+/// The first moment. A stranger of the same name gets a name of its own: that is what being a stranger means.
+fn moment(site: &Site) -> Moment {
+    let resource = |built: &Built| {
+        let holders: BTreeMap<String, u64> = built.holders.iter().map(|(who, weight)| (who.to_string(), *weight)).collect();
+        let mut seen: BTreeSet<String> = holders.keys().cloned().collect();
+        let wish = |waiter: &Waiter| {
+            let mut who = waiter.claim.holder.to_string();
+            if built.resource.kind == Kind::Lock && !seen.insert(who.clone()) {
+                who = format!("{who} of {}", waiter.ticket);
+            }
+            let ancestors = waiter.claim.ancestors.iter().map(HolderId::to_string);
+            let family = std::iter::once(who.clone()).chain(ancestors).collect();
+            Wish { ticket: waiter.ticket, who, family, weight: u64::from(waiter.claim.weight) }
+        };
+        let line = built.line.iter().map(wish).collect();
+        (holders, line)
+    };
+    site.resources.iter().map(resource).collect()
+}
+
+/// Every moment that can come next: one party finishes, or one front is served.
+fn successors(site: &Site, moment: &Moment) -> Vec<Moment> {
+    let mut next = Vec::new();
+    let waiting = |who: &String| moment.iter().any(|(_, line)| line.iter().any(|wish| wish.family.contains(who)));
+    let parties: BTreeSet<&String> = moment.iter().flat_map(|(holders, _)| holders.keys()).collect();
+    for party in parties.into_iter().filter(|party| !waiting(party)) {
+        let mut after = moment.clone();
+        after.iter_mut().for_each(|(holders, _)| holders.retain(|who, _| who != party));
+        next.push(after);
+    }
+    for (index, (holders, line)) in moment.iter().enumerate() {
+        let Some(front) = line.first() else { continue };
+        let mut after = moment.clone();
+        let weight = front.weight.max(holders.get(&front.who).copied().unwrap_or(0));
+        after[index].0.insert(front.who.clone(), weight);
+        after[index].1.remove(0);
+        if after[index].0.values().sum::<u64>() <= site.resources[index].capacity {
+            next.push(after);
+        }
+    }
+    next
+}
+
+/// The waits that are left at the end, for every order of events there is.
+fn leftovers(site: &Site) -> BTreeSet<BTreeSet<Ticket>> {
+    let (mut seen, mut todo, mut ends) = (BTreeSet::new(), vec![moment(site)], BTreeSet::new());
+    while let Some(moment) = todo.pop() {
+        if !seen.insert(moment.clone()) {
+            continue;
+        }
+        let next = successors(site, &moment);
+        if next.is_empty() {
+            ends.insert(moment.iter().flat_map(|(_, line)| line.iter().map(|wish| wish.ticket)).collect());
+        }
+        todo.extend(next);
+    }
+    ends
+}
+
+/// Whether each party of a cycle is in the way of the one before: it, or one it waits on behalf of, holds what
+/// that one waits for, or stands before it in the line.
+fn assert_cycle_is_true(site: &Site, links: &[Link]) {
+    let find = |ticket: Ticket| {
+        let built = site.resources.iter().find(|built| built.line.position(ticket).is_some()).unwrap();
+        (built, built.line.get(built.line.position(ticket).unwrap()).unwrap())
+    };
+    for (link, next) in links.iter().zip(links.iter().cycle().skip(1)) {
+        let (built, waiter) = find(link.ticket);
+        assert_eq!((&link.resource, &link.process), (&built.resource, &waiter.standing.process));
+        let (_, next_waiter) = find(next.ticket);
+        let family = std::iter::once(&next_waiter.claim.holder).chain(&next_waiter.claim.ancestors);
+        let before = |who: &HolderId| built.line.iter().any(|w| w.ticket < link.ticket && w.claim.holder == *who);
+        let in_the_way = |who: &HolderId| built.holders.contains_key(who) || before(who);
+        assert!(family.into_iter().any(in_the_way), "{next:?} is not in the way of {link:?}\n{links:#?}\n{site:#?}");
+    }
+}
+
+const PARTIES: [&str; 4] = ["a", "b", "c", "d"];
+
+prop_compose! {
+    /// Two locks and a semaphore, perhaps with more given out than it has now, and up to six who wait.
+    fn any_site()(
+        locks in prop::array::uniform2(0..4_usize),
+        capacity in 1..4_u64,
+        slots in prop::array::uniform4(0..3_u64),
+        waits in prop::collection::vec((0..3_usize, 0..4_usize, 1..4_u32, prop::option::weighted(0.3, 0..4_usize)), 1..7),
+    ) -> Site {
+        let by: Vec<_> = PARTIES.into_iter().zip(slots).filter(|(_, weight)| *weight > 0).collect();
+        let mut site = Site::default().lock("0", PARTIES[locks[0]]).lock("1", PARTIES[locks[1]]).semaphore("2", capacity, &by);
+        for (resource, who, weight, parent) in waits {
+            let weight = if resource == 2 { weight.min(u32::try_from(capacity).unwrap()) } else { 1 };
+            let parents: Vec<_> = parent.map(|parent| PARTIES[parent]).into_iter().collect();
+            site.stand(&resource.to_string(), ask(PARTIES[who]).weight(weight).under(&parents));
+        }
+        site
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(3_000))]
+    #[test]
+    fn those_who_wait_for_ever_are_those_left_in_every_order_of_events(site in any_site()) {
+        let ends = leftovers(&site);
+        prop_assert_eq!(ends.len(), 1, "the order of events must not matter");
+        let stuck = ends.first().unwrap();
+        for ticket in (1..=site.tickets).map(Ticket) {
+            let cycle = site.find(ticket);
+            prop_assert_eq!(cycle.is_some(), stuck.contains(&ticket), "ticket {}", ticket);
+            cycle.iter().for_each(|links| assert_cycle_is_true(&site, links));
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! A world for the tests of the machines: clocks that are moved by hand, numbers given out as the store gives
+//! them, and short words for who asks for what.
+
+use std::collections::BTreeMap;
+
+use crate::claim::{Address, Ask, Claim, Standing};
+use crate::coordination::{self, Coordination};
+use crate::event::{Event, Fact, Forced};
+use crate::ids::{Epoch, HolderId, Name, RequestId, Seq, Ticket};
+use crate::lock::{self, Lock};
+use crate::process::ProcessId;
+use crate::semaphore::{self, Semaphore};
+use crate::step::{Effect, Now, Step};
+use crate::time::{Lease, Span, Wall};
+
+/// What all machines have in common, so that one world can drive any of them.
+pub(crate) trait Machine: Clone {
+    type Input;
+    type Outcome;
+    fn decide(self, input: Self::Input, now: &Now) -> Step<Self, Self::Outcome>;
+    fn verify(&self);
+}
+
+macro_rules! machine {
+    ($machine:ty, $input:ty, $outcome:ty, $step:ident) => {
+        impl Machine for $machine {
+            type Input = $input;
+            type Outcome = $outcome;
+            fn decide(self, input: $input, now: &Now) -> Step<Self, $outcome> {
+                self.$step(input, now)
+            }
+            fn verify(&self) {
+                self.check();
+            }
+        }
+    };
+}
+machine!(Lock, lock::Input, lock::Outcome, step);
+machine!(Semaphore, semaphore::Input, semaphore::Outcome, step);
+machine!(Coordination, coordination::Command, coordination::Outcome, handle);
+
+/// A machine, the moment, and all that has come out so far.
+#[derive(Clone)]
+pub(crate) struct World<M> {
+    pub(crate) machine: M,
+    pub(crate) now: Now,
+    pub(crate) log: Vec<(Seq, Wall, Event)>,
+    pub(crate) woken: Vec<Address>,
+}
+
+impl<M: Machine> World<M> {
+    /// Numbers start high, so that a test can name an epoch from before.
+    pub(crate) fn new(machine: M) -> World<M> {
+        let now = Now { seq: Seq(10), ticket: Ticket(1), lease: Lease(5_000), wall: Wall(1_000_000), ..Now::default() };
+        World { machine, now, log: Vec::new(), woken: Vec::new() }
+    }
+
+    /// Lets the machine decide, checks its invariants, and keeps its events under the numbers that they get.
+    pub(crate) fn act(&mut self, input: M::Input) -> M::Outcome {
+        let step = self.machine.clone().decide(input, &self.now);
+        step.state.verify();
+        self.machine = step.state;
+        self.record(step.effects);
+        self.now.ticket.0 += 1;
+        step.outcome
+    }
+
+    pub(crate) fn record(&mut self, effects: Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::Emit(event) => {
+                    self.log.push((self.now.seq, self.now.wall, event));
+                    self.now.seq.0 += 1;
+                }
+                Effect::Wake(address) => self.woken.push(address),
+            }
+        }
+    }
+
+    /// Lets time pass. The wall clock runs backwards meanwhile: no decision may depend on it.
+    pub(crate) fn pass(&mut self, secs: i64) {
+        self.now.lease = self.now.lease + Span::from_secs(secs);
+        self.now.wall.0 -= secs;
+    }
+
+    /// From now on everybody knows that the process is dead.
+    pub(crate) fn kill(&mut self, pid: i32) {
+        self.now.dead.push(process(pid));
+    }
+
+    /// The kinds of all events so far, without their category.
+    pub(crate) fn told(&self) -> Vec<&str> {
+        self.log.iter().map(|(_, _, event)| event.kind().split_once(':').unwrap().1).collect()
+    }
+
+    /// The pids of those woken so far.
+    pub(crate) fn woken(&self) -> Vec<&str> {
+        self.woken.iter().map(|address| &*address.0).collect()
+    }
+
+    /// Asserts, from the log alone, that nothing was given out that was not free. `slots` is the capacity before
+    /// the first definition; what was given out before the capacity fell may be kept.
+    pub(crate) fn assert_nothing_given_twice(&self, mut slots: u32) {
+        let mut held: BTreeMap<&HolderId, u32> = BTreeMap::new();
+        for (seq, _, event) in &self.log {
+            let Event::Resource { fact, .. } = event else { unreachable!("the machines tell of resources only") };
+            let grew = match fact {
+                Fact::Defined(defined) => {
+                    slots = defined.capacity.unwrap_or(slots);
+                    false
+                }
+                Fact::Acquired(claim) => {
+                    assert_eq!(held.insert(&claim.holder, claim.weight), None, "granted to one who holds already: {event:?}");
+                    true
+                }
+                Fact::Increased(to) => held.insert(&to.holder, to.weight).is_some(),
+                Fact::Reclaimed(ended) | Fact::Released(ended) | Fact::OfferLapsed(ended) => {
+                    assert!(ended.epoch < Epoch::from(*seq), "a grant is older than its end");
+                    assert!(held.remove(&ended.holder).is_some(), "who lost it never held it: {event:?}");
+                    ended.keeps.map(|weight| held.insert(&ended.holder, weight));
+                    false
+                }
+            };
+            let used: u32 = held.values().sum();
+            assert!(!grew || used <= slots, "{used} of {slots} slots are given out after event {seq}: {:#?}", self.log);
+        }
+    }
+}
+
+pub(crate) fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+pub(crate) fn holder(text: &str) -> HolderId {
+    HolderId::new(text).unwrap()
+}
+
+pub(crate) fn process(pid: i32) -> ProcessId {
+    ProcessId { host: "h".into(), boot: "b".into(), pid_ns: 1, pid, start: 1 }
+}
+
+pub(crate) fn secs(secs: i64) -> Option<Span> {
+    Some(Span::from_secs(secs))
+}
+
+pub(crate) fn root() -> Forced {
+    Forced { user: "root".into(), host: "h".into(), pid: 1 }
+}
+
+/// A request of one slot, without a lease, by one who does not wait.
+pub(crate) fn ask(who: &str) -> Ask {
+    let claim = Claim {
+        holder: holder(who),
+        ancestors: Vec::new(),
+        weight: 1,
+        ttl: None,
+        max_hold: None,
+        processes: Vec::new(),
+        metadata: None,
+        request: None,
+    };
+    Ask { claim, fallback_ttl: None, epoch: None, granted_before: None, wait: None }
+}
+
+impl Ask {
+    pub(crate) fn under(mut self, ancestors: &[&str]) -> Ask {
+        self.claim.ancestors = ancestors.iter().map(|text| holder(text)).collect();
+        self
+    }
+
+    pub(crate) fn weight(mut self, weight: u32) -> Ask {
+        self.claim.weight = weight;
+        self
+    }
+
+    pub(crate) fn ttl(mut self, ttl: i64) -> Ask {
+        self.claim.ttl = secs(ttl);
+        self
+    }
+
+    pub(crate) fn fallback(mut self, ttl: i64) -> Ask {
+        self.fallback_ttl = secs(ttl);
+        self
+    }
+
+    pub(crate) fn max_hold(mut self, max_hold: i64) -> Ask {
+        self.claim.max_hold = secs(max_hold);
+        self
+    }
+
+    pub(crate) fn bound_to(mut self, pids: &[i32]) -> Ask {
+        self.claim.processes = pids.iter().copied().map(process).collect();
+        self
+    }
+
+    pub(crate) fn request(mut self, request: &str) -> Ask {
+        self.claim.request = Some(RequestId::new(request).unwrap());
+        self
+    }
+
+    /// The log tells that this very request was granted before.
+    pub(crate) fn granted_before(mut self, epoch: Epoch) -> Ask {
+        self.granted_before = Some(epoch);
+        self
+    }
+
+    pub(crate) fn epoch(mut self, epoch: Epoch) -> Ask {
+        self.epoch = Some(epoch);
+        self
+    }
+
+    /// The process `pid` stands in line if need be; its address is its number.
+    pub(crate) fn waits(mut self, pid: i32) -> Ask {
+        let address = Some(Address(pid.to_string().into()));
+        self.wait = Some(Standing { process: process(pid), address });
+        self
+    }
+}

@@ -1,0 +1,146 @@
+//! Everything that can be asked of a project, as calls of the store.
+
+use banksman_core::claim::Ask;
+use banksman_core::coordination::{Command, Outcome};
+use banksman_core::event::{Event, Fact};
+use banksman_core::{Effect, Epoch, Liveness, ProcessId, Seq, Span, Stamp, lock, semaphore};
+use banksman_store::{Call, Granted, Key, Tables, Turn};
+
+/// What can be asked.
+#[derive(Debug, Clone)]
+pub enum Request {
+    /// Something of a lock or a semaphore.
+    Coordinate {
+        /// What.
+        command: Command,
+        /// What the caller found out before it asked.
+        seen: Seen,
+    },
+    /// Write an event of the user's own.
+    Emit(Event),
+}
+
+/// What a caller has found out about the world outside, to be believed at the moment of the decision.
+#[derive(Debug, Clone, Default)]
+pub struct Seen {
+    /// Processes that were looked at, with what was found.
+    pub probes: Vec<(ProcessId, Liveness)>,
+    /// How long the caller itself was stalled.
+    pub patience: Span,
+}
+
+/// The answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reply {
+    /// The answer of a lock or a semaphore.
+    Coordinate {
+        /// The answer.
+        outcome: Outcome,
+        /// When it was given.
+        at: Stamp,
+    },
+    /// The request id was used before, for something else.
+    RequestReused,
+    /// The number of the event that was written.
+    Emitted(Seq),
+}
+
+impl Request {
+    /// A request to a lock or a semaphore, without any probes.
+    pub fn plain(command: Command) -> Request {
+        Request::Coordinate { command, seen: Seen::default() }
+    }
+}
+
+impl Call for Request {
+    type Reply = Reply;
+
+    fn keys(&self) -> Vec<Key> {
+        match self {
+            Request::Coordinate { command, seen } => {
+                let mut keys = vec![match command {
+                    Command::Lock(name, _) => Key::Lock(name.clone()),
+                    Command::Semaphore(name, _) => Key::Semaphore(name.clone()),
+                }];
+                let ask = ask(command);
+                if let Some(request) = ask.and_then(|ask| ask.claim.request.as_ref()) {
+                    keys.push(Key::Request(request.clone()));
+                }
+                // Only a newcomer to a line can close a circle; and the dead are cleared wherever they are waited for.
+                if ask.is_some_and(|ask| ask.wait.is_some()) || !seen.probes.is_empty() {
+                    keys.push(Key::Waits);
+                }
+                keys
+            }
+            Request::Emit(_) => Vec::new(),
+        }
+    }
+
+    fn decide(&self, tables: &mut Tables, turn: &mut Turn) -> Reply {
+        match self {
+            Request::Coordinate { command, seen } => coordinate(command.clone(), seen, tables, turn),
+            Request::Emit(event) => {
+                let seq = turn.seq;
+                turn.carry_out(vec![Effect::Emit(event.clone())], false);
+                Reply::Emitted(seq)
+            }
+        }
+    }
+}
+
+fn coordinate(mut command: Command, seen: &Seen, tables: &mut Tables, turn: &mut Turn) -> Reply {
+    let resource = command.resource();
+    if let Some(ask) = ask_mut(&mut command)
+        && let Some(granted) = ask.claim.request.as_ref().and_then(|request| tables.requests.get(request))
+    {
+        if granted.resource != resource {
+            return Reply::RequestReused;
+        }
+        ask.granted_before = Some(granted.epoch);
+    }
+    let dead = seen.probes.iter().filter(|(process, liveness)| match liveness {
+        Liveness::Dead => true,
+        Liveness::OtherBoot => turn.earlier_boots.contains(&process.boot),
+        Liveness::Alive | Liveness::Unknown => false,
+    });
+    let now = turn.now(dead.map(|(process, _)| process.clone()).collect(), seen.patience);
+    let step = std::mem::take(&mut tables.coordination).handle(command, &now);
+    tables.coordination = step.state;
+    let took_ticket = match &step.outcome {
+        Outcome::Lock(lock::Outcome::Waiting(waiting)) => waiting.ticket == now.ticket,
+        Outcome::Semaphore(semaphore::Outcome::Waiting(waiting)) => waiting.ticket == now.ticket,
+        _ => false,
+    };
+    remember_requests(&step.effects, turn.seq, tables);
+    turn.carry_out(step.effects, took_ticket);
+    Reply::Coordinate { outcome: step.outcome, at: now.stamp() }
+}
+
+/// Lets later calls of the same batch see which requests this one granted.
+fn remember_requests(effects: &[Effect], first: Seq, tables: &mut Tables) {
+    let events = effects.iter().filter_map(|effect| match effect {
+        Effect::Emit(event) => Some(event),
+        Effect::Wake(_) => None,
+    });
+    for (event, seq) in events.zip(first.0..) {
+        if let Event::Resource { resource, fact: Fact::Acquired(claim) } = event
+            && let Some(request) = &claim.request
+        {
+            tables.requests.insert(request.clone(), Granted { resource: resource.clone(), epoch: Epoch(seq) });
+        }
+    }
+}
+
+fn ask(command: &Command) -> Option<&Ask> {
+    match command {
+        Command::Lock(_, lock::Input::Acquire(ask)) | Command::Semaphore(_, semaphore::Input::Acquire(ask)) => Some(ask),
+        Command::Lock(..) | Command::Semaphore(..) => None,
+    }
+}
+
+fn ask_mut(command: &mut Command) -> Option<&mut Ask> {
+    match command {
+        Command::Lock(_, lock::Input::Acquire(ask)) | Command::Semaphore(_, semaphore::Input::Acquire(ask)) => Some(ask),
+        Command::Lock(..) | Command::Semaphore(..) => None,
+    }
+}

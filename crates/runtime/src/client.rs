@@ -1,0 +1,142 @@
+//! An open project: what the threads of one process share.
+
+use std::fs;
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use banksman_adapters::bell::Bell;
+use banksman_adapters::host::Host;
+use banksman_adapters::wake::Exchange;
+use banksman_core::claim::Ask;
+use banksman_core::coordination::{Command, Outcome};
+use banksman_core::event::{Event, Resource};
+use banksman_core::{Liveness, ProcessId, Seq, Stamp, ids::NameError};
+use banksman_engine::{Reply, Request, Seen};
+use banksman_store::sqlite::{self, Occupant};
+use banksman_store::{Reader, StoreError};
+
+use crate::config::Config;
+use crate::error::Error;
+use crate::follow::Follower;
+use crate::guard::Acquire;
+use crate::machine::RealMachine;
+use crate::project::Project;
+use crate::waiting::{self, Acquisition, Patience};
+use crate::writer::Writer;
+
+/// How long a call waits for the store unless told otherwise.
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// An open project. One per process is enough: all threads share it, and calls that arrive together share a
+/// transaction.
+pub struct Client {
+    writer: Writer,
+    exchange: Arc<Exchange>,
+    project: Project,
+    this: ProcessId,
+}
+
+impl Client {
+    pub(crate) fn open(project: &Project) -> Result<Client, Error> {
+        Client::open_with(project, Box::new(|_| {}))
+    }
+
+    /// Opens a project, with somebody to tell when another process holds the store up.
+    pub fn open_with(project: &Project, on_stall: Box<dyn Fn(&Occupant) + Send + Sync>) -> Result<Client, Error> {
+        let this = project.host().current().map_err(Error::system("this process cannot be identified"))?;
+        let machine = Box::new(RealMachine(project.host().clone()));
+        let store = sqlite::open(project.store_path(), &project.turnstile(), machine)?;
+        let run_dir = project.run_dir();
+        fs::DirBuilder::new()
+            .mode(0o700)
+            .recursive(true)
+            .create(&run_dir)
+            .map_err(Error::system("the folder for sockets cannot be made"))?;
+        let exchange = Arc::new(Exchange::open(&run_dir).map_err(Error::system("the folder for sockets cannot be opened"))?);
+        let bell = Bell::open(&bell_path(project)).map_err(Error::system("the bell cannot be opened"))?;
+        let writer = Writer::start(store, Arc::clone(&exchange), bell, project.turnstile(), on_stall);
+        let writer = writer.map_err(Error::system("the writing thread cannot be started"))?;
+        Ok(Client { writer, exchange, project: project.clone(), this })
+    }
+
+    /// A lock to acquire.
+    pub fn lock(&self, name: &str) -> Result<Acquire<'_>, NameError> {
+        Acquire::lock(self, name)
+    }
+
+    /// A semaphore to acquire slots of.
+    pub fn semaphore(&self, name: &str) -> Result<Acquire<'_>, NameError> {
+        Acquire::semaphore(self, name)
+    }
+
+    /// Asks a lock or a semaphore once, with what is known of processes.
+    pub fn ask(&self, command: Command, probes: Vec<(ProcessId, Liveness)>) -> Result<(Outcome, Stamp), Error> {
+        let seen = Seen { probes, ..Seen::default() };
+        match self.call(Request::Coordinate { command, seen })? {
+            Reply::Coordinate { outcome, at } => Ok((outcome, at)),
+            reply => unreachable!("a lock or a semaphore was asked, and the answer is {reply:?}"),
+        }
+    }
+
+    /// Asks for a lock or for slots, and waits for them if the request says so.
+    pub fn acquire(&self, resource: Resource, ask: Ask, patience: Patience<'_>) -> Result<Acquisition, Error> {
+        waiting::acquire(self, resource, ask, patience)
+    }
+
+    /// Writes an event of the caller's own.
+    pub fn emit(&self, event: Event) -> Result<Seq, Error> {
+        match self.call(Request::Emit(event))? {
+            Reply::Emitted(seq) => Ok(seq),
+            reply => unreachable!("an event was emitted, and the answer is {reply:?}"),
+        }
+    }
+
+    /// A second connection, for reading.
+    pub fn reader(&self) -> Result<Reader, StoreError> {
+        self.project.reader()
+    }
+
+    /// Follows the event log from `after` on.
+    pub fn follow(&self, after: Seq) -> Result<Follower, Error> {
+        Follower::open(&self.project, after)
+    }
+
+    /// Runs `f` while this process does not hold up the others; it takes no turn until `f` returns. For whoever
+    /// is about to stop the process.
+    pub fn outside_turn(&self, f: impl FnOnce()) {
+        self.writer.outside_turn(f);
+    }
+
+    /// This process.
+    pub fn this_process(&self) -> &ProcessId {
+        &self.this
+    }
+
+    /// This machine.
+    pub fn host(&self) -> &Host {
+        self.project.host()
+    }
+
+    /// The settings.
+    pub fn config(&self) -> &Config {
+        self.project.config()
+    }
+
+    pub(crate) fn exchange(&self) -> &Exchange {
+        &self.exchange
+    }
+
+    pub(crate) fn call(&self, request: Request) -> Result<Reply, Error> {
+        Ok(self.writer.call(request, CALL_TIMEOUT)?)
+    }
+}
+
+pub(crate) fn bell_path(project: &Project) -> PathBuf {
+    project.run_dir().join("bell")
+}
+
+/// A descriptor that ends a wait early when it becomes readable.
+pub(crate) type Cancel<'a> = Option<BorrowedFd<'a>>;

@@ -1,0 +1,44 @@
+//! Locks and semaphores that many processes share: fenced, fair, durable.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! # let dir = tempfile::tempdir()?;
+//! # let path = dir.path();
+//! let project = banksman::Project::init(path)?;
+//! let client = project.open()?;
+//!
+//! // Waits in line for at most five seconds. The lock is bound to this process: if it dies, the next in line
+//! // gets the lock at once.
+//! let lock = client.lock("deploy")?.holder("release-robot")?.wait(Duration::from_secs(5)).acquire()?;
+//! println!("it is ours, with the fencing number {}", lock.epoch());
+//! lock.release()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Every method blocks; the engine below does not. A process needs one [`Client`] for all its threads: calls that
+//! arrive at the same time share one transaction.
+
+mod client;
+mod config;
+mod error;
+mod follow;
+mod guard;
+mod machine;
+mod project;
+mod waiting;
+mod writer;
+
+pub use banksman_adapters as adapters;
+pub use banksman_core as core;
+pub use banksman_engine as engine;
+pub use banksman_store as store;
+
+pub use client::Client;
+pub use config::{Config, duration as parse_duration};
+pub use error::Error;
+pub use follow::Follower;
+pub use guard::{Acquire, AcquireError, Held};
+pub use machine::RealMachine;
+pub use project::{Project, ProjectError};
+pub use waiting::{Acquisition, Patience, Progress};

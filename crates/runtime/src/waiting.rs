@@ -1,0 +1,179 @@
+//! The real driver of a wait: looks at processes, sleeps on descriptors, and asks again.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use banksman_core::claim::{Ask, Standing, Waiting};
+use banksman_core::coordination::Outcome;
+use banksman_core::event::Resource;
+use banksman_core::{Liveness, ProcessId, Span, Stamp};
+use banksman_engine::{Advice, Reply, Wait};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use crate::client::{Cancel, Client};
+use crate::error::Error;
+
+/// A timer that fires later than this was not just scheduled late: the process was stalled.
+const STALL: Duration = Duration::from_secs(1);
+
+/// Is told the place in the line and how long it has taken so far.
+pub type Progress<'a> = &'a mut dyn FnMut(&Waiting, Duration);
+
+/// How long to wait, and whom to tell meanwhile.
+#[derive(Default)]
+pub struct Patience<'a> {
+    /// How long to wait at most; without it the answer comes at once.
+    pub wait: Option<Duration>,
+    /// Ends the wait when it becomes readable.
+    pub cancel: Cancel<'a>,
+    /// Is told how things stand: after every change, and every `tick`.
+    pub progress: Option<Progress<'a>>,
+    /// How often to tell when nothing changes.
+    pub tick: Option<Duration>,
+}
+
+/// How an acquisition ended.
+#[derive(Debug)]
+pub enum Acquisition {
+    /// With an answer of the lock or the semaphore.
+    Answered {
+        /// The answer.
+        outcome: Outcome,
+        /// When it was given.
+        at: Stamp,
+    },
+    /// The request id was used before, for something else.
+    RequestReused,
+    /// The time was up. The caller has left the line.
+    TimedOut(Waiting),
+    /// It was cancelled. The caller has left the line.
+    Cancelled,
+}
+
+enum Woken {
+    Called,
+    Cancelled,
+    Died(ProcessId, Liveness),
+    Late(Duration),
+    Time,
+}
+
+/// Asks until it is granted, refused, too late or cancelled.
+pub(crate) fn acquire(
+    client: &Client,
+    resource: Resource,
+    mut ask: Ask,
+    mut patience: Patience<'_>,
+) -> Result<Acquisition, Error> {
+    let start = Instant::now();
+    let mailbox = match patience.wait {
+        Some(_) => Some(client.exchange().mailbox().map_err(Error::system("a socket to be woken at cannot be made"))?),
+        None => None,
+    };
+    ask.wait = mailbox
+        .as_ref()
+        .map(|mailbox| Standing { process: client.this_process().clone(), address: Some(mailbox.address().clone()) });
+    let poll = span(client.config().poll_interval);
+    let mut wait = Wait::new(resource, ask, poll);
+    let mut advice = Advice::Ask;
+    loop {
+        advice = match advice {
+            Advice::Ask => wait.answer(client.call(wait.request())?),
+            Advice::Probe(processes) => {
+                let found: Vec<_> = processes.into_iter().map(|process| (client.host().probe(&process), process)).collect();
+                wait.probed(found.into_iter().map(|(liveness, process)| (process, liveness)))
+            }
+            Advice::Done(Reply::Coordinate { outcome, at }) => return Ok(Acquisition::Answered { outcome, at }),
+            Advice::Done(Reply::RequestReused) => return Ok(Acquisition::RequestReused),
+            Advice::Done(reply) => unreachable!("an acquisition was asked for, and the answer is {reply:?}"),
+            Advice::Sleep { watch, at_most, waiting } => {
+                let left = patience.wait.unwrap_or_default().saturating_sub(start.elapsed());
+                if left.is_zero() {
+                    return leave(client, &wait, Acquisition::TimedOut(waiting));
+                }
+                if let Some(progress) = &mut patience.progress {
+                    progress(&waiting, start.elapsed());
+                }
+                let due = Instant::now() + duration(at_most);
+                let until = due.min(Instant::now() + left);
+                let mailbox = mailbox.as_ref().expect("only one with a mailbox is told to sleep");
+                match sleep(client, mailbox.as_fd(), &patience, &watch, until) {
+                    Woken::Cancelled => return leave(client, &wait, Acquisition::Cancelled),
+                    Woken::Called => {
+                        mailbox.empty();
+                        Advice::Ask
+                    }
+                    Woken::Died(process, liveness) => wait.probed([(process, liveness)]),
+                    Woken::Late(late) => {
+                        wait.stalled(span(late));
+                        Advice::Ask
+                    }
+                    // A tick only tells how long it has taken so far; the store is asked when something is due.
+                    Woken::Time if Instant::now() < due => wait.probed([]),
+                    Woken::Time => Advice::Ask,
+                }
+            }
+        };
+    }
+}
+
+fn leave(client: &Client, wait: &Wait, ending: Acquisition) -> Result<Acquisition, Error> {
+    if let Some(request) = wait.leave() {
+        client.call(request)?;
+    }
+    Ok(ending)
+}
+
+/// Sleeps until something happens.
+fn sleep(
+    client: &Client,
+    mailbox: std::os::fd::BorrowedFd<'_>,
+    patience: &Patience<'_>,
+    watch: &[ProcessId],
+    until: Instant,
+) -> Woken {
+    let mut pidfds: Vec<(&ProcessId, OwnedFd)> = Vec::with_capacity(watch.len());
+    for process in watch {
+        match client.host().watch(process) {
+            Ok(pidfd) => pidfds.push((process, pidfd)),
+            Err(liveness) => return Woken::Died(process.clone(), liveness),
+        }
+    }
+    let until = patience.tick.map_or(until, |tick| until.min(Instant::now() + tick));
+    let mut fds = vec![PollFd::from_borrowed_fd(mailbox, PollFlags::IN)];
+    fds.extend(pidfds.iter().map(|(_, pidfd)| PollFd::new(pidfd, PollFlags::IN)));
+    fds.extend(patience.cancel.map(|cancel| PollFd::from_borrowed_fd(cancel, PollFlags::IN)));
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let timeout =
+            Timespec { tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX), tv_nsec: i64::from(left.subsec_nanos()) };
+        match poll(&mut fds, Some(&timeout)) {
+            Err(Errno::INTR) => {}
+            // Nothing can be watched for: fall back to asking when time is up.
+            Err(_) | Ok(0) => {
+                let late = Instant::now().saturating_duration_since(until);
+                return if late > STALL { Woken::Late(late) } else { Woken::Time };
+            }
+            Ok(_) => break,
+        }
+    }
+    let ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
+    if patience.cancel.is_some() && fds.last().is_some_and(ready) {
+        return Woken::Cancelled;
+    }
+    if ready(&fds[0]) {
+        return Woken::Called;
+    }
+    let died = pidfds.iter().zip(&fds[1..]).find(|(_, fd)| ready(fd));
+    died.map_or(Woken::Time, |((process, _), _)| Woken::Died((*process).clone(), Liveness::Dead))
+}
+
+pub(crate) fn span(duration: Duration) -> Span {
+    Span::from_ms(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX))
+}
+
+/// Rounded up, so that what is due has come when the sleeper looks.
+fn duration(span: Span) -> Duration {
+    Duration::from_millis(span.as_ms().unsigned_abs() + 1)
+}

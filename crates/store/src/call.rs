@@ -1,0 +1,61 @@
+//! The one way to change something: a call that names its rows and decides over them.
+
+use std::collections::BTreeSet;
+
+use banksman_core::claim::Address;
+use banksman_core::{Effect, Event, Lease, Now, ProcessId, Seq, Span, Ticket, Wall};
+
+use crate::tables::{Key, Tables};
+
+/// Something that is asked of the store.
+pub trait Call {
+    /// The answer.
+    type Reply;
+
+    /// The rows it needs. They follow from its arguments alone.
+    fn keys(&self) -> Vec<Key>;
+
+    /// Decides. It may run more than once and must not do anything but read and change `tables` and `turn`.
+    fn decide(&self, tables: &mut Tables, turn: &mut Turn) -> Self::Reply;
+}
+
+/// One transaction as its decisions see it: the time, the numbers, and what must be done.
+#[derive(Debug)]
+pub struct Turn {
+    /// The number of the next event.
+    pub seq: Seq,
+    /// The next ticket.
+    pub ticket: Ticket,
+    /// The lease clock.
+    pub lease: Lease,
+    /// The wall clock.
+    pub wall: Wall,
+    /// Boots of this host that the store saw before the current one: their processes are dead.
+    pub earlier_boots: BTreeSet<Box<str>>,
+    pub(crate) events: Vec<(Seq, Event)>,
+    pub(crate) wakes: Vec<Address>,
+}
+
+impl Turn {
+    /// The moment of a decision, with what its caller has found out.
+    pub fn now(&self, dead: Vec<ProcessId>, patience: Span) -> Now {
+        Now { seq: self.seq, ticket: self.ticket, lease: self.lease, wall: self.wall, dead, patience }
+    }
+
+    /// Takes over the effects of a step. Every step is given a ticket; whether it used it does not matter, as
+    /// tickets only have to rise.
+    pub fn carry_out(&mut self, effects: Vec<Effect>, took_ticket: bool) {
+        for effect in effects {
+            match effect {
+                Effect::Emit(event) => {
+                    self.events.push((self.seq, event));
+                    self.seq.0 += 1;
+                }
+                Effect::Wake(address) => self.wakes.push(address),
+            }
+        }
+        if took_ticket {
+            self.ticket.0 += 1;
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! What can go wrong with a store itself. A refusal of what was asked is not an error.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+type Source = Arc<dyn std::error::Error + Send + Sync>;
+
+/// Why a store could not do its work. Unless it says otherwise, nothing was changed.
+#[derive(Debug, Clone, Error)]
+pub enum StoreError {
+    /// There is no store at this place.
+    #[error("there is no store at {}", path.display())]
+    Missing {
+        /// The place.
+        path: PathBuf,
+    },
+    /// There is a store already.
+    #[error("there is a store at {} already", path.display())]
+    Exists {
+        /// The place.
+        path: PathBuf,
+    },
+    /// The file is something else.
+    #[error("{} is not a banksman store: {what}", path.display())]
+    Foreign {
+        /// The place.
+        path: PathBuf,
+        /// What it seems to be.
+        what: String,
+    },
+    /// A newer version has changed the tables.
+    #[error("the store was made by a newer version of banksman (schema {found}, this one knows {known})")]
+    Newer {
+        /// The schema number in the store.
+        found: i64,
+        /// The schema number of this program.
+        known: i64,
+    },
+    /// The content contradicts itself.
+    #[error("the store is damaged: {what}")]
+    Corrupt {
+        /// What was found.
+        what: String,
+    },
+    /// The file system has no file locks that can be trusted.
+    #[error("{} is on a network file system ({kind}), where file locks cannot be trusted", path.display())]
+    NetworkFileSystem {
+        /// The place.
+        path: PathBuf,
+        /// The kind of file system.
+        kind: &'static str,
+    },
+    /// Nothing may be written there.
+    #[error("the store cannot be written: {source}")]
+    ReadOnly {
+        /// What the system said.
+        source: Source,
+    },
+    /// No space is left.
+    #[error("no space is left on the disk of the store")]
+    Full {
+        /// What the system said.
+        source: Source,
+    },
+    /// The commit failed in a way that leaves open whether it happened.
+    #[error("it is not known whether the change was saved: {source}")]
+    Unknown {
+        /// What the system said.
+        source: Source,
+    },
+    /// Another process held the store for too long.
+    #[error("the store was busy for too long")]
+    Stalled,
+    /// Anything else that the database or the system reports.
+    #[error("the store failed: {source}")]
+    Failed {
+        /// What was reported.
+        source: Source,
+    },
+}
+
+impl StoreError {
+    /// Wraps an error of the system.
+    pub(crate) fn io(source: std::io::Error) -> StoreError {
+        use std::io::ErrorKind;
+        let kind = source.kind();
+        let source: Source = Arc::new(source);
+        match kind {
+            ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => StoreError::ReadOnly { source },
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => StoreError::Full { source },
+            _ => StoreError::Failed { source },
+        }
+    }
+
+    /// The rows do not say what they should.
+    pub(crate) fn corrupt(what: impl std::fmt::Display) -> StoreError {
+        StoreError::Corrupt { what: what.to_string() }
+    }
+}
+
+impl From<rusqlite::Error> for StoreError {
+    fn from(error: rusqlite::Error) -> StoreError {
+        use rusqlite::ErrorCode;
+        let code = error.sqlite_error_code();
+        let what = error.to_string();
+        let source: Source = Arc::new(error);
+        match code {
+            Some(ErrorCode::DiskFull) => StoreError::Full { source },
+            Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => StoreError::ReadOnly { source },
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => StoreError::Corrupt { what },
+            _ => StoreError::Failed { source },
+        }
+    }
+}

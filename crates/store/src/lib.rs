@@ -1,0 +1,31 @@
+//! Where Banksman keeps its rows.
+//!
+//! A [`Call`] says which rows it needs and decides over them; a batch of calls is one transaction: one load, the
+//! decisions in order, one write. Nothing else writes. SQL is written once, with `$n`, for every database.
+//!
+//! * [`Call`], [`Turn`]: what a caller implements, and what its decision may do.
+//! * [`Tables`], [`Key`]: the rows that a decision sees, and how it names them.
+//! * [`Store`]: a connection that writes; [`Reader`]: one that only reads.
+//! * [`sqlite`]: the SQLite backend with its turnstile.
+
+mod call;
+mod changes;
+mod dialect;
+mod error;
+mod machine;
+mod reader;
+mod rows;
+mod schema;
+mod sql;
+pub mod sqlite;
+mod store;
+mod tables;
+mod value;
+
+pub use call::{Call, Turn};
+pub use error::StoreError;
+pub use machine::{Machine, Reading};
+pub use reader::{EventFilter, EventRow, Page, Reader, Snapshot, View};
+pub use schema::VERSION;
+pub use store::{Committed, Open, Store};
+pub use tables::{Granted, Key, Tables};

@@ -1,0 +1,210 @@
+//! A connection that only reads. A read collects, ends its transaction, and then returns.
+
+use banksman_core::coordination::Coordination;
+use banksman_core::event::{Event, Source};
+use banksman_core::fold::Folded;
+use banksman_core::{Lease, Seq, Wall};
+use serde::Serialize;
+use serde_json::Value as Json;
+
+use crate::error::StoreError;
+use crate::machine::Machine;
+use crate::schema::VERSION;
+use crate::sql::Statement;
+use crate::sqlite::Sqlite;
+use crate::store::Store;
+use crate::tables;
+use crate::value::{Query, Row};
+
+/// How many events one read returns at most.
+const PAGE: i64 = 1_000;
+
+/// A store that this process only looks at.
+pub struct Reader {
+    pub(crate) backend: Sqlite,
+    pub(crate) project: i64,
+    pub(crate) machine: Box<dyn Machine>,
+}
+
+impl Reader {
+    /// What can be read.
+    pub fn view(&mut self) -> View<'_> {
+        View { backend: &mut self.backend, project: self.project, machine: &*self.machine }
+    }
+}
+
+impl Store {
+    /// What can be read, over the connection that writes.
+    pub fn view(&mut self) -> View<'_> {
+        View { backend: &mut self.backend, project: self.project, machine: &*self.machine }
+    }
+}
+
+/// The questions that can be asked without changing anything.
+pub struct View<'a> {
+    backend: &'a mut Sqlite,
+    project: i64,
+    machine: &'a dyn Machine,
+}
+
+/// All that is held and waited for at one moment.
+#[derive(Debug)]
+pub struct Snapshot {
+    /// Locks and semaphores.
+    pub coordination: Coordination,
+    /// The moment, on the lease clock.
+    pub lease: Lease,
+    /// The moment, on the wall clock.
+    pub wall: Wall,
+    /// The last event that is part of it.
+    pub seq: Seq,
+}
+
+/// An event as the log has it.
+#[derive(Debug, Clone, Serialize)]
+pub struct EventRow {
+    /// Its number.
+    pub id: Seq,
+    /// Its kind.
+    pub kind: String,
+    /// When it happened.
+    #[serde(skip)]
+    pub wall: Wall,
+    /// Where it comes from.
+    pub source: Source,
+    /// What belongs to it.
+    pub data: Json,
+}
+
+/// One page of the event log.
+#[derive(Debug)]
+pub struct Page {
+    /// The events that passed the filter.
+    pub events: Vec<EventRow>,
+    /// The last event of the page, whether it passed or not.
+    pub last: Seq,
+    /// Whether there may be another page.
+    pub more: bool,
+}
+
+/// Which events to read.
+#[derive(Debug, Clone, Default)]
+pub struct EventFilter {
+    /// Only this kind, or this category if it ends with a colon.
+    pub kind: Option<String>,
+    /// Only this component, or this `component:id`.
+    pub source: Option<String>,
+    /// Only from this moment on.
+    pub since: Option<Wall>,
+}
+
+impl View<'_> {
+    /// Everything that is held and waited for.
+    pub fn snapshot(&mut self) -> Result<Snapshot, StoreError> {
+        let mut queries = vec![Query::new(Statement::Project, [self.project.into()])];
+        queries.extend(tables::plan_all(self.project));
+        let mut answers = self.backend.read(&queries)?;
+        let rest = answers.split_off(1);
+        let mut row =
+            answers.pop().and_then(|mut rows| rows.pop()).ok_or_else(|| StoreError::corrupt("the project has no row"))?;
+        let (seq, _ticket, last, base, boot) = (row.int()?, row.int()?, row.int()?, row.int()?, row.text()?);
+        known(row.int()?)?;
+        let reading = self.machine.read();
+        let lease = if boot == self.machine.boot() { reading.monotonic_ms + base } else { last };
+        let tables = tables::decode(&queries[1..], rest)?;
+        Ok(Snapshot {
+            coordination: tables.coordination,
+            lease: Lease(lease.max(last)),
+            wall: Wall(reading.wall_ms),
+            seq: Seq(seq),
+        })
+    }
+
+    /// The events of the page after `after` that pass the filter.
+    pub fn events(&mut self, after: Seq, filter: &EventFilter) -> Result<Page, StoreError> {
+        let since = filter.since.map_or(i64::MIN, |wall| wall.0);
+        let query = Query::new(Statement::Events, [self.project.into(), after.0.into(), PAGE.into(), since.into()]);
+        let rows = self.one(query)?;
+        let (last, more) = (rows.last().map_or(after, |row| row.id), rows.len() as i64 == PAGE);
+        Ok(Page { events: rows.into_iter().filter(|row| filter.passes(row)).collect(), last, more })
+    }
+
+    /// The number of the last event.
+    pub fn last_event(&mut self) -> Result<Seq, StoreError> {
+        let query = Query::new(Statement::Project, [self.project.into()]);
+        let mut rows = self.backend.read(&[query])?.pop().unwrap_or_default();
+        let mut row = rows.pop().ok_or_else(|| StoreError::corrupt("the project has no row"))?;
+        Ok(Seq(row.int()?))
+    }
+
+    /// The last few events of one source, newest first, looked for in the last ten thousand.
+    pub fn recent(&mut self, component: &str, id: &str, limit: i64) -> Result<Vec<EventRow>, StoreError> {
+        const LOOK_BACK: i64 = 10_000;
+        let after = self.last_event()?.0 - LOOK_BACK;
+        self.one(Query::new(
+            Statement::LastEvents,
+            [self.project.into(), after.into(), component.into(), id.into(), limit.into()],
+        ))
+    }
+
+    /// Folds the whole log and compares the result with the tables. Returns the differences, in words.
+    pub fn compare_with_log(&mut self) -> Result<Vec<String>, StoreError> {
+        let mut folded = Folded::default();
+        let mut after = Seq(0);
+        // The log goes on growing meanwhile: the tables are read last, and the log is then read up to them.
+        loop {
+            let page = self.events(after, &EventFilter::default())?;
+            after = page.last;
+            for row in page.events {
+                apply(&mut folded, row)?;
+            }
+            if page.more {
+                continue;
+            }
+            let snapshot = self.snapshot()?;
+            if snapshot.seq == after {
+                return Ok(folded.differences(&Folded::of(&snapshot.coordination)));
+            }
+        }
+    }
+
+    /// Asks the database to check its own structure. Returns what it complains about.
+    pub fn check_integrity(&mut self) -> Result<Vec<String>, StoreError> {
+        self.backend.check_integrity()
+    }
+
+    fn one(&mut self, query: Query<'_>) -> Result<Vec<EventRow>, StoreError> {
+        let rows = self.backend.read(&[query])?.pop().unwrap_or_default();
+        rows.into_iter().map(event).collect()
+    }
+}
+
+impl EventFilter {
+    fn passes(&self, row: &EventRow) -> bool {
+        let kind =
+            self.kind.as_deref().is_none_or(|kind| row.kind == kind || (kind.ends_with(':') && row.kind.starts_with(kind)));
+        let source = self.source.as_deref().is_none_or(|source| {
+            let (component, id) = (&*row.source.component, row.source.id.as_deref());
+            source == component || id.is_some_and(|id| source.split_once(':') == Some((component, id)))
+        });
+        kind && source
+    }
+}
+
+fn known(found: i64) -> Result<(), StoreError> {
+    if found == VERSION { Ok(()) } else { Err(StoreError::Newer { found, known: VERSION }) }
+}
+
+fn event(mut row: Row) -> Result<EventRow, StoreError> {
+    let (id, wall, kind) = (Seq(row.int()?), Wall(row.int()?), row.text()?);
+    let source = Source { component: row.text()?.into(), id: row.maybe_text()?.map(Into::into) };
+    let data = serde_json::from_str(&row.text()?).map_err(StoreError::corrupt)?;
+    Ok(EventRow { id, kind, wall, source, data })
+}
+
+fn apply(folded: &mut Folded, row: EventRow) -> Result<(), StoreError> {
+    let data = row.data.to_string();
+    let event = Event::parse(&row.kind, &row.source.component, row.source.id.as_deref(), &data).map_err(StoreError::corrupt)?;
+    folded.apply(row.id, row.wall, event);
+    Ok(())
+}

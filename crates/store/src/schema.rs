@@ -1,0 +1,7 @@
+//! The tables, as numbered migrations. A migration is never changed once it has been released.
+
+/// The schema that this program knows.
+pub const VERSION: i64 = MIGRATIONS.len() as i64;
+
+/// What leads from one schema number to the next, each in one transaction.
+pub(crate) const MIGRATIONS: [&str; 1] = [include_str!("schema/0001_coordination.sql")];

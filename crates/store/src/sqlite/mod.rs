@@ -1,0 +1,190 @@
+//! SQLite: one file, many processes, one writer at a time.
+
+mod open;
+mod turnstile;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use rusqlite::types::{ToSqlOutput, ValueRef};
+use rusqlite::{Connection, ToSql};
+
+pub use open::{create, memory, open, open_reader};
+pub use turnstile::{Occupant, occupant};
+
+use crate::error::StoreError;
+use crate::sql::Statement;
+use crate::value::{Query, Row, Rows, Value};
+use turnstile::Turnstile;
+
+/// Log pages after which a checkpoint is worth its while, once nobody is waiting.
+const CHECKPOINT_WHEN_QUIET: i32 = 1_000;
+
+/// Log pages after which those who wait must wait for a checkpoint too.
+const CHECKPOINT_ANYWAY: i32 = 8_000;
+
+/// A connection to a SQLite file.
+pub(crate) struct Sqlite {
+    connection: Connection,
+    turnstile: Option<Turnstile>,
+    /// The statements in SQLite's spelling, by number.
+    texts: Vec<String>,
+    log_pages: Arc<AtomicI32>,
+    /// Where the file is; an in-memory database has no place.
+    path: Option<PathBuf>,
+    /// A commit has failed: what this connection believes may be wrong, so it is opened anew before the next use.
+    doubtful: bool,
+}
+
+impl Sqlite {
+    fn new(mut connection: Connection, turnstile: Option<Turnstile>, path: Option<PathBuf>) -> Result<Sqlite, StoreError> {
+        let log_pages = Arc::new(AtomicI32::new(0));
+        let seen = Arc::clone(&log_pages);
+        connection.wal_hook(Some(move |_: &mut rusqlite::hooks::Wal, pages| {
+            seen.store(pages, Ordering::Relaxed);
+            Ok(())
+        }))?;
+        connection.set_prepared_statement_cache_capacity(Statement::COUNT);
+        Ok(Sqlite { connection, turnstile, texts: open::texts(), log_pages, path, doubtful: false })
+    }
+
+    pub(crate) fn take_turn(&mut self) -> Result<(), StoreError> {
+        self.turnstile.as_mut().map_or(Ok(()), Turnstile::enter)
+    }
+
+    /// Waits for the turn, starts a write transaction and answers the queries in it.
+    pub(crate) fn begin(&mut self, queries: &[Query<'_>]) -> Result<Vec<Rows>, StoreError> {
+        self.take_turn()?;
+        let answers = self.reopen_if_doubtful().and_then(|()| {
+            self.run("BEGIN IMMEDIATE")?;
+            self.answer(queries)
+        });
+        if answers.is_err() {
+            self.roll_back();
+        }
+        answers
+    }
+
+    /// Carries out statements inside the transaction.
+    pub(crate) fn write(&mut self, queries: &[Query<'_>]) -> Result<(), StoreError> {
+        for query in queries {
+            let mut statement = self.connection.prepare_cached(&self.texts[query.statement as usize])?;
+            for (index, param) in query.params.iter().enumerate() {
+                statement.raw_bind_parameter(index + 1, param)?;
+            }
+            statement.raw_execute()?;
+        }
+        Ok(())
+    }
+
+    /// Commits. A failure leaves open whether the change was saved.
+    pub(crate) fn commit(&mut self) -> Result<(), StoreError> {
+        let result = self.run("COMMIT");
+        if let Err(error) = result {
+            self.doubtful = true;
+            self.leave();
+            return Err(StoreError::Unknown { source: Arc::new(error) });
+        }
+        self.leave();
+        Ok(())
+    }
+
+    /// Ends a transaction that shall not have happened. Says whether there was one.
+    pub(crate) fn roll_back(&mut self) -> bool {
+        let open = !self.connection.is_autocommit();
+        if open && self.run("ROLLBACK").is_err() {
+            self.doubtful = true;
+        }
+        self.leave();
+        open
+    }
+
+    /// Answers queries from one moment, without waiting for anybody.
+    pub(crate) fn read(&mut self, queries: &[Query<'_>]) -> Result<Vec<Rows>, StoreError> {
+        self.run("BEGIN")?;
+        let answers = self.answer(queries);
+        self.run("COMMIT")?;
+        answers
+    }
+
+    /// Copies the write-ahead log into the database file when it is worth it. It takes a turn for that, so that
+    /// no writer keeps the log from starting over.
+    pub(crate) fn tidy(&mut self, quiet: bool) -> Result<(), StoreError> {
+        let limit = if quiet { CHECKPOINT_WHEN_QUIET } else { CHECKPOINT_ANYWAY };
+        if self.log_pages.load(Ordering::Relaxed) < limit {
+            return Ok(());
+        }
+        self.take_turn()?;
+        let result = self.run("PRAGMA wal_checkpoint(PASSIVE)");
+        self.log_pages.store(0, Ordering::Relaxed);
+        self.leave();
+        Ok(result?)
+    }
+
+    pub(crate) fn check_integrity(&mut self) -> Result<Vec<String>, StoreError> {
+        let mut statement = self.connection.prepare("PRAGMA integrity_check")?;
+        let lines = statement.query_map([], |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>, _>>()?;
+        Ok(lines.into_iter().filter(|line| line != "ok").collect())
+    }
+
+    fn answer(&self, queries: &[Query<'_>]) -> Result<Vec<Rows>, StoreError> {
+        queries.iter().map(|query| self.rows(query)).collect()
+    }
+
+    fn rows(&self, query: &Query<'_>) -> Result<Rows, StoreError> {
+        let mut statement = self.connection.prepare_cached(&self.texts[query.statement as usize])?;
+        for (index, param) in query.params.iter().enumerate() {
+            statement.raw_bind_parameter(index + 1, param)?;
+        }
+        let columns = statement.column_count();
+        let mut cursor = statement.raw_query();
+        let mut rows = Vec::new();
+        while let Some(row) = cursor.next()? {
+            let values = (0..columns).map(|index| value(row.get_ref(index)?)).collect::<Result<Vec<_>, StoreError>>()?;
+            rows.push(Row::new(values));
+        }
+        Ok(rows)
+    }
+
+    /// Runs a statement whose rows, if any, do not matter.
+    fn run(&self, sql: &str) -> Result<(), rusqlite::Error> {
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let mut rows = statement.raw_query();
+        while rows.next()?.is_some() {}
+        Ok(())
+    }
+
+    fn leave(&mut self) {
+        if let Some(turnstile) = &mut self.turnstile {
+            turnstile.leave();
+        }
+    }
+
+    fn reopen_if_doubtful(&mut self) -> Result<(), StoreError> {
+        if let (true, Some(path)) = (self.doubtful, self.path.clone()) {
+            let connection = open::connect(&path)?;
+            *self = Sqlite::new(connection, self.turnstile.take(), Some(path))?;
+        }
+        Ok(())
+    }
+}
+
+impl ToSql for Value<'_> {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(match self {
+            Value::Null => ValueRef::Null,
+            Value::Int(number) => ValueRef::Integer(*number),
+            Value::Text(text) => ValueRef::Text(text.as_bytes()),
+        }))
+    }
+}
+
+fn value(value: ValueRef<'_>) -> Result<Value<'static>, StoreError> {
+    match value {
+        ValueRef::Null => Ok(Value::Null),
+        ValueRef::Integer(number) => Ok(Value::Int(number)),
+        ValueRef::Text(bytes) => Ok(String::from_utf8(bytes.to_vec()).map_err(StoreError::corrupt)?.into()),
+        ValueRef::Real(_) | ValueRef::Blob(_) => Err(StoreError::corrupt("a column holds neither a number nor a text")),
+    }
+}

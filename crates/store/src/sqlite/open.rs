@@ -1,0 +1,189 @@
+//! Making and opening a SQLite store, with all the checks that come before the first use.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+
+use super::{Sqlite, Turnstile};
+use crate::dialect;
+use crate::error::StoreError;
+use crate::machine::Machine;
+use crate::reader::Reader;
+use crate::schema::{MIGRATIONS, VERSION};
+use crate::sql::Statement;
+use crate::store::Store;
+
+/// "BKSM": marks the file as ours.
+const APPLICATION_ID: i64 = 0x424b_534d;
+
+/// The number of the one project in a SQLite file.
+const PROJECT: i64 = 1;
+
+/// How long SQLite itself waits, for the rare moments in which a reader recovers the log.
+const BUSY: Duration = Duration::from_secs(5);
+
+/// Makes a new store for the project `id`. It appears complete or not at all.
+pub fn create(path: &Path, id: &str, machine: &dyn Machine) -> Result<(), StoreError> {
+    let parent = parent(path);
+    refuse_network_file_system(&parent)?;
+    let draft = path.with_extension(format!("draft-{}", std::process::id()));
+    let made = fill(&draft, id, machine).and_then(|()| {
+        match fs::hard_link(&draft, path) {
+            Ok(()) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                return Err(StoreError::Exists { path: path.into() });
+            }
+            Err(error) => return Err(StoreError::io(error)),
+        }
+        fs::File::open(&parent).and_then(|dir| dir.sync_all()).map_err(StoreError::io)
+    });
+    for leftover in ["", "-wal", "-shm", "-journal"] {
+        let mut name = draft.clone().into_os_string();
+        name.push(leftover);
+        match fs::remove_file(PathBuf::from(name)) {
+            Ok(()) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return made.and(Err(StoreError::io(error))),
+        }
+    }
+    made
+}
+
+/// Opens a store for writing. The turnstile stands beside it.
+pub fn open(path: &Path, turnstile: &Path, machine: Box<dyn Machine>) -> Result<Store, StoreError> {
+    let connection = connect(path)?;
+    let mut backend = Sqlite::new(connection, Some(Turnstile::open(turnstile)?), Some(path.into()))?;
+    migrate(&mut backend)?;
+    Ok(Store::new(backend, PROJECT, machine))
+}
+
+/// Opens a store for reading only. Needs no turn.
+pub fn open_reader(path: &Path, machine: Box<dyn Machine>) -> Result<Reader, StoreError> {
+    let connection = connect(path)?;
+    connection.pragma_update(None, "query_only", true)?;
+    let version = version(&connection)?;
+    if version != VERSION {
+        return Err(StoreError::Newer { found: version, known: VERSION });
+    }
+    Ok(Reader { backend: Sqlite::new(connection, None, Some(path.into()))?, project: PROJECT, machine })
+}
+
+/// A store in memory with one connection, for unit tests and the simulator.
+pub fn memory(machine: Box<dyn Machine>) -> Result<Store, StoreError> {
+    let mut connection = Connection::open_in_memory()?;
+    connection.pragma_update(None, "foreign_keys", true)?;
+    found(&mut connection, "memory", &*machine)?;
+    Ok(Store::new(Sqlite::new(connection, None, None)?, PROJECT, machine))
+}
+
+/// Every statement in SQLite's spelling.
+pub(super) fn texts() -> Vec<String> {
+    (0..Statement::COUNT).map(|index| dialect::sqlite(Statement::ALL[index].text())).collect()
+}
+
+/// Opens the file and makes sure that it is one of ours.
+pub(super) fn connect(path: &Path) -> Result<Connection, StoreError> {
+    if !path.exists() {
+        return Err(StoreError::Missing { path: path.into() });
+    }
+    refuse_network_file_system(&parent(path))?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_EXRESCODE;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(BUSY)?;
+    let foreign = |what: &str| StoreError::Foreign { path: path.into(), what: what.into() };
+    let id = connection.pragma_query_value(None, "application_id", |row| row.get::<_, i64>(0)).map_err(|error| {
+        match error.sqlite_error_code() {
+            Some(ErrorCode::NotADatabase) => foreign("it is not a SQLite database"),
+            _ => error.into(),
+        }
+    })?;
+    if id != APPLICATION_ID {
+        return Err(foreign("it is the SQLite database of another program"));
+    }
+    // Closing the last connection must not wait for a checkpoint; the batches see to that.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.pragma_update(None, "foreign_keys", true)?;
+    Ok(connection)
+}
+
+fn fill(path: &Path, id: &str, machine: &dyn Machine) -> Result<(), StoreError> {
+    let mut connection = Connection::open(path)?;
+    connection.pragma_update(None, "application_id", APPLICATION_ID)?;
+    connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0))?;
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    found(&mut connection, id, machine)?;
+    connection.close().map_err(|(_, error)| error.into())
+}
+
+/// Makes the tables and the one project.
+fn found(connection: &mut Connection, id: &str, machine: &dyn Machine) -> Result<(), StoreError> {
+    let transaction = connection.transaction()?;
+    for migration in MIGRATIONS {
+        transaction.execute_batch(&dialect::sqlite_schema(migration))?;
+    }
+    let lease = machine.read().monotonic_ms;
+    let insert = dialect::sqlite(Statement::InsertProject.text());
+    transaction.execute(&insert, (PROJECT, id, lease, machine.boot()))?;
+    Ok(transaction.commit()?)
+}
+
+/// Brings an older store up to date, one transaction per step.
+fn migrate(backend: &mut Sqlite) -> Result<(), StoreError> {
+    loop {
+        let found = version(&backend.connection)?;
+        let index = usize::try_from(found).map_err(StoreError::corrupt)?;
+        match found.cmp(&VERSION) {
+            std::cmp::Ordering::Equal => return Ok(()),
+            std::cmp::Ordering::Greater => return Err(StoreError::Newer { found, known: VERSION }),
+            std::cmp::Ordering::Less => {
+                backend.begin(&[])?;
+                // Another process may have been faster while this one waited for its turn.
+                let result = if version(&backend.connection)? == found {
+                    backend.connection.execute_batch(&dialect::sqlite_schema(MIGRATIONS[index])).map_err(StoreError::from)
+                } else {
+                    Ok(())
+                };
+                match result {
+                    Ok(()) => backend.commit()?,
+                    Err(error) => {
+                        backend.roll_back();
+                        return Err(error);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn version(connection: &Connection) -> Result<i64, StoreError> {
+    Ok(connection.query_row("SELECT version FROM store", [], |row| row.get(0))?)
+}
+
+fn parent(path: &Path) -> PathBuf {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).map_or_else(|| ".".into(), Into::into)
+}
+
+/// File locks of other machines are not seen, or not kept, on these.
+fn refuse_network_file_system(dir: &Path) -> Result<(), StoreError> {
+    const NETWORK: [(u64, &str); 8] = [
+        (0x6969, "NFS"),
+        (0x517b, "SMB"),
+        (0xff53_4d42, "CIFS"),
+        (0xfe53_4d42, "SMB2"),
+        (0x0102_1997, "9P"),
+        (0x5346_414f, "AFS"),
+        (0x7375_7245, "Coda"),
+        (0x00c3_6400, "Ceph"),
+    ];
+    let stat = rustix::fs::statfs(dir).map_err(|error| StoreError::io(error.into()))?;
+    // The kernel's type is signed on some machines; only its low 32 bits carry the number.
+    let magic = (stat.f_type as u64) & 0xffff_ffff;
+    match NETWORK.into_iter().find(|(number, _)| *number == magic) {
+        Some((_, kind)) => Err(StoreError::NetworkFileSystem { path: dir.into(), kind }),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,93 @@
+//! Values on their way into and out of a database.
+
+use std::borrow::Cow;
+
+use crate::error::StoreError;
+use crate::sql::Statement;
+
+/// A value of a column or a parameter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Value<'a> {
+    Null,
+    Int(i64),
+    Text(Cow<'a, str>),
+}
+
+/// A statement with its parameters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Query<'a> {
+    pub(crate) statement: Statement,
+    pub(crate) params: Vec<Value<'a>>,
+}
+
+/// The rows that answer one query.
+pub(crate) type Rows = Vec<Row>;
+
+/// One row, read from left to right.
+#[derive(Debug)]
+pub(crate) struct Row(std::vec::IntoIter<Value<'static>>);
+
+impl Row {
+    pub(crate) fn new(values: Vec<Value<'static>>) -> Row {
+        Row(values.into_iter())
+    }
+
+    /// The next column, whatever it is.
+    pub(crate) fn next(&mut self) -> Result<Value<'static>, StoreError> {
+        self.0.next().ok_or_else(|| StoreError::corrupt("a row has too few columns"))
+    }
+
+    pub(crate) fn int(&mut self) -> Result<i64, StoreError> {
+        self.maybe_int()?.ok_or_else(|| StoreError::corrupt("a number is missing"))
+    }
+
+    pub(crate) fn maybe_int(&mut self) -> Result<Option<i64>, StoreError> {
+        match self.next()? {
+            Value::Int(number) => Ok(Some(number)),
+            Value::Null => Ok(None),
+            Value::Text(text) => Err(StoreError::corrupt(format_args!("{text:?} stands where a number belongs"))),
+        }
+    }
+
+    pub(crate) fn text(&mut self) -> Result<String, StoreError> {
+        self.maybe_text()?.ok_or_else(|| StoreError::corrupt("a text is missing"))
+    }
+
+    pub(crate) fn maybe_text(&mut self) -> Result<Option<String>, StoreError> {
+        match self.next()? {
+            Value::Text(text) => Ok(Some(text.into_owned())),
+            Value::Null => Ok(None),
+            Value::Int(number) => Err(StoreError::corrupt(format_args!("{number} stands where a text belongs"))),
+        }
+    }
+}
+
+impl<'a> Query<'a> {
+    pub(crate) fn new(statement: Statement, params: impl Into<Vec<Value<'a>>>) -> Query<'a> {
+        Query { statement, params: params.into() }
+    }
+}
+
+impl From<i64> for Value<'_> {
+    fn from(number: i64) -> Self {
+        Value::Int(number)
+    }
+}
+
+impl<'a> From<&'a str> for Value<'a> {
+    fn from(text: &'a str) -> Self {
+        Value::Text(Cow::Borrowed(text))
+    }
+}
+
+impl From<String> for Value<'_> {
+    fn from(text: String) -> Self {
+        Value::Text(Cow::Owned(text))
+    }
+}
+
+impl<'a, T: Into<Value<'a>>> From<Option<T>> for Value<'a> {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Value::Null, Into::into)
+    }
+}
