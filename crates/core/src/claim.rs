@@ -284,12 +284,14 @@ impl Line {
         self.0.extract_if(.., |waiter| over(waiter)).collect()
     }
 
-    /// The waiter that made this request before, now with the process that repeats it.
-    pub(crate) fn rejoin(&mut self, request: Option<&RequestId>, standing: Option<&Standing>) -> Option<Ticket> {
-        let request = request?;
+    /// The waiter that made this request before, now with the processes of the one that repeats it: the grant
+    /// would be over at once if it were bound to those of an asker that has died since.
+    pub(crate) fn rejoin(&mut self, claim: &Claim, standing: Option<&Standing>) -> Option<Ticket> {
+        let request = claim.request.as_ref()?;
         let waiter = self.0.iter_mut().find(|waiter| waiter.claim.request.as_ref() == Some(request))?;
         if let Some(standing) = standing {
             waiter.standing = standing.clone();
+            waiter.claim.processes.clone_from(&claim.processes);
         }
         Some(waiter.ticket)
     }

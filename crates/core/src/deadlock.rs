@@ -102,7 +102,8 @@ fn stuck<'a>(resources: &'a [Held<'a>]) -> (Vec<Wait<'a>>, Vec<Holding<'a>>) {
             let holding = &mut holdings[wait.resource];
             let used: u64 = holding.values().sum();
             let has = holding.get(wait.holder).copied().unwrap_or(0);
-            let fits = used.saturating_sub(has) + wait.weight.max(has) <= resources[wait.resource].capacity;
+            // One who has enough fits also when the capacity is smaller by now than what is held.
+            let fits = wait.weight <= has || used - has + wait.weight <= resources[wait.resource].capacity;
             let own_lock = resources[wait.resource].strangers && has > 0;
             if fits && !own_lock && !fronts_blocked.contains(&wait.resource) {
                 holding.insert(wait.holder, wait.weight.max(has));
@@ -129,11 +130,14 @@ fn cycle(resources: &[Held<'_>], waits: &[Wait<'_>], holdings: &[Holding<'_>], t
         path.push((wait, party));
         // Somebody who blocks this wait is stuck too: one who holds the resource in the end, perhaps because it
         // stands in line now and will get it, or one before this wait in the line.
-        let by_holder = holdings[wait.resource].keys().find_map(|holder| {
-            let next = waits.iter().find(|next| next.parties.contains(holder) && next.ticket != wait.ticket);
-            let own = || wait.parties.contains(holder).then_some(wait);
-            next.or_else(own).map(|next| (next, *holder))
-        });
+        // What it holds of a semaphore itself is in the way of no increase.
+        let increases = |holder: &HolderId| !resources[wait.resource].strangers && holder == wait.holder;
+        let holders = || holdings[wait.resource].keys().copied().filter(|holder| !increases(holder));
+        let waits_of = |holder: &HolderId, own: bool| {
+            waits.iter().find(|next| next.parties.contains(&holder) && (next.ticket == wait.ticket) == own)
+        };
+        let blocker = |own: bool| holders().find_map(|holder| waits_of(holder, own).map(|next| (next, holder)));
+        let by_holder = blocker(false).or_else(|| blocker(true));
         let by_line = || waits.iter().find(|next| next.resource == wait.resource && next.ticket < wait.ticket);
         let Some((next, next_party)) = by_holder.or_else(|| by_line().map(|next| (next, next.holder))) else {
             // Stuck only because of what it holds itself, such as an increase that can never fit.

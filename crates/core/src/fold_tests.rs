@@ -1,1 +1,162 @@
+use proptest::prelude::*;
 
+use super::*;
+use crate::coordination::Coordination;
+use crate::event::{CustomKind, Source};
+use crate::ids::Ticket;
+use crate::lock;
+use crate::semaphore;
+use crate::test_world::{World, ask, holder, root, secs};
+
+/// A random move. Numbers are made to fit when it is done.
+#[derive(Debug, Clone)]
+enum Deed {
+    Ask { lock: bool, label: usize, who: usize, weight: u32, waits: bool, lease: bool },
+    Look { lock: bool, label: usize, back: i64 },
+    Leave { lock: bool, label: usize, back: i64 },
+    Heartbeat { lock: bool, label: usize, who: usize },
+    Release { lock: bool, label: usize, who: usize },
+    Force { lock: bool, label: usize, who: usize },
+    Define { lock: bool, label: usize, number: u32 },
+    Maintain,
+    Pass(i64),
+    Die(i32),
+}
+
+const PEOPLE: [&str; 4] = ["a", "b", "c", "d"];
+const LABELS: [&str; 2] = ["one", "two"];
+
+fn deed() -> impl Strategy<Value = Deed> {
+    let place = || (any::<bool>(), 0..2_usize);
+    let person = || (any::<bool>(), 0..2_usize, 0..4_usize);
+    prop_oneof![
+        10 => (person(), 1..5_u32, any::<bool>(), any::<bool>())
+            .prop_map(|((lock, label, who), weight, waits, lease)| Deed::Ask { lock, label, who, weight, waits, lease }),
+        4 => (place(), 1..9_i64).prop_map(|((lock, label), back)| Deed::Look { lock, label, back }),
+        1 => (place(), 1..9_i64).prop_map(|((lock, label), back)| Deed::Leave { lock, label, back }),
+        2 => person().prop_map(|(lock, label, who)| Deed::Heartbeat { lock, label, who }),
+        4 => person().prop_map(|(lock, label, who)| Deed::Release { lock, label, who }),
+        1 => person().prop_map(|(lock, label, who)| Deed::Force { lock, label, who }),
+        1 => (place(), 0..5_u32).prop_map(|((lock, label), number)| Deed::Define { lock, label, number }),
+        1 => Just(Deed::Maintain),
+        2 => prop::sample::select(vec![5, 10, 30]).prop_map(Deed::Pass),
+        1 => (0..4_i32).prop_map(Deed::Die),
+    ]
+}
+
+/// The inputs of the two machines have the same names, so that one line serves both.
+macro_rules! either {
+    ($world:ident, $lock:ident, $label:ident, $($input:tt)*) => {
+        if $lock {
+            drop($world.to_lock(LABELS[$label], lock::Input::$($input)*))
+        } else {
+            drop($world.to_semaphore(LABELS[$label], semaphore::Input::$($input)*))
+        }
+    };
+}
+
+fn play(world: &mut World<Coordination>, deed: Deed) {
+    let back = |world: &World<Coordination>, back: i64| Ticket(world.now.ticket.0 - back);
+    let epoch = |world: &World<Coordination>, label: usize| world.holder(LABELS[label]).map_or(Epoch(11), |(_, epoch)| epoch);
+    match deed {
+        Deed::Ask { lock, label, who, weight, waits, lease } => {
+            let pid = i32::try_from(who).unwrap();
+            let mut wish = ask(PEOPLE[who]).weight(if lock { 1 } else { weight }).bound_to(&[pid]);
+            wish = if lease { wish.ttl(20) } else { wish };
+            wish = if waits { wish.waits(pid).under(&["parent"]) } else { wish };
+            either!(world, lock, label, Acquire(Box::new(wish)));
+        }
+        Deed::Look { lock, label, back: by } => either!(world, lock, label, Look { ticket: back(world, by) }),
+        Deed::Leave { lock, label, back: by } => either!(world, lock, label, Leave { ticket: back(world, by) }),
+        Deed::Heartbeat { lock: true, label, who } => {
+            let epoch = epoch(world, label);
+            world.to_lock(LABELS[label], lock::Input::Heartbeat { holder: holder(PEOPLE[who]), epoch });
+        }
+        Deed::Heartbeat { lock: false, label, who } => {
+            world.to_semaphore(LABELS[label], semaphore::Input::Heartbeat { holder: holder(PEOPLE[who]), epoch: None });
+        }
+        Deed::Release { lock: true, label, who } => {
+            let epoch = epoch(world, label);
+            world.to_lock(LABELS[label], lock::Input::Release { holder: holder(PEOPLE[who]), epoch });
+        }
+        Deed::Release { lock: false, label, who } => {
+            world.to_semaphore(LABELS[label], semaphore::Input::Release { holder: holder(PEOPLE[who]), epoch: None });
+        }
+        Deed::Force { lock: true, label, .. } => drop(world.to_lock(LABELS[label], lock::Input::Force { by: root() })),
+        Deed::Force { lock: false, label, who } => {
+            world.to_semaphore(LABELS[label], semaphore::Input::Force { holder: holder(PEOPLE[who]), by: root() });
+        }
+        Deed::Define { lock: true, label, number } => {
+            let ttl = (number > 2).then_some(secs(i64::from(number))).flatten();
+            world.to_lock(LABELS[label], lock::Input::Define(lock::Config { ttl, max_hold: None }));
+        }
+        Deed::Define { lock: false, label, number } => {
+            let config = semaphore::Config { capacity: number + 1, ttl: None };
+            world.to_semaphore(LABELS[label], semaphore::Input::Define(config));
+        }
+        Deed::Maintain => {
+            let step = world.machine.clone().maintain(&world.now);
+            world.machine = step.state;
+            world.record(step.effects);
+        }
+        Deed::Pass(secs) => world.pass(secs),
+        // Only known for the next few moves: the next process with this number is another one.
+        Deed::Die(pid) => {
+            world.now.dead.clear();
+            world.kill(pid);
+        }
+    }
+}
+
+/// Applies an event as the log gives it back: from its kind, its source and its data as text.
+fn apply(folded: &mut Folded, (seq, wall, event): &(Seq, Wall, Event)) {
+    let (component, id) = event.source();
+    let stored = Event::parse(event.kind(), component, id, &event.data()).unwrap();
+    assert_eq!(&stored, event);
+    folded.apply(*seq, *wall, stored);
+}
+
+proptest! {
+    #[test]
+    fn the_log_alone_tells_the_tables_at_every_moment(deeds in prop::collection::vec(deed(), 1..80)) {
+        let (mut world, mut folded, mut read) = (World::site(), Folded::default(), 0);
+        for label in LABELS {
+            world.to_semaphore(label, semaphore::Input::Define(semaphore::Config { capacity: 4, ttl: None }));
+        }
+        for deed in deeds {
+            play(&mut world, deed);
+            world.log[read..].iter().for_each(|entry| apply(&mut folded, entry));
+            read = world.log.len();
+            prop_assert_eq!(folded.differences(&Folded::of(&world.machine)), Vec::<String>::new());
+        }
+    }
+}
+
+#[test]
+fn a_difference_is_named_with_both_sides() {
+    let mut world = World::site();
+    world.to_lock("db", lock::Input::Acquire(Box::new(ask("a"))));
+    let missing = Folded::default().differences(&Folded::of(&world.machine));
+    assert_eq!(missing.len(), 1);
+    assert!(missing[0].starts_with("lock db: the log says Entry"), "{}", missing[0]);
+
+    let mut folded = Folded::default();
+    world.log.iter().for_each(|entry| apply(&mut folded, entry));
+    assert_eq!(folded, Folded::of(&world.machine));
+    world.machine.locks.values_mut().for_each(|lock| lock.fence = Epoch(99));
+    assert_eq!(folded.differences(&Folded::of(&world.machine)).len(), 1);
+}
+
+#[test]
+fn an_event_of_a_user_and_an_empty_definition_change_nothing() {
+    let mut folded = Folded::default();
+    let kind = CustomKind::new("deploy:done").unwrap();
+    let source = Source { component: "user".into(), id: None };
+    folded.apply(Seq(1), Wall(0), Event::Custom { kind, source, data: serde_json::Value::Null });
+    assert_eq!(folded, Folded::default());
+
+    let mut world = World::site();
+    world.to_lock("db", lock::Input::Define(lock::Config::default()));
+    world.log.iter().for_each(|entry| apply(&mut folded, entry));
+    assert_eq!(folded.differences(&Folded::default()), Vec::<String>::new());
+}

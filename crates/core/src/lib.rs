@@ -23,6 +23,7 @@ mod step;
 mod test_world;
 pub mod time;
 
+pub use claim::Grant;
 pub use event::Event;
 pub use ids::{Epoch, HolderId, Name, RequestId, Seq, Ticket};
 pub use process::{Liveness, ProcessId};

@@ -229,7 +229,7 @@ impl Lock {
         if let Some(epoch) = epoch {
             return self.extend(&claim.holder, epoch, now, scribe);
         }
-        let rejoined = self.line.rejoin(claim.request.as_ref(), wait.as_ref());
+        let rejoined = self.line.rejoin(&claim, wait.as_ref());
         let ended = self.settle(now, scribe);
         if let State::Held(grant) = &mut self.state
             && claim.request.is_some()

@@ -422,16 +422,17 @@ fn a_repeated_request_gets_the_same_grant_and_never_a_second_one() {
 fn a_repeated_request_keeps_its_place_and_is_woken_where_it_stands_now() {
     let mut world = World::lock();
     let x = world.get(ask("x"));
-    let ticket = world.stand(ask("a").request("r").waits(1));
+    let ticket = world.stand(ask("a").request("r").bound_to(&[1]).waits(1));
     world.stand(ask("b").waits(2));
     world.kill(1);
-    let again = waiting(world.ask(ask("a").request("r").waits(7)));
+    let again = waiting(world.ask(ask("a").request("r").bound_to(&[7]).waits(7)));
     assert_eq!((again.ticket, again.place, world.line()), (ticket, 1, vec!["a", "b"]));
     world.release("x", x);
     assert_eq!((world.held_by(), world.woken()), ("a", vec!["7"]));
     let offered = world.grant().unwrap().epoch;
     let again = granted(world.ask(ask("a").request("r").granted_before(offered).waits(7)));
     assert_eq!((again.epoch, again.offer), (offered, None));
+    assert_eq!(world.reap(), Outcome::Kept, "it is bound to the process that took it up, not to the dead one");
 }
 
 #[test]

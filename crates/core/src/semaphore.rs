@@ -240,7 +240,7 @@ impl Semaphore {
                 Ok(grant) => grant.beat(now),
             }
         }
-        let rejoined = self.line.rejoin(claim.request.as_ref(), wait.as_ref());
+        let rejoined = self.line.rejoin(&claim, wait.as_ref());
         self.settle(now, scribe);
         if let Some(ticket) = rejoined {
             return self.look(ticket, now);

@@ -113,7 +113,7 @@ impl<M: Machine> World<M> {
                     assert_eq!(held.insert(&claim.holder, claim.weight), None, "granted to one who holds already: {event:?}");
                     true
                 }
-                Fact::Increased(to) => held.insert(&to.holder, to.weight).is_some(),
+                Fact::Increased(to) => held.insert(&to.holder, to.weight) < Some(to.weight),
                 Fact::Reclaimed(ended) | Fact::Released(ended) | Fact::OfferLapsed(ended) => {
                     assert!(ended.epoch < Epoch::from(*seq), "a grant is older than its end");
                     assert!(held.remove(&ended.holder).is_some(), "who lost it never held it: {event:?}");

@@ -20,7 +20,6 @@ use banksman_store::{Reader, StoreError};
 
 use crate::config::Config;
 use crate::error::Error;
-use crate::follow::Follower;
 use crate::guard::Acquire;
 use crate::machine::RealMachine;
 use crate::project::Project;
@@ -97,11 +96,6 @@ impl Client {
     /// A second connection, for reading.
     pub fn reader(&self) -> Result<Reader, StoreError> {
         self.project.reader()
-    }
-
-    /// Follows the event log from `after` on.
-    pub fn follow(&self, after: Seq) -> Result<Follower, Error> {
-        Follower::open(&self.project, after)
     }
 
     /// Runs `f` while this process does not hold up the others; it takes no turn until `f` returns. For whoever

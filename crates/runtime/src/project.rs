@@ -7,12 +7,14 @@ use std::path::{Path, PathBuf};
 
 use banksman_adapters::host::Host;
 use banksman_adapters::ids;
+use banksman_core::Seq;
 use banksman_store::{Reader, StoreError, sqlite};
 use thiserror::Error;
 
 use crate::client::Client;
 use crate::config::Config;
 use crate::error::Error;
+use crate::follow::Follower;
 use crate::machine::RealMachine;
 
 /// The folder's name.
@@ -169,6 +171,11 @@ impl Project {
     /// Opens it for all calls.
     pub fn open(&self) -> Result<Client, Error> {
         Client::open(self)
+    }
+
+    /// Follows the event log from `after` on.
+    pub fn follow(&self, after: Seq) -> Result<Follower, Error> {
+        Follower::open(self, after)
     }
 
     /// Opens it for reading only.

@@ -1,0 +1,164 @@
+use std::os::fd::AsFd;
+
+use banksman::core::event::{CustomKind, Event, Source};
+use banksman::core::{Seq, Wall};
+use banksman::store::{EventFilter, EventRow};
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use super::Done;
+use super::hold::Dur;
+use crate::context::Context;
+use crate::exit_codes as exit;
+use crate::failure::Failure;
+use crate::printer::{CYAN, DIM};
+use crate::signals::Signals;
+use crate::words;
+
+/// The largest data of an event, in bytes of JSON.
+const DATA_LIMIT: usize = 64 * 1_024;
+
+/// Show what happened, oldest first.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+#[command(
+    after_help = "Examples:\n  banksman events --follow\n  banksman events --kind lock: --since 1h\n  banksman events --source lock:deploy --json"
+)]
+pub(crate) struct Events {
+    #[command(subcommand)]
+    verb: Option<Verb>,
+    /// Go on with what happens from now on
+    #[arg(short, long)]
+    follow: bool,
+    /// Only this kind, such as lock:acquired, or all of a category: lock:
+    #[arg(long, value_name = "KIND")]
+    kind: Option<String>,
+    /// Only from this source, such as lock or lock:deploy
+    #[arg(long, value_name = "SOURCE")]
+    source: Option<String>,
+    /// Only the last so long, such as 1h; or since a time such as 2026-11-15T08:00:00Z
+    #[arg(long, value_name = "WHEN")]
+    since: Option<String>,
+    /// Only the last so many
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    Emit(Emit),
+}
+
+/// Record an event of your own.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  banksman events emit deploy:done --data '{\"version\": \"1.2\"}'")]
+struct Emit {
+    /// What happened, as CATEGORY:ACTION
+    kind: String,
+    /// What belongs to it, as JSON
+    #[arg(long, value_name = "JSON", default_value = "{}")]
+    data: String,
+}
+
+impl Events {
+    pub(crate) fn name(&self) -> &'static str {
+        if self.verb.is_some() { "events emit" } else { "events" }
+    }
+
+    pub(crate) fn run(self, context: &Context) -> Done {
+        match self.verb {
+            Some(Verb::Emit(emit)) => emit.run(context),
+            None => self.show(context),
+        }
+    }
+
+    fn show(self, context: &Context) -> Done {
+        let since = self.since.as_deref().map(since).transpose()?;
+        let filter = EventFilter { kind: self.kind, source: self.source, since };
+        if self.follow {
+            return follow(context, &filter);
+        }
+        let mut reader = context.reader()?;
+        let mut events = Vec::new();
+        let mut after = Seq(0);
+        loop {
+            let page = reader.view().events(after, &filter)?;
+            after = page.last;
+            events.extend(page.events);
+            if !page.more {
+                break;
+            }
+        }
+        let skip = self.limit.map_or(0, |limit| events.len().saturating_sub(limit));
+        let events = &events[skip..];
+        let data = json!({ "events": events.iter().map(event_json).collect::<Vec<_>>() });
+        let human = if events.is_empty() {
+            format!("{DIM}nothing has happened yet{DIM:#}")
+        } else {
+            events.iter().map(event_line).collect::<Vec<_>>().join("\n")
+        };
+        context.printer.result(data, human);
+        Ok(exit::OK)
+    }
+}
+
+/// Prints the log so far and then whatever happens, one line per event, until interrupted.
+fn follow(context: &Context, filter: &EventFilter) -> Done {
+    let signals = Signals::install().map_err(|error| Failure::new(exit::ERROR, "SYSTEM", error.to_string()))?;
+    let mut follower = context.project()?.follow(Seq(0))?;
+    loop {
+        let events = follower.next(filter)?;
+        if events.is_empty() && !follower.wait(signals.as_fd()) {
+            return Err(Failure::interrupted());
+        }
+        for event in &events {
+            let line = if context.printer.json { event_json(event).to_string() } else { event_line(event) };
+            context.printer.line(&line);
+        }
+    }
+}
+
+pub(crate) fn event_json(event: &EventRow) -> Value {
+    json!({ "id": event.id, "kind": event.kind, "timestamp": words::rfc3339(event.wall), "source": event.source, "data": event.data })
+}
+
+/// `17  2026-11-15T08:00:00.000Z  lock:acquired  deploy  holder=ci-42 ttl=60000`.
+pub(crate) fn event_line(event: &EventRow) -> String {
+    let source = event.source.id.as_deref().unwrap_or(&event.source.component);
+    let mut line =
+        format!("{DIM}{:>6}  {}{DIM:#}  {CYAN}{:<20}{CYAN:#}  {source}", event.id, words::rfc3339(event.wall), event.kind);
+    if let Value::Object(fields) = &event.data {
+        for (name, value) in fields.iter().filter(|(name, _)| *name != "processes") {
+            let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            line.push_str(&format!("  {DIM}{name}={DIM:#}{value}"));
+        }
+    }
+    line
+}
+
+fn since(text: &str) -> Result<Wall, Failure> {
+    if let Ok(Dur(ago)) = text.parse() {
+        let now = banksman::adapters::host::wall_ms();
+        return Ok(Wall(now.saturating_sub(i64::try_from(ago.as_millis()).unwrap_or(i64::MAX))));
+    }
+    let time: Result<jiff::Timestamp, _> = text.parse();
+    time.map(|time| Wall(time.as_millisecond())).map_err(|_| {
+        Failure::usage(format!("--since: {text:?} is neither a duration nor a time"))
+            .hint("for example: --since 1h, or --since 2026-11-15T08:00:00Z")
+    })
+}
+
+impl Emit {
+    fn run(self, context: &Context) -> Done {
+        let kind = CustomKind::new(&self.kind).map_err(Failure::usage)?;
+        if self.data.len() > DATA_LIMIT {
+            return Err(Failure::usage(format!("--data may have at most {DATA_LIMIT} bytes, this has {}", self.data.len())));
+        }
+        let data: Value =
+            serde_json::from_str(&self.data).map_err(|error| Failure::usage(format!("--data is not JSON: {error}")))?;
+        let source = Source { component: "user".into(), id: std::env::var("BANKSMAN_HOLDER").ok().map(Into::into) };
+        let seq = context.client()?.emit(Event::Custom { kind, source, data })?;
+        context.printer.result(json!({ "id": seq, "kind": self.kind }), format!("event {seq}"));
+        Ok(exit::OK)
+    }
+}

@@ -1,0 +1,295 @@
+//! Acquiring, with or without waiting, and what a waiter sees meanwhile.
+
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use banksman::core::claim::{Ask, Blocked, Claim, Grant, Waiting};
+use banksman::core::coordination::Outcome;
+use banksman::core::deadlock::Link;
+use banksman::core::event::{Kind, Resource};
+use banksman::core::ids::{HolderId, RequestId};
+use banksman::core::{Epoch, ProcessId, Span, Stamp, Wall, lock, semaphore};
+use banksman::{Acquisition, Client, Patience};
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::{Dur, own_name, undefined};
+use crate::context::{Actor, inherited_epoch};
+use crate::exit_codes as exit;
+use crate::failure::Failure;
+use crate::printer::{BOLD, DIM, Printer};
+use crate::signals::Signals;
+use crate::words;
+
+/// The largest metadata, in bytes of JSON.
+const METADATA_LIMIT: usize = 16 * 1_024;
+
+#[derive(Debug, Args)]
+pub(crate) struct AcquireFlags {
+    /// Who holds it [default: $BANKSMAN_HOLDER, or a fresh name]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) holder: Option<HolderId>,
+    /// Bind it to this process: it is free the moment the process dies
+    #[arg(long, value_name = "PID", allow_negative_numbers = true)]
+    pub(crate) pid: Option<i32>,
+    /// How long it lives without a heartbeat, such as 90s or 1h30m
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
+    pub(crate) ttl: Option<Dur>,
+    /// JSON to show beside it
+    #[arg(long, value_name = "JSON")]
+    pub(crate) metadata: Option<String>,
+    /// Marks the request: asking again with the same id gets the same grant
+    #[arg(long, value_name = "ID")]
+    pub(crate) request_id: Option<RequestId>,
+    /// The epoch of a grant to extend
+    #[arg(long, value_name = "N")]
+    pub(crate) epoch: Option<i64>,
+    /// Do not wait: exit 6 if it is not free
+    #[arg(long, conflicts_with = "timeout")]
+    pub(crate) no_wait: bool,
+    /// How long to wait at most [default: locking.wait_timeout, 30m]
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
+    pub(crate) timeout: Option<Dur>,
+}
+
+/// What to acquire, beside the flags.
+pub(crate) struct Wanted {
+    pub(crate) resource: Resource,
+    pub(crate) actor: Actor,
+    pub(crate) weight: u32,
+    pub(crate) max_hold: Option<Span>,
+    /// Processes to bind it to, beside the one that the flags name.
+    pub(crate) processes: Vec<ProcessId>,
+    /// Whether it needs heartbeats unless a time to live says otherwise.
+    pub(crate) leased: bool,
+    pub(crate) epoch: Option<Epoch>,
+}
+
+/// A grant, and how it came about.
+pub(crate) struct Won {
+    pub(crate) grant: Grant,
+    pub(crate) outcome: &'static str,
+    pub(crate) from: Option<String>,
+    pub(crate) at: Stamp,
+}
+
+/// `… acquire`: acquires and prints.
+pub(crate) fn acquire(
+    printer: &Printer,
+    client: &Client,
+    kind: Kind,
+    name: &banksman::core::Name,
+    weight: u32,
+    max_hold: Option<Dur>,
+    flags: &AcquireFlags,
+) -> super::super::Done {
+    let resource = own_name(kind, name)?;
+    let actor = Actor::new(flags.holder.as_ref())?;
+    let epoch = flags.epoch.map(Epoch).or(inherited_epoch(kind.as_str(), name.as_str())?);
+    let max_hold = max_hold.map(|dur| dur.positive("--max-hold")).transpose()?;
+    let wanted = Wanted { resource, actor, weight, max_hold, processes: Vec::new(), leased: flags.pid.is_none(), epoch };
+    let signals = Signals::install().map_err(|error| Failure::new(exit::ERROR, "SYSTEM", error.to_string()))?;
+    let won = win(printer, client, wanted, flags, Some(&signals))?;
+    let (data, human) = describe(kind, name.as_str(), &won);
+    printer.result(data, human);
+    Ok(exit::OK)
+}
+
+/// Acquires, telling the user about the wait.
+pub(crate) fn win(
+    printer: &Printer,
+    client: &Client,
+    wanted: Wanted,
+    flags: &AcquireFlags,
+    signals: Option<&Signals>,
+) -> Result<Won, Failure> {
+    let Wanted { resource, actor, weight, max_hold, mut processes, leased, epoch } = wanted;
+    if let Some(pid) = flags.pid {
+        let missing = |_| Failure::new(exit::NOT_FOUND, "NO_SUCH_PROCESS", format!("there is no process {pid}"));
+        processes.push(client.host().identify(pid).map_err(missing)?);
+    }
+    let claim = Claim {
+        holder: actor.holder,
+        ancestors: actor.ancestors,
+        weight,
+        ttl: flags.ttl.map(|ttl| ttl.positive("--ttl")).transpose()?,
+        max_hold,
+        processes,
+        metadata: flags.metadata.as_deref().map(metadata).transpose()?,
+        request: flags.request_id.clone(),
+    };
+    let fallback_ttl = leased.then(|| Dur(client.config().heartbeat_timeout).span());
+    let ask = Ask { claim, fallback_ttl, epoch, granted_before: None, wait: None };
+    let wait = (!flags.no_wait).then(|| flags.timeout.map_or(client.config().wait_timeout, |timeout| timeout.0));
+    let watched = printer.is_watched();
+    let mut told = false;
+    let name = resource.clone();
+    let mut progress = |waiting: &Waiting, elapsed: Duration| {
+        let text = waiting_line(&name, waiting, elapsed);
+        if watched {
+            printer.rewrite(&text);
+        } else if !told {
+            printer.note(&text);
+        }
+        told = true;
+    };
+    let patience = Patience {
+        wait,
+        cancel: signals.map(AsFd::as_fd),
+        progress: Some(&mut progress),
+        tick: watched.then_some(Duration::from_secs(1)),
+    };
+    let acquisition = client.acquire(resource.clone(), ask, patience);
+    if watched && told {
+        printer.rewrite("");
+    }
+    judge(&resource, acquisition?)
+}
+
+fn metadata(text: &str) -> Result<Value, Failure> {
+    if text.len() > METADATA_LIMIT {
+        return Err(Failure::usage(format!("--metadata may have at most {METADATA_LIMIT} bytes, this one has {}", text.len())));
+    }
+    serde_json::from_str(text).map_err(|error| {
+        Failure::usage(format!("--metadata is not JSON: {error}")).hint(r#"for example: --metadata '{"why": "release 1.2"}'"#)
+    })
+}
+
+/// `waiting for deploy, held by agent-7 for 3m12s, you are 2nd in line (Ctrl-C to cancel)`.
+fn waiting_line(resource: &Resource, waiting: &Waiting, elapsed: Duration) -> String {
+    let name = &resource.name;
+    let holder = match &waiting.blocked.holders[..] {
+        [] => "free in a moment".to_owned(),
+        // How long the holder has had it follows from the wait itself: the deadline is on another clock.
+        [grant] => format!("held by {}", grant.claim.holder),
+        grants => format!("held by {} others", grants.len()),
+    };
+    let since = waiting.blocked.holders.iter().map(|grant| grant.acquired.wall).min();
+    let now = Wall(banksman::adapters::host::wall_ms());
+    let held_for = since.map_or(String::new(), |since| format!(" for {}", words::span(now - since)));
+    let place = words::ordinal(waiting.place);
+    let waited = words::span(Dur(elapsed).span());
+    format!(
+        "waiting for {BOLD}{name}{BOLD:#}, {holder}{held_for}, you are {place} in line {DIM}({waited}; Ctrl-C to cancel){DIM:#}"
+    )
+}
+
+/// Sorts the answers into grants and failures.
+fn judge(resource: &Resource, acquisition: Acquisition) -> Result<Won, Failure> {
+    let name = &resource.name;
+    let (outcome, at) = match acquisition {
+        Acquisition::Answered { outcome, at } => (outcome, at),
+        Acquisition::RequestReused => {
+            return Err(Failure::usage("this request id was used before, for something else")
+                .hint("a request id marks one request for ever"));
+        }
+        Acquisition::TimedOut(waiting) => {
+            let holders = holders(&waiting.blocked);
+            let message = format!("waited too long for {name}, which is held by {holders}");
+            let details = json!({ "name": name, "place": waiting.place, "waiters": waiting.blocked.waiters, "holder": holders });
+            return Err(Failure::new(exit::LOCKED, "WAIT_TIMEOUT", message).details(details));
+        }
+        Acquisition::Cancelled => return Err(Failure::interrupted()),
+    };
+    let won = |grant, outcome, from| Ok(Won { grant, outcome, from, at });
+    let spent = |epoch: Epoch| {
+        let message = format!("this request was granted before, as epoch {epoch}, and that grant is over");
+        Err(Failure::new(exit::FENCED, "REQUEST_SPENT", message).hint("use a new request id to acquire it again"))
+    };
+    let crowded = || Err(Failure::new(exit::LOCKED, "LINE_FULL", format!("too many wait for {name} already")));
+    match outcome {
+        Outcome::Lock(outcome) => match outcome {
+            lock::Outcome::Acquired(grant) => won(grant, "acquired", None),
+            lock::Outcome::Extended(grant) => won(grant, "extended", None),
+            lock::Outcome::Reclaimed { grant, from, reason } => won(grant, "reclaimed", Some(format!("{from} ({reason})"))),
+            lock::Outcome::Busy(blocked) => Err(busy(resource, "LOCKED", &blocked, at, None)),
+            lock::Outcome::LineFull => crowded(),
+            lock::Outcome::Spent { epoch } => spent(epoch),
+            other => Err(super::lock_refusal(name, &other)),
+        },
+        Outcome::Semaphore(outcome) => match outcome {
+            semaphore::Outcome::Acquired(grant) => won(grant, "acquired", None),
+            semaphore::Outcome::AlreadyHeld(grant) => won(grant, "already_held", None),
+            semaphore::Outcome::Increased(grant) => won(grant, "increased", None),
+            semaphore::Outcome::Full { available, blocked } => Err(busy(resource, "FULL", &blocked, at, Some(available))),
+            semaphore::Outcome::LineFull => crowded(),
+            semaphore::Outcome::Spent { epoch } => spent(epoch),
+            semaphore::Outcome::NoWeight => Err(Failure::usage("--weight must be at least 1")),
+            semaphore::Outcome::TooHeavy { capacity } => {
+                let message = format!("{name} has only {capacity} slots, so this will never fit");
+                Err(Failure::new(exit::USAGE, "OVER_CAPACITY", message).details(json!({ "name": name, "capacity": capacity })))
+            }
+            other => Err(super::semaphore_refusal(name, &other)),
+        },
+        Outcome::Deadlock(cycle) => Err(deadlock(resource, &cycle)),
+        Outcome::Undefined => Err(undefined(name)),
+    }
+}
+
+fn holders(blocked: &Blocked) -> String {
+    let names: Vec<&str> = blocked.holders.iter().map(|grant| grant.claim.holder.as_str()).collect();
+    if names.is_empty() { "nobody".into() } else { names.join(", ") }
+}
+
+fn busy(resource: &Resource, code: &'static str, blocked: &Blocked, at: Stamp, available: Option<u32>) -> Failure {
+    let name = &resource.name;
+    let expires = blocked.deadline.map(|deadline| words::wall_of(deadline, at));
+    let since = blocked.holders.iter().map(|grant| grant.acquired.wall).min();
+    let mut message = match available {
+        None => format!("{name} is held by {}", holders(blocked)),
+        Some(available) => format!("{name} has {available} free slots, held by {}", holders(blocked)),
+    };
+    if let Some(since) = since {
+        message.push_str(&format!(" for {}", words::span(at.wall - since)));
+    }
+    let mut details = json!({
+        "name": name,
+        "holder": holders(blocked),
+        "since": since.map(words::rfc3339),
+        "expiresAt": expires.map(words::rfc3339),
+        "waiters": blocked.waiters,
+    });
+    if let Some(available) = available {
+        details["available"] = available.into();
+    }
+    Failure::new(exit::LOCKED, code, message).details(details).hint("leave out --no-wait to stand in line for it")
+}
+
+fn deadlock(resource: &Resource, cycle: &[Link]) -> Failure {
+    let mut text = String::new();
+    for link in cycle {
+        text.push_str(&format!("{} waits for {}, ", link.party, link.resource));
+    }
+    let text = text.trim_end_matches(", ");
+    let links: Vec<Value> = cycle.iter().map(|link| json!({ "holder": link.party, "waitsFor": link.resource })).collect();
+    Failure::new(exit::DEADLOCK, "DEADLOCK", format!("waiting for {resource} would be a deadlock: {text}"))
+        .details(json!({ "name": resource.name, "cycle": links }))
+        .hint("release something first, and always acquire in the same order")
+}
+
+fn describe(kind: Kind, name: &str, won: &Won) -> (Value, String) {
+    let Won { grant, outcome, from, at } = won;
+    let holder = &grant.claim.holder;
+    let expires = grant.deadline().map(|deadline| words::wall_of(deadline, *at));
+    let mut data = json!({
+        "name": name,
+        "outcome": outcome,
+        "holder": holder,
+        "epoch": grant.epoch,
+        "acquiredAt": words::rfc3339(grant.acquired.wall),
+        "expiresAt": expires.map(words::rfc3339),
+    });
+    if kind == Kind::Semaphore {
+        data["weight"] = grant.claim.weight.into();
+    }
+    let weight = if kind == Kind::Semaphore { format!(", {} slots", grant.claim.weight) } else { String::new() };
+    let from_whom = from.as_ref().map_or(String::new(), |from| format!(" from {from}"));
+    let lasts = grant.deadline().map_or(String::new(), |deadline| format!(", expires in {}", words::span(deadline - at.lease)));
+    let noun = kind.as_str();
+    let human = format!(
+        "{outcome} {BOLD}{name}{BOLD:#}{from_whom}: holder {BOLD}{holder}{BOLD:#}, epoch {BOLD}{}{BOLD:#}{weight}{lasts}\n\
+         {DIM}release it with: banksman {noun}s release {name} --holder {holder} --epoch {}{DIM:#}",
+        grant.epoch, grant.epoch
+    );
+    (data, human)
+}

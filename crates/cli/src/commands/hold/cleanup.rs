@@ -1,0 +1,93 @@
+//! `… cleanup`: frees what is dead or stale.
+
+use banksman::Client;
+use banksman::adapters::host::Host;
+use banksman::core::coordination::{Command, Coordination};
+use banksman::core::event::{Kind, Resource};
+use banksman::core::{Grant, Stamp, lock, semaphore};
+use banksman::store::Reader;
+use serde_json::json;
+
+use super::super::Done;
+use super::holder_state;
+use crate::context::Context;
+use crate::exit_codes as exit;
+use crate::failure::Failure;
+use crate::table;
+
+/// One grant that is over.
+pub(crate) struct Stale {
+    pub(crate) resource: Resource,
+    pub(crate) grant: Grant,
+    pub(crate) state: &'static str,
+}
+
+/// Looks for grants that are over and, unless it is a rehearsal, takes them away. Each one is decided again by the
+/// store, so that a holder who comes back in between keeps what it has.
+pub(crate) fn cleanup(context: &Context, kind: Kind, dry_run: bool) -> Done {
+    let client = context.client()?;
+    let stale = stale_grants(&mut client.reader()?, client.host())?;
+    let mut freed = Vec::new();
+    for entry in stale.into_iter().filter(|entry| entry.resource.kind == kind) {
+        if dry_run || reap(&client, &entry)? {
+            freed.push(entry);
+        }
+    }
+    let entries: Vec<_> = freed.iter().map(|entry| json!({ "name": entry.resource.name, "holder": entry.grant.claim.holder, "epoch": entry.grant.epoch, "reason": entry.state })).collect();
+    let data = json!({ "dryRun": dry_run, "released": entries });
+    let human = if freed.is_empty() {
+        format!("nothing to clean up: every {} that is held is held by the living", kind.as_str())
+    } else {
+        let title = if dry_run { "WOULD RELEASE" } else { "RELEASED" };
+        let row = |entry: &Stale| {
+            vec![
+                entry.resource.name.to_string(),
+                entry.grant.claim.holder.to_string(),
+                entry.state.to_owned(),
+                entry.grant.epoch.to_string(),
+            ]
+        };
+        table::render(&[title, "HOLDER", "REASON", "EPOCH>"], freed.iter().map(row).collect())
+    };
+    context.printer.result(data, human);
+    Ok(exit::OK)
+}
+
+/// The grants that are over and that nobody has asked for since.
+pub(crate) fn stale_grants(reader: &mut Reader, host: &Host) -> Result<Vec<Stale>, Failure> {
+    let snapshot = reader.view().snapshot()?;
+    let at = Stamp { lease: snapshot.lease, wall: snapshot.wall };
+    let judged = grants(&snapshot.coordination).map(|(resource, grant)| {
+        let state = holder_state(grant, at, host);
+        Stale { resource, grant: grant.clone(), state }
+    });
+    Ok(judged.filter(|entry| matches!(entry.state, "dead" | "expired" | "lapsed")).collect())
+}
+
+/// Every grant of every lock and semaphore.
+fn grants(coordination: &Coordination) -> impl Iterator<Item = (Resource, &Grant)> {
+    let locks = coordination.locks.values().filter_map(|lock| match &lock.state {
+        lock::State::Free => None,
+        lock::State::Held(grant) => Some((Resource { kind: Kind::Lock, name: lock.name.clone() }, &**grant)),
+    });
+    let slots = coordination.semaphores.values().flat_map(|semaphore| {
+        let resource = Resource { kind: Kind::Semaphore, name: semaphore.name.clone() };
+        semaphore.holders.values().map(move |grant| (resource.clone(), grant))
+    });
+    locks.chain(slots)
+}
+
+/// Takes a grant away if the store agrees that it is over.
+fn reap(client: &Client, entry: &Stale) -> Result<bool, Failure> {
+    let probes = entry.grant.watch().into_iter().map(|process| (client.host().probe(&process), process));
+    let probes = probes.map(|(liveness, process)| (process, liveness)).collect();
+    let name = entry.resource.name.clone();
+    let command = match entry.resource.kind {
+        Kind::Lock => Command::Lock(name, lock::Input::Reap),
+        Kind::Semaphore => Command::Semaphore(name, semaphore::Input::Reap),
+    };
+    client.ask(command, probes)?;
+    // The dead are cleared away before the machine is asked, so its answer does not tell; the rows do.
+    let snapshot = client.reader()?.view().snapshot()?;
+    Ok(!grants(&snapshot.coordination).any(|(resource, grant)| resource == entry.resource && grant.epoch == entry.grant.epoch))
+}

@@ -1,0 +1,104 @@
+//! What locks and semaphores have in common on the command line.
+
+mod acquire;
+mod cleanup;
+mod run;
+mod view;
+
+pub(crate) use acquire::{AcquireFlags, acquire};
+pub(crate) use cleanup::{cleanup, stale_grants};
+pub(crate) use run::run;
+pub(crate) use view::{grant_json, holder_state, line_rows, waiter_json};
+
+use std::time::Duration;
+
+use banksman::core::event::{Kind, Resource};
+use banksman::core::{Name, Span, lock, semaphore};
+use banksman::parse_duration;
+
+use crate::exit_codes as exit;
+use crate::failure::Failure;
+
+/// A duration on the command line.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Dur(pub(crate) Duration);
+
+impl std::str::FromStr for Dur {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Dur, String> {
+        parse_duration(text).map(Dur)
+    }
+}
+
+impl Dur {
+    pub(crate) fn span(self) -> Span {
+        Span::from_ms(i64::try_from(self.0.as_millis()).unwrap_or(i64::MAX))
+    }
+
+    /// A span that must last: a lease of no length would be over before it begins.
+    pub(crate) fn positive(self, flag: &str) -> Result<Span, Failure> {
+        if self.0.is_zero() { Err(Failure::usage(format!("{flag} must be longer than nothing"))) } else { Ok(self.span()) }
+    }
+}
+
+/// Refuses names that belong to Banksman.
+pub(crate) fn own_name(kind: Kind, name: &Name) -> Result<Resource, Failure> {
+    if name.is_reserved() {
+        let message = format!("{name} is reserved: banksman itself acquires it");
+        return Err(Failure::new(exit::USAGE, "RESERVED_NAME", message).hint("it can be listed, shown and released by force"));
+    }
+    Ok(Resource { kind, name: name.clone() })
+}
+
+pub(crate) fn undefined(name: &Name) -> Failure {
+    Failure::new(exit::NOT_FOUND, "SEMAPHORE_NOT_FOUND", format!("there is no semaphore {name}"))
+        .hint(format!("define it with: banksman semaphores define {name} --capacity N"))
+}
+
+/// The refusal of a heartbeat or a release of a lock.
+pub(crate) fn lock_refusal(name: &Name, outcome: &lock::Outcome) -> Failure {
+    match outcome {
+        lock::Outcome::Fenced { fence } => {
+            let message = format!("fenced: {name} has been granted or taken away since (fence {fence})");
+            let details = serde_json::json!({ "name": name, "fence": fence });
+            Failure::new(exit::FENCED, "FENCED", message).details(details).hint("stop the work that relied on the lock")
+        }
+        lock::Outcome::Lost => Failure::new(exit::FENCED, "LOST", format!("lost: {name} was held longer than it may be"))
+            .hint("stop the work that relied on the lock"),
+        lock::Outcome::NotOwner { holder } => {
+            let details = serde_json::json!({ "name": name, "holder": holder });
+            Failure::new(exit::NOT_PERMITTED, "NOT_OWNER", format!("{name} is held by {holder}")).details(details)
+        }
+        lock::Outcome::AlreadyFree => {
+            Failure::new(exit::NOT_PERMITTED, "NOT_HELD", format!("{name} is free: this epoch has released it before"))
+        }
+        other => Failure::new(exit::ERROR, "UNEXPECTED", format!("unexpected answer: {other:?}")),
+    }
+}
+
+/// The refusal of a heartbeat or a release of slots.
+pub(crate) fn semaphore_refusal(name: &Name, outcome: &semaphore::Outcome) -> Failure {
+    match outcome {
+        semaphore::Outcome::Fenced { current } => {
+            let message = format!("fenced: this epoch holds no slots of {name} any more");
+            let details = serde_json::json!({ "name": name, "currentEpoch": current });
+            Failure::new(exit::FENCED, "FENCED", message).details(details).hint("stop the work that relied on the slots")
+        }
+        semaphore::Outcome::NotHolder => {
+            Failure::new(exit::NOT_PERMITTED, "NOT_HOLDER", format!("this holder has no slots of {name}"))
+                .hint(format!("banksman semaphores show {name} lists the holders"))
+        }
+        other => Failure::new(exit::ERROR, "UNEXPECTED", format!("unexpected answer: {other:?}")),
+    }
+}
+
+/// Who uses force, for the record.
+pub(crate) fn forced(client: &banksman::Client) -> banksman::core::event::Forced {
+    let user = std::env::var("USER")
+        .ok()
+        .filter(|user| !user.is_empty())
+        .unwrap_or_else(|| rustix::process::getuid().as_raw().to_string());
+    let uname = rustix::system::uname();
+    let host = uname.nodename().to_string_lossy().into_owned();
+    banksman::core::event::Forced { user: user.into(), host: host.into(), pid: client.this_process().pid }
+}

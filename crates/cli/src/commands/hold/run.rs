@@ -1,0 +1,210 @@
+//! `… run NAME -- CMD`: holds something while a command runs.
+
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+use banksman::Client;
+use banksman::adapters::tree;
+use banksman::core::coordination::{Command, Outcome};
+use banksman::core::event::{Kind, Resource};
+use banksman::core::{Epoch, Grant, HolderId, Name, lock, semaphore};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid};
+
+use super::super::Done;
+use super::acquire::{AcquireFlags, Wanted, win};
+use super::{Dur, lock_refusal, own_name, semaphore_refusal};
+use crate::context::{Actor, Context};
+use crate::exit_codes as exit;
+use crate::failure::Failure;
+use crate::gate::{self, Gate};
+use crate::signals::{Arrived, Signals};
+
+/// How long a command that lost its lock has to end by itself.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// How soon to try again when the store did not answer a heartbeat.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Acquires, runs the command, keeps the grant alive, and gives it back on every way out.
+pub(crate) fn run(
+    context: &Context,
+    kind: Kind,
+    name: &Name,
+    weight: u32,
+    max_hold: Option<Dur>,
+    flags: &AcquireFlags,
+    command: &[OsString],
+) -> Done {
+    let resource = own_name(kind, name)?;
+    let system = |error: std::io::Error| Failure::new(exit::ERROR, "SYSTEM", error.to_string());
+    let client = context.client()?;
+    let mut signals = Signals::install().map_err(system)?;
+    let actor = Actor::fresh(flags.holder.as_ref())?;
+    let max_hold = max_hold.map(|dur| dur.positive("--max-hold")).transpose()?;
+    let gate = gate::start(command).map_err(system)?;
+    let won = client.host().identify(gate.pid()).map_err(system).and_then(|command| {
+        let processes = vec![client.this_process().clone(), command];
+        let wanted =
+            Wanted { resource: resource.clone(), actor: actor.clone(), weight, max_hold, processes, leased: true, epoch: None };
+        win(&context.printer, &client, wanted, flags, Some(&signals))
+    });
+    let won = match won {
+        Ok(won) => won,
+        Err(failure) => {
+            gate.abandon();
+            return Err(failure);
+        }
+    };
+    let held = Held { client: &client, resource, grant: won.grant };
+    signals.extend_for_child().map_err(system)?;
+    let ended = held.supervise(gate, &actor, &mut signals);
+    match ended {
+        Ok(status) => held.finish(context, status),
+        Err(failure) => {
+            tree::end_descendants(GRACE);
+            // If it was the store that failed, this is the last attempt; if the lock was lost, there is nothing to release.
+            held.release().ok();
+            Err(failure)
+        }
+    }
+}
+
+/// What is held while the command runs.
+struct Held<'a> {
+    client: &'a Client,
+    resource: Resource,
+    grant: Grant,
+}
+
+impl Held<'_> {
+    /// Lets the command start and waits for its end. Fails if the lock is lost meanwhile.
+    fn supervise(&self, gate: Gate, actor: &Actor, signals: &mut Signals) -> Result<ExitStatus, Failure> {
+        let system = |error: std::io::Error| Failure::new(exit::ERROR, "SYSTEM", error.to_string());
+        // So that descendants whose parents have died stay within reach.
+        set_child_subreaper(Some(getpid())).map_err(|error| system(error.into()))?;
+        let child = Pid::from_raw(gate.pid()).expect("a child has a pid");
+        gate.open(&self.variables(actor)).map_err(system)?;
+        let beat = self.grant.claim.ttl.map(|ttl| Duration::from_millis(ttl.as_ms().unsigned_abs()) / 3);
+        let mut next_beat = beat.map(|beat| Instant::now() + beat);
+        loop {
+            if let Some(status) = reap(child) {
+                return Ok(status);
+            }
+            wait(signals, next_beat);
+            for arrived in signals.take() {
+                // What comes from the terminal has reached the command by itself: it is in the same process group.
+                if let Arrived::Sent(signal) = arrived {
+                    forward(child, signal);
+                }
+            }
+            if next_beat.is_some_and(|due| due <= Instant::now()) {
+                next_beat = Some(Instant::now() + self.heartbeat(beat.unwrap_or(RETRY))?);
+            }
+        }
+    }
+
+    /// Shows a sign of life. Returns after how long to do so again.
+    fn heartbeat(&self, beat: Duration) -> Result<Duration, Failure> {
+        let (name, holder, epoch) = self.key();
+        let outcome = match self.resource.kind {
+            Kind::Lock => self.client.ask(Command::Lock(name.clone(), lock::Input::Heartbeat { holder, epoch }), Vec::new()),
+            Kind::Semaphore => {
+                let input = semaphore::Input::Heartbeat { holder, epoch: Some(epoch) };
+                self.client.ask(Command::Semaphore(name.clone(), input), Vec::new())
+            }
+        };
+        match outcome {
+            Ok((Outcome::Lock(lock::Outcome::Extended(_)) | Outcome::Semaphore(semaphore::Outcome::Extended(_)), _)) => Ok(beat),
+            Ok((outcome, _)) => Err(refusal(&name, outcome)),
+            // A lease that ran out is revived as long as nobody took it, so there is no reason to give up.
+            Err(_) => Ok(RETRY.min(beat)),
+        }
+    }
+
+    fn release(&self) -> Result<(), Failure> {
+        let (name, holder, epoch) = self.key();
+        let (outcome, _) = match self.resource.kind {
+            Kind::Lock => self.client.ask(Command::Lock(name.clone(), lock::Input::Release { holder, epoch }), Vec::new())?,
+            Kind::Semaphore => {
+                let input = semaphore::Input::Release { holder, epoch: Some(epoch) };
+                self.client.ask(Command::Semaphore(name.clone(), input), Vec::new())?
+            }
+        };
+        match outcome {
+            Outcome::Lock(lock::Outcome::Released | lock::Outcome::AlreadyFree)
+            | Outcome::Semaphore(semaphore::Outcome::Released) => Ok(()),
+            outcome => Err(refusal(&name, outcome)),
+        }
+    }
+
+    /// The command has ended by itself: gives the lock back and passes the status on.
+    fn finish(&self, context: &Context, status: ExitStatus) -> Done {
+        match self.release() {
+            Ok(()) => {}
+            Err(failure) if failure.exit == exit::FENCED => return Err(failure),
+            // This process is about to end, and that frees it too.
+            Err(failure) => context.printer.note(&format!("{} could not be released: {}", self.resource, failure.message)),
+        }
+        let signal = status.signal().map(|signal| 128 + signal);
+        let code = status.code().or(signal).unwrap_or(i32::from(exit::ERROR));
+        Ok(u8::try_from(code).unwrap_or(exit::ERROR))
+    }
+
+    fn key(&self) -> (Name, HolderId, Epoch) {
+        (self.resource.name.clone(), self.grant.claim.holder.clone(), self.grant.epoch)
+    }
+
+    /// What the command finds in its environment.
+    fn variables(&self, actor: &Actor) -> Vec<(&'static str, String)> {
+        let (name, epoch) = match self.resource.kind {
+            Kind::Lock => ("BANKSMAN_LOCK", "BANKSMAN_LOCK_EPOCH"),
+            Kind::Semaphore => ("BANKSMAN_SEMAPHORE", "BANKSMAN_SEMAPHORE_EPOCH"),
+        };
+        vec![
+            ("BANKSMAN_HOLDER", actor.holder.to_string()),
+            ("BANKSMAN_ANCESTORS", actor.ancestors_variable()),
+            (name, self.resource.name.to_string()),
+            (epoch, self.grant.epoch.to_string()),
+        ]
+    }
+}
+
+fn refusal(name: &Name, outcome: Outcome) -> Failure {
+    match outcome {
+        Outcome::Lock(outcome) => lock_refusal(name, &outcome),
+        Outcome::Semaphore(outcome) => semaphore_refusal(name, &outcome),
+        Outcome::Deadlock(_) | Outcome::Undefined => super::undefined(name),
+    }
+}
+
+/// Reaps whatever has died. Returns the status of the command once it is among them.
+fn reap(child: Pid) -> Option<ExitStatus> {
+    let mut ended = None;
+    while let Ok(Some((pid, status))) = waitpid(None, WaitOptions::NOHANG) {
+        if pid == child {
+            ended = Some(ExitStatus::from_raw(status.as_raw()));
+        }
+    }
+    ended
+}
+
+/// Sleeps until a signal arrives or a heartbeat is due.
+fn wait(signals: &Signals, due: Option<Instant>) {
+    let left = due.map(|due| due.saturating_duration_since(Instant::now()));
+    let timeout = left.map(|left| Timespec {
+        tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(left.subsec_nanos()),
+    });
+    // An interruption is a signal, and that is looked at next.
+    poll(&mut [PollFd::new(signals, PollFlags::IN)], timeout.as_ref()).ok();
+}
+
+fn forward(child: Pid, signal: i32) {
+    if let Some(signal) = Signal::from_named_raw(signal) {
+        // It may have ended just now; its status is read in a moment.
+        kill_process(child, signal).ok();
+    }
+}

@@ -1,0 +1,33 @@
+use std::path::PathBuf;
+
+use banksman::Project;
+use clap::Args;
+use serde_json::json;
+
+use super::Done;
+use crate::context::Context;
+use crate::exit_codes as exit;
+use crate::printer::{BOLD, DIM};
+
+/// Make a project in this directory.
+///
+/// Creates the folder `.banksman/` with the store. Only its config and runbooks belong into version control; a
+/// .gitignore in it sees to that.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  banksman init\n  banksman -C ~/src/app init")]
+pub(crate) struct Init {}
+
+impl Init {
+    pub(crate) fn run(self, context: &Context) -> Done {
+        let directory = context.directory.clone().unwrap_or_else(|| PathBuf::from("."));
+        let project = Project::init(&directory)?;
+        let root = project.root().display().to_string();
+        let data = json!({ "project": root, "store": project.store_path().display().to_string() });
+        let human = format!(
+            "{BOLD}{root}{BOLD:#} is a banksman project now\n\
+             {DIM}next: banksman locks run deploy -- echo \"only one at a time\"{DIM:#}"
+        );
+        context.printer.result(data, human);
+        Ok(exit::OK)
+    }
+}

@@ -1,0 +1,373 @@
+use std::ffi::OsString;
+
+use banksman::core::coordination::{Command, Outcome};
+use banksman::core::event::Kind;
+use banksman::core::lock::{self, Lock, State};
+use banksman::core::{Epoch, HolderId, Name, Stamp};
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use super::Done;
+use super::hold::{self, AcquireFlags, Dur};
+use crate::context::{Actor, Context, inherited_epoch};
+use crate::exit_codes as exit;
+use crate::failure::Failure;
+use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
+use crate::table;
+use crate::words;
+
+/// Locks: one holder at a time, in the order of arrival.
+#[derive(Debug, Args)]
+pub(crate) struct Locks {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    Define(Define),
+    List(List),
+    Show(Show),
+    Acquire(Acquire),
+    Heartbeat(Heartbeat),
+    Release(Release),
+    Cleanup(Cleanup),
+    Run(Run),
+}
+
+/// Set the defaults of a lock's later grants.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  banksman locks define deploy --ttl 5m --max-hold 1h")]
+struct Define {
+    /// The lock
+    name: Name,
+    /// How long a grant lives without a heartbeat
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
+    ttl: Option<Dur>,
+    /// How long a grant lives at most
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
+    max_hold: Option<Dur>,
+}
+
+/// Show all locks.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  banksman locks list\n  banksman locks list --held --json")]
+struct List {
+    /// Only those that somebody holds
+    #[arg(long)]
+    held: bool,
+}
+
+/// Show one lock with its line and its recent events.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  banksman locks show deploy")]
+struct Show {
+    /// The lock
+    name: Name,
+}
+
+/// Get a lock, or stand in line for it.
+///
+/// Without --pid the lock is bound to no process: it expires unless `locks heartbeat` renews it. To hold a lock
+/// while a command runs, `locks run` is simpler and safer.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  banksman locks acquire deploy --holder ci-42 --ttl 10m\n  banksman locks acquire deploy --pid $$\n  banksman locks acquire deploy --no-wait"
+)]
+struct Acquire {
+    /// The lock
+    name: Name,
+    #[command(flatten)]
+    flags: AcquireFlags,
+    /// How long to hold it at most
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
+    max_hold: Option<Dur>,
+}
+
+/// Renew a lock that you hold.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  banksman locks heartbeat deploy --holder ci-42 --epoch 17")]
+struct Heartbeat {
+    /// The lock
+    name: Name,
+    /// Who holds it [default: $BANKSMAN_HOLDER]
+    #[arg(long, value_name = "NAME")]
+    holder: Option<HolderId>,
+    /// The epoch of the grant [default: $BANKSMAN_LOCK_EPOCH inside of `locks run`]
+    #[arg(long, value_name = "N")]
+    epoch: Option<i64>,
+}
+
+/// Give a lock back.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  banksman locks release deploy --holder ci-42 --epoch 17\n  banksman locks release deploy --force"
+)]
+struct Release {
+    /// The lock
+    name: Name,
+    /// Who holds it [default: $BANKSMAN_HOLDER]
+    #[arg(long, value_name = "NAME")]
+    holder: Option<HolderId>,
+    /// The epoch of the grant [default: $BANKSMAN_LOCK_EPOCH inside of `locks run`]
+    #[arg(long, value_name = "N")]
+    epoch: Option<i64>,
+    /// Take it away from whoever holds it. The holder is fenced, but its work is not stopped.
+    #[arg(long, conflicts_with_all = ["holder", "epoch"])]
+    force: bool,
+}
+
+/// Free the locks whose holders are dead or silent.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  banksman locks cleanup --dry-run")]
+struct Cleanup {
+    /// Only show what would be freed
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Hold a lock while a command runs.
+///
+/// The command's exit status is passed on. If this process dies, the command dies too, and only then is the lock
+/// free. If the lock is lost, the command and all its descendants are stopped, and the exit status is 8.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  banksman locks run deploy -- ./deploy.sh production\n  banksman locks run db --timeout 5m -- make migrate"
+)]
+struct Run {
+    /// The lock
+    name: Name,
+    #[command(flatten)]
+    flags: AcquireFlags,
+    /// How long to hold it at most
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
+    max_hold: Option<Dur>,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+impl Locks {
+    pub(crate) fn name(&self) -> &'static str {
+        match self.verb {
+            Verb::Define(_) => "locks define",
+            Verb::List(_) => "locks list",
+            Verb::Show(_) => "locks show",
+            Verb::Acquire(_) => "locks acquire",
+            Verb::Heartbeat(_) => "locks heartbeat",
+            Verb::Release(_) => "locks release",
+            Verb::Cleanup(_) => "locks cleanup",
+            Verb::Run(_) => "locks run",
+        }
+    }
+
+    pub(crate) fn run(self, context: &Context) -> Done {
+        match self.verb {
+            Verb::Define(define) => define.run(context),
+            Verb::List(list) => list.run(context),
+            Verb::Show(show) => show.run(context),
+            Verb::Acquire(Acquire { name, flags, max_hold }) => {
+                hold::acquire(&context.printer, &*context.client()?, Kind::Lock, &name, 1, max_hold, &flags)
+            }
+            Verb::Heartbeat(heartbeat) => heartbeat.run(context),
+            Verb::Release(release) => release.run(context),
+            Verb::Cleanup(Cleanup { dry_run }) => hold::cleanup(context, Kind::Lock, dry_run),
+            Verb::Run(Run { name, flags, max_hold, command }) => {
+                hold::run(context, Kind::Lock, &name, 1, max_hold, &flags, &command)
+            }
+        }
+    }
+}
+
+impl Define {
+    fn run(self, context: &Context) -> Done {
+        let ttl = self.ttl.map(|ttl| ttl.positive("--ttl")).transpose()?;
+        let max_hold = self.max_hold.map(|max_hold| max_hold.positive("--max-hold")).transpose()?;
+        let resource = hold::own_name(Kind::Lock, &self.name)?;
+        let input = lock::Input::Define(lock::Config { ttl, max_hold });
+        context.client()?.ask(Command::Lock(resource.name, input), Vec::new())?;
+        let (ttl, max_hold) = (ttl.map(words::exact), max_hold.map(words::exact));
+        let words = |value: &Option<String>| value.clone().unwrap_or_else(|| "none".into());
+        let human = format!("defined {BOLD}{}{BOLD:#}: ttl {}, max hold {}", self.name, words(&ttl), words(&max_hold));
+        context.printer.result(json!({ "name": self.name, "ttl": ttl, "maxHold": max_hold }), human);
+        Ok(exit::OK)
+    }
+}
+
+impl List {
+    fn run(self, context: &Context) -> Done {
+        let project = context.project()?;
+        let snapshot = project.reader()?.view().snapshot()?;
+        let at = Stamp { lease: snapshot.lease, wall: snapshot.wall };
+        let mut locks: Vec<(Lock, &str)> = snapshot
+            .coordination
+            .locks
+            .into_values()
+            .map(|lock| {
+                let state = match &lock.state {
+                    State::Free => "free",
+                    State::Held(grant) => hold::holder_state(grant, at, project.host()),
+                };
+                (lock, state)
+            })
+            .collect();
+        if self.held {
+            locks.retain(|(_, state)| *state != "free");
+        }
+        // What is held is what people look for.
+        locks.sort_by_key(|(_, state)| *state == "free");
+        let data: Vec<Value> = locks.iter().map(|(lock, state)| summary(lock, state, at)).collect();
+        let human = if locks.is_empty() {
+            format!("no locks yet\n{DIM}try: banksman locks run deploy -- echo \"only one at a time\"{DIM:#}")
+        } else {
+            let rows = locks.iter().map(|(lock, state)| row(lock, state, at)).collect();
+            table::render(&["NAME", "STATE", "HOLDER", "HELD FOR>", "EXPIRES IN>", "WAITERS>"], rows)
+        };
+        context.printer.result(json!({ "locks": data }), human);
+        Ok(exit::OK)
+    }
+}
+
+fn coloured(state: &str) -> String {
+    let style = match state {
+        "held" => GREEN,
+        "offered" => YELLOW,
+        "free" => DIM,
+        _ => RED,
+    };
+    format!("{style}{state}{style:#}")
+}
+
+fn row(lock: &Lock, state: &str, at: Stamp) -> Vec<String> {
+    let waiters = if lock.line.is_empty() { "-".into() } else { lock.line.len().to_string() };
+    let blank = || "-".to_owned();
+    let (holder, held_for, expires) = match &lock.state {
+        State::Free => (blank(), blank(), blank()),
+        State::Held(grant) => (
+            grant.claim.holder.to_string(),
+            words::span(at.lease - grant.acquired.lease),
+            grant.deadline().map_or_else(|| "never".into(), |deadline| words::span(deadline - at.lease)),
+        ),
+    };
+    vec![lock.name.to_string(), coloured(state), holder, held_for, expires, waiters]
+}
+
+fn summary(lock: &Lock, state: &str, at: Stamp) -> Value {
+    let mut value = match &lock.state {
+        State::Free => {
+            json!({ "holder": null, "epoch": null, "acquiredAt": null, "heartbeatAt": null, "expiresAt": null, "metadata": null })
+        }
+        State::Held(grant) => hold::grant_json(grant, at, state),
+    };
+    value["name"] = lock.name.as_str().into();
+    value["state"] = state.into();
+    value["fence"] = lock.fence.0.into();
+    value["waiters"] = lock.line.len().into();
+    value
+}
+
+impl Show {
+    fn run(self, context: &Context) -> Done {
+        let project = context.project()?;
+        let mut reader = project.reader()?;
+        let mut snapshot = reader.view().snapshot()?;
+        let at = Stamp { lease: snapshot.lease, wall: snapshot.wall };
+        let lock = snapshot.coordination.locks.remove(&self.name);
+        let lock = lock.ok_or_else(|| {
+            Failure::new(exit::NOT_FOUND, "LOCK_NOT_FOUND", format!("there has never been a lock {}", self.name))
+        })?;
+        let events = reader.view().recent("lock", self.name.as_str(), 5)?;
+        let state = match &lock.state {
+            State::Free => "free",
+            State::Held(grant) => hold::holder_state(grant, at, project.host()),
+        };
+        let mut data = summary(&lock, state, at);
+        data["defaults"] = json!({ "ttl": lock.config.ttl.map(words::exact), "maxHold": lock.config.max_hold.map(words::exact) });
+        data["line"] = lock.line.iter().enumerate().map(|(index, waiter)| hold::waiter_json(index + 1, waiter)).collect();
+        data["recentEvents"] = events.iter().map(super::events::event_json).collect();
+
+        let mut human = format!("{BOLD}{}{BOLD:#} is {}", lock.name, coloured(state));
+        if let State::Held(grant) = &lock.state {
+            let ago = |stamp: Stamp| format!("{} ({} ago)", words::rfc3339(stamp.wall), words::span(at.lease - stamp.lease));
+            let mut field = |name: &str, value: String| human.push_str(&format!("\n  {DIM}{name:<10}{DIM:#} {value}"));
+            field("holder", grant.claim.holder.to_string());
+            if !grant.claim.ancestors.is_empty() {
+                field("for", grant.claim.ancestors.iter().map(|ancestor| ancestor.as_str()).collect::<Vec<_>>().join(", "));
+            }
+            field("epoch", grant.epoch.to_string());
+            field("acquired", ago(grant.acquired));
+            field("heartbeat", ago(grant.heartbeat));
+            let expiry =
+                |deadline| format!("{} (in {})", words::rfc3339(words::wall_of(deadline, at)), words::span(deadline - at.lease));
+            field("expires", grant.deadline().map_or_else(|| "never, unless its process dies".into(), expiry));
+            if !grant.claim.processes.is_empty() {
+                field("pids", grant.claim.processes.iter().map(|process| process.pid.to_string()).collect::<Vec<_>>().join(", "));
+            }
+            if let Some(metadata) = &grant.claim.metadata {
+                field("metadata", metadata.to_string());
+            }
+        }
+        human.push_str(&hold::line_rows(&lock.line, at, false));
+        if !events.is_empty() {
+            human.push_str(&format!("\n\n{DIM}RECENT{DIM:#}"));
+            for event in events.iter().rev() {
+                human.push_str(&format!("\n{}", super::events::event_line(event)));
+            }
+        }
+        context.printer.result(data, human);
+        Ok(exit::OK)
+    }
+}
+
+/// The epoch must be known: a late release must never free a grant that it does not mean.
+fn epoch(name: &Name, given: Option<i64>) -> Result<Epoch, Failure> {
+    let epoch = given.map(Epoch).or(inherited_epoch("lock", name.as_str())?);
+    epoch.ok_or_else(|| Failure::usage("which grant? --epoch is missing").hint("acquire prints the epoch, and `locks show` too"))
+}
+
+impl Heartbeat {
+    fn run(self, context: &Context) -> Done {
+        let (holder, epoch) = (Actor::existing(self.holder.as_ref())?, epoch(&self.name, self.epoch)?);
+        let command = Command::Lock(self.name.clone(), lock::Input::Heartbeat { holder, epoch });
+        match context.client()?.ask(command, Vec::new())? {
+            (Outcome::Lock(lock::Outcome::Extended(grant)), at) => {
+                let expires = grant.deadline();
+                let lasts = expires.map_or_else(
+                    || "it has no lease".into(),
+                    |deadline| format!("expires in {}", words::span(deadline - at.lease)),
+                );
+                let expires = expires.map(|deadline| words::rfc3339(words::wall_of(deadline, at)));
+                let data = json!({ "name": self.name, "outcome": "extended", "holder": grant.claim.holder, "epoch": epoch, "expiresAt": expires });
+                context.printer.result(data, format!("extended {BOLD}{}{BOLD:#}: {lasts}", self.name));
+                Ok(exit::OK)
+            }
+            (Outcome::Lock(outcome), _) => Err(hold::lock_refusal(&self.name, &outcome)),
+            (outcome, _) => Err(Failure::new(exit::ERROR, "UNEXPECTED", format!("unexpected answer: {outcome:?}"))),
+        }
+    }
+}
+
+impl Release {
+    fn run(self, context: &Context) -> Done {
+        let client = context.client()?;
+        let input = if self.force {
+            lock::Input::Force { by: hold::forced(&client) }
+        } else {
+            lock::Input::Release { holder: Actor::existing(self.holder.as_ref())?, epoch: epoch(&self.name, self.epoch)? }
+        };
+        let (outcome, _) = client.ask(Command::Lock(self.name.clone(), input), Vec::new())?;
+        let word = match outcome {
+            Outcome::Lock(lock::Outcome::Released) => "released",
+            Outcome::Lock(lock::Outcome::AlreadyFree) => "already_free",
+            Outcome::Lock(outcome) => return Err(hold::lock_refusal(&self.name, &outcome)),
+            outcome => return Err(Failure::new(exit::ERROR, "UNEXPECTED", format!("unexpected answer: {outcome:?}"))),
+        };
+        let human = if word == "released" {
+            format!("released {BOLD}{}{BOLD:#}", self.name)
+        } else {
+            format!("{BOLD}{}{BOLD:#} is free already", self.name)
+        };
+        context.printer.result(json!({ "name": self.name, "outcome": word, "forced": self.force }), human);
+        Ok(exit::OK)
+    }
+}

@@ -1,0 +1,14 @@
+//! One file per noun; what locks and semaphores share is in `hold`.
+
+pub(crate) mod demo;
+pub(crate) mod doctor;
+pub(crate) mod events;
+pub(crate) mod hold;
+pub(crate) mod init;
+pub(crate) mod locks;
+pub(crate) mod semaphores;
+
+use crate::failure::Failure;
+
+/// The exit status of a command that did what it was asked.
+pub(crate) type Done = Result<u8, Failure>;

@@ -1,0 +1,303 @@
+use std::ffi::OsString;
+
+use banksman::core::coordination::{Command, Outcome};
+use banksman::core::event::Kind;
+use banksman::core::semaphore::{self, CAPACITY_LIMIT, Semaphore};
+use banksman::core::{Epoch, HolderId, Name, Stamp};
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use super::Done;
+use super::hold::{self, AcquireFlags, Dur};
+use crate::context::{Actor, Context, inherited_epoch};
+use crate::exit_codes as exit;
+use crate::failure::Failure;
+use crate::printer::{BOLD, DIM};
+use crate::table;
+use crate::words;
+
+/// Semaphores: a number of slots, taken in any weight, in the order of arrival.
+#[derive(Debug, Args)]
+pub(crate) struct Semaphores {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    Define(Define),
+    List(List),
+    Show(Show),
+    Acquire(Acquire),
+    Heartbeat(Heartbeat),
+    Release(Release),
+    Cleanup(Cleanup),
+    Run(Run),
+}
+
+/// Make a semaphore, or change its capacity while it is in use.
+///
+/// Holders over a smaller capacity keep what they have; waiters who ask for more than there is are refused.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  banksman semaphores define gpu --capacity 4 --ttl 5m")]
+struct Define {
+    /// The semaphore
+    name: Name,
+    /// How many slots it has
+    #[arg(long, value_name = "N")]
+    capacity: u32,
+    /// How long a grant lives without a heartbeat
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
+    ttl: Option<Dur>,
+}
+
+/// Show all semaphores.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  banksman semaphores list")]
+struct List {}
+
+/// Show one semaphore with its holders and its line.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  banksman semaphores show gpu")]
+struct Show {
+    /// The semaphore
+    name: Name,
+}
+
+/// Get slots, or stand in line for them.
+///
+/// A holder that acquires again with a larger weight gets more slots under the same epoch.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  banksman semaphores acquire gpu --weight 2 --holder train-7\n  banksman semaphores acquire gpu --no-wait"
+)]
+struct Acquire {
+    /// The semaphore
+    name: Name,
+    /// How many slots
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    weight: u32,
+    #[command(flatten)]
+    flags: AcquireFlags,
+}
+
+/// Renew slots that you hold.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  banksman semaphores heartbeat gpu --holder train-7")]
+struct Heartbeat {
+    /// The semaphore
+    name: Name,
+    /// Who holds them [default: $BANKSMAN_HOLDER]
+    #[arg(long, value_name = "NAME")]
+    holder: Option<HolderId>,
+    /// The epoch of the grant: with it, a late heartbeat is refused
+    #[arg(long, value_name = "N")]
+    epoch: Option<i64>,
+}
+
+/// Give all slots of a holder back.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  banksman semaphores release gpu --holder train-7 --epoch 21\n  banksman semaphores release gpu --holder train-7 --force"
+)]
+struct Release {
+    /// The semaphore
+    name: Name,
+    /// Who holds them [default: $BANKSMAN_HOLDER]
+    #[arg(long, value_name = "NAME")]
+    holder: Option<HolderId>,
+    /// The epoch of the grant: with it, a late release is refused
+    #[arg(long, value_name = "N")]
+    epoch: Option<i64>,
+    /// Take the slots away from that holder
+    #[arg(long, conflicts_with = "epoch")]
+    force: bool,
+}
+
+/// Free the slots whose holders are dead or silent.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  banksman semaphores cleanup --dry-run")]
+struct Cleanup {
+    /// Only show what would be freed
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Hold slots while a command runs.
+///
+/// The command's exit status is passed on. If this process dies, the command dies too, and only then are the slots
+/// free. If they are lost, the command and all its descendants are stopped, and the exit status is 8.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  banksman semaphores run gpu --weight 2 -- python train.py")]
+struct Run {
+    /// The semaphore
+    name: Name,
+    /// How many slots
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    weight: u32,
+    #[command(flatten)]
+    flags: AcquireFlags,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+impl Semaphores {
+    pub(crate) fn name(&self) -> &'static str {
+        match self.verb {
+            Verb::Define(_) => "semaphores define",
+            Verb::List(_) => "semaphores list",
+            Verb::Show(_) => "semaphores show",
+            Verb::Acquire(_) => "semaphores acquire",
+            Verb::Heartbeat(_) => "semaphores heartbeat",
+            Verb::Release(_) => "semaphores release",
+            Verb::Cleanup(_) => "semaphores cleanup",
+            Verb::Run(_) => "semaphores run",
+        }
+    }
+
+    pub(crate) fn run(self, context: &Context) -> Done {
+        match self.verb {
+            Verb::Define(define) => define.run(context),
+            Verb::List(list) => list.run(context),
+            Verb::Show(show) => show.run(context),
+            Verb::Acquire(Acquire { name, weight, flags }) => {
+                hold::acquire(&context.printer, &*context.client()?, Kind::Semaphore, &name, weight, None, &flags)
+            }
+            Verb::Heartbeat(heartbeat) => heartbeat.run(context),
+            Verb::Release(release) => release.run(context),
+            Verb::Cleanup(Cleanup { dry_run }) => hold::cleanup(context, Kind::Semaphore, dry_run),
+            Verb::Run(Run { name, weight, flags, command }) => {
+                hold::run(context, Kind::Semaphore, &name, weight, None, &flags, &command)
+            }
+        }
+    }
+}
+
+impl Define {
+    fn run(self, context: &Context) -> Done {
+        if self.capacity == 0 || self.capacity > CAPACITY_LIMIT {
+            return Err(Failure::usage(format!("--capacity must be between 1 and {CAPACITY_LIMIT}")));
+        }
+        let ttl = self.ttl.map(|ttl| ttl.positive("--ttl")).transpose()?;
+        let resource = hold::own_name(Kind::Semaphore, &self.name)?;
+        let config = semaphore::Config { capacity: self.capacity, ttl };
+        context.client()?.ask(Command::Semaphore(resource.name, semaphore::Input::Define(config)), Vec::new())?;
+        let human = format!("defined {BOLD}{}{BOLD:#}: {} slots", self.name, self.capacity);
+        context.printer.result(json!({ "name": self.name, "capacity": self.capacity, "ttl": ttl.map(words::exact) }), human);
+        Ok(exit::OK)
+    }
+}
+
+impl List {
+    fn run(self, context: &Context) -> Done {
+        let snapshot = context.reader()?.view().snapshot()?;
+        let semaphores: Vec<Semaphore> = snapshot.coordination.semaphores.into_values().collect();
+        let data: Vec<Value> = semaphores.iter().map(summary).collect();
+        let human = if semaphores.is_empty() {
+            format!("no semaphores yet\n{DIM}try: banksman semaphores define gpu --capacity 4{DIM:#}")
+        } else {
+            let row = |semaphore: &Semaphore| {
+                let number = |number: usize| if number == 0 { "-".to_owned() } else { number.to_string() };
+                vec![
+                    semaphore.name.to_string(),
+                    semaphore.config.capacity.to_string(),
+                    semaphore.available().to_string(),
+                    number(semaphore.holders.len()),
+                    number(semaphore.line.len()),
+                ]
+            };
+            table::render(&["NAME", "CAPACITY>", "AVAILABLE>", "HOLDERS>", "WAITERS>"], semaphores.iter().map(row).collect())
+        };
+        context.printer.result(json!({ "semaphores": data }), human);
+        Ok(exit::OK)
+    }
+}
+
+fn summary(semaphore: &Semaphore) -> Value {
+    json!({
+        "name": semaphore.name,
+        "capacity": semaphore.config.capacity,
+        "available": semaphore.available(),
+        "ttl": semaphore.config.ttl.map(words::exact),
+        "holders": semaphore.holders.len(),
+        "waiters": semaphore.line.len(),
+    })
+}
+
+impl Show {
+    fn run(self, context: &Context) -> Done {
+        let project = context.project()?;
+        let mut snapshot = project.reader()?.view().snapshot()?;
+        let at = Stamp { lease: snapshot.lease, wall: snapshot.wall };
+        let semaphore = snapshot.coordination.semaphores.remove(&self.name).ok_or_else(|| hold::undefined(&self.name))?;
+        let holders: Vec<_> =
+            semaphore.holders.values().map(|grant| (grant, hold::holder_state(grant, at, project.host()))).collect();
+        let mut data = summary(&semaphore);
+        data["holders"] = holders.iter().map(|(grant, state)| hold::grant_json(grant, at, state)).collect();
+        data["line"] = semaphore.line.iter().enumerate().map(|(index, waiter)| hold::waiter_json(index + 1, waiter)).collect();
+
+        let mut human =
+            format!("{BOLD}{}{BOLD:#} has {} of {} slots free", self.name, semaphore.available(), semaphore.config.capacity);
+        if !holders.is_empty() {
+            let row = |(grant, state): &(&banksman::core::Grant, &'static str)| {
+                vec![
+                    grant.claim.holder.to_string(),
+                    (*state).to_owned(),
+                    grant.claim.weight.to_string(),
+                    grant.epoch.to_string(),
+                    words::span(at.lease - grant.acquired.lease),
+                    words::span(at.lease - grant.heartbeat.lease),
+                    grant.deadline().map_or_else(|| "never".into(), |deadline| words::span(deadline - at.lease)),
+                ]
+            };
+            let columns = ["HOLDER", "STATE", "WEIGHT>", "EPOCH>", "HELD FOR>", "LAST HEARTBEAT>", "EXPIRES IN>"];
+            human.push_str(&format!("\n\n{}", table::render(&columns, holders.iter().map(row).collect())));
+        }
+        human.push_str(&hold::line_rows(&semaphore.line, at, true));
+        context.printer.result(data, human);
+        Ok(exit::OK)
+    }
+}
+
+fn epoch(name: &Name, given: Option<i64>) -> Result<Option<Epoch>, Failure> {
+    Ok(given.map(Epoch).or(inherited_epoch("semaphore", name.as_str())?))
+}
+
+impl Heartbeat {
+    fn run(self, context: &Context) -> Done {
+        let (holder, epoch) = (Actor::existing(self.holder.as_ref())?, epoch(&self.name, self.epoch)?);
+        let command = Command::Semaphore(self.name.clone(), semaphore::Input::Heartbeat { holder, epoch });
+        match context.client()?.ask(command, Vec::new())? {
+            (Outcome::Semaphore(semaphore::Outcome::Extended(grant)), at) => {
+                let expires = grant.deadline().map(|deadline| words::rfc3339(words::wall_of(deadline, at)));
+                let data = json!({ "name": self.name, "outcome": "extended", "holder": grant.claim.holder, "epoch": grant.epoch, "expiresAt": expires });
+                context.printer.result(data, format!("extended {BOLD}{}{BOLD:#}", self.name));
+                Ok(exit::OK)
+            }
+            (Outcome::Semaphore(outcome), _) => Err(hold::semaphore_refusal(&self.name, &outcome)),
+            _ => Err(hold::undefined(&self.name)),
+        }
+    }
+}
+
+impl Release {
+    fn run(self, context: &Context) -> Done {
+        let client = context.client()?;
+        let holder = Actor::existing(self.holder.as_ref())?;
+        let input = if self.force {
+            semaphore::Input::Force { holder, by: hold::forced(&client) }
+        } else {
+            semaphore::Input::Release { holder, epoch: epoch(&self.name, self.epoch)? }
+        };
+        match client.ask(Command::Semaphore(self.name.clone(), input), Vec::new())?.0 {
+            Outcome::Semaphore(semaphore::Outcome::Released) => {
+                let data = json!({ "name": self.name, "outcome": "released", "forced": self.force });
+                context.printer.result(data, format!("released {BOLD}{}{BOLD:#}", self.name));
+                Ok(exit::OK)
+            }
+            Outcome::Semaphore(outcome) => Err(hold::semaphore_refusal(&self.name, &outcome)),
+            _ => Err(hold::undefined(&self.name)),
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! What every command starts from: where the project is, who acts, where output goes.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use banksman::adapters::ids;
+use banksman::core::{Epoch, HolderId};
+use banksman::store::Reader;
+use banksman::{Client, Project};
+
+use crate::failure::Failure;
+use crate::printer::Printer;
+use crate::signals;
+
+/// The surroundings of one command.
+pub(crate) struct Context {
+    pub(crate) printer: Printer,
+    pub(crate) directory: Option<PathBuf>,
+    pub(crate) store: Option<String>,
+}
+
+impl Context {
+    /// The project: named by `--store`, by `-C`, by the environment, or found from the current directory.
+    pub(crate) fn project(&self) -> Result<Project, Failure> {
+        match (&self.store, &self.directory) {
+            (Some(url), _) => Ok(Project::at_url(url)?),
+            (None, Some(directory)) => Ok(Project::find(directory)?),
+            (None, None) => Ok(Project::find(&PathBuf::from("."))?),
+        }
+    }
+
+    /// The project, open for all calls.
+    pub(crate) fn client(&self) -> Result<Arc<Client>, Failure> {
+        let printer = self.printer.clone();
+        let on_stall = move |occupant: &banksman::store::sqlite::Occupant| {
+            let (pid, command, state) = (occupant.pid, &occupant.command, occupant.state);
+            printer.note(&format!("waiting for the store: process {pid} ({command}) is in the middle of a write and is {state}"));
+        };
+        let client = Arc::new(Client::open_with(&self.project()?, Box::new(on_stall))?);
+        signals::stop_outside_turn(&client)
+            .map_err(|error| Failure::new(crate::exit_codes::ERROR, "SYSTEM", error.to_string()))?;
+        Ok(client)
+    }
+
+    /// The project, open for reading.
+    pub(crate) fn reader(&self) -> Result<Reader, Failure> {
+        Ok(self.project()?.reader()?)
+    }
+}
+
+/// Who acts, and on whose behalf.
+#[derive(Debug, Clone)]
+pub(crate) struct Actor {
+    pub(crate) holder: HolderId,
+    pub(crate) ancestors: Vec<HolderId>,
+}
+
+impl Actor {
+    /// The name given, or the inherited one, or a fresh one.
+    pub(crate) fn new(given: Option<&HolderId>) -> Result<Actor, Failure> {
+        match (given, inherited()?) {
+            (Some(holder), inherited) => Ok(Actor::descend(holder.clone(), inherited)),
+            (None, Some(inherited)) => Ok(inherited),
+            (None, None) => Ok(Actor { holder: fresh(), ancestors: Vec::new() }),
+        }
+    }
+
+    /// The name given, or a fresh one, in any case as a descendant of the inherited one.
+    pub(crate) fn fresh(given: Option<&HolderId>) -> Result<Actor, Failure> {
+        Ok(Actor::descend(given.cloned().unwrap_or_else(fresh), inherited()?))
+    }
+
+    /// The name given, or the inherited one: whoever heartbeats or releases must be somebody.
+    pub(crate) fn existing(given: Option<&HolderId>) -> Result<HolderId, Failure> {
+        let inherited = inherited()?.map(|actor| actor.holder);
+        given.cloned().or(inherited).ok_or_else(|| {
+            Failure::usage("who holds it? --holder is missing")
+                .hint("acquire prints the holder; inside of `run` it is in BANKSMAN_HOLDER")
+        })
+    }
+
+    fn descend(holder: HolderId, inherited: Option<Actor>) -> Actor {
+        match inherited {
+            Some(parent) if parent.holder != holder => {
+                let ancestors = std::iter::once(parent.holder).chain(parent.ancestors).collect();
+                Actor { holder, ancestors }
+            }
+            Some(parent) => parent,
+            None => Actor { holder, ancestors: Vec::new() },
+        }
+    }
+
+    /// The ancestors as the environment carries them: names contain no line breaks.
+    pub(crate) fn ancestors_variable(&self) -> String {
+        self.ancestors.iter().map(HolderId::as_str).collect::<Vec<_>>().join("\n")
+    }
+}
+
+fn fresh() -> HolderId {
+    HolderId::new(&ids::short("h")).expect("a short id is a valid name")
+}
+
+/// The holder in the environment, with its ancestors.
+fn inherited() -> Result<Option<Actor>, Failure> {
+    let Some(holder) = variable("BANKSMAN_HOLDER") else { return Ok(None) };
+    let bad = |name: &'static str| move |error| Failure::usage(format!("{name}: {error}"));
+    let holder = HolderId::new(&holder).map_err(bad("BANKSMAN_HOLDER"))?;
+    let lines = variable("BANKSMAN_ANCESTORS").unwrap_or_default();
+    let ancestors = lines.lines().map(HolderId::new).collect::<Result<Vec<_>, _>>().map_err(bad("BANKSMAN_ANCESTORS"))?;
+    Ok(Some(Actor { holder, ancestors }))
+}
+
+/// The epoch that `… run` passed on, if it was for this very resource.
+pub(crate) fn inherited_epoch(kind: &str, name: &str) -> Result<Option<Epoch>, Failure> {
+    let kind = kind.to_uppercase();
+    if variable(&format!("BANKSMAN_{kind}")).as_deref() != Some(name) {
+        return Ok(None);
+    }
+    let epoch = variable(&format!("BANKSMAN_{kind}_EPOCH"));
+    let parsed = epoch
+        .map(|text| text.parse().map(Epoch).map_err(|_| Failure::usage(format!("BANKSMAN_{kind}_EPOCH is no number: {text:?}"))));
+    parsed.transpose()
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}

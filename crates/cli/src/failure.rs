@@ -1,0 +1,115 @@
+//! How a command fails: a code for programs, a sentence for people, a hint, an exit status. All in one place.
+
+use banksman::store::StoreError;
+use banksman::{Error, ProjectError};
+use serde_json::{Value, json};
+
+use crate::exit_codes as exit;
+
+/// Why a command did not do what it was asked.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) exit: u8,
+    pub(crate) code: &'static str,
+    pub(crate) message: String,
+    pub(crate) details: Value,
+    pub(crate) hint: Option<String>,
+}
+
+impl Failure {
+    pub(crate) fn new(exit: u8, code: &'static str, message: impl Into<String>) -> Failure {
+        Failure { exit, code, message: message.into(), details: json!({}), hint: None }
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Failure {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    pub(crate) fn details(mut self, details: Value) -> Failure {
+        self.details = details;
+        self
+    }
+
+    /// A wrong argument.
+    pub(crate) fn usage(message: impl ToString) -> Failure {
+        Failure::new(exit::USAGE, "USAGE", message.to_string())
+    }
+
+    pub(crate) fn interrupted() -> Failure {
+        Failure::new(exit::INTERRUPTED, "INTERRUPTED", "interrupted")
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Failure {
+        let message = error.to_string();
+        let (exit, code, hint) = match error {
+            StoreError::Missing { .. } => (exit::NOT_FOUND, "STORE_MISSING", "make a project with: banksman init"),
+            StoreError::Exists { .. } => (exit::USAGE, "STORE_EXISTS", "the project is there already; nothing was changed"),
+            StoreError::Foreign { .. } => {
+                (exit::CONFIG, "STORE_FOREIGN", "move the file away, or name the right one with --store sqlite:PATH")
+            }
+            StoreError::Newer { .. } => {
+                (exit::CONFIG, "STORE_NEWER", "install the version of banksman that made it, or a later one")
+            }
+            StoreError::Corrupt { .. } => {
+                (exit::UNHEALTHY, "STORE_CORRUPT", "stop all agents, copy the .banksman folder, and look with: banksman doctor")
+            }
+            StoreError::NetworkFileSystem { .. } => {
+                (exit::CONFIG, "STORE_NETWORK_FS", "put the project on a local disk of the machine that runs the agents")
+            }
+            StoreError::ReadOnly { .. } => {
+                (exit::NOT_PERMITTED, "STORE_READ_ONLY", "banksman needs to write in the .banksman folder and all files in it")
+            }
+            StoreError::Full { .. } => (exit::ERROR, "STORE_FULL", "nothing was changed; free some space and try again"),
+            StoreError::Unknown { .. } => (
+                exit::UNHEALTHY,
+                "STORE_UNKNOWN",
+                "look how things stand before you try again; --request-id makes a repetition safe",
+            ),
+            StoreError::Stalled => (
+                exit::UNHEALTHY,
+                "STORE_STALLED",
+                "nothing was changed; a process that is stopped in the middle of a write holds it up",
+            ),
+            StoreError::Failed { .. } => (exit::ERROR, "STORE_FAILED", "banksman doctor may tell more"),
+        };
+        Failure::new(exit, code, message).hint(hint)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        match error {
+            Error::Store(error) => error.into(),
+            Error::System { .. } => Failure::new(exit::ERROR, "SYSTEM", error.to_string()),
+        }
+    }
+}
+
+impl From<ProjectError> for Failure {
+    fn from(error: ProjectError) -> Failure {
+        let message = error.to_string();
+        match error {
+            ProjectError::NotFound { .. } => Failure::new(exit::NOT_FOUND, "PROJECT_NOT_FOUND", message)
+                .hint("make one with: banksman init; or name one with -C DIR or BANKSMAN_PROJECT"),
+            ProjectError::Exists { .. } => Failure::new(exit::USAGE, "PROJECT_EXISTS", message).hint("nothing was changed"),
+            ProjectError::Config { .. } => {
+                Failure::new(exit::CONFIG, "CONFIG", message).hint("the keys are in docs/reference/config.md")
+            }
+            ProjectError::Url { .. } => Failure::usage(message).hint("for example: --store sqlite:/srv/app/.banksman/store.db"),
+            ProjectError::Store(error) => error.into(),
+            ProjectError::Io { ref source, .. } => match source.kind() {
+                std::io::ErrorKind::NotFound => Failure::new(exit::NOT_FOUND, "NO_SUCH_DIRECTORY", message),
+                std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => {
+                    Failure::new(exit::NOT_PERMITTED, "READ_ONLY", message).hint("banksman needs to write there")
+                }
+                std::io::ErrorKind::StorageFull => {
+                    Failure::new(exit::ERROR, "STORE_FULL", message).hint("free some space and try again")
+                }
+                _ => Failure::new(exit::ERROR, "SYSTEM", message),
+            },
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The `banksman` command. The only crate that prints.
+
+mod commands;
+mod context;
+mod exit_codes;
+mod failure;
+mod gate;
+mod printer;
+mod signals;
+mod table;
+mod words;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use commands::{demo, doctor, events, init, locks, semaphores};
+use context::Context;
+use printer::Printer;
+
+/// Directs a fleet of coding agents, or any commands, through one repository without collisions.
+///
+/// Locks and semaphores that many processes share: fair, durable, freed the moment their holder dies, and fenced
+/// against those who come back too late.
+#[derive(Debug, Parser)]
+#[command(name = "banksman", version, propagate_version = true, disable_help_subcommand = true, after_help = EXAMPLES)]
+struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  banksman init                                make a project here
+  banksman locks run deploy -- ./deploy.sh     run a command while holding a lock
+  banksman locks list                          who holds what
+  banksman demo                                see it at work";
+
+#[derive(Debug, clap::Args)]
+struct Global {
+    /// Act as if started in this directory
+    #[arg(short = 'C', long = "directory", global = true, value_name = "DIR", env = "BANKSMAN_PROJECT")]
+    directory: Option<PathBuf>,
+    /// The store, such as sqlite:PATH
+    #[arg(long, global = true, value_name = "URL", env = "BANKSMAN_STORE")]
+    store: Option<String>,
+    /// Print one JSON object instead of text
+    #[arg(long, global = true)]
+    json: bool,
+    /// Print only what goes wrong
+    #[arg(short, long, global = true)]
+    quiet: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Init(init::Init),
+    #[command(visible_alias = "lock")]
+    Locks(locks::Locks),
+    #[command(visible_alias = "semaphore")]
+    Semaphores(semaphores::Semaphores),
+    #[command(visible_alias = "event")]
+    Events(events::Events),
+    Doctor(doctor::Doctor),
+    Demo(demo::Demo),
+}
+
+impl Command {
+    /// The command in words, as the JSON envelope names it.
+    fn name(&self) -> &'static str {
+        match self {
+            Command::Init(_) => "init",
+            Command::Locks(locks) => locks.name(),
+            Command::Semaphores(semaphores) => semaphores.name(),
+            Command::Events(events) => events.name(),
+            Command::Doctor(_) => "doctor",
+            Command::Demo(_) => "demo",
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let args: Vec<OsString> = std::env::args_os().collect();
+    if let Some(status) = gate::enter(&args) {
+        return status;
+    }
+    let cli = match Cli::try_parse_from(&args) {
+        Ok(cli) => cli,
+        Err(error) => return misused(&args, &error),
+    };
+    let printer = Printer { json: cli.global.json, quiet: cli.global.quiet, command: cli.command.name() };
+    let context = Context { printer: printer.clone(), directory: cli.global.directory, store: cli.global.store };
+    let result = match cli.command {
+        Command::Init(init) => init.run(&context),
+        Command::Locks(locks) => locks.run(&context),
+        Command::Semaphores(semaphores) => semaphores.run(&context),
+        Command::Events(events) => events.run(&context),
+        Command::Doctor(doctor) => doctor.run(&context),
+        Command::Demo(demo) => demo.run(&context),
+    };
+    match result {
+        Ok(status) => ExitCode::from(status),
+        Err(failure) => {
+            printer.failure(&failure);
+            ExitCode::from(failure.exit)
+        }
+    }
+}
+
+/// A command line that cannot be understood; also help and version, which are no mistakes.
+fn misused(args: &[OsString], error: &clap::Error) -> ExitCode {
+    let wants_json = args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--json");
+    if error.use_stderr() && wants_json {
+        let text = error.render().to_string();
+        let mut lines = text.trim_start_matches("error: ").lines();
+        let failure = failure::Failure::usage(lines.next().unwrap_or_default()).hint("banksman --help lists the commands");
+        Printer { json: true, quiet: false, command: "banksman" }.failure(&failure);
+    } else if error.print().is_err() {
+        return ExitCode::from(exit_codes::ERROR);
+    }
+    ExitCode::from(if error.use_stderr() { exit_codes::USAGE } else { exit_codes::OK })
+}

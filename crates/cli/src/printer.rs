@@ -1,0 +1,82 @@
+//! Decides once where output goes: data on stdout, everything else on stderr, JSON if asked.
+
+use std::io::{IsTerminal, Write};
+
+use anstyle::{AnsiColor, Style};
+use serde_json::{Value, json};
+
+use crate::failure::Failure;
+
+pub(crate) const BOLD: Style = Style::new().bold();
+pub(crate) const DIM: Style = Style::new().dimmed();
+pub(crate) const RED: Style = AnsiColor::Red.on_default().bold();
+pub(crate) const GREEN: Style = AnsiColor::Green.on_default();
+pub(crate) const YELLOW: Style = AnsiColor::Yellow.on_default();
+pub(crate) const CYAN: Style = AnsiColor::Cyan.on_default();
+
+/// Where output goes.
+#[derive(Debug, Clone)]
+pub(crate) struct Printer {
+    pub(crate) json: bool,
+    pub(crate) quiet: bool,
+    /// The command in words, for the envelope.
+    pub(crate) command: &'static str,
+}
+
+impl Printer {
+    /// The result of a command: its data for programs, its words for people.
+    pub(crate) fn result(&self, data: Value, human: impl AsRef<str>) {
+        if self.json {
+            self.line(&json!({ "success": true, "command": self.command, "data": data }).to_string());
+        } else if !self.quiet {
+            self.line(human.as_ref().trim_end_matches('\n'));
+        }
+    }
+
+    /// One line of data on stdout. A reader that went away, as `head` does, ends the process quietly.
+    pub(crate) fn line(&self, text: &str) {
+        let mut out = anstream::stdout().lock();
+        if writeln!(out, "{text}").and_then(|()| out.flush()).is_err() {
+            std::process::exit(i32::from(crate::exit_codes::OK));
+        }
+    }
+
+    /// A remark on stderr.
+    pub(crate) fn note(&self, text: &str) {
+        if !self.quiet {
+            self.stderr(&format!("{text}\n"));
+        }
+    }
+
+    /// Why the command failed.
+    pub(crate) fn failure(&self, failure: &Failure) {
+        if self.json {
+            let mut error = json!({ "code": failure.code, "message": failure.message, "details": failure.details });
+            if let Some(hint) = &failure.hint {
+                error["hint"] = hint.as_str().into();
+            }
+            self.line(&json!({ "success": false, "command": self.command, "error": error }).to_string());
+            return;
+        }
+        let mut text = format!("{RED}error:{RED:#} {}\n", failure.message);
+        if let Some(hint) = &failure.hint {
+            text.push_str(&format!("{DIM}hint: {hint}{DIM:#}\n"));
+        }
+        self.stderr(&text);
+    }
+
+    /// Whether a person looks at stderr, so that a line that changes is welcome.
+    pub(crate) fn is_watched(&self) -> bool {
+        !self.quiet && !self.json && std::io::stderr().is_terminal()
+    }
+
+    /// Replaces the current line on stderr.
+    pub(crate) fn rewrite(&self, text: &str) {
+        self.stderr(&format!("\r\x1b[2K{text}"));
+    }
+
+    fn stderr(&self, text: &str) {
+        // There is nowhere left to complain to.
+        anstream::stderr().write_all(text.as_bytes()).ok();
+    }
+}

@@ -1,0 +1,78 @@
+//! Signals as things to read: what arrived, and whether a process sent it or the terminal.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Weak};
+
+use banksman::Client;
+use rustix::process::{Signal, getpid, kill_process};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2};
+use signal_hook::iterator::Signals as Blocking;
+use signal_hook::iterator::backend::SignalDelivery;
+use signal_hook::iterator::exfiltrator::WithOrigin;
+use signal_hook::low_level::siginfo::Cause;
+
+/// What asks a command to end.
+const ENDING: [i32; 4] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT];
+
+/// The signals that this process takes note of instead of dying.
+pub(crate) struct Signals(SignalDelivery<UnixStream, WithOrigin>);
+
+/// A signal that arrived.
+pub(crate) enum Arrived {
+    /// A child changed its state.
+    Child,
+    /// Another process sent this.
+    Sent(i32),
+    /// The terminal sent it, to every process in the foreground.
+    Terminal,
+}
+
+impl Signals {
+    /// Starts to take note of whatever asks the command to end.
+    pub(crate) fn install() -> io::Result<Signals> {
+        let (read, write) = UnixStream::pair()?;
+        read.set_nonblocking(true)?;
+        Ok(Signals(SignalDelivery::with_pipe(read, write, WithOrigin::default(), ENDING)?))
+    }
+
+    /// Takes note of all that a wrapper must act on or pass on.
+    pub(crate) fn extend_for_child(&self) -> io::Result<()> {
+        let handle = self.0.handle();
+        [SIGCHLD, SIGUSR1, SIGUSR2].into_iter().try_for_each(|signal| handle.add_signal(signal))
+    }
+
+    /// What has arrived since the last look.
+    pub(crate) fn take(&mut self) -> Vec<Arrived> {
+        let arrived = self.0.pending().map(|origin| match (origin.signal, origin.cause) {
+            (SIGCHLD, _) => Arrived::Child,
+            (signal, Cause::Sent(_)) => Arrived::Sent(signal),
+            _ => Arrived::Terminal,
+        });
+        arrived.collect()
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.get_read().as_fd()
+    }
+}
+
+/// Lets Ctrl-Z stop this process only when it does not hold up all others: a process that is stopped in the middle
+/// of its turn would.
+pub(crate) fn stop_outside_turn(client: &Arc<Client>) -> io::Result<()> {
+    let client: Weak<Client> = Arc::downgrade(client);
+    let mut signals = Blocking::new([SIGTSTP, SIGTTIN, SIGTTOU])?;
+    std::thread::Builder::new().name("banksman-stop".into()).spawn(move || {
+        for _ in signals.forever() {
+            let stop = || kill_process(getpid(), Signal::STOP).expect("a process may stop itself");
+            match client.upgrade() {
+                Some(client) => client.outside_turn(stop),
+                None => stop(),
+            }
+        }
+    })?;
+    Ok(())
+}

@@ -1,0 +1,76 @@
+//! Times, durations and places in words.
+
+use banksman::core::{Lease, Span, Stamp, Wall};
+use jiff::Timestamp;
+
+/// RFC 3339 in UTC, with milliseconds.
+pub(crate) fn rfc3339(wall: Wall) -> String {
+    Timestamp::from_millisecond(wall.0).map_or_else(|_| wall.0.to_string(), |time| format!("{time:.3}"))
+}
+
+/// The wall-clock time of a deadline on the lease clock, as far as it can be told from now.
+pub(crate) fn wall_of(deadline: Lease, now: Stamp) -> Wall {
+    Wall(now.wall.0.saturating_add(deadline.0).saturating_sub(now.lease.0))
+}
+
+/// A duration with its two largest units: `480ms`, `12s`, `3m12s`, `5h03m`, `2d04h`.
+pub(crate) fn span(span: Span) -> String {
+    let ms = span.as_ms();
+    let secs = ms / 1_000;
+    match secs {
+        0 => format!("{ms}ms"),
+        1..=59 => format!("{secs}s"),
+        60..=3_599 => format!("{}m{:02}s", secs / 60, secs % 60),
+        3_600..=86_399 => format!("{}h{:02}m", secs / 3_600, secs % 3_600 / 60),
+        _ => format!("{}d{:02}h", secs / 86_400, secs % 86_400 / 3_600),
+    }
+}
+
+/// A duration as it would be written on the command line: `90s`, `1h30m`.
+pub(crate) fn exact(span: Span) -> String {
+    let mut ms = span.as_ms();
+    let mut text = String::new();
+    for (unit, length) in [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)] {
+        if ms >= length {
+            text.push_str(&format!("{}{unit}", ms / length));
+            ms %= length;
+        }
+    }
+    if text.is_empty() { "0s".into() } else { text }
+}
+
+/// `1st`, `2nd`, `3rd`, `4th`, …
+pub(crate) fn ordinal(number: usize) -> String {
+    let suffix = match (number % 10, number % 100) {
+        (_, 11..=13) => "th",
+        (1, _) => "st",
+        (2, _) => "nd",
+        (3, _) => "rd",
+        _ => "th",
+    };
+    format!("{number}{suffix}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_read_well() {
+        let words = |ms| span(Span::from_ms(ms));
+        assert_eq!([words(0), words(480), words(12_900), words(192_000)], ["0ms", "480ms", "12s", "3m12s"]);
+        assert_eq!([words(18_180_000), words(187_200_000)], ["5h03m", "2d04h"]);
+        assert_eq!([exact(Span::from_ms(5_400_000)), exact(Span::from_ms(1_500)), exact(Span::ZERO)], ["1h30m", "1s500ms", "0s"]);
+    }
+
+    #[test]
+    fn places_read_well() {
+        let places: Vec<String> = [1, 2, 3, 4, 11, 12, 13, 21, 101, 111].into_iter().map(ordinal).collect();
+        assert_eq!(places, ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "101st", "111th"]);
+    }
+
+    #[test]
+    fn times_are_utc() {
+        assert_eq!(rfc3339(Wall(1_700_000_000_123)), "2023-11-14T22:13:20.123Z");
+    }
+}

@@ -1,0 +1,144 @@
+//! What a history came to: what was counted, and the first thing that was wrong.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// The properties that are checked, by the words that the command line uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Checker {
+    /// An epoch is handed out once, to one holder, and whoever is told an epoch has it.
+    Epochs,
+    /// Sequence numbers, epochs, tickets, fences and the lease clock only rise.
+    Order,
+    /// What is given out fits; a lock has one holder.
+    Capacity,
+    /// Only the current epoch can do anything; the rightful holder is never refused.
+    Fencing,
+    /// A line is served in the order of arrival.
+    Line,
+    /// Nobody in a line is forgotten, and every wait ends once the faults do.
+    Waiters,
+    /// Nothing is taken from the living, nor before its time.
+    Living,
+    /// The event log folds to the tables.
+    Fold,
+    /// The store and the pure core agree, on every answer and every row.
+    Model,
+    /// The same seed gives the same history.
+    Trace,
+    /// The store carries out every transaction.
+    Store,
+}
+
+impl fmt::Display for Checker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Checker::Epochs => "epochs",
+            Checker::Order => "order",
+            Checker::Capacity => "capacity",
+            Checker::Fencing => "fencing",
+            Checker::Line => "line",
+            Checker::Waiters => "waiters",
+            Checker::Living => "living",
+            Checker::Fold => "fold",
+            Checker::Model => "model",
+            Checker::Trace => "trace",
+            Checker::Store => "store",
+        })
+    }
+}
+
+/// A property that did not hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// Which one.
+    pub checker: Checker,
+    /// What was found.
+    pub what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "[{}] {}", self.checker, self.what)
+    }
+}
+
+/// Collects violations; the first one ends the history.
+#[derive(Debug, Default)]
+pub(crate) struct Verdict {
+    /// If set, only this checker counts: it must find the fault without the help of the others.
+    only: Option<Checker>,
+    first: Option<Violation>,
+}
+
+impl Verdict {
+    pub(crate) fn new(only: Option<Checker>) -> Verdict {
+        Verdict { only, first: None }
+    }
+
+    /// Notes a violation.
+    pub(crate) fn report(&mut self, checker: Checker, what: impl FnOnce() -> String) {
+        if self.first.is_none() && self.only.is_none_or(|only| only == checker) {
+            self.first = Some(Violation { checker, what: what() });
+        }
+    }
+
+    /// Notes a violation unless `holds`.
+    pub(crate) fn expect(&mut self, checker: Checker, holds: bool, what: impl FnOnce() -> String) {
+        if !holds {
+            self.report(checker, what);
+        }
+    }
+
+    pub(crate) fn is_guilty(&self) -> bool {
+        self.first.is_some()
+    }
+
+    pub(crate) fn take(&mut self) -> Option<Violation> {
+        self.first.take()
+    }
+}
+
+/// How often things happened.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tally {
+    counts: BTreeMap<&'static str, u64>,
+}
+
+impl Tally {
+    pub(crate) fn count(&mut self, what: &'static str) {
+        self.count_many(what, 1);
+    }
+
+    pub(crate) fn count_many(&mut self, what: &'static str, times: u64) {
+        *self.counts.entry(what).or_default() += times;
+    }
+
+    /// Adds the counts of another history.
+    pub fn add(&mut self, other: &Tally) {
+        for (what, times) in &other.counts {
+            self.count_many(what, *times);
+        }
+    }
+
+    /// How often `what` happened.
+    pub fn get(&self, what: &str) -> u64 {
+        self.counts.get(what).copied().unwrap_or_default()
+    }
+
+    /// Everything that was counted, in the order of the alphabet.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.counts.iter().map(|(what, times)| (*what, *times))
+    }
+}
+
+/// The result of one history.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// The first violation, if any.
+    pub violation: Option<Violation>,
+    /// A hash over everything that happened.
+    pub hash: u64,
+    /// What happened how often.
+    pub tally: Tally,
+}
