@@ -11,24 +11,24 @@ impl World<Coordination> {
         World::new(Coordination::default())
     }
 
-    pub(crate) fn to_lock(&mut self, label: &str, input: lock::Input) -> Outcome {
+    pub(crate) fn at_lock(&mut self, label: &str, input: lock::Input) -> Outcome {
         self.act(Command::Lock(name(label), input))
     }
 
-    pub(crate) fn to_semaphore(&mut self, label: &str, input: semaphore::Input) -> Outcome {
+    pub(crate) fn at_semaphore(&mut self, label: &str, input: semaphore::Input) -> Outcome {
         self.act(Command::Semaphore(name(label), input))
     }
 
     fn ask_lock(&mut self, label: &str, ask: Ask) -> Outcome {
-        self.to_lock(label, lock::Input::Acquire(Box::new(ask)))
+        self.at_lock(label, lock::Input::Acquire(Box::new(ask)))
     }
 
     fn ask_slots(&mut self, label: &str, ask: Ask) -> Outcome {
-        self.to_semaphore(label, semaphore::Input::Acquire(Box::new(ask)))
+        self.at_semaphore(label, semaphore::Input::Acquire(Box::new(ask)))
     }
 
     fn define(mut self, label: &str, capacity: u32) -> Self {
-        self.to_semaphore(label, semaphore::Input::Define(Config { capacity, ttl: None }));
+        self.at_semaphore(label, semaphore::Input::Define(Config { capacity, ttl: None }));
         self
     }
 
@@ -52,12 +52,12 @@ impl World<Coordination> {
             if let Some((by, epoch)) = self.holder(&label)
                 && by == who
             {
-                self.to_lock(&label, lock::Input::Release { holder: holder(who), epoch });
+                self.at_lock(&label, lock::Input::Release { holder: holder(who), epoch });
             }
         }
         let semaphores: Vec<_> = self.machine.semaphores.keys().map(|label| label.to_string()).collect();
         for label in semaphores {
-            self.to_semaphore(&label, semaphore::Input::Release { holder: holder(who), epoch: None });
+            self.at_semaphore(&label, semaphore::Input::Release { holder: holder(who), epoch: None });
         }
     }
 }
@@ -146,7 +146,22 @@ fn the_same_name_waits_for_its_own_lock_like_a_stranger() {
     let mut world = World::site();
     assert_granted(world.ask_lock("L", ask("a")));
     assert_waits(world.ask_lock("L", ask("a").waits(1)));
-    assert_waits(world.ask_lock("L", ask("a").waits(2)));
+    assert_waits(world.ask_lock("L", ask("b").waits(2)));
+    assert_waits(world.ask_lock("L", ask("a").waits(3)));
+}
+
+/// A smaller capacity can make a deadlock of waits that were fine before. Only newcomers are refused.
+#[test]
+fn one_who_stands_in_line_already_is_never_thrown_out() {
+    let mut world = World::site().define("S", 4);
+    assert_granted(world.ask_slots("S", ask("a").weight(2)));
+    assert_granted(world.ask_slots("S", ask("x").weight(2)));
+    assert_granted(world.ask_lock("L", ask("b")));
+    assert_waits(world.ask_lock("L", ask("a").waits(1)));
+    let ticket = assert_waits(world.ask_slots("S", ask("b").weight(2).waits(2)));
+    let mut world = world.define("S", 3);
+    assert_eq!(assert_waits(world.at_semaphore("S", semaphore::Input::Look { ticket })), ticket);
+    cycle(&world.ask_slots("S", ask("c").waits(3)));
 }
 
 #[test]
@@ -245,7 +260,7 @@ fn a_semaphore_exists_once_it_is_defined_and_a_lock_always() {
     assert_eq!(world.ask_slots("S", ask("a")), Outcome::Undefined);
     let mut world = world.define("S", 1);
     assert_granted(world.ask_slots("S", ask("a")));
-    let unknown = world.to_lock("L", lock::Input::Force { by: crate::test_world::root() });
+    let unknown = world.at_lock("L", lock::Input::Force { by: crate::test_world::root() });
     assert_eq!(unknown, Outcome::Lock(lock::Outcome::AlreadyFree));
 }
 
@@ -265,8 +280,8 @@ impl Program {
     fn run(&mut self, world: &mut World<Coordination>) -> bool {
         let outcome = match (self.waits, self.wishes.last()) {
             _ if self.done => return false,
-            (Some((resource, ticket)), _) if resource < 3 => world.to_lock(RESOURCES[resource], lock::Input::Look { ticket }),
-            (Some((resource, ticket)), _) => world.to_semaphore(RESOURCES[resource], semaphore::Input::Look { ticket }),
+            (Some((resource, ticket)), _) if resource < 3 => world.at_lock(RESOURCES[resource], lock::Input::Look { ticket }),
+            (Some((resource, ticket)), _) => world.at_semaphore(RESOURCES[resource], semaphore::Input::Look { ticket }),
             (None, Some((resource, _))) if *resource < 3 => world.ask_lock(RESOURCES[*resource], ask(self.name).waits(1)),
             (None, Some((resource, weight))) => world.ask_slots(RESOURCES[*resource], ask(self.name).weight(*weight).waits(1)),
             (None, None) => Outcome::Deadlock(Vec::new()),

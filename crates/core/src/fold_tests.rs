@@ -48,9 +48,9 @@ fn deed() -> impl Strategy<Value = Deed> {
 macro_rules! either {
     ($world:ident, $lock:ident, $label:ident, $($input:tt)*) => {
         if $lock {
-            drop($world.to_lock(LABELS[$label], lock::Input::$($input)*))
+            drop($world.at_lock(LABELS[$label], lock::Input::$($input)*))
         } else {
-            drop($world.to_semaphore(LABELS[$label], semaphore::Input::$($input)*))
+            drop($world.at_semaphore(LABELS[$label], semaphore::Input::$($input)*))
         }
     };
 }
@@ -70,29 +70,29 @@ fn play(world: &mut World<Coordination>, deed: Deed) {
         Deed::Leave { lock, label, back: by } => either!(world, lock, label, Leave { ticket: back(world, by) }),
         Deed::Heartbeat { lock: true, label, who } => {
             let epoch = epoch(world, label);
-            world.to_lock(LABELS[label], lock::Input::Heartbeat { holder: holder(PEOPLE[who]), epoch });
+            world.at_lock(LABELS[label], lock::Input::Heartbeat { holder: holder(PEOPLE[who]), epoch });
         }
         Deed::Heartbeat { lock: false, label, who } => {
-            world.to_semaphore(LABELS[label], semaphore::Input::Heartbeat { holder: holder(PEOPLE[who]), epoch: None });
+            world.at_semaphore(LABELS[label], semaphore::Input::Heartbeat { holder: holder(PEOPLE[who]), epoch: None });
         }
         Deed::Release { lock: true, label, who } => {
             let epoch = epoch(world, label);
-            world.to_lock(LABELS[label], lock::Input::Release { holder: holder(PEOPLE[who]), epoch });
+            world.at_lock(LABELS[label], lock::Input::Release { holder: holder(PEOPLE[who]), epoch });
         }
         Deed::Release { lock: false, label, who } => {
-            world.to_semaphore(LABELS[label], semaphore::Input::Release { holder: holder(PEOPLE[who]), epoch: None });
+            world.at_semaphore(LABELS[label], semaphore::Input::Release { holder: holder(PEOPLE[who]), epoch: None });
         }
-        Deed::Force { lock: true, label, .. } => drop(world.to_lock(LABELS[label], lock::Input::Force { by: root() })),
+        Deed::Force { lock: true, label, .. } => drop(world.at_lock(LABELS[label], lock::Input::Force { by: root() })),
         Deed::Force { lock: false, label, who } => {
-            world.to_semaphore(LABELS[label], semaphore::Input::Force { holder: holder(PEOPLE[who]), by: root() });
+            world.at_semaphore(LABELS[label], semaphore::Input::Force { holder: holder(PEOPLE[who]), by: root() });
         }
         Deed::Define { lock: true, label, number } => {
             let ttl = (number > 2).then_some(secs(i64::from(number))).flatten();
-            world.to_lock(LABELS[label], lock::Input::Define(lock::Config { ttl, max_hold: None }));
+            world.at_lock(LABELS[label], lock::Input::Define(lock::Config { ttl, max_hold: None }));
         }
         Deed::Define { lock: false, label, number } => {
             let config = semaphore::Config { capacity: number + 1, ttl: None };
-            world.to_semaphore(LABELS[label], semaphore::Input::Define(config));
+            world.at_semaphore(LABELS[label], semaphore::Input::Define(config));
         }
         Deed::Maintain => {
             let step = world.machine.clone().maintain(&world.now);
@@ -121,7 +121,7 @@ proptest! {
     fn the_log_alone_tells_the_tables_at_every_moment(deeds in prop::collection::vec(deed(), 1..80)) {
         let (mut world, mut folded, mut read) = (World::site(), Folded::default(), 0);
         for label in LABELS {
-            world.to_semaphore(label, semaphore::Input::Define(semaphore::Config { capacity: 4, ttl: None }));
+            world.at_semaphore(label, semaphore::Input::Define(semaphore::Config { capacity: 4, ttl: None }));
         }
         for deed in deeds {
             play(&mut world, deed);
@@ -133,9 +133,25 @@ proptest! {
 }
 
 #[test]
+fn an_increase_that_lapsed_is_known_from_the_log() {
+    let mut world = World::site();
+    world.at_semaphore("gpu", semaphore::Input::Define(semaphore::Config { capacity: 2, ttl: None }));
+    for wish in [ask("a"), ask("b"), ask("a").weight(2).waits(1)] {
+        world.at_semaphore("gpu", semaphore::Input::Acquire(Box::new(wish)));
+    }
+    world.at_semaphore("gpu", semaphore::Input::Release { holder: holder("b"), epoch: None });
+    world.pass(15);
+    world.at_semaphore("gpu", semaphore::Input::Reap);
+    assert_eq!(world.told()[3..], ["released", "increased", "offer_lapsed"]);
+    let mut folded = Folded::default();
+    world.log.iter().for_each(|entry| apply(&mut folded, entry));
+    assert_eq!(folded, Folded::of(&world.machine));
+}
+
+#[test]
 fn a_difference_is_named_with_both_sides() {
     let mut world = World::site();
-    world.to_lock("db", lock::Input::Acquire(Box::new(ask("a"))));
+    world.at_lock("db", lock::Input::Acquire(Box::new(ask("a"))));
     let missing = Folded::default().differences(&Folded::of(&world.machine));
     assert_eq!(missing.len(), 1);
     assert!(missing[0].starts_with("lock db: the log says Entry"), "{}", missing[0]);
@@ -156,7 +172,7 @@ fn an_event_of_a_user_and_an_empty_definition_change_nothing() {
     assert_eq!(folded, Folded::default());
 
     let mut world = World::site();
-    world.to_lock("db", lock::Input::Define(lock::Config::default()));
+    world.at_lock("db", lock::Input::Define(lock::Config::default()));
     world.log.iter().for_each(|entry| apply(&mut folded, entry));
     assert_eq!(folded.differences(&Folded::default()), Vec::<String>::new());
 }

@@ -203,6 +203,8 @@ fn a_heartbeat_of_the_holder_does_not_take_up_an_increase() {
     world.pass(5);
     assert_eq!(world.reap(), [(holder("a"), Reason::Lapsed)]);
     assert_eq!(world.held(), "a2");
+    world.pass(54);
+    assert_eq!(world.reap(), [], "the heartbeat counted for the lease");
 }
 
 #[test]
@@ -278,7 +280,9 @@ fn a_stranger_is_no_holder_and_an_old_epoch_is_fenced() {
     assert_eq!(world.release("a", Some(first)), Outcome::Fenced { current: None });
     assert_eq!(world.ask(ask("a").epoch(first)), Outcome::Fenced { current: None });
     let second = world.get(ask("a"));
-    assert_eq!(world.release("a", Some(first)), Outcome::Fenced { current: Some(second) });
+    for other in [first, Epoch(99)] {
+        assert_eq!(world.release("a", Some(other)), Outcome::Fenced { current: Some(second) });
+    }
     assert_eq!(world.force("b"), Outcome::NotHolder);
     assert_eq!((world.force("a"), world.held()), (Outcome::Released, String::new()));
 }

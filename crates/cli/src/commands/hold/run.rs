@@ -59,8 +59,9 @@ pub(crate) fn run(
         }
     };
     let held = Held { client: &client, resource, grant: won.grant };
+    let variables = held.variables(&actor, context)?;
     signals.extend_for_child().map_err(system)?;
-    let ended = held.supervise(gate, &actor, &mut signals);
+    let ended = held.supervise(gate, &variables, &mut signals);
     match ended {
         Ok(status) => held.finish(context, status),
         Err(failure) => {
@@ -81,12 +82,12 @@ struct Held<'a> {
 
 impl Held<'_> {
     /// Lets the command start and waits for its end. Fails if the lock is lost meanwhile.
-    fn supervise(&self, gate: Gate, actor: &Actor, signals: &mut Signals) -> Result<ExitStatus, Failure> {
+    fn supervise(&self, gate: Gate, variables: &[(&str, String)], signals: &mut Signals) -> Result<ExitStatus, Failure> {
         let system = |error: std::io::Error| Failure::new(exit::ERROR, "SYSTEM", error.to_string());
         // So that descendants whose parents have died stay within reach.
         set_child_subreaper(Some(getpid())).map_err(|error| system(error.into()))?;
         let child = Pid::from_raw(gate.pid()).expect("a child has a pid");
-        gate.open(&self.variables(actor)).map_err(system)?;
+        gate.open(variables).map_err(system)?;
         let beat = self.grant.claim.ttl.map(|ttl| Duration::from_millis(ttl.as_ms().unsigned_abs()) / 3);
         let mut next_beat = beat.map(|beat| Instant::now() + beat);
         loop {
@@ -158,17 +159,20 @@ impl Held<'_> {
     }
 
     /// What the command finds in its environment.
-    fn variables(&self, actor: &Actor) -> Vec<(&'static str, String)> {
+    fn variables(&self, actor: &Actor, context: &Context) -> Result<Vec<(&'static str, String)>, Failure> {
         let (name, epoch) = match self.resource.kind {
             Kind::Lock => ("BANKSMAN_LOCK", "BANKSMAN_LOCK_EPOCH"),
             Kind::Semaphore => ("BANKSMAN_SEMAPHORE", "BANKSMAN_SEMAPHORE_EPOCH"),
         };
-        vec![
+        let mut variables = vec![
+            ("BANKSMAN_PROJECT", context.project()?.root().display().to_string()),
             ("BANKSMAN_HOLDER", actor.holder.to_string()),
             ("BANKSMAN_ANCESTORS", actor.ancestors_variable()),
             (name, self.resource.name.to_string()),
             (epoch, self.grant.epoch.to_string()),
-        ]
+        ];
+        variables.extend(context.store.clone().map(|url| ("BANKSMAN_STORE", url)));
+        Ok(variables)
     }
 }
 

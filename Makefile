@@ -1,0 +1,27 @@
+.PHONY: help setup build demo test bench soak
+
+help: ## show this list
+	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):.*## /  make \1|/' | column -t -s '|'
+
+setup: ## install what is missing (as root), or say what to install
+	@scripts/setup
+
+build: setup ## build the binary: target/release/banksman
+	cargo build --release -p banksman-cli
+
+demo: build ## see it at work, in half a minute
+	target/release/banksman demo
+
+test: setup ## formatting, lints, all tests, documentation
+	scripts/check-docs
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	cargo test --workspace
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+
+bench: build ## the figures of docs/performance.md, measured here and now
+	cargo run --release -p banksman-bench
+
+soak: build ## the long tests: many processes, many seeds
+	cargo test --release -p banksman-cli --test all -- --ignored --nocapture
+	cargo run --release -p banksman-sim -- --count 100000

@@ -1,0 +1,177 @@
+//! Holds every answer against the ledger: was it right to say so?
+
+use banksman_core::claim::{Ask, Grant, Waiting};
+use banksman_core::event::{Kind, Resource};
+use banksman_core::{Epoch, HolderId, Lease, ProcessId, Ticket};
+use banksman_engine::{Reply, Request};
+
+use crate::ledger::{Account, Ledger, Logged, Place, Scene};
+use crate::report::{Checker, Verdict};
+use crate::tried::Note;
+use crate::words::{Answer, Asked, answer, asked};
+
+/// One committed call, with the events that it wrote.
+pub(crate) struct Deed<'a> {
+    pub(crate) request: &'a Request,
+    pub(crate) reply: &'a Reply,
+    pub(crate) note: Note,
+    pub(crate) events: &'a [Logged],
+}
+
+impl Ledger {
+    /// Takes a committed call in and reports what was wrong with it.
+    pub(crate) fn examine(&mut self, deed: &Deed<'_>, dead: &dyn Fn(&ProcessId) -> bool, verdict: &mut Verdict) {
+        let Request::Coordinate { command, seen } = deed.request else {
+            let scene = Scene { asked: Asked::Reap, lease: deed.note.lease, patience: 0, dead };
+            return deed.events.iter().for_each(|logged| self.enter(logged, &scene, verdict));
+        };
+        let resource = command.resource();
+        let asked = asked(command);
+        let scene = Scene { asked, lease: deed.note.lease, patience: seen.patience.as_ms(), dead };
+        let presented = presented(asked);
+        let account = self.account(&resource);
+        if let Asked::Acquire(Ask { claim, wait: Some(standing), .. }) = asked
+            && let Some(request) = &claim.request
+        {
+            account.rejoin(request, &standing.process);
+        }
+        let was_rightful = presented.is_some_and(|(holder, epoch)| account.rightful(holder, epoch));
+        for logged in deed.events {
+            self.enter(logged, &scene, verdict);
+        }
+        let Reply::Coordinate { outcome, .. } = deed.reply else { return };
+        let answer = answer(outcome);
+        self.told_grant(&resource, answer, verdict);
+        let account = self.account(&resource);
+        if let Some((holder, epoch)) = presented {
+            account.fencing(&resource, (holder, epoch), was_rightful, answer, verdict);
+        }
+        account.signs_of_life(asked, answer, scene.lease);
+        account.waiting(&resource, deed, asked, answer, &scene, verdict);
+        if let Answer::Deadlock(cycle) = answer {
+            let stands = |ticket: Ticket| ticket == deed.note.ticket || self.accounts.values().any(|a| a.place(ticket).is_some());
+            let phantom = cycle.iter().find(|link| !stands(link.ticket));
+            verdict.expect(Checker::Waiters, phantom.is_none(), || format!("a deadlock with one who does not wait: {phantom:?}"));
+        }
+    }
+
+    /// Whoever is told that it holds something does, under that epoch and no other.
+    fn told_grant(&mut self, resource: &Resource, answer: Answer<'_>, verdict: &mut Verdict) {
+        let (Answer::Acquired(grant) | Answer::Extended(grant)) = answer else { return };
+        let Grant { claim, epoch, .. } = grant;
+        let owner = self.granted.get(epoch);
+        let right = owner.is_some_and(|(of, holder)| of == resource && *holder == claim.holder);
+        verdict.expect(Checker::Epochs, right, || {
+            format!("{} was told epoch {epoch} of {resource}, which was given to {owner:?}", claim.holder)
+        });
+        let holding = self.accounts.get(resource).and_then(|account| account.holders.get(&claim.holder));
+        let has = holding.is_some_and(|holding| holding.epoch == *epoch && holding.claim.weight == claim.weight);
+        verdict.expect(Checker::Epochs, has, || {
+            let has = holding.map(|holding| (holding.epoch, holding.claim.weight));
+            format!("{} was told epoch {epoch} and weight {} of {resource}, but has {has:?}", claim.holder, claim.weight)
+        });
+    }
+}
+
+/// The holder and the epoch that a call shows, if it acts on something held.
+fn presented(asked: Asked<'_>) -> Option<(&HolderId, Option<Epoch>)> {
+    match asked {
+        Asked::Heartbeat(holder, epoch) | Asked::Release(holder, epoch) => Some((holder, epoch)),
+        Asked::Acquire(Ask { claim, epoch: Some(epoch), .. }) => Some((&claim.holder, Some(*epoch))),
+        Asked::Acquire(_) | Asked::Define | Asked::Look(_) | Asked::Leave(_) | Asked::Force(_) | Asked::Reap => None,
+    }
+}
+
+impl Account {
+    /// Success only with the current epoch; a refusal only without it.
+    fn fencing(
+        &self,
+        resource: &Resource,
+        (holder, epoch): (&HolderId, Option<Epoch>),
+        was_rightful: bool,
+        answer: Answer<'_>,
+        verdict: &mut Verdict,
+    ) {
+        match answer {
+            Answer::Acquired(_) | Answer::Extended(_) | Answer::Released | Answer::Lost | Answer::Waiting(_) => {
+                verdict.expect(Checker::Fencing, was_rightful, || {
+                    format!("{holder} with epoch {epoch:?} of {resource} was served, but the ledger has {:?}", self.epochs())
+                });
+            }
+            Answer::Fenced(_) | Answer::NotOwner | Answer::AlreadyFree => {
+                let still = self.rightful(holder, epoch);
+                verdict.expect(Checker::Fencing, !still, || format!("{holder} holds {epoch:?} of {resource} and was refused"));
+            }
+            Answer::Gone | Answer::Left | Answer::Deadlock(_) | Answer::Other(_) => {}
+        }
+        if resource.kind == Kind::Lock {
+            let fence = self.fence;
+            if let Answer::Fenced(Some(told)) = answer {
+                verdict.expect(Checker::Order, told == fence, || format!("the fence of {resource} is {fence}, not {told}"));
+            }
+            let own_end = !matches!(answer, Answer::AlreadyFree) || epoch == Some(fence);
+            verdict.expect(Checker::Fencing, own_end, || format!("{holder} did not release {resource} itself ({epoch:?})"));
+        }
+    }
+
+    fn epochs(&self) -> Vec<(&str, Epoch)> {
+        self.holders.iter().map(|(holder, holding)| (holder.as_str(), holding.epoch)).collect()
+    }
+
+    /// Leases that start again because of this call.
+    fn signs_of_life(&mut self, asked: Asked<'_>, answer: Answer<'_>, lease: Lease) {
+        match (asked, answer) {
+            (Asked::Heartbeat(holder, _), Answer::Extended(_)) => {
+                self.holders.get_mut(holder).into_iter().for_each(|holding| holding.hear(lease, false));
+            }
+            (_, Answer::Acquired(grant) | Answer::Extended(grant)) => {
+                self.holders.get_mut(&grant.claim.holder).into_iter().for_each(|holding| holding.hear(lease, true));
+            }
+            // Who asks for more shows itself, whatever comes of it.
+            (Asked::Acquire(Ask { claim, epoch: Some(epoch), .. }), _) if self.rightful(&claim.holder, Some(*epoch)) => {
+                self.holders.get_mut(&claim.holder).into_iter().for_each(|holding| holding.hear(lease, false));
+            }
+            _ => {}
+        }
+    }
+
+    /// The line as those who stand in it see it.
+    fn waiting(
+        &mut self,
+        resource: &Resource,
+        deed: &Deed<'_>,
+        asked: Asked<'_>,
+        answer: Answer<'_>,
+        scene: &Scene<'_>,
+        verdict: &mut Verdict,
+    ) {
+        match (asked, answer) {
+            (Asked::Look(ticket), Answer::Gone) => {
+                let place = self.line.iter().find(|place| place.ticket == ticket && !(scene.dead)(&place.process));
+                verdict.expect(Checker::Waiters, place.is_none(), || {
+                    format!("ticket {ticket} for {resource} is gone, but nobody took it out: {place:?}")
+                });
+            }
+            (Asked::Leave(ticket), Answer::Left) => self.line.retain(|place| place.ticket != ticket),
+            (Asked::Acquire(Ask { claim, wait: Some(standing), .. }), Answer::Waiting(Waiting { ticket, blocked, .. }))
+                if self.place(*ticket).is_none() =>
+            {
+                let last = self.line.last().map_or(Ticket(0), |place| place.ticket);
+                verdict.expect(Checker::Line, *ticket > last, || format!("ticket {ticket} for {resource} comes after {last}"));
+                verdict.expect(Checker::Line, *ticket == deed.note.ticket, || format!("ticket {ticket} is not the next one"));
+                verdict.expect(Checker::Waiters, blocked.waiters > 0, || format!("nobody waits for {resource}"));
+                self.line.push(Place { ticket: *ticket, claim: claim.clone(), process: standing.process.clone() });
+            }
+            (_, Answer::Waiting(Waiting { ticket, place, .. })) => {
+                let Some(index) = self.place(*ticket) else {
+                    return verdict.report(Checker::Waiters, || format!("ticket {ticket} waits for {resource}, unheard of"));
+                };
+                let living = self.line[..index].iter().filter(|before| !(scene.dead)(&before.process)).count();
+                verdict.expect(Checker::Line, (living + 1..=index + 1).contains(place), || {
+                    format!("ticket {ticket} for {resource} is told place {place}; {living} to {index} stand before it")
+                });
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! The pure core beside the store: the same commands at the same moments, in memory, without a database.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use banksman_core::coordination::{Command, Coordination, Outcome};
+use banksman_core::event::{Event, Fact, Kind, Resource};
+use banksman_core::lock::Lock;
+use banksman_core::{Effect, Epoch, Liveness, Now, ProcessId, RequestId, Seq, Ticket, lock, semaphore};
+use banksman_engine::{Reply, Request, Seen};
+use banksman_store::{Call, Key};
+
+use crate::examine::Deed;
+use crate::report::{Checker, Verdict};
+
+/// All locks and semaphores, whole, as the core alone would have them.
+#[derive(Debug, Default)]
+pub(crate) struct Model {
+    coordination: Coordination,
+    requests: BTreeMap<RequestId, (Resource, Epoch)>,
+    /// The last number of each kind that was given out.
+    seq: Seq,
+    ticket: Ticket,
+}
+
+impl Model {
+    /// Follows a committed batch and compares every answer, event and wake-up.
+    pub(crate) fn follow(&mut self, batch: &[Deed<'_>], wakes: &[banksman_core::claim::Address], boot: &str, verdict: &mut Verdict) {
+        let loaded = self.loaded(batch.iter().map(|deed| deed.request));
+        let mut woken = Vec::new();
+        for deed in batch {
+            let counters = (Seq(self.seq.0 + 1), Ticket(self.ticket.0 + 1));
+            verdict.expect(Checker::Model, counters == (deed.note.seq, deed.note.ticket), || {
+                format!("the store is at {:?}, the model at {counters:?}", (deed.note.seq, deed.note.ticket))
+            });
+            let (reply, effects) = self.decide(deed, &loaded, boot);
+            verdict.expect(Checker::Model, reply == *deed.reply, || {
+                format!("{:?}: the store says {:?}, the model {reply:?}", deed.request, deed.reply)
+            });
+            let mut events = Vec::new();
+            for effect in effects {
+                match effect {
+                    Effect::Emit(event) => events.push(event),
+                    Effect::Wake(address) => woken.push(address),
+                }
+            }
+            let same = events.iter().eq(deed.events.iter().map(|logged| &logged.event));
+            verdict.expect(Checker::Model, same, || format!("the log has {:?}, the model {events:?}", deed.events));
+            self.remember(&events);
+        }
+        verdict.expect(Checker::Model, woken == wakes, || format!("the store wakes {wakes:?}, the model {woken:?}"));
+    }
+
+    /// Compares all rows.
+    pub(crate) fn compare(&mut self, tables: &Coordination, verdict: &mut Verdict) {
+        // A lock that was only asked about has no row.
+        self.coordination.locks.retain(|name, lock| *lock != Lock::new(name.clone()));
+        self.coordination.check();
+        verdict.expect(Checker::Model, self.coordination == *tables, || {
+            format!("the store has {tables:#?}, the model {:#?}", self.coordination)
+        });
+    }
+
+    /// The deadlines and lines are the same in the store, so the model may be asked instead.
+    pub(crate) fn coordination(&self) -> &Coordination {
+        &self.coordination
+    }
+
+    fn decide(&mut self, deed: &Deed<'_>, loaded: &BTreeSet<Resource>, boot: &str) -> (Reply, Vec<Effect>) {
+        let (command, seen) = match deed.request {
+            Request::Emit(event) => return (Reply::Emitted(deed.note.seq), vec![Effect::Emit(event.clone())]),
+            Request::Coordinate { command, seen } => (command, seen),
+        };
+        let mut command = command.clone();
+        let resource = command.resource();
+        if let Command::Lock(_, lock::Input::Acquire(ask)) | Command::Semaphore(_, semaphore::Input::Acquire(ask)) = &mut command
+            && let Some((of, epoch)) = ask.claim.request.as_ref().and_then(|request| self.requests.get(request))
+        {
+            if *of != resource {
+                return (Reply::RequestReused, Vec::new());
+            }
+            ask.granted_before = Some(*epoch);
+        }
+        let dead = dead(seen, boot);
+        let rest = if dead.is_empty() { Coordination::default() } else { self.set_aside(loaded) };
+        let now = Now {
+            seq: deed.note.seq,
+            ticket: deed.note.ticket,
+            lease: deed.note.lease,
+            wall: deed.note.wall,
+            dead,
+            patience: seen.patience,
+        };
+        let step = std::mem::take(&mut self.coordination).handle(command, &now);
+        self.coordination = step.state;
+        self.coordination.locks.extend(rest.locks);
+        self.coordination.semaphores.extend(rest.semaphores);
+        if let Outcome::Lock(lock::Outcome::Waiting(waiting)) | Outcome::Semaphore(semaphore::Outcome::Waiting(waiting)) =
+            &step.outcome
+            && waiting.ticket == now.ticket
+        {
+            self.ticket = waiting.ticket;
+        }
+        (Reply::Coordinate { outcome: step.outcome, at: now.stamp() }, step.effects)
+    }
+
+    /// The dead are cleared away in whatever a batch has loaded; this takes the rest out of their reach.
+    fn set_aside(&mut self, loaded: &BTreeSet<Resource>) -> Coordination {
+        let is_loaded = |kind, name: &banksman_core::Name| loaded.contains(&Resource { kind, name: name.clone() });
+        let mut rest = Coordination::default();
+        rest.locks = self.coordination.locks.extract_if(.., |name, _| !is_loaded(Kind::Lock, name)).collect();
+        rest.semaphores = self.coordination.semaphores.extract_if(.., |name, _| !is_loaded(Kind::Semaphore, name)).collect();
+        rest
+    }
+
+    /// Which resources a batch of these requests loads.
+    fn loaded<'a>(&self, requests: impl Iterator<Item = &'a Request>) -> BTreeSet<Resource> {
+        let mut loaded = BTreeSet::new();
+        for key in requests.flat_map(Call::keys) {
+            match key {
+                Key::Lock(name) => drop(loaded.insert(Resource { kind: Kind::Lock, name })),
+                Key::Semaphore(name) => drop(loaded.insert(Resource { kind: Kind::Semaphore, name })),
+                Key::Request(_) => {}
+                Key::Waits => {
+                    let locks = self.coordination.locks.values().filter(|lock| !lock.line.is_empty());
+                    loaded.extend(locks.map(|lock| Resource { kind: Kind::Lock, name: lock.name.clone() }));
+                    let semaphores = self.coordination.semaphores.values().filter(|semaphore| !semaphore.line.is_empty());
+                    loaded.extend(semaphores.map(|s| Resource { kind: Kind::Semaphore, name: s.name.clone() }));
+                }
+            }
+        }
+        loaded
+    }
+
+    fn remember(&mut self, events: &[Event]) {
+        for event in events {
+            self.seq.0 += 1;
+            if let Event::Resource { resource, fact: Fact::Acquired(claim) } = event
+                && let Some(request) = &claim.request
+            {
+                self.requests.insert(request.clone(), (resource.clone(), Epoch::from(self.seq)));
+            }
+        }
+    }
+}
+
+/// Whom the caller's findings prove dead: boots are numbered here, so it is plain which one came first.
+fn dead(seen: &Seen, boot: &str) -> Vec<ProcessId> {
+    let proven = seen.probes.iter().filter(|(process, liveness)| match liveness {
+        Liveness::Dead => true,
+        Liveness::OtherBoot => &*process.boot != boot,
+        Liveness::Alive | Liveness::Unknown => false,
+    });
+    proven.map(|(process, _)| process.clone()).collect()
+}

@@ -1,0 +1,166 @@
+//! A simulated process: what it believes to hold, and what it is doing right now.
+
+use banksman_core::claim::Address;
+use banksman_core::event::Resource;
+use banksman_core::{Epoch, HolderId, ProcessId};
+use banksman_engine::{Reply, Request, Wait};
+
+use crate::clock::{HOST, Ms};
+
+/// One slot of the simulation. When its process dies, another one starts in its place, with the same pid.
+pub(crate) struct Process {
+    pub(crate) slot: usize,
+    pub(crate) id: ProcessId,
+    pub(crate) alive: bool,
+    /// When a dead one's successor starts.
+    pub(crate) back_at: Ms,
+    pub(crate) paused_until: Option<Ms>,
+    pub(crate) doing: Doing,
+    /// What it believes to hold, outermost first.
+    pub(crate) holds: Vec<Hold>,
+    /// It was woken.
+    pub(crate) mailbox: bool,
+    /// Answers that came while it was paused.
+    pub(crate) unread: Vec<(InFlight, Heard)>,
+    /// Whether it holds everything under one name, or each thing under a child of the one before.
+    pub(crate) nests: bool,
+    lives: u64,
+}
+
+/// What the main thread of a process does.
+pub(crate) enum Doing {
+    /// Works, or looks out of the window.
+    Resting { until: Ms },
+    /// Has sent a call and waits for the answer.
+    Calling(Errand),
+    /// Stands in line.
+    Sleeping { waiter: Box<Waiter>, watch: Vec<ProcessId>, until: Ms, due: Ms },
+    /// Has nothing left to do.
+    Finished,
+}
+
+/// What a call of the main thread is for.
+pub(crate) enum Errand {
+    Wait(Box<Waiter>),
+    Leave,
+    Release { resource: Resource, epoch: Epoch },
+    OddJob,
+}
+
+/// One acquisition under way.
+pub(crate) struct Waiter {
+    pub(crate) wait: Wait,
+    pub(crate) resource: Resource,
+    /// When it gives up.
+    pub(crate) limit: Option<Ms>,
+    /// Whether the request may be repeated when its answer was lost.
+    pub(crate) repeatable: bool,
+    /// The grant that is to be extended.
+    pub(crate) extends: Option<Epoch>,
+}
+
+/// Something that a process believes to hold.
+#[derive(Debug, Clone)]
+pub(crate) struct Hold {
+    pub(crate) resource: Resource,
+    pub(crate) holder: HolderId,
+    pub(crate) epoch: Epoch,
+    pub(crate) weight: u32,
+    /// When it wants to give it back.
+    pub(crate) until: Ms,
+    /// When to show a sign of life; a careless process has no such plan.
+    pub(crate) beat_at: Option<Ms>,
+    pub(crate) beat_every: Ms,
+}
+
+/// The thread that sent a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Part {
+    Main,
+    /// The one that sends heartbeats.
+    Heart(Resource, Epoch),
+}
+
+/// What came of a call.
+pub(crate) enum Heard {
+    Reply(Reply),
+    /// The answer was lost, or the commit failed: it may have happened or not.
+    Unknown,
+}
+
+/// A call that was sent and not yet decided.
+#[derive(Clone)]
+pub(crate) struct InFlight {
+    pub(crate) slot: usize,
+    pub(crate) part: Part,
+    pub(crate) request: Request,
+}
+
+impl Process {
+    pub(crate) fn new(slot: usize, boot: &str) -> Process {
+        let id = ProcessId { host: HOST.into(), boot: boot.into(), pid_ns: 1, pid: pid(slot), start: 0 };
+        Process {
+            slot,
+            id,
+            alive: false,
+            back_at: 0,
+            paused_until: None,
+            doing: Doing::Finished,
+            holds: Vec::new(),
+            mailbox: false,
+            unread: Vec::new(),
+            nests: false,
+            lives: 0,
+        }
+    }
+
+    /// Starts a new process in this slot.
+    pub(crate) fn start(&mut self, boot: &str, pid_ns: u64, nests: bool, now: Ms) {
+        self.lives += 1;
+        self.id.boot = boot.into();
+        self.id.pid_ns = pid_ns;
+        self.id.start = self.lives;
+        (self.alive, self.nests, self.mailbox, self.paused_until) = (true, nests, false, None);
+        self.doing = Doing::Resting { until: now };
+    }
+
+    pub(crate) fn die(&mut self, back_at: Ms) {
+        (self.alive, self.back_at) = (false, back_at);
+        self.doing = Doing::Finished;
+        self.holds.clear();
+        self.unread.clear();
+        self.paused_until = None;
+    }
+
+    /// Whether it can act at all.
+    pub(crate) fn is_awake(&self) -> bool {
+        self.alive && self.paused_until.is_none()
+    }
+
+    /// The name that its first grant is held under, unique for this life.
+    pub(crate) fn name(&self) -> String {
+        format!("p{}.{}", self.slot, self.lives)
+    }
+
+    pub(crate) fn address(&self) -> Address {
+        Address(self.name().into())
+    }
+
+    pub(crate) fn hold(&mut self, resource: &Resource, epoch: Epoch) -> Option<&mut Hold> {
+        self.holds.iter_mut().find(|hold| hold.resource == *resource && hold.epoch == epoch)
+    }
+
+    /// It has learnt that it does not hold this any more.
+    pub(crate) fn forget(&mut self, resource: &Resource, epoch: Epoch) {
+        self.holds.retain(|hold| !(hold.resource == *resource && hold.epoch == epoch));
+    }
+}
+
+pub(crate) fn pid(slot: usize) -> i32 {
+    100 + i32::try_from(slot).expect("few processes")
+}
+
+/// Whether this very process lives, in truth.
+pub(crate) fn lives(processes: &[Process], id: &ProcessId) -> bool {
+    processes.iter().any(|process| process.alive && process.id == *id)
+}

@@ -1,0 +1,242 @@
+//! What a process does of its own accord: it acquires, holds, asks for more, gives back, and does odd jobs.
+
+use banksman_core::claim::{Ask, Claim, Standing};
+use banksman_core::coordination::Command;
+use banksman_core::event::{CustomKind, Event, Forced, Kind, Resource, Source};
+use banksman_core::{HolderId, Name, RequestId, Span, lock, semaphore};
+use banksman_engine::{Request, Seen, Wait};
+use serde_json::Value;
+
+use crate::process::{Doing, Errand, Hold, Part, Waiter};
+use crate::world::World;
+
+/// How long a sleeper sleeps at most.
+const POLL: Span = Span::from_secs(5);
+
+/// The most that a semaphore of this world ever has.
+pub(crate) const TOP_CAPACITY: u32 = 5;
+
+/// All there is to compete for.
+pub(crate) fn resources() -> Vec<Resource> {
+    let named = |kind, names: &[&str]| -> Vec<Resource> {
+        names.iter().map(|name| Resource { kind, name: Name::new(name).expect("a good name") }).collect()
+    };
+    [named(Kind::Lock, &["a", "b", "c"]), named(Kind::Semaphore, &["s", "t"])].concat()
+}
+
+impl World<'_> {
+    /// The main thread of a process has time.
+    pub(crate) fn act(&mut self, slot: usize) {
+        let now = self.clock.now();
+        // The innermost is given back first: those outside are its ancestors.
+        if let Some(hold) = self.processes[slot].holds.last().filter(|hold| hold.until <= now || self.calm).cloned() {
+            return self.release(slot, &hold);
+        }
+        if self.calm {
+            self.processes[slot].doing = Doing::Finished;
+            return;
+        }
+        let depth = self.processes[slot].holds.len();
+        match self.random.below(100) {
+            0..55 if depth < 3 => self.acquire(slot),
+            0..55 => self.rest(slot),
+            55..65 if depth > 0 => self.extend(slot),
+            65..80 => self.odd_job(slot),
+            _ => self.rest(slot),
+        }
+    }
+
+    /// Does nothing for a while, or until something is to be given back.
+    pub(crate) fn rest(&mut self, slot: usize) {
+        let now = self.clock.now();
+        let until = if self.calm { now } else { now + self.random.between(5, 2_000) };
+        let process = &mut self.processes[slot];
+        let due = process.holds.last().map_or(until, |hold| hold.until.min(until));
+        process.doing = Doing::Resting { until: due };
+    }
+
+    fn release(&mut self, slot: usize, hold: &Hold) {
+        let (holder, epoch) = (hold.holder.clone(), hold.epoch);
+        let command = match hold.resource.kind {
+            Kind::Lock => Command::Lock(hold.resource.name.clone(), lock::Input::Release { holder, epoch }),
+            Kind::Semaphore => {
+                let epoch = self.random.in_thousand(900).then_some(epoch);
+                Command::Semaphore(hold.resource.name.clone(), semaphore::Input::Release { holder, epoch })
+            }
+        };
+        let errand = Errand::Release { resource: hold.resource.clone(), epoch };
+        self.call(slot, errand, Request::plain(command));
+    }
+
+    /// Sends the heartbeats that are due.
+    pub(crate) fn beat(&mut self, slot: usize) {
+        let now = self.clock.now();
+        let mut due = Vec::new();
+        for hold in &mut self.processes[slot].holds {
+            if hold.beat_at.is_some_and(|at| at <= now) {
+                hold.beat_at = None;
+                due.push(hold.clone());
+            }
+        }
+        for Hold { resource, holder, epoch, .. } in due {
+            let name = resource.name.clone();
+            let command = match resource.kind {
+                Kind::Lock => Command::Lock(name, lock::Input::Heartbeat { holder, epoch }),
+                Kind::Semaphore => Command::Semaphore(name, semaphore::Input::Heartbeat { holder, epoch: Some(epoch) }),
+            };
+            self.send(slot, Part::Heart(resource, epoch), Request::plain(command));
+        }
+    }
+
+    fn acquire(&mut self, slot: usize) {
+        let resource = self.random.pick(&self.resources).clone();
+        let process = &self.processes[slot];
+        let own: HolderId = HolderId::new(&process.name()).expect("a good name");
+        let (mut holder, mut ancestors) = (own, Vec::new());
+        if process.nests && !process.holds.is_empty() {
+            holder = HolderId::new(&format!("{}/{}", process.name(), self.asks)).expect("a good name");
+            ancestors = process.holds.iter().rev().map(|hold| hold.holder.clone()).collect();
+        }
+        // Under one name, a second wait for the same lock would be for itself, which nobody else could end.
+        let again = process.holds.iter().any(|hold| hold.resource == resource && hold.holder == holder);
+        let waits = self.random.in_thousand(780) && !(again && resource.kind == Kind::Lock);
+        let weight = self.weight(resource.kind);
+        let claim = self.claim(slot, holder, ancestors, weight);
+        let fallback_ttl = (claim.processes.is_empty() && claim.ttl.is_none()).then_some(Span::from_secs(10));
+        self.ask(slot, resource, Ask { claim, fallback_ttl, epoch: None, granted_before: None, wait: None }, waits);
+    }
+
+    /// Shows that it still holds something, or asks for more of it.
+    fn extend(&mut self, slot: usize) {
+        let process = &self.processes[slot];
+        // A nested holder waits on behalf of those outside, so only the innermost may ask for more.
+        let index = if process.nests { process.holds.len() - 1 } else { self.random.below(process.holds.len()) };
+        let hold = self.processes[slot].holds[index].clone();
+        let more = hold.resource.kind == Kind::Semaphore && self.random.in_thousand(700);
+        let weight = hold.weight + u32::from(more);
+        let nests = self.processes[slot].nests;
+        let outer = self.processes[slot].holds[..index].iter().rev().filter(|_| nests);
+        let ancestors = outer.map(|outer| outer.holder.clone()).collect();
+        let claim = self.claim(slot, hold.holder, ancestors, weight);
+        let epoch = self.random.in_thousand(900).then_some(hold.epoch).or((hold.resource.kind == Kind::Lock).then_some(hold.epoch));
+        let waits = self.random.in_thousand(600);
+        self.ask(slot, hold.resource, Ask { claim, fallback_ttl: None, epoch, granted_before: None, wait: None }, waits);
+    }
+
+    fn ask(&mut self, slot: usize, resource: Resource, mut ask: Ask, waits: bool) {
+        let process = &mut self.processes[slot];
+        process.mailbox = false;
+        if waits {
+            ask.wait = Some(Standing { process: process.id.clone(), address: Some(process.address()) });
+        }
+        // Slots are known by their holder, so asking again is safe even without a request id.
+        let repeatable = ask.claim.request.is_some() || ask.epoch.is_some() || resource.kind == Kind::Semaphore;
+        let limit = self.random.in_thousand(450).then(|| self.clock.now() + self.random.between(500, 60_000));
+        let extends = ask.epoch;
+        let wait = Wait::new(resource.clone(), ask, POLL);
+        let request = wait.request();
+        let waiter = Waiter { wait, resource, limit, repeatable, extends };
+        self.call(slot, Errand::Wait(Box::new(waiter)), request);
+    }
+
+    fn weight(&mut self, kind: Kind) -> u32 {
+        match (kind, self.random.below(100)) {
+            (Kind::Lock, _) | (Kind::Semaphore, 0..60) => 1,
+            (Kind::Semaphore, 60..85) => 2,
+            (Kind::Semaphore, 85..97) => 3,
+            (Kind::Semaphore, 97..99) => 9,
+            (Kind::Semaphore, _) => 0,
+        }
+    }
+
+    fn claim(&mut self, slot: usize, holder: HolderId, ancestors: Vec<HolderId>, weight: u32) -> Claim {
+        self.asks += 1;
+        let (bound, leased) = match self.random.below(100) {
+            0..40 => (true, false),
+            40..70 => (true, true),
+            _ => (false, self.random.in_thousand(700)),
+        };
+        let request = match self.random.below(100) {
+            // Now and then somebody uses an id that was used before.
+            0..3 => Some(self.random.between(1, self.asks)),
+            3..70 => Some(self.asks),
+            _ => None,
+        };
+        Claim {
+            holder,
+            ancestors,
+            weight,
+            ttl: leased.then(|| Span::from_ms(self.random.between(2_000, 20_000))),
+            max_hold: self.random.in_thousand(150).then(|| Span::from_ms(self.random.between(3_000, 20_000))),
+            processes: if bound { vec![self.processes[slot].id.clone()] } else { Vec::new() },
+            metadata: Some(Value::from(self.asks)),
+            request: request.map(|number| RequestId::new(&format!("r{number}")).expect("a good name")),
+        }
+    }
+
+    fn odd_job(&mut self, slot: usize) {
+        let resource = self.random.pick(&self.resources).clone();
+        let request = match self.random.below(10) {
+            0..2 => self.force(slot, &resource),
+            2..6 => {
+                let capacity = u32::try_from(self.random.between(1, i64::from(TOP_CAPACITY))).expect("small");
+                Some(self.define(&resource, capacity))
+            }
+            6..9 => Some(self.reap(slot, &resource)),
+            _ => {
+                let kind = CustomKind::new("sim:note").expect("a good kind");
+                let source = Source { component: "sim".into(), id: None };
+                Some(Request::Emit(Event::Custom { kind, source, data: Value::from(self.asks) }))
+            }
+        };
+        match request {
+            Some(request) => self.call(slot, Errand::OddJob, request),
+            None => self.rest(slot),
+        }
+    }
+
+    fn force(&mut self, slot: usize, resource: &Resource) -> Option<Request> {
+        let by = Forced { user: "root".into(), host: "host".into(), pid: self.processes[slot].id.pid };
+        let name = resource.name.clone();
+        match resource.kind {
+            Kind::Lock => Some(Request::plain(Command::Lock(name, lock::Input::Force { by }))),
+            Kind::Semaphore => {
+                let holders: Vec<HolderId> = self.ledger.account(resource).holders.keys().cloned().collect();
+                let holder = (!holders.is_empty()).then(|| self.random.pick(&holders).clone())?;
+                Some(Request::plain(Command::Semaphore(name, semaphore::Input::Force { holder, by })))
+            }
+        }
+    }
+
+    pub(crate) fn define(&mut self, resource: &Resource, capacity: u32) -> Request {
+        let ttl = self.random.in_thousand(300).then(|| Span::from_ms(self.random.between(3_000, 20_000)));
+        let name = resource.name.clone();
+        Request::plain(match resource.kind {
+            Kind::Lock => {
+                let max_hold = self.random.in_thousand(200).then(|| Span::from_ms(self.random.between(5_000, 20_000)));
+                Command::Lock(name, lock::Input::Define(lock::Config { ttl, max_hold }))
+            }
+            Kind::Semaphore => Command::Semaphore(name, semaphore::Input::Define(semaphore::Config { capacity, ttl })),
+        })
+    }
+
+    /// Clears a resource, with a look at everybody who holds it or waits for it.
+    pub(crate) fn reap(&mut self, slot: usize, resource: &Resource) -> Request {
+        let account = self.ledger.account(resource);
+        let bound = account.holders.values().flat_map(|holding| &holding.claim.processes);
+        let mut processes: Vec<_> = bound.chain(account.line.iter().map(|place| &place.process)).cloned().collect();
+        processes.sort();
+        processes.dedup();
+        let probes = processes.into_iter().map(|process| (process.clone(), self.probe(slot, &process))).collect();
+        reap(resource, Seen { probes, patience: Span::ZERO })
+    }
+}
+
+pub(crate) fn reap(resource: &Resource, seen: Seen) -> Request {
+    let name = resource.name.clone();
+    let command = match resource.kind {
+        Kind::Lock => Command::Lock(name, lock::Input::Reap),
+        Kind::Semaphore => Command::Semaphore(name, semaphore::Input::Reap),
+    };
+    Request::Coordinate { command, seen }
+}

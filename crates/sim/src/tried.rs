@@ -1,0 +1,46 @@
+//! A request on its way into the store: it remembers at which moment it was decided, and may be tampered with.
+
+use std::cell::RefCell;
+
+use banksman_core::{Lease, Seq, Ticket, Wall};
+use banksman_engine::{Reply, Request};
+use banksman_store::{Call, Key, Tables, Turn};
+
+use crate::broken::Broken;
+
+/// The moment of a decision.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Note {
+    /// The number that the first event of the call got, if it wrote any.
+    pub(crate) seq: Seq,
+    /// The number of the first event after it.
+    pub(crate) next: Seq,
+    pub(crate) ticket: Ticket,
+    pub(crate) lease: Lease,
+    pub(crate) wall: Wall,
+}
+
+/// One request of a batch.
+pub(crate) struct Tried<'a> {
+    pub(crate) request: &'a Request,
+    pub(crate) broken: Option<Broken>,
+    pub(crate) notes: &'a RefCell<Vec<Note>>,
+}
+
+impl Call for Tried<'_> {
+    type Reply = Reply;
+
+    fn keys(&self) -> Vec<Key> {
+        self.request.keys()
+    }
+
+    fn decide(&self, tables: &mut Tables, turn: &mut Turn) -> Reply {
+        let (seq, ticket, lease, wall) = (turn.seq, turn.ticket, turn.lease, turn.wall);
+        let reply = match self.broken {
+            None => self.request.decide(tables, turn),
+            Some(broken) => broken.decide(self.request, tables, turn),
+        };
+        self.notes.borrow_mut().push(Note { seq, next: turn.seq, ticket, lease, wall });
+        reply
+    }
+}
