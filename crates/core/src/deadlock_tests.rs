@@ -307,7 +307,7 @@ prop_compose! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(3_000))]
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
     #[test]
     fn those_who_wait_for_ever_are_those_left_in_every_order_of_events(site in any_site()) {
         let ends = leftovers(&site);

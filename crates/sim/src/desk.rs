@@ -98,6 +98,13 @@ impl World<'_> {
         }
     }
 
+    /// One transaction of somebody who has no part in the faults.
+    pub(crate) fn turn_of_operator(&mut self, call: InFlight) {
+        if let Some((_, wakes)) = self.commit(&[call]) {
+            wakes.iter().for_each(|address| self.ring(address));
+        }
+    }
+
     fn commit(&mut self, batch: &[InFlight]) -> Option<(Vec<Reply>, Vec<Address>)> {
         let notes = RefCell::new(Vec::new());
         let tried = tried(batch, self.options.broken, &notes);
@@ -122,7 +129,7 @@ impl World<'_> {
         let mut events = Vec::with_capacity(page.events.len());
         for row in page.events {
             let data = row.data.to_string();
-            self.say(format_args!("    event {}: {} {} {data}", row.id, row.kind, row.source.id.as_deref().unwrap_or("-")));
+            self.say(format_args!("    event {}: {} {} {data} at {}", row.id, row.kind, row.source.id.as_deref().unwrap_or("-"), row.wall.0));
             match Event::parse(&row.kind, &row.source.component, row.source.id.as_deref(), &data) {
                 Ok(event) => events.push(Logged { seq: row.id, wall: row.wall, event }),
                 Err(error) => self.verdict.report(Checker::Store, || error.to_string()),

@@ -157,8 +157,8 @@ impl Account {
                 if self.place(*ticket).is_none() =>
             {
                 let last = self.line.last().map_or(Ticket(0), |place| place.ticket);
-                verdict.expect(Checker::Line, *ticket > last, || format!("ticket {ticket} for {resource} comes after {last}"));
-                verdict.expect(Checker::Line, *ticket == deed.note.ticket, || format!("ticket {ticket} is not the next one"));
+                verdict.expect(Checker::Order, *ticket > last, || format!("ticket {ticket} for {resource} comes after {last}"));
+                verdict.expect(Checker::Order, *ticket == deed.note.ticket, || format!("ticket {ticket} is not the next one"));
                 verdict.expect(Checker::Waiters, blocked.waiters > 0, || format!("nobody waits for {resource}"));
                 self.line.push(Place { ticket: *ticket, claim: claim.clone(), process: standing.process.clone() });
             }

@@ -1,1 +1,68 @@
-//! The simulator.
+//! The deterministic simulator: the real engine on the real store, a handful of processes, virtual time, and faults
+//! between any two steps.
+//!
+//! One seed is one history. A scheduler chooses what happens next: a process acts, calls that arrived together go
+//! into one transaction, time jumps to the next deadline, something breaks. Checkers look at every commit; then the
+//! faults stop, and everybody must come to an end.
+//!
+//! * `world`, `script`, `driver`, `desk`, `faults`, `calm`: what happens.
+//! * `ledger`, `examine`, `model`: what must be true, kept by an outsider and by the pure core.
+//! * [`Broken`]: stores with one fault each, to show that the checkers can fail.
+
+mod broken;
+mod calm;
+mod clock;
+mod desk;
+mod driver;
+mod examine;
+mod faults;
+mod ledger;
+mod model;
+mod process;
+mod random;
+mod report;
+mod script;
+mod trace;
+mod tried;
+mod words;
+mod world;
+
+pub use broken::Broken;
+pub use report::{Checker, Report, Tally, Violation};
+pub use trace::Listener;
+
+use world::World;
+
+/// How to run a history.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Options {
+    /// A fault in the store.
+    pub broken: Option<Broken>,
+    /// Listen to this checker only.
+    pub only: Option<Checker>,
+    /// How many steps with faults; the seed chooses if nothing is said.
+    pub steps: Option<usize>,
+}
+
+/// Lives through the history of one seed.
+pub fn run(seed: u64, options: Options, listener: Option<Listener<'_>>) -> Report {
+    match World::new(seed, options, listener) {
+        Ok(world) => world.run(),
+        Err(error) => {
+            let violation = Violation { checker: Checker::Store, what: error.to_string() };
+            Report { violation: Some(violation), hash: 0, tally: Tally::default() }
+        }
+    }
+}
+
+/// Lives through the history twice: it must be the same one.
+pub fn run_twice(seed: u64, options: Options) -> Report {
+    let first = run(seed, options, None);
+    let second = run(seed, options, None);
+    let same = first.hash == second.hash || first.violation.is_some();
+    if same || options.only.is_some_and(|only| only != Checker::Trace) {
+        return first;
+    }
+    let what = format!("the first time the trace had the hash {:016x}, the second time {:016x}", first.hash, second.hash);
+    Report { violation: Some(Violation { checker: Checker::Trace, what }), ..first }
+}

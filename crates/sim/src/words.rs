@@ -161,7 +161,10 @@ struct Number(Option<Epoch>);
 
 impl fmt::Display for Number {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.map_or_else(|| f.write_str("any epoch of"), |epoch| write!(f, "{epoch} of"))
+        match self.0 {
+            None => f.write_str("any epoch of"),
+            Some(epoch) => write!(f, "{epoch} of"),
+        }
     }
 }
 

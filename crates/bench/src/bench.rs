@@ -1,0 +1,60 @@
+//! What all figures share: where they are taken, how long they may take, and how long the disk takes.
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use banksman::{Client, Project};
+use tempfile::TempDir;
+
+use crate::machine;
+
+/// A figure that cannot be taken ends the program, and a person reads why.
+pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
+
+/// One run of the bench.
+pub(crate) struct Bench {
+    dir: TempDir,
+    quick: bool,
+    /// Fs: how long this disk takes to make a page durable.
+    pub(crate) flush: Duration,
+}
+
+impl Bench {
+    /// Makes the directory, beside this program, so that it is on the disk of `target/` and not in memory.
+    pub(crate) fn open(quick: bool) -> Result<Bench> {
+        let program = std::env::current_exe()?;
+        let beside = program.parent().ok_or("this program is in no directory")?;
+        let dir = tempfile::Builder::new().prefix("bench-").tempdir_in(beside)?;
+        let flush = machine::flush_time(dir.path())?;
+        Ok(Bench { dir, quick, flush })
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// How long one round of a figure takes.
+    pub(crate) fn span(&self, full: Duration) -> Duration {
+        if self.quick { full / 4 } else { full }
+    }
+
+    /// How many rounds a figure takes; an odd number has a median that was measured.
+    pub(crate) fn rounds(&self, full: usize) -> usize {
+        if self.quick { 1 } else { full }
+    }
+
+    /// A fresh directory for one figure.
+    pub(crate) fn place(&self, name: &str) -> Result<PathBuf> {
+        let place = self.dir().join(name);
+        std::fs::create_dir(&place)?;
+        Ok(place)
+    }
+
+    /// A fresh project for one figure, and its directory.
+    pub(crate) fn project(&self, name: &str) -> Result<(Project, Client)> {
+        let project = Project::init(&self.place(name)?)?;
+        let client = project.open()?;
+        Ok((project, client))
+    }
+}

@@ -1,0 +1,27 @@
+//! A clock that all processes of this machine share.
+
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// CLOCK_MONOTONIC, in nanoseconds. Unlike an `Instant` it can be told to another process.
+pub(crate) fn now() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    let (seconds, nanos) = (u64::try_from(now.tv_sec), u64::try_from(now.tv_nsec));
+    seconds.expect("time since boot is not negative") * 1_000_000_000 + nanos.expect("a part of a second is not negative")
+}
+
+/// Sleeps until the clock shows `until`.
+pub(crate) fn sleep_until(until: u64) {
+    std::thread::sleep(left(until));
+}
+
+/// How long it is until the clock shows `until`.
+pub(crate) fn left(until: u64) -> Duration {
+    Duration::from_nanos(until.saturating_sub(now()))
+}
+
+/// A duration in the clock's unit.
+pub(crate) fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,203 @@
+//! One lock, one holder, 16 waiters, each a process: how fast it changes hands, in which order, and what the
+//! waiting costs.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use banksman::Project;
+
+use crate::bench::{Bench, Result};
+use crate::crew::Crew;
+use crate::report::{Row, Target, Unit};
+use crate::stats::{self, Sample};
+use crate::{threads, worker};
+
+/// The one lock.
+pub(crate) const LOCK: &str = "baton";
+
+const WAITERS: usize = 16;
+const ROUND: Duration = Duration::from_secs(4);
+const ROUNDS: usize = 3;
+const IDLE: Duration = Duration::from_secs(10);
+
+/// One hold of the lock, with times of the clock that all processes share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Turn {
+    /// Just before it was asked for.
+    pub(crate) called: u64,
+    /// When its process stood in line and first fell asleep; 0 if it was free.
+    pub(crate) joined: u64,
+    /// When `acquire` returned.
+    pub(crate) granted: u64,
+    /// Just before `release` was called.
+    pub(crate) released: u64,
+    pub(crate) epoch: u64,
+    /// 0 if it was free.
+    pub(crate) ticket: u64,
+    /// How often its process fell asleep while it stood in line: each time but the last it was woken for nothing.
+    pub(crate) sleeps: u64,
+}
+
+impl Turn {
+    pub(crate) fn to_line(self) -> Vec<u64> {
+        let Turn { called, joined, granted, released, epoch, ticket, sleeps } = self;
+        vec![called, joined, granted, released, epoch, ticket, sleeps]
+    }
+
+    fn from_line(line: &[u64]) -> Result<Turn> {
+        match *line {
+            [called, joined, granted, released, epoch, ticket, sleeps] => {
+                Ok(Turn { called, joined, granted, released, epoch, ticket, sleeps })
+            }
+            _ => Err("a worker process reported something else than a turn".into()),
+        }
+    }
+}
+
+pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
+    let flush_ms = bench.flush.as_secs_f64() * 1e3;
+    let (mut p50, mut p99, mut wakes, mut commits, mut wrong) = (Vec::new(), Vec::new(), Vec::new(), Vec::new(), 0);
+    for round in 0..bench.rounds(ROUNDS) {
+        let (project, client) = bench.project(&format!("handoff-{round}"))?;
+        drop(client);
+        let (turns, written) = pass_round(&project, bench.span(ROUND))?;
+        let times = handoffs_ms(&turns);
+        p50.push(stats::percentile(&times, 0.5));
+        p99.push(stats::percentile(&times, 0.99));
+        let waited = turns.iter().filter(|turn| turn.sleeps > 0).count();
+        wakes.push(turns.iter().map(|turn| turn.sleeps as f64).sum::<f64>() / waited as f64);
+        commits.push(written as f64 / turns.len() as f64);
+        wrong += inversions(&turns);
+    }
+    let limit = format!("2 Fs = {:.2} ms", 2.0 * flush_ms);
+    let (idle_cpu, look) = idle(bench)?;
+    Ok(vec![
+        Row::new("hand-off between processes, 16 waiters: p50", Unit::Milliseconds, Sample::of(&p50))
+            .beside(limit)
+            .target(Target::AtMost(1.0 + 2.0 * flush_ms)),
+        Row::new("hand-off: p99", Unit::Milliseconds, Sample::of(&p99)).target(Target::AtMost(10.0)),
+        Row::new("hand-off: wakes per release", Unit::Count, Sample::of(&wakes))
+            .beside("sleeps in line per grant, counted by the waiters")
+            .target(Target::AtMost(1.05)),
+        Row::new("hand-off: commits per turn", Unit::Count, Sample::of(&commits)).beside("join, release, take up: 3"),
+        Row::new("hand-off: inversions", Unit::Count, Sample::once(wrong as f64))
+            .beside("grants against the order of tickets or of arrival")
+            .target(Target::AtMost(0.0)),
+        Row::new("an idle waiter's CPU (worst of 16)", Unit::Percent, idle_cpu).beside(look).target(Target::AtMost(0.1)),
+    ])
+}
+
+/// Lets the lock go round. Returns every turn, in the order of the grants, and how many commits it took.
+fn pass_round(project: &Project, span: Duration) -> Result<(Vec<Turn>, u64)> {
+    let dir = project.root().display().to_string();
+    let mut crew = Crew::gather("turns", (0..=WAITERS).map(|_| vec![dir.clone()]))?;
+    let before = worker::commits(&threads::index_file(project))?;
+    crew.go(span)?;
+    let reports = crew.reports()?;
+    let after = worker::commits(&threads::index_file(project))?;
+    let mut turns = reports.iter().flatten().map(|line| Turn::from_line(line)).collect::<Result<Vec<_>>>()?;
+    turns.sort_by_key(|turn| turn.epoch);
+    Ok((turns, after - before))
+}
+
+/// From just before a release until the next holder's `acquire` returned, where the next one was already waiting.
+fn handoffs_ms(turns: &[Turn]) -> Vec<f64> {
+    let handed = turns.windows(2).filter(|pair| pair[1].joined != 0 && pair[1].joined < pair[0].released);
+    handed.map(|pair| (pair[1].granted as f64 - pair[0].released as f64) / 1e6).collect()
+}
+
+/// Grants that came before their time: with a ticket above that of a later grant, or to somebody who only asked
+/// when the holder of a later grant already slept in line.
+fn inversions(turns: &[Turn]) -> usize {
+    let (mut least_ticket, mut first_joined) = (u64::MAX, u64::MAX);
+    let mut wrong = 0;
+    for turn in turns.iter().rev() {
+        let overtook = turn.ticket > least_ticket || turn.called > first_joined;
+        wrong += usize::from(overtook);
+        if turn.ticket != 0 {
+            least_ticket = least_ticket.min(turn.ticket);
+            first_joined = first_joined.min(turn.joined.max(1));
+        }
+    }
+    wrong
+}
+
+/// The share of a processor that a waiter takes while nothing happens, and how often one looked by itself.
+fn idle(bench: &Bench) -> Result<(Sample, String)> {
+    let (project, client) = bench.project("idle")?;
+    let held = client.lock(LOCK)?.acquire()?;
+    let span = bench.span(IDLE);
+    let mut crew = Crew::gather("idle", (0..WAITERS).map(|_| vec![project.root().display().to_string()]))?;
+    // They must all be in line before the watch starts, and stay there until it is over.
+    crew.go(span + Duration::from_secs(3))?;
+    wait_for_line(&project)?;
+    let pids = crew.pids();
+    let before = pids.iter().map(|pid| used(*pid)).collect::<Result<Vec<_>>>()?;
+    std::thread::sleep(span);
+    let after = pids.iter().map(|pid| used(*pid)).collect::<Result<Vec<_>>>()?;
+    crew.reports()?;
+    held.release()?;
+    let shares = before.iter().zip(&after).map(|(before, after)| (after.0 - before.0) as f64 / span.as_nanos() as f64 * 100.0);
+    let switches: u64 = before.iter().zip(&after).map(|(before, after)| after.1 - before.1).sum();
+    let shares: Vec<f64> = shares.collect();
+    let worst = stats::percentile(&shares, 1.0);
+    let each = switches as f64 / WAITERS as f64;
+    Ok((Sample::once(worst), format!("{:.0} s, {each:.1} voluntary switches each", span.as_secs_f64())))
+}
+
+fn wait_for_line(project: &Project) -> Result<()> {
+    let mut reader = project.reader()?;
+    let patience_ends = Instant::now() + Duration::from_secs(2);
+    while Instant::now() < patience_ends {
+        let locks = reader.view().snapshot()?.coordination.locks;
+        if locks.values().map(|lock| lock.line.len()).sum::<usize>() == WAITERS {
+            // What they did to get there is not part of the watch.
+            std::thread::sleep(Duration::from_millis(200));
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Err("the waiters did not get in line within 2 s".into())
+}
+
+/// The nanoseconds that all threads of a process have run, and how often they went to sleep. `/proc/<pid>/stat`
+/// counts in hundredths of a second, which is as much as an idle waiter may use in all: too coarse.
+fn used(pid: u32) -> Result<(u64, u64)> {
+    let (mut ran, mut switches) = (0, 0);
+    for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let thread = thread?.path();
+        ran += number(&thread.join("schedstat"), |text| text.split(' ').next())?;
+        switches +=
+            number(&thread.join("status"), |text| text.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")))?;
+    }
+    Ok((ran, switches))
+}
+
+fn number(path: &Path, find: impl Fn(&str) -> Option<&str>) -> Result<u64> {
+    let text = fs::read_to_string(path)?;
+    let word = find(&text).ok_or_else(|| format!("{} cannot be understood", path.display()))?;
+    Ok(word.trim().parse()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn turn(epoch: u64, ticket: u64, called: u64, joined: u64) -> Turn {
+        Turn { called, joined, granted: epoch * 10, released: epoch * 10 + 5, epoch, ticket, sleeps: 1 }
+    }
+
+    #[test]
+    fn one_who_overtakes_is_counted() {
+        assert_eq!(inversions(&[turn(1, 0, 1, 0), turn(2, 1, 2, 3), turn(3, 2, 3, 4)]), 0);
+        assert_eq!(inversions(&[turn(2, 2, 2, 3), turn(3, 1, 3, 4)]), 1, "tickets");
+        assert_eq!(inversions(&[turn(2, 0, 9, 0), turn(3, 1, 3, 4)]), 1, "it pushed in although another one waited");
+    }
+
+    #[test]
+    fn only_those_who_waited_are_handed_to() {
+        let turns = [turn(1, 0, 1, 0), turn(2, 1, 2, 3), turn(3, 2, 26, 27)];
+        assert_eq!(handoffs_ms(&turns).len(), 1);
+    }
+}

@@ -1,0 +1,100 @@
+//! Measures what `docs/performance.md` states: each figure beside a raw limit or a peer of the same run.
+//!
+//! `cargo run --release -p banksman-bench -- [--only NAME] [--quick] [--json]`. Everything happens in a directory
+//! that is made below `target/`, on a real disk, and removed again. Every loop ends by the clock.
+//!
+//! * [`single`], [`threads`], [`processes`], [`handoff`], [`listing`], [`steps`]: one file per figure.
+//! * [`crew`] and [`worker`]: this program again, as many processes that start together.
+//! * [`plain`], [`peers`], [`machine`]: what the figures are compared with.
+//! * [`report`], [`stats`]: rows, and the arithmetic in them.
+
+mod bench;
+mod clock;
+mod crew;
+mod handoff;
+mod listing;
+mod machine;
+mod peers;
+mod plain;
+mod processes;
+mod report;
+mod single;
+mod stats;
+mod steps;
+mod threads;
+mod worker;
+
+use std::process::ExitCode;
+
+use bench::{Bench, Result};
+use report::{Report, Row};
+
+/// A figure: its name on the command line, and how it is taken.
+type Figure = (&'static str, fn(&Bench) -> Result<Vec<Row>>);
+
+const FIGURES: [Figure; 6] = [
+    ("single", single::measure),
+    ("threads", threads::measure),
+    ("processes", processes::measure),
+    ("handoff", handoff::measure),
+    ("list", listing::measure),
+    ("steps", steps::measure),
+];
+
+/// What the command line asks for.
+#[derive(Default)]
+struct Options {
+    json: bool,
+    quick: bool,
+    only: Option<String>,
+}
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let done = match args.split_first() {
+        Some((first, rest)) if first == worker::MARK => worker::run(rest),
+        _ => options(&args).and_then(|options| run(&options)),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            report::complain(&*error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn options(args: &[String]) -> Result<Options> {
+    let names = FIGURES.map(|(name, _)| name).join(", ");
+    let mut options = Options::default();
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--json" => options.json = true,
+            "--quick" => options.quick = true,
+            "--only" => {
+                let name = args.next().filter(|name| FIGURES.iter().any(|(known, _)| known == name));
+                options.only = Some(name.ok_or_else(|| format!("--only takes one of: {names}"))?.clone());
+            }
+            _ => return Err(format!("usage: banksman-bench [--json] [--quick] [--only NAME], NAME one of: {names}").into()),
+        }
+    }
+    Ok(options)
+}
+
+fn run(options: &Options) -> Result<()> {
+    let bench = Bench::open(options.quick)?;
+    let mut report = Report { header: machine::header(&bench)?, rows: Vec::new() };
+    for (name, measure) in FIGURES {
+        if options.only.as_ref().is_none_or(|only| only == name) {
+            report::tell(name);
+            report.rows.extend(measure(&bench)?);
+        }
+    }
+    if options.json {
+        report.print_json()
+    } else {
+        report.print_table()
+    }
+    Ok(())
+}

@@ -1,0 +1,161 @@
+//! The verbs of locks, one after the other.
+
+use crate::world::World;
+
+#[test]
+fn a_lock_is_acquired_shown_renewed_and_released() {
+    let world = World::new();
+    let got = world.data(&["locks", "acquire", "deploy", "--holder", "me", "--metadata", r#"{"why":"x"}"#]);
+    assert_eq!((&got["name"], &got["outcome"], &got["holder"]), (&"deploy".into(), &"acquired".into(), &"me".into()));
+    let epoch = got["epoch"].to_string();
+    assert!(got["acquiredAt"].as_str().unwrap().ends_with('Z') && got["expiresAt"].is_string());
+
+    let shown = world.data(&["locks", "show", "deploy"]);
+    assert_eq!((&shown["state"], &shown["metadata"]["why"]), (&"held".into(), &"x".into()));
+    assert_eq!(shown["recentEvents"][0]["kind"], "lock:acquired");
+
+    let renewed = world.data(&["locks", "heartbeat", "deploy", "--holder", "me", "--epoch", &epoch]);
+    assert_eq!(renewed["outcome"], "extended");
+    let release = ["locks", "release", "deploy", "--holder", "me", "--epoch", &epoch];
+    assert_eq!(world.data(&release)["outcome"], "released");
+    assert_eq!(world.data(&release)["outcome"], "already_free", "a retried release succeeds");
+    assert_eq!(world.data(&["locks", "list"])["locks"][0]["state"], "free");
+    assert_eq!(world.data(&["locks", "list", "--held"])["locks"].as_array().unwrap().len(), 0);
+    world.check();
+}
+
+#[test]
+fn a_stranger_is_told_who_holds_it() {
+    let world = World::new();
+    let epoch = world.data(&["locks", "acquire", "db", "--holder", "a"])["epoch"].to_string();
+    let (code, error) = world.error(&["locks", "acquire", "db", "--holder", "b", "--no-wait"]);
+    assert_eq!((code, &error["code"], &error["details"]["holder"]), (6, &"LOCKED".into(), &"a".into()));
+    assert!(error["details"]["expiresAt"].is_string());
+    let (code, error) = world.error(&["locks", "acquire", "db", "--holder", "b", "--timeout", "50ms"]);
+    assert_eq!((code, &error["code"]), (6, &"WAIT_TIMEOUT".into()));
+    assert!(world.line("db").is_empty(), "who gave up has left the line");
+    let (code, error) = world.error(&["locks", "release", "db", "--holder", "b", "--epoch", &epoch]);
+    assert_eq!((code, &error["code"]), (5, &"NOT_OWNER".into()));
+    let (code, _) = world.error(&["locks", "heartbeat", "db", "--holder", "a", "--epoch", "99"]);
+    assert_eq!(code, 8, "an epoch that was never given out");
+}
+
+#[test]
+fn force_is_recorded_and_fences_the_former_holder() {
+    let world = World::new();
+    let epoch = world.data(&["locks", "acquire", "db", "--holder", "a"])["epoch"].to_string();
+    world.ok(&["locks", "release", "db", "--force"]);
+    let forced = world.events().pop().unwrap();
+    assert_eq!((forced.kind.as_str(), &forced.data["holder"]), ("lock:released", &"a".into()));
+    assert!(
+        forced.data["forced"]["pid"].is_number()
+            && forced.data["forced"]["host"].is_string()
+            && forced.data["forced"]["user"].is_string()
+    );
+    for verb in ["heartbeat", "release"] {
+        let (code, error) = world.error(&["locks", verb, "db", "--holder", "a", "--epoch", &epoch]);
+        assert_eq!((code, &error["code"]), (8, &"FENCED".into()), "{verb}, though the lock is free");
+    }
+    assert_eq!(world.data(&["locks", "release", "db", "--force"])["outcome"], "already_free");
+}
+
+#[test]
+fn the_same_name_again_is_a_stranger_unless_it_knows_the_epoch() {
+    let world = World::new();
+    let epoch = world.data(&["locks", "acquire", "db", "--holder", "a"])["epoch"].to_string();
+    assert_eq!(world.error(&["locks", "acquire", "db", "--holder", "a", "--no-wait"]).0, 6);
+    assert_eq!(
+        world.error(&["locks", "acquire", "db", "--holder", "a", "--timeout", "30ms"]).1["code"],
+        "WAIT_TIMEOUT",
+        "it waits"
+    );
+    let again = world.data(&["locks", "acquire", "db", "--holder", "a", "--epoch", &epoch]);
+    assert_eq!((&again["outcome"], again["epoch"].to_string()), (&"extended".into(), epoch));
+}
+
+#[test]
+fn a_repeated_request_gets_the_same_grant_and_never_a_second_one() {
+    let world = World::new();
+    let ask = ["locks", "acquire", "db", "--holder", "a", "--request-id", "r1"];
+    let first = world.data(&ask);
+    let second = world.data(&ask);
+    assert_eq!((&second["outcome"], &second["epoch"]), (&"extended".into(), &first["epoch"]));
+    world.ok(&["locks", "release", "db", "--holder", "a", "--epoch", &first["epoch"].to_string()]);
+    let (code, error) = world.error(&ask);
+    assert_eq!((code, &error["code"]), (8, &"REQUEST_SPENT".into()));
+    assert_eq!(world.error(&["locks", "acquire", "other", "--request-id", "r1"]).0, 2, "the id belongs to another lock");
+}
+
+#[test]
+fn an_expired_lease_is_revived_unless_somebody_took_it() {
+    let world = World::new();
+    let epoch = world.data(&["locks", "acquire", "db", "--holder", "a", "--ttl", "1ms"])["epoch"].to_string();
+    crate::world::until("expired", || world.data(&["locks", "show", "db"])["state"] == "expired");
+    let beat = ["locks", "heartbeat", "db", "--holder", "a", "--epoch", &epoch];
+    assert_eq!(world.data(&beat)["outcome"], "extended");
+    let taken = world.data(&["locks", "acquire", "db", "--holder", "b"]);
+    assert_eq!(taken["outcome"], "reclaimed");
+    assert_eq!(world.error(&beat).0, 8);
+}
+
+#[test]
+fn nothing_lives_longer_than_its_max_hold() {
+    let world = World::new();
+    world.ok(&["locks", "define", "db", "--ttl", "1h", "--max-hold", "1ms"]);
+    let epoch = world.data(&["locks", "acquire", "db", "--holder", "a"])["epoch"].to_string();
+    crate::world::until("past max hold", || world.data(&["locks", "show", "db"])["state"] == "expired");
+    let (code, error) = world.error(&["locks", "heartbeat", "db", "--holder", "a", "--epoch", &epoch]);
+    assert_eq!((code, &error["code"]), (8, &"LOST".into()));
+    assert_eq!(world.data(&["locks", "show", "db"])["defaults"]["maxHold"], "1ms");
+    world.check();
+}
+
+#[test]
+fn cleanup_frees_the_dead_and_the_silent_only() {
+    let world = World::new();
+    let mut sleeper = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+    let pid = sleeper.id().to_string();
+    world.ok(&["locks", "acquire", "of-the-dead", "--pid", &pid, "--holder", "d"]);
+    world.ok(&["locks", "acquire", "of-the-silent", "--ttl", "1ms", "--holder", "s"]);
+    world.ok(&["locks", "acquire", "of-the-living", "--pid", &std::process::id().to_string(), "--holder", "l"]);
+    assert_eq!(
+        world.data(&["locks", "show", "of-the-dead"])["expiresAt"],
+        serde_json::Value::Null,
+        "bound to a pid, without a lease"
+    );
+    sleeper.kill().unwrap();
+    crate::world::until("both over", || {
+        world.data(&["locks", "cleanup", "--dry-run"])["released"].as_array().unwrap().len() == 2
+    });
+    assert_eq!(world.data(&["doctor"])["checks"][2]["verdict"], "note", "stale things are notes, not faults");
+    let freed = world.data(&["locks", "cleanup"]);
+    assert_eq!(freed["released"].as_array().unwrap().len(), 2);
+    assert!(world.holder("of-the-living").is_some() && world.holder("of-the-dead").is_none());
+    sleeper.wait().unwrap();
+    world.check();
+}
+
+#[test]
+fn a_deadlock_is_refused_with_its_circle() {
+    let world = World::new();
+    world.ok(&["locks", "acquire", "left", "--holder", "alice"]);
+    world.ok(&["locks", "acquire", "right", "--holder", "bob"]);
+    let _bob = world.start(&["locks", "acquire", "left", "--holder", "bob"]);
+    world.until_line("left", 1);
+    let (code, error) = world.error(&["locks", "acquire", "right", "--holder", "alice"]);
+    assert_eq!((code, &error["code"]), (9, &"DEADLOCK".into()));
+    assert_eq!(error["details"]["cycle"].as_array().unwrap().len(), 2);
+    assert_eq!(world.line("right").len(), 0, "the refused one does not stand in line");
+}
+
+#[test]
+fn a_circle_with_a_dead_waiter_is_no_deadlock() {
+    let world = World::new();
+    world.ok(&["locks", "acquire", "left", "--holder", "alice"]);
+    world.ok(&["locks", "acquire", "right", "--holder", "bob", "--ttl", "300ms"]);
+    let bob = world.start(&["locks", "acquire", "left", "--holder", "bob"]);
+    world.until_line("left", 1);
+    bob.signal(rustix::process::Signal::KILL);
+    bob.end();
+    assert_eq!(world.data(&["locks", "acquire", "right", "--holder", "alice", "--timeout", "30s"])["holder"], "alice");
+}

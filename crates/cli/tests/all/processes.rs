@@ -1,0 +1,149 @@
+//! Many processes, crashes and stops: what a lock promises when things go wrong.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::world::{World, until};
+
+/// Runs `rounds` times 16 wrappers at once that each add one to a file in a way that loses updates when two overlap.
+pub(crate) fn race(processes: usize, rounds: usize) {
+    let world = World::new();
+    std::fs::write(world.path().join("count"), "0").unwrap();
+    let script = "n=$(cat count); echo $((n+1)) > count.new; mv count.new count; echo $BANKSMAN_LOCK_EPOCH >> epochs";
+    std::thread::scope(|scope| {
+        for _ in 0..processes {
+            scope.spawn(|| {
+                for _ in 0..rounds {
+                    let said = world.run(&["locks", "run", "counter", "--", "sh", "-c", script]);
+                    assert_eq!(said.code, 0, "{said:?}");
+                }
+            });
+        }
+    });
+    let count = std::fs::read_to_string(world.path().join("count")).unwrap();
+    assert_eq!(count.trim(), (processes * rounds).to_string(), "none lost");
+    let epochs = std::fs::read_to_string(world.path().join("epochs")).unwrap();
+    let epochs: Vec<i64> = epochs.lines().map(|line| line.parse().unwrap()).collect();
+    assert!(epochs.is_sorted_by(|a, b| a < b), "epochs rise in the order of holding");
+    assert_eq!(epochs.len(), processes * rounds, "none doubled");
+    world.check();
+}
+
+#[test]
+fn sixteen_processes_times_two_hundred_lose_and_double_none() {
+    race(16, 200);
+}
+
+#[test]
+fn a_dead_holder_is_replaced_within_a_moment_also_if_nobody_reaps_it() {
+    let world = World::new();
+    // The test does not reap this child until the end, so it stays a zombie.
+    let mut sleeper = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+    world.ok(&["locks", "acquire", "x", "--holder", "dead", "--pid", &sleeper.id().to_string()]);
+    let waiter = world.start(&["locks", "acquire", "x", "--holder", "heir"]);
+    world.until_line("x", 1);
+    let killed = Instant::now();
+    sleeper.kill().unwrap();
+    assert_eq!(waiter.end().code, 0);
+    // `make bench` and the event log tell the real figure; this only tells a moment from a lease.
+    assert!(killed.elapsed() < Duration::from_secs(5), "{:?}", killed.elapsed());
+    let reclaimed = world.events().into_iter().find(|event| event.kind == "lock:reclaimed").unwrap();
+    assert_eq!(reclaimed.data["reason"], "dead");
+    sleeper.wait().unwrap();
+}
+
+#[test]
+fn a_stopped_holder_that_wakes_up_too_late_is_fenced_in_every_verb() {
+    let world = World::new();
+    let zombie = world.start(&["locks", "run", "x", "--holder", "zombie", "--ttl", "300ms", "--", "sleep", "600"]);
+    world.until_held_by("x", "zombie");
+    let epoch = world.grant("x").unwrap().epoch.to_string();
+    zombie.signal(Signal::STOP);
+    assert_eq!(world.data(&["locks", "acquire", "x", "--holder", "heir", "--ttl", "1h"])["holder"], "heir");
+    let heir = world.grant("x").unwrap();
+    let refused = |verb: &str| world.error(&["locks", verb, "x", "--holder", "zombie", "--epoch", &epoch]).0;
+    assert_eq!([refused("heartbeat"), refused("release"), refused("acquire")], [8, 8, 8]);
+    zombie.signal(Signal::CONT);
+    assert_eq!(zombie.end().code, 8);
+    assert_eq!(world.grant("x").unwrap(), heir, "the heir is unharmed");
+    world.ok(&["locks", "release", "x", "--holder", "heir", "--epoch", &heir.epoch.to_string()]);
+    assert_eq!([refused("heartbeat"), refused("release"), refused("acquire")], [8, 8, 8], "also when the lock is free again");
+    world.check();
+}
+
+#[test]
+fn the_line_moves_on_when_those_in_it_die() {
+    let world = World::new();
+    let epoch = world.data(&["locks", "acquire", "x", "--holder", "first"])["epoch"].to_string();
+    let waiters: Vec<_> = (0..5)
+        .map(|n| {
+            let waiter = world.start(&["locks", "acquire", "x", "--holder", &format!("w{n}"), "--ttl", "1h"]);
+            world.until_line("x", n + 1);
+            waiter
+        })
+        .collect();
+    for dead in [0, 1, 3] {
+        waiters[dead].signal(Signal::KILL);
+    }
+    world.ok(&["locks", "release", "x", "--holder", "first", "--epoch", &epoch]);
+    world.until_held_by("x", "w2");
+    let epoch = world.grant("x").unwrap().epoch.to_string();
+    world.ok(&["locks", "release", "x", "--holder", "w2", "--epoch", &epoch]);
+    world.until_held_by("x", "w4");
+    world.check();
+}
+
+#[test]
+fn a_waiter_killed_at_the_moment_of_its_grant_costs_the_next_one_little() {
+    let world = World::new();
+    let epoch = world.data(&["locks", "acquire", "x", "--holder", "first"])["epoch"].to_string();
+    let stopped = world.start(&["locks", "acquire", "x", "--holder", "stopped"]);
+    world.until_line("x", 1);
+    let next = world.start(&["locks", "acquire", "x", "--holder", "next"]);
+    world.until_line("x", 2);
+    // It cannot take up what it is offered, and then it dies: exactly the moment of its grant.
+    stopped.signal(Signal::STOP);
+    world.ok(&["locks", "release", "x", "--holder", "first", "--epoch", &epoch]);
+    until("offered", || world.grant("x").is_some_and(|grant| grant.offer.is_some()));
+    stopped.signal(Signal::KILL);
+    assert_eq!(next.end().code, 0);
+    let lapsed = world.events().into_iter().find(|event| event.kind == "lock:offer_lapsed").unwrap();
+    assert_eq!(lapsed.data["holder"], "stopped");
+    world.check();
+}
+
+#[test]
+fn a_waiter_that_stays_stopped_loses_its_offer_and_stands_in_line_again() {
+    let world = World::new();
+    let epoch = world.data(&["locks", "acquire", "x", "--holder", "first"])["epoch"].to_string();
+    let stopped = world.start(&["locks", "acquire", "x", "--holder", "stopped"]);
+    world.until_line("x", 1);
+    stopped.signal(Signal::STOP);
+    world.ok(&["locks", "release", "x", "--holder", "first", "--epoch", &epoch]);
+    let next = world.data(&["locks", "acquire", "x", "--holder", "next", "--timeout", "50s"]);
+    assert_eq!(next["holder"], "next", "after the fifteen seconds of the offer");
+    stopped.signal(Signal::CONT);
+    world.until_line("x", 1);
+    world.ok(&["locks", "release", "x", "--holder", "next", "--epoch", &next["epoch"].to_string()]);
+    assert_eq!(stopped.end().code, 0);
+    world.check();
+}
+
+#[test]
+fn kills_at_random_moments_leave_a_sound_store() {
+    let world = World::new();
+    for round in 0..40u64 {
+        let crowd: Vec<_> = (0..4).map(|_| world.start(&["locks", "run", "x", "--ttl", "5s", "--", "true"])).collect();
+        // A different moment in every round, from before the first call to after the last.
+        std::thread::park_timeout(Duration::from_micros(round * 500));
+        for one in &crowd {
+            one.signal(Signal::KILL);
+        }
+        for one in crowd {
+            one.end();
+        }
+    }
+    assert_eq!(world.run(&["locks", "run", "x", "--timeout", "30s", "--", "true"]).code, 0, "the lock can still be had");
+    world.check();
+}

@@ -1,0 +1,218 @@
+//! A temporary project, and `banksman` as a user would call it.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use banksman::Project;
+use banksman::core::claim::Line;
+use banksman::core::lock::State;
+use banksman::core::{Grant, HolderId};
+use banksman::store::{EventFilter, EventRow, Snapshot};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// Nothing that a test waits for takes longer, unless it is broken.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+
+pub(crate) const BANKSMAN: &str = env!("CARGO_BIN_EXE_banksman");
+
+/// A project of its own.
+pub(crate) struct World {
+    dir: tempfile::TempDir,
+    /// Where the random part of the host id is kept, so that no test touches the user's.
+    state: PathBuf,
+}
+
+/// What a command printed, and how it ended.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// A command in the background. It is killed when the test ends.
+pub(crate) struct Running(pub(crate) Child);
+
+impl World {
+    pub(crate) fn new() -> World {
+        let world = World::empty();
+        world.ok(&["init"]);
+        world
+    }
+
+    /// A directory that is no project yet.
+    pub(crate) fn empty() -> World {
+        let dir = tempfile::Builder::new().prefix("banksman-test-").tempdir().unwrap();
+        let state = dir.path().join("state");
+        World { dir, state }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// `banksman ARGS` in the project, with nothing inherited.
+    pub(crate) fn command<S: AsRef<OsStr>>(&self, args: &[S]) -> Command {
+        self.clean(Command::new(BANKSMAN), args)
+    }
+
+    pub(crate) fn clean<S: AsRef<OsStr>>(&self, mut command: Command, args: &[S]) -> Command {
+        command.args(args).current_dir(self.path()).env("XDG_STATE_HOME", &self.state).env("NO_COLOR", "1").stdin(Stdio::null());
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("BANKSMAN_")) {
+            command.env_remove(name);
+        }
+        command
+    }
+
+    pub(crate) fn run<S: AsRef<OsStr>>(&self, args: &[S]) -> Said {
+        self.command(args).output().unwrap().into()
+    }
+
+    /// Runs a command that must succeed, and returns its stdout.
+    pub(crate) fn ok<S: AsRef<OsStr> + std::fmt::Debug>(&self, args: &[S]) -> String {
+        let said = self.run(args);
+        assert_eq!(said.code, 0, "{args:?}: {said:?}");
+        said.stdout
+    }
+
+    /// Runs a command that must succeed, with `--json`, and returns `data`.
+    pub(crate) fn data(&self, args: &[&str]) -> Value {
+        let mut value: Value = serde_json::from_str(&self.ok(&with_json(args))).unwrap();
+        assert_eq!(value["success"], true);
+        value["data"].take()
+    }
+
+    /// Runs a command that must fail, with `--json`, and returns the exit code and `error`.
+    pub(crate) fn error(&self, args: &[&str]) -> (i32, Value) {
+        let said = self.run(&with_json(args));
+        let mut value: Value = serde_json::from_str(&said.stdout).unwrap_or_else(|_| panic!("{args:?}: {said:?}"));
+        assert_eq!(value["success"], false, "{args:?}");
+        (said.code, value["error"].take())
+    }
+
+    /// Starts a command in the background, its output kept.
+    pub(crate) fn start<S: AsRef<OsStr>>(&self, args: &[S]) -> Running {
+        Running(self.command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+    }
+
+    pub(crate) fn project(&self) -> Project {
+        Project::find(self.path()).unwrap()
+    }
+
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        self.project().reader().unwrap().view().snapshot().unwrap()
+    }
+
+    pub(crate) fn events(&self) -> Vec<EventRow> {
+        let mut reader = self.project().reader().unwrap();
+        let mut all = Vec::new();
+        loop {
+            let after = all.last().map_or_else(Default::default, |event: &EventRow| event.id);
+            let page = reader.view().events(after, &EventFilter::default()).unwrap();
+            all.extend(page.events);
+            if !page.more {
+                return all;
+            }
+        }
+    }
+
+    /// The grant of a lock, if somebody has it.
+    pub(crate) fn grant(&self, lock: &str) -> Option<Grant> {
+        match self.snapshot().coordination.locks.into_values().find(|row| row.name.as_str() == lock)?.state {
+            State::Free => None,
+            State::Held(grant) => Some(*grant),
+        }
+    }
+
+    pub(crate) fn holder(&self, lock: &str) -> Option<HolderId> {
+        self.grant(lock).map(|grant| grant.claim.holder)
+    }
+
+    pub(crate) fn line(&self, lock: &str) -> Line {
+        let snapshot = self.snapshot();
+        snapshot.coordination.locks.into_values().find(|row| row.name.as_str() == lock).map(|row| row.line).unwrap_or_default()
+    }
+
+    pub(crate) fn until_held_by(&self, lock: &str, holder: &str) {
+        until(&format!("{lock} held by {holder}"), || {
+            self.grant(lock).is_some_and(|grant| grant.claim.holder.as_str() == holder && grant.offer.is_none())
+        });
+    }
+
+    pub(crate) fn until_line(&self, lock: &str, length: usize) {
+        until(&format!("{length} in line for {lock}"), || self.line(lock).len() == length);
+    }
+
+    /// The store must be sound after everything that a test did.
+    pub(crate) fn check(&self) {
+        let said = self.run(&["doctor"]);
+        assert_eq!(said.code, 0, "{said:?}");
+    }
+}
+
+fn with_json<'a>(args: &[&'a str]) -> Vec<&'a str> {
+    let before_command = args.iter().position(|arg| *arg == "--").unwrap_or(args.len());
+    let mut args = args.to_vec();
+    args.insert(before_command, "--json");
+    args
+}
+
+/// Waits until something is so, with a deadline.
+pub(crate) fn until(what: &str, condition: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < DEADLINE, "waited in vain: {what}");
+        std::thread::park_timeout(Duration::from_millis(2));
+    }
+}
+
+impl From<Output> for Said {
+    fn from(output: Output) -> Said {
+        use std::os::unix::process::ExitStatusExt;
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        let code = output.status.code().unwrap_or_else(|| 128 + output.status.signal().unwrap());
+        Said { code, stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+}
+
+impl Running {
+    pub(crate) fn pid(&self) -> i32 {
+        i32::try_from(self.0.id()).unwrap()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_raw(self.pid()).unwrap(), signal).unwrap();
+    }
+
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.0.try_wait().unwrap().is_some()
+    }
+
+    pub(crate) fn end(mut self) -> Said {
+        let read = |pipe: Option<&mut dyn std::io::Read>| {
+            let mut text = Vec::new();
+            pipe.unwrap().read_to_end(&mut text).unwrap();
+            text
+        };
+        let stdout = read(self.0.stdout.as_mut().map(|pipe| pipe as &mut dyn std::io::Read));
+        let stderr = read(self.0.stderr.as_mut().map(|pipe| pipe as &mut dyn std::io::Read));
+        let status = self.0.wait().unwrap();
+        Output { status, stdout, stderr }.into()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+/// Whether a process is there and not a zombie.
+pub(crate) fn is_alive(pid: i32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| !stat.rsplit_once(')').unwrap().1.trim_start().starts_with('Z'))
+}

@@ -1,0 +1,260 @@
+//! Stores that are broken on purpose, one fault each: every checker must catch the one that is meant for it.
+//!
+//! A checker that never fires proves nothing. Production code stays as it is: the fault sits around
+//! [`Request::decide`] and changes the rows, the command or the reply.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use banksman_core::coordination::{Command, Coordination, Outcome};
+use banksman_core::event::Resource;
+use banksman_core::lock::{Lock, State};
+use banksman_core::{Epoch, Liveness, Name, Span, Ticket, lock, semaphore};
+use banksman_engine::{Reply, Request, Seen};
+use banksman_store::{Call as _, Tables, Turn};
+
+use crate::report::Checker;
+
+/// One fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Broken {
+    /// A stale epoch passes for the current one.
+    FencingOff,
+    /// A newcomer goes to the front of the line.
+    LineOff,
+    /// One slot more is given out than there is.
+    CapacityOff,
+    /// A new grant carries an old number.
+    EpochReuse,
+    /// A free lock forgets its fence.
+    FenceFalls,
+    /// Somebody in a line is forgotten.
+    ForgetWaiter,
+    /// Everybody may wait, also for ever.
+    DeadlockOff,
+    /// A lease is over before its time.
+    StealLease,
+    /// Every process that is in the way counts as dead.
+    PresumeDead,
+    /// A row changes and the log does not tell.
+    SilentRow,
+    /// A heartbeat is acknowledged and not written.
+    LostHeartbeat,
+    /// Something from outside of the seed has an influence.
+    OutsideCounter,
+}
+
+static OUTSIDE: AtomicI64 = AtomicI64::new(0);
+
+impl Broken {
+    /// All of them.
+    pub const ALL: [Broken; 12] = [
+        Broken::FencingOff,
+        Broken::LineOff,
+        Broken::CapacityOff,
+        Broken::EpochReuse,
+        Broken::FenceFalls,
+        Broken::ForgetWaiter,
+        Broken::DeadlockOff,
+        Broken::StealLease,
+        Broken::PresumeDead,
+        Broken::SilentRow,
+        Broken::LostHeartbeat,
+        Broken::OutsideCounter,
+    ];
+
+    /// The word on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Broken::FencingOff => "fencing-off",
+            Broken::LineOff => "line-off",
+            Broken::CapacityOff => "capacity-off",
+            Broken::EpochReuse => "epoch-reuse",
+            Broken::FenceFalls => "fence-falls",
+            Broken::ForgetWaiter => "forget-waiter",
+            Broken::DeadlockOff => "deadlock-off",
+            Broken::StealLease => "steal-lease",
+            Broken::PresumeDead => "presume-dead",
+            Broken::SilentRow => "silent-row",
+            Broken::LostHeartbeat => "lost-heartbeat",
+            Broken::OutsideCounter => "outside-counter",
+        }
+    }
+
+    /// The checker that must catch it, alone.
+    pub fn checker(self) -> Checker {
+        match self {
+            Broken::FencingOff => Checker::Fencing,
+            Broken::LineOff => Checker::Line,
+            Broken::CapacityOff => Checker::Capacity,
+            Broken::EpochReuse => Checker::Epochs,
+            Broken::FenceFalls => Checker::Order,
+            Broken::ForgetWaiter | Broken::DeadlockOff => Checker::Waiters,
+            Broken::StealLease | Broken::PresumeDead => Checker::Living,
+            Broken::SilentRow => Checker::Fold,
+            Broken::LostHeartbeat => Checker::Model,
+            Broken::OutsideCounter => Checker::Trace,
+        }
+    }
+
+    /// Decides like the real request, except for the fault.
+    pub(crate) fn decide(self, request: &Request, tables: &mut Tables, turn: &mut Turn) -> Reply {
+        let Request::Coordinate { command, seen } = request else { return request.decide(tables, turn) };
+        let (mut command, mut seen) = (command.clone(), seen.clone());
+        let resource = command.resource();
+        let before = tables.coordination.clone();
+        let ticket = turn.ticket;
+        let hidden = self.prepare(&mut command, &mut seen, tables, turn);
+        let mut reply = Request::Coordinate { command: command.clone(), seen }.decide(tables, turn);
+        tables.coordination.locks.extend(hidden.locks);
+        tables.coordination.semaphores.extend(hidden.semaphores);
+        self.spoil(&command, &resource, &before, ticket, tables, &mut reply);
+        reply
+    }
+
+    /// Tampers before the decision. Returns what the decision must not see.
+    fn prepare(self, command: &mut Command, seen: &mut Seen, tables: &mut Tables, turn: &mut Turn) -> Coordination {
+        let coordination = &mut tables.coordination;
+        match self {
+            Broken::FencingOff => forge(command, coordination),
+            Broken::CapacityOff => {
+                if let Command::Semaphore(name, semaphore::Input::Acquire(ask)) = command
+                    && let Some(semaphore) = coordination.semaphores.get_mut(name)
+                    && ask.claim.weight <= semaphore.config.capacity
+                {
+                    semaphore.config.capacity += 1;
+                }
+            }
+            Broken::DeadlockOff => {
+                let (locks, semaphores) = match command {
+                    Command::Lock(name, lock::Input::Acquire(_)) => (Some(name), None),
+                    Command::Semaphore(name, semaphore::Input::Acquire(_)) => (None, Some(name)),
+                    _ => return Coordination::default(),
+                };
+                let mut hidden = Coordination::default();
+                hidden.locks = coordination.locks.extract_if(.., |name, _| Some(name) != locks.as_deref()).collect();
+                hidden.semaphores = coordination.semaphores.extract_if(.., |name, _| Some(name) != semaphores.as_deref()).collect();
+                return hidden;
+            }
+            Broken::StealLease => age(command, coordination),
+            Broken::PresumeDead => {
+                if let Command::Lock(name, lock::Input::Acquire(_) | lock::Input::Look { .. }) = command
+                    && let Some(Lock { state: State::Held(grant), .. }) = coordination.locks.get(name)
+                {
+                    seen.probes.extend(grant.claim.processes.iter().map(|process| (process.clone(), Liveness::Dead)));
+                }
+            }
+            Broken::OutsideCounter => turn.wall.0 += OUTSIDE.fetch_add(1, Ordering::Relaxed),
+            Broken::LineOff
+            | Broken::EpochReuse
+            | Broken::FenceFalls
+            | Broken::ForgetWaiter
+            | Broken::SilentRow
+            | Broken::LostHeartbeat => {}
+        }
+        Coordination::default()
+    }
+
+    /// Tampers after the decision.
+    fn spoil(
+        self,
+        command: &Command,
+        resource: &Resource,
+        before: &Coordination,
+        ticket: Ticket,
+        tables: &mut Tables,
+        reply: &mut Reply,
+    ) {
+        let coordination = &mut tables.coordination;
+        let name = &resource.name;
+        match (self, command) {
+            (Broken::CapacityOff, Command::Semaphore(_, semaphore::Input::Acquire(_))) => {
+                if let (Some(was), Some(semaphore)) = (before.semaphores.get(name), coordination.semaphores.get_mut(name)) {
+                    semaphore.config = was.config;
+                }
+            }
+            (Broken::LineOff, Command::Lock(_, lock::Input::Acquire(_))) => push_in(coordination.locks.get_mut(name), ticket, reply),
+            (Broken::EpochReuse, Command::Lock(_, lock::Input::Acquire(_))) => {
+                let old = before.locks.get(name).map_or(Epoch(0), |lock| lock.fence);
+                reuse(coordination.locks.get_mut(name), old, reply);
+            }
+            (Broken::FenceFalls, Command::Lock(..)) => {
+                if let Some(lock) = coordination.locks.get_mut(name).filter(|lock| lock.state == State::Free) {
+                    lock.fence = Epoch(0);
+                }
+            }
+            (Broken::ForgetWaiter, _) => forget(coordination, name),
+            (Broken::SilentRow, Command::Lock(_, lock::Input::Release { .. })) => {
+                if let Some(lock) = coordination.locks.get_mut(name) {
+                    lock.config.ttl = Some(Span::from_secs(99));
+                }
+            }
+            (
+                Broken::LostHeartbeat,
+                Command::Lock(_, lock::Input::Heartbeat { .. }) | Command::Semaphore(_, semaphore::Input::Heartbeat { .. }),
+            ) => *coordination = before.clone(),
+            _ => {}
+        }
+    }
+}
+
+/// Whoever comes, comes as the one who holds.
+fn forge(command: &mut Command, coordination: &Coordination) {
+    match command {
+        Command::Lock(name, lock::Input::Heartbeat { holder, epoch } | lock::Input::Release { holder, epoch }) => {
+            if let Some(Lock { state: State::Held(grant), .. }) = coordination.locks.get(name) {
+                (*holder, *epoch) = (grant.claim.holder.clone(), grant.epoch);
+            }
+        }
+        Command::Semaphore(_, semaphore::Input::Heartbeat { epoch, .. } | semaphore::Input::Release { epoch, .. }) => *epoch = None,
+        Command::Lock(..) | Command::Semaphore(..) => {}
+    }
+}
+
+/// Makes every lease of the resource look as if its last heartbeat was long ago.
+fn age(command: &Command, coordination: &mut Coordination) {
+    let grants: Vec<_> = match command {
+        Command::Lock(name, lock::Input::Acquire(_)) => match coordination.locks.get_mut(name) {
+            Some(Lock { state: State::Held(grant), .. }) => vec![&mut **grant],
+            _ => return,
+        },
+        Command::Semaphore(name, semaphore::Input::Acquire(_)) => {
+            coordination.semaphores.get_mut(name).into_iter().flat_map(|semaphore| semaphore.holders.values_mut()).collect()
+        }
+        Command::Lock(..) | Command::Semaphore(..) => return,
+    };
+    for grant in grants {
+        grant.heartbeat.lease.0 -= grant.claim.ttl.map_or(0, Span::as_ms);
+    }
+}
+
+fn push_in(lock: Option<&mut Lock>, ticket: Ticket, reply: &mut Reply) {
+    if let (Some(lock), Reply::Coordinate { outcome: Outcome::Lock(lock::Outcome::Waiting(waiting)), .. }) = (lock, reply)
+        && waiting.ticket == ticket
+        && let Some(mut waiter) = lock.line.remove(ticket)
+    {
+        waiter.ticket = Ticket(-ticket.0);
+        (waiting.ticket, waiting.place) = (waiter.ticket, 1);
+        lock.line.push(waiter);
+    }
+}
+
+fn reuse(lock: Option<&mut Lock>, old: Epoch, reply: &mut Reply) {
+    let Reply::Coordinate { outcome: Outcome::Lock(outcome), .. } = reply else { return };
+    let (lock::Outcome::Acquired(told) | lock::Outcome::Reclaimed { grant: told, .. }) = outcome else { return };
+    if let Some(Lock { state: State::Held(grant), fence, .. }) = lock
+        && old != Epoch(0)
+    {
+        (grant.epoch, told.epoch, *fence) = (old, old, old);
+    }
+}
+
+/// The second in line is lost. The first is left alone: what follows it might fit.
+fn forget(coordination: &mut Coordination, name: &Name) {
+    let lines = coordination.locks.get_mut(name).map(|lock| &mut lock.line);
+    let lines = lines.into_iter().chain(coordination.semaphores.get_mut(name).map(|semaphore| &mut semaphore.line));
+    for line in lines {
+        if let Some(ticket) = line.get(1).map(|waiter| waiter.ticket) {
+            line.remove(ticket);
+        }
+    }
+}
