@@ -125,6 +125,8 @@ fn cycle(resources: &[Held<'_>], waits: &[Wait<'_>], holdings: &[Holding<'_>], t
     let mut party = wait.holder;
     loop {
         if let Some(start) = path.iter().position(|(earlier, _)| earlier.ticket == wait.ticket) {
+            // The name under which the circle closes: of a descendant that waits, the ancestor that holds.
+            path[start].1 = party;
             return path[start..].iter().map(|(wait, party)| wait.link(party, resources)).collect();
         }
         path.push((wait, party));

@@ -83,17 +83,19 @@ impl Project {
             return Err(ProjectError::Exists { root });
         }
         let host = detect()?;
-        fs::DirBuilder::new().mode(0o700).recursive(true).create(&folder).map_err(io_at(&folder))?;
+        let mut made = Made::default();
+        made.folder(&folder)?;
         // Config and runbooks belong to the repository, everything else to this machine.
-        create(&folder.join(".gitignore"), "*\n!.gitignore\n!config.toml\n!runbooks/\n!runbooks/**\n")?;
-        let config =
-            format!("# The settings of this Banksman project. It may be committed.\nproject = \"{}\"\n", ids::short("p"));
-        create(&folder.join("config.toml"), &config)?;
-        match sqlite::create(&store, &ids::short("p"), &RealMachine(host)) {
-            Err(StoreError::Exists { .. }) => Err(ProjectError::Exists { root }),
-            Err(error) => Err(error.into()),
-            Ok(()) => Project::at(&root),
+        made.file(&folder.join(".gitignore"), "*\n!.gitignore\n!config.toml\n!runbooks/\n!runbooks/**\n")?;
+        let id = ids::short("p");
+        let config = format!("# The settings of this Banksman project. It may be committed.\nproject = \"{id}\"\n");
+        made.file(&folder.join("config.toml"), &config)?;
+        match sqlite::create(&store, &id, &RealMachine(host)) {
+            Err(StoreError::Exists { .. }) => return Err(ProjectError::Exists { root }),
+            other => other?,
         }
+        made.keep();
+        Project::at(&root)
     }
 
     /// Finds the project that `from` belongs to: there, in the main worktree of its git repository, or above.
@@ -203,12 +205,46 @@ fn detect() -> Result<Host, ProjectError> {
     Host::detect(state.as_deref()).map_err(io_at(Path::new("/proc")))
 }
 
-/// Writes a file unless it is there already.
-fn create(path: &Path, text: &str) -> Result<(), ProjectError> {
-    match fs::File::options().write(true).create_new(true).mode(0o644).open(path) {
-        Ok(mut file) => file.write_all(text.as_bytes()).map_err(io_at(path)),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        Err(error) => Err(io_at(path)(error)),
+/// What `init` has made so far. Unless it is kept, it is removed again: nothing is left half done.
+#[derive(Default)]
+struct Made(Vec<PathBuf>);
+
+impl Made {
+    fn folder(&mut self, path: &Path) -> Result<(), ProjectError> {
+        if !path.is_dir() {
+            fs::DirBuilder::new().mode(0o700).create(path).map_err(io_at(path))?;
+            self.0.push(path.into());
+        }
+        Ok(())
+    }
+
+    /// Writes a file unless it is there already.
+    fn file(&mut self, path: &Path, text: &str) -> Result<(), ProjectError> {
+        match fs::File::options().write(true).create_new(true).mode(0o644).open(path) {
+            Ok(mut file) => {
+                self.0.push(path.into());
+                file.write_all(text.as_bytes()).map_err(io_at(path))
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            Err(error) => Err(io_at(path)(error)),
+        }
+    }
+
+    fn keep(mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        for path in self.0.drain(..).rev() {
+            // The error that led here is the one to report.
+            if path.is_dir() {
+                fs::remove_dir(&path).ok()
+            } else {
+                fs::remove_file(&path).ok()
+            };
+        }
     }
 }
 

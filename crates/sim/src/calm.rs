@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use banksman_core::event::Kind;
+use banksman_core::lock::State;
 use banksman_core::{Liveness, ProcessId, Span};
 use banksman_engine::{Request, Seen};
 
@@ -100,16 +101,16 @@ impl World<'_> {
         }
         self.clock.advance(ALL_LEASES);
         self.clear_the_dead();
-        let left: Vec<String> = self
-            .ledger
-            .accounts
-            .iter()
-            .filter(|(_, account)| !account.holders.is_empty() || !account.line.is_empty())
-            .map(|(resource, account)| format!("{resource}: {account:?}"))
-            .collect();
-        self.verdict.expect(Checker::Waiters, left.is_empty(), || format!("left behind: {}", left.join("; ")));
         self.look_closely();
-        let idle = self.model.coordination().next_deadline().is_none();
+        let snapshot = match self.store.view().snapshot() {
+            Ok(snapshot) => snapshot.coordination,
+            Err(error) => return self.store_failed(&error),
+        };
+        let locks = snapshot.locks.values().filter(|lock| lock.state != State::Free || !lock.line.is_empty());
+        let semaphores = snapshot.semaphores.values().filter(|some| !some.holders.is_empty() || !some.line.is_empty());
+        let left: Vec<String> = locks.map(|lock| format!("{lock:?}")).chain(semaphores.map(|some| format!("{some:?}"))).collect();
+        self.verdict.expect(Checker::Waiters, left.is_empty(), || format!("left behind: {}", left.join("; ")));
+        let idle = snapshot.next_deadline().is_none();
         self.verdict.expect(Checker::Living, idle, || "a deadline is left where nothing is held".to_owned());
     }
 }

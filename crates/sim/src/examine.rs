@@ -78,7 +78,7 @@ fn presented(asked: Asked<'_>) -> Option<(&HolderId, Option<Epoch>)> {
     match asked {
         Asked::Heartbeat(holder, epoch) | Asked::Release(holder, epoch) => Some((holder, epoch)),
         Asked::Acquire(Ask { claim, epoch: Some(epoch), .. }) => Some((&claim.holder, Some(*epoch))),
-        Asked::Acquire(_) | Asked::Define | Asked::Look(_) | Asked::Leave(_) | Asked::Force(_) | Asked::Reap => None,
+        Asked::Acquire(_) | Asked::Define | Asked::Look(_) | Asked::Leave(_) | Asked::Force | Asked::Reap => None,
     }
 }
 

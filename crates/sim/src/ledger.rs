@@ -239,7 +239,7 @@ impl Holding {
                 let released = matches!(scene.asked, Asked::Release(holder, _) if *holder == ended.holder);
                 return if left || released { Ok(()) } else { Err("released by nobody") };
             }
-            (None, Some(Forced { .. })) => matches!(scene.asked, Asked::Force(_)),
+            (None, Some(Forced { .. })) => matches!(scene.asked, Asked::Force),
             (Some(Reason::Dead), _) => {
                 let processes = &self.claim.processes;
                 self.offer.is_none() && !processes.is_empty() && processes.iter().all(|process| (scene.dead)(process))

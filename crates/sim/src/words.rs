@@ -17,7 +17,7 @@ pub(crate) enum Asked<'a> {
     Leave(Ticket),
     Heartbeat(&'a HolderId, Option<Epoch>),
     Release(&'a HolderId, Option<Epoch>),
-    Force(Option<&'a HolderId>),
+    Force,
     Reap,
 }
 
@@ -52,7 +52,7 @@ pub(crate) fn asked(command: &Command) -> Asked<'_> {
             lock::Input::Leave { ticket } => Asked::Leave(*ticket),
             lock::Input::Heartbeat { holder, epoch } => Asked::Heartbeat(holder, Some(*epoch)),
             lock::Input::Release { holder, epoch } => Asked::Release(holder, Some(*epoch)),
-            lock::Input::Force { .. } => Asked::Force(None),
+            lock::Input::Force { .. } => Asked::Force,
             lock::Input::Reap => Asked::Reap,
         },
         Command::Semaphore(_, input) => match input {
@@ -62,7 +62,7 @@ pub(crate) fn asked(command: &Command) -> Asked<'_> {
             semaphore::Input::Leave { ticket } => Asked::Leave(*ticket),
             semaphore::Input::Heartbeat { holder, epoch } => Asked::Heartbeat(holder, *epoch),
             semaphore::Input::Release { holder, epoch } => Asked::Release(holder, *epoch),
-            semaphore::Input::Force { holder, .. } => Asked::Force(Some(holder)),
+            semaphore::Input::Force { .. } => Asked::Force,
             semaphore::Input::Reap => Asked::Reap,
         },
     }
@@ -151,7 +151,7 @@ impl fmt::Display for Verb<'_> {
             Asked::Leave(ticket) => write!(f, "leaves with ticket {ticket}"),
             Asked::Heartbeat(holder, epoch) => write!(f, "as {holder} heartbeats {}", Number(epoch)),
             Asked::Release(holder, epoch) => write!(f, "as {holder} releases {}", Number(epoch)),
-            Asked::Force(_) => write!(f, "forces"),
+            Asked::Force => write!(f, "forces"),
             Asked::Reap => write!(f, "reaps"),
         }
     }

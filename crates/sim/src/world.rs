@@ -224,7 +224,7 @@ impl<'a> World<'a> {
                         format!("the fence of {name} fell from {before} to {}", lock.fence)
                     });
                 }
-                self.model.compare(&snapshot.coordination, &mut self.verdict);
+                self.model.compare(snapshot.coordination, &mut self.verdict);
             }
             Err(error) => self.store_failed(&error),
         }

@@ -209,7 +209,11 @@ impl<R> Open<'_, R> {
         let replies = std::mem::take(&mut self.replies);
         if self.wrote {
             self.wrote = false;
-            self.store.backend.commit().inspect_err(|_| self.store.earlier_boots = None)?;
+            let committed = self.store.backend.commit();
+            if committed.is_err() {
+                self.store.earlier_boots = None;
+            }
+            committed?;
         }
         let seq = Seq(self.turn.seq.0 - 1);
         let (wakes, events) = (std::mem::take(&mut self.turn.wakes), self.turn.events.len());

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use rusqlite::types::{ToSqlOutput, ValueRef};
-use rusqlite::{Connection, ToSql};
+use rusqlite::{Connection, ErrorCode, ToSql};
 
 pub use open::{create, memory, open, open_reader};
 pub use turnstile::{Occupant, occupant};
@@ -60,10 +60,10 @@ impl Sqlite {
             self.run("BEGIN IMMEDIATE")?;
             self.answer(queries)
         });
-        if answers.is_err() {
+        answers.map_err(|error| {
             self.roll_back();
-        }
-        answers
+            self.explain(error)
+        })
     }
 
     /// Carries out statements inside the transaction.
@@ -78,16 +78,19 @@ impl Sqlite {
         Ok(())
     }
 
-    /// Commits. A failure leaves open whether the change was saved.
+    /// Commits. Nearly every failure leaves open whether the change was saved.
     pub(crate) fn commit(&mut self) -> Result<(), StoreError> {
         let result = self.run("COMMIT");
-        if let Err(error) = result {
+        if result.is_err() {
             self.doubtful = true;
-            self.leave();
-            return Err(StoreError::Unknown { source: Arc::new(error) });
         }
-        self.leave();
-        Ok(())
+        let result = result.map_err(|error| match error.sqlite_error_code() {
+            // The frame that makes the transaction count is the last one of it, and there was no room for it.
+            Some(ErrorCode::DiskFull) => StoreError::from(error),
+            _ => StoreError::Unknown { source: Arc::new(error) },
+        });
+        self.roll_back();
+        result
     }
 
     /// Ends a transaction that shall not have happened. Says whether there was one.
@@ -102,10 +105,9 @@ impl Sqlite {
 
     /// Answers queries from one moment, without waiting for anybody.
     pub(crate) fn read(&mut self, queries: &[Query<'_>]) -> Result<Vec<Rows>, StoreError> {
-        self.run("BEGIN")?;
-        let answers = self.answer(queries);
-        self.run("COMMIT")?;
-        answers
+        let answers = self.run("BEGIN").map_err(StoreError::from).and_then(|()| self.answer(queries));
+        let ended = if self.connection.is_autocommit() { Ok(()) } else { self.run("COMMIT") };
+        answers.and_then(|answers| Ok(ended.map(|()| answers)?)).map_err(|error| self.explain(error))
     }
 
     /// Copies the write-ahead log into the database file when it is worth it. It takes a turn for that, so that
@@ -153,6 +155,10 @@ impl Sqlite {
         let mut rows = statement.raw_query();
         while rows.next()?.is_some() {}
         Ok(())
+    }
+
+    fn explain(&self, error: StoreError) -> StoreError {
+        self.path.as_ref().map_or_else(|| error.clone(), |path| open::explain(path, error.clone()))
     }
 
     fn leave(&mut self) {

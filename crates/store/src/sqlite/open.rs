@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
+use rustix::fs::Access;
+use rustix::io::Errno;
 
 use super::{Sqlite, Turnstile};
 use crate::dialect;
@@ -30,7 +32,7 @@ pub fn create(path: &Path, id: &str, machine: &dyn Machine) -> Result<(), StoreE
     let parent = parent(path);
     refuse_network_file_system(&parent)?;
     let draft = path.with_extension(format!("draft-{}", std::process::id()));
-    let made = fill(&draft, id, machine).and_then(|()| {
+    let made = fill(&draft, id, machine).map_err(|error| explain(path, error)).and_then(|()| {
         match fs::hard_link(&draft, path) {
             Ok(()) => {}
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
@@ -90,6 +92,24 @@ pub(super) fn connect(path: &Path) -> Result<Connection, StoreError> {
         return Err(StoreError::Missing { path: path.into() });
     }
     refuse_network_file_system(&parent(path))?;
+    checked(path).map_err(|error| explain(path, error))
+}
+
+/// SQLite does not say why it cannot open or write a file. The two common reasons can be seen from outside.
+pub(super) fn explain(path: &Path, error: StoreError) -> StoreError {
+    const LITTLE: u64 = 256 * 1_024;
+    let StoreError::Failed { source } = error else { return error };
+    let dir = parent(path);
+    if rustix::fs::statvfs(&dir).is_ok_and(|stat| stat.f_bavail * stat.f_frsize < LITTLE) {
+        return StoreError::Full { source };
+    }
+    match rustix::fs::access(&dir, Access::WRITE_OK) {
+        Err(error @ (Errno::ROFS | Errno::ACCESS)) => StoreError::io(error.into()),
+        _ => StoreError::Failed { source },
+    }
+}
+
+fn checked(path: &Path) -> Result<Connection, StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_EXRESCODE;
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(BUSY)?;
@@ -101,7 +121,8 @@ pub(super) fn connect(path: &Path) -> Result<Connection, StoreError> {
         }
     })?;
     if id != APPLICATION_ID {
-        return Err(foreign("it is the SQLite database of another program"));
+        let empty = fs::metadata(path).is_ok_and(|file| file.len() == 0);
+        return Err(foreign(if empty { "it is an empty file" } else { "it is the SQLite database of another program" }));
     }
     // Closing the last connection must not wait for a checkpoint; the batches see to that.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;

@@ -115,7 +115,7 @@ pub(crate) fn win(
         ttl: flags.ttl.map(|ttl| ttl.positive("--ttl")).transpose()?,
         max_hold,
         processes,
-        metadata: flags.metadata.as_deref().map(metadata).transpose()?,
+        metadata: flags.metadata.as_deref().map(metadata).transpose()?.filter(|metadata| !metadata.is_null()),
         request: flags.request_id.clone(),
     };
     let fallback_ttl = leased.then(|| Dur(client.config().heartbeat_timeout).span());
@@ -256,11 +256,12 @@ fn busy(resource: &Resource, code: &'static str, blocked: &Blocked, at: Stamp, a
 }
 
 fn deadlock(resource: &Resource, cycle: &[Link]) -> Failure {
-    let mut text = String::new();
-    for link in cycle {
-        text.push_str(&format!("{} waits for {}, ", link.party, link.resource));
-    }
-    let text = text.trim_end_matches(", ");
+    let blockers = cycle.iter().cycle().skip(1);
+    let links = cycle
+        .iter()
+        .zip(blockers)
+        .map(|(link, by)| format!("{} waits for {}, blocked by {}", link.party, link.resource, by.party));
+    let text = links.collect::<Vec<_>>().join("; ");
     let links: Vec<Value> = cycle.iter().map(|link| json!({ "holder": link.party, "waitsFor": link.resource })).collect();
     Failure::new(exit::DEADLOCK, "DEADLOCK", format!("waiting for {resource} would be a deadlock: {text}"))
         .details(json!({ "name": resource.name, "cycle": links }))
