@@ -2,7 +2,7 @@
 //! answers after the commit.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -37,6 +37,8 @@ pub(crate) struct Writer {
     on_stall: OnStall,
     /// Held while this process has its turn.
     inside: Arc<Mutex<()>>,
+    /// Set while the thread waits for others to end their turn.
+    outside: Arc<AtomicBool>,
 }
 
 /// One call on its way.
@@ -67,10 +69,19 @@ impl Writer {
         let (jobs, inbox) = mpsc::channel();
         let inside = Arc::new(Mutex::new(()));
         let queued = Arc::new(AtomicUsize::new(0));
-        let (desk_queued, desk_inside) = (Arc::clone(&queued), Arc::clone(&inside));
-        let desk = Desk { store, exchange, bell, rung: None, ring_due: false, queued: desk_queued, inside: desk_inside };
+        let outside = Arc::new(AtomicBool::new(false));
+        let desk = Desk {
+            store,
+            exchange,
+            bell,
+            rung: None,
+            ring_due: false,
+            queued: Arc::clone(&queued),
+            inside: Arc::clone(&inside),
+            outside: Arc::clone(&outside),
+        };
         let thread = std::thread::Builder::new().name("banksman-writer".into()).spawn(move || desk.serve(&inbox))?;
-        Ok(Writer { jobs: Some(jobs), queued, thread: Some(thread), turnstile, on_stall, inside })
+        Ok(Writer { jobs: Some(jobs), queued, thread: Some(thread), turnstile, on_stall, inside, outside })
     }
 
     /// Carries out a call. At the deadline it is withdrawn: then it has not happened and will not happen.
@@ -129,7 +140,8 @@ impl Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         self.jobs = None;
-        if let Some(thread) = self.thread.take() {
+        // A thread that still waits for its turn has nothing left to do: whoever called it has given up.
+        if let Some(thread) = self.thread.take().filter(|_| !self.outside.load(Ordering::Acquire)) {
             // A panic over there ends the process by itself; there is nothing to add.
             thread.join().ok();
         }
@@ -145,6 +157,7 @@ struct Desk {
     ring_due: bool,
     queued: Arc<AtomicUsize>,
     inside: Arc<Mutex<()>>,
+    outside: Arc<AtomicBool>,
 }
 
 impl Desk {
@@ -168,7 +181,9 @@ impl Desk {
 
     /// One turn: waits for it first, so that everything that arrives meanwhile comes along.
     fn turn(&mut self, first: Arc<Job>, inbox: &Receiver<Arc<Job>>) {
+        self.outside.store(true, Ordering::Release);
         let entered = self.store.take_turn();
+        self.outside.store(false, Ordering::Release);
         let inside = Arc::clone(&self.inside);
         let inside = lock(&inside);
         let arrived: Vec<Arc<Job>> = std::iter::once(first).chain(inbox.try_iter().take(BATCH - 1)).collect();

@@ -140,17 +140,27 @@ impl World<'_> {
 
     /// Shows a committed batch to every checker.
     fn witness(&mut self, batch: &[InFlight], replies: &[Reply], notes: &[Note], events: &[Logged], wakes: &[Address]) {
-        let mut deeds = Vec::with_capacity(batch.len());
+        let mut slices = Vec::with_capacity(batch.len());
         for ((call, reply), note) in batch.iter().zip(replies).zip(notes) {
             let own = |seq| seq >= note.seq && seq < note.next;
             let from = events.partition_point(|logged| logged.seq < note.seq);
             let to = from + events[from..].iter().take_while(|logged| own(logged.seq)).count();
-            deeds.push(Deed { request: &call.request, reply, note: *note, events: &events[from..to] });
+            slices.push(from..to);
             self.note(call.slot, format_args!("{}", Told(&call.request, reply)));
             self.tally_outcome(reply, &events[from..to]);
         }
         self.check_clock(notes, events);
         let processes = &self.processes;
+        let calls = batch.iter().zip(replies).zip(notes).zip(slices);
+        let deeds: Vec<Deed<'_>> = calls
+            .map(|(((call, reply), note), slice)| Deed {
+                caller: processes.get(call.slot).map(|process| &process.id),
+                request: &call.request,
+                reply,
+                note: *note,
+                events: &events[slice],
+            })
+            .collect();
         let dead = |id: &banksman_core::ProcessId| !lives(processes, id);
         for deed in &deeds {
             self.ledger.examine(deed, &dead, &mut self.verdict);

@@ -12,6 +12,8 @@ use crate::words::{Answer, Asked, answer, asked};
 
 /// One committed call, with the events that it wrote.
 pub(crate) struct Deed<'a> {
+    /// The process that called, unless it was somebody outside of the simulation.
+    pub(crate) caller: Option<&'a ProcessId>,
     pub(crate) request: &'a Request,
     pub(crate) reply: &'a Reply,
     pub(crate) note: Note,
@@ -30,10 +32,8 @@ impl Ledger {
         let scene = Scene { asked, lease: deed.note.lease, patience: seen.patience.as_ms(), dead };
         let presented = presented(asked);
         let account = self.account(&resource);
-        if let Asked::Acquire(Ask { claim, wait: Some(standing), .. }) = asked
-            && let Some(request) = &claim.request
-        {
-            account.rejoin(request, &standing.process);
+        if let Asked::Leave(ticket) = asked {
+            account.line.retain(|place| place.ticket != ticket);
         }
         let was_rightful = presented.is_some_and(|(holder, epoch)| account.rightful(holder, epoch));
         for logged in deed.events {
@@ -41,7 +41,7 @@ impl Ledger {
         }
         let Reply::Coordinate { outcome, .. } = deed.reply else { return };
         let answer = answer(outcome);
-        self.told_grant(&resource, answer, verdict);
+        self.told_grant(&resource, answer, deed.caller, dead, verdict);
         let account = self.account(&resource);
         if let Some((holder, epoch)) = presented {
             account.fencing(&resource, (holder, epoch), was_rightful, answer, verdict);
@@ -55,10 +55,24 @@ impl Ledger {
         }
     }
 
-    /// Whoever is told that it holds something does, under that epoch and no other.
-    fn told_grant(&mut self, resource: &Resource, answer: Answer<'_>, verdict: &mut Verdict) {
+    /// Whoever is told that it holds something does, under that epoch and no other, and no other process lives that
+    /// was told the same.
+    fn told_grant(
+        &mut self,
+        resource: &Resource,
+        answer: Answer<'_>,
+        caller: Option<&ProcessId>,
+        dead: &dyn Fn(&ProcessId) -> bool,
+        verdict: &mut Verdict,
+    ) {
         let (Answer::Acquired(grant) | Answer::Extended(grant)) = answer else { return };
         let Grant { claim, epoch, .. } = grant;
+        if let Some(caller) = caller {
+            let other = self.told.insert(*epoch, caller.clone()).filter(|other| other != caller && !dead(other));
+            verdict.expect(Checker::Epochs, other.is_none(), || {
+                format!("{caller:?} was told epoch {epoch} of {resource}, as was {other:?}")
+            });
+        }
         let owner = self.granted.get(epoch);
         let right = owner.is_some_and(|(of, holder)| of == resource && *holder == claim.holder);
         verdict.expect(Checker::Epochs, right, || {
@@ -152,7 +166,6 @@ impl Account {
                     format!("ticket {ticket} for {resource} is gone, but nobody took it out: {place:?}")
                 });
             }
-            (Asked::Leave(ticket), Answer::Left) => self.line.retain(|place| place.ticket != ticket),
             (Asked::Acquire(Ask { claim, wait: Some(standing), .. }), Answer::Waiting(Waiting { ticket, blocked, .. }))
                 if self.place(*ticket).is_none() =>
             {
@@ -160,12 +173,17 @@ impl Account {
                 verdict.expect(Checker::Order, *ticket > last, || format!("ticket {ticket} for {resource} comes after {last}"));
                 verdict.expect(Checker::Order, *ticket == deed.note.ticket, || format!("ticket {ticket} is not the next one"));
                 verdict.expect(Checker::Waiters, blocked.waiters > 0, || format!("nobody waits for {resource}"));
+                // A successor asks again after its predecessor was found dead and taken out.
+                self.line.retain(|place| place.claim.metadata != claim.metadata || !(scene.dead)(&place.process));
                 self.line.push(Place { ticket: *ticket, claim: claim.clone(), process: standing.process.clone() });
             }
             (_, Answer::Waiting(Waiting { ticket, place, .. })) => {
                 let Some(index) = self.place(*ticket) else {
                     return verdict.report(Checker::Waiters, || format!("ticket {ticket} waits for {resource}, unheard of"));
                 };
+                if let Asked::Acquire(Ask { wait: Some(standing), .. }) = asked {
+                    self.line[index].process = standing.process.clone();
+                }
                 let living = self.line[..index].iter().filter(|before| !(scene.dead)(&before.process)).count();
                 verdict.expect(Checker::Line, (living + 1..=index + 1).contains(place), || {
                     format!("ticket {ticket} for {resource} is told place {place}; {living} to {index} stand before it")

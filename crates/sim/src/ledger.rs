@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use banksman_core::claim::{Claim, OFFER};
 use banksman_core::event::{Ended, Event, Fact, Forced, Kind, Resource};
-use banksman_core::{Epoch, HolderId, Lease, ProcessId, RequestId, Seq, Ticket, Wall};
+use banksman_core::{Epoch, HolderId, Lease, ProcessId, Seq, Ticket, Wall};
 
 use crate::report::{Checker, Verdict};
 use crate::words::Asked;
@@ -18,6 +18,8 @@ pub(crate) struct Ledger {
     pub(crate) accounts: BTreeMap<Resource, Account>,
     /// Every epoch that was ever handed out, and to whom.
     pub(crate) granted: BTreeMap<Epoch, (Resource, HolderId)>,
+    /// The process that was told an epoch.
+    pub(crate) told: BTreeMap<Epoch, ProcessId>,
     /// The number of the last event.
     pub(crate) last: Seq,
 }
@@ -93,13 +95,6 @@ impl Account {
 
     pub(crate) fn place(&self, ticket: Ticket) -> Option<usize> {
         self.line.iter().position(|place| place.ticket == ticket)
-    }
-
-    /// A repeated request takes its old place, now as the process that repeats it.
-    pub(crate) fn rejoin(&mut self, request: &RequestId, process: &ProcessId) {
-        if let Some(place) = self.line.iter_mut().find(|place| place.claim.request.as_ref() == Some(request)) {
-            place.process = process.clone();
-        }
     }
 
     /// Serves the waiter at `index`, or a newcomer. Only the dead may have stood before.

@@ -1,6 +1,6 @@
 //! A simulated process: what it believes to hold, and what it is doing right now.
 
-use banksman_core::claim::Address;
+use banksman_core::claim::{Address, Ask};
 use banksman_core::event::Resource;
 use banksman_core::{Epoch, HolderId, ProcessId};
 use banksman_engine::{Reply, Request, Wait};
@@ -24,6 +24,9 @@ pub(crate) struct Process {
     pub(crate) unread: Vec<(InFlight, Heard)>,
     /// Whether it holds everything under one name, or each thing under a child of the one before.
     pub(crate) nests: bool,
+    /// What this process was waiting for when it died, under a request id: its successor may ask again.
+    pub(crate) legacy: Option<(Resource, Ask)>,
+    name: String,
     lives: u64,
 }
 
@@ -57,6 +60,8 @@ pub(crate) struct Waiter {
     pub(crate) repeatable: bool,
     /// The grant that is to be extended.
     pub(crate) extends: Option<Epoch>,
+    /// What a successor asks for again.
+    pub(crate) again: Option<(Resource, Ask)>,
 }
 
 /// Something that a process believes to hold.
@@ -110,23 +115,33 @@ impl Process {
             mailbox: false,
             unread: Vec::new(),
             nests: false,
+            legacy: None,
+            name: String::new(),
             lives: 0,
         }
     }
 
-    /// Starts a new process in this slot.
+    /// Starts a new process in this slot. One that takes over where its predecessor was cut off also takes its name
+    /// and its way of naming.
     pub(crate) fn start(&mut self, boot: &str, pid_ns: u64, nests: bool, now: Ms) {
         self.lives += 1;
         self.id.boot = boot.into();
         self.id.pid_ns = pid_ns;
         self.id.start = self.lives;
-        (self.alive, self.nests, self.mailbox, self.paused_until) = (true, nests, false, None);
+        if self.legacy.is_none() {
+            self.name = format!("p{}.{}", self.slot, self.lives);
+            self.nests = nests;
+        }
+        (self.alive, self.mailbox, self.paused_until) = (true, false, None);
         self.doing = Doing::Resting { until: now };
     }
 
     pub(crate) fn die(&mut self, back_at: Ms) {
         (self.alive, self.back_at) = (false, back_at);
-        self.doing = Doing::Finished;
+        self.legacy = match std::mem::replace(&mut self.doing, Doing::Finished) {
+            Doing::Sleeping { waiter, .. } | Doing::Calling(Errand::Wait(waiter)) => waiter.again,
+            Doing::Resting { .. } | Doing::Calling(_) | Doing::Finished => None,
+        };
         self.holds.clear();
         self.unread.clear();
         self.paused_until = None;
@@ -138,12 +153,12 @@ impl Process {
     }
 
     /// The name that its first grant is held under, unique for this life.
-    pub(crate) fn name(&self) -> String {
-        format!("p{}.{}", self.slot, self.lives)
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
     pub(crate) fn address(&self) -> Address {
-        Address(self.name().into())
+        Address(self.name.as_str().into())
     }
 
     pub(crate) fn hold(&mut self, resource: &Resource, epoch: Epoch) -> Option<&mut Hold> {

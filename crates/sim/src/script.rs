@@ -3,15 +3,19 @@
 use banksman_core::claim::{Ask, Claim, Standing};
 use banksman_core::coordination::Command;
 use banksman_core::event::{CustomKind, Event, Forced, Kind, Resource, Source};
-use banksman_core::{HolderId, Name, RequestId, Span, lock, semaphore};
+use banksman_core::{Epoch, HolderId, Name, RequestId, Span, lock, semaphore};
 use banksman_engine::{Request, Seen, Wait};
 use serde_json::Value;
 
+use crate::clock::Ms;
 use crate::process::{Doing, Errand, Hold, Part, Waiter};
 use crate::world::World;
 
 /// How long a sleeper sleeps at most.
 const POLL: Span = Span::from_secs(5);
+
+/// The moments at which rested processes get up.
+const GRID: Ms = 500;
 
 /// The most that a semaphore of this world ever has.
 pub(crate) const TOP_CAPACITY: u32 = 5;
@@ -36,6 +40,14 @@ impl World<'_> {
             self.processes[slot].doing = Doing::Finished;
             return;
         }
+        if let Some((resource, mut ask)) = self.processes[slot].legacy.take() {
+            self.tally.count("asked again by a successor");
+            if !ask.claim.processes.is_empty() {
+                ask.claim.processes = vec![self.processes[slot].id.clone()];
+            }
+            let waits = ask.wait.is_some();
+            return self.ask(slot, resource, ask, waits);
+        }
         let depth = self.processes[slot].holds.len();
         match self.random.below(100) {
             0..55 if depth < 3 => self.acquire(slot),
@@ -49,7 +61,8 @@ impl World<'_> {
     /// Does nothing for a while, or until something is to be given back.
     pub(crate) fn rest(&mut self, slot: usize) {
         let now = self.clock.now();
-        let until = if self.calm { now } else { now + self.random.between(5, 2_000) };
+        // A coarse grid lets several processes become due at once, so that their calls meet in one batch.
+        let until = if self.calm { now } else { (now / GRID + self.random.between(1, 3)) * GRID };
         let process = &mut self.processes[slot];
         let due = process.holds.last().map_or(until, |hold| hold.until.min(until));
         process.doing = Doing::Resting { until: due };
@@ -91,19 +104,18 @@ impl World<'_> {
     fn acquire(&mut self, slot: usize) {
         let resource = self.random.pick(&self.resources).clone();
         let process = &self.processes[slot];
-        let own: HolderId = HolderId::new(&process.name()).expect("a good name");
+        let own: HolderId = HolderId::new(process.name()).expect("a good name");
         let (mut holder, mut ancestors) = (own, Vec::new());
         if process.nests && !process.holds.is_empty() {
-            holder = HolderId::new(&format!("{}/{}", process.name(), self.asks)).expect("a good name");
+            holder = HolderId::new(&format!("{}/{}", process.name(), self.asked_for.len())).expect("a good name");
             ancestors = process.holds.iter().rev().map(|hold| hold.holder.clone()).collect();
         }
         // Under one name, a second wait for the same lock would be for itself, which nobody else could end.
         let again = process.holds.iter().any(|hold| hold.resource == resource && hold.holder == holder);
         let waits = self.random.in_thousand(780) && !(again && resource.kind == Kind::Lock);
         let weight = self.weight(resource.kind);
-        let claim = self.claim(slot, holder, ancestors, weight);
-        let fallback_ttl = (claim.processes.is_empty() && claim.ttl.is_none()).then_some(Span::from_secs(10));
-        self.ask(slot, resource, Ask { claim, fallback_ttl, epoch: None, granted_before: None, wait: None }, waits);
+        let claim = self.claim(slot, &resource, holder, ancestors, weight);
+        self.ask(slot, resource, asking(claim, None), waits);
     }
 
     /// Shows that it still holds something, or asks for more of it.
@@ -117,10 +129,10 @@ impl World<'_> {
         let nests = self.processes[slot].nests;
         let outer = self.processes[slot].holds[..index].iter().rev().filter(|_| nests);
         let ancestors = outer.map(|outer| outer.holder.clone()).collect();
-        let claim = self.claim(slot, hold.holder, ancestors, weight);
+        let claim = self.claim(slot, &hold.resource, hold.holder, ancestors, weight);
         let epoch = self.random.in_thousand(900).then_some(hold.epoch).or((hold.resource.kind == Kind::Lock).then_some(hold.epoch));
         let waits = self.random.in_thousand(600);
-        self.ask(slot, hold.resource, Ask { claim, fallback_ttl: None, epoch, granted_before: None, wait: None }, waits);
+        self.ask(slot, hold.resource, asking(claim, epoch), waits);
     }
 
     fn ask(&mut self, slot: usize, resource: Resource, mut ask: Ask, waits: bool) {
@@ -133,9 +145,11 @@ impl World<'_> {
         let repeatable = ask.claim.request.is_some() || ask.epoch.is_some() || resource.kind == Kind::Semaphore;
         let limit = self.random.in_thousand(450).then(|| self.clock.now() + self.random.between(500, 60_000));
         let extends = ask.epoch;
+        let takes_over = ask.claim.request.is_some() && extends.is_none() && self.random.in_thousand(500);
+        let again = takes_over.then(|| (resource.clone(), ask.clone()));
         let wait = Wait::new(resource.clone(), ask, POLL);
         let request = wait.request();
-        let waiter = Waiter { wait, resource, limit, repeatable, extends };
+        let waiter = Waiter { wait, resource, limit, repeatable, extends, again };
         self.call(slot, Errand::Wait(Box::new(waiter)), request);
     }
 
@@ -149,17 +163,32 @@ impl World<'_> {
         }
     }
 
-    fn claim(&mut self, slot: usize, holder: HolderId, ancestors: Vec<HolderId>, weight: u32) -> Claim {
-        self.asks += 1;
+    fn claim(
+        &mut self,
+        slot: usize,
+        resource: &Resource,
+        holder: HolderId,
+        ancestors: Vec<HolderId>,
+        weight: u32,
+    ) -> Claim {
+        self.asked_for.push(vec![resource.clone()]);
+        let number = self.asked_for.len();
         let (bound, leased) = match self.random.below(100) {
             0..40 => (true, false),
             40..70 => (true, true),
             _ => (false, self.random.in_thousand(700)),
         };
         let request = match self.random.below(100) {
-            // Now and then somebody uses an id that was used before.
-            0..3 => Some(self.random.between(1, self.asks)),
-            3..70 => Some(self.asks),
+            // Now and then somebody uses an id that was used before, for something else.
+            0..3 => {
+                let other = self.random.below(number) + 1;
+                let uses = &mut self.asked_for[other - 1];
+                (!uses.contains(resource)).then(|| {
+                    uses.push(resource.clone());
+                    other
+                })
+            }
+            3..70 => Some(number),
             _ => None,
         };
         Claim {
@@ -169,7 +198,7 @@ impl World<'_> {
             ttl: leased.then(|| Span::from_ms(self.random.between(2_000, 20_000))),
             max_hold: self.random.in_thousand(150).then(|| Span::from_ms(self.random.between(3_000, 20_000))),
             processes: if bound { vec![self.processes[slot].id.clone()] } else { Vec::new() },
-            metadata: Some(Value::from(self.asks)),
+            metadata: Some(Value::from(number)),
             request: request.map(|number| RequestId::new(&format!("r{number}")).expect("a good name")),
         }
     }
@@ -186,7 +215,7 @@ impl World<'_> {
             _ => {
                 let kind = CustomKind::new("sim:note").expect("a good kind");
                 let source = Source { component: "sim".into(), id: None };
-                Some(Request::Emit(Event::Custom { kind, source, data: Value::from(self.asks) }))
+                Some(Request::Emit(Event::Custom { kind, source, data: Value::from(self.asked_for.len()) }))
             }
         };
         match request {
@@ -230,6 +259,12 @@ impl World<'_> {
         let probes = processes.into_iter().map(|process| (process.clone(), self.probe(slot, &process))).collect();
         reap(resource, Seen { probes, patience: Span::ZERO })
     }
+}
+
+/// A request that ends by itself: what is bound to no process has a lease.
+fn asking(claim: Claim, epoch: Option<Epoch>) -> Ask {
+    let fallback_ttl = (claim.processes.is_empty() && claim.ttl.is_none()).then_some(Span::from_secs(10));
+    Ask { claim, fallback_ttl, epoch, granted_before: None, wait: None }
 }
 
 pub(crate) fn reap(resource: &Resource, seen: Seen) -> Request {

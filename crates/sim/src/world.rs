@@ -39,8 +39,8 @@ pub(crate) struct World<'a> {
     pub(crate) delayed: Vec<(Ms, Address)>,
     /// No more faults; everybody finishes.
     pub(crate) calm: bool,
-    /// How many acquisitions were asked for so far; marks each of them.
-    pub(crate) asks: i64,
+    /// What every acquisition so far asked for, and what else its request id was used for. Their number marks the next.
+    pub(crate) asked_for: Vec<Vec<Resource>>,
     pub(crate) ledger: Ledger,
     pub(crate) model: Model,
     pub(crate) lease_seen: LeaseSeen,
@@ -78,7 +78,7 @@ impl<'a> World<'a> {
             calls: Vec::new(),
             delayed: Vec::new(),
             calm: false,
-            asks: 0,
+            asked_for: Vec::new(),
             ledger: Ledger::default(),
             model: Model::default(),
             lease_seen: LeaseSeen { boot, monotonic, lease: monotonic, written: 0 },
@@ -136,7 +136,7 @@ impl<'a> World<'a> {
             // Time goes on while somebody could act: it is scheduled late, like a stalled process.
             _ if !self.calm && choice < 4 => self.jump(),
             (true, true) => self.serve(),
-            (true, false) if choice < 50 => self.serve(),
+            (true, false) if choice < 18 => self.serve(),
             (_, false) => {
                 let slot = *self.random.pick(&ready);
                 self.go_on(slot);

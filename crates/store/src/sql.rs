@@ -149,7 +149,7 @@ impl Statement {
                 "INSERT INTO waiters (project, ticket, kind, resource, ",
                 claim!(),
                 ", standing, since_lease, since_wall) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15) ",
-                "ON CONFLICT (project, ticket) DO UPDATE SET standing = $13"
+                "ON CONFLICT (project, ticket) DO UPDATE SET processes = $10, standing = $13"
             ),
             Statement::DeleteWaiter => "DELETE FROM waiters WHERE project = $1 AND ticket = $2",
             Statement::Request => {

@@ -44,7 +44,7 @@ struct Define {
     /// The semaphore
     name: Name,
     /// How many slots it has
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     capacity: u32,
     /// How long a grant lives without a heartbeat
     #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
@@ -75,7 +75,7 @@ struct Acquire {
     /// The semaphore
     name: Name,
     /// How many slots
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true)]
     weight: u32,
     #[command(flatten)]
     flags: AcquireFlags,
@@ -133,7 +133,7 @@ struct Run {
     /// The semaphore
     name: Name,
     /// How many slots
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true)]
     weight: u32,
     #[command(flatten)]
     flags: AcquireFlags,

@@ -1,1 +1,107 @@
-//! x
+//! What people see, to the letter, with the exit status.
+
+use insta::{Settings, assert_snapshot};
+
+use crate::world::World;
+
+/// A session at a terminal: each command with what it said.
+fn session(world: &World, commands: &[&[&str]]) -> String {
+    let mut text = String::new();
+    for args in commands {
+        let said = world.run(args);
+        text.push_str(&format!("$ banksman {}\n{}{}", args.join(" "), said.stdout, said.stderr));
+        text.push_str(&format!("[exit {}]\n\n", said.code));
+    }
+    text
+}
+
+/// Hides what differs from run to run.
+fn hidden(world: &World, check: impl FnOnce()) {
+    let mut settings = Settings::clone_current();
+    settings.add_filter(&world.path().canonicalize().unwrap().display().to_string(), "[DIR]");
+    settings.add_filter(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "[TIME]");
+    // With the blanks before them, because columns that stand to the right move.
+    settings.add_filter(r" *(\(?)\b\d+m?s\b", " $1[MS]");
+    settings.add_filter(r" *\b(1h00m|59m5\ds)\b", " [HOUR]");
+    settings.add_filter(r#""host":"[^"]+","pid":\d+,"user":"[^"]+""#, "[WHO]");
+    settings.add_filter(r#""pids":\[\d+\]"#, "[PIDS]");
+    settings.add_filter(r"h-[0-9a-z]{8}", "[FRESH]");
+    settings.bind(check);
+}
+
+#[test]
+fn a_first_session() {
+    let world = World::empty();
+    let text = session(
+        &world,
+        &[
+            &["locks", "list"],
+            &["init"],
+            &["locks", "list"],
+            &["locks", "acquire", "deploy", "--holder", "alice", "--ttl", "1h"],
+            &["locks", "acquire", "deploy", "--holder", "bob", "--no-wait"],
+            &["locks", "acquire", "deploy", "--holder", "bob", "--timeout", "10ms"],
+            &["locks", "release", "deploy", "--holder", "bob", "--epoch", "1"],
+            &["locks", "show", "deploy"],
+            &["locks", "release", "deploy", "--force"],
+            &["locks", "heartbeat", "deploy", "--holder", "alice", "--epoch", "1"],
+            &["locks", "cleanup"],
+            &["events"],
+            &["doctor"],
+        ],
+    );
+    hidden(&world, || assert_snapshot!(text));
+}
+
+#[test]
+fn a_session_with_slots() {
+    let world = World::new();
+    let text = session(
+        &world,
+        &[
+            &["semaphores", "list"],
+            &["semaphores", "define", "gpu", "--capacity", "4", "--ttl", "1h"],
+            &["semaphores", "acquire", "gpu", "--holder", "train-7", "--weight", "3"],
+            &["semaphores", "acquire", "gpu", "--holder", "eval-1", "--weight", "2", "--no-wait"],
+            &["semaphores", "acquire", "gpu", "--holder", "eval-1", "--weight", "9"],
+            &["semaphores", "acquire", "tpu"],
+            &["semaphores", "list"],
+            &["semaphores", "show", "gpu"],
+            &["semaphores", "release", "gpu", "--holder", "eval-1"],
+            &["semaphores", "release", "gpu", "--holder", "train-7"],
+        ],
+    );
+    hidden(&world, || assert_snapshot!(text));
+}
+
+#[test]
+fn the_table_of_locks() {
+    let world = World::new();
+    world.ok(&["locks", "acquire", "deploy/production", "--holder", "release-robot", "--ttl", "1h"]);
+    world.ok(&["locks", "acquire", "db", "--holder", "migrate", "--pid", &std::process::id().to_string()]);
+    world.ok(&["locks", "run", "build", "--", "true"]);
+    let text = session(&world, &[&["locks", "list"]]);
+    hidden(&world, || assert_snapshot!(text));
+}
+
+#[test]
+fn the_envelope_of_json() {
+    let world = World::new();
+    let text = session(
+        &world,
+        &[
+            &["locks", "acquire", "db", "--holder", "a", "--ttl", "1h", "--json"],
+            &["locks", "acquire", "db", "--holder", "b", "--no-wait", "--json"],
+            &["locks", "list", "--json"],
+        ],
+    );
+    hidden(&world, || assert_snapshot!(text));
+}
+
+#[test]
+fn the_help_pages() {
+    let world = World::empty();
+    let text =
+        session(&world, &[&["--help"], &["locks", "--help"], &["locks", "run", "--help"], &["semaphores", "acquire", "--help"]]);
+    assert_snapshot!(text);
+}

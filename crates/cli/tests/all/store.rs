@@ -1,1 +1,97 @@
-//! x
+//! The store under several processes: turns, stalls, readers that stay.
+
+use std::time::{Duration, Instant};
+
+use banksman::RealMachine;
+use banksman::core::coordination::Command;
+use banksman::core::{Name, lock};
+use banksman::engine::Request;
+use banksman::store::sqlite;
+use rustix::process::Signal;
+
+use crate::world::{World, until};
+
+#[test]
+fn a_writer_that_is_stopped_inside_its_turn_is_named() {
+    let world = World::new();
+    // `flock` stands in for a banksman that was stopped between two instructions of its turn.
+    let turn = world.path().join(".banksman/turn");
+    let mut holder = std::process::Command::new("flock").arg("--no-fork").arg(&turn).args(["sleep", "600"]).spawn().unwrap();
+    let pid = i32::try_from(holder.id()).unwrap();
+    until("it has its turn", || sqlite::occupant(&turn).is_some_and(|occupant| occupant.pid == pid));
+    rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), Signal::STOP).unwrap();
+    let start = Instant::now();
+    let said = world.run(&["locks", "acquire", "x"]);
+    assert_eq!(said.code, 7, "{said:?}");
+    assert!(said.stderr.contains(&format!("process {pid} (sleep 600)")) && said.stderr.contains("is stopped"), "{said:?}");
+    assert!(said.stderr.contains("nothing was changed"), "{said:?}");
+    assert!(start.elapsed() >= Duration::from_secs(9), "it waits for its deadline");
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+}
+
+#[test]
+fn a_reader_that_stays_open_does_not_stop_writers() {
+    let world = World::new();
+    world.ok(&["locks", "acquire", "x", "--holder", "a"]);
+    let reader = rusqlite::Connection::open(world.path().join(".banksman/store.db")).unwrap();
+    reader.execute_batch("BEGIN").unwrap();
+    let count = |sql: &str| reader.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
+    assert_eq!(count("SELECT count(*) FROM events"), 1);
+    for _ in 0..5 {
+        assert_eq!(world.run(&["locks", "run", "y", "--", "true"]).code, 0);
+    }
+    assert_eq!(count("SELECT count(*) FROM events"), 1, "it still sees its own moment");
+    reader.execute_batch("COMMIT").unwrap();
+    assert_eq!(count("SELECT count(*) FROM events"), 11);
+}
+
+#[test]
+fn a_batch_that_is_dropped_has_not_happened() {
+    let world = World::new();
+    let project = world.project();
+    let machine = Box::new(RealMachine(project.host().clone()));
+    let mut store = sqlite::open(project.store_path(), &project.turnstile(), machine).unwrap();
+    let define =
+        |name: &str| Request::plain(Command::Lock(Name::new(name).unwrap(), lock::Input::Define(lock::Config::default())));
+    drop(store.begin(&[define("a"), define("b")]).unwrap());
+    assert_eq!(world.events().len(), 0);
+    let committed = store.begin(&[define("a"), define("b")]).unwrap().commit().unwrap();
+    assert_eq!((committed.replies.len(), committed.events), (2, 2));
+    assert_eq!(world.events().len(), 2);
+    assert_eq!(sqlite::occupant(&project.turnstile()), None, "the turn is over");
+}
+
+#[test]
+fn an_older_program_stops_when_the_schema_moves_on_under_it() {
+    let world = World::new();
+    let client = world.project().open().unwrap();
+    client.lock("x").unwrap().acquire().unwrap().release().unwrap();
+    rusqlite::Connection::open(world.path().join(".banksman/store.db"))
+        .unwrap()
+        .execute_batch("UPDATE store SET version = 2")
+        .unwrap();
+    let error = client.lock("x").unwrap().acquire().err().unwrap();
+    assert!(error.to_string().contains("newer version"), "{error}");
+}
+
+#[test]
+fn threads_of_one_process_share_a_client() {
+    let world = World::new();
+    let client = world.project().open().unwrap();
+    let mut inside = 0u32;
+    let counter = std::sync::Mutex::new(&mut inside);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for _ in 0..20 {
+                    let held = client.lock("x").unwrap().wait(Duration::from_secs(60)).acquire().unwrap();
+                    **counter.try_lock().expect("nobody else is inside") += 1;
+                    held.release().unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(inside, 160);
+    world.check();
+}

@@ -187,10 +187,6 @@ impl Running {
         kill_process(Pid::from_raw(self.pid()).unwrap(), signal).unwrap();
     }
 
-    pub(crate) fn has_ended(&mut self) -> bool {
-        self.0.try_wait().unwrap().is_some()
-    }
-
     pub(crate) fn end(mut self) -> Said {
         let read = |pipe: Option<&mut dyn std::io::Read>| {
             let mut text = Vec::new();

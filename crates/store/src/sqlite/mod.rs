@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
+use rusqlite::config::DbConfig;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, ToSql};
 
@@ -23,6 +24,9 @@ const CHECKPOINT_WHEN_QUIET: i32 = 1_000;
 
 /// Log pages after which those who wait must wait for a checkpoint too.
 const CHECKPOINT_ANYWAY: i32 = 8_000;
+
+/// The statements beside those of `Statement` that are kept prepared: the begins and ends of transactions.
+const TRANSACTION_STATEMENTS: usize = 8;
 
 /// A connection to a SQLite file.
 pub(crate) struct Sqlite {
@@ -45,7 +49,9 @@ impl Sqlite {
             seen.store(pages, Ordering::Relaxed);
             Ok(())
         }))?;
-        connection.set_prepared_statement_cache_capacity(Statement::COUNT);
+        // Without this promise, clearing the parameters of a cached SELECT makes SQLite parse and plan it anew at every use.
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
+        connection.set_prepared_statement_cache_capacity(Statement::COUNT + TRANSACTION_STATEMENTS);
         Ok(Sqlite { connection, turnstile, texts: open::texts(), log_pages, path, doubtful: false })
     }
 

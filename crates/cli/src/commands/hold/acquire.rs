@@ -237,7 +237,7 @@ fn busy(resource: &Resource, code: &'static str, blocked: &Blocked, at: Stamp, a
     let since = blocked.holders.iter().map(|grant| grant.acquired.wall).min();
     let mut message = match available {
         None => format!("{name} is held by {}", holders(blocked)),
-        Some(available) => format!("{name} has {available} free slots, held by {}", holders(blocked)),
+        Some(available) => format!("{name} has too few free slots ({available}), held by {}", holders(blocked)),
     };
     if let Some(since) = since {
         message.push_str(&format!(" for {}", words::span(at.wall - since)));
