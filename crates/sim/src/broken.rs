@@ -130,10 +130,10 @@ impl Broken {
                     Command::Semaphore(name, semaphore::Input::Acquire(_)) => (None, Some(name)),
                     _ => return Coordination::default(),
                 };
-                let mut hidden = Coordination::default();
-                hidden.locks = coordination.locks.extract_if(.., |name, _| Some(name) != locks.as_deref()).collect();
-                hidden.semaphores = coordination.semaphores.extract_if(.., |name, _| Some(name) != semaphores.as_deref()).collect();
-                return hidden;
+                return Coordination {
+                    locks: coordination.locks.extract_if(.., |name, _| Some(name) != locks.as_deref()).collect(),
+                    semaphores: coordination.semaphores.extract_if(.., |name, _| Some(name) != semaphores.as_deref()).collect(),
+                };
             }
             Broken::StealLease => age(command, coordination),
             Broken::PresumeDead => {
@@ -172,7 +172,9 @@ impl Broken {
                     semaphore.config = was.config;
                 }
             }
-            (Broken::LineOff, Command::Lock(_, lock::Input::Acquire(_))) => push_in(coordination.locks.get_mut(name), ticket, reply),
+            (Broken::LineOff, Command::Lock(_, lock::Input::Acquire(_))) => {
+                push_in(coordination.locks.get_mut(name), ticket, reply)
+            }
             (Broken::EpochReuse, Command::Lock(_, lock::Input::Acquire(_))) => {
                 let old = before.locks.get(name).map_or(Epoch(0), |lock| lock.fence);
                 reuse(coordination.locks.get_mut(name), old, reply);
@@ -205,7 +207,9 @@ fn forge(command: &mut Command, coordination: &Coordination) {
                 (*holder, *epoch) = (grant.claim.holder.clone(), grant.epoch);
             }
         }
-        Command::Semaphore(_, semaphore::Input::Heartbeat { epoch, .. } | semaphore::Input::Release { epoch, .. }) => *epoch = None,
+        Command::Semaphore(_, semaphore::Input::Heartbeat { epoch, .. } | semaphore::Input::Release { epoch, .. }) => {
+            *epoch = None
+        }
         Command::Lock(..) | Command::Semaphore(..) => {}
     }
 }

@@ -129,7 +129,13 @@ impl World<'_> {
         let mut events = Vec::with_capacity(page.events.len());
         for row in page.events {
             let data = row.data.to_string();
-            self.say(format_args!("    event {}: {} {} {data} at {}", row.id, row.kind, row.source.id.as_deref().unwrap_or("-"), row.wall.0));
+            self.say(format_args!(
+                "    event {}: {} {} {data} at {}",
+                row.id,
+                row.kind,
+                row.source.id.as_deref().unwrap_or("-"),
+                row.wall.0
+            ));
             match Event::parse(&row.kind, &row.source.component, row.source.id.as_deref(), &data) {
                 Ok(event) => events.push(Logged { seq: row.id, wall: row.wall, event }),
                 Err(error) => self.verdict.report(Checker::Store, || error.to_string()),

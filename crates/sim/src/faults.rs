@@ -50,7 +50,8 @@ impl World<'_> {
         if !self.processes[slot].is_awake() {
             return;
         }
-        let length = if self.random.in_thousand(500) { self.random.between(100, 4_000) } else { self.random.between(4_000, 60_000) };
+        let length =
+            if self.random.in_thousand(500) { self.random.between(100, 4_000) } else { self.random.between(4_000, 60_000) };
         self.tally.count("fault: pause");
         self.note(slot, format_args!("is stopped for {length} ms"));
         self.processes[slot].paused_until = Some(self.clock.now() + length);

@@ -156,14 +156,7 @@ impl Ledger {
         account.fits(resource, verdict);
     }
 
-    fn increased(
-        &mut self,
-        resource: &Resource,
-        holder: &HolderId,
-        weight: u32,
-        scene: &Scene<'_>,
-        verdict: &mut Verdict,
-    ) {
+    fn increased(&mut self, resource: &Resource, holder: &HolderId, weight: u32, scene: &Scene<'_>, verdict: &mut Verdict) {
         let account = self.account(resource);
         let index = account.line.iter().position(|place| place.claim.holder == *holder);
         let place = account.serve(index, scene, verdict, holder);

@@ -24,7 +24,13 @@ pub(crate) struct Model {
 
 impl Model {
     /// Follows a committed batch and compares every answer, event and wake-up.
-    pub(crate) fn follow(&mut self, batch: &[Deed<'_>], wakes: &[banksman_core::claim::Address], boot: &str, verdict: &mut Verdict) {
+    pub(crate) fn follow(
+        &mut self,
+        batch: &[Deed<'_>],
+        wakes: &[banksman_core::claim::Address],
+        boot: &str,
+        verdict: &mut Verdict,
+    ) {
         let loaded = self.loaded(batch.iter().map(|deed| deed.request));
         let mut woken = Vec::new();
         for deed in batch {
@@ -103,10 +109,10 @@ impl Model {
     /// The dead are cleared away in whatever a batch has loaded; this takes the rest out of their reach.
     fn set_aside(&mut self, loaded: &BTreeSet<Resource>) -> Coordination {
         let is_loaded = |kind, name: &banksman_core::Name| loaded.contains(&Resource { kind, name: name.clone() });
-        let mut rest = Coordination::default();
-        rest.locks = self.coordination.locks.extract_if(.., |name, _| !is_loaded(Kind::Lock, name)).collect();
-        rest.semaphores = self.coordination.semaphores.extract_if(.., |name, _| !is_loaded(Kind::Semaphore, name)).collect();
-        rest
+        Coordination {
+            locks: self.coordination.locks.extract_if(.., |name, _| !is_loaded(Kind::Lock, name)).collect(),
+            semaphores: self.coordination.semaphores.extract_if(.., |name, _| !is_loaded(Kind::Semaphore, name)).collect(),
+        }
     }
 
     /// Which resources a batch of these requests loads.

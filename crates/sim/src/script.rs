@@ -130,7 +130,8 @@ impl World<'_> {
         let outer = self.processes[slot].holds[..index].iter().rev().filter(|_| nests);
         let ancestors = outer.map(|outer| outer.holder.clone()).collect();
         let claim = self.claim(slot, &hold.resource, hold.holder, ancestors, weight);
-        let epoch = self.random.in_thousand(900).then_some(hold.epoch).or((hold.resource.kind == Kind::Lock).then_some(hold.epoch));
+        let epoch =
+            self.random.in_thousand(900).then_some(hold.epoch).or((hold.resource.kind == Kind::Lock).then_some(hold.epoch));
         let waits = self.random.in_thousand(600);
         self.ask(slot, hold.resource, asking(claim, epoch), waits);
     }
@@ -163,14 +164,7 @@ impl World<'_> {
         }
     }
 
-    fn claim(
-        &mut self,
-        slot: usize,
-        resource: &Resource,
-        holder: HolderId,
-        ancestors: Vec<HolderId>,
-        weight: u32,
-    ) -> Claim {
+    fn claim(&mut self, slot: usize, resource: &Resource, holder: HolderId, ancestors: Vec<HolderId>, weight: u32) -> Claim {
         self.asked_for.push(vec![resource.clone()]);
         let number = self.asked_for.len();
         let (bound, leased) = match self.random.below(100) {
