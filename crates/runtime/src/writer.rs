@@ -53,9 +53,23 @@ enum State {
     Queued,
     /// Part of a batch.
     Taken,
-    /// The caller gave up; it must not happen any more.
-    Withdrawn,
-    Answered(Result<Reply, StoreError>),
+    /// The caller has given up: before it was taken it must not happen any more, after that nobody listens.
+    Abandoned,
+    Answered(Result<Reply, StoreError>, Option<Relay>),
+}
+
+/// Those who are answered together wake each other, each one two more. Waking a thread costs more than deciding its
+/// call, and the thread that writes has better things to do.
+struct Relay {
+    jobs: Arc<[Arc<Job>]>,
+    index: usize,
+}
+
+impl Relay {
+    fn pass_on(&self) {
+        let next = 2 * self.index + 1;
+        self.jobs.iter().skip(next).take(2).for_each(|job| job.answered.notify_one());
+    }
 }
 
 impl Writer {
@@ -98,13 +112,14 @@ impl Writer {
         loop {
             let waited = start.elapsed();
             match &mut *state {
-                State::Answered(answer) => return std::mem::replace(answer, Err(StoreError::Stalled)),
+                State::Answered(..) => break,
                 State::Queued if waited >= deadline => {
-                    *state = State::Withdrawn;
+                    *state = State::Abandoned;
                     return Err(StoreError::Stalled);
                 }
                 // The disk does not answer. Whether it will have happened is open.
                 State::Taken if waited >= deadline * 2 => {
+                    *state = State::Abandoned;
                     return Err(StoreError::Unknown { source: Arc::new(StoreError::Stalled) });
                 }
                 State::Queued if waited >= NAME_AFTER && !named => {
@@ -116,7 +131,7 @@ impl Writer {
                     state = lock(&job.state);
                     continue;
                 }
-                State::Queued | State::Taken | State::Withdrawn => {}
+                State::Queued | State::Taken | State::Abandoned => {}
             }
             let next = if waited < NAME_AFTER {
                 NAME_AFTER.min(deadline)
@@ -128,6 +143,10 @@ impl Writer {
             let left = next.saturating_sub(waited).max(Duration::from_millis(1));
             state = job.answered.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
+        let State::Answered(answer, relay) = std::mem::replace(&mut *state, State::Abandoned) else { unreachable!("just seen") };
+        drop(state);
+        relay.iter().for_each(Relay::pass_on);
+        answer
     }
 
     /// Runs `f` at a moment when this process does not have its turn, and takes no turn until it returns.
@@ -205,7 +224,7 @@ impl Desk {
             match result {
                 Ok(Committed { replies, wakes, events, .. }) => {
                     self.wake(&wakes);
-                    replies.into_iter().zip(&mut jobs).for_each(|(reply, job)| job.answer(Ok(reply)));
+                    answer_all(jobs.by_ref().take(replies.len()).cloned().collect(), replies);
                     self.ring_due |= events > 0;
                 }
                 Err(error) => {
@@ -249,8 +268,31 @@ impl Job {
     }
 
     fn answer(&self, answer: Result<Reply, StoreError>) {
-        *lock(&self.state) = State::Answered(answer);
+        self.put(answer, None);
         self.answered.notify_one();
+    }
+
+    fn put(&self, answer: Result<Reply, StoreError>, relay: Option<Relay>) {
+        let mut state = lock(&self.state);
+        if !matches!(*state, State::Abandoned) {
+            *state = State::Answered(answer, relay);
+        }
+    }
+}
+
+/// Answers the calls of one batch. The first caller wakes the next two, and so on. One that has given up would break
+/// the relay, so it is left out; one that is in it sees its answer at the latest when its time is up.
+fn answer_all(mut jobs: Vec<Arc<Job>>, mut replies: Vec<Reply>) {
+    let mut listening = jobs.iter().map(|job| !matches!(*lock(&job.state), State::Abandoned)).collect::<Vec<_>>().into_iter();
+    let mut also = listening.clone();
+    jobs.retain(|_| listening.next().unwrap_or(false));
+    replies.retain(|_| also.next().unwrap_or(false));
+    let jobs: Arc<[Arc<Job>]> = jobs.into();
+    for (index, (job, reply)) in jobs.iter().zip(replies).enumerate() {
+        job.put(Ok(reply), Some(Relay { jobs: Arc::clone(&jobs), index }));
+    }
+    if let Some(first) = jobs.first() {
+        first.answered.notify_one();
     }
 }
 

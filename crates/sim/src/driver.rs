@@ -1,11 +1,14 @@
 //! The simulator's driver of a wait: the same steps as the real one takes, in virtual time.
 
-use banksman_core::event::Resource;
+use banksman_core::claim::Waiting;
+use banksman_core::event::{Kind, Resource};
 use banksman_core::{Epoch, Liveness, ProcessId, Span};
 use banksman_engine::{Advice, Reply, Request};
 
 use crate::clock::Ms;
+use crate::ledger::Stall;
 use crate::process::{Doing, Errand, Heard, Hold, InFlight, Part, Waiter, lives};
+use crate::report::Checker;
 use crate::words::{Answer, answer};
 use crate::world::World;
 
@@ -36,19 +39,45 @@ impl World<'_> {
                     waiter.wait.probed(found.into_iter().map(|(liveness, process)| (process, liveness)))
                 }
                 Advice::Done(reply) => return self.finish(slot, &waiter, &reply),
-                Advice::Sleep { watch, at_most, .. } => {
+                Advice::Sleep { watch, at_most, waiting } => {
                     let now = self.clock.now();
+                    self.check_sleep(slot, &waiter.resource, &waiting, &watch, at_most);
                     if waiter.limit.is_some_and(|limit| limit <= now) {
                         return self.leave(slot, &waiter);
                     }
                     // Rounded up, so that what is due has come when the sleeper looks.
                     let due = now + at_most.as_ms() + 1;
                     let until = waiter.limit.map_or(due, |limit| limit.min(due));
-                    self.processes[slot].doing = Doing::Sleeping { waiter, watch, until, due };
+                    self.processes[slot].doing = Doing::Sleeping { waiter, watch, until, due, place: waiting.place };
                     return;
                 }
             };
         }
+    }
+
+    /// The first in line must notice what can end its wait: the death of a holder that it can see, and the end of a
+    /// lease. One that was stalled may take longer.
+    fn check_sleep(&mut self, slot: usize, resource: &Resource, waiting: &Waiting, watch: &[ProcessId], at_most: Span) {
+        let (lease, id) = (self.lease_now(), self.processes[slot].id.clone());
+        let account = self.ledger.account(resource);
+        if waiting.place != 1 || account.place(waiting.ticket).is_none() {
+            return;
+        }
+        let bound =
+            account.holders.values().filter(|holding| holding.offer.is_none()).flat_map(|holding| &holding.claim.processes);
+        let unwatched: Vec<ProcessId> = bound.filter(|process| !watch.contains(process)).cloned().collect();
+        let deadline = account.holders.values().filter_map(|holding| holding.deadline()).min();
+        let unwatched = unwatched.iter().find(|process| self.probe(slot, process) == Liveness::Alive);
+        // A holder may have come since the answer was given; then this sleeper has been woken, or will look soon.
+        let fresh = !self.processes[slot].mailbox && waiting.blocked.deadline == deadline;
+        self.verdict.expect(Checker::Waiters, unwatched.is_none() || !fresh, || {
+            format!("the first in line for {resource} does not watch {unwatched:?}")
+        });
+        let late =
+            deadline.is_some_and(|deadline| lease + at_most > deadline.max(lease)) && !self.ledger.stalls.contains_key(&id);
+        self.verdict.expect(Checker::Waiters, !late || !fresh, || {
+            format!("the first in line for {resource} sleeps for {} ms from {lease:?} on, past {deadline:?}", at_most.as_ms())
+        });
     }
 
     /// What a process finds when it looks at another one.
@@ -80,7 +109,7 @@ impl World<'_> {
     /// A sleeper gets up: the same order of reasons as in the real driver.
     pub(crate) fn get_up(&mut self, slot: usize) {
         let now = self.clock.now();
-        let Doing::Sleeping { mut waiter, watch, until, due } = self.take_doing(slot) else {
+        let Doing::Sleeping { mut waiter, watch, until, due, place } = self.take_doing(slot) else {
             unreachable!("only a sleeper gets up")
         };
         let advice = if std::mem::take(&mut self.processes[slot].mailbox) {
@@ -90,6 +119,10 @@ impl World<'_> {
         } else if now - until > STALL {
             waiter.wait.stalled(Span::from_ms(now - until));
             self.tally.count("stalls noticed");
+            if place == 1 && waiter.resource.kind == Kind::Lock {
+                let stall = Stall { resource: waiter.resource.clone(), noticed: self.lease_now(), late: now - until };
+                self.ledger.stalls.insert(self.processes[slot].id.clone(), stall);
+            }
             Advice::Ask
         } else if now < due {
             waiter.wait.probed([])

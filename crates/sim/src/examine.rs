@@ -24,12 +24,13 @@ impl Ledger {
     /// Takes a committed call in and reports what was wrong with it.
     pub(crate) fn examine(&mut self, deed: &Deed<'_>, dead: &dyn Fn(&ProcessId) -> bool, verdict: &mut Verdict) {
         let Request::Coordinate { command, seen } = deed.request else {
-            let scene = Scene { asked: Asked::Reap, lease: deed.note.lease, patience: 0, dead };
+            let scene = Scene { asked: Asked::Reap, lease: deed.note.lease, patience: 0, stall: None, dead };
             return deed.events.iter().for_each(|logged| self.enter(logged, &scene, verdict));
         };
         let resource = command.resource();
         let asked = asked(command);
-        let scene = Scene { asked, lease: deed.note.lease, patience: seen.patience.as_ms(), dead };
+        let stall = deed.caller.and_then(|caller| self.stalls.get(caller)).filter(|stall| stall.resource == resource).cloned();
+        let scene = Scene { asked, lease: deed.note.lease, patience: seen.patience.as_ms(), stall, dead };
         let presented = presented(asked);
         let account = self.account(&resource);
         if let Asked::Leave(ticket) = asked {

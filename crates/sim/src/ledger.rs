@@ -9,6 +9,7 @@ use banksman_core::claim::{Claim, OFFER};
 use banksman_core::event::{Ended, Event, Fact, Forced, Kind, Resource};
 use banksman_core::{Epoch, HolderId, Lease, ProcessId, Seq, Ticket, Wall};
 
+use crate::clock::Ms;
 use crate::report::{Checker, Verdict};
 use crate::words::Asked;
 
@@ -20,6 +21,8 @@ pub(crate) struct Ledger {
     pub(crate) granted: BTreeMap<Epoch, (Resource, HolderId)>,
     /// The process that was told an epoch.
     pub(crate) told: BTreeMap<Epoch, ProcessId>,
+    /// Processes that were stalled while they were the first in line of a lock.
+    pub(crate) stalls: BTreeMap<ProcessId, Stall>,
     /// The number of the last event.
     pub(crate) last: Seq,
 }
@@ -61,6 +64,15 @@ pub(crate) struct Place {
     pub(crate) process: ProcessId,
 }
 
+/// A stall of one who waits. The others may have been stalled too, so they get as much more time.
+#[derive(Debug, Clone)]
+pub(crate) struct Stall {
+    pub(crate) resource: Resource,
+    /// When it was over. Whoever has shown itself since is owed nothing any more.
+    pub(crate) noticed: Lease,
+    pub(crate) late: Ms,
+}
+
 /// An event as the log has it.
 #[derive(Debug)]
 pub(crate) struct Logged {
@@ -73,8 +85,10 @@ pub(crate) struct Logged {
 pub(crate) struct Scene<'a> {
     pub(crate) asked: Asked<'a>,
     pub(crate) lease: Lease,
-    /// How much more time the caller had to grant to others.
-    pub(crate) patience: i64,
+    /// How much more time the caller says that it grants to others.
+    pub(crate) patience: Ms,
+    /// Why it must grant more.
+    pub(crate) stall: Option<Stall>,
     /// Whether a process is dead in truth, whatever the caller believes.
     pub(crate) dead: &'a dyn Fn(&ProcessId) -> bool,
 }
@@ -217,10 +231,21 @@ impl Holding {
         }
     }
 
+    /// When time alone ends this.
+    pub(crate) fn deadline(&self) -> Option<Lease> {
+        if let Some(offer) = &self.offer {
+            return Some(offer.until);
+        }
+        let lease = self.claim.ttl.map(|ttl| self.heard + ttl);
+        let max_hold = self.claim.max_hold.map(|max_hold| self.acquired + max_hold);
+        lease.into_iter().chain(max_hold).min()
+    }
+
     /// Whether there was a good reason to end this.
     fn may_end(&self, ended: &Ended, scene: &Scene<'_>) -> Result<(), &'static str> {
         use banksman_core::claim::Reason;
-        let past = |deadline: i64| scene.lease.0 >= deadline + scene.patience;
+        let owed = scene.stall.as_ref().filter(|stall| self.heard < stall.noticed).map_or(0, |stall| stall.late);
+        let past = |deadline: Ms| scene.lease.0 >= deadline + scene.patience.max(owed);
         let left = matches!(scene.asked, Asked::Leave(ticket) if self.ticket == Some(ticket));
         let good = match (ended.reason, &ended.forced) {
             (None, None) => {
@@ -238,7 +263,7 @@ impl Holding {
             // Who has held it too long is told so by its own heartbeat, which owes nobody patience.
             (Some(Reason::MaxHold), _) => {
                 let own = matches!(scene.asked, Asked::Heartbeat(..) | Asked::Acquire(_));
-                let late = |end: i64| past(end) || (own && scene.lease.0 >= end);
+                let late = |end: Ms| past(end) || (own && scene.lease.0 >= end);
                 self.claim.max_hold.is_some_and(|max_hold| late(self.acquired.0 + max_hold.as_ms()))
             }
             (Some(Reason::Lapsed), _) => {

@@ -2,15 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use banksman_core::claim::{Address, Ask};
 use banksman_core::coordination::{Command, Coordination, Outcome};
 use banksman_core::event::{Event, Fact, Kind, Resource};
 use banksman_core::lock::Lock;
 use banksman_core::{Effect, Epoch, Liveness, Now, ProcessId, RequestId, Seq, Ticket, lock, semaphore};
 use banksman_engine::{Reply, Request, Seen};
-use banksman_store::{Call, Key};
 
 use crate::examine::Deed;
 use crate::report::{Checker, Verdict};
+use crate::words::{Asked, asked};
 
 /// All locks and semaphores, whole, as the core alone would have them.
 #[derive(Debug, Default)]
@@ -24,13 +25,7 @@ pub(crate) struct Model {
 
 impl Model {
     /// Follows a committed batch and compares every answer, event and wake-up.
-    pub(crate) fn follow(
-        &mut self,
-        batch: &[Deed<'_>],
-        wakes: &[banksman_core::claim::Address],
-        boot: &str,
-        verdict: &mut Verdict,
-    ) {
+    pub(crate) fn follow(&mut self, batch: &[Deed<'_>], wakes: &[Address], boot: &str, verdict: &mut Verdict) {
         let loaded = self.loaded(batch.iter().map(|deed| deed.request));
         let mut woken = Vec::new();
         for deed in batch {
@@ -115,20 +110,18 @@ impl Model {
         }
     }
 
-    /// Which resources a batch of these requests loads.
+    /// Which resources a batch of these requests may look at: those it names, and all that somebody waits for if one
+    /// of them may have to stand in line or knows of somebody dead.
     fn loaded<'a>(&self, requests: impl Iterator<Item = &'a Request>) -> BTreeSet<Resource> {
         let mut loaded = BTreeSet::new();
-        for key in requests.flat_map(Call::keys) {
-            match key {
-                Key::Lock(name) => drop(loaded.insert(Resource { kind: Kind::Lock, name })),
-                Key::Semaphore(name) => drop(loaded.insert(Resource { kind: Kind::Semaphore, name })),
-                Key::Request(_) => {}
-                Key::Waits => {
-                    let locks = self.coordination.locks.values().filter(|lock| !lock.line.is_empty());
-                    loaded.extend(locks.map(|lock| Resource { kind: Kind::Lock, name: lock.name.clone() }));
-                    let semaphores = self.coordination.semaphores.values().filter(|semaphore| !semaphore.line.is_empty());
-                    loaded.extend(semaphores.map(|s| Resource { kind: Kind::Semaphore, name: s.name.clone() }));
-                }
+        for request in requests {
+            let Request::Coordinate { command, seen } = request else { continue };
+            loaded.insert(command.resource());
+            if !seen.probes.is_empty() || matches!(asked(command), Asked::Acquire(Ask { wait: Some(_), .. })) {
+                let locks = self.coordination.locks.values().filter(|lock| !lock.line.is_empty());
+                loaded.extend(locks.map(|lock| Resource { kind: Kind::Lock, name: lock.name.clone() }));
+                let semaphores = self.coordination.semaphores.values().filter(|semaphore| !semaphore.line.is_empty());
+                loaded.extend(semaphores.map(|s| Resource { kind: Kind::Semaphore, name: s.name.clone() }));
             }
         }
         loaded

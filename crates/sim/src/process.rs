@@ -37,7 +37,7 @@ pub(crate) enum Doing {
     /// Has sent a call and waits for the answer.
     Calling(Errand),
     /// Stands in line.
-    Sleeping { waiter: Box<Waiter>, watch: Vec<ProcessId>, until: Ms, due: Ms },
+    Sleeping { waiter: Box<Waiter>, watch: Vec<ProcessId>, until: Ms, due: Ms, place: usize },
     /// Has nothing left to do.
     Finished,
 }

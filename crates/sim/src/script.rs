@@ -139,6 +139,7 @@ impl World<'_> {
     fn ask(&mut self, slot: usize, resource: Resource, mut ask: Ask, waits: bool) {
         let process = &mut self.processes[slot];
         process.mailbox = false;
+        self.ledger.stalls.remove(&process.id);
         if waits {
             ask.wait = Some(Standing { process: process.id.clone(), address: Some(process.address()) });
         }

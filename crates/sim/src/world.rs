@@ -5,7 +5,7 @@ use std::fmt;
 
 use banksman_core::claim::Address;
 use banksman_core::event::{Event, Fact, Resource};
-use banksman_core::{Epoch, Name};
+use banksman_core::{Epoch, Lease, Name};
 use banksman_engine::Reply;
 use banksman_store::{Machine as _, Store, StoreError, sqlite};
 
@@ -208,6 +208,12 @@ impl<'a> World<'a> {
         }
         let next = times.into_iter().filter(|at| *at > now).min().unwrap_or(now + 1_000);
         self.clock.advance(next - now);
+    }
+
+    /// What the lease clock would show in a transaction now.
+    pub(crate) fn lease_now(&self) -> Lease {
+        let LeaseSeen { boot, monotonic, lease, written } = self.lease_seen;
+        Lease(if boot == self.clock.boot_number() { lease + self.clock.monotonic() - monotonic } else { written })
     }
 
     /// Compares all rows with the log and with the model.

@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use rusqlite::config::DbConfig;
 use rusqlite::types::{ToSqlOutput, ValueRef};
-use rusqlite::{Connection, ErrorCode, ToSql};
+use rusqlite::{Connection, ErrorCode, Statement, ToSql};
 
 pub use open::{create, memory, open, open_reader};
 pub use turnstile::{Occupant, occupant};
 
 use crate::error::StoreError;
-use crate::sql::Statement;
+use crate::sql;
 use crate::value::{Query, Row, Rows, Value};
 use turnstile::Turnstile;
 
@@ -51,7 +51,7 @@ impl Sqlite {
         }))?;
         // Without this promise, clearing the parameters of a cached SELECT makes SQLite parse and plan it anew at every use.
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
-        connection.set_prepared_statement_cache_capacity(Statement::COUNT + TRANSACTION_STATEMENTS);
+        connection.set_prepared_statement_cache_capacity(sql::Statement::COUNT + TRANSACTION_STATEMENTS);
         Ok(Sqlite { connection, turnstile, texts: open::texts(), log_pages, path, doubtful: false })
     }
 
@@ -74,12 +74,12 @@ impl Sqlite {
 
     /// Carries out statements inside the transaction.
     pub(crate) fn write(&mut self, queries: &[Query<'_>]) -> Result<(), StoreError> {
-        for query in queries {
-            let mut statement = self.connection.prepare_cached(&self.texts[query.statement as usize])?;
-            for (index, param) in query.params.iter().enumerate() {
-                statement.raw_bind_parameter(index + 1, param)?;
+        for run in queries.chunk_by(|a, b| a.statement == b.statement) {
+            let mut statement = self.connection.prepare_cached(&self.texts[run[0].statement as usize])?;
+            for query in run {
+                bind(&mut statement, query)?;
+                statement.raw_execute()?;
             }
-            statement.raw_execute()?;
         }
         Ok(())
     }
@@ -137,22 +137,15 @@ impl Sqlite {
     }
 
     fn answer(&self, queries: &[Query<'_>]) -> Result<Vec<Rows>, StoreError> {
-        queries.iter().map(|query| self.rows(query)).collect()
-    }
-
-    fn rows(&self, query: &Query<'_>) -> Result<Rows, StoreError> {
-        let mut statement = self.connection.prepare_cached(&self.texts[query.statement as usize])?;
-        for (index, param) in query.params.iter().enumerate() {
-            statement.raw_bind_parameter(index + 1, param)?;
+        let mut answers = Vec::with_capacity(queries.len());
+        for run in queries.chunk_by(|a, b| a.statement == b.statement) {
+            let mut statement = self.connection.prepare_cached(&self.texts[run[0].statement as usize])?;
+            for query in run {
+                bind(&mut statement, query)?;
+                answers.push(rows(&mut statement)?);
+            }
         }
-        let columns = statement.column_count();
-        let mut cursor = statement.raw_query();
-        let mut rows = Vec::new();
-        while let Some(row) = cursor.next()? {
-            let values = (0..columns).map(|index| value(row.get_ref(index)?)).collect::<Result<Vec<_>, StoreError>>()?;
-            rows.push(Row::new(values));
-        }
-        Ok(rows)
+        Ok(answers)
     }
 
     /// Runs a statement whose rows, if any, do not matter.
@@ -180,6 +173,24 @@ impl Sqlite {
         }
         Ok(())
     }
+}
+
+fn bind(statement: &mut Statement<'_>, query: &Query<'_>) -> Result<(), StoreError> {
+    for (index, param) in query.params.iter().enumerate() {
+        statement.raw_bind_parameter(index + 1, param)?;
+    }
+    Ok(())
+}
+
+fn rows(statement: &mut Statement<'_>) -> Result<Rows, StoreError> {
+    let columns = statement.column_count();
+    let mut cursor = statement.raw_query();
+    let mut rows = Vec::new();
+    while let Some(row) = cursor.next()? {
+        let values = (0..columns).map(|index| value(row.get_ref(index)?)).collect::<Result<Vec<_>, StoreError>>()?;
+        rows.push(Row::new(values));
+    }
+    Ok(rows)
 }
 
 impl ToSql for Value<'_> {
