@@ -9,7 +9,8 @@ use crate::bench::{Bench, Result};
 use crate::stats;
 
 const PAGE: usize = 4096;
-const FLUSHES: usize = 500;
+/// How many flushes Fs is the median of.
+pub(crate) const FLUSHES: usize = 500;
 
 /// Date, machine and Fs, as the report begins.
 pub(crate) fn header(bench: &Bench) -> Result<Vec<(&'static str, String)>> {
@@ -20,19 +21,28 @@ pub(crate) fn header(bench: &Bench) -> Result<Vec<(&'static str, String)>> {
         ("date", jiff::Timestamp::now().strftime("%Y-%m-%d %H:%M UTC").to_string()),
         ("machine", format!("{}, {cores} cores, {system} {release}", cpu()?)),
         ("file system", file_system(bench.dir())?),
-        ("Fs (median fdatasync after a write of 4 KiB)", format!("{:.3} ms", bench.flush.as_secs_f64() * 1e3)),
+        ("Fs (median fdatasync after a write of 4 KiB)", ms(bench.flush)),
         ("load before", fs::read_to_string("/proc/loadavg")?.split_whitespace().take(1).collect()),
     ])
 }
 
+/// Fs once more, as the report ends: if it is another, the disk was not the same all the time.
+pub(crate) fn flush_again(bench: &Bench) -> Result<(&'static str, String)> {
+    Ok(("Fs at the end", ms(flush_time(bench.dir(), FLUSHES)?)))
+}
+
+fn ms(time: Duration) -> String {
+    format!("{:.3} ms", time.as_secs_f64() * 1e3)
+}
+
 /// Fs. The pages are written once before, as a write-ahead log overwrites its old pages: the size of the file does
 /// not change, so that nothing but the data is flushed.
-pub(crate) fn flush_time(dir: &Path) -> Result<Duration> {
+pub(crate) fn flush_time(dir: &Path, flushes: usize) -> Result<Duration> {
     let file = File::create(dir.join("flush"))?;
-    file.write_all_at(&vec![1; PAGE * FLUSHES], 0)?;
+    file.write_all_at(&vec![1; PAGE * flushes], 0)?;
     file.sync_all()?;
-    let mut times = Vec::with_capacity(FLUSHES);
-    for (index, page) in (0..FLUSHES).zip((0..).step_by(PAGE)) {
+    let mut times = Vec::with_capacity(flushes);
+    for (index, page) in (0..flushes).zip((0..).step_by(PAGE)) {
         let byte = u8::try_from(index % 200).expect("less than 200");
         file.write_all_at(&[byte; PAGE], page)?;
         let start = Instant::now();

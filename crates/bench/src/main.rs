@@ -91,6 +91,7 @@ fn run(options: &Options) -> Result<()> {
             report.rows.extend(measure(&bench)?);
         }
     }
+    report.header.push(machine::flush_again(&bench)?);
     if options.json {
         report.print_json()
     } else {

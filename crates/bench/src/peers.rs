@@ -50,8 +50,8 @@ pub(crate) fn redis(bench: &Bench) -> Result<Peer> {
     let options = ["--port", "0", "--unixsocket", socket, "--save", "", "--appendonly", "yes", "--appendfsync", "always"];
     let server = Server::start(&dir, "redis-server", options)?;
     server.wait_until(|| dir.join(socket).exists())?;
-    let count = if bench.rounds(2) == 1 { "10000" } else { "40000" };
-    let args = ["-s", socket, "-c", &CONNECTIONS.to_string(), "-n", count, "-r", "64", "--csv", "SET", "lock:__rand_int__", "h"];
+    let count = (bench.span(ROUND).as_millis() * 20).to_string();
+    let args = ["-s", socket, "-c", &CONNECTIONS.to_string(), "-n", &count, "-r", "64", "--csv", "SET", "lock:__rand_int__", "h"];
     let output = Command::new("redis-benchmark").current_dir(&dir).args(args).output()?;
     let text = String::from_utf8(output.stdout)?;
     let fields = text.lines().last().map(|line| line.split("\",\"").collect::<Vec<_>>());

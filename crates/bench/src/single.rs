@@ -10,21 +10,31 @@ use crate::plain::Plain;
 use crate::report::{Row, Target, Unit};
 use crate::stats::{self, Sample};
 
-const ROUND: Duration = Duration::from_secs(1);
-const ROUNDS: usize = 7;
+/// Short and many: the disk of a virtual machine may be fast in one second and throttled in the next.
+const ROUND: Duration = Duration::from_millis(150);
+const ROUNDS: usize = 41;
 
 pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     let (_project, client) = bench.project("single")?;
     let mut plain = Plain::open(&Plain::create(&bench.place("single-plain")?, 1)?)?;
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-    // The machine's mood changes from second to second: the two take turns, and each round is compared by itself.
+    // The two take turns, and each round is compared by itself.
     for _ in 0..bench.rounds(ROUNDS) {
-        ours.push(rate(bench.span(ROUND), || pair(&client, "one"))?);
-        theirs.push(rate(bench.span(ROUND), || plain.acquire(0).and_then(|()| plain.release(0)))?);
+        ours.push(rate(ROUND, || pair(&client, "one"))?);
+        theirs.push(rate(ROUND, || plain.acquire(0).and_then(|()| plain.release(0)))?);
     }
     let ratio = Sample::of(&stats::ratios(&ours, &theirs));
-    let row = Row::new("1 client, acquire + release", Unit::PairsPerSecond, Sample::of(&ours));
-    Ok(vec![row.peer("plain SQLite, two commits", Sample::of(&theirs), ratio).target(Target::RatioAtLeast(0.7))])
+    let name = "plain SQLite, two commits";
+    let best = Sample::once(stats::ratio_of_best(&ours, &theirs));
+    let (ours, theirs) = (Sample::of(&ours), Sample::of(&theirs));
+    Ok(vec![
+        Row::new("1 client, acquire + release", Unit::PairsPerSecond, ours)
+            .peer(name, theirs, ratio)
+            .target(Target::RatioAtLeast(0.7)),
+        Row::new("1 client, fastest round of each", Unit::PairsPerSecond, Sample::once(ours.most))
+            .peer(name, Sample::once(theirs.most), best)
+            .target(Target::RatioAtLeast(0.7)),
+    ])
 }
 
 /// Takes a lock and gives it back.

@@ -26,6 +26,11 @@ pub(crate) fn ratios(ours: &[f64], theirs: &[f64]) -> Vec<f64> {
     ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs.max(f64::MIN_POSITIVE)).collect()
 }
 
+/// The best rounds of both, whichever they were: what is left when neither was disturbed.
+pub(crate) fn ratio_of_best(ours: &[f64], theirs: &[f64]) -> f64 {
+    Sample::of(ours).most / Sample::of(theirs).most
+}
+
 /// The value below which this share of the values lies.
 pub(crate) fn percentile(values: &[f64], share: f64) -> f64 {
     at(&sorted(values.to_vec()), share)

@@ -45,9 +45,7 @@ fn flush(bench: &Bench) -> f64 {
 
 /// SQLite's shared memory, which counts the commits.
 pub(crate) fn index_file(project: &Project) -> PathBuf {
-    let mut path = project.store_path().as_os_str().to_owned();
-    path.push("-shm");
-    path.into()
+    project.root().join(".banksman/store.db-shm")
 }
 
 /// How many pairs all threads did, and in how many seconds.

@@ -75,7 +75,7 @@ fn start() -> Result<u64> {
 }
 
 fn open(dir: &str) -> Result<Client> {
-    Ok(Project::at(Path::new(dir))?.open()?)
+    Ok(Project::find(Path::new(dir))?.open()?)
 }
 
 /// Pairs on one lock of its own. Reports how long each call took.

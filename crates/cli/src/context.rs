@@ -6,7 +6,7 @@ use std::sync::Arc;
 use banksman::adapters::ids;
 use banksman::core::{Epoch, HolderId};
 use banksman::store::Reader;
-use banksman::{Client, Project};
+use banksman::{Client, Place, Project};
 
 use crate::failure::Failure;
 use crate::printer::Printer;
@@ -22,11 +22,17 @@ pub(crate) struct Context {
 impl Context {
     /// The project: named by `--store`, by `-C`, by the environment, or found from the current directory.
     pub(crate) fn project(&self) -> Result<Project, Failure> {
-        match (&self.store, &self.directory) {
-            (Some(url), _) => Ok(Project::at_url(url)?),
-            (None, Some(directory)) => Ok(Project::find(directory)?),
-            (None, None) => Ok(Project::find(&PathBuf::from("."))?),
-        }
+        Ok(Project::find_at(&self.directory(), self.place()?)?)
+    }
+
+    /// The directory to act in.
+    pub(crate) fn directory(&self) -> PathBuf {
+        self.directory.clone().unwrap_or_else(|| PathBuf::from("."))
+    }
+
+    /// The store, if it was named.
+    pub(crate) fn place(&self) -> Result<Option<Place>, Failure> {
+        Ok(self.store.as_deref().map(|url| Place::parse(url, variable)).transpose()?)
     }
 
     /// The project, open for all calls.

@@ -48,7 +48,7 @@ impl From<StoreError> for Failure {
             StoreError::Missing { .. } => (exit::NOT_FOUND, "STORE_MISSING", "make a project with: banksman init"),
             StoreError::Exists { .. } => (exit::USAGE, "STORE_EXISTS", "the project is there already; nothing was changed"),
             StoreError::Foreign { .. } => {
-                (exit::CONFIG, "STORE_FOREIGN", "move the file away, or name the right one with --store sqlite:PATH")
+                (exit::CONFIG, "STORE_FOREIGN", "move the file away, or name the right one with --store")
             }
             StoreError::Newer { .. } => {
                 (exit::CONFIG, "STORE_NEWER", "install the version of banksman that made it, or a later one")
@@ -68,6 +68,14 @@ impl From<StoreError> for Failure {
                 "STORE_UNKNOWN",
                 "look how things stand before you try again; --request-id makes a repetition safe",
             ),
+            StoreError::Unreachable { .. } => {
+                (exit::UNHEALTHY, "STORE_UNREACHABLE", "is the server up, and are the host, user and password of the URL right?")
+            }
+            StoreError::Disconnected { .. } => (exit::UNHEALTHY, "STORE_DISCONNECTED", "nothing was changed; try again"),
+            StoreError::Forbidden { .. } => {
+                (exit::NOT_PERMITTED, "STORE_FORBIDDEN", "the role must own the schema banksman, or be allowed to create it")
+            }
+            StoreError::TooOld { .. } => (exit::CONFIG, "STORE_TOO_OLD", "use a newer server"),
             StoreError::Stalled => (
                 exit::UNHEALTHY,
                 "STORE_STALLED",

@@ -83,6 +83,9 @@ pub struct Standing {
     pub process: ProcessId,
     /// Where to wake it.
     pub address: Option<Address>,
+    /// How long its place lasts without a look, where its death cannot be seen from everywhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease: Option<Span>,
 }
 
 /// One who waits.
@@ -96,6 +99,27 @@ pub struct Waiter {
     pub standing: Standing,
     /// Since when.
     pub since: Stamp,
+    /// When it was last seen to look. Only kept up for one whose place has a lease.
+    pub seen: Lease,
+}
+
+impl Waiter {
+    /// One who arrives now.
+    pub(crate) fn new(claim: Claim, standing: Standing, now: &Now) -> Waiter {
+        Waiter { ticket: now.ticket, claim, standing, since: now.stamp(), seen: now.lease }
+    }
+
+    /// Whether it is dead, or was not seen for too long.
+    fn is_over(&self, now: &Now) -> bool {
+        now.dead.contains(&self.standing.process) || self.standing.lease.is_some_and(|lease| now.is_past(self.seen + lease))
+    }
+
+    /// Notes that it looked. A third of the lease is near enough, and saves a write for most looks.
+    fn look(&mut self, now: &Now) {
+        if self.standing.lease.is_some_and(|lease| (now.lease - self.seen).as_ms() * 3 >= lease.as_ms()) {
+            self.seen = now.lease;
+        }
+    }
 }
 
 /// What one holder has.
@@ -279,6 +303,18 @@ impl Line {
         self.position(ticket).map(|at| self.0.remove(at))
     }
 
+    /// Drops those who are dead or were not seen for too long.
+    pub(crate) fn drop_over(&mut self, now: &Now) {
+        self.drop_where(|waiter| waiter.is_over(now));
+    }
+
+    /// The index of a ticket whose holder looks right now.
+    pub(crate) fn look(&mut self, ticket: Ticket, now: &Now) -> Option<usize> {
+        let index = self.position(ticket)?;
+        self.0[index].look(now);
+        Some(index)
+    }
+
     /// Drops the waiters for whom `over` holds, and returns them.
     pub(crate) fn drop_where(&mut self, over: impl Fn(&Waiter) -> bool) -> Vec<Waiter> {
         self.0.extract_if(.., |waiter| over(waiter)).collect()
@@ -286,11 +322,12 @@ impl Line {
 
     /// The waiter that made this request before, now with the processes of the one that repeats it: the grant
     /// would be over at once if it were bound to those of an asker that has died since.
-    pub(crate) fn rejoin(&mut self, claim: &Claim, standing: Option<&Standing>) -> Option<Ticket> {
+    pub(crate) fn rejoin(&mut self, claim: &Claim, standing: Option<&Standing>, now: &Now) -> Option<Ticket> {
         let request = claim.request.as_ref()?;
         let waiter = self.0.iter_mut().find(|waiter| waiter.claim.request.as_ref() == Some(request))?;
         if let Some(standing) = standing {
             waiter.standing = standing.clone();
+            waiter.seen = now.lease;
             waiter.claim.processes.clone_from(&claim.processes);
         }
         Some(waiter.ticket)

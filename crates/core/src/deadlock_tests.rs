@@ -58,7 +58,7 @@ impl Site {
         let pid = i32::try_from(self.tickets).unwrap();
         let standing = ask.clone().waits(pid).wait.unwrap();
         let built = self.resources.iter_mut().find(|built| built.resource.name.as_str() == label).unwrap();
-        built.line.push(Waiter { ticket, claim: ask.claim, standing, since: Stamp::default() });
+        built.line.push(Waiter { ticket, claim: ask.claim, standing, since: Stamp::default(), seen: Stamp::default().lease });
         ticket
     }
 

@@ -229,7 +229,7 @@ impl Lock {
         if let Some(epoch) = epoch {
             return self.extend(&claim.holder, epoch, now, scribe);
         }
-        let rejoined = self.line.rejoin(&claim, wait.as_ref());
+        let rejoined = self.line.rejoin(&claim, wait.as_ref(), now);
         let ended = self.settle(now, scribe);
         if let State::Held(grant) = &mut self.state
             && claim.request.is_some()
@@ -259,9 +259,8 @@ impl Lock {
             (State::Held(_), None) => Outcome::Busy(self.blocked(None)),
             (State::Held(_), Some(_)) if self.line.len() >= LINE_LIMIT => Outcome::LineFull,
             (State::Held(_), Some(standing)) => {
-                let ticket = now.ticket;
-                self.line.push(Waiter { ticket, claim, standing, since: now.stamp() });
-                self.look(ticket, now)
+                self.line.push(Waiter::new(claim, standing, now));
+                self.look(now.ticket, now)
             }
         }
     }
@@ -291,7 +290,7 @@ impl Lock {
             grant.renew(now);
             return Outcome::Acquired((**grant).clone());
         }
-        match self.line.position(ticket) {
+        match self.line.look(ticket, now) {
             Some(index) => Outcome::Waiting(Waiting { ticket, place: index + 1, blocked: self.blocked(Some(index)) }),
             None => Outcome::Gone,
         }
@@ -313,9 +312,7 @@ impl Lock {
 
     /// Drops dead waiters, ends a grant that is over, and gives a free lock to the first in line.
     fn settle(&mut self, now: &Now, scribe: &mut Scribe) -> Option<(HolderId, Reason)> {
-        if !now.dead.is_empty() {
-            self.line.drop_where(|waiter| now.dead.contains(&waiter.standing.process));
-        }
+        self.line.drop_over(now);
         let reason = match &self.state {
             State::Free => None,
             State::Held(grant) => grant.over(now),

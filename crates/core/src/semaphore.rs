@@ -240,7 +240,7 @@ impl Semaphore {
                 Ok(grant) => grant.beat(now),
             }
         }
-        let rejoined = self.line.rejoin(&claim, wait.as_ref());
+        let rejoined = self.line.rejoin(&claim, wait.as_ref(), now);
         self.settle(now, scribe);
         if let Some(ticket) = rejoined {
             return self.look(ticket, now);
@@ -284,9 +284,8 @@ impl Semaphore {
             None => Outcome::Full { available, blocked: self.blocked(None) },
             Some(_) if self.line.len() >= LINE_LIMIT => Outcome::LineFull,
             Some(standing) => {
-                let ticket = now.ticket;
-                self.line.push(Waiter { ticket, claim, standing, since: now.stamp() });
-                self.look(ticket, now)
+                self.line.push(Waiter::new(claim, standing, now));
+                self.look(now.ticket, now)
             }
         }
     }
@@ -297,7 +296,7 @@ impl Semaphore {
             grant.renew(now);
             return Outcome::Acquired(grant.clone());
         }
-        match self.line.position(ticket) {
+        match self.line.look(ticket, now) {
             Some(index) => Outcome::Waiting(Waiting { ticket, place: index + 1, blocked: self.blocked(Some(index)) }),
             None => Outcome::Gone,
         }
@@ -326,9 +325,7 @@ impl Semaphore {
 
     /// Drops dead waiters, ends the grants that are over, and serves the line.
     fn settle(&mut self, now: &Now, scribe: &mut Scribe) -> Vec<(HolderId, Reason)> {
-        if !now.dead.is_empty() {
-            self.line.drop_where(|waiter| now.dead.contains(&waiter.standing.process));
-        }
+        self.line.drop_over(now);
         let mut ended = Vec::new();
         loop {
             let over = |(holder, grant): (&HolderId, &Grant)| grant.over(now).map(|reason| (holder.clone(), reason));

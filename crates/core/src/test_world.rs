@@ -212,7 +212,7 @@ impl Ask {
     /// The process `pid` stands in line if need be; its address is its number.
     pub(crate) fn waits(mut self, pid: i32) -> Ask {
         let address = Some(Address(pid.to_string().into()));
-        self.wait = Some(Standing { process: process(pid), address });
+        self.wait = Some(Standing { process: process(pid), address, lease: None });
         self
     }
 }

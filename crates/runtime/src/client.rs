@@ -1,27 +1,22 @@
 //! An open project: what the threads of one process share.
 
-use std::fs;
 use std::os::fd::BorrowedFd;
-use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use banksman_adapters::bell::Bell;
 use banksman_adapters::host::Host;
-use banksman_adapters::wake::Exchange;
 use banksman_core::claim::Ask;
 use banksman_core::coordination::{Command, Outcome};
 use banksman_core::event::{Event, Resource};
 use banksman_core::{Liveness, ProcessId, Seq, Stamp, ids::NameError};
 use banksman_engine::{Reply, Request, Seen};
-use banksman_store::sqlite::{self, Occupant};
+use banksman_store::sqlite::Occupant;
 use banksman_store::{Reader, StoreError};
 
 use crate::config::Config;
 use crate::error::Error;
 use crate::guard::Acquire;
-use crate::machine::RealMachine;
+use crate::post::Post;
 use crate::project::Project;
 use crate::waiting::{self, Acquisition, Patience};
 use crate::writer::Writer;
@@ -33,7 +28,7 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// transaction.
 pub struct Client {
     writer: Writer,
-    exchange: Arc<Exchange>,
+    post: Arc<Post>,
     project: Project,
     this: ProcessId,
 }
@@ -46,19 +41,13 @@ impl Client {
     /// Opens a project, with somebody to tell when another process holds the store up.
     pub fn open_with(project: &Project, on_stall: Box<dyn Fn(&Occupant) + Send + Sync>) -> Result<Client, Error> {
         let this = project.host().current().map_err(Error::system("this process cannot be identified"))?;
-        let machine = Box::new(RealMachine(project.host().clone()));
-        let store = sqlite::open(project.store_path(), &project.turnstile(), machine)?;
-        let run_dir = project.run_dir();
-        fs::DirBuilder::new()
-            .mode(0o700)
-            .recursive(true)
-            .create(&run_dir)
-            .map_err(Error::system("the folder for sockets cannot be made"))?;
-        let exchange = Arc::new(Exchange::open(&run_dir).map_err(Error::system("the folder for sockets cannot be opened"))?);
-        let bell = Bell::open(&bell_path(project)).map_err(Error::system("the bell cannot be opened"))?;
-        let writer = Writer::start(store, Arc::clone(&exchange), bell, project.turnstile(), on_stall);
+        let store = project.open_store()?;
+        let post = Arc::new(Post::open(project)?);
+        let named = project.clone();
+        let on_stall = move || named.occupant().iter().for_each(&on_stall);
+        let writer = Writer::start(store, Arc::clone(&post), Box::new(on_stall));
         let writer = writer.map_err(Error::system("the writing thread cannot be started"))?;
-        Ok(Client { writer, exchange, project: project.clone(), this })
+        Ok(Client { writer, post, project: project.clone(), this })
     }
 
     /// A lock to acquire.
@@ -119,17 +108,13 @@ impl Client {
         self.project.config()
     }
 
-    pub(crate) fn exchange(&self) -> &Exchange {
-        &self.exchange
+    pub(crate) fn post(&self) -> &Post {
+        &self.post
     }
 
     pub(crate) fn call(&self, request: Request) -> Result<Reply, Error> {
         Ok(self.writer.call(request, CALL_TIMEOUT)?)
     }
-}
-
-pub(crate) fn bell_path(project: &Project) -> PathBuf {
-    project.run_dir().join("bell")
 }
 
 /// A descriptor that ends a wait early when it becomes readable.

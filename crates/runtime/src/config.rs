@@ -7,6 +7,8 @@ use serde::Deserialize;
 /// The settings that apply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
+    /// The id of the project, as `init` made it.
+    pub project: Option<String>,
     /// How long a lock that is bound to no process lives without a heartbeat.
     pub heartbeat_timeout: Duration,
     /// How long to wait for a lock unless told otherwise.
@@ -18,6 +20,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Config {
         Config {
+            project: None,
             heartbeat_timeout: Duration::from_secs(60),
             wait_timeout: Duration::from_secs(30 * 60),
             poll_interval: Duration::from_secs(5),
@@ -48,9 +51,10 @@ impl Config {
     pub fn parse(text: &str) -> Result<Config, String> {
         let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
         let mut config = Config::default();
-        if file.project.is_some_and(|id| id.is_empty()) {
+        if file.project.as_ref().is_some_and(|id| id.is_empty()) {
             return Err("project must not be empty".into());
         }
+        config.project = file.project;
         let fields = [
             ("heartbeat_timeout", file.locking.heartbeat_timeout, &mut config.heartbeat_timeout),
             ("wait_timeout", file.locking.wait_timeout, &mut config.wait_timeout),

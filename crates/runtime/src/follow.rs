@@ -3,33 +3,32 @@
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use banksman_adapters::bell::Listener;
 use banksman_core::Seq;
 use banksman_store::{EventFilter, EventRow, Reader};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::client::bell_path;
 use crate::error::Error;
+use crate::post::Ear;
 use crate::project::Project;
 
 /// A place in the event log that moves on.
 pub struct Follower {
     reader: Reader,
-    listener: Listener,
+    ear: Ear,
     after: Seq,
     look_every: Duration,
 }
 
 impl Follower {
     pub(crate) fn open(project: &Project, after: Seq) -> Result<Follower, Error> {
-        std::fs::create_dir_all(project.run_dir()).map_err(Error::system("the folder for sockets cannot be made"))?;
-        let listener = Listener::open(&bell_path(project)).map_err(Error::system("the bell cannot be heard"))?;
-        Ok(Follower { reader: project.reader()?, listener, after, look_every: project.config().poll_interval })
+        let reader = project.reader()?;
+        let ear = Ear::open(project, reader.project())?;
+        Ok(Follower { reader, ear, after, look_every: project.config().poll_interval })
     }
 
     /// The next events that pass the filter; none if there is nothing new. The listener hears what comes after.
     pub fn next(&mut self, filter: &EventFilter) -> Result<Vec<EventRow>, Error> {
-        self.listener.empty();
+        self.ear.empty();
         loop {
             let page = self.reader.view().events(self.after, filter)?;
             self.after = page.last;
@@ -41,7 +40,7 @@ impl Follower {
 
     /// Sleeps until the bell rings, a slow look is due, or `cancel` becomes readable. Says whether to go on.
     pub fn wait(&self, cancel: BorrowedFd<'_>) -> bool {
-        let mut fds = [PollFd::new(&self.listener, PollFlags::IN), PollFd::from_borrowed_fd(cancel, PollFlags::IN)];
+        let mut fds = [PollFd::new(&self.ear, PollFlags::IN), PollFd::from_borrowed_fd(cancel, PollFlags::IN)];
         let look_every = Timespec { tv_sec: i64::try_from(self.look_every.as_secs()).unwrap_or(5).max(1), tv_nsec: 0 };
         // An interruption is a reason to look, like any other.
         poll(&mut fds, Some(&look_every)).ok();

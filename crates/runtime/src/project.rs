@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use banksman_adapters::host::Host;
 use banksman_adapters::ids;
 use banksman_core::Seq;
-use banksman_store::{Reader, StoreError, sqlite};
+use banksman_store::postgres::{self, Server};
+use banksman_store::sqlite::{self, Occupant};
+use banksman_store::{Reader, Store, StoreError};
 use thiserror::Error;
 
 use crate::client::Client;
@@ -24,9 +26,54 @@ const FOLDER: &str = ".banksman";
 #[derive(Debug, Clone)]
 pub struct Project {
     root: PathBuf,
-    store: PathBuf,
+    folder: PathBuf,
+    store: Location,
     config: Config,
     host: Host,
+}
+
+/// Where the rows of a project are.
+#[derive(Debug, Clone)]
+pub(crate) enum Location {
+    /// In this file.
+    Sqlite(PathBuf),
+    /// In this database, under this id.
+    Postgres { server: Server, id: String },
+}
+
+/// A store that was named by its URL.
+#[derive(Debug, Clone)]
+pub enum Place {
+    /// `sqlite:PATH`
+    Sqlite(PathBuf),
+    /// `postgres://…`
+    Postgres(Server),
+}
+
+impl Place {
+    /// Reads a URL. `variable` looks up what a PostgreSQL URL leaves out, such as `PGPASSWORD`.
+    pub fn parse(url: &str, variable: impl Fn(&str) -> Option<String>) -> Result<Place, ProjectError> {
+        let bad = |what: String| ProjectError::Url { url: without_password(url), what };
+        if let Some(path) = url.strip_prefix("sqlite:") {
+            return if path.is_empty() { Err(bad("a path is missing".into())) } else { Ok(Place::Sqlite(path.into())) };
+        }
+        if url.starts_with("postgres://") || url.starts_with("postgresql://") {
+            let client = format!("banksman {}", std::process::id());
+            return Server::parse(url, variable, &client).map(Place::Postgres).map_err(bad);
+        }
+        Err(bad("it must begin with sqlite: or postgres://".into()))
+    }
+}
+
+/// Passwords do not belong into messages.
+fn without_password(url: &str) -> String {
+    match url.split_once("://").and_then(|(scheme, rest)| Some((scheme, rest.split_once('@')?))) {
+        Some((scheme, (login, rest))) => {
+            let user = login.split(':').next().unwrap_or_default();
+            format!("{scheme}://{user}:…@{rest}")
+        }
+        None => url.to_owned(),
+    }
 }
 
 /// Why a project cannot be used.
@@ -74,70 +121,76 @@ pub enum ProjectError {
 }
 
 impl Project {
-    /// Makes a project in `root`, which must exist.
+    /// Makes a project in `root`, which must exist, with a SQLite store in it.
     pub fn init(root: &Path) -> Result<Project, ProjectError> {
+        Project::init_at(root, None)
+    }
+
+    /// Makes a project in `root` whose rows are at `place`.
+    pub fn init_at(root: &Path, place: Option<Place>) -> Result<Project, ProjectError> {
         let root = root.canonicalize().map_err(io_at(root))?;
         let folder = root.join(FOLDER);
-        let store = folder.join("store.db");
-        if store.exists() {
+        if is_project(&root) && !matches!(place, Some(Place::Postgres(_))) {
             return Err(ProjectError::Exists { root });
         }
-        let host = detect()?;
         let mut made = Made::default();
         made.folder(&folder)?;
         // Config and runbooks belong to the repository, everything else to this machine.
         made.file(&folder.join(".gitignore"), "*\n!.gitignore\n!config.toml\n!runbooks/\n!runbooks/**\n")?;
-        let id = ids::short("p");
-        let config = format!("# The settings of this Banksman project. It may be committed.\nproject = \"{id}\"\n");
+        let config =
+            format!("# The settings of this Banksman project. It may be committed.\nproject = \"{}\"\n", ids::short("p"));
         made.file(&folder.join("config.toml"), &config)?;
-        match sqlite::create(&store, &id, &RealMachine(host)) {
+        // A clone of the repository brings the id with it: all its machines share one project.
+        let project = Project::with_folder(&root, &folder, place)?;
+        let created = match &project.store {
+            Location::Sqlite(path) => sqlite::create(path, &id_of(&project.config, &folder)?, &RealMachine(project.host.clone())),
+            Location::Postgres { server, id } => postgres::create(server, id),
+        };
+        match created {
             Err(StoreError::Exists { .. }) => return Err(ProjectError::Exists { root }),
             other => other?,
         }
         made.keep();
-        Project::at(&root)
+        Ok(project)
     }
 
     /// Finds the project that `from` belongs to: there, in the main worktree of its git repository, or above.
     pub fn find(from: &Path) -> Result<Project, ProjectError> {
+        Project::find_at(from, None)
+    }
+
+    /// Finds the project that `from` belongs to, with its rows at `place`. In a database, projects are known by the id
+    /// in their config; a SQLite file is a project by itself.
+    pub fn find_at(from: &Path, place: Option<Place>) -> Result<Project, ProjectError> {
+        if let Some(Place::Sqlite(path)) = place {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned();
+            let root = folder.parent().filter(|root| !root.as_os_str().is_empty()).unwrap_or(&folder).to_owned();
+            return Project::with_folder(&root, &folder, Some(Place::Sqlite(path)));
+        }
         let from = from.canonicalize().map_err(io_at(from))?;
+        let is_here = |dir: &Path| if place.is_some() { dir.join(FOLDER).join("config.toml").exists() } else { is_project(dir) };
         for dir in from.ancestors() {
-            if is_project(dir) {
-                return Project::at(dir);
-            }
-            if let Some(main) = main_worktree(dir)
-                && is_project(&main)
-            {
-                return Project::at(&main);
+            let main = main_worktree(dir);
+            if let Some(root) = [Some(dir), main.as_deref()].into_iter().flatten().find(|dir| is_here(dir)) {
+                return Project::with_folder(root, &root.join(FOLDER), place);
             }
         }
         Err(ProjectError::NotFound { from })
     }
 
-    /// The project whose store is at `url`, such as `sqlite:/srv/app/.banksman/store.db`.
-    pub fn at_url(url: &str) -> Result<Project, ProjectError> {
-        let bad = |what: &str| ProjectError::Url { url: url.into(), what: what.into() };
-        let path = url.strip_prefix("sqlite:").ok_or_else(|| bad("this version knows sqlite:PATH only"))?;
-        let store = Path::new(path);
-        let folder = store.parent().filter(|_| !path.is_empty()).ok_or_else(|| bad("a path is missing"))?;
-        let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-        let root = folder.parent().unwrap_or(folder);
-        Ok(Project { store: store.into(), ..Project::with_folder(root, folder)? })
-    }
-
-    /// The project in exactly this directory.
-    pub fn at(root: &Path) -> Result<Project, ProjectError> {
-        Project::with_folder(root, &root.join(FOLDER))
-    }
-
-    fn with_folder(root: &Path, folder: &Path) -> Result<Project, ProjectError> {
+    fn with_folder(root: &Path, folder: &Path, place: Option<Place>) -> Result<Project, ProjectError> {
         let path = folder.join("config.toml");
         let config = match fs::read_to_string(&path) {
             Ok(text) => Config::parse(&text).map_err(|what| ProjectError::Config { path, what })?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => Config::default(),
             Err(error) => return Err(io_at(&path)(error)),
         };
-        Ok(Project { root: root.into(), store: folder.join("store.db"), config, host: detect()? })
+        let store = match place {
+            Some(Place::Postgres(server)) => Location::Postgres { server, id: id_of(&config, folder)? },
+            Some(Place::Sqlite(path)) => Location::Sqlite(path),
+            None => Location::Sqlite(folder.join("store.db")),
+        };
+        Ok(Project { root: root.into(), folder: folder.into(), store, config, host: detect()? })
     }
 
     /// The directory.
@@ -155,19 +208,43 @@ impl Project {
         &self.host
     }
 
-    /// The database file.
-    pub fn store_path(&self) -> &Path {
+    /// Where its rows are, in words.
+    pub fn store(&self) -> String {
+        match &self.store {
+            Location::Sqlite(path) => path.display().to_string(),
+            Location::Postgres { server, id } => format!("{} (project {id})", server.shown()),
+        }
+    }
+
+    pub(crate) fn location(&self) -> &Location {
         &self.store
     }
 
-    /// The file at which writers take turns.
+    /// The file at which writers of a SQLite store take turns.
     pub fn turnstile(&self) -> PathBuf {
-        self.store.with_file_name("turn")
+        self.folder.join("turn")
     }
 
     /// The folder of sockets and bell.
     pub fn run_dir(&self) -> PathBuf {
-        self.store.with_file_name("run")
+        self.folder.join("run")
+    }
+
+    /// Opens the store itself, for whoever drives it.
+    pub fn open_store(&self) -> Result<Store, StoreError> {
+        let machine = Box::new(RealMachine(self.host.clone()));
+        match &self.store {
+            Location::Sqlite(path) => sqlite::open(path, &self.turnstile(), machine),
+            Location::Postgres { server, id } => postgres::open(server, id, machine),
+        }
+    }
+
+    /// Who has its turn to write right now.
+    pub fn occupant(&self) -> Option<Occupant> {
+        match &self.store {
+            Location::Sqlite(_) => sqlite::occupant(&self.turnstile()),
+            Location::Postgres { server, id } => postgres::occupant(server, id),
+        }
     }
 
     /// Opens it for all calls.
@@ -182,8 +259,18 @@ impl Project {
 
     /// Opens it for reading only.
     pub fn reader(&self) -> Result<Reader, StoreError> {
-        sqlite::open_reader(&self.store, Box::new(RealMachine(self.host.clone())))
+        let machine = Box::new(RealMachine(self.host.clone()));
+        match &self.store {
+            Location::Sqlite(path) => sqlite::open_reader(path, machine),
+            Location::Postgres { server, id } => postgres::open_reader(server, id, machine),
+        }
     }
+}
+
+/// The id that a database knows the project by.
+fn id_of(config: &Config, folder: &Path) -> Result<String, ProjectError> {
+    let what = || "the key `project` is missing: it is the id of the project in its database".to_owned();
+    config.project.clone().ok_or_else(|| ProjectError::Config { path: folder.join("config.toml"), what: what() })
 }
 
 /// A folder with only config and runbooks, as in a fresh worktree, is not a project.

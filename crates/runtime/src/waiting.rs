@@ -68,12 +68,15 @@ pub(crate) fn acquire(
 ) -> Result<Acquisition, Error> {
     let start = Instant::now();
     let mailbox = match patience.wait {
-        Some(_) => Some(client.exchange().mailbox().map_err(Error::system("a socket to be woken at cannot be made"))?),
+        Some(_) => Some(client.post().mailbox()?),
         None => None,
     };
-    ask.wait = mailbox
-        .as_ref()
-        .map(|mailbox| Standing { process: client.this_process().clone(), address: Some(mailbox.address().clone()) });
+    ask.wait = mailbox.as_ref().map(|mailbox| Standing {
+        process: client.this_process().clone(),
+        address: Some(mailbox.address().clone()),
+        // Across machines nobody can see this process die: its place lasts for a few of its own slow looks.
+        lease: mailbox.is_remote().then(|| span(client.config().poll_interval * 3)),
+    });
     let poll = span(client.config().poll_interval);
     let mut wait = Wait::new(resource, ask, poll);
     let mut advice = Advice::Ask;

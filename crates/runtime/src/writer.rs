@@ -1,19 +1,16 @@
 //! The thread that writes: it takes a turn, decides everything that has arrived meanwhile in one transaction, and
 //! answers after the commit.
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use banksman_adapters::bell::Bell;
-use banksman_adapters::wake::Exchange;
-use banksman_core::claim::Address;
 use banksman_engine::{Reply, Request};
-use banksman_store::sqlite::{Occupant, occupant};
 use banksman_store::{Committed, Store, StoreError};
+
+use crate::post::Post;
 
 /// The most calls in one transaction.
 const BATCH: usize = 256;
@@ -24,8 +21,8 @@ const NAME_AFTER: Duration = Duration::from_secs(2);
 /// The bell is not rung more often than this.
 const BELL_EVERY: Duration = Duration::from_millis(10);
 
-/// Called with the process that holds the store up.
-pub(crate) type OnStall = Box<dyn Fn(&Occupant) + Send + Sync>;
+/// Called when the store is held up, to find out and tell by whom.
+pub(crate) type OnStall = Box<dyn Fn() + Send + Sync>;
 
 /// The near end: hands calls to the thread and waits for their answers.
 pub(crate) struct Writer {
@@ -33,7 +30,6 @@ pub(crate) struct Writer {
     /// How many calls are on their way to the thread.
     queued: Arc<AtomicUsize>,
     thread: Option<JoinHandle<()>>,
-    turnstile: PathBuf,
     on_stall: OnStall,
     /// Held while this process has its turn.
     inside: Arc<Mutex<()>>,
@@ -73,21 +69,14 @@ impl Relay {
 }
 
 impl Writer {
-    pub(crate) fn start(
-        store: Store,
-        exchange: Arc<Exchange>,
-        bell: Bell,
-        turnstile: PathBuf,
-        on_stall: OnStall,
-    ) -> std::io::Result<Writer> {
+    pub(crate) fn start(store: Store, post: Arc<Post>, on_stall: OnStall) -> std::io::Result<Writer> {
         let (jobs, inbox) = mpsc::channel();
         let inside = Arc::new(Mutex::new(()));
         let queued = Arc::new(AtomicUsize::new(0));
         let outside = Arc::new(AtomicBool::new(false));
         let desk = Desk {
             store,
-            exchange,
-            bell,
+            post,
             rung: None,
             ring_due: false,
             queued: Arc::clone(&queued),
@@ -95,7 +84,7 @@ impl Writer {
             outside: Arc::clone(&outside),
         };
         let thread = std::thread::Builder::new().name("banksman-writer".into()).spawn(move || desk.serve(&inbox))?;
-        Ok(Writer { jobs: Some(jobs), queued, thread: Some(thread), turnstile, on_stall, inside, outside })
+        Ok(Writer { jobs: Some(jobs), queued, thread: Some(thread), on_stall, inside, outside })
     }
 
     /// Carries out a call. At the deadline it is withdrawn: then it has not happened and will not happen.
@@ -122,12 +111,10 @@ impl Writer {
                     *state = State::Abandoned;
                     return Err(StoreError::Unknown { source: Arc::new(StoreError::Stalled) });
                 }
-                State::Queued if waited >= NAME_AFTER && !named => {
+                State::Queued | State::Taken if waited >= NAME_AFTER && !named => {
                     named = true;
                     drop(state);
-                    if let Some(occupant) = occupant(&self.turnstile) {
-                        (self.on_stall)(&occupant);
-                    }
+                    (self.on_stall)();
                     state = lock(&job.state);
                     continue;
                 }
@@ -170,8 +157,7 @@ impl Drop for Writer {
 /// The far end: owns the store.
 struct Desk {
     store: Store,
-    exchange: Arc<Exchange>,
-    bell: Bell,
+    post: Arc<Post>,
     rung: Option<Instant>,
     ring_due: bool,
     queued: Arc<AtomicUsize>,
@@ -223,7 +209,7 @@ impl Desk {
         for result in results {
             match result {
                 Ok(Committed { replies, wakes, events, .. }) => {
-                    self.wake(&wakes);
+                    wakes.iter().for_each(|address| self.post.wake(address));
                     answer_all(jobs.by_ref().take(replies.len()).cloned().collect(), replies);
                     self.ring_due |= events > 0;
                 }
@@ -241,18 +227,10 @@ impl Desk {
         self.store.tidy(quiet).ok();
     }
 
-    fn wake(&self, wakes: &[Address]) {
-        for address in wakes {
-            // A lost wake-up is covered by the waiter's own slow look.
-            self.exchange.wake(address).ok();
-        }
-    }
-
     fn ring(&mut self) {
         self.ring_due = false;
         self.rung = Some(Instant::now());
-        // Followers look by themselves now and then; a bell that cannot be rung only makes them slow.
-        self.bell.ring().ok();
+        self.post.ring(&mut self.store);
     }
 }
 

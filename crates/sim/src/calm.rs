@@ -29,6 +29,8 @@ impl World<'_> {
         self.calm = true;
         self.say(format_args!("the faults stop"));
         for process in &mut self.processes {
+            // Who dies dies now: the operator looks once, and some of the others could not see it.
+            process.child_alive &= process.alive;
             if let Doing::Sleeping { waiter, .. } | Doing::Calling(Errand::Wait(waiter)) = &mut process.doing {
                 // To give up is no answer: whoever waits now waits to the end.
                 waiter.limit = None;
@@ -98,6 +100,7 @@ impl World<'_> {
     fn close(&mut self) {
         for slot in 0..self.processes.len() {
             self.die(slot);
+            self.processes[slot].child_alive = false;
         }
         self.clock.advance(ALL_LEASES);
         self.clear_the_dead();

@@ -41,7 +41,7 @@ impl World<'_> {
                 Advice::Done(reply) => return self.finish(slot, &waiter, &reply),
                 Advice::Sleep { watch, at_most, waiting } => {
                     let now = self.clock.now();
-                    self.check_sleep(slot, &waiter.resource, &waiting, &watch, at_most);
+                    self.check_sleep(slot, &waiter, &waiting, &watch, at_most);
                     if waiter.limit.is_some_and(|limit| limit <= now) {
                         return self.leave(slot, &waiter);
                     }
@@ -57,24 +57,24 @@ impl World<'_> {
 
     /// The first in line must notice what can end its wait: the death of a holder that it can see, and the end of a
     /// lease. One that was stalled may take longer.
-    fn check_sleep(&mut self, slot: usize, resource: &Resource, waiting: &Waiting, watch: &[ProcessId], at_most: Span) {
-        let (lease, id) = (self.lease_now(), self.processes[slot].id.clone());
+    fn check_sleep(&mut self, slot: usize, waiter: &Waiter, waiting: &Waiting, watch: &[ProcessId], at_most: Span) {
+        let (resource, lease) = (&waiter.resource, waiter.answered);
         let account = self.ledger.account(resource);
         if waiting.place != 1 || account.place(waiting.ticket).is_none() {
             return;
         }
+        // Others may have acted since the answer was given; then the next look tells.
+        let told = waiting.blocked.holders.iter().map(|grant| (grant.epoch, grant.heartbeat.lease, grant.offer.is_some()));
+        let fresh = told.eq(account.holders.values().map(|holding| (holding.epoch, holding.heard, holding.offer.is_some())));
         let bound =
             account.holders.values().filter(|holding| holding.offer.is_none()).flat_map(|holding| &holding.claim.processes);
         let unwatched: Vec<ProcessId> = bound.filter(|process| !watch.contains(process)).cloned().collect();
         let deadline = account.holders.values().filter_map(|holding| holding.deadline()).min();
         let unwatched = unwatched.iter().find(|process| self.probe(slot, process) == Liveness::Alive);
-        // A holder may have come since the answer was given; then this sleeper has been woken, or will look soon.
-        let fresh = !self.processes[slot].mailbox && waiting.blocked.deadline == deadline;
         self.verdict.expect(Checker::Waiters, unwatched.is_none() || !fresh, || {
             format!("the first in line for {resource} does not watch {unwatched:?}")
         });
-        let late =
-            deadline.is_some_and(|deadline| lease + at_most > deadline.max(lease)) && !self.ledger.stalls.contains_key(&id);
+        let late = deadline.is_some_and(|deadline| lease + at_most > deadline.max(lease)) && !waiter.stalled;
         self.verdict.expect(Checker::Waiters, !late || !fresh, || {
             format!("the first in line for {resource} sleeps for {} ms from {lease:?} on, past {deadline:?}", at_most.as_ms())
         });
@@ -118,9 +118,10 @@ impl World<'_> {
             waiter.wait.probed([(dead, Liveness::Dead)])
         } else if now - until > STALL {
             waiter.wait.stalled(Span::from_ms(now - until));
+            waiter.stalled = true;
             self.tally.count("stalls noticed");
             if place == 1 && waiter.resource.kind == Kind::Lock {
-                let stall = Stall { resource: waiter.resource.clone(), noticed: self.lease_now(), late: now - until };
+                let stall = Stall { resource: waiter.resource.clone(), asleep: waiter.answered, late: now - until };
                 self.ledger.stalls.insert(self.processes[slot].id.clone(), stall);
             }
             Advice::Ask
@@ -192,6 +193,9 @@ impl World<'_> {
         };
         match errand {
             Errand::Wait(mut waiter) => {
+                if let Reply::Coordinate { at, .. } = &reply {
+                    waiter.answered = at.lease;
+                }
                 let advice = waiter.wait.answer(reply);
                 self.follow(slot, waiter, advice);
             }

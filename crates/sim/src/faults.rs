@@ -40,9 +40,11 @@ impl World<'_> {
 
     /// Ends a process; its successor comes later.
     pub(crate) fn die(&mut self, slot: usize) {
-        let back_at = self.clock.now() + self.random.between(50, 8_000);
+        let now = self.clock.now();
+        let orphan_for = if self.random.in_thousand(600) { 0 } else { self.random.between(1, 4_000) };
+        let back_at = now + orphan_for + self.random.between(50, 8_000);
         self.calls.retain(|call| call.slot != slot);
-        self.processes[slot].die(back_at);
+        self.processes[slot].die(now + orphan_for, back_at);
     }
 
     /// A process is stopped for a while, often for longer than its leases live. An answer may be on its way.
@@ -82,6 +84,7 @@ impl World<'_> {
             if self.processes[slot].alive {
                 self.die(slot);
             }
+            self.processes[slot].child_alive = false;
         }
         self.calls.clear();
         self.delayed.clear();

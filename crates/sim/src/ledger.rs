@@ -3,11 +3,11 @@
 //! It is written without a look at the machines of the core, and simpler than they are: it does not decide, it
 //! only knows what must not happen. Every committed call passes through [`Ledger::examine`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use banksman_core::claim::{Claim, OFFER};
 use banksman_core::event::{Ended, Event, Fact, Forced, Kind, Resource};
-use banksman_core::{Epoch, HolderId, Lease, ProcessId, Seq, Ticket, Wall};
+use banksman_core::{Epoch, HolderId, Lease, ProcessId, RequestId, Seq, Ticket, Wall};
 
 use crate::clock::Ms;
 use crate::report::{Checker, Verdict};
@@ -19,6 +19,8 @@ pub(crate) struct Ledger {
     pub(crate) accounts: BTreeMap<Resource, Account>,
     /// Every epoch that was ever handed out, and to whom.
     pub(crate) granted: BTreeMap<Epoch, (Resource, HolderId)>,
+    /// Every request that was ever granted, by its id: asking again gets the same grant or none.
+    requests: BTreeSet<(RequestId, Resource)>,
     /// The process that was told an epoch.
     pub(crate) told: BTreeMap<Epoch, ProcessId>,
     /// Processes that were stalled while they were the first in line of a lock.
@@ -68,8 +70,8 @@ pub(crate) struct Place {
 #[derive(Debug, Clone)]
 pub(crate) struct Stall {
     pub(crate) resource: Resource,
-    /// When it was over. Whoever has shown itself since is owed nothing any more.
-    pub(crate) noticed: Lease,
+    /// The last answer before it. Whoever has shown itself since is owed nothing.
+    pub(crate) asleep: Lease,
     pub(crate) late: Ms,
 }
 
@@ -155,6 +157,10 @@ impl Ledger {
     fn acquired(&mut self, resource: &Resource, claim: &Claim, epoch: Epoch, scene: &Scene<'_>, verdict: &mut Verdict) {
         let before = self.granted.insert(epoch, (resource.clone(), claim.holder.clone()));
         verdict.expect(Checker::Epochs, before.is_none(), || format!("epoch {epoch} was given to {before:?} before"));
+        if let Some(request) = &claim.request {
+            let new = self.requests.insert((request.clone(), resource.clone()));
+            verdict.expect(Checker::Epochs, new, || format!("request {request} was granted {resource} for the second time"));
+        }
         let account = self.account(resource);
         let fence = account.fence;
         verdict.expect(Checker::Order, epoch > fence, || format!("epoch {epoch} of {resource} is not above {fence}"));
@@ -244,7 +250,7 @@ impl Holding {
     /// Whether there was a good reason to end this.
     fn may_end(&self, ended: &Ended, scene: &Scene<'_>) -> Result<(), &'static str> {
         use banksman_core::claim::Reason;
-        let owed = scene.stall.as_ref().filter(|stall| self.heard < stall.noticed).map_or(0, |stall| stall.late);
+        let owed = scene.stall.as_ref().filter(|stall| self.heard < stall.asleep).map_or(0, |stall| stall.late);
         let past = |deadline: Ms| scene.lease.0 >= deadline + scene.patience.max(owed);
         let left = matches!(scene.asked, Asked::Leave(ticket) if self.ticket == Some(ticket));
         let good = match (ended.reason, &ended.forced) {

@@ -2,7 +2,7 @@
 
 use banksman_core::claim::{Address, Ask};
 use banksman_core::event::Resource;
-use banksman_core::{Epoch, HolderId, ProcessId};
+use banksman_core::{Epoch, HolderId, Lease, ProcessId};
 use banksman_engine::{Reply, Request, Wait};
 
 use crate::clock::{HOST, Ms};
@@ -12,6 +12,11 @@ pub(crate) struct Process {
     pub(crate) slot: usize,
     pub(crate) id: ProcessId,
     pub(crate) alive: bool,
+    /// A command that it runs. It dies with its parent, or a little later.
+    pub(crate) child: ProcessId,
+    pub(crate) child_alive: bool,
+    /// When the child of a dead one dies.
+    pub(crate) orphan_until: Ms,
     /// When a dead one's successor starts.
     pub(crate) back_at: Ms,
     pub(crate) paused_until: Option<Ms>,
@@ -60,6 +65,10 @@ pub(crate) struct Waiter {
     pub(crate) repeatable: bool,
     /// The grant that is to be extended.
     pub(crate) extends: Option<Epoch>,
+    /// Whether it has noticed a stall, so that it may take longer than others would.
+    pub(crate) stalled: bool,
+    /// When the last answer was given: what it says about time counts from there.
+    pub(crate) answered: Lease,
     /// What a successor asks for again.
     pub(crate) again: Option<(Resource, Ask)>,
 }
@@ -106,6 +115,9 @@ impl Process {
         let id = ProcessId { host: HOST.into(), boot: boot.into(), pid_ns: 1, pid: pid(slot), start: 0 };
         Process {
             slot,
+            child: ProcessId { pid: id.pid + 100, ..id.clone() },
+            child_alive: false,
+            orphan_until: 0,
             id,
             alive: false,
             back_at: 0,
@@ -132,12 +144,13 @@ impl Process {
             self.name = format!("p{}.{}", self.slot, self.lives);
             self.nests = nests;
         }
-        (self.alive, self.mailbox, self.paused_until) = (true, false, None);
+        self.child = ProcessId { pid: self.child.pid, ..self.id.clone() };
+        (self.alive, self.child_alive, self.mailbox, self.paused_until) = (true, true, false, None);
         self.doing = Doing::Resting { until: now };
     }
 
-    pub(crate) fn die(&mut self, back_at: Ms) {
-        (self.alive, self.back_at) = (false, back_at);
+    pub(crate) fn die(&mut self, orphan_until: Ms, back_at: Ms) {
+        (self.alive, self.orphan_until, self.back_at) = (false, orphan_until, back_at);
         self.legacy = match std::mem::replace(&mut self.doing, Doing::Finished) {
             Doing::Sleeping { waiter, .. } | Doing::Calling(Errand::Wait(waiter)) => waiter.again,
             Doing::Resting { .. } | Doing::Calling(_) | Doing::Finished => None,
@@ -177,5 +190,6 @@ pub(crate) fn pid(slot: usize) -> i32 {
 
 /// Whether this very process lives, in truth.
 pub(crate) fn lives(processes: &[Process], id: &ProcessId) -> bool {
-    processes.iter().any(|process| process.alive && process.id == *id)
+    let is = |process: &Process| (process.alive && process.id == *id) || (process.child_alive && process.child == *id);
+    processes.iter().any(is)
 }

@@ -3,7 +3,7 @@
 use banksman_core::claim::{Ask, Claim, Standing};
 use banksman_core::coordination::Command;
 use banksman_core::event::{CustomKind, Event, Forced, Kind, Resource, Source};
-use banksman_core::{Epoch, HolderId, Name, RequestId, Span, lock, semaphore};
+use banksman_core::{Epoch, HolderId, Lease, Name, ProcessId, RequestId, Span, lock, semaphore};
 use banksman_engine::{Request, Seen, Wait};
 use serde_json::Value;
 
@@ -43,7 +43,7 @@ impl World<'_> {
         if let Some((resource, mut ask)) = self.processes[slot].legacy.take() {
             self.tally.count("asked again by a successor");
             if !ask.claim.processes.is_empty() {
-                ask.claim.processes = vec![self.processes[slot].id.clone()];
+                ask.claim.processes = self.bound_to(slot);
             }
             let waits = ask.wait.is_some();
             return self.ask(slot, resource, ask, waits);
@@ -141,7 +141,7 @@ impl World<'_> {
         process.mailbox = false;
         self.ledger.stalls.remove(&process.id);
         if waits {
-            ask.wait = Some(Standing { process: process.id.clone(), address: Some(process.address()) });
+            ask.wait = Some(Standing { process: process.id.clone(), address: Some(process.address()), lease: None });
         }
         // Slots are known by their holder, so asking again is safe even without a request id.
         let repeatable = ask.claim.request.is_some() || ask.epoch.is_some() || resource.kind == Kind::Semaphore;
@@ -151,7 +151,7 @@ impl World<'_> {
         let again = takes_over.then(|| (resource.clone(), ask.clone()));
         let wait = Wait::new(resource.clone(), ask, POLL);
         let request = wait.request();
-        let waiter = Waiter { wait, resource, limit, repeatable, extends, again };
+        let waiter = Waiter { wait, resource, limit, repeatable, extends, stalled: false, answered: Lease(0), again };
         self.call(slot, Errand::Wait(Box::new(waiter)), request);
     }
 
@@ -192,10 +192,17 @@ impl World<'_> {
             weight,
             ttl: leased.then(|| Span::from_ms(self.random.between(2_000, 20_000))),
             max_hold: self.random.in_thousand(150).then(|| Span::from_ms(self.random.between(3_000, 20_000))),
-            processes: if bound { vec![self.processes[slot].id.clone()] } else { Vec::new() },
+            processes: if bound { self.bound_to(slot) } else { Vec::new() },
             metadata: Some(Value::from(number)),
             request: request.map(|number| RequestId::new(&format!("r{number}")).expect("a good name")),
         }
+    }
+
+    /// The process itself, and sometimes the command that it runs.
+    fn bound_to(&mut self, slot: usize) -> Vec<ProcessId> {
+        let with_child = self.random.in_thousand(250);
+        let process = &self.processes[slot];
+        std::iter::once(&process.id).chain(with_child.then_some(&process.child)).cloned().collect()
     }
 
     fn odd_job(&mut self, slot: usize) {

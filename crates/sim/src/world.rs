@@ -5,7 +5,7 @@ use std::fmt;
 
 use banksman_core::claim::Address;
 use banksman_core::event::{Event, Fact, Resource};
-use banksman_core::{Epoch, Lease, Name};
+use banksman_core::{Epoch, Name};
 use banksman_engine::Reply;
 use banksman_store::{Machine as _, Store, StoreError, sqlite};
 
@@ -154,6 +154,7 @@ impl<'a> World<'a> {
         due.iter().for_each(|(_, address)| self.ring(address));
         for slot in 0..self.processes.len() {
             let process = &mut self.processes[slot];
+            process.child_alive &= process.alive || process.orphan_until > now;
             if !process.alive && !self.calm && process.back_at <= now {
                 // Some live in a container, where pids mean nothing to the others.
                 let pid_ns = if self.random.in_thousand(850) { 1 } else { 2 };
@@ -202,18 +203,13 @@ impl<'a> World<'a> {
                 if let Doing::Resting { until } | Doing::Sleeping { until, .. } = &process.doing {
                     times.push(*until);
                 }
-            } else if !self.calm {
-                times.push(process.back_at);
+            } else {
+                times.extend(process.child_alive.then_some(process.orphan_until));
+                times.extend((!self.calm).then_some(process.back_at));
             }
         }
         let next = times.into_iter().filter(|at| *at > now).min().unwrap_or(now + 1_000);
         self.clock.advance(next - now);
-    }
-
-    /// What the lease clock would show in a transaction now.
-    pub(crate) fn lease_now(&self) -> Lease {
-        let LeaseSeen { boot, monotonic, lease, written } = self.lease_seen;
-        Lease(if boot == self.clock.boot_number() { lease + self.clock.monotonic() - monotonic } else { written })
     }
 
     /// Compares all rows with the log and with the model.

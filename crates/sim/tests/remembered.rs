@@ -44,7 +44,7 @@ fn acquire(holder: &str, request: &str, pid: i32) -> lock::Input {
         metadata: None,
         request: Some(RequestId::new(request).expect("a good name")),
     };
-    let wait = Some(Standing { process, address: None });
+    let wait = Some(Standing { process, address: None, lease: None });
     lock::Input::Acquire(Box::new(Ask { claim, fallback_ttl: None, epoch: None, granted_before: None, wait }))
 }
 

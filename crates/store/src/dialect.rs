@@ -17,6 +17,11 @@ pub(crate) fn sqlite_schema(sql: &str) -> String {
     sqlite(sql).replace("BIGINT", "INTEGER").replace("/* keyed */", "STRICT, WITHOUT ROWID")
 }
 
+/// PostgreSQL has `$n` itself; and its server has the clock that all machines share.
+pub(crate) fn postgres(sql: &str) -> String {
+    sql.replace("/* clock */ NULL", "(extract(epoch FROM clock_timestamp()) * 1000)::bigint")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,16 +11,16 @@ type Source = Arc<dyn std::error::Error + Send + Sync>;
 #[derive(Debug, Clone, Error)]
 pub enum StoreError {
     /// There is no store at this place.
-    #[error("there is no store at {}", path.display())]
+    #[error("there is no store at {place}")]
     Missing {
         /// The place.
-        path: PathBuf,
+        place: String,
     },
     /// There is a store already.
-    #[error("there is a store at {} already", path.display())]
+    #[error("there is a store at {place} already")]
     Exists {
         /// The place.
-        path: PathBuf,
+        place: String,
     },
     /// The file is something else.
     #[error("{} is not a banksman store: {what}", path.display())]
@@ -69,6 +69,30 @@ pub enum StoreError {
     Unknown {
         /// What the system said.
         source: Source,
+    },
+    /// The database server cannot be reached, or refuses.
+    #[error("the database cannot be reached: {source}")]
+    Unreachable {
+        /// What was tried and what came back.
+        source: Source,
+    },
+    /// The connection was lost before the commit: nothing has happened.
+    #[error("the connection to the database was lost: {source}")]
+    Disconnected {
+        /// What was seen.
+        source: Source,
+    },
+    /// The role lacks a right that it needs.
+    #[error("the database does not permit it: {source}")]
+    Forbidden {
+        /// What the server said.
+        source: Source,
+    },
+    /// The server is too old.
+    #[error("the database server is too old: {found}, and banksman needs PostgreSQL 13 or later")]
+    TooOld {
+        /// Its version.
+        found: String,
     },
     /// Another process held the store for too long.
     #[error("the store was busy for too long")]

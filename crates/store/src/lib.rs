@@ -6,13 +6,15 @@
 //! * [`Call`], [`Turn`]: what a caller implements, and what its decision may do.
 //! * [`Tables`], [`Key`]: the rows that a decision sees, and how it names them.
 //! * [`Store`]: a connection that writes; [`Reader`]: one that only reads.
-//! * [`sqlite`]: the SQLite backend with its turnstile.
+//! * [`sqlite`], [`postgres`]: the databases.
 
+mod backend;
 mod call;
 mod changes;
 mod dialect;
 mod error;
 mod machine;
+pub mod postgres;
 mod reader;
 mod rows;
 mod schema;

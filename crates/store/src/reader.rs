@@ -7,12 +7,11 @@ use banksman_core::{Lease, Seq, Wall};
 use serde::Serialize;
 use serde_json::Value as Json;
 
+use crate::backend::Backend;
 use crate::error::StoreError;
 use crate::machine::Machine;
-use crate::schema::VERSION;
 use crate::sql::Statement;
-use crate::sqlite::Sqlite;
-use crate::store::Store;
+use crate::store::{Counters, Store};
 use crate::tables;
 use crate::value::{Query, Row};
 
@@ -21,28 +20,33 @@ const PAGE: i64 = 1_000;
 
 /// A store that this process only looks at.
 pub struct Reader {
-    pub(crate) backend: Sqlite,
+    pub(crate) backend: Box<dyn Backend>,
     pub(crate) project: i64,
     pub(crate) machine: Box<dyn Machine>,
 }
 
 impl Reader {
+    /// The number of the project in its database.
+    pub fn project(&self) -> i64 {
+        self.project
+    }
+
     /// What can be read.
     pub fn view(&mut self) -> View<'_> {
-        View { backend: &mut self.backend, project: self.project, machine: &*self.machine }
+        View { backend: &mut *self.backend, project: self.project, machine: &*self.machine }
     }
 }
 
 impl Store {
     /// What can be read, over the connection that writes.
     pub fn view(&mut self) -> View<'_> {
-        View { backend: &mut self.backend, project: self.project, machine: &*self.machine }
+        View { backend: &mut *self.backend, project: self.project, machine: &*self.machine }
     }
 }
 
 /// The questions that can be asked without changing anything.
 pub struct View<'a> {
-    backend: &'a mut Sqlite,
+    backend: &'a mut dyn Backend,
     project: i64,
     machine: &'a dyn Machine,
 }
@@ -105,19 +109,10 @@ impl View<'_> {
         queries.extend(tables::plan_all(self.project));
         let mut answers = self.backend.read(&queries)?;
         let rest = answers.split_off(1);
-        let mut row =
-            answers.pop().and_then(|mut rows| rows.pop()).ok_or_else(|| StoreError::corrupt("the project has no row"))?;
-        let (seq, _ticket, last, base, boot) = (row.int()?, row.int()?, row.int()?, row.int()?, row.text()?);
-        known(row.int()?)?;
-        let reading = self.machine.read();
-        let lease = if boot == self.machine.boot() { reading.monotonic_ms + base } else { last };
+        let counters = Counters::read(answers.pop().unwrap_or_default())?;
+        let (lease, wall) = counters.clocks(self.machine);
         let tables = tables::decode(&queries[1..], rest)?;
-        Ok(Snapshot {
-            coordination: tables.coordination,
-            lease: Lease(lease.max(last)),
-            wall: Wall(reading.wall_ms),
-            seq: Seq(seq),
-        })
+        Ok(Snapshot { coordination: tables.coordination, lease, wall, seq: Seq(counters.seq) })
     }
 
     /// The events of the page after `after` that pass the filter.
@@ -132,9 +127,8 @@ impl View<'_> {
     /// The number of the last event.
     pub fn last_event(&mut self) -> Result<Seq, StoreError> {
         let query = Query::new(Statement::Project, [self.project.into()]);
-        let mut rows = self.backend.read(&[query])?.pop().unwrap_or_default();
-        let mut row = rows.pop().ok_or_else(|| StoreError::corrupt("the project has no row"))?;
-        Ok(Seq(row.int()?))
+        let rows = self.backend.read(&[query])?.pop().unwrap_or_default();
+        Ok(Seq(Counters::read(rows)?.seq))
     }
 
     /// The last few events of one source, newest first, looked for in the last ten thousand.
@@ -189,10 +183,6 @@ impl EventFilter {
         });
         kind && source
     }
-}
-
-fn known(found: i64) -> Result<(), StoreError> {
-    if found == VERSION { Ok(()) } else { Err(StoreError::Newer { found, known: VERSION }) }
 }
 
 fn event(mut row: Row) -> Result<EventRow, StoreError> {

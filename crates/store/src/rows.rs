@@ -66,7 +66,7 @@ impl Row {
         let resource = Resource { kind, name: self.name()? };
         let claim = self.claim()?.ok_or_else(|| StoreError::corrupt("a waiter without a holder"))?;
         let standing: Standing = self.json()?.ok_or_else(|| StoreError::corrupt("a waiter without a process"))?;
-        Ok((resource, Waiter { ticket, claim, standing, since: self.stamp()? }))
+        Ok((resource, Waiter { ticket, claim, standing, since: self.stamp()?, seen: Lease(self.int()?) }))
     }
 }
 
@@ -121,4 +121,5 @@ pub(crate) fn push_waiter<'a>(resource: Kind, name: &'a Name, waiter: &'a Waiter
     push_claim(&waiter.claim, params);
     params.push(json(&waiter.standing));
     push_stamp(waiter.since, params);
+    params.push(waiter.seen.0.into());
 }

@@ -4,7 +4,6 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Statement {
     Project,
-    ProjectByNumber,
     InsertProject,
     UpdateProject,
     Boots,
@@ -29,6 +28,7 @@ pub(crate) enum Statement {
     InsertEvent,
     Events,
     LastEvents,
+    Notify,
 }
 
 macro_rules! claim {
@@ -63,12 +63,11 @@ macro_rules! waited {
 }
 
 impl Statement {
-    pub(crate) const COUNT: usize = Statement::LastEvents as usize + 1;
+    pub(crate) const COUNT: usize = Statement::Notify as usize + 1;
 
     /// All of them, each at the index that is its number.
     pub(crate) const ALL: [Statement; Statement::COUNT] = [
         Statement::Project,
-        Statement::ProjectByNumber,
         Statement::InsertProject,
         Statement::UpdateProject,
         Statement::Boots,
@@ -93,14 +92,14 @@ impl Statement {
         Statement::InsertEvent,
         Statement::Events,
         Statement::LastEvents,
+        Statement::Notify,
     ];
 
     pub(crate) const fn text(self) -> &'static str {
         match self {
             Statement::Project => {
-                "SELECT p.seq, p.ticket, p.lease, p.lease_base, p.boot, s.version FROM projects p, store s WHERE p.project = $1"
+                "SELECT p.seq, p.ticket, p.lease, p.lease_base, p.boot, s.version, /* clock */ NULL FROM projects p, store s WHERE p.project = $1"
             }
-            Statement::ProjectByNumber => "SELECT id FROM projects WHERE project = $1",
             Statement::InsertProject => {
                 "INSERT INTO projects (project, id, seq, ticket, lease, lease_base, boot) VALUES ($1, $2, 0, 0, $3, 0, $4)"
             }
@@ -143,12 +142,13 @@ impl Statement {
             Statement::Waiters => concat!(
                 "SELECT ticket, kind, resource, ",
                 claim!(),
-                ", standing, since_lease, since_wall FROM waiters WHERE project = $1 ORDER BY ticket"
+                ", standing, since_lease, since_wall, seen_lease FROM waiters WHERE project = $1 ORDER BY ticket"
             ),
             Statement::UpsertWaiter => concat!(
                 "INSERT INTO waiters (project, ticket, kind, resource, ",
                 claim!(),
-                ", standing, since_lease, since_wall) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15) ",
+                ", standing, since_lease, since_wall, seen_lease) ",
+                "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16) ",
                 "ON CONFLICT (project, ticket) DO UPDATE SET processes = $10, standing = $13"
             ),
             Statement::DeleteWaiter => "DELETE FROM waiters WHERE project = $1 AND ticket = $2",
@@ -166,6 +166,7 @@ impl Statement {
                 "SELECT seq, wall, kind, component, id, data FROM events WHERE project = $1 AND seq > $2 ",
                 "AND component = $3 AND id = $4 ORDER BY seq DESC LIMIT $5"
             ),
+            Statement::Notify => "SELECT pg_notify($1, $2)",
         }
     }
 }

@@ -5,31 +5,43 @@ use std::collections::BTreeSet;
 use banksman_core::claim::Address;
 use banksman_core::{Lease, Seq, Ticket, Wall};
 
+use crate::backend::Backend;
 use crate::call::{Call, Turn};
 use crate::changes;
 use crate::error::StoreError;
 use crate::machine::Machine;
 use crate::schema::VERSION;
 use crate::sql::Statement;
-use crate::sqlite::Sqlite;
-use crate::tables::{self, Key};
-use crate::value::{Query, Rows, Value};
+use crate::tables::{self, Key, Tables};
+use crate::value::{Query, Row, Rows, Value};
+
+/// How often a batch is tried again when the connection is lost before its commit.
+const RECONNECTS: usize = 5;
 
 /// A store that this process may change.
 pub struct Store {
-    pub(crate) backend: Sqlite,
+    pub(crate) backend: Box<dyn Backend>,
     pub(crate) project: i64,
     pub(crate) machine: Box<dyn Machine>,
     /// Boots of this host before the current one, once this process has made its own boot known.
     earlier_boots: Option<BTreeSet<Box<str>>>,
 }
 
-/// A batch that is decided and written but not committed yet. Dropping it undoes it.
+/// A batch that is decided but not committed yet. Dropping it undoes it.
 pub struct Open<'s, R> {
     store: &'s mut Store,
+    decided: Decided<R>,
+}
+
+/// A batch as it was decided.
+struct Decided<R> {
     replies: Vec<R>,
     turn: Turn,
-    wrote: bool,
+    before: Tables,
+    after: Tables,
+    counters: Counters,
+    /// The row that makes this boot known, if it is new.
+    new_boot: Option<Query<'static>>,
 }
 
 /// What a committed batch leaves to do.
@@ -37,7 +49,7 @@ pub struct Open<'s, R> {
 pub struct Committed<R> {
     /// The answers, in the order of the calls.
     pub replies: Vec<R>,
-    /// Whom to wake.
+    /// Whom to wake, unless the database does that itself.
     pub wakes: Vec<Address>,
     /// The number of the last event.
     pub seq: Seq,
@@ -45,17 +57,19 @@ pub struct Committed<R> {
     pub events: usize,
 }
 
-/// The counters of the project.
-struct Counters {
-    seq: i64,
+/// The counters of the project, as a transaction finds them.
+pub(crate) struct Counters {
+    pub(crate) seq: i64,
     ticket: i64,
     lease: i64,
     lease_base: i64,
     boot: String,
+    /// The database server's own clock, if it has one.
+    server_ms: Option<i64>,
 }
 
 impl Store {
-    pub(crate) fn new(backend: Sqlite, project: i64, machine: Box<dyn Machine>) -> Store {
+    pub(crate) fn new(backend: Box<dyn Backend>, project: i64, machine: Box<dyn Machine>) -> Store {
         Store { backend, project, machine, earlier_boots: None }
     }
 
@@ -73,29 +87,39 @@ impl Store {
     /// Decides and commits a batch. If it fails before the commit, the calls are tried one by one, so that one
     /// bad call does not spoil the others.
     pub fn batch<C: Call>(&mut self, calls: &[C]) -> Vec<Result<Committed<C::Reply>, StoreError>> {
-        match self.begin(calls).and_then(Open::commit) {
+        match self.attempt(calls) {
             Ok(committed) => vec![Ok(committed)],
-            Err(error @ StoreError::Unknown { .. }) => calls.iter().map(|_| Err(error.clone())).collect(),
+            Err(error @ (StoreError::Unknown { .. } | StoreError::Stalled | StoreError::Disconnected { .. })) => {
+                calls.iter().map(|_| Err(error.clone())).collect()
+            }
             Err(error) if calls.len() == 1 => vec![Err(error)],
-            Err(_) => calls.iter().map(|call| self.begin(std::slice::from_ref(call)).and_then(Open::commit)).collect(),
+            Err(_) => calls.iter().map(|call| self.attempt(std::slice::from_ref(call))).collect(),
         }
     }
 
-    /// Loads, decides and writes a batch, and leaves the commit to the caller.
+    /// Decides and commits, again if the connection was lost before the commit: then nothing has happened.
+    fn attempt<C: Call>(&mut self, calls: &[C]) -> Result<Committed<C::Reply>, StoreError> {
+        for _ in 1..RECONNECTS {
+            match self.begin(calls).and_then(Open::commit) {
+                Err(StoreError::Disconnected { .. }) => {}
+                other => return other,
+            }
+        }
+        self.begin(calls).and_then(Open::commit)
+    }
+
+    /// Loads and decides a batch, and leaves the commit to the caller.
     pub fn begin<C: Call>(&mut self, calls: &[C]) -> Result<Open<'_, C::Reply>, StoreError> {
         let keys: BTreeSet<Key> = calls.iter().flat_map(Call::keys).collect();
         let mut queries = vec![Query::new(Statement::Project, [self.project.into()])];
-        let boots = self.earlier_boots.is_none();
-        if boots {
+        if self.earlier_boots.is_none() {
             queries.push(Query::new(Statement::Boots, [self.project.into(), self.machine.host().into()]));
         }
-        let first = queries.len();
+        let heads = queries.len();
         queries.extend(tables::plan(self.project, &keys));
-        let mut answers = self.backend.begin(&queries)?;
-        let rest = answers.split_off(first);
-        let decided = self.decide(calls, answers, &queries[first..], rest);
-        match decided {
-            Ok((replies, turn, wrote)) => Ok(Open { store: self, replies, turn, wrote }),
+        let answers = self.backend.begin(&queries)?;
+        match self.decide(calls, &queries, heads, answers) {
+            Ok(decided) => Ok(Open { store: self, decided }),
             Err(error) => {
                 self.backend.roll_back();
                 Err(error)
@@ -106,76 +130,37 @@ impl Store {
     fn decide<C: Call>(
         &mut self,
         calls: &[C],
-        mut heads: Vec<Rows>,
         queries: &[Query<'_>],
-        answers: Vec<Rows>,
-    ) -> Result<(Vec<C::Reply>, Turn, bool), StoreError> {
-        let known_boots = if heads.len() > 1 { heads.pop() } else { None };
-        let counters = counters(heads.pop().unwrap_or_default())?;
-        let mut writes = Vec::new();
-        if let Some(rows) = known_boots {
-            let mut boots = Vec::new();
-            for mut row in rows {
-                boots.push((row.text()?, row.int()?));
-            }
-            let (earlier, new) = self.earlier(boots, counters.seq);
-            writes.extend(new);
+        heads: usize,
+        mut answers: Vec<Rows>,
+    ) -> Result<Decided<C::Reply>, StoreError> {
+        let rows = answers.split_off(heads);
+        let mut heads_rows = answers.into_iter();
+        let counters = Counters::read(heads_rows.next().unwrap_or_default())?;
+        let mut new_boot = None;
+        if let Some(rows) = heads_rows.next() {
+            let boots = rows.into_iter().map(|mut row| Ok((row.text()?, row.int()?))).collect::<Result<Vec<_>, StoreError>>()?;
+            let (earlier, new) = self.earlier(&boots, counters.seq);
+            new_boot = new;
             self.earlier_boots = Some(earlier);
         }
         let mut turn = self.turn(&counters);
-        let before = tables::decode(queries, answers)?;
+        let before = tables::decode(&queries[heads..], rows)?;
         let mut after = before.clone();
         let replies = calls.iter().map(|call| call.decide(&mut after, &mut turn)).collect();
         #[cfg(debug_assertions)]
         after.coordination.check();
-        writes.extend(changes::between(self.project, &before, &after));
-        for (seq, event) in &turn.events {
-            let (component, id) = event.source();
-            let params: [Value<'_>; 8] = [
-                self.project.into(),
-                seq.0.into(),
-                turn.wall.0.into(),
-                event.kind().into(),
-                component.into(),
-                id.into(),
-                event.request().into(),
-                event.data().into(),
-            ];
-            writes.push(Query::new(Statement::InsertEvent, params));
-        }
-        let wrote = !writes.is_empty();
-        if wrote {
-            let base = if counters.boot == self.machine.boot() {
-                counters.lease_base
-            } else {
-                turn.lease.0 - self.machine.read().monotonic_ms
-            };
-            let params: [Value<'_>; 6] = [
-                self.project.into(),
-                (turn.seq.0 - 1).into(),
-                (turn.ticket.0 - 1).into(),
-                turn.lease.0.into(),
-                base.into(),
-                self.machine.boot().into(),
-            ];
-            writes.push(Query::new(Statement::UpdateProject, params));
-            self.backend.write(&writes)?;
-        }
-        drop(writes);
-        Ok((replies, turn, wrote))
+        Ok(Decided { replies, turn, before, after, counters, new_boot })
     }
 
-    /// The moment of this transaction. Lease time goes on where it stood when the machine went down, so that
-    /// what was left of every lease is still left.
+    /// The moment of this transaction.
     fn turn(&self, counters: &Counters) -> Turn {
-        let reading = self.machine.read();
-        let lease =
-            if counters.boot == self.machine.boot() { reading.monotonic_ms + counters.lease_base } else { counters.lease };
+        let (lease, wall) = counters.clocks(&*self.machine);
         Turn {
             seq: Seq(counters.seq + 1),
             ticket: Ticket(counters.ticket + 1),
-            lease: Lease(lease.max(counters.lease)),
-            wall: Wall(reading.wall_ms),
+            lease,
+            wall,
             earlier_boots: self.earlier_boots.clone().unwrap_or_default(),
             events: Vec::new(),
             wakes: Vec::new(),
@@ -184,7 +169,7 @@ impl Store {
 
     /// The boots of this host that the store saw before the current one, and the row that makes the current one
     /// known if it is new.
-    fn earlier(&self, boots: Vec<(String, i64)>, seq: i64) -> (BTreeSet<Box<str>>, Option<Query<'static>>) {
+    fn earlier(&self, boots: &[(String, i64)], seq: i64) -> (BTreeSet<Box<str>>, Option<Query<'static>>) {
         let own = self.machine.boot();
         let seen = boots.iter().find(|(boot, _)| *boot == own).map(|(_, seq)| *seq);
         let since = seen.unwrap_or(i64::MAX);
@@ -197,45 +182,109 @@ impl Store {
         (earlier, insert)
     }
 
-    /// Moves what is in the write-ahead log into the database file, if there is much of it.
+    /// Does what can wait until nobody is waiting.
     pub fn tidy(&mut self, quiet: bool) -> Result<(), StoreError> {
         self.backend.tidy(quiet)
+    }
+
+    /// Tells followers on other machines that something has happened. On one machine a bell does that.
+    pub fn ring(&mut self) -> Result<(), StoreError> {
+        self.backend.ring(self.project)
     }
 }
 
 impl<R> Open<'_, R> {
-    /// Makes it last.
+    /// Writes it and makes it last.
     pub fn commit(mut self) -> Result<Committed<R>, StoreError> {
-        let replies = std::mem::take(&mut self.replies);
-        if self.wrote {
-            self.wrote = false;
-            let committed = self.store.backend.commit();
-            if committed.is_err() {
-                self.store.earlier_boots = None;
-            }
-            committed?;
+        let notifies = self.store.backend.notifies();
+        let writes = self.decided.writes(self.store.project, &*self.store.machine, notifies);
+        if !writes.is_empty() {
+            // If it fails, dropping `self` forgets what is undone with it.
+            self.store.backend.commit(&writes)?;
         }
-        let seq = Seq(self.turn.seq.0 - 1);
-        let (wakes, events) = (std::mem::take(&mut self.turn.wakes), self.turn.events.len());
-        Ok(Committed { replies, wakes, seq, events })
+        drop(writes);
+        let Decided { replies, turn, new_boot, .. } = &mut self.decided;
+        *new_boot = None;
+        let wakes = if notifies { Vec::new() } else { std::mem::take(&mut turn.wakes) };
+        Ok(Committed { replies: std::mem::take(replies), wakes, seq: Seq(turn.seq.0 - 1), events: turn.events.len() })
     }
+}
+
+impl<R> Decided<R> {
+    /// The statements of the batch; none if nothing has changed.
+    fn writes(&self, project: i64, machine: &dyn Machine, notifies: bool) -> Vec<Query<'_>> {
+        let turn = &self.turn;
+        let mut writes = changes::between(project, &self.before, &self.after);
+        writes.extend(self.new_boot.clone());
+        for (seq, event) in &turn.events {
+            let (component, id) = event.source();
+            let params: [Value<'_>; 8] = [
+                project.into(),
+                seq.0.into(),
+                turn.wall.0.into(),
+                event.kind().into(),
+                component.into(),
+                id.into(),
+                event.request().into(),
+                event.data().into(),
+            ];
+            writes.push(Query::new(Statement::InsertEvent, params));
+        }
+        if notifies {
+            writes.extend(turn.wakes.iter().map(notify));
+        }
+        if !writes.is_empty() {
+            writes.push(self.counters.update(project, turn, machine));
+        }
+        writes
+    }
+}
+
+/// `CHANNEL/KEY` wakes whoever listens to the channel and knows the key.
+fn notify(address: &Address) -> Query<'_> {
+    let (channel, key) = address.0.split_once('/').unwrap_or((&address.0, ""));
+    Query::new(Statement::Notify, [channel.into(), key.into()])
 }
 
 impl<R> Drop for Open<'_, R> {
     fn drop(&mut self) {
-        if self.store.backend.roll_back() && self.wrote {
-            // The row that makes this boot known is undone too.
+        self.store.backend.roll_back();
+        if self.decided.new_boot.is_some() {
             self.store.earlier_boots = None;
         }
     }
 }
 
-fn counters(mut rows: Rows) -> Result<Counters, StoreError> {
-    let mut row = rows.pop().ok_or_else(|| StoreError::corrupt("the project has no row"))?;
-    let (seq, ticket, lease, lease_base) = (row.int()?, row.int()?, row.int()?, row.int()?);
-    let (boot, found) = (row.text()?, row.int()?);
-    if found != VERSION {
-        return Err(StoreError::Newer { found, known: VERSION });
+impl Counters {
+    /// Reads the row of the project, and makes sure that this program understands the tables.
+    pub(crate) fn read(mut rows: Rows) -> Result<Counters, StoreError> {
+        let mut row: Row = rows.pop().ok_or_else(|| StoreError::corrupt("the project has no row"))?;
+        let (seq, ticket, lease, lease_base) = (row.int()?, row.int()?, row.int()?, row.int()?);
+        let (boot, found, server_ms) = (row.text()?, row.int()?, row.maybe_int()?);
+        if found != VERSION {
+            return Err(StoreError::Newer { found, known: VERSION });
+        }
+        Ok(Counters { seq, ticket, lease, lease_base, boot, server_ms })
     }
-    Ok(Counters { seq, ticket, lease, lease_base, boot })
+
+    /// Both clocks, now. Lease time never goes back. A server's clock counts where there is one; else lease time goes
+    /// on where it stood when the machine went down, so that what was left of every lease is still left.
+    pub(crate) fn clocks(&self, machine: &dyn Machine) -> (Lease, Wall) {
+        let reading = machine.read();
+        let (lease, wall) = match self.server_ms {
+            Some(server) => (server, server),
+            None if self.boot == machine.boot() => (reading.monotonic_ms + self.lease_base, reading.wall_ms),
+            None => (self.lease, reading.wall_ms),
+        };
+        (Lease(lease.max(self.lease)), Wall(wall))
+    }
+
+    /// The row after a transaction.
+    fn update(&self, project: i64, turn: &Turn, machine: &dyn Machine) -> Query<'static> {
+        let boot = machine.boot();
+        let base = if self.boot == boot { self.lease_base } else { turn.lease.0 - machine.read().monotonic_ms };
+        let params: [Value<'static>; 6] =
+            [project.into(), (turn.seq.0 - 1).into(), (turn.ticket.0 - 1).into(), turn.lease.0.into(), base.into(), boot.into()];
+        Query::new(Statement::UpdateProject, params)
+    }
 }

@@ -1,5 +1,3 @@
-use std::path::PathBuf;
-
 use banksman::Project;
 use clap::Args;
 use serde_json::json;
@@ -14,15 +12,16 @@ use crate::printer::{BOLD, DIM};
 /// Creates the folder `.banksman/` with the store. Only its config and runbooks belong into version control; a
 /// .gitignore in it sees to that.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  banksman init\n  banksman -C ~/src/app init")]
+#[command(
+    after_help = "Examples:\n  banksman init\n  banksman -C ~/src/app init\n  banksman init --store postgres://me@db.example.org/agents"
+)]
 pub(crate) struct Init {}
 
 impl Init {
     pub(crate) fn run(self, context: &Context) -> Done {
-        let directory = context.directory.clone().unwrap_or_else(|| PathBuf::from("."));
-        let project = Project::init(&directory)?;
+        let project = Project::init_at(&context.directory(), context.place()?)?;
         let root = project.root().display().to_string();
-        let data = json!({ "project": root, "store": project.store_path().display().to_string() });
+        let data = json!({ "project": root, "store": project.store() });
         let human = format!(
             "{BOLD}{root}{BOLD:#} is a banksman project now\n\
              {DIM}next: banksman locks run deploy -- echo \"only one at a time\"{DIM:#}"

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use banksman::RealMachine;
 use banksman::core::coordination::Command;
 use banksman::core::{Name, lock};
 use banksman::engine::Request;
@@ -50,8 +49,7 @@ fn a_reader_that_stays_open_does_not_stop_writers() {
 fn a_batch_that_is_dropped_has_not_happened() {
     let world = World::new();
     let project = world.project();
-    let machine = Box::new(RealMachine(project.host().clone()));
-    let mut store = sqlite::open(project.store_path(), &project.turnstile(), machine).unwrap();
+    let mut store = project.open_store().unwrap();
     let define =
         |name: &str| Request::plain(Command::Lock(Name::new(name).unwrap(), lock::Input::Define(lock::Config::default())));
     drop(store.begin(&[define("a"), define("b")]).unwrap());

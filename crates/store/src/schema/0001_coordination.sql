@@ -113,5 +113,6 @@ CREATE TABLE waiters (
     standing TEXT NOT NULL,
     since_lease BIGINT NOT NULL,
     since_wall BIGINT NOT NULL,
+    seen_lease BIGINT NOT NULL,
     PRIMARY KEY (project, ticket)
 ) /* keyed */;

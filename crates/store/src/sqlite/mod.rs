@@ -14,6 +14,7 @@ use rusqlite::{Connection, ErrorCode, Statement, ToSql};
 pub use open::{create, memory, open, open_reader};
 pub use turnstile::{Occupant, occupant};
 
+use crate::backend::Backend;
 use crate::error::StoreError;
 use crate::sql;
 use crate::value::{Query, Row, Rows, Value};
@@ -55,25 +56,7 @@ impl Sqlite {
         Ok(Sqlite { connection, turnstile, texts: open::texts(), log_pages, path, doubtful: false })
     }
 
-    pub(crate) fn take_turn(&mut self) -> Result<(), StoreError> {
-        self.turnstile.as_mut().map_or(Ok(()), Turnstile::enter)
-    }
-
-    /// Waits for the turn, starts a write transaction and answers the queries in it.
-    pub(crate) fn begin(&mut self, queries: &[Query<'_>]) -> Result<Vec<Rows>, StoreError> {
-        self.take_turn()?;
-        let answers = self.reopen_if_doubtful().and_then(|()| {
-            self.run("BEGIN IMMEDIATE")?;
-            self.answer(queries)
-        });
-        answers.map_err(|error| {
-            self.roll_back();
-            self.explain(error)
-        })
-    }
-
-    /// Carries out statements inside the transaction.
-    pub(crate) fn write(&mut self, queries: &[Query<'_>]) -> Result<(), StoreError> {
+    fn write(&self, queries: &[Query<'_>]) -> Result<(), StoreError> {
         for run in queries.chunk_by(|a, b| a.statement == b.statement) {
             let mut statement = self.connection.prepare_cached(&self.texts[run[0].statement as usize])?;
             for query in run {
@@ -82,58 +65,6 @@ impl Sqlite {
             }
         }
         Ok(())
-    }
-
-    /// Commits. Nearly every failure leaves open whether the change was saved.
-    pub(crate) fn commit(&mut self) -> Result<(), StoreError> {
-        let result = self.run("COMMIT");
-        if result.is_err() {
-            self.doubtful = true;
-        }
-        let result = result.map_err(|error| match error.sqlite_error_code() {
-            // The frame that makes the transaction count is the last one of it, and there was no room for it.
-            Some(ErrorCode::DiskFull) => StoreError::from(error),
-            _ => StoreError::Unknown { source: Arc::new(error) },
-        });
-        self.roll_back();
-        result
-    }
-
-    /// Ends a transaction that shall not have happened. Says whether there was one.
-    pub(crate) fn roll_back(&mut self) -> bool {
-        let open = !self.connection.is_autocommit();
-        if open && self.run("ROLLBACK").is_err() {
-            self.doubtful = true;
-        }
-        self.leave();
-        open
-    }
-
-    /// Answers queries from one moment, without waiting for anybody.
-    pub(crate) fn read(&mut self, queries: &[Query<'_>]) -> Result<Vec<Rows>, StoreError> {
-        let answers = self.run("BEGIN").map_err(StoreError::from).and_then(|()| self.answer(queries));
-        let ended = if self.connection.is_autocommit() { Ok(()) } else { self.run("COMMIT") };
-        answers.and_then(|answers| Ok(ended.map(|()| answers)?)).map_err(|error| self.explain(error))
-    }
-
-    /// Copies the write-ahead log into the database file when it is worth it. It takes a turn for that, so that
-    /// no writer keeps the log from starting over.
-    pub(crate) fn tidy(&mut self, quiet: bool) -> Result<(), StoreError> {
-        let limit = if quiet { CHECKPOINT_WHEN_QUIET } else { CHECKPOINT_ANYWAY };
-        if self.log_pages.load(Ordering::Relaxed) < limit {
-            return Ok(());
-        }
-        self.take_turn()?;
-        let result = self.run("PRAGMA wal_checkpoint(PASSIVE)");
-        self.log_pages.store(0, Ordering::Relaxed);
-        self.leave();
-        Ok(result?)
-    }
-
-    pub(crate) fn check_integrity(&mut self) -> Result<Vec<String>, StoreError> {
-        let mut statement = self.connection.prepare("PRAGMA integrity_check")?;
-        let lines = statement.query_map([], |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>, _>>()?;
-        Ok(lines.into_iter().filter(|line| line != "ok").collect())
     }
 
     fn answer(&self, queries: &[Query<'_>]) -> Result<Vec<Rows>, StoreError> {
@@ -172,6 +103,81 @@ impl Sqlite {
             *self = Sqlite::new(connection, self.turnstile.take(), Some(path))?;
         }
         Ok(())
+    }
+}
+
+impl Backend for Sqlite {
+    fn take_turn(&mut self) -> Result<(), StoreError> {
+        self.turnstile.as_mut().map_or(Ok(()), Turnstile::enter)
+    }
+
+    fn begin(&mut self, queries: &[Query<'_>]) -> Result<Vec<Rows>, StoreError> {
+        self.take_turn()?;
+        let answers = self.reopen_if_doubtful().and_then(|()| {
+            self.run("BEGIN IMMEDIATE")?;
+            self.answer(queries)
+        });
+        answers.map_err(|error| {
+            self.roll_back();
+            self.explain(error)
+        })
+    }
+
+    /// Nearly every failure of the commit itself leaves open whether the change was saved.
+    fn commit(&mut self, writes: &[Query<'_>]) -> Result<(), StoreError> {
+        let result = self.write(writes).and_then(|()| {
+            self.run("COMMIT").map_err(|error| {
+                self.doubtful = true;
+                match error.sqlite_error_code() {
+                    // The frame that makes the transaction count is the last one of it, and there was no room for it.
+                    Some(ErrorCode::DiskFull) => StoreError::from(error),
+                    _ => StoreError::Unknown { source: Arc::new(error) },
+                }
+            })
+        });
+        self.roll_back();
+        result
+    }
+
+    fn roll_back(&mut self) {
+        if !self.connection.is_autocommit() && self.run("ROLLBACK").is_err() {
+            self.doubtful = true;
+        }
+        self.leave();
+    }
+
+    fn read(&mut self, queries: &[Query<'_>]) -> Result<Vec<Rows>, StoreError> {
+        let answers = self.run("BEGIN").map_err(StoreError::from).and_then(|()| self.answer(queries));
+        let ended = if self.connection.is_autocommit() { Ok(()) } else { self.run("COMMIT") };
+        answers.and_then(|answers| Ok(ended.map(|()| answers)?)).map_err(|error| self.explain(error))
+    }
+
+    fn notifies(&self) -> bool {
+        false
+    }
+
+    fn ring(&mut self, _project: i64) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    /// Copies the write-ahead log into the database file when it is worth it. It takes a turn for that, so that
+    /// no writer keeps the log from starting over.
+    fn tidy(&mut self, quiet: bool) -> Result<(), StoreError> {
+        let limit = if quiet { CHECKPOINT_WHEN_QUIET } else { CHECKPOINT_ANYWAY };
+        if self.log_pages.load(Ordering::Relaxed) < limit {
+            return Ok(());
+        }
+        self.take_turn()?;
+        let result = self.run("PRAGMA wal_checkpoint(PASSIVE)");
+        self.log_pages.store(0, Ordering::Relaxed);
+        self.leave();
+        Ok(result?)
+    }
+
+    fn check_integrity(&mut self) -> Result<Vec<String>, StoreError> {
+        let mut statement = self.connection.prepare("PRAGMA integrity_check")?;
+        let lines = statement.query_map([], |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>, _>>()?;
+        Ok(lines.into_iter().filter(|line| line != "ok").collect())
     }
 }
 

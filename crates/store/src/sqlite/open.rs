@@ -10,6 +10,7 @@ use rustix::fs::Access;
 use rustix::io::Errno;
 
 use super::{Sqlite, Turnstile};
+use crate::backend::Backend as _;
 use crate::dialect;
 use crate::error::StoreError;
 use crate::machine::Machine;
@@ -36,7 +37,7 @@ pub fn create(path: &Path, id: &str, machine: &dyn Machine) -> Result<(), StoreE
         match fs::hard_link(&draft, path) {
             Ok(()) => {}
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-                return Err(StoreError::Exists { path: path.into() });
+                return Err(StoreError::Exists { place: path.display().to_string() });
             }
             Err(error) => return Err(StoreError::io(error)),
         }
@@ -59,7 +60,7 @@ pub fn open(path: &Path, turnstile: &Path, machine: Box<dyn Machine>) -> Result<
     let connection = connect(path)?;
     let mut backend = Sqlite::new(connection, Some(Turnstile::open(turnstile)?), Some(path.into()))?;
     migrate(&mut backend)?;
-    Ok(Store::new(backend, PROJECT, machine))
+    Ok(Store::new(Box::new(backend), PROJECT, machine))
 }
 
 /// Opens a store for reading only. Needs no turn.
@@ -70,7 +71,7 @@ pub fn open_reader(path: &Path, machine: Box<dyn Machine>) -> Result<Reader, Sto
     if version != VERSION {
         return Err(StoreError::Newer { found: version, known: VERSION });
     }
-    Ok(Reader { backend: Sqlite::new(connection, None, Some(path.into()))?, project: PROJECT, machine })
+    Ok(Reader { backend: Box::new(Sqlite::new(connection, None, Some(path.into()))?), project: PROJECT, machine })
 }
 
 /// A store in memory with one connection, for unit tests and the simulator.
@@ -78,7 +79,7 @@ pub fn memory(machine: Box<dyn Machine>) -> Result<Store, StoreError> {
     let mut connection = Connection::open_in_memory()?;
     connection.pragma_update(None, "foreign_keys", true)?;
     found(&mut connection, "memory", &*machine)?;
-    Ok(Store::new(Sqlite::new(connection, None, None)?, PROJECT, machine))
+    Ok(Store::new(Box::new(Sqlite::new(connection, None, None)?), PROJECT, machine))
 }
 
 /// Every statement in SQLite's spelling.
@@ -89,7 +90,7 @@ pub(super) fn texts() -> Vec<String> {
 /// Opens the file and makes sure that it is one of ours.
 pub(super) fn connect(path: &Path) -> Result<Connection, StoreError> {
     if !path.exists() {
-        return Err(StoreError::Missing { path: path.into() });
+        return Err(StoreError::Missing { place: path.display().to_string() });
     }
     refuse_network_file_system(&parent(path))?;
     checked(path).map_err(|error| explain(path, error))
@@ -169,7 +170,7 @@ fn migrate(backend: &mut Sqlite) -> Result<(), StoreError> {
                     Ok(())
                 };
                 match result {
-                    Ok(()) => backend.commit()?,
+                    Ok(()) => backend.commit(&[])?,
                     Err(error) => {
                         backend.roll_back();
                         return Err(error);

@@ -1,0 +1,157 @@
+//! How this process is woken, and wakes others: by datagrams on one machine, by the database across machines.
+
+use std::fs;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use banksman_adapters::bell::{self, Bell};
+use banksman_adapters::ids;
+use banksman_adapters::wake::{self, Exchange};
+use banksman_core::claim::Address;
+use banksman_store::Store;
+use banksman_store::postgres::{Listener, Server, Subscription};
+
+use crate::error::Error;
+use crate::project::{Location, Project};
+
+/// The way messages go.
+pub(crate) enum Post {
+    /// Through sockets and a file in the project.
+    Local { exchange: Exchange, bell: Bell },
+    /// Through the database server. The listener is started by the first who waits.
+    Server { server: Server, listener: Mutex<Option<Listener>> },
+}
+
+/// A place at which one waiter can be woken.
+pub(crate) enum Mailbox {
+    Local(wake::Mailbox),
+    Server { subscription: Subscription, address: Address },
+}
+
+/// Hears that something has happened in the event log.
+pub(crate) enum Ear {
+    Local(bell::Listener),
+    Server { subscription: Subscription, _listener: Listener },
+}
+
+impl Post {
+    pub(crate) fn open(project: &Project) -> Result<Post, Error> {
+        match project.location() {
+            Location::Sqlite(_) => {
+                let dir = run_dir(project)?;
+                let exchange = Exchange::open(&dir).map_err(Error::system("the folder for sockets cannot be opened"))?;
+                let bell = Bell::open(&dir.join("bell")).map_err(Error::system("the bell cannot be opened"))?;
+                Ok(Post::Local { exchange, bell })
+            }
+            Location::Postgres { server, .. } => Ok(Post::Server { server: server.clone(), listener: Mutex::new(None) }),
+        }
+    }
+
+    pub(crate) fn mailbox(&self) -> Result<Mailbox, Error> {
+        match self {
+            Post::Local { exchange, .. } => {
+                exchange.mailbox().map(Mailbox::Local).map_err(Error::system("a socket to be woken at cannot be made"))
+            }
+            Post::Server { server, listener } => {
+                let mut listener = listener.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                let listener = match &mut *listener {
+                    Some(listener) => listener,
+                    none => none.insert(Listener::start(server, format!("banksman_{}", ids::random(12)))?),
+                };
+                let key = ids::random(8);
+                let address = Address(format!("{}/{key}", listener.channel()).into());
+                Ok(Mailbox::Server { subscription: listener.subscribe(&key)?, address })
+            }
+        }
+    }
+
+    /// Wakes a waiter. A lost wake-up is covered by the waiter's own slow look.
+    pub(crate) fn wake(&self, address: &Address) {
+        if let Post::Local { exchange, .. } = self {
+            exchange.wake(address).ok();
+        }
+    }
+
+    /// Tells the followers. They look by themselves now and then, so a failure only makes them slow.
+    pub(crate) fn ring(&self, store: &mut Store) {
+        match self {
+            Post::Local { bell, .. } => bell.ring().ok(),
+            Post::Server { .. } => store.ring().ok(),
+        };
+    }
+}
+
+impl Ear {
+    /// Starts to listen to the project with this number in its database.
+    pub(crate) fn open(project: &Project, number: i64) -> Result<Ear, Error> {
+        match project.location() {
+            Location::Sqlite(_) => {
+                let path = run_dir(project)?.join("bell");
+                bell::Listener::open(&path).map(Ear::Local).map_err(Error::system("the bell cannot be heard"))
+            }
+            Location::Postgres { server, .. } => {
+                let listener = Listener::bell(server, number)?;
+                Ok(Ear::Server { subscription: listener.subscribe("")?, _listener: listener })
+            }
+        }
+    }
+
+    pub(crate) fn empty(&self) {
+        match self {
+            Ear::Local(listener) => listener.empty(),
+            Ear::Server { subscription, .. } => subscription.empty(),
+        }
+    }
+}
+
+impl AsFd for Ear {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Ear::Local(listener) => listener.as_fd(),
+            Ear::Server { subscription, .. } => subscription.as_fd(),
+        }
+    }
+}
+
+impl Mailbox {
+    pub(crate) fn address(&self) -> &Address {
+        match self {
+            Mailbox::Local(mailbox) => mailbox.address(),
+            Mailbox::Server { address, .. } => address,
+        }
+    }
+
+    /// Whether those who wake it may be on other machines.
+    pub(crate) fn is_remote(&self) -> bool {
+        matches!(self, Mailbox::Server { .. })
+    }
+
+    /// Takes out what has arrived, so that the next wait does not end at once.
+    pub(crate) fn empty(&self) {
+        match self {
+            Mailbox::Local(mailbox) => mailbox.empty(),
+            Mailbox::Server { subscription, .. } => subscription.empty(),
+        }
+    }
+}
+
+impl AsFd for Mailbox {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Mailbox::Local(mailbox) => mailbox.as_fd(),
+            Mailbox::Server { subscription, .. } => subscription.as_fd(),
+        }
+    }
+}
+
+fn run_dir(project: &Project) -> Result<PathBuf, Error> {
+    let dir = project.run_dir();
+    fs::DirBuilder::new()
+        .mode(0o700)
+        .recursive(true)
+        .create(&dir)
+        .map_err(Error::system("the folder for sockets cannot be made"))?;
+    Ok(dir)
+}

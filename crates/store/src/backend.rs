@@ -1,0 +1,35 @@
+//! What a database must be able to do.
+
+use crate::error::StoreError;
+use crate::value::{Query, Rows};
+
+/// One connection to one database. Writers of a project are served one after the other.
+pub(crate) trait Backend: Send {
+    /// Waits for the turn to write, if that can be waited for apart from the transaction.
+    fn take_turn(&mut self) -> Result<(), StoreError>;
+
+    /// Waits for the turn, starts a write transaction and answers the queries in it.
+    fn begin(&mut self, queries: &[Query<'_>]) -> Result<Vec<Rows>, StoreError>;
+
+    /// Carries out the statements of the open transaction, commits it and ends the turn. Unless the error is
+    /// `Unknown`, a failure means that nothing has happened.
+    fn commit(&mut self, writes: &[Query<'_>]) -> Result<(), StoreError>;
+
+    /// Ends the transaction, if one is open, as if it had not been; and the turn.
+    fn roll_back(&mut self);
+
+    /// Answers queries from one moment, without waiting for anybody.
+    fn read(&mut self, queries: &[Query<'_>]) -> Result<Vec<Rows>, StoreError>;
+
+    /// Whether those who are granted something are woken by the commit itself.
+    fn notifies(&self) -> bool;
+
+    /// Tells the followers of the event log.
+    fn ring(&mut self, project: i64) -> Result<(), StoreError>;
+
+    /// Does what can wait until nobody is waiting.
+    fn tidy(&mut self, quiet: bool) -> Result<(), StoreError>;
+
+    /// Asks the database to check its own structure. Returns what it complains about.
+    fn check_integrity(&mut self) -> Result<Vec<String>, StoreError>;
+}

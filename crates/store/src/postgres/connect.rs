@@ -1,0 +1,125 @@
+//! Where the server is, and how to reach it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::rand::GetRandomFlags;
+use tokio::runtime::{Builder, Runtime};
+use tokio_postgres::{Client, Config, Connection, NoTls, Socket, tls::NoTlsStream};
+
+use crate::error::StoreError;
+
+/// How long one attempt to connect may take.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// The address of a database, with what is needed to log in.
+#[derive(Clone)]
+pub struct Server {
+    config: Config,
+    /// The same without the password, for messages.
+    shown: String,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.shown)
+    }
+}
+
+impl Server {
+    /// Understands a URL as libpq does: `postgres://user:password@host:port/database?host=/socket/dir`. `variable`
+    /// looks up `PGHOST`, `PGUSER`, `PGPASSWORD` and `PGDATABASE` for what the URL leaves out; `client` is how the
+    /// server's administrator sees us.
+    pub fn parse(url: &str, variable: impl Fn(&str) -> Option<String>, client: &str) -> Result<Server, String> {
+        let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| chain(&error))?;
+        if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
+            config.host(variable("PGHOST").as_deref().unwrap_or("/var/run/postgresql"));
+        }
+        if config.get_user().is_none() {
+            let user = variable("PGUSER").or_else(|| variable("USER")).or_else(|| variable("LOGNAME"));
+            config.user(user.as_deref().unwrap_or("postgres"));
+        }
+        if config.get_dbname().is_none()
+            && let Some(database) = variable("PGDATABASE")
+        {
+            config.dbname(&database);
+        }
+        if config.get_password().is_none()
+            && let Some(password) = variable("PGPASSWORD")
+        {
+            config.password(password);
+        }
+        config.connect_timeout(CONNECT).application_name(client);
+        let database = config.get_dbname().or(config.get_user()).unwrap_or_default();
+        let host = config.get_hosts().first().map_or_else(String::new, |host| match host {
+            tokio_postgres::config::Host::Tcp(name) => name.clone(),
+            tokio_postgres::config::Host::Unix(dir) => dir.display().to_string(),
+        });
+        let shown = format!("database {database} on {host}");
+        Ok(Server { config, shown })
+    }
+
+    /// The place in words, without the password.
+    pub fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    pub(super) async fn connect(&self) -> Result<(Client, Connection<Socket, NoTlsStream>), StoreError> {
+        let unreachable = |error: tokio_postgres::Error| {
+            let text = format!("{}: {}", self.shown, chain(&error));
+            StoreError::Unreachable { source: Arc::new(std::io::Error::other(text)) }
+        };
+        let connected = tokio::time::timeout(CONNECT, self.config.connect(NoTls)).await;
+        match connected {
+            Ok(connected) => connected.map_err(unreachable),
+            Err(_) => {
+                let text = format!("{}: no answer within {} s", self.shown, CONNECT.as_secs());
+                Err(StoreError::Unreachable { source: Arc::new(std::io::Error::other(text)) })
+            }
+        }
+    }
+}
+
+/// A private runtime for one connection: nothing runs unless somebody waits for it.
+pub(super) fn runtime() -> Result<Runtime, StoreError> {
+    Builder::new_current_thread().enable_all().build().map_err(StoreError::io)
+}
+
+/// Waits before the next attempt, longer the longer it takes, and never in step with the others.
+pub(super) fn pause(so_far: Duration) {
+    let mut byte = [0u8; 1];
+    // Without randomness they are in step; that is slow, not wrong.
+    rustix::rand::getrandom(&mut byte, GetRandomFlags::empty()).unwrap_or(0);
+    let base = Duration::from_millis(10).max(so_far / 4).min(Duration::from_millis(500));
+    std::thread::sleep(base.mul_f64(0.5 + f64::from(byte[0]) / 255.0));
+}
+
+/// An error with all its causes: the outermost one alone often says nothing.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_mean_what_libpq_says_and_passwords_stay_hidden() {
+        let none = |_: &str| None;
+        let server = Server::parse("postgres://me:secret@db.example.invalid:5433/app", none, "test").unwrap();
+        assert_eq!(server.shown(), "database app on db.example.invalid");
+        assert!(!format!("{server:?}").contains("secret"));
+        let server = Server::parse("postgres:///app?host=/run/pg", none, "test").unwrap();
+        assert_eq!(server.shown(), "database app on /run/pg");
+        let var = |name: &str| Some(format!("from-{name}"));
+        let server = Server::parse("postgres://", var, "test").unwrap();
+        assert_eq!(server.shown(), "database from-PGDATABASE on from-PGHOST");
+        assert!(Server::parse("postgres://host:port/x", none, "test").is_err());
+    }
+}

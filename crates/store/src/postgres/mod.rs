@@ -1,0 +1,199 @@
+//! PostgreSQL: one database, many machines, one writer at a time for each project.
+//!
+//! A write transaction begins with an advisory lock on the project, so that writes are serial as on SQLite; the
+//! order of sequence numbers is the order of commits. Two round trips per batch: begin, lock and load; write and
+//! commit. When the connection breaks during the second, the server is asked how the transaction ended.
+
+mod connect;
+mod listen;
+mod open;
+mod session;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Runtime;
+use tokio_postgres::error::SqlState;
+
+pub use connect::Server;
+pub use listen::{Listener, Subscription};
+pub use open::{create, occupant, open, open_reader};
+
+use crate::backend::Backend;
+use crate::error::StoreError;
+use crate::sql::Statement;
+use crate::value::{Query, Rows};
+use session::Session;
+
+/// How long to go on asking how a transaction ended whose connection broke.
+const RESOLVE: Duration = Duration::from_secs(20);
+
+/// How long to try to reach the server for one call.
+const RECONNECT: Duration = Duration::from_secs(8);
+
+/// A connection to a project in a PostgreSQL database.
+pub(crate) struct Postgres {
+    runtime: Runtime,
+    server: Server,
+    project: i64,
+    session: Option<Session>,
+    /// The id of the open transaction, to ask for when the connection breaks.
+    transaction: Option<String>,
+}
+
+impl Postgres {
+    fn new(server: Server, project: i64) -> Result<Postgres, StoreError> {
+        Ok(Postgres { runtime: connect::runtime()?, server, project, session: None, transaction: None })
+    }
+
+    /// The session, connected if need be, with some patience: a server that restarts is back in a moment.
+    fn session(&mut self) -> Result<(&Runtime, &mut Session), StoreError> {
+        if self.session.as_ref().is_none_or(Session::is_closed) {
+            self.session = None;
+            let start = Instant::now();
+            self.session = loop {
+                match self.runtime.block_on(Session::connect(&self.server)) {
+                    Ok(session) => break Some(session),
+                    Err(error @ StoreError::Unreachable { .. }) if start.elapsed() > RECONNECT => return Err(error),
+                    Err(StoreError::Unreachable { .. }) => connect::pause(start.elapsed()),
+                    Err(error) => return Err(error),
+                }
+            };
+        }
+        Ok((&self.runtime, self.session.as_mut().expect("just connected")))
+    }
+
+    /// Whether a transaction whose connection broke has been committed.
+    fn resolve(&mut self, transaction: &str, source: tokio_postgres::Error) -> Result<(), StoreError> {
+        let start = Instant::now();
+        let source = Arc::new(source);
+        while start.elapsed() < RESOLVE {
+            let status = self.session().and_then(|(runtime, session)| runtime.block_on(session.status(transaction)));
+            match status.as_ref().map(Option::as_deref) {
+                Ok(Some("committed")) => return Ok(()),
+                Ok(Some("aborted")) => return Err(StoreError::Disconnected { source }),
+                // The server has not noticed yet that we are gone, or cannot be reached yet.
+                Ok(Some(_)) | Err(_) => connect::pause(start.elapsed()),
+                Ok(None) => break,
+            }
+        }
+        Err(StoreError::Unknown { source })
+    }
+}
+
+impl Backend for Postgres {
+    /// The turn is part of the transaction here.
+    fn take_turn(&mut self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn begin(&mut self, queries: &[Query<'_>]) -> Result<Vec<Rows>, StoreError> {
+        let project = self.project;
+        let (runtime, session) = self.session()?;
+        match runtime.block_on(session.begin(project, queries)) {
+            Ok((transaction, answers)) => {
+                self.transaction = Some(transaction);
+                answers.into_iter().map(session::decode).collect()
+            }
+            Err(error) => {
+                let error = judge(error);
+                self.transaction = Some(String::new());
+                self.roll_back();
+                Err(error)
+            }
+        }
+    }
+
+    fn commit(&mut self, writes: &[Query<'_>]) -> Result<(), StoreError> {
+        let transaction = self.transaction.take().expect("a transaction is open");
+        let (runtime, session) = (&self.runtime, self.session.as_mut().expect("a transaction has a session"));
+        match runtime.block_on(session.commit(writes)) {
+            Ok(()) => Ok(()),
+            // The server has answered: the transaction is undone.
+            Err(error) if error.code().is_some() && !is_shutdown(&error) => Err(judge(error)),
+            Err(error) => {
+                self.session = None;
+                self.resolve(&transaction, error)
+            }
+        }
+    }
+
+    fn roll_back(&mut self) {
+        if self.transaction.take().is_some()
+            && let Some(session) = &self.session
+            && self.runtime.block_on(session.roll_back()).is_err()
+        {
+            // A connection that is gone takes its transaction with it.
+            self.session = None;
+        }
+    }
+
+    fn read(&mut self, queries: &[Query<'_>]) -> Result<Vec<Rows>, StoreError> {
+        let mut broken = None;
+        for _ in 0..3 {
+            let (runtime, session) = self.session()?;
+            match runtime.block_on(session.read(queries)) {
+                Ok(answers) => return answers.into_iter().map(session::decode).collect(),
+                Err(error) => {
+                    self.session = None;
+                    broken = Some(judge(error));
+                    if !matches!(broken, Some(StoreError::Disconnected { .. })) {
+                        break;
+                    }
+                }
+            }
+        }
+        Err(broken.unwrap_or(StoreError::Stalled))
+    }
+
+    fn notifies(&self) -> bool {
+        true
+    }
+
+    fn ring(&mut self, project: i64) -> Result<(), StoreError> {
+        let (runtime, session) = self.session()?;
+        let query = Query::new(Statement::Notify, [bell(project).into(), "".into()]);
+        runtime.block_on(session.read(&[query])).map_err(judge).map(drop)
+    }
+
+    fn tidy(&mut self, _quiet: bool) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    /// The server looks after its own files; what can be asked from here is that the tables can be read.
+    fn check_integrity(&mut self) -> Result<Vec<String>, StoreError> {
+        self.read(&crate::tables::plan_all(self.project)).map(|_| Vec::new())
+    }
+}
+
+/// The channel on which followers of a project's event log are told.
+fn bell(project: i64) -> String {
+    format!("banksman_bell_{project}")
+}
+
+/// Sorts errors of the server by what they mean for the caller.
+fn judge(error: tokio_postgres::Error) -> StoreError {
+    let code = error.code().cloned();
+    let shutdown = is_shutdown(&error);
+    let source = Arc::new(error);
+    match code {
+        None => StoreError::Disconnected { source },
+        Some(_) if shutdown => StoreError::Disconnected { source },
+        Some(code) if code == SqlState::LOCK_NOT_AVAILABLE => StoreError::Stalled,
+        Some(code) if code == SqlState::INSUFFICIENT_PRIVILEGE => StoreError::Forbidden { source },
+        Some(code) if code == SqlState::DISK_FULL => StoreError::Full { source },
+        Some(code) if code == SqlState::READ_ONLY_SQL_TRANSACTION => StoreError::ReadOnly { source },
+        Some(_) => StoreError::Failed { source },
+    }
+}
+
+/// The server ends the session: an administrator did, it restarts, or it has crashed.
+fn is_shutdown(error: &tokio_postgres::Error) -> bool {
+    let endings = [
+        SqlState::ADMIN_SHUTDOWN,
+        SqlState::CRASH_SHUTDOWN,
+        SqlState::CANNOT_CONNECT_NOW,
+        SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
+    ];
+    error.code().is_some_and(|code| endings.contains(code))
+}

@@ -1,0 +1,137 @@
+//! Making and opening projects in a PostgreSQL database.
+
+use std::sync::Arc;
+
+use tokio_postgres::Client;
+
+use super::connect::{self, Server};
+use super::session::{LOCK_SPACE, Session};
+use super::{Postgres, judge};
+use crate::dialect;
+use crate::error::StoreError;
+use crate::machine::Machine;
+use crate::reader::Reader;
+use crate::schema::{MIGRATIONS, VERSION};
+use crate::sqlite::Occupant;
+use crate::store::Store;
+
+/// The advisory lock under which tables are made and changed. No project has the number zero.
+const MIGRATION: i64 = LOCK_SPACE;
+
+/// Makes the schema if it is not there, and the project `id` in it.
+pub fn create(server: &Server, id: &str) -> Result<(), StoreError> {
+    with_session(server, async |session| {
+        let client = session.client();
+        require_version(client).await?;
+        client.batch_execute(&format!("BEGIN; SELECT pg_advisory_xact_lock({MIGRATION})")).await.map_err(judge)?;
+        if version(client).await?.is_none() {
+            client.batch_execute("CREATE SCHEMA IF NOT EXISTS banksman").await.map_err(forbidden)?;
+        }
+        migrate(client).await?;
+        let known = client.query_opt("SELECT project FROM projects WHERE id = $1", &[&id]).await.map_err(judge)?;
+        if known.is_some() {
+            return Err(StoreError::Exists { place: server.shown().to_owned() });
+        }
+        // Lease time is the server's clock; it needs no base and no boot.
+        let insert = "INSERT INTO projects (project, id, seq, ticket, lease, lease_base, boot) \
+                      SELECT coalesce(max(project), 0) + 1, $1, 0, 0, 0, 0, '' FROM projects";
+        client.execute(insert, &[&id]).await.map_err(forbidden)?;
+        client.batch_execute("COMMIT").await.map_err(judge)
+    })
+}
+
+/// Opens the project `id` for writing.
+pub fn open(server: &Server, id: &str, machine: Box<dyn Machine>) -> Result<Store, StoreError> {
+    let project = find(server, id, true)?;
+    Ok(Store::new(Box::new(Postgres::new(server.clone(), project)?), project, machine))
+}
+
+/// Opens the project `id` for reading.
+pub fn open_reader(server: &Server, id: &str, machine: Box<dyn Machine>) -> Result<Reader, StoreError> {
+    let project = find(server, id, false)?;
+    Ok(Reader { backend: Box::new(Postgres::new(server.clone(), project)?), project, machine })
+}
+
+/// The session that has its turn to write in this project, as the server tells.
+pub fn occupant(server: &Server, id: &str) -> Option<Occupant> {
+    let question = "SELECT a.pid, coalesce(a.application_name, ''), coalesce(a.state, '') FROM pg_locks l \
+                    JOIN pg_stat_activity a ON a.pid = l.pid JOIN projects p ON p.id = $1 \
+                    WHERE l.locktype = 'advisory' AND l.granted AND l.classid::bigint = $2 AND l.objid::bigint = p.project";
+    let row = with_session(server, async |session| {
+        session.client().query_opt(question, &[&id, &(LOCK_SPACE >> 32)]).await.map_err(judge)
+    });
+    let row = row.ok().flatten()?;
+    let state = match row.get::<_, String>(2).as_str() {
+        "active" => "running",
+        "idle in transaction" => "idle in the middle of it",
+        _ => "waiting",
+    };
+    Some(Occupant { pid: row.get(0), command: row.get(1), state })
+}
+
+/// The number of a project. Brings the tables up to date if they are older and that is wanted.
+fn find(server: &Server, id: &str, may_migrate: bool) -> Result<i64, StoreError> {
+    with_session(server, async |session| {
+        let client = session.client();
+        require_version(client).await?;
+        let missing = || StoreError::Missing { place: format!("{} (project {id})", server.shown()) };
+        match version(client).await? {
+            None => return Err(missing()),
+            Some(VERSION) => {}
+            Some(found) if found > VERSION || !may_migrate => return Err(StoreError::Newer { found, known: VERSION }),
+            Some(_) => {
+                client.batch_execute(&format!("BEGIN; SELECT pg_advisory_xact_lock({MIGRATION})")).await.map_err(judge)?;
+                migrate(client).await?;
+                client.batch_execute("COMMIT").await.map_err(judge)?;
+            }
+        }
+        let row = client.query_opt("SELECT project FROM projects WHERE id = $1", &[&id]).await.map_err(forbidden)?;
+        row.map(|row| row.get(0)).ok_or_else(missing)
+    })
+}
+
+/// The schema number; `None` if there are no tables of ours.
+async fn version(client: &Client) -> Result<Option<i64>, StoreError> {
+    let there = client.query_one("SELECT to_regclass('banksman.store') IS NOT NULL", &[]).await.map_err(judge)?;
+    if !there.get::<_, bool>(0) {
+        return Ok(None);
+    }
+    let row = client.query_one("SELECT max(version) FROM store", &[]).await.map_err(forbidden)?;
+    Ok(row.get(0))
+}
+
+/// Carries out the migrations that are missing, inside the caller's transaction.
+async fn migrate(client: &Client) -> Result<(), StoreError> {
+    let found = version(client).await?.unwrap_or(0);
+    if found > VERSION {
+        return Err(StoreError::Newer { found, known: VERSION });
+    }
+    let done = usize::try_from(found).map_err(StoreError::corrupt)?;
+    for migration in &MIGRATIONS[done..] {
+        client.batch_execute(&dialect::postgres(migration)).await.map_err(forbidden)?;
+    }
+    Ok(())
+}
+
+async fn require_version(client: &Client) -> Result<(), StoreError> {
+    let row = client.query_one("SELECT current_setting('server_version_num')::int, current_setting('server_version')", &[]).await;
+    let row = row.map_err(judge)?;
+    if row.get::<_, i32>(0) >= 130_000 { Ok(()) } else { Err(StoreError::TooOld { found: row.get(1) }) }
+}
+
+/// The server's own words tell which right is missing.
+fn forbidden(error: tokio_postgres::Error) -> StoreError {
+    match error.as_db_error() {
+        Some(said) if said.code() == &tokio_postgres::error::SqlState::INSUFFICIENT_PRIVILEGE => {
+            StoreError::Forbidden { source: Arc::new(std::io::Error::other(said.message().to_owned())) }
+        }
+        _ => judge(error),
+    }
+}
+
+fn with_session<T>(server: &Server, work: impl AsyncFnOnce(&Session) -> Result<T, StoreError>) -> Result<T, StoreError> {
+    connect::runtime()?.block_on(async {
+        let session = Session::connect(server).await?;
+        work(&session).await
+    })
+}

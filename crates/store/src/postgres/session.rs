@@ -1,0 +1,138 @@
+//! One connection: prepared statements, and requests that travel together.
+
+use futures_util::future::try_join_all;
+use tokio_postgres::types::{IsNull, ToSql, Type, private::BytesMut};
+use tokio_postgres::{Client, Error};
+
+use super::connect::Server;
+use crate::dialect;
+use crate::error::StoreError;
+use crate::sql::Statement;
+use crate::value::{Query, Row, Rows, Value};
+
+/// Marks our advisory locks among those of other programs.
+pub(super) const LOCK_SPACE: i64 = 0x424b_534d << 32;
+
+/// What every connection starts with. A process that is stopped inside its turn is thrown out by the server after a
+/// while, and an acknowledged commit must be on disk whatever the server's default is.
+const SETTINGS: &str = "SET search_path = banksman; SET synchronous_commit = on; \
+                        SET idle_in_transaction_session_timeout = '15s'; SET lock_timeout = '9s'";
+
+pub(super) struct Session {
+    client: Client,
+    prepared: Vec<Option<tokio_postgres::Statement>>,
+}
+
+impl Session {
+    pub(super) async fn connect(server: &Server) -> Result<Session, StoreError> {
+        let (client, connection) = server.connect().await?;
+        // The connection is driven whenever this thread waits for an answer. Its end is seen by the next request.
+        tokio::spawn(async { connection.await.ok() });
+        client.batch_execute(SETTINGS).await.map_err(super::judge)?;
+        Ok(Session { client, prepared: vec![None; Statement::COUNT] })
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.client.is_closed()
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Begins, waits for the turn, and loads, in one round trip. Returns the transaction's id and the rows.
+    pub(super) async fn begin(
+        &mut self,
+        project: i64,
+        queries: &[Query<'_>],
+    ) -> Result<(String, Vec<Vec<tokio_postgres::Row>>), Error> {
+        self.prepare(queries).await?;
+        let turn = format!("BEGIN; SELECT pg_advisory_xact_lock({})", LOCK_SPACE | project);
+        let begin = self.client.batch_execute(&turn);
+        let id = self.client.simple_query("SELECT pg_current_xact_id()::text");
+        let loads = try_join_all(queries.iter().map(|query| self.rows(query)));
+        // Polled in this order, so sent in this order.
+        let (begin, id, loads) = futures_util::future::join3(begin, id, loads).await;
+        begin?;
+        let id = id?.iter().find_map(|message| match message {
+            tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+            _ => None,
+        });
+        Ok((id.unwrap_or_default(), loads?))
+    }
+
+    /// Writes and commits, in one round trip. If a statement fails, the commit behind it undoes the transaction.
+    pub(super) async fn commit(&mut self, writes: &[Query<'_>]) -> Result<(), Error> {
+        self.prepare(writes).await?;
+        let writes = futures_util::future::join_all(writes.iter().map(|query| self.rows(query)));
+        let (writes, commit) = futures_util::future::join(writes, self.client.batch_execute("COMMIT")).await;
+        writes.into_iter().collect::<Result<Vec<_>, Error>>()?;
+        commit
+    }
+
+    pub(super) async fn roll_back(&self) -> Result<(), Error> {
+        self.client.batch_execute("ROLLBACK").await
+    }
+
+    /// Answers from one moment.
+    pub(super) async fn read(&mut self, queries: &[Query<'_>]) -> Result<Vec<Vec<tokio_postgres::Row>>, Error> {
+        self.prepare(queries).await?;
+        let begin = self.client.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ");
+        let loads = try_join_all(queries.iter().map(|query| self.rows(query)));
+        let (begin, loads, end) = futures_util::future::join3(begin, loads, self.client.batch_execute("COMMIT")).await;
+        begin?;
+        let loads = loads?;
+        end.map(|()| loads)
+    }
+
+    /// How a transaction ended: `committed`, `aborted`, `in progress`, or `None` if that is forgotten.
+    pub(super) async fn status(&self, transaction: &str) -> Result<Option<String>, StoreError> {
+        let row = self.client.query_one("SELECT pg_xact_status($1::text::xid8)", &[&transaction]).await;
+        row.and_then(|row| row.try_get(0)).map_err(super::judge)
+    }
+
+    async fn prepare(&mut self, queries: &[Query<'_>]) -> Result<(), Error> {
+        for query in queries {
+            let slot = &mut self.prepared[query.statement as usize];
+            if slot.is_none() {
+                *slot = Some(self.client.prepare(&dialect::postgres(query.statement.text())).await?);
+            }
+        }
+        Ok(())
+    }
+
+    async fn rows(&self, query: &Query<'_>) -> Result<Vec<tokio_postgres::Row>, Error> {
+        let statement = self.prepared[query.statement as usize].as_ref().expect("prepared before");
+        let params: Vec<&(dyn ToSql + Sync)> = query.params.iter().map(|param| param as &(dyn ToSql + Sync)).collect();
+        self.client.query(statement, &params).await
+    }
+}
+
+/// The rows in the form that all databases share.
+pub(super) fn decode(rows: Vec<tokio_postgres::Row>) -> Result<Rows, StoreError> {
+    let column = |row: &tokio_postgres::Row, index: usize| -> Result<Value<'static>, StoreError> {
+        let value = match *row.columns()[index].type_() {
+            Type::INT8 => row.try_get::<_, Option<i64>>(index).map(Value::from),
+            Type::VOID => Ok(Value::Null),
+            _ => row.try_get::<_, Option<String>>(index).map(Value::from),
+        };
+        value.map_err(StoreError::corrupt)
+    };
+    rows.iter().map(|row| (0..row.len()).map(|index| column(row, index)).collect::<Result<Vec<_>, _>>().map(Row::new)).collect()
+}
+
+impl ToSql for Value<'_> {
+    fn to_sql(&self, kind: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
+        match self {
+            Value::Null => Ok(IsNull::Yes),
+            Value::Int(number) => number.to_sql(kind, out),
+            Value::Text(text) => text.as_ref().to_sql(kind, out),
+        }
+    }
+
+    fn accepts(kind: &Type) -> bool {
+        matches!(*kind, Type::INT8 | Type::TEXT | Type::VARCHAR)
+    }
+
+    tokio_postgres::types::to_sql_checked!();
+}
