@@ -43,10 +43,10 @@ Examples:
 #[derive(Debug, clap::Args)]
 struct Global {
     /// Act as if started in this directory
-    #[arg(short = 'C', long = "directory", global = true, value_name = "DIR", env = "BANKSMAN_PROJECT")]
+    #[arg(short = 'C', long = "directory", global = true, value_name = "DIR", env = "BANKSMAN_PROJECT", hide_env_values = true)]
     directory: Option<PathBuf>,
-    /// The store, such as sqlite:PATH
-    #[arg(long, global = true, value_name = "URL", env = "BANKSMAN_STORE")]
+    /// The store: sqlite:PATH or postgres://USER@HOST/DATABASE
+    #[arg(long, global = true, value_name = "URL", env = "BANKSMAN_STORE", hide_env_values = true)]
     store: Option<String>,
     /// Print one JSON object instead of text
     #[arg(long, global = true)]

@@ -162,10 +162,11 @@ impl Account {
     ) {
         match (asked, answer) {
             (Asked::Look(ticket), Answer::Gone) => {
-                let place = self.line.iter().find(|place| place.ticket == ticket && !(scene.dead)(&place.process));
+                let place = self.line.iter().find(|place| place.ticket == ticket && !place.is_over(scene));
                 verdict.expect(Checker::Waiters, place.is_none(), || {
                     format!("ticket {ticket} for {resource} is gone, but nobody took it out: {place:?}")
                 });
+                self.line.retain(|place| place.ticket != ticket);
             }
             (Asked::Acquire(Ask { claim, wait: Some(standing), .. }), Answer::Waiting(Waiting { ticket, blocked, .. }))
                 if self.place(*ticket).is_none() =>
@@ -175,20 +176,21 @@ impl Account {
                 verdict.expect(Checker::Order, *ticket == deed.note.ticket, || format!("ticket {ticket} is not the next one"));
                 verdict.expect(Checker::Waiters, blocked.waiters > 0, || format!("nobody waits for {resource}"));
                 // A successor asks again after its predecessor was found dead and taken out.
-                self.line.retain(|place| place.claim.metadata != claim.metadata || !(scene.dead)(&place.process));
-                self.line.push(Place { ticket: *ticket, claim: claim.clone(), process: standing.process.clone() });
+                self.line.retain(|place| place.claim.metadata != claim.metadata || !place.is_over(scene));
+                self.line.push(Place::new(*ticket, claim, standing, scene.lease));
             }
             (_, Answer::Waiting(Waiting { ticket, place, .. })) => {
                 let Some(index) = self.place(*ticket) else {
                     return verdict.report(Checker::Waiters, || format!("ticket {ticket} waits for {resource}, unheard of"));
                 };
                 if let Asked::Acquire(Ask { wait: Some(standing), .. }) = asked {
-                    self.line[index].process = standing.process.clone();
+                    self.line[index] = Place::new(*ticket, &self.line[index].claim, standing, scene.lease);
                 }
-                let living = self.line[..index].iter().filter(|before| !(scene.dead)(&before.process)).count();
+                let living = self.line[..index].iter().filter(|before| !before.is_over(scene)).count();
                 verdict.expect(Checker::Line, (living + 1..=index + 1).contains(place), || {
                     format!("ticket {ticket} for {resource} is told place {place}; {living} to {index} stand before it")
                 });
+                self.line[index].looked = scene.lease;
             }
             _ => {}
         }

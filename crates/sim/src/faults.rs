@@ -77,9 +77,9 @@ impl World<'_> {
             source: Source { component: "sim".into(), id: None },
             data: serde_json::Value::Null,
         };
-        // Undoing a batch also makes the store forget what it knew of this boot, as a new process would not know it.
         let cut = InFlight { slot: 0, part: Part::Main, request: Request::Emit(event) };
         self.undo(&[cut]);
+        self.store.start_over();
         for slot in 0..self.processes.len() {
             if self.processes[slot].alive {
                 self.die(slot);

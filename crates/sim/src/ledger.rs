@@ -5,9 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use banksman_core::claim::{Claim, OFFER};
+use banksman_core::claim::{Claim, OFFER, Standing};
 use banksman_core::event::{Ended, Event, Fact, Forced, Kind, Resource};
-use banksman_core::{Epoch, HolderId, Lease, ProcessId, RequestId, Seq, Ticket, Wall};
+use banksman_core::{Epoch, HolderId, Lease, ProcessId, RequestId, Seq, Span, Ticket, Wall};
 
 use crate::clock::Ms;
 use crate::report::{Checker, Verdict};
@@ -64,6 +64,23 @@ pub(crate) struct Place {
     pub(crate) ticket: Ticket,
     pub(crate) claim: Claim,
     pub(crate) process: ProcessId,
+    /// How long the place lasts without a look, and when the last look was.
+    pub(crate) lease: Option<Span>,
+    pub(crate) looked: Lease,
+}
+
+impl Place {
+    pub(crate) fn new(ticket: Ticket, claim: &Claim, standing: &Standing, now: Lease) -> Place {
+        let Standing { process, lease, .. } = standing;
+        Place { ticket, claim: claim.clone(), process: process.clone(), lease: *lease, looked: now }
+    }
+
+    /// Whether it may be passed over: its process is dead, or has not looked for long. Looks are written down only
+    /// every third of the lease, so that much less of it can be relied on.
+    pub(crate) fn is_over(&self, scene: &Scene<'_>) -> bool {
+        let silent = |lease: Span| scene.lease.0 >= self.looked.0 + lease.as_ms() - lease.as_ms() / 3;
+        (scene.dead)(&self.process) || self.lease.is_some_and(silent)
+    }
 }
 
 /// A stall of one who waits. The others may have been stalled too, so they get as much more time.
@@ -116,7 +133,7 @@ impl Account {
     /// Serves the waiter at `index`, or a newcomer. Only the dead may have stood before.
     fn serve(&mut self, index: Option<usize>, scene: &Scene<'_>, verdict: &mut Verdict, who: &HolderId) -> Option<Place> {
         let before = &self.line[..index.unwrap_or(self.line.len())];
-        let passed = before.iter().find(|place| !(scene.dead)(&place.process));
+        let passed = before.iter().find(|place| !place.is_over(scene));
         verdict.expect(Checker::Line, passed.is_none(), || {
             format!("{who} was served before {:?}", passed.map(|place| (place.ticket, place.claim.holder.as_str())))
         });

@@ -141,7 +141,9 @@ impl World<'_> {
         process.mailbox = false;
         self.ledger.stalls.remove(&process.id);
         if waits {
-            ask.wait = Some(Standing { process: process.id.clone(), address: Some(process.address()), lease: None });
+            // Some wait as if from another machine, where nobody could see them die.
+            let lease = self.random.in_thousand(250).then_some(POLL + POLL + POLL);
+            ask.wait = Some(Standing { process: process.id.clone(), address: Some(process.address()), lease });
         }
         // Slots are known by their holder, so asking again is safe even without a request id.
         let repeatable = ask.claim.request.is_some() || ask.epoch.is_some() || resource.kind == Kind::Semaphore;

@@ -182,6 +182,12 @@ impl Store {
         (earlier, insert)
     }
 
+    /// From now on it knows as little as one that was just opened. In a simulation one connection in memory stands for
+    /// all processes of a machine, and outlives its reboots.
+    pub fn start_over(&mut self) {
+        self.earlier_boots = None;
+    }
+
     /// Does what can wait until nobody is waiting.
     pub fn tidy(&mut self, quiet: bool) -> Result<(), StoreError> {
         self.backend.tidy(quiet)

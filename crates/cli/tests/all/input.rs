@@ -43,11 +43,11 @@ fn names_durations_and_json_are_checked_before_anything_happens() {
 
 #[test]
 fn a_place_without_a_project_says_how_to_make_one() {
-    let world = World::empty();
+    let world = World::empty_on_sqlite();
     refused(&world, &["locks", "list"], 4, "banksman init");
     refused(&world, &["-C", "/no/such/place", "locks", "list"], 4, "No such file");
     refused(&world, &["--store", "sqlite:/no/such/place/store.db", "locks", "list"], 4, "no store");
-    refused(&world, &["--store", "mysql://x", "locks", "list"], 2, "sqlite:PATH");
+    refused(&world, &["--store", "mysql://x", "locks", "list"], 2, "must begin with sqlite:");
     world.ok(&["init"]);
     refused(&world, &["init"], 2, "already");
     fs::write(world.path().join(".banksman/config.toml"), "[locking]\nheartbeat = \"5s\"\n").unwrap();
@@ -56,7 +56,7 @@ fn a_place_without_a_project_says_how_to_make_one() {
 
 #[test]
 fn foreign_damaged_and_newer_stores_are_told_apart() {
-    let world = World::new();
+    let world = World::on_sqlite();
     world.ok(&["locks", "acquire", "x", "--holder", "a"]);
     let folder = world.path().join(".banksman");
     let store = folder.join("store.db");
@@ -99,7 +99,7 @@ fn foreign_damaged_and_newer_stores_are_told_apart() {
 
 #[test]
 fn a_table_that_disagrees_with_the_log_is_found_by_the_doctor() {
-    let world = World::new();
+    let world = World::on_sqlite();
     world.ok(&["locks", "acquire", "x", "--holder", "a"]);
     world.check();
     let store = world.path().join(".banksman/store.db");
@@ -136,7 +136,7 @@ impl Drop for Mounted<'_> {
 
 #[test]
 fn a_full_disk_changes_nothing_and_says_so() {
-    let world = World::empty();
+    let world = World::empty_on_sqlite();
     let disk = world.path().join("disk");
     let Some(_mounted) = Mounted::new(&disk, "size=400k") else { return };
     let at = |args: &[&str]| world.run(&[&["-C", disk.to_str().unwrap()], args].concat());
@@ -161,7 +161,7 @@ fn a_full_disk_changes_nothing_and_says_so() {
 
 #[test]
 fn a_read_only_place_is_refused_without_a_trace() {
-    let world = World::empty();
+    let world = World::empty_on_sqlite();
     let disk = world.path().join("disk");
     let Some(mounted) = Mounted::new(&disk, "size=4m") else { return };
     let at = |args: &[&str]| world.run(&[&["-C", disk.to_str().unwrap()], args].concat());
@@ -180,7 +180,7 @@ fn a_read_only_place_is_refused_without_a_trace() {
 
 #[test]
 fn a_disk_too_small_for_a_project_stays_as_it_was() {
-    let world = World::empty();
+    let world = World::empty_on_sqlite();
     let disk = world.path().join("disk");
     let Some(_mounted) = Mounted::new(&disk, "size=20k") else { return };
     let said = world.run(&["-C", disk.to_str().unwrap(), "init"]);

@@ -40,7 +40,7 @@ fn a_first_session() {
             &["locks", "list"],
             &["locks", "acquire", "deploy", "--holder", "alice", "--ttl", "1h"],
             &["locks", "acquire", "deploy", "--holder", "bob", "--no-wait"],
-            &["locks", "acquire", "deploy", "--holder", "bob", "--timeout", "10ms"],
+            &["locks", "acquire", "deploy", "--holder", "bob", "--timeout", "300ms"],
             &["locks", "release", "deploy", "--holder", "bob", "--epoch", "1"],
             &["locks", "show", "deploy"],
             &["locks", "release", "deploy", "--force"],

@@ -129,7 +129,9 @@ fn an_interrupted_waiter_leaves_the_line_and_its_command_never_starts() {
         assert!(world.line("x").is_empty());
     }
     assert!(!world.path().join("started").exists());
-    assert_eq!(std::fs::read_dir(world.path().join(".banksman/run")).unwrap().count(), 1, "only the bell is left");
+    if world.is_on_sqlite() {
+        assert_eq!(std::fs::read_dir(world.path().join(".banksman/run")).unwrap().count(), 1, "only the bell is left");
+    }
 }
 
 #[test]

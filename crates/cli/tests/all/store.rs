@@ -12,7 +12,7 @@ use crate::world::{World, until};
 
 #[test]
 fn a_writer_that_is_stopped_inside_its_turn_is_named() {
-    let world = World::new();
+    let world = World::on_sqlite();
     // `flock` stands in for a banksman that was stopped between two instructions of its turn.
     let turn = world.path().join(".banksman/turn");
     let mut holder = std::process::Command::new("flock").arg("--no-fork").arg(&turn).args(["sleep", "600"]).spawn().unwrap();
@@ -31,7 +31,7 @@ fn a_writer_that_is_stopped_inside_its_turn_is_named() {
 
 #[test]
 fn a_reader_that_stays_open_does_not_stop_writers() {
-    let world = World::new();
+    let world = World::on_sqlite();
     world.ok(&["locks", "acquire", "x", "--holder", "a"]);
     let reader = rusqlite::Connection::open(world.path().join(".banksman/store.db")).unwrap();
     reader.execute_batch("BEGIN").unwrap();
@@ -57,12 +57,12 @@ fn a_batch_that_is_dropped_has_not_happened() {
     let committed = store.begin(&[define("a"), define("b")]).unwrap().commit().unwrap();
     assert_eq!((committed.replies.len(), committed.events), (2, 2));
     assert_eq!(world.events().len(), 2);
-    assert_eq!(sqlite::occupant(&project.turnstile()), None, "the turn is over");
+    assert_eq!(project.occupant(), None, "the turn is over");
 }
 
 #[test]
 fn an_older_program_stops_when_the_schema_moves_on_under_it() {
-    let world = World::new();
+    let world = World::on_sqlite();
     let client = world.project().open().unwrap();
     client.lock("x").unwrap().acquire().unwrap().release().unwrap();
     rusqlite::Connection::open(world.path().join(".banksman/store.db"))

@@ -13,14 +13,18 @@ use banksman::store::{EventFilter, EventRow, Snapshot};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use crate::postgres;
+
 /// Nothing that a test waits for takes longer, unless it is broken.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 pub(crate) const BANKSMAN: &str = env!("CARGO_BIN_EXE_banksman");
 
-/// A project of its own.
+/// A project of its own, on SQLite or, if `BANKSMAN_TEST_STORE=postgres`, in a database of its own.
 pub(crate) struct World {
     dir: tempfile::TempDir,
+    /// The store's URL, if it is not the file in the project.
+    store: Option<String>,
     /// Where the random part of the host id is kept, so that no test touches the user's.
     state: PathBuf,
 }
@@ -45,9 +49,29 @@ impl World {
 
     /// A directory that is no project yet.
     pub(crate) fn empty() -> World {
+        World { store: postgres::wanted().then(postgres::fresh_database), ..World::empty_on_sqlite() }
+    }
+
+    pub(crate) fn empty_on_sqlite() -> World {
         let dir = tempfile::Builder::new().prefix("banksman-test-").tempdir().unwrap();
         let state = dir.path().join("state");
-        World { dir, state }
+        World { dir, store: None, state }
+    }
+
+    /// A project on SQLite, for tests of its files.
+    pub(crate) fn on_sqlite() -> World {
+        let world = World::empty_on_sqlite();
+        world.ok(&["init"]);
+        world
+    }
+
+    /// A directory whose store is to be at this URL.
+    pub(crate) fn at(url: String) -> World {
+        World { store: Some(url), ..World::empty_on_sqlite() }
+    }
+
+    pub(crate) fn is_on_sqlite(&self) -> bool {
+        self.store.is_none()
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -63,6 +87,9 @@ impl World {
         command.args(args).current_dir(self.path()).env("XDG_STATE_HOME", &self.state).env("NO_COLOR", "1").stdin(Stdio::null());
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("BANKSMAN_")) {
             command.env_remove(name);
+        }
+        if let Some(url) = &self.store {
+            command.env("BANKSMAN_STORE", url);
         }
         command
     }
@@ -99,7 +126,8 @@ impl World {
     }
 
     pub(crate) fn project(&self) -> Project {
-        Project::find(self.path()).unwrap()
+        let place = self.store.as_ref().map(|url| banksman::Place::parse(url, |_| None).unwrap());
+        Project::find_at(self.path(), place).unwrap()
     }
 
     pub(crate) fn snapshot(&self) -> Snapshot {

@@ -95,7 +95,7 @@ pub(super) fn pause(so_far: Duration) {
 }
 
 /// An error with all its causes: the outermost one alone often says nothing.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

@@ -175,7 +175,7 @@ fn bell(project: i64) -> String {
 fn judge(error: tokio_postgres::Error) -> StoreError {
     let code = error.code().cloned();
     let shutdown = is_shutdown(&error);
-    let source = Arc::new(error);
+    let source = Arc::new(std::io::Error::other(connect::chain(&error)));
     match code {
         None => StoreError::Disconnected { source },
         Some(_) if shutdown => StoreError::Disconnected { source },

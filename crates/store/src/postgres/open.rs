@@ -1,7 +1,5 @@
 //! Making and opening projects in a PostgreSQL database.
 
-use std::sync::Arc;
-
 use tokio_postgres::Client;
 
 use super::connect::{self, Server};
@@ -25,7 +23,7 @@ pub fn create(server: &Server, id: &str) -> Result<(), StoreError> {
         require_version(client).await?;
         client.batch_execute(&format!("BEGIN; SELECT pg_advisory_xact_lock({MIGRATION})")).await.map_err(judge)?;
         if version(client).await?.is_none() {
-            client.batch_execute("CREATE SCHEMA IF NOT EXISTS banksman").await.map_err(forbidden)?;
+            client.batch_execute("CREATE SCHEMA IF NOT EXISTS banksman").await.map_err(judge)?;
         }
         migrate(client).await?;
         let known = client.query_opt("SELECT project FROM projects WHERE id = $1", &[&id]).await.map_err(judge)?;
@@ -35,7 +33,7 @@ pub fn create(server: &Server, id: &str) -> Result<(), StoreError> {
         // Lease time is the server's clock; it needs no base and no boot.
         let insert = "INSERT INTO projects (project, id, seq, ticket, lease, lease_base, boot) \
                       SELECT coalesce(max(project), 0) + 1, $1, 0, 0, 0, 0, '' FROM projects";
-        client.execute(insert, &[&id]).await.map_err(forbidden)?;
+        client.execute(insert, &[&id]).await.map_err(judge)?;
         client.batch_execute("COMMIT").await.map_err(judge)
     })
 }
@@ -56,7 +54,7 @@ pub fn open_reader(server: &Server, id: &str, machine: Box<dyn Machine>) -> Resu
 pub fn occupant(server: &Server, id: &str) -> Option<Occupant> {
     let question = "SELECT a.pid, coalesce(a.application_name, ''), coalesce(a.state, '') FROM pg_locks l \
                     JOIN pg_stat_activity a ON a.pid = l.pid JOIN projects p ON p.id = $1 \
-                    WHERE l.locktype = 'advisory' AND l.granted AND l.classid::bigint = $2 AND l.objid::bigint = p.project";
+                    WHERE l.locktype = 'advisory' AND l.granted AND a.datname = current_database() AND l.classid::bigint = $2 AND l.objid::bigint = p.project";
     let row = with_session(server, async |session| {
         session.client().query_opt(question, &[&id, &(LOCK_SPACE >> 32)]).await.map_err(judge)
     });
@@ -85,7 +83,7 @@ fn find(server: &Server, id: &str, may_migrate: bool) -> Result<i64, StoreError>
                 client.batch_execute("COMMIT").await.map_err(judge)?;
             }
         }
-        let row = client.query_opt("SELECT project FROM projects WHERE id = $1", &[&id]).await.map_err(forbidden)?;
+        let row = client.query_opt("SELECT project FROM projects WHERE id = $1", &[&id]).await.map_err(judge)?;
         row.map(|row| row.get(0)).ok_or_else(missing)
     })
 }
@@ -96,7 +94,7 @@ async fn version(client: &Client) -> Result<Option<i64>, StoreError> {
     if !there.get::<_, bool>(0) {
         return Ok(None);
     }
-    let row = client.query_one("SELECT max(version) FROM store", &[]).await.map_err(forbidden)?;
+    let row = client.query_one("SELECT max(version) FROM store", &[]).await.map_err(judge)?;
     Ok(row.get(0))
 }
 
@@ -108,7 +106,7 @@ async fn migrate(client: &Client) -> Result<(), StoreError> {
     }
     let done = usize::try_from(found).map_err(StoreError::corrupt)?;
     for migration in &MIGRATIONS[done..] {
-        client.batch_execute(&dialect::postgres(migration)).await.map_err(forbidden)?;
+        client.batch_execute(&dialect::postgres(migration)).await.map_err(judge)?;
     }
     Ok(())
 }
@@ -117,16 +115,6 @@ async fn require_version(client: &Client) -> Result<(), StoreError> {
     let row = client.query_one("SELECT current_setting('server_version_num')::int, current_setting('server_version')", &[]).await;
     let row = row.map_err(judge)?;
     if row.get::<_, i32>(0) >= 130_000 { Ok(()) } else { Err(StoreError::TooOld { found: row.get(1) }) }
-}
-
-/// The server's own words tell which right is missing.
-fn forbidden(error: tokio_postgres::Error) -> StoreError {
-    match error.as_db_error() {
-        Some(said) if said.code() == &tokio_postgres::error::SqlState::INSUFFICIENT_PRIVILEGE => {
-            StoreError::Forbidden { source: Arc::new(std::io::Error::other(said.message().to_owned())) }
-        }
-        _ => judge(error),
-    }
 }
 
 fn with_session<T>(server: &Server, work: impl AsyncFnOnce(&Session) -> Result<T, StoreError>) -> Result<T, StoreError> {

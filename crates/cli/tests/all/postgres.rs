@@ -1,0 +1,153 @@
+//! A throw-away PostgreSQL server for the tests: started once per test run, gone with it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::world::until;
+
+/// Whether the tests are to run on PostgreSQL.
+pub(crate) fn wanted() -> bool {
+    match std::env::var("BANKSMAN_TEST_STORE").as_deref() {
+        Err(_) | Ok("sqlite") => false,
+        Ok("postgres") => true,
+        Ok(other) => panic!("BANKSMAN_TEST_STORE must be sqlite or postgres, not {other:?}"),
+    }
+}
+
+/// The URL of a database that nobody else uses.
+pub(crate) fn fresh_database() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let name = format!("test_{}", NEXT.fetch_add(1, Ordering::Relaxed));
+    SERVER.sql("postgres", &format!("CREATE DATABASE {name}"));
+    SERVER.url(&name)
+}
+
+/// The one that all tests share.
+static SERVER: LazyLock<Server> = LazyLock::new(Server::start);
+
+pub(crate) struct Server {
+    dir: PathBuf,
+    pub(crate) pid: i32,
+}
+
+impl Server {
+    /// Starts a server of its own, with a Unix socket and nothing else.
+    pub(crate) fn start() -> Server {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let base = Path::new("/tmp").join("banksman-test-postgres");
+        std::fs::create_dir_all(&base).unwrap();
+        sweep(&base);
+        let dir = base.join(format!("{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed)));
+        std::fs::create_dir_all(&dir).unwrap();
+        if rustix::process::getuid().is_root() {
+            // PostgreSQL refuses to run as root.
+            assert!(Command::new("chown").arg("nobody").arg(&dir).status().unwrap().success());
+        }
+        let data = dir.join("data");
+        let init = unprivileged("initdb")
+            .args(["--auth=trust", "--username=postgres", "--no-sync", "--encoding=UTF8"])
+            .arg("-D")
+            .arg(&data)
+            .output()
+            .unwrap();
+        assert!(init.status.success(), "{init:?}");
+        let server = Server { pid: launch(&dir), dir };
+        server.until_up();
+        server
+    }
+
+    /// Starts it again after it was ended.
+    pub(crate) fn restart(&mut self) {
+        self.pid = launch(&self.dir);
+        self.until_up();
+    }
+
+    pub(crate) fn until_up(&self) {
+        until("the server answers", || self.try_sql("postgres", "SELECT 1"));
+    }
+
+    pub(crate) fn url(&self, database: &str) -> String {
+        format!("postgres:///{database}?host={}&user=postgres", self.dir.display())
+    }
+
+    pub(crate) fn sql(&self, database: &str, sql: &str) -> String {
+        let done = self.psql(database, sql);
+        assert!(done.status.success(), "{done:?}");
+        String::from_utf8(done.stdout).unwrap()
+    }
+
+    fn try_sql(&self, database: &str, sql: &str) -> bool {
+        self.psql(database, sql).status.success()
+    }
+
+    fn psql(&self, database: &str, sql: &str) -> std::process::Output {
+        Command::new(program("psql"))
+            .args(["-X", "-q", "-t", "-A", "-U", "postgres", "-h"])
+            .arg(&self.dir)
+            .args(["-d", database, "-c", sql])
+            .output()
+            .unwrap()
+    }
+
+    /// Ends every connection but the one that does it.
+    pub(crate) fn terminate_connections(&self) {
+        self.sql("postgres", "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'");
+    }
+}
+
+/// Starts the server from a thread that never ends: the kernel ends the server together with that thread.
+fn launch(dir: &Path) -> i32 {
+    let (data, socket) = (dir.join("data"), dir.to_owned());
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut server = unprivileged("postgres");
+        server.arg("-D").arg(data).arg("-k").arg(socket).args([
+            "-c",
+            "listen_addresses=",
+            "-c",
+            "fsync=off",
+            "-c",
+            "max_connections=200",
+        ]);
+        let mut child = server.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        tell.send(i32::try_from(child.id()).unwrap()).unwrap();
+        child.wait().unwrap();
+        std::thread::park();
+    });
+    told.recv().unwrap()
+}
+
+/// A program of PostgreSQL as a user who may run it, that dies with the thread that started it.
+fn unprivileged(name: &str) -> Command {
+    let mut command = Command::new("setpriv");
+    command.arg("--pdeathsig=KILL");
+    if rustix::process::getuid().is_root() {
+        command.args(["--reuid=nobody", "--regid=nogroup", "--clear-groups"]);
+    }
+    command.arg("--").arg(program(name));
+    command
+}
+
+/// Where Debian and others put it.
+fn program(name: &str) -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut places: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    if let Ok(versions) = std::fs::read_dir("/usr/lib/postgresql") {
+        places.extend(versions.flatten().map(|version| version.path().join("bin")));
+    }
+    let found = places.into_iter().map(|place| place.join(name)).find(|place| place.exists());
+    found.unwrap_or_else(|| panic!("PostgreSQL's {name} is needed: run `make setup`"))
+}
+
+/// Removes what earlier runs have left.
+fn sweep(base: &Path) {
+    for entry in std::fs::read_dir(base).unwrap().flatten() {
+        let name = entry.file_name();
+        let pid = name.to_str().and_then(|name| name.split('-').next()?.parse::<i32>().ok());
+        if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            std::fs::remove_dir_all(entry.path()).ok();
+        }
+    }
+}

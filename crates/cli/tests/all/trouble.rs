@@ -1,0 +1,171 @@
+//! A PostgreSQL server in trouble: calls succeed once or say that they did not, and waiters keep their place.
+
+use std::time::Duration;
+
+use banksman::Place;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::postgres::Server;
+use crate::world::{World, until};
+
+/// A server and a project of its own, so that its troubles are nobody else's.
+fn own_server() -> (Server, World) {
+    let server = Server::start();
+    let world = World::at(server.url("postgres"));
+    world.ok(&["init"]);
+    (server, world)
+}
+
+fn end(server: &Server, signal: Signal) {
+    kill_process(Pid::from_raw(server.pid).unwrap(), signal).unwrap();
+    let pid = server.pid;
+    until("the server is gone", || !crate::world::is_alive(pid));
+}
+
+#[test]
+fn waiters_keep_their_place_when_every_connection_is_ended() {
+    let (server, world) = own_server();
+    let epoch = world.data(&["locks", "acquire", "x", "--holder", "first", "--ttl", "1h"])["epoch"].to_string();
+    let waiters: Vec<_> = (0..3)
+        .map(|n| {
+            let waiter = world.start(&["locks", "acquire", "x", "--holder", &format!("w{n}"), "--ttl", "1h"]);
+            world.until_line("x", n + 1);
+            waiter
+        })
+        .collect();
+    server.terminate_connections();
+    world.ok(&["locks", "release", "x", "--holder", "first", "--epoch", &epoch]);
+    for (n, waiter) in waiters.into_iter().enumerate() {
+        assert_eq!(waiter.end().code, 0);
+        let grant = world.grant("x").unwrap();
+        assert_eq!(grant.claim.holder.as_str(), format!("w{n}"), "in the order of arrival");
+        world.ok(&["locks", "release", "x", "--holder", &format!("w{n}"), "--epoch", &grant.epoch.to_string()]);
+    }
+    world.check();
+}
+
+#[test]
+fn a_restart_is_survived_by_holders_and_waiters() {
+    for signal in [Signal::INT, Signal::KILL] {
+        let (mut server, world) = own_server();
+        let holder = world.start(&["locks", "run", "x", "--holder", "h", "--ttl", "2s", "--", "sleep", "3"]);
+        world.until_held_by("x", "h");
+        let waiter = world.start(&["locks", "acquire", "x", "--holder", "w", "--ttl", "1h"]);
+        world.until_line("x", 1);
+        end(&server, signal);
+        server.restart();
+        assert_eq!(holder.end().code, 0, "its heartbeats went on");
+        assert_eq!(waiter.end().code, 0);
+        assert_eq!(world.holder("x").unwrap().as_str(), "w");
+        world.check();
+    }
+}
+
+#[test]
+fn calls_under_fire_happen_once_or_not_at_all() {
+    let (server, world) = own_server();
+    let place = Place::parse(&server.url("postgres"), |_| None).unwrap();
+    let project = banksman::Project::find_at(world.path(), Some(place)).unwrap();
+    let client = project.open().unwrap();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    let mut succeeded = 0;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                server.terminate_connections();
+                std::thread::park_timeout(Duration::from_millis(20));
+            }
+        });
+        for n in 0..200 {
+            // Each grant is marked, so that the log tells whether it happened.
+            let held = client.lock("x").unwrap().request_id(&format!("r{n}")).unwrap().wait(Duration::from_secs(30)).acquire();
+            if let Ok(held) = held {
+                succeeded += 1;
+                held.release().ok();
+            }
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    let granted: Vec<String> =
+        world.events().iter().filter_map(|event| event.data["request"].as_str().map(str::to_owned)).collect();
+    let distinct: std::collections::BTreeSet<&String> = granted.iter().collect();
+    assert_eq!(granted.len(), distinct.len(), "no request was granted twice");
+    assert!(granted.len() >= succeeded, "no success was lost: {} of {succeeded}", granted.len());
+    assert!(succeeded > 100, "most get through: {succeeded}");
+    world.check();
+}
+
+#[test]
+fn a_server_that_is_gone_or_full_is_told_in_words() {
+    let (mut server, world) = own_server();
+    end(&server, Signal::KILL);
+    let (code, error) = world.error(&["locks", "list"]);
+    assert_eq!((code, &error["code"]), (7, &"STORE_UNREACHABLE".into()));
+    server.restart();
+    server.sql("postgres", "CREATE ROLE crowd LOGIN CONNECTION LIMIT 0");
+    let full = server.url("postgres").replace("user=postgres", "user=crowd");
+    let said = world.run(&["--store", &full, "locks", "list"]);
+    assert_eq!((said.code, said.stderr.contains("too many connections")), (7, true), "{said:?}");
+    assert_eq!(world.run(&["locks", "list"]).code, 0);
+}
+
+#[test]
+fn a_role_without_rights_and_a_newer_schema_are_told_in_words() {
+    let (server, world) = own_server();
+    server.sql("postgres", "CREATE ROLE guest LOGIN");
+    server.sql("postgres", "CREATE DATABASE other");
+    server.sql("postgres", "REVOKE CREATE ON DATABASE other FROM PUBLIC");
+    let guest = |database: &str| server.url(database).replace("user=postgres", "user=guest");
+    let fresh = World::at(guest("other"));
+    let said = fresh.run(&["init"]);
+    assert_eq!((said.code, said.stderr.contains("permission denied")), (5, true), "{said:?}");
+    assert!(!fresh.path().join(".banksman").exists(), "nothing is left half done");
+    let said = world.run(&["--store", &guest("postgres"), "locks", "list"]);
+    assert_eq!((said.code, said.stderr.contains("permission denied")), (5, true), "{said:?}");
+    server.sql("postgres", "UPDATE banksman.store SET version = 99");
+    for args in [&["locks", "list"][..], &["locks", "acquire", "x"], &["init"]] {
+        let said = world.run(args);
+        assert_eq!((said.code, said.stderr.contains("newer version")), (3, true), "{args:?}: {said:?}");
+    }
+}
+
+#[test]
+fn several_projects_live_in_one_database() {
+    let (server, world) = own_server();
+    let other = World::at(server.url("postgres"));
+    other.ok(&["init"]);
+    world.ok(&["locks", "acquire", "x", "--holder", "a"]);
+    other.ok(&["locks", "acquire", "x", "--holder", "b"]);
+    assert_eq!((world.holder("x").unwrap().as_str(), other.holder("x").unwrap().as_str()), ("a", "b"));
+    let (code, _) = other.error(&["init"]);
+    assert_eq!(code, 2, "it is there already");
+    // A clone of the repository, on another machine, is the same project.
+    let clone = World::at(server.url("postgres"));
+    std::fs::create_dir(clone.path().join(".banksman")).unwrap();
+    std::fs::copy(world.path().join(".banksman/config.toml"), clone.path().join(".banksman/config.toml")).unwrap();
+    assert_eq!(clone.holder("x").unwrap().as_str(), "a");
+}
+
+#[test]
+fn a_writer_that_is_stopped_inside_its_turn_is_named_and_thrown_out() {
+    let (server, world) = own_server();
+    // A session that takes the project's turn and does nothing.
+    let project: i64 = server.sql("postgres", "SELECT project FROM banksman.projects").trim().parse().unwrap();
+    let key = (0x424b_534d_i64 << 32) | project;
+    let script = format!("SELECT pg_advisory_lock({key}); SELECT pg_sleep(600)");
+    let url = server.url("postgres");
+    let mut holder = std::process::Command::new("psql")
+        .arg(url.replace("user=", "application_name=sleeper&user="))
+        .arg("-c")
+        .arg(script)
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    until("it has its turn", || world.project().occupant().is_some());
+    let said = world.run(&["locks", "acquire", "x"]);
+    assert_eq!(said.code, 7, "{said:?}");
+    assert!(said.stderr.contains("(sleeper)") && said.stderr.contains("nothing was changed"), "{said:?}");
+    server.terminate_connections();
+    holder.wait().unwrap();
+    assert_eq!(world.run(&["locks", "acquire", "x"]).code, 0);
+}
