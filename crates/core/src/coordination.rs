@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::claim::Line;
 use crate::deadlock::{self, Held, Link};
 use crate::event::{Kind, Resource};
 use crate::ids::{Name, Ticket};
@@ -56,16 +57,16 @@ impl Command {
 }
 
 impl Coordination {
-    /// Decides one command. Parties that the caller has proven dead are cleared away first, wherever they hold
-    /// or wait.
+    /// Decides one command. Parties that the caller has proven dead are cleared away first: from the resource it is
+    /// about, and from everything that somebody waits for.
     pub fn handle(mut self, command: Command, now: &Now) -> Step<Coordination, Outcome> {
+        let resource = command.resource();
         let mut effects = Vec::new();
         if !now.dead.is_empty() {
-            let step = self.maintain(now);
+            let step = self.reap(now, |other, line| !line.is_empty() || *other == resource);
             (self, effects) = (step.state, step.effects);
         }
         let now = &after(now, &effects);
-        let resource = command.resource();
         let outcome = match command {
             Command::Lock(name, input) => {
                 let lock = self.locks.remove(&name).unwrap_or_else(|| Lock::new(name.clone()));
@@ -96,19 +97,27 @@ impl Coordination {
 
     /// Ends every grant that is over.
     pub fn maintain(self, now: &Now) -> Step<Coordination, ()> {
+        self.reap(now, |_, _| true)
+    }
+
+    /// Ends every grant that is over, of the resources that are `meant`.
+    fn reap(mut self, now: &Now, meant: impl Fn(&Resource, &Line) -> bool) -> Step<Coordination, ()> {
         let mut effects = Vec::new();
-        let mut state = Coordination::default();
-        for (name, lock) in self.locks {
+        let is_meant = |kind, name: &Name, line: &Line| meant(&Resource { kind, name: name.clone() }, line);
+        let locks: Vec<_> = self.locks.extract_if(.., |name, lock| is_meant(Kind::Lock, name, &lock.line)).collect();
+        for (name, lock) in locks {
             let step = lock.step(lock::Input::Reap, &after(now, &effects));
             effects.extend(step.effects);
-            state.locks.insert(name, step.state);
+            self.locks.insert(name, step.state);
         }
-        for (name, semaphore) in self.semaphores {
+        let semaphores: Vec<_> =
+            self.semaphores.extract_if(.., |name, semaphore| is_meant(Kind::Semaphore, name, &semaphore.line)).collect();
+        for (name, semaphore) in semaphores {
             let step = semaphore.step(semaphore::Input::Reap, &after(now, &effects));
             effects.extend(step.effects);
-            state.semaphores.insert(name, step.state);
+            self.semaphores.insert(name, step.state);
         }
-        Step { state, outcome: (), effects }
+        Step { state: self, outcome: (), effects }
     }
 
     /// The next moment at which time alone could change something.

@@ -36,6 +36,7 @@ impl World<'_> {
                 waiter.limit = None;
             }
         }
+        self.drop_odd_jobs();
         self.open_up();
         self.clear_the_dead();
         let (end, mut steps) = (self.clock.now() + PATIENCE, 0);
@@ -56,6 +57,17 @@ impl World<'_> {
     pub(crate) fn operate(&mut self, request: Request) {
         let call = InFlight { slot: OPERATOR, part: Part::Main, request };
         self.turn_of_operator(call);
+    }
+
+    /// Takes back the odd jobs that are still on their way: they could make a capacity smaller again.
+    fn drop_odd_jobs(&mut self) {
+        let now = self.clock.now();
+        for process in &mut self.processes {
+            if let Doing::Calling(Errand::OddJob) = process.doing {
+                process.doing = Doing::Resting { until: now };
+                self.calls.retain(|call| call.slot != process.slot || call.part != Part::Main);
+            }
+        }
     }
 
     /// Gives every semaphore its full capacity. A smaller one can turn waits that were fine when they began into a

@@ -141,8 +141,10 @@ impl World<'_> {
         process.mailbox = false;
         self.ledger.stalls.remove(&process.id);
         if waits {
-            // Some wait as if from another machine, where nobody could see them die.
-            let lease = self.random.in_thousand(250).then_some(POLL + POLL + POLL);
+            // Some wait as if from another machine, where nobody could see them die. They have request ids, or the ledger
+            // could not tell a place that was dropped from a second one of the same holder.
+            let remote = ask.claim.request.is_some() && self.random.in_thousand(350);
+            let lease = remote.then_some(POLL + POLL + POLL);
             ask.wait = Some(Standing { process: process.id.clone(), address: Some(process.address()), lease });
         }
         // Slots are known by their holder, so asking again is safe even without a request id.

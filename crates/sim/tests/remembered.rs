@@ -1,14 +1,19 @@
 //! What a history found once, told again in a few lines: a seed means something else after the next change here.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
 use banksman_core::claim::{Ask, Claim, Standing};
 use banksman_core::coordination::{Command, Outcome};
-use banksman_core::{Epoch, HolderId, Name, ProcessId, RequestId, lock};
+use banksman_core::{Epoch, HolderId, Name, ProcessId, RequestId, Span, Ticket, lock};
 use banksman_engine::{Reply, Request};
 use banksman_store::{Machine, Reading, Store, sqlite};
 
-struct Still;
+/// A machine whose clock is set by hand.
+#[derive(Clone, Default)]
+struct ByHand(Arc<AtomicI64>);
 
-impl Machine for Still {
+impl Machine for ByHand {
     fn host(&self) -> String {
         "host".into()
     }
@@ -18,7 +23,7 @@ impl Machine for Still {
     }
 
     fn read(&self) -> Reading {
-        Reading { monotonic_ms: 0, wall_ms: 0 }
+        Reading { monotonic_ms: self.0.load(Ordering::Relaxed), wall_ms: 0 }
     }
 }
 
@@ -30,6 +35,9 @@ fn ask(store: &mut Store, input: lock::Input) -> lock::Outcome {
         other => unreachable!("a lock was asked, and {other:?} was the answer"),
     }
 }
+
+/// How long a place in line lasts without a look.
+const PLACE: Span = Span::from_secs(15);
 
 /// A request, bound to the process that makes it, that waits if it must.
 fn acquire(holder: &str, request: &str, pid: i32) -> lock::Input {
@@ -44,7 +52,7 @@ fn acquire(holder: &str, request: &str, pid: i32) -> lock::Input {
         metadata: None,
         request: Some(RequestId::new(request).expect("a good name")),
     };
-    let wait = Some(Standing { process, address: None, lease: None });
+    let wait = Some(Standing { process, address: None, lease: Some(PLACE) });
     lock::Input::Acquire(Box::new(Ask { claim, fallback_ttl: None, epoch: None, granted_before: None, wait }))
 }
 
@@ -52,7 +60,7 @@ fn acquire(holder: &str, request: &str, pid: i32) -> lock::Input {
 /// but the row was still bound to the dead one, so that the next in line would have taken the lock from the living.
 #[test]
 fn a_place_taken_over_is_bound_to_the_process_that_took_it_over() {
-    let mut store = sqlite::memory(Box::new(Still)).expect("a store in memory");
+    let mut store = sqlite::memory(Box::new(ByHand::default())).expect("a store in memory");
     let first = ask(&mut store, acquire("first", "r1", 1));
     let epoch = if let lock::Outcome::Acquired(grant) = first { grant.epoch } else { Epoch(0) };
     ask(&mut store, acquire("second", "r2", 2));
@@ -64,4 +72,19 @@ fn a_place_taken_over_is_bound_to_the_process_that_took_it_over() {
         lock::State::Free => Vec::new(),
     };
     assert_eq!(snapshot.coordination.locks.values().flat_map(pids).collect::<Vec<_>>(), [3]);
+}
+
+/// A waiter whose place has a lease looked, and was told that it waits; but the look was not written down, so that its
+/// place was gone as soon as the lease was over, however often it had looked.
+#[test]
+fn a_place_lasts_for_as_long_as_its_waiter_looks() {
+    let clock = ByHand::default();
+    let mut store = sqlite::memory(Box::new(clock.clone())).expect("a store in memory");
+    ask(&mut store, acquire("first", "r1", 1));
+    ask(&mut store, acquire("second", "r2", 2));
+    for _ in 0..5 {
+        clock.0.fetch_add(PLACE.as_ms() / 2, Ordering::Relaxed);
+        let outcome = ask(&mut store, lock::Input::Look { ticket: Ticket(1) });
+        assert!(matches!(outcome, lock::Outcome::Waiting(_)), "{outcome:?}");
+    }
 }

@@ -149,7 +149,7 @@ impl Statement {
                 claim!(),
                 ", standing, since_lease, since_wall, seen_lease) ",
                 "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16) ",
-                "ON CONFLICT (project, ticket) DO UPDATE SET processes = $10, standing = $13"
+                "ON CONFLICT (project, ticket) DO UPDATE SET processes = $10, standing = $13, seen_lease = $16"
             ),
             Statement::DeleteWaiter => "DELETE FROM waiters WHERE project = $1 AND ticket = $2",
             Statement::Request => {

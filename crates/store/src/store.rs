@@ -239,7 +239,8 @@ impl<R> Decided<R> {
         if notifies {
             writes.extend(turn.wakes.iter().map(notify));
         }
-        if !writes.is_empty() {
+        // A ticket that was given out is never given out again, also if its waiter has left within the same batch.
+        if !writes.is_empty() || turn.ticket.0 - 1 != self.counters.ticket {
             writes.push(self.counters.update(project, turn, machine));
         }
         writes
