@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use banksman::adapters::ids;
+use banksman::config::{Settings, Surroundings, VARIABLE_PREFIX};
 use banksman::core::{Epoch, HolderId};
 use banksman::store::Reader;
 use banksman::{Client, Place, Project};
@@ -22,7 +23,7 @@ pub(crate) struct Context {
 impl Context {
     /// The project: named by `--store`, by `-C`, by the environment, or found from the current directory.
     pub(crate) fn project(&self) -> Result<Project, Failure> {
-        Ok(Project::find_at(&self.directory(), self.place()?)?)
+        Ok(Project::find_with(&self.directory(), self.place()?, &self.surroundings())?)
     }
 
     /// The directory to act in.
@@ -30,9 +31,33 @@ impl Context {
         self.directory.clone().unwrap_or_else(|| PathBuf::from("."))
     }
 
-    /// The store, if it was named.
+    /// The store, if it was named: by a flag, by its variable, or by the user's settings.
     pub(crate) fn place(&self) -> Result<Option<Place>, Failure> {
-        Ok(self.store.as_deref().map(|url| Place::parse(url, variable)).transpose()?)
+        let url = match &self.store {
+            Some(url) => Some(url.clone()),
+            None => self.settings_without_project()?.config().store.clone(),
+        };
+        Ok(url.map(|url| Place::parse(&url, variable)).transpose()?)
+    }
+
+    /// What applies wherever the user is. If that is wrong, whatever is wrong with the project's file is said as well.
+    fn settings_without_project(&self) -> Result<Settings, Failure> {
+        let surroundings = self.surroundings();
+        Ok(Settings::load(&surroundings, None).or_else(|error| {
+            let project_file = Project::config_file(&self.directory(), None).map_err(|_| error)?;
+            Settings::load(&surroundings, Some(&project_file))
+        })?)
+    }
+
+    /// What applies beside the project's own settings. Only the command reads the environment, never the library.
+    pub(crate) fn surroundings(&self) -> Surroundings {
+        let path = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let variables = std::env::vars_os().filter_map(|(name, value)| {
+            let name = name.into_string().ok().filter(|name| name.starts_with(VARIABLE_PREFIX))?;
+            Some((name, value.to_string_lossy().into_owned())).filter(|(_, value)| !value.is_empty())
+        });
+        let user_file = Surroundings::user_file(path("XDG_CONFIG_HOME"), path("HOME"));
+        Surroundings { user_file, variables: variables.collect() }
     }
 
     /// The project, open for all calls.
@@ -43,8 +68,7 @@ impl Context {
             printer.note(&format!("waiting for the store: process {pid} ({command}) is in the middle of a write and is {state}"));
         };
         let client = Arc::new(Client::open_with(&self.project()?, Box::new(on_stall))?);
-        signals::stop_outside_turn(&client)
-            .map_err(|error| Failure::new(crate::exit_codes::ERROR, "SYSTEM", error.to_string()))?;
+        signals::stop_outside_turn(&client).map_err(|error| Failure::system("take note of signals", error))?;
         Ok(client)
     }
 
@@ -81,7 +105,7 @@ impl Actor {
         let inherited = inherited()?.map(|actor| actor.holder);
         given.cloned().or(inherited).ok_or_else(|| {
             Failure::usage("who holds it? --holder is missing")
-                .hint("acquire prints the holder; inside of `run` it is in BANKSMAN_HOLDER")
+                .hint("name the holder that acquire printed; inside of `run`, BANKSMAN_HOLDER has it")
         })
     }
 
@@ -123,8 +147,9 @@ pub(crate) fn inherited_epoch(kind: &str, name: &str) -> Result<Option<Epoch>, F
         return Ok(None);
     }
     let epoch = variable(&format!("BANKSMAN_{kind}_EPOCH"));
-    let parsed = epoch
-        .map(|text| text.parse().map(Epoch).map_err(|_| Failure::usage(format!("BANKSMAN_{kind}_EPOCH is no number: {text:?}"))));
+    let parsed = epoch.map(|text| {
+        text.parse().map(Epoch).map_err(|_| Failure::usage(format!("BANKSMAN_{kind}_EPOCH is not a number: {text:?}")))
+    });
     parsed.transpose()
 }
 

@@ -1,5 +1,6 @@
 //! How a command fails: a code for programs, a sentence for people, a hint, an exit status. All in one place.
 
+use banksman::config::{ConfigError, Problem, Source};
 use banksman::store::StoreError;
 use banksman::{Error, ProjectError};
 use serde_json::{Value, json};
@@ -29,6 +30,17 @@ impl Failure {
     pub(crate) fn details(mut self, details: Value) -> Failure {
         self.details = details;
         self
+    }
+
+    /// The system failed while something was tried, such as "start the command".
+    pub(crate) fn system(what: &str, error: impl std::fmt::Display) -> Failure {
+        Failure::new(exit::ERROR, "SYSTEM", format!("could not {what}: {error}"))
+    }
+
+    /// An answer that the question cannot have.
+    pub(crate) fn unexpected(answer: &impl std::fmt::Debug) -> Failure {
+        Failure::new(exit::ERROR, "UNEXPECTED", format!("the store gave an answer that makes no sense here: {answer:?}"))
+            .hint("this is a fault in banksman; please report it with this message")
     }
 
     /// A wrong argument.
@@ -96,6 +108,23 @@ impl From<Error> for Failure {
     }
 }
 
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Failure {
+        let problem = |problem: &Problem| {
+            let place = problem.source.as_ref().and_then(Source::place);
+            json!({ "place": place, "line": problem.line, "key": problem.key, "what": problem.what })
+        };
+        let given = error.problems.iter().all(|problem| problem.source.is_none());
+        Failure::new(exit::CONFIG, "CONFIG", error.to_string())
+            .details(json!({ "problems": error.problems.iter().map(problem).collect::<Vec<_>>() }))
+            .hint(if given {
+                "banksman config list shows every key"
+            } else {
+                "mend it there, or with: banksman config set KEY VALUE"
+            })
+    }
+}
+
 impl From<ProjectError> for Failure {
     fn from(error: ProjectError) -> Failure {
         let message = error.to_string();
@@ -103,9 +132,7 @@ impl From<ProjectError> for Failure {
             ProjectError::NotFound { .. } => Failure::new(exit::NOT_FOUND, "PROJECT_NOT_FOUND", message)
                 .hint("make one with: banksman init; or name one with -C DIR or BANKSMAN_PROJECT"),
             ProjectError::Exists { .. } => Failure::new(exit::USAGE, "PROJECT_EXISTS", message).hint("nothing was changed"),
-            ProjectError::Config { .. } => {
-                Failure::new(exit::CONFIG, "CONFIG", message).hint("the keys are in docs/reference/config.md")
-            }
+            ProjectError::Config(error) => error.into(),
             ProjectError::Url { .. } => Failure::usage(message).hint("for example: --store sqlite:/srv/app/.banksman/store.db"),
             ProjectError::Store(error) => error.into(),
             ProjectError::Io { ref source, .. } => match source.kind() {

@@ -21,7 +21,7 @@ const MARK: &str = "__gate";
 pub(crate) struct Gate {
     child: Child,
     pipe: File,
-    /// Stays open until the child has opened it for itself.
+    /// Stays open so that the child can open it for itself, whenever it comes to that.
     _read: OwnedFd,
 }
 
@@ -42,8 +42,9 @@ impl Gate {
         i32::try_from(self.child.id()).expect("a pid fits")
     }
 
-    /// Opens the gate: the command starts, with these variables added to its environment.
-    pub(crate) fn open(mut self, variables: &[(&str, String)]) -> std::io::Result<()> {
+    /// Opens the gate: the command starts, with these variables added to its environment. The gate must be kept until
+    /// the command ends, as the child may only now come to open its end of the pipe.
+    pub(crate) fn open(&mut self, variables: &[(&str, String)]) -> std::io::Result<()> {
         let mut text = String::new();
         for (name, value) in variables {
             text.push_str(&format!("{name}={value}\0"));

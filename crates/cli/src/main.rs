@@ -6,6 +6,8 @@ mod exit_codes;
 mod failure;
 mod gate;
 mod printer;
+#[cfg(test)]
+mod reference;
 mod signals;
 mod table;
 mod words;
@@ -16,7 +18,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use commands::{demo, doctor, events, init, locks, semaphores};
+use commands::{completions, config, demo, doctor, events, init, locks, man, semaphores};
 use context::Context;
 use printer::Printer;
 
@@ -66,7 +68,10 @@ enum Command {
     #[command(visible_alias = "event")]
     Events(events::Events),
     Doctor(doctor::Doctor),
+    Config(config::Config),
     Demo(demo::Demo),
+    Completions(completions::Completions),
+    Man(man::Man),
 }
 
 impl Command {
@@ -78,7 +83,10 @@ impl Command {
             Command::Semaphores(semaphores) => semaphores.name(),
             Command::Events(events) => events.name(),
             Command::Doctor(_) => "doctor",
+            Command::Config(config) => config.name(),
             Command::Demo(_) => "demo",
+            Command::Completions(_) => "completions",
+            Command::Man(_) => "man",
         }
     }
 }
@@ -100,7 +108,10 @@ fn main() -> ExitCode {
         Command::Semaphores(semaphores) => semaphores.run(&context),
         Command::Events(events) => events.run(&context),
         Command::Doctor(doctor) => doctor.run(&context),
+        Command::Config(config) => config.run(&context),
         Command::Demo(demo) => demo.run(&context),
+        Command::Completions(completions) => completions.run(&context),
+        Command::Man(man) => man.run(&context),
     };
     match result {
         Ok(status) => ExitCode::from(status),
@@ -116,8 +127,10 @@ fn misused(args: &[OsString], error: &clap::Error) -> ExitCode {
     let wants_json = args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--json");
     if error.use_stderr() && wants_json {
         let text = error.render().to_string();
-        let mut lines = text.trim_start_matches("error: ").lines();
-        let failure = failure::Failure::usage(lines.next().unwrap_or_default()).hint("banksman --help lists the commands");
+        // The first paragraph says what is wrong, the rest is advice for people.
+        let what = text.trim_start_matches("error: ").split("\n\n").next().unwrap_or_default();
+        let what = what.split_whitespace().collect::<Vec<_>>().join(" ");
+        let failure = failure::Failure::usage(what).hint("banksman --help lists the commands");
         Printer { json: true, quiet: false, command: "banksman" }.failure(&failure);
     } else if error.print().is_err() {
         return ExitCode::from(exit_codes::ERROR);

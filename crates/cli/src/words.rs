@@ -39,6 +39,18 @@ pub(crate) fn exact(span: Span) -> String {
     if text.is_empty() { "0s".into() } else { text }
 }
 
+/// A word as a shell takes it: in quotes if it needs them.
+pub(crate) fn quoted(word: impl std::fmt::Display) -> String {
+    let word = word.to_string();
+    let plain = |letter: char| letter.is_alphanumeric() || "_-./:@%+=,".contains(letter);
+    if !word.is_empty() && word.chars().all(plain) { word } else { format!("'{}'", word.replace('\'', r"'\''")) }
+}
+
+/// `1 slot`, `2 slots`.
+pub(crate) fn slots(number: u32) -> String {
+    if number == 1 { "1 slot".into() } else { format!("{number} slots") }
+}
+
 /// `1st`, `2nd`, `3rd`, `4th`, …
 pub(crate) fn ordinal(number: usize) -> String {
     let suffix = match (number % 10, number % 100) {
@@ -67,6 +79,12 @@ mod tests {
     fn places_read_well() {
         let places: Vec<String> = [1, 2, 3, 4, 11, 12, 13, 21, 101, 111].into_iter().map(ordinal).collect();
         assert_eq!(places, ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "101st", "111th"]);
+    }
+
+    #[test]
+    fn what_a_shell_would_break_is_quoted() {
+        let words = ["deploy", "db/main:2", "my lock", "it's", "$HOME", "", "größe", "a;b"].map(quoted);
+        assert_eq!(words, ["deploy", "db/main:2", "'my lock'", r"'it'\''s'", "'$HOME'", "''", "größe", "'a;b'"]);
     }
 
     #[test]

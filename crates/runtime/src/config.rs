@@ -1,14 +1,72 @@
-//! The settings of a project: `.banksman/config.toml`.
+//! The settings: one table of keys, and the layers that give them values.
+//!
+//! The user's file comes first, then the project's, then the environment; a later layer wins. Flags are the
+//! caller's business.
 
+mod duration;
+mod edit;
+mod layers;
+mod problem;
+
+use std::fmt;
 use std::time::Duration;
 
-use serde::Deserialize;
+use banksman_store::postgres::Server;
+
+pub use duration::duration;
+pub use edit::set;
+pub use layers::{Layer, Setting, Settings, Source, Surroundings};
+pub use problem::{ConfigError, Problem, unknown_key};
+
+/// What every variable that sets a key begins with.
+pub const VARIABLE_PREFIX: &str = "BANKSMAN_CONFIG_";
+
+/// All keys. Reading, listing, writing, error messages and the reference page derive from this table.
+pub static KEYS: &[Key] = &[
+    Key {
+        name: "project",
+        kind: Kind::Id(|config| &mut config.project),
+        home: Home::Init,
+        default: None,
+        description: "the id of the project, made by `init`",
+    },
+    Key {
+        name: "store",
+        kind: Kind::Url(|config| &mut config.store),
+        home: Home::User,
+        default: None,
+        description: "a PostgreSQL server that keeps the projects, instead of a file in each of them",
+    },
+    Key {
+        name: "locking.heartbeat_timeout",
+        kind: Kind::Period(|config| &mut config.heartbeat_timeout),
+        home: Home::Everywhere,
+        default: Some("60s"),
+        description: "how long a grant that is bound to no process lives without a heartbeat",
+    },
+    Key {
+        name: "locking.wait_timeout",
+        kind: Kind::Duration(|config| &mut config.wait_timeout),
+        home: Home::Everywhere,
+        default: Some("30m"),
+        description: "how long to wait in line unless --timeout says otherwise",
+    },
+    Key {
+        name: "locking.poll_interval",
+        kind: Kind::Period(|config| &mut config.poll_interval),
+        home: Home::Everywhere,
+        default: Some("5s"),
+        description: "how often a waiter looks by itself, in case a wake-up was lost",
+    },
+];
 
 /// The settings that apply.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Config {
-    /// The id of the project, as `init` made it.
+    /// The id of the project, if its file has one.
     pub project: Option<String>,
+    /// The server that keeps the user's projects. It may carry a password, so it is printed by nobody.
+    pub store: Option<String>,
     /// How long a lock that is bound to no process lives without a heartbeat.
     pub heartbeat_timeout: Duration,
     /// How long to wait for a lock unless told otherwise.
@@ -19,88 +77,151 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Config {
-        Config {
-            project: None,
-            heartbeat_timeout: Duration::from_secs(60),
-            wait_timeout: Duration::from_secs(30 * 60),
-            poll_interval: Duration::from_secs(5),
+        let zero = Duration::ZERO;
+        let mut config = Config { project: None, store: None, heartbeat_timeout: zero, wait_timeout: zero, poll_interval: zero };
+        for (key, text) in KEYS.iter().filter_map(|key| Some((key, key.default?))) {
+            key.assign(&mut config, text).expect("the defaults in the table are valid");
         }
+        config
     }
 }
 
-/// The file as it is written.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    #[serde(default)]
-    project: Option<String>,
-    #[serde(default)]
-    locking: Locking,
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config")
+            .field("project", &self.project)
+            .field("store", &self.store.as_deref().map(masked))
+            .field("heartbeat_timeout", &self.heartbeat_timeout)
+            .field("wait_timeout", &self.wait_timeout)
+            .field("poll_interval", &self.poll_interval)
+            .finish()
+    }
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Locking {
-    heartbeat_timeout: Option<String>,
-    wait_timeout: Option<String>,
-    poll_interval: Option<String>,
+/// One thing that can be set.
+#[derive(Debug)]
+pub struct Key {
+    /// Its name, with the section before the dot.
+    pub name: &'static str,
+    /// What its values look like, and where they go.
+    pub kind: Kind,
+    /// Where it may be set.
+    pub home: Home,
+    /// What applies if nobody sets it.
+    pub default: Option<&'static str>,
+    /// What it means.
+    pub description: &'static str,
 }
 
-impl Config {
-    /// Reads the text of a configuration file.
-    pub fn parse(text: &str) -> Result<Config, String> {
-        let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
-        let mut config = Config::default();
-        if file.project.as_ref().is_some_and(|id| id.is_empty()) {
-            return Err("project must not be empty".into());
+/// What the values of a key look like, with the field that they go to.
+#[derive(Debug)]
+pub enum Kind {
+    /// A duration, which may be nothing.
+    Duration(fn(&mut Config) -> &mut Duration),
+    /// A duration that is longer than nothing.
+    Period(fn(&mut Config) -> &mut Duration),
+    /// A name.
+    Id(fn(&mut Config) -> &mut Option<String>),
+    /// The place of a PostgreSQL database.
+    Url(fn(&mut Config) -> &mut Option<String>),
+}
+
+/// Where a key may be set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Home {
+    /// In every layer.
+    Everywhere,
+    /// In the project's file, and only by `init`.
+    Init,
+    /// In the user's file only, because it may be secret and the project's file is committed.
+    User,
+}
+
+impl Key {
+    /// The key of this name.
+    pub fn find(name: &str) -> Option<&'static Key> {
+        KEYS.iter().find(|key| key.name == name)
+    }
+
+    /// The variable that sets it: `BANKSMAN_CONFIG_LOCKING__WAIT_TIMEOUT`.
+    pub fn variable(&self) -> String {
+        format!("{VARIABLE_PREFIX}{}", self.name.replace('.', "__").to_uppercase())
+    }
+
+    /// What a value of it looks like.
+    pub fn example(&self) -> &'static str {
+        match self.kind {
+            Kind::Duration(_) | Kind::Period(_) => self.default.unwrap_or("90s"),
+            Kind::Id(_) => "p-7h2k9x4m",
+            Kind::Url(_) => "postgres://user@host/database",
         }
-        config.project = file.project;
-        let fields = [
-            ("heartbeat_timeout", file.locking.heartbeat_timeout, &mut config.heartbeat_timeout),
-            ("wait_timeout", file.locking.wait_timeout, &mut config.wait_timeout),
-            ("poll_interval", file.locking.poll_interval, &mut config.poll_interval),
-        ];
-        for (key, text, value) in fields {
-            if let Some(text) = text {
-                *value = duration(&text).map_err(|error| format!("locking.{key}: {error}"))?;
+    }
+
+    /// Reads a value and puts it where it belongs.
+    fn assign(&self, config: &mut Config, text: &str) -> Result<(), String> {
+        match self.kind {
+            Kind::Duration(field) => *field(config) = duration(text)?,
+            Kind::Period(field) => {
+                let period = duration(text)?;
+                if period.is_zero() {
+                    return Err("it must be longer than nothing".into());
+                }
+                *field(config) = period;
+            }
+            Kind::Id(field) => {
+                if text.is_empty() {
+                    return Err("it must not be empty".into());
+                }
+                *field(config) = Some(text.into());
+            }
+            Kind::Url(field) => {
+                // The value is not repeated, because it may carry a password.
+                if !["postgres://", "postgresql://"].iter().any(|scheme| text.starts_with(scheme)) {
+                    return Err(format!("it must begin with postgres://, as in {}", self.example()));
+                }
+                Server::parse(text, |_| None, "").map_err(|what| format!("it cannot be understood: {what}"))?;
+                *field(config) = Some(text.into());
             }
         }
-        Ok(config)
+        Ok(())
+    }
+
+    /// Refuses a layer in which it may not be set.
+    fn admit(&self, layer: Layer) -> Result<(), String> {
+        match (self.home, layer) {
+            (Home::Everywhere, _) | (Home::Init, Layer::Project) | (Home::User, Layer::User) => Ok(()),
+            (Home::Init, Layer::User | Layer::Environment) => Err("it belongs to one project; only its own file has it".into()),
+            (Home::User, Layer::Project) => Err("it may carry a password and this file may be committed; \
+                 set it in the user's file with: banksman config set --user store URL"
+                .into()),
+            (Home::User, Layer::Environment) => Err("the variable for it is BANKSMAN_STORE".into()),
+        }
+    }
+
+    /// A value of it as it may be shown.
+    pub fn shown(&self, text: &str) -> String {
+        match self.kind {
+            Kind::Url(_) => masked(text),
+            Kind::Duration(_) | Kind::Period(_) | Kind::Id(_) => text.into(),
+        }
     }
 }
 
-/// Reads a duration such as `500ms`, `90s`, `1h30m` or `2d`.
-pub fn duration(text: &str) -> Result<Duration, String> {
-    let hint = "write it like 500ms, 90s, 1h30m or 2d";
-    let mut rest = text.trim();
-    let mut total = Duration::ZERO;
-    if rest.is_empty() {
-        return Err(format!("a duration is missing: {hint}"));
+/// A URL without its password. It hides too much rather than too little.
+pub fn masked(url: &str) -> String {
+    let (head, rest) = url.split_once("://").map_or(("", url), |(scheme, rest)| (&url[..scheme.len() + 3], rest));
+    // The last @, because a password that was not escaped may contain one.
+    let shown = match rest.rsplit_once('@').and_then(|(login, host)| Some((login.split_once(':')?.0, host))) {
+        Some((user, host)) => format!("{head}{user}:***@{host}"),
+        None => url.into(),
+    };
+    match shown.split_once("password=") {
+        Some((before, after)) => {
+            let rest = after.find('&').map_or("", |at| &after[at..]);
+            format!("{before}password=***{rest}")
+        }
+        None => shown,
     }
-    if rest.starts_with('-') {
-        return Err(format!("a duration cannot be negative: {text:?}"));
-    }
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit()).ok_or_else(|| format!("{text:?} has no unit: {hint}"))?;
-        let number: u64 = rest[..digits].parse().map_err(|_| format!("{text:?} is not a duration: {hint}"))?;
-        let unit_end = rest[digits..].find(|c: char| c.is_ascii_digit()).map_or(rest.len(), |at| digits + at);
-        let unit_ms: u64 = match &rest[digits..unit_end] {
-            "ms" => 1,
-            "s" => 1_000,
-            "m" => 60_000,
-            "h" => 3_600_000,
-            "d" => 86_400_000,
-            _ => return Err(format!("{text:?} is not a duration: {hint}")),
-        };
-        let part = number.checked_mul(unit_ms).map(Duration::from_millis);
-        total = part.and_then(|part| total.checked_add(part)).ok_or_else(|| format!("{text:?} is too long"))?;
-        rest = &rest[unit_end..];
-    }
-    // A century: anything longer is a slip, and must not overflow the clocks.
-    if total > Duration::from_secs(100 * 366 * 86_400) {
-        return Err(format!("{text:?} is longer than a hundred years"));
-    }
-    Ok(total)
 }
 
 #[cfg(test)]
@@ -108,19 +229,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_read_as_people_write_them() {
-        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
-        assert_eq!(duration("1h30m"), Ok(Duration::from_secs(5_400)));
-        assert_eq!(duration("0s"), Ok(Duration::ZERO));
-        for bad in ["", "5", "-5s", "5x", "s", "1.5s", "99999999999999999999s", "9000000d", "5s "] {
-            assert!(duration(bad).is_err() || bad == "5s ", "{bad:?}");
+    fn every_default_and_every_example_is_valid() {
+        let config = Config::default();
+        assert_eq!((config.heartbeat_timeout.as_secs(), config.wait_timeout.as_secs()), (60, 1_800));
+        for key in KEYS {
+            key.assign(&mut Config::default(), key.example()).unwrap();
         }
     }
 
     #[test]
-    fn unknown_keys_are_errors() {
-        assert!(Config::parse("[locking]\nheartbeat_timeout = \"5s\"\n").is_ok_and(|c| c.heartbeat_timeout.as_secs() == 5));
-        assert!(Config::parse("[locking]\nheartbeat = \"5s\"\n").is_err());
-        assert!(Config::parse("[locking]\nheartbeat_timeout = \"5\"\n").unwrap_err().contains("locking.heartbeat_timeout"));
+    fn passwords_are_not_shown() {
+        assert_eq!(masked("postgres://me:secret@db/app"), "postgres://me:***@db/app");
+        assert_eq!(masked("postgres://me:p@ss:w/rd@db/app"), "postgres://me:***@db/app");
+        assert_eq!(masked("postgres://me@db:5432/app"), "postgres://me@db:5432/app");
+        assert_eq!(masked("postgres://db/app?password=secret&x=1"), "postgres://db/app?password=***&x=1");
+        let config = Config { store: Some("postgres://me:secret@db/app".into()), ..Config::default() };
+        assert!(!format!("{config:?}").contains("secret"));
     }
 }

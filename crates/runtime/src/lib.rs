@@ -20,7 +20,7 @@
 //! arrive at the same time share one transaction.
 
 mod client;
-mod config;
+pub mod config;
 mod error;
 mod follow;
 mod guard;

@@ -14,13 +14,16 @@ use banksman_store::{Reader, Store, StoreError};
 use thiserror::Error;
 
 use crate::client::Client;
-use crate::config::Config;
+use crate::config::{Config, ConfigError, Problem, Settings, Source, Surroundings, masked};
 use crate::error::Error;
 use crate::follow::Follower;
 use crate::machine::RealMachine;
 
 /// The folder's name.
 const FOLDER: &str = ".banksman";
+
+/// The settings in it.
+const CONFIG_FILE: &str = "config.toml";
 
 /// Where a project is, and what applies there.
 #[derive(Debug, Clone)]
@@ -53,7 +56,7 @@ pub enum Place {
 impl Place {
     /// Reads a URL. `variable` looks up what a PostgreSQL URL leaves out, such as `PGPASSWORD`.
     pub fn parse(url: &str, variable: impl Fn(&str) -> Option<String>) -> Result<Place, ProjectError> {
-        let bad = |what: String| ProjectError::Url { url: without_password(url), what };
+        let bad = |what: String| ProjectError::Url { url: masked(url), what };
         if let Some(path) = url.strip_prefix("sqlite:") {
             return if path.is_empty() { Err(bad("a path is missing".into())) } else { Ok(Place::Sqlite(path.into())) };
         }
@@ -62,17 +65,6 @@ impl Place {
             return Server::parse(url, variable, &client).map(Place::Postgres).map_err(bad);
         }
         Err(bad("it must begin with sqlite: or postgres://".into()))
-    }
-}
-
-/// Passwords do not belong into messages.
-fn without_password(url: &str) -> String {
-    match url.split_once("://").and_then(|(scheme, rest)| Some((scheme, rest.split_once('@')?))) {
-        Some((scheme, (login, rest))) => {
-            let user = login.split(':').next().unwrap_or_default();
-            format!("{scheme}://{user}:…@{rest}")
-        }
-        None => url.to_owned(),
     }
 }
 
@@ -92,13 +84,8 @@ pub enum ProjectError {
         root: PathBuf,
     },
     /// Its settings cannot be understood.
-    #[error("{}: {what}", path.display())]
-    Config {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        what: String,
-    },
+    #[error(transparent)]
+    Config(#[from] ConfigError),
     /// The place of the store is not written in a way that is understood.
     #[error("{url:?} is not the place of a store: {what}")]
     Url {
@@ -139,9 +126,9 @@ impl Project {
         made.file(&folder.join(".gitignore"), "*\n!.gitignore\n!config.toml\n!runbooks/\n!runbooks/**\n")?;
         let config =
             format!("# The settings of this Banksman project. It may be committed.\nproject = \"{}\"\n", ids::short("p"));
-        made.file(&folder.join("config.toml"), &config)?;
+        made.file(&folder.join(CONFIG_FILE), &config)?;
         // A clone of the repository brings the id with it: all its machines share one project.
-        let project = Project::with_folder(&root, &folder, place)?;
+        let project = Project::with_folder(&root, &folder, place, &Surroundings::default())?;
         let created = match &project.store {
             Location::Sqlite(path) => sqlite::create(path, &id_of(&project.config, &folder)?, &RealMachine(project.host.clone())),
             Location::Postgres { server, id } => postgres::create(server, id),
@@ -162,29 +149,45 @@ impl Project {
     /// Finds the project that `from` belongs to, with its rows at `place`. In a database, projects are known by the id
     /// in their config; a SQLite file is a project by itself.
     pub fn find_at(from: &Path, place: Option<Place>) -> Result<Project, ProjectError> {
+        Project::find_with(from, place, &Surroundings::default())
+    }
+
+    /// The same, with the settings of the user and of the environment.
+    pub fn find_with(from: &Path, place: Option<Place>, surroundings: &Surroundings) -> Result<Project, ProjectError> {
+        let (root, folder) = Project::locate(from, place.as_ref())?;
+        Project::with_folder(&root, &folder, place, surroundings)
+    }
+
+    /// The file with the settings of the project that `from` belongs to, also when its content is wrong.
+    pub fn config_file(from: &Path, place: Option<&Place>) -> Result<PathBuf, ProjectError> {
+        Ok(Project::locate(from, place)?.1.join(CONFIG_FILE))
+    }
+
+    /// The directory of a project, and its folder.
+    fn locate(from: &Path, place: Option<&Place>) -> Result<(PathBuf, PathBuf), ProjectError> {
         if let Some(Place::Sqlite(path)) = place {
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned();
             let root = folder.parent().filter(|root| !root.as_os_str().is_empty()).unwrap_or(&folder).to_owned();
-            return Project::with_folder(&root, &folder, Some(Place::Sqlite(path)));
+            return Ok((root, folder));
         }
         let from = from.canonicalize().map_err(io_at(from))?;
-        let is_here = |dir: &Path| if place.is_some() { dir.join(FOLDER).join("config.toml").exists() } else { is_project(dir) };
+        let is_here = |dir: &Path| if place.is_some() { dir.join(FOLDER).join(CONFIG_FILE).exists() } else { is_project(dir) };
         for dir in from.ancestors() {
             let main = main_worktree(dir);
             if let Some(root) = [Some(dir), main.as_deref()].into_iter().flatten().find(|dir| is_here(dir)) {
-                return Project::with_folder(root, &root.join(FOLDER), place);
+                return Ok((root.into(), root.join(FOLDER)));
             }
         }
         Err(ProjectError::NotFound { from })
     }
 
-    fn with_folder(root: &Path, folder: &Path, place: Option<Place>) -> Result<Project, ProjectError> {
-        let path = folder.join("config.toml");
-        let config = match fs::read_to_string(&path) {
-            Ok(text) => Config::parse(&text).map_err(|what| ProjectError::Config { path, what })?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Config::default(),
-            Err(error) => return Err(io_at(&path)(error)),
-        };
+    fn with_folder(
+        root: &Path,
+        folder: &Path,
+        place: Option<Place>,
+        surroundings: &Surroundings,
+    ) -> Result<Project, ProjectError> {
+        let config = Settings::load(surroundings, Some(&folder.join(CONFIG_FILE)))?.config().clone();
         let store = match place {
             Some(Place::Postgres(server)) => Location::Postgres { server, id: id_of(&config, folder)? },
             Some(Place::Sqlite(path)) => Location::Sqlite(path),
@@ -269,8 +272,11 @@ impl Project {
 
 /// The id that a database knows the project by.
 fn id_of(config: &Config, folder: &Path) -> Result<String, ProjectError> {
-    let what = || "the key `project` is missing: it is the id of the project in its database".to_owned();
-    config.project.clone().ok_or_else(|| ProjectError::Config { path: folder.join("config.toml"), what: what() })
+    config.project.clone().ok_or_else(|| {
+        let source = Some(Source::Project(folder.join(CONFIG_FILE)));
+        let what = "it is missing: the database knows the project by this id".into();
+        ConfigError::from(Problem { source, line: None, key: Some("project".into()), what }).into()
+    })
 }
 
 /// A folder with only config and runbooks, as in a fresh worktree, is not a project.
@@ -335,7 +341,7 @@ impl Drop for Made {
     }
 }
 
-fn io_at(path: &Path) -> impl FnOnce(io::Error) -> ProjectError {
+pub(crate) fn io_at(path: &Path) -> impl FnOnce(io::Error) -> ProjectError {
     move |source| ProjectError::Io { path: path.into(), source }
 }
 

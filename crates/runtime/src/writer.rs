@@ -1,5 +1,9 @@
-//! The thread that writes: it takes a turn, decides everything that has arrived meanwhile in one transaction, and
-//! answers after the commit.
+//! How calls are written: by a thread that takes turns with other processes, or by the caller itself when nobody is
+//! in the way.
+//!
+//! The thread waits for the turn first and then decides everything that has arrived meanwhile in one transaction. It
+//! keeps the turn for a short slice while more keeps coming, because handing it over costs more than a transaction.
+//! A caller that is alone does not pay for two thread switches: it takes a free turn, writes, and gives it back.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -15,6 +19,15 @@ use crate::post::Post;
 /// The most calls in one transaction.
 const BATCH: usize = 256;
 
+/// How long a turn goes on while calls keep coming.
+const SLICE: Duration = Duration::from_millis(2);
+
+/// How long to look for the next call before the turn is given up.
+const LINGER: Duration = Duration::from_micros(50);
+
+/// How long to leave the turn to others, in their order, after one of them was met at the turnstile.
+const POLITE: Duration = Duration::from_millis(100);
+
 /// After this long, the process that holds the store up is named.
 const NAME_AFTER: Duration = Duration::from_secs(2);
 
@@ -24,17 +37,30 @@ const BELL_EVERY: Duration = Duration::from_millis(10);
 /// Called when the store is held up, to find out and tell by whom.
 pub(crate) type OnStall = Box<dyn Fn() + Send + Sync>;
 
-/// The near end: hands calls to the thread and waits for their answers.
+/// The near end: writes calls, or hands them to the thread.
 pub(crate) struct Writer {
-    jobs: Option<Sender<Arc<Job>>>,
-    /// How many calls are on their way to the thread.
-    queued: Arc<AtomicUsize>,
+    shared: Arc<Shared>,
+    jobs: Option<Sender<Message>>,
     thread: Option<JoinHandle<()>>,
     on_stall: OnStall,
+}
+
+/// What the callers and the thread share.
+struct Shared {
+    desk: Mutex<Desk>,
+    /// How many calls are on their way to the thread.
+    queued: AtomicUsize,
     /// Held while this process has its turn.
-    inside: Arc<Mutex<()>>,
+    inside: Mutex<()>,
     /// Set while the thread waits for others to end their turn.
-    outside: Arc<AtomicBool>,
+    outside: AtomicBool,
+}
+
+/// What the thread is told.
+enum Message {
+    Write(Arc<Job>),
+    /// The bell is due: it was rung too short a time ago.
+    Ring,
 }
 
 /// One call on its way.
@@ -71,28 +97,52 @@ impl Relay {
 impl Writer {
     pub(crate) fn start(store: Store, post: Arc<Post>, on_stall: OnStall) -> std::io::Result<Writer> {
         let (jobs, inbox) = mpsc::channel();
-        let inside = Arc::new(Mutex::new(()));
-        let queued = Arc::new(AtomicUsize::new(0));
-        let outside = Arc::new(AtomicBool::new(false));
-        let desk = Desk {
-            store,
-            post,
-            rung: None,
-            ring_due: false,
-            queued: Arc::clone(&queued),
-            inside: Arc::clone(&inside),
-            outside: Arc::clone(&outside),
-        };
-        let thread = std::thread::Builder::new().name("banksman-writer".into()).spawn(move || desk.serve(&inbox))?;
-        Ok(Writer { jobs: Some(jobs), queued, thread: Some(thread), on_stall, inside, outside })
+        let shared = Arc::new(Shared {
+            desk: Mutex::new(Desk { store, post, rung: None, ring_due: false, met: None }),
+            queued: AtomicUsize::new(0),
+            inside: Mutex::new(()),
+            outside: AtomicBool::new(false),
+        });
+        let far = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("banksman-writer".into()).spawn(move || far.serve(&inbox))?;
+        Ok(Writer { shared, jobs: Some(jobs), thread: Some(thread), on_stall })
     }
 
     /// Carries out a call. At the deadline it is withdrawn: then it has not happened and will not happen.
     pub(crate) fn call(&self, request: Request, deadline: Duration) -> Result<Reply, StoreError> {
+        match self.write_alone(&request) {
+            Some(answer) => answer,
+            None => self.write_by_thread(request, deadline),
+        }
+    }
+
+    /// Writes at once if nobody else, in this process or another, wants to.
+    fn write_alone(&self, request: &Request) -> Option<Result<Reply, StoreError>> {
+        if self.shared.queued.load(Ordering::Relaxed) > 0 {
+            return None;
+        }
+        let mut desk = self.shared.desk.try_lock().ok()?;
+        let _inside = self.shared.inside.try_lock().ok()?;
+        if !desk.enter_if_free() {
+            return None;
+        }
+        let mut results = desk.store.batch(&[request]);
+        desk.store.give_turn_back();
+        let committed = results.pop().expect("one call has one result");
+        Some(committed.and_then(|Committed { mut replies, wakes, events, .. }| {
+            wakes.iter().for_each(|address| desk.post.wake(address));
+            if events > 0 && !desk.ring_if_time() {
+                self.send(Message::Ring);
+            }
+            desk.tidy(true);
+            replies.pop().ok_or_else(gone)
+        }))
+    }
+
+    fn write_by_thread(&self, request: Request, deadline: Duration) -> Result<Reply, StoreError> {
         let job = Arc::new(Job { request, state: Mutex::new(State::Queued), answered: Condvar::new() });
-        self.queued.fetch_add(1, Ordering::Relaxed);
-        let sent = self.jobs.as_ref().is_some_and(|jobs| jobs.send(Arc::clone(&job)).is_ok());
-        if !sent {
+        self.shared.queued.fetch_add(1, Ordering::Relaxed);
+        if !self.send(Message::Write(Arc::clone(&job))) {
             return Err(gone());
         }
         let start = Instant::now();
@@ -120,13 +170,8 @@ impl Writer {
                 }
                 State::Queued | State::Taken | State::Abandoned => {}
             }
-            let next = if waited < NAME_AFTER {
-                NAME_AFTER.min(deadline)
-            } else if waited < deadline {
-                deadline
-            } else {
-                deadline * 2
-            };
+            let steps = [NAME_AFTER, deadline, deadline * 2];
+            let next = steps.into_iter().find(|step| *step > waited).unwrap_or(deadline * 2);
             let left = next.saturating_sub(waited).max(Duration::from_millis(1));
             state = job.answered.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -136,9 +181,13 @@ impl Writer {
         answer
     }
 
+    fn send(&self, message: Message) -> bool {
+        self.jobs.as_ref().is_some_and(|jobs| jobs.send(message).is_ok())
+    }
+
     /// Runs `f` at a moment when this process does not have its turn, and takes no turn until it returns.
     pub(crate) fn outside_turn(&self, f: impl FnOnce()) {
-        let _outside = lock(&self.inside);
+        let _outside = lock(&self.shared.inside);
         f();
     }
 }
@@ -147,71 +196,131 @@ impl Drop for Writer {
     fn drop(&mut self) {
         self.jobs = None;
         // A thread that still waits for its turn has nothing left to do: whoever called it has given up.
-        if let Some(thread) = self.thread.take().filter(|_| !self.outside.load(Ordering::Acquire)) {
+        if let Some(thread) = self.thread.take().filter(|_| !self.shared.outside.load(Ordering::Acquire)) {
             // A panic over there ends the process by itself; there is nothing to add.
             thread.join().ok();
         }
     }
 }
 
-/// The far end: owns the store.
+impl Shared {
+    fn serve(&self, inbox: &Receiver<Message>) {
+        let mut ring_due = false;
+        loop {
+            let first =
+                if ring_due { inbox.recv_timeout(BELL_EVERY) } else { inbox.recv().map_err(|_| RecvTimeoutError::Disconnected) };
+            match first {
+                Ok(Message::Write(job)) => ring_due |= self.turn(job, inbox),
+                Ok(Message::Ring) => ring_due = true,
+                Err(RecvTimeoutError::Timeout) => {
+                    ring_due = false;
+                    lock(&self.desk).ring();
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        if ring_due {
+            lock(&self.desk).ring();
+        }
+    }
+
+    /// One turn: waits for it first, so that everything that arrives meanwhile comes along. Says whether the bell is
+    /// still to be rung.
+    fn turn(&self, first: Arc<Job>, inbox: &Receiver<Message>) -> bool {
+        let mut desk = lock(&self.desk);
+        self.outside.store(true, Ordering::Release);
+        let entered = desk.enter();
+        self.outside.store(false, Ordering::Release);
+        let inside = lock(&self.inside);
+        if let Err(error) = entered {
+            self.queued.fetch_sub(1, Ordering::Relaxed);
+            first.answer(Err(error));
+            return false;
+        }
+        let began = Instant::now();
+        let mut ring_due = false;
+        let mut next = Some(first);
+        while let Some(first) = next {
+            let mut arrived = vec![first];
+            for message in inbox.try_iter().take(BATCH - 1) {
+                match message {
+                    Message::Write(job) => arrived.push(job),
+                    Message::Ring => ring_due = true,
+                }
+            }
+            self.queued.fetch_sub(arrived.len(), Ordering::Relaxed);
+            arrived.retain(|job| job.take());
+            ring_due |= desk.write(&arrived);
+            next = if began.elapsed() < SLICE { self.linger(inbox, &mut ring_due) } else { None };
+        }
+        desk.store.give_turn_back();
+        drop(inside);
+        let quiet = self.queued.load(Ordering::Relaxed) == 0;
+        desk.tidy(quiet);
+        ring_due && !desk.ring_if_time()
+    }
+
+    /// Looks for the next call for a moment: its caller has just been answered and is likely to have one.
+    fn linger(&self, inbox: &Receiver<Message>, ring_due: &mut bool) -> Option<Arc<Job>> {
+        let since = Instant::now();
+        while since.elapsed() < LINGER {
+            match inbox.try_recv() {
+                Ok(Message::Write(job)) => return Some(job),
+                Ok(Message::Ring) => *ring_due = true,
+                Err(_) => std::hint::spin_loop(),
+            }
+        }
+        None
+    }
+}
+
+/// The store, and what happens after each commit.
 struct Desk {
     store: Store,
     post: Arc<Post>,
     rung: Option<Instant>,
     ring_due: bool,
-    queued: Arc<AtomicUsize>,
-    inside: Arc<Mutex<()>>,
-    outside: Arc<AtomicBool>,
+    /// When another process was last met at the turnstile.
+    met: Option<Instant>,
 }
 
 impl Desk {
-    fn serve(mut self, inbox: &Receiver<Arc<Job>>) {
-        loop {
-            let first = if self.ring_due {
-                inbox.recv_timeout(BELL_EVERY)
-            } else {
-                inbox.recv().map_err(|_| RecvTimeoutError::Disconnected)
-            };
-            match first {
-                Ok(first) => self.turn(first, inbox),
-                Err(RecvTimeoutError::Timeout) => self.ring(),
-                Err(RecvTimeoutError::Disconnected) => break,
-            }
+    /// Takes the turn, and notes whether others wanted it.
+    fn enter(&mut self) -> Result<(), StoreError> {
+        if !self.store.try_turn()? {
+            self.met = Some(Instant::now());
+            self.store.take_turn()?;
         }
-        if self.ring_due {
-            self.ring();
-        }
+        Ok(())
     }
 
-    /// One turn: waits for it first, so that everything that arrives meanwhile comes along.
-    fn turn(&mut self, first: Arc<Job>, inbox: &Receiver<Arc<Job>>) {
-        self.outside.store(true, Ordering::Release);
-        let entered = self.store.take_turn();
-        self.outside.store(false, Ordering::Release);
-        let inside = Arc::clone(&self.inside);
-        let inside = lock(&inside);
-        let arrived: Vec<Arc<Job>> = std::iter::once(first).chain(inbox.try_iter().take(BATCH - 1)).collect();
-        let quiet = self.queued.fetch_sub(arrived.len(), Ordering::Relaxed) == arrived.len();
-        let jobs: Vec<Arc<Job>> = arrived.into_iter().filter(|job| job.take()).collect();
-        if jobs.is_empty() || entered.is_err() {
-            self.store.give_turn_back();
-            drop(inside);
-            if let Err(error) = entered {
-                jobs.iter().for_each(|job| job.answer(Err(error.clone())));
-            }
-            return;
+    /// Takes the turn if that overtakes nobody. A free turn is not proof: those who wait may just be waking up.
+    fn enter_if_free(&mut self) -> bool {
+        if self.met.is_some_and(|met| met.elapsed() < POLITE) {
+            return false;
         }
-        let requests: Vec<Request> = jobs.iter().map(|job| job.request.clone()).collect();
+        let entered = self.store.try_turn().unwrap_or(false);
+        if !entered {
+            self.met = Some(Instant::now());
+        }
+        entered
+    }
+
+    /// Writes a batch and answers it. Says whether there is something to ring for.
+    fn write(&mut self, jobs: &[Arc<Job>]) -> bool {
+        if jobs.is_empty() {
+            return false;
+        }
+        let requests: Vec<&Request> = jobs.iter().map(|job| &job.request).collect();
         let results = self.store.batch(&requests);
-        drop(inside);
+        let mut rings = false;
         let mut jobs = jobs.iter();
         for result in results {
             match result {
                 Ok(Committed { replies, wakes, events, .. }) => {
                     wakes.iter().for_each(|address| self.post.wake(address));
                     answer_all(jobs.by_ref().take(replies.len()).cloned().collect(), replies);
-                    self.ring_due |= events > 0;
+                    rings |= events > 0;
                 }
                 Err(error) => {
                     if let Some(job) = jobs.next() {
@@ -220,17 +329,28 @@ impl Desk {
                 }
             }
         }
-        if self.ring_due && self.rung.is_none_or(|rung| rung.elapsed() >= BELL_EVERY) {
-            self.ring();
+        rings
+    }
+
+    /// Rings unless that was done a moment ago. Says whether it is done with.
+    fn ring_if_time(&mut self) -> bool {
+        if self.rung.is_some_and(|rung| rung.elapsed() < BELL_EVERY) {
+            // The first one to find it too early has it rung later, for all who come until then.
+            return std::mem::replace(&mut self.ring_due, true);
         }
-        // A checkpoint that fails is tried again after the next batch; nothing depends on it.
-        self.store.tidy(quiet).ok();
+        self.ring();
+        true
     }
 
     fn ring(&mut self) {
         self.ring_due = false;
         self.rung = Some(Instant::now());
         self.post.ring(&mut self.store);
+    }
+
+    /// A checkpoint that fails is tried again after the next batch; nothing depends on it.
+    fn tidy(&mut self, quiet: bool) {
+        self.store.tidy(quiet).ok();
     }
 }
 
@@ -256,15 +376,16 @@ impl Job {
             *state = State::Answered(answer, relay);
         }
     }
+
+    fn is_abandoned(&self) -> bool {
+        matches!(*lock(&self.state), State::Abandoned)
+    }
 }
 
 /// Answers the calls of one batch. The first caller wakes the next two, and so on. One that has given up would break
 /// the relay, so it is left out; one that is in it sees its answer at the latest when its time is up.
-fn answer_all(mut jobs: Vec<Arc<Job>>, mut replies: Vec<Reply>) {
-    let mut listening = jobs.iter().map(|job| !matches!(*lock(&job.state), State::Abandoned)).collect::<Vec<_>>().into_iter();
-    let mut also = listening.clone();
-    jobs.retain(|_| listening.next().unwrap_or(false));
-    replies.retain(|_| also.next().unwrap_or(false));
+fn answer_all(jobs: Vec<Arc<Job>>, replies: Vec<Reply>) {
+    let (jobs, replies): (Vec<_>, Vec<_>) = jobs.into_iter().zip(replies).filter(|(job, _)| !job.is_abandoned()).unzip();
     let jobs: Arc<[Arc<Job>]> = jobs.into();
     for (index, (job, reply)) in jobs.iter().zip(replies).enumerate() {
         job.put(Ok(reply), Some(Relay { jobs: Arc::clone(&jobs), index }));

@@ -221,8 +221,14 @@ impl Ledger {
         let Some(holding) = account.holders.get_mut(holder).filter(|holding| holding.epoch == *epoch) else {
             return verdict.report(Checker::Epochs, || format!("{holder} lost epoch {epoch} of {resource} and had it not"));
         };
-        if let Err(why) = holding.may_end(ended, scene) {
-            verdict.report(Checker::Living, || format!("{holder} lost epoch {epoch} of {resource} (event {seq}): {why}"));
+        if let Err(why) = holding.may_end(resource, ended, scene) {
+            verdict.report(Checker::Living, || {
+                let (lease, patience, stall) = (scene.lease, scene.patience, &scene.stall);
+                format!(
+                    "{holder} lost epoch {epoch} of {resource} (event {seq}) at {lease:?}: {why}; the caller was patient for \
+                     {patience} ms after {stall:?}; {holding:?}"
+                )
+            });
         }
         match ended.keeps {
             Some(weight) => {
@@ -265,9 +271,10 @@ impl Holding {
     }
 
     /// Whether there was a good reason to end this.
-    fn may_end(&self, ended: &Ended, scene: &Scene<'_>) -> Result<(), &'static str> {
+    fn may_end(&self, resource: &Resource, ended: &Ended, scene: &Scene<'_>) -> Result<(), &'static str> {
         use banksman_core::claim::Reason;
-        let owed = scene.stall.as_ref().filter(|stall| self.heard < stall.asleep).map_or(0, |stall| stall.late);
+        let owes = |stall: &&Stall| stall.resource == *resource && self.heard < stall.asleep;
+        let owed = scene.stall.as_ref().filter(owes).map_or(0, |stall| stall.late);
         let past = |deadline: Ms| scene.lease.0 >= deadline + scene.patience.max(owed);
         let left = matches!(scene.asked, Asked::Leave(ticket) if self.ticket == Some(ticket));
         let good = match (ended.reason, &ended.forced) {

@@ -5,17 +5,24 @@ use crate::value::{Query, Rows};
 
 /// One connection to one database. Writers of a project are served one after the other.
 pub(crate) trait Backend: Send {
-    /// Waits for the turn to write, if that can be waited for apart from the transaction.
+    /// Waits for the turn to write, if that can be waited for apart from the transaction. It lasts for any number of
+    /// transactions, until it is given back.
     fn take_turn(&mut self) -> Result<(), StoreError>;
 
-    /// Waits for the turn, starts a write transaction and answers the queries in it.
+    /// Takes the turn if nobody has it. Says whether it did.
+    fn try_turn(&mut self) -> Result<bool, StoreError>;
+
+    /// Lets others write.
+    fn give_turn_back(&mut self);
+
+    /// Starts a write transaction, waiting for the turn if it was not taken before, and answers the queries in it.
     fn begin(&mut self, queries: &[Query<'_>]) -> Result<Vec<Rows>, StoreError>;
 
-    /// Carries out the statements of the open transaction, commits it and ends the turn. Unless the error is
+    /// Carries out the statements of the open transaction and commits it. Unless the error is
     /// `Unknown`, a failure means that nothing has happened.
     fn commit(&mut self, writes: &[Query<'_>]) -> Result<(), StoreError>;
 
-    /// Ends the transaction, if one is open, as if it had not been; and the turn.
+    /// Ends the transaction, if one is open, as if it had not been.
     fn roll_back(&mut self);
 
     /// Answers queries from one moment, without waiting for anybody.

@@ -19,6 +19,18 @@ pub trait Call {
     fn decide(&self, tables: &mut Tables, turn: &mut Turn) -> Self::Reply;
 }
 
+impl<C: Call> Call for &C {
+    type Reply = C::Reply;
+
+    fn keys(&self) -> Vec<Key> {
+        (**self).keys()
+    }
+
+    fn decide(&self, tables: &mut Tables, turn: &mut Turn) -> C::Reply {
+        (**self).decide(tables, turn)
+    }
+}
+
 /// One transaction as its decisions see it: the time, the numbers, and what must be done.
 #[derive(Debug)]
 pub struct Turn {

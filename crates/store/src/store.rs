@@ -73,15 +73,20 @@ impl Store {
         Store { backend, project, machine, earlier_boots: None }
     }
 
-    /// Waits until it is this process's turn to write, however long that takes. The next batch ends the turn;
-    /// a caller that finds it has nothing to do gives it back.
+    /// Waits until it is this process's turn to write, however long that takes. The turn lasts for any number of
+    /// batches, until it is given back. A batch without a turn takes one for itself.
     pub fn take_turn(&mut self) -> Result<(), StoreError> {
         self.backend.take_turn()
     }
 
-    /// Lets others write, without having written.
+    /// Takes the turn if nobody has it. Says whether it did; where turns are part of transactions, it never does.
+    pub fn try_turn(&mut self) -> Result<bool, StoreError> {
+        self.backend.try_turn()
+    }
+
+    /// Lets others write.
     pub fn give_turn_back(&mut self) {
-        self.backend.roll_back();
+        self.backend.give_turn_back();
     }
 
     /// Decides and commits a batch. If it fails before the commit, the calls are tried one by one, so that one

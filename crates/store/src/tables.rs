@@ -11,7 +11,7 @@ use banksman_core::{Epoch, Name, RequestId};
 
 use crate::error::StoreError;
 use crate::sql::Statement;
-use crate::value::{Query, Row, Rows};
+use crate::value::{Query, Row, Rows, Value};
 
 /// Names rows to load. A call's keys follow from its arguments alone, never from a loaded value.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,8 +47,11 @@ pub struct Granted {
 /// The queries that load these keys.
 pub(crate) fn plan(project: i64, keys: &BTreeSet<Key>) -> Vec<Query<'_>> {
     let mut queries = Vec::with_capacity(keys.len() + 4);
-    let mut add = |statement, name: Option<&'_ str>| {
-        let params = std::iter::once(project.into()).chain(name.map(str::to_owned).map(Into::into)).collect::<Vec<_>>();
+    let mut add = |statement, name| {
+        let params = match name {
+            Some(name) => vec![project.into(), Value::from(name)],
+            None => vec![project.into()],
+        };
         queries.push(Query::new(statement, params));
     };
     // The line of every loaded resource is needed, so the usually empty table of waiters is read as a whole, once.

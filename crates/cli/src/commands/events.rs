@@ -75,6 +75,7 @@ impl Events {
     fn show(self, context: &Context) -> Done {
         let since = self.since.as_deref().map(since).transpose()?;
         let filter = EventFilter { kind: self.kind, source: self.source, since };
+        let filtered = filter.kind.is_some() || filter.source.is_some() || filter.since.is_some();
         if self.follow {
             return follow(context, &filter);
         }
@@ -93,7 +94,8 @@ impl Events {
         let events = &events[skip..];
         let data = json!({ "events": events.iter().map(event_json).collect::<Vec<_>>() });
         let human = if events.is_empty() {
-            format!("{DIM}nothing has happened yet{DIM:#}")
+            let words = if filtered { "no event is of that kind, source and time" } else { "nothing has happened yet" };
+            format!("{DIM}{words}{DIM:#}")
         } else {
             events.iter().map(event_line).collect::<Vec<_>>().join("\n")
         };
@@ -104,7 +106,7 @@ impl Events {
 
 /// Prints the log so far and then whatever happens, one line per event, until interrupted.
 fn follow(context: &Context, filter: &EventFilter) -> Done {
-    let signals = Signals::install().map_err(|error| Failure::new(exit::ERROR, "SYSTEM", error.to_string()))?;
+    let signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
     let mut follower = context.project()?.follow(Seq(0))?;
     loop {
         let events = follower.next(filter)?;
@@ -152,10 +154,11 @@ impl Emit {
     fn run(self, context: &Context) -> Done {
         let kind = CustomKind::new(&self.kind).map_err(Failure::usage)?;
         if self.data.len() > DATA_LIMIT {
-            return Err(Failure::usage(format!("--data may have at most {DATA_LIMIT} bytes, this has {}", self.data.len())));
+            return Err(Failure::usage(format!("--data may have at most {DATA_LIMIT} bytes, this one has {}", self.data.len())));
         }
-        let data: Value =
-            serde_json::from_str(&self.data).map_err(|error| Failure::usage(format!("--data is not JSON: {error}")))?;
+        let data: Value = serde_json::from_str(&self.data).map_err(|error| {
+            Failure::usage(format!("--data is not JSON: {error}")).hint(r#"for example: --data '{"version": "1.2"}'"#)
+        })?;
         let source = Source { component: "user".into(), id: std::env::var("BANKSMAN_HOLDER").ok().map(Into::into) };
         let seq = context.client()?.emit(Event::Custom { kind, source, data })?;
         context.printer.result(json!({ "id": seq, "kind": self.kind }), format!("event {seq}"));

@@ -18,6 +18,7 @@ use crate::words;
 
 /// Locks: one holder at a time, in the order of arrival.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  banksman locks run deploy -- ./deploy.sh\n  banksman locks list")]
 pub(crate) struct Locks {
     #[command(subcommand)]
     verb: Verb,
@@ -254,9 +255,20 @@ fn row(lock: &Lock, state: &str, at: Stamp) -> Vec<String> {
 
 fn summary(lock: &Lock, state: &str, at: Stamp) -> Value {
     let mut value = match &lock.state {
-        State::Free => {
-            json!({ "holder": null, "epoch": null, "acquiredAt": null, "heartbeatAt": null, "expiresAt": null, "metadata": null })
-        }
+        // The same keys as when it is held, so that a program need not ask which of them are there.
+        State::Free => json!({
+            "holder": null,
+            "epoch": null,
+            "weight": null,
+            "ancestors": [],
+            "acquiredAt": null,
+            "heartbeatAt": null,
+            "expiresAt": null,
+            "ttl": null,
+            "maxHold": null,
+            "pids": [],
+            "metadata": null,
+        }),
         State::Held(grant) => hold::grant_json(grant, at, state),
     };
     value["name"] = lock.name.as_str().into();
@@ -275,6 +287,8 @@ impl Show {
         let lock = snapshot.coordination.locks.remove(&self.name);
         let lock = lock.ok_or_else(|| {
             Failure::new(exit::NOT_FOUND, "LOCK_NOT_FOUND", format!("there has never been a lock {}", self.name))
+                .details(json!({ "name": self.name }))
+                .hint("banksman locks list shows all locks")
         })?;
         let events = reader.view().recent("lock", self.name.as_str(), 5)?;
         let state = match &lock.state {
@@ -322,7 +336,10 @@ impl Show {
 /// The epoch must be known: a late release must never free a grant that it does not mean.
 fn epoch(name: &Name, given: Option<i64>) -> Result<Epoch, Failure> {
     let epoch = given.map(Epoch).or(inherited_epoch("lock", name.as_str())?);
-    epoch.ok_or_else(|| Failure::usage("which grant? --epoch is missing").hint("acquire prints the epoch, and `locks show` too"))
+    epoch.ok_or_else(|| {
+        Failure::usage("which grant? --epoch is missing")
+            .hint(format!("acquire printed it; banksman locks show {} shows it too", words::quoted(name)))
+    })
 }
 
 impl Heartbeat {
@@ -333,7 +350,7 @@ impl Heartbeat {
             (Outcome::Lock(lock::Outcome::Extended(grant)), at) => {
                 let expires = grant.deadline();
                 let lasts = expires.map_or_else(
-                    || "it has no lease".into(),
+                    || "it does not expire, so it needs no heartbeats".into(),
                     |deadline| format!("expires in {}", words::span(deadline - at.lease)),
                 );
                 let expires = expires.map(|deadline| words::rfc3339(words::wall_of(deadline, at)));
@@ -342,7 +359,7 @@ impl Heartbeat {
                 Ok(exit::OK)
             }
             (Outcome::Lock(outcome), _) => Err(hold::lock_refusal(&self.name, &outcome)),
-            (outcome, _) => Err(Failure::new(exit::ERROR, "UNEXPECTED", format!("unexpected answer: {outcome:?}"))),
+            (outcome, _) => Err(Failure::unexpected(&outcome)),
         }
     }
 }
@@ -360,7 +377,7 @@ impl Release {
             Outcome::Lock(lock::Outcome::Released) => "released",
             Outcome::Lock(lock::Outcome::AlreadyFree) => "already_free",
             Outcome::Lock(outcome) => return Err(hold::lock_refusal(&self.name, &outcome)),
-            outcome => return Err(Failure::new(exit::ERROR, "UNEXPECTED", format!("unexpected answer: {outcome:?}"))),
+            outcome => return Err(Failure::unexpected(&outcome)),
         };
         let human = if word == "released" {
             format!("released {BOLD}{}{BOLD:#}", self.name)

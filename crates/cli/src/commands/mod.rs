@@ -1,11 +1,14 @@
 //! One file per noun; what locks and semaphores share is in `hold`.
 
+pub(crate) mod completions;
+pub(crate) mod config;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod events;
 pub(crate) mod hold;
 pub(crate) mod init;
 pub(crate) mod locks;
+pub(crate) mod man;
 pub(crate) mod semaphores;
 
 use crate::failure::Failure;

@@ -18,6 +18,9 @@ use crate::words;
 
 /// Semaphores: a number of slots, taken in any weight, in the order of arrival.
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  banksman semaphores define gpu --capacity 4\n  banksman semaphores run gpu --weight 2 -- python train.py"
+)]
 pub(crate) struct Semaphores {
     #[command(subcommand)]
     verb: Verb,
@@ -183,7 +186,7 @@ impl Define {
         let resource = hold::own_name(Kind::Semaphore, &self.name)?;
         let config = semaphore::Config { capacity: self.capacity, ttl };
         context.client()?.ask(Command::Semaphore(resource.name, semaphore::Input::Define(config)), Vec::new())?;
-        let human = format!("defined {BOLD}{}{BOLD:#}: {} slots", self.name, self.capacity);
+        let human = format!("defined {BOLD}{}{BOLD:#}: {}", self.name, words::slots(self.capacity));
         context.printer.result(json!({ "name": self.name, "capacity": self.capacity, "ttl": ttl.map(words::exact) }), human);
         Ok(exit::OK)
     }
@@ -270,9 +273,14 @@ impl Heartbeat {
         let command = Command::Semaphore(self.name.clone(), semaphore::Input::Heartbeat { holder, epoch });
         match context.client()?.ask(command, Vec::new())? {
             (Outcome::Semaphore(semaphore::Outcome::Extended(grant)), at) => {
+                let lasts = grant.deadline().map_or_else(
+                    || "they do not expire, so they need no heartbeats".into(),
+                    |deadline| format!("they expire in {}", words::span(deadline - at.lease)),
+                );
                 let expires = grant.deadline().map(|deadline| words::rfc3339(words::wall_of(deadline, at)));
                 let data = json!({ "name": self.name, "outcome": "extended", "holder": grant.claim.holder, "epoch": grant.epoch, "expiresAt": expires });
-                context.printer.result(data, format!("extended {BOLD}{}{BOLD:#}", self.name));
+                let slots = words::slots(grant.claim.weight);
+                context.printer.result(data, format!("extended {slots} of {BOLD}{}{BOLD:#}: {lasts}", self.name));
                 Ok(exit::OK)
             }
             (Outcome::Semaphore(outcome), _) => Err(hold::semaphore_refusal(&self.name, &outcome)),

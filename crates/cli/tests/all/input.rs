@@ -51,7 +51,7 @@ fn a_place_without_a_project_says_how_to_make_one() {
     world.ok(&["init"]);
     refused(&world, &["init"], 2, "already");
     fs::write(world.path().join(".banksman/config.toml"), "[locking]\nheartbeat = \"5s\"\n").unwrap();
-    refused(&world, &["locks", "list"], 3, "unknown field `heartbeat`");
+    refused(&world, &["locks", "list"], 3, "did you mean locking.heartbeat_timeout?");
 }
 
 #[test]

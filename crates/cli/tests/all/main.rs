@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that fails shall say so at once")]
 
+mod config;
 mod conformance;
 mod feed;
 mod input;
@@ -9,8 +10,10 @@ mod locks;
 mod output;
 mod postgres;
 mod processes;
+mod reference;
 mod run;
 mod semaphores;
+mod shapes;
 mod soak;
 mod store;
 mod trouble;

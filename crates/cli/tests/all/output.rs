@@ -105,3 +105,25 @@ fn the_help_pages() {
         session(&world, &[&["--help"], &["locks", "--help"], &["locks", "run", "--help"], &["semaphores", "acquire", "--help"]]);
     assert_snapshot!(text);
 }
+
+#[test]
+fn a_session_with_settings() {
+    let world = World::on_sqlite();
+    std::fs::write(world.path().join(".banksman/config.toml"), "project = \"p-7h2k9x4m\"\n").unwrap();
+    let text = session(
+        &world,
+        &[
+            &["config", "set", "locking.heartbeat_timeout", "2h"],
+            &["config", "set", "--user", "store", "postgres://me:secret@db.example/agents"],
+            &["config", "list"],
+            &["config", "get", "locking.heartbeat_timeout"],
+            &["config", "get", "locking.heartbeat"],
+            &["config", "set", "locking.heartbeat_timeout", "2"],
+            &["config", "set", "store", "postgres://db.example/agents"],
+        ],
+    );
+    // Durations are what this is about, so they are not hidden.
+    let mut settings = Settings::clone_current();
+    settings.add_filter(&world.path().canonicalize().unwrap().display().to_string(), "[DIR]");
+    settings.bind(|| assert_snapshot!(text));
+}

@@ -85,6 +85,8 @@ impl World {
 
     pub(crate) fn clean<S: AsRef<OsStr>>(&self, mut command: Command, args: &[S]) -> Command {
         command.args(args).current_dir(self.path()).env("XDG_STATE_HOME", &self.state).env("NO_COLOR", "1").stdin(Stdio::null());
+        // The settings of whoever runs the tests are none of a test's business.
+        command.env("XDG_CONFIG_HOME", self.path().join("config"));
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("BANKSMAN_")) {
             command.env_remove(name);
         }

@@ -87,6 +87,12 @@ impl Backend for Postgres {
         Ok(())
     }
 
+    fn try_turn(&mut self) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
+    fn give_turn_back(&mut self) {}
+
     fn begin(&mut self, queries: &[Query<'_>]) -> Result<Vec<Rows>, StoreError> {
         let project = self.project;
         let (runtime, session) = self.session()?;

@@ -18,7 +18,7 @@ use crate::backend::Backend;
 use crate::error::StoreError;
 use crate::sql;
 use crate::value::{Query, Row, Rows, Value};
-use turnstile::Turnstile;
+use turnstile::{Stay, Turnstile};
 
 /// Log pages after which a checkpoint is worth its while, once nobody is waiting.
 const CHECKPOINT_WHEN_QUIET: i32 = 1_000;
@@ -91,10 +91,12 @@ impl Sqlite {
         self.path.as_ref().map_or_else(|| error.clone(), |path| open::explain(path, error.clone()))
     }
 
-    fn leave(&mut self) {
-        if let Some(turnstile) = &mut self.turnstile {
-            turnstile.leave();
-        }
+    fn enter(&mut self) -> Result<(), StoreError> {
+        self.turnstile.as_mut().map_or(Ok(()), |turnstile| turnstile.enter(Stay::OneTransaction))
+    }
+
+    fn end_transaction(&mut self) {
+        self.turnstile.iter_mut().for_each(Turnstile::end_transaction);
     }
 
     fn reopen_if_doubtful(&mut self) -> Result<(), StoreError> {
@@ -108,11 +110,19 @@ impl Sqlite {
 
 impl Backend for Sqlite {
     fn take_turn(&mut self) -> Result<(), StoreError> {
-        self.turnstile.as_mut().map_or(Ok(()), Turnstile::enter)
+        self.turnstile.as_mut().map_or(Ok(()), |turnstile| turnstile.enter(Stay::UntilGivenBack))
+    }
+
+    fn try_turn(&mut self) -> Result<bool, StoreError> {
+        self.turnstile.as_mut().map_or(Ok(true), Turnstile::try_enter)
+    }
+
+    fn give_turn_back(&mut self) {
+        self.turnstile.iter_mut().for_each(Turnstile::leave);
     }
 
     fn begin(&mut self, queries: &[Query<'_>]) -> Result<Vec<Rows>, StoreError> {
-        self.take_turn()?;
+        self.enter()?;
         let answers = self.reopen_if_doubtful().and_then(|()| {
             self.run("BEGIN IMMEDIATE")?;
             self.answer(queries)
@@ -143,7 +153,7 @@ impl Backend for Sqlite {
         if !self.connection.is_autocommit() && self.run("ROLLBACK").is_err() {
             self.doubtful = true;
         }
-        self.leave();
+        self.end_transaction();
     }
 
     fn read(&mut self, queries: &[Query<'_>]) -> Result<Vec<Rows>, StoreError> {
@@ -167,10 +177,10 @@ impl Backend for Sqlite {
         if self.log_pages.load(Ordering::Relaxed) < limit {
             return Ok(());
         }
-        self.take_turn()?;
+        self.enter()?;
         let result = self.run("PRAGMA wal_checkpoint(PASSIVE)");
         self.log_pages.store(0, Ordering::Relaxed);
-        self.leave();
+        self.end_transaction();
         Ok(result?)
     }
 

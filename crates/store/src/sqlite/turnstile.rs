@@ -1,16 +1,30 @@
 //! Processes take turns to write. SQLite's own busy handler polls and starves; a blocking file lock is fair.
 
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use crate::error::StoreError;
 
-/// A file whose lock is the right to write.
+/// A file whose lock is the right to write, behind a gate that one waits in at a time.
+///
+/// A free file lock goes to whoever asks first, and that is the one who has just given it up: it is running, and those
+/// who wait must first wake up. But the next in turn keeps the gate shut until it has the turn, so the one who leaves
+/// has to queue up behind it.
 pub(crate) struct Turnstile {
+    gate: File,
     file: File,
-    inside: bool,
+    inside: Option<Stay>,
+}
+
+/// How long a turn lasts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stay {
+    /// It was taken for one transaction and ends with it.
+    OneTransaction,
+    /// It was taken for as many as its owner likes.
+    UntilGivenBack,
 }
 
 /// The process that has its turn right now.
@@ -26,28 +40,69 @@ pub struct Occupant {
 
 impl Turnstile {
     pub(crate) fn open(path: &Path) -> Result<Turnstile, StoreError> {
-        let file = File::options().read(true).write(true).create(true).truncate(false).open(path).map_err(StoreError::io)?;
-        Ok(Turnstile { file, inside: false })
+        let open =
+            |path: &Path| File::options().read(true).write(true).create(true).truncate(false).open(path).map_err(StoreError::io);
+        Ok(Turnstile { gate: open(&path.with_extension("gate"))?, file: open(path)?, inside: None })
     }
 
-    /// Waits for the turn, however long it takes.
-    pub(crate) fn enter(&mut self) -> Result<(), StoreError> {
-        while !self.inside {
-            match self.file.lock() {
-                Ok(()) => self.inside = true,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(StoreError::io(error)),
-            }
+    /// Waits for the turn, however long it takes. A turn that was taken already goes on as it was taken.
+    pub(crate) fn enter(&mut self, stay: Stay) -> Result<(), StoreError> {
+        if self.inside.is_none() {
+            lock(&self.gate)?;
+            let entered = lock(&self.file);
+            unlock(&self.gate);
+            entered?;
+            self.inside = Some(stay);
         }
         Ok(())
     }
 
-    pub(crate) fn leave(&mut self) {
-        if self.inside {
-            self.inside = false;
-            self.file.unlock().expect("a lock that is held on an open file can be given up");
+    /// Takes the turn if nobody has it.
+    pub(crate) fn try_enter(&mut self) -> Result<bool, StoreError> {
+        if self.inside.is_none() {
+            if !try_lock(&self.gate)? {
+                return Ok(false);
+            }
+            let entered = try_lock(&self.file);
+            unlock(&self.gate);
+            self.inside = entered?.then_some(Stay::UntilGivenBack);
+        }
+        Ok(self.inside.is_some())
+    }
+
+    pub(crate) fn end_transaction(&mut self) {
+        if self.inside == Some(Stay::OneTransaction) {
+            self.leave();
         }
     }
+
+    pub(crate) fn leave(&mut self) {
+        if self.inside.take().is_some() {
+            unlock(&self.file);
+        }
+    }
+}
+
+fn lock(file: &File) -> Result<(), StoreError> {
+    loop {
+        match file.lock() {
+            Ok(()) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(StoreError::io(error)),
+        }
+    }
+}
+
+fn try_lock(file: &File) -> Result<bool, StoreError> {
+    match file.try_lock() {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(error)) => Err(StoreError::io(error)),
+    }
+}
+
+fn unlock(file: &File) {
+    file.unlock().expect("a lock that is held on an open file can be given up");
 }
 
 /// Who has its turn at this turnstile, as the kernel tells. `None` if nobody has or it cannot be seen from here.
@@ -95,7 +150,8 @@ mod tests {
         let path = dir.path().join("turn");
         let mut turnstile = Turnstile::open(&path).unwrap();
         assert_eq!(occupant(&path), None);
-        turnstile.enter().unwrap();
+        turnstile.enter(Stay::UntilGivenBack).unwrap();
+        turnstile.end_transaction();
         assert_eq!(occupant(&path).unwrap().pid, i32::try_from(std::process::id()).unwrap());
         turnstile.leave();
         assert_eq!(occupant(&path), None);

@@ -56,7 +56,9 @@ impl Stage {
     /// Starts `banksman ARGS` as a process of its own.
     pub(super) fn cast(&self, args: &[&str]) -> Result<Actor, Failure> {
         let mut command = Command::new("/proc/self/exe");
-        command.arg("-C").arg(self.project.root()).args(args).env("NO_COLOR", "1");
+        // The file is named, because the user's settings may name a server.
+        let store = format!("sqlite:{}", self.project.store());
+        command.arg("-C").arg(self.project.root()).arg("--store").arg(store).args(args).env("NO_COLOR", "1");
         for name in ["BANKSMAN_HOLDER", "BANKSMAN_ANCESTORS", "BANKSMAN_LOCK", "BANKSMAN_STORE", "BANKSMAN_PROJECT"] {
             command.env_remove(name);
         }
@@ -140,7 +142,7 @@ impl Drop for Actor {
 }
 
 fn system(error: std::io::Error) -> Failure {
-    Failure::new(exit::ERROR, "SYSTEM", error.to_string())
+    Failure::system("run the demo", error)
 }
 
 fn late() -> Failure {

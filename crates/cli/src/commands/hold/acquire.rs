@@ -88,7 +88,7 @@ pub(crate) fn acquire(
     let epoch = flags.epoch.map(Epoch).or(inherited_epoch(kind.as_str(), name.as_str())?);
     let max_hold = max_hold.map(|dur| dur.positive("--max-hold")).transpose()?;
     let wanted = Wanted { resource, actor, weight, max_hold, processes: Vec::new(), leased: flags.pid.is_none(), epoch };
-    let signals = Signals::install().map_err(|error| Failure::new(exit::ERROR, "SYSTEM", error.to_string()))?;
+    let signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
     let won = win(printer, client, wanted, flags, Some(&signals))?;
     let (data, human) = describe(kind, name.as_str(), &won);
     printer.result(data, human);
@@ -162,7 +162,7 @@ fn waiting_line(resource: &Resource, waiting: &Waiting, elapsed: Duration) -> St
         [] => "free in a moment".to_owned(),
         // How long the holder has had it follows from the wait itself: the deadline is on another clock.
         [grant] => format!("held by {}", grant.claim.holder),
-        grants => format!("held by {} others", grants.len()),
+        grants => format!("held by {} holders", grants.len()),
     };
     let since = waiting.blocked.holders.iter().map(|grant| grant.acquired.wall).min();
     let now = Wall(banksman::adapters::host::wall_ms());
@@ -186,8 +186,9 @@ fn judge(resource: &Resource, acquisition: Acquisition) -> Result<Won, Failure> 
         Acquisition::TimedOut(waiting) => {
             let holders = holders(&waiting.blocked);
             let message = format!("waited too long for {name}, which is held by {holders}");
+            let hint = format!("banksman {}s show {} shows who waits for it", resource.kind.as_str(), words::quoted(name));
             let details = json!({ "name": name, "place": waiting.place, "waiters": waiting.blocked.waiters, "holder": holders });
-            return Err(Failure::new(exit::LOCKED, "WAIT_TIMEOUT", message).details(details));
+            return Err(Failure::new(exit::LOCKED, "WAIT_TIMEOUT", message).details(details).hint(hint));
         }
         Acquisition::Cancelled => return Err(Failure::interrupted()),
     };
@@ -196,13 +197,13 @@ fn judge(resource: &Resource, acquisition: Acquisition) -> Result<Won, Failure> 
         let message = format!("this request was granted before, as epoch {epoch}, and that grant is over");
         Err(Failure::new(exit::FENCED, "REQUEST_SPENT", message).hint("use a new request id to acquire it again"))
     };
-    let crowded = || Err(Failure::new(exit::LOCKED, "LINE_FULL", format!("too many wait for {name} already")));
+    let crowded = || Err(Failure::new(exit::LOCKED, "LINE_FULL", format!("too many are waiting for {name} already")));
     match outcome {
         Outcome::Lock(outcome) => match outcome {
             lock::Outcome::Acquired(grant) => won(grant, "acquired", None),
             lock::Outcome::Extended(grant) => won(grant, "extended", None),
             lock::Outcome::Reclaimed { grant, from, reason } => won(grant, "reclaimed", Some(format!("{from} ({reason})"))),
-            lock::Outcome::Busy(blocked) => Err(busy(resource, "LOCKED", &blocked, at, None)),
+            lock::Outcome::Busy(blocked) => Err(busy(resource, &blocked, at, None)),
             lock::Outcome::LineFull => crowded(),
             lock::Outcome::Spent { epoch } => spent(epoch),
             other => Err(super::lock_refusal(name, &other)),
@@ -211,13 +212,15 @@ fn judge(resource: &Resource, acquisition: Acquisition) -> Result<Won, Failure> 
             semaphore::Outcome::Acquired(grant) => won(grant, "acquired", None),
             semaphore::Outcome::AlreadyHeld(grant) => won(grant, "already_held", None),
             semaphore::Outcome::Increased(grant) => won(grant, "increased", None),
-            semaphore::Outcome::Full { available, blocked } => Err(busy(resource, "FULL", &blocked, at, Some(available))),
+            semaphore::Outcome::Full { available, blocked } => Err(busy(resource, &blocked, at, Some(available))),
             semaphore::Outcome::LineFull => crowded(),
             semaphore::Outcome::Spent { epoch } => spent(epoch),
             semaphore::Outcome::NoWeight => Err(Failure::usage("--weight must be at least 1")),
             semaphore::Outcome::TooHeavy { capacity } => {
-                let message = format!("{name} has only {capacity} slots, so this will never fit");
-                Err(Failure::new(exit::USAGE, "OVER_CAPACITY", message).details(json!({ "name": name, "capacity": capacity })))
+                let message = format!("{name} has only {}, so this will never fit", words::slots(capacity));
+                let hint = format!("make it larger with: banksman semaphores define {} --capacity N", words::quoted(name));
+                let details = json!({ "name": name, "capacity": capacity });
+                Err(Failure::new(exit::USAGE, "OVER_CAPACITY", message).details(details).hint(hint))
             }
             other => Err(super::semaphore_refusal(name, &other)),
         },
@@ -231,20 +234,22 @@ fn holders(blocked: &Blocked) -> String {
     if names.is_empty() { "nobody".into() } else { names.join(", ") }
 }
 
-fn busy(resource: &Resource, code: &'static str, blocked: &Blocked, at: Stamp, available: Option<u32>) -> Failure {
+fn busy(resource: &Resource, blocked: &Blocked, at: Stamp, available: Option<u32>) -> Failure {
     let name = &resource.name;
     let expires = blocked.deadline.map(|deadline| words::wall_of(deadline, at));
     let since = blocked.holders.iter().map(|grant| grant.acquired.wall).min();
-    let mut message = match available {
-        None => format!("{name} is held by {}", holders(blocked)),
-        Some(available) => format!("{name} has too few free slots ({available}), held by {}", holders(blocked)),
+    let held_for = since.map_or(String::new(), |since| format!(" for {}", words::span(at.wall - since)));
+    let holders = holders(blocked);
+    let failure = match available {
+        None => Failure::new(exit::LOCKED, "LOCKED", format!("{name} is held by {holders}{held_for}")),
+        Some(available) => {
+            let free = words::slots(available);
+            Failure::new(exit::LOCKED, "FULL", format!("{name} has only {free} free; the rest is held by {holders}{held_for}"))
+        }
     };
-    if let Some(since) = since {
-        message.push_str(&format!(" for {}", words::span(at.wall - since)));
-    }
     let mut details = json!({
         "name": name,
-        "holder": holders(blocked),
+        "holder": holders,
         "since": since.map(words::rfc3339),
         "expiresAt": expires.map(words::rfc3339),
         "waiters": blocked.waiters,
@@ -252,7 +257,7 @@ fn busy(resource: &Resource, code: &'static str, blocked: &Blocked, at: Stamp, a
     if let Some(available) = available {
         details["available"] = available.into();
     }
-    Failure::new(exit::LOCKED, code, message).details(details).hint("leave out --no-wait to stand in line for it")
+    failure.details(details).hint("leave out --no-wait to stand in line for it")
 }
 
 fn deadlock(resource: &Resource, cycle: &[Link]) -> Failure {
@@ -283,14 +288,17 @@ fn describe(kind: Kind, name: &str, won: &Won) -> (Value, String) {
     if kind == Kind::Semaphore {
         data["weight"] = grant.claim.weight.into();
     }
-    let weight = if kind == Kind::Semaphore { format!(", {} slots", grant.claim.weight) } else { String::new() };
+    let weight = if kind == Kind::Semaphore { format!(", {}", words::slots(grant.claim.weight)) } else { String::new() };
     let from_whom = from.as_ref().map_or(String::new(), |from| format!(" from {from}"));
     let lasts = grant.deadline().map_or(String::new(), |deadline| format!(", expires in {}", words::span(deadline - at.lease)));
     let noun = kind.as_str();
     let human = format!(
         "{outcome} {BOLD}{name}{BOLD:#}{from_whom}: holder {BOLD}{holder}{BOLD:#}, epoch {BOLD}{}{BOLD:#}{weight}{lasts}\n\
-         {DIM}release it with: banksman {noun}s release {name} --holder {holder} --epoch {}{DIM:#}",
-        grant.epoch, grant.epoch
+         {DIM}release it with: banksman {noun}s release {} --holder {} --epoch {}{DIM:#}",
+        grant.epoch,
+        words::quoted(name),
+        words::quoted(holder),
+        grant.epoch
     );
     (data, human)
 }

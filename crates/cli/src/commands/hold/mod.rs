@@ -18,6 +18,7 @@ use banksman::parse_duration;
 
 use crate::exit_codes as exit;
 use crate::failure::Failure;
+use crate::words;
 
 /// A duration on the command line.
 #[derive(Debug, Clone, Copy)]
@@ -52,14 +53,15 @@ pub(crate) fn own_name(kind: Kind, name: &Name) -> Result<Resource, Failure> {
 
 pub(crate) fn undefined(name: &Name) -> Failure {
     Failure::new(exit::NOT_FOUND, "SEMAPHORE_NOT_FOUND", format!("there is no semaphore {name}"))
-        .hint(format!("define it with: banksman semaphores define {name} --capacity N"))
+        .details(serde_json::json!({ "name": name }))
+        .hint(format!("define it with: banksman semaphores define {} --capacity N", words::quoted(name)))
 }
 
 /// The refusal of a heartbeat or a release of a lock.
 pub(crate) fn lock_refusal(name: &Name, outcome: &lock::Outcome) -> Failure {
     match outcome {
         lock::Outcome::Fenced { fence } => {
-            let message = format!("fenced: {name} has been granted or taken away since (fence {fence})");
+            let message = format!("fenced: {name} was granted to another or taken away since (the fence is {fence})");
             let details = serde_json::json!({ "name": name, "fence": fence });
             Failure::new(exit::FENCED, "FENCED", message).details(details).hint("stop the work that relied on the lock")
         }
@@ -67,12 +69,14 @@ pub(crate) fn lock_refusal(name: &Name, outcome: &lock::Outcome) -> Failure {
             .hint("stop the work that relied on the lock"),
         lock::Outcome::NotOwner { holder } => {
             let details = serde_json::json!({ "name": name, "holder": holder });
-            Failure::new(exit::NOT_PERMITTED, "NOT_OWNER", format!("{name} is held by {holder}")).details(details)
+            let hint = format!("to take it away from its holder: banksman locks release {} --force", words::quoted(name));
+            let message = format!("{name} is held by {holder}, and only its holder can renew or release it");
+            Failure::new(exit::NOT_PERMITTED, "NOT_OWNER", message).details(details).hint(hint)
         }
         lock::Outcome::AlreadyFree => {
             Failure::new(exit::NOT_PERMITTED, "NOT_HELD", format!("{name} is free: this epoch has released it before"))
         }
-        other => Failure::new(exit::ERROR, "UNEXPECTED", format!("unexpected answer: {other:?}")),
+        other => Failure::unexpected(other),
     }
 }
 
@@ -86,9 +90,9 @@ pub(crate) fn semaphore_refusal(name: &Name, outcome: &semaphore::Outcome) -> Fa
         }
         semaphore::Outcome::NotHolder => {
             Failure::new(exit::NOT_PERMITTED, "NOT_HOLDER", format!("this holder has no slots of {name}"))
-                .hint(format!("banksman semaphores show {name} lists the holders"))
+                .hint(format!("banksman semaphores show {} lists the holders", words::quoted(name)))
         }
-        other => Failure::new(exit::ERROR, "UNEXPECTED", format!("unexpected answer: {other:?}")),
+        other => Failure::unexpected(other),
     }
 }
 

@@ -39,13 +39,14 @@ pub(crate) fn run(
     command: &[OsString],
 ) -> Done {
     let resource = own_name(kind, name)?;
-    let system = |error: std::io::Error| Failure::new(exit::ERROR, "SYSTEM", error.to_string());
+    let noting = |error| Failure::system("take note of signals", error);
+    let starting = |error| Failure::system("start the command", error);
     let client = context.client()?;
-    let mut signals = Signals::install().map_err(system)?;
+    let mut signals = Signals::install().map_err(noting)?;
     let actor = Actor::fresh(flags.holder.as_ref())?;
     let max_hold = max_hold.map(|dur| dur.positive("--max-hold")).transpose()?;
-    let gate = gate::start(command).map_err(system)?;
-    let won = client.host().identify(gate.pid()).map_err(system).and_then(|command| {
+    let mut gate = gate::start(command).map_err(starting)?;
+    let won = client.host().identify(gate.pid()).map_err(starting).and_then(|command| {
         let processes = vec![client.this_process().clone(), command];
         let wanted =
             Wanted { resource: resource.clone(), actor: actor.clone(), weight, max_hold, processes, leased: true, epoch: None };
@@ -60,8 +61,8 @@ pub(crate) fn run(
     };
     let held = Held { client: &client, resource, grant: won.grant };
     let variables = held.variables(&actor, context)?;
-    signals.extend_for_child().map_err(system)?;
-    let ended = held.supervise(gate, &variables, &mut signals);
+    signals.extend_for_child().map_err(noting)?;
+    let ended = held.supervise(&mut gate, &variables, &mut signals);
     match ended {
         Ok(status) => held.finish(context, status),
         Err(failure) => {
@@ -82,12 +83,11 @@ struct Held<'a> {
 
 impl Held<'_> {
     /// Lets the command start and waits for its end. Fails if the lock is lost meanwhile.
-    fn supervise(&self, gate: Gate, variables: &[(&str, String)], signals: &mut Signals) -> Result<ExitStatus, Failure> {
-        let system = |error: std::io::Error| Failure::new(exit::ERROR, "SYSTEM", error.to_string());
+    fn supervise(&self, gate: &mut Gate, variables: &[(&str, String)], signals: &mut Signals) -> Result<ExitStatus, Failure> {
         // So that descendants whose parents have died stay within reach.
-        set_child_subreaper(Some(getpid())).map_err(|error| system(error.into()))?;
+        set_child_subreaper(Some(getpid())).map_err(|error| Failure::system("keep hold of the command's children", error))?;
         let child = Pid::from_raw(gate.pid()).expect("a child has a pid");
-        gate.open(variables).map_err(system)?;
+        gate.open(variables).map_err(|error| Failure::system("start the command", error))?;
         let beat = self.grant.claim.ttl.map(|ttl| Duration::from_millis(ttl.as_ms().unsigned_abs()) / 3);
         let mut next_beat = beat.map(|beat| Instant::now() + beat);
         loop {

@@ -1,0 +1,235 @@
+use std::path::{Path, PathBuf};
+
+use banksman::config::{self, KEYS, Key, Layer, Settings, Source};
+use banksman::{Project, ProjectError};
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use super::Done;
+use crate::context::Context;
+use crate::exit_codes as exit;
+use crate::failure::Failure;
+use crate::printer::{BOLD, CYAN, DIM};
+use crate::table;
+
+/// Settings: show them with where they come from, and change them.
+///
+/// The user's file comes first, then the project's, then variables such as BANKSMAN_CONFIG_LOCKING__WAIT_TIMEOUT,
+/// then flags. A later one wins.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  banksman config list\n  banksman config get locking.wait_timeout\n  banksman config set locking.wait_timeout 10m"
+)]
+pub(crate) struct Config {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    List(List),
+    Get(Get),
+    Set(Set),
+}
+
+/// Show all settings with their values, their defaults and where they come from.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  banksman config list\n  banksman config list --json")]
+struct List {
+    /// Leave the project's file out
+    #[arg(long)]
+    user: bool,
+}
+
+/// Show the value of one setting.
+///
+/// Exit 4 if it has none. A password in a URL is not shown.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  banksman config get locking.wait_timeout")]
+struct Get {
+    /// The setting, such as locking.wait_timeout
+    key: String,
+    /// Leave the project's file out
+    #[arg(long)]
+    user: bool,
+}
+
+/// Change a setting in the project's file, or in the user's.
+///
+/// Everything else in the file stays as it is, comments included.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  banksman config set locking.wait_timeout 10m\n  banksman config set --user store postgres://me@db.example/banksman"
+)]
+struct Set {
+    /// The setting, such as locking.wait_timeout
+    key: String,
+    /// Its value
+    #[arg(allow_hyphen_values = true)]
+    value: String,
+    /// In the user's file, for all projects
+    #[arg(long)]
+    user: bool,
+}
+
+impl Config {
+    pub(crate) fn name(&self) -> &'static str {
+        match self.verb {
+            Verb::List(_) => "config list",
+            Verb::Get(_) => "config get",
+            Verb::Set(_) => "config set",
+        }
+    }
+
+    pub(crate) fn run(self, context: &Context) -> Done {
+        match self.verb {
+            Verb::List(list) => list.run(context),
+            Verb::Get(get) => get.run(context),
+            Verb::Set(set) => set.run(context),
+        }
+    }
+}
+
+/// One setting as it is shown: flags included, which the library knows nothing of.
+struct Shown {
+    key: &'static Key,
+    value: Option<String>,
+    source: &'static str,
+    place: Option<String>,
+}
+
+impl List {
+    fn run(self, context: &Context) -> Done {
+        let project_file = if self.user { None } else { project_file(context)? };
+        let user_file = context.surroundings().user_file;
+        let settings = shown(context, project_file.as_deref())?;
+        let data = json!({
+            "settings": settings.iter().map(Shown::json).collect::<Vec<_>>(),
+            "userFile": user_file,
+            "projectFile": project_file,
+        });
+        let columns = ["KEY", "VALUE", "DEFAULT", "SOURCE", "MEANING"];
+        let mut human = table::render(&columns, settings.iter().map(Shown::row).collect());
+        human.push('\n');
+        for (title, file) in [("user", user_file), ("project", project_file)] {
+            if let Some(path) = file {
+                let missing = if path.exists() { "" } else { " (not there)" };
+                human.push_str(&format!("\n{DIM}{title:<8} {}{missing}{DIM:#}", path.display()));
+            }
+        }
+        context.printer.result(data, human);
+        Ok(exit::OK)
+    }
+}
+
+impl Get {
+    fn run(self, context: &Context) -> Done {
+        let project_file = if self.user { None } else { project_file(context)? };
+        let settings = shown(context, project_file.as_deref())?;
+        let setting = settings.iter().find(|setting| setting.key.name == self.key);
+        let setting = setting.ok_or_else(|| ProjectError::from(config::unknown_key(&self.key)))?;
+        let value = setting.value.as_deref().ok_or_else(|| {
+            Failure::new(exit::NOT_FOUND, "NOT_SET", format!("{} is not set", self.key))
+                .details(json!({ "key": self.key }))
+                .hint("banksman config list shows what is")
+        })?;
+        context.printer.result(setting.json(), value);
+        Ok(exit::OK)
+    }
+}
+
+impl Set {
+    fn run(self, context: &Context) -> Done {
+        let (layer, file) = if self.user {
+            let missing = || Failure::new(exit::CONFIG, "CONFIG", "the user's file has no place: HOME is not set");
+            (Layer::User, context.surroundings().user_file.ok_or_else(missing)?)
+        } else {
+            let missing = |from: PathBuf| {
+                let failure = Failure::from(ProjectError::NotFound { from });
+                failure.hint("make a project with: banksman init; or set it for all projects with --user")
+            };
+            (Layer::Project, project_file(context)?.ok_or_else(|| missing(context.directory()))?)
+        };
+        let key = config::set(layer, &file, &self.key, &self.value)?;
+        let value = key.shown(&self.value);
+        let data = json!({ "key": key.name, "value": value, "file": file });
+        context.printer.result(data, format!("{BOLD}{}{BOLD:#} is {value} now\n{DIM}in {}{DIM:#}", key.name, file.display()));
+        self.remark(context, layer);
+        Ok(exit::OK)
+    }
+
+    /// What was set does not apply if a later layer has it too, or if something else is wrong.
+    fn remark(&self, context: &Context, layer: Layer) {
+        let applying = project_file(context).and_then(|file| Ok(Settings::load(&context.surroundings(), file.as_deref())?));
+        match applying {
+            Ok(settings) => {
+                let winner = settings.get(&self.key).map(|setting| &setting.source);
+                let wins = match layer {
+                    Layer::User => matches!(winner, Some(Source::User(_))),
+                    Layer::Project => matches!(winner, Some(Source::Project(_))),
+                    Layer::Environment => false,
+                };
+                if let (false, Some(place)) = (wins, winner.and_then(Source::place)) {
+                    context.printer.note(&format!("note: it does not apply here, because {place} sets it too"));
+                }
+            }
+            Err(failure) => context.printer.note(&format!("note: something else is wrong still: {}", failure.message)),
+        }
+    }
+}
+
+impl Shown {
+    fn json(&self) -> Value {
+        json!({
+            "key": self.key.name,
+            "value": self.value,
+            "default": self.key.default,
+            "source": self.source,
+            "place": self.place,
+            "description": self.key.description,
+        })
+    }
+
+    fn row(&self) -> Vec<String> {
+        let or_dash = |text: Option<&str>| text.unwrap_or("-").to_owned();
+        // What somebody has set stands out.
+        let style = if self.source == "default" { DIM } else { CYAN };
+        let (value, default) = (or_dash(self.value.as_deref()), or_dash(self.key.default));
+        let source = format!("{style}{}{style:#}", self.source);
+        vec![self.key.name.into(), format!("{BOLD}{value}{BOLD:#}"), default, source, self.key.description.into()]
+    }
+}
+
+/// All settings, with the store that a flag or its variable names.
+fn shown(context: &Context, project_file: Option<&Path>) -> Result<Vec<Shown>, Failure> {
+    let settings = Settings::load(&context.surroundings(), project_file)?;
+    let from_variable = std::env::var("BANKSMAN_STORE").ok();
+    let show = |key: &'static Key| {
+        let setting = settings.get(key.name).expect("the settings have every key");
+        let (value, source, place) = (setting.value.clone(), setting.source.as_str(), setting.source.place());
+        match &context.store {
+            Some(url) if key.name == "store" => {
+                let given = url_source(url, from_variable.as_deref());
+                Shown { key, value: Some(key.shown(url)), source: given.0, place: Some(given.1.into()) }
+            }
+            _ => Shown { key, value, source, place },
+        }
+    };
+    Ok(KEYS.iter().map(show).collect())
+}
+
+/// The flag and the variable look the same to the parser of the command line.
+fn url_source(url: &str, variable: Option<&str>) -> (&'static str, &'static str) {
+    if variable == Some(url) { ("environment", "BANKSMAN_STORE") } else { ("flag", "--store") }
+}
+
+/// The file of the project, if there is one, even if its content is wrong: this command is how to mend it.
+fn project_file(context: &Context) -> Result<Option<PathBuf>, Failure> {
+    // A store that cannot be understood is mended by this command too.
+    let place = context.place().ok().flatten();
+    match Project::config_file(&context.directory(), place.as_ref()) {
+        Ok(file) => Ok(Some(file)),
+        Err(ProjectError::NotFound { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,165 @@
+//! Settings: where they come from, how they are changed, and what is said when they are wrong.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::world::{Said, World};
+
+const VARIABLE: &str = "BANKSMAN_CONFIG_LOCKING__WAIT_TIMEOUT";
+
+fn with_variable(world: &World, name: &str, value: &str, args: &[&str]) -> Said {
+    world.command(args).env(name, value).output().unwrap().into()
+}
+
+/// The value and the source of a setting.
+fn look(world: &World, key: &str) -> (Value, Value) {
+    let setting = world.data(&["config", "get", key]);
+    (setting["value"].clone(), setting["source"].clone())
+}
+
+#[test]
+fn each_layer_covers_the_one_before() {
+    let world = World::on_sqlite();
+    let key = "locking.wait_timeout";
+    assert_eq!(look(&world, key), ("30m".into(), "default".into()));
+    world.ok(&["config", "set", "--user", key, "90m"]);
+    assert_eq!(look(&world, key), ("90m".into(), "user".into()));
+    world.ok(&["config", "set", key, "60s"]);
+    assert_eq!(look(&world, key), ("60s".into(), "project".into()));
+    assert_eq!(world.ok(&["config", "get", "--user", key]), "90m\n");
+    let said = with_variable(&world, VARIABLE, "1h30m", &["config", "get", key]);
+    assert_eq!((said.code, said.stdout.as_str()), (0, "1h30m\n"), "as it was written");
+
+    // What is shown is what applies: the wait ends at once, and a flag wins over everything.
+    world.ok(&["locks", "acquire", "db", "--holder", "a"]);
+    let said = with_variable(&world, VARIABLE, "1ms", &["locks", "acquire", "db", "--holder", "b"]);
+    assert_eq!((said.code, said.stderr.contains("waited too long")), (6, true), "{said:?}");
+    world.ok(&["config", "set", key, "0s"]);
+    assert_eq!(world.run(&["locks", "acquire", "db", "--holder", "b"]).code, 6);
+    let waiter = world.start(&["locks", "acquire", "db", "--holder", "b", "--timeout", "1h"]);
+    world.until_line("db", 1);
+    drop(waiter);
+}
+
+#[test]
+fn settings_can_be_read_and_set_outside_of_a_project() {
+    let world = World::empty_on_sqlite();
+    world.ok(&["config", "set", "--user", "locking.poll_interval", "7s"]);
+    assert_eq!(world.ok(&["config", "get", "locking.poll_interval"]), "7s\n");
+    let list = world.data(&["config", "list"]);
+    assert_eq!((list["settings"].as_array().unwrap().len(), &list["projectFile"]), (5, &Value::Null));
+    let (code, error) = world.error(&["config", "set", "locking.poll_interval", "7s"]);
+    assert_eq!((code, &error["code"]), (4, &"PROJECT_NOT_FOUND".into()));
+    assert!(error["hint"].as_str().unwrap().contains("--user"));
+}
+
+#[test]
+fn a_file_is_changed_in_one_place_only() {
+    let world = World::on_sqlite();
+    let file = world.path().join(".banksman/config.toml");
+    let before = fs::read_to_string(&file).unwrap() + "\n[locking] # ours\n# do not touch\npoll_interval = '2s' # fast\n";
+    fs::write(&file, &before).unwrap();
+    world.ok(&["config", "set", "locking.poll_interval", "3s"]);
+    assert_eq!(fs::read_to_string(&file).unwrap(), before.replace("'2s'", "\"3s\""));
+}
+
+#[test]
+fn everything_that_is_wrong_is_said_at_once() {
+    let world = World::on_sqlite();
+    fs::write(world.path().join(".banksman/config.toml"), "[locking]\nheartbeat = '5s'\nwait_timeout = 'soon'\n").unwrap();
+    let file = format!("{}/.banksman/config.toml", world.path().canonicalize().unwrap().display());
+    for args in [&["locks", "list"][..], &["config", "list"], &["config", "get", "locking.poll_interval"]] {
+        let said = with_variable(&world, "BANKSMAN_CONFIG_LOCKING__POLL", "5s", args);
+        assert_eq!((said.code, said.stdout.as_str()), (3, ""), "{args:?}");
+        for words in [
+            "3 settings are wrong",
+            &format!("{file}:2: locking.heartbeat: there is no such key; did you mean locking.heartbeat_timeout?"),
+            &format!("{file}:3: locking.wait_timeout: \"soon\" is not a duration"),
+            "BANKSMAN_CONFIG_LOCKING__POLL: locking.poll: there is no such key; did you mean BANKSMAN_CONFIG_LOCKING__POLL_INTERVAL?",
+        ] {
+            assert!(said.stderr.contains(words), "{words:?} is missing: {}", said.stderr);
+        }
+    }
+    let (_, error) = world.error(&["locks", "list"]);
+    let problem = &error["details"]["problems"][1];
+    assert_eq!((&problem["line"], &problem["key"], &problem["place"]), (&3.into(), &"locking.wait_timeout".into(), &file.into()));
+
+    // `set` mends one thing after the other.
+    let said = world.run(&["config", "set", "locking.wait_timeout", "5m"]);
+    assert_eq!((said.code, said.stderr.contains("something else is wrong still")), (0, true), "{said:?}");
+}
+
+#[test]
+fn what_makes_no_sense_is_not_written() {
+    let world = World::on_sqlite();
+    let file = world.path().join(".banksman/config.toml");
+    let before = fs::read(&file).unwrap();
+    for (args, words) in [
+        (&["locking.heartbeat", "5s"][..], "did you mean locking.heartbeat_timeout?"),
+        (&["locking.heartbeat_timeout", "5"], "has no unit"),
+        (&["locking.heartbeat_timeout", "-5s"], "cannot be negative"),
+        (&["locking.poll_interval", "0s"], "longer than nothing"),
+        (&["frobnicate", "5s"], "there is no such key"),
+        (&["project", "p-1"], "never changes"),
+        (&["store", "postgres://me:secret@db/x"], "may carry a password"),
+        (&["--user", "store", "me:secret@db"], "must begin with postgres://"),
+    ] {
+        let (code, error) = world.error(&[&["config", "set"], args].concat());
+        assert_eq!((code, &error["code"]), (3, &"CONFIG".into()), "{args:?}");
+        let message = error["message"].as_str().unwrap();
+        assert!(message.contains(words) && !message.contains("secret"), "{args:?}: {message}");
+    }
+    assert_eq!(fs::read(&file).unwrap(), before);
+    let (code, error) = world.error(&["config", "get", "locking.wait"]);
+    assert_eq!((code, error["message"].as_str().unwrap().contains("did you mean locking.wait_timeout?")), (3, true));
+    let (code, error) = world.error(&["config", "get", "store"]);
+    assert_eq!((code, &error["code"]), (4, &"NOT_SET".into()));
+}
+
+#[test]
+fn the_place_of_the_store_is_for_the_user_only_and_its_password_for_nobody() {
+    let world = World::empty_on_sqlite();
+    let url = "postgres://me:secret@db.example/app";
+    world.ok(&["config", "set", "--user", "store", url]);
+    let file = world.path().join("config/banksman/config.toml");
+    assert!(fs::read_to_string(&file).unwrap().contains(url));
+    let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&file).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600);
+    for args in [&["config", "list"][..], &["config", "get", "store"], &["config", "list", "--json"], &["--help"]] {
+        let said = with_variable(&world, "BANKSMAN_STORE", url, args);
+        assert_eq!((said.code, said.stdout.contains("secret")), (0, false), "{said:?}");
+    }
+    assert_eq!(look(&world, "store"), ("postgres://me:***@db.example/app".into(), "user".into()));
+    let given = world.data(&["--store", "postgres://other/x", "config", "get", "store"]);
+    assert_eq!((&given["source"], &given["place"]), (&"flag".into(), &"--store".into()));
+    let (code, error) = {
+        let said = with_variable(&world, "BANKSMAN_CONFIG_STORE", url, &["config", "list", "--json"]);
+        (said.code, said.stdout)
+    };
+    assert_eq!((code, error.contains("BANKSMAN_STORE"), error.contains("secret")), (3, true, false), "{error}");
+}
+
+#[test]
+fn the_store_of_the_user_is_used_and_a_flag_wins_over_it() {
+    let world = World::empty_on_sqlite();
+    world.ok(&["config", "set", "--user", "store", &crate::postgres::fresh_database()]);
+    world.ok(&["init"]);
+    assert!(!world.path().join(".banksman/store.db").exists(), "it is in the database");
+    world.ok(&["locks", "run", "x", "--", "true"]);
+    assert_eq!(world.data(&["events"])["events"].as_array().unwrap().len(), 2);
+    assert_eq!(look(&world, "project").1, "project");
+    let (code, error) = world.error(&["--store", "sqlite:.banksman/store.db", "events"]);
+    assert_eq!((code, &error["code"]), (4, &"STORE_MISSING".into()));
+}
+
+#[test]
+fn a_setting_that_does_not_apply_is_remarked_on() {
+    let world = World::on_sqlite();
+    world.ok(&["config", "set", "locking.wait_timeout", "5m"]);
+    let said = world.run(&["config", "set", "--user", "locking.wait_timeout", "6m"]);
+    assert!(said.stderr.contains(".banksman/config.toml sets it too"), "{said:?}");
+    let said = with_variable(&world, VARIABLE, "7m", &["config", "set", "locking.wait_timeout", "8m"]);
+    assert!(said.stderr.contains(&format!("because {VARIABLE} sets it too")), "{said:?}");
+    assert_eq!(world.run(&["config", "set", "locking.wait_timeout", "9m"]).stderr, "");
+}

@@ -1,0 +1,120 @@
+//! What is written about the command line agrees with it: exit codes, completions, manual.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::world::World;
+
+/// The exit codes, each with the error codes that go with it.
+type Codes = BTreeMap<u8, BTreeSet<String>>;
+
+fn sources(dir: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { files.extend(sources(&path)) } else { files.push(path) }
+    }
+    files
+}
+
+/// The constants of exit_codes.rs.
+fn constants() -> BTreeMap<String, u8> {
+    let line = |line: &str| {
+        let (name, value) = line.strip_prefix("pub(crate) const ")?.split_once(": u8 = ")?;
+        Some((name.to_owned(), value.trim_end_matches(';').parse().unwrap()))
+    };
+    include_str!("../../src/exit_codes.rs").lines().filter_map(line).collect()
+}
+
+/// What the source says: every `exit::NAME` that is followed by an error code.
+fn in_source() -> Codes {
+    let constants = constants();
+    let mut codes: Codes = constants.values().map(|code| (*code, BTreeSet::new())).collect();
+    for path in sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src")) {
+        let text = fs::read_to_string(&path).unwrap();
+        for call in text.split("Failure::new(").skip(1) {
+            // Only the table of the errors of a store passes them on as variables.
+            let literal = call.trim_start().starts_with("exit::") || call.starts_with("exit, code,");
+            assert!(literal || call.starts_with("exit: u8"), "{}: Failure::new({:.40}…", path.display(), call);
+        }
+        for use_of in text.split("exit::").skip(1) {
+            let Some((name, rest)) = use_of.split_once(',') else { continue };
+            let Some(code) = rest.trim_start().strip_prefix('"').and_then(|rest| rest.split('"').next()) else { continue };
+            if let Some(number) = constants.get(name) {
+                codes.get_mut(number).unwrap().insert(code.into());
+            }
+        }
+    }
+    codes
+}
+
+/// What the page says: `| 6 | words | `LOCKED`, `FULL` |`.
+fn on_page() -> Codes {
+    let row = |line: &str| {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let number = cells.get(1)?.parse().ok()?;
+        let codes = cells[3].split(", ").filter(|code| !code.is_empty()).map(|code| code.trim_matches('`').to_owned());
+        Some((number, codes.collect()))
+    };
+    include_str!("../../../../docs/reference/exit-codes.md").lines().filter_map(row).collect()
+}
+
+#[test]
+fn the_page_of_exit_codes_lists_what_the_source_uses() {
+    assert_eq!(on_page(), in_source(), "left: docs/reference/exit-codes.md, right: crates/cli/src");
+}
+
+/// The names of all commands, as the generated reference has them.
+pub(crate) fn commands() -> Vec<String> {
+    let page = include_str!("../../../../docs/reference/cli.md");
+    let headings = page.lines().filter_map(|line| line.trim_start_matches('#').strip_prefix(" banksman "));
+    headings.map(str::to_owned).collect()
+}
+
+#[test]
+fn completions_are_scripts_that_know_every_verb() {
+    let world = World::empty();
+    for shell in ["bash", "zsh", "fish"] {
+        let script = world.ok(&["completions", shell]);
+        for command in commands() {
+            let verb = command.rsplit(' ').next().unwrap();
+            assert!(script.contains(verb), "{shell} does not know {verb}");
+        }
+        for flag in ["--max-hold", "max-hold"].iter().filter(|flag| shell != "fish" || !flag.starts_with('-')) {
+            assert!(script.contains(flag), "{shell} does not know {flag}");
+        }
+        check_syntax(&world, shell, &script);
+    }
+    assert_eq!(world.error(&["completions", "tcsh"]).0, 2);
+}
+
+/// Lets the shell itself read the script, where it is installed. Bash is.
+fn check_syntax(world: &World, shell: &str, script: &str) {
+    let file = world.path().join(shell);
+    fs::write(&file, script).unwrap();
+    match Command::new(shell).arg("-n").arg(&file).stdin(Stdio::null()).output() {
+        Ok(output) => assert!(output.status.success(), "{output:?}"),
+        Err(error) => assert!(shell != "bash", "{error}"),
+    }
+}
+
+#[test]
+fn the_manual_has_a_page_for_every_command() {
+    let world = World::empty();
+    let said = world.ok(&["man", "pages/man1"]);
+    let pages: BTreeSet<String> = fs::read_dir(world.path().join("pages/man1"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    let expected = commands().into_iter().map(|command| format!("banksman-{}.1", command.replace(' ', "-")));
+    assert_eq!(pages, expected.chain(["banksman.1".into()]).collect());
+    assert!(said.starts_with(&format!("{} pages", pages.len())), "{said}");
+    let run = fs::read_to_string(world.path().join("pages/man1/banksman-locks-run.1")).unwrap();
+    assert!(run.starts_with(".ie") || run.contains(".TH banksman-locks-run 1"), "{run}");
+    assert!(run.contains("Hold a lock while a command runs") && run.contains("./deploy.sh production"), "{run}");
+    assert!(world.ok(&["man"]).contains("banksman\\-locks(1)"));
+    fs::write(world.path().join("file"), "").unwrap();
+    assert_eq!(world.error(&["man", "file"]).0, 1);
+}

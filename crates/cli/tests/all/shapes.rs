@@ -1,0 +1,287 @@
+//! `--json` of every verb: the envelope, exactly these keys, of these types.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use crate::reference::commands;
+use crate::world::World;
+
+/// What is wrong with a value, if it does not have this shape. A shape is a type such as `"string"` or `"number?"`
+/// (which may be null), an object of shapes, or an array with the shape of its items; an empty array may hold any.
+fn mismatch(shape: &Value, value: &Value, at: &str) -> Option<String> {
+    match (shape, value) {
+        (Value::Object(shapes), Value::Object(fields)) => {
+            let names = |keys: serde_json::map::Keys| keys.cloned().collect::<BTreeSet<_>>();
+            if names(shapes.keys()) != names(fields.keys()) {
+                return Some(format!("{at} has {:?}, not {:?}", names(fields.keys()), names(shapes.keys())));
+            }
+            shapes.iter().find_map(|(name, shape)| mismatch(shape, &fields[name], &format!("{at}.{name}")))
+        }
+        (Value::Array(shapes), Value::Array(items)) => {
+            let shape = shapes.first()?;
+            items.iter().enumerate().find_map(|(index, item)| mismatch(shape, item, &format!("{at}[{index}]")))
+        }
+        (Value::String(kind), value) => {
+            let fits = match (kind.trim_end_matches('?'), value) {
+                ("any", _) => true,
+                ("string", Value::String(_)) | ("number", Value::Number(_)) | ("bool", Value::Bool(_)) => true,
+                ("time", Value::String(text)) => text.ends_with('Z') && text.contains('T'),
+                (_, Value::Null) => kind.ends_with('?'),
+                _ => false,
+            };
+            (!fits).then(|| format!("{at} is {value}, not {kind}"))
+        }
+        (shape, value) => Some(format!("{at} is {value}, not {shape}")),
+    }
+}
+
+fn check(shape: &Value, value: &Value, what: &str) {
+    assert_eq!(mismatch(shape, value, "data"), None, "{what}");
+}
+
+fn event() -> Value {
+    json!({ "id": "number", "kind": "string", "timestamp": "time", "source": "any", "data": "any" })
+}
+
+fn waiter() -> Value {
+    json!({ "place": "number", "holder": "string", "weight": "number", "since": "time", "pid": "number" })
+}
+
+fn grant() -> Value {
+    json!({
+        "holder": "string", "state": "string", "epoch": "number", "weight": "number", "ancestors": ["string"],
+        "acquiredAt": "time", "heartbeatAt": "time", "expiresAt": "time?", "ttl": "string?", "maxHold": "string?",
+        "pids": ["number"], "metadata": "any",
+    })
+}
+
+fn with(mut shape: Value, more: Value) -> Value {
+    shape.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    shape
+}
+
+fn lock() -> Value {
+    with(grant(), json!({ "name": "string", "fence": "number", "waiters": "number" }))
+}
+
+fn lock_details() -> Value {
+    json!({ "defaults": { "ttl": "string?", "maxHold": "string?" }, "line": [waiter()], "recentEvents": [event()] })
+}
+
+fn semaphore() -> Value {
+    json!({
+        "name": "string", "capacity": "number", "available": "number", "ttl": "string?", "holders": "number", "waiters": "number",
+    })
+}
+
+fn acquired() -> Value {
+    json!({
+        "name": "string", "outcome": "string", "holder": "string", "epoch": "number", "acquiredAt": "time", "expiresAt": "time?",
+    })
+}
+
+fn extended() -> Value {
+    json!({ "name": "string", "outcome": "string", "holder": "string", "epoch": "number", "expiresAt": "time?" })
+}
+
+fn setting() -> Value {
+    json!({
+        "key": "string", "value": "string?", "default": "string?", "source": "string", "place": "string?", "description": "string",
+    })
+}
+
+/// One story that uses every verb: the command as the envelope names it, its arguments, the shape of `data`.
+fn story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
+    let released = json!({ "name": "string", "outcome": "string", "forced": "bool" });
+    let cleaned = json!({
+        "dryRun": "bool", "released": [{ "name": "string", "holder": "string", "epoch": "number", "reason": "string" }],
+    });
+    let mut free_lock = lock();
+    for gone in ["holder", "epoch", "weight", "acquiredAt", "heartbeatAt"] {
+        free_lock[gone] = format!("{}?", free_lock[gone].as_str().unwrap()).into();
+    }
+    let weighted = with(acquired(), json!({ "weight": "number" }));
+    let script = json!({ "shell": "string", "script": "string" });
+    vec![
+        ("init", vec!["init"], json!({ "project": "string", "store": "string" })),
+        ("locks list", vec!["locks", "list"], json!({ "locks": [] })),
+        (
+            "locks define",
+            vec!["locks", "define", "db", "--ttl", "1h"],
+            json!({ "name": "string", "ttl": "string?", "maxHold": "string?" }),
+        ),
+        ("locks list", vec!["locks", "list"], json!({ "locks": [free_lock] })),
+        ("locks show", vec!["locks", "show", "db"], with(free_lock.clone(), lock_details())),
+        ("locks acquire", vec!["locks", "acquire", "db", "--holder", "a"], acquired()),
+        ("locks acquire", vec!["locks", "acquire", "bound", "--holder", "a", "--pid", "1", "--metadata", "[1]"], acquired()),
+        ("locks list", vec!["locks", "list", "--held"], json!({ "locks": [lock()] })),
+        ("locks show", vec!["locks", "show", "db"], with(lock(), lock_details())),
+        ("locks heartbeat", vec!["locks", "heartbeat", "db", "--holder", "a", "--epoch", "2"], extended()),
+        ("locks release", vec!["locks", "release", "db", "--holder", "a", "--epoch", "2"], released.clone()),
+        ("locks release", vec!["locks", "release", "db", "--force"], released.clone()),
+        ("locks acquire", vec!["locks", "acquire", "short", "--ttl", "1ms"], acquired()),
+        ("locks cleanup", vec!["locks", "cleanup", "--dry-run"], cleaned.clone()),
+        ("locks cleanup", vec!["locks", "cleanup"], cleaned.clone()),
+        (
+            "semaphores define",
+            vec!["semaphores", "define", "gpu", "--capacity", "4"],
+            json!({ "name": "string", "capacity": "number", "ttl": "string?" }),
+        ),
+        ("semaphores list", vec!["semaphores", "list"], json!({ "semaphores": [semaphore()] })),
+        ("semaphores acquire", vec!["semaphores", "acquire", "gpu", "--weight", "2", "--holder", "a"], weighted),
+        (
+            "semaphores show",
+            vec!["semaphores", "show", "gpu"],
+            with(semaphore(), json!({ "holders": [grant()], "line": [waiter()] })),
+        ),
+        ("semaphores heartbeat", vec!["semaphores", "heartbeat", "gpu", "--holder", "a"], extended()),
+        ("semaphores release", vec!["semaphores", "release", "gpu", "--holder", "a"], released),
+        ("semaphores cleanup", vec!["semaphores", "cleanup"], cleaned),
+        ("events emit", vec!["events", "emit", "deploy:done"], json!({ "id": "number", "kind": "string" })),
+        ("events", vec!["events"], json!({ "events": [event()] })),
+        (
+            "doctor",
+            vec!["doctor"],
+            json!({ "healthy": "bool", "checks": [{ "check": "string", "verdict": "string", "findings": ["string"] }] }),
+        ),
+        (
+            "config list",
+            vec!["config", "list"],
+            json!({ "settings": [setting()], "userFile": "string?", "projectFile": "string?" }),
+        ),
+        ("config get", vec!["config", "get", "locking.wait_timeout"], setting()),
+        (
+            "config set",
+            vec!["config", "set", "locking.wait_timeout", "5m"],
+            json!({ "key": "string", "value": "string", "file": "string" }),
+        ),
+        ("completions", vec!["completions", "bash"], script),
+        ("man", vec!["man"], json!({ "page": "string" })),
+        ("man", vec!["man", "pages"], json!({ "directory": "string", "pages": ["string"] })),
+        (
+            "demo",
+            vec!["demo"],
+            json!({
+                "crowd": { "agents": "number", "overlaps": "number" },
+                "heir": { "takenAfterMs": "number", "heirStatus": "number" },
+                "zombie": { "epochBefore": "number", "epochAfter": "number", "zombieStatus": "number" },
+                "deadlock": { "aliceStatus": "number", "bobStatus": "number", "message": "string" },
+                "events": "number", "healthy": "bool",
+            }),
+        ),
+    ]
+}
+
+/// These leave stdout to the command that they run.
+const PASS_THROUGH: [&str; 2] = ["locks run", "semaphores run"];
+
+/// These are only there for their verbs.
+const NOUNS: [&str; 3] = ["locks", "semaphores", "config"];
+
+#[test]
+fn every_verb_prints_exactly_what_it_promises() {
+    let world = World::empty();
+    let story = story();
+    for (command, args, shape) in &story {
+        let said = world.run(&[&args[..], &["--json"]].concat());
+        let envelope: Value = serde_json::from_str(&said.stdout).unwrap_or_else(|_| panic!("{args:?}: {said:?}"));
+        assert_eq!((said.code, said.stdout.lines().count(), said.stderr.as_str()), (0, 1, ""), "{args:?}: {said:?}");
+        check(&json!({ "success": "bool", "command": "string", "data": "any" }), &envelope, command);
+        assert_eq!((&envelope["success"], &envelope["command"]), (&true.into(), &(*command).into()));
+        check(shape, &envelope["data"], &args.join(" "));
+    }
+    let told: BTreeSet<&str> = story.iter().map(|(command, ..)| *command).chain(PASS_THROUGH).chain(NOUNS).collect();
+    let all = commands();
+    assert_eq!(told, all.iter().map(String::as_str).collect(), "a verb without a shape, or a shape without a verb");
+    world.check();
+}
+
+#[test]
+fn a_command_that_is_run_has_stdout_for_itself() {
+    let world = World::new();
+    world.ok(&["semaphores", "define", "gpu", "--capacity", "1"]);
+    for noun in ["locks", "semaphores"] {
+        assert_eq!(world.ok(&[noun, "run", "gpu", "--json", "--", "echo", "mine"]), "mine\n");
+    }
+}
+
+#[test]
+fn every_failure_says_what_in_the_same_form() {
+    let world = World::on_sqlite();
+    world.ok(&["locks", "acquire", "db", "--holder", "a"]);
+    world.ok(&["locks", "acquire", "other", "--holder", "b"]);
+    world.ok(&["semaphores", "define", "gpu", "--capacity", "1"]);
+    world.ok(&["semaphores", "acquire", "gpu", "--holder", "a"]);
+    let name = || json!({ "name": "string" });
+    let busy = json!({ "name": "string", "holder": "string", "since": "time?", "expiresAt": "time?", "waiters": "number" });
+    let waited = json!({ "name": "string", "holder": "string", "place": "number", "waiters": "number" });
+    let problems = json!({ "problems": [{ "place": "string?", "line": "number?", "key": "string?", "what": "string" }] });
+    let cases: &[(&[&str], i32, &str, Value)] = &[
+        (&["init"], 2, "PROJECT_EXISTS", json!({})),
+        (&["-C", "/no/such/place", "doctor"], 4, "NO_SUCH_DIRECTORY", json!({})),
+        (&["-C", "/", "doctor"], 4, "PROJECT_NOT_FOUND", json!({})),
+        (&["--store", "sqlite:/no/such/store.db", "events"], 4, "STORE_MISSING", json!({})),
+        (&["locks", "frob"], 2, "USAGE", json!({})),
+        (&["locks", "acquire"], 2, "USAGE", json!({})),
+        (&["locks", "acquire", "task:1"], 2, "RESERVED_NAME", json!({})),
+        (&["locks", "acquire", "db", "--holder", "b", "--no-wait"], 6, "LOCKED", busy.clone()),
+        (&["locks", "acquire", "db", "--holder", "b", "--timeout", "1ms"], 6, "WAIT_TIMEOUT", waited.clone()),
+        (&["locks", "run", "db", "--no-wait", "--", "true"], 6, "LOCKED", busy.clone()),
+        (&["locks", "acquire", "x", "--pid", "999999999"], 4, "NO_SUCH_PROCESS", json!({})),
+        (
+            &["locks", "release", "db", "--holder", "b", "--epoch", "1"],
+            5,
+            "NOT_OWNER",
+            json!({ "name": "string", "holder": "string" }),
+        ),
+        (
+            &["locks", "heartbeat", "db", "--holder", "a", "--epoch", "99"],
+            8,
+            "FENCED",
+            json!({ "name": "string", "fence": "number" }),
+        ),
+        (&["locks", "show", "nothing"], 4, "LOCK_NOT_FOUND", name()),
+        (&["semaphores", "acquire", "nothing"], 4, "SEMAPHORE_NOT_FOUND", name()),
+        (
+            &["semaphores", "acquire", "gpu", "--holder", "b", "--no-wait"],
+            6,
+            "FULL",
+            with(busy, json!({ "available": "number" })),
+        ),
+        (&["semaphores", "acquire", "gpu", "--holder", "b", "--timeout", "1ms"], 6, "WAIT_TIMEOUT", waited),
+        (
+            &["semaphores", "acquire", "gpu", "--weight", "9"],
+            2,
+            "OVER_CAPACITY",
+            json!({ "name": "string", "capacity": "number" }),
+        ),
+        (&["semaphores", "release", "gpu", "--holder", "b"], 5, "NOT_HOLDER", json!({})),
+        (&["events", "emit", "nonsense"], 2, "USAGE", json!({})),
+        (&["config", "get", "nonsense"], 3, "CONFIG", problems),
+        (&["config", "get", "store"], 4, "NOT_SET", json!({ "key": "string" })),
+        (&["completions", "tcsh"], 2, "USAGE", json!({})),
+    ];
+    for (args, exit, code, details) in cases {
+        let (status, error) = world.error(args);
+        assert_eq!((status, &error["code"]), (*exit, &(*code).into()), "{args:?}: {error}");
+        let mut shape = json!({ "code": "string", "message": "string", "details": details });
+        if error.get("hint").is_some() {
+            shape["hint"] = "string".into();
+        }
+        check(&shape, &error, &args.join(" "));
+    }
+}
+
+#[test]
+fn hints_can_be_pasted_into_a_shell() {
+    let world = World::new();
+    let said = world.ok(&["locks", "acquire", "my lock", "--holder", "it's me"]);
+    let hint = said.lines().find_map(|line| line.strip_prefix("release it with: banksman ")).unwrap();
+    assert_eq!(hint, r"locks release 'my lock' --holder 'it'\''s me' --epoch 1");
+    let script = format!("{} {hint}", crate::world::BANKSMAN);
+    let done = world.clean(std::process::Command::new("sh"), &["-c", &script]).output().unwrap();
+    assert!(done.status.success(), "{done:?}");
+    let (_, error) = world.error(&["semaphores", "acquire", "a b"]);
+    assert_eq!(error["hint"], "define it with: banksman semaphores define 'a b' --capacity N");
+}

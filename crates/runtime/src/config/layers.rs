@@ -1,0 +1,295 @@
+//! Reading the layers, one over the other.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use toml_edit::{Document, Item, TableLike};
+
+use super::problem::unknown;
+use super::{Config, ConfigError, KEYS, Key, Problem, VARIABLE_PREFIX};
+
+/// What applies beside the project's own file. A library reads neither by itself, so whoever wants them says so.
+#[derive(Debug, Clone, Default)]
+pub struct Surroundings {
+    /// The user's file, which need not be there.
+    pub user_file: Option<PathBuf>,
+    /// Variables of the environment; those that set no key are passed over.
+    pub variables: Vec<(String, String)>,
+}
+
+/// Where settings are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layer {
+    /// The user's file.
+    User,
+    /// The project's file.
+    Project,
+    /// The environment.
+    Environment,
+}
+
+/// Where a value comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// Nobody has set it.
+    Default,
+    /// The user's file.
+    User(PathBuf),
+    /// The project's file.
+    Project(PathBuf),
+    /// This variable.
+    Environment(String),
+}
+
+/// One key with what applies.
+#[derive(Debug, Clone)]
+pub struct Setting {
+    /// The key.
+    pub key: &'static Key,
+    /// Its value as it was written, without a password.
+    pub value: Option<String>,
+    /// Where the value comes from.
+    pub source: Source,
+}
+
+/// All keys with what applies.
+#[derive(Debug)]
+pub struct Settings {
+    config: Config,
+    list: Vec<Setting>,
+}
+
+impl Surroundings {
+    /// Where the user's file is: `$XDG_CONFIG_HOME/banksman/config.toml` or `~/.config/banksman/config.toml`.
+    pub fn user_file(xdg_config_home: Option<PathBuf>, home: Option<PathBuf>) -> Option<PathBuf> {
+        let base = xdg_config_home.filter(|path| path.is_absolute());
+        Some(base.or_else(|| home.map(|home| home.join(".config")))?.join("banksman/config.toml"))
+    }
+}
+
+impl Source {
+    /// One word for it.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Source::Default => "default",
+            Source::User(_) => "user",
+            Source::Project(_) => "project",
+            Source::Environment(_) => "environment",
+        }
+    }
+
+    /// The file or the variable.
+    pub fn place(&self) -> Option<String> {
+        match self {
+            Source::Default => None,
+            Source::User(path) | Source::Project(path) => Some(path.display().to_string()),
+            Source::Environment(variable) => Some(variable.clone()),
+        }
+    }
+
+    fn layer(&self) -> Layer {
+        match self {
+            Source::User(_) => Layer::User,
+            Source::Default | Source::Project(_) => Layer::Project,
+            Source::Environment(_) => Layer::Environment,
+        }
+    }
+}
+
+impl Settings {
+    /// Reads the surroundings, and the file of a project if there is one. Files that are not there say nothing.
+    pub fn load(surroundings: &Surroundings, project_file: Option<&Path>) -> Result<Settings, ConfigError> {
+        let nothing = |key| Setting { key, value: key.default.map(str::to_owned), source: Source::Default };
+        let settings = Settings { config: Config::default(), list: KEYS.iter().map(nothing).collect() };
+        let mut reading = Reading { settings, problems: Vec::new() };
+        if let Some(path) = &surroundings.user_file {
+            reading.file(path, &Source::User(path.clone()));
+        }
+        if let Some(path) = project_file {
+            reading.file(path, &Source::Project(path.into()));
+        }
+        for (variable, value) in &surroundings.variables {
+            reading.variable(variable, value);
+        }
+        match reading.problems.is_empty() {
+            true => Ok(reading.settings),
+            false => Err(ConfigError { problems: reading.problems }),
+        }
+    }
+
+    /// What the program uses.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// One setting.
+    pub fn get(&self, name: &str) -> Option<&Setting> {
+        self.list.iter().find(|setting| setting.key.name == name)
+    }
+
+    /// All of them, in the order of the table.
+    pub fn iter(&self) -> impl Iterator<Item = &Setting> {
+        self.list.iter()
+    }
+}
+
+/// The layers so far, and what was wrong with them.
+struct Reading {
+    settings: Settings,
+    problems: Vec<Problem>,
+}
+
+impl Reading {
+    fn file(&mut self, path: &Path, source: &Source) {
+        let whole = |line, what| Problem { source: Some(source.clone()), line, key: None, what };
+        let text = match fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return,
+            Err(error) => return self.problems.push(whole(None, format!("it cannot be read: {error}"))),
+        };
+        let document = match Document::parse(&text) {
+            Ok(document) => document,
+            Err(error) => {
+                let line = error.span().map(|span| line_of(&text, span.start));
+                return self.problems.push(whole(line, not_toml(&error)));
+            }
+        };
+        let mut leaves = Vec::new();
+        collect(document.as_table(), "", &mut leaves);
+        for Leaf { name, at, item } in leaves {
+            self.take(source, at.map(|at| line_of(&text, at)), &name, item.as_str());
+        }
+    }
+
+    fn variable(&mut self, variable: &str, value: &str) {
+        if let Some(name) = variable.strip_prefix(VARIABLE_PREFIX) {
+            let name = name.replace("__", ".").to_lowercase();
+            self.take(&Source::Environment(variable.into()), None, &name, Some(value));
+        }
+    }
+
+    /// One value of one layer; `None` if it is not even text.
+    fn take(&mut self, source: &Source, line: Option<usize>, name: &str, value: Option<&str>) {
+        let taken = match (Key::find(name), value) {
+            (None, _) => Err(unknown(name, source.layer())),
+            (Some(key), None) => Err(format!("it must be text in quotes, such as {:?}", key.example())),
+            (Some(key), Some(value)) => {
+                key.admit(source.layer()).and_then(|()| key.assign(&mut self.settings.config, value)).map(|()| (key, value))
+            }
+        };
+        match taken {
+            Ok((key, value)) => {
+                let setting = self.settings.list.iter_mut().find(|setting| setting.key.name == key.name);
+                let setting = setting.expect("the list has every key of the table");
+                *setting = Setting { key, value: Some(key.shown(value)), source: source.clone() };
+            }
+            Err(what) => self.problems.push(Problem { source: Some(source.clone()), line, key: Some(name.into()), what }),
+        }
+    }
+}
+
+pub(super) fn not_toml(error: &toml_edit::TomlError) -> String {
+    format!("this is not valid TOML: {}", error.message().lines().next().unwrap_or_default())
+}
+
+pub(super) fn line_of(text: &str, offset: usize) -> usize {
+    text.as_bytes().iter().take(offset).filter(|byte| **byte == b'\n').count() + 1
+}
+
+/// A value in a file, with the offset of its key.
+struct Leaf<'a> {
+    name: String,
+    at: Option<usize>,
+    item: &'a Item,
+}
+
+/// Everything in a file that is not a section. A section without anything in it counts if it is none of ours.
+fn collect<'a>(table: &'a dyn TableLike, prefix: &str, leaves: &mut Vec<Leaf<'a>>) {
+    for (name, item) in table.iter() {
+        let at = table.get_key_value(name).and_then(|(key, _)| key.span()).map(|span| span.start);
+        let name = format!("{prefix}{name}");
+        let ours = KEYS.iter().any(|key| key.name.strip_prefix(&name).is_some_and(|rest| rest.starts_with('.')));
+        match item.as_table_like() {
+            Some(section) if ours || !section.is_empty() => collect(section, &format!("{name}."), leaves),
+            _ => leaves.push(Leaf { name, at, item }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(user: &str, project: &str, variables: &[(&str, &str)]) -> Result<Settings, Vec<String>> {
+        let dir = tempfile::tempdir().unwrap();
+        let (user_file, project_file) = (dir.path().join("user"), dir.path().join("project"));
+        fs::write(&user_file, user).unwrap();
+        fs::write(&project_file, project).unwrap();
+        let variables = variables.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+        let surroundings = Surroundings { user_file: Some(user_file), variables };
+        let prefix = format!("{}/", dir.path().display());
+        Settings::load(&surroundings, Some(&project_file))
+            .map_err(|error| error.problems.iter().map(|problem| problem.to_string().replace(&prefix, "")).collect())
+    }
+
+    #[test]
+    fn a_later_layer_wins_and_durations_stay_as_written() {
+        let locking = |text: &str| format!("[locking]\nwait_timeout = \"{text}\"\n");
+        let wait = |settings: &Settings| {
+            let setting = settings.get("locking.wait_timeout").unwrap();
+            (setting.value.clone().unwrap(), setting.source.as_str(), settings.config().wait_timeout.as_secs())
+        };
+        let variable = "BANKSMAN_CONFIG_LOCKING__WAIT_TIMEOUT";
+        assert_eq!(wait(&load("", "", &[]).unwrap()), ("30m".into(), "default", 1_800));
+        assert_eq!(wait(&load(&locking("60s"), "", &[]).unwrap()), ("60s".into(), "user", 60));
+        assert_eq!(wait(&load(&locking("60s"), &locking("1m1s"), &[]).unwrap()), ("1m1s".into(), "project", 61));
+        let all = load(&locking("60s"), &locking("1m1s"), &[("HOME", "/"), (variable, "0s")]).unwrap();
+        assert_eq!(wait(&all), ("0s".into(), "environment", 0));
+        assert_eq!(wait(&load("locking.wait_timeout = '2m'", "", &[]).unwrap()).0, "2m");
+        assert_eq!(wait(&load("locking = { wait_timeout = '2m' }", "", &[]).unwrap()).0, "2m");
+    }
+
+    #[test]
+    fn everything_that_is_wrong_is_said_at_once_with_its_place() {
+        let user = "project = 'p'\n[locking]\nwait_timeout = '5'\n";
+        let project = "store = 'postgres://me:secret@db/x'\n# a comment\n[locking]\npoll_interval = 5\nheartbeat = '5s'\n";
+        let problems = load(user, project, &[("BANKSMAN_CONFIG_LOCKING__WAIT", "5s")]).unwrap_err();
+        let expected = [
+            "user:1: project: it belongs to one project",
+            "user:3: locking.wait_timeout: \"5\" has no unit",
+            "project:1: store: it may carry a password",
+            "project:4: locking.poll_interval: it must be text in quotes, such as \"5s\"",
+            "project:5: locking.heartbeat: there is no such key; did you mean locking.heartbeat_timeout?",
+            "BANKSMAN_CONFIG_LOCKING__WAIT: locking.wait: there is no such key; did you mean BANKSMAN_CONFIG_LOCKING__WAIT_TIMEOUT?",
+        ];
+        assert_eq!(problems.len(), expected.len(), "{problems:#?}");
+        for (problem, expected) in problems.iter().zip(expected) {
+            assert!(problem.starts_with(expected), "{problem:?} is not {expected:?}");
+        }
+        assert!(!format!("{problems:?}").contains("secret"));
+    }
+
+    #[test]
+    fn files_that_are_no_settings_are_refused() {
+        for (text, expected) in [
+            ("a = 1\nb =\n", "project:2: this is not valid TOML"),
+            ("[locking]\n[locking]\n", "project:2: this is not valid TOML"),
+            ("[[locking]]\n", "project:1: locking: this is a section"),
+            ("locking = 5\n", "project:1: locking: this is a section"),
+            ("\n[lock]\n", "project:2: lock: there is no such key"),
+            ("locking.poll_interval = '0s'", "project:1: locking.poll_interval: it must be longer than nothing"),
+        ] {
+            let problems = load("", text, &[]).unwrap_err();
+            assert!(problems.len() == 1 && problems[0].starts_with(expected), "{text:?}: {problems:?}");
+        }
+    }
+
+    #[test]
+    fn the_user_file_is_where_the_desktop_standard_says() {
+        let at = |xdg: Option<&str>, home: Option<&str>| Surroundings::user_file(xdg.map(Into::into), home.map(Into::into));
+        assert_eq!(at(Some("/x"), Some("/h")), Some("/x/banksman/config.toml".into()));
+        assert_eq!(at(Some("relative"), Some("/h")), Some("/h/.config/banksman/config.toml".into()));
+        assert_eq!(at(None, None), None);
+    }
+}

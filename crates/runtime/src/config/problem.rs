@@ -1,0 +1,126 @@
+//! What is wrong with the settings: all of it at once, each with its place.
+
+use std::fmt;
+
+use thiserror::Error;
+
+use super::layers::{Layer, Source};
+use super::{KEYS, Key};
+
+/// Why the settings cannot be used.
+#[derive(Debug, Error)]
+pub struct ConfigError {
+    /// Everything that is wrong; at least one thing.
+    pub problems: Vec<Problem>,
+}
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// Where, unless it is about what a caller gave.
+    pub source: Option<Source>,
+    /// In which line of the file.
+    pub line: Option<usize>,
+    /// Which key, unless it is about the whole file.
+    pub key: Option<String>,
+    /// What is wrong with it.
+    pub what: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.source.as_ref().and_then(Source::place), self.line) {
+            (Some(place), Some(line)) => write!(f, "{place}:{line}: ")?,
+            (Some(place), None) => write!(f, "{place}: ")?,
+            (None, _) => {}
+        }
+        match &self.key {
+            Some(key) => write!(f, "{key}: {}", self.what),
+            None => f.write_str(&self.what),
+        }
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.problems[..] {
+            [problem] => problem.fmt(f),
+            problems => {
+                write!(f, "{} settings are wrong", problems.len())?;
+                problems.iter().try_for_each(|problem| write!(f, "\n  {problem}"))
+            }
+        }
+    }
+}
+
+impl From<Problem> for ConfigError {
+    fn from(problem: Problem) -> ConfigError {
+        ConfigError { problems: vec![problem] }
+    }
+}
+
+/// The problem with a name that a caller gave and that no key has.
+pub fn unknown_key(name: &str) -> ConfigError {
+    Problem { source: None, line: None, key: Some(name.into()), what: unknown(name, Layer::User) }.into()
+}
+
+/// Says that there is no key of this name, and which one may have been meant.
+pub(super) fn unknown(name: &str, layer: Layer) -> String {
+    if KEYS.iter().any(|key| key.name.strip_prefix(name).is_some_and(|rest| rest.starts_with('.'))) {
+        return format!("this is a section; its keys are written below [{name}]");
+    }
+    let spelt = |key: &Key| if layer == Layer::Environment { key.variable() } else { key.name.to_owned() };
+    nearest(name).map_or("there is no such key".into(), |key| format!("there is no such key; did you mean {}?", spelt(key)))
+}
+
+/// The key that was most likely meant: the whole of its name or the part after the section.
+fn nearest(name: &str) -> Option<&'static Key> {
+    let tail = |name: &str| name.rsplit_once('.').map_or(name.to_owned(), |(_, tail)| tail.to_owned());
+    let score = |key: &&Key| {
+        let whole = distance(name, key.name);
+        // A word that the name begins with is as good as a slip: `wait` for `wait_timeout`.
+        let begun = tail(key.name).starts_with(&tail(name)) && !tail(name).is_empty();
+        if begun { whole.min(1) } else { whole.min(distance(&tail(name), &tail(key.name))) }
+    };
+    let close = |key: &&Key| score(key) <= 2.max(name.len() / 4);
+    KEYS.iter().filter(close).min_by_key(score)
+}
+
+/// How many letters must be added, removed or replaced to turn one word into the other.
+fn distance(from: &str, to: &str) -> usize {
+    let to: Vec<char> = to.chars().collect();
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (above, letter) in from.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = above + 1;
+        for (index, other) in to.iter().enumerate() {
+            let replaced = diagonal + usize::from(letter != *other);
+            diagonal = row[index + 1];
+            row[index + 1] = replaced.min(diagonal + 1).min(row[index] + 1);
+        }
+    }
+    row[to.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distances_count_letters() {
+        assert_eq!([distance("", "abc"), distance("kitten", "sitting"), distance("same", "same")], [3, 3, 0]);
+    }
+
+    #[test]
+    fn a_slip_finds_its_key_and_nonsense_finds_none() {
+        let meant = |name| nearest(name).map(|key| key.name);
+        for name in ["locking.heartbeat", "heartbeat_timeout", "locking.heartbeat_timout", "lock.heartbeat_timeout"] {
+            assert_eq!(meant(name), Some("locking.heartbeat_timeout"), "{name}");
+        }
+        assert_eq!(meant("locking.poll"), Some("locking.poll_interval"));
+        assert_eq!(meant("stores"), Some("store"));
+        for name in ["frobnicate", "x.y.z", "queue.visibility"] {
+            assert_eq!(meant(name), None, "{name}");
+        }
+    }
+}
