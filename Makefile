@@ -17,6 +17,7 @@ test: setup ## formatting, lints, all tests, documentation
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	cargo test --workspace
+	BANKSMAN_TEST_STORE=postgres cargo test -p banksman-cli --test all
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 
 bench: build ## the figures of docs/performance.md, measured here and now

@@ -153,6 +153,6 @@ pub(crate) fn inherited_epoch(kind: &str, name: &str) -> Result<Option<Epoch>, F
     parsed.transpose()
 }
 
-fn variable(name: &str) -> Option<String> {
+pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }

@@ -18,7 +18,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use commands::{completions, config, demo, doctor, events, init, locks, man, semaphores};
+use commands::{completions, config, demo, doctor, events, init, locks, man, semaphores, store};
 use context::Context;
 use printer::Printer;
 
@@ -70,6 +70,7 @@ enum Command {
     Doctor(doctor::Doctor),
     Config(config::Config),
     Demo(demo::Demo),
+    Store(store::Store),
     Completions(completions::Completions),
     Man(man::Man),
 }
@@ -85,6 +86,7 @@ impl Command {
             Command::Doctor(_) => "doctor",
             Command::Config(config) => config.name(),
             Command::Demo(_) => "demo",
+            Command::Store(store) => store.name(),
             Command::Completions(_) => "completions",
             Command::Man(_) => "man",
         }
@@ -110,6 +112,7 @@ fn main() -> ExitCode {
         Command::Doctor(doctor) => doctor.run(&context),
         Command::Config(config) => config.run(&context),
         Command::Demo(demo) => demo.run(&context),
+        Command::Store(store) => store.run(&context),
         Command::Completions(completions) => completions.run(&context),
         Command::Man(man) => man.run(&context),
     };

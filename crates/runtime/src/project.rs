@@ -10,7 +10,7 @@ use banksman_adapters::ids;
 use banksman_core::Seq;
 use banksman_store::postgres::{self, Server};
 use banksman_store::sqlite::{self, Occupant};
-use banksman_store::{Reader, Store, StoreError};
+use banksman_store::{Copied, Reader, Store, StoreError, copy};
 use thiserror::Error;
 
 use crate::client::Client;
@@ -231,6 +231,33 @@ impl Project {
     /// The folder of sockets and bell.
     pub fn run_dir(&self) -> PathBuf {
         self.folder.join("run")
+    }
+
+    /// Copies the project, with all that is held and all that happened, to a place that does not have it. If that
+    /// fails, the place is as it was before.
+    pub fn copy_to(&self, place: Place) -> Result<Copied, ProjectError> {
+        let mut from = self.reader()?;
+        let id = id_of(&self.config, &self.folder)?;
+        let machine = || Box::new(RealMachine(self.host.clone()));
+        match place {
+            Place::Sqlite(path) => {
+                sqlite::create(&path, &id, &*machine())?;
+                let turnstile = path.with_file_name("turn");
+                let copied = sqlite::open(&path, &turnstile, machine()).and_then(|mut to| copy(&mut from, &mut to));
+                if copied.is_err() {
+                    sqlite::remove(&path)?;
+                }
+                Ok(copied?)
+            }
+            Place::Postgres(server) => {
+                postgres::create(&server, &id)?;
+                let copied = postgres::open(&server, &id, machine()).and_then(|mut to| copy(&mut from, &mut to));
+                if copied.is_err() {
+                    postgres::remove(&server, &id)?;
+                }
+                Ok(copied?)
+            }
+        }
     }
 
     /// Opens the store itself, for whoever drives it.

@@ -29,7 +29,8 @@ impl Ledger {
         };
         let resource = command.resource();
         let asked = asked(command);
-        let stall = deed.caller.and_then(|caller| self.stalls.get(caller)).cloned();
+        let looks = matches!(asked, Asked::Look(_));
+        let stall = deed.caller.filter(|_| looks).and_then(|caller| self.stalls.get(caller)).cloned();
         let scene = Scene { asked, lease: deed.note.lease, patience: seen.patience.as_ms(), stall, dead };
         let presented = presented(asked);
         let account = self.account(&resource);

@@ -18,6 +18,9 @@ pub(crate) trait Backend: Send {
     /// Starts a write transaction, waiting for the turn if it was not taken before, and answers the queries in it.
     fn begin(&mut self, queries: &[Query<'_>]) -> Result<Vec<Rows>, StoreError>;
 
+    /// Carries out statements of the open transaction, for one that is too large to be kept in memory.
+    fn write(&mut self, writes: &[Query<'_>]) -> Result<(), StoreError>;
+
     /// Carries out the statements of the open transaction and commits it. Unless the error is
     /// `Unknown`, a failure means that nothing has happened.
     fn commit(&mut self, writes: &[Query<'_>]) -> Result<(), StoreError>;

@@ -11,6 +11,7 @@
 mod backend;
 mod call;
 mod changes;
+mod copy;
 mod dialect;
 mod error;
 mod machine;
@@ -25,6 +26,7 @@ mod tables;
 mod value;
 
 pub use call::{Call, Turn};
+pub use copy::{Copied, copy};
 pub use error::StoreError;
 pub use machine::{Machine, Reading};
 pub use reader::{EventFilter, EventRow, Page, Reader, Snapshot, View};

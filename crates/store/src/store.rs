@@ -293,10 +293,18 @@ impl Counters {
 
     /// The row after a transaction.
     fn update(&self, project: i64, turn: &Turn, machine: &dyn Machine) -> Query<'static> {
+        self.row(project, Seq(turn.seq.0 - 1), turn.ticket.0 - 1, turn.lease, machine)
+    }
+
+    /// The row of a project whose events were brought from elsewhere.
+    pub(crate) fn moved(&self, project: i64, seq: Seq, lease: Lease, machine: &dyn Machine) -> Query<'static> {
+        self.row(project, seq, self.ticket, lease, machine)
+    }
+
+    fn row(&self, project: i64, seq: Seq, ticket: i64, lease: Lease, machine: &dyn Machine) -> Query<'static> {
         let boot = machine.boot();
-        let base = if self.boot == boot { self.lease_base } else { turn.lease.0 - machine.read().monotonic_ms };
-        let params: [Value<'static>; 6] =
-            [project.into(), (turn.seq.0 - 1).into(), (turn.ticket.0 - 1).into(), turn.lease.0.into(), base.into(), boot.into()];
+        let base = if self.boot == boot { self.lease_base } else { lease.0 - machine.read().monotonic_ms };
+        let params: [Value<'static>; 6] = [project.into(), seq.0.into(), ticket.into(), lease.0.into(), base.into(), boot.into()];
         Query::new(Statement::UpdateProject, params)
     }
 }

@@ -10,6 +10,7 @@ pub(crate) mod init;
 pub(crate) mod locks;
 pub(crate) mod man;
 pub(crate) mod semaphores;
+pub(crate) mod store;
 
 use crate::failure::Failure;
 

@@ -115,7 +115,7 @@ fn request(dice: &mut Dice, model: &Model) -> Request {
     };
     let by = banksman::core::event::Forced { user: "u".into(), host: "h".into(), pid: 1 };
     let command = if dice.chance(2) {
-        let name = Name::new(&dice.pick(&["a", "b"])).unwrap();
+        let name = Name::new(dice.pick(&["a", "b"])).unwrap();
         let input = match dice.roll(12) {
             0 => lock::Input::Define(lock::Config { ttl: dice.chance(2).then(|| Span::from_ms(40)), max_hold: None }),
             1..=4 => lock::Input::Acquire(ask(dice, 1)),
@@ -128,7 +128,7 @@ fn request(dice: &mut Dice, model: &Model) -> Request {
         };
         Command::Lock(name, input)
     } else {
-        let name = Name::new(&dice.pick(&["s", "t"])).unwrap();
+        let name = Name::new(dice.pick(&["s", "t"])).unwrap();
         let epoch = dice.chance(2).then_some(epoch);
         let weight = u32::try_from(dice.roll(4)).unwrap();
         let input = match dice.roll(12) {

@@ -4,6 +4,7 @@
 
 mod config;
 mod conformance;
+mod copy;
 mod feed;
 mod input;
 mod locks;

@@ -17,7 +17,7 @@ use tokio_postgres::error::SqlState;
 
 pub use connect::Server;
 pub use listen::{Listener, Subscription};
-pub use open::{create, occupant, open, open_reader};
+pub use open::{create, occupant, open, open_reader, remove};
 
 use crate::backend::Backend;
 use crate::error::StoreError;
@@ -108,6 +108,11 @@ impl Backend for Postgres {
                 Err(error)
             }
         }
+    }
+
+    fn write(&mut self, writes: &[Query<'_>]) -> Result<(), StoreError> {
+        let (runtime, session) = (&self.runtime, self.session.as_mut().expect("a transaction has a session"));
+        runtime.block_on(session.write(writes)).map_err(judge)
     }
 
     fn commit(&mut self, writes: &[Query<'_>]) -> Result<(), StoreError> {

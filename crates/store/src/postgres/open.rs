@@ -38,6 +38,13 @@ pub fn create(server: &Server, id: &str) -> Result<(), StoreError> {
     })
 }
 
+/// Removes a project that was just made and holds nothing.
+pub fn remove(server: &Server, id: &str) -> Result<(), StoreError> {
+    with_session(server, async |session| {
+        session.client().execute("DELETE FROM projects WHERE id = $1 AND seq = 0", &[&id]).await.map_err(judge).map(drop)
+    })
+}
+
 /// Opens the project `id` for writing.
 pub fn open(server: &Server, id: &str, machine: Box<dyn Machine>) -> Result<Store, StoreError> {
     let project = find(server, id, true)?;

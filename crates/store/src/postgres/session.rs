@@ -61,6 +61,12 @@ impl Session {
         Ok((id.unwrap_or_default(), loads?))
     }
 
+    /// Writes in one round trip.
+    pub(super) async fn write(&mut self, writes: &[Query<'_>]) -> Result<(), Error> {
+        self.prepare(writes).await?;
+        try_join_all(writes.iter().map(|query| self.rows(query))).await.map(drop)
+    }
+
     /// Writes and commits, in one round trip. If a statement fails, the commit behind it undoes the transaction.
     pub(super) async fn commit(&mut self, writes: &[Query<'_>]) -> Result<(), Error> {
         self.prepare(writes).await?;

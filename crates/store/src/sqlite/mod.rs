@@ -11,7 +11,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, Statement, ToSql};
 
-pub use open::{create, memory, open, open_reader};
+pub use open::{create, memory, open, open_reader, remove};
 pub use turnstile::{Occupant, occupant};
 
 use crate::backend::Backend;
@@ -54,17 +54,6 @@ impl Sqlite {
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
         connection.set_prepared_statement_cache_capacity(sql::Statement::COUNT + TRANSACTION_STATEMENTS);
         Ok(Sqlite { connection, turnstile, texts: open::texts(), log_pages, path, doubtful: false })
-    }
-
-    fn write(&self, queries: &[Query<'_>]) -> Result<(), StoreError> {
-        for run in queries.chunk_by(|a, b| a.statement == b.statement) {
-            let mut statement = self.connection.prepare_cached(&self.texts[run[0].statement as usize])?;
-            for query in run {
-                bind(&mut statement, query)?;
-                statement.raw_execute()?;
-            }
-        }
-        Ok(())
     }
 
     fn answer(&self, queries: &[Query<'_>]) -> Result<Vec<Rows>, StoreError> {
@@ -131,6 +120,17 @@ impl Backend for Sqlite {
             self.roll_back();
             self.explain(error)
         })
+    }
+
+    fn write(&mut self, queries: &[Query<'_>]) -> Result<(), StoreError> {
+        for run in queries.chunk_by(|a, b| a.statement == b.statement) {
+            let mut statement = self.connection.prepare_cached(&self.texts[run[0].statement as usize])?;
+            for query in run {
+                bind(&mut statement, query)?;
+                statement.raw_execute()?;
+            }
+        }
+        Ok(())
     }
 
     /// Nearly every failure of the commit itself leaves open whether the change was saved.

@@ -43,16 +43,21 @@ pub fn create(path: &Path, id: &str, machine: &dyn Machine) -> Result<(), StoreE
         }
         fs::File::open(&parent).and_then(|dir| dir.sync_all()).map_err(StoreError::io)
     });
+    remove(&draft).and(made)
+}
+
+/// Removes a store with all its files. For one that nobody uses.
+pub fn remove(path: &Path) -> Result<(), StoreError> {
     for leftover in ["", "-wal", "-shm", "-journal"] {
-        let mut name = draft.clone().into_os_string();
+        let mut name = path.as_os_str().to_owned();
         name.push(leftover);
         match fs::remove_file(PathBuf::from(name)) {
             Ok(()) => {}
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return made.and(Err(StoreError::io(error))),
+            Err(error) => return Err(StoreError::io(error)),
         }
     }
-    made
+    Ok(())
 }
 
 /// Opens a store for writing. The turnstile stands beside it.

@@ -1,0 +1,52 @@
+//! Moving a project from one database to the other and back.
+
+use crate::postgres;
+use crate::world::World;
+
+#[test]
+fn a_project_moves_to_the_other_database_and_back() {
+    let world = World::on_sqlite();
+    let url = postgres::fresh_database();
+    let there = ["--store", &url];
+    world.ok(&["locks", "run", "done", "--", "true"]);
+    world.ok(&["semaphores", "define", "gpu", "--capacity", "3"]);
+    world.ok(&["semaphores", "acquire", "gpu", "--holder", "g", "--weight", "2"]);
+    let epoch = world.data(&["locks", "acquire", "db", "--holder", "a", "--ttl", "1h", "--request-id", "r"])["epoch"].to_string();
+    world.ok(&["events", "emit", "deploy:done", "--data", r#"{"n":1}"#]);
+    let file = format!("sqlite:{}", world.path().join(".banksman/store.db").display());
+
+    let copied = world.data(&["store", "copy", &file, &url]);
+    assert_eq!((&copied["locks"], &copied["holders"], &copied["events"]), (&2.into(), &2.into(), &6.into()));
+    let remote = |args: &[&str]| world.data(&[&there[..], args].concat());
+    let list = remote(&["locks", "list", "--held"]);
+    assert_eq!((&list["locks"][0]["holder"], list["locks"][0]["epoch"].to_string()), (&"a".into(), epoch.clone()));
+    let left = remote(&["locks", "heartbeat", "db", "--holder", "a", "--epoch", &epoch]);
+    assert_eq!(left["outcome"], "extended", "it is still held, by the same grant");
+    assert_eq!(remote(&["doctor"])["healthy"], true);
+    assert_eq!(remote(&["locks", "acquire", "db", "--holder", "a", "--request-id", "r"])["outcome"], "extended", "requests are known");
+
+    let (code, error) = world.error(&["store", "copy", &file, &url]);
+    assert_eq!((code, &error["code"]), (2, &"STORE_EXISTS".into()), "a place that has the project is left alone");
+
+    let back = world.path().join("back.db");
+    let back_url = format!("sqlite:{}", back.display());
+    assert_eq!(world.data(&["store", "copy", &url, &back_url])["holders"], 2);
+    assert_eq!(world.data(&["--store", &back_url, "doctor"])["healthy"], true);
+}
+
+#[test]
+fn a_store_that_contradicts_itself_is_not_copied() {
+    let world = World::on_sqlite();
+    world.ok(&["locks", "acquire", "db", "--holder", "a"]);
+    let store = world.path().join(".banksman/store.db");
+    rusqlite::Connection::open(&store).unwrap().execute_batch("UPDATE locks SET holder = 'b'").unwrap();
+    let url = postgres::fresh_database();
+    let target = world.path().join("copy.db");
+    for to in [url.clone(), format!("sqlite:{}", target.display())] {
+        let (code, _) = world.error(&["store", "copy", &format!("sqlite:{}", store.display()), &to]);
+        assert_eq!(code, 7);
+    }
+    assert!(!target.exists(), "nothing is left behind");
+    let (code, error) = world.error(&["--store", &url, "locks", "list"]);
+    assert_eq!((code, &error["code"]), (4, &"STORE_MISSING".into()));
+}

@@ -1,0 +1,120 @@
+//! Moving a project from one store to another: everything that is held and everything that happened.
+
+use banksman_core::claim::{Grant, Line};
+use banksman_core::coordination::Coordination;
+use banksman_core::event::Event;
+use banksman_core::fold::Folded;
+use banksman_core::lock::State;
+use banksman_core::{Lease, Seq};
+
+use crate::changes;
+use crate::error::StoreError;
+use crate::reader::{EventFilter, Reader};
+use crate::sql::Statement;
+use crate::store::{Counters, Store};
+use crate::tables::Tables;
+use crate::value::{Query, Value};
+
+/// What was copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Copied {
+    /// Locks, held or free.
+    pub locks: usize,
+    /// Semaphores.
+    pub semaphores: usize,
+    /// Holders of locks and slots.
+    pub holders: usize,
+    /// Events.
+    pub events: usize,
+}
+
+/// Copies the project of `from` into the new, empty project of `to`, in one transaction. Lines are left behind: whoever
+/// waits does so at the old store. Nothing is written if the old store contradicts itself.
+pub fn copy(from: &mut Reader, to: &mut Store) -> Result<Copied, StoreError> {
+    let counters = vec![Query::new(Statement::Project, [to.project.into()])];
+    let answers = to.backend.begin(&counters)?;
+    let copied = fill(from, to, answers);
+    to.backend.roll_back();
+    copied
+}
+
+fn fill(from: &mut Reader, to: &mut Store, answers: Vec<crate::value::Rows>) -> Result<Copied, StoreError> {
+    let counters = Counters::read(answers.into_iter().next().unwrap_or_default())?;
+    if counters.seq != 0 {
+        return Err(StoreError::Exists { place: "the place to copy to".into() });
+    }
+    let snapshot = from.view().snapshot()?;
+    let (lease, _) = counters.clocks(&*to.machine);
+    let before = Tables::default();
+    let after = Tables { coordination: moved(snapshot.coordination, lease.0 - snapshot.lease.0), ..Tables::default() };
+    to.backend.write(&changes::between(to.project, &before, &after))?;
+
+    let mut folded = Folded::default();
+    let mut events = 0;
+    let mut at = Seq(0);
+    while at < snapshot.seq {
+        let page = from.view().events(at, &EventFilter::default())?;
+        let mut writes = Vec::with_capacity(page.events.len());
+        for row in page.events.into_iter().take_while(|row| row.id <= snapshot.seq) {
+            let data = row.data.to_string();
+            let event =
+                Event::parse(&row.kind, &row.source.component, row.source.id.as_deref(), &data).map_err(StoreError::corrupt)?;
+            writes.push(insert(to.project, row.id, row.wall.0, &event));
+            folded.apply(row.id, row.wall, event);
+        }
+        events += writes.len();
+        to.backend.write(&writes)?;
+        if page.last == at {
+            return Err(StoreError::corrupt(format_args!("the log ends at event {at}, but event {} has happened", snapshot.seq)));
+        }
+        at = page.last;
+    }
+    let differences = folded.differences(&Folded::of(&after.coordination));
+    if let Some(first) = differences.first() {
+        return Err(StoreError::corrupt(first));
+    }
+    to.backend.commit(&[counters.moved(to.project, snapshot.seq, lease, &*to.machine)])?;
+    let Coordination { locks, semaphores } = &after.coordination;
+    let held = locks.values().filter(|lock| matches!(lock.state, State::Held(_))).count();
+    let holders = held + semaphores.values().map(|semaphore| semaphore.holders.len()).sum::<usize>();
+    Ok(Copied { locks: locks.len(), semaphores: semaphores.len(), holders, events })
+}
+
+fn insert(project: i64, seq: Seq, wall: i64, event: &Event) -> Query<'static> {
+    let (component, id) = event.source();
+    let owned = |text: &str| Value::from(text.to_owned());
+    let params: [Value<'static>; 8] = [
+        project.into(),
+        seq.0.into(),
+        wall.into(),
+        owned(event.kind()),
+        owned(component),
+        id.map_or(Value::Null, owned),
+        event.request().map_or(Value::Null, owned),
+        event.data().into(),
+    ];
+    Query::new(Statement::InsertEvent, params)
+}
+
+/// The same grants on another lease clock: what was left of them is still left.
+fn moved(mut coordination: Coordination, by: i64) -> Coordination {
+    let shift = |grant: &mut Grant| {
+        for stamp in [&mut grant.acquired, &mut grant.heartbeat] {
+            stamp.lease = Lease(stamp.lease.0 + by);
+        }
+        if let Some(offer) = &mut grant.offer {
+            offer.until = Lease(offer.until.0 + by);
+        }
+    };
+    for lock in coordination.locks.values_mut() {
+        lock.line = Line::default();
+        if let State::Held(grant) = &mut lock.state {
+            shift(grant);
+        }
+    }
+    for semaphore in coordination.semaphores.values_mut() {
+        semaphore.line = Line::default();
+        semaphore.holders.values_mut().for_each(shift);
+    }
+    coordination
+}
