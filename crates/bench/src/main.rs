@@ -3,7 +3,7 @@
 //! `cargo run --release -p banksman-bench -- [--only NAME] [--quick] [--json]`. Everything happens in a directory
 //! that is made below `target/`, on a real disk, and removed again. Every loop ends by the clock.
 //!
-//! * [`single`], [`threads`], [`processes`], [`handoff`], [`listing`], [`steps`]: one file per figure.
+//! * [`single`], [`threads`], [`processes`], [`handoff`], [`listing`], [`steps`], [`postgres`]: one file per figure.
 //! * [`crew`] and [`worker`]: this program again, as many processes that start together.
 //! * [`plain`], [`peers`], [`machine`]: what the figures are compared with.
 //! * [`report`], [`stats`]: rows, and the arithmetic in them.
@@ -16,6 +16,7 @@ mod listing;
 mod machine;
 mod peers;
 mod plain;
+mod postgres;
 mod processes;
 mod report;
 mod single;
@@ -32,13 +33,14 @@ use report::{Report, Row};
 /// A figure: its name on the command line, and how it is taken.
 type Figure = (&'static str, fn(&Bench) -> Result<Vec<Row>>);
 
-const FIGURES: [Figure; 6] = [
+const FIGURES: [Figure; 7] = [
     ("single", single::measure),
     ("threads", threads::measure),
     ("processes", processes::measure),
     ("handoff", handoff::measure),
     ("list", listing::measure),
     ("steps", steps::measure),
+    ("postgres", postgres::measure),
 ];
 
 /// What the command line asks for.

@@ -43,7 +43,7 @@ pub(crate) fn pair(client: &Client, name: &str) -> Result<()> {
 }
 
 /// How often per second `pair` can be done.
-fn rate(span: Duration, mut pair: impl FnMut() -> Result<()>) -> Result<f64> {
+pub(crate) fn rate(span: Duration, mut pair: impl FnMut() -> Result<()>) -> Result<f64> {
     let start = clock::now();
     let end = start + clock::nanos(span);
     let mut pairs = 0.0;

@@ -20,7 +20,7 @@ pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     let (mut rates, mut batches) = (Vec::new(), Vec::new());
     for _ in 0..bench.rounds(ROUNDS) {
         let before = worker::commits(&index_file(&project))?;
-        let (pairs, seconds) = round(&client, bench.span(ROUND))?;
+        let (pairs, seconds) = round(&client, THREADS, bench.span(ROUND))?;
         let commits = worker::commits(&index_file(&project))? - before;
         rates.push(pairs / seconds);
         batches.push(2.0 * pairs / commits as f64);
@@ -49,11 +49,11 @@ pub(crate) fn index_file(project: &Project) -> PathBuf {
 }
 
 /// How many pairs all threads did, and in how many seconds.
-fn round(client: &Client, span: Duration) -> Result<(f64, f64)> {
-    let start = Barrier::new(THREADS);
+pub(crate) fn round(client: &Client, threads: usize, span: Duration) -> Result<(f64, f64)> {
+    let start = Barrier::new(threads);
     let began = clock::now();
     let counts = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..THREADS)
+        let threads: Vec<_> = (0..threads)
             .map(|number| {
                 let start = &start;
                 scope.spawn(move || {

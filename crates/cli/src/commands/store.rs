@@ -10,6 +10,7 @@ use crate::printer::BOLD;
 
 /// Stores: where the rows of a project are.
 #[derive(Debug, Args)]
+#[command(after_help = "Example:\n  banksman store copy sqlite:.banksman/store.db postgres://me@db.example.org/agents")]
 pub(crate) struct Store {
     #[command(subcommand)]
     verb: Verb,

@@ -1,0 +1,199 @@
+//! PostgreSQL: the same pairs over a server of its own, beside plain statements by `pgbench` on the same server.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use banksman::{Client, Place, Project};
+
+use crate::bench::{Bench, Result};
+use crate::clock;
+use crate::report::{Row, Target, Unit};
+use crate::single;
+use crate::stats::{self, Sample};
+use crate::threads;
+
+const ROUND: Duration = Duration::from_secs(2);
+const ROUNDS: usize = 3;
+const THREADS: usize = 32;
+const HAND_OFFS: usize = 300;
+
+/// How long the server may take to start.
+const START: Duration = Duration::from_secs(20);
+
+pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
+    let Some(programs) = programs() else {
+        let none = Row::new("PostgreSQL", Unit::PairsPerSecond, Sample::once(0.0)).beside("not installed");
+        return Ok(vec![none]);
+    };
+    let server = Server::start(bench, programs)?;
+    let place = Place::parse(&server.url(), |_| None)?;
+    let project = Project::init_at(&bench.place("postgres")?, Some(place))?;
+    let client = project.open()?;
+    server.pgbench(&["-i", "-I", "t"], None)?;
+    let span = bench.span(ROUND);
+    let (mut one, mut plain_one, mut many, mut plain_many) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..bench.rounds(ROUNDS) {
+        one.push(single::rate(span, || single::pair(&client, "one"))?);
+        plain_one.push(server.plain(1, span)?);
+        let (pairs, seconds) = threads::round(&client, THREADS, span)?;
+        many.push(pairs / seconds);
+        plain_many.push(server.plain(THREADS, span)?);
+    }
+    let gaps = hand_offs(&client, &project.open()?)?;
+    let (one_ratio, many_ratio) = (Sample::of(&stats::ratios(&one, &plain_one)), Sample::of(&stats::ratios(&many, &plain_many)));
+    let plain = |connections: usize| format!("plain statements, {connections} connections");
+    Ok(vec![
+        Row::new("PostgreSQL: 1 client, acquire + release", Unit::PairsPerSecond, Sample::of(&one))
+            .peer(&plain(1), Sample::of(&plain_one), one_ratio)
+            .target(Target::RatioAtLeast(0.5)),
+        Row::new("PostgreSQL: 32 threads of one process", Unit::PairsPerSecond, Sample::of(&many))
+            .peer(&plain(THREADS), Sample::of(&plain_many), many_ratio)
+            .target(Target::AtLeast(8_000.0)),
+        Row::new("PostgreSQL: release to grant on another connection, p50", Unit::Milliseconds, Sample::of(&gaps))
+            .target(Target::AtMost(3.0)),
+    ])
+}
+
+/// Two who hand a lock to and fro: from just before a release until the other one has it, in milliseconds.
+fn hand_offs(here: &Client, there: &Client) -> Result<Vec<f64>> {
+    let (tell, told) = mpsc::channel();
+    std::thread::scope(|scope| {
+        for client in [here, there] {
+            let tell = tell.clone();
+            scope.spawn(move || -> Result<()> {
+                for _ in 0..HAND_OFFS {
+                    let held = client.lock("to-and-fro")?.wait(START).acquire()?;
+                    tell.send((clock::now(), true))?;
+                    // Long enough for the other one to stand in line again.
+                    let until = Instant::now() + Duration::from_millis(5);
+                    while Instant::now() < until {
+                        std::thread::yield_now();
+                    }
+                    tell.send((clock::now(), false))?;
+                    held.release()?;
+                }
+                Ok(())
+            });
+        }
+    });
+    drop(tell);
+    let mut moments: Vec<(u64, bool)> = told.into_iter().collect();
+    moments.sort_unstable();
+    let gaps = moments.windows(2).filter(|pair| !pair[0].1 && pair[1].1).map(|pair| (pair[1].0 - pair[0].0) as f64 / 1e6);
+    Ok(gaps.collect())
+}
+
+/// A server with a Unix socket, every commit durable. It ends with this value.
+struct Server {
+    child: Child,
+    dir: PathBuf,
+    programs: PathBuf,
+}
+
+impl Server {
+    fn start(bench: &Bench, programs: PathBuf) -> Result<Server> {
+        // The path of a Unix socket is short.
+        let dir = bench.place("server")?;
+        let socket = tempfile::Builder::new().prefix("bm-").tempdir_in("/tmp")?.keep();
+        for place in [&dir, &socket] {
+            if rustix::process::getuid().is_root() {
+                Command::new("chown").arg("nobody").arg(place).status()?;
+            }
+        }
+        let data = dir.join("data");
+        if rustix::process::getuid().is_root() {
+            open_up(bench.dir())?;
+        }
+        let made =
+            unprivileged(&programs.join("initdb")).args(["--auth=trust", "--username=postgres", "-D"]).arg(&data).output()?;
+        if !made.status.success() {
+            return Err(format!("initdb: {}", String::from_utf8_lossy(&made.stderr)).into());
+        }
+        let child = unprivileged(&programs.join("postgres"))
+            .arg("-D")
+            .arg(&data)
+            .arg("-k")
+            .arg(&socket)
+            .args(["-c", "listen_addresses=", "-c", "synchronous_commit=on", "-c", "max_connections=100"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let server = Server { child, dir: socket, programs };
+        let start = Instant::now();
+        while server.pgbench(&["-i", "-I", "d"], None).is_err() {
+            if start.elapsed() > START {
+                return Err("the PostgreSQL server does not start".into());
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(server)
+    }
+
+    fn url(&self) -> String {
+        format!("postgres:///postgres?host={}&user=postgres", self.dir.display())
+    }
+
+    /// Pairs per second of two plain updates, each one durable, on so many connections.
+    fn plain(&self, connections: usize, span: Duration) -> Result<f64> {
+        let script = self.dir.join("pair.sql");
+        std::fs::write(
+            &script,
+            "\\set row :client_id + 1\nUPDATE pgbench_tellers SET tbalance = 1 WHERE tid = :row;\nUPDATE pgbench_tellers SET tbalance = 0 WHERE tid = :row;\n",
+        )?;
+        // As many rows as there are connections, made here because pgbench makes none by itself.
+        let seconds = span.as_secs().max(1).to_string();
+        let clients = connections.to_string();
+        let printed = self.pgbench(&["-n", "-M", "prepared", "-T", &seconds, "-c", &clients, "-j", "2"], Some(&script))?;
+        let line = printed.lines().find(|line| line.starts_with("tps = ")).ok_or("pgbench printed no rate")?;
+        Ok(line.trim_start_matches("tps = ").split(' ').next().unwrap_or_default().parse()?)
+    }
+
+    fn pgbench(&self, args: &[&str], script: Option<&Path>) -> Result<String> {
+        let mut pgbench = Command::new(self.programs.join("pgbench"));
+        pgbench.args(["-U", "postgres", "-h"]).arg(&self.dir).args(args);
+        if let Some(script) = script {
+            pgbench.arg("-f").arg(script);
+        }
+        let done = pgbench.arg("postgres").output()?;
+        if done.status.success() {
+            return Ok(String::from_utf8(done.stdout)?);
+        }
+        Err(format!("pgbench: {}", String::from_utf8_lossy(&done.stderr)).into())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It is gone already, or it goes now; either way nobody needs it.
+        self.child.kill().ok();
+        self.child.wait().ok();
+        std::fs::remove_dir_all(&self.dir).ok();
+    }
+}
+
+/// PostgreSQL refuses to run as root.
+fn unprivileged(program: &Path) -> Command {
+    let mut command = Command::new("setpriv");
+    command.arg("--pdeathsig=KILL");
+    if rustix::process::getuid().is_root() {
+        command.args(["--reuid=nobody", "--regid=nogroup", "--clear-groups"]);
+    }
+    command.arg("--").arg(program);
+    command
+}
+
+/// Lets another user pass through the bench's own directory.
+fn open_up(dir: &Path) -> Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    Ok(std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o755))?)
+}
+
+/// Where Debian puts the server's programs, or where PATH says.
+fn programs() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let debian =
+        std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten().map(|version| version.path().join("bin"));
+    debian.chain(std::env::split_paths(&path)).find(|dir| dir.join("initdb").exists() && dir.join("pgbench").exists())
+}
