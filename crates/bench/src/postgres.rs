@@ -31,7 +31,7 @@ pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     let place = Place::parse(&server.url(), |_| None)?;
     let project = Project::init_at(&bench.place("postgres")?, Some(place))?;
     let client = project.open()?;
-    server.pgbench(&["-i", "-I", "t"], None)?;
+    server.make_rows()?;
     let span = bench.span(ROUND);
     let (mut one, mut plain_one, mut many, mut plain_many) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..bench.rounds(ROUNDS) {
@@ -135,6 +135,17 @@ impl Server {
         format!("postgres:///postgres?host={}&user=postgres", self.dir.display())
     }
 
+    /// A row for each connection. pgbench's own data would take longer than the figure.
+    fn make_rows(&self) -> Result<()> {
+        self.pgbench(&["-i", "-I", "t"], None)?;
+        let script = self.dir.join("rows.sql");
+        std::fs::write(
+            &script,
+            "INSERT INTO pgbench_tellers (tid, bid, tbalance) SELECT row, 1, 0 FROM generate_series(1, 64) row;\n",
+        )?;
+        self.pgbench(&["-n", "-t", "1"], Some(&script)).map(drop)
+    }
+
     /// Pairs per second of two plain updates, each one durable, on so many connections.
     fn plain(&self, connections: usize, span: Duration) -> Result<f64> {
         let script = self.dir.join("pair.sql");
@@ -142,7 +153,6 @@ impl Server {
             &script,
             "\\set row :client_id + 1\nUPDATE pgbench_tellers SET tbalance = 1 WHERE tid = :row;\nUPDATE pgbench_tellers SET tbalance = 0 WHERE tid = :row;\n",
         )?;
-        // As many rows as there are connections, made here because pgbench makes none by itself.
         let seconds = span.as_secs().max(1).to_string();
         let clients = connections.to_string();
         let printed = self.pgbench(&["-n", "-M", "prepared", "-T", &seconds, "-c", &clients, "-j", "2"], Some(&script))?;

@@ -129,6 +129,11 @@ impl Writer {
         let mut results = desk.store.batch(&[request]);
         desk.store.give_turn_back();
         let committed = results.pop().expect("one call has one result");
+        if matches!(committed, Err(StoreError::Stalled)) {
+            desk.met = Some(Instant::now());
+            (self.on_stall)();
+            return None;
+        }
         Some(committed.and_then(|Committed { mut replies, wakes, events, .. }| {
             wakes.iter().for_each(|address| desk.post.wake(address));
             if events > 0 && !desk.ring_if_time() {
@@ -287,16 +292,20 @@ struct Desk {
 impl Desk {
     /// Takes the turn, and notes whether others wanted it.
     fn enter(&mut self) -> Result<(), StoreError> {
-        if !self.store.try_turn()? {
+        if self.has_just_met() || !self.store.try_turn()? {
             self.met = Some(Instant::now());
             self.store.take_turn()?;
         }
         Ok(())
     }
 
+    fn has_just_met(&self) -> bool {
+        self.met.is_some_and(|met| met.elapsed() < POLITE)
+    }
+
     /// Takes the turn if that overtakes nobody. A free turn is not proof: those who wait may just be waking up.
     fn enter_if_free(&mut self) -> bool {
-        if self.met.is_some_and(|met| met.elapsed() < POLITE) {
+        if self.has_just_met() {
             return false;
         }
         let entered = self.store.try_turn().unwrap_or(false);
@@ -312,7 +321,12 @@ impl Desk {
             return false;
         }
         let requests: Vec<&Request> = jobs.iter().map(|job| &job.request).collect();
-        let results = self.store.batch(&requests);
+        let mut results = self.store.batch(&requests);
+        if results.iter().all(|result| matches!(result, Err(StoreError::Stalled))) && self.store.take_turn().is_ok() {
+            // Others are in the way for longer than one waits without a reason.
+            self.met = Some(Instant::now());
+            results = self.store.batch(&requests);
+        }
         let mut rings = false;
         let mut jobs = jobs.iter();
         for result in results {

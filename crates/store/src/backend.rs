@@ -9,7 +9,8 @@ pub(crate) trait Backend: Send {
     /// transactions, until it is given back.
     fn take_turn(&mut self) -> Result<(), StoreError>;
 
-    /// Takes the turn if nobody has it. Says whether it did.
+    /// Takes the turn if nobody has it, and says whether it did. Where turns are part of transactions, the next ones wait
+    /// only briefly, and then fail with `Stalled`.
     fn try_turn(&mut self) -> Result<bool, StoreError>;
 
     /// Lets others write.

@@ -79,7 +79,8 @@ impl Store {
         self.backend.take_turn()
     }
 
-    /// Takes the turn if nobody has it. Says whether it did; where turns are part of transactions, it never does.
+    /// Takes the turn if nobody has it, and says whether it did. Where turns are part of transactions, the next batches
+    /// wait only briefly for them, and then fail with `Stalled`.
     pub fn try_turn(&mut self) -> Result<bool, StoreError> {
         self.backend.try_turn()
     }

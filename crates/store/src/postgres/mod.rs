@@ -39,11 +39,13 @@ pub(crate) struct Postgres {
     session: Option<Session>,
     /// The id of the open transaction, to ask for when the connection breaks.
     transaction: Option<String>,
+    /// Whether to wait long for the turn, or only until somebody should be told who is in the way.
+    patient: bool,
 }
 
 impl Postgres {
     fn new(server: Server, project: i64) -> Result<Postgres, StoreError> {
-        Ok(Postgres { runtime: connect::runtime()?, server, project, session: None, transaction: None })
+        Ok(Postgres { runtime: connect::runtime()?, server, project, session: None, transaction: None, patient: false })
     }
 
     /// The session, connected if need be, with some patience: a server that restarts is back in a moment.
@@ -82,21 +84,23 @@ impl Postgres {
 }
 
 impl Backend for Postgres {
-    /// The turn is part of the transaction here.
+    /// The turn is part of the transaction here; this only says how long that may wait for it.
     fn take_turn(&mut self) -> Result<(), StoreError> {
+        self.patient = true;
         Ok(())
     }
 
     fn try_turn(&mut self) -> Result<bool, StoreError> {
-        Ok(false)
+        self.patient = false;
+        Ok(true)
     }
 
     fn give_turn_back(&mut self) {}
 
     fn begin(&mut self, queries: &[Query<'_>]) -> Result<Vec<Rows>, StoreError> {
-        let project = self.project;
+        let (project, patient) = (self.project, self.patient);
         let (runtime, session) = self.session()?;
-        match runtime.block_on(session.begin(project, queries)) {
+        match runtime.block_on(session.begin(project, patient, queries)) {
             Ok((transaction, answers)) => {
                 self.transaction = Some(transaction);
                 answers.into_iter().map(session::decode).collect()

@@ -14,12 +14,15 @@ use crate::value::{Query, Row, Rows, Value};
 pub(super) const LOCK_SPACE: i64 = 0x424b_534d << 32;
 
 /// What every connection starts with. A process that is stopped inside its turn is thrown out by the server after a
-/// while, and an acknowledged commit must be on disk whatever the server's default is.
+/// while, and an acknowledged commit must be on disk whatever the server's default is. Plans are kept, so they must not
+/// be made for tables that happen to be small: a scan would read every dead version of a row that changes all the time.
 const SETTINGS: &str = "SET search_path = banksman; SET synchronous_commit = on; \
-                        SET idle_in_transaction_session_timeout = '15s'; SET lock_timeout = '9s'";
+                        SET idle_in_transaction_session_timeout = '15s'; SET lock_timeout = '2s'; \
+                        SET enable_seqscan = off";
 
 pub(super) struct Session {
     client: Client,
+    turn: tokio_postgres::Statement,
     prepared: Vec<Option<tokio_postgres::Statement>>,
 }
 
@@ -29,7 +32,8 @@ impl Session {
         // The connection is driven whenever this thread waits for an answer. Its end is seen by the next request.
         tokio::spawn(async { connection.await.ok() });
         client.batch_execute(SETTINGS).await.map_err(super::judge)?;
-        Ok(Session { client, prepared: vec![None; Statement::COUNT] })
+        let turn = client.prepare("SELECT pg_advisory_xact_lock($1), pg_current_xact_id()::text").await.map_err(super::judge)?;
+        Ok(Session { client, turn, prepared: vec![None; Statement::COUNT] })
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -44,20 +48,19 @@ impl Session {
     pub(super) async fn begin(
         &mut self,
         project: i64,
+        patient: bool,
         queries: &[Query<'_>],
     ) -> Result<(String, Vec<Vec<tokio_postgres::Row>>), Error> {
         self.prepare(queries).await?;
-        let turn = format!("BEGIN; SELECT pg_advisory_xact_lock({})", LOCK_SPACE | project);
-        let begin = self.client.batch_execute(&turn);
-        let id = self.client.simple_query("SELECT pg_current_xact_id()::text");
+        let begin = self.client.batch_execute(if patient { "BEGIN; SET LOCAL lock_timeout = '7s'" } else { "BEGIN" });
+        // The lock waits before the next statement, which reads, takes its snapshot.
+        let key: [&(dyn ToSql + Sync); 1] = [&(LOCK_SPACE | project)];
+        let turn = self.client.query(&self.turn, &key);
         let loads = try_join_all(queries.iter().map(|query| self.rows(query)));
         // Polled in this order, so sent in this order.
-        let (begin, id, loads) = futures_util::future::join3(begin, id, loads).await;
+        let (begin, turn, loads) = futures_util::future::join3(begin, turn, loads).await;
         begin?;
-        let id = id?.iter().find_map(|message| match message {
-            tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
-            _ => None,
-        });
+        let id = turn?.first().map(|row| row.try_get(1)).transpose()?;
         Ok((id.unwrap_or_default(), loads?))
     }
 
