@@ -20,7 +20,7 @@ use crate::post::Post;
 const BATCH: usize = 256;
 
 /// How long a turn goes on while calls keep coming.
-const SLICE: Duration = Duration::from_millis(2);
+const SLICE: Duration = Duration::from_millis(4);
 
 /// How long to look for the next call before the turn is given up.
 const LINGER: Duration = Duration::from_micros(50);

@@ -62,6 +62,15 @@ impl Row {
     }
 }
 
+impl Value<'_> {
+    pub(crate) fn as_text(&self) -> Option<&str> {
+        match self {
+            Value::Text(text) => Some(text),
+            Value::Null | Value::Int(_) => None,
+        }
+    }
+}
+
 impl<'a> Query<'a> {
     pub(crate) fn new(statement: Statement, params: impl Into<Vec<Value<'a>>>) -> Query<'a> {
         Query { statement, params: params.into() }

@@ -56,7 +56,7 @@ impl Session {
         // The lock waits before the next statement, which reads, takes its snapshot.
         let key: [&(dyn ToSql + Sync); 1] = [&(LOCK_SPACE | project)];
         let turn = self.client.query(&self.turn, &key);
-        let loads = try_join_all(queries.iter().map(|query| self.rows(query)));
+        let loads = self.answers(queries);
         // Polled in this order, so sent in this order.
         let (begin, turn, loads) = futures_util::future::join3(begin, turn, loads).await;
         begin?;
@@ -87,7 +87,7 @@ impl Session {
     pub(super) async fn read(&mut self, queries: &[Query<'_>]) -> Result<Vec<Vec<tokio_postgres::Row>>, Error> {
         self.prepare(queries).await?;
         let begin = self.client.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ");
-        let loads = try_join_all(queries.iter().map(|query| self.rows(query)));
+        let loads = self.answers(queries);
         let (begin, loads, end) = futures_util::future::join3(begin, loads, self.client.batch_execute("COMMIT")).await;
         begin?;
         let loads = loads?;
@@ -100,11 +100,28 @@ impl Session {
         row.and_then(|row| row.try_get(0)).map_err(super::judge)
     }
 
+    /// The rows that answer each query. Those of all locks stand in the place of the first of them: a row says itself
+    /// which lock it is.
+    async fn answers(&self, queries: &[Query<'_>]) -> Result<Vec<Vec<tokio_postgres::Row>>, Error> {
+        let is_lock = |query: &&Query<'_>| query.statement == Statement::Lock;
+        let Some(first) = queries.iter().find(is_lock) else {
+            return try_join_all(queries.iter().map(|query| self.rows(query))).await;
+        };
+        let names: Vec<&str> = queries.iter().filter(is_lock).filter_map(|query| query.params[1].as_text()).collect();
+        let params: [&(dyn ToSql + Sync); 2] = [&first.params[0], &names];
+        let locks = self.client.query(self.prepared[Statement::Lock as usize].as_ref().expect("prepared before"), &params);
+        let others = try_join_all(queries.iter().filter(|query| !is_lock(query)).map(|query| self.rows(query)));
+        let (locks, others) = futures_util::future::try_join(locks, others).await?;
+        let (mut locks, mut others) = (Some(locks), others.into_iter());
+        let answer = |query: &Query<'_>| if is_lock(&query) { locks.take() } else { others.next() }.unwrap_or_default();
+        Ok(queries.iter().map(answer).collect())
+    }
+
     async fn prepare(&mut self, queries: &[Query<'_>]) -> Result<(), Error> {
         for query in queries {
             let slot = &mut self.prepared[query.statement as usize];
             if slot.is_none() {
-                *slot = Some(self.client.prepare(&dialect::postgres(query.statement.text())).await?);
+                *slot = Some(self.client.prepare(&text(query.statement)).await?);
             }
         }
         Ok(())
@@ -115,6 +132,12 @@ impl Session {
         let params: Vec<&(dyn ToSql + Sync)> = query.params.iter().map(|param| param as &(dyn ToSql + Sync)).collect();
         self.client.query(statement, &params).await
     }
+}
+
+/// The locks of a batch are asked for all at once: a message for each would be most of its first round trip.
+fn text(statement: Statement) -> String {
+    let text = dialect::postgres(statement.text());
+    if statement == Statement::Lock { text.replace("name = $2", "name = ANY($2)") } else { text }
 }
 
 /// The rows in the form that all databases share.
