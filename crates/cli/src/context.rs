@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use banksman::adapters::ids;
 use banksman::config::{Settings, Surroundings, VARIABLE_PREFIX};
-use banksman::core::{Epoch, HolderId};
+use banksman::core::{Epoch, HolderId, RequestId};
 use banksman::store::Reader;
 use banksman::{Client, Place, Project};
 
@@ -86,18 +86,19 @@ pub(crate) struct Actor {
 }
 
 impl Actor {
-    /// The name given, or the inherited one, or a fresh one.
-    pub(crate) fn new(given: Option<&HolderId>) -> Result<Actor, Failure> {
+    /// The name given, or the inherited one, or one made from the request, or a fresh one. A request that is repeated must
+    /// come from the same holder.
+    pub(crate) fn new(given: Option<&HolderId>, request: Option<&RequestId>) -> Result<Actor, Failure> {
         match (given, inherited()?) {
             (Some(holder), inherited) => Ok(Actor::descend(holder.clone(), inherited)),
             (None, Some(inherited)) => Ok(inherited),
-            (None, None) => Ok(Actor { holder: fresh(), ancestors: Vec::new() }),
+            (None, None) => Ok(Actor { holder: fresh(request), ancestors: Vec::new() }),
         }
     }
 
-    /// The name given, or a fresh one, in any case as a descendant of the inherited one.
-    pub(crate) fn fresh(given: Option<&HolderId>) -> Result<Actor, Failure> {
-        Ok(Actor::descend(given.cloned().unwrap_or_else(fresh), inherited()?))
+    /// The name given, or one made from the request, or a fresh one, in any case as a descendant of the inherited one.
+    pub(crate) fn fresh(given: Option<&HolderId>, request: Option<&RequestId>) -> Result<Actor, Failure> {
+        Ok(Actor::descend(given.cloned().unwrap_or_else(|| fresh(request)), inherited()?))
     }
 
     /// The name given, or the inherited one: whoever heartbeats or releases must be somebody.
@@ -126,8 +127,9 @@ impl Actor {
     }
 }
 
-fn fresh() -> HolderId {
-    HolderId::new(&ids::short("h")).expect("a short id is a valid name")
+fn fresh(request: Option<&RequestId>) -> HolderId {
+    let name = request.map_or_else(|| ids::short("h"), ToString::to_string);
+    HolderId::new(&name).expect("a short id and a request id are valid names")
 }
 
 /// The holder in the environment, with its ancestors.

@@ -324,7 +324,8 @@ impl Line {
     /// would be over at once if it were bound to those of an asker that has died since.
     pub(crate) fn rejoin(&mut self, claim: &Claim, standing: Option<&Standing>, now: &Now) -> Option<Ticket> {
         let request = claim.request.as_ref()?;
-        let waiter = self.0.iter_mut().find(|waiter| waiter.claim.request.as_ref() == Some(request))?;
+        let same = |waiter: &&mut Waiter| waiter.claim.request.as_ref() == Some(request) && waiter.claim.holder == claim.holder;
+        let waiter = self.0.iter_mut().find(same)?;
         if let Some(standing) = standing {
             waiter.standing = standing.clone();
             waiter.seen = now.lease;

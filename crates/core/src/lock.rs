@@ -233,7 +233,7 @@ impl Lock {
         let ended = self.settle(now, scribe);
         if let State::Held(grant) = &mut self.state
             && claim.request.is_some()
-            && grant.claim.request == claim.request
+            && (&grant.claim.request, &grant.claim.holder) == (&claim.request, &claim.holder)
         {
             grant.renew(now);
             return Outcome::Extended((**grant).clone());

@@ -93,7 +93,7 @@ fn coordinate(mut command: Command, seen: &Seen, tables: &mut Tables, turn: &mut
     if let Some(ask) = ask_mut(&mut command)
         && let Some(granted) = ask.claim.request.as_ref().and_then(|request| tables.requests.get(request))
     {
-        if granted.resource != resource {
+        if granted.resource != resource || granted.holder != ask.claim.holder {
             return Reply::RequestReused;
         }
         ask.granted_before = Some(granted.epoch);
@@ -126,7 +126,9 @@ fn remember_requests(effects: &[Effect], first: Seq, tables: &mut Tables) {
         if let Event::Resource { resource, fact: Fact::Acquired(claim) } = event
             && let Some(request) = &claim.request
         {
-            tables.requests.insert(request.clone(), Granted { resource: resource.clone(), epoch: Epoch(seq) });
+            tables
+                .requests
+                .insert(request.clone(), Granted { resource: resource.clone(), holder: claim.holder.clone(), epoch: Epoch(seq) });
         }
     }
 }

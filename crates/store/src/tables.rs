@@ -7,7 +7,7 @@ use banksman_core::coordination::Coordination;
 use banksman_core::event::{Event, Fact, Kind, Resource};
 use banksman_core::lock::{self, Lock, State};
 use banksman_core::semaphore::{self, Semaphore};
-use banksman_core::{Epoch, Name, RequestId};
+use banksman_core::{Epoch, HolderId, Name, RequestId};
 
 use crate::error::StoreError;
 use crate::sql::Statement;
@@ -40,6 +40,8 @@ pub struct Tables {
 pub struct Granted {
     /// Of what.
     pub resource: Resource,
+    /// To whom.
+    pub holder: HolderId,
     /// The epoch of the grant.
     pub epoch: Epoch,
 }
@@ -154,7 +156,7 @@ fn request(row: &mut Row) -> Result<(RequestId, Granted), StoreError> {
     match Event::parse(&kind, &component, id.as_deref(), &data).map_err(StoreError::corrupt)? {
         Event::Resource { resource, fact: Fact::Acquired(claim) } if claim.request.is_some() => {
             let request = claim.request.expect("the guard has looked");
-            Ok((request, Granted { resource, epoch }))
+            Ok((request, Granted { resource, holder: claim.holder, epoch }))
         }
         _ => Err(StoreError::corrupt(format_args!("event {epoch} carries a request but grants nothing"))),
     }

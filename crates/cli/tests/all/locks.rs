@@ -83,7 +83,19 @@ fn a_repeated_request_gets_the_same_grant_and_never_a_second_one() {
     world.ok(&["locks", "release", "db", "--holder", "a", "--epoch", &first["epoch"].to_string()]);
     let (code, error) = world.error(&ask);
     assert_eq!((code, &error["code"]), (8, &"REQUEST_SPENT".into()));
-    assert_eq!(world.error(&["locks", "acquire", "other", "--request-id", "r1"]).0, 2, "the id belongs to another lock");
+    assert_eq!(
+        world.error(&["locks", "acquire", "other", "--holder", "a", "--request-id", "r1"]).0,
+        2,
+        "it belongs to another lock"
+    );
+    assert_eq!(
+        world.error(&["locks", "acquire", "db", "--holder", "b", "--request-id", "r1"]).0,
+        2,
+        "it belongs to another holder"
+    );
+    let unnamed = ["locks", "acquire", "x", "--request-id", "r2"];
+    let (first, second) = (world.data(&unnamed), world.data(&unnamed));
+    assert_eq!((&first["epoch"], &first["holder"]), (&second["epoch"], &second["holder"]), "also without a name");
 }
 
 #[test]

@@ -84,7 +84,7 @@ pub(crate) fn acquire(
     flags: &AcquireFlags,
 ) -> super::super::Done {
     let resource = own_name(kind, name)?;
-    let actor = Actor::new(flags.holder.as_ref())?;
+    let actor = Actor::new(flags.holder.as_ref(), flags.request_id.as_ref())?;
     let epoch = flags.epoch.map(Epoch).or(inherited_epoch(kind.as_str(), name.as_str())?);
     let max_hold = max_hold.map(|dur| dur.positive("--max-hold")).transpose()?;
     let wanted = Wanted { resource, actor, weight, max_hold, processes: Vec::new(), leased: flags.pid.is_none(), epoch };

@@ -43,7 +43,7 @@ pub(crate) fn run(
     let starting = |error| Failure::system("start the command", error);
     let client = context.client()?;
     let mut signals = Signals::install().map_err(noting)?;
-    let actor = Actor::fresh(flags.holder.as_ref())?;
+    let actor = Actor::fresh(flags.holder.as_ref(), flags.request_id.as_ref())?;
     let max_hold = max_hold.map(|dur| dur.positive("--max-hold")).transpose()?;
     let mut gate = gate::start(command).map_err(starting)?;
     let won = client.host().identify(gate.pid()).map_err(starting).and_then(|command| {
