@@ -15,10 +15,10 @@ demo: build ## see it at work, in half a minute
 test: setup ## formatting, lints, all tests, documentation
 	scripts/check-docs
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets -- -D warnings
-	cargo test --workspace
-	BANKSMAN_TEST_STORE=postgres cargo test -p banksman-cli --test all
-	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+	cargo clippy --workspace --all-targets --all-features -- -D warnings
+	cargo test --workspace --all-features
+	BANKSMAN_TEST_STORE=postgres cargo test --workspace --all-features --test all
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --all-features --no-deps
 
 bench: build ## the figures of docs/performance.md, measured here and now
 	cargo run --release -p banksman-bench

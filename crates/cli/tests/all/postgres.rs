@@ -30,11 +30,17 @@ static SERVER: LazyLock<Server> = LazyLock::new(Server::start);
 pub(crate) struct Server {
     dir: PathBuf,
     pub(crate) pid: i32,
+    settings: Vec<String>,
 }
 
 impl Server {
     /// Starts a server of its own, with a Unix socket and nothing else.
     pub(crate) fn start() -> Server {
+        Server::start_with(|_| Vec::new())
+    }
+
+    /// Starts a server with more settings, which may refer to files that are made in its directory.
+    pub(crate) fn start_with(settings: impl FnOnce(&Path) -> Vec<String>) -> Server {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let base = Path::new("/tmp").join("banksman-test-postgres");
         std::fs::create_dir_all(&base).unwrap();
@@ -53,14 +59,18 @@ impl Server {
             .output()
             .unwrap();
         assert!(init.status.success(), "{init:?}");
-        let server = Server { pid: launch(&dir), dir };
+        let settings = settings(&dir);
+        if rustix::process::getuid().is_root() {
+            assert!(Command::new("chown").arg("-R").arg("nobody").arg(&dir).status().unwrap().success());
+        }
+        let server = Server { pid: launch(&dir, settings.clone()), dir, settings };
         server.until_up();
         server
     }
 
     /// Starts it again after it was ended.
     pub(crate) fn restart(&mut self) {
-        self.pid = launch(&self.dir);
+        self.pid = launch(&self.dir, self.settings.clone());
         self.until_up();
     }
 
@@ -83,12 +93,10 @@ impl Server {
     }
 
     fn psql(&self, database: &str, sql: &str) -> std::process::Output {
-        Command::new(program("psql"))
-            .args(["-X", "-q", "-t", "-A", "-U", "postgres", "-h"])
-            .arg(&self.dir)
-            .args(["-d", database, "-c", sql])
-            .output()
-            .unwrap()
+        let port = self.settings.iter().find_map(|setting| setting.strip_prefix("port=")).unwrap_or("5432");
+        let mut psql = Command::new(program("psql"));
+        psql.args(["-X", "-q", "-t", "-A", "-U", "postgres", "-p", port, "-h"]).arg(&self.dir).args(["-d", database, "-c", sql]);
+        psql.output().unwrap()
     }
 
     /// Ends every connection but the one that does it.
@@ -98,7 +106,7 @@ impl Server {
 }
 
 /// Starts the server from a thread that never ends: the kernel ends the server together with that thread.
-fn launch(dir: &Path) -> i32 {
+fn launch(dir: &Path, settings: Vec<String>) -> i32 {
     let (data, socket) = (dir.join("data"), dir.to_owned());
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
@@ -111,6 +119,9 @@ fn launch(dir: &Path) -> i32 {
             "-c",
             "max_connections=200",
         ]);
+        settings.iter().for_each(|setting| {
+            server.args(["-c", setting]);
+        });
         let mut child = server.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         tell.send(i32::try_from(child.id()).unwrap()).unwrap();
         child.wait().unwrap();

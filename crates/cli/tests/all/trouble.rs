@@ -129,6 +129,51 @@ fn a_role_without_rights_and_a_newer_schema_are_told_in_words() {
     }
 }
 
+/// An authority, and a certificate for this machine that it has signed.
+#[cfg(feature = "tls")]
+fn certificates(dir: &std::path::Path) {
+    let openssl = |args: &str| {
+        let done = std::process::Command::new("openssl").current_dir(dir).args(args.split(' ')).output().unwrap();
+        assert!(done.status.success(), "{done:?}");
+    };
+    std::fs::write(dir.join("names"), "subjectAltName=DNS:localhost").unwrap();
+    openssl("req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.crt -subj /CN=test-authority -days 2");
+    openssl("req -newkey rsa:2048 -nodes -keyout server.key -out server.csr -subj /CN=localhost");
+    openssl("x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -out server.crt -days 2 -extfile names");
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn a_connection_by_network_is_encrypted_and_the_server_is_checked() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mut authority = std::path::PathBuf::new();
+    let server = Server::start_with(|dir| {
+        certificates(dir);
+        authority = dir.join("ca.crt");
+        let file = |name: &str| dir.join(name).display().to_string();
+        vec![
+            "ssl=on".into(),
+            format!("ssl_cert_file={}", file("server.crt")),
+            format!("ssl_key_file={}", file("server.key")),
+            "listen_addresses=127.0.0.1".into(),
+            format!("port={port}"),
+        ]
+    });
+    let world = World::at(format!("postgres://postgres@localhost:{port}/postgres?sslmode=require"));
+    let said = world.run(&["init"]);
+    assert_eq!((said.code, said.stderr.contains("certificate")), (7, true), "a stranger is not trusted: {said:?}");
+    let trusting = |args: &[&str]| {
+        let mut command = world.command(args);
+        command.env("PGSSLROOTCERT", &authority);
+        command
+    };
+    assert!(trusting(&["init"]).status().unwrap().success());
+    assert!(trusting(&["locks", "run", "x", "--", "true"]).status().unwrap().success());
+    let _follower = crate::world::Running(trusting(&["events", "--follow"]).stdout(std::process::Stdio::null()).spawn().unwrap());
+    let encrypted = "SELECT count(*) FROM pg_stat_ssl s JOIN pg_stat_activity a USING (pid) WHERE s.ssl AND a.application_name LIKE 'banksman%'";
+    until("encrypted", || server.sql("postgres", encrypted).trim() != "0");
+}
+
 #[test]
 fn several_projects_live_in_one_database() {
     let (server, world) = own_server();

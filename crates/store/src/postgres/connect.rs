@@ -1,11 +1,15 @@
 //! Where the server is, and how to reach it.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::stream::{self, Stream};
 use rustix::rand::GetRandomFlags;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::{Builder, Runtime};
-use tokio_postgres::{Client, Config, Connection, NoTls, Socket, tls::NoTlsStream};
+use tokio_postgres::config::SslMode;
+use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls, Socket};
 
 use crate::error::StoreError;
 
@@ -18,6 +22,9 @@ pub struct Server {
     config: Config,
     /// The same without the password, for messages.
     shown: String,
+    /// A file with the authority that has signed the server's certificate.
+    #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "only an encrypted connection has a certificate"))]
+    root_certificate: Option<String>,
 }
 
 impl std::fmt::Debug for Server {
@@ -28,7 +35,7 @@ impl std::fmt::Debug for Server {
 
 impl Server {
     /// Understands a URL as libpq does: `postgres://user:password@host:port/database?host=/socket/dir`. `variable`
-    /// looks up `PGHOST`, `PGUSER`, `PGPASSWORD` and `PGDATABASE` for what the URL leaves out; `client` is how the
+    /// looks up `PGHOST`, `PGUSER`, `PGPASSWORD`, `PGDATABASE` and `PGSSLROOTCERT` for what the URL leaves out; `client` is how the
     /// server's administrator sees us.
     pub fn parse(url: &str, variable: impl Fn(&str) -> Option<String>, client: &str) -> Result<Server, String> {
         let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| chain(&error))?;
@@ -56,7 +63,7 @@ impl Server {
             tokio_postgres::config::Host::Unix(dir) => dir.display().to_string(),
         });
         let shown = format!("database {database} on {host}");
-        Ok(Server { config, shown })
+        Ok(Server { config, shown, root_certificate: variable("PGSSLROOTCERT") })
     }
 
     /// The place in words, without the password.
@@ -64,20 +71,64 @@ impl Server {
         &self.shown
     }
 
-    pub(super) async fn connect(&self) -> Result<(Client, Connection<Socket, NoTlsStream>), StoreError> {
-        let unreachable = |error: tokio_postgres::Error| {
-            let text = format!("{}: {}", self.shown, chain(&error));
-            StoreError::Unreachable { source: Arc::new(std::io::Error::other(text)) }
-        };
-        let connected = tokio::time::timeout(CONNECT, self.config.connect(NoTls)).await;
-        match connected {
-            Ok(connected) => connected.map_err(unreachable),
-            Err(_) => {
-                let text = format!("{}: no answer within {} s", self.shown, CONNECT.as_secs());
-                Err(StoreError::Unreachable { source: Arc::new(std::io::Error::other(text)) })
+    pub(super) async fn connect(&self) -> Result<(Client, Messages), StoreError> {
+        let unreachable =
+            |text: String| StoreError::Unreachable { source: Arc::new(std::io::Error::other(format!("{}: {text}", self.shown))) };
+        let connected = tokio::time::timeout(CONNECT, self.dial()).await;
+        let connected = connected.unwrap_or_else(|_| Err(format!("no answer within {} s", CONNECT.as_secs())));
+        connected.map_err(unreachable)
+    }
+
+    async fn dial(&self) -> Result<(Client, Messages), String> {
+        #[cfg(feature = "tls")]
+        if self.may_encrypt() {
+            let tls = tokio_postgres_rustls::MakeRustlsConnect::new(self.tls()?);
+            let (client, connection) = self.config.connect(tls).await.map_err(|error| chain(&error))?;
+            return Ok((client, messages(connection)));
+        }
+        if self.config.get_ssl_mode() == SslMode::Require {
+            return Err("the URL asks for TLS, and this banksman was built without it (cargo feature `tls`)".into());
+        }
+        let (client, connection) = self.config.connect(NoTls).await.map_err(|error| chain(&error))?;
+        Ok((client, messages(connection)))
+    }
+
+    /// Nothing is encrypted on a Unix socket, and nothing against the user's will.
+    #[cfg(feature = "tls")]
+    fn may_encrypt(&self) -> bool {
+        let by_network = |host: &tokio_postgres::config::Host| matches!(host, tokio_postgres::config::Host::Tcp(_));
+        self.config.get_ssl_mode() != SslMode::Disable && self.config.get_hosts().iter().any(by_network)
+    }
+
+    /// Trusts the system's authorities and the one in `PGSSLROOTCERT`. Certificates are always checked, as with
+    /// libpq's `verify-full`: an encrypted connection to a stranger protects nothing.
+    #[cfg(feature = "tls")]
+    fn tls(&self) -> Result<rustls::ClientConfig, String> {
+        use rustls::pki_types::{CertificateDer, pem::PemObject};
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        if let Some(path) = &self.root_certificate {
+            let wrong = |error: &dyn std::fmt::Display| format!("PGSSLROOTCERT {path}: {error}");
+            for certificate in CertificateDer::pem_file_iter(path).map_err(|error| wrong(&error))? {
+                let certificate = certificate.map_err(|error| wrong(&error))?;
+                roots.add(certificate).map_err(|error| wrong(&error))?;
             }
         }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let builder = builder.map_err(|error| error.to_string())?;
+        Ok(builder.with_root_certificates(roots).with_no_client_auth())
     }
+}
+
+/// What the server sends beside answers. It must be polled for anything to happen on the connection.
+pub(super) type Messages = Pin<Box<dyn Stream<Item = Result<AsyncMessage, tokio_postgres::Error>> + Send>>;
+
+fn messages<T>(mut connection: Connection<Socket, T>) -> Messages
+where
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    Box::pin(stream::poll_fn(move |context| connection.poll_message(context)))
 }
 
 /// A private runtime for one connection: nothing runs unless somebody waits for it.

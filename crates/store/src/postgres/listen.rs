@@ -105,7 +105,7 @@ type Ready = Option<std::sync::mpsc::Sender<Result<(), StoreError>>>;
 
 /// Listens until the connection breaks. After a break something may have been missed, so everybody is woken once.
 async fn listen(server: &Server, channel: &str, ears: &Mutex<Ears>, ready: &mut Ready) -> Result<(), StoreError> {
-    let (client, mut connection) = server.connect().await?;
+    let (client, mut messages) = server.connect().await?;
     let command = format!("LISTEN \"{channel}\"");
     let listening = client.batch_execute(&command);
     let mut listening = std::pin::pin!(listening);
@@ -122,7 +122,7 @@ async fn listen(server: &Server, channel: &str, ears: &Mutex<Ears>, ready: &mut 
                     ready.send(Ok(())).ok();
                 }
             }
-            connection.poll_message(context)
+            messages.as_mut().poll_next(context)
         });
         match next.await {
             Some(Ok(AsyncMessage::Notification(notification))) => lock(ears).call(notification.payload()),

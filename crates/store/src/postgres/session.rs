@@ -1,5 +1,6 @@
 //! One connection: prepared statements, and requests that travel together.
 
+use futures_util::StreamExt as _;
 use futures_util::future::try_join_all;
 use tokio_postgres::types::{IsNull, ToSql, Type, private::BytesMut};
 use tokio_postgres::{Client, Error};
@@ -28,9 +29,9 @@ pub(super) struct Session {
 
 impl Session {
     pub(super) async fn connect(server: &Server) -> Result<Session, StoreError> {
-        let (client, connection) = server.connect().await?;
+        let (client, mut messages) = server.connect().await?;
         // The connection is driven whenever this thread waits for an answer. Its end is seen by the next request.
-        tokio::spawn(async { connection.await.ok() });
+        tokio::spawn(async move { while let Some(Ok(_)) = messages.next().await {} });
         client.batch_execute(SETTINGS).await.map_err(super::judge)?;
         let turn = client.prepare("SELECT pg_advisory_xact_lock($1), pg_current_xact_id()::text").await.map_err(super::judge)?;
         Ok(Session { client, turn, prepared: vec![None; Statement::COUNT] })

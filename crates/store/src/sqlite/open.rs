@@ -194,23 +194,40 @@ fn parent(path: &Path) -> PathBuf {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).map_or_else(|| ".".into(), Into::into)
 }
 
-/// File locks of other machines are not seen, or not kept, on these.
 fn refuse_network_file_system(dir: &Path) -> Result<(), StoreError> {
-    const NETWORK: [(u64, &str); 8] = [
-        (0x6969, "NFS"),
-        (0x517b, "SMB"),
-        (0xff53_4d42, "CIFS"),
-        (0xfe53_4d42, "SMB2"),
-        (0x0102_1997, "9P"),
-        (0x5346_414f, "AFS"),
-        (0x7375_7245, "Coda"),
-        (0x00c3_6400, "Ceph"),
-    ];
     let stat = rustix::fs::statfs(dir).map_err(|error| StoreError::io(error.into()))?;
     // The kernel's type is signed on some machines; only its low 32 bits carry the number.
-    let magic = (stat.f_type as u64) & 0xffff_ffff;
-    match NETWORK.into_iter().find(|(number, _)| *number == magic) {
-        Some((_, kind)) => Err(StoreError::NetworkFileSystem { path: dir.into(), kind }),
+    match network_file_system((stat.f_type as u64) & 0xffff_ffff) {
+        Some(kind) => Err(StoreError::NetworkFileSystem { path: dir.into(), kind }),
         None => Ok(()),
+    }
+}
+
+/// The file systems on which locks of other machines are not seen, or not kept, by the kernel's number for them.
+fn network_file_system(magic: u64) -> Option<&'static str> {
+    match magic {
+        0x6969 => Some("NFS"),
+        0x517b => Some("SMB"),
+        0xff53_4d42 => Some("CIFS"),
+        0xfe53_4d42 => Some("SMB2"),
+        0x0102_1997 => Some("9P"),
+        0x5346_414f => Some("AFS"),
+        0x7375_7245 => Some("Coda"),
+        0x00c3_6400 => Some("Ceph"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn network_file_systems_are_known_by_their_numbers() {
+        assert_eq!(network_file_system(0x6969), Some("NFS"));
+        assert_eq!(network_file_system(0xff53_4d42), Some("CIFS"));
+        let (ext4, tmpfs, overlay) = (0xef53, 0x0102_1994, 0x794c_7630);
+        assert_eq!([ext4, tmpfs, overlay].map(network_file_system), [None; 3]);
+        assert!(refuse_network_file_system(Path::new("/tmp")).is_ok());
     }
 }
