@@ -23,7 +23,7 @@ const BATCH: usize = 256;
 const SLICE: Duration = Duration::from_millis(4);
 
 /// How long to look for the next call before the turn is given up.
-const LINGER: Duration = Duration::from_micros(50);
+const LINGER: Duration = Duration::from_micros(150);
 
 /// How long to leave the turn to others, in their order, after one of them was met at the turnstile.
 const POLITE: Duration = Duration::from_millis(100);
@@ -255,8 +255,10 @@ impl Shared {
             }
             self.queued.fetch_sub(arrived.len(), Ordering::Relaxed);
             arrived.retain(|job| job.take());
-            ring_due |= desk.write(&arrived);
-            next = if began.elapsed() < SLICE { self.linger(inbox, &mut ring_due) } else { None };
+            let Wrote { events, woke } = desk.write(&arrived);
+            ring_due |= events;
+            // Whoever was woken comes for its turn now, so it is not kept for those who might come.
+            next = if woke || began.elapsed() >= SLICE { None } else { self.linger(inbox, &mut ring_due) };
         }
         desk.store.give_turn_back();
         drop(inside);
@@ -277,6 +279,15 @@ impl Shared {
         }
         None
     }
+}
+
+/// What a batch has brought about.
+#[derive(Default)]
+struct Wrote {
+    /// Something happened that followers want to hear of.
+    events: bool,
+    /// Somebody who waited was granted something.
+    woke: bool,
 }
 
 /// The store, and what happens after each commit.
@@ -315,10 +326,11 @@ impl Desk {
         entered
     }
 
-    /// Writes a batch and answers it. Says whether there is something to ring for.
-    fn write(&mut self, jobs: &[Arc<Job>]) -> bool {
+    /// Writes a batch and answers it.
+    fn write(&mut self, jobs: &[Arc<Job>]) -> Wrote {
+        let mut wrote = Wrote::default();
         if jobs.is_empty() {
-            return false;
+            return wrote;
         }
         let requests: Vec<&Request> = jobs.iter().map(|job| &job.request).collect();
         let mut results = self.store.batch(&requests);
@@ -327,14 +339,14 @@ impl Desk {
             self.met = Some(Instant::now());
             results = self.store.batch(&requests);
         }
-        let mut rings = false;
         let mut jobs = jobs.iter();
         for result in results {
             match result {
                 Ok(Committed { replies, wakes, events, .. }) => {
                     wakes.iter().for_each(|address| self.post.wake(address));
                     answer_all(jobs.by_ref().take(replies.len()).cloned().collect(), replies);
-                    rings |= events > 0;
+                    wrote.events |= events > 0;
+                    wrote.woke |= !wakes.is_empty();
                 }
                 Err(error) => {
                     if let Some(job) = jobs.next() {
@@ -343,7 +355,7 @@ impl Desk {
                 }
             }
         }
-        rings
+        wrote
     }
 
     /// Rings unless that was done a moment ago. Says whether it is done with.
