@@ -69,6 +69,13 @@ impl Value<'_> {
             Value::Null | Value::Int(_) => None,
         }
     }
+
+    pub(crate) fn as_int(&self) -> Option<i64> {
+        match self {
+            Value::Int(number) => Some(*number),
+            Value::Null | Value::Text(_) => None,
+        }
+    }
 }
 
 impl<'a> Query<'a> {

@@ -68,15 +68,14 @@ impl Session {
     /// Writes in one round trip.
     pub(super) async fn write(&mut self, writes: &[Query<'_>]) -> Result<(), Error> {
         self.prepare(writes).await?;
-        try_join_all(writes.iter().map(|query| self.rows(query))).await.map(drop)
+        self.carry_out(writes).await
     }
 
     /// Writes and commits, in one round trip. If a statement fails, the commit behind it undoes the transaction.
     pub(super) async fn commit(&mut self, writes: &[Query<'_>]) -> Result<(), Error> {
         self.prepare(writes).await?;
-        let writes = futures_util::future::join_all(writes.iter().map(|query| self.rows(query)));
-        let (writes, commit) = futures_util::future::join(writes, self.client.batch_execute("COMMIT")).await;
-        writes.into_iter().collect::<Result<Vec<_>, Error>>()?;
+        let (writes, commit) = futures_util::future::join(self.carry_out(writes), self.client.batch_execute("COMMIT")).await;
+        writes?;
         commit
     }
 
@@ -118,6 +117,26 @@ impl Session {
         Ok(queries.iter().map(answer).collect())
     }
 
+    /// Carries out statements; the events among them all at once. All are sent before the first answer is looked at, so
+    /// that what follows them is sent too.
+    async fn carry_out(&self, writes: &[Query<'_>]) -> Result<(), Error> {
+        let is_event = |query: &&Query<'_>| query.statement == Statement::InsertEvent;
+        let events: Vec<&Query<'_>> = writes.iter().filter(is_event).collect();
+        let rows = futures_util::future::join_all(writes.iter().filter(|query| !is_event(query)).map(|query| self.rows(query)));
+        let columns = Columns::of(&events);
+        let params = columns.params();
+        let events = async {
+            if events.is_empty() {
+                return Ok(Vec::new());
+            }
+            let insert = self.prepared[Statement::InsertEvent as usize].as_ref().expect("prepared before");
+            self.client.query(insert, &params).await
+        };
+        let (rows, events) = futures_util::future::join(rows, events).await;
+        rows.into_iter().collect::<Result<Vec<_>, Error>>()?;
+        events.map(drop)
+    }
+
     async fn prepare(&mut self, queries: &[Query<'_>]) -> Result<(), Error> {
         for query in queries {
             let slot = &mut self.prepared[query.statement as usize];
@@ -135,10 +154,39 @@ impl Session {
     }
 }
 
-/// The locks of a batch are asked for all at once: a message for each would be most of its first round trip.
+/// The locks of a batch are asked for all at once, and its events are written all at once: a message for each would be
+/// most of a round trip.
 fn text(statement: Statement) -> String {
     let text = dialect::postgres(statement.text());
-    if statement == Statement::Lock { text.replace("name = $2", "name = ANY($2)") } else { text }
+    match statement {
+        Statement::Lock => text.replace("name = $2", "name = ANY($2)"),
+        Statement::InsertEvent => text.replace("VALUES ($1, $2, $3, $4, $5, $6, $7, $8)", EVENT_COLUMNS),
+        _ => text,
+    }
+}
+
+/// Events as one parameter for each column.
+const EVENT_COLUMNS: &str =
+    "SELECT $1, * FROM unnest($2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[])";
+
+struct Columns<'a> {
+    project: i64,
+    numbers: [Vec<Option<i64>>; 2],
+    texts: [Vec<Option<&'a str>>; 5],
+}
+
+impl<'a> Columns<'a> {
+    fn of(events: &[&'a Query<'_>]) -> Columns<'a> {
+        let number = |index: usize| events.iter().map(|event| event.params[index].as_int()).collect();
+        let text = |index: usize| events.iter().map(|event| event.params[index].as_text()).collect();
+        let project = events.first().and_then(|event| event.params[0].as_int()).unwrap_or_default();
+        Columns { project, numbers: [number(1), number(2)], texts: [text(3), text(4), text(5), text(6), text(7)] }
+    }
+
+    fn params(&self) -> [&(dyn ToSql + Sync); 8] {
+        let ([seq, wall], [kind, component, id, request, data]) = (&self.numbers, &self.texts);
+        [&self.project, seq, wall, kind, component, id, request, data]
+    }
 }
 
 /// The rows in the form that all databases share.
