@@ -131,7 +131,9 @@ impl<'c> Acquire<'c> {
             Outcome::Lock(outcome) => match outcome {
                 lock::Outcome::Acquired(grant) | lock::Outcome::Extended(grant) | lock::Outcome::Reclaimed { grant, .. } => grant,
                 lock::Outcome::Busy(_) => return Err(AcquireError::Busy(resource)),
-                other => return Err(refused(&format!("{other:?}"))),
+                lock::Outcome::LineFull => return Err(refused("too many wait for it already")),
+                lock::Outcome::Spent { .. } => return Err(refused("this request was granted before, and that grant is over")),
+                other => unreachable!("no lock answers a request without an epoch with {other:?}"),
             },
             Outcome::Semaphore(outcome) => match outcome {
                 semaphore::Outcome::Acquired(grant)
@@ -140,7 +142,11 @@ impl<'c> Acquire<'c> {
                 semaphore::Outcome::Full { .. } => return Err(AcquireError::Busy(resource)),
                 semaphore::Outcome::TooHeavy { capacity } => return Err(refused(&format!("it has only {capacity} slots"))),
                 semaphore::Outcome::NoWeight => return Err(refused("no slot was asked for")),
-                other => return Err(refused(&format!("{other:?}"))),
+                semaphore::Outcome::LineFull => return Err(refused("too many wait for it already")),
+                semaphore::Outcome::Spent { .. } => {
+                    return Err(refused("this request was granted before, and that grant is over"));
+                }
+                other => unreachable!("no semaphore answers a request without an epoch with {other:?}"),
             },
             Outcome::Deadlock(_) => return Err(AcquireError::Deadlock(resource)),
             Outcome::Undefined => return Err(refused("there is no such semaphore")),
