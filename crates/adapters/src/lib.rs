@@ -2,6 +2,7 @@
 //!
 //! * [`host`]: this machine and its clocks. * [`process`]: who a process is, and whether it lives.
 //! * [`tree`]: all descendants of a process. * [`ids`]: short random names.
+//! * [`keeper`]: the process beside a session, which outlives whoever started it.
 //! * [`wake`]: telling one waiter that its row has changed. * [`bell`]: telling all followers of the event log.
 
 #[cfg(not(target_os = "linux"))]
@@ -10,6 +11,7 @@ compile_error!("banksman runs on Linux only: it relies on pidfds, /proc and Linu
 pub mod bell;
 pub mod host;
 pub mod ids;
+pub mod keeper;
 pub mod process;
 pub mod tree;
 pub mod wake;

@@ -62,20 +62,39 @@ impl Host {
     }
 }
 
-fn has_exited(pidfd: &OwnedFd) -> bool {
+/// Whether the process of a pidfd is dead, reaped or not.
+pub(crate) fn has_exited(pidfd: &OwnedFd) -> bool {
     let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
     let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
     matches!(poll(&mut fds, Some(&now)), Ok(n) if n > 0)
 }
 
-/// The 22nd field of `/proc/<pid>/stat`. The second one is the program's name, which may contain anything, so the
-/// fields are counted from its closing parenthesis.
-fn start_time(pid: i32) -> io::Result<u64> {
+/// What `/proc` tells of whoever has a pid now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stat {
+    /// Its parent.
+    pub(crate) parent: i32,
+    /// Its session.
+    pub(crate) session: i32,
+    /// When it started, in ticks since the boot.
+    pub(crate) start: u64,
+}
+
+/// Fields 4, 6 and 22 of `/proc/<pid>/stat`. The second one is the program's name, which may contain anything, so
+/// the fields are counted from its closing parenthesis.
+pub(crate) fn stat(pid: i32) -> io::Result<Stat> {
     let stat = fs::read(format!("/proc/{pid}/stat"))?;
     let text = String::from_utf8_lossy(&stat);
-    let after_name = text.rsplit_once(')').map(|(_, rest)| rest);
-    let start = after_name.and_then(|rest| rest.split_whitespace().nth(19)).and_then(|field| field.parse().ok());
-    start.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("/proc/{pid}/stat cannot be understood")))
+    let mut fields = text.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().skip(1);
+    let mut field = |n: usize| fields.nth(n).and_then(|field| field.parse::<u64>().ok());
+    let mut small = |n: usize| field(n).map(|value| i32::try_from(value).unwrap_or(0));
+    let found = small(0).zip(small(1)).and_then(|(parent, session)| Some(Stat { parent, session, start: field(15)? }));
+    found.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("/proc/{pid}/stat cannot be understood")))
+}
+
+/// When whoever has this pid now started.
+pub(crate) fn start_time(pid: i32) -> io::Result<u64> {
+    stat(pid).map(|stat| stat.start)
 }
 
 #[cfg(test)]

@@ -1,9 +1,19 @@
 //! All descendants of a process, and their end.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal, wait};
+
+use crate::process::{has_exited, stat};
+
+/// How soon those who must die are looked at again.
+const ROUND: Duration = Duration::from_millis(5);
+
+/// How often the tree is searched for newcomers before those that were found are killed. Every search stops what it
+/// finds, and what is stopped does not fork, so this ends long before.
+const SEARCHES: usize = 100;
 
 /// The living descendants of `pid`, parents before their children.
 pub fn descendants(pid: i32) -> Vec<i32> {
@@ -23,30 +33,86 @@ fn children(pid: i32) -> Vec<i32> {
     lists.flat_map(|list| list.split_whitespace().filter_map(|word| word.parse().ok()).collect::<Vec<_>>()).collect()
 }
 
+/// How many descendants of this process live: zombies do not count.
+pub fn living() -> usize {
+    descendants(own_pid()).into_iter().filter(|pid| open(*pid).is_some_and(|pidfd| !has_exited(&pidfd))).count()
+}
+
 /// Ends all descendants of this process: asks them first, and after `grace` does not ask. Returns when all of
 /// them are reaped. This process must be a subreaper, so that none of them can hide behind a dead parent.
 pub fn end_descendants(grace: Duration) {
-    let own = rustix::process::getpid().as_raw_nonzero().get();
-    let patience_ends = Instant::now() + grace;
-    signal_all(&descendants(own), Signal::TERM);
-    // A stopped process cannot act on what it is asked.
-    signal_all(&descendants(own), Signal::CONT);
-    loop {
-        if !reap() {
-            return;
-        }
-        if Instant::now() >= patience_ends {
-            signal_all(&descendants(own), Signal::KILL);
-        }
+    let mut end = End::begin(grace);
+    while reap() {
         // There is no descriptor that tells of "any descendant", and this happens once in the life of a process.
-        std::thread::sleep(Duration::from_millis(5));
+        std::thread::sleep(end.step().min(ROUND));
     }
 }
 
-/// Reaps every child that is dead. Says whether any child is left.
+/// The end of all descendants of this process, step by step, for who has other things to do meanwhile and reaps
+/// them itself. It is reached when there is no child left to reap: this process must be a subreaper.
+#[derive(Debug)]
+pub struct End {
+    patience_ends: Instant,
+    asked: BTreeSet<i32>,
+}
+
+impl End {
+    /// Begins it. They have `grace` to end by themselves.
+    pub fn begin(grace: Duration) -> End {
+        End { patience_ends: Instant::now() + grace, asked: BTreeSet::new() }
+    }
+
+    /// They have no more than `grace` from now on.
+    pub fn hurry(&mut self, grace: Duration) {
+        self.patience_ends = self.patience_ends.min(Instant::now() + grace);
+    }
+
+    /// Does what is due, and says when the next step is, at the latest. A step after every SIGCHLD is useful too.
+    pub fn step(&mut self) -> Duration {
+        let own = own_pid();
+        let left = self.patience_ends.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            kill_all(own);
+            return ROUND;
+        }
+        self.ask(own);
+        left
+    }
+
+    /// Asks all at first. Later on only those who lost their parent, as they slipped through while it was asked; what
+    /// a living parent starts now is part of its cleaning up.
+    fn ask(&mut self, own: i32) {
+        let mut newcomers = Vec::new();
+        for child in children(own).into_iter().filter(|child| !self.asked.contains(child)) {
+            newcomers.push(child);
+            newcomers.extend(descendants(child).into_iter().filter(|pid| !self.asked.contains(pid)));
+        }
+        let asked = signal_all(own, &newcomers, Signal::TERM);
+        // A stopped process cannot act on what it is asked.
+        signal_all(own, &asked, Signal::CONT);
+        self.asked.extend(asked);
+    }
+}
+
+/// Stops the tree from the top, so that nobody forks behind our back, and kills it.
+fn kill_all(own: i32) {
+    let mut found = Vec::new();
+    for _ in 0..SEARCHES {
+        let known: BTreeSet<i32> = found.iter().copied().collect();
+        let newcomers: Vec<i32> = descendants(own).into_iter().filter(|pid| !known.contains(pid)).collect();
+        if newcomers.is_empty() {
+            break;
+        }
+        signal_all(own, &newcomers, Signal::STOP);
+        found.extend(newcomers);
+    }
+    signal_all(own, &found, Signal::KILL);
+}
+
+/// Reaps every child that is dead, of whatever process group. Says whether any child is left.
 fn reap() -> bool {
     loop {
-        match waitpid(None, WaitOptions::NOHANG) {
+        match wait(WaitOptions::NOHANG) {
             Ok(Some(_)) => {}
             Ok(None) => return true,
             Err(rustix::io::Errno::INTR) => {}
@@ -55,9 +121,32 @@ fn reap() -> bool {
     }
 }
 
-fn signal_all(pids: &[i32], signal: Signal) {
-    for pid in pids.iter().copied().filter_map(Pid::from_raw) {
-        // It may have died meanwhile, which is what is wanted.
-        kill_process(pid, signal).ok();
+/// Signals those of `pids` that still are descendants of `own`, and returns them. One of them may have been reaped by
+/// its parent meanwhile, and its pid may belong to a stranger by now.
+fn signal_all(own: i32, pids: &[i32], signal: Signal) -> Vec<i32> {
+    let signalled = pids.iter().copied().filter(|pid| {
+        let Some(pidfd) = open(*pid) else { return false };
+        descends(*pid, own) && !has_exited(&pidfd) && pidfd_send_signal(&pidfd, signal).is_ok()
+    });
+    signalled.collect()
+}
+
+/// Whether `pid` has `own` among its ancestors.
+pub(crate) fn descends(mut pid: i32, own: i32) -> bool {
+    while pid > 1 {
+        if pid == own {
+            return true;
+        }
+        let Ok(stat) = stat(pid) else { return false };
+        pid = stat.parent;
     }
+    false
+}
+
+fn open(pid: i32) -> Option<std::os::fd::OwnedFd> {
+    pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()
+}
+
+fn own_pid() -> i32 {
+    rustix::process::getpid().as_raw_nonzero().get()
 }

@@ -72,6 +72,12 @@ impl Context {
         Ok(client)
     }
 
+    /// Where control sockets of sessions are kept in memory, if the system has a place for that.
+    pub(crate) fn socket_dir(&self, project: &Project) -> Option<PathBuf> {
+        let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute() && dir.is_dir())?;
+        Some(runtime.join("banksman").join(project.config().project.as_ref()?))
+    }
+
     /// The project, open for reading.
     pub(crate) fn reader(&self) -> Result<Reader, Failure> {
         Ok(self.project()?.reader()?)

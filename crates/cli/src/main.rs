@@ -18,7 +18,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use commands::{completions, config, demo, doctor, events, init, locks, man, semaphores, store};
+use commands::{completions, config, demo, doctor, events, init, locks, man, run, semaphores, store, tasks};
 use context::Context;
 use printer::Printer;
 
@@ -67,6 +67,9 @@ enum Command {
     Semaphores(semaphores::Semaphores),
     #[command(visible_alias = "event")]
     Events(events::Events),
+    #[command(visible_alias = "task")]
+    Tasks(tasks::Tasks),
+    Run(run::Run),
     Doctor(doctor::Doctor),
     Config(config::Config),
     Demo(demo::Demo),
@@ -83,6 +86,8 @@ impl Command {
             Command::Locks(locks) => locks.name(),
             Command::Semaphores(semaphores) => semaphores.name(),
             Command::Events(events) => events.name(),
+            Command::Tasks(tasks) => tasks.name(),
+            Command::Run(_) => "run",
             Command::Doctor(_) => "doctor",
             Command::Config(config) => config.name(),
             Command::Demo(_) => "demo",
@@ -95,7 +100,7 @@ impl Command {
 
 fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();
-    if let Some(status) = gate::enter(&args) {
+    if let Some(status) = gate::enter(&args).or_else(|| banksman::adapters::keeper::enter(&args)) {
         return status;
     }
     let cli = match Cli::try_parse_from(&args) {
@@ -109,6 +114,8 @@ fn main() -> ExitCode {
         Command::Locks(locks) => locks.run(&context),
         Command::Semaphores(semaphores) => semaphores.run(&context),
         Command::Events(events) => events.run(&context),
+        Command::Tasks(tasks) => tasks.run(&context),
+        Command::Run(run) => run.run(&context),
         Command::Doctor(doctor) => doctor.run(&context),
         Command::Config(config) => config.run(&context),
         Command::Demo(demo) => demo.run(&context),

@@ -141,6 +141,7 @@ fn config_page() -> String {
         let values = match key.kind {
             Kind::Duration(_) => "a duration",
             Kind::Period(_) => "a duration above `0s`",
+            Kind::Count(_) => "a whole number from 0 on",
             Kind::Id(_) => "a name",
             Kind::Url(_) => "`postgres://…`",
         };

@@ -272,6 +272,11 @@ impl Line {
         self.0.is_empty()
     }
 
+    /// How many wait who are neither dead nor gone for too long: the others are dropped before anybody is served.
+    pub fn present(&self, now: &Now) -> usize {
+        self.0.iter().filter(|waiter| !waiter.is_over(now)).count()
+    }
+
     /// The first in line.
     pub fn first(&self) -> Option<&Waiter> {
         self.0.first()

@@ -4,8 +4,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
 
+use crate::backlog::Edge;
 use crate::claim::{Claim, Reason};
-use crate::ids::{Epoch, HolderId, Name};
+use crate::ids::{Epoch, HolderId, Name, RunId, RunnerId, SectionId, TaskId, Title};
+use crate::task::{After, Ending, Spec, Status, Stuck};
 use crate::time::Span;
 
 /// The two kinds of resource that can be held and waited for.
@@ -58,6 +60,20 @@ pub enum Event {
         /// What happened.
         fact: Fact,
     },
+    /// Something happened to a task.
+    Task {
+        /// To which one.
+        id: TaskId,
+        /// What happened.
+        fact: TaskFact,
+    },
+    /// Something happened to a section.
+    Section {
+        /// To which one.
+        id: SectionId,
+        /// What happened.
+        fact: SectionFact,
+    },
     /// A fact that a user recorded. It changes nothing by itself.
     Custom {
         /// `category:action`.
@@ -67,6 +83,129 @@ pub enum Event {
         /// Whatever belongs to it.
         data: Value,
     },
+}
+
+/// What can happen to a task. The variants are the second words of the events.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", rename_all_fields = "camelCase")]
+pub enum TaskFact {
+    /// It was handed over.
+    Added {
+        /// What is to be done.
+        spec: Box<Spec>,
+        /// What must come first.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        depends_on: Vec<Edge>,
+    },
+    /// What is to be done, or what must come first, was changed.
+    Updated {
+        /// What is to be done.
+        spec: Box<Spec>,
+        /// What must come first.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        depends_on: Vec<Edge>,
+    },
+    /// A run began. The event's number is its epoch.
+    Started {
+        /// Which run.
+        run: RunId,
+        /// Counted from 0.
+        attempt: u32,
+        /// Who started it.
+        runner: RunnerId,
+    },
+    /// Another runner looks after its run from now on. The event's number is the owner epoch.
+    Adopted {
+        /// Which run.
+        run: RunId,
+        /// Who.
+        runner: RunnerId,
+        /// After whom.
+        from: RunnerId,
+    },
+    /// Its run shows no sign of life.
+    Stuck {
+        /// Which run.
+        run: RunId,
+        /// What makes it look so.
+        reason: Stuck,
+    },
+    /// Its run shows signs of life again.
+    Recovered {
+        /// Which run.
+        run: RunId,
+    },
+    /// Its run is being stopped.
+    Stopping {
+        /// Which run.
+        run: RunId,
+        /// What then.
+        then: After,
+    },
+    /// Its run ended and another follows.
+    Restarting {
+        /// Which run.
+        run: RunId,
+        /// How it ended.
+        ending: Ending,
+        /// What it said before, if it said that it has failed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        error: Option<Box<str>>,
+    },
+    /// It is done.
+    Complete {
+        /// By which run; by hand if there is none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        run: Option<RunId>,
+        /// The result.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        output: Option<Value>,
+    },
+    /// It has failed.
+    Failed {
+        /// In which run.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        run: Option<RunId>,
+        /// Why.
+        error: Box<str>,
+    },
+    /// Nobody wants it any more.
+    Cancelled {
+        /// In which run.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        run: Option<RunId>,
+    },
+    /// A person wants it tried again.
+    Retried {},
+    /// A person passed it over, or looks at it.
+    Marked {
+        /// How it stands now.
+        status: Status,
+    },
+    /// It is gone.
+    Deleted {},
+}
+
+/// What can happen to a section.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", rename_all_fields = "camelCase")]
+pub enum SectionFact {
+    /// It was made.
+    Added {
+        /// What people call it.
+        name: Title,
+        /// Whether one runner at a time works in it.
+        exclusive: bool,
+    },
+    /// It was changed.
+    Updated {
+        /// What people call it.
+        name: Title,
+        /// Whether one runner at a time works in it.
+        exclusive: bool,
+    },
+    /// It is gone.
+    Deleted {},
 }
 
 /// Where an event comes from.
@@ -171,7 +310,7 @@ pub enum KindError {
 }
 
 /// The categories of events that only Banksman writes.
-const OWN: [&str; 7] = ["lock", "semaphore", "task", "pipeline", "queue", "strategy", "escalate"];
+const OWN: [&str; 8] = ["lock", "semaphore", "section", "task", "pipeline", "queue", "strategy", "escalate"];
 
 impl CustomKind {
     /// Checks a kind from outside.
@@ -220,6 +359,12 @@ impl Event {
                 (Kind::Semaphore, Fact::Released(_)) => "semaphore:released",
                 (Kind::Semaphore, Fact::OfferLapsed(_)) => "semaphore:offer_lapsed",
             },
+            Event::Task { fact, .. } => fact.kind(),
+            Event::Section { fact, .. } => match fact {
+                SectionFact::Added { .. } => "section:added",
+                SectionFact::Updated { .. } => "section:updated",
+                SectionFact::Deleted {} => "section:deleted",
+            },
             Event::Custom { kind, .. } => kind.as_str(),
         }
     }
@@ -228,6 +373,8 @@ impl Event {
     pub fn source(&self) -> (&str, Option<&str>) {
         match self {
             Event::Resource { resource, .. } => (resource.kind.as_str(), Some(resource.name.as_str())),
+            Event::Task { id, .. } => ("task", Some(id.as_str())),
+            Event::Section { id, .. } => ("section", Some(id.as_str())),
             Event::Custom { source, .. } => (&source.component, source.id.as_deref()),
         }
     }
@@ -249,6 +396,8 @@ impl Event {
                 Fact::Increased(increased) => serde_json::to_string(increased),
                 Fact::Reclaimed(ended) | Fact::Released(ended) | Fact::OfferLapsed(ended) => serde_json::to_string(ended),
             },
+            Event::Task { fact, .. } => serde_json::to_string(&inner(fact)),
+            Event::Section { fact, .. } => serde_json::to_string(&inner(fact)),
             Event::Custom { data, .. } => serde_json::to_string(data),
         };
         text.expect("plain data without maps of odd keys always becomes JSON")
@@ -258,6 +407,15 @@ impl Event {
     pub fn parse(kind: &str, component: &str, id: Option<&str>, data: &str) -> Result<Event, ParseError> {
         let fail = |source| ParseError { kind: kind.to_owned(), source };
         let (category, action) = kind.split_once(':').ok_or_else(|| fail(None))?;
+        if category == "task" {
+            let id = TaskId::new(id.unwrap_or_default()).map_err(|e| fail(Some(e.into())))?;
+            return Ok(Event::Task { id, fact: outer(action, data).map_err(|e| fail(Some(e.into())))? });
+        }
+        // Before there were sections, users could write events of this category.
+        if category == "section" && component == "section" {
+            let id = SectionId::new(id.unwrap_or_default()).map_err(|e| fail(Some(e.into())))?;
+            return Ok(Event::Section { id, fact: outer(action, data).map_err(|e| fail(Some(e.into())))? });
+        }
         let Some(resource_kind) = Kind::parse(category) else {
             let source = Source { component: component.into(), id: id.map(Into::into) };
             let data = serde_json::from_str(data).map_err(|e| fail(Some(e.into())))?;
@@ -276,6 +434,41 @@ impl Event {
         let fact = fact.map_err(|e| fail(Some(e.into())))?;
         Ok(Event::Resource { resource: Resource { kind: resource_kind, name }, fact })
     }
+}
+
+impl TaskFact {
+    fn kind(&self) -> &'static str {
+        match self {
+            TaskFact::Added { .. } => "task:added",
+            TaskFact::Updated { .. } => "task:updated",
+            TaskFact::Started { .. } => "task:started",
+            TaskFact::Adopted { .. } => "task:adopted",
+            TaskFact::Stuck { .. } => "task:stuck",
+            TaskFact::Recovered { .. } => "task:recovered",
+            TaskFact::Stopping { .. } => "task:stopping",
+            TaskFact::Restarting { .. } => "task:restarting",
+            TaskFact::Complete { .. } => "task:complete",
+            TaskFact::Failed { .. } => "task:failed",
+            TaskFact::Cancelled { .. } => "task:cancelled",
+            TaskFact::Retried {} => "task:retried",
+            TaskFact::Marked { .. } => "task:marked",
+            TaskFact::Deleted {} => "task:deleted",
+        }
+    }
+}
+
+/// The fields of a fact, without the word for it: that stands in the event's kind.
+fn inner<F: Serialize>(fact: &F) -> Value {
+    match serde_json::to_value(fact) {
+        Ok(Value::Object(mut one)) => one.values_mut().next().map(Value::take).unwrap_or_default(),
+        _ => unreachable!("a fact becomes an object with one key"),
+    }
+}
+
+/// The fact that a word and fields stand for.
+fn outer<F: serde::de::DeserializeOwned>(word: &str, data: &str) -> Result<F, serde_json::Error> {
+    let fields: Value = serde_json::from_str(data)?;
+    serde_json::from_value(serde_json::json!({ word: fields }))
 }
 
 #[cfg(test)]

@@ -2,17 +2,21 @@
 
 use std::collections::BTreeMap;
 
+use crate::backlog::{Backlog, Edge};
 use crate::claim::{Claim, Grant};
 use crate::coordination::Coordination;
-use crate::event::{Defined, Event, Fact, Kind, Resource};
-use crate::ids::{Epoch, HolderId, Seq};
+use crate::event::{Defined, Event, Fact, Kind, Resource, SectionFact, TaskFact};
+use crate::ids::{Epoch, HolderId, RunId, RunnerId, SectionId, Seq, TaskId, Title};
 use crate::lock::State;
-use crate::time::Wall;
+use crate::task::{self, After, Done, Ending, Spec, Status, Stuck, Task};
+use crate::time::{Lease, Stamp, Wall};
 
 /// The tables as far as the log tells them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Folded {
     resources: BTreeMap<Resource, Entry>,
+    sections: BTreeMap<SectionId, Group>,
+    tasks: BTreeMap<TaskId, Job>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -29,10 +33,73 @@ struct Holding {
     acquired: Wall,
 }
 
+/// A section.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Group {
+    name: Title,
+    exclusive: bool,
+    position: Seq,
+}
+
+/// A task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Job {
+    spec: Spec,
+    depends_on: Vec<Edge>,
+    position: Seq,
+    created: Wall,
+    standing: Standing,
+    attempts: u32,
+    failures: u32,
+    recoveries: u32,
+}
+
+/// How things stand with a task, without the moments of the lease clock and without what a live run has said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Standing {
+    Pending,
+    Live { run: RunId, epoch: Epoch, owner: Option<(RunnerId, Epoch)>, phase: Phase },
+    Review,
+    Done(Done),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Phase {
+    Running,
+    Stuck(Stuck),
+    Stopping(After),
+}
+
 impl Folded {
     /// Applies the next event of the log.
     pub fn apply(&mut self, seq: Seq, wall: Wall, event: Event) {
-        let Event::Resource { resource, fact } = event else { return };
+        match event {
+            Event::Resource { resource, fact } => self.apply_to_resource(seq, wall, resource, fact),
+            Event::Section { id, fact } => self.apply_to_section(seq, id, fact),
+            Event::Task { id, fact } => match fact {
+                TaskFact::Added { spec, depends_on } => drop(self.tasks.insert(id, Job::new(*spec, depends_on, seq, wall))),
+                TaskFact::Deleted {} => drop(self.tasks.remove(&id)),
+                fact => drop(self.tasks.get_mut(&id).map(|job| job.apply(seq, fact))),
+            },
+            Event::Custom { .. } => {}
+        }
+    }
+
+    fn apply_to_section(&mut self, seq: Seq, id: SectionId, fact: SectionFact) {
+        match fact {
+            SectionFact::Added { name, exclusive } => {
+                self.sections.insert(id, Group { name, exclusive, position: seq });
+            }
+            SectionFact::Updated { name, exclusive } => {
+                if let Some(group) = self.sections.get_mut(&id) {
+                    (group.name, group.exclusive) = (name, exclusive);
+                }
+            }
+            SectionFact::Deleted {} => drop(self.sections.remove(&id)),
+        }
+    }
+
+    fn apply_to_resource(&mut self, seq: Seq, wall: Wall, resource: Resource, fact: Fact) {
         let is_lock = resource.kind == Kind::Lock;
         let entry = self.resources.entry(resource).or_default();
         match fact {
@@ -90,7 +157,21 @@ impl Folded {
         folded
     }
 
-    /// The resources about which two views differ, with both sides in words.
+    /// The same view of all the real tables, tasks included.
+    pub fn of_all(tables: &Coordination, backlog: &Backlog) -> Folded {
+        let group = |section: &crate::backlog::Section| Group {
+            name: section.name.clone(),
+            exclusive: section.exclusive,
+            position: section.position,
+        };
+        Folded {
+            sections: backlog.sections.iter().map(|(id, section)| (id.clone(), group(section))).collect(),
+            tasks: backlog.tasks.iter().map(|(id, task)| (id.clone(), Job::of(task, backlog))).collect(),
+            ..Folded::of(tables)
+        }
+    }
+
+    /// What two views differ about, with both sides in words: resources, then sections, then tasks.
     pub fn differences(&self, tables: &Folded) -> Vec<String> {
         let blank = Entry::default();
         let names: std::collections::BTreeSet<_> = self.resources.keys().chain(tables.resources.keys()).collect();
@@ -99,8 +180,179 @@ impl Folded {
             let row = tables.resources.get(name).unwrap_or(&blank).normal();
             (log != row).then(|| format!("{name}: the log says {log:?}, the tables say {row:?}"))
         });
-        differs.collect()
+        let sections = differing("section", &self.sections, &tables.sections, Group::fields);
+        let tasks = differing("task", &self.tasks, &tables.tasks, Job::fields);
+        differs.chain(sections).chain(tasks).collect()
     }
+}
+
+/// The longest text of one side of a difference: a specification or a result may be much longer.
+const SIDE_LIMIT: usize = 200;
+
+/// The fields in which two views of the same things differ, each in words.
+fn differing<K: Ord + std::fmt::Display, V: PartialEq, const N: usize>(
+    what: &str,
+    log: &BTreeMap<K, V>,
+    rows: &BTreeMap<K, V>,
+    fields: fn(&V) -> [(&'static str, String); N],
+) -> Vec<String> {
+    let ids: std::collections::BTreeSet<_> = log.keys().chain(rows.keys()).collect();
+    let mut found = Vec::new();
+    for id in ids {
+        match (log.get(id), rows.get(id)) {
+            (Some(log), Some(row)) if log == row => {}
+            (Some(log), Some(row)) => {
+                let pairs = fields(log).into_iter().zip(fields(row)).filter(|((_, log), (_, row))| log != row);
+                found.extend(pairs.map(|((field, log), (_, row))| {
+                    format!("{what} {id}, {field}: the log says {}, the tables say {}", cut(&log), cut(&row))
+                }));
+            }
+            (Some(_), None) => found.push(format!("{what} {id}: the log has it, the tables do not")),
+            (None, _) => found.push(format!("{what} {id}: the tables have it, the log does not")),
+        }
+    }
+    found
+}
+
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(SIDE_LIMIT) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_owned(),
+    }
+}
+
+impl Group {
+    fn fields(&self) -> [(&'static str, String); 3] {
+        [
+            ("name", format!("{:?}", self.name.as_str())),
+            ("exclusive", self.exclusive.to_string()),
+            ("position", self.position.to_string()),
+        ]
+    }
+}
+
+impl Job {
+    fn new(spec: Spec, depends_on: Vec<Edge>, seq: Seq, wall: Wall) -> Job {
+        Job {
+            spec,
+            depends_on: sorted(depends_on),
+            position: seq,
+            created: wall,
+            standing: Standing::Pending,
+            attempts: 0,
+            failures: 0,
+            recoveries: 0,
+        }
+    }
+
+    fn of(task: &Task, backlog: &Backlog) -> Job {
+        Job {
+            spec: task.spec.clone(),
+            depends_on: sorted(backlog.edges.get(&task.id).cloned().unwrap_or_default()),
+            position: task.position,
+            created: task.created,
+            standing: Standing::of(task, backlog),
+            attempts: task.attempts,
+            failures: task.failures,
+            recoveries: task.recoveries,
+        }
+    }
+
+    fn apply(&mut self, seq: Seq, fact: TaskFact) {
+        match fact {
+            TaskFact::Added { .. } | TaskFact::Deleted {} => unreachable!("they make and remove the whole entry"),
+            TaskFact::Updated { spec, depends_on } => (self.spec, self.depends_on) = (*spec, sorted(depends_on)),
+            TaskFact::Started { run, attempt, runner } => {
+                self.attempts = attempt + 1;
+                let epoch = Epoch::from(seq);
+                self.standing = Standing::Live { run, epoch, owner: Some((runner, epoch)), phase: Phase::Running };
+            }
+            TaskFact::Adopted { runner, .. } => {
+                if let Standing::Live { owner, .. } = &mut self.standing {
+                    *owner = Some((runner, Epoch::from(seq)));
+                }
+            }
+            TaskFact::Stuck { reason, .. } => self.enter(Phase::Stuck(timeless(reason))),
+            TaskFact::Recovered { .. } => self.enter(Phase::Running),
+            TaskFact::Stopping { then, .. } => self.enter(Phase::Stopping(then)),
+            TaskFact::Restarting { ending, error, .. } => self.try_again(&ending, error.is_some()),
+            TaskFact::Complete { output, .. } => self.standing = Standing::Done(Done::Success { output }),
+            TaskFact::Failed { error, .. } => self.standing = Standing::Done(Done::Failed { error }),
+            TaskFact::Cancelled { .. } => self.standing = Standing::Done(Done::Cancelled),
+            TaskFact::Retried {} => {
+                (self.failures, self.recoveries) = (0, 0);
+                self.standing = Standing::Pending;
+            }
+            TaskFact::Marked { status: Status::Skipped } => self.standing = Standing::Done(Done::Skipped),
+            TaskFact::Marked { .. } => self.standing = Standing::Review,
+        }
+    }
+
+    fn enter(&mut self, to: Phase) {
+        if let Standing::Live { phase, .. } = &mut self.standing {
+            *phase = to;
+        }
+    }
+
+    /// Counts a run that is followed by another as the machine does.
+    fn try_again(&mut self, ending: &Ending, said_failed: bool) {
+        let was_stopped = matches!(&self.standing, Standing::Live { phase: Phase::Stopping(_), .. });
+        match ending {
+            _ if said_failed => self.failures += 1,
+            Ending::Never => {}
+            Ending::Lost => self.recoveries += 1,
+            Ending::Exited(_) | Ending::Signalled(_) | Ending::NotStarted { .. } if was_stopped => self.recoveries += 1,
+            Ending::Exited(_) | Ending::Signalled(_) | Ending::NotStarted { .. } => self.failures += 1,
+        }
+        self.standing = Standing::Pending;
+    }
+
+    fn fields(&self) -> [(&'static str, String); 8] {
+        [
+            ("spec", format!("{:?}", self.spec)),
+            ("dependencies", format!("{:?}", self.depends_on)),
+            ("position", self.position.to_string()),
+            ("created", self.created.0.to_string()),
+            ("state", format!("{:?}", self.standing)),
+            ("attempts", self.attempts.to_string()),
+            ("failures", self.failures.to_string()),
+            ("recoveries", self.recoveries.to_string()),
+        ]
+    }
+}
+
+impl Standing {
+    fn of(task: &Task, backlog: &Backlog) -> Standing {
+        let live = |live: &task::Live, phase: Phase| Standing::Live {
+            run: live.run.clone(),
+            epoch: live.epoch,
+            owner: backlog.runs.get(&live.run).map(|run| (run.owner.clone(), run.owner_epoch)),
+            phase,
+        };
+        match &task.state {
+            task::State::Pending => Standing::Pending,
+            task::State::Running(run) => live(run, Phase::Running),
+            task::State::Stuck { live: run, reason, .. } => live(run, Phase::Stuck(timeless(*reason))),
+            task::State::Stopping { live: run, then, .. } => live(run, Phase::Stopping(then.clone())),
+            task::State::Review => Standing::Review,
+            task::State::Done(done) => Standing::Done(done.clone()),
+        }
+    }
+}
+
+/// A reason without the lease clock, which is another one in the copy of a store.
+fn timeless(reason: Stuck) -> Stuck {
+    match reason {
+        Stuck::NoHeartbeat { last_seen } => Stuck::NoHeartbeat { last_seen: Stamp { lease: Lease::default(), ..last_seen } },
+        Stuck::NoProgress { .. } | Stuck::SessionDead => reason,
+    }
+}
+
+/// Dependencies have no order.
+fn sorted(mut edges: Vec<Edge>) -> Vec<Edge> {
+    edges.sort();
+    edges.dedup();
+    edges
 }
 
 impl Entry {

@@ -8,6 +8,9 @@ use crate::lock;
 use crate::semaphore;
 use crate::test_world::{World, ask, holder, root, secs};
 
+#[path = "fold_backlog_tests.rs"]
+mod backlog;
+
 /// A random move. Numbers are made to fit when it is done.
 #[derive(Debug, Clone)]
 enum Deed {

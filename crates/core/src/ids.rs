@@ -9,6 +9,12 @@ use thiserror::Error;
 /// The longest name, in bytes: of a lock, a semaphore, a holder or a request.
 pub const NAME_LIMIT: usize = 200;
 
+/// The longest id that Banksman gives to a task, a section, a run or a runner, in bytes.
+pub const ID_LIMIT: usize = 64;
+
+/// The longest title, in bytes.
+pub const TITLE_LIMIT: usize = 500;
+
 /// Why a text cannot be a name.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum NameError {
@@ -18,11 +24,13 @@ pub enum NameError {
         /// What was to be named.
         what: &'static str,
     },
-    /// More than [`NAME_LIMIT`] bytes were given.
-    #[error("a {what} may have at most {NAME_LIMIT} bytes, this one has {bytes}")]
+    /// More bytes were given than there is room for.
+    #[error("a {what} may have at most {limit} bytes, this one has {bytes}")]
     TooLong {
         /// What was to be named.
         what: &'static str,
+        /// How long it may be.
+        limit: usize,
         /// How long it is.
         bytes: usize,
     },
@@ -44,12 +52,12 @@ pub enum NameError {
     },
 }
 
-fn check(text: &str, what: &'static str) -> Result<(), NameError> {
+fn check(text: &str, what: &'static str, limit: usize) -> Result<(), NameError> {
     if text.is_empty() {
         return Err(NameError::Empty { what });
     }
-    if text.len() > NAME_LIMIT {
-        return Err(NameError::TooLong { what, bytes: text.len() });
+    if text.len() > limit {
+        return Err(NameError::TooLong { what, limit, bytes: text.len() });
     }
     if let Some((at, found)) = text.char_indices().find(|(_, c)| c.is_control()) {
         return Err(NameError::Control { what, found, at });
@@ -61,7 +69,7 @@ fn check(text: &str, what: &'static str) -> Result<(), NameError> {
 }
 
 macro_rules! text_id {
-    ($(#[$doc:meta])* $name:ident, $what:literal) => {
+    ($(#[$doc:meta])* $name:ident, $what:literal, $limit:expr) => {
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
         #[serde(transparent)]
@@ -70,7 +78,7 @@ macro_rules! text_id {
         impl $name {
             /// Checks a text from outside.
             pub fn new(text: &str) -> Result<Self, NameError> {
-                check(text, $what)?;
+                check(text, $what, $limit)?;
                 Ok(Self(text.into()))
             }
 
@@ -104,20 +112,93 @@ macro_rules! text_id {
 text_id!(
     /// The name of a lock or a semaphore.
     Name,
-    "name"
+    "name",
+    NAME_LIMIT
 );
 text_id!(
     /// Who holds or waits: `run:<id>`, `pipeline:<id>`, or any name a user gives.
     HolderId,
-    "holder"
+    "holder",
+    NAME_LIMIT
 );
 text_id!(
     /// Marks one request, so that asking again after a lost reply gets the same answer.
     RequestId,
-    "request id"
+    "request id",
+    NAME_LIMIT
 );
 
+text_id!(
+    /// A task.
+    TaskId,
+    "task id",
+    ID_LIMIT
+);
+text_id!(
+    /// A section.
+    SectionId,
+    "section id",
+    ID_LIMIT
+);
+text_id!(
+    /// One attempt at a task.
+    RunId,
+    "run id",
+    ID_LIMIT
+);
+text_id!(
+    /// A process that claims tasks.
+    RunnerId,
+    "runner id",
+    ID_LIMIT
+);
+text_id!(
+    /// What a task or a section is called.
+    Title,
+    "title",
+    TITLE_LIMIT
+);
+text_id!(
+    /// A mark on tasks, to find them by.
+    Label,
+    "label",
+    NAME_LIMIT
+);
+
+impl TaskId {
+    /// The lock of the task: whoever works on it holds it.
+    pub fn lock(&self) -> Name {
+        Name::new(&format!("task:{self}")).expect("an id is short and plain")
+    }
+}
+
+impl SectionId {
+    /// The lock of an exclusive section: the runner that works in it holds it.
+    pub fn lock(&self) -> Name {
+        Name::new(&format!("section:{self}")).expect("an id is short and plain")
+    }
+}
+
+impl RunId {
+    /// The run as a holder of locks and slots.
+    pub fn holder(&self) -> HolderId {
+        HolderId::new(&format!("run:{self}")).expect("an id is short and plain")
+    }
+}
+
+impl RunnerId {
+    /// The runner as a holder of section locks.
+    pub fn holder(&self) -> HolderId {
+        HolderId::new(&format!("runner:{self}")).expect("an id is short and plain")
+    }
+}
+
 impl Name {
+    /// The semaphore whose slots are held by live sessions.
+    pub fn runs() -> Name {
+        Name::new("runs").expect("a plain word")
+    }
+
     /// Whether the name belongs to Banksman itself, so that it cannot be acquired by hand.
     pub fn is_reserved(&self) -> bool {
         matches!(self.as_str(), "runs" | "roots") || ["task:", "section:", "dispatch:"].iter().any(|p| self.0.starts_with(p))
@@ -163,7 +244,7 @@ mod tests {
     #[test]
     fn a_name_is_checked_once_at_the_edge() {
         assert_eq!(Name::new(""), Err(NameError::Empty { what: "name" }));
-        assert_eq!(Name::new(&"x".repeat(201)), Err(NameError::TooLong { what: "name", bytes: 201 }));
+        assert_eq!(Name::new(&"x".repeat(201)), Err(NameError::TooLong { what: "name", limit: 200, bytes: 201 }));
         assert_eq!(Name::new("a\nb"), Err(NameError::Control { what: "name", found: '\n', at: 1 }));
         assert_eq!(Name::new(" a"), Err(NameError::Edge { what: "name" }));
         assert!(Name::new(&"x".repeat(200)).is_ok());

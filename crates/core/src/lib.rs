@@ -7,25 +7,35 @@
 //! * [`lock`] and [`semaphore`]: one holder, and N weighted slots; both with a line of waiters.
 //! * [`claim`]: what is asked for, granted and waited for, shared by the two.
 //! * [`coordination`]: all locks and semaphores together, and the refusal of deadlocks ([`deadlock`]).
+//! * [`task`]: one unit of work and its runs; [`dag`]: what must come first; [`admission`]: may it run now?
+//! * [`backlog`]: the rows around tasks.
 //! * [`event`], [`fold`]: the facts, and the tables that follow from them.
 
+pub mod admission;
+pub mod backlog;
 pub mod claim;
 pub mod coordination;
+pub mod dag;
 pub mod deadlock;
 pub mod event;
 pub mod fold;
 pub mod ids;
+mod live;
 pub mod lock;
 pub mod process;
 pub mod semaphore;
+mod status;
 mod step;
+pub mod task;
 #[cfg(test)]
 mod test_world;
 pub mod time;
+mod work;
 
 pub use claim::Grant;
 pub use event::Event;
-pub use ids::{Epoch, HolderId, Name, RequestId, Seq, Ticket};
+pub use ids::{Epoch, HolderId, Label, Name, RequestId, RunId, RunnerId, SectionId, Seq, TaskId, Ticket, Title};
 pub use process::{Liveness, ProcessId};
-pub use step::{Effect, Now, Step};
+pub use step::{Class, Effect, Errand, Now, Step};
+pub use task::{Status, Task};
 pub use time::{Lease, Span, Stamp, Wall};

@@ -1,8 +1,10 @@
 //! What goes into a step and what comes out of it.
 
+use serde::{Deserialize, Serialize};
+
 use crate::claim::Address;
 use crate::event::Event;
-use crate::ids::{Epoch, Seq, Ticket};
+use crate::ids::{Epoch, RunId, Seq, Ticket};
 use crate::process::ProcessId;
 use crate::time::{Lease, Span, Stamp, Wall};
 
@@ -60,6 +62,50 @@ pub enum Effect {
     Emit(Event),
     /// Tell a waiter, after the commit, that its row has changed. A hint: the row is the truth.
     Wake(Address),
+    /// Put this in the outbox: it is done outside, after the commit, and its result comes back as a new call.
+    Send(Errand),
+}
+
+/// Something to be done in the world outside.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Errand {
+    /// Start the session of a run.
+    Spawn {
+        /// Which run.
+        run: RunId,
+    },
+    /// End the session of a run.
+    Kill {
+        /// Which run.
+        run: RunId,
+    },
+}
+
+/// What may happen if it is not known whether an errand was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// It is done again: twice is as good as once.
+    Repeatable,
+    /// Whether it was done is looked up before it is done again.
+    Probed,
+}
+
+impl Errand {
+    /// What it is about: errands of one subject are done one after the other.
+    pub fn subject(&self) -> &RunId {
+        match self {
+            Errand::Spawn { run } | Errand::Kill { run } => run,
+        }
+    }
+
+    /// What may happen if it is not known whether it was done.
+    pub fn class(&self) -> Class {
+        match self {
+            Errand::Spawn { .. } => Class::Probed,
+            Errand::Kill { .. } => Class::Repeatable,
+        }
+    }
 }
 
 /// Collects the effects of one step and numbers its events.
@@ -79,6 +125,10 @@ impl Scribe {
         self.next = Seq(self.next.0 + 1);
         self.effects.push(Effect::Emit(event));
         epoch
+    }
+
+    pub(crate) fn send(&mut self, errand: Errand) {
+        self.effects.push(Effect::Send(errand));
     }
 
     pub(crate) fn wake(&mut self, address: Option<&Address>) {

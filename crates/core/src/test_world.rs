@@ -10,7 +10,8 @@ use crate::ids::{Epoch, HolderId, Name, RequestId, Seq, Ticket};
 use crate::lock::{self, Lock};
 use crate::process::ProcessId;
 use crate::semaphore::{self, Semaphore};
-use crate::step::{Effect, Now, Step};
+use crate::step::{Effect, Errand, Now, Step};
+use crate::task::{self, Task};
 use crate::time::{Lease, Span, Wall};
 
 /// What all machines have in common, so that one world can drive any of them.
@@ -37,22 +38,24 @@ macro_rules! machine {
 }
 machine!(Lock, lock::Input, lock::Outcome, step);
 machine!(Semaphore, semaphore::Input, semaphore::Outcome, step);
+machine!(Task, task::Input, task::Outcome, step);
 machine!(Coordination, coordination::Command, coordination::Outcome, handle);
 
 /// A machine, the moment, and all that has come out so far.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub(crate) struct World<M> {
     pub(crate) machine: M,
     pub(crate) now: Now,
     pub(crate) log: Vec<(Seq, Wall, Event)>,
     pub(crate) woken: Vec<Address>,
+    pub(crate) sent: Vec<Errand>,
 }
 
 impl<M: Machine> World<M> {
     /// Numbers start high, so that a test can name an epoch from before.
     pub(crate) fn new(machine: M) -> World<M> {
         let now = Now { seq: Seq(10), ticket: Ticket(1), lease: Lease(5_000), wall: Wall(1_000_000), ..Now::default() };
-        World { machine, now, log: Vec::new(), woken: Vec::new() }
+        World { machine, now, log: Vec::new(), woken: Vec::new(), sent: Vec::new() }
     }
 
     /// Lets the machine decide, checks its invariants, and keeps its events under the numbers that they get.
@@ -73,6 +76,7 @@ impl<M: Machine> World<M> {
                     self.now.seq.0 += 1;
                 }
                 Effect::Wake(address) => self.woken.push(address),
+                Effect::Send(errand) => self.sent.push(errand),
             }
         }
     }

@@ -47,6 +47,19 @@ impl Span {
     }
 }
 
+impl Stamp {
+    /// The moment so long ago.
+    pub fn before(self, span: Span) -> Stamp {
+        let ago = |ms: i64| ms.saturating_sub(span.0);
+        Stamp { lease: Lease(ago(self.lease.0)), wall: Wall(ago(self.wall.0)) }
+    }
+
+    /// The later of two moments, as the lease clock tells.
+    pub fn later(self, other: Stamp) -> Stamp {
+        if other.lease > self.lease { other } else { self }
+    }
+}
+
 impl std::ops::Add for Span {
     type Output = Span;
     fn add(self, other: Span) -> Span {

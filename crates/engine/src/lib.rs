@@ -3,8 +3,19 @@
 //! The engine starts no thread and never blocks. A driver, real or simulated, passes [`Request`]s to the store,
 //! and sleeps as long as a [`Wait`] tells it to.
 
+mod dispatch;
+mod facts;
+mod ledger;
 mod request;
+mod runs;
+mod sections;
+mod tasks;
 mod wait;
 
+pub use dispatch::{Advice as Next, Dispatcher, News, Options};
+pub use facts::admit;
 pub use request::{Reply, Request, Seen};
+pub use runs::{Candidate, RunOutcome, RunRequest, Work, ended};
+pub use sections::{SectionOutcome, SectionRequest};
+pub use tasks::{Edit, TaskOutcome, TaskRequest};
 pub use wait::{Advice, Wait};

@@ -6,6 +6,11 @@ use banksman_core::event::{Event, Fact};
 use banksman_core::{Effect, Epoch, Liveness, ProcessId, Seq, Span, Stamp, lock, semaphore};
 use banksman_store::{Call, Granted, Key, Tables, Turn};
 
+use crate::ledger::wake_watchers;
+use crate::runs::{RunOutcome, RunRequest};
+use crate::sections::{SectionOutcome, SectionRequest};
+use crate::tasks::{TaskOutcome, TaskRequest};
+
 /// What can be asked.
 #[derive(Debug, Clone)]
 pub enum Request {
@@ -18,6 +23,12 @@ pub enum Request {
     },
     /// Write an event of the user's own.
     Emit(Event),
+    /// Something of a section.
+    Section(SectionRequest),
+    /// Something of a task.
+    Task(TaskRequest),
+    /// Something of a runner and its runs.
+    Run(RunRequest),
 }
 
 /// What a caller has found out about the world outside, to be believed at the moment of the decision.
@@ -43,6 +54,12 @@ pub enum Reply {
     RequestReused,
     /// The number of the event that was written.
     Emitted(Seq),
+    /// The answer about a section.
+    Section(SectionOutcome),
+    /// The answer about a task.
+    Task(TaskOutcome),
+    /// The answer to a runner.
+    Run(RunOutcome),
 }
 
 impl Request {
@@ -70,9 +87,16 @@ impl Call for Request {
                 if ask.is_some_and(|ask| ask.wait.is_some()) || !seen.probes.is_empty() {
                     keys.push(Key::Waits);
                 }
+                // What is freed may be what a runner waits for.
+                if may_free(command) || !seen.probes.is_empty() {
+                    keys.push(Key::Runners);
+                }
                 keys
             }
             Request::Emit(_) => Vec::new(),
+            Request::Section(request) => request.keys(),
+            Request::Task(request) => request.keys(),
+            Request::Run(request) => request.keys(),
         }
     }
 
@@ -84,6 +108,9 @@ impl Call for Request {
                 turn.carry_out(vec![Effect::Emit(event.clone())], false);
                 Reply::Emitted(seq)
             }
+            Request::Section(request) => Reply::Section(request.decide(tables, turn)),
+            Request::Task(request) => Reply::Task(request.decide(tables, turn)),
+            Request::Run(request) => Reply::Run(request.decide(tables, turn)),
         }
     }
 }
@@ -98,12 +125,7 @@ fn coordinate(mut command: Command, seen: &Seen, tables: &mut Tables, turn: &mut
         }
         ask.granted_before = Some(granted.epoch);
     }
-    let dead = seen.probes.iter().filter(|(process, liveness)| match liveness {
-        Liveness::Dead => true,
-        Liveness::OtherBoot => turn.earlier_boots.contains(&process.boot),
-        Liveness::Alive | Liveness::Unknown => false,
-    });
-    let now = turn.now(dead.map(|(process, _)| process.clone()).collect(), seen.patience);
+    let now = seen.now(turn);
     let step = std::mem::take(&mut tables.coordination).handle(command, &now);
     tables.coordination = step.state;
     let took_ticket = match &step.outcome {
@@ -112,6 +134,7 @@ fn coordinate(mut command: Command, seen: &Seen, tables: &mut Tables, turn: &mut
         _ => false,
     };
     remember_requests(&step.effects, turn.seq, tables);
+    wake_watchers(tables, &step.effects, turn);
     turn.carry_out(step.effects, took_ticket);
     Reply::Coordinate { outcome: step.outcome, at: now.stamp() }
 }
@@ -120,7 +143,7 @@ fn coordinate(mut command: Command, seen: &Seen, tables: &mut Tables, turn: &mut
 fn remember_requests(effects: &[Effect], first: Seq, tables: &mut Tables) {
     let events = effects.iter().filter_map(|effect| match effect {
         Effect::Emit(event) => Some(event),
-        Effect::Wake(_) => None,
+        Effect::Wake(_) | Effect::Send(_) => None,
     });
     for (event, seq) in events.zip(first.0..) {
         if let Event::Resource { resource, fact: Fact::Acquired(claim) } = event
@@ -130,6 +153,24 @@ fn remember_requests(effects: &[Effect], first: Seq, tables: &mut Tables) {
                 .requests
                 .insert(request.clone(), Granted { resource: resource.clone(), holder: claim.holder.clone(), epoch: Epoch(seq) });
         }
+    }
+}
+
+/// Whether it may free something that nobody in line gets.
+fn may_free(command: &Command) -> bool {
+    match command {
+        Command::Lock(_, input) => match input {
+            lock::Input::Release { .. } | lock::Input::Force { .. } | lock::Input::Reap | lock::Input::Leave { .. } => true,
+            lock::Input::Define(_) | lock::Input::Acquire(_) | lock::Input::Look { .. } | lock::Input::Heartbeat { .. } => false,
+        },
+        Command::Semaphore(_, input) => match input {
+            semaphore::Input::Release { .. }
+            | semaphore::Input::Force { .. }
+            | semaphore::Input::Reap
+            | semaphore::Input::Leave { .. }
+            | semaphore::Input::Define(_) => true,
+            semaphore::Input::Acquire(_) | semaphore::Input::Look { .. } | semaphore::Input::Heartbeat { .. } => false,
+        },
     }
 }
 

@@ -112,8 +112,19 @@ impl Client {
         &self.post
     }
 
-    pub(crate) fn call(&self, request: Request) -> Result<Reply, Error> {
+    /// Sends a request to the store, and waits for the answer.
+    pub fn call(&self, request: Request) -> Result<Reply, Error> {
         Ok(self.writer.call(request, CALL_TIMEOUT)?)
+    }
+
+    /// Sends several requests, in one transaction if possible.
+    pub(crate) fn call_all(&self, requests: Vec<Request>) -> Vec<Result<Reply, StoreError>> {
+        self.writer.call_all(requests, CALL_TIMEOUT)
+    }
+
+    /// The project.
+    pub fn project(&self) -> &Project {
+        &self.project
     }
 }
 

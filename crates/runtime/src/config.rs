@@ -58,6 +58,41 @@ pub static KEYS: &[Key] = &[
         default: Some("5s"),
         description: "how often a waiter looks by itself, in case a wake-up was lost",
     },
+    Key {
+        name: "limits.max_concurrent_runs",
+        kind: Kind::Count(|config| &mut config.max_concurrent_runs),
+        home: Home::Everywhere,
+        default: Some("0"),
+        description: "how many sessions of the project may live at a time, on all its runners; 0 for any number",
+    },
+    Key {
+        name: "task.heartbeat_timeout",
+        kind: Kind::Period(|config| &mut config.task_heartbeat_timeout),
+        home: Home::Everywhere,
+        default: Some("15m"),
+        description: "how long a run may be without output and heartbeat before it counts as stuck",
+    },
+    Key {
+        name: "task.max_recovery_attempts",
+        kind: Kind::Count(|config| &mut config.max_recovery_attempts),
+        home: Home::Everywhere,
+        default: Some("3"),
+        description: "how often a task is started again after its session was lost",
+    },
+    Key {
+        name: "task.kill_grace",
+        kind: Kind::Duration(|config| &mut config.kill_grace),
+        home: Home::Everywhere,
+        default: Some("10s"),
+        description: "how long a session may take to end when it is asked to, before it is killed",
+    },
+    Key {
+        name: "task.log_limit_mib",
+        kind: Kind::Count(|config| &mut config.log_limit_mib),
+        home: Home::Everywhere,
+        default: Some("10"),
+        description: "the size in MiB after which the log of a run begins anew; the part before it is kept once",
+    },
 ];
 
 /// The settings that apply.
@@ -73,12 +108,33 @@ pub struct Config {
     pub wait_timeout: Duration,
     /// How often a waiter looks by itself, in case a wake-up was lost.
     pub poll_interval: Duration,
+    /// How many sessions may live at a time; 0 for any number.
+    pub max_concurrent_runs: u32,
+    /// How long a run may be without a sign of life.
+    pub task_heartbeat_timeout: Duration,
+    /// How often a task is started again after its session was lost.
+    pub max_recovery_attempts: u32,
+    /// How long a session may take to end when it is asked to.
+    pub kill_grace: Duration,
+    /// The size of a log, in MiB, after which it begins anew.
+    pub log_limit_mib: u32,
 }
 
 impl Default for Config {
     fn default() -> Config {
         let zero = Duration::ZERO;
-        let mut config = Config { project: None, store: None, heartbeat_timeout: zero, wait_timeout: zero, poll_interval: zero };
+        let mut config = Config {
+            project: None,
+            store: None,
+            heartbeat_timeout: zero,
+            wait_timeout: zero,
+            poll_interval: zero,
+            max_concurrent_runs: 0,
+            task_heartbeat_timeout: zero,
+            max_recovery_attempts: 0,
+            kill_grace: zero,
+            log_limit_mib: 0,
+        };
         for (key, text) in KEYS.iter().filter_map(|key| Some((key, key.default?))) {
             key.assign(&mut config, text).expect("the defaults in the table are valid");
         }
@@ -94,6 +150,11 @@ impl fmt::Debug for Config {
             .field("heartbeat_timeout", &self.heartbeat_timeout)
             .field("wait_timeout", &self.wait_timeout)
             .field("poll_interval", &self.poll_interval)
+            .field("max_concurrent_runs", &self.max_concurrent_runs)
+            .field("task_heartbeat_timeout", &self.task_heartbeat_timeout)
+            .field("max_recovery_attempts", &self.max_recovery_attempts)
+            .field("kill_grace", &self.kill_grace)
+            .field("log_limit_mib", &self.log_limit_mib)
             .finish()
     }
 }
@@ -120,6 +181,8 @@ pub enum Kind {
     Duration(fn(&mut Config) -> &mut Duration),
     /// A duration that is longer than nothing.
     Period(fn(&mut Config) -> &mut Duration),
+    /// A number that is not negative.
+    Count(fn(&mut Config) -> &mut u32),
     /// A name.
     Id(fn(&mut Config) -> &mut Option<String>),
     /// The place of a PostgreSQL database.
@@ -152,6 +215,7 @@ impl Key {
     pub fn example(&self) -> &'static str {
         match self.kind {
             Kind::Duration(_) | Kind::Period(_) => self.default.unwrap_or("90s"),
+            Kind::Count(_) => self.default.unwrap_or("3"),
             Kind::Id(_) => "p-7h2k9x4m",
             Kind::Url(_) => "postgres://user@host/database",
         }
@@ -167,6 +231,11 @@ impl Key {
                     return Err("it must be longer than nothing".into());
                 }
                 *field(config) = period;
+            }
+            Kind::Count(field) => {
+                let number: u32 =
+                    text.trim().parse().map_err(|_| format!("it must be a whole number from 0 on, not {text:?}"))?;
+                *field(config) = number;
             }
             Kind::Id(field) => {
                 if text.is_empty() {
@@ -202,7 +271,7 @@ impl Key {
     pub fn shown(&self, text: &str) -> String {
         match self.kind {
             Kind::Url(_) => masked(text),
-            Kind::Duration(_) | Kind::Period(_) | Kind::Id(_) => text.into(),
+            Kind::Duration(_) | Kind::Period(_) | Kind::Count(_) | Kind::Id(_) => text.into(),
         }
     }
 }

@@ -27,6 +27,8 @@ mod guard;
 mod machine;
 mod post;
 mod project;
+mod runner;
+mod sessions;
 mod waiting;
 mod writer;
 
@@ -42,4 +44,6 @@ pub use follow::Follower;
 pub use guard::{Acquire, AcquireError, Held};
 pub use machine::RealMachine;
 pub use project::{Place, Project, ProjectError};
+pub use runner::{RunOptions, Runner, Told};
+pub use sessions::Sessions;
 pub use waiting::{Acquisition, Patience, Progress};

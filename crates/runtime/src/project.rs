@@ -201,6 +201,11 @@ impl Project {
         &self.root
     }
 
+    /// The folder `.banksman`.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// The settings.
     pub fn config(&self) -> &Config {
         &self.config

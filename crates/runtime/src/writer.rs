@@ -110,14 +110,22 @@ impl Writer {
 
     /// Carries out a call. At the deadline it is withdrawn: then it has not happened and will not happen.
     pub(crate) fn call(&self, request: Request, deadline: Duration) -> Result<Reply, StoreError> {
-        match self.write_alone(&request) {
-            Some(answer) => answer,
-            None => self.write_by_thread(request, deadline),
+        self.call_all(vec![request], deadline).pop().expect("one call has one answer")
+    }
+
+    /// Carries out several calls in their order, in one transaction if they are not too many.
+    pub(crate) fn call_all(&self, requests: Vec<Request>, deadline: Duration) -> Vec<Result<Reply, StoreError>> {
+        match self.write_alone(&requests) {
+            Some(answers) => answers,
+            None => {
+                let jobs: Vec<_> = requests.into_iter().map(|request| self.submit(request)).collect();
+                jobs.into_iter().map(|job| self.await_answer(&job?, deadline)).collect()
+            }
         }
     }
 
     /// Writes at once if nobody else, in this process or another, wants to.
-    fn write_alone(&self, request: &Request) -> Option<Result<Reply, StoreError>> {
+    fn write_alone(&self, requests: &[Request]) -> Option<Vec<Result<Reply, StoreError>>> {
         if self.shared.queued.load(Ordering::Relaxed) > 0 {
             return None;
         }
@@ -126,30 +134,37 @@ impl Writer {
         if !desk.enter_if_free() {
             return None;
         }
-        let mut results = desk.store.batch(&[request]);
+        let results = desk.store.batch(requests);
         desk.store.give_turn_back();
-        let committed = results.pop().expect("one call has one result");
-        if matches!(committed, Err(StoreError::Stalled)) {
+        if results.iter().all(|result| matches!(result, Err(StoreError::Stalled))) {
             desk.met = Some(Instant::now());
             (self.on_stall)();
             return None;
         }
-        Some(committed.and_then(|Committed { mut replies, wakes, events, .. }| {
-            wakes.iter().for_each(|address| desk.post.wake(address));
-            if events > 0 && !desk.ring_if_time() {
-                self.send(Message::Ring);
+        let mut answers = Vec::with_capacity(requests.len());
+        for result in results {
+            match result {
+                Ok(Committed { replies, wakes, events, .. }) => {
+                    wakes.iter().for_each(|address| desk.post.wake(address));
+                    if events > 0 && !desk.ring_if_time() {
+                        self.send(Message::Ring);
+                    }
+                    answers.extend(replies.into_iter().map(Ok));
+                }
+                Err(error) => answers.push(Err(error)),
             }
-            desk.tidy(true);
-            replies.pop().ok_or_else(gone)
-        }))
+        }
+        desk.tidy(true);
+        Some(answers)
     }
 
-    fn write_by_thread(&self, request: Request, deadline: Duration) -> Result<Reply, StoreError> {
+    fn submit(&self, request: Request) -> Result<Arc<Job>, StoreError> {
         let job = Arc::new(Job { request, state: Mutex::new(State::Queued), answered: Condvar::new() });
         self.shared.queued.fetch_add(1, Ordering::Relaxed);
-        if !self.send(Message::Write(Arc::clone(&job))) {
-            return Err(gone());
-        }
+        if self.send(Message::Write(Arc::clone(&job))) { Ok(job) } else { Err(gone()) }
+    }
+
+    fn await_answer(&self, job: &Arc<Job>, deadline: Duration) -> Result<Reply, StoreError> {
         let start = Instant::now();
         let mut named = false;
         let mut state = lock(&job.state);

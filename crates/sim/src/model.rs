@@ -42,6 +42,7 @@ impl Model {
                 match effect {
                     Effect::Emit(event) => events.push(event),
                     Effect::Wake(address) => woken.push(address),
+                    Effect::Send(errand) => unreachable!("locks send no errands: {errand:?}"),
                 }
             }
             let same = events.iter().eq(deed.events.iter().map(|logged| &logged.event));
@@ -67,6 +68,7 @@ impl Model {
         let (command, seen) = match deed.request {
             Request::Emit(event) => return (Reply::Emitted(deed.note.seq), vec![Effect::Emit(event.clone())]),
             Request::Coordinate { command, seen } => (command, seen),
+            Request::Section(_) | Request::Task(_) | Request::Run(_) => unreachable!("this world has no tasks"),
         };
         let mut command = command.clone();
         let resource = command.resource();

@@ -125,11 +125,17 @@ impl fmt::Display for Told<'_> {
                 }
             }
             Request::Emit(event) => write!(f, "emits {}", event.kind())?,
+            Request::Section(request) => write!(f, "{request:?}")?,
+            Request::Task(request) => write!(f, "{request:?}")?,
+            Request::Run(request) => write!(f, "{request:?}")?,
         }
         match self.1 {
             Reply::Coordinate { outcome, .. } => write!(f, ": {}", answer(outcome)),
             Reply::RequestReused => write!(f, ": request id used before"),
             Reply::Emitted(seq) => write!(f, ": event {seq}"),
+            Reply::Section(outcome) => write!(f, ": {outcome:?}"),
+            Reply::Task(outcome) => write!(f, ": {outcome:?}"),
+            Reply::Run(outcome) => write!(f, ": {outcome:?}"),
         }
     }
 }

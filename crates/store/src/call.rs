@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use banksman_core::claim::Address;
-use banksman_core::{Effect, Event, Lease, Now, ProcessId, Seq, Span, Ticket, Wall};
+use banksman_core::{Effect, Errand, Event, Lease, Now, ProcessId, Seq, Span, Ticket, Wall};
 
 use crate::tables::{Key, Tables};
 
@@ -55,8 +55,9 @@ impl Turn {
     }
 
     /// Takes over the effects of a step. Every step is given a ticket; whether it used it does not matter, as
-    /// tickets only have to rise.
-    pub fn carry_out(&mut self, effects: Vec<Effect>, took_ticket: bool) {
+    /// tickets only have to rise. Returns the errands for the outbox, each under the number of the event before it.
+    pub fn carry_out(&mut self, effects: Vec<Effect>, took_ticket: bool) -> Vec<(Seq, Errand)> {
+        let mut errands = Vec::new();
         for effect in effects {
             match effect {
                 Effect::Emit(event) => {
@@ -64,10 +65,12 @@ impl Turn {
                     self.seq.0 += 1;
                 }
                 Effect::Wake(address) => self.wakes.push(address),
+                Effect::Send(errand) => errands.push((Seq(self.seq.0 - 1), errand)),
             }
         }
         if took_ticket {
             self.ticket.0 += 1;
         }
+        errands
     }
 }

@@ -6,6 +6,7 @@ use banksman_core::lock::{Lock, State};
 use banksman_core::semaphore::Semaphore;
 use banksman_core::{HolderId, Name, Span};
 
+use crate::backlog;
 use crate::rows::{push_grant, push_waiter};
 use crate::sql::Statement;
 use crate::tables::Tables;
@@ -29,6 +30,10 @@ pub(crate) fn between<'a>(project: i64, before: &'a Tables, after: &'a Tables) -
             lines(project, Kind::Semaphore, name, was.map(|was| &was.line), &semaphore.line, &mut queries);
         }
     }
+    for name in old.locks.keys().filter(|name| !new.locks.contains_key(*name)) {
+        queries.push(Query::new(Statement::DeleteLock, [project.into(), name.as_str().into()]));
+    }
+    backlog::between(project, &before.backlog, &after.backlog, &mut queries);
     queries
 }
 

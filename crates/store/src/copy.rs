@@ -43,7 +43,7 @@ fn fill(from: &mut Reader, to: &mut Store, answers: Vec<crate::value::Rows>) -> 
     if counters.seq != 0 {
         return Err(StoreError::Exists { place: "the place to copy to".into() });
     }
-    let snapshot = from.view().snapshot()?;
+    let snapshot = from.view().everything()?;
     let (lease, _) = counters.clocks(&*to.machine);
     let before = Tables::default();
     let after = Tables { coordination: moved(snapshot.coordination, lease.0 - snapshot.lease.0), ..Tables::default() };

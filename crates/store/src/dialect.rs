@@ -14,7 +14,7 @@ pub(crate) fn sqlite(sql: &str) -> String {
 /// Rewrites a migration: SQLite's strict tables know INTEGER only, and a table whose key is its order needs no
 /// second one.
 pub(crate) fn sqlite_schema(sql: &str) -> String {
-    sqlite(sql).replace("BIGINT", "INTEGER").replace("/* keyed */", "STRICT, WITHOUT ROWID")
+    sqlite(sql).replace("BIGINT", "INTEGER").replace("/* keyed */", "STRICT, WITHOUT ROWID").replace("/* wide */", "STRICT")
 }
 
 /// PostgreSQL has `$n` itself; and its server has the clock that all machines share.

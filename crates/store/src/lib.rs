@@ -9,6 +9,8 @@
 //! * [`sqlite`], [`postgres`]: the databases.
 
 mod backend;
+mod backlog;
+mod board;
 mod call;
 mod changes;
 mod copy;
@@ -25,6 +27,7 @@ mod store;
 mod tables;
 mod value;
 
+pub use board::{Counts, Listed, TaskFilter};
 pub use call::{Call, Turn};
 pub use copy::{Copied, copy};
 pub use error::StoreError;

@@ -1,5 +1,8 @@
 //! A connection that only reads. A read collects, ends its transaction, and then returns.
 
+use std::collections::BTreeSet;
+
+use banksman_core::backlog::Backlog;
 use banksman_core::coordination::Coordination;
 use banksman_core::event::{Event, Source};
 use banksman_core::fold::Folded;
@@ -12,8 +15,8 @@ use crate::error::StoreError;
 use crate::machine::Machine;
 use crate::sql::Statement;
 use crate::store::{Counters, Store};
-use crate::tables;
-use crate::value::{Query, Row};
+use crate::tables::{self, Key};
+use crate::value::{Query, Row, Rows};
 
 /// How many events one read returns at most.
 const PAGE: i64 = 1_000;
@@ -46,16 +49,18 @@ impl Store {
 
 /// The questions that can be asked without changing anything.
 pub struct View<'a> {
-    backend: &'a mut dyn Backend,
-    project: i64,
+    pub(crate) backend: &'a mut dyn Backend,
+    pub(crate) project: i64,
     machine: &'a dyn Machine,
 }
 
-/// All that is held and waited for at one moment.
+/// Rows as they were at one moment.
 #[derive(Debug)]
 pub struct Snapshot {
     /// Locks and semaphores.
     pub coordination: Coordination,
+    /// Tasks and what belongs to them.
+    pub backlog: Backlog,
     /// The moment, on the lease clock.
     pub lease: Lease,
     /// The moment, on the wall clock.
@@ -103,16 +108,30 @@ pub struct EventFilter {
 }
 
 impl View<'_> {
-    /// Everything that is held and waited for.
+    /// Everything that is held and waited for, and nothing of the backlog.
     pub fn snapshot(&mut self) -> Result<Snapshot, StoreError> {
+        self.at_once(tables::plan_held(self.project))
+    }
+
+    /// All rows there are.
+    pub fn everything(&mut self) -> Result<Snapshot, StoreError> {
+        self.at_once(tables::plan_all(self.project))
+    }
+
+    /// The rows that these keys name.
+    pub fn load(&mut self, keys: &BTreeSet<Key>) -> Result<Snapshot, StoreError> {
+        self.at_once(tables::plan(self.project, keys))
+    }
+
+    fn at_once(&mut self, rows: Vec<Query<'_>>) -> Result<Snapshot, StoreError> {
         let mut queries = vec![Query::new(Statement::Project, [self.project.into()])];
-        queries.extend(tables::plan_all(self.project));
+        queries.extend(rows);
         let mut answers = self.backend.read(&queries)?;
         let rest = answers.split_off(1);
         let counters = Counters::read(answers.pop().unwrap_or_default())?;
         let (lease, wall) = counters.clocks(self.machine);
         let tables = tables::decode(&queries[1..], rest)?;
-        Ok(Snapshot { coordination: tables.coordination, lease, wall, seq: Seq(counters.seq) })
+        Ok(Snapshot { coordination: tables.coordination, backlog: tables.backlog, lease, wall, seq: Seq(counters.seq) })
     }
 
     /// The events of the page after `after` that pass the filter.
@@ -155,9 +174,9 @@ impl View<'_> {
             if page.more {
                 continue;
             }
-            let snapshot = self.snapshot()?;
+            let snapshot = self.everything()?;
             if snapshot.seq == after {
-                return Ok(folded.differences(&Folded::of(&snapshot.coordination)));
+                return Ok(folded.differences(&Folded::of_all(&snapshot.coordination, &snapshot.backlog)));
             }
         }
     }
@@ -168,8 +187,11 @@ impl View<'_> {
     }
 
     fn one(&mut self, query: Query<'_>) -> Result<Vec<EventRow>, StoreError> {
-        let rows = self.backend.read(&[query])?.pop().unwrap_or_default();
-        rows.into_iter().map(event).collect()
+        self.rows(query)?.into_iter().map(event).collect()
+    }
+
+    pub(crate) fn rows(&mut self, query: Query<'_>) -> Result<Rows, StoreError> {
+        Ok(self.backend.read(&[query])?.pop().unwrap_or_default())
     }
 }
 

@@ -15,7 +15,7 @@ impl Row {
         parsed(&self.text()?, Name::new)
     }
 
-    fn json<T: DeserializeOwned>(&mut self) -> Result<Option<T>, StoreError> {
+    pub(crate) fn json<T: DeserializeOwned>(&mut self) -> Result<Option<T>, StoreError> {
         self.maybe_text()?.map(|text| serde_json::from_str(&text).map_err(StoreError::corrupt)).transpose()
     }
 
@@ -27,7 +27,7 @@ impl Row {
         Ok(self.maybe_int()?.map(Span::from_ms))
     }
 
-    fn stamp(&mut self) -> Result<Stamp, StoreError> {
+    pub(crate) fn stamp(&mut self) -> Result<Stamp, StoreError> {
         Ok(Stamp { lease: Lease(self.int()?), wall: Wall(self.int()?) })
     }
 
@@ -70,15 +70,15 @@ impl Row {
     }
 }
 
-fn parsed<T>(text: &str, parse: impl Fn(&str) -> Result<T, NameError>) -> Result<T, StoreError> {
+pub(crate) fn parsed<T>(text: &str, parse: impl Fn(&str) -> Result<T, NameError>) -> Result<T, StoreError> {
     parse(text).map_err(StoreError::corrupt)
 }
 
-fn json<T: Serialize>(value: &T) -> Value<'static> {
+pub(crate) fn json<T: Serialize>(value: &T) -> Value<'static> {
     serde_json::to_string(value).expect("plain data always becomes JSON").into()
 }
 
-fn list<T: Serialize>(items: &[T]) -> Value<'static> {
+pub(crate) fn list<T: Serialize>(items: &[T]) -> Value<'static> {
     if items.is_empty() { Value::Null } else { json(&items) }
 }
 
@@ -93,7 +93,7 @@ fn push_claim<'a>(claim: &'a Claim, params: &mut Vec<Value<'a>>) {
     params.push(claim.request.as_ref().map(|request| request.as_str()).into());
 }
 
-fn push_stamp(stamp: Stamp, params: &mut Vec<Value<'_>>) {
+pub(crate) fn push_stamp(stamp: Stamp, params: &mut Vec<Value<'_>>) {
     params.push(stamp.lease.0.into());
     params.push(stamp.wall.0.into());
 }

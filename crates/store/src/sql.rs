@@ -1,34 +1,27 @@
 //! Every statement, written once for every database.
 
-/// A statement by name. Its parameters are `$1`, `$2`, …; `$1` is always the project.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Statement {
-    Project,
-    InsertProject,
-    UpdateProject,
-    Boots,
-    InsertBoot,
-    Lock,
-    AllLocks,
-    WaitedLocks,
-    UpsertLock,
-    Semaphore,
-    AllSemaphores,
-    WaitedSemaphores,
-    UpsertSemaphore,
-    Slots,
-    AllSlots,
-    WaitedSlots,
-    UpsertSlot,
-    DeleteSlot,
-    Waiters,
-    UpsertWaiter,
-    DeleteWaiter,
-    Request,
-    InsertEvent,
-    Events,
-    LastEvents,
-    Notify,
+/// Defines the statements by name. Their parameters are `$1`, `$2`, …; `$1` is always the project.
+macro_rules! statements {
+    ($($name:ident => $text:expr;)*) => {
+        /// A statement by name.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(crate) enum Statement {
+            $($name,)*
+        }
+
+        impl Statement {
+            /// All of them, each at the index that is its number.
+            pub(crate) const ALL: [Statement; Statement::COUNT] = [$(Statement::$name,)*];
+
+            pub(crate) const COUNT: usize = [$(stringify!($name),)*].len();
+
+            pub(crate) const fn text(self) -> &'static str {
+                match self {
+                    $(Statement::$name => $text,)*
+                }
+            }
+        }
+    };
 }
 
 macro_rules! claim {
@@ -61,57 +54,68 @@ macro_rules! waited {
         concat!(" IN (SELECT resource FROM waiters WHERE project = $1 AND kind = '", $kind, "')")
     };
 }
+macro_rules! tasks {
+    () => {
+        concat!(
+            "SELECT t.id, t.spec, t.position, t.created_wall, t.state, t.detail, t.changed_lease, t.changed_wall, ",
+            "t.attempts, t.failures, t.recoveries FROM tasks t WHERE t.project = $1"
+        )
+    };
+}
+macro_rules! runs {
+    () => {
+        concat!(
+            "SELECT id, task, attempt, epoch, owner, owner_epoch, holds, session, host, boot, started_lease, started_wall, ended ",
+            "FROM runs WHERE project = $1"
+        )
+    };
+}
+macro_rules! edges {
+    () => {
+        "SELECT e.task, e.on_task, e.allow_failed FROM edges e WHERE e.project = $1"
+    };
+}
+/// What the partial index `tasks_ready` holds.
+macro_rules! ready {
+    ($t:literal) => {
+        concat!($t, ".project = $1 AND ", $t, ".state = 'pending' AND ", $t, ".unmet = 0 AND ", $t, ".lane IS NOT NULL")
+    };
+}
+/// How many dependencies hold a task back.
+macro_rules! unmet {
+    ($task:literal) => {
+        concat!(
+            "(SELECT count(*) FROM edges e LEFT JOIN tasks d ON d.project = e.project AND d.id = e.on_task ",
+            "WHERE e.project = $1 AND e.task = ",
+            $task,
+            " AND NOT (coalesce(d.state, '') = 'completed' ",
+            "OR (e.allow_failed = 1 AND coalesce(d.state, '') IN ('failed', 'cancelled', 'skipped'))))"
+        )
+    };
+}
+/// The lanes that have ready tasks, found by one step in the index for each.
+macro_rules! lanes {
+    () => {
+        concat!(
+            "WITH RECURSIVE lanes(lane) AS (SELECT (SELECT min(t.lane) FROM tasks t WHERE ",
+            ready!("t"),
+            ") UNION ALL SELECT (SELECT min(t.lane) FROM tasks t WHERE ",
+            ready!("t"),
+            " AND t.lane > l.lane) FROM lanes l WHERE l.lane IS NOT NULL) "
+        )
+    };
+}
 
-impl Statement {
-    pub(crate) const COUNT: usize = Statement::Notify as usize + 1;
-
-    /// All of them, each at the index that is its number.
-    pub(crate) const ALL: [Statement; Statement::COUNT] = [
-        Statement::Project,
-        Statement::InsertProject,
-        Statement::UpdateProject,
-        Statement::Boots,
-        Statement::InsertBoot,
-        Statement::Lock,
-        Statement::AllLocks,
-        Statement::WaitedLocks,
-        Statement::UpsertLock,
-        Statement::Semaphore,
-        Statement::AllSemaphores,
-        Statement::WaitedSemaphores,
-        Statement::UpsertSemaphore,
-        Statement::Slots,
-        Statement::AllSlots,
-        Statement::WaitedSlots,
-        Statement::UpsertSlot,
-        Statement::DeleteSlot,
-        Statement::Waiters,
-        Statement::UpsertWaiter,
-        Statement::DeleteWaiter,
-        Statement::Request,
-        Statement::InsertEvent,
-        Statement::Events,
-        Statement::LastEvents,
-        Statement::Notify,
-    ];
-
-    pub(crate) const fn text(self) -> &'static str {
-        match self {
-            Statement::Project => {
-                "SELECT p.seq, p.ticket, p.lease, p.lease_base, p.boot, s.version, /* clock */ NULL FROM projects p, store s WHERE p.project = $1"
-            }
-            Statement::InsertProject => {
-                "INSERT INTO projects (project, id, seq, ticket, lease, lease_base, boot) VALUES ($1, $2, 0, 0, $3, 0, $4)"
-            }
-            Statement::UpdateProject => {
-                "UPDATE projects SET seq = $2, ticket = $3, lease = $4, lease_base = $5, boot = $6 WHERE project = $1"
-            }
-            Statement::Boots => "SELECT boot, seq FROM boots WHERE project = $1 AND host = $2 ORDER BY boot",
-            Statement::InsertBoot => "INSERT INTO boots (project, host, boot, seq) VALUES ($1, $2, $3, $4)",
-            Statement::Lock => concat!(locks!(), " AND name = $2"),
-            Statement::AllLocks => concat!(locks!(), " ORDER BY name"),
-            Statement::WaitedLocks => concat!(locks!(), " AND name", waited!("lock"), " ORDER BY name"),
-            Statement::UpsertLock => concat!(
+statements! {
+    Project => "SELECT p.seq, p.ticket, p.lease, p.lease_base, p.boot, s.version, /* clock */ NULL FROM projects p, store s WHERE p.project = $1";
+    InsertProject => "INSERT INTO projects (project, id, seq, ticket, lease, lease_base, boot) VALUES ($1, $2, 0, 0, $3, 0, $4)";
+    UpdateProject => "UPDATE projects SET seq = $2, ticket = $3, lease = $4, lease_base = $5, boot = $6 WHERE project = $1";
+    Boots => "SELECT boot, seq FROM boots WHERE project = $1 AND host = $2 ORDER BY boot";
+    InsertBoot => "INSERT INTO boots (project, host, boot, seq) VALUES ($1, $2, $3, $4)";
+    Lock => concat!(locks!(), " AND name = $2");
+    AllLocks => concat!(locks!(), " ORDER BY name");
+    WaitedLocks => concat!(locks!(), " AND name", waited!("lock"), " ORDER BY name");
+    UpsertLock => concat!(
                 "INSERT INTO locks (project, name, default_ttl, default_max_hold, fence, ",
                 grant!(),
                 ") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20) ",
@@ -119,54 +123,151 @@ impl Statement {
                 "weight = $7, ttl = $8, max_hold = $9, ancestors = $10, processes = $11, metadata = $12, request = $13, ",
                 "epoch = $14, acquired_lease = $15, acquired_wall = $16, heartbeat_lease = $17, heartbeat_wall = $18, ",
                 "ticket = $19, offer = $20"
-            ),
-            Statement::Semaphore => concat!(semaphores!(), " AND name = $2"),
-            Statement::AllSemaphores => concat!(semaphores!(), " ORDER BY name"),
-            Statement::WaitedSemaphores => concat!(semaphores!(), " AND name", waited!("semaphore"), " ORDER BY name"),
-            Statement::UpsertSemaphore => concat!(
+            );
+    Semaphore => concat!(semaphores!(), " AND name = $2");
+    AllSemaphores => concat!(semaphores!(), " ORDER BY name");
+    WaitedSemaphores => concat!(semaphores!(), " AND name", waited!("semaphore"), " ORDER BY name");
+    UpsertSemaphore => concat!(
                 "INSERT INTO semaphores (project, name, capacity, default_ttl) VALUES ($1, $2, $3, $4) ",
                 "ON CONFLICT (project, name) DO UPDATE SET capacity = $3, default_ttl = $4"
-            ),
-            Statement::Slots => concat!(slots!(), " AND semaphore = $2 ORDER BY holder"),
-            Statement::AllSlots => concat!(slots!(), " ORDER BY semaphore, holder"),
-            Statement::WaitedSlots => concat!(slots!(), " AND semaphore", waited!("semaphore"), " ORDER BY semaphore, holder"),
-            Statement::UpsertSlot => concat!(
+            );
+    Slots => concat!(slots!(), " AND semaphore = $2 ORDER BY holder");
+    AllSlots => concat!(slots!(), " ORDER BY semaphore, holder");
+    WaitedSlots => concat!(slots!(), " AND semaphore", waited!("semaphore"), " ORDER BY semaphore, holder");
+    UpsertSlot => concat!(
                 "INSERT INTO slots (project, semaphore, ",
                 grant!(),
                 ") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17) ",
                 "ON CONFLICT (project, semaphore, holder) DO UPDATE SET weight = $4, ttl = $5, max_hold = $6, ancestors = $7, ",
                 "processes = $8, metadata = $9, request = $10, epoch = $11, acquired_lease = $12, acquired_wall = $13, ",
                 "heartbeat_lease = $14, heartbeat_wall = $15, ticket = $16, offer = $17"
-            ),
-            Statement::DeleteSlot => "DELETE FROM slots WHERE project = $1 AND semaphore = $2 AND holder = $3",
-            Statement::Waiters => concat!(
+            );
+    DeleteSlot => "DELETE FROM slots WHERE project = $1 AND semaphore = $2 AND holder = $3";
+    Waiters => concat!(
                 "SELECT ticket, kind, resource, ",
                 claim!(),
                 ", standing, since_lease, since_wall, seen_lease FROM waiters WHERE project = $1 ORDER BY ticket"
-            ),
-            Statement::UpsertWaiter => concat!(
+            );
+    UpsertWaiter => concat!(
                 "INSERT INTO waiters (project, ticket, kind, resource, ",
                 claim!(),
                 ", standing, since_lease, since_wall, seen_lease) ",
                 "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16) ",
                 "ON CONFLICT (project, ticket) DO UPDATE SET processes = $10, standing = $13, seen_lease = $16"
-            ),
-            Statement::DeleteWaiter => "DELETE FROM waiters WHERE project = $1 AND ticket = $2",
-            Statement::Request => {
-                "SELECT seq, kind, component, id, data FROM events WHERE project = $1 AND request = $2 ORDER BY seq DESC LIMIT 1"
-            }
-            Statement::InsertEvent => {
-                "INSERT INTO events (project, seq, wall, kind, component, id, request, data) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)"
-            }
-            Statement::Events => concat!(
+            );
+    DeleteWaiter => "DELETE FROM waiters WHERE project = $1 AND ticket = $2";
+    Request => "SELECT seq, kind, component, id, data FROM events WHERE project = $1 AND request = $2 ORDER BY seq DESC LIMIT 1";
+    InsertEvent => "INSERT INTO events (project, seq, wall, kind, component, id, request, data) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
+    Events => concat!(
                 "SELECT seq, wall, kind, component, id, data FROM events WHERE project = $1 AND seq > $2 ",
                 "AND wall >= $4 ORDER BY seq LIMIT $3"
-            ),
-            Statement::LastEvents => concat!(
+            );
+    LastEvents => concat!(
                 "SELECT seq, wall, kind, component, id, data FROM events WHERE project = $1 AND seq > $2 ",
                 "AND component = $3 AND id = $4 ORDER BY seq DESC LIMIT $5"
-            ),
-            Statement::Notify => "SELECT pg_notify($1, $2)",
-        }
-    }
+            );
+    Sections => "SELECT id, name, exclusive, position FROM sections WHERE project = $1 ORDER BY position";
+    UpsertSection => concat!(
+        "INSERT INTO sections (project, id, name, exclusive, position) VALUES ($1, $2, $3, $4, $5) ",
+        "ON CONFLICT (project, id) DO UPDATE SET name = $3, exclusive = $4"
+    );
+    DeleteSection => "DELETE FROM sections WHERE project = $1 AND id = $2";
+    Task => concat!(tasks!(), " AND t.id = $2");
+    TaskById => "SELECT id FROM tasks WHERE project = $1 AND id = $2";
+    TaskByTitle => "SELECT id FROM tasks WHERE project = $1 AND title = $2 ORDER BY position LIMIT 20";
+    TaskByPrefix => "SELECT id FROM tasks WHERE project = $1 AND id >= $2 AND id < $3 ORDER BY id LIMIT 20";
+    TaskPage => concat!(
+        "SELECT t.id, t.spec, t.position, t.created_wall, t.state, t.detail, t.changed_lease, t.changed_wall, ",
+        "t.attempts, t.failures, t.recoveries, t.unmet FROM tasks t WHERE t.project = $1 AND t.position > $2 ",
+        "AND (CAST($4 AS TEXT) IS NULL OR t.state IN ($4, $5)) AND (CAST($6 AS TEXT) IS NULL OR t.section = $6) ",
+        "AND (CAST($7 AS TEXT) IS NULL OR t.parent = $7) ORDER BY t.position LIMIT $3"
+    );
+    TaskCounts => concat!(
+        "SELECT state, CASE WHEN unmet > 0 THEN 1 ELSE 0 END, CASE WHEN lane IS NULL THEN 1 ELSE 0 END, count(*) ",
+        "FROM tasks WHERE project = $1 GROUP BY 1, 2, 3 ORDER BY 1, 2, 3"
+    );
+    ReadyCounts => concat!("SELECT min(t.id), count(*) FROM tasks t WHERE ", ready!("t"), " GROUP BY t.lane ORDER BY t.lane");
+    AllTasks => concat!(tasks!(), " ORDER BY t.id");
+    // The task and all that were created by it, by them, and so on.
+    Family => concat!(
+        "WITH RECURSIVE family(id) AS (SELECT CAST($2 AS TEXT) ",
+        "UNION SELECT c.id FROM tasks c JOIN family f ON c.parent = f.id WHERE c.project = $1) ",
+        tasks!(), " AND t.id IN (SELECT id FROM family) ORDER BY t.id"
+    );
+    Dependencies => concat!(
+        tasks!(), " AND t.id IN (SELECT on_task FROM edges WHERE project = $1 AND task = $2) ORDER BY t.id"
+    );
+    InSection => concat!(tasks!(), " AND t.section = $2 ORDER BY t.position");
+    // The first few of every lane.
+    Ready => concat!(
+        lanes!(),
+        "SELECT t.id, t.spec, t.position, t.created_wall, t.state, t.detail, t.changed_lease, t.changed_wall, ",
+        "t.attempts, t.failures, t.recoveries FROM lanes l CROSS JOIN tasks t WHERE l.lane IS NOT NULL AND t.project = $1 ",
+        "AND t.id IN (SELECT i.id FROM tasks i WHERE ",
+        ready!("i"),
+        " AND i.lane = l.lane ORDER BY i.priority DESC, i.position LIMIT $2)"
+    );
+    InsertTask => concat!(
+        "INSERT INTO tasks (project, id, title, section, parent, priority, position, lane, spec, created_wall, state, detail, ",
+        "changed_lease, changed_wall, attempts, failures, recoveries) ",
+        "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)"
+    );
+    UpdateTaskSpec =>
+        "UPDATE tasks SET title = $3, section = $4, parent = $5, priority = $6, lane = $7, spec = $8 WHERE project = $1 AND id = $2";
+    UpdateTaskState => concat!(
+        "UPDATE tasks SET state = $3, detail = $4, changed_lease = $5, changed_wall = $6, attempts = $7, failures = $8, ",
+        "recoveries = $9 WHERE project = $1 AND id = $2"
+    );
+    DeleteTask => "DELETE FROM tasks WHERE project = $1 AND id = $2";
+    DeleteRunsOf => "DELETE FROM runs WHERE project = $1 AND task = $2";
+    RefreshUnmet => concat!("UPDATE tasks SET unmet = ", unmet!("$2"), " WHERE project = $1 AND id = $2");
+    RefreshDependents => concat!(
+        "UPDATE tasks SET unmet = ", unmet!("tasks.id"),
+        " WHERE project = $1 AND id IN (SELECT task FROM edges WHERE project = $1 AND on_task = $2)"
+    );
+    Edges => concat!(edges!(), " AND e.task = $2 ORDER BY e.on_task");
+    AllEdges => concat!(edges!(), " ORDER BY e.task, e.on_task");
+    // Who waits for the task.
+    Dependents => concat!(edges!(), " AND e.on_task = $2 ORDER BY e.task");
+    // Everything that can be reached from the task along its dependencies.
+    Upstream => concat!(
+        "WITH RECURSIVE up(task) AS (SELECT CAST($2 AS TEXT) ",
+        "UNION SELECT e.on_task FROM edges e JOIN up ON e.task = up.task WHERE e.project = $1) ",
+        edges!(), " AND e.task IN (SELECT task FROM up) ORDER BY e.task, e.on_task"
+    );
+    InsertEdge => "INSERT INTO edges (project, task, on_task, allow_failed) VALUES ($1, $2, $3, $4)";
+    DeleteEdges => "DELETE FROM edges WHERE project = $1 AND task = $2";
+    Run => concat!(runs!(), " AND id = $2");
+    AllRuns => concat!(runs!(), " ORDER BY id");
+    LastRuns => concat!(runs!(), " AND ended IS NOT NULL ORDER BY epoch DESC LIMIT $2");
+    RunByPrefix => concat!(runs!(), " AND id >= $2 AND id < $3 ORDER BY id LIMIT 20");
+    LiveRuns => concat!(runs!(), " AND ended IS NULL ORDER BY epoch");
+    RunsOf => concat!(runs!(), " AND task = $2 ORDER BY attempt");
+    LiveTasks => concat!(
+        tasks!(), " AND t.id IN (SELECT r.task FROM runs r WHERE r.project = $1 AND r.ended IS NULL) ORDER BY t.id"
+    );
+    InsertRun => concat!(
+        "INSERT INTO runs (project, id, task, attempt, epoch, owner, owner_epoch, holds, session, host, boot, started_lease, ",
+        "started_wall, ended) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)"
+    );
+    UpdateRun =>
+        "UPDATE runs SET owner = $3, owner_epoch = $4, holds = $5, session = $6, ended = $7 WHERE project = $1 AND id = $2";
+    Runners => concat!(
+        "SELECT id, process, address, sections, max_runs, watching, started_lease, started_wall, seen_lease ",
+        "FROM runners WHERE project = $1 ORDER BY id"
+    );
+    UpsertRunner => concat!(
+        "INSERT INTO runners (project, id, process, address, sections, max_runs, watching, started_lease, started_wall, seen_lease) ",
+        "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ",
+        "ON CONFLICT (project, id) DO UPDATE SET watching = $7, seen_lease = $10"
+    );
+    DeleteRunner => "DELETE FROM runners WHERE project = $1 AND id = $2";
+    Outbox => "SELECT seq, executor, errand, attempts FROM outbox WHERE project = $1 ORDER BY seq";
+    InsertSent => "INSERT INTO outbox (project, seq, subject, executor, errand, attempts) VALUES ($1, $2, $3, $4, $5, $6)";
+    UpdateSent => "UPDATE outbox SET executor = $3, attempts = $4 WHERE project = $1 AND seq = $2";
+    DeleteSent => "DELETE FROM outbox WHERE project = $1 AND seq = $2";
+    DeleteLock => "DELETE FROM locks WHERE project = $1 AND name = $2";
+    // For lists: the locks of tasks that nobody works on say nothing.
+    ListedLocks => concat!(locks!(), " AND (holder IS NOT NULL OR NOT (name >= 'task:' AND name < 'task;')) ORDER BY name");
+    Notify => "SELECT pg_notify($1, $2)";
 }

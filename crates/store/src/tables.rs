@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use banksman_core::backlog::Backlog;
 use banksman_core::claim::Waiter;
 use banksman_core::coordination::Coordination;
 use banksman_core::event::{Event, Fact, Kind, Resource};
 use banksman_core::lock::{self, Lock, State};
 use banksman_core::semaphore::{self, Semaphore};
-use banksman_core::{Epoch, HolderId, Name, RequestId};
+use banksman_core::{Epoch, HolderId, Name, RequestId, RunId, SectionId, TaskId};
 
 use crate::error::StoreError;
 use crate::sql::Statement;
@@ -24,6 +25,35 @@ pub enum Key {
     Waits,
     /// What a request was granted before.
     Request(RequestId),
+    /// All sections.
+    Sections,
+    /// One task.
+    Task(TaskId),
+    /// A task and all its descendants.
+    Family(TaskId),
+    /// What a task depends on: the edges, and the tasks that they lead to.
+    Dependencies(TaskId),
+    /// Who waits for a task: the edges alone.
+    Dependents(TaskId),
+    /// The edges of everything that a task depends on, directly or not.
+    Upstream(TaskId),
+    /// The tasks of a section.
+    InSection(SectionId),
+    /// The first few ready tasks of every lane.
+    Ready {
+        /// How many of each.
+        of_each: u32,
+    },
+    /// All live runs, and their tasks.
+    Live,
+    /// One run.
+    Run(RunId),
+    /// All runs of a task.
+    RunsOf(TaskId),
+    /// All runners.
+    Runners,
+    /// All that is to be done outside.
+    Outbox,
 }
 
 /// A partial copy of the tables: what the calls of one batch asked for, with the changes of earlier calls.
@@ -33,6 +63,8 @@ pub struct Tables {
     pub coordination: Coordination,
     /// What requests were granted.
     pub requests: BTreeMap<RequestId, Granted>,
+    /// Tasks and what belongs to them.
+    pub backlog: Backlog,
 }
 
 /// What a request was granted.
@@ -57,7 +89,7 @@ pub(crate) fn plan(project: i64, keys: &BTreeSet<Key>) -> Vec<Query<'_>> {
         queries.push(Query::new(statement, params));
     };
     // The line of every loaded resource is needed, so the usually empty table of waiters is read as a whole, once.
-    if keys.iter().any(|key| !matches!(key, Key::Request(_))) {
+    if keys.iter().any(|key| matches!(key, Key::Lock(_) | Key::Semaphore(_) | Key::Waits)) {
         add(Statement::Waiters, None);
     }
     for key in keys {
@@ -73,15 +105,56 @@ pub(crate) fn plan(project: i64, keys: &BTreeSet<Key>) -> Vec<Query<'_>> {
                 add(Statement::WaitedSlots, None);
             }
             Key::Request(request) => add(Statement::Request, Some(request.as_str())),
+            Key::Sections => add(Statement::Sections, None),
+            Key::Task(id) => add(Statement::Task, Some(id.as_str())),
+            Key::Family(id) => add(Statement::Family, Some(id.as_str())),
+            Key::Dependencies(id) => {
+                add(Statement::Edges, Some(id.as_str()));
+                add(Statement::Dependencies, Some(id.as_str()));
+            }
+            Key::Dependents(id) => add(Statement::Dependents, Some(id.as_str())),
+            Key::Upstream(id) => add(Statement::Upstream, Some(id.as_str())),
+            Key::InSection(id) => add(Statement::InSection, Some(id.as_str())),
+            Key::Ready { .. } => {}
+            Key::Live => {
+                add(Statement::LiveRuns, None);
+                add(Statement::LiveTasks, None);
+            }
+            Key::Run(id) => add(Statement::Run, Some(id.as_str())),
+            Key::RunsOf(id) => add(Statement::RunsOf, Some(id.as_str())),
+            Key::Runners => add(Statement::Runners, None),
+            Key::Outbox => add(Statement::Outbox, None),
+        }
+    }
+    for key in keys {
+        if let Key::Ready { of_each } = key {
+            queries.push(Query::new(Statement::Ready, [project.into(), i64::from(*of_each).into()]));
         }
     }
     queries
 }
 
-/// Everything that is held and waited for.
+/// Everything that is held and waited for, without the locks of tasks that nobody works on.
+pub(crate) fn plan_held(project: i64) -> Vec<Query<'static>> {
+    plan_of(project, &[Statement::Waiters, Statement::ListedLocks, Statement::AllSemaphores, Statement::AllSlots])
+}
+
+/// Everything.
 pub(crate) fn plan_all(project: i64) -> Vec<Query<'static>> {
-    let all = [Statement::Waiters, Statement::AllLocks, Statement::AllSemaphores, Statement::AllSlots];
-    all.into_iter().map(|statement| Query::new(statement, [project.into()])).collect()
+    let held = [Statement::Waiters, Statement::AllLocks, Statement::AllSemaphores, Statement::AllSlots];
+    let backlog = [
+        Statement::Sections,
+        Statement::AllTasks,
+        Statement::AllEdges,
+        Statement::AllRuns,
+        Statement::Runners,
+        Statement::Outbox,
+    ];
+    plan_of(project, &[&held[..], &backlog[..]].concat())
+}
+
+fn plan_of(project: i64, statements: &[Statement]) -> Vec<Query<'static>> {
+    statements.iter().copied().map(|statement| Query::new(statement, [project.into()])).collect()
 }
 
 /// Puts the answers to a plan together. Rows that two queries both return are equal, as they come from one
@@ -105,6 +178,40 @@ pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables
                 Statement::Request => {
                     let (request, granted) = request(&mut row)?;
                     tables.requests.insert(request, granted);
+                }
+                Statement::Sections => {
+                    let section = row.section()?;
+                    tables.backlog.sections.insert(section.id.clone(), section);
+                }
+                Statement::Task
+                | Statement::AllTasks
+                | Statement::Family
+                | Statement::Dependencies
+                | Statement::InSection
+                | Statement::Ready
+                | Statement::LiveTasks => {
+                    let task = row.task()?;
+                    tables.backlog.tasks.insert(task.id.clone(), task);
+                }
+                Statement::Edges | Statement::AllEdges | Statement::Dependents | Statement::Upstream => {
+                    let (task, edge) = row.edge()?;
+                    let edges = tables.backlog.edges.entry(task).or_default();
+                    // Two queries may both return it.
+                    if let Err(at) = edges.binary_search(&edge) {
+                        edges.insert(at, edge);
+                    }
+                }
+                Statement::Run | Statement::AllRuns | Statement::LiveRuns | Statement::RunsOf => {
+                    let run = row.run()?;
+                    tables.backlog.runs.insert(run.id.clone(), run);
+                }
+                Statement::Runners => {
+                    let runner = row.runner()?;
+                    tables.backlog.runners.insert(runner.id.clone(), runner);
+                }
+                Statement::Outbox => {
+                    let sent = row.sent()?;
+                    tables.backlog.outbox.insert(sent.seq, sent);
                 }
                 other => unreachable!("{other:?} loads no table"),
             }

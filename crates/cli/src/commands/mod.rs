@@ -9,8 +9,10 @@ pub(crate) mod hold;
 pub(crate) mod init;
 pub(crate) mod locks;
 pub(crate) mod man;
+pub(crate) mod run;
 pub(crate) mod semaphores;
 pub(crate) mod store;
+pub(crate) mod tasks;
 
 use crate::failure::Failure;
 

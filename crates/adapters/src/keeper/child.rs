@@ -1,0 +1,72 @@
+//! The start of the program.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
+
+use super::MARKER;
+use super::protocol::{Spec, words};
+
+/// Starts the program. Returns its pid and the end of the pipe from which its output is read; or why not, in words.
+/// It dies when this thread does, which must be the main one.
+pub(super) fn spawn(spec: &Spec) -> Result<(i32, OwnedFd), String> {
+    for dir in &spec.make_dirs {
+        fs::create_dir_all(dir).map_err(|error| format!("cannot make {dir:?}: {}", words(&error)))?;
+    }
+    let Some((program, arguments)) = spec.argv.split_first() else { return Err("there is no program to start".into()) };
+    let stdin = spec.stdin.as_deref().map_or_else(|| Ok(Stdio::null()), input)?;
+    let cannot = |error: io::Error| explain(spec, program, &error);
+    let (output, input) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| cannot(error.into()))?;
+    fcntl_setfl(&output, OFlags::NONBLOCK).map_err(|error| cannot(error.into()))?;
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(&spec.cwd).stdin(stdin);
+    command.stdout(input.try_clone().map_err(cannot)?).stderr(input);
+    for name in &spec.env_remove {
+        command.env_remove(name);
+    }
+    command.envs(spec.env.iter().map(|(name, value)| (name, value))).env(MARKER, &spec.run);
+    die_with_this_process(&mut command);
+    let child = command.spawn().map_err(cannot)?;
+    Ok((i32::try_from(child.id()).expect("a pid fits"), output))
+}
+
+/// What the program reads. Does not wait for a writer if it is a named pipe.
+fn input(path: &Path) -> Result<Stdio, String> {
+    let cannot = |error: io::Error| format!("cannot read {path:?}: {}", words(&error));
+    let flags = i32::try_from(OFlags::NONBLOCK.bits()).expect("a flag of open is an int");
+    let file = File::options().read(true).custom_flags(flags).open(path).map_err(cannot)?;
+    if !file.metadata().map_err(cannot)?.is_file() {
+        return Err(format!("cannot read {path:?}: it is not a plain file"));
+    }
+    fcntl_setfl(&file, OFlags::empty()).map_err(|error| cannot(error.into()))?;
+    Ok(file.into())
+}
+
+/// A missing directory and a missing program are the same error to the system.
+fn explain(spec: &Spec, program: &str, error: &io::Error) -> String {
+    match fs::metadata(&spec.cwd) {
+        Err(error) => format!("cannot start in {:?}: {}", spec.cwd, words(&error)),
+        Ok(found) if !found.is_dir() => format!("cannot start in {:?}: it is not a directory", spec.cwd),
+        Ok(_) => format!("cannot start {program:?}: {}", words(error)),
+    }
+}
+
+#[expect(unsafe_code, reason = "nothing else sets PDEATHSIG between fork and exec")]
+fn die_with_this_process(command: &mut Command) {
+    let keeper = getpid();
+    let bind = move || {
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        // The keeper may have died before the kernel was told; then nobody would end this process.
+        if getppid() == Some(keeper) { Ok(()) } else { Err(io::ErrorKind::NotConnected.into()) }
+    };
+    // SAFETY: between fork and exec only system calls are made; nothing is allocated and no lock is taken.
+    unsafe { command.pre_exec(bind) };
+}

@@ -1,0 +1,215 @@
+//! Those who talk to a keeper: its owner, and whoever connects to its control socket.
+
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::net::Shutdown;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use super::protocol::{Arrival, Inbox, LINE_LIMIT, Notice, Refusal, Request, Unclear, VERSION, decode, encode, send};
+
+/// The socket is opened when a session is this old, or has lost its owner. Most sessions never need one.
+const BIND_AFTER: Duration = Duration::from_millis(20);
+
+/// The pause after the socket could not be opened.
+const BIND_AGAIN: Duration = Duration::from_secs(1);
+
+/// How many may be connected at a time. One more, and the oldest of those who only look is cut off.
+const CLIENTS: usize = 16;
+
+/// Something to be done for a client. Whether it may ask for it is settled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ask {
+    /// A new owner wants to know what is.
+    Adopted,
+    Status {
+        client: u64,
+    },
+    Kill {
+        grace: Duration,
+    },
+    Nudge {
+        effect_id: i64,
+    },
+    Acknowledge,
+}
+
+#[derive(Debug)]
+struct Client {
+    id: u64,
+    stream: UnixStream,
+    inbox: Inbox,
+}
+
+#[derive(Debug)]
+pub(super) struct Control {
+    clients: Vec<Client>,
+    owner: Option<u64>,
+    epoch: i64,
+    last_id: u64,
+    listener: Option<UnixListener>,
+    socket: PathBuf,
+    bind_at: Instant,
+}
+
+impl Control {
+    /// Begins with the stream of the owner, which does not block.
+    pub(super) fn new(owner: UnixStream, epoch: i64, socket: PathBuf) -> Control {
+        let owner = Client { id: 0, stream: owner, inbox: Inbox::new(LINE_LIMIT) };
+        let bind_at = Instant::now() + BIND_AFTER;
+        Control { clients: vec![owner], owner: Some(0), epoch, last_id: 0, listener: None, socket, bind_at }
+    }
+
+    pub(super) fn epoch(&self) -> i64 {
+        self.epoch
+    }
+
+    pub(super) fn owned(&self) -> bool {
+        self.owner.is_some()
+    }
+
+    /// Opens the socket if it is time. Says when it is, if it is not open then.
+    pub(super) fn bind_when_due(&mut self) -> Option<Instant> {
+        if self.listener.is_none() && Instant::now() >= self.bind_at {
+            match bind(&self.socket) {
+                Ok(listener) => self.listener = Some(listener),
+                // The session goes on; it just cannot be adopted meanwhile.
+                Err(_) => self.bind_at = Instant::now() + BIND_AGAIN,
+            }
+        }
+        self.listener.is_none().then_some(self.bind_at)
+    }
+
+    /// All that can become readable: first the listener if there is one, then the clients.
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.listener.iter().map(AsFd::as_fd).chain(self.clients.iter().map(|client| client.stream.as_fd()))
+    }
+
+    /// Takes in what has arrived, where `ready` tells which of the [descriptors](Control::descriptors) are readable.
+    pub(super) fn receive(&mut self, ready: &[bool]) -> Vec<Ask> {
+        let (door, ready) = ready.split_at(usize::from(self.listener.is_some()));
+        let ready = ready.iter().zip(&self.clients).filter(|(ready, _)| **ready);
+        let mut readable: Vec<u64> = ready.map(|(_, client)| client.id).collect();
+        if door == [true] {
+            readable.extend(self.accept());
+        }
+        readable.into_iter().flat_map(|id| self.read(id)).collect()
+    }
+
+    /// Tells the owner, if there is one.
+    pub(super) fn tell(&mut self, notice: &Notice) {
+        if let Some(owner) = self.owner {
+            self.answer(owner, notice);
+        }
+    }
+
+    /// Answers a client. One that does not take its answers is cut off: the keeper waits for nobody.
+    pub(super) fn answer<T: Serialize>(&mut self, id: u64, answer: &T) {
+        let Some(client) = self.clients.iter().find(|client| client.id == id) else { return };
+        let line = encode(answer);
+        if !matches!(send(&client.stream, &line), Ok(sent) if sent == line.len()) {
+            self.cut_off(id);
+        }
+    }
+
+    /// Closes the socket for good.
+    pub(super) fn close(&mut self) {
+        if self.listener.take().is_some() {
+            // If it cannot be removed, whoever forgets the record does.
+            fs::remove_file(&self.socket).ok();
+        }
+    }
+
+    fn accept(&mut self) -> Option<u64> {
+        let (stream, _) = self.listener.as_ref()?.accept().ok()?;
+        stream.set_nonblocking(true).ok()?;
+        let peer = rustix::net::sockopt::socket_peercred(&stream).ok()?;
+        if peer.uid != rustix::process::geteuid() {
+            return None;
+        }
+        if self.clients.len() >= CLIENTS {
+            let oldest = self.clients.iter().map(|client| client.id).find(|id| Some(*id) != self.owner)?;
+            self.cut_off(oldest);
+        }
+        self.last_id += 1;
+        self.clients.push(Client { id: self.last_id, stream, inbox: Inbox::new(LINE_LIMIT) });
+        Some(self.last_id)
+    }
+
+    fn read(&mut self, id: u64) -> Vec<Ask> {
+        let mut asks = Vec::new();
+        let Some(client) = self.clients.iter_mut().find(|client| client.id == id) else { return asks };
+        let mut arrival = client.inbox.fill(&client.stream);
+        let lines: Vec<Vec<u8>> = std::iter::from_fn(|| client.inbox.line()).collect();
+        for line in lines {
+            match decode::<Request>(&line) {
+                Ok(request) => self.consider(id, request, &mut asks),
+                Err(unclear) => {
+                    if unclear == Unclear::Version {
+                        self.answer(id, &Notice::Refused(Refusal::Version { keeper: VERSION }));
+                    }
+                    arrival = Arrival::End;
+                    break;
+                }
+            }
+        }
+        if arrival == Arrival::End {
+            self.cut_off(id);
+        }
+        asks
+    }
+
+    fn consider(&mut self, id: u64, request: Request, asks: &mut Vec<Ask>) {
+        let (epoch, ask) = match request {
+            Request::Status => return asks.push(Ask::Status { client: id }),
+            Request::Own { epoch } => (epoch, None),
+            Request::Kill { epoch, grace_ms } => (epoch, Some(Ask::Kill { grace: Duration::from_millis(grace_ms) })),
+            Request::Nudge { epoch, effect_id } => (epoch, Some(Ask::Nudge { effect_id })),
+            Request::Acknowledge { epoch } => (epoch, Some(Ask::Acknowledge)),
+        };
+        if epoch < self.epoch {
+            return self.answer(id, &Notice::Refused(Refusal::LowerEpoch { current: self.epoch }));
+        }
+        if self.owner != Some(id) {
+            if let Some(former) = self.owner {
+                self.answer(former, &Notice::Refused(Refusal::LowerEpoch { current: epoch }));
+                self.cut_off(former);
+            }
+            self.owner = Some(id);
+            asks.push(Ask::Adopted);
+        }
+        self.epoch = epoch;
+        asks.extend(ask);
+    }
+
+    fn cut_off(&mut self, id: u64) {
+        if self.owner == Some(id) {
+            self.owner = None;
+            self.bind_at = Instant::now();
+        }
+        if let Some(at) = self.clients.iter().position(|client| client.id == id) {
+            // The first owner's stream is this process's stdin too, so closing it is not enough.
+            self.clients.remove(at).stream.shutdown(Shutdown::Both).ok();
+        }
+    }
+}
+
+/// Binds through `/proc/self/fd`, as the path may be longer than the 108 bytes of a socket address.
+fn bind(socket: &Path) -> io::Result<UnixListener> {
+    let (Some(dir), Some(name)) = (socket.parent(), socket.file_name()) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    let dir = File::open(dir)?;
+    let short = Path::new(&format!("/proc/self/fd/{}", dir.as_raw_fd())).join(name);
+    let listener = UnixListener::bind(&short)?;
+    // Until here only the uid of the peer protects it, which is asked in any case.
+    fs::set_permissions(&short, fs::Permissions::from_mode(0o600))?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}

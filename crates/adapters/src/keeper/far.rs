@@ -1,0 +1,124 @@
+//! The beginning of a keeper: in its own process, up to the start of its program.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::process::{chdir, getpid, set_child_subreaper, setsid};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXFSZ};
+use signal_hook::{flag, low_level};
+
+use super::MARK;
+use super::control::Control;
+use super::keep::Keeper;
+use super::protocol::{Arrival, Inbox, Notice, Order, Refusal, SPEC_LIMIT, Spec, Unclear, VERSION, decode, encode, send, words};
+use super::record::{Own, Record};
+use crate::{host, ids, process};
+
+/// Becomes a keeper if the arguments say so, and returns when its work is done. Returns `None` if this process is none.
+/// To be called first in `main`, with all arguments of the process.
+pub fn enter(args: &[OsString]) -> Option<ExitCode> {
+    if args.get(1)? != MARK {
+        return None;
+    }
+    // Whoever started it sees the stream end, and then looks at the record.
+    Some(begin().map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS))
+}
+
+fn begin() -> io::Result<()> {
+    setsid()?;
+    set_child_subreaper(Some(getpid()))?;
+    let signals = Signals::catch()?;
+    let owner = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let order = match receive(&owner) {
+        Some(Ok(order)) => order,
+        Some(Err(Unclear::Version)) => return refuse(&owner, Refusal::Version { keeper: VERSION }),
+        Some(Err(Unclear::Garbage)) => return Err(io::ErrorKind::InvalidData.into()),
+        None => return Err(io::ErrorKind::UnexpectedEof.into()),
+    };
+    // It stands in nobody's way: not in a directory to be removed, nor on a disk to be unmounted.
+    chdir("/")?;
+    owner.set_nonblocking(true)?;
+    let record = describe(&order)?;
+    let (started_at_ms, socket) = (record.started_at_ms, record.socket.clone());
+    let spec = order.spec;
+    let record = match Own::create(&spec.record, record) {
+        Ok(Some(record)) => record,
+        Ok(None) => return refuse(&owner, Refusal::RecordExists),
+        Err(error) => return refuse(&owner, Refusal::NoRecord { error: words(&error) }),
+    };
+    let control = Control::new(owner, spec.owner_epoch, socket);
+    Keeper::start(spec, record, control, signals, started_at_ms).keep();
+    Ok(())
+}
+
+fn receive(owner: &UnixStream) -> Option<Result<Order<Spec>, Unclear>> {
+    let mut inbox = Inbox::new(SPEC_LIMIT);
+    while inbox.fill(owner) == Arrival::Some {
+        if let Some(line) = inbox.line() {
+            return Some(decode(&line));
+        }
+    }
+    None
+}
+
+fn describe(order: &Order<Spec>) -> io::Result<Record> {
+    let pid = getpid().as_raw_nonzero().get();
+    Ok(Record {
+        run: order.spec.run.clone(),
+        owner_epoch: order.spec.owner_epoch,
+        keeper_pid: pid,
+        keeper_start: process::start_time(pid)?,
+        boot: order.boot.clone(),
+        pid_ns: order.pid_ns,
+        socket: order.spec.sockets.join(format!("{}.keeper", ids::short("k"))),
+        log: order.spec.log.clone(),
+        started_at_ms: host::wall_ms(),
+    })
+}
+
+fn refuse(owner: &UnixStream, refusal: Refusal) -> io::Result<()> {
+    send(owner, &encode(&Notice::Refused(refusal))).map(drop)
+}
+
+/// The signals that a keeper gets. All have a handler, none is ignored: the program inherits what is ignored, while
+/// what has a handler becomes the default again.
+#[derive(Debug)]
+pub(super) struct Signals {
+    pipe: UnixStream,
+    term: Arc<AtomicBool>,
+}
+
+impl Signals {
+    fn catch() -> io::Result<Signals> {
+        let (pipe, write) = UnixStream::pair()?;
+        pipe.set_nonblocking(true)?;
+        let term = Arc::new(AtomicBool::new(false));
+        flag::register(SIGTERM, Arc::clone(&term))?;
+        low_level::pipe::register(SIGTERM, OwnedFd::from(write.try_clone()?))?;
+        low_level::pipe::register(SIGCHLD, OwnedFd::from(write))?;
+        // Of no interest. SIGXFSZ comes when the log reaches a limit on the size of files.
+        let ignored = Arc::new(AtomicBool::new(false));
+        for signal in [SIGHUP, SIGINT, SIGQUIT, SIGXFSZ] {
+            flag::register(signal, Arc::clone(&ignored))?;
+        }
+        Ok(Signals { pipe, term })
+    }
+
+    /// Whether SIGTERM has come since the last time.
+    pub(super) fn take(&self) -> bool {
+        let mut bytes = [0u8; 64];
+        while io::Read::read(&mut &self.pipe, &mut bytes).is_ok_and(|n| n == bytes.len()) {}
+        self.term.swap(false, Ordering::Relaxed)
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.pipe.as_fd()
+    }
+}

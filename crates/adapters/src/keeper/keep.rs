@@ -1,0 +1,342 @@
+//! The life of a keeper.
+//!
+//! ```text
+//! Running --exit--> Draining --no more output, or 1 s--> [no child left?] --> Ended --acknowledged, or 100 ms--> Over
+//!    |                                                         | no            ^
+//!    +--kill----------------------------------------------> Stopping --ECHILD--+
+//! ```
+
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, wait};
+use rustix::time::Timespec;
+
+use super::child;
+use super::control::{Ask, Control};
+use super::far::Signals;
+use super::log::Log;
+use super::protocol::{Ending, Notice, Spec, Status};
+use super::record::Own;
+use crate::{host, tree};
+
+/// How long output is read after the program's exit, while somebody keeps it open.
+const DRAIN: Duration = Duration::from_secs(1);
+
+/// How long the owner may take to acknowledge before the record is flushed.
+const ACKNOWLEDGE: Duration = Duration::from_millis(100);
+
+/// How often output is read before the rest of the world is looked at again.
+const READS: usize = 16;
+
+/// How many nudges are remembered.
+const NUDGES: usize = 1_000;
+
+/// The smallest limit of a log.
+const LOG_LIMIT: u64 = 4 * 1024;
+
+enum Stage {
+    Running,
+    Draining { until: Instant },
+    Stopping(tree::End),
+    Ended { ending: Ending, until: Instant, recorded: bool, flushed: bool },
+    Over,
+}
+
+pub(super) struct Keeper {
+    spec: Spec,
+    record: Own,
+    control: Control,
+    signals: Signals,
+    started_at_ms: i64,
+    log: Log,
+    output: Option<OwnedFd>,
+    output_at_ms: Option<i64>,
+    buffer: Vec<u8>,
+    child: Result<i32, String>,
+    exit: Option<WaitStatus>,
+    childless: bool,
+    stopped: bool,
+    stragglers: usize,
+    nudged: Vec<i64>,
+    nudges: u32,
+    stage: Stage,
+}
+
+impl Keeper {
+    /// Starts the program.
+    pub(super) fn start(spec: Spec, record: Own, control: Control, signals: Signals, started_at_ms: i64) -> Keeper {
+        let (child, output) = match child::spawn(&spec) {
+            Ok((pid, output)) => (Ok(pid), Some(output)),
+            Err(error) => (Err(error), None),
+        };
+        let log = Log::new(spec.log.clone(), spec.log_limit.max(LOG_LIMIT));
+        let (childless, stage) = (child.is_err(), Stage::Running);
+        let (buffer, nudged, output_at_ms) = (vec![0; 64 * 1024], Vec::new(), None);
+        let (exit, stopped, stragglers, nudges) = (None, false, 0, 0);
+        Keeper {
+            spec,
+            record,
+            control,
+            signals,
+            started_at_ms,
+            log,
+            output,
+            output_at_ms,
+            buffer,
+            child,
+            exit,
+            childless,
+            stopped,
+            stragglers,
+            nudged,
+            nudges,
+            stage,
+        }
+    }
+
+    /// Keeps the session until it is over.
+    pub(super) fn keep(mut self) {
+        self.introduce();
+        loop {
+            let deadline = self.advance();
+            if matches!(self.stage, Stage::Over) {
+                return;
+            }
+            self.wait(deadline);
+        }
+    }
+
+    /// Tells the owner what it has missed.
+    fn introduce(&mut self) {
+        if let Ok(child_pid) = self.child {
+            self.control.tell(&Notice::Started { keeper_pid: own_pid(), child_pid });
+        }
+        if let Stage::Ended { ending, until, .. } = &mut self.stage {
+            *until = Instant::now() + ACKNOWLEDGE;
+            let notice = Notice::Ended(ending.clone());
+            self.control.tell(&notice);
+        }
+    }
+
+    /// Goes on as far as possible without waiting. Returns when time alone will change something.
+    fn advance(&mut self) -> Option<Instant> {
+        loop {
+            let now = Instant::now();
+            match &mut self.stage {
+                Stage::Running if self.child.is_err() => self.finish(),
+                Stage::Running if self.exit.is_none() => return self.control.bind_when_due(),
+                Stage::Running => {
+                    self.stage = Stage::Draining { until: now + DRAIN };
+                    self.read_output();
+                }
+                Stage::Draining { until } if self.output.is_some() && now < *until => {
+                    let until = *until;
+                    return self.control.bind_when_due().into_iter().chain([until]).min();
+                }
+                Stage::Draining { .. } if self.childless => self.finish(),
+                Stage::Draining { .. } => {
+                    self.stragglers = tree::living();
+                    self.stage = Stage::Stopping(tree::End::begin(Duration::from_millis(self.spec.grace_ms)));
+                }
+                Stage::Stopping(_) if self.childless => self.finish(),
+                Stage::Stopping(end) => {
+                    let step = now + end.step();
+                    return self.control.bind_when_due().into_iter().chain([step]).min();
+                }
+                Stage::Ended { until, .. } if self.control.owned() && now < *until => return Some(*until),
+                Stage::Ended { flushed: false, .. } => self.flush(),
+                Stage::Ended { .. } => {
+                    self.control.close();
+                    self.stage = Stage::Over;
+                }
+                Stage::Over => return None,
+            }
+        }
+    }
+
+    /// The session has ended: no process of it is left.
+    fn finish(&mut self) {
+        self.read_output();
+        self.output = None;
+        let ending = Ending {
+            code: self.exit.and_then(WaitStatus::exit_status),
+            signal: self.exit.and_then(WaitStatus::terminating_signal),
+            error: self.child.as_ref().err().cloned(),
+            stopped: self.stopped,
+            log: self.log.report().clone(),
+            ended_at_ms: host::wall_ms(),
+            stragglers: u32::try_from(self.stragglers).unwrap_or(u32::MAX),
+        };
+        // If it cannot be written, the owner is told all the same, and it is tried once more.
+        let recorded = self.record.end(&ending).is_ok();
+        let notice = Notice::Ended(ending.clone());
+        self.control.tell(&notice);
+        self.stage = Stage::Ended { ending, until: Instant::now() + ACKNOWLEDGE, recorded, flushed: false };
+    }
+
+    /// Nobody has acknowledged in time. Makes the ending survive a power cut, and looks once more, as who does or
+    /// adopts meanwhile would not be heard.
+    fn flush(&mut self) {
+        if let Stage::Ended { ending, recorded, flushed, .. } = &mut self.stage {
+            // There is nobody to tell if this fails; without an ending the run counts as lost.
+            if !*recorded {
+                self.record.end(ending).ok();
+            }
+            self.record.sync().ok();
+            *flushed = true;
+        }
+        self.wait(Some(Instant::now()));
+    }
+
+    fn wait(&mut self, deadline: Option<Instant>) {
+        let mut fds = Vec::with_capacity(8);
+        fds.push(PollFd::new(&self.signals, PollFlags::IN));
+        fds.extend(self.output.iter().map(|output| PollFd::new(output, PollFlags::IN)));
+        fds.extend(self.control.descriptors().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        let timeout = deadline.map(|deadline| {
+            let left = deadline.saturating_duration_since(Instant::now());
+            Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() }
+        });
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(n) if n > 0 => {}
+            // What has interrupted it is in the pipe of signals.
+            _ => return,
+        }
+        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        let (own, clients) = ready.split_at(1 + usize::from(self.output.is_some()));
+        if own[0] {
+            let term = self.signals.take();
+            self.reap();
+            if term {
+                self.stop(Duration::from_millis(self.spec.grace_ms));
+            }
+        }
+        if own.get(1) == Some(&true) {
+            self.read_output();
+        }
+        for ask in self.control.receive(clients) {
+            self.answer(ask);
+        }
+    }
+
+    fn answer(&mut self, ask: Ask) {
+        match ask {
+            Ask::Adopted => self.introduce(),
+            Ask::Status { client } => {
+                let status = self.status();
+                self.control.answer(client, &status);
+            }
+            Ask::Kill { grace } => self.stop(grace),
+            Ask::Nudge { effect_id } => {
+                self.nudge(effect_id);
+                self.control.tell(&Notice::Nudged { effect_id });
+            }
+            Ask::Acknowledge => {
+                if matches!(self.stage, Stage::Ended { .. }) {
+                    // If it cannot be removed, it is found as ended, which is the truth.
+                    self.record.remove().ok();
+                    self.control.close();
+                    self.stage = Stage::Over;
+                }
+            }
+        }
+    }
+
+    /// Begins to end the tree, or has less patience with it.
+    fn stop(&mut self, grace: Duration) {
+        match &mut self.stage {
+            Stage::Running | Stage::Draining { .. } => self.stage = Stage::Stopping(tree::End::begin(grace)),
+            Stage::Stopping(end) => end.hurry(grace),
+            Stage::Ended { .. } | Stage::Over => return,
+        }
+        self.stopped |= self.exit.is_none();
+    }
+
+    /// Reaps every child that is dead. None left is the proof that the session has no process left.
+    fn reap(&mut self) {
+        loop {
+            match wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, status))) if self.child == Ok(pid.as_raw_nonzero().get()) => {
+                    self.exit = Some(status);
+                    if matches!(self.stage, Stage::Stopping(_)) {
+                        self.stragglers = tree::living();
+                    }
+                }
+                Ok(Some(_)) | Err(Errno::INTR) => {}
+                Ok(None) => return,
+                Err(_) => {
+                    self.childless = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn read_output(&mut self) {
+        for _ in 0..READS {
+            let Some(output) = &self.output else { return };
+            match rustix::io::read(output, self.buffer.as_mut_slice()) {
+                Ok(0) => self.output = None,
+                Ok(n) => {
+                    self.output_at_ms = Some(host::wall_ms());
+                    self.log.take(&self.buffer[..n]);
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return,
+                Err(_) => self.output = None,
+            }
+        }
+    }
+
+    /// Makes itself felt, once per effect. SIGUSR1 ends a program that does not catch it, so that is looked at first.
+    fn nudge(&mut self, effect_id: i64) {
+        if self.nudged.contains(&effect_id) {
+            return;
+        }
+        if self.nudged.len() >= NUDGES {
+            self.nudged.remove(0);
+        }
+        self.nudged.push(effect_id);
+        self.nudges += 1;
+        self.log.take(b"banksman: nudged\n");
+        if let (Ok(child), None) = (&self.child, self.exit)
+            && catches(*child, Signal::USR1)
+            && let Some(pid) = Pid::from_raw(*child)
+        {
+            // It is not reaped, so the pid is its own; if it has just died, there is nobody to nudge.
+            kill_process(pid, Signal::USR1).ok();
+        }
+    }
+
+    fn status(&self) -> Status {
+        Status {
+            run: self.spec.run.clone(),
+            keeper_pid: own_pid(),
+            child_pid: self.child.as_ref().ok().copied(),
+            processes: tree::descendants(own_pid()),
+            log: self.log.report().clone(),
+            owner_epoch: self.control.epoch(),
+            owned: self.control.owned(),
+            stopping: matches!(self.stage, Stage::Stopping(_)),
+            nudges: self.nudges,
+            started_at_ms: self.started_at_ms,
+            output_at_ms: self.output_at_ms,
+        }
+    }
+}
+
+/// Whether a process has a handler for a signal.
+fn catches(pid: i32, signal: Signal) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    caught >> (signal.as_raw() - 1) & 1 == 1
+}
+
+fn own_pid() -> i32 {
+    getpid().as_raw_nonzero().get()
+}

@@ -1,0 +1,46 @@
+//! The keeper: a small process beside the process tree of one run, its *session*. It outlives whoever started it.
+//!
+//! ```text
+//!  runner --start--> keeper --spawn--> program --> ...      the keeper is a subreaper: whatever a descendant does,
+//!    ^  \--requests--^  |  \--reads--- output               it stays below the keeper and can be found and reaped
+//!    +----notices-------+
+//! ```
+//!
+//! * **A run starts at most once.** The keeper makes the run's [`record`](look) exclusively and starts nothing if there
+//!   is one. [`bury`] puts a tombstone there, so that a run that has not started never will.
+//! * **An end is proven.** When the program has exited, what is left of its output is read for at most a second; then
+//!   its stragglers are ended, and only when there is no child left to reap the session has [ended](Notice::Ended).
+//!   A [kill](Session::kill) does the same to the whole tree.
+//! * **An ending is not lost.** It is written into the record. If the owner [acknowledges](Session::acknowledge) it, the
+//!   keeper removes its files; if not within 100 ms, the record is flushed and stays. The keeper exits in any case.
+//! * **One owner.** Requests carry an owner epoch. Who [adopts](adopt) with a higher one becomes the owner, and
+//!   whoever was it before is told so and cut off.
+//! * **The output is always read**, also if the log cannot be written. See [`LogReport`].
+//!
+//! When the keeper itself is killed, the program dies with it and [`look`] says [`Found::Dead`]; the rest of the tree is
+//! found by [`sweep`], by its marker in the environment and by its session id. What has got rid of both is not found.
+//!
+//! Files: `protocol` what is said; `near` the side of the runner; `far` a keeper's beginning, `keep` its life, `control`
+//! those who talk to it, `child` the start of the program, `log` its output; `record`; `sweep`.
+
+mod child;
+mod control;
+mod far;
+mod keep;
+mod log;
+mod near;
+mod protocol;
+mod record;
+mod sweep;
+
+pub use far::enter;
+pub use near::{Session, adopt, start, start_from, status};
+pub use protocol::{Ending, LogReport, Notice, Refusal, Spec, Status};
+pub use record::{Found, Record, bury, forget, look};
+pub use sweep::{Swept, sweep};
+
+/// The hidden first argument of a keeper.
+const MARK: &str = "__keeper";
+
+/// The variable by which the processes of a run are found.
+const MARKER: &str = "BANKSMAN_RUN";

@@ -1,0 +1,286 @@
+//! What is said between a keeper and those who talk to it: JSON, one line each, every line with the version.
+
+use std::io::{self, Read};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+
+use rustix::net::SendFlags;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// The version of the lines on the wire and in the record.
+pub(super) const VERSION: u32 = 1;
+
+/// The longest line.
+pub(super) const LINE_LIMIT: usize = 64 * 1024;
+
+/// The longest first line to a new keeper: it carries arguments and environment.
+pub(super) const SPEC_LIMIT: usize = 1024 * 1024;
+
+/// What a keeper is told to keep. All paths are absolute.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spec {
+    /// The id of the run. The session finds it in `BANKSMAN_RUN`.
+    pub run: String,
+    /// Whoever presents a higher one becomes the owner, a lower one is refused.
+    pub owner_epoch: i64,
+    /// The run's record. If it exists, nothing is started.
+    pub record: PathBuf,
+    /// Where the output goes. Made at the first output.
+    pub log: PathBuf,
+    /// After this many bytes, but at least 4 KiB, the log becomes `<log>.1`, and a new one begins.
+    pub log_limit: u64,
+    /// The directory of control sockets. Made with mode 0700 if it is missing.
+    pub sockets: PathBuf,
+    /// Program and arguments.
+    pub argv: Vec<String>,
+    /// Where the program is started.
+    pub cwd: PathBuf,
+    /// Directories to make before.
+    pub make_dirs: Vec<PathBuf>,
+    /// Variables to set, over the environment of the keeper, which is that of whoever started it.
+    pub env: Vec<(String, String)>,
+    /// Variables to remove before.
+    pub env_remove: Vec<String>,
+    /// The file to read from; `/dev/null` otherwise.
+    pub stdin: Option<PathBuf>,
+    /// How long a tree may take to end when it is asked to: by a signal to the keeper, or as a straggler.
+    pub grace_ms: u64,
+}
+
+/// The first line to a new keeper. What it would have to look up, its starter knows already.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Order<S> {
+    pub(super) boot: String,
+    pub(super) pid_ns: u64,
+    pub(super) spec: S,
+}
+
+/// What a keeper tells its owner.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Notice {
+    /// The session lives. An adopter is told so again.
+    Started {
+        /// The pid of the keeper.
+        keeper_pid: i32,
+        /// The pid of the session's first process.
+        child_pid: i32,
+    },
+    /// Something was asked that is not done.
+    Refused(Refusal),
+    /// A nudge was done, now or before.
+    Nudged {
+        /// The effect that asked for it.
+        effect_id: i64,
+    },
+    /// The session has ended: no process of it is left.
+    Ended(Ending),
+    /// The stream has ended. Not necessarily the session: [`look`](super::look) tells.
+    #[serde(skip)]
+    Gone,
+}
+
+/// Why a keeper refuses.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
+pub enum Refusal {
+    /// The run was started, or buried, before. Nothing was started.
+    #[error("the run has a record already")]
+    RecordExists,
+    /// The record cannot be made. Nothing was started.
+    #[error("cannot create the record: {error}")]
+    NoRecord {
+        /// What stands in the way.
+        error: String,
+    },
+    /// Somebody with a higher owner epoch owns the session.
+    #[error("the session has an owner with epoch {current}")]
+    LowerEpoch {
+        /// The highest epoch so far.
+        current: i64,
+    },
+    /// The two do not understand each other.
+    #[error("the keeper speaks version {keeper} of the protocol")]
+    Version {
+        /// What the keeper speaks.
+        keeper: u32,
+    },
+}
+
+/// How a session ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ending {
+    /// The exit code of the first process.
+    pub code: Option<i32>,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
+    /// Why it could not be started.
+    pub error: Option<String>,
+    /// Whether it was still running when it was asked to stop.
+    pub stopped: bool,
+    /// What became of its output.
+    pub log: LogReport,
+    /// When, in milliseconds since 1970.
+    pub ended_at_ms: i64,
+    /// How many descendants outlived the first process and had to be ended.
+    pub stragglers: u32,
+}
+
+/// What became of the output.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogReport {
+    /// How much came out.
+    pub bytes: u64,
+    /// How much of it is not in the log: it could not be written, or is older than what is kept.
+    pub dropped: u64,
+    /// Why it could not be written, the first time.
+    pub error: Option<String>,
+}
+
+/// What can be asked of a keeper, with the epoch of who asks. Asking with an epoch that is not lower than any before
+/// makes the asker the owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Request {
+    /// Anybody may look.
+    Status,
+    Own {
+        epoch: i64,
+    },
+    Kill {
+        epoch: i64,
+        grace_ms: u64,
+    },
+    Nudge {
+        epoch: i64,
+        effect_id: i64,
+    },
+    Acknowledge {
+        epoch: i64,
+    },
+}
+
+/// How a session is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// The id of the run.
+    pub run: String,
+    /// The pid of the keeper.
+    pub keeper_pid: i32,
+    /// The pid of the session's first process, once it is started.
+    pub child_pid: Option<i32>,
+    /// All processes of the session.
+    pub processes: Vec<i32>,
+    /// What becomes of its output.
+    pub log: LogReport,
+    /// The highest owner epoch so far.
+    pub owner_epoch: i64,
+    /// Whether the owner's stream is open.
+    pub owned: bool,
+    /// Whether its processes are being ended.
+    pub stopping: bool,
+    /// How many nudges were done.
+    pub nudges: u32,
+    /// When it began, in milliseconds since 1970.
+    pub started_at_ms: i64,
+    /// When output last came, in milliseconds since 1970.
+    pub output_at_ms: Option<i64>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Line<T> {
+    v: u32,
+    is: T,
+}
+
+/// Why a line is not understood.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unclear {
+    Version,
+    Garbage,
+}
+
+/// One line, with its end.
+pub(super) fn encode<T: Serialize>(is: &T) -> Vec<u8> {
+    let mut line = serde_json::to_vec(&Line { v: VERSION, is }).expect("plain data has a JSON form");
+    line.push(b'\n');
+    line
+}
+
+/// What a line says.
+pub(super) fn decode<T: DeserializeOwned>(line: &[u8]) -> Result<T, Unclear> {
+    #[derive(Deserialize)]
+    struct Version {
+        v: u32,
+    }
+    match serde_json::from_slice::<Line<T>>(line) {
+        Ok(line) if line.v == VERSION => Ok(line.is),
+        _ => match serde_json::from_slice::<Version>(line) {
+            Ok(version) if version.v != VERSION => Err(Unclear::Version),
+            _ => Err(Unclear::Garbage),
+        },
+    }
+}
+
+/// An error in words, without the number that only programmers need.
+pub(super) fn words(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split_once(" (os error").map_or(text.as_str(), |(words, _)| words).to_owned()
+}
+
+/// Sends what fits, without ever waiting or raising SIGPIPE on a stream that does not block.
+pub(super) fn send(stream: &UnixStream, bytes: &[u8]) -> io::Result<usize> {
+    loop {
+        match rustix::net::send(stream, bytes, SendFlags::NOSIGNAL) {
+            Err(rustix::io::Errno::INTR) => {}
+            sent => return Ok(sent?),
+        }
+    }
+}
+
+/// Lines as they arrive.
+#[derive(Debug)]
+pub(super) struct Inbox {
+    bytes: Vec<u8>,
+    limit: usize,
+}
+
+/// What one look at a stream brought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Arrival {
+    Some,
+    Nothing,
+    /// It has ended, or what comes is no protocol of ours.
+    End,
+}
+
+impl Inbox {
+    pub(super) fn new(limit: usize) -> Inbox {
+        Inbox { bytes: Vec::new(), limit }
+    }
+
+    /// Reads once.
+    pub(super) fn fill(&mut self, mut stream: &UnixStream) -> Arrival {
+        let mut chunk = [0u8; 8 * 1024];
+        loop {
+            match stream.read(&mut chunk) {
+                Ok(0) => return Arrival::End,
+                Ok(_) if self.bytes.len() > self.limit => return Arrival::End,
+                Ok(n) => {
+                    self.bytes.extend_from_slice(&chunk[..n]);
+                    return Arrival::Some;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Arrival::Nothing,
+                Err(_) => return Arrival::End,
+            }
+        }
+    }
+
+    /// Takes the next whole line.
+    pub(super) fn line(&mut self) -> Option<Vec<u8>> {
+        let end = self.bytes.iter().position(|byte| *byte == b'\n')?;
+        Some(self.bytes.drain(..=end).collect())
+    }
+}

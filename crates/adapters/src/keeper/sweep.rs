@@ -1,0 +1,135 @@
+//! The end of a session whose keeper was killed: its processes have lost their common ancestor.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::time::Timespec;
+
+use super::MARKER;
+use super::near::place;
+use super::record::Record;
+use crate::process::{has_exited, start_time, stat};
+use crate::tree;
+
+/// How long those who were killed may take to be gone. Only a process that sleeps uninterruptibly takes longer.
+const KILLED: Duration = Duration::from_secs(5);
+
+/// What a sweep did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// How many processes were ended.
+    pub ended: usize,
+    /// Those that are still there: not ours to end, or not to be ended by anybody.
+    pub left: Vec<i32>,
+}
+
+/// Ends what is left of a session: processes with its marker in their environment, those that still have its session
+/// id, and all their descendants. They have `grace` to end by themselves. It is over when two searches in a row find
+/// nothing. A process that has got rid of its marker, its session id and its parent is not found.
+///
+/// Fails if the session lives in another pid namespace, as nothing can be said of it from here.
+pub fn sweep(record: &Record, grace: Duration) -> io::Result<Swept> {
+    let (boot, pid_ns) = place()?;
+    if record.boot != *boot {
+        return Ok(Swept::default());
+    }
+    if record.pid_ns != *pid_ns {
+        return Err(io::Error::new(io::ErrorKind::Unsupported, "the session is in another pid namespace"));
+    }
+    let patience_ends = Instant::now() + grace;
+    let (mut asked, mut empty) = (BTreeSet::new(), 0);
+    while empty < 2 {
+        let found = search(record)?;
+        let now = Instant::now();
+        if found.is_empty() {
+            empty += 1;
+        } else if now > patience_ends + KILLED {
+            let left: Vec<i32> = found.iter().map(|process| process.pid).collect();
+            return Ok(Swept { ended: asked.len().saturating_sub(left.len()), left });
+        } else if now < patience_ends {
+            empty = 0;
+            let newcomers: Vec<&Process> = found.iter().filter(|process| asked.insert((process.pid, process.start))).collect();
+            signal(&newcomers, Signal::TERM);
+            signal(&newcomers, Signal::CONT);
+            wait(&found, patience_ends);
+        } else {
+            empty = 0;
+            asked.extend(found.iter().map(|process| (process.pid, process.start)));
+            let all: Vec<&Process> = found.iter().collect();
+            // First nobody forks any more.
+            signal(&all, Signal::STOP);
+            signal(&all, Signal::KILL);
+            wait(&found, now + Duration::from_millis(100));
+        }
+    }
+    Ok(Swept { ended: asked.len(), left: Vec::new() })
+}
+
+/// A process of the session. What is sent through its pidfd reaches nobody else.
+struct Process {
+    pid: i32,
+    start: u64,
+    pidfd: OwnedFd,
+}
+
+fn search(record: &Record) -> io::Result<Vec<Process>> {
+    let own = rustix::process::getpid().as_raw_nonzero().get();
+    let marker = format!("{MARKER}={}", record.run);
+    let foreign = format!("{MARKER}=");
+    // As long as the session has members its number is given to nobody; if somebody has it, it has none.
+    let session =
+        (!matches!(start_time(record.keeper_pid), Ok(start) if start != record.keeper_start)).then_some(record.keeper_pid);
+    let ours = |pid: i32| {
+        let stat = stat(pid).ok().filter(|stat| stat.start >= record.keeper_start)?;
+        let environ = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        let marked = environ.split(|byte| *byte == 0).find(|pair| pair.starts_with(foreign.as_bytes()));
+        let ours = match marked {
+            Some(pair) => pair == marker.as_bytes(),
+            None => Some(stat.session) == session,
+        };
+        ours.then_some(stat.start)
+    };
+    let mut found = Vec::new();
+    let mut seen = BTreeSet::from([own]);
+    for entry in fs::read_dir("/proc")? {
+        let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
+        if pid == own || ours(pid).is_none() {
+            continue;
+        }
+        // A look at the whole again, now that the pidfd cannot come to mean another process.
+        let Some(process) = open(pid, ours) else { continue };
+        let below = |below: i32| tree::descends(below, pid).then(|| start_time(below).ok()).flatten();
+        let family = tree::descendants(pid).into_iter().filter_map(|pid| open(pid, below));
+        found.extend(std::iter::once(process).chain(family).filter(|process| seen.insert(process.pid)));
+    }
+    Ok(found)
+}
+
+/// Opens a process that is alive after it was found to be one of ours, by who tells its start.
+fn open(pid: i32, start: impl Fn(i32) -> Option<u64>) -> Option<Process> {
+    let pidfd = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
+    let start = start(pid)?;
+    (!has_exited(&pidfd)).then_some(Process { pid, start, pidfd })
+}
+
+fn signal(processes: &[&Process], signal: Signal) {
+    for process in processes {
+        // It may have died meanwhile, which is what is wanted; if it may not be signalled, it will be left.
+        pidfd_send_signal(&process.pidfd, signal).ok();
+    }
+}
+
+/// Waits until all of them are dead, but no longer than `until`.
+fn wait(processes: &[Process], until: Instant) {
+    for process in processes {
+        let left = until.saturating_duration_since(Instant::now());
+        let timeout = Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() };
+        // An interruption only makes the next search come earlier.
+        poll(&mut [PollFd::new(&process.pidfd, PollFlags::IN)], Some(&timeout)).ok();
+    }
+}

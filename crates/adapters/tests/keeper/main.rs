@@ -1,0 +1,9 @@
+//! Keepers with real processes. One test binary, because linking dominates.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that fails shall say so at once")]
+
+mod ends;
+mod owners;
+mod records;
+mod runs;
+mod world;

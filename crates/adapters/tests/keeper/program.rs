@@ -1,0 +1,84 @@
+//! The keeper of the tests, a runner to be killed, and a measurement.
+//!
+//! ```text
+//! banksman-keeper-test hold SPEC              starts a session and waits for its end
+//! banksman-keeper-test bench N PARALLEL DIR   runs `sh -c true` N times and prints sessions per second
+//! ```
+
+use std::error::Error;
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use banksman_adapters::keeper::{self, Notice, Session, Spec};
+use rustix::event::{PollFd, PollFlags, poll};
+
+fn main() -> Result<ExitCode, Box<dyn Error>> {
+    let args: Vec<OsString> = std::env::args_os().collect();
+    if let Some(code) = keeper::enter(&args) {
+        return Ok(code);
+    }
+    let words: Vec<&str> = args.iter().filter_map(|arg| arg.to_str()).collect();
+    match words[..] {
+        [_, "hold", spec] => hold(Path::new(spec))?,
+        [_, "bench", sessions, parallel, dir] => bench(sessions.parse()?, parallel.parse()?, Path::new(dir))?,
+        _ => return Ok(ExitCode::FAILURE),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn hold(spec: &Path) -> Result<(), Box<dyn Error>> {
+    let mut session = keeper::start(&serde_json::from_slice(&fs::read(spec)?)?)?;
+    while !session.notices().contains(&Notice::Gone) {
+        poll(&mut [PollFd::new(&session, PollFlags::IN)], None)?;
+    }
+    Ok(())
+}
+
+fn bench(sessions: usize, parallel: usize, dir: &Path) -> Result<(), Box<dyn Error>> {
+    let begin = Instant::now();
+    let mut live: Vec<Session> = Vec::new();
+    let (mut started, mut ended) = (0, 0);
+    while ended < sessions {
+        while live.len() < parallel && started < sessions {
+            started += 1;
+            live.push(keeper::start(&spec(dir, started))?);
+        }
+        let mut fds: Vec<PollFd<'_>> = live.iter().map(|session| PollFd::new(session, PollFlags::IN)).collect();
+        poll(&mut fds, None)?;
+        live.retain_mut(|session| {
+            let notices = session.notices();
+            if notices.iter().any(|notice| matches!(notice, Notice::Ended(ending) if ending.code == Some(0))) {
+                ended += 1;
+                session.acknowledge();
+            }
+            !notices.contains(&Notice::Gone)
+        });
+    }
+    let rate = f64::from(u32::try_from(sessions)?) / begin.elapsed().as_secs_f64();
+    #[expect(clippy::print_stdout, reason = "this is its purpose")]
+    {
+        println!("{rate:.0} sessions/s, {parallel} at a time");
+    }
+    Ok(())
+}
+
+fn spec(dir: &Path, n: usize) -> Spec {
+    Spec {
+        run: format!("r-{n}"),
+        owner_epoch: 1,
+        record: dir.join(format!("runs/{n}")),
+        log: dir.join(format!("logs/{n}")),
+        log_limit: 1 << 20,
+        sockets: dir.join("sockets"),
+        argv: ["sh", "-c", "true"].map(String::from).to_vec(),
+        cwd: dir.into(),
+        make_dirs: Vec::new(),
+        env: Vec::new(),
+        env_remove: Vec::new(),
+        stdin: None,
+        grace_ms: 1_000,
+    }
+}

@@ -1,0 +1,138 @@
+//! A run starts at most once.
+
+use std::fs;
+
+use banksman_adapters::keeper::{self, Found, Notice, Refusal};
+
+use crate::world::{World, start, until};
+
+const LIVE: &str = "echo started >> starts; while [ ! -e go ]; do sleep 0.01; done";
+
+#[test]
+fn a_run_with_a_record_is_not_started_again() {
+    let world = World::new();
+    let mut first = world.start(LIVE);
+    first.started();
+    let mut second = world.start(LIVE);
+    assert_eq!(second.next(), Notice::Refused(Refusal::RecordExists));
+    assert_eq!(second.next(), Notice::Gone);
+    assert!(matches!(keeper::bury(&world.record()).unwrap(), Found::Live(_)), "too late");
+    fs::write(world.path("go"), "").unwrap();
+    first.ended();
+    assert_eq!(first.next(), Notice::Gone);
+    assert!(matches!(until("it is gone", || not_live(&world)), Found::Ended(..)));
+    assert!(matches!(keeper::bury(&world.record()).unwrap(), Found::Ended(..)), "too late");
+    assert_eq!(world.start(LIVE).next(), Notice::Refused(Refusal::RecordExists));
+    assert_eq!(fs::read_to_string(world.path("starts")).unwrap(), "started\n");
+}
+
+fn not_live(world: &World) -> Option<Found> {
+    Some(world.look()).filter(|found| !matches!(found, Found::Live(_)))
+}
+
+#[test]
+fn a_buried_run_never_starts() {
+    let world = World::new();
+    assert_eq!(world.look(), Found::Nothing);
+    for _ in 0..2 {
+        assert_eq!(keeper::bury(&world.record()).unwrap(), Found::Buried);
+        assert_eq!(world.look(), Found::Buried);
+    }
+    let mut talk = world.start(LIVE);
+    assert_eq!(talk.next(), Notice::Refused(Refusal::RecordExists));
+    assert_eq!(talk.next(), Notice::Gone);
+    assert!(!world.path("starts").exists());
+    assert!(keeper::forget(&world.record()).unwrap());
+    assert_eq!(world.look(), Found::Nothing);
+}
+
+#[test]
+fn of_many_that_start_at_once_one_does() {
+    for _ in 0..5 {
+        let world = World::new();
+        let mut talks: Vec<_> = (0..6).map(|_| world.start("echo started >> starts; sleep 60")).collect();
+        let notices: Vec<Notice> = talks.iter_mut().map(|talk| talk.next()).collect();
+        let refused = notices.iter().filter(|notice| **notice == Notice::Refused(Refusal::RecordExists)).count();
+        let started = notices.iter().position(|notice| matches!(notice, Notice::Started { .. }));
+        assert_eq!((refused, started.is_some()), (5, true), "{notices:?}");
+        world.wait_for("starts");
+        let talk = &mut talks[started.unwrap()];
+        talk.session.kill(std::time::Duration::from_secs(20));
+        talk.settled();
+        assert_eq!(fs::read_to_string(world.path("starts")).unwrap(), "started\n");
+    }
+}
+
+#[test]
+fn of_a_start_and_a_burial_at_once_one_wins() {
+    for _ in 0..40 {
+        let world = World::new();
+        let mut talk = world.start("echo started >> starts");
+        let buried = keeper::bury(&world.record()).unwrap();
+        let notice = talk.next();
+        match buried {
+            Found::Buried => assert_eq!(notice, Notice::Refused(Refusal::RecordExists)),
+            Found::Live(_) | Found::Ended(..) => assert!(matches!(notice, Notice::Started { .. }), "{notice:?}"),
+            Found::Nothing | Found::Dead(_) => panic!("neither: {buried:?}"),
+        }
+        assert_eq!(buried == Found::Buried, !matches!(notice, Notice::Started { .. }));
+        if buried != Found::Buried {
+            talk.settled();
+        }
+        assert_eq!(world.path("starts").exists(), buried != Found::Buried);
+    }
+}
+
+#[test]
+fn a_record_that_cannot_be_made_is_said() {
+    let world = World::new();
+    let mut spec = world.spec("true");
+    fs::write(world.path("file"), "").unwrap();
+    spec.record = world.path("file/record");
+    let mut talk = start(&spec);
+    assert_eq!(talk.next(), Notice::Refused(Refusal::NoRecord { error: "Not a directory".into() }));
+    assert_eq!(talk.next(), Notice::Gone);
+}
+
+#[test]
+fn only_a_whole_ending_is_one_and_only_a_lock_is_life() {
+    let world = World::new();
+    let mut talk = world.start("exit 9");
+    talk.ended();
+    assert_eq!(talk.next(), Notice::Gone);
+    until("the keeper is gone", || not_live(&world));
+    let whole = fs::read(world.record()).unwrap();
+    let first = whole.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+    for length in 0..whole.len() {
+        fs::write(world.record(), &whole[..length]).unwrap();
+        match world.look() {
+            Found::Nothing => assert!(length < first, "{length}"),
+            Found::Dead(_) => assert!(length >= first, "{length}"),
+            other => panic!("{length}: {other:?}"),
+        }
+    }
+    // The keeper's pid and start belong to a process that lives, but is no keeper: nobody has the lock.
+    let Found::Dead(record) = world.look() else { panic!("not dead") };
+    let own = std::process::id();
+    let text = String::from_utf8(whole[..first].to_vec()).unwrap();
+    let reused = text.replace(&format!("\"keeper_pid\":{}", record.keeper_pid), &format!("\"keeper_pid\":{own}"));
+    assert_ne!(text, reused);
+    fs::write(world.record(), reused).unwrap();
+    assert!(matches!(world.look(), Found::Dead(record) if record.keeper_pid == i32::try_from(own).unwrap()));
+    // A file of zeros is what a power cut may leave.
+    fs::write(world.record(), [0; 300]).unwrap();
+    assert_eq!(world.look(), Found::Nothing);
+    assert_eq!(world.start("true").next(), Notice::Refused(Refusal::RecordExists), "it may have started before the power cut");
+}
+
+#[test]
+fn those_who_look_do_not_see_each_other() {
+    let world = World::new();
+    let mut talk = world.start("exit 9");
+    talk.ended();
+    assert_eq!(talk.next(), Notice::Gone);
+    until("the keeper is gone", || not_live(&world));
+    let file = fs::File::open(world.record()).unwrap();
+    file.lock_shared().unwrap();
+    assert!(matches!(world.look(), Found::Ended(..)));
+}

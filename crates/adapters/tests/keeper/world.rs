@@ -1,0 +1,180 @@
+//! A directory for sessions, and what a test does with them.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use banksman_adapters::keeper::{self, Ending, Found, Notice, Record, Session, Spec};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::time::Timespec;
+
+/// Nothing that a test waits for takes longer, unless it is broken.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
+
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_banksman-keeper-test");
+
+pub(crate) struct World(tempfile::TempDir);
+
+/// A session, with the notices that the test has not looked at yet.
+pub(crate) struct Talk {
+    pub(crate) session: Session,
+    notices: VecDeque<Notice>,
+}
+
+impl World {
+    pub(crate) fn new() -> World {
+        let world = World(tempfile::Builder::new().prefix("banksman-keeper-").tempdir().unwrap());
+        fs::create_dir(world.path("runs")).unwrap();
+        world
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    pub(crate) fn record(&self) -> PathBuf {
+        self.path("runs/r-1")
+    }
+
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.path("logs/r-1")).unwrap_or_default()
+    }
+
+    /// A session of a shell script, which runs in the directory of this world.
+    pub(crate) fn spec(&self, script: &str) -> Spec {
+        Spec {
+            run: format!("r-{}", self.0.path().display()),
+            owner_epoch: 5,
+            record: self.record(),
+            log: self.path("logs/r-1"),
+            log_limit: 1 << 20,
+            sockets: self.path("sockets"),
+            argv: ["sh", "-c", script].map(String::from).to_vec(),
+            cwd: self.0.path().into(),
+            make_dirs: Vec::new(),
+            env: Vec::new(),
+            env_remove: Vec::new(),
+            stdin: None,
+            grace_ms: 10_000,
+        }
+    }
+
+    pub(crate) fn start(&self, script: &str) -> Talk {
+        start(&self.spec(script))
+    }
+
+    pub(crate) fn adopt(&self, epoch: i64) -> Talk {
+        Talk { session: keeper::adopt(&self.record(), epoch).unwrap(), notices: VecDeque::new() }
+    }
+
+    pub(crate) fn look(&self) -> Found {
+        keeper::look(&self.record()).unwrap()
+    }
+
+    /// The record of a session that lives.
+    pub(crate) fn live(&self) -> Record {
+        match self.look() {
+            Found::Live(record) => record,
+            other => panic!("not live: {other:?}"),
+        }
+    }
+
+    /// The pids that a script has written into the file `pids`, once there are so many.
+    pub(crate) fn pids(&self, count: usize) -> Vec<i32> {
+        until("all pids are written", || {
+            let text = fs::read_to_string(self.path("pids")).ok()?;
+            let whole = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')?.parse().ok());
+            Some(whole.collect::<Vec<i32>>()).filter(|pids| pids.len() == count)
+        })
+    }
+
+    pub(crate) fn wait_for(&self, file: &str) {
+        until(file, || self.path(file).exists().then_some(()));
+    }
+
+    /// What is in a directory, by name.
+    pub(crate) fn list(&self, dir: &str) -> Vec<String> {
+        let entries = fs::read_dir(self.path(dir)).into_iter().flatten().flatten();
+        entries.map(|entry| entry.file_name().into_string().unwrap()).collect()
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        // A test that failed leaves no session behind.
+        for name in self.list("runs") {
+            if let Ok(Found::Live(record)) = keeper::look(&self.path("runs").join(name)) {
+                kill_process(Pid::from_raw(record.keeper_pid).unwrap(), Signal::TERM).ok();
+            }
+        }
+    }
+}
+
+pub(crate) fn start(spec: &Spec) -> Talk {
+    Talk { session: keeper::start_from(Path::new(PROGRAM), spec).unwrap(), notices: VecDeque::new() }
+}
+
+impl Talk {
+    /// The next notice.
+    pub(crate) fn next(&mut self) -> Notice {
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            if let Some(notice) = self.notices.pop_front() {
+                return notice;
+            }
+            assert!(Instant::now() < deadline, "no notice came");
+            let second = Timespec { tv_sec: 1, tv_nsec: 0 };
+            poll(&mut [PollFd::new(&self.session, PollFlags::IN)], Some(&second)).unwrap();
+            self.notices.extend(self.session.notices());
+        }
+    }
+
+    /// The pids of keeper and child.
+    pub(crate) fn started(&mut self) -> (i32, i32) {
+        match self.next() {
+            Notice::Started { keeper_pid, child_pid } => (keeper_pid, child_pid),
+            other => panic!("not started: {other:?}"),
+        }
+    }
+
+    /// The ending, after the start.
+    pub(crate) fn ended(&mut self) -> Ending {
+        match self.next() {
+            Notice::Started { .. } => self.ended(),
+            Notice::Ended(ending) => ending,
+            other => panic!("not ended: {other:?}"),
+        }
+    }
+
+    /// The ending, which is acknowledged; and the keeper is gone.
+    pub(crate) fn settled(&mut self) -> Ending {
+        let ending = self.ended();
+        self.session.acknowledge();
+        assert_eq!(self.next(), Notice::Gone);
+        ending
+    }
+}
+
+/// Waits until something is there.
+pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Whether a process lives. A zombie does not.
+pub(crate) fn alive(pid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+}
+
+pub(crate) fn signal(pid: i32, signal: Signal) {
+    kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
+}

@@ -1,0 +1,85 @@
+use std::os::fd::AsFd;
+
+use banksman::core::Status;
+use banksman::core::task::Outcome;
+use banksman::engine::{News, Work};
+use banksman::{RunOptions, Runner, Sessions, Told};
+use clap::Args;
+use serde_json::json;
+
+use super::Done;
+use crate::context::Context;
+use crate::exit_codes as exit;
+use crate::failure::Failure;
+use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
+use crate::signals::Signals;
+use crate::words;
+
+/// Claim tasks and run them.
+///
+/// Any number of runners may work on one project. A runner that is stopped leaves its sessions running; the next one
+/// looks after them.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  banksman run\n  banksman run --until-idle --max-runs 4")]
+pub(crate) struct Run {
+    /// How many tasks this runner runs at a time [default: as many as limits.max_concurrent_runs allows]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    max_runs: Option<u32>,
+    /// Work on tasks of this section only; may be given more than once
+    #[arg(long = "section", value_name = "SECTION")]
+    sections: Vec<String>,
+    /// End when nothing is left to do: with 0 if every task is completed, else with 7
+    #[arg(long)]
+    until_idle: bool,
+}
+
+impl Run {
+    pub(crate) fn run(self, context: &Context) -> Done {
+        let signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
+        let client = context.client()?;
+        let sections = super::tasks::find_sections(&client, &self.sections)?;
+        let files = Sessions::new(client.project()).sockets(context.socket_dir(client.project())).store(context.store.clone());
+        let options = RunOptions { max_runs: self.max_runs, sections, until_idle: self.until_idle };
+        let runner = Runner::new(&client, files, options)?;
+        let id = runner.id().clone();
+        context.printer.note(&format!("{DIM}runner {id} is at work{DIM:#}"));
+        runner.run(signals.as_fd(), &mut |told| tell(context, told))?;
+        if !self.until_idle {
+            context.printer.result(json!({ "runner": id }), format!("runner {id} has left; its sessions go on"));
+            return Ok(exit::OK);
+        }
+        let counts = client.reader()?.view().counts()?;
+        let completed = counts.by_status.get(&Status::Completed).copied().unwrap_or_default();
+        let all: u64 = counts.by_status.values().sum();
+        let data = json!({ "runner": id, "completed": completed, "tasks": all, "byStatus": counts.by_status });
+        let human = format!("{completed} of {all} tasks completed");
+        context.printer.result(data, human);
+        Ok(if completed == all { exit::OK } else { exit::UNHEALTHY })
+    }
+}
+
+/// Says what has happened, on stderr.
+fn tell(context: &Context, told: Told) {
+    let name = |work: &Work| format!("{BOLD}{}{BOLD:#} {DIM}{}{DIM:#}", work.task.spec.title, work.task.id);
+    let text = match told {
+        Told::News(News::Started(work)) => format!("{GREEN}started{GREEN:#}    {}", name(&work)),
+        Told::News(News::Adopted(work)) => format!("{YELLOW}adopted{YELLOW:#}    {}", name(&work)),
+        Told::News(News::Ended(work, ended, outcome)) => {
+            let took = words::span(ended.at - work.run.started.wall);
+            let how = match outcome {
+                Outcome::Ended(Status::Completed) => format!("{GREEN}completed{GREEN:#}"),
+                Outcome::Ended(status) => format!("{RED}{status:<9}{RED:#}"),
+                _ => format!("{YELLOW}again{YELLOW:#}    "),
+            };
+            let why = match outcome {
+                Outcome::Ended(Status::Completed) => String::new(),
+                _ => format!(": {}", ended.ending),
+            };
+            let note = ended.note.map(|note| format!(" {DIM}({note}){DIM:#}")).unwrap_or_default();
+            format!("{how}  {} {DIM}after {took}{DIM:#}{why}{note}", name(&work))
+        }
+        Told::Trouble(error) => format!("{RED}the store does not answer{RED:#}: {error}; trying again"),
+        Told::RunTrouble(run, what) => format!("{RED}run {run}{RED:#}: {what}"),
+    };
+    context.printer.note(&text);
+}

@@ -1,0 +1,445 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::coordination::Coordination;
+use crate::ids::{Name, SectionId, Seq};
+use crate::lock::{self, Input};
+use crate::semaphore::{self, Config};
+use crate::task::tests::spec;
+use crate::task::{After, Input as TaskInput};
+use crate::test_world::{World, ask, holder, name};
+
+/// A task that needs the lock `db`, two slots of `gpu` and one of `disk`, in an exclusive section, and all that the
+/// answer depends on. At first nothing stands in the way of the runner `m`.
+#[derive(Debug, Clone)]
+struct Scene {
+    site: World<Coordination>,
+    task: Task,
+    runner: Option<RunnerId>,
+    dependencies: Vec<(TaskId, Option<Status>, bool)>,
+    section: Section,
+    foreign: Option<(RunId, RunnerId)>,
+}
+
+fn task(text: &str) -> TaskId {
+    TaskId::new(text).unwrap()
+}
+
+fn runner(text: &str) -> RunnerId {
+    RunnerId::new(text).unwrap()
+}
+
+impl Scene {
+    fn new() -> Scene {
+        let mut site = World::site();
+        for (label, capacity) in [("gpu", 3), ("disk", 1), ("runs", 2)] {
+            site.at_semaphore(label, semaphore::Input::Define(Config { capacity, ttl: None }));
+        }
+        let (id, slots) = (SectionId::new("s-1").unwrap(), |label: &str, weight| Need::Slots { name: name(label), weight });
+        let section = Section { id, name: "back end".parse().unwrap(), exclusive: true, position: Seq(1) };
+        let mut task = Task::new(task("t-1"), spec("build"), &site.now);
+        task.spec.needs = vec![Need::Lock(name("db")), slots("gpu", 2), slots("disk", 1)];
+        Scene { site, task, runner: Some(runner("m")), dependencies: Vec::new(), section, foreign: None }
+    }
+
+    fn admit(&self) -> Admission {
+        let Coordination { locks, semaphores } = &self.site.machine;
+        let title = self.section.name.clone();
+        let dependency = |(task, status, allow_failed): &(TaskId, Option<Status>, bool)| (task.clone(), *status, *allow_failed);
+        let dependencies: Vec<_> = self.dependencies.iter().map(dependency).collect();
+        let needed = |need: &Need| match need {
+            Need::Lock(name) => Needed::Lock(locks.get(name)),
+            Need::Slots { name, .. } => Needed::Slots(semaphores.get(name)),
+        };
+        let facts = Facts {
+            runner: self.runner.as_ref(),
+            dependencies: dependencies
+                .iter()
+                .map(|(task, status, allow_failed)| Dependency {
+                    task,
+                    title: Some(&title).filter(|_| status.is_some()),
+                    status: *status,
+                    since: None,
+                    allow_failed: *allow_failed,
+                })
+                .collect(),
+            section: Some(Exclusive {
+                section: &self.section,
+                lock: locks.get(&self.section.id.lock()),
+                foreign: self.foreign.as_ref().map(|(run, owner)| (run, owner, Stamp::default())),
+            }),
+            lock: locks.get(&self.task.id.lock()),
+            needs: self.task.spec.needs.iter().map(needed).collect(),
+            slots: semaphores.get(&Name::runs()),
+        };
+        admit(&self.task, &facts, &self.site.now)
+    }
+
+    /// All that stands in the way, in words.
+    fn reasons(&self) -> Vec<String> {
+        match self.admit() {
+            Admission::Run => Vec::new(),
+            Admission::Blocked(reasons) => reasons.iter().map(words).collect(),
+        }
+    }
+
+    fn take(&mut self, label: &str, who: &str) {
+        self.site.at_lock(label, Input::Acquire(Box::new(ask(who).ttl(60).bound_to(&[1]))));
+    }
+
+    fn take_slots(&mut self, label: &str, who: &str, weight: u32) {
+        let wish = ask(who).weight(weight).ttl(60).bound_to(&[1]);
+        self.site.at_semaphore(label, semaphore::Input::Acquire(Box::new(wish)));
+    }
+
+    /// The process `pid` stands in line for the lock.
+    fn wait(&mut self, label: &str, who: &str, pid: i32) {
+        self.site.at_lock(label, Input::Acquire(Box::new(ask(who).waits(pid))));
+    }
+
+    fn wait_for_slots(&mut self, label: &str, who: &str, weight: u32, pid: i32) {
+        self.site.at_semaphore(label, semaphore::Input::Acquire(Box::new(ask(who).weight(weight).waits(pid))));
+    }
+}
+
+fn words(reason: &Reason) -> String {
+    let list = |holders: &[Holding]| holders.iter().map(|held| held.holder.as_str()).collect::<Vec<_>>().join(" ");
+    match reason {
+        Reason::NotPending(status) => format!("is {status}"),
+        Reason::NoWork => "no work".into(),
+        Reason::Dependency { task, status: Some(status), .. } => format!("{task} is {status}"),
+        Reason::Dependency { task, status: None, .. } => format!("{task} is gone"),
+        Reason::Section { resource, holder, .. } => format!("{resource}: {}", holder.holder),
+        Reason::SectionBusy { run, owner, .. } => format!("{run} of {owner}"),
+        Reason::TaskLock { resource, holder } | Reason::Lock { resource, holder } => format!("{resource}: {}", holder.holder),
+        Reason::Slots { resource, wanted, available, capacity, waiters, holders } => {
+            format!("{resource}: {wanted} > {available} of {capacity}, line {waiters}, {}", list(holders))
+        }
+        Reason::Undefined { resource } => format!("{resource} undefined"),
+        Reason::NoSlot { capacity, waiters, holders } => format!("runs {capacity}, line {waiters}, {}", list(holders)),
+    }
+}
+
+/// Something that stands in the way, and how it is told.
+type Trouble = (fn(&mut Scene), &'static str);
+
+const TROUBLES: [Trouble; 10] = [
+    (|scene| scene.task.spec.work = None, "no work"),
+    (|scene| scene.dependencies.push((task("t-2"), Some(Status::Failed), false)), "t-2 is failed"),
+    (|scene| scene.dependencies.push((task("t-3"), None, true)), "t-3 is gone"),
+    (|scene| scene.take("task:t-1", "hand"), "lock task:t-1: hand"),
+    (|scene| scene.take("section:s-1", "runner:n"), "lock section:s-1: runner:n"),
+    (|scene| scene.foreign = Some((RunId::new("r-9").unwrap(), runner("n"))), "r-9 of n"),
+    (|scene| scene.take("db", "x"), "lock db: x"),
+    (|scene| scene.take_slots("gpu", "x", 2), "semaphore gpu: 2 > 1 of 3, line 0, x"),
+    (|scene| drop(scene.site.machine.semaphores.remove("disk")), "semaphore disk undefined"),
+    (|scene| ["x", "y"].into_iter().for_each(|who| scene.take_slots("runs", who, 1)), "runs 2, line 0, x y"),
+];
+
+#[test]
+fn every_reason_is_told_alone_and_in_every_combination() {
+    assert_eq!(Scene::new().admit(), Admission::Run);
+    for choice in 0..1_usize << TROUBLES.len() {
+        let (mut scene, mut expected) = (Scene::new(), Vec::new());
+        for (number, (make, told)) in TROUBLES.iter().enumerate().filter(|(number, _)| choice >> number & 1 == 1) {
+            make(&mut scene);
+            // Whoever holds the section answers for all runs in it.
+            if number != 5 || choice >> 4 & 1 == 0 {
+                expected.push(*told);
+            }
+        }
+        assert_eq!(scene.reasons(), expected);
+
+        scene.task = scene.task.step(TaskInput::Stop(After::Cancel), &scene.site.now).state;
+        assert_eq!(scene.reasons(), ["is cancelled"], "nothing else matters");
+    }
+}
+
+#[test]
+fn a_task_in_any_other_state_is_not_started() {
+    for status in [Status::InProgress, Status::Stuck, Status::Review, Status::Completed, Status::Skipped] {
+        let mut scene = Scene::new();
+        let start = || TaskInput::Start { run: RunId::new("r-1").unwrap(), runner: runner("m") };
+        let (epoch, timeout) = (crate::ids::Epoch::from(scene.site.now.seq), crate::time::Span::ZERO);
+        let inputs = match status {
+            Status::InProgress => vec![start(), TaskInput::Stop(After::Restart)],
+            Status::Stuck => {
+                vec![start(), TaskInput::Heartbeat { epoch, pulse: crate::task::Pulse::SessionDead, timeout }]
+            }
+            Status::Review => vec![TaskInput::Set(crate::task::Mark::Review)],
+            Status::Completed => {
+                vec![TaskInput::Conclude { epoch: None, verdict: crate::task::Verdict::Done { output: None } }]
+            }
+            _ => vec![TaskInput::Set(crate::task::Mark::Skipped)],
+        };
+        for input in inputs {
+            scene.task = scene.task.step(input, &scene.site.now).state;
+        }
+        assert_eq!(scene.reasons(), [format!("is {status}")]);
+    }
+}
+
+#[test]
+fn a_dependency_is_met_when_it_is_completed_or_over_and_that_is_enough() {
+    for status in Status::ALL {
+        for allow_failed in [false, true] {
+            let mut scene = Scene::new();
+            scene.dependencies.push((task("t-2"), Some(status), allow_failed));
+            let met = status == Status::Completed || allow_failed && status.is_over();
+            let expected = if met { vec![] } else { vec![format!("t-2 is {status}")] };
+            assert_eq!(scene.reasons(), expected);
+        }
+    }
+}
+
+#[test]
+fn a_grant_that_is_over_is_not_in_the_way_unless_somebody_stands_in_line() {
+    let ends: [fn(&mut Scene); 2] = [|scene| scene.site.pass(60), |scene| scene.site.kill(1)];
+    for end in ends {
+        for (label, is_lock) in [("db", true), ("task:t-1", true), ("section:s-1", true), ("gpu", false), ("runs", false)] {
+            let mut scene = Scene::new();
+            if is_lock {
+                scene.take(label, "x")
+            } else {
+                scene.take_slots(label, "x", 2)
+            }
+            let blocked = scene.reasons();
+            assert_eq!(blocked.len(), 1);
+            let mut over = scene.clone();
+            end(&mut over);
+            assert_eq!(over.reasons(), Vec::<String>::new(), "{label}");
+
+            if is_lock {
+                scene.wait(label, "y", 2)
+            } else {
+                scene.wait_for_slots(label, "y", 2, 2)
+            }
+            end(&mut scene);
+            assert_eq!(scene.reasons().len(), 1, "{label}: the one in line comes first");
+            scene.site.kill(2);
+            assert_eq!(scene.reasons(), Vec::<String>::new(), "{label}: the one in line is dead");
+        }
+    }
+}
+
+#[test]
+fn slots_are_for_those_in_line_though_enough_are_free() {
+    let mut scene = Scene::new();
+    scene.take_slots("gpu", "x", 1);
+    scene.wait_for_slots("gpu", "y", 3, 2);
+    assert_eq!(scene.reasons(), ["semaphore gpu: 2 > 2 of 3, line 1, x"]);
+}
+
+#[test]
+fn a_crowd_of_holders_leaves_no_place_though_slots_are_free() {
+    let mut scene = Scene::new();
+    scene.take_slots("gpu", "x", 1);
+    let gpu = scene.site.machine.semaphores.get_mut("gpu").unwrap();
+    gpu.config.capacity = u32::MAX;
+    let grant = gpu.holders[&holder("x")].clone();
+    for number in 1..HOLDER_LIMIT {
+        gpu.holders.insert(holder(&number.to_string()), grant.clone());
+    }
+    assert_eq!(scene.reasons().len(), 1);
+    assert!(!gets_slots(&scene, "gpu", 2));
+    scene.site.kill(1);
+    assert_eq!(scene.reasons(), Vec::<String>::new());
+}
+
+#[test]
+fn an_increase_that_was_not_taken_up_leaves_what_was_held_before() {
+    let mut scene = Scene::new();
+    scene.site.at_semaphore("gpu", semaphore::Input::Acquire(Box::new(ask("x").weight(2))));
+    scene.take_slots("gpu", "y", 1);
+    scene.wait_for_slots("gpu", "x", 3, 2);
+    scene.site.at_semaphore("gpu", semaphore::Input::Release { holder: holder("y"), epoch: None });
+    assert_eq!(scene.reasons(), ["semaphore gpu: 2 > 0 of 3, line 0, x"]);
+    scene.site.pass(15);
+    assert_eq!(scene.reasons(), ["semaphore gpu: 2 > 1 of 3, line 0, x"]);
+}
+
+#[test]
+fn a_runner_works_on_in_the_section_that_it_holds() {
+    let mut scene = Scene::new();
+    let grant = ask("runner:m").max_hold(60).bound_to(&[1]);
+    scene.site.at_lock("section:s-1", Input::Acquire(Box::new(grant)));
+    assert_eq!(scene.reasons(), Vec::<String>::new());
+    for other in [None, Some(runner("n"))] {
+        let other = Scene { runner: other, ..scene.clone() };
+        assert_eq!(other.reasons(), ["lock section:s-1: runner:m"]);
+    }
+    scene.wait("section:s-1", "runner:n", 2);
+    assert_eq!(scene.reasons(), Vec::<String>::new(), "it need not leave for one who waits");
+    scene.site.pass(60);
+    assert_eq!(scene.reasons(), ["lock section:s-1: runner:m"], "unless its time is over");
+    scene.site.kill(2);
+    assert_eq!(scene.reasons(), Vec::<String>::new(), "and somebody is there");
+}
+
+#[test]
+fn a_run_that_lives_on_in_the_section_is_in_the_way_until_it_is_adopted() {
+    let mut scene = Scene::new();
+    let run = RunId::new("r-9").unwrap();
+    scene.take("section:s-1", "runner:n");
+    scene.foreign = Some((run.clone(), runner("n")));
+    assert_eq!(scene.reasons(), ["lock section:s-1: runner:n"]);
+    scene.site.kill(1);
+    assert_eq!(scene.reasons(), ["r-9 of n"], "the lock of a dead runner is free, but its run lives");
+    let nobody = Scene { runner: None, ..scene.clone() };
+    assert_eq!(nobody.reasons(), ["r-9 of n"]);
+    scene.foreign = Some((run, runner("m")));
+    assert_eq!(scene.reasons(), Vec::<String>::new(), "it is its own now");
+}
+
+#[test]
+fn a_reason_names_the_resource_whose_release_may_change_it() {
+    let resources = |trouble: usize| {
+        let mut scene = Scene::new();
+        TROUBLES[trouble].0(&mut scene);
+        match scene.admit() {
+            Admission::Run => unreachable!("there is trouble"),
+            Admission::Blocked(reasons) => reasons[0].resource().map(|resource| resource.to_string()),
+        }
+    };
+    let named: Vec<_> = (0..TROUBLES.len()).map(|trouble| resources(trouble).unwrap_or_default()).collect();
+    let expected =
+        ["", "", "", "lock task:t-1", "lock section:s-1", "", "lock db", "semaphore gpu", "semaphore disk", "semaphore runs"];
+    assert_eq!(named, expected);
+}
+
+#[test]
+#[should_panic(expected = "each need of t-1 has its fact")]
+fn a_need_without_its_fact_is_a_mistake_of_the_caller() {
+    let scene = Scene::new();
+    admit(&scene.task, &Facts::default(), &scene.site.now);
+}
+
+/// A random move of strangers at one of the resources.
+#[derive(Debug, Clone)]
+enum Deed {
+    Ask { at: usize, who: usize, weight: u32, waits: bool, lease: bool },
+    Release { at: usize, who: usize },
+    Pass(i64),
+    Die(i32),
+}
+
+const LOCKS: [&str; 3] = ["task:t-1", "section:s-1", "db"];
+const SEMAPHORES: [&str; 3] = ["gpu", "disk", "runs"];
+const PEOPLE: [&str; 4] = ["runner:m", "runner:n", "x", "y"];
+
+fn deed() -> impl Strategy<Value = Deed> {
+    prop_oneof![
+        10 => (0..6_usize, 0..4_usize, 1..4_u32, any::<bool>(), any::<bool>())
+            .prop_map(|(at, who, weight, waits, lease)| Deed::Ask { at, who, weight, waits, lease }),
+        3 => (0..6_usize, 0..4_usize).prop_map(|(at, who)| Deed::Release { at, who }),
+        2 => prop::sample::select(vec![5, 15, 20]).prop_map(Deed::Pass),
+        2 => (0..4_i32).prop_map(Deed::Die),
+    ]
+}
+
+fn play(scene: &mut Scene, deed: &Deed) {
+    match *deed {
+        Deed::Ask { at, who, weight, waits, lease } => {
+            let pid = i32::try_from(who).unwrap();
+            let mut wish = ask(PEOPLE[who]).bound_to(&[pid]);
+            wish = if lease { wish.ttl(20) } else { wish };
+            wish = if waits { wish.waits(pid) } else { wish };
+            match at {
+                0..3 => drop(scene.site.at_lock(LOCKS[at], Input::Acquire(Box::new(wish)))),
+                _ => {
+                    let input = semaphore::Input::Acquire(Box::new(wish.weight(weight)));
+                    scene.site.at_semaphore(SEMAPHORES[at - 3], input);
+                }
+            }
+        }
+        Deed::Release { at, who } if at < 3 => {
+            let epoch = scene.site.holder(LOCKS[at]).map(|(_, epoch)| epoch).unwrap_or_default();
+            scene.site.at_lock(LOCKS[at], Input::Release { holder: holder(PEOPLE[who]), epoch });
+        }
+        Deed::Release { at, who } => {
+            let input = semaphore::Input::Release { holder: holder(PEOPLE[who]), epoch: None };
+            scene.site.at_semaphore(SEMAPHORES[at - 3], input);
+        }
+        Deed::Pass(secs) => scene.site.pass(secs),
+        Deed::Die(pid) => {
+            // Not for ever: the next process with this number is another one.
+            scene.site.now.dead.clear();
+            scene.site.kill(pid);
+        }
+    }
+}
+
+/// Whether the lock would be given to `who` right now, as the lock itself tells.
+fn gets_lock(scene: &Scene, label: &str, who: &str) -> bool {
+    let Some(lock) = scene.site.machine.locks.get(label) else { return true };
+    match lock.clone().step(Input::Acquire(Box::new(ask(who))), &scene.site.now).outcome {
+        lock::Outcome::Acquired(_) | lock::Outcome::Reclaimed { .. } => true,
+        lock::Outcome::Busy(_) => false,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Whether the slots would be given to a newcomer right now without anybody else having waited for them.
+fn gets_slots(scene: &Scene, label: &str, weight: u32) -> bool {
+    let semaphore = &scene.site.machine.semaphores[label];
+    let alone = semaphore.line.iter().all(|waiter| scene.site.now.dead.contains(&waiter.standing.process));
+    let input = semaphore::Input::Acquire(Box::new(ask("run:r-1").weight(weight)));
+    match semaphore.clone().step(input, &scene.site.now).outcome {
+        semaphore::Outcome::Acquired(_) => alone,
+        semaphore::Outcome::Full { .. } | semaphore::Outcome::LineFull => false,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn scenes() -> impl Strategy<Value = Scene> {
+    let status = prop::option::weighted(0.9, prop::sample::select(Status::ALL.to_vec()));
+    let dependencies = prop::collection::vec((status, any::<bool>()), 0..3);
+    let foreign = prop::option::weighted(0.3, prop::sample::select(vec!["m", "n"]));
+    let deeds = prop::collection::vec(deed(), 0..25);
+    (dependencies, foreign, deeds, any::<bool>(), prop::bool::weighted(0.8)).prop_map(
+        |(dependencies, foreign, deeds, asks, works)| {
+            let mut scene = Scene::new();
+            let number = |(at, (status, allow)): (usize, (Option<Status>, bool))| (task(&format!("d-{at}")), status, allow);
+            scene.dependencies = dependencies.into_iter().enumerate().map(number).collect();
+            scene.foreign = foreign.map(|owner| (RunId::new("r-9").unwrap(), runner(owner)));
+            scene.runner = scene.runner.filter(|_| asks);
+            scene.task.spec.work = scene.task.spec.work.filter(|_| works);
+            deeds.iter().for_each(|deed| play(&mut scene, deed));
+            scene
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
+    #[test]
+    fn a_task_is_admitted_iff_every_single_condition_holds(scene in scenes()) {
+        let mut violated: Vec<String> = Vec::new();
+        let mut unless = |holds: bool, told: &str| {
+            if !holds {
+                violated.push(told.to_owned());
+            }
+        };
+        unless(scene.task.spec.work.is_some(), "no work");
+        for (task, status, allow_failed) in &scene.dependencies {
+            let over = [Status::Failed, Status::Cancelled, Status::Skipped].map(Some).contains(status);
+            unless(*status == Some(Status::Completed) || *allow_failed && over, task.as_str());
+        }
+        unless(gets_lock(&scene, "task:t-1", "run:r-1"), "lock task:t-1");
+        let own = scene.runner.is_some() && scene.site.holder("section:s-1").is_some_and(|(who, _)| who == "runner:m");
+        let gets_section = own || gets_lock(&scene, "section:s-1", "runner:new");
+        unless(gets_section, "lock section:s-1");
+        if gets_section && let Some((run, owner)) = &scene.foreign {
+            unless(scene.runner.as_ref() == Some(owner), run.as_str());
+        }
+        unless(gets_lock(&scene, "db", "run:r-1"), "lock db");
+        unless(gets_slots(&scene, "gpu", 2), "semaphore gpu");
+        unless(gets_slots(&scene, "disk", 1), "semaphore disk");
+        unless(gets_slots(&scene, "runs", 1), "runs");
+        let reasons = scene.reasons();
+        prop_assert_eq!(reasons.len(), violated.len(), "{:?} and {:?}", reasons, violated);
+        for (reason, told) in reasons.iter().zip(&violated) {
+            prop_assert!(reason.starts_with(told.as_str()), "{reasons:?} and {violated:?}");
+        }
+    }
+}

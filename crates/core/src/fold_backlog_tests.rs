@@ -1,0 +1,322 @@
+//! Tasks and sections: what the log alone tells of them.
+
+use proptest::prelude::*;
+
+use super::apply;
+use crate::backlog::{Backlog, Edge, Run, Section};
+use crate::coordination::Coordination;
+use crate::event::{Event, SectionFact, TaskFact};
+use crate::fold::Folded;
+use crate::ids::{Epoch, RunId, RunnerId, SectionId, Seq, TaskId};
+use crate::step::{Effect, Now};
+use crate::task::tests::spec;
+use crate::task::{After, Done, Ending, Input, Mark, Pulse, State, Stuck, Task, Verdict};
+use crate::time::{Lease, Span, Wall};
+
+/// A random move. A task is one of three, a section one of two; whether it is there shows when it is done.
+#[derive(Debug, Clone)]
+enum Deed {
+    Add { task: usize, on: Vec<usize> },
+    Update { task: usize, on: Vec<usize> },
+    Delete(usize),
+    Start(usize),
+    Step(usize, Box<Move>),
+    Adopt(usize),
+    Section { section: usize, exclusive: bool },
+    DropSection(usize),
+}
+
+/// An input for the run that lives, whichever that is.
+#[derive(Debug, Clone)]
+enum Move {
+    Pulse(Pulse),
+    Say(Verdict),
+    ByHand(Verdict),
+    End(Ending),
+    Other(Input),
+}
+
+fn step() -> impl Strategy<Value = Move> {
+    let verdict = || {
+        prop_oneof![
+            Just(Verdict::Done { output: Some(serde_json::json!({ "a": 1 })) }),
+            Just(Verdict::Failed { error: "bad".into() }),
+        ]
+    };
+    let pulses = vec![Pulse::Active, Pulse::Idle(Span::from_secs(5)), Pulse::Idle(Span::from_secs(90)), Pulse::SessionDead];
+    let endings = vec![
+        Ending::Exited(0),
+        Ending::Exited(1),
+        Ending::Signalled(9),
+        Ending::NotStarted { error: "no shell".into() },
+        Ending::Lost,
+        Ending::Never,
+    ];
+    let wishes = vec![After::Cancel, After::Fail { error: "too long".into() }, After::Restart, After::Restart];
+    let others = vec![Input::Retry, Input::Retry, Input::Set(Mark::Skipped), Input::Set(Mark::Review)];
+    prop_oneof![
+        3 => prop::sample::select(pulses).prop_map(Move::Pulse),
+        2 => verdict().prop_map(Move::Say),
+        1 => verdict().prop_map(Move::ByHand),
+        6 => prop::sample::select(endings).prop_map(Move::End),
+        2 => prop::sample::select(wishes).prop_map(|after| Move::Other(Input::Stop(after))),
+        2 => prop::sample::select(others).prop_map(Move::Other),
+    ]
+}
+
+fn deed() -> impl Strategy<Value = Deed> {
+    let on = || prop::collection::vec(0..3_usize, 0..4);
+    prop_oneof![
+        2 => (0..3_usize, on()).prop_map(|(task, on)| Deed::Add { task, on }),
+        1 => (0..3_usize, on()).prop_map(|(task, on)| Deed::Update { task, on }),
+        1 => (0..3_usize).prop_map(Deed::Delete),
+        8 => (0..3_usize).prop_map(Deed::Start),
+        16 => (0..3_usize, step()).prop_map(|(task, step)| Deed::Step(task, Box::new(step))),
+        1 => (0..3_usize).prop_map(Deed::Adopt),
+        1 => (0..2_usize, any::<bool>()).prop_map(|(section, exclusive)| Deed::Section { section, exclusive }),
+        1 => (0..2_usize).prop_map(Deed::DropSection),
+    ]
+}
+
+fn task(number: usize) -> TaskId {
+    TaskId::new(&format!("t-{number}")).unwrap()
+}
+
+fn runner(text: &str) -> RunnerId {
+    RunnerId::new(text).unwrap()
+}
+
+/// A backlog that is changed as the engine changes it: every change of a row with its event.
+#[derive(Default)]
+struct Site {
+    rows: Backlog,
+    now: Now,
+    log: Vec<(Seq, Wall, Event)>,
+}
+
+impl Site {
+    fn tell(&mut self, event: Event) {
+        self.log.push((self.now.seq, self.now.wall, event));
+        self.now.seq.0 += 1;
+    }
+
+    fn tell_of(&mut self, number: usize, fact: TaskFact) {
+        self.tell(Event::Task { id: task(number), fact });
+    }
+
+    fn add(&mut self, number: usize, on: &[usize]) {
+        let (edges, spec) = (edges(on), spec(&format!("title {}", self.now.seq)));
+        self.rows.tasks.insert(task(number), Task::new(task(number), spec.clone(), &self.now));
+        self.rows.edges.insert(task(number), edges.iter().cloned().rev().collect());
+        self.tell_of(number, TaskFact::Added { spec: Box::new(spec), depends_on: edges });
+    }
+
+    fn update(&mut self, number: usize, on: &[usize]) {
+        let (edges, spec) = (edges(on), spec(&format!("title {}", self.now.seq)));
+        self.rows.tasks.get_mut(&task(number)).unwrap().spec = spec.clone();
+        self.rows.edges.insert(task(number), edges.clone());
+        self.tell_of(number, TaskFact::Updated { spec: Box::new(spec), depends_on: edges });
+    }
+
+    fn input(&mut self, number: usize, input: Input) {
+        let step = self.rows.tasks[&task(number)].clone().step(input, &self.now);
+        step.state.check();
+        self.rows.tasks.insert(task(number), step.state);
+        for effect in step.effects {
+            match effect {
+                Effect::Emit(event) => self.tell(event),
+                Effect::Send(_) => {}
+                Effect::Wake(_) => unreachable!("nobody stands in line for a task"),
+            }
+        }
+    }
+
+    fn start(&mut self, number: usize) {
+        let (id, epoch, owner) = (RunId::new(&format!("r-{}", self.now.seq)).unwrap(), Epoch::from(self.now.seq), runner("m"));
+        self.input(number, Input::Start { run: id.clone(), runner: owner.clone() });
+        let (task, started) = (task(number), self.now.stamp());
+        let run = Run {
+            id: id.clone(),
+            task,
+            attempt: 0,
+            epoch,
+            owner,
+            owner_epoch: epoch,
+            host: "h".into(),
+            boot: "b".into(),
+            holds: Vec::new(),
+            session: None,
+            started,
+            ended: None,
+        };
+        if self.live(number) == Some((id.clone(), epoch)) {
+            self.rows.runs.insert(id, run);
+        }
+    }
+
+    fn live(&self, number: usize) -> Option<(RunId, Epoch)> {
+        self.rows.tasks[&task(number)].live().map(|live| (live.run.clone(), live.epoch))
+    }
+
+    fn play(&mut self, deed: Deed) {
+        self.now.lease = self.now.lease + Span::from_secs(7);
+        self.now.wall.0 += 7_000;
+        let is_there = |number: &usize| self.rows.tasks.contains_key(&task(*number));
+        match deed {
+            Deed::Add { task, on } if !is_there(&task) => self.add(task, &on),
+            Deed::Update { task, on } if is_there(&task) => self.update(task, &on),
+            Deed::Delete(number) if is_there(&number) => {
+                self.rows.tasks.remove(&task(number));
+                self.rows.edges.remove(&task(number));
+                self.tell_of(number, TaskFact::Deleted {});
+            }
+            Deed::Start(number) if is_there(&number) => self.start(number),
+            Deed::Step(number, step) if is_there(&number) => {
+                let (run, epoch) = self.live(number).unwrap_or((RunId::new("none").unwrap(), Epoch(0)));
+                let timeout = Span::from_secs(20);
+                let input = match *step {
+                    Move::Pulse(pulse) => Input::Heartbeat { epoch, pulse, timeout },
+                    Move::Say(verdict) => Input::Conclude { epoch: Some(epoch), verdict },
+                    Move::ByHand(verdict) => Input::Conclude { epoch: None, verdict },
+                    Move::End(ending) => Input::End { run, ending, max_recoveries: 2 },
+                    Move::Other(input) => input,
+                };
+                self.input(number, input);
+            }
+            Deed::Adopt(number) if is_there(&number) => {
+                let Some((id, _)) = self.live(number) else { return };
+                let next = runner(&format!("m{}", self.now.seq));
+                let row = self.rows.runs.get_mut(&id).unwrap();
+                let from = std::mem::replace(&mut row.owner, next.clone());
+                row.owner_epoch = Epoch::from(self.now.seq);
+                self.tell_of(number, TaskFact::Adopted { run: id, runner: next, from });
+            }
+            Deed::Section { section, exclusive } => self.section(section, exclusive),
+            Deed::DropSection(number) => {
+                let id = SectionId::new(&format!("s-{number}")).unwrap();
+                if self.rows.sections.remove(&id).is_some() {
+                    self.tell(Event::Section { id, fact: SectionFact::Deleted {} });
+                }
+            }
+            Deed::Add { .. } | Deed::Update { .. } | Deed::Delete(_) => {}
+            Deed::Start(_) | Deed::Step(..) | Deed::Adopt(_) => {}
+        }
+    }
+
+    fn section(&mut self, number: usize, exclusive: bool) {
+        let id = SectionId::new(&format!("s-{number}")).unwrap();
+        let name = format!("name {}", self.now.seq).parse::<crate::ids::Title>().unwrap();
+        let fact = match self.rows.sections.get_mut(&id) {
+            Some(section) => {
+                (section.name, section.exclusive) = (name.clone(), exclusive);
+                SectionFact::Updated { name, exclusive }
+            }
+            None => {
+                let section = Section { id: id.clone(), name: name.clone(), exclusive, position: self.now.seq };
+                self.rows.sections.insert(id.clone(), section);
+                SectionFact::Added { name, exclusive }
+            }
+        };
+        self.tell(Event::Section { id, fact });
+    }
+
+    fn folded(&self) -> Folded {
+        let mut folded = Folded::default();
+        self.log.iter().for_each(|entry| apply(&mut folded, entry));
+        folded
+    }
+
+    fn view(&self) -> Folded {
+        Folded::of_all(&Coordination::default(), &self.rows)
+    }
+}
+
+fn edges(on: &[usize]) -> Vec<Edge> {
+    let distinct: std::collections::BTreeSet<_> = on.iter().collect();
+    distinct.into_iter().map(|number| Edge { on: task(*number), allow_failed: *number == 1 }).collect()
+}
+
+proptest! {
+    #[test]
+    fn the_log_alone_tells_the_tasks_at_every_moment(deeds in prop::collection::vec(deed(), 1..120)) {
+        let (mut site, mut folded, mut read) = (Site::default(), Folded::default(), 0);
+        (0..3).for_each(|number| site.play(Deed::Add { task: number, on: Vec::new() }));
+        for deed in deeds {
+            site.play(deed);
+            site.log[read..].iter().for_each(|entry| apply(&mut folded, entry));
+            read = site.log.len();
+            prop_assert_eq!(folded.differences(&site.view()), Vec::<String>::new());
+            prop_assert_eq!(&folded, &site.view());
+        }
+    }
+}
+
+#[test]
+fn a_difference_names_the_task_the_field_and_both_sides() {
+    let mut site = Site::default();
+    site.add(1, &[]);
+    site.add(2, &[]);
+    site.start(2);
+    site.section(1, true);
+    let folded = site.folded();
+    assert_eq!(folded.differences(&site.view()), Vec::<String>::new());
+
+    let rows = std::mem::take(&mut site.rows);
+    let mut differences = |change: &dyn Fn(&mut Backlog)| {
+        site.rows = rows.clone();
+        change(&mut site.rows);
+        folded.differences(&site.view())
+    };
+    let second = |rows: &mut Backlog, change: &dyn Fn(&mut Task)| change(rows.tasks.get_mut(&task(2)).unwrap());
+    assert_eq!(differences(&|rows| drop(rows.tasks.remove(&task(1)))), ["task t-1: the log has it, the tables do not"]);
+    assert_eq!(
+        differences(&|rows| {
+            let mut extra = rows.tasks[&task(1)].clone();
+            extra.id = task(3);
+            rows.tasks.insert(task(3), extra);
+        }),
+        ["task t-3: the tables have it, the log does not"]
+    );
+    assert_eq!(
+        differences(&|rows| second(rows, &|task| (task.attempts, task.recoveries) = (2, 1))),
+        ["task t-2, attempts: the log says 1, the tables say 2", "task t-2, recoveries: the log says 0, the tables say 1"]
+    );
+    let state = differences(&|rows| second(rows, &|task| task.state = State::Done(Done::Cancelled)));
+    assert_eq!(state.len(), 1);
+    assert!(state[0].starts_with("task t-2, state: the log says Live { run: RunId(\"r-2\"), epoch: Epoch(2)"), "{}", state[0]);
+    let owner = differences(&|rows| rows.runs.values_mut().for_each(|run| run.owner = runner("thief")));
+    assert!(owner[0].contains("thief"), "{owner:?}");
+    let edge = differences(&|rows| drop(rows.edges.insert(task(1), edges(&[2]))));
+    assert!(edge[0].starts_with("task t-1, dependencies: the log says []"), "{edge:?}");
+    let long = differences(&|rows| {
+        second(rows, &|task| task.state = State::Done(Done::Failed { error: "é".repeat(100_000).into() }));
+    });
+    assert!(long[0].len() < 1_000, "a long text is cut");
+    assert_eq!(
+        differences(&|rows| rows.sections.values_mut().for_each(|section| section.exclusive = false)),
+        ["section s-1, exclusive: the log says true, the tables say false"]
+    );
+    assert_eq!(folded.differences(&Folded::of(&Coordination::default())).len(), 3, "two tasks and a section are missing");
+}
+
+#[test]
+fn the_lease_clock_is_not_part_of_it() {
+    let mut site = Site::default();
+    site.add(1, &[]);
+    site.start(1);
+    let (_, epoch) = site.live(1).unwrap();
+    site.now.lease = Lease(10_000);
+    site.input(1, Input::Heartbeat { epoch, pulse: Pulse::Active, timeout: Span::from_secs(20) });
+    site.now.lease = Lease(40_000);
+    site.input(1, Input::Heartbeat { epoch, pulse: Pulse::Idle(Span::from_secs(30)), timeout: Span::from_secs(20) });
+    let Some(State::Stuck { reason: Stuck::NoHeartbeat { last_seen }, live, detected }) =
+        site.rows.tasks.get_mut(&task(1)).map(|task| &mut task.state)
+    else {
+        panic!("it is not stuck")
+    };
+    // As when the store is copied to another machine.
+    for stamp in [last_seen, &mut live.seen, &mut live.started, detected] {
+        stamp.lease.0 += 1_000_000;
+    }
+    assert_eq!(site.folded(), site.view());
+}

@@ -1,0 +1,110 @@
+//! How a task stands, in one word, and how it ended.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// How a task ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Done {
+    /// It is done.
+    Success {
+        /// The result.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        output: Option<Value>,
+    },
+    /// It has failed.
+    Failed {
+        /// Why.
+        error: Box<str>,
+    },
+    /// Somebody did not want it any more.
+    Cancelled,
+    /// Somebody passed it over.
+    Skipped,
+}
+
+/// The one list of words for how a task stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// It could be started.
+    Pending,
+    /// It is pending, and something stands in the way. Derived, never stored.
+    Blocked,
+    /// A run is at it, or is being stopped.
+    InProgress,
+    /// A run is at it and shows no sign of life.
+    Stuck,
+    /// A person looks at it.
+    Review,
+    /// It is done.
+    Completed,
+    /// It has failed.
+    Failed,
+    /// Nobody wants it any more.
+    Cancelled,
+    /// It was passed over.
+    Skipped,
+}
+
+impl Done {
+    /// The word for it.
+    pub fn status(&self) -> Status {
+        match self {
+            Done::Success { .. } => Status::Completed,
+            Done::Failed { .. } => Status::Failed,
+            Done::Cancelled => Status::Cancelled,
+            Done::Skipped => Status::Skipped,
+        }
+    }
+}
+
+impl Status {
+    /// All of them.
+    pub const ALL: [Status; 9] = [
+        Status::Pending,
+        Status::Blocked,
+        Status::InProgress,
+        Status::Stuck,
+        Status::Review,
+        Status::Completed,
+        Status::Failed,
+        Status::Cancelled,
+        Status::Skipped,
+    ];
+
+    /// The word everywhere.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Status::Pending => "pending",
+            Status::Blocked => "blocked",
+            Status::InProgress => "in_progress",
+            Status::Stuck => "stuck",
+            Status::Review => "review",
+            Status::Completed => "completed",
+            Status::Failed => "failed",
+            Status::Cancelled => "cancelled",
+            Status::Skipped => "skipped",
+        }
+    }
+
+    /// The status that a word stands for.
+    pub fn parse(word: &str) -> Option<Status> {
+        Status::ALL.into_iter().find(|status| status.as_str() == word)
+    }
+
+    /// Whether it is over, so that only a retry changes it.
+    pub fn is_over(self) -> bool {
+        match self {
+            Status::Completed | Status::Failed | Status::Cancelled | Status::Skipped => true,
+            Status::Pending | Status::Blocked | Status::InProgress | Status::Stuck | Status::Review => false,
+        }
+    }
+}
+
+impl std::fmt::Display for Status {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.as_str())
+    }
+}

@@ -1,0 +1,89 @@
+//! What a task asks for: the words of its specification.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{Label, Name, SectionId, TaskId, Title};
+
+/// The longest command, in bytes.
+pub const COMMAND_LIMIT: usize = 100_000;
+
+/// The most resources that one task can need.
+pub const NEED_LIMIT: usize = 20;
+
+/// The most labels of one task.
+pub const LABEL_LIMIT: usize = 20;
+
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Spec {
+    /// What people call it.
+    pub title: Title,
+    /// The section it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub section: Option<SectionId>,
+    /// The task that created it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<TaskId>,
+    /// Marks to find it by.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<Label>,
+    /// Higher comes first.
+    #[serde(default)]
+    pub priority: i32,
+    /// What a runner does for it. Without it, the task is for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub work: Option<Work>,
+    /// What a run must hold while it lives.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub needs: Vec<Need>,
+    /// How often a run that failed is followed by another.
+    #[serde(default)]
+    pub retries: u32,
+    /// Where it works.
+    #[serde(default)]
+    pub workspace: Workspace,
+}
+
+/// What a runner does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Work {
+    /// Runs this line in a shell.
+    Run(Box<str>),
+}
+
+/// Where a run works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Workspace {
+    /// In the project itself.
+    #[default]
+    None,
+    /// In a directory of its own.
+    Dir,
+}
+
+/// A lock or slots that a run holds while it lives.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Need {
+    /// A lock.
+    Lock(Name),
+    /// Slots of a semaphore.
+    Slots {
+        /// Of which one.
+        name: Name,
+        /// How many.
+        weight: u32,
+    },
+}
+
+impl Need {
+    /// The name of what is needed.
+    pub fn name(&self) -> &Name {
+        match self {
+            Need::Lock(name) | Need::Slots { name, .. } => name,
+        }
+    }
+}

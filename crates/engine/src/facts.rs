@@ -1,0 +1,78 @@
+//! Gathers what an admission depends on, from rows.
+
+use banksman_core::admission::{self, Admission, Dependency, Exclusive, Facts, Needed};
+use banksman_core::backlog::Backlog;
+use banksman_core::coordination::Coordination;
+use banksman_core::task::{Need, Spec};
+use banksman_core::{Name, Now, RunnerId, SectionId, Task};
+use banksman_store::Key;
+
+/// The rows that the admission of a task needs, beside the task itself: they follow from what it is.
+pub(crate) fn keys(task: &banksman_core::TaskId, section: Option<&SectionId>, needs: &[Need]) -> Vec<Key> {
+    let mut keys = vec![Key::Task(task.clone()), Key::Dependencies(task.clone()), Key::Lock(task.lock())];
+    keys.extend(common_keys());
+    keys.extend(resource_keys(section, needs));
+    keys
+}
+
+/// The rows that every admission needs.
+pub(crate) fn common_keys() -> [Key; 4] {
+    [Key::Sections, Key::Live, Key::Runners, Key::Semaphore(Name::runs())]
+}
+
+/// The locks and semaphores that tasks with these needs depend on.
+pub(crate) fn resource_keys(section: Option<&SectionId>, needs: &[Need]) -> Vec<Key> {
+    let section = section.map(|section| Key::Lock(section.lock()));
+    section.into_iter().chain(needs.iter().map(need_key)).collect()
+}
+
+pub(crate) fn need_key(need: &Need) -> Key {
+    match need {
+        Need::Lock(name) => Key::Lock(name.clone()),
+        Need::Slots { name, .. } => Key::Semaphore(name.clone()),
+    }
+}
+
+/// Whether a runner, or anybody, may start the task now. All rows of [`keys`] must be there.
+pub fn admit(task: &Task, runner: Option<&RunnerId>, coordination: &Coordination, backlog: &Backlog, now: &Now) -> Admission {
+    let section = task.spec.section.as_ref().and_then(|id| backlog.sections.get(id)).filter(|section| section.exclusive);
+    let facts = Facts {
+        runner,
+        dependencies: dependencies(task, backlog),
+        section: section.map(|section| Exclusive {
+            section,
+            lock: coordination.locks.get(&section.id.lock()),
+            foreign: backlog
+                .live_in(&section.id)
+                .find(|run| Some(&run.owner) != runner)
+                .map(|run| (&run.id, &run.owner, run.started)),
+        }),
+        lock: coordination.locks.get(&task.id.lock()),
+        needs: needs(&task.spec, coordination),
+        slots: coordination.semaphores.get(&Name::runs()),
+    };
+    admission::admit(task, &facts, now)
+}
+
+fn dependencies<'a>(task: &Task, backlog: &'a Backlog) -> Vec<Dependency<'a>> {
+    let edges = backlog.edges.get(&task.id).map_or(&[][..], Vec::as_slice);
+    let dependency = |edge: &'a banksman_core::backlog::Edge| {
+        let on = backlog.tasks.get(&edge.on);
+        Dependency {
+            task: &edge.on,
+            title: on.map(|task| &task.spec.title),
+            status: on.map(Task::status),
+            since: on.map(|task| task.changed),
+            allow_failed: edge.allow_failed,
+        }
+    };
+    edges.iter().map(dependency).collect()
+}
+
+fn needs<'a>(spec: &Spec, coordination: &'a Coordination) -> Vec<Needed<'a>> {
+    let needed = |need: &Need| match need {
+        Need::Lock(name) => Needed::Lock(coordination.locks.get(name)),
+        Need::Slots { name, .. } => Needed::Slots(coordination.semaphores.get(name)),
+    };
+    spec.needs.iter().map(needed).collect()
+}

@@ -1,0 +1,408 @@
+//! The life of a run as the store sees it: claimed, started, adopted, ended; and the runners that look after runs.
+
+use banksman_core::admission::{Admission, Reason};
+use banksman_core::backlog::{Ended, Hold, Run, Runner, Session};
+use banksman_core::coordination::Command;
+use banksman_core::event::{Event, Resource, TaskFact};
+use banksman_core::semaphore::{self, CAPACITY_LIMIT};
+use banksman_core::task::{self, Ending, Need, Task};
+use banksman_core::{Epoch, Name, Now, RunId, RunnerId, SectionId, TaskId, Wall, lock};
+use banksman_store::{Key, Tables, Turn};
+
+use crate::facts;
+use crate::ledger::{Draft, emit, give_back, granted, step_task, take, wake_runners};
+use crate::request::Seen;
+
+/// What runners ask.
+#[derive(Debug, Clone)]
+pub enum RunRequest {
+    /// Make itself known.
+    Enlist {
+        /// Itself.
+        runner: Box<Runner>,
+        /// How many runs the project allows at a time; 0 for any number.
+        limit: u32,
+    },
+    /// Tell what it waits for.
+    Watch {
+        /// Itself.
+        runner: RunnerId,
+        /// What stands in the way of tasks that are ready otherwise.
+        resources: Vec<Resource>,
+    },
+    /// Leave, or clear away a runner that is proven dead.
+    Retire {
+        /// Who is gone.
+        runner: RunnerId,
+        /// What was seen of it.
+        seen: Seen,
+    },
+    /// Take tasks, with all that they need.
+    Claim {
+        /// Itself.
+        runner: RunnerId,
+        /// How many at most.
+        room: usize,
+        /// Which ones, best first.
+        candidates: Vec<Candidate>,
+        /// What was seen of those in the way.
+        seen: Seen,
+    },
+    /// Tell that a session has begun.
+    Started {
+        /// Of which run.
+        run: RunId,
+        /// As whose owner.
+        owner_epoch: Epoch,
+        /// Its processes.
+        session: Session,
+    },
+    /// Tell that the tree of a run was seen dead.
+    Finish {
+        /// Itself.
+        runner: RunnerId,
+        /// The run with its task.
+        what: Box<Work>,
+        /// How it ended.
+        ending: Ended,
+        /// How many lost runs are followed by another.
+        max_recoveries: u32,
+    },
+    /// Look after a run whose owner is gone.
+    Adopt {
+        /// Itself.
+        runner: RunnerId,
+        /// The run with its task, as it was seen.
+        what: Box<Work>,
+        /// What was seen of the owner.
+        seen: Seen,
+    },
+    /// Give an exclusive section back.
+    LeaveSection {
+        /// Itself.
+        runner: RunnerId,
+        /// Which one.
+        section: SectionId,
+    },
+}
+
+/// A task that may be taken. What it needs is told along, so that the rows to load are known.
+#[derive(Debug, Clone)]
+pub struct Candidate {
+    /// The task.
+    pub task: TaskId,
+    /// The run that would begin.
+    pub run: RunId,
+    /// The task's section.
+    pub section: Option<SectionId>,
+    /// What it needs.
+    pub needs: Vec<Need>,
+}
+
+/// A run with its task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Work {
+    /// The run.
+    pub run: Run,
+    /// The task.
+    pub task: Task,
+}
+
+/// What can be answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RunOutcome {
+    /// It is so now.
+    Done,
+    /// These were taken, and these not.
+    Claimed {
+        /// The runs to start.
+        started: Vec<Work>,
+        /// What stands in the way of the others.
+        blocked: Vec<(TaskId, Vec<Reason>)>,
+    },
+    /// The run has ended, and this is what its task makes of it.
+    Finished(task::Outcome),
+    /// It is looked after by the one who asked.
+    Adopted(Box<Work>),
+    /// The owner lives, or cannot be seen.
+    OwnerLives,
+    /// It runs on another machine.
+    Elsewhere,
+    /// Another runner works in the section of the run.
+    SectionHeld,
+    /// It has changed since: others were faster, or it has ended.
+    Late,
+}
+
+impl RunRequest {
+    pub(crate) fn keys(&self) -> Vec<Key> {
+        match self {
+            RunRequest::Enlist { .. } => vec![Key::Runners, Key::Semaphore(Name::runs())],
+            RunRequest::Watch { .. } => vec![Key::Runners],
+            RunRequest::Retire { .. } => vec![Key::Runners],
+            RunRequest::Claim { candidates, .. } => {
+                let keys = |candidate: &Candidate| facts::keys(&candidate.task, candidate.section.as_ref(), &candidate.needs);
+                candidates.iter().flat_map(keys).chain(facts::common_keys()).collect()
+            }
+            RunRequest::Started { run, .. } => vec![Key::Run(run.clone()), Key::Outbox],
+            RunRequest::Finish { what, .. } => {
+                let Work { run, task } = &**what;
+                let holds = run.holds.iter().map(|hold| facts::need_key(&hold.need));
+                let own = [Key::Run(run.id.clone()), Key::Task(task.id.clone()), Key::Runners, Key::Outbox];
+                holds.chain(own).collect()
+            }
+            RunRequest::Adopt { what, .. } => {
+                let Work { run, task } = &**what;
+                let section = task.spec.section.as_ref().map(|section| Key::Lock(section.lock()));
+                let own =
+                    [Key::Run(run.id.clone()), Key::Task(task.id.clone()), Key::Sections, Key::Live, Key::Runners, Key::Outbox];
+                section.into_iter().chain(own).collect()
+            }
+            RunRequest::LeaveSection { section, .. } => vec![Key::Lock(section.lock()), Key::Live, Key::Runners],
+        }
+    }
+
+    pub(crate) fn decide(&self, tables: &mut Tables, turn: &mut Turn) -> RunOutcome {
+        match self {
+            RunRequest::Enlist { runner, limit } => {
+                let now = turn.now(Vec::new(), Default::default());
+                let row = Runner { started: now.stamp(), seen: now.lease, ..(**runner).clone() };
+                tables.backlog.runners.insert(runner.id.clone(), row);
+                let capacity = if *limit == 0 { CAPACITY_LIMIT } else { *limit };
+                let current = tables.coordination.semaphores.get(&Name::runs()).map(|runs| runs.config.capacity);
+                if current != Some(capacity) {
+                    let mut draft = Draft::new(&tables.coordination, turn.now(Vec::new(), Default::default()));
+                    draft.handle(Command::Semaphore(
+                        Name::runs(),
+                        semaphore::Input::Define(semaphore::Config { capacity, ttl: None }),
+                    ));
+                    draft.keep(tables, turn);
+                }
+                RunOutcome::Done
+            }
+            RunRequest::Watch { runner, resources } => match tables.backlog.runners.get_mut(runner) {
+                None => RunOutcome::Late,
+                Some(row) => {
+                    row.watching.clone_from(resources);
+                    RunOutcome::Done
+                }
+            },
+            RunRequest::Retire { runner, seen } => {
+                // Without a look it is the runner itself that leaves.
+                let gone = |row: &Runner| seen.probes.is_empty() || seen.now(turn).all_dead(std::slice::from_ref(&row.process));
+                if tables.backlog.runners.get(runner).is_some_and(gone) {
+                    tables.backlog.runners.remove(runner);
+                    wake_runners(tables, turn, None);
+                }
+                RunOutcome::Done
+            }
+            RunRequest::Claim { runner, room, candidates, seen } => claim(runner, *room, candidates, seen, tables, turn),
+            RunRequest::Started { run, owner_epoch, session } => {
+                let Some(row) = tables.backlog.runs.get_mut(run) else { return RunOutcome::Late };
+                if row.owner_epoch != *owner_epoch || !row.is_live() {
+                    return RunOutcome::Late;
+                }
+                row.session = Some(session.clone());
+                let is_spawn = |sent: &banksman_core::backlog::Sent| matches!(&sent.errand, banksman_core::Errand::Spawn { run: spawned } if spawned == run);
+                tables.backlog.outbox.retain(|_, sent| !is_spawn(sent));
+                RunOutcome::Done
+            }
+            RunRequest::Finish { runner, what, ending, max_recoveries } => {
+                finish(runner, what, ending, *max_recoveries, tables, turn)
+            }
+            RunRequest::Adopt { runner, what, seen } => adopt(runner, what, seen, tables, turn),
+            RunRequest::LeaveSection { runner, section } => leave_section(runner, section, tables, turn),
+        }
+    }
+}
+
+fn claim(
+    runner: &RunnerId,
+    room: usize,
+    candidates: &[Candidate],
+    seen: &Seen,
+    tables: &mut Tables,
+    turn: &mut Turn,
+) -> RunOutcome {
+    let mut started = Vec::new();
+    let mut blocked = Vec::new();
+    // One that was taken for dead, and cleared away, must not start anything: nobody would watch over it.
+    if !tables.backlog.runners.contains_key(runner) {
+        return RunOutcome::Late;
+    }
+    for candidate in candidates {
+        if started.len() == room {
+            break;
+        }
+        match claim_one(runner, candidate, seen, tables, turn) {
+            Ok(work) => started.push(work),
+            Err(reasons) => blocked.push((candidate.task.clone(), reasons)),
+        }
+    }
+    RunOutcome::Claimed { started, blocked }
+}
+
+/// Takes one task with all that it needs, or nothing.
+fn claim_one(
+    runner: &RunnerId,
+    candidate: &Candidate,
+    seen: &Seen,
+    tables: &mut Tables,
+    turn: &mut Turn,
+) -> Result<Work, Vec<Reason>> {
+    let Some(task) = tables.backlog.tasks.get(&candidate.task) else { return Err(Vec::new()) };
+    // It was changed since it was seen: the rows that it needs now were not loaded.
+    if (&task.spec.section, &task.spec.needs) != (&candidate.section, &candidate.needs) {
+        return Err(Vec::new());
+    }
+    let now = seen.now(turn);
+    match facts::admit(task, Some(runner), &tables.coordination, &tables.backlog, &now) {
+        Admission::Run => {}
+        Admission::Blocked(reasons) => return Err(reasons),
+    }
+    let holder = candidate.run.holder();
+    let own = [Need::Slots { name: Name::runs(), weight: 1 }, Need::Lock(candidate.task.lock())];
+    let mut draft = Draft::new(&tables.coordination, now);
+    let mut holds = Vec::new();
+    for need in own.into_iter().chain(candidate.needs.iter().cloned()) {
+        // What was admitted is granted; were it not so, nothing of it would be kept.
+        let epoch = granted(&draft.handle(take(&need, holder.clone(), Vec::new()))).ok_or_else(Vec::new)?;
+        holds.push(Hold { need, epoch });
+    }
+    enter_section(runner, candidate.section.as_ref(), tables, &mut draft).ok_or_else(Vec::new)?;
+    draft.keep(tables, turn);
+    let place = tables.backlog.runners[runner].process.clone();
+    let attempt = tables.backlog.tasks[&candidate.task].attempts;
+    let input = task::Input::Start { run: candidate.run.clone(), runner: runner.clone() };
+    let outcome = step_task(tables, turn, &candidate.task, input, Some(runner));
+    let Some(task::Outcome::Started(epoch)) = outcome else { unreachable!("an admitted task starts: {outcome:?}") };
+    let task = tables.backlog.tasks[&candidate.task].clone();
+    let run = Run {
+        id: candidate.run.clone(),
+        task: task.id.clone(),
+        attempt,
+        epoch,
+        owner: runner.clone(),
+        owner_epoch: epoch,
+        holds,
+        session: None,
+        host: place.host,
+        boot: place.boot,
+        started: task.changed,
+        ended: None,
+    };
+    tables.backlog.runs.insert(run.id.clone(), run.clone());
+    Ok(Work { run, task })
+}
+
+/// Takes the lock of an exclusive section, unless the runner has it already. `None` if another has it.
+fn enter_section(runner: &RunnerId, section: Option<&SectionId>, tables: &Tables, draft: &mut Draft) -> Option<()> {
+    let exclusive = section.and_then(|id| tables.backlog.sections.get(id)).filter(|section| section.exclusive);
+    let Some(section) = exclusive else { return Some(()) };
+    let name = section.id.lock();
+    let is_own = tables.coordination.locks.get(&name).is_some_and(|lock| match &lock.state {
+        lock::State::Held(grant) => grant.claim.holder == runner.holder(),
+        lock::State::Free => false,
+    });
+    if is_own {
+        return Some(());
+    }
+    let process = tables.backlog.runners.get(runner)?.process.clone();
+    granted(&draft.handle(take(&Need::Lock(name), runner.holder(), vec![process]))).map(drop)
+}
+
+fn finish(
+    runner: &RunnerId,
+    what: &Work,
+    ending: &Ended,
+    max_recoveries: u32,
+    tables: &mut Tables,
+    turn: &mut Turn,
+) -> RunOutcome {
+    let id = &what.run.id;
+    let Some(run) = tables.backlog.runs.get_mut(id).filter(|run| run.is_live()) else { return RunOutcome::Late };
+    if (&run.owner, run.owner_epoch) != (runner, what.run.owner_epoch) || run.holds != what.run.holds {
+        return RunOutcome::Late;
+    }
+    run.ended = Some(ending.clone());
+    let holds = std::mem::take(&mut run.holds);
+    let mut draft = Draft::new(&tables.coordination, turn.now(Vec::new(), Default::default()));
+    for hold in holds {
+        // What was taken away by force is refused, and that is as good.
+        draft.handle(give_back(&hold.need, id.holder(), hold.epoch));
+    }
+    draft.keep(tables, turn);
+    let input = task::Input::End { run: id.clone(), ending: ending.ending.clone(), max_recoveries };
+    let outcome = step_task(tables, turn, &what.task.id, input, None);
+    let outcome = outcome.expect("a task with a live run is not deleted");
+    tables.backlog.outbox.retain(|_, sent| sent.errand.subject() != id);
+    wake_runners(tables, turn, Some(runner));
+    RunOutcome::Finished(outcome)
+}
+
+fn adopt(runner: &RunnerId, what: &Work, seen: &Seen, tables: &mut Tables, turn: &mut Turn) -> RunOutcome {
+    let now = seen.now(turn);
+    let Work { run, task } = what;
+    let current = tables.backlog.runs.get(&run.id).filter(|current| current.is_live());
+    if current.map(|current| current.owner_epoch) != Some(run.owner_epoch) || !tables.backlog.runners.contains_key(runner) {
+        return RunOutcome::Late;
+    }
+    // What became of a session can only be found out where it runs.
+    if tables.backlog.runners[runner].process.host != run.host {
+        return RunOutcome::Elsewhere;
+    }
+    let owner = tables.backlog.runners.get(&run.owner);
+    if owner.is_some_and(|owner| !now.all_dead(std::slice::from_ref(&owner.process))) {
+        return RunOutcome::OwnerLives;
+    }
+    let mut draft = Draft::new(&tables.coordination, now);
+    if enter_section(runner, task.spec.section.as_ref(), tables, &mut draft).is_none() {
+        return RunOutcome::SectionHeld;
+    }
+    draft.keep(tables, turn);
+    let fact = TaskFact::Adopted { run: run.id.clone(), runner: runner.clone(), from: run.owner.clone() };
+    let epoch = emit(turn, Event::Task { id: task.id.clone(), fact });
+    let adopted = tables.backlog.runs.get_mut(&run.id).expect("it was just there");
+    (adopted.owner, adopted.owner_epoch) = (runner.clone(), epoch);
+    let work = Work { run: adopted.clone(), task: tables.backlog.tasks[&task.id].clone() };
+    for sent in tables.backlog.outbox.values_mut().filter(|sent| *sent.errand.subject() == run.id) {
+        sent.executor = runner.clone();
+    }
+    let orphans = tables.backlog.runs.values().any(|other| other.is_live() && other.owner == run.owner);
+    if !orphans {
+        tables.backlog.runners.remove(&run.owner);
+    }
+    RunOutcome::Adopted(Box::new(work))
+}
+
+fn leave_section(runner: &RunnerId, section: &SectionId, tables: &mut Tables, turn: &mut Turn) -> RunOutcome {
+    if tables.backlog.live_in(section).any(|run| run.owner == *runner) {
+        return RunOutcome::Late;
+    }
+    let name = section.lock();
+    let Some(lock::State::Held(grant)) = tables.coordination.locks.get(&name).map(|lock| &lock.state) else {
+        return RunOutcome::Done;
+    };
+    let command = give_back(&Need::Lock(name), runner.holder(), grant.epoch);
+    let mut draft = Draft::new(&tables.coordination, turn.now(Vec::new(), Default::default()));
+    draft.handle(command);
+    draft.keep(tables, turn);
+    RunOutcome::Done
+}
+
+impl Seen {
+    /// The moment of a decision that believes what was seen.
+    pub(crate) fn now(&self, turn: &Turn) -> Now {
+        let dead = self.probes.iter().filter(|(process, liveness)| match liveness {
+            banksman_core::Liveness::Dead => true,
+            banksman_core::Liveness::OtherBoot => turn.earlier_boots.contains(&process.boot),
+            banksman_core::Liveness::Alive | banksman_core::Liveness::Unknown => false,
+        });
+        turn.now(dead.map(|(process, _)| process.clone()).collect(), self.patience)
+    }
+}
+
+/// How a run ended, for the record.
+pub fn ended(ending: Ending, at: Wall, note: Option<String>) -> Ended {
+    Ended { ending, at, note: note.map(Into::into) }
+}

@@ -1,0 +1,124 @@
+//! Sections: made, changed, deleted.
+
+use banksman_core::backlog::Section;
+use banksman_core::event::{Event, SectionFact};
+use banksman_core::{HolderId, SectionId, Title, lock};
+use banksman_store::{Key, Tables, Turn};
+
+use crate::ledger::{emit, wake_runners};
+
+/// The most sections of a project.
+const SECTION_LIMIT: usize = 1_000;
+
+/// What can be asked.
+#[derive(Debug, Clone)]
+pub enum SectionRequest {
+    /// Make one.
+    Add {
+        /// Its id.
+        id: SectionId,
+        /// What people call it.
+        name: Title,
+        /// Whether one runner at a time works in it.
+        exclusive: bool,
+    },
+    /// Change one.
+    Update {
+        /// Which one.
+        id: SectionId,
+        /// The new name.
+        name: Option<Title>,
+        /// Whether one runner at a time works in it.
+        exclusive: Option<bool>,
+    },
+    /// Delete an empty one.
+    Delete {
+        /// Which one.
+        id: SectionId,
+        /// Also if its lock is held.
+        force: bool,
+    },
+}
+
+/// What can be answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SectionOutcome {
+    /// It is so now.
+    Kept(Section),
+    /// It is gone.
+    Deleted,
+    /// There is none.
+    Unknown,
+    /// Another one has this name.
+    NameTaken(SectionId),
+    /// There are too many.
+    TooMany,
+    /// Tasks belong to it.
+    NotEmpty(usize),
+    /// Somebody works in it.
+    Locked(HolderId),
+}
+
+impl SectionRequest {
+    pub(crate) fn keys(&self) -> Vec<Key> {
+        let mut keys = vec![Key::Sections, Key::Runners];
+        if let SectionRequest::Delete { id, .. } = self {
+            keys.extend([Key::InSection(id.clone()), Key::Lock(id.lock())]);
+        }
+        keys
+    }
+
+    pub(crate) fn decide(&self, tables: &mut Tables, turn: &mut Turn) -> SectionOutcome {
+        let taken = |name: &Title, but: &SectionId| {
+            tables.backlog.sections.values().find(|other| other.name == *name && other.id != *but).map(|other| other.id.clone())
+        };
+        match self {
+            SectionRequest::Add { id, name, exclusive } => {
+                if let Some(other) = taken(name, id) {
+                    return SectionOutcome::NameTaken(other);
+                }
+                if tables.backlog.sections.len() >= SECTION_LIMIT {
+                    return SectionOutcome::TooMany;
+                }
+                let section = Section { id: id.clone(), name: name.clone(), exclusive: *exclusive, position: turn.seq };
+                emit(
+                    turn,
+                    Event::Section { id: id.clone(), fact: SectionFact::Added { name: name.clone(), exclusive: *exclusive } },
+                );
+                tables.backlog.sections.insert(id.clone(), section.clone());
+                SectionOutcome::Kept(section)
+            }
+            SectionRequest::Update { id, name, exclusive } => {
+                if let Some(other) = name.as_ref().and_then(|name| taken(name, id)) {
+                    return SectionOutcome::NameTaken(other);
+                }
+                let Some(section) = tables.backlog.sections.get_mut(id) else { return SectionOutcome::Unknown };
+                section.name = name.clone().unwrap_or(section.name.clone());
+                section.exclusive = exclusive.unwrap_or(section.exclusive);
+                let section = section.clone();
+                let fact = SectionFact::Updated { name: section.name.clone(), exclusive: section.exclusive };
+                emit(turn, Event::Section { id: id.clone(), fact });
+                wake_runners(tables, turn, None);
+                SectionOutcome::Kept(section)
+            }
+            SectionRequest::Delete { id, force } => {
+                if !tables.backlog.sections.contains_key(id) {
+                    return SectionOutcome::Unknown;
+                }
+                let tasks = tables.backlog.tasks.values().filter(|task| task.spec.section.as_ref() == Some(id)).count();
+                if tasks > 0 {
+                    return SectionOutcome::NotEmpty(tasks);
+                }
+                let lock = tables.coordination.locks.get(&id.lock());
+                if let Some(lock::State::Held(grant)) = lock.map(|lock| &lock.state)
+                    && !force
+                {
+                    return SectionOutcome::Locked(grant.claim.holder.clone());
+                }
+                tables.backlog.sections.remove(id);
+                emit(turn, Event::Section { id: id.clone(), fact: SectionFact::Deleted {} });
+                SectionOutcome::Deleted
+            }
+        }
+    }
+}

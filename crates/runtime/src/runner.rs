@@ -1,0 +1,347 @@
+//! The real driver of a runner: reads, calls, starts and watches sessions, and sleeps on descriptors.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::Duration;
+
+use banksman_adapters::keeper::{self, Found, Notice, Record, Refusal, Session};
+use banksman_adapters::{host, ids};
+use banksman_core::backlog::{self, Ended, Runner as Row};
+use banksman_core::task::Ending;
+use banksman_core::{Lease, ProcessId, RunId, RunnerId, SectionId, Span, Stamp, Wall};
+use banksman_engine::{Dispatcher, News, Next, Options, Work};
+use banksman_store::{Reader, StoreError};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::client::Client;
+use crate::error::Error;
+use crate::post::Mailbox;
+use crate::sessions::{self, Sessions};
+use crate::waiting::span;
+
+/// What a runner was told to do.
+#[derive(Debug, Clone, Default)]
+pub struct RunOptions {
+    /// How many runs it has at a time, at most.
+    pub max_runs: Option<u32>,
+    /// The sections it works in; all if empty.
+    pub sections: Vec<SectionId>,
+    /// Whether to end when there is nothing left to do.
+    pub until_idle: bool,
+}
+
+/// What a runner has to tell.
+#[derive(Debug)]
+pub enum Told {
+    /// Something has happened to a run.
+    News(News),
+    /// The store did not answer; it is asked again in a moment.
+    Trouble(StoreError),
+    /// Something could not be done for a run.
+    RunTrouble(RunId, String),
+}
+
+/// A runner of this process.
+pub struct Runner<'a> {
+    client: &'a Client,
+    files: Sessions,
+    reader: Reader,
+    mailbox: Mailbox,
+    dispatcher: Dispatcher,
+    sessions: BTreeMap<RunId, Session>,
+    /// What leads from this machine's clock to the store's.
+    offset: i64,
+    sweeps: Sweeps,
+}
+
+/// Sessions whose keeper was killed, being cleared away on threads of their own.
+struct Sweeps {
+    sender: Sender<(RunId, Ended)>,
+    receiver: Receiver<(RunId, Ended)>,
+    near: UnixStream,
+    far: UnixStream,
+}
+
+enum Woken {
+    Called,
+    Cancelled,
+    Died(ProcessId),
+    Other,
+}
+
+impl<'a> Runner<'a> {
+    /// A runner that has not begun.
+    pub fn new(client: &'a Client, files: Sessions, options: RunOptions) -> Result<Runner<'a>, Error> {
+        let mailbox = client.post().mailbox()?;
+        let config = client.config();
+        let id = RunnerId::new(&ids::short("n")).expect("a short id is valid");
+        let row = Row {
+            id,
+            process: client.this_process().clone(),
+            address: mailbox.address().clone(),
+            sections: options.sections.clone(),
+            max_runs: options.max_runs,
+            watching: Vec::new(),
+            started: Stamp { lease: Lease(0), wall: Wall(host::wall_ms()) },
+            seen: Lease(0),
+        };
+        let options = Options {
+            max_runs: options.max_runs,
+            limit: config.max_concurrent_runs,
+            sections: options.sections,
+            until_idle: options.until_idle,
+            max_recoveries: config.max_recovery_attempts,
+            poll: span(config.poll_interval),
+        };
+        Ok(Runner {
+            client,
+            files,
+            reader: client.reader()?,
+            mailbox,
+            dispatcher: Dispatcher::new(row, options),
+            sessions: BTreeMap::new(),
+            offset: 0,
+            sweeps: Sweeps::new().map_err(Error::system("a pair of sockets cannot be made"))?,
+        })
+    }
+
+    /// Which one it is.
+    pub fn id(&self) -> &RunnerId {
+        self.dispatcher.id()
+    }
+
+    /// Works until there is nothing left to do, or `cancel` becomes readable. Its sessions live on.
+    pub fn run(mut self, cancel: BorrowedFd<'_>, tell: &mut dyn FnMut(Told)) -> Result<(), Error> {
+        let fresh = || RunId::new(&ids::short("r")).expect("a short id is valid");
+        loop {
+            self.dispatcher.give_ids(fresh);
+            match self.dispatcher.next(self.now()) {
+                Next::Load(keys) => match self.reader.view().load(&keys) {
+                    Ok(snapshot) => {
+                        self.offset = snapshot.lease.0 - host::monotonic_ms();
+                        self.dispatcher.loaded(snapshot);
+                    }
+                    Err(error) => self.trouble(error, tell),
+                },
+                Next::Probe(processes) => {
+                    let found: Vec<_> =
+                        processes.into_iter().map(|process| (process.clone(), self.client.host().probe(&process))).collect();
+                    self.dispatcher.probed(found);
+                }
+                Next::Call => {
+                    let answers = self.client.call_all(self.dispatcher.requests().to_vec());
+                    match answers.into_iter().collect::<Result<Vec<_>, _>>() {
+                        Ok(replies) => self.dispatcher.answered(replies),
+                        Err(error) => self.trouble(error, tell),
+                    }
+                }
+                Next::Spawn(work) => self.spawn(&work),
+                Next::Recover(work) => self.recover(&work, tell),
+                Next::Kill(run) => {
+                    if let Some(session) = self.sessions.get_mut(&run) {
+                        session.kill(self.client.config().kill_grace);
+                    }
+                }
+                Next::Acknowledge(run) => self.acknowledge(&run, tell),
+                Next::Forget(run) => drop(self.sessions.remove(&run)),
+                Next::Sleep { watch, at_most } => match self.sleep(cancel, &watch, at_most) {
+                    Woken::Called => {
+                        self.mailbox.empty();
+                        self.dispatcher.woken();
+                    }
+                    Woken::Cancelled => self.dispatcher.leave(),
+                    Woken::Died(process) => self.dispatcher.died(process),
+                    Woken::Other => {}
+                },
+                Next::Done => break,
+            }
+            self.dispatcher.news().into_iter().for_each(|news| tell(Told::News(news)));
+        }
+        Ok(())
+    }
+
+    fn now(&self) -> Lease {
+        Lease(host::monotonic_ms() + self.offset)
+    }
+
+    fn trouble(&mut self, error: StoreError, tell: &mut dyn FnMut(Told)) {
+        tell(Told::Trouble(error));
+        self.dispatcher.unanswered(self.now());
+    }
+
+    fn spawn(&mut self, work: &Work) {
+        match keeper::start(&self.files.spec(work)) {
+            Ok(session) => drop(self.sessions.insert(work.run.id.clone(), session)),
+            Err(error) => {
+                let ending = Ending::NotStarted { error: format!("its keeper cannot be started: {error}").into() };
+                self.dispatcher.ended(&work.run.id, now_ended(ending, None));
+            }
+        }
+    }
+
+    /// Finds out what became of a session that this process did not start, or has lost sight of.
+    fn recover(&mut self, work: &Work, tell: &mut dyn FnMut(Told)) {
+        let run = &work.run;
+        if run.boot != self.client.this_process().boot {
+            // The machine has been started anew since: nothing of it lives.
+            return self.dispatcher.ended(&run.id, now_ended(Ending::Lost, Some("the machine was restarted")));
+        }
+        let found = match self.files.look(&run.id) {
+            Ok(Found::Nothing) => keeper::bury(&self.files.record(&run.id)),
+            other => other,
+        };
+        match found {
+            Ok(Found::Nothing | Found::Buried) => {
+                let ending = if run.session.is_some() { Ending::Lost } else { Ending::Never };
+                self.dispatcher.ended(&run.id, now_ended(ending, None));
+            }
+            Ok(Found::Ended(_, ending)) => self.dispatcher.ended(&run.id, sessions::ended(ending)),
+            Ok(Found::Live(_)) => match keeper::adopt(&self.files.record(&run.id), run.owner_epoch.0) {
+                Ok(session) => drop(self.sessions.insert(run.id.clone(), session)),
+                Err(error) => {
+                    tell(Told::RunTrouble(run.id.clone(), format!("its keeper does not answer: {error}")));
+                    self.dispatcher.gone(&run.id);
+                    self.dispatcher.unanswered(self.now());
+                }
+            },
+            Ok(Found::Dead(record)) => self.sweep(&run.id, record),
+            Err(error) => {
+                tell(Told::RunTrouble(run.id.clone(), format!("its record cannot be read: {error}")));
+                self.dispatcher.gone(&run.id);
+                self.dispatcher.unanswered(self.now());
+            }
+        }
+    }
+
+    /// The keeper was killed. What is left of the tree is ended before the run counts as lost.
+    fn sweep(&mut self, run: &RunId, record: Record) {
+        if let Some(request) = self.dispatcher.session_dead(run) {
+            // It only tells people why there is a pause; the end of the run is what counts.
+            self.client.call(request).ok();
+        }
+        self.sweeps.start(run.clone(), record, self.client.config().kill_grace);
+    }
+
+    /// The end of a run is durable: its keeper, or its record, is not needed any more.
+    fn acknowledge(&mut self, run: &RunId, tell: &mut dyn FnMut(Told)) {
+        match self.sessions.remove(run) {
+            Some(mut session) => session.acknowledge(),
+            None => {
+                if let Err(error) = keeper::forget(&self.files.record(run)) {
+                    tell(Told::RunTrouble(run.clone(), format!("its record cannot be removed: {error}")));
+                }
+            }
+        }
+    }
+
+    /// Sleeps until something happens, and takes in what sessions tell.
+    fn sleep(&mut self, cancel: BorrowedFd<'_>, watch: &[ProcessId], at_most: Span) -> Woken {
+        let mut pidfds: Vec<(&ProcessId, OwnedFd)> = Vec::with_capacity(watch.len());
+        for process in watch {
+            match self.client.host().watch(process) {
+                Ok(pidfd) => pidfds.push((process, pidfd)),
+                Err(_) => return Woken::Died(process.clone()),
+            }
+        }
+        let runs: Vec<RunId> = self.sessions.keys().cloned().collect();
+        let mut fds = vec![
+            PollFd::new(&self.mailbox, PollFlags::IN),
+            PollFd::from_borrowed_fd(cancel, PollFlags::IN),
+            PollFd::new(&self.sweeps.near, PollFlags::IN),
+        ];
+        let fixed = fds.len();
+        fds.extend(self.sessions.values().map(|session| PollFd::from_borrowed_fd(session.as_fd(), PollFlags::IN)));
+        fds.extend(pidfds.iter().map(|(_, pidfd)| PollFd::new(pidfd, PollFlags::IN)));
+        let ms = at_most.as_ms();
+        let timeout = Timespec { tv_sec: ms / 1_000, tv_nsec: (ms % 1_000) * 1_000_000 };
+        // An interruption is a reason to look, like any other.
+        poll(&mut fds, Some(&timeout)).ok();
+        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        drop(fds);
+        let died = pidfds
+            .iter()
+            .zip(&ready[fixed + runs.len()..])
+            .find(|(_, ready)| **ready)
+            .map(|((process, _), _)| (*process).clone());
+        for run in runs.iter().zip(&ready[fixed..]).filter(|(_, ready)| **ready).map(|(run, _)| run) {
+            self.listen(run);
+        }
+        if ready[2] {
+            for (run, ended) in self.sweeps.take() {
+                self.dispatcher.ended(&run, ended);
+            }
+        }
+        match (ready[1], ready[0], died) {
+            (true, _, _) => Woken::Cancelled,
+            (false, true, _) => Woken::Called,
+            (false, false, Some(process)) => Woken::Died(process),
+            (false, false, None) => Woken::Other,
+        }
+    }
+
+    /// Takes in what a session tells.
+    fn listen(&mut self, run: &RunId) {
+        let Some(session) = self.sessions.get_mut(run) else { return };
+        for notice in session.notices() {
+            match notice {
+                Notice::Started { keeper_pid, child_pid } => {
+                    let now = Lease(host::monotonic_ms() + self.offset);
+                    self.dispatcher.started(run, backlog::Session { keeper: keeper_pid, child: child_pid }, now);
+                }
+                Notice::Ended(ending) => self.dispatcher.ended(run, sessions::ended(ending)),
+                Notice::Refused(Refusal::NoRecord { error }) => {
+                    let ending = Ending::NotStarted { error: format!("its record cannot be made: {error}").into() };
+                    self.dispatcher.ended(run, now_ended(ending, None));
+                }
+                // Others own it; the rows will tell.
+                Notice::Refused(Refusal::LowerEpoch { .. }) => self.dispatcher.woken(),
+                Notice::Refused(Refusal::RecordExists | Refusal::Version { .. }) | Notice::Nudged { .. } => {}
+                Notice::Gone => {
+                    self.sessions.remove(run);
+                    self.dispatcher.gone(run);
+                    return;
+                }
+            }
+        }
+    }
+}
+
+impl Sweeps {
+    fn new() -> std::io::Result<Sweeps> {
+        let (sender, receiver) = mpsc::channel();
+        let (near, far) = UnixStream::pair()?;
+        near.set_nonblocking(true)?;
+        Ok(Sweeps { sender, receiver, near, far })
+    }
+
+    fn start(&self, run: RunId, record: Record, grace: Duration) {
+        let sender = self.sender.clone();
+        let far = self.far.try_clone();
+        std::thread::spawn(move || {
+            let note = match keeper::sweep(&record, grace) {
+                Ok(swept) if !swept.left.is_empty() => {
+                    let left: Vec<String> = swept.left.iter().map(ToString::to_string).collect();
+                    format!("its keeper was killed; processes that could not be ended: {}", left.join(", "))
+                }
+                Ok(swept) => format!("its keeper was killed; {} processes of it were ended", swept.ended),
+                Err(error) => format!("its keeper was killed; what is left of it cannot be looked for: {error}"),
+            };
+            // If the runner is gone, the next one does it all again.
+            sender.send((run, now_ended(Ending::Lost, Some(&note)))).ok();
+            far.and_then(|mut far| far.write_all(b"!")).ok();
+        });
+    }
+
+    fn take(&mut self) -> Vec<(RunId, Ended)> {
+        let mut bytes = [0; 64];
+        while matches!(self.near.read(&mut bytes), Ok(read) if read > 0) {}
+        self.receiver.try_iter().collect()
+    }
+}
+
+fn now_ended(ending: Ending, note: Option<&str>) -> Ended {
+    Ended { ending, at: Wall(host::wall_ms()), note: note.map(Into::into) }
+}

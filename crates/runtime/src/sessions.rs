@@ -1,0 +1,134 @@
+//! Where the sessions of a project are, and how a run becomes one.
+
+use std::path::PathBuf;
+
+use banksman_adapters::keeper::{self, Found, Spec};
+use banksman_core::backlog::Ended;
+use banksman_core::task::{Ending, Work as What, Workspace};
+use banksman_core::{RunId, TaskId, Wall};
+use banksman_engine::Work;
+
+use crate::project::Project;
+
+/// Variables that belong to whoever started the runner, not to its runs.
+const FOREIGN: [&str; 5] =
+    ["BANKSMAN_ANCESTORS", "BANKSMAN_LOCK", "BANKSMAN_LOCK_EPOCH", "BANKSMAN_SEMAPHORE", "BANKSMAN_SEMAPHORE_EPOCH"];
+
+/// Where the sessions of a project keep their files.
+#[derive(Debug, Clone)]
+pub struct Sessions {
+    project: Project,
+    /// Where control sockets are, if not in the project.
+    sockets: Option<PathBuf>,
+    /// The store's URL, if the project does not know it by itself.
+    store: Option<String>,
+}
+
+impl Sessions {
+    /// The sessions of a project.
+    pub fn new(project: &Project) -> Sessions {
+        Sessions { project: project.clone(), sockets: None, store: None }
+    }
+
+    /// Uses another directory for control sockets, such as one that is kept in memory.
+    pub fn sockets(self, directory: Option<PathBuf>) -> Sessions {
+        Sessions { sockets: directory, ..self }
+    }
+
+    /// Tells runs where the store is.
+    pub fn store(self, url: Option<String>) -> Sessions {
+        Sessions { store: url, ..self }
+    }
+
+    /// The record of a run.
+    pub fn record(&self, run: &RunId) -> PathBuf {
+        self.project.folder().join("runs").join(run.as_str())
+    }
+
+    /// The output of a run.
+    pub fn log(&self, run: &RunId) -> PathBuf {
+        self.project.folder().join("logs").join(format!("{run}.log"))
+    }
+
+    /// The folder of a task, for whatever its runs want to keep.
+    pub fn task_dir(&self, task: &TaskId) -> PathBuf {
+        self.project.folder().join("tasks").join(task.as_str())
+    }
+
+    /// Where a task works if it has a directory of its own.
+    pub fn workspace(&self, task: &TaskId) -> PathBuf {
+        self.project.folder().join("workspaces").join(task.as_str())
+    }
+
+    /// What the record of a run tells.
+    pub fn look(&self, run: &RunId) -> std::io::Result<Found> {
+        keeper::look(&self.record(run))
+    }
+
+    /// What a keeper is told about a run.
+    pub(crate) fn spec(&self, work: &Work) -> Spec {
+        let Work { run, task } = work;
+        let config = self.project.config();
+        let task_dir = self.task_dir(&task.id);
+        let cwd = match task.spec.workspace {
+            Workspace::None => self.project.root().to_owned(),
+            Workspace::Dir => self.workspace(&task.id),
+        };
+        let mut make_dirs = vec![task_dir.clone()];
+        if task.spec.workspace == Workspace::Dir {
+            make_dirs.push(cwd.clone());
+        }
+        let argv = match &task.spec.work {
+            Some(What::Run(command)) => vec!["sh".into(), "-c".into(), command.to_string()],
+            None => Vec::new(),
+        };
+        let mut env = vec![
+            ("BANKSMAN_PROJECT".into(), self.project.root().display().to_string()),
+            ("BANKSMAN_TASK".into(), task.id.to_string()),
+            ("BANKSMAN_RUN".into(), run.id.to_string()),
+            ("BANKSMAN_RUN_EPOCH".into(), run.epoch.to_string()),
+            ("BANKSMAN_HOLDER".into(), run.id.holder().to_string()),
+            ("BANKSMAN_TASK_DIR".into(), task_dir.display().to_string()),
+            ("BANKSMAN_ATTEMPT".into(), run.attempt.to_string()),
+        ];
+        env.extend(self.store.clone().map(|url| ("BANKSMAN_STORE".into(), url)));
+        Spec {
+            run: run.id.to_string(),
+            owner_epoch: run.owner_epoch.0,
+            record: self.record(&run.id),
+            log: self.log(&run.id),
+            log_limit: u64::from(config.log_limit_mib) * 1_024 * 1_024,
+            sockets: self.sockets.clone().unwrap_or_else(|| self.project.run_dir()),
+            argv,
+            cwd,
+            make_dirs,
+            env,
+            env_remove: FOREIGN.map(Into::into).into(),
+            stdin: None,
+            grace_ms: u64::try_from(config.kill_grace.as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+}
+
+/// What the end of a session means for its run.
+pub(crate) fn ended(ending: keeper::Ending) -> Ended {
+    let mut notes = Vec::new();
+    if let Some(error) = &ending.log.error {
+        notes.push(format!("{} bytes of its output could not be kept: {error}", ending.log.dropped));
+    } else if ending.log.dropped > 0 {
+        notes.push(format!("the oldest {} bytes of its output were dropped", ending.log.dropped));
+    }
+    match ending.stragglers {
+        0 => {}
+        1 => notes.push("1 process outlived it and was ended".into()),
+        several => notes.push(format!("{several} processes outlived it and were ended")),
+    }
+    let how = match (ending.error, ending.code, ending.signal) {
+        (Some(error), _, _) => Ending::NotStarted { error: error.into() },
+        (None, Some(code), _) => Ending::Exited(code),
+        (None, None, Some(signal)) => Ending::Signalled(signal),
+        (None, None, None) => Ending::Lost,
+    };
+    let note = (!notes.is_empty()).then(|| notes.join("; ").into());
+    Ended { ending: how, at: Wall(ending.ended_at_ms), note }
+}

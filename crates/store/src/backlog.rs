@@ -1,0 +1,322 @@
+//! How tasks, sections, runs, runners and errands stand in columns, and what a batch has changed of them.
+
+use std::collections::BTreeMap;
+
+use banksman_core::backlog::{Backlog, Edge, Run, Runner, Section, Sent};
+use banksman_core::claim::Address;
+use banksman_core::ids::{Epoch, RunId, RunnerId, SectionId, TaskId, Title};
+use banksman_core::task::{Spec, State, Task};
+use banksman_core::{Lease, Seq, Wall};
+
+use crate::error::StoreError;
+use crate::rows::{json, list, parsed, push_stamp};
+use crate::sql::Statement;
+use crate::value::{Query, Row, Value};
+
+impl Row {
+    fn flag(&mut self) -> Result<bool, StoreError> {
+        Ok(self.int()? != 0)
+    }
+
+    fn count(&mut self) -> Result<u32, StoreError> {
+        self.int()?.try_into().map_err(StoreError::corrupt)
+    }
+
+    pub(crate) fn task_id(&mut self) -> Result<TaskId, StoreError> {
+        parsed(&self.text()?, TaskId::new)
+    }
+
+    pub(crate) fn section(&mut self) -> Result<Section, StoreError> {
+        Ok(Section {
+            id: parsed(&self.text()?, SectionId::new)?,
+            name: parsed(&self.text()?, Title::new)?,
+            exclusive: self.flag()?,
+            position: Seq(self.int()?),
+        })
+    }
+
+    pub(crate) fn task(&mut self) -> Result<Task, StoreError> {
+        let id = self.task_id()?;
+        let spec: Spec = self.json()?.ok_or_else(|| StoreError::corrupt("a task without a description"))?;
+        let (position, created) = (Seq(self.int()?), Wall(self.int()?));
+        let (word, detail) = (self.text()?, self.json::<State>()?);
+        let state = match detail {
+            Some(state) => state,
+            None => plain(&word).ok_or_else(|| StoreError::corrupt(format_args!("task {id} is {word:?}")))?,
+        };
+        let changed = self.stamp()?;
+        let (attempts, failures, recoveries) = (self.count()?, self.count()?, self.count()?);
+        Ok(Task { id, spec, position, created, state, changed, attempts, failures, recoveries })
+    }
+
+    pub(crate) fn edge(&mut self) -> Result<(TaskId, Edge), StoreError> {
+        Ok((self.task_id()?, Edge { on: self.task_id()?, allow_failed: self.flag()? }))
+    }
+
+    pub(crate) fn run(&mut self) -> Result<Run, StoreError> {
+        Ok(Run {
+            id: parsed(&self.text()?, RunId::new)?,
+            task: self.task_id()?,
+            attempt: self.count()?,
+            epoch: Epoch(self.int()?),
+            owner: parsed(&self.text()?, RunnerId::new)?,
+            owner_epoch: Epoch(self.int()?),
+            holds: self.json()?.unwrap_or_default(),
+            session: self.json()?,
+            host: self.text()?.into(),
+            boot: self.text()?.into(),
+            started: self.stamp()?,
+            ended: self.json()?,
+        })
+    }
+
+    pub(crate) fn runner(&mut self) -> Result<Runner, StoreError> {
+        Ok(Runner {
+            id: parsed(&self.text()?, RunnerId::new)?,
+            process: self.json()?.ok_or_else(|| StoreError::corrupt("a runner without a process"))?,
+            address: Address(self.text()?.into()),
+            sections: self.json()?.unwrap_or_default(),
+            max_runs: self.maybe_int()?.map(|max| max.try_into().map_err(StoreError::corrupt)).transpose()?,
+            watching: self.json()?.unwrap_or_default(),
+            started: self.stamp()?,
+            seen: Lease(self.int()?),
+        })
+    }
+
+    pub(crate) fn sent(&mut self) -> Result<Sent, StoreError> {
+        Ok(Sent {
+            seq: Seq(self.int()?),
+            executor: parsed(&self.text()?, RunnerId::new)?,
+            errand: self.json()?.ok_or_else(|| StoreError::corrupt("an errand without content"))?,
+            attempts: self.count()?,
+        })
+    }
+}
+
+/// The word for a state: what indexes and counts go by.
+fn word(task: &Task) -> &'static str {
+    match &task.state {
+        State::Running(_) => "running",
+        State::Stopping { .. } => "stopping",
+        State::Pending | State::Stuck { .. } | State::Review | State::Done(_) => task.status().as_str(),
+    }
+}
+
+/// The state that a word alone stands for.
+fn plain(word: &str) -> Option<State> {
+    (word == "pending").then_some(State::Pending)
+}
+
+/// What a run of the task needs: tasks that need the same are admitted or refused together.
+pub(crate) fn lane(spec: &Spec) -> Option<String> {
+    spec.work.as_ref().map(|_| serde_json::to_string(&(&spec.section, &spec.needs)).expect("plain data always becomes JSON"))
+}
+
+/// The statements that turn the rows of `before` into those of `after`.
+pub(crate) fn between<'a>(project: i64, before: &'a Backlog, after: &'a Backlog, queries: &mut Vec<Query<'a>>) {
+    sections(project, before, after, queries);
+    tasks(project, before, after, queries);
+    for (id, run) in &after.runs {
+        match before.runs.get(id) {
+            Some(was) if was == run => {}
+            Some(_) => queries.push(update_run(project, run)),
+            None => queries.push(insert_run(project, run)),
+        }
+    }
+    for (id, runner) in &after.runners {
+        if before.runners.get(id) != Some(runner) {
+            queries.push(upsert_runner(project, runner));
+        }
+    }
+    gone(&before.runners, &after.runners, |id| {
+        queries.push(Query::new(Statement::DeleteRunner, [project.into(), id.as_str().into()]));
+    });
+    for (seq, sent) in &after.outbox {
+        match before.outbox.get(seq) {
+            Some(was) if was == sent => {}
+            Some(_) => queries.push(Query::new(
+                Statement::UpdateSent,
+                [project.into(), seq.0.into(), sent.executor.as_str().into(), i64::from(sent.attempts).into()],
+            )),
+            None => queries.push(insert_sent(project, sent)),
+        }
+    }
+    gone(&before.outbox, &after.outbox, |seq| {
+        queries.push(Query::new(Statement::DeleteSent, [project.into(), seq.0.into()]));
+    });
+}
+
+fn gone<'a, K: Ord, V>(before: &'a BTreeMap<K, V>, after: &BTreeMap<K, V>, delete: impl FnMut(&'a K)) {
+    before.keys().filter(|key| !after.contains_key(*key)).for_each(delete);
+}
+
+fn sections<'a>(project: i64, before: &'a Backlog, after: &'a Backlog, queries: &mut Vec<Query<'a>>) {
+    gone(&before.sections, &after.sections, |id| {
+        queries.push(Query::new(Statement::DeleteSection, [project.into(), id.as_str().into()]));
+    });
+    for (id, section) in &after.sections {
+        if before.sections.get(id) != Some(section) {
+            let params: [Value<'a>; 5] = [
+                project.into(),
+                id.as_str().into(),
+                section.name.as_str().into(),
+                i64::from(section.exclusive).into(),
+                section.position.0.into(),
+            ];
+            queries.push(Query::new(Statement::UpsertSection, params));
+        }
+    }
+}
+
+fn tasks<'a>(project: i64, before: &'a Backlog, after: &'a Backlog, queries: &mut Vec<Query<'a>>) {
+    let id = |id: &'a TaskId| -> [Value<'a>; 2] { [project.into(), id.as_str().into()] };
+    let mut refresh = Vec::new();
+    gone(&before.tasks, &after.tasks, |task| {
+        for statement in [Statement::DeleteTask, Statement::DeleteEdges, Statement::DeleteRunsOf] {
+            queries.push(Query::new(statement, id(task)));
+        }
+        refresh.push(Query::new(Statement::RefreshDependents, id(task)));
+    });
+    for (key, task) in &after.tasks {
+        let was = before.tasks.get(key);
+        match was {
+            None => queries.push(insert_task(project, task)),
+            Some(was) => {
+                if was.spec != task.spec {
+                    queries.push(update_spec(project, task));
+                }
+                if standing(was) != standing(task) {
+                    queries.push(update_state(project, task));
+                }
+            }
+        }
+        if was.is_some_and(|was| word(was) != word(task)) {
+            refresh.push(Query::new(Statement::RefreshDependents, id(key)));
+        }
+    }
+    for (task, edges) in &after.edges {
+        let was = before.edges.get(task).map_or(&[][..], Vec::as_slice);
+        if was == edges || !after.tasks.contains_key(task) {
+            continue;
+        }
+        if !was.is_empty() {
+            queries.push(Query::new(Statement::DeleteEdges, id(task)));
+        }
+        for edge in edges {
+            let params = [project.into(), task.as_str().into(), edge.on.as_str().into(), i64::from(edge.allow_failed).into()];
+            queries.push(Query::new(Statement::InsertEdge, params));
+        }
+        refresh.push(Query::new(Statement::RefreshUnmet, id(task)));
+    }
+    // What holds tasks back is counted when all else is in place.
+    queries.extend(refresh);
+}
+
+/// What changes in the life of a task without anybody editing it.
+fn standing(task: &Task) -> (&State, banksman_core::Stamp, [u32; 3]) {
+    (&task.state, task.changed, [task.attempts, task.failures, task.recoveries])
+}
+
+fn push_state<'a>(task: &'a Task, params: &mut Vec<Value<'a>>) {
+    params.push(word(task).into());
+    params.push(if task.state == State::Pending { Value::Null } else { json(&task.state) });
+    push_stamp(task.changed, params);
+    params.extend([task.attempts, task.failures, task.recoveries].map(|count| i64::from(count).into()));
+}
+
+fn insert_task(project: i64, task: &Task) -> Query<'_> {
+    let spec = &task.spec;
+    let mut params = Vec::with_capacity(17);
+    params.push(project.into());
+    params.push(task.id.as_str().into());
+    params.push(spec.title.as_str().into());
+    params.push(spec.section.as_ref().map(SectionId::as_str).into());
+    params.push(spec.parent.as_ref().map(TaskId::as_str).into());
+    params.push(i64::from(spec.priority).into());
+    params.push(task.position.0.into());
+    params.push(lane(spec).into());
+    params.push(json(spec));
+    params.push(task.created.0.into());
+    push_state(task, &mut params);
+    Query::new(Statement::InsertTask, params)
+}
+
+fn update_spec(project: i64, task: &Task) -> Query<'_> {
+    let spec = &task.spec;
+    let params: [Value<'_>; 8] = [
+        project.into(),
+        task.id.as_str().into(),
+        spec.title.as_str().into(),
+        spec.section.as_ref().map(SectionId::as_str).into(),
+        spec.parent.as_ref().map(TaskId::as_str).into(),
+        i64::from(spec.priority).into(),
+        lane(spec).into(),
+        json(spec),
+    ];
+    Query::new(Statement::UpdateTaskSpec, params)
+}
+
+fn update_state(project: i64, task: &Task) -> Query<'_> {
+    let mut params = Vec::with_capacity(9);
+    params.push(project.into());
+    params.push(task.id.as_str().into());
+    push_state(task, &mut params);
+    Query::new(Statement::UpdateTaskState, params)
+}
+
+fn insert_run(project: i64, run: &Run) -> Query<'_> {
+    let mut params = Vec::with_capacity(14);
+    params.push(project.into());
+    params.push(run.id.as_str().into());
+    params.push(run.task.as_str().into());
+    params.push(i64::from(run.attempt).into());
+    params.push(run.epoch.0.into());
+    params.push(run.owner.as_str().into());
+    params.push(run.owner_epoch.0.into());
+    params.push(list(&run.holds));
+    params.push(run.session.as_ref().map_or(Value::Null, json));
+    params.push((&*run.host).into());
+    params.push((&*run.boot).into());
+    push_stamp(run.started, &mut params);
+    params.push(run.ended.as_ref().map_or(Value::Null, json));
+    Query::new(Statement::InsertRun, params)
+}
+
+fn update_run(project: i64, run: &Run) -> Query<'_> {
+    let params: [Value<'_>; 7] = [
+        project.into(),
+        run.id.as_str().into(),
+        run.owner.as_str().into(),
+        run.owner_epoch.0.into(),
+        list(&run.holds),
+        run.session.as_ref().map_or(Value::Null, json),
+        run.ended.as_ref().map_or(Value::Null, json),
+    ];
+    Query::new(Statement::UpdateRun, params)
+}
+
+fn upsert_runner(project: i64, runner: &Runner) -> Query<'_> {
+    let mut params = Vec::with_capacity(10);
+    params.push(project.into());
+    params.push(runner.id.as_str().into());
+    params.push(json(&runner.process));
+    params.push((&*runner.address.0).into());
+    params.push(list(&runner.sections));
+    params.push(runner.max_runs.map(i64::from).into());
+    params.push(list(&runner.watching));
+    push_stamp(runner.started, &mut params);
+    params.push(runner.seen.0.into());
+    Query::new(Statement::UpsertRunner, params)
+}
+
+fn insert_sent(project: i64, sent: &Sent) -> Query<'_> {
+    let params: [Value<'_>; 6] = [
+        project.into(),
+        sent.seq.0.into(),
+        sent.errand.subject().as_str().into(),
+        sent.executor.as_str().into(),
+        json(&sent.errand),
+        i64::from(sent.attempts).into(),
+    ];
+    Query::new(Statement::InsertSent, params)
+}

@@ -1,0 +1,147 @@
+//! What can be read of the backlog without changing anything: lists, names, counts.
+
+use std::collections::BTreeMap;
+
+use banksman_core::backlog::Run;
+use banksman_core::ids::{SectionId, TaskId};
+use banksman_core::{Seq, Status, Task};
+
+use crate::error::StoreError;
+use crate::reader::View;
+use crate::sql::Statement;
+use crate::value::{Query, Value};
+
+/// How many tasks one read returns at most.
+const PAGE: i64 = 1_000;
+
+/// Which tasks to list.
+#[derive(Debug, Clone, Default)]
+pub struct TaskFilter {
+    /// Only those that stand so.
+    pub status: Option<Status>,
+    /// Only those of this section.
+    pub section: Option<SectionId>,
+    /// Only the children of this task.
+    pub parent: Option<TaskId>,
+}
+
+/// A task in a list.
+#[derive(Debug, Clone)]
+pub struct Listed {
+    /// The task.
+    pub task: Task,
+    /// How many dependencies hold it back.
+    pub unmet: u32,
+}
+
+/// How many tasks there are of each kind.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// By status: what dependencies hold back is blocked.
+    pub by_status: BTreeMap<Status, u64>,
+    /// Pending tasks for people, which no runner will start.
+    pub by_hand: u64,
+    /// Ready tasks by lane, with one task of each as its example.
+    pub ready: Vec<(TaskId, u64)>,
+}
+
+impl Listed {
+    /// The word for how it stands, with what dependencies tell.
+    pub fn status(&self) -> Status {
+        match self.task.status() {
+            Status::Pending if self.unmet > 0 => Status::Blocked,
+            status => status,
+        }
+    }
+}
+
+impl View<'_> {
+    /// The next tasks after a position, in their order, that pass the filter; and where to go on, if there may be more.
+    pub fn tasks(&mut self, filter: &TaskFilter, after: Seq) -> Result<(Vec<Listed>, Option<Seq>), StoreError> {
+        let words = |status: Status| match status {
+            Status::Pending | Status::Blocked => "pending",
+            Status::InProgress => "running",
+            other => other.as_str(),
+        };
+        let word = filter.status.map(words);
+        // What is being stopped is in progress too.
+        let second = word.map(|word| if word == "running" { "stopping" } else { word });
+        let params: [Value<'_>; 7] = [
+            self.project.into(),
+            after.0.into(),
+            PAGE.into(),
+            word.into(),
+            second.into(),
+            filter.section.as_ref().map(SectionId::as_str).into(),
+            filter.parent.as_ref().map(TaskId::as_str).into(),
+        ];
+        let rows = self.rows(Query::new(Statement::TaskPage, params))?;
+        let full = rows.len() as i64 == PAGE;
+        let mut listed = Vec::with_capacity(rows.len());
+        for mut row in rows {
+            let task = row.task()?;
+            listed.push(Listed { task, unmet: row.int()?.try_into().map_err(StoreError::corrupt)? });
+        }
+        let next = listed.last().map(|last| last.task.position).filter(|_| full);
+        listed.retain(|listed| filter.status.is_none_or(|status| listed.status() == status));
+        Ok((listed, next))
+    }
+
+    /// The tasks that a name may mean, best first: the exact id, else exact titles, else ids that begin so.
+    pub fn find_tasks(&mut self, name: &str) -> Result<Vec<TaskId>, StoreError> {
+        for statement in [Statement::TaskById, Statement::TaskByTitle, Statement::TaskByPrefix] {
+            let params: Vec<Value<'_>> = match statement {
+                Statement::TaskByPrefix => vec![self.project.into(), name.into(), format!("{name}\u{10ffff}").into()],
+                _ => vec![self.project.into(), name.into()],
+            };
+            let found = self.rows(Query::new(statement, params))?;
+            if !found.is_empty() {
+                return found.into_iter().map(|mut row| row.task_id()).collect();
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// Counts the tasks.
+    pub fn counts(&mut self) -> Result<Counts, StoreError> {
+        let project: Value<'_> = self.project.into();
+        let by_state = Query::new(Statement::TaskCounts, [project.clone()]);
+        let ready = Query::new(Statement::ReadyCounts, [project]);
+        let mut answers = self.backend.read(&[by_state, ready])?.into_iter();
+        let mut counts = Counts::default();
+        for mut row in answers.next().unwrap_or_default() {
+            let (word, held_back, for_people) = (row.text()?, row.int()? != 0, row.int()? != 0);
+            let number = u64::try_from(row.int()?).map_err(StoreError::corrupt)?;
+            let status = match word.as_str() {
+                "running" | "stopping" => Some(Status::InProgress),
+                "pending" if held_back => Some(Status::Blocked),
+                other => Status::parse(other),
+            };
+            let status = status.ok_or_else(|| StoreError::corrupt(format_args!("a task is {word:?}")))?;
+            *counts.by_status.entry(status).or_default() += number;
+            if for_people && status == Status::Pending {
+                counts.by_hand += number;
+            }
+        }
+        for mut row in answers.next().unwrap_or_default() {
+            let task = row.task_id()?;
+            counts.ready.push((task, u64::try_from(row.int()?).map_err(StoreError::corrupt)?));
+        }
+        Ok(counts)
+    }
+
+    /// The last runs that ended, newest first.
+    pub fn last_runs(&mut self, limit: i64) -> Result<Vec<Run>, StoreError> {
+        let rows = self.rows(Query::new(Statement::LastRuns, [self.project.into(), limit.into()]))?;
+        rows.into_iter().map(|mut row| row.run()).collect()
+    }
+
+    /// The runs that a name may mean: the exact id, else ids that begin so.
+    pub fn find_runs(&mut self, name: &str) -> Result<Vec<Run>, StoreError> {
+        let params: [Value<'_>; 3] = [self.project.into(), name.into(), format!("{name}\u{10ffff}").into()];
+        let rows = self.rows(Query::new(Statement::RunByPrefix, params))?;
+        let runs: Vec<Run> = rows.into_iter().map(|mut row| row.run()).collect::<Result<_, _>>()?;
+        let exact = runs.iter().position(|run| run.id.as_str() == name);
+        Ok(exact.map_or(runs.clone(), |at| vec![runs[at].clone()]))
+    }
+}
