@@ -69,6 +69,9 @@ pub(crate) fn has_exited(pidfd: &OwnedFd) -> bool {
     matches!(poll(&mut fds, Some(&now)), Ok(n) if n > 0)
 }
 
+/// The kernel's flag of a task that has begun to exit.
+const PF_EXITING: u64 = 0x4;
+
 /// What `/proc` tells of whoever has a pid now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stat {
@@ -76,20 +79,26 @@ pub(crate) struct Stat {
     pub(crate) parent: i32,
     /// Its session.
     pub(crate) session: i32,
+    /// Whether it has begun to exit. It closes its files before it becomes a zombie.
+    pub(crate) exiting: bool,
     /// When it started, in ticks since the boot.
     pub(crate) start: u64,
 }
 
-/// Fields 4, 6 and 22 of `/proc/<pid>/stat`. The second one is the program's name, which may contain anything, so
+/// Fields 4, 6, 9 and 22 of `/proc/<pid>/stat`. The second one is the program's name, which may contain anything, so
 /// the fields are counted from its closing parenthesis.
 pub(crate) fn stat(pid: i32) -> io::Result<Stat> {
     let stat = fs::read(format!("/proc/{pid}/stat"))?;
     let text = String::from_utf8_lossy(&stat);
     let mut fields = text.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().skip(1);
     let mut field = |n: usize| fields.nth(n).and_then(|field| field.parse::<u64>().ok());
-    let mut small = |n: usize| field(n).map(|value| i32::try_from(value).unwrap_or(0));
-    let found = small(0).zip(small(1)).and_then(|(parent, session)| Some(Stat { parent, session, start: field(15)? }));
-    found.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("/proc/{pid}/stat cannot be understood")))
+    let mut found = || {
+        let (parent, session) = (field(0)?, field(1)?);
+        let (flags, start) = (field(2)?, field(12)?);
+        let pid = |value: u64| i32::try_from(value).ok();
+        Some(Stat { parent: pid(parent)?, session: pid(session)?, exiting: flags & PF_EXITING != 0, start })
+    };
+    found().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("/proc/{pid}/stat cannot be understood")))
 }
 
 /// When whoever has this pid now started.

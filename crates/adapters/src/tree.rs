@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal, wait};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, pidfd_open, pidfd_send_signal, wait};
 
 use crate::process::{has_exited, stat};
 
-/// How soon those who must die are looked at again.
+/// How soon those who must die are looked at again: at first, and when they do not die, as in an uninterruptible sleep.
 const ROUND: Duration = Duration::from_millis(5);
+const LAST_ROUND: Duration = Duration::from_secs(1);
 
 /// How often the tree is searched for newcomers before those that were found are killed. Every search stops what it
 /// finds, and what is stopped does not fork, so this ends long before.
@@ -33,16 +34,17 @@ fn children(pid: i32) -> Vec<i32> {
     lists.flat_map(|list| list.split_whitespace().filter_map(|word| word.parse().ok()).collect::<Vec<_>>()).collect()
 }
 
-/// How many descendants of this process live: zombies do not count.
+/// How many descendants of this process live. Zombies do not count, nor does who is just exiting.
 pub fn living() -> usize {
-    descendants(own_pid()).into_iter().filter(|pid| open(*pid).is_some_and(|pidfd| !has_exited(&pidfd))).count()
+    let lives = |pid: &i32| open(*pid).is_some_and(|pidfd| !stat(*pid).is_ok_and(|stat| stat.exiting) && !has_exited(&pidfd));
+    descendants(own_pid()).iter().filter(|pid| lives(pid)).count()
 }
 
 /// Ends all descendants of this process: asks them first, and after `grace` does not ask. Returns when all of
 /// them are reaped. This process must be a subreaper, so that none of them can hide behind a dead parent.
 pub fn end_descendants(grace: Duration) {
     let mut end = End::begin(grace);
-    while reap() {
+    while reap(|_, _| {}) {
         // There is no descriptor that tells of "any descendant", and this happens once in the life of a process.
         std::thread::sleep(end.step().min(ROUND));
     }
@@ -54,12 +56,13 @@ pub fn end_descendants(grace: Duration) {
 pub struct End {
     patience_ends: Instant,
     asked: BTreeSet<i32>,
+    round: Duration,
 }
 
 impl End {
     /// Begins it. They have `grace` to end by themselves.
     pub fn begin(grace: Duration) -> End {
-        End { patience_ends: Instant::now() + grace, asked: BTreeSet::new() }
+        End { patience_ends: Instant::now() + grace, asked: BTreeSet::new(), round: ROUND }
     }
 
     /// They have no more than `grace` from now on.
@@ -73,7 +76,9 @@ impl End {
         let left = self.patience_ends.saturating_duration_since(Instant::now());
         if left.is_zero() {
             kill_all(own);
-            return ROUND;
+            let round = self.round;
+            self.round = (round * 2).min(LAST_ROUND);
+            return round;
         }
         self.ask(own);
         left
@@ -109,11 +114,11 @@ fn kill_all(own: i32) {
     signal_all(own, &found, Signal::KILL);
 }
 
-/// Reaps every child that is dead, of whatever process group. Says whether any child is left.
-fn reap() -> bool {
+/// Reaps every child that is dead, of whatever process group, and shows how it ended. Says whether any child is left.
+pub(crate) fn reap(mut show: impl FnMut(Pid, WaitStatus)) -> bool {
     loop {
         match wait(WaitOptions::NOHANG) {
-            Ok(Some(_)) => {}
+            Ok(Some((pid, status))) => show(pid, status),
             Ok(None) => return true,
             Err(rustix::io::Errno::INTR) => {}
             Err(_) => return false,

@@ -1,8 +1,6 @@
 //! One lock, one holder, 16 waiters, each a process: how fast it changes hands, in which order, and what the
 //! waiting costs.
 
-use std::fs;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use banksman::Project;
@@ -11,7 +9,7 @@ use crate::bench::{Bench, Result};
 use crate::crew::Crew;
 use crate::report::{Row, Target, Unit};
 use crate::stats::{self, Sample};
-use crate::{machine, threads, worker};
+use crate::{machine, proc, threads, worker};
 
 /// The one lock.
 pub(crate) const LOCK: &str = "baton";
@@ -138,9 +136,9 @@ fn idle(bench: &Bench) -> Result<(Sample, String)> {
     crew.go(span + Duration::from_secs(3))?;
     wait_for_line(&project)?;
     let pids = crew.pids();
-    let before = pids.iter().map(|pid| used(*pid)).collect::<Result<Vec<_>>>()?;
+    let before = pids.iter().map(|pid| proc::used(*pid)).collect::<Result<Vec<_>>>()?;
     std::thread::sleep(span);
-    let after = pids.iter().map(|pid| used(*pid)).collect::<Result<Vec<_>>>()?;
+    let after = pids.iter().map(|pid| proc::used(*pid)).collect::<Result<Vec<_>>>()?;
     crew.reports()?;
     held.release()?;
     let shares = before.iter().zip(&after).map(|(before, after)| (after.0 - before.0) as f64 / span.as_nanos() as f64 * 100.0);
@@ -164,25 +162,6 @@ fn wait_for_line(project: &Project) -> Result<()> {
         std::thread::sleep(Duration::from_millis(10));
     }
     Err("the waiters did not get in line within 2 s".into())
-}
-
-/// The nanoseconds that all threads of a process have run, and how often they went to sleep. `/proc/<pid>/stat`
-/// counts in hundredths of a second, which is as much as an idle waiter may use in all: too coarse.
-fn used(pid: u32) -> Result<(u64, u64)> {
-    let (mut ran, mut switches) = (0, 0);
-    for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
-        let thread = thread?.path();
-        ran += number(&thread.join("schedstat"), |text| text.split(' ').next())?;
-        switches +=
-            number(&thread.join("status"), |text| text.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")))?;
-    }
-    Ok((ran, switches))
-}
-
-fn number(path: &Path, find: impl Fn(&str) -> Option<&str>) -> Result<u64> {
-    let text = fs::read_to_string(path)?;
-    let word = find(&text).ok_or_else(|| format!("{} cannot be understood", path.display()))?;
-    Ok(word.trim().parse()?)
 }
 
 #[cfg(test)]

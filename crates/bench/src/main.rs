@@ -3,25 +3,38 @@
 //! `cargo run --release -p banksman-bench -- [--only NAME] [--quick] [--json]`. Everything happens in a directory
 //! that is made below `target/`, on a real disk, and removed again. Every loop ends by the clock.
 //!
-//! * [`single`], [`threads`], [`processes`], [`handoff`], [`listing`], [`steps`], [`postgres`]: one file per figure.
+//! * [`single`], [`threads`], [`processes`], [`handoff`], [`listing`], [`steps`], [`postgres`]: locks, one file per figure.
+//! * [`backlog`], [`starts`], [`claims`], [`resting`], [`memory`], [`status`]: tasks and runners, likewise.
+//! * [`tasks`], [`program`], [`fifo`]: projects full of tasks, the binary, and how a command is heard.
 //! * [`crew`] and [`worker`]: this program again, as many processes that start together.
-//! * [`plain`], [`peers`], [`machine`]: what the figures are compared with.
+//! * [`plain`], [`peers`], [`queues`], [`machine`], [`proc`]: what the figures are compared with.
 //! * [`report`], [`stats`]: rows, and the arithmetic in them.
 
+mod backlog;
 mod bench;
+mod claims;
 mod clock;
 mod crew;
+mod fifo;
 mod handoff;
 mod listing;
 mod machine;
+mod memory;
 mod peers;
 mod plain;
 mod postgres;
+mod proc;
 mod processes;
+mod program;
+mod queues;
 mod report;
+mod resting;
 mod single;
+mod starts;
 mod stats;
+mod status;
 mod steps;
+mod tasks;
 mod threads;
 mod worker;
 
@@ -33,7 +46,7 @@ use report::{Report, Row};
 /// A figure: its name on the command line, and how it is taken.
 type Figure = (&'static str, fn(&Bench) -> Result<Vec<Row>>);
 
-const FIGURES: [Figure; 7] = [
+const FIGURES: [Figure; 13] = [
     ("single", single::measure),
     ("threads", threads::measure),
     ("processes", processes::measure),
@@ -41,6 +54,12 @@ const FIGURES: [Figure; 7] = [
     ("list", listing::measure),
     ("steps", steps::measure),
     ("postgres", postgres::measure),
+    ("backlog", backlog::measure),
+    ("starts", starts::measure),
+    ("claims", claims::measure),
+    ("idle", resting::measure),
+    ("memory", memory::measure),
+    ("status", status::measure),
 ];
 
 /// What the command line asks for.

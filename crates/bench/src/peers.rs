@@ -25,7 +25,7 @@ pub(crate) enum Peer {
 }
 
 /// A server that ends with this value.
-struct Server(Child);
+pub(crate) struct Server(Child);
 
 impl Peer {
     /// Ours beside theirs.
@@ -135,13 +135,13 @@ fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?)
 }
 
-fn installed(program: &str) -> bool {
+pub(crate) fn installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|dir| dir.join(program).exists())
 }
 
 impl Server {
-    fn start<A: AsRef<OsStr>>(dir: &Path, program: &str, args: impl IntoIterator<Item = A>) -> Result<Server> {
+    pub(crate) fn start<A: AsRef<OsStr>>(dir: &Path, program: &str, args: impl IntoIterator<Item = A>) -> Result<Server> {
         let mut command = Command::new(program);
         command.current_dir(dir).args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         Ok(Server(command.spawn()?))

@@ -11,9 +11,11 @@ use crate::stats::Sample;
 pub(crate) enum Unit {
     PairsPerSecond,
     StepsPerSecond,
+    TasksPerSecond,
     Milliseconds,
     Ratio,
     Percent,
+    Megabytes,
     Count,
 }
 
@@ -116,9 +118,11 @@ impl Unit {
         match self {
             Unit::PairsPerSecond => "pairs/s",
             Unit::StepsPerSecond => "steps/s",
+            Unit::TasksPerSecond => "tasks/s",
             Unit::Milliseconds => "ms",
             Unit::Ratio => "ratio",
             Unit::Percent => "%",
+            Unit::Megabytes => "MB",
             Unit::Count => "",
         }
     }
@@ -126,11 +130,12 @@ impl Unit {
     /// A number with its unit.
     fn number(self, value: f64) -> String {
         match self {
-            Unit::PairsPerSecond | Unit::StepsPerSecond => format!("{}/s", thousands(value)),
+            Unit::PairsPerSecond | Unit::StepsPerSecond | Unit::TasksPerSecond => format!("{}/s", thousands(value)),
             Unit::Milliseconds if value < 10.0 => format!("{value:.2} ms"),
             Unit::Milliseconds => format!("{value:.1} ms"),
             Unit::Ratio => format!("{value:.2}"),
             Unit::Percent => format!("{value:.3} %"),
+            Unit::Megabytes => format!("{value:.1} MB"),
             Unit::Count if value.fract() == 0.0 => thousands(value),
             Unit::Count => format!("{value:.2}"),
         }

@@ -65,6 +65,9 @@ impl From<StoreError> for Failure {
             StoreError::Newer { .. } => {
                 (exit::CONFIG, "STORE_NEWER", "install the version of banksman that made it, or a later one")
             }
+            StoreError::InUse { .. } => {
+                (exit::LOCKED, "STORE_IN_USE", "nothing was changed; wait for their end, or end them with: banksman tasks cancel")
+            }
             StoreError::Corrupt { .. } => {
                 (exit::UNHEALTHY, "STORE_CORRUPT", "stop all agents, copy the .banksman folder, and look with: banksman doctor")
             }

@@ -18,7 +18,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use commands::{completions, config, demo, doctor, events, init, locks, man, run, semaphores, store, tasks};
+use commands::{completions, config, demo, doctor, events, init, locks, man, run, sections, semaphores, store, tasks};
 use context::Context;
 use printer::Printer;
 
@@ -67,6 +67,8 @@ enum Command {
     Semaphores(semaphores::Semaphores),
     #[command(visible_alias = "event")]
     Events(events::Events),
+    #[command(visible_alias = "section")]
+    Sections(sections::Sections),
     #[command(visible_alias = "task")]
     Tasks(tasks::Tasks),
     Run(run::Run),
@@ -86,6 +88,7 @@ impl Command {
             Command::Locks(locks) => locks.name(),
             Command::Semaphores(semaphores) => semaphores.name(),
             Command::Events(events) => events.name(),
+            Command::Sections(sections) => sections.name(),
             Command::Tasks(tasks) => tasks.name(),
             Command::Run(_) => "run",
             Command::Doctor(_) => "doctor",
@@ -114,6 +117,7 @@ fn main() -> ExitCode {
         Command::Locks(locks) => locks.run(&context),
         Command::Semaphores(semaphores) => semaphores.run(&context),
         Command::Events(events) => events.run(&context),
+        Command::Sections(sections) => sections.run(&context),
         Command::Tasks(tasks) => tasks.run(&context),
         Command::Run(run) => run.run(&context),
         Command::Doctor(doctor) => doctor.run(&context),

@@ -41,6 +41,14 @@ impl Printer {
         }
     }
 
+    /// Data on stdout as it is, whatever it is.
+    pub(crate) fn raw(&self, bytes: &[u8]) {
+        let mut out = std::io::stdout().lock();
+        if out.write_all(bytes).and_then(|()| out.flush()).is_err() {
+            std::process::exit(i32::from(crate::exit_codes::OK));
+        }
+    }
+
     /// A remark on stderr.
     pub(crate) fn note(&self, text: &str) {
         if !self.quiet {

@@ -110,7 +110,7 @@ impl Waiter {
     }
 
     /// Whether it is dead, or was not seen for too long.
-    fn is_over(&self, now: &Now) -> bool {
+    pub fn is_over(&self, now: &Now) -> bool {
         now.dead.contains(&self.standing.process) || self.standing.lease.is_some_and(|lease| now.is_past(self.seen + lease))
     }
 

@@ -123,6 +123,9 @@ impl After {
 impl std::fmt::Display for Ending {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
+            // What a shell means by them.
+            Ending::Exited(126) => f.write_str("exit status 126 (the command cannot be executed)"),
+            Ending::Exited(127) => f.write_str("exit status 127 (no such command)"),
             Ending::Exited(code) => write!(f, "exit status {code}"),
             Ending::Signalled(signal) => write!(f, "killed by signal {signal}"),
             Ending::NotStarted { error } => f.write_str(error),

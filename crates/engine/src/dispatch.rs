@@ -15,7 +15,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use banksman_core::admission::{Admission, Holding, Reason};
-use banksman_core::backlog::{Backlog, Ended, Runner, Session};
+use banksman_core::backlog::{Backlog, Ended, Run, Runner, Session};
 use banksman_core::coordination::Coordination;
 use banksman_core::event::Resource;
 use banksman_core::task::{self, Pulse};
@@ -24,7 +24,7 @@ use banksman_store::{Key, Snapshot};
 
 use crate::facts;
 use crate::request::{Reply, Request, Seen};
-use crate::runs::{Candidate, RunOutcome, RunRequest, Work};
+use crate::runs::{Candidate, RunOutcome, RunRequest, Work, occupy};
 use crate::tasks::TaskRequest;
 
 /// How many tasks one claim takes at most.
@@ -92,6 +92,9 @@ pub enum News {
     Adopted(Box<Work>),
     /// A run has ended, and this is what its task makes of it.
     Ended(Box<Work>, Ended, task::Outcome),
+    /// So many more ready tasks wait for nothing but a run slot, or fewer. Counted are those that a look sees: the
+    /// first few of each kind.
+    Queued(i64),
 }
 
 /// A runner.
@@ -99,6 +102,8 @@ pub enum News {
 pub struct Dispatcher {
     me: Runner,
     options: Options,
+    /// The one run that it is there for.
+    only: Option<RunId>,
     mine: BTreeMap<RunId, Mine>,
     /// The exclusive sections whose lock it has.
     sections: BTreeSet<SectionId>,
@@ -108,7 +113,11 @@ pub struct Dispatcher {
     look: Look,
     /// What others must not be asked again until something changes.
     refused: BTreeSet<RunId>,
-    passed_over: BTreeSet<TaskId>,
+    passed_over: BTreeMap<TaskId, Vec<Reason>>,
+    /// How many tasks were seen to wait for nothing but a run slot.
+    queued: usize,
+    /// Its runs that have given their slot back while they wait for others.
+    paused: BTreeSet<RunId>,
     watching: Vec<Resource>,
     enlisted: bool,
     leaving: bool,
@@ -162,6 +171,7 @@ impl Dispatcher {
         Dispatcher {
             me,
             options,
+            only: None,
             mine: BTreeMap::new(),
             sections: BTreeSet::new(),
             probes: BTreeMap::new(),
@@ -169,7 +179,9 @@ impl Dispatcher {
             requests: Vec::new(),
             look: Look::Due,
             refused: BTreeSet::new(),
-            passed_over: BTreeSet::new(),
+            passed_over: BTreeMap::new(),
+            queued: 0,
+            paused: BTreeSet::new(),
             watching: Vec::new(),
             enlisted: false,
             leaving: false,
@@ -177,6 +189,12 @@ impl Dispatcher {
             fresh_runs: Vec::new(),
             news: Vec::new(),
         }
+    }
+
+    /// One that takes no tasks: it waits for the end of this run, looks after it if nobody else does, and ends with it. Its
+    /// `max_runs` must be 0, by which others know it.
+    pub fn only(self, run: RunId) -> Dispatcher {
+        Dispatcher { only: Some(run), ..self }
     }
 
     /// Which runner it is.
@@ -264,11 +282,13 @@ impl Dispatcher {
         if due.is_some_and(|due| due <= now) {
             return self.report_starts();
         }
-        if rest.idle && self.options.until_idle && self.mine.is_empty() {
+        if rest.idle && (self.options.until_idle || self.only.is_some()) && self.mine.is_empty() {
             self.leaving = true;
             return self.farewell();
         }
         if rest.until <= now {
+            // Not everybody who was found alive is watched.
+            self.probes.retain(|_, liveness| matches!(liveness, Liveness::Dead | Liveness::OtherBoot));
             self.woken();
             return self.next(now);
         }
@@ -293,6 +313,7 @@ impl Dispatcher {
         if !self.enlisted {
             return Advice::Done;
         }
+        self.tell_queued(0);
         let busy: BTreeSet<&SectionId> = self.mine.values().filter_map(|mine| mine.work.task.spec.section.as_ref()).collect();
         let free = self.sections.iter().filter(|section| !busy.contains(section));
         let runner = &self.me.id;
@@ -314,7 +335,9 @@ impl Dispatcher {
 
     /// How many more runs it may have, once those that have ended are reported.
     fn room(&self) -> usize {
-        let living = self.mine.values().filter(|mine| !matches!(mine.phase, Phase::Ended(_))).count();
+        // One that waits for its children leaves its place to them, or a runner with one place would never start them.
+        let is_at_work = |id: &RunId, mine: &Mine| !matches!(mine.phase, Phase::Ended(_)) && !self.paused.contains(id);
+        let living = self.mine.iter().filter(|(id, mine)| is_at_work(id, mine)).count();
         let own = self.options.max_runs.map_or(usize::MAX, |max| usize::try_from(max).unwrap_or(usize::MAX));
         own.saturating_sub(living).min(CLAIM_LIMIT)
     }
@@ -332,6 +355,8 @@ impl Dispatcher {
     /// Takes in rows.
     pub fn loaded(&mut self, snapshot: Snapshot) {
         match std::mem::replace(&mut self.look, Look::Due) {
+            // How many ready tasks were read depends on it, so they are read again.
+            Look::First if self.note_paused(&snapshot) => {}
             Look::First => {
                 let ready = snapshot.backlog.tasks.values().filter(|task| self.may_take(task));
                 let mut keys: BTreeSet<Key> = ready
@@ -359,6 +384,14 @@ impl Dispatcher {
         }
     }
 
+    /// Finds out which of its runs have no slot. Says whether that has changed.
+    fn note_paused(&mut self, snapshot: &Snapshot) -> bool {
+        let Some(slots) = snapshot.coordination.semaphores.get(&Name::runs()) else { return false };
+        let live = snapshot.backlog.runs.values().filter(|run| run.owner == self.me.id);
+        let paused = live.filter(|run| !slots.holders.contains_key(&run.id.holder())).map(|run| run.id.clone()).collect();
+        std::mem::replace(&mut self.paused, paused) != self.paused
+    }
+
     /// Takes in what a look at processes found.
     pub fn probed(&mut self, found: impl IntoIterator<Item = (ProcessId, Liveness)>) {
         self.probes.extend(found);
@@ -372,7 +405,7 @@ impl Dispatcher {
         let in_section = |section: &SectionId| self.options.sections.contains(section);
         task.state == task::State::Pending
             && task.spec.work.is_some()
-            && !self.passed_over.contains(&task.id)
+            && !self.passed_over.contains_key(&task.id)
             && (self.options.sections.is_empty() || task.spec.section.as_ref().is_some_and(in_section))
     }
 
@@ -403,7 +436,14 @@ impl Dispatcher {
         let orphans = self.orphans(&snapshot.backlog);
         self.assume_ended(&mut snapshot);
         let now = self.now(&snapshot);
-        let Choice { mut candidates, blocked } = self.choose(&snapshot, &now);
+        let Choice { mut candidates, mut blocked } = self.choose(&snapshot, &now);
+        // What a claim has found in the way still is, as far as anybody knows.
+        let passed_over = self.passed_over.iter().filter(|(task, _)| snapshot.backlog.tasks.contains_key(*task));
+        blocked.extend(passed_over.map(|(_, reasons)| reasons.clone()));
+        if self.room() > 0 {
+            // Without room nothing was looked for.
+            self.tell_queued(blocked.iter().filter(|reasons| matches!(&reasons[..], [Reason::NoSlot { .. }])).count());
+        }
         if !orphans.is_empty() {
             // They may fill the room that there is.
             candidates.clear();
@@ -438,12 +478,18 @@ impl Dispatcher {
         }
     }
 
+    fn tell_queued(&mut self, queued: usize) {
+        let count = |number| i64::try_from(number).unwrap_or(i64::MAX);
+        let delta = count(queued) - count(self.queued);
+        self.queued = queued;
+        self.news.extend((delta != 0).then_some(News::Queued(delta)));
+    }
+
     /// The processes that stand in the way and were not looked at.
     fn unprobed(&self, snapshot: &Snapshot) -> Vec<ProcessId> {
         let runners = snapshot.backlog.runners.values().filter(|runner| runner.id != self.me.id).map(|runner| &runner.process);
-        let holders = grants(&snapshot.coordination).flat_map(|grant| &grant.claim.processes);
         let unknown: BTreeSet<&ProcessId> = runners
-            .chain(holders)
+            .chain(facts::processes(&snapshot.coordination))
             .filter(|process| **process != self.me.process && !self.probes.contains_key(*process))
             .collect();
         unknown.into_iter().cloned().collect()
@@ -485,18 +531,26 @@ impl Dispatcher {
 
     /// The live runs that nobody looks after.
     fn orphans(&self, backlog: &Backlog) -> Vec<Work> {
-        let is_orphan = |owner: &RunnerId| match backlog.runners.get(owner) {
+        let here = backlog.runs.values().filter(|run| run.host == self.me.process.host);
+        let orphans = here.filter(|run| self.is_orphan(run, backlog));
+        let meant = orphans.filter(|run| self.only.as_ref().is_none_or(|only| *only == run.id));
+        let open = meant.filter(|run| !self.refused.contains(&run.id));
+        open.filter_map(|run| Some(Work { run: run.clone(), task: backlog.tasks.get(&run.task)?.clone() })).collect()
+    }
+
+    fn is_orphan(&self, run: &Run, backlog: &Backlog) -> bool {
+        let is_gone = match backlog.runners.get(&run.owner) {
             None => true,
             Some(runner) => matches!(self.probes.get(&runner.process), Some(Liveness::Dead | Liveness::OtherBoot)),
         };
-        let here = backlog.runs.values().filter(|run| run.host == self.me.process.host);
-        let orphans = here.filter(|run| run.owner != self.me.id && is_orphan(&run.owner));
-        let open = orphans.filter(|run| !self.refused.contains(&run.id));
-        open.filter_map(|run| Some(Work { run: run.clone(), task: backlog.tasks.get(&run.task)?.clone() })).collect()
+        run.owner != self.me.id && is_gone
     }
 
     /// The runners that are dead and have left nothing behind.
     fn gone_runners(&self, backlog: &Backlog) -> Vec<RunnerId> {
+        if self.only.is_some() {
+            return Vec::new();
+        }
         let is_dead = |runner: &&Runner| matches!(self.probes.get(&runner.process), Some(Liveness::Dead | Liveness::OtherBoot));
         let has_runs = |runner: &&Runner| backlog.runs.values().any(|run| run.owner == runner.id);
         let others = backlog.runners.values().filter(|runner| runner.id != self.me.id && runner.process != self.me.process);
@@ -523,16 +577,18 @@ impl Dispatcher {
         let mut ready: Vec<&Task> = snapshot.backlog.tasks.values().filter(|task| self.may_take(task)).collect();
         ready.sort_by_key(|task| (std::cmp::Reverse(task.spec.priority), task.position));
         let mut choice = Choice::default();
+        // What the first ones take is not there for those behind them.
+        let mut coordination = snapshot.coordination.clone();
         for task in ready {
-            match facts::admit(task, Some(&self.me.id), &snapshot.coordination, &snapshot.backlog, now) {
-                Admission::Run if room > 0 && choice.candidates.len() < CLAIM_LIMIT => {
+            match facts::admit(task, Some(&self.me.id), &coordination, &snapshot.backlog, now) {
+                Admission::Run if choice.candidates.len() < room => {
                     let Some(run) = self.fresh_runs.pop() else { break };
-                    choice.candidates.push(Candidate {
-                        task: task.id.clone(),
-                        run,
-                        section: task.spec.section.clone(),
-                        needs: task.spec.needs.clone(),
-                    });
+                    let (section, needs) = (task.spec.section.clone(), task.spec.needs.clone());
+                    let candidate = Candidate { task: task.id.clone(), run, section, needs };
+                    if let Some((draft, _)) = occupy(&self.me.id, &candidate, &coordination, &snapshot.backlog, now.clone()) {
+                        coordination = draft.coordination();
+                        choice.candidates.push(candidate);
+                    }
                 }
                 Admission::Run => {}
                 Admission::Blocked(reasons) => choice.blocked.push(reasons),
@@ -580,7 +636,14 @@ impl Dispatcher {
         let deadline = blocked.iter().flatten().flat_map(holdings).filter_map(|holding| holding.until).min();
         // One that waits for a semaphore that does not exist waits for a person.
         let hopeless = |reasons: &Vec<Reason>| reasons.iter().any(|reason| matches!(reason, Reason::Undefined { .. }));
-        let idle = snapshot.backlog.runs.is_empty() && blocked.iter().all(hopeless);
+        let idle = match &self.only {
+            // If nobody looks after it, and it cannot be done from here, there is nothing to wait for.
+            Some(only) => snapshot.backlog.runs.get(only).is_none_or(|run| {
+                let is_elsewhere = run.host != self.me.process.host || self.refused.contains(only);
+                is_elsewhere && self.is_orphan(run, &snapshot.backlog)
+            }),
+            None => snapshot.backlog.runs.is_empty() && blocked.iter().all(hopeless),
+        };
         let slow = snapshot.lease + self.options.poll;
         let until = deadline.map_or(slow, |deadline| slow.min(deadline + Span::from_ms(1)));
         Rest { watch: watch.into_iter().cloned().collect(), until, idle }
@@ -624,7 +687,7 @@ impl Dispatcher {
                 true
             }
             (RunRequest::Claim { candidates, room, .. }, RunOutcome::Claimed { started, blocked }) => {
-                self.passed_over.extend(blocked.into_iter().map(|(task, _)| task));
+                self.passed_over.extend(blocked);
                 let full = started.len() == room;
                 let any = !started.is_empty();
                 let all = started.len() == candidates.len();
@@ -652,7 +715,7 @@ impl Dispatcher {
                 true
             }
             (RunRequest::Watch { .. } | RunRequest::LeaveSection { .. } | RunRequest::Retire { .. }, _) => true,
-            (RunRequest::Started { .. }, _) => false,
+            (RunRequest::Started { .. } | RunRequest::Pause { .. } | RunRequest::Resume { .. }, _) => false,
         }
     }
 

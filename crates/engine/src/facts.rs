@@ -1,10 +1,12 @@
 //! Gathers what an admission depends on, from rows.
 
+use std::collections::BTreeSet;
+
 use banksman_core::admission::{self, Admission, Dependency, Exclusive, Facts, Needed};
 use banksman_core::backlog::Backlog;
 use banksman_core::coordination::Coordination;
 use banksman_core::task::{Need, Spec};
-use banksman_core::{Name, Now, RunnerId, SectionId, Task};
+use banksman_core::{Grant, Name, Now, ProcessId, RunnerId, SectionId, Task, lock};
 use banksman_store::Key;
 
 /// The rows that the admission of a task needs, beside the task itself: they follow from what it is.
@@ -13,6 +15,11 @@ pub(crate) fn keys(task: &banksman_core::TaskId, section: Option<&SectionId>, ne
     keys.extend(common_keys());
     keys.extend(resource_keys(section, needs));
     keys
+}
+
+/// The rows that the answer of [`admit`] for this task depends on.
+pub fn admission_keys(task: &Task) -> BTreeSet<Key> {
+    keys(&task.id, task.spec.section.as_ref(), &task.spec.needs).into_iter().collect()
 }
 
 /// The rows that every admission needs.
@@ -31,6 +38,26 @@ pub(crate) fn need_key(need: &Need) -> Key {
         Need::Lock(name) => Key::Lock(name.clone()),
         Need::Slots { name, .. } => Key::Semaphore(name.clone()),
     }
+}
+
+/// The processes whose death would free something: those of holders, and of all who stand in line.
+pub(crate) fn processes(coordination: &Coordination) -> impl Iterator<Item = &ProcessId> {
+    let locks = coordination.locks.values().flat_map(|lock| {
+        let grant = match &lock.state {
+            lock::State::Held(grant) => Some(&**grant),
+            lock::State::Free => None,
+        };
+        grant.into_iter().flat_map(bound_to).chain(lock.line.iter().map(|waiter| &waiter.standing.process))
+    });
+    let semaphores = coordination.semaphores.values().flat_map(|semaphore| {
+        let line = semaphore.line.iter().map(|waiter| &waiter.standing.process);
+        semaphore.holders.values().flat_map(bound_to).chain(line)
+    });
+    locks.chain(semaphores)
+}
+
+fn bound_to(grant: &Grant) -> impl Iterator<Item = &ProcessId> {
+    grant.claim.processes.iter().chain(grant.offer.as_ref().map(|offer| &offer.process))
 }
 
 /// Whether a runner, or anybody, may start the task now. All rows of [`keys`] must be there.

@@ -80,6 +80,11 @@ impl Draft {
         step.outcome
     }
 
+    /// What would be held.
+    pub(crate) fn coordination(self) -> Coordination {
+        self.coordination
+    }
+
     /// Makes it count.
     pub(crate) fn keep(self, tables: &mut Tables, turn: &mut Turn) {
         tables.coordination = self.coordination;

@@ -11,9 +11,10 @@ mod runs;
 mod sections;
 mod tasks;
 mod wait;
+pub mod why;
 
 pub use dispatch::{Advice as Next, Dispatcher, News, Options};
-pub use facts::admit;
+pub use facts::{admission_keys, admit};
 pub use request::{Reply, Request, Seen};
 pub use runs::{Candidate, RunOutcome, RunRequest, Work, ended};
 pub use sections::{SectionOutcome, SectionRequest};

@@ -1,8 +1,8 @@
 //! The life of a run as the store sees it: claimed, started, adopted, ended; and the runners that look after runs.
 
 use banksman_core::admission::{Admission, Reason};
-use banksman_core::backlog::{Ended, Hold, Run, Runner, Session};
-use banksman_core::coordination::Command;
+use banksman_core::backlog::{Backlog, Ended, Hold, Run, Runner, Session};
+use banksman_core::coordination::{Command, Coordination};
 use banksman_core::event::{Event, Resource, TaskFact};
 use banksman_core::semaphore::{self, CAPACITY_LIMIT};
 use banksman_core::task::{self, Ending, Need, Task};
@@ -10,7 +10,7 @@ use banksman_core::{Epoch, Name, Now, RunId, RunnerId, SectionId, TaskId, Wall, 
 use banksman_store::{Key, Tables, Turn};
 
 use crate::facts;
-use crate::ledger::{Draft, emit, give_back, granted, step_task, take, wake_runners};
+use crate::ledger::{Draft, emit, give_back, granted, step_task, take, wake_runner, wake_runners};
 use crate::request::Seen;
 
 /// What runners ask.
@@ -84,6 +84,20 @@ pub enum RunRequest {
         /// Which one.
         section: SectionId,
     },
+    /// Give the slot of a run back, because it only waits for others.
+    Pause {
+        /// Which run.
+        run: RunId,
+        /// Its number.
+        epoch: Epoch,
+    },
+    /// Make sure that a slot which a run has taken again belongs to a live run.
+    Resume {
+        /// Which run.
+        run: RunId,
+        /// Its number.
+        epoch: Epoch,
+    },
 }
 
 /// A task that may be taken. What it needs is told along, so that the rows to load are known.
@@ -132,6 +146,8 @@ pub enum RunOutcome {
     SectionHeld,
     /// It has changed since: others were faster, or it has ended.
     Late,
+    /// There is no such run.
+    Unknown,
 }
 
 impl RunRequest {
@@ -159,6 +175,9 @@ impl RunRequest {
                 section.into_iter().chain(own).collect()
             }
             RunRequest::LeaveSection { section, .. } => vec![Key::Lock(section.lock()), Key::Live, Key::Runners],
+            RunRequest::Pause { run, .. } | RunRequest::Resume { run, .. } => {
+                vec![Key::Run(run.clone()), Key::Semaphore(Name::runs()), Key::Runners]
+            }
         }
     }
 
@@ -168,6 +187,10 @@ impl RunRequest {
                 let now = turn.now(Vec::new(), Default::default());
                 let row = Runner { started: now.stamp(), seen: now.lease, ..(**runner).clone() };
                 tables.backlog.runners.insert(runner.id.clone(), row);
+                // One that takes no tasks has no say in how many runs there may be.
+                if runner.max_runs == Some(0) {
+                    return RunOutcome::Done;
+                }
                 let capacity = if *limit == 0 { CAPACITY_LIMIT } else { *limit };
                 let current = tables.coordination.semaphores.get(&Name::runs()).map(|runs| runs.config.capacity);
                 if current != Some(capacity) {
@@ -212,6 +235,24 @@ impl RunRequest {
             }
             RunRequest::Adopt { runner, what, seen } => adopt(runner, what, seen, tables, turn),
             RunRequest::LeaveSection { runner, section } => leave_section(runner, section, tables, turn),
+            RunRequest::Pause { run, epoch } => {
+                let outcome = standing(run, *epoch, tables);
+                if outcome == RunOutcome::Done {
+                    free_slot(run, tables, turn);
+                    // Its runner may have room for another run now, whether it waits for a slot or not.
+                    let owner = tables.backlog.runs[run].owner.clone();
+                    wake_runner(tables, turn, &owner);
+                }
+                outcome
+            }
+            RunRequest::Resume { run, epoch } => {
+                let outcome = standing(run, *epoch, tables);
+                if outcome != RunOutcome::Done {
+                    // The run has ended meanwhile, and nobody else would ever give this slot back.
+                    free_slot(run, tables, turn);
+                }
+                outcome
+            }
         }
     }
 }
@@ -260,16 +301,9 @@ fn claim_one(
         Admission::Run => {}
         Admission::Blocked(reasons) => return Err(reasons),
     }
-    let holder = candidate.run.holder();
-    let own = [Need::Slots { name: Name::runs(), weight: 1 }, Need::Lock(candidate.task.lock())];
-    let mut draft = Draft::new(&tables.coordination, now);
-    let mut holds = Vec::new();
-    for need in own.into_iter().chain(candidate.needs.iter().cloned()) {
-        // What was admitted is granted; were it not so, nothing of it would be kept.
-        let epoch = granted(&draft.handle(take(&need, holder.clone(), Vec::new()))).ok_or_else(Vec::new)?;
-        holds.push(Hold { need, epoch });
-    }
-    enter_section(runner, candidate.section.as_ref(), tables, &mut draft).ok_or_else(Vec::new)?;
+    // What was admitted is granted; were it not so, nothing of it would be kept.
+    let taken = occupy(runner, candidate, &tables.coordination, &tables.backlog, now);
+    let (draft, holds) = taken.ok_or_else(Vec::new)?;
     draft.keep(tables, turn);
     let place = tables.backlog.runners[runner].process.clone();
     let attempt = tables.backlog.tasks[&candidate.task].attempts;
@@ -295,19 +329,44 @@ fn claim_one(
     Ok(Work { run, task })
 }
 
+/// Takes everything that a run of the candidate holds; `None` if something of it is not free.
+pub(crate) fn occupy(
+    runner: &RunnerId,
+    candidate: &Candidate,
+    coordination: &Coordination,
+    backlog: &Backlog,
+    now: Now,
+) -> Option<(Draft, Vec<Hold>)> {
+    let own = [Need::Slots { name: Name::runs(), weight: 1 }, Need::Lock(candidate.task.lock())];
+    let mut draft = Draft::new(coordination, now);
+    let mut holds = Vec::new();
+    for need in own.into_iter().chain(candidate.needs.iter().cloned()) {
+        let epoch = granted(&draft.handle(take(&need, candidate.run.holder(), Vec::new())))?;
+        holds.push(Hold { need, epoch });
+    }
+    enter_section(runner, candidate.section.as_ref(), coordination, backlog, &mut draft)?;
+    Some((draft, holds))
+}
+
 /// Takes the lock of an exclusive section, unless the runner has it already. `None` if another has it.
-fn enter_section(runner: &RunnerId, section: Option<&SectionId>, tables: &Tables, draft: &mut Draft) -> Option<()> {
-    let exclusive = section.and_then(|id| tables.backlog.sections.get(id)).filter(|section| section.exclusive);
+fn enter_section(
+    runner: &RunnerId,
+    section: Option<&SectionId>,
+    coordination: &Coordination,
+    backlog: &Backlog,
+    draft: &mut Draft,
+) -> Option<()> {
+    let exclusive = section.and_then(|id| backlog.sections.get(id)).filter(|section| section.exclusive);
     let Some(section) = exclusive else { return Some(()) };
     let name = section.id.lock();
-    let is_own = tables.coordination.locks.get(&name).is_some_and(|lock| match &lock.state {
+    let is_own = coordination.locks.get(&name).is_some_and(|lock| match &lock.state {
         lock::State::Held(grant) => grant.claim.holder == runner.holder(),
         lock::State::Free => false,
     });
     if is_own {
         return Some(());
     }
-    let process = tables.backlog.runners.get(runner)?.process.clone();
+    let process = backlog.runners.get(runner)?.process.clone();
     granted(&draft.handle(take(&Need::Lock(name), runner.holder(), vec![process]))).map(drop)
 }
 
@@ -329,7 +388,11 @@ fn finish(
     let mut draft = Draft::new(&tables.coordination, turn.now(Vec::new(), Default::default()));
     for hold in holds {
         // What was taken away by force is refused, and that is as good.
-        draft.handle(give_back(&hold.need, id.holder(), hold.epoch));
+        draft.handle(match hold.need {
+            // A run that has waited for others holds its slot under another number, or none.
+            Need::Slots { ref name, .. } if *name == Name::runs() => slot_back(id),
+            need => give_back(&need, id.holder(), hold.epoch),
+        });
     }
     draft.keep(tables, turn);
     let input = task::Input::End { run: id.clone(), ending: ending.ending.clone(), max_recoveries };
@@ -338,6 +401,26 @@ fn finish(
     tables.backlog.outbox.retain(|_, sent| sent.errand.subject() != id);
     wake_runners(tables, turn, Some(runner));
     RunOutcome::Finished(outcome)
+}
+
+/// Whether this is the number of a live run.
+fn standing(run: &RunId, epoch: Epoch, tables: &Tables) -> RunOutcome {
+    match tables.backlog.runs.get(run) {
+        None => RunOutcome::Unknown,
+        Some(run) if run.is_live() && run.epoch == epoch => RunOutcome::Done,
+        Some(_) => RunOutcome::Late,
+    }
+}
+
+/// Gives the slot of a run back, if it has one. Who holds slots of `runs` is written there and nowhere else.
+fn free_slot(run: &RunId, tables: &mut Tables, turn: &mut Turn) {
+    let mut draft = Draft::new(&tables.coordination, turn.now(Vec::new(), Default::default()));
+    draft.handle(slot_back(run));
+    draft.keep(tables, turn);
+}
+
+fn slot_back(run: &RunId) -> Command {
+    Command::Semaphore(Name::runs(), semaphore::Input::Release { holder: run.holder(), epoch: None })
 }
 
 fn adopt(runner: &RunnerId, what: &Work, seen: &Seen, tables: &mut Tables, turn: &mut Turn) -> RunOutcome {
@@ -356,7 +439,7 @@ fn adopt(runner: &RunnerId, what: &Work, seen: &Seen, tables: &mut Tables, turn:
         return RunOutcome::OwnerLives;
     }
     let mut draft = Draft::new(&tables.coordination, now);
-    if enter_section(runner, task.spec.section.as_ref(), tables, &mut draft).is_none() {
+    if enter_section(runner, task.spec.section.as_ref(), &tables.coordination, &tables.backlog, &mut draft).is_none() {
         return RunOutcome::SectionHeld;
     }
     draft.keep(tables, turn);

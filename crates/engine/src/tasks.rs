@@ -203,7 +203,9 @@ fn add(id: &TaskId, spec: &Spec, depends_on: &[Edge], by: Option<Epoch>, tables:
     }
     if let Some(parent) = &spec.parent {
         let Some(parent_task) = backlog.tasks.get(parent) else { return TaskOutcome::UnknownParent(parent.clone()) };
-        if by.is_some() && parent_task.live().map(|live| live.epoch) != by {
+        // One that is being stopped makes no children any more: who cancels it has cancelled all that there were.
+        let is_stopping = matches!(parent_task.state, task::State::Stopping { .. });
+        if by.is_some() && (parent_task.live().map(|live| live.epoch) != by || is_stopping) {
             return TaskOutcome::Fenced;
         }
     }

@@ -1,5 +1,6 @@
 //! An open project: what the threads of one process share.
 
+use std::collections::BTreeSet;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use banksman_core::event::{Event, Resource};
 use banksman_core::{Liveness, ProcessId, Seq, Stamp, ids::NameError};
 use banksman_engine::{Reply, Request, Seen};
 use banksman_store::sqlite::Occupant;
-use banksman_store::{Reader, StoreError};
+use banksman_store::{Key, Reader, Snapshot, StoreError};
 
 use crate::config::Config;
 use crate::error::Error;
@@ -120,6 +121,11 @@ impl Client {
     /// Sends several requests, in one transaction if possible.
     pub(crate) fn call_all(&self, requests: Vec<Request>) -> Vec<Result<Reply, StoreError>> {
         self.writer.call_all(requests, CALL_TIMEOUT)
+    }
+
+    /// The rows that these keys name, as they are now.
+    pub fn load(&self, keys: &BTreeSet<Key>) -> Result<Snapshot, StoreError> {
+        self.writer.load(keys)
     }
 
     /// The project.

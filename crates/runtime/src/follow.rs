@@ -40,10 +40,18 @@ impl Follower {
 
     /// Sleeps until the bell rings, a slow look is due, or `cancel` becomes readable. Says whether to go on.
     pub fn wait(&self, cancel: BorrowedFd<'_>) -> bool {
-        let mut fds = [PollFd::new(&self.ear, PollFlags::IN), PollFd::from_borrowed_fd(cancel, PollFlags::IN)];
-        let look_every = Timespec { tv_sec: i64::try_from(self.look_every.as_secs()).unwrap_or(5).max(1), tv_nsec: 0 };
+        self.wait_for(cancel, &[], self.look_every)
+    }
+
+    /// The same, but for at most so long, and also until one of `others` becomes readable.
+    pub fn wait_for(&self, cancel: BorrowedFd<'_>, others: &[BorrowedFd<'_>], at_most: Duration) -> bool {
+        let mut fds = vec![PollFd::from_borrowed_fd(cancel, PollFlags::IN), PollFd::new(&self.ear, PollFlags::IN)];
+        fds.extend(others.iter().map(|other| PollFd::from_borrowed_fd(*other, PollFlags::IN)));
+        let at_most = at_most.min(self.look_every.max(Duration::from_secs(1)));
+        let timeout =
+            Timespec { tv_sec: i64::try_from(at_most.as_secs()).unwrap_or(5), tv_nsec: i64::from(at_most.subsec_nanos()) };
         // An interruption is a reason to look, like any other.
-        poll(&mut fds, Some(&look_every)).ok();
-        fds[1].revents().is_empty()
+        poll(&mut fds, Some(&timeout)).ok();
+        fds[0].revents().is_empty()
     }
 }

@@ -294,6 +294,17 @@ impl Project {
 
     /// Opens it for reading only.
     pub fn reader(&self) -> Result<Reader, StoreError> {
+        match self.open_reader() {
+            // Tables of an earlier version are brought up to date by whoever opens them for writing.
+            Err(StoreError::Newer { found, known }) if found < known => {
+                self.open_store()?;
+                self.open_reader()
+            }
+            other => other,
+        }
+    }
+
+    fn open_reader(&self) -> Result<Reader, StoreError> {
         let machine = Box::new(RealMachine(self.host.clone()));
         match &self.store {
             Location::Sqlite(path) => sqlite::open_reader(path, machine),

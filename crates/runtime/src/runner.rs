@@ -5,15 +5,15 @@ use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use banksman_adapters::keeper::{self, Found, Notice, Record, Refusal, Session};
 use banksman_adapters::{host, ids};
 use banksman_core::backlog::{self, Ended, Runner as Row};
 use banksman_core::task::Ending;
-use banksman_core::{Lease, ProcessId, RunId, RunnerId, SectionId, Span, Stamp, Wall};
+use banksman_core::{Lease, Liveness, ProcessId, RunId, RunnerId, SectionId, Span, Stamp, Wall};
 use banksman_engine::{Dispatcher, News, Next, Options, Work};
-use banksman_store::{Reader, StoreError};
+use banksman_store::StoreError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::client::Client;
@@ -21,6 +21,9 @@ use crate::error::Error;
 use crate::post::Mailbox;
 use crate::sessions::{self, Sessions};
 use crate::waiting::span;
+
+/// How long the last keepers may take to go.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// What a runner was told to do.
 #[derive(Debug, Clone, Default)]
@@ -48,10 +51,11 @@ pub enum Told {
 pub struct Runner<'a> {
     client: &'a Client,
     files: Sessions,
-    reader: Reader,
     mailbox: Mailbox,
     dispatcher: Dispatcher,
     sessions: BTreeMap<RunId, Session>,
+    /// Those whose end is reported, until their keepers are gone.
+    leaving: Vec<Session>,
     /// What leads from this machine's clock to the store's.
     offset: i64,
     sweeps: Sweeps,
@@ -75,6 +79,16 @@ enum Woken {
 impl<'a> Runner<'a> {
     /// A runner that has not begun.
     pub fn new(client: &'a Client, files: Sessions, options: RunOptions) -> Result<Runner<'a>, Error> {
+        Runner::with(client, files, options, None)
+    }
+
+    /// One that takes no tasks and only waits for the end of a run; if nobody else looks after it, this one does.
+    fn only(client: &'a Client, files: Sessions, run: RunId) -> Result<Runner<'a>, Error> {
+        let options = RunOptions { max_runs: Some(0), sections: Vec::new(), until_idle: false };
+        Runner::with(client, files, options, Some(run))
+    }
+
+    fn with(client: &'a Client, files: Sessions, options: RunOptions, only: Option<RunId>) -> Result<Runner<'a>, Error> {
         let mailbox = client.post().mailbox()?;
         let config = client.config();
         let id = RunnerId::new(&ids::short("n")).expect("a short id is valid");
@@ -96,13 +110,17 @@ impl<'a> Runner<'a> {
             max_recoveries: config.max_recovery_attempts,
             poll: span(config.poll_interval),
         };
+        let dispatcher = Dispatcher::new(row, options);
         Ok(Runner {
             client,
             files,
-            reader: client.reader()?,
             mailbox,
-            dispatcher: Dispatcher::new(row, options),
+            dispatcher: match only {
+                Some(run) => dispatcher.only(run),
+                None => dispatcher,
+            },
             sessions: BTreeMap::new(),
+            leaving: Vec::new(),
             offset: 0,
             sweeps: Sweeps::new().map_err(Error::system("a pair of sockets cannot be made"))?,
         })
@@ -119,7 +137,7 @@ impl<'a> Runner<'a> {
         loop {
             self.dispatcher.give_ids(fresh);
             match self.dispatcher.next(self.now()) {
-                Next::Load(keys) => match self.reader.view().load(&keys) {
+                Next::Load(keys) => match self.client.load(&keys) {
                     Ok(snapshot) => {
                         self.offset = snapshot.lease.0 - host::monotonic_ms();
                         self.dispatcher.loaded(snapshot);
@@ -160,7 +178,20 @@ impl<'a> Runner<'a> {
             }
             self.dispatcher.news().into_iter().for_each(|news| tell(Told::News(news)));
         }
+        self.see_off();
         Ok(())
+    }
+
+    /// Waits a moment for the last keepers, so that nothing is left of what has ended.
+    fn see_off(&mut self) {
+        let patience_ends = Instant::now() + FAREWELL;
+        while !self.leaving.is_empty() && Instant::now() < patience_ends {
+            let mut fds: Vec<PollFd<'_>> =
+                self.leaving.iter().map(|session| PollFd::from_borrowed_fd(session.as_fd(), PollFlags::IN)).collect();
+            let left = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+            poll(&mut fds, Some(&left)).ok();
+            self.leaving.retain_mut(|session| !session.notices().contains(&Notice::Gone));
+        }
     }
 
     fn now(&self) -> Lease {
@@ -228,7 +259,10 @@ impl<'a> Runner<'a> {
     /// The end of a run is durable: its keeper, or its record, is not needed any more.
     fn acknowledge(&mut self, run: &RunId, tell: &mut dyn FnMut(Told)) {
         match self.sessions.remove(run) {
-            Some(mut session) => session.acknowledge(),
+            Some(mut session) => {
+                session.acknowledge();
+                self.leaving.push(session);
+            }
             None => {
                 if let Err(error) = keeper::forget(&self.files.record(run)) {
                     tell(Told::RunTrouble(run.clone(), format!("its record cannot be removed: {error}")));
@@ -243,7 +277,9 @@ impl<'a> Runner<'a> {
         for process in watch {
             match self.client.host().watch(process) {
                 Ok(pidfd) => pidfds.push((process, pidfd)),
-                Err(_) => return Woken::Died(process.clone()),
+                Err(Liveness::Dead | Liveness::OtherBoot) => return Woken::Died(process.clone()),
+                // It cannot be watched, which proves nothing. The slow look is for such.
+                Err(Liveness::Alive | Liveness::Unknown) => {}
             }
         }
         let runs: Vec<RunId> = self.sessions.keys().cloned().collect();
@@ -255,12 +291,17 @@ impl<'a> Runner<'a> {
         let fixed = fds.len();
         fds.extend(self.sessions.values().map(|session| PollFd::from_borrowed_fd(session.as_fd(), PollFlags::IN)));
         fds.extend(pidfds.iter().map(|(_, pidfd)| PollFd::new(pidfd, PollFlags::IN)));
+        // A runner that is busy looks after them by the way.
+        if runs.is_empty() {
+            fds.extend(self.leaving.iter().map(|session| PollFd::from_borrowed_fd(session.as_fd(), PollFlags::IN)));
+        }
         let ms = at_most.as_ms();
         let timeout = Timespec { tv_sec: ms / 1_000, tv_nsec: (ms % 1_000) * 1_000_000 };
         // An interruption is a reason to look, like any other.
         poll(&mut fds, Some(&timeout)).ok();
         let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         drop(fds);
+        self.leaving.retain_mut(|session| !session.notices().contains(&Notice::Gone));
         let died = pidfds
             .iter()
             .zip(&ready[fixed + runs.len()..])
@@ -307,6 +348,19 @@ impl<'a> Runner<'a> {
             }
         }
     }
+}
+
+/// Waits for the end of a run, and brings it about if its runner is gone: what is left of its session is taken over,
+/// stopped if somebody wants that, and its end is recorded. Returns early if `cancel` becomes readable, or if the
+/// run is on another machine and nobody there looks after it: the run's row tells.
+pub fn recover_run(
+    client: &Client,
+    files: Sessions,
+    run: RunId,
+    cancel: BorrowedFd<'_>,
+    tell: &mut dyn FnMut(Told),
+) -> Result<(), Error> {
+    Runner::only(client, files, run)?.run(cancel, tell)
 }
 
 impl Sweeps {

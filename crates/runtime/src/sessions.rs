@@ -79,7 +79,7 @@ impl Sessions {
             make_dirs.push(cwd.clone());
         }
         let argv = match &task.spec.work {
-            Some(What::Run(command)) => vec!["sh".into(), "-c".into(), command.to_string()],
+            Some(What::Run(command)) => vec!["/bin/sh".into(), "-c".into(), command.to_string()],
             None => Vec::new(),
         };
         let mut env = vec![

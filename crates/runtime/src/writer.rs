@@ -5,6 +5,7 @@
 //! keeps the turn for a short slice while more keeps coming, because handing it over costs more than a transaction.
 //! A caller that is alone does not pay for two thread switches: it takes a free turn, writes, and gives it back.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -12,7 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use banksman_engine::{Reply, Request};
-use banksman_store::{Committed, Store, StoreError};
+use banksman_store::{Committed, Key, Snapshot, Store, StoreError};
 
 use crate::post::Post;
 
@@ -199,6 +200,11 @@ impl Writer {
         drop(state);
         relay.iter().for_each(Relay::pass_on);
         answer
+    }
+
+    /// Reads rows over the connection that writes, whose pages are in memory already.
+    pub(crate) fn load(&self, keys: &BTreeSet<Key>) -> Result<Snapshot, StoreError> {
+        lock(&self.shared.desk).store.view().load(keys)
     }
 
     fn send(&self, message: Message) -> bool {

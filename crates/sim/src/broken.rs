@@ -13,6 +13,7 @@ use banksman_engine::{Reply, Request, Seen};
 use banksman_store::{Call as _, Tables, Turn};
 
 use crate::report::Checker;
+use crate::tried::Tamper;
 
 /// One fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,21 +95,6 @@ impl Broken {
             Broken::LostHeartbeat => Checker::Model,
             Broken::OutsideCounter => Checker::Trace,
         }
-    }
-
-    /// Decides like the real request, except for the fault.
-    pub(crate) fn decide(self, request: &Request, tables: &mut Tables, turn: &mut Turn) -> Reply {
-        let Request::Coordinate { command, seen } = request else { return request.decide(tables, turn) };
-        let (mut command, mut seen) = (command.clone(), seen.clone());
-        let resource = command.resource();
-        let before = tables.coordination.clone();
-        let ticket = turn.ticket;
-        let hidden = self.prepare(&mut command, &mut seen, tables, turn);
-        let mut reply = Request::Coordinate { command: command.clone(), seen }.decide(tables, turn);
-        tables.coordination.locks.extend(hidden.locks);
-        tables.coordination.semaphores.extend(hidden.semaphores);
-        self.spoil(&command, &resource, &before, ticket, tables, &mut reply);
-        reply
     }
 
     /// Tampers before the decision. Returns what the decision must not see.
@@ -196,6 +182,22 @@ impl Broken {
             ) => *coordination = before.clone(),
             _ => {}
         }
+    }
+}
+
+impl Tamper for Broken {
+    fn decide(self, request: &Request, tables: &mut Tables, turn: &mut Turn) -> Reply {
+        let Request::Coordinate { command, seen } = request else { return request.decide(tables, turn) };
+        let (mut command, mut seen) = (command.clone(), seen.clone());
+        let resource = command.resource();
+        let before = tables.coordination.clone();
+        let ticket = turn.ticket;
+        let hidden = self.prepare(&mut command, &mut seen, tables, turn);
+        let mut reply = Request::Coordinate { command: command.clone(), seen }.decide(tables, turn);
+        tables.coordination.locks.extend(hidden.locks);
+        tables.coordination.semaphores.extend(hidden.semaphores);
+        self.spoil(&command, &resource, &before, ticket, tables, &mut reply);
+        reply
     }
 }
 

@@ -9,6 +9,7 @@
 //! * `ledger`, `examine`, `model`: what must be true, kept by an outsider and by the pure core.
 //! * [`Broken`]: stores with one fault each, to show that the checkers can fail.
 
+pub mod backlog;
 mod broken;
 mod calm;
 mod clock;
@@ -33,15 +34,21 @@ pub use trace::Listener;
 
 use world::World;
 
-/// How to run a history.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Options {
-    /// A fault in the store.
-    pub broken: Option<Broken>,
+/// How to run a history, in a world that can be broken like `B`.
+#[derive(Debug, Clone, Copy)]
+pub struct Options<B = Broken> {
+    /// A fault on purpose.
+    pub broken: Option<B>,
     /// Listen to this checker only.
     pub only: Option<Checker>,
     /// How many steps with faults; the seed chooses if nothing is said.
     pub steps: Option<usize>,
+}
+
+impl<B> Default for Options<B> {
+    fn default() -> Options<B> {
+        Options { broken: None, only: None, steps: None }
+    }
 }
 
 /// Lives through the history of one seed.
@@ -57,10 +64,13 @@ pub fn run(seed: u64, options: Options, listener: Option<Listener<'_>>) -> Repor
 
 /// Lives through the history twice: it must be the same one.
 pub fn run_twice(seed: u64, options: Options) -> Report {
-    let first = run(seed, options, None);
-    let second = run(seed, options, None);
+    twice(options.only, || run(seed, options, None))
+}
+
+fn twice(only: Option<Checker>, live: impl Fn() -> Report) -> Report {
+    let (first, second) = (live(), live());
     let same = first.hash == second.hash || first.violation.is_some();
-    if same || options.only.is_some_and(|only| only != Checker::Trace) {
+    if same || only.is_some_and(|only| only != Checker::Trace) {
         return first;
     }
     let what = format!("the first time the trace had the hash {:016x}, the second time {:016x}", first.hash, second.hash);

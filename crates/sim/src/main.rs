@@ -10,8 +10,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use banksman_sim::{Broken, Options, Tally, Violation, run, run_twice};
-use clap::Parser;
+use banksman_sim::backlog::{self, Flaw};
+use banksman_sim::{Broken, Listener, Options, Report, Tally, Violation, run, run_twice};
+use clap::{Parser, ValueEnum};
 
 /// Lives through histories of many processes, with faults, and checks each of them.
 #[derive(Debug, Parser)]
@@ -28,12 +29,36 @@ struct Args {
     /// The first of them
     #[arg(long, value_name = "A", default_value_t = 0)]
     from: u64,
-    /// Break the store on purpose, to see a checker fail
+    /// What to live through: locks and semaphores, whole backlogs, or the one and then the other
+    #[arg(long, value_name = "NAME", default_value = "both")]
+    world: Which,
+    /// Break something on purpose, to see a checker fail
     #[arg(long, value_name = "NAME", value_parser = broken)]
-    broken: Option<Broken>,
+    broken: Option<Fault>,
     /// How many steps with faults; the seed chooses if nothing is said
     #[arg(long)]
     steps: Option<usize>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Which {
+    Locks,
+    Backlog,
+    Both,
+}
+
+/// A fault, which belongs to one of the worlds.
+#[derive(Debug, Clone, Copy)]
+enum Fault {
+    Locks(Broken),
+    Backlog(Flaw),
+}
+
+/// A world and how to live in it.
+#[derive(Debug, Clone, Copy)]
+enum World {
+    Locks(Options<Broken>),
+    Backlog(Options<Flaw>),
 }
 
 /// One history in so many is lived through twice, to see whether it is the same.
@@ -41,39 +66,85 @@ const TWICE: u64 = 16;
 
 thread_local! {
     /// What this thread is at, for the last words of a panic.
-    static SEED: Cell<Option<u64>> = const { Cell::new(None) };
+    static SEED: Cell<Option<(World, u64)>> = const { Cell::new(None) };
+}
+
+impl World {
+    fn live(self, seed: u64, listener: Option<Listener<'_>>) -> Report {
+        SEED.set(Some((self, seed)));
+        match self {
+            World::Locks(options) => run(seed, options, listener),
+            World::Backlog(options) => backlog::run(seed, options, listener),
+        }
+    }
+
+    fn live_twice(self, seed: u64) -> Report {
+        SEED.set(Some((self, seed)));
+        match self {
+            World::Locks(options) => run_twice(seed, options),
+            World::Backlog(options) => backlog::run_twice(seed, options),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            World::Locks(_) => "locks",
+            World::Backlog(_) => "backlog",
+        }
+    }
+
+    fn broken(self) -> Option<&'static str> {
+        match self {
+            World::Locks(options) => options.broken.map(Broken::name),
+            World::Backlog(options) => options.broken.map(Flaw::name),
+        }
+    }
 }
 
 fn main() -> ExitCode {
     let args = Args::parse();
     let before = std::panic::take_hook();
-    let broken = args.broken;
     std::panic::set_hook(Box::new(move |info| {
         before(info);
-        if let Some(seed) = SEED.get() {
-            println!("\nseed {seed} panicked; replay it with: {}", replay(seed, broken));
+        if let Some((world, seed)) = SEED.get() {
+            println!("\nseed {seed} panicked; replay it with: {}", replay(world, seed));
         }
     }));
-    let options = Options { broken: args.broken, only: None, steps: args.steps };
-    match args.seed {
-        Some(seed) => tell(seed, options),
-        None => run_many(args.seeds.unwrap_or(args.from..args.from.saturating_add(args.count)), options),
+    for world in worlds(&args) {
+        println!("{}:", world.name());
+        let seeds = args.seeds.clone().unwrap_or(args.from..args.from.saturating_add(args.count));
+        let well = args.seed.map_or_else(|| run_many(world, seeds), |seed| tell(world, seed));
+        if !well {
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+/// The worlds to live in: the one that is broken, if one is.
+fn worlds(args: &Args) -> Vec<World> {
+    let steps = args.steps;
+    let locks = |broken| World::Locks(Options { broken, only: None, steps });
+    let backlog = |broken| World::Backlog(Options { broken, only: None, steps });
+    match (args.broken, args.world) {
+        (Some(Fault::Locks(broken)), _) => vec![locks(Some(broken))],
+        (Some(Fault::Backlog(flaw)), _) => vec![backlog(Some(flaw))],
+        (None, Which::Locks) => vec![locks(None)],
+        (None, Which::Backlog) => vec![backlog(None)],
+        (None, Which::Both) => vec![locks(None), backlog(None)],
     }
 }
 
 /// Replays one history with all its lines.
-fn tell(seed: u64, options: Options) -> ExitCode {
-    SEED.set(Some(seed));
-    let report = run(seed, options, Some(&mut |line| println!("{line}")));
+fn tell(world: World, seed: u64) -> bool {
+    let report = world.live(seed, Some(&mut |line| println!("{line}")));
     println!("\nseed {seed}, trace {:016x}", report.hash);
     summary(&report.tally);
-    match report.violation {
-        None => ExitCode::SUCCESS,
-        Some(violation) => blame(seed, options, &violation),
-    }
+    report.violation.iter().for_each(|violation| blame(world, seed, violation));
+    report.violation.is_none()
 }
 
-fn run_many(seeds: Range<u64>, options: Options) -> ExitCode {
+fn run_many(world: World, seeds: Range<u64>) -> bool {
     let start = Instant::now();
     let total = seeds.end.saturating_sub(seeds.start);
     let (next, done, stop) = (AtomicU64::new(seeds.start), AtomicU64::new(0), AtomicBool::new(false));
@@ -87,8 +158,7 @@ fn run_many(seeds: Range<u64>, options: Options) -> ExitCode {
             if seed >= seeds.end {
                 break;
             }
-            SEED.set(Some(seed));
-            let report = if seed % TWICE == 0 { run_twice(seed, options) } else { run(seed, options, None) };
+            let report = if seed % TWICE == 0 { world.live_twice(seed) } else { world.live(seed, None) };
             own.add(&report.tally);
             if let Some(violation) = report.violation {
                 stop.store(true, Ordering::Relaxed);
@@ -111,10 +181,9 @@ fn run_many(seeds: Range<u64>, options: Options) -> ExitCode {
     let (done, secs) = (done.into_inner(), start.elapsed().as_secs_f64());
     println!("\r{done} seeds in {secs:.1} s, {:.0} seeds/s on {threads} threads", rate(done, secs));
     summary(&tally.into_inner().expect("no thread panics while it holds this"));
-    match found.into_inner().expect("no thread panics while it holds this") {
-        None => ExitCode::SUCCESS,
-        Some((seed, violation)) => blame(seed, options, &violation),
-    }
+    let found = found.into_inner().expect("no thread panics while it holds this");
+    found.iter().for_each(|(seed, violation)| blame(world, *seed, violation));
+    found.is_none()
 }
 
 fn progress(shown: &Mutex<Instant>, done: u64, total: u64, start: Instant) {
@@ -134,14 +203,13 @@ fn summary(tally: &Tally) {
     }
 }
 
-fn blame(seed: u64, options: Options, violation: &Violation) -> ExitCode {
-    println!("\nseed {seed}: {violation}\nreplay it with: {}", replay(seed, options.broken));
-    ExitCode::FAILURE
+fn blame(world: World, seed: u64, violation: &Violation) {
+    println!("\nseed {seed}: {violation}\nreplay it with: {}", replay(world, seed));
 }
 
-fn replay(seed: u64, broken: Option<Broken>) -> String {
-    let broken = broken.map_or_else(String::new, |broken| format!(" --broken {}", broken.name()));
-    format!("cargo run -p banksman-sim -- --seed {seed}{broken}")
+fn replay(world: World, seed: u64) -> String {
+    let broken = world.broken().map_or_else(String::new, |broken| format!(" --broken {broken}"));
+    format!("cargo run -p banksman-sim -- --world {} --seed {seed}{broken}", world.name())
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a rate for people needs three digits")]
@@ -155,8 +223,11 @@ fn range(text: &str) -> Result<Range<u64>, String> {
     Ok(from.parse().map_err(|_| wrong())?..to.parse().map_err(|_| wrong())?)
 }
 
-fn broken(text: &str) -> Result<Broken, String> {
-    let names: Vec<&str> = Broken::ALL.iter().map(|broken| broken.name()).collect();
-    let found = Broken::ALL.into_iter().find(|broken| broken.name() == text);
+fn broken(text: &str) -> Result<Fault, String> {
+    let locks = Broken::ALL.into_iter().map(|broken| (broken.name(), Fault::Locks(broken)));
+    let backlog = Flaw::ALL.into_iter().map(|flaw| (flaw.name(), Fault::Backlog(flaw)));
+    let all: Vec<(&str, Fault)> = locks.chain(backlog).collect();
+    let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
+    let found = all.iter().find(|(name, _)| *name == text).map(|(_, fault)| *fault);
     found.ok_or_else(|| format!("there is no {text:?}; there are {}", names.join(", ")))
 }

@@ -28,6 +28,20 @@ pub enum Checker {
     Trace,
     /// The store carries out every transaction.
     Store,
+    /// A task never has two live sessions, and a run begins at most once.
+    Twice,
+    /// The end of every run is recorded once, when its session is dead, as it really was.
+    Ends,
+    /// Live sessions hold what they need, and that fits.
+    Slots,
+    /// Nothing starts before what it depends on, and nothing waits for itself.
+    Early,
+    /// One runner at a time works in an exclusive section.
+    Sections,
+    /// What could be done is done, and who shall end when idle ends then, not before.
+    Idle,
+    /// Nothing is left behind.
+    Left,
 }
 
 impl fmt::Display for Checker {
@@ -44,6 +58,13 @@ impl fmt::Display for Checker {
             Checker::Model => "model",
             Checker::Trace => "trace",
             Checker::Store => "store",
+            Checker::Twice => "twice",
+            Checker::Ends => "ends",
+            Checker::Slots => "slots",
+            Checker::Early => "early",
+            Checker::Sections => "sections",
+            Checker::Idle => "idle",
+            Checker::Left => "left",
         })
     }
 }

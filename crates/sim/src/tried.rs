@@ -6,7 +6,11 @@ use banksman_core::{Lease, Seq, Ticket, Wall};
 use banksman_engine::{Reply, Request};
 use banksman_store::{Call, Key, Tables, Turn};
 
-use crate::broken::Broken;
+/// A fault that sits around the decision of a request.
+pub(crate) trait Tamper: Copy {
+    /// Decides like the real request, except for the fault.
+    fn decide(self, request: &Request, tables: &mut Tables, turn: &mut Turn) -> Reply;
+}
 
 /// The moment of a decision.
 #[derive(Debug, Clone, Copy)]
@@ -21,13 +25,13 @@ pub(crate) struct Note {
 }
 
 /// One request of a batch.
-pub(crate) struct Tried<'a> {
+pub(crate) struct Tried<'a, B> {
     pub(crate) request: &'a Request,
-    pub(crate) broken: Option<Broken>,
+    pub(crate) broken: Option<B>,
     pub(crate) notes: &'a RefCell<Vec<Note>>,
 }
 
-impl Call for Tried<'_> {
+impl<B: Tamper> Call for Tried<'_, B> {
     type Reply = Reply;
 
     fn keys(&self) -> Vec<Key> {

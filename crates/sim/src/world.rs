@@ -10,6 +10,7 @@ use banksman_engine::Reply;
 use banksman_store::{Machine as _, Store, StoreError, sqlite};
 
 use crate::Options;
+use crate::broken::Broken;
 use crate::clock::{Clock, Ms};
 use crate::ledger::{Ledger, Logged};
 use crate::model::Model;
@@ -27,7 +28,7 @@ const LOOK_CLOSELY: usize = 80;
 pub(crate) const OPERATOR: usize = usize::MAX;
 
 pub(crate) struct World<'a> {
-    pub(crate) options: Options,
+    pub(crate) options: Options<Broken>,
     pub(crate) clock: Clock,
     pub(crate) store: Store,
     pub(crate) random: Random,
@@ -61,7 +62,7 @@ pub(crate) struct LeaseSeen {
 }
 
 impl<'a> World<'a> {
-    pub(crate) fn new(seed: u64, options: Options, listener: Option<Listener<'a>>) -> Result<World<'a>, StoreError> {
+    pub(crate) fn new(seed: u64, options: Options<Broken>, listener: Option<Listener<'a>>) -> Result<World<'a>, StoreError> {
         let clock = Clock::new();
         let store = sqlite::memory(Box::new(clock.clone()))?;
         let mut random = Random::new(seed);

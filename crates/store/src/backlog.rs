@@ -285,7 +285,7 @@ fn insert_run(project: i64, run: &Run) -> Query<'_> {
 fn update_run(project: i64, run: &Run) -> Query<'_> {
     let params: [Value<'_>; 7] = [
         project.into(),
-        run.id.as_str().into(),
+        run.epoch.0.into(),
         run.owner.as_str().into(),
         run.owner_epoch.0.into(),
         list(&run.holds),

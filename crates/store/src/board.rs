@@ -9,7 +9,7 @@ use banksman_core::{Seq, Status, Task};
 use crate::error::StoreError;
 use crate::reader::View;
 use crate::sql::Statement;
-use crate::value::{Query, Value};
+use crate::value::{Query, Row, Value};
 
 /// How many tasks one read returns at most.
 const PAGE: i64 = 1_000;
@@ -128,6 +128,28 @@ impl View<'_> {
             counts.ready.push((task, u64::try_from(row.int()?).map_err(StoreError::corrupt)?));
         }
         Ok(counts)
+    }
+
+    /// The ready tasks that come before this one, by lane, with one task of each as its example.
+    pub fn ready_before(&mut self, task: &Task) -> Result<Vec<(TaskId, u64)>, StoreError> {
+        let params: [Value<'_>; 3] = [self.project.into(), i64::from(task.spec.priority).into(), task.position.0.into()];
+        let rows = self.rows(Query::new(Statement::ReadyBefore, params))?;
+        let lane = |mut row: Row| Ok((row.task_id()?, u64::try_from(row.int()?).map_err(StoreError::corrupt)?));
+        rows.into_iter().map(lane).collect()
+    }
+
+    /// The tasks that failed last, newest first.
+    pub fn last_failed(&mut self, limit: i64) -> Result<Vec<Task>, StoreError> {
+        let rows = self.rows(Query::new(Statement::LastFailed, [self.project.into(), limit.into()]))?;
+        rows.into_iter().map(|mut row| row.task()).collect()
+    }
+
+    /// How many pending tasks wait for one that has failed, was cancelled or was skipped; with one of them as an example.
+    pub fn held_by_ended(&mut self) -> Result<(u64, Option<TaskId>), StoreError> {
+        let mut rows = self.rows(Query::new(Statement::HeldByEnded, [self.project.into()]))?;
+        let Some(mut row) = rows.pop() else { return Ok((0, None)) };
+        let count = u64::try_from(row.int()?).map_err(StoreError::corrupt)?;
+        Ok((count, if count == 0 { None } else { Some(row.task_id()?) }))
     }
 
     /// The last runs that ended, newest first.

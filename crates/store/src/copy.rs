@@ -1,5 +1,6 @@
 //! Moving a project from one store to another: everything that is held and everything that happened.
 
+use banksman_core::backlog::Backlog;
 use banksman_core::claim::{Grant, Line};
 use banksman_core::coordination::Coordination;
 use banksman_core::event::Event;
@@ -24,6 +25,8 @@ pub struct Copied {
     pub semaphores: usize,
     /// Holders of locks and slots.
     pub holders: usize,
+    /// Tasks, with their sections, dependencies and runs.
+    pub tasks: usize,
     /// Events.
     pub events: usize,
 }
@@ -46,7 +49,13 @@ fn fill(from: &mut Reader, to: &mut Store, answers: Vec<crate::value::Rows>) -> 
     let snapshot = from.view().everything()?;
     let (lease, _) = counters.clocks(&*to.machine);
     let before = Tables::default();
-    let after = Tables { coordination: moved(snapshot.coordination, lease.0 - snapshot.lease.0), ..Tables::default() };
+    let live = snapshot.backlog.runs.values().filter(|run| run.is_live()).count();
+    if live > 0 {
+        return Err(StoreError::InUse { runs: live });
+    }
+    let by = lease.0 - snapshot.lease.0;
+    let (coordination, backlog) = (moved(snapshot.coordination, by), moved_backlog(snapshot.backlog, by));
+    let after = Tables { coordination, backlog, ..Tables::default() };
     to.backend.write(&changes::between(to.project, &before, &after))?;
 
     let mut folded = Folded::default();
@@ -69,7 +78,7 @@ fn fill(from: &mut Reader, to: &mut Store, answers: Vec<crate::value::Rows>) -> 
         }
         at = page.last;
     }
-    let differences = folded.differences(&Folded::of(&after.coordination));
+    let differences = folded.differences(&Folded::of_all(&after.coordination, &after.backlog));
     if let Some(first) = differences.first() {
         return Err(StoreError::corrupt(first));
     }
@@ -77,7 +86,7 @@ fn fill(from: &mut Reader, to: &mut Store, answers: Vec<crate::value::Rows>) -> 
     let Coordination { locks, semaphores } = &after.coordination;
     let held = locks.values().filter(|lock| matches!(lock.state, State::Held(_))).count();
     let holders = held + semaphores.values().map(|semaphore| semaphore.holders.len()).sum::<usize>();
-    Ok(Copied { locks: locks.len(), semaphores: semaphores.len(), holders, events })
+    Ok(Copied { locks: locks.len(), semaphores: semaphores.len(), holders, tasks: after.backlog.tasks.len(), events })
 }
 
 fn insert(project: i64, seq: Seq, wall: i64, event: &Event) -> Query<'static> {
@@ -94,6 +103,18 @@ fn insert(project: i64, seq: Seq, wall: i64, event: &Event) -> Query<'static> {
         event.data().into(),
     ];
     Query::new(Statement::InsertEvent, params)
+}
+
+/// The same tasks on another lease clock. Runners stay where they are.
+fn moved_backlog(backlog: Backlog, by: i64) -> Backlog {
+    let mut backlog = Backlog { runners: Default::default(), outbox: Default::default(), ..backlog };
+    for task in backlog.tasks.values_mut() {
+        task.changed.lease = Lease(task.changed.lease.0 + by);
+    }
+    for run in backlog.runs.values_mut() {
+        run.started.lease = Lease(run.started.lease.0 + by);
+    }
+    backlog
 }
 
 /// The same grants on another lease clock: what was left of them is still left.

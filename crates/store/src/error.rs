@@ -38,6 +38,12 @@ pub enum StoreError {
         /// The schema number of this program.
         known: i64,
     },
+    /// Sessions are running, whose keepers belong to the place where the store is now.
+    #[error("{runs} sessions of the project are running")]
+    InUse {
+        /// How many.
+        runs: usize,
+    },
     /// The content contradicts itself.
     #[error("the store is damaged: {what}")]
     Corrupt {

@@ -93,6 +93,18 @@ macro_rules! unmet {
         )
     };
 }
+/// The task, and if it is pending all that holds it back, directly or not, the nearest first. See `CHAIN_LIMIT`.
+macro_rules! chain {
+    () => {
+        concat!(
+            "WITH RECURSIVE chain(task) AS (SELECT CAST($2 AS TEXT) ",
+            "UNION SELECT e.on_task FROM chain c JOIN tasks s ON s.project = $1 AND s.id = c.task ",
+            "JOIN edges e ON e.project = $1 AND e.task = c.task LEFT JOIN tasks d ON d.project = $1 AND d.id = e.on_task ",
+            "WHERE s.state = 'pending' AND NOT (coalesce(d.state, '') = 'completed' ",
+            "OR (e.allow_failed = 1 AND coalesce(d.state, '') IN ('failed', 'cancelled', 'skipped')))) "
+        )
+    };
+}
 /// The lanes that have ready tasks, found by one step in the index for each.
 macro_rules! lanes {
     () => {
@@ -183,8 +195,23 @@ statements! {
         "AND (CAST($7 AS TEXT) IS NULL OR t.parent = $7) ORDER BY t.position LIMIT $3"
     );
     TaskCounts => concat!(
-        "SELECT state, CASE WHEN unmet > 0 THEN 1 ELSE 0 END, CASE WHEN lane IS NULL THEN 1 ELSE 0 END, count(*) ",
+        "SELECT state, CAST(CASE WHEN unmet > 0 THEN 1 ELSE 0 END AS BIGINT), CAST(CASE WHEN lane IS NULL THEN 1 ELSE 0 END AS BIGINT), count(*) ",
         "FROM tasks WHERE project = $1 GROUP BY 1, 2, 3 ORDER BY 1, 2, 3"
+    );
+    // Those of a higher priority, or of the same that came earlier.
+    ReadyBefore => concat!(
+        "SELECT min(t.id), count(*) FROM tasks t WHERE ", ready!("t"),
+        " AND (t.priority > $2 OR (t.priority = $2 AND t.position < $3)) GROUP BY t.lane ORDER BY t.lane"
+    );
+    LastFailed => concat!(
+        tasks!(), " AND t.state IN ('failed', 'cancelled', 'skipped') AND t.state = 'failed' ",
+        "ORDER BY t.changed_lease DESC, t.position DESC LIMIT $2"
+    );
+    // Pending tasks that wait for one that will not complete by itself.
+    HeldByEnded => concat!(
+        "SELECT count(DISTINCT t.id), min(t.id) FROM tasks d JOIN edges e ON e.project = $1 AND e.on_task = d.id ",
+        "JOIN tasks t ON t.project = $1 AND t.id = e.task WHERE d.project = $1 ",
+        "AND d.state IN ('failed', 'cancelled', 'skipped') AND e.allow_failed = 0 AND t.state = 'pending'"
     );
     ReadyCounts => concat!("SELECT min(t.id), count(*) FROM tasks t WHERE ", ready!("t"), " GROUP BY t.lane ORDER BY t.lane");
     AllTasks => concat!(tasks!(), " ORDER BY t.id");
@@ -235,6 +262,10 @@ statements! {
         "UNION SELECT e.on_task FROM edges e JOIN up ON e.task = up.task WHERE e.project = $1) ",
         edges!(), " AND e.task IN (SELECT task FROM up) ORDER BY e.task, e.on_task"
     );
+    ChainTasks => concat!(chain!(), tasks!(), " AND t.id IN (SELECT task FROM chain LIMIT 10000) ORDER BY t.id");
+    ChainEdges => concat!(
+        chain!(), edges!(), " AND e.task IN (SELECT task FROM chain LIMIT 10000) ORDER BY e.task, e.on_task"
+    );
     InsertEdge => "INSERT INTO edges (project, task, on_task, allow_failed) VALUES ($1, $2, $3, $4)";
     DeleteEdges => "DELETE FROM edges WHERE project = $1 AND task = $2";
     Run => concat!(runs!(), " AND id = $2");
@@ -251,7 +282,7 @@ statements! {
         "started_wall, ended) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)"
     );
     UpdateRun =>
-        "UPDATE runs SET owner = $3, owner_epoch = $4, holds = $5, session = $6, ended = $7 WHERE project = $1 AND id = $2";
+        "UPDATE runs SET owner = $3, owner_epoch = $4, holds = $5, session = $6, ended = $7 WHERE project = $1 AND epoch = $2";
     Runners => concat!(
         "SELECT id, process, address, sections, max_runs, watching, started_lease, started_wall, seen_lease ",
         "FROM runners WHERE project = $1 ORDER BY id"

@@ -37,6 +37,9 @@ pub enum Key {
     Dependents(TaskId),
     /// The edges of everything that a task depends on, directly or not.
     Upstream(TaskId),
+    /// A task and, if it is pending, all that holds it back, directly or not: the nearest [`CHAIN_LIMIT`] tasks with their
+    /// edges.
+    Chain(TaskId),
     /// The tasks of a section.
     InSection(SectionId),
     /// The first few ready tasks of every lane.
@@ -55,6 +58,9 @@ pub enum Key {
     /// All that is to be done outside.
     Outbox,
 }
+
+/// How far what holds a task back is followed.
+pub const CHAIN_LIMIT: usize = 10_000;
 
 /// A partial copy of the tables: what the calls of one batch asked for, with the changes of earlier calls.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -114,6 +120,10 @@ pub(crate) fn plan(project: i64, keys: &BTreeSet<Key>) -> Vec<Query<'_>> {
             }
             Key::Dependents(id) => add(Statement::Dependents, Some(id.as_str())),
             Key::Upstream(id) => add(Statement::Upstream, Some(id.as_str())),
+            Key::Chain(id) => {
+                add(Statement::ChainTasks, Some(id.as_str()));
+                add(Statement::ChainEdges, Some(id.as_str()));
+            }
             Key::InSection(id) => add(Statement::InSection, Some(id.as_str())),
             Key::Ready { .. } => {}
             Key::Live => {
@@ -165,7 +175,7 @@ pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables
     for (query, rows) in queries.iter().zip(answers) {
         for mut row in rows {
             match query.statement {
-                Statement::Lock | Statement::AllLocks | Statement::WaitedLocks => {
+                Statement::Lock | Statement::AllLocks | Statement::ListedLocks | Statement::WaitedLocks => {
                     let lock = lock(&mut row)?;
                     tables.coordination.locks.insert(lock.name.clone(), lock);
                 }
@@ -187,13 +197,14 @@ pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables
                 | Statement::AllTasks
                 | Statement::Family
                 | Statement::Dependencies
+                | Statement::ChainTasks
                 | Statement::InSection
                 | Statement::Ready
                 | Statement::LiveTasks => {
                     let task = row.task()?;
                     tables.backlog.tasks.insert(task.id.clone(), task);
                 }
-                Statement::Edges | Statement::AllEdges | Statement::Dependents | Statement::Upstream => {
+                Statement::Edges | Statement::AllEdges | Statement::Dependents | Statement::Upstream | Statement::ChainEdges => {
                     let (task, edge) = row.edge()?;
                     let edges = tables.backlog.edges.entry(task).or_default();
                     // Two queries may both return it.

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::protocol::{Arrival, Inbox, LINE_LIMIT, Notice, Refusal, Request, Unclear, VERSION, decode, encode, send};
 
-/// The socket is opened when a session is this old, or has lost its owner. Most sessions never need one.
+/// The socket is opened when a session is this old. A short one never needs it.
 const BIND_AFTER: Duration = Duration::from_millis(20);
 
 /// The pause after the socket could not be opened.
@@ -190,7 +190,6 @@ impl Control {
     fn cut_off(&mut self, id: u64) {
         if self.owner == Some(id) {
             self.owner = None;
-            self.bind_at = Instant::now();
         }
         if let Some(at) = self.clients.iter().position(|client| client.id == id) {
             // The first owner's stream is this process's stdin too, so closing it is not enough.

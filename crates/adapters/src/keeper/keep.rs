@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, wait};
+use rustix::process::{Pid, Signal, WaitStatus, getpid, kill_process};
 use rustix::time::Timespec;
 
 use super::child;
@@ -37,6 +37,9 @@ const NUDGES: usize = 1_000;
 
 /// The smallest limit of a log.
 const LOG_LIMIT: u64 = 4 * 1024;
+
+/// The longest error, in characters.
+const ERROR_LIMIT: usize = 1_000;
 
 enum Stage {
     Running,
@@ -71,7 +74,8 @@ impl Keeper {
     pub(super) fn start(spec: Spec, record: Own, control: Control, signals: Signals, started_at_ms: i64) -> Keeper {
         let (child, output) = match child::spawn(&spec) {
             Ok((pid, output)) => (Ok(pid), Some(output)),
-            Err(error) => (Err(error), None),
+            // It may name a program with a very long name.
+            Err(error) => (Err(error.chars().take(ERROR_LIMIT).collect()), None),
         };
         let log = Log::new(spec.log.clone(), spec.log_limit.max(LOG_LIMIT));
         let (childless, stage) = (child.is_err(), Stage::Running);
@@ -258,20 +262,17 @@ impl Keeper {
 
     /// Reaps every child that is dead. None left is the proof that the session has no process left.
     fn reap(&mut self) {
-        loop {
-            match wait(WaitOptions::NOHANG) {
-                Ok(Some((pid, status))) if self.child == Ok(pid.as_raw_nonzero().get()) => {
-                    self.exit = Some(status);
-                    if matches!(self.stage, Stage::Stopping(_)) {
-                        self.stragglers = tree::living();
-                    }
-                }
-                Ok(Some(_)) | Err(Errno::INTR) => {}
-                Ok(None) => return,
-                Err(_) => {
-                    self.childless = true;
-                    return;
-                }
+        let mut exit = None;
+        let any_left = tree::reap(|pid, status| {
+            if self.child == Ok(pid.as_raw_nonzero().get()) {
+                exit = Some(status);
+            }
+        });
+        self.childless = !any_left;
+        if exit.is_some() {
+            self.exit = exit;
+            if matches!(self.stage, Stage::Stopping(_)) {
+                self.stragglers = tree::living();
             }
         }
     }

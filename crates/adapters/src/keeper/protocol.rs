@@ -243,6 +243,8 @@ pub(super) fn send(stream: &UnixStream, bytes: &[u8]) -> io::Result<usize> {
 #[derive(Debug)]
 pub(super) struct Inbox {
     bytes: Vec<u8>,
+    /// So many of them are known to hold no end of a line.
+    searched: usize,
     limit: usize,
 }
 
@@ -257,7 +259,7 @@ pub(super) enum Arrival {
 
 impl Inbox {
     pub(super) fn new(limit: usize) -> Inbox {
-        Inbox { bytes: Vec::new(), limit }
+        Inbox { bytes: Vec::new(), searched: 0, limit }
     }
 
     /// Reads once.
@@ -280,7 +282,12 @@ impl Inbox {
 
     /// Takes the next whole line.
     pub(super) fn line(&mut self) -> Option<Vec<u8>> {
-        let end = self.bytes.iter().position(|byte| *byte == b'\n')?;
-        Some(self.bytes.drain(..=end).collect())
+        let Some(end) = self.bytes[self.searched..].iter().position(|byte| *byte == b'\n') else {
+            self.searched = self.bytes.len();
+            return None;
+        };
+        let line = self.bytes.drain(..=self.searched + end).collect();
+        self.searched = 0;
+        Some(line)
     }
 }

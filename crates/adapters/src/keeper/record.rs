@@ -137,13 +137,16 @@ impl Own {
     /// Makes the record. `None` if there is one already.
     pub(super) fn create(path: &Path, record: Record) -> io::Result<Option<Own>> {
         let made = with_parents(path, || File::options().append(true).create_new(true).mode(0o600).open(path));
-        let mut file = match made {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(None),
-            file => file?,
-        };
+        match made {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(None),
+            file => Own::begin(file?, path, record),
+        }
+    }
+
+    /// Locks the new file and writes its first line. `None` if it was buried before it was locked.
+    fn begin(mut file: File, path: &Path, record: Record) -> io::Result<Option<Own>> {
         retry(|| flock(&file, FlockOperation::LockExclusive))?;
         if file.metadata()?.len() > 0 {
-            // It was buried before it was locked.
             return Ok(None);
         }
         file.write_all(&encode(&Entry::Kept(record)))?;
@@ -238,4 +241,31 @@ fn understand(bytes: &[u8]) -> io::Result<(Option<Entry>, Option<Ending>)> {
 
 fn invalid(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burial_comes_before_a_keeper_that_has_not_locked_yet() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("record");
+        let file = File::options().append(true).create_new(true).open(&path).unwrap();
+        assert_eq!(look(&path).unwrap(), Found::Nothing, "it has not begun");
+        assert_eq!(bury(&path).unwrap(), Found::Buried);
+        let record = Record {
+            run: "r-1".into(),
+            owner_epoch: 1,
+            keeper_pid: 1,
+            keeper_start: 1,
+            boot: "boot".into(),
+            pid_ns: 1,
+            socket: "/s".into(),
+            log: "/l".into(),
+            started_at_ms: 1,
+        };
+        assert!(Own::begin(file, &path, record).unwrap().is_none());
+        assert_eq!(look(&path).unwrap(), Found::Buried);
+    }
 }

@@ -1,11 +1,12 @@
 //! How a session ends: all of it.
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use banksman_adapters::keeper::{self, Found, Notice, Swept};
+use banksman_adapters::keeper::{self, Found, Notice, Record, Swept};
 use rustix::process::Signal;
 
-use crate::world::{World, alive, signal, start, until};
+use crate::world::{PROGRAM, World, alive, signal, start, until};
 
 /// Four processes that hide: in another session, behind a parent that has exited, without any environment, and both.
 const HIDDEN: &str = r#"
@@ -101,6 +102,15 @@ fn who_keeps_forking_is_caught() {
     assert!(world.pids(2).iter().all(|pid| !alive(*pid)));
 }
 
+/// The record, once the kernel has done away with the keeper: its stream ends before its lock.
+fn dead(world: &World) -> Record {
+    until("the keeper is dead", || match world.look() {
+        Found::Live(_) => None,
+        Found::Dead(record) => Some(record),
+        other => panic!("not dead: {other:?}"),
+    })
+}
+
 #[test]
 fn the_program_dies_with_its_keeper_and_the_rest_is_swept_up() {
     let world = World::new();
@@ -118,10 +128,7 @@ fn the_program_dies_with_its_keeper_and_the_rest_is_swept_up() {
     signal(keeper_pid, Signal::KILL);
     assert_eq!(talk.next(), Notice::Gone);
     until("the program is dead", || (!alive(child_pid)).then_some(()));
-    let Found::Dead(record) = until("the keeper is dead", || Some(world.look()).filter(|found| matches!(found, Found::Dead(_))))
-    else {
-        panic!("not dead")
-    };
+    let record = dead(&world);
     assert!(pids.iter().all(|pid| alive(*pid)), "nobody has told them");
     let swept = keeper::sweep(&record, Duration::from_secs(20)).unwrap();
     assert_eq!(swept.left, Vec::<i32>::new());
@@ -145,7 +152,7 @@ fn a_sweep_kills_who_does_not_listen() {
     let pids = world.pids(1);
     signal(keeper_pid, Signal::KILL);
     assert_eq!(talk.next(), Notice::Gone);
-    let Found::Dead(record) = world.look() else { panic!("not dead") };
+    let record = dead(&world);
     let swept = keeper::sweep(&record, Duration::from_millis(50)).unwrap();
     assert_eq!(swept.left, Vec::<i32>::new());
     assert!(!alive(pids[0]));
@@ -160,4 +167,12 @@ fn the_grace_of_the_spec_is_for_stragglers() {
     assert_eq!((ending.code, ending.stopped), (Some(0), false));
     assert!(ending.stragglers >= 1);
     assert!(!alive(world.pids(1)[0]));
+}
+
+#[test]
+fn descendants_in_other_process_groups_are_ended_too() {
+    let world = World::new();
+    let script = format!("cd {}; {HIDDEN} while [ \"$(wc -l < pids)\" != 4 ]; do sleep 0.01; done", world.path("").display());
+    assert!(Command::new(PROGRAM).args(["fell", &script]).status().unwrap().success());
+    assert!(world.pids(4).iter().all(|pid| !alive(*pid)));
 }

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! banksman-keeper-test hold SPEC              starts a session and waits for its end
+//! banksman-keeper-test fell SCRIPT            runs a script, then ends all that it has left behind
 //! banksman-keeper-test bench N PARALLEL DIR   runs `sh -c true` N times and prints sessions per second
 //! ```
 
@@ -9,11 +10,13 @@ use std::error::Error;
 use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
-use std::process::ExitCode;
-use std::time::Instant;
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
 
 use banksman_adapters::keeper::{self, Notice, Session, Spec};
+use banksman_adapters::tree;
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{getpid, set_child_subreaper};
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     let args: Vec<OsString> = std::env::args_os().collect();
@@ -23,6 +26,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let words: Vec<&str> = args.iter().filter_map(|arg| arg.to_str()).collect();
     match words[..] {
         [_, "hold", spec] => hold(Path::new(spec))?,
+        [_, "fell", script] => fell(script)?,
         [_, "bench", sessions, parallel, dir] => bench(sessions.parse()?, parallel.parse()?, Path::new(dir))?,
         _ => return Ok(ExitCode::FAILURE),
     }
@@ -34,6 +38,13 @@ fn hold(spec: &Path) -> Result<(), Box<dyn Error>> {
     while !session.notices().contains(&Notice::Gone) {
         poll(&mut [PollFd::new(&session, PollFlags::IN)], None)?;
     }
+    Ok(())
+}
+
+fn fell(script: &str) -> Result<(), Box<dyn Error>> {
+    set_child_subreaper(Some(getpid()))?;
+    Command::new("sh").args(["-c", script]).status()?;
+    tree::end_descendants(Duration::from_secs(10));
     Ok(())
 }
 

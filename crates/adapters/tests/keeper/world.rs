@@ -103,10 +103,12 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        // A test that failed leaves no session behind.
+        // Leave no session behind, and nobody who writes into the directory while it is removed.
         for name in self.list("runs") {
-            if let Ok(Found::Live(record)) = keeper::look(&self.path("runs").join(name)) {
-                kill_process(Pid::from_raw(record.keeper_pid).unwrap(), Signal::TERM).ok();
+            let record = self.path("runs").join(name);
+            if let Ok(mut session) = keeper::adopt(&record, i64::MAX) {
+                session.kill(Duration::ZERO);
+                until("the session is over", || (!matches!(keeper::look(&record), Ok(Found::Live(_)))).then_some(()));
             }
         }
     }

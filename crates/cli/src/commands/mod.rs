@@ -5,13 +5,16 @@ pub(crate) mod config;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod events;
+pub(crate) mod find;
 pub(crate) mod hold;
 pub(crate) mod init;
 pub(crate) mod locks;
 pub(crate) mod man;
 pub(crate) mod run;
+pub(crate) mod sections;
 pub(crate) mod semaphores;
 pub(crate) mod store;
+pub(crate) mod tail;
 pub(crate) mod tasks;
 
 use crate::failure::Failure;

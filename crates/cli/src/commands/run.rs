@@ -7,7 +7,7 @@ use banksman::{RunOptions, Runner, Sessions, Told};
 use clap::Args;
 use serde_json::json;
 
-use super::Done;
+use super::{Done, find};
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
@@ -37,7 +37,9 @@ impl Run {
     pub(crate) fn run(self, context: &Context) -> Done {
         let signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
         let client = context.client()?;
-        let sections = super::tasks::find_sections(&client, &self.sections)?;
+        let mut reader = client.reader()?;
+        let section = |name: &String| find::section(&mut reader, name).map(|section| section.id);
+        let sections = self.sections.iter().map(section).collect::<Result<_, _>>()?;
         let files = Sessions::new(client.project()).sockets(context.socket_dir(client.project())).store(context.store.clone());
         let options = RunOptions { max_runs: self.max_runs, sections, until_idle: self.until_idle };
         let runner = Runner::new(&client, files, options)?;
@@ -78,6 +80,7 @@ fn tell(context: &Context, told: Told) {
             let note = ended.note.map(|note| format!(" {DIM}({note}){DIM:#}")).unwrap_or_default();
             format!("{how}  {} {DIM}after {took}{DIM:#}{why}{note}", name(&work))
         }
+        Told::News(News::Queued(_)) => return,
         Told::Trouble(error) => format!("{RED}the store does not answer{RED:#}: {error}; trying again"),
         Told::RunTrouble(run, what) => format!("{RED}run {run}{RED:#}: {what}"),
     };

@@ -5,6 +5,7 @@
 mod config;
 mod conformance;
 mod copy;
+mod crashes;
 mod feed;
 mod input;
 mod locks;

@@ -38,7 +38,8 @@ CREATE TABLE tasks (
 CREATE INDEX tasks_ready ON tasks (project, lane, priority DESC, position)
     WHERE state = 'pending' AND unmet = 0 AND lane IS NOT NULL;
 CREATE INDEX tasks_position ON tasks (project, position);
-CREATE INDEX tasks_state ON tasks (project, state, position);
+-- What failed last, and what others wait for in vain. Few tasks are in it.
+CREATE INDEX tasks_ended ON tasks (project, changed_lease) WHERE state IN ('failed', 'cancelled', 'skipped');
 CREATE INDEX tasks_title ON tasks (project, title);
 CREATE INDEX tasks_section ON tasks (project, section, position) WHERE section IS NOT NULL;
 CREATE INDEX tasks_parent ON tasks (project, parent) WHERE parent IS NOT NULL;
@@ -68,11 +69,11 @@ CREATE TABLE runs (
     started_lease BIGINT NOT NULL,
     started_wall BIGINT NOT NULL,
     ended TEXT,
-    PRIMARY KEY (project, id)
-) /* wide */;
-CREATE INDEX runs_live ON runs (project, epoch) WHERE ended IS NULL;
-CREATE INDEX runs_epoch ON runs (project, epoch);
-CREATE INDEX runs_task ON runs (project, task, attempt);
+    PRIMARY KEY (project, epoch)
+) /* keyed */;
+CREATE UNIQUE INDEX runs_id ON runs (project, id);
+CREATE INDEX runs_live ON runs (project) WHERE ended IS NULL;
+CREATE INDEX runs_task ON runs (project, task);
 
 CREATE TABLE runners (
     project BIGINT NOT NULL,

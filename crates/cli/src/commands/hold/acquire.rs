@@ -175,7 +175,7 @@ fn waiting_line(resource: &Resource, waiting: &Waiting, elapsed: Duration) -> St
 }
 
 /// Sorts the answers into grants and failures.
-fn judge(resource: &Resource, acquisition: Acquisition) -> Result<Won, Failure> {
+pub(crate) fn judge(resource: &Resource, acquisition: Acquisition) -> Result<Won, Failure> {
     let name = &resource.name;
     let (outcome, at) = match acquisition {
         Acquisition::Answered { outcome, at } => (outcome, at),

@@ -11,7 +11,7 @@ use banksman::core::coordination::{Command, Outcome};
 use banksman::core::event::{Kind, Resource};
 use banksman::core::{Epoch, Grant, HolderId, Name, lock, semaphore};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid};
+use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper};
 
 use super::super::Done;
 use super::acquire::{AcquireFlags, Wanted, win};
@@ -187,7 +187,7 @@ fn refusal(name: &Name, outcome: Outcome) -> Failure {
 /// Reaps whatever has died. Returns the status of the command once it is among them.
 fn reap(child: Pid) -> Option<ExitStatus> {
     let mut ended = None;
-    while let Ok(Some((pid, status))) = waitpid(None, WaitOptions::NOHANG) {
+    while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
         if pid == child {
             ended = Some(ExitStatus::from_raw(status.as_raw()));
         }

@@ -1,0 +1,60 @@
+//! 1,000 tasks `true`, two at a time, each with a durable start and a durable end, beside programs that do less.
+
+use crate::bench::{Bench, Result};
+use crate::proc::Spent;
+use crate::report::{Row, Target, Unit};
+use crate::stats::{self, Sample};
+use crate::{program, queues, tasks};
+
+const TASKS: usize = 1_000;
+const ROUNDS: usize = 7;
+
+pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    let (mut runner_ms, mut session_ms, mut bare_ms) = (Vec::new(), Vec::new(), Vec::new());
+    let each = |ms: f64| ms / TASKS as f64;
+    for round in 0..bench.rounds(ROUNDS) {
+        let (rate, spent) = work_through(bench, round)?;
+        ours.push(rate);
+        runner_ms.push(each(spent.own_ms));
+        session_ms.push(each(spent.children_ms));
+        let (rate, spent) = queues::xargs(bench.dir(), TASKS)?;
+        theirs.push(rate);
+        bare_ms.push(each(spent.own_ms + spent.children_ms));
+    }
+    let ratio = Sample::of(&stats::ratios(&ours, &theirs));
+    let (ours, theirs) = (Sample::of(&ours), Sample::of(&theirs));
+    let what = "1,000 tasks `true`, 2 slots";
+    let sum: Vec<f64> = runner_ms.iter().zip(&session_ms).map(|(runner, session)| runner + session).collect();
+    let bare = Sample::of(&bare_ms);
+    let parts = format!(
+        "runner {:.2} ms, keeper and sh {:.2} ms; xargs and true: {:.2} ms",
+        Sample::of(&runner_ms).median,
+        Sample::of(&session_ms).median,
+        bare.median
+    );
+    let mut rows = vec![
+        Row::new(what, Unit::TasksPerSecond, ours).beside("start and end durable").target(Target::AtLeast(300.0)),
+        Row::new(format!("{what}, beside xargs"), Unit::TasksPerSecond, ours)
+            .peer("xargs -P2, no record", theirs, ratio)
+            .target(Target::RatioAtLeast(0.25)),
+    ];
+    for (name, rate) in [("task-spooler, not durable", queues::spooler(bench, TASKS)?), ("pueue", queues::pueue(bench)?)] {
+        let row = Row::new(format!("{what}, beside a peer"), Unit::TasksPerSecond, ours);
+        rows.push(match rate {
+            Some(rate) => row.peer(name, Sample::once(rate), Sample::once(ours.median / rate)),
+            None => row.beside(format!("{name}: not installed")),
+        });
+    }
+    rows.push(Row::new(format!("{what}: CPU of one task"), Unit::Milliseconds, Sample::of(&sum)).beside(parts));
+    Ok(rows)
+}
+
+/// Tasks per second from the start of the runner to its exit, and what it has spent.
+fn work_through(bench: &Bench, round: usize) -> Result<(f64, Spent)> {
+    let project = tasks::project(bench, &format!("backlog-{round}"), 2)?;
+    tasks::fill(&project, (0..TASKS).map(|_| tasks::command("true")).collect::<Result<_>>()?)?;
+    let (seconds, spent) = program::timed(&mut program::command(&project, &["run", "--until-idle", "--max-runs", "2"])?)?;
+    tasks::check_completed(&project, TASKS)?;
+    Ok((TASKS as f64 / seconds, spent))
+}

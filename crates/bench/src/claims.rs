@@ -1,0 +1,150 @@
+//! What it costs to report one run and to claim the next, in a small backlog and in a large one: the real decisions over
+//! the real store, but no session is started.
+
+use banksman::adapters::{host, ids};
+use banksman::core::backlog::{Ended, Runner};
+use banksman::core::claim::Address;
+use banksman::core::task::Ending;
+use banksman::core::{Lease, RunId, RunnerId, Span, Stamp, Wall};
+use banksman::engine::{Dispatcher, Next, Options};
+use banksman::store::Store;
+use banksman::{Client, Held, Project};
+
+use crate::bench::{Bench, Result};
+use crate::report::{Row, Target, Unit};
+use crate::stats::{self, Sample};
+use crate::{clock, tasks};
+
+const FEW: usize = 1_000;
+const MANY: usize = 100_000;
+
+/// In short rounds, because the two take turns; all of them fit into the half of [`FEW`] that does not wait.
+const CYCLES: usize = 20;
+const ROUNDS: usize = 21;
+
+pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
+    let (small, large) = (prepare(bench, "claims-few", FEW)?, prepare(bench, "claims-many", MANY)?);
+    let (held_small, held_large) = (small.hold()?, large.hold()?);
+    let (mut small, mut large) = (Site::new(&small.0)?, Site::new(&large.0)?);
+    let (mut few, mut many) = (Vec::new(), Vec::new());
+    // The first cycles fill the caches.
+    small.cycles(CYCLES)?;
+    large.cycles(CYCLES)?;
+    for _ in 0..bench.rounds(ROUNDS) {
+        few.extend(small.cycles(CYCLES)?);
+        many.extend(large.cycles(CYCLES)?);
+    }
+    for site in [&small, &large] {
+        tasks::check_completed(site.project, few.len())?;
+    }
+    drop((held_small, held_large));
+    let mean = |times: &[f64]| times.iter().sum::<f64>() / times.len() as f64;
+    let p50 = |times: &[f64]| stats::percentile(times, 0.5);
+    let row = |what: &str, times: &[f64]| {
+        let row = Row::new(format!("report and claim, {what} tasks: p50"), Unit::Milliseconds, Sample::once(p50(times)));
+        row.beside(format!("mean {:.2} ms; half of the tasks wait for one lock", mean(times)))
+    };
+    Ok(vec![
+        row("1,000", &few),
+        row("100,000", &many),
+        Row::new("report and claim, 100,000 / 1,000", Unit::Ratio, Sample::once(p50(&many) / p50(&few)))
+            .beside(format!("of the means: {:.2}", mean(&many) / mean(&few)))
+            .target(Target::AtMost(1.5)),
+    ])
+}
+
+struct Prepared(Project, Client);
+
+fn prepare(bench: &Bench, name: &str, count: usize) -> Result<Prepared> {
+    let project = tasks::project(bench, name, 1)?;
+    tasks::fill(&project, tasks::half_waiting(count)?)?;
+    let client = project.open()?;
+    Ok(Prepared(project, client))
+}
+
+impl Prepared {
+    fn hold(&self) -> Result<Held<'_>> {
+        Ok(self.1.lock(tasks::LOCK)?.acquire()?)
+    }
+}
+
+/// A runner whose runs end as soon as they begin.
+struct Site<'a> {
+    project: &'a Project,
+    store: Store,
+    dispatcher: Dispatcher,
+    now: Lease,
+}
+
+impl Site<'_> {
+    fn new(project: &Project) -> Result<Site<'_>> {
+        let runner = Runner {
+            id: RunnerId::new(&ids::short("n"))?,
+            process: project.host().current()?,
+            address: Address("nobody".into()),
+            sections: Vec::new(),
+            max_runs: Some(1),
+            watching: Vec::new(),
+            started: Stamp { lease: Lease(0), wall: Wall(host::wall_ms()) },
+            seen: Lease(0),
+        };
+        let options = Options {
+            max_runs: Some(1),
+            limit: project.config().max_concurrent_runs,
+            sections: Vec::new(),
+            only: None,
+            until_idle: false,
+            max_recoveries: 0,
+            poll: Span::from_secs(5),
+        };
+        Ok(Site { project, store: project.open_store()?, dispatcher: Dispatcher::new(runner, options), now: Lease(0) })
+    }
+
+    /// Milliseconds from one start to the next, so many times.
+    fn cycles(&mut self, count: usize) -> Result<Vec<f64>> {
+        let mut times = Vec::with_capacity(count);
+        let mut before = clock::now();
+        while times.len() < count {
+            if self.step()? {
+                let now = clock::now();
+                times.push((now - before) as f64 / 1e6);
+                before = now;
+            }
+        }
+        Ok(times)
+    }
+
+    /// Does what the dispatcher says. Says whether a run has begun, and so ended.
+    fn step(&mut self) -> Result<bool> {
+        let dispatcher = &mut self.dispatcher;
+        dispatcher.give_ids(|| RunId::new(&ids::short("r")).expect("a short id is valid"));
+        match dispatcher.next(self.now) {
+            Next::Load(keys) => {
+                let snapshot = self.store.view().load(&keys)?;
+                self.now = snapshot.lease;
+                dispatcher.loaded(snapshot);
+            }
+            Next::Probe(processes) => {
+                let host = self.project.host();
+                dispatcher.probed(processes.into_iter().map(|process| (process.clone(), host.probe(&process))));
+            }
+            Next::Call => {
+                let mut replies = Vec::new();
+                for committed in self.store.batch(dispatcher.requests()) {
+                    replies.extend(committed?.replies);
+                }
+                dispatcher.answered(replies);
+                self.store.tidy(true)?;
+            }
+            Next::Spawn(work) => {
+                let ended = Ended { ending: Ending::Exited(0), at: Wall(host::wall_ms()), note: None };
+                dispatcher.ended(&work.run.id, ended);
+                dispatcher.news();
+                return Ok(true);
+            }
+            Next::Acknowledge(_) => {}
+            other => return Err(format!("there should be something to claim, but the next thing is {other:?}").into()),
+        }
+        Ok(false)
+    }
+}

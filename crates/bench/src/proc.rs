@@ -1,0 +1,112 @@
+//! What `/proc` tells about a process.
+
+use std::fs;
+use std::path::Path;
+
+use crate::bench::Result;
+
+/// In one second, as `/proc/<pid>/stat` counts.
+const TICKS: f64 = 100.0;
+
+/// What a process and those that it has waited for have used.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Spent {
+    /// Processor time of itself, in milliseconds.
+    pub(crate) own_ms: f64,
+    /// Processor time of all its children that are gone, and of theirs.
+    pub(crate) children_ms: f64,
+    /// Page faults of these children: no process gets by without any.
+    pub(crate) children_faults: u64,
+}
+
+/// How much memory a process has, in megabytes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Memory {
+    /// The most that it ever had in memory, shared pages and all.
+    pub(crate) peak: f64,
+    /// Its share: what several processes have in common is divided among them.
+    pub(crate) share: f64,
+    /// What is in no file.
+    pub(crate) anonymous: f64,
+}
+
+/// What a process has spent. It may have exited, as long as nobody has waited for it.
+pub(crate) fn spent(pid: u32) -> Result<Spent> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    parse_stat(&stat).ok_or_else(|| format!("/proc/{pid}/stat cannot be understood: {stat}").into())
+}
+
+/// The name may contain anything, also brackets, so the numbers begin after the last one.
+fn parse_stat(stat: &str) -> Option<Spent> {
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let field = |index: usize| fields.get(index)?.parse::<u64>().ok();
+    let ms = |ticks: u64| ticks as f64 / TICKS * 1e3;
+    Some(Spent {
+        own_ms: ms(field(11)? + field(12)?),
+        children_ms: ms(field(13)? + field(14)?),
+        children_faults: field(8)? + field(10)?,
+    })
+}
+
+/// The nanoseconds that all threads of a process have run, and how often they went to sleep. `/proc/<pid>/stat`
+/// counts in hundredths of a second, which is as much as an idle waiter may use in all: too coarse.
+pub(crate) fn used(pid: u32) -> Result<(u64, u64)> {
+    let (mut ran, mut switches) = (0, 0);
+    for thread in threads(pid)? {
+        ran += number(&thread.join("schedstat"), |text| text.split(' ').next())?;
+        switches += number(&thread.join("status"), |text| line(text, "voluntary_ctxt_switches:"))?;
+    }
+    Ok((ran, switches))
+}
+
+/// How many children a process has.
+pub(crate) fn children(pid: u32) -> Result<usize> {
+    let of = |thread: &std::path::PathBuf| Ok(fs::read_to_string(thread.join("children"))?.split_whitespace().count());
+    threads(pid)?.iter().map(of).sum()
+}
+
+/// How much memory a process has.
+pub(crate) fn memory(pid: u32) -> Result<Memory> {
+    let dir = format!("/proc/{pid}");
+    let kib = |file: &str, name: &str| {
+        let value = |text: &str| line(text, name).map(|rest| rest.trim().trim_end_matches(" kB").to_owned());
+        let text = fs::read_to_string(Path::new(&dir).join(file))?;
+        let value = value(&text).ok_or_else(|| format!("{dir}/{file} has no {name}"))?;
+        Ok::<f64, Box<dyn std::error::Error + Send + Sync>>(value.parse::<f64>()? * 1_024.0 / 1e6)
+    };
+    Ok(Memory { peak: kib("status", "VmHWM:")?, share: kib("smaps_rollup", "Pss:")?, anonymous: kib("status", "RssAnon:")? })
+}
+
+fn threads(pid: u32) -> Result<Vec<std::path::PathBuf>> {
+    Ok(fs::read_dir(format!("/proc/{pid}/task"))?.map(|thread| Ok(thread?.path())).collect::<std::io::Result<_>>()?)
+}
+
+fn line<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.lines().find_map(|line| line.strip_prefix(name))
+}
+
+fn number(path: &Path, find: impl Fn(&str) -> Option<&str>) -> Result<u64> {
+    let text = fs::read_to_string(path)?;
+    let word = find(&text).ok_or_else(|| format!("{} cannot be understood", path.display()))?;
+    Ok(word.trim().parse()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_may_look_like_fields() {
+        let stat = "12 (a) b) S 1 12 12 0 -1 4194560 500 7000 1 2 30 20 300 100 20 0 3 0 99 1 1";
+        let spent = Spent { own_ms: 500.0, children_ms: 4_000.0, children_faults: 7_002 };
+        assert_eq!(parse_stat(stat), Some(spent));
+    }
+
+    #[test]
+    fn this_process_can_be_looked_at() {
+        let pid = std::process::id();
+        assert!(memory(pid).is_ok_and(|memory| memory.peak > 0.0 && memory.share > 0.0 && memory.anonymous > 0.0));
+        assert!(used(pid).is_ok_and(|(ran, _)| ran > 0));
+        assert!(children(pid).is_ok() && spent(pid).is_ok());
+    }
+}

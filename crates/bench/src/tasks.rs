@@ -1,0 +1,93 @@
+//! Projects full of tasks.
+
+use banksman::adapters::ids;
+use banksman::core::backlog::Edge;
+use banksman::core::task::{Need, Spec, Work};
+use banksman::core::{Name, Status, TaskId, Title};
+use banksman::engine::{Reply, Request, TaskOutcome, TaskRequest};
+use banksman::{Client, Project};
+
+use crate::bench::{Bench, Result};
+use crate::program;
+
+/// The lock that tasks wait for.
+pub(crate) const LOCK: &str = "db";
+
+/// How many are handed over in one transaction.
+const BATCH: usize = 1_000;
+
+/// A fresh project with so many slots, without tasks.
+pub(crate) fn project(bench: &Bench, name: &str, slots: usize) -> Result<Project> {
+    let (project, _) = bench.project(name)?;
+    program::succeed(&project, &["config", "set", "limits.max_concurrent_runs", &slots.to_string()])?;
+    // As it is now, with that setting.
+    Ok(Project::find(project.root())?)
+}
+
+/// A task that runs a command.
+pub(crate) fn command(command: &str) -> Result<Spec> {
+    Ok(Spec {
+        title: Title::new("a task of the bench")?,
+        section: None,
+        parent: None,
+        labels: Vec::new(),
+        priority: 0,
+        work: Some(Work::Run(command.into())),
+        needs: Vec::new(),
+        retries: 0,
+        workspace: Default::default(),
+    })
+}
+
+/// `true`, once somebody gives [`LOCK`] back.
+pub(crate) fn waiting() -> Result<Spec> {
+    Ok(Spec { needs: vec![Need::Lock(Name::new(LOCK)?)], ..command("true")? })
+}
+
+/// So many tasks `true`, every other one of them waiting.
+pub(crate) fn half_waiting(count: usize) -> Result<Vec<Spec>> {
+    (0..count).map(|number| if number % 2 == 0 { waiting() } else { command("true") }).collect()
+}
+
+/// Hands tasks over, many in one transaction.
+pub(crate) fn fill(project: &Project, specs: Vec<Spec>) -> Result<()> {
+    let mut store = project.open_store()?;
+    let requests = specs.into_iter().map(|spec| Ok(add(spec, &[])?.0)).collect::<Result<Vec<_>>>()?;
+    for batch in requests.chunks(BATCH) {
+        for committed in store.batch(batch) {
+            committed?.replies.into_iter().try_for_each(kept)?;
+        }
+        store.tidy(true)?;
+    }
+    Ok(())
+}
+
+/// Hands one over.
+pub(crate) fn submit(client: &Client, spec: Spec, after: &[TaskId]) -> Result<TaskId> {
+    let (request, id) = add(spec, after)?;
+    kept(client.call(request)?)?;
+    Ok(id)
+}
+
+fn add(spec: Spec, after: &[TaskId]) -> Result<(Request, TaskId)> {
+    let id = TaskId::new(&ids::short("t"))?;
+    let depends_on = after.iter().map(|on| Edge { on: on.clone(), allow_failed: false }).collect();
+    Ok((Request::Task(TaskRequest::Add { id: id.clone(), spec: Box::new(spec), depends_on, by: None }), id))
+}
+
+fn kept(reply: Reply) -> Result<()> {
+    match reply {
+        Reply::Task(TaskOutcome::Kept(_)) => Ok(()),
+        other => Err(format!("a task was not kept: {other:?}").into()),
+    }
+}
+
+/// Fails unless so many tasks are completed, and none has failed.
+pub(crate) fn check_completed(project: &Project, at_least: usize) -> Result<()> {
+    let counts = project.reader()?.view().counts()?.by_status;
+    let of = |status: Status| counts.get(&status).copied().unwrap_or_default();
+    if of(Status::Completed) >= at_least as u64 && of(Status::Failed) == 0 {
+        return Ok(());
+    }
+    Err(format!("{at_least} tasks should be completed, but there are {counts:?}").into())
+}

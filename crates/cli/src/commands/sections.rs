@@ -1,0 +1,341 @@
+use std::collections::BTreeMap;
+
+use banksman::adapters::ids;
+use banksman::core::backlog::Section;
+use banksman::core::{SectionId, Seq, Stamp, Status, Title, lock};
+use banksman::engine::{Reply, Request, SectionOutcome, SectionRequest};
+use banksman::store::{Key, Listed, Reader, TaskFilter};
+use banksman::{Client, Project};
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use super::{Done, events, find, hold};
+use crate::context::Context;
+use crate::exit_codes as exit;
+use crate::failure::Failure;
+use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
+use crate::table;
+use crate::words;
+
+/// Sections: groups of tasks.
+///
+/// In an exclusive section one runner works at a time; it may run several tasks of it at once.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  banksman sections add backend\n  banksman sections add database --exclusive\n  banksman sections list"
+)]
+pub(crate) struct Sections {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    Add(Add),
+    List(List),
+    Show(Show),
+    Update(Update),
+    Delete(Delete),
+}
+
+/// Make a section.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  banksman sections add database --exclusive")]
+struct Add {
+    /// What people call it
+    name: Title,
+    /// One runner at a time works in it
+    #[arg(long)]
+    exclusive: bool,
+}
+
+/// Show all sections, with how many tasks of each kind they have.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  banksman sections list")]
+struct List {}
+
+/// Show one section.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  banksman sections show database")]
+struct Show {
+    /// The section: its name, its id, or the beginning of its id
+    section: String,
+}
+
+/// Change a section.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  banksman sections update database --exclusive false\n  banksman sections update backend --name server"
+)]
+struct Update {
+    /// The section: its name, its id, or the beginning of its id
+    section: String,
+    /// What people call it
+    #[arg(long, value_name = "NAME")]
+    name: Option<Title>,
+    /// Whether one runner at a time works in it
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = false)]
+    exclusive: Option<bool>,
+}
+
+/// Delete an empty section.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  banksman sections delete database\n  banksman sections delete database --force")]
+struct Delete {
+    /// The section: its name, its id, or the beginning of its id
+    section: String,
+    /// Also if a runner holds its lock
+    #[arg(long)]
+    force: bool,
+}
+
+/// A section with what is in it.
+struct Page {
+    section: Section,
+    counts: BTreeMap<Status, u64>,
+    /// Who works in it, since when, and how that looks.
+    holder: Option<(String, Stamp, &'static str)>,
+}
+
+impl Sections {
+    pub(crate) fn name(&self) -> &'static str {
+        match self.verb {
+            Verb::Add(_) => "sections add",
+            Verb::List(_) => "sections list",
+            Verb::Show(_) => "sections show",
+            Verb::Update(_) => "sections update",
+            Verb::Delete(_) => "sections delete",
+        }
+    }
+
+    pub(crate) fn run(self, context: &Context) -> Done {
+        match self.verb {
+            Verb::Add(add) => add.run(context),
+            Verb::List(list) => list.run(context),
+            Verb::Show(show) => show.run(context),
+            Verb::Update(update) => update.run(context),
+            Verb::Delete(delete) => delete.run(context),
+        }
+    }
+}
+
+impl Add {
+    fn run(self, context: &Context) -> Done {
+        let id = SectionId::new(&ids::short("s")).expect("a short id is valid");
+        let request = SectionRequest::Add { id, name: self.name.clone(), exclusive: self.exclusive };
+        let section = kept(&*context.client()?, self.name.as_str(), request)?;
+        let kind = if section.exclusive { "exclusive section" } else { "section" };
+        let human = format!("added {kind} {BOLD}{}{BOLD:#} {DIM}{}{DIM:#}", section.name, section.id);
+        context.printer.result(section_json(&section), human);
+        Ok(exit::OK)
+    }
+}
+
+impl Update {
+    fn run(self, context: &Context) -> Done {
+        if self.name.is_none() && self.exclusive.is_none() {
+            return Err(Failure::usage("nothing to change").hint("give --name or --exclusive"));
+        }
+        let client = context.client()?;
+        let id = find::section(&mut client.reader()?, &self.section)?.id;
+        let request = SectionRequest::Update { id, name: self.name.clone(), exclusive: self.exclusive };
+        let section = kept(&client, self.name.as_ref().map_or(&self.section, |name| name.as_str()), request)?;
+        let kind = if section.exclusive { "one runner at a time" } else { "any number of runners" };
+        let human = format!("updated {BOLD}{}{BOLD:#} {DIM}{}{DIM:#}: {kind}", section.name, section.id);
+        context.printer.result(section_json(&section), human);
+        Ok(exit::OK)
+    }
+}
+
+impl Delete {
+    fn run(self, context: &Context) -> Done {
+        let client = context.client()?;
+        let section = find::section(&mut client.reader()?, &self.section)?;
+        match ask(&client, SectionRequest::Delete { id: section.id.clone(), force: self.force })? {
+            SectionOutcome::Deleted => {}
+            outcome => return Err(refused(section.name.as_str(), &outcome)),
+        }
+        let human = format!("deleted {BOLD}{}{BOLD:#} {DIM}{}{DIM:#}", section.name, section.id);
+        context.printer.result(json!({ "id": section.id, "name": section.name, "forced": self.force }), human);
+        Ok(exit::OK)
+    }
+}
+
+fn ask(client: &Client, request: SectionRequest) -> Result<SectionOutcome, Failure> {
+    match client.call(Request::Section(request))? {
+        Reply::Section(outcome) => Ok(outcome),
+        reply => Err(Failure::unexpected(&reply)),
+    }
+}
+
+fn kept(client: &Client, name: &str, request: SectionRequest) -> Result<Section, Failure> {
+    match ask(client, request)? {
+        SectionOutcome::Kept(section) => Ok(section),
+        outcome => Err(refused(name, &outcome)),
+    }
+}
+
+fn refused(name: &str, outcome: &SectionOutcome) -> Failure {
+    let quoted = words::quoted(name);
+    match outcome {
+        SectionOutcome::Unknown => find::no_section(name),
+        SectionOutcome::NameTaken(id) => {
+            Failure::new(exit::USAGE, "SECTION_EXISTS", format!("there is a section {name:?} already: {id}"))
+                .details(json!({ "section": name, "id": id }))
+        }
+        SectionOutcome::TooMany => Failure::usage("there are too many sections already: a project may have at most 1000")
+            .hint("labels are for finer distinctions"),
+        SectionOutcome::NotEmpty(tasks) => {
+            let message = format!("{name:?} is not empty: {} belong to it", count(*tasks as u64, "task"));
+            Failure::new(exit::USAGE, "SECTION_NOT_EMPTY", message)
+                .details(json!({ "section": name, "tasks": tasks }))
+                .hint(format!("banksman tasks list --section {quoted} shows them; move them with: banksman tasks update TASK --section …"))
+        }
+        SectionOutcome::Locked(holder) => {
+            Failure::new(exit::LOCKED, "SECTION_LOCKED", format!("{name:?} is locked: {holder} works in it"))
+                .details(json!({ "section": name, "lockedBy": holder }))
+                .hint(format!("to delete it all the same: banksman sections delete {quoted} --force"))
+        }
+        SectionOutcome::Kept(_) | SectionOutcome::Deleted => Failure::unexpected(outcome),
+    }
+}
+
+fn section_json(section: &Section) -> Value {
+    json!({ "id": section.id, "name": section.name, "exclusive": section.exclusive })
+}
+
+/// `1 task`, `2 tasks`.
+fn count(number: u64, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
+}
+
+/// The tasks of a section, or of all.
+fn tasks(reader: &mut Reader, section: Option<&SectionId>) -> Result<Vec<Listed>, Failure> {
+    let filter = TaskFilter { section: section.cloned(), ..TaskFilter::default() };
+    let mut tasks = Vec::new();
+    let mut next = Some(Seq(0));
+    while let Some(after) = next {
+        let (page, more) = reader.view().tasks(&filter, after)?;
+        tasks.extend(page.into_iter().filter(|listed| listed.task.spec.section.is_some()));
+        next = more;
+    }
+    Ok(tasks)
+}
+
+/// These sections with what is in them, and the moment.
+fn pages(project: &Project, reader: &mut Reader, sections: Vec<Section>, tasks: &[Listed]) -> Result<(Vec<Page>, Stamp), Failure> {
+    let keys = sections.iter().map(|section| Key::Lock(section.id.lock())).collect();
+    let rows = reader.view().load(&keys)?;
+    let at = Stamp { lease: rows.lease, wall: rows.wall };
+    let mut pages: Vec<Page> = Vec::new();
+    for section in sections {
+        let mut counts = BTreeMap::new();
+        for listed in tasks.iter().filter(|listed| listed.task.spec.section.as_ref() == Some(&section.id)) {
+            *counts.entry(listed.status()).or_default() += 1;
+        }
+        let holder = rows.coordination.locks.get(&section.id.lock()).and_then(|lock| match &lock.state {
+            lock::State::Free => None,
+            lock::State::Held(grant) => {
+                Some((grant.claim.holder.to_string(), grant.acquired, hold::holder_state(grant, at, project.host())))
+            }
+        });
+        pages.push(Page { section, counts, holder });
+    }
+    Ok((pages, at))
+}
+
+impl Page {
+    fn json(&self) -> Value {
+        let mut value = section_json(&self.section);
+        value["tasks"] = self.counts.values().sum::<u64>().into();
+        value["byStatus"] = json!(self.counts);
+        value["holder"] = json!(self.holder.as_ref().map(|(holder, ..)| holder));
+        value["since"] = json!(self.holder.as_ref().map(|(_, since, _)| words::rfc3339(since.wall)));
+        value["holderState"] = json!(self.holder.as_ref().map(|(.., state)| state));
+        value
+    }
+
+    fn number(&self, status: &[Status]) -> u64 {
+        status.iter().filter_map(|status| self.counts.get(status)).sum()
+    }
+
+    fn row(&self, at: Stamp) -> Vec<String> {
+        let cell = |number: u64, style: anstyle::Style| match number {
+            0 => "-".to_owned(),
+            number => format!("{style}{number}{style:#}"),
+        };
+        let plain = anstyle::Style::new();
+        let over = [Status::Failed, Status::Cancelled, Status::Skipped];
+        vec![
+            self.section.id.to_string(),
+            self.section.name.to_string(),
+            if self.section.exclusive { "yes".into() } else { "-".into() },
+            cell(self.number(&[Status::Pending, Status::Review]), plain),
+            cell(self.number(&[Status::Blocked]), YELLOW),
+            cell(self.number(&[Status::InProgress, Status::Stuck]), plain),
+            cell(self.number(&[Status::Completed]), GREEN),
+            cell(self.number(&over), RED),
+            self.holder.as_ref().map_or_else(String::new, |holder| works(holder, at)),
+        ]
+    }
+}
+
+/// `runner:n-7k2m9q1a for 3m12s`.
+fn works((holder, since, state): &(String, Stamp, &'static str), at: Stamp) -> String {
+    let state = if *state == "held" { String::new() } else { format!(" {RED}({state}){RED:#}") };
+    format!("{holder} for {}{state}", words::span(at.lease - since.lease))
+}
+
+impl List {
+    fn run(self, context: &Context) -> Done {
+        let project = context.project()?;
+        let mut reader = project.reader()?;
+        let mut sections: Vec<Section> =
+            reader.view().load(&[Key::Sections].into())?.backlog.sections.into_values().collect();
+        sections.sort_by_key(|section| section.position);
+        let tasks = tasks(&mut reader, None)?;
+        let (pages, at) = pages(&project, &mut reader, sections, &tasks)?;
+        let human = if pages.is_empty() {
+            format!("no sections yet\n{DIM}try: banksman sections add backend{DIM:#}")
+        } else {
+            let columns =
+                ["ID", "NAME", "EXCLUSIVE", "PENDING>", "BLOCKED>", "RUNNING>", "COMPLETED>", "FAILED>", "WHO WORKS IN IT"];
+            table::render(&columns, pages.iter().map(|page| page.row(at)).collect())
+        };
+        context.printer.result(json!({ "sections": pages.iter().map(Page::json).collect::<Vec<_>>() }), human);
+        Ok(exit::OK)
+    }
+}
+
+impl Show {
+    fn run(self, context: &Context) -> Done {
+        let project = context.project()?;
+        let mut reader = project.reader()?;
+        let section = find::section(&mut reader, &self.section)?;
+        let tasks = tasks(&mut reader, Some(&section.id))?;
+        let (mut pages, at) = pages(&project, &mut reader, vec![section], &tasks)?;
+        let page = pages.pop().ok_or_else(|| find::no_section(&self.section))?;
+        let events = reader.view().recent("section", page.section.id.as_str(), 5)?;
+        let mut data = page.json();
+        data["recentEvents"] = events.iter().map(events::event_json).collect();
+
+        let mut human = format!("{BOLD}{}{BOLD:#} is {}", page.section.name, if page.section.exclusive { "exclusive" } else { "open to any number of runners" });
+        let mut field = |name: &str, value: String| human.push_str(&format!("\n  {DIM}{name:<11}{DIM:#} {value}"));
+        field("id", page.section.id.to_string());
+        if let Some(holder) = &page.holder {
+            field("worked on", format!("by {}", works(holder, at)));
+        }
+        if page.counts.is_empty() {
+            field("tasks", "none".into());
+        }
+        for (status, number) in &page.counts {
+            field(status.as_str(), number.to_string());
+        }
+        if !events.is_empty() {
+            human.push_str(&format!("\n\n{DIM}RECENT{DIM:#}"));
+            events.iter().rev().for_each(|event| human.push_str(&format!("\n{}", events::event_line(event))));
+        }
+        context.printer.result(data, human);
+        Ok(exit::OK)
+    }
+}

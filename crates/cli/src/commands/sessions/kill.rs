@@ -1,0 +1,97 @@
+use std::os::fd::AsFd;
+
+use banksman::core::backlog::Run;
+use banksman::core::task::Outcome;
+use banksman::engine::why::Life;
+use banksman::engine::{Reply, Request, TaskOutcome, TaskRequest};
+use banksman::{Told, inspect, recover_run};
+use clap::Args;
+use serde_json::json;
+
+use crate::commands::{Done, find};
+use crate::context::Context;
+use crate::exit_codes as exit;
+use crate::failure::Failure;
+use crate::printer::{BOLD, DIM, RED, YELLOW};
+use crate::signals::Signals;
+
+/// End a session: all its processes. Its task fails.
+///
+/// They are asked to end, and killed if they do not within task.kill_grace. The runner of the session does it; if that is
+/// gone, this command does. It returns when no process is left.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  banksman sessions kill r-7k2m9q1a\n  banksman sessions kill r-7k2m9q1a --no-wait")]
+pub(super) struct Kill {
+    /// The run, or the beginning of its id
+    run: String,
+    /// Do not wait until its processes are dead
+    #[arg(long)]
+    no_wait: bool,
+}
+
+impl Kill {
+    pub(super) fn run(self, context: &Context) -> Done {
+        let signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
+        let client = context.client()?;
+        let mut reader = client.reader()?;
+        let run = find::run(&mut reader, &self.run)?;
+        let request = TaskRequest::Kill { id: run.task.clone(), run: run.id.clone(), error: "its session was killed".into() };
+        let outcome = match client.call(Request::Task(request))? {
+            Reply::Task(TaskOutcome::Stepped(Outcome::Stopping, _)) => "killed",
+            // Another run is at it by now, or none.
+            Reply::Task(TaskOutcome::Fenced | TaskOutcome::Unknown) => "already_ended",
+            reply => return Err(Failure::unexpected(&reply)),
+        };
+        if outcome == "already_ended" {
+            return said(context, &find::run(&mut reader, run.id.as_str())?, outcome, None);
+        }
+        if self.no_wait {
+            let (_, live) = inspect::sessions(&mut reader, client.host())?;
+            let live = live.into_iter().find(|live| live.run.id == run.id);
+            let gone = live.filter(|live| live.attended.life == Life::Gone && live.attended.heir.is_none());
+            let note = gone.map(|_| "its runner is gone; it ends when the next one looks after it: banksman run");
+            return said(context, &run, "stopping", note);
+        }
+        let files = context.sessions(client.project());
+        let mut tell = |told: Told| {
+            if let Told::RunTrouble(run, what) = told {
+                context.printer.note(&format!("{RED}run {run}{RED:#}: {what}"));
+            }
+        };
+        recover_run(&client, files, run.id.clone(), signals.as_fd(), &mut tell)?;
+        let run = find::run(&mut reader, run.id.as_str())?;
+        if !run.is_live() {
+            return said(context, &run, outcome, None);
+        }
+        if *run.host == *client.host().id {
+            return Err(Failure::interrupted());
+        }
+        let message = format!("run {} is on another machine, where no runner is alive to end it", run.id);
+        Err(Failure::new(exit::LOCKED, "SESSION_ELSEWHERE", message)
+            .details(json!({ "run": run.id, "host": run.host }))
+            .hint("it ends as soon as banksman run is started there"))
+    }
+}
+
+fn said(context: &Context, run: &Run, outcome: &str, note: Option<&str>) -> Done {
+    let ended = run.ended.as_ref();
+    let how = ended.map(|ended| ended.ending.to_string());
+    let words = match outcome {
+        "killed" => format!("{RED}killed{RED:#} run"),
+        "stopping" => format!("{YELLOW}stopping{YELLOW:#} run"),
+        _ => "had ended before: run".into(),
+    };
+    let mut human = format!("{words} {BOLD}{}{BOLD:#} {DIM}of task {}{DIM:#}", run.id, run.task);
+    human.extend(how.iter().map(|how| format!(": {how}")));
+    human.extend(ended.and_then(|ended| ended.note.as_ref()).map(|note| format!(" {DIM}({note}){DIM:#}")));
+    human.extend(note.map(|note| format!("\n{DIM}{note}{DIM:#}")));
+    let data = json!({
+        "run": run.id,
+        "task": run.task,
+        "outcome": outcome,
+        "ending": how,
+        "note": ended.and_then(|ended| ended.note.as_deref()).or(note),
+    });
+    context.printer.result(data, human);
+    Ok(exit::OK)
+}

@@ -1,0 +1,178 @@
+//! The live process trees of runs.
+
+mod kill;
+mod view;
+
+use banksman::adapters::keeper::{self, Found, Status};
+use banksman::core::backlog::Run;
+use banksman::core::{RunId, Task};
+use banksman::inspect::{self, LiveRun};
+use banksman::store::Key;
+use banksman::{Project, Sessions as Files};
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use super::tasks::{LogFlags, Tail};
+use super::{Done, find};
+use crate::context::Context;
+use crate::exit_codes as exit;
+use crate::printer::DIM;
+use crate::table;
+
+/// How many ended runs `--all` shows.
+const ENDED: i64 = 20;
+
+/// Sessions: the live processes of runs, and their output.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  banksman sessions list\n  banksman sessions logs r-7k2m9q1a --follow")]
+pub(crate) struct Sessions {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    List(List),
+    Show(Show),
+    Logs(Logs),
+    Kill(kill::Kill),
+}
+
+/// Show the sessions that live.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  banksman sessions list\n  banksman sessions list --all")]
+struct List {
+    /// Also the last ones that have ended
+    #[arg(long)]
+    all: bool,
+}
+
+/// Show one session: its processes, its output, how it ended.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  banksman sessions show r-7k2m9q1a")]
+struct Show {
+    /// The run, or the beginning of its id
+    run: String,
+}
+
+/// Print the output of a session.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  banksman sessions logs r-7k2m9q1a --tail 20\n  banksman sessions logs r-7k2m9q1a --follow")]
+struct Logs {
+    /// The run, or the beginning of its id
+    run: String,
+    #[command(flatten)]
+    flags: LogFlags,
+}
+
+impl Sessions {
+    pub(crate) fn name(&self) -> &'static str {
+        match self.verb {
+            Verb::List(_) => "sessions list",
+            Verb::Show(_) => "sessions show",
+            Verb::Logs(_) => "sessions logs",
+            Verb::Kill(_) => "sessions kill",
+        }
+    }
+
+    pub(crate) fn run(self, context: &Context) -> Done {
+        match self.verb {
+            Verb::List(list) => list.run(context),
+            Verb::Show(show) => show.run(context),
+            Verb::Logs(logs) => logs.run(context),
+            Verb::Kill(kill) => kill.run(context),
+        }
+    }
+}
+
+/// A run with what is seen of its session.
+struct Seen {
+    run: Run,
+    title: String,
+    /// Who looks after it, while it lives.
+    live: Option<LiveRun>,
+    /// What its record tells, if it is on this machine.
+    found: Option<Found>,
+    /// What its keeper says, if it lives.
+    status: Option<Status>,
+}
+
+impl Seen {
+    fn live(live: LiveRun, files: &Files, host: &str) -> Seen {
+        // A keeper that ends just now does not answer; its record, or the run's row, tells the rest.
+        let here = *live.run.host == *host;
+        let found = here.then(|| files.look(&live.run.id).ok()).flatten();
+        let status = match &found {
+            Some(Found::Live(_)) => keeper::status(&files.record(&live.run.id)).ok(),
+            _ => None,
+        };
+        Seen { run: live.run.clone(), title: live.title.to_string(), live: Some(live), found, status }
+    }
+
+    fn ended(run: Run, task: Option<&Task>) -> Seen {
+        let title = task.map(|task| task.spec.title.to_string()).unwrap_or_default();
+        Seen { run, title, live: None, found: None, status: None }
+    }
+}
+
+impl List {
+    fn run(self, context: &Context) -> Done {
+        let project = context.project()?;
+        let mut reader = project.reader()?;
+        let (at, live) = inspect::sessions(&mut reader, project.host())?;
+        let files = Files::new(&project);
+        let mut seen: Vec<Seen> = live.into_iter().map(|live| Seen::live(live, &files, &project.host().id)).collect();
+        if self.all {
+            let ended = reader.view().last_runs(ENDED)?;
+            let keys = ended.iter().map(|run| Key::Task(run.task.clone())).collect();
+            let tasks = reader.view().load(&keys)?.backlog.tasks;
+            // Those that ended since the first look are in both.
+            let known: Vec<RunId> = seen.iter().map(|seen| seen.run.id.clone()).collect();
+            let ended = ended.into_iter().filter(|run| !known.contains(&run.id));
+            seen.extend(ended.map(|run| Seen::ended(run.clone(), tasks.get(&run.task))));
+        }
+        let human = if seen.is_empty() {
+            let all = if self.all { "no run has been started yet" } else { "no session lives" };
+            format!("{all}\n{DIM}banksman status tells what to do next{DIM:#}")
+        } else {
+            let rows = seen.iter().map(|seen| view::row(seen, at)).collect();
+            table::render(&["RUN", "STATE", "TASK", "TRY>", "RUNNER", "KEEPER>", "CHILD>", "PROCESSES>", "OUTPUT>", "FOR>"], rows)
+        };
+        let data: Vec<_> = seen.iter().map(|seen| view::summary(seen, &project)).collect();
+        context.printer.result(json!({ "sessions": data }), human);
+        Ok(exit::OK)
+    }
+}
+
+impl Show {
+    fn run(self, context: &Context) -> Done {
+        let project = context.project()?;
+        let mut reader = project.reader()?;
+        let run = find::run(&mut reader, &self.run)?;
+        let (at, live) = inspect::sessions(&mut reader, project.host())?;
+        let seen = match live.into_iter().find(|live| live.run.id == run.id) {
+            Some(live) => Seen::live(live, &Files::new(&project), &project.host().id),
+            None => {
+                // It may have ended since it was found.
+                let run = find::run(&mut reader, run.id.as_str())?;
+                let tasks = reader.view().load(&[Key::Task(run.task.clone())].into())?.backlog.tasks;
+                Seen::ended(run.clone(), tasks.get(&run.task))
+            }
+        };
+        context.printer.result(view::details(&seen, &project), view::page(&seen, &project, at));
+        Ok(exit::OK)
+    }
+}
+
+impl Logs {
+    fn run(self, context: &Context) -> Done {
+        let project = context.project()?;
+        let run = find::run(&mut project.reader()?, &self.run)?;
+        Tail { project: &project, run: &run }.show(context, &self.flags)
+    }
+}
+
+/// Whether a run is, or was, on this machine.
+fn is_here(run: &Run, project: &Project) -> bool {
+    run.host == project.host().id
+}

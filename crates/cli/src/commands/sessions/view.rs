@@ -1,0 +1,194 @@
+//! Sessions as people and programs see them.
+
+use std::fs;
+
+use banksman::adapters::keeper::Found;
+use banksman::core::Stamp;
+use banksman::core::task::{Ending, Need};
+use banksman::{Project, Sessions as Files};
+use serde_json::{Value, json};
+
+use super::{Seen, is_here};
+use crate::commands::why;
+use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
+use crate::words;
+
+/// How long a command line is shown.
+const COMMAND: usize = 80;
+
+impl Seen {
+    /// How the session stands, in a word.
+    fn state(&self) -> &'static str {
+        match (&self.run.ended, &self.status, &self.found) {
+            (Some(_), ..) => "ended",
+            (None, Some(status), _) if status.stopping => "stopping",
+            (None, Some(_), _) | (None, None, Some(Found::Live(_))) => "live",
+            // Not reported yet: its runner is at it, or the next one will be.
+            (None, None, Some(Found::Ended(..))) => "ending",
+            (None, None, Some(Found::Dead(_))) => "keeper_dead",
+            (None, None, Some(Found::Nothing | Found::Buried)) => "starting",
+            (None, None, None) => "elsewhere",
+        }
+    }
+
+    fn keeper(&self) -> Option<i32> {
+        let told = self.run.session.as_ref().map(|session| session.keeper);
+        self.status.as_ref().map(|status| status.keeper_pid).or(told)
+    }
+
+    fn child(&self) -> Option<i32> {
+        let told = self.run.session.as_ref().map(|session| session.child);
+        self.status.as_ref().and_then(|status| status.child_pid).or(told)
+    }
+}
+
+fn coloured(state: &str) -> String {
+    let style = match state {
+        "live" => GREEN,
+        "ended" => DIM,
+        "keeper_dead" => RED,
+        _ => YELLOW,
+    };
+    format!("{style}{}{style:#}", state.replace('_', " "))
+}
+
+/// `480 B`, `12 kB`, `3.4 MB`.
+fn size(bytes: u64) -> String {
+    match bytes {
+        0..=999 => format!("{bytes} B"),
+        1_000..=999_999 => format!("{} kB", bytes / 1_000),
+        _ => format!("{}.{} MB", bytes / 1_000_000, bytes % 1_000_000 / 100_000),
+    }
+}
+
+pub(super) fn row(seen: &Seen, at: Stamp) -> Vec<String> {
+    let number = |number: Option<i32>| number.map_or_else(|| "-".into(), |number| number.to_string());
+    let run = &seen.run;
+    let gone = seen.live.as_ref().is_some_and(|live| live.attended.life == banksman::engine::why::Life::Gone);
+    let runner = if gone { format!("{} {RED}(gone){RED:#}", run.owner) } else { run.owner.to_string() };
+    let took = match &run.ended {
+        Some(ended) => words::span(ended.at - run.started.wall),
+        None => words::span(at.lease - run.started.lease),
+    };
+    let status = seen.status.as_ref();
+    vec![
+        run.id.to_string(),
+        coloured(seen.state()),
+        format!("{} {DIM}{}{DIM:#}", seen.title, run.task),
+        words::ordinal(run.attempt as usize + 1),
+        runner,
+        number(seen.keeper()),
+        number(seen.child()),
+        number(status.map(|status| i32::try_from(status.processes.len()).unwrap_or(i32::MAX))),
+        status.map_or_else(|| "-".into(), |status| size(status.log.bytes)),
+        took,
+    ]
+}
+
+/// The fields of a session in a list.
+pub(super) fn summary(seen: &Seen, project: &Project) -> Value {
+    let run = &seen.run;
+    let (status, ended) = (seen.status.as_ref(), run.ended.as_ref());
+    let (exit_code, signal) = match ended.map(|ended| &ended.ending) {
+        Some(Ending::Exited(code)) => (Some(*code), None),
+        Some(Ending::Signalled(signal)) => (None, Some(*signal)),
+        Some(Ending::NotStarted { .. } | Ending::Lost | Ending::Never) | None => (None, None),
+    };
+    json!({
+        "run": run.id,
+        "state": seen.state(),
+        "task": run.task,
+        "title": seen.title,
+        "attempt": run.attempt,
+        "runner": run.owner,
+        "runnerState": seen.live.as_ref().map(|live| why::life(live.attended.life)),
+        "here": is_here(run, project),
+        "keeperPid": seen.keeper(),
+        "childPid": seen.child(),
+        "processes": status.map(|status| status.processes.len()),
+        "outputBytes": status.map(|status| status.log.bytes),
+        "startedAt": words::rfc3339(run.started.wall),
+        "endedAt": ended.map(|ended| words::rfc3339(ended.at)),
+        "ending": ended.map(|ended| ended.ending.to_string()),
+        "exitCode": exit_code,
+        "signal": signal,
+        "note": ended.and_then(|ended| ended.note.as_deref()),
+    })
+}
+
+/// All fields of one session.
+pub(super) fn details(seen: &Seen, project: &Project) -> Value {
+    let (run, files, status) = (&seen.run, Files::new(project), seen.status.as_ref());
+    let mut data = summary(seen, project);
+    data["epoch"] = json!(run.epoch);
+    data["ownerEpoch"] = json!(run.owner_epoch);
+    data["keeperOwnerEpoch"] = json!(status.map(|status| status.owner_epoch));
+    data["holds"] = run.holds.iter().map(|hold| json!({ "name": hold.need.name(), "epoch": hold.epoch })).collect();
+    data["record"] = json!(files.record(&run.id));
+    data["log"] = json!({
+        "path": files.log(&run.id),
+        "bytes": status.map(|status| status.log.bytes),
+        "dropped": status.map(|status| status.log.dropped),
+        "error": status.and_then(|status| status.log.error.as_ref()),
+        "lastOutputAt": status.and_then(|status| status.output_at_ms).map(|ms| words::rfc3339(banksman::core::Wall(ms))),
+    });
+    let process = |pid: &i32| json!({ "pid": pid, "command": command(*pid) });
+    data["processes"] = status.map(|status| status.processes.iter().map(process).collect::<Vec<_>>()).into();
+    data
+}
+
+/// What a process runs, as far as it can be seen.
+fn command(pid: i32) -> Option<String> {
+    let bytes = fs::read(format!("/proc/{pid}/cmdline")).ok().filter(|bytes| !bytes.is_empty())?;
+    let words: Vec<_> = bytes.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
+    Some(words.join(" ").trim_end().to_owned())
+}
+
+pub(super) fn page(seen: &Seen, project: &Project, at: Stamp) -> String {
+    let (run, files, status) = (&seen.run, Files::new(project), seen.status.as_ref());
+    let mut text = format!("{BOLD}{}{BOLD:#} is {}", run.id, coloured(seen.state()));
+    let mut field = |name: &str, value: String| text.push_str(&format!("\n  {DIM}{name:<10}{DIM:#} {value}"));
+    let ago = |stamp: Stamp| format!("{} ({} ago)", words::rfc3339(stamp.wall), words::span(at.lease - stamp.lease));
+    field("task", format!("{} {DIM}{}{DIM:#}, the {} run", seen.title, run.task, words::ordinal(run.attempt as usize + 1)));
+    let attention = seen.live.as_ref().and_then(|live| why::attention(&live.attended));
+    let attention = attention.map(|attention| format!(": {attention}")).unwrap_or_default();
+    field("runner", format!("{}{attention}", run.owner));
+    field("epoch", format!("{} {DIM}owner epoch {}{DIM:#}", run.epoch, run.owner_epoch));
+    field("started", ago(run.started));
+    if let Some(ended) = &run.ended {
+        field("ended", format!("{}, after {}", words::rfc3339(ended.at), words::span(ended.at - run.started.wall)));
+        field("how", ended.ending.to_string());
+        if let Some(note) = &ended.note {
+            field("note", note.to_string());
+        }
+    }
+    if !run.holds.is_empty() {
+        let need = |need: &Need| match need {
+            Need::Lock(name) => format!("lock {name}"),
+            Need::Slots { name, weight } => format!("{} of {name}", words::slots(*weight)),
+        };
+        field("holds", run.holds.iter().map(|hold| need(&hold.need)).collect::<Vec<_>>().join(", "));
+    }
+    if run.ended.is_none() {
+        let pid = |pid: Option<i32>| pid.map_or_else(|| "not known yet".into(), |pid| pid.to_string());
+        field("keeper", pid(seen.keeper()));
+    }
+    if let Some(status) = status {
+        let lost = match (&status.log.error, status.log.dropped) {
+            (Some(error), dropped) => format!("; {} of it lost: {error}", size(dropped)),
+            (None, 0) => String::new(),
+            (None, dropped) => format!("; the oldest {} of it dropped", size(dropped)),
+        };
+        field("output", format!("{}{lost}", size(status.log.bytes)));
+    }
+    if is_here(run, project) {
+        field("log", files.log(&run.id).display().to_string());
+    } else {
+        field("log", "on another machine".into());
+    }
+    for (index, pid) in status.map_or(&[][..], |status| &status.processes).iter().enumerate() {
+        let shown: String = command(*pid).unwrap_or_else(|| "(gone)".into()).chars().take(COMMAND).collect();
+        field(if index == 0 { "processes" } else { "" }, format!("{pid:>7}  {}", shown.replace('\n', " ")));
+    }
+    text
+}

@@ -1,0 +1,211 @@
+use banksman::core::Status as Word;
+use banksman::core::task::{Done as Ended, State};
+use banksman::engine::why::Life;
+use banksman::inspect::{self, LiveRun, Manned, Overview};
+use clap::Args;
+use serde_json::{Map, Value, json};
+
+use super::tasks::view;
+use super::{Done, why};
+use crate::context::Context;
+use crate::exit_codes as exit;
+use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
+use crate::table;
+use crate::words;
+
+/// Show how things stand: tasks, runs, runners, and what to do next.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  banksman status\n  banksman status --json")]
+pub(crate) struct Status {}
+
+impl Status {
+    pub(crate) fn run(self, context: &Context) -> Done {
+        let project = context.project()?;
+        let mut overview = inspect::overview(&mut project.reader()?, project.host())?;
+        // Until a runner has come, the setting is what it will bring.
+        let configured = project.config().max_concurrent_runs;
+        if overview.runners.is_empty() && overview.used == 0 {
+            overview.limit = (configured > 0).then_some(configured);
+        }
+        let next = next(&overview);
+        context.printer.result(data(&overview, &next), human(&overview, &next, &project.host().id));
+        Ok(exit::OK)
+    }
+}
+
+fn count(overview: &Overview, status: Word) -> u64 {
+    overview.counts.by_status.get(&status).copied().unwrap_or_default()
+}
+
+fn all(overview: &Overview) -> u64 {
+    overview.counts.by_status.values().sum()
+}
+
+/// The one thing to do next.
+fn next(overview: &Overview) -> String {
+    let tasks = |number: u64| if number == 1 { "1 task".into() } else { format!("{number} tasks") };
+    let waits = |number: u64| if number == 1 { "waits" } else { "wait" };
+    let alive = overview.runners.iter().any(|manned| manned.life != Life::Gone);
+    let ready: u64 = overview.counts.ready.iter().map(|(_, number)| number).sum();
+    let (held, example) = &overview.held;
+    let stuck = overview.counts.by_status.get(&Word::Stuck).copied().unwrap_or_default();
+    if all(overview) == 0 {
+        return "hand over a task: banksman tasks add TITLE --run CMD".into();
+    }
+    if !alive && (ready > 0 || !overview.runs.is_empty()) {
+        return "no runner is alive; banksman run starts one".into();
+    }
+    if stuck > 0 {
+        return format!("{} shows no sign of life: banksman tasks list --status stuck", tasks(stuck));
+    }
+    if let Some(example) = example {
+        let verb = waits(*held);
+        return format!("{} {verb} for what failed, was cancelled or skipped: banksman why {example}", tasks(*held));
+    }
+    if let Some(failed) = overview.failures.first() {
+        let failures = count(overview, Word::Failed);
+        return format!("{} failed: banksman why {}", tasks(failures), failed.id);
+    }
+    if !overview.runs.is_empty() || ready > 0 {
+        return "nothing; banksman events --follow shows what happens".into();
+    }
+    if overview.counts.by_hand > 0 {
+        return format!("{} {} for people: banksman tasks list --status pending", tasks(overview.counts.by_hand), waits(overview.counts.by_hand));
+    }
+    if count(overview, Word::Review) > 0 {
+        return format!("{} {} to be looked at: banksman tasks list --status review", tasks(count(overview, Word::Review)), waits(count(overview, Word::Review)));
+    }
+    "nothing: everything is done".into()
+}
+
+fn data(overview: &Overview, next: &str) -> Value {
+    let by_status: Map<String, Value> =
+        Word::ALL.into_iter().map(|status| (status.to_string(), count(overview, status).into())).collect();
+    let failure = |task: &banksman::core::Task| {
+        json!({ "task": task.id, "title": task.spec.title, "error": error(task), "at": words::rfc3339(task.changed.wall) })
+    };
+    json!({
+        "tasks": all(overview),
+        "byStatus": by_status,
+        "byHand": overview.counts.by_hand,
+        "queuedRuns": overview.queued,
+        "slots": { "used": overview.used, "limit": overview.limit },
+        "runs": overview.runs.iter().map(run_json).collect::<Vec<_>>(),
+        "runners": overview.runners.iter().map(runner_json).collect::<Vec<_>>(),
+        "failures": overview.failures.iter().map(failure).collect::<Vec<_>>(),
+        "heldByFailed": overview.held.0,
+        "next": next,
+    })
+}
+
+fn run_json(live: &LiveRun) -> Value {
+    json!({
+        "id": live.run.id,
+        "task": live.run.task,
+        "title": live.title,
+        "attempt": live.run.attempt,
+        "startedAt": words::rfc3339(live.run.started.wall),
+        "runner": live.run.owner,
+        "runnerState": why::life(live.attended.life),
+    })
+}
+
+fn runner_json(manned: &Manned) -> Value {
+    let runner = &manned.runner;
+    json!({
+        "id": runner.id,
+        "state": why::life(manned.life),
+        "pid": runner.process.pid,
+        "host": runner.process.host,
+        "runs": manned.runs,
+        "maxRuns": runner.max_runs,
+        "sections": runner.sections,
+        "startedAt": words::rfc3339(runner.started.wall),
+    })
+}
+
+fn error(task: &banksman::core::Task) -> &str {
+    match &task.state {
+        State::Done(Ended::Failed { error }) => error,
+        _ => "",
+    }
+}
+
+fn human(overview: &Overview, next: &str, host: &str) -> String {
+    let mut text = summary(overview);
+    if !overview.runs.is_empty() {
+        let rows = overview.runs.iter().map(|live| run_row(live, overview)).collect();
+        text.push_str(&format!("\n\n{}", table::render(&["RUNNING", "TASK", "RUN", "RUNNER", "FOR>"], rows)));
+    }
+    if !overview.runners.is_empty() {
+        let rows = overview.runners.iter().map(|manned| runner_row(manned, overview, host)).collect();
+        text.push_str(&format!("\n\n{}", table::render(&["RUNNER", "STATE", "PID>", "HOST", "RUNS>", "FOR>"], rows)));
+    }
+    if !overview.failures.is_empty() {
+        let ago = |task: &banksman::core::Task| words::span(overview.at.lease - task.changed.lease);
+        let row = |task: &banksman::core::Task| {
+            vec![format!("{RED}{}{RED:#}", task.spec.title), task.id.to_string(), ago(task), view::brief(error(task), 60)]
+        };
+        let rows = overview.failures.iter().map(row).collect();
+        text.push_str(&format!("\n\n{}", table::render(&["FAILED LAST", "TASK", "AGO>", "ERROR"], rows)));
+    }
+    format!("{text}\n\n{DIM}next:{DIM:#} {next}")
+}
+
+/// `12 tasks: 3 completed, 2 in progress; 2 of 4 run slots are taken, and 3 tasks wait for one`.
+fn summary(overview: &Overview) -> String {
+    let number = all(overview);
+    let mut text = format!("{BOLD}{number}{BOLD:#} {}", if number == 1 { "task" } else { "tasks" });
+    let words = |status: Word| {
+        let number = count(overview, status);
+        let style = match status {
+            Word::Completed => GREEN,
+            Word::Failed | Word::Stuck => RED,
+            Word::Blocked | Word::Review => YELLOW,
+            Word::Pending | Word::InProgress | Word::Cancelled | Word::Skipped => anstyle::Style::new(),
+        };
+        let by_hand = match overview.counts.by_hand {
+            by_hand if by_hand > 0 && status == Word::Pending => format!(" ({by_hand} for people)"),
+            _ => String::new(),
+        };
+        (number > 0).then(|| format!("{style}{number} {}{style:#}{by_hand}", status.as_str().replace('_', " ")))
+    };
+    let counts: Vec<String> = Word::ALL.into_iter().filter_map(words).collect();
+    if !counts.is_empty() {
+        text.push_str(&format!(": {}", counts.join(", ")));
+    }
+    let taken = match overview.limit {
+        Some(limit) => Some(format!("{} of {limit} run slots are taken", overview.used)),
+        None => None,
+    };
+    let queued = match overview.queued {
+        0 => None,
+        1 => Some("1 ready task waits for a run to end".into()),
+        several => Some(format!("{several} ready tasks wait for a run to end")),
+    };
+    let slots: Vec<String> = taken.into_iter().chain(queued).collect();
+    if slots.is_empty() { text } else { format!("{text}\n{}", slots.join("; ")) }
+}
+
+fn run_row(live: &LiveRun, overview: &Overview) -> Vec<String> {
+    let runner = match live.attended.life {
+        Life::Alive => live.run.owner.to_string(),
+        Life::Gone => format!("{} {RED}(gone){RED:#}", live.run.owner),
+        Life::Unknown => format!("{} {YELLOW}(elsewhere){YELLOW:#}", live.run.owner),
+    };
+    let span = words::span(overview.at.lease - live.run.started.lease);
+    vec![live.title.to_string(), live.run.task.to_string(), live.run.id.to_string(), runner, span]
+}
+
+fn runner_row(manned: &Manned, overview: &Overview, host: &str) -> Vec<String> {
+    let runner = &manned.runner;
+    let state = match manned.life {
+        Life::Alive => format!("{GREEN}alive{GREEN:#}"),
+        Life::Gone => format!("{RED}gone{RED:#}"),
+        Life::Unknown => format!("{YELLOW}unknown{YELLOW:#}"),
+    };
+    let runs = runner.max_runs.map_or_else(|| manned.runs.to_string(), |max| format!("{}/{max}", manned.runs));
+    let place = if *runner.process.host == *host { "here".into() } else { view::brief(&runner.process.host, 12) };
+    let span = words::span(overview.at.lease - runner.started.lease);
+    vec![runner.id.to_string(), state, runner.process.pid.to_string(), place, runs, span]
+}

@@ -1,0 +1,326 @@
+//! The log of a run: what is there, its end, and what comes.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use banksman::core::RunId;
+use banksman::core::backlog::Run;
+use banksman::store::{EventFilter, Key, Reader};
+use banksman::{Project, Sessions};
+use clap::Args;
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use serde_json::json;
+
+use super::Done;
+use crate::context::Context;
+use crate::exit_codes as exit;
+use crate::failure::Failure;
+use crate::printer::{DIM, Printer};
+use crate::signals::Signals;
+
+/// How much is read at a time from the end.
+const BLOCK: u64 = 64 * 1_024;
+
+/// How to show a log.
+#[derive(Debug, Args)]
+pub(crate) struct LogFlags {
+    /// Go on with what is printed from now on, until the run ends
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+    /// Only the last so many lines
+    #[arg(long, value_name = "N")]
+    pub(crate) tail: Option<usize>,
+}
+
+/// Prints the log of a run.
+pub(crate) fn print(context: &Context, project: &Project, run: &Run, flags: &LogFlags) -> Done {
+    let path = Sessions::new(project).log(&run.id);
+    let mut tail = Tail::open(&path, flags.tail).map_err(unreadable(&path))?;
+    if flags.follow {
+        return follow(context, project, &run.id, tail);
+    }
+    if context.printer.json {
+        let mut text = Vec::new();
+        tail.read_to(&mut text).map_err(unreadable(&path))?;
+        let text = String::from_utf8_lossy(&text);
+        let data = json!({ "taskId": run.task, "run": run.id, "attempt": run.attempt, "live": run.is_live(), "path": path, "text": text });
+        context.printer.result(data, "");
+        return Ok(exit::OK);
+    }
+    let printed = tail.read_to(&mut Raw(&context.printer)).map_err(unreadable(&path))?;
+    if printed == 0 {
+        let where_ = if *run.host == *project.host().id { "" } else { ", or it runs on another machine" };
+        context.printer.note(&format!("{DIM}run {} has printed nothing{where_}{DIM:#}", run.id));
+    }
+    Ok(exit::OK)
+}
+
+/// Prints what there is and what comes, until the run ends.
+fn follow(context: &Context, project: &Project, run: &RunId, mut tail: Tail) -> Done {
+    let signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
+    let mut reader = project.reader()?;
+    let mut follower = project.follow(reader.view().last_event()?)?;
+    let path = tail.path.clone();
+    let mut out = Out { printer: &context.printer, run, line: Vec::new() };
+    loop {
+        // Before the log is read: what was printed before the end is in the log by the time of the end.
+        let ended = !is_live(&mut reader, run)?;
+        tail.read_to(&mut out).map_err(unreadable(&path))?;
+        if ended {
+            out.finish();
+            return Ok(exit::OK);
+        }
+        if !follower.wait_for(signals.as_fd(), &[tail.as_fd()], Duration::MAX) {
+            return Err(Failure::interrupted());
+        }
+        tail.empty();
+        while !follower.next(&EventFilter::default())?.is_empty() {}
+    }
+}
+
+fn is_live(reader: &mut Reader, run: &RunId) -> Result<bool, Failure> {
+    let runs = reader.view().load(&[Key::Run(run.clone())].into())?.backlog.runs;
+    Ok(runs.get(run).is_some_and(Run::is_live))
+}
+
+/// The last lines of a log; none if it cannot be read.
+pub(crate) fn last_lines(path: &Path, number: usize) -> Vec<String> {
+    let mut text = Vec::new();
+    let read = Tail::open(path, Some(number)).and_then(|mut tail| tail.read_to(&mut text));
+    if read.is_err() {
+        return Vec::new();
+    }
+    String::from_utf8_lossy(&text).lines().map(plain).collect()
+}
+
+/// A line without what would move the cursor.
+fn plain(line: &str) -> String {
+    let line = anstream::adapter::strip_str(line).to_string();
+    // What a progress bar has overwritten is not there any more.
+    line.trim_end_matches('\r').rsplit('\r').next().unwrap_or_default().replace(char::is_control, " ")
+}
+
+/// Where the part of a log is that was written before the log began anew.
+pub(crate) fn rotated(path: &Path) -> PathBuf {
+    let mut older = path.as_os_str().to_owned();
+    older.push(".1");
+    older.into()
+}
+
+fn unreadable(path: &Path) -> impl Fn(io::Error) -> Failure {
+    move |error| Failure::system(&format!("read {}", path.display()), error)
+}
+
+/// A place in a log that moves on. It wakes its owner when there is more.
+pub(crate) struct Tail {
+    path: PathBuf,
+    /// The part that was written before the log began anew, if it is to be read.
+    older: Option<File>,
+    file: Option<File>,
+    watch: OwnedFd,
+}
+
+impl Tail {
+    /// Opens a log at its beginning, or so many lines before its end. It need not be there yet.
+    pub(crate) fn open(path: &Path, lines: Option<usize>) -> io::Result<Tail> {
+        let watch = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+        let mut tail = Tail { path: path.into(), older: None, file: None, watch };
+        tail.reopen()?;
+        // Opened after the newer part: if the log begins anew in between, both are the same file.
+        let older = open(&rotated(path))?;
+        tail.older = older.filter(|older| tail.file.as_ref().is_none_or(|file| !is_same(file, older)));
+        if let Some(lines) = lines {
+            let found = tail.file.as_mut().map_or(Ok(0), |file| skip_to_last(file, lines))?;
+            match &mut tail.older {
+                Some(older) if found < lines => drop(skip_to_last(older, lines - found)?),
+                _ => tail.older = None,
+            }
+        }
+        Ok(tail)
+    }
+
+    /// Copies all that is there now.
+    pub(crate) fn read_to(&mut self, out: &mut impl Write) -> io::Result<u64> {
+        let mut copied = self.older.take().map_or(Ok(0), |mut older| io::copy(&mut older, out))?;
+        loop {
+            // Asked first: one that was moved away does not grow any more, so its end is final.
+            let current = open(&self.path)?;
+            let moved = match (&self.file, &current) {
+                (Some(file), Some(current)) => !is_same(file, current),
+                (None, Some(_)) => true,
+                (_, None) => false,
+            };
+            copied += self.file.as_mut().map_or(Ok(0), |file| io::copy(file, out))?;
+            if !moved {
+                return Ok(copied);
+            }
+            self.reopen()?;
+        }
+    }
+
+    /// Takes out what has woken it.
+    pub(crate) fn empty(&self) {
+        let mut buffer = [MaybeUninit::uninit(); 4_096];
+        let mut events = inotify::Reader::new(&self.watch, &mut buffer);
+        while events.next().is_ok() {}
+    }
+
+    fn reopen(&mut self) -> io::Result<()> {
+        self.file = open(&self.path)?;
+        let (path, flags) = match (&self.file, self.path.parent()) {
+            (Some(_), _) => (&*self.path, WatchFlags::MODIFY | WatchFlags::MOVE_SELF),
+            (None, Some(folder)) => (folder, WatchFlags::CREATE),
+            (None, None) => return Ok(()),
+        };
+        // Where nothing can be watched, the slow look of whoever follows must do.
+        inotify::add_watch(&self.watch, path, flags).ok();
+        Ok(())
+    }
+}
+
+impl AsFd for Tail {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.watch.as_fd()
+    }
+}
+
+fn open(path: &Path) -> io::Result<Option<File>> {
+    match File::open(path) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn is_same(one: &File, other: &File) -> bool {
+    let id = |file: &File| file.metadata().map(|metadata| (metadata.dev(), metadata.ino())).ok();
+    id(one) == id(other)
+}
+
+/// Goes back from the end of a file by so many lines, or to its beginning. Says how many lines lie ahead.
+fn skip_to_last(file: &mut File, lines: usize) -> io::Result<usize> {
+    let end = file.seek(SeekFrom::End(0))?;
+    let mut at = end;
+    let mut found = 0;
+    while at > 0 {
+        let from = at.saturating_sub(BLOCK);
+        let mut block = vec![0; usize::try_from(at - from).expect("a block is small")];
+        file.seek(SeekFrom::Start(from))?;
+        file.read_exact(&mut block)?;
+        for (index, _) in block.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n') {
+            let after = from + index as u64 + 1;
+            // The last line ends at the end, with or without a line break.
+            if after == end {
+                continue;
+            }
+            found += 1;
+            if found == lines {
+                file.seek(SeekFrom::Start(after))?;
+                return Ok(found);
+            }
+        }
+        at = from;
+    }
+    file.seek(SeekFrom::Start(if lines == 0 { end } else { 0 }))?;
+    Ok(if end > 0 { found + 1 } else { 0 })
+}
+
+/// Stdout, byte for byte.
+struct Raw<'a>(&'a Printer);
+
+impl Write for Raw<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.raw(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Stdout for one who follows: byte for byte, or one JSON object per line.
+struct Out<'a> {
+    printer: &'a Printer,
+    run: &'a RunId,
+    line: Vec<u8>,
+}
+
+impl Out<'_> {
+    fn finish(&mut self) {
+        if !self.line.is_empty() {
+            let line = std::mem::take(&mut self.line);
+            self.printer.line(&json!({ "run": self.run, "line": String::from_utf8_lossy(&line) }).to_string());
+        }
+    }
+}
+
+impl Write for Out<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if !self.printer.json {
+            return Raw(self.printer).write(bytes);
+        }
+        for byte in bytes {
+            match byte {
+                b'\n' if self.line.is_empty() => self.printer.line(&json!({ "run": self.run, "line": "" }).to_string()),
+                b'\n' => self.finish(),
+                byte => self.line.push(*byte),
+            }
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test that fails shall say so at once")]
+mod tests {
+    use super::*;
+
+    fn read(path: &Path, lines: Option<usize>) -> String {
+        let mut text = Vec::new();
+        Tail::open(path, lines).unwrap().read_to(&mut text).unwrap();
+        String::from_utf8(text).unwrap()
+    }
+
+    #[test]
+    fn the_last_lines_are_found_in_both_parts() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        assert_eq!(read(&path, None), "");
+        std::fs::write(rotated(&path), "1\n2\n3\n").unwrap();
+        assert_eq!(read(&path, Some(2)), "2\n3\n");
+        std::fs::write(&path, "4\n5").unwrap();
+        let all = [None, Some(9), Some(3), Some(2), Some(1), Some(0)].map(|lines| read(&path, lines));
+        assert_eq!(all, ["1\n2\n3\n4\n5", "1\n2\n3\n4\n5", "3\n4\n5", "4\n5", "5", ""]);
+        let long: String = (0..100_000).map(|n| format!("{n}\n")).collect();
+        std::fs::write(&path, long).unwrap();
+        assert_eq!(read(&path, Some(2)), "99998\n99999\n");
+        assert_eq!(read(&path, Some(50_000)).lines().next().unwrap(), "50000");
+    }
+
+    #[test]
+    fn what_comes_is_read_once_also_when_the_log_begins_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let mut tail = Tail::open(&path, None).unwrap();
+        let mut text = Vec::new();
+        let append = |more: &str| File::options().append(true).create(true).open(&path).unwrap().write_all(more.as_bytes()).unwrap();
+        append("a");
+        tail.read_to(&mut text).unwrap();
+        append("b");
+        std::fs::rename(&path, rotated(&path)).unwrap();
+        tail.read_to(&mut text).unwrap();
+        append("c");
+        tail.read_to(&mut text).unwrap();
+        assert_eq!(String::from_utf8(text).unwrap(), "abc");
+    }
+}

@@ -1,0 +1,292 @@
+use banksman::Client;
+use banksman::adapters::ids;
+use banksman::core::admission::{Admission, Reason};
+use banksman::core::backlog::{Backlog, Edge, Runner};
+use banksman::core::dag::{self, EDGE_LIMIT};
+use banksman::core::event::Kind;
+use banksman::core::task::{COMMAND_LIMIT, LABEL_LIMIT, NEED_LIMIT, Need, Spec, Work, Workspace};
+use banksman::core::{Epoch, Label, Name, Now, SectionId, Status, Task, TaskId, Title};
+use banksman::engine::{TaskOutcome, TaskRequest, admission_keys, admit};
+use banksman::store::Reader;
+use clap::{Args, ValueEnum};
+use serde_json::json;
+
+use super::refused::refused;
+use super::view;
+use crate::commands::{Done, find, hold};
+use crate::context::Context;
+use crate::exit_codes as exit;
+use crate::failure::Failure;
+use crate::printer::{BOLD, DIM};
+use crate::words;
+
+/// Hand over a task.
+///
+/// With --run a runner runs it as soon as nothing stands in the way; without, it is for people. The command runs in the
+/// project's directory, through a shell, with BANKSMAN_TASK, BANKSMAN_RUN and BANKSMAN_RUN_EPOCH in its environment.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  banksman tasks add 'Run the tests' --run 'make test' --retries 1\n  banksman tasks add 'Release' --run ./release.sh --depends-on 'Run the tests' --lock deploy\n  banksman tasks add 'Train' --run 'python train.py' --semaphore gpu=2 --section models\n  banksman tasks add 'Decide about the name'"
+)]
+pub(super) struct Add {
+    /// What people call it
+    title: Title,
+    /// The command line to run, in a shell
+    #[arg(long, value_name = "CMD")]
+    run: Option<String>,
+    /// The section it belongs to
+    #[arg(long, value_name = "SECTION")]
+    section: Option<String>,
+    /// A mark to find it by; may be given more than once
+    #[arg(long = "label", value_name = "LABEL")]
+    labels: Vec<Label>,
+    /// What must be completed first, separated by commas; may be given more than once
+    #[arg(long, value_name = "TASKS")]
+    depends_on: Vec<String>,
+    /// It is enough that those are over, however they ended
+    #[arg(long, requires = "depends_on")]
+    allow_failed: bool,
+    /// Higher comes first
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
+    priority: i32,
+    /// How often a run that failed is followed by another
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
+    retries: u32,
+    /// It is part of the task whose run calls this: cancelled with it, listed below it
+    #[arg(long)]
+    child: bool,
+    /// Where it works: in the project, or in a directory of its own
+    #[arg(long, value_name = "WHERE", default_value = "none")]
+    workspace: Where,
+    /// A lock that its runs hold while they live; may be given more than once
+    #[arg(long = "lock", value_name = "NAME")]
+    locks: Vec<Name>,
+    /// Slots that its runs hold while they live; may be given more than once
+    #[arg(long = "semaphore", value_name = "NAME[=WEIGHT]")]
+    semaphores: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Where {
+    /// In the project's directory
+    None,
+    /// In a directory of its own
+    Dir,
+}
+
+/// How things stand for a task that was just added.
+struct Prospect {
+    task: Task,
+    status: Status,
+    unmet: u32,
+    started: bool,
+    place: Option<u64>,
+    runner_alive: bool,
+    reasons: Vec<Reason>,
+}
+
+impl Add {
+    pub(super) fn run(self, context: &Context) -> Done {
+        let (parent, by) = self.parent()?;
+        let needs = self.needs()?;
+        let work = self.run.as_deref().map(work).transpose()?;
+        let labels = labels(&self.labels)?;
+        let client = context.client()?;
+        let mut reader = client.reader()?;
+        let section = self.section.as_deref().map(|name| find::section(&mut reader, name)).transpose()?;
+        let spec = Spec {
+            title: self.title,
+            section: section.as_ref().map(|section| section.id.clone()),
+            parent,
+            labels,
+            priority: self.priority,
+            work,
+            needs,
+            retries: self.retries,
+            workspace: match self.workspace {
+                Where::None => Workspace::None,
+                Where::Dir => Workspace::Dir,
+            },
+        };
+        let depends_on = edges(&mut reader, &self.depends_on, self.allow_failed)?;
+        let id = TaskId::new(&ids::short("t")).expect("a short id is valid");
+        let request = TaskRequest::Add { id: id.clone(), spec: Box::new(spec), depends_on: depends_on.clone(), by };
+        let task = match super::ask(&client, request)? {
+            TaskOutcome::Kept(task) => *task,
+            // The one that is fenced is the parent.
+            outcome => return Err(refused(super::inherited()?.as_ref().map_or(&id, |(parent, _)| parent), &outcome)),
+        };
+        let prospect = prospect(&client, &mut reader, task)?;
+        let data = json!({
+            "id": id,
+            "title": prospect.task.spec.title,
+            "status": prospect.status,
+            "section": section.as_ref().map(|section| &section.name),
+            "parent": prospect.task.spec.parent,
+            "dependsOn": depends_on.iter().map(|edge| &edge.on).collect::<Vec<_>>(),
+            "unmet": prospect.unmet,
+            "admission": if prospect.started { "started" } else { "queued" },
+            "queuePosition": prospect.place,
+            "runnerAlive": prospect.runner_alive,
+        });
+        context.printer.result(data, format!("added {BOLD}{id}{BOLD:#} {}: {}", prospect.task.spec.title, prospect.words()));
+        if !context.printer.json {
+            prospect.notes().iter().for_each(|note| context.printer.note(&format!("{DIM}{note}{DIM:#}")));
+        }
+        Ok(exit::OK)
+    }
+
+    /// The task that creates it, with the number of the run that speaks for it.
+    fn parent(&self) -> Result<(Option<TaskId>, Option<Epoch>), Failure> {
+        if !self.child {
+            return Ok((None, None));
+        }
+        let (task, epoch) = super::inherited()?.ok_or_else(|| {
+            Failure::usage("--child only makes sense inside of a run: BANKSMAN_TASK and BANKSMAN_RUN_EPOCH are not set")
+                .hint("leave out --child to hand over a task of its own")
+        })?;
+        Ok((Some(task), Some(epoch)))
+    }
+
+    /// The locks and slots, each once, in an order that does not depend on how they were given.
+    fn needs(&self) -> Result<Vec<Need>, Failure> {
+        let mut needs = Vec::new();
+        for name in &self.locks {
+            needs.push(Need::Lock(hold::own_name(Kind::Lock, name)?.name));
+        }
+        for text in &self.semaphores {
+            needs.push(slots(text)?);
+        }
+        needs.sort();
+        needs.dedup();
+        if let Some(twice) = needs.windows(2).find(|pair| {
+            matches!(pair, [Need::Slots { name, .. }, Need::Slots { name: other, .. }] if name == other)
+        }) {
+            return Err(Failure::usage(format!("--semaphore {} is given twice, with different weights", twice[0].name())));
+        }
+        if needs.len() > NEED_LIMIT {
+            return Err(Failure::usage(format!("a task may need at most {NEED_LIMIT} locks and semaphores, not {}", needs.len())));
+        }
+        Ok(needs)
+    }
+}
+
+fn slots(text: &str) -> Result<Need, Failure> {
+    let (name, weight) = match text.rsplit_once('=') {
+        None => (text, 1),
+        Some((name, weight)) => {
+            let bad = |_| Failure::usage(format!("--semaphore {text}: {weight:?} is not a number of slots"));
+            (name, weight.parse().map_err(bad)?)
+        }
+    };
+    if weight == 0 {
+        return Err(Failure::usage(format!("--semaphore {text}: at least one slot must be asked for")));
+    }
+    let name = Name::new(name).map_err(|error| Failure::usage(format!("--semaphore {text}: {error}")))?;
+    Ok(Need::Slots { name: hold::own_name(Kind::Semaphore, &name)?.name, weight })
+}
+
+fn work(command: &str) -> Result<Work, Failure> {
+    if command.trim().is_empty() {
+        return Err(Failure::usage("--run: there is no command").hint("leave out --run for a task that people do"));
+    }
+    if command.len() > COMMAND_LIMIT {
+        let bytes = command.len();
+        return Err(Failure::usage(format!("a command may have at most {COMMAND_LIMIT} bytes, this one has {bytes}"))
+            .hint("put it into a script, and run that"));
+    }
+    Ok(Work::Run(command.into()))
+}
+
+/// The labels, each once.
+pub(super) fn labels(given: &[Label]) -> Result<Vec<Label>, Failure> {
+    let mut labels: Vec<Label> = given.to_vec();
+    labels.sort();
+    labels.dedup();
+    if labels.len() > LABEL_LIMIT {
+        return Err(Failure::usage(format!("a task may have at most {LABEL_LIMIT} labels, not {}", labels.len())));
+    }
+    Ok(labels)
+}
+
+/// The dependencies that these lists name.
+pub(super) fn edges(reader: &mut Reader, lists: &[String], allow_failed: bool) -> Result<Vec<Edge>, Failure> {
+    let names = dag::names(lists.iter().map(String::as_str));
+    // Before each of them is looked for.
+    if names.len() > EDGE_LIMIT {
+        return Err(Failure::usage(dag::DagError::TooMany(names.len())));
+    }
+    let ids = find::task_ids(reader, names)?;
+    Ok(ids.into_iter().map(|on| Edge { on, allow_failed }).collect())
+}
+
+/// Looks how things stand for a task: a runner may have been faster than this look.
+fn prospect(client: &Client, reader: &mut Reader, added: Task) -> Result<Prospect, Failure> {
+    let rows = reader.view().load(&admission_keys(&added))?;
+    let task = rows.backlog.tasks.get(&added.id).cloned().unwrap_or(added);
+    let now = Now { lease: rows.lease, wall: rows.wall, ..Now::default() };
+    let alive: Vec<&Runner> = rows.backlog.runners.values().filter(|runner| super::is_alive(client, runner)).collect();
+    let reasons = |runner: Option<&Runner>| {
+        match admit(&task, runner.map(|runner| &runner.id), &rows.coordination, &rows.backlog, &now) {
+            Admission::Run => Vec::new(),
+            Admission::Blocked(reasons) => reasons,
+        }
+    };
+    let unmet = view::unmet(&task.id, &rows.backlog);
+    let status = if task.status() == Status::Pending && unmet > 0 { Status::Blocked } else { task.status() };
+    let section = task.spec.section.as_ref();
+    let takes = |runner: &&Runner| works_in(runner, section) && has_room(runner, &rows.backlog) && reasons(Some(runner)).is_empty();
+    let started = task.status() != Status::Pending || alive.iter().copied().any(|runner| takes(&runner));
+    let queued = !started && status == Status::Pending && task.spec.work.is_some();
+    let place = if queued {
+        let before = reader.view().ready_before(&task)?;
+        Some(before.iter().map(|(_, count)| count).sum::<u64>() + 1)
+    } else {
+        None
+    };
+    let reasons = reasons(None);
+    Ok(Prospect { status, unmet, started, place, runner_alive: !alive.is_empty(), reasons, task })
+}
+
+fn works_in(runner: &Runner, section: Option<&SectionId>) -> bool {
+    runner.sections.is_empty() || section.is_some_and(|section| runner.sections.contains(section))
+}
+
+fn has_room(runner: &Runner, backlog: &Backlog) -> bool {
+    let living = backlog.runs.values().filter(|run| run.is_live() && run.owner == runner.id).count();
+    runner.max_runs.is_none_or(|max| living < max as usize)
+}
+
+impl Prospect {
+    fn words(&self) -> String {
+        match (self.task.spec.work.is_some(), self.started, self.place) {
+            _ if self.status == Status::Blocked => format!("waits for {}", view::tasks(self.unmet as usize)),
+            (false, _, _) => "for people".into(),
+            (true, true, _) => "starts at once".into(),
+            (true, false, Some(place)) => format!("{} in the queue", words::ordinal(usize::try_from(place).unwrap_or(usize::MAX))),
+            (true, false, None) => "queued".into(),
+        }
+    }
+
+    /// What a person should know: nobody would start it, or something that it needs is not there.
+    fn notes(&self) -> Vec<String> {
+        let mut notes: Vec<String> = self
+            .reasons
+            .iter()
+            .filter_map(|reason| match reason {
+                Reason::Undefined { resource } => Some(format!(
+                    "there is no semaphore {name} yet; define it with: banksman semaphores define {name} --capacity N",
+                    name = words::quoted(&resource.name)
+                )),
+                Reason::Slots { resource, wanted, capacity, .. } if wanted > capacity => {
+                    Some(format!("{} has only {}, so this will never fit", resource.name, words::slots(*capacity)))
+                }
+                _ => None,
+            })
+            .collect();
+        if self.task.spec.work.is_some() && !self.runner_alive {
+            notes.push(super::NO_RUNNER.into());
+        }
+        notes
+    }
+}

@@ -1,0 +1,285 @@
+//! Cancelling, retrying and deleting.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::time::Duration;
+
+use banksman::core::task::Outcome;
+use banksman::core::{Status, Task, TaskId};
+use banksman::engine::{TaskOutcome, TaskRequest};
+use banksman::store::{Key, Reader};
+use banksman::{Client, Sessions};
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::refused::refused;
+use super::until::{self, Ended};
+use super::view;
+use crate::commands::{Done, find, tail};
+use crate::context::Context;
+use crate::exit_codes as exit;
+use crate::failure::Failure;
+use crate::printer::{BOLD, DIM, YELLOW};
+use crate::signals::Signals;
+
+/// What the end of a session may take beyond the time that it is given to end by itself.
+const BEYOND_GRACE: Duration = Duration::from_secs(5);
+
+/// Stop tasks and their children for good.
+///
+/// All processes of their runs are asked to end, and killed if they do not within task.kill_grace. This returns when they
+/// were seen dead.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  banksman tasks cancel 'Run the tests'\n  banksman tasks cancel t-7k2m9q1a --no-wait")]
+pub(super) struct Cancel {
+    /// The tasks
+    #[arg(required = true, value_name = "TASK")]
+    tasks: Vec<String>,
+    /// Do not wait until their processes are dead
+    #[arg(long)]
+    no_wait: bool,
+}
+
+/// Try tasks again that are over, or in review.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  banksman tasks retry 'Run the tests'")]
+pub(super) struct Retry {
+    /// The tasks
+    #[arg(required = true, value_name = "TASK")]
+    tasks: Vec<String>,
+}
+
+/// Forget tasks, with their runs and logs.
+///
+/// A task that others wait for, or that has children, is not forgotten before those are.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  banksman tasks delete 'Run the tests'\n  banksman tasks delete t-7k2m9q1a --force")]
+pub(super) struct Delete {
+    /// The tasks
+    #[arg(required = true, value_name = "TASK")]
+    tasks: Vec<String>,
+    /// Also if somebody works on it: a run is cancelled first
+    #[arg(long)]
+    force: bool,
+}
+
+impl Cancel {
+    pub(super) fn run(self, context: &Context) -> Done {
+        let signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
+        let client = context.client()?;
+        let mut reader = client.reader()?;
+        let ids = find::task_ids(&mut reader, self.tasks.iter().map(String::as_str))?;
+        let over_before = ids.iter().map(|id| cancel(&client, id)).collect::<Result<Vec<_>, _>>()?;
+        if !self.no_wait {
+            wait_for_end(context, &client, &signals, &ids)?;
+        }
+        let mut data = Vec::new();
+        let mut lines = Vec::new();
+        for (id, over_before) in ids.iter().zip(over_before) {
+            let family = family(&mut reader, id)?;
+            let (task, children) = (family.iter().find(|task| task.id == *id), family.len().saturating_sub(1));
+            let task = task.ok_or_else(|| find::no_task(id.as_str()))?;
+            let outcome = match task.status() {
+                status if over_before && status.is_over() => "already_over",
+                status if status.is_over() => "cancelled",
+                _ => "stopping",
+            };
+            data.push(json!({ "id": id, "title": task.spec.title, "status": task.status(), "outcome": outcome, "children": children }));
+            lines.push(cancelled_line(task, outcome, children));
+        }
+        context.printer.result(json!({ "tasks": data }), lines.join("\n"));
+        Ok(exit::OK)
+    }
+}
+
+fn cancelled_line(task: &Task, outcome: &str, children: usize) -> String {
+    let name = format!("{BOLD}{}{BOLD:#} {DIM}{}{DIM:#}", task.spec.title, task.id);
+    let with = match children {
+        0 => String::new(),
+        1 => ", with its child".into(),
+        several => format!(", with its {several} children"),
+    };
+    match outcome {
+        "already_over" => format!("{name} is {} already", view::coloured(task.status())),
+        "stopping" => format!("{YELLOW}stopping{YELLOW:#} {name}{with}"),
+        _ => format!("{} {name}{with}", view::coloured(task.status())),
+    }
+}
+
+/// Cancels one task with its family. Says whether it was over before.
+fn cancel(client: &Client, id: &TaskId) -> Result<bool, Failure> {
+    match super::ask(client, TaskRequest::Cancel { id: id.clone() })? {
+        TaskOutcome::Stepped(Outcome::Ended(_) | Outcome::Stopping, _) => Ok(false),
+        TaskOutcome::Stepped(Outcome::Over(_), _) => Ok(true),
+        outcome => Err(refused(id, &outcome)),
+    }
+}
+
+/// A task and all that were created by it.
+fn family(reader: &mut Reader, id: &TaskId) -> Result<Vec<Task>, Failure> {
+    Ok(reader.view().load(&[Key::Family(id.clone())].into())?.backlog.tasks.into_values().collect())
+}
+
+/// Waits until no run of these families lives.
+fn wait_for_end(context: &Context, client: &Client, signals: &Signals, ids: &[TaskId]) -> Result<(), Failure> {
+    let keys = ids.iter().cloned().map(Key::Family).chain([Key::Runners]).collect();
+    let timeout = client.config().kill_grace + BEYOND_GRACE;
+    let watched = context.printer.is_watched();
+    let mut living: Vec<TaskId> = Vec::new();
+    let ended = until::until(client.project(), signals, Some(timeout), None, |reader, events| {
+        if !until::concern_any(events, &living) {
+            return Ok(None);
+        }
+        let backlog = reader.view().load(&keys)?.backlog;
+        living = backlog.tasks.values().filter(|task| task.live().is_some()).map(|task| task.id.clone()).collect();
+        if living.is_empty() {
+            return Ok(Some(()));
+        }
+        if !backlog.runners.values().any(|runner| super::is_alive(client, runner)) {
+            return Err(no_runner(&living));
+        }
+        if watched {
+            context.printer.rewrite(&format!("stopping {} …", view::tasks(living.len())));
+        }
+        Ok(None)
+    });
+    if watched {
+        context.printer.rewrite("");
+    }
+    match ended? {
+        Ended::Met(()) => Ok(()),
+        Ended::Interrupted => Err(Failure::interrupted()),
+        Ended::TimedOut => {
+            let message = format!("{} cannot be seen to end", living.iter().map(TaskId::as_str).collect::<Vec<_>>().join(", "));
+            Err(Failure::new(exit::LOCKED, "WAIT_TIMEOUT", message)
+                .details(json!({ "tasks": living }))
+                .hint("it stays cancelled, and is over as soon as its processes are"))
+        }
+    }
+}
+
+fn no_runner(living: &[TaskId]) -> Failure {
+    let ids = living.iter().map(TaskId::as_str).collect::<Vec<_>>().join(", ");
+    Failure::new(exit::UNHEALTHY, "NO_RUNNER", format!("{ids} is to be stopped, but no runner is alive to do so"))
+        .details(json!({ "tasks": living }))
+        .hint("start one with: banksman run")
+}
+
+impl Retry {
+    pub(super) fn run(self, context: &Context) -> Done {
+        let client = context.client()?;
+        let mut reader = client.reader()?;
+        let ids = find::task_ids(&mut reader, self.tasks.iter().map(String::as_str))?;
+        let mut data = Vec::new();
+        let mut lines = Vec::new();
+        for id in &ids {
+            let (outcome, said, task) = match super::ask(&client, TaskRequest::Retry { id: id.clone() })? {
+                TaskOutcome::Stepped(Outcome::Again, task) => ("pending", "is to be tried again", task),
+                TaskOutcome::Stepped(Outcome::NotPending(Status::Pending), task) => {
+                    ("already_pending", "is pending already", task)
+                }
+                outcome => return Err(refused(id, &outcome)),
+            };
+            let (listed, _) = view::listed(&mut reader, id)?;
+            data.push(json!({ "id": id, "title": task.spec.title, "status": listed.status(), "outcome": outcome }));
+            lines.push(format!("{BOLD}{}{BOLD:#} {DIM}{id}{DIM:#} {said}", task.spec.title));
+        }
+        context.printer.result(json!({ "tasks": data }), lines.join("\n"));
+        let runners = reader.view().load(&[Key::Runners].into())?.backlog.runners;
+        if !context.printer.json && !runners.values().any(|runner| super::is_alive(&client, runner)) {
+            context.printer.note(&format!("{DIM}{}{DIM:#}", super::NO_RUNNER));
+        }
+        Ok(exit::OK)
+    }
+}
+
+impl Delete {
+    pub(super) fn run(self, context: &Context) -> Done {
+        let signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
+        let client = context.client()?;
+        let mut reader = client.reader()?;
+        let mut left = find::task_ids(&mut reader, self.tasks.iter().map(String::as_str))?;
+        if self.force {
+            for id in &left {
+                if family(&mut reader, id)?.iter().any(|task| task.id == *id && task.live().is_some()) {
+                    cancel(&client, id)?;
+                }
+            }
+            wait_for_end(context, &client, &signals, &left)?;
+        }
+        let mut data = Vec::new();
+        let mut lines = Vec::new();
+        // One that others wait for goes after them, if they are to go too.
+        while !left.is_empty() {
+            let mut held_back = Vec::new();
+            let mut refusal = None;
+            for id in &left {
+                let files = Files::of(&client, &mut reader, id)?;
+                match super::ask(&client, TaskRequest::Delete { id: id.clone(), force: self.force })? {
+                    TaskOutcome::Deleted => {
+                        let (value, line) = files.remove(id)?;
+                        data.push(value);
+                        lines.push(line);
+                    }
+                    outcome => {
+                        let waits_for_others = match &outcome {
+                            TaskOutcome::HasDependents(others) | TaskOutcome::HasChildren(others) => {
+                                others.iter().all(|other| left.contains(other))
+                            }
+                            _ => false,
+                        };
+                        let refusal = refusal.get_or_insert_with(|| refused(id, &outcome));
+                        if !waits_for_others {
+                            return Err(std::mem::replace(refusal, refused(id, &outcome)));
+                        }
+                        held_back.push(id.clone());
+                    }
+                }
+            }
+            if held_back.len() == left.len() {
+                return Err(refusal.expect("whoever is held back was refused"));
+            }
+            left = held_back;
+        }
+        context.printer.result(json!({ "tasks": data }), lines.join("\n"));
+        Ok(exit::OK)
+    }
+}
+
+/// What a task leaves on the disk.
+struct Files {
+    title: String,
+    logs: Vec<std::path::PathBuf>,
+    folder: std::path::PathBuf,
+    workspace: std::path::PathBuf,
+}
+
+impl Files {
+    fn of(client: &Client, reader: &mut Reader, id: &TaskId) -> Result<Files, Failure> {
+        let sessions = Sessions::new(client.project());
+        let backlog = reader.view().load(&[Key::Task(id.clone()), Key::RunsOf(id.clone())].into())?.backlog;
+        let logs = backlog.runs.keys().map(|run| sessions.log(run));
+        Ok(Files {
+            title: backlog.tasks.get(id).map(|task| task.spec.title.to_string()).unwrap_or_default(),
+            logs: logs.flat_map(|log| [tail::rotated(&log), log]).collect(),
+            folder: sessions.task_dir(id),
+            workspace: sessions.workspace(id),
+        })
+    }
+
+    /// Removes what belongs to banksman. The workspace belongs to whoever worked there.
+    fn remove(&self, id: &TaskId) -> Result<(Value, String), Failure> {
+        let gone = |result: std::io::Result<()>| match result {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(Failure::system("remove the files of the task", error)),
+            _ => Ok(()),
+        };
+        for log in &self.logs {
+            gone(fs::remove_file(log))?;
+        }
+        gone(fs::remove_dir_all(&self.folder))?;
+        let workspace = Some(&self.workspace).filter(|workspace| workspace.exists());
+        let left = workspace.map(|path| format!("; its workspace is left: {}", path.display())).unwrap_or_default();
+        let line = format!("deleted {BOLD}{}{BOLD:#} {DIM}{id}{DIM:#}{left}", self.title);
+        Ok((json!({ "id": id, "title": self.title, "workspace": workspace }), line))
+    }
+}

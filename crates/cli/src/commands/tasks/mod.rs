@@ -1,0 +1,115 @@
+//! One file per verb; `view` shows tasks, `until` waits for what happens to them.
+
+mod add;
+mod end;
+mod list;
+mod logs;
+mod refused;
+mod report;
+mod show;
+mod slot;
+mod until;
+mod update;
+mod view;
+mod wait;
+
+use banksman::Client;
+use banksman::core::backlog::Runner;
+use banksman::core::{Epoch, Liveness, TaskId};
+use banksman::engine::{Reply, Request, TaskOutcome, TaskRequest};
+use clap::{Args, Subcommand};
+
+use super::Done;
+use crate::context::{Context, variable};
+use crate::failure::Failure;
+
+/// Tasks: what is to be done.
+///
+/// A task is named by its id, by its title, or by the beginning of its id.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  banksman tasks add 'Run the tests' --run 'make test'\n  banksman tasks add 'Release' --run ./release.sh --depends-on 'Run the tests'\n  banksman tasks list"
+)]
+pub(crate) struct Tasks {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    Add(Box<add::Add>),
+    List(list::List),
+    Show(show::Show),
+    Update(update::Update),
+    Wait(wait::Wait),
+    Heartbeat(report::Heartbeat),
+    Done(report::Done),
+    Fail(report::Fail),
+    Cancel(end::Cancel),
+    Retry(end::Retry),
+    Delete(end::Delete),
+    Logs(logs::Logs),
+}
+
+impl Tasks {
+    pub(crate) fn name(&self) -> &'static str {
+        match self.verb {
+            Verb::Add(_) => "tasks add",
+            Verb::List(_) => "tasks list",
+            Verb::Show(_) => "tasks show",
+            Verb::Update(_) => "tasks update",
+            Verb::Wait(_) => "tasks wait",
+            Verb::Heartbeat(_) => "tasks heartbeat",
+            Verb::Done(_) => "tasks done",
+            Verb::Fail(_) => "tasks fail",
+            Verb::Cancel(_) => "tasks cancel",
+            Verb::Retry(_) => "tasks retry",
+            Verb::Delete(_) => "tasks delete",
+            Verb::Logs(_) => "tasks logs",
+        }
+    }
+
+    pub(crate) fn run(self, context: &Context) -> Done {
+        match self.verb {
+            Verb::Add(add) => add.run(context),
+            Verb::List(list) => list.run(context),
+            Verb::Show(show) => show.run(context),
+            Verb::Update(update) => update.run(context),
+            Verb::Wait(wait) => wait.run(context),
+            Verb::Heartbeat(heartbeat) => heartbeat.run(context),
+            Verb::Done(done) => done.run(context),
+            Verb::Fail(fail) => fail.run(context),
+            Verb::Cancel(cancel) => cancel.run(context),
+            Verb::Retry(retry) => retry.run(context),
+            Verb::Delete(delete) => delete.run(context),
+            Verb::Logs(logs) => logs.run(context),
+        }
+    }
+}
+
+/// Asks something of a task.
+fn ask(client: &Client, request: TaskRequest) -> Result<TaskOutcome, Failure> {
+    match client.call(Request::Task(request))? {
+        Reply::Task(outcome) => Ok(outcome),
+        reply => Err(Failure::unexpected(&reply)),
+    }
+}
+
+/// Whether a runner lives, as far as can be told: one on another machine cannot be seen, and counts.
+fn is_alive(client: &Client, runner: &Runner) -> bool {
+    match client.host().probe(&runner.process) {
+        Liveness::Alive | Liveness::Unknown => true,
+        Liveness::Dead | Liveness::OtherBoot => false,
+    }
+}
+
+/// What to do when nobody would start anything.
+const NO_RUNNER: &str = "no runner is alive; start one with: banksman run";
+
+/// The task whose run this command is part of, with the number of that run.
+fn inherited() -> Result<Option<(TaskId, Epoch)>, Failure> {
+    let (Some(task), Some(epoch)) = (variable("BANKSMAN_TASK"), variable("BANKSMAN_RUN_EPOCH")) else { return Ok(None) };
+    let task = TaskId::new(&task).map_err(|error| Failure::usage(format!("BANKSMAN_TASK: {error}")))?;
+    let bad = |_| Failure::usage(format!("BANKSMAN_RUN_EPOCH is not a number: {epoch:?}"));
+    Ok(Some((task, Epoch(epoch.parse().map_err(bad)?))))
+}

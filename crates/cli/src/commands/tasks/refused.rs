@@ -1,0 +1,90 @@
+//! Refusals, each with its code and exit status.
+
+use banksman::core::dag::DagError;
+use banksman::core::task::Outcome;
+use banksman::core::{HolderId, Status, TaskId};
+use banksman::engine::TaskOutcome;
+use serde_json::json;
+
+use crate::commands::find;
+use crate::exit_codes as exit;
+use crate::failure::Failure;
+
+/// Why something was not done to a task.
+pub(super) fn refused(task: &TaskId, outcome: &TaskOutcome) -> Failure {
+    match outcome {
+        TaskOutcome::Unknown => find::no_task(task.as_str()),
+        TaskOutcome::UnknownSection(section) => find::no_section(section.as_str()),
+        TaskOutcome::UnknownParent(parent) => find::no_task(parent.as_str()),
+        TaskOutcome::Fenced => fenced(task),
+        TaskOutcome::Dependencies(error) => dependencies(error),
+        TaskOutcome::InProgress(run) => locked(task, &run.holder()),
+        TaskOutcome::Locked(holder) => locked(task, holder),
+        TaskOutcome::HasDependents(others) => {
+            let message = format!("other tasks wait for {task}: {}", list(others));
+            Failure::new(exit::USAGE, "TASK_HAS_DEPENDENTS", message)
+                .details(json!({ "taskId": task, "dependents": others }))
+                .hint("delete them first, or let them depend on something else: banksman tasks update TASK --depends-on …")
+        }
+        TaskOutcome::HasChildren(children) => {
+            let message = format!("{task} has children: {}", list(children));
+            Failure::new(exit::USAGE, "TASK_HAS_CHILDREN", message)
+                .details(json!({ "taskId": task, "children": children }))
+                .hint("delete them first")
+        }
+        TaskOutcome::Stepped(outcome, _) => stepped(task, outcome),
+        TaskOutcome::Kept(_) | TaskOutcome::Deleted => Failure::unexpected(outcome),
+    }
+}
+
+fn stepped(task: &TaskId, outcome: &Outcome) -> Failure {
+    match outcome {
+        Outcome::Fenced(_) => fenced(task),
+        Outcome::Busy(_) => {
+            let message = format!("a run is at {task}, and only that run may say so");
+            Failure::new(exit::NOT_PERMITTED, "TASK_IN_PROGRESS", message)
+                .details(json!({ "taskId": task }))
+                .hint(format!("to stop its run: banksman tasks cancel {task}"))
+        }
+        Outcome::Over(status) => Failure::new(exit::USAGE, "TASK_OVER", format!("{task} is {status} already"))
+            .details(json!({ "taskId": task, "status": status }))
+            .hint(format!("to try it again: banksman tasks retry {task}")),
+        Outcome::NotPending(status @ (Status::InProgress | Status::Stuck)) => {
+            Failure::new(exit::LOCKED, "TASK_BUSY", format!("{task} is {status}: a run is at it"))
+                .details(json!({ "taskId": task, "status": status }))
+                .hint(format!("to stop its run: banksman tasks cancel {task}"))
+        }
+        other => Failure::unexpected(other),
+    }
+}
+
+fn fenced(task: &TaskId) -> Failure {
+    let message = format!("fenced: this is not the number of the run that is at {task}");
+    Failure::new(exit::FENCED, "FENCED", message)
+        .details(json!({ "taskId": task }))
+        .hint("the run that says so is over; stop what is left of it")
+}
+
+fn locked(task: &TaskId, holder: &HolderId) -> Failure {
+    Failure::new(exit::LOCKED, "TASK_LOCKED", format!("{task} is locked by {holder}"))
+        .details(json!({ "taskId": task, "lockedBy": holder, "expiresAt": null }))
+        .hint(format!("banksman tasks cancel {task} stops its run; --force also takes the lock of one who works by hand"))
+}
+
+fn dependencies(error: &DagError) -> Failure {
+    match error {
+        DagError::Cycle(cycle) => Failure::new(exit::USAGE, "DEPENDENCY_CYCLE", error.to_string())
+            .details(json!({ "cycle": cycle }))
+            .hint("nothing was changed"),
+        DagError::Own => Failure::new(exit::USAGE, "DEPENDENCY_CYCLE", error.to_string()).details(json!({ "cycle": [] })),
+        DagError::Unknown(task) => find::no_task(task.as_str()),
+        DagError::TooMany(_) => Failure::usage(error),
+    }
+}
+
+/// The first few of them.
+fn list(tasks: &[TaskId]) -> String {
+    let shown: Vec<&str> = tasks.iter().take(5).map(TaskId::as_str).collect();
+    let more = if tasks.len() > shown.len() { format!(" and {} more", tasks.len() - shown.len()) } else { String::new() };
+    format!("{}{more}", shown.join(", "))
+}

@@ -1,0 +1,171 @@
+//! What a run says of itself, and what people say of a task that no run is at.
+
+use std::io::Read;
+
+use banksman::core::task::{ERROR_LIMIT, OUTPUT_LIMIT, Outcome, Pulse, Task, Verdict};
+use banksman::core::{Epoch, TaskId};
+use banksman::engine::{TaskOutcome, TaskRequest};
+use banksman::store::Reader;
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::refused::refused;
+use super::view;
+use crate::commands::find;
+use crate::commands::hold::Dur;
+use crate::context::Context;
+use crate::exit_codes as exit;
+use crate::failure::Failure;
+use crate::printer::{BOLD, DIM};
+use crate::words;
+
+/// Show a sign of life of a run.
+///
+/// A run that shows none for task.heartbeat_timeout, and prints nothing, counts as stuck.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  banksman tasks heartbeat\n  banksman tasks heartbeat t-7k2m9q1a --epoch 42")]
+pub(super) struct Heartbeat {
+    #[command(flatten)]
+    of: Of,
+}
+
+/// Tell that a task is done, perhaps with a result.
+///
+/// Inside of a run it counts when the run ends, whatever its exit status. Outside, for a task that no run is at, it
+/// counts at once.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  banksman tasks done --output '{\"version\": \"1.2\"}'\n  jq . report.json | banksman tasks done --output -\n  banksman tasks done 'Decide about the name' --output '\"banksman\"'"
+)]
+pub(super) struct Done {
+    #[command(flatten)]
+    of: Of,
+    /// The result, as JSON; - reads it from stdin
+    #[arg(long, value_name = "JSON")]
+    output: Option<String>,
+}
+
+/// Tell that a task has failed.
+///
+/// Inside of a run it counts when the run ends, whatever its exit status; if the task has retries left, another run
+/// follows. Outside, for a task that no run is at, it counts at once.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  banksman tasks fail --error 'the branch does not merge'")]
+pub(super) struct Fail {
+    #[command(flatten)]
+    of: Of,
+    /// Why
+    #[arg(long, value_name = "TEXT")]
+    error: String,
+}
+
+/// Which task, and which run of it.
+#[derive(Debug, Args)]
+struct Of {
+    /// The task [default: $BANKSMAN_TASK]
+    task: Option<String>,
+    /// The number of the run [default: $BANKSMAN_RUN_EPOCH if the task is $BANKSMAN_TASK]
+    #[arg(long, value_name = "N")]
+    epoch: Option<i64>,
+}
+
+impl Of {
+    fn find(&self, reader: &mut Reader) -> Result<(TaskId, Option<Epoch>), Failure> {
+        let inherited = super::inherited()?;
+        let given = self.task.as_deref().map(|name| find::task_id(reader, name)).transpose()?;
+        let missing = || {
+            Failure::usage("which task? it is not named, and BANKSMAN_TASK is not set")
+                .hint("banksman tasks list shows all tasks")
+        };
+        let id = given.or_else(|| inherited.as_ref().map(|(id, _)| id.clone())).ok_or_else(missing)?;
+        let own = inherited.filter(|(own, _)| *own == id).map(|(_, epoch)| epoch);
+        Ok((id, self.epoch.map(Epoch).or(own)))
+    }
+}
+
+impl Heartbeat {
+    pub(super) fn run(self, context: &Context) -> crate::commands::Done {
+        let client = context.client()?;
+        let (id, epoch) = self.of.find(&mut client.reader()?)?;
+        let epoch = epoch.ok_or_else(|| {
+            Failure::usage("which run? --epoch is missing").hint(format!("banksman tasks show {id} shows it"))
+        })?;
+        let timeout = Dur(client.config().task_heartbeat_timeout).span();
+        let request = TaskRequest::Heartbeat { id: id.clone(), epoch, pulse: Pulse::Active, timeout };
+        let (outcome, task) = match super::ask(&client, request)? {
+            TaskOutcome::Stepped(Outcome::Seen, task) => ("seen", task),
+            TaskOutcome::Stepped(Outcome::Recovered, task) => ("recovered", task),
+            outcome => return Err(refused(&id, &outcome)),
+        };
+        let expires = task.live().map(|live| words::rfc3339(words::wall_of(live.seen.lease + timeout, live.seen)));
+        let data = json!({ "id": id, "outcome": outcome, "epoch": epoch, "expiresAt": expires });
+        context.printer.result(data, format!("{} is alive: the next sign is due in {}", name(&task), words::span(timeout)));
+        Ok(exit::OK)
+    }
+}
+
+impl Done {
+    pub(super) fn run(self, context: &Context) -> crate::commands::Done {
+        let output = self.output.as_deref().map(result).transpose()?;
+        conclude(context, &self.of, Verdict::Done { output })
+    }
+}
+
+impl Fail {
+    pub(super) fn run(self, context: &Context) -> crate::commands::Done {
+        if self.error.trim().is_empty() {
+            return Err(Failure::usage("--error must say something"));
+        }
+        if self.error.len() > ERROR_LIMIT {
+            let bytes = self.error.len();
+            return Err(Failure::usage(format!("--error may have at most {ERROR_LIMIT} bytes, this one has {bytes}")));
+        }
+        conclude(context, &self.of, Verdict::Failed { error: self.error.clone().into() })
+    }
+}
+
+/// A result from the command line, or from stdin: a command line has no room for a large one.
+fn result(text: &str) -> Result<Value, Failure> {
+    let mut read = String::new();
+    let text = if text == "-" {
+        let limit = OUTPUT_LIMIT as u64 + 1;
+        let reading = std::io::stdin().lock().take(limit).read_to_string(&mut read);
+        reading.map_err(|error| Failure::system("read the result from stdin", error))?;
+        read.trim_end()
+    } else {
+        text
+    };
+    if text.len() > OUTPUT_LIMIT {
+        return Err(Failure::usage(format!("--output may have at most {OUTPUT_LIMIT} bytes, and this one has more"))
+            .hint("put it into a file in $BANKSMAN_TASK_DIR, and tell its name"));
+    }
+    serde_json::from_str(text).map_err(|error| {
+        Failure::usage(format!("--output is not JSON: {error}")).hint(r#"for example: --output '{"version": "1.2"}'"#)
+    })
+}
+
+fn conclude(context: &Context, of: &Of, verdict: Verdict) -> crate::commands::Done {
+    let client = context.client()?;
+    let (id, epoch) = of.find(&mut client.reader()?)?;
+    let what = match &verdict {
+        Verdict::Done { .. } => "done",
+        Verdict::Failed { .. } => "failed",
+    };
+    let request = TaskRequest::Conclude { id: id.clone(), epoch, verdict };
+    let (outcome, task) = match super::ask(&client, request)? {
+        TaskOutcome::Stepped(Outcome::Noted, task) => ("noted", task),
+        TaskOutcome::Stepped(Outcome::Ended(_), task) => ("ended", task),
+        outcome => return Err(refused(&id, &outcome)),
+    };
+    let human = if outcome == "noted" {
+        format!("noted that {} is {what}: it counts when its run ends", name(&task))
+    } else {
+        format!("{} is {}", name(&task), view::coloured(task.status()))
+    };
+    context.printer.result(json!({ "id": id, "outcome": outcome, "status": task.status() }), human);
+    Ok(exit::OK)
+}
+
+fn name(task: &Task) -> String {
+    format!("{BOLD}{}{BOLD:#} {DIM}{}{DIM:#}", task.spec.title, task.id)
+}

@@ -1,0 +1,221 @@
+use banksman::Sessions;
+use banksman::core::backlog::{Run, Section};
+use banksman::core::task::{Done as How, State, Work, Workspace};
+use banksman::core::{Seq, Stamp, Status, Task, TaskId};
+use banksman::store::{EventRow, Key, Listed, Reader, TaskFilter};
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::view;
+use crate::commands::{Done, events, find, tail};
+use crate::context::Context;
+use crate::exit_codes as exit;
+use crate::failure::Failure;
+use crate::printer::{BOLD, DIM};
+use crate::{table, words};
+
+/// How many lines of the log are shown.
+const LOG_LINES: usize = 10;
+
+/// Show one task with its dependencies, its runs and the end of its log.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  banksman tasks show 'Run the tests'\n  banksman tasks show t-7k2m9q1a --json")]
+pub(super) struct Show {
+    /// The task
+    task: String,
+}
+
+/// A task and all that belongs to it.
+struct Page {
+    listed: Listed,
+    section: Option<Section>,
+    dependencies: Vec<(TaskId, bool, Option<Task>)>,
+    dependents: Vec<Task>,
+    children: Vec<Listed>,
+    /// The newest last.
+    runs: Vec<Run>,
+    log: Vec<String>,
+    events: Vec<EventRow>,
+    at: Stamp,
+}
+
+impl Show {
+    pub(super) fn run(self, context: &Context) -> Done {
+        let project = context.project()?;
+        let mut reader = project.reader()?;
+        let id = find::task_id(&mut reader, &self.task)?;
+        let sessions = Sessions::new(&project);
+        let page = Page::load(&mut reader, &id, |run| tail::last_lines(&sessions.log(&run.id), LOG_LINES))?;
+        context.printer.result(page.json(&sessions), page.human(&sessions));
+        Ok(exit::OK)
+    }
+}
+
+impl Page {
+    fn load(reader: &mut Reader, id: &TaskId, log: impl Fn(&Run) -> Vec<String>) -> Result<Page, Failure> {
+        let keys = [
+            Key::Task(id.clone()),
+            Key::Dependencies(id.clone()),
+            Key::Dependents(id.clone()),
+            Key::RunsOf(id.clone()),
+            Key::Sections,
+        ];
+        let rows = reader.view().load(&keys.into())?;
+        let (at, mut backlog) = (Stamp { lease: rows.lease, wall: rows.wall }, rows.backlog);
+        let unmet = view::unmet(id, &backlog);
+        let task = backlog.tasks.remove(id).ok_or_else(|| find::no_task(id.as_str()))?;
+        let edges = backlog.edges.get(id).cloned().unwrap_or_default();
+        let dependencies =
+            edges.into_iter().map(|edge| (edge.on.clone(), edge.allow_failed, backlog.tasks.get(&edge.on).cloned())).collect();
+        let waits = backlog.edges.iter().filter(|(_, edges)| edges.iter().any(|edge| edge.on == *id));
+        let waits = waits.map(|(task, _)| Key::Task(task.clone())).collect();
+        let dependents = reader.view().load(&waits)?.backlog.tasks.into_values().collect();
+        let mut children = Vec::new();
+        let mut next = Some(Seq(0));
+        while let Some(after) = next {
+            let (page, more) = reader.view().tasks(&TaskFilter { parent: Some(id.clone()), ..TaskFilter::default() }, after)?;
+            children.extend(page);
+            next = more;
+        }
+        let mut runs: Vec<Run> = backlog.runs.into_values().collect();
+        runs.sort_by_key(|run| run.epoch);
+        Ok(Page {
+            section: task.spec.section.as_ref().and_then(|id| backlog.sections.remove(id)),
+            listed: Listed { task, unmet },
+            dependencies,
+            dependents,
+            children,
+            log: runs.last().map(log).unwrap_or_default(),
+            runs,
+            events: reader.view().recent("task", id.as_str(), 5)?,
+            at,
+        })
+    }
+
+    fn json(&self, sessions: &Sessions) -> Value {
+        let task = &self.listed.task;
+        let sections = self.section.iter().map(|section| (section.id.clone(), section.clone())).collect();
+        let mut data = view::task_json(&self.listed, &sections);
+        data["command"] = json!(command(task));
+        data["workspace"] = json!(task.spec.workspace);
+        data["retries"] = task.spec.retries.into();
+        data["needs"] = task.spec.needs.iter().map(view::need_json).collect();
+        data["epoch"] = json!(task.live().map(|live| live.epoch));
+        data["output"] = json!(output(task));
+        let dependency = |(id, allow_failed, task): &(TaskId, bool, Option<Task>)| {
+            let (title, status) = (task.as_ref().map(|task| &task.spec.title), task.as_ref().map(Task::status));
+            let output = task.as_ref().and_then(output);
+            json!({ "id": id, "title": title, "status": status, "allowFailed": allow_failed, "output": output })
+        };
+        data["dependsOn"] = self.dependencies.iter().map(dependency).collect();
+        let brief = |task: &Task, status: Status| json!({ "id": task.id, "title": task.spec.title, "status": status });
+        let dependents = self.dependents.iter().map(|task| brief(task, task.status()));
+        data["dependents"] = dependents.collect();
+        data["children"] = self.children.iter().map(|listed| brief(&listed.task, listed.status())).collect();
+        data["runs"] = self.runs.iter().map(|run| view::run_json(run, &sessions.log(&run.id))).collect();
+        data["lastLines"] = json!(self.log);
+        data["recentEvents"] = self.events.iter().map(events::event_json).collect();
+        data
+    }
+
+    fn human(&self, sessions: &Sessions) -> String {
+        let task = &self.listed.task;
+        let since = words::span(self.at.lease - task.changed.lease);
+        let remark = view::remark(&self.listed, self.at);
+        let remark = if remark.is_empty() { remark } else { format!(": {remark}") };
+        let mut text = format!("{BOLD}{}{BOLD:#} is {}{remark}", task.spec.title, view::coloured(self.listed.status()));
+        for (name, value) in self.fields(&since, sessions) {
+            text.push_str(&format!("\n  {DIM}{name:<11}{DIM:#} {value}"));
+        }
+        let tasks = |task: &Task, status: Status, note: &str| {
+            vec![task.id.to_string(), view::coloured(status), view::brief(task.spec.title.as_str(), 60), note.to_owned()]
+        };
+        let dependencies = self.dependencies.iter().map(|(id, allow_failed, task)| match task {
+            None => vec![id.to_string(), "gone".into(), String::new(), String::new()],
+            Some(task) => tasks(task, task.status(), if *allow_failed { "may fail" } else { "" }),
+        });
+        block(&mut text, "DEPENDS ON", dependencies.collect());
+        block(&mut text, "DEPENDENTS", self.dependents.iter().map(|task| tasks(task, task.status(), "")).collect());
+        block(&mut text, "CHILDREN", self.children.iter().map(|child| tasks(&child.task, child.status(), "")).collect());
+        if !self.runs.is_empty() {
+            let rows = self.runs.iter().map(|run| self.run_row(run)).collect();
+            text.push_str(&format!("\n\n{}", table::render(&["RUN", "#>", "STARTED", "TOOK>", "ENDED WITH"], rows)));
+        }
+        if !self.log.is_empty() {
+            text.push_str(&format!("\n\n{DIM}THE LAST OF ITS LOG{DIM:#}"));
+            self.log.iter().for_each(|line| text.push_str(&format!("\n  {line}")));
+        }
+        if !self.events.is_empty() {
+            text.push_str(&format!("\n\n{DIM}RECENT{DIM:#}"));
+            self.events.iter().rev().for_each(|event| text.push_str(&format!("\n{}", events::event_line(&in_short(event)))));
+        }
+        text
+    }
+
+    fn fields(&self, since: &str, sessions: &Sessions) -> Vec<(&'static str, String)> {
+        let task = &self.listed.task;
+        let spec = &task.spec;
+        let join = |words: Vec<String>| words.join(", ");
+        let mut fields = vec![("id", task.id.to_string())];
+        fields.extend(command(task).map(|command| ("command", view::brief(command, 100))));
+        fields.extend(self.section.as_ref().map(|section| ("section", section.name.to_string())));
+        fields.extend((spec.priority != 0).then(|| ("priority", spec.priority.to_string())));
+        fields.extend((!spec.labels.is_empty()).then(|| ("labels", join(spec.labels.iter().map(ToString::to_string).collect()))));
+        fields.extend((!spec.needs.is_empty()).then(|| ("needs", join(spec.needs.iter().map(view::need_words).collect()))));
+        fields.extend(spec.parent.as_ref().map(|parent| ("child of", parent.to_string())));
+        fields.extend((spec.retries > 0).then(|| ("retries", format!("{} of {} used", task.failures, spec.retries))));
+        if spec.workspace == Workspace::Dir {
+            fields.push(("workspace", sessions.workspace(&task.id).display().to_string()));
+        }
+        fields.push(("added", words::rfc3339(task.created)));
+        fields.push(("since", format!("{} ({since} ago)", words::rfc3339(task.changed.wall))));
+        fields.extend(task.live().map(|live| ("run", format!("{}, epoch {}", live.run, live.epoch))));
+        fields.extend(view::error(task).map(|error| ("error", error.replace('\n', "\n              "))));
+        fields.extend(output(task).map(|output| ("output", view::brief(&output.to_string(), 200))));
+        fields
+    }
+
+    fn run_row(&self, run: &Run) -> Vec<String> {
+        let (took, how) = match &run.ended {
+            None => (self.at.wall - run.started.wall, format!("{DIM}still at it{DIM:#}")),
+            Some(ended) => {
+                let note = ended.note.as_ref().map(|note| format!(" {DIM}({note}){DIM:#}")).unwrap_or_default();
+                (ended.at - run.started.wall, format!("{}{note}", ended.ending))
+            }
+        };
+        let number = (run.attempt + 1).to_string();
+        vec![run.id.to_string(), number, words::rfc3339(run.started.wall), words::span(took), how]
+    }
+}
+
+/// An event without what the page shows anyway.
+fn in_short(event: &EventRow) -> EventRow {
+    let mut event = event.clone();
+    if let Value::Object(fields) = &mut event.data {
+        fields.retain(|name, _| !matches!(name.as_str(), "spec" | "dependsOn" | "output"));
+    }
+    event
+}
+
+/// Rows without a header of their own, below a title.
+fn block(text: &mut String, title: &str, rows: Vec<Vec<String>>) {
+    if !rows.is_empty() {
+        text.push_str(&format!("\n\n{}", table::render(&[title, "", "", ""], rows)));
+    }
+}
+
+fn command(task: &Task) -> Option<&str> {
+    task.spec.work.as_ref().map(|Work::Run(command)| &**command)
+}
+
+fn output(task: &Task) -> Option<&Value> {
+    match &task.state {
+        State::Done(How::Success { output }) => output.as_ref(),
+        State::Pending
+        | State::Running(_)
+        | State::Stuck { .. }
+        | State::Stopping { .. }
+        | State::Review
+        | State::Done(How::Failed { .. } | How::Cancelled | How::Skipped) => None,
+    }
+}

@@ -1,0 +1,110 @@
+//! The slot of the run that this command is part of: given back while the run only waits for others.
+//!
+//! Who holds slots is written in the semaphore `runs` and nowhere else, so there is nothing that could disagree when a
+//! process dies in between: the end of the run gives back whatever the run has, under whichever number. If the process
+//! that waits is killed, the run goes on without a slot until it ends or waits again.
+
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use banksman::core::claim::{Ask, Claim};
+use banksman::core::event::{Kind, Resource};
+use banksman::core::{Epoch, Name, RunId};
+use banksman::engine::{Reply, Request, RunOutcome, RunRequest};
+use banksman::store::EventRow;
+use banksman::{Client, Patience};
+
+use crate::commands::hold;
+use crate::context::variable;
+use crate::exit_codes as exit;
+use crate::failure::Failure;
+use crate::signals::Signals;
+
+/// Nobody waits longer for a slot: without one the run must not go on.
+const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 86_400);
+
+pub(super) struct Slot<'a> {
+    client: &'a Client,
+    run: RunId,
+    epoch: Epoch,
+    given_back: bool,
+}
+
+impl<'a> Slot<'a> {
+    /// The slot of the run in the environment.
+    pub(super) fn inherited(client: &'a Client) -> Result<Option<Slot<'a>>, Failure> {
+        let (Some(run), Some((_, epoch))) = (variable("BANKSMAN_RUN"), super::inherited()?) else { return Ok(None) };
+        let run = RunId::new(&run).map_err(|error| Failure::usage(format!("BANKSMAN_RUN: {error}")))?;
+        Ok(Some(Slot { client, run, epoch, given_back: false }))
+    }
+
+    /// Gives it back. A run that this project does not know is none of its business.
+    pub(super) fn give_back(&mut self) -> Result<(), Failure> {
+        let (run, epoch) = (self.run.clone(), self.epoch);
+        match self.client.call(Request::Run(RunRequest::Pause { run, epoch }))? {
+            Reply::Run(RunOutcome::Done) => self.given_back = true,
+            Reply::Run(RunOutcome::Unknown) => {}
+            Reply::Run(RunOutcome::Late) => return Err(self.fenced()),
+            reply => return Err(Failure::unexpected(&reply)),
+        }
+        Ok(())
+    }
+
+    pub(super) fn is_given_back(&self) -> bool {
+        self.given_back
+    }
+
+    /// Whether another command of the same run has taken the slot again. It must be given back once more, or those who
+    /// are waited for could never start.
+    pub(super) fn was_taken(&self, events: &[EventRow]) -> bool {
+        let holder = self.run.holder();
+        events.iter().any(|event| {
+            event.kind == "semaphore:acquired"
+                && event.source.id.as_deref() == Some(Name::runs().as_str())
+                && event.data["holder"] == holder.as_str()
+        })
+    }
+
+    /// Takes it again, and waits in line for it.
+    pub(super) fn take_again(&self, signals: &Signals) -> Result<(), Failure> {
+        self.take(Patience { wait: Some(FOR_EVER), cancel: Some(signals.as_fd()), ..Patience::default() })
+    }
+
+    /// Takes it again if it is free: for one who is in a hurry.
+    pub(super) fn take_if_free(&self) {
+        // If it is not, the run goes on without one; whoever asked it to hurry has most likely ended it anyway.
+        self.take(Patience::default()).ok();
+    }
+
+    fn take(&self, patience: Patience<'_>) -> Result<(), Failure> {
+        if !self.given_back {
+            return Ok(());
+        }
+        let resource = Resource { kind: Kind::Semaphore, name: Name::runs() };
+        // Bound to no process: like the one it had before, it ends with the run.
+        let claim = Claim {
+            holder: self.run.holder(),
+            ancestors: Vec::new(),
+            weight: 1,
+            ttl: None,
+            max_hold: None,
+            processes: Vec::new(),
+            metadata: None,
+            request: None,
+        };
+        let ask = Ask { claim, fallback_ttl: None, epoch: None, granted_before: None, wait: None };
+        hold::judge(&resource, self.client.acquire(resource.clone(), ask, patience)?)?;
+        let (run, epoch) = (self.run.clone(), self.epoch);
+        match self.client.call(Request::Run(RunRequest::Resume { run, epoch }))? {
+            Reply::Run(RunOutcome::Done) => Ok(()),
+            Reply::Run(RunOutcome::Late | RunOutcome::Unknown) => Err(self.fenced()),
+            reply => Err(Failure::unexpected(&reply)),
+        }
+    }
+
+    fn fenced(&self) -> Failure {
+        Failure::new(exit::FENCED, "FENCED", format!("fenced: run {} is over", self.run))
+            .details(serde_json::json!({ "run": self.run }))
+            .hint("stop what is left of it")
+    }
+}

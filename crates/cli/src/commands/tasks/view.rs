@@ -1,0 +1,156 @@
+//! Tasks as people and programs see them.
+
+use std::collections::BTreeMap;
+
+use banksman::core::backlog::{Backlog, Run, Section};
+use banksman::core::dag;
+use banksman::core::task::{Done, Ending, Need, State, Stuck};
+use banksman::core::{SectionId, Stamp, Status, Task, TaskId};
+use banksman::store::{Key, Listed, Reader};
+use serde_json::{Value, json};
+
+use crate::commands::find;
+use crate::failure::Failure;
+use crate::printer::{CYAN, DIM, GREEN, RED, YELLOW};
+use crate::words;
+
+/// How a task stands, in its colour.
+pub(crate) fn coloured(status: Status) -> String {
+    let style = match status {
+        Status::Completed => GREEN,
+        Status::InProgress => CYAN,
+        Status::Failed | Status::Stuck => RED,
+        Status::Blocked | Status::Review => YELLOW,
+        Status::Cancelled | Status::Skipped => DIM,
+        Status::Pending => return status.to_string(),
+    };
+    format!("{style}{status}{style:#}")
+}
+
+/// The first line of a text, and not much of that.
+pub(crate) fn brief(text: &str, width: usize) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    let shown: String = line.chars().take(width).collect();
+    if shown.len() < text.trim_end().len() { format!("{}…", shown.trim_end()) } else { shown }
+}
+
+/// `1 task`, `2 tasks`.
+pub(super) fn tasks(number: usize) -> String {
+    if number == 1 { "1 task".into() } else { format!("{number} tasks") }
+}
+
+/// A task, its own row and what holds it back, as they are now.
+pub(super) fn listed(reader: &mut Reader, id: &TaskId) -> Result<(Listed, BTreeMap<SectionId, Section>), Failure> {
+    let keys = [Key::Task(id.clone()), Key::Dependencies(id.clone()), Key::Sections].into();
+    let mut backlog = reader.view().load(&keys)?.backlog;
+    let unmet = unmet(id, &backlog);
+    let task = backlog.tasks.remove(id).ok_or_else(|| find::no_task(id.as_str()))?;
+    Ok((Listed { task, unmet }, backlog.sections))
+}
+
+/// How many dependencies hold a task back. They must be among the rows.
+pub(super) fn unmet(id: &TaskId, backlog: &Backlog) -> u32 {
+    let status = |on: &TaskId| backlog.tasks.get(on).map(Task::status);
+    let edges = backlog.edges.get(id).into_iter().flatten();
+    let unmet = edges.filter(|edge| !status(&edge.on).is_some_and(|status| dag::is_met(status, edge.allow_failed)));
+    u32::try_from(unmet.count()).unwrap_or(u32::MAX)
+}
+
+/// The fields of a task in a list.
+pub(super) fn task_json(listed: &Listed, sections: &BTreeMap<SectionId, Section>) -> Value {
+    let task = &listed.task;
+    let section = task.spec.section.as_ref();
+    json!({
+        "id": task.id,
+        "title": task.spec.title,
+        "status": listed.status(),
+        "stopping": matches!(task.state, State::Stopping { .. }),
+        "section": section.and_then(|id| sections.get(id)).map(|section| &section.name),
+        "sectionId": section,
+        "priority": task.spec.priority,
+        "labels": task.spec.labels,
+        "parent": task.spec.parent,
+        "attempts": task.attempts,
+        "unmet": listed.unmet,
+        "createdAt": words::rfc3339(task.created),
+        "changedAt": words::rfc3339(task.changed.wall),
+        "run": task.live().map(|live| &live.run),
+        "error": error(task),
+    })
+}
+
+/// Why it has failed.
+pub(super) fn error(task: &Task) -> Option<&str> {
+    match &task.state {
+        State::Done(Done::Failed { error }) => Some(error),
+        State::Pending
+        | State::Running(_)
+        | State::Stuck { .. }
+        | State::Stopping { .. }
+        | State::Review
+        | State::Done(Done::Success { .. } | Done::Cancelled | Done::Skipped) => None,
+    }
+}
+
+/// What is worth a remark about how a task stands.
+pub(super) fn remark(listed: &Listed, at: Stamp) -> String {
+    let task = &listed.task;
+    match &task.state {
+        State::Pending if listed.unmet > 0 => format!("waits for {}", tasks(listed.unmet as usize)),
+        State::Pending if task.spec.work.is_none() => "for people".into(),
+        State::Pending if task.attempts > 0 => format!("to be tried again, {} so far", runs(task.attempts)),
+        State::Pending | State::Review => String::new(),
+        State::Running(_) if task.attempts > 1 => format!("{} run", words::ordinal(task.attempts as usize)),
+        State::Running(_) => String::new(),
+        State::Stuck { reason, .. } => match reason {
+            Stuck::NoHeartbeat { last_seen } => format!("last seen {} ago", words::span(at.lease - last_seen.lease)),
+            Stuck::NoProgress { duration } => format!("nothing seen of it in {}", words::span(*duration)),
+            Stuck::SessionDead => "its session is dead".into(),
+        },
+        State::Stopping { .. } => "being stopped".into(),
+        State::Done(Done::Failed { error }) => brief(error, 60),
+        State::Done(Done::Success { .. } | Done::Cancelled | Done::Skipped) => String::new(),
+    }
+}
+
+fn runs(number: u32) -> String {
+    if number == 1 { "1 run".into() } else { format!("{number} runs") }
+}
+
+/// What a run needs, as `tasks add` takes it.
+pub(super) fn need_words(need: &Need) -> String {
+    match need {
+        Need::Lock(name) => format!("lock {name}"),
+        Need::Slots { name, weight } => format!("{} of {name}", words::slots(*weight)),
+    }
+}
+
+pub(super) fn need_json(need: &Need) -> Value {
+    match need {
+        Need::Lock(name) => json!({ "kind": "lock", "name": name, "weight": null }),
+        Need::Slots { name, weight } => json!({ "kind": "semaphore", "name": name, "weight": weight }),
+    }
+}
+
+pub(super) fn run_json(run: &Run, log: &std::path::Path) -> Value {
+    let ended = run.ended.as_ref();
+    let (exit_code, signal) = match ended.map(|ended| &ended.ending) {
+        Some(Ending::Exited(code)) => (Some(*code), None),
+        Some(Ending::Signalled(signal)) => (None, Some(*signal)),
+        Some(Ending::NotStarted { .. } | Ending::Lost | Ending::Never) | None => (None, None),
+    };
+    json!({
+        "id": run.id,
+        "attempt": run.attempt,
+        "epoch": run.epoch,
+        "live": run.is_live(),
+        "runner": run.owner,
+        "startedAt": words::rfc3339(run.started.wall),
+        "endedAt": ended.map(|ended| words::rfc3339(ended.at)),
+        "ending": ended.map(|ended| ended.ending.to_string()),
+        "exitCode": exit_code,
+        "signal": signal,
+        "note": ended.and_then(|ended| ended.note.as_deref()),
+        "log": log,
+    })
+}

@@ -1,0 +1,173 @@
+use std::time::{Duration, Instant};
+
+use banksman::core::{Status, Task, TaskId};
+use banksman::store::{Key, Reader};
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::slot::Slot;
+use super::until::{Ended, concern_any, until};
+use super::view;
+use crate::commands::hold::Dur;
+use crate::commands::{Done, find};
+use crate::context::Context;
+use crate::exit_codes as exit;
+use crate::failure::Failure;
+use crate::printer::{BOLD, DIM};
+use crate::signals::Signals;
+use crate::words;
+
+/// Wait until tasks are over.
+///
+/// Exits with 0 if all of them are completed, with 7 if one of them ended otherwise, and with 6 if the time is up. Inside
+/// of a run, the run's slot goes to others meanwhile and is taken again before this returns; so a run may wait for its
+/// children even if only one run is allowed at a time.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  banksman tasks wait 'Run the tests'\n  banksman tasks wait t-7k2m9q1a t-0b4ndx3c --timeout 10m"
+)]
+pub(super) struct Wait {
+    /// The tasks
+    #[arg(required = true, value_name = "TASK")]
+    tasks: Vec<String>,
+    /// How long to wait at most [default: as long as it takes]
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
+    timeout: Option<Dur>,
+}
+
+/// What became of one task.
+struct Fate {
+    id: TaskId,
+    /// Without it the task was deleted meanwhile.
+    task: Option<Task>,
+}
+
+impl Wait {
+    pub(super) fn run(self, context: &Context) -> Done {
+        let signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
+        let client = context.client()?;
+        let mut reader = client.reader()?;
+        let ids = find::task_ids(&mut reader, self.tasks.iter().map(String::as_str))?;
+        refuse_deadlock(&mut reader, &ids)?;
+        let mut slot = Slot::inherited(&client)?;
+        let mut runners_seen = slot.is_some();
+        let watched = context.printer.is_watched();
+        let start = Instant::now();
+        let mut fates = Vec::new();
+        let ended = until(
+            client.project(),
+            &signals,
+            self.timeout.map(|timeout| timeout.0),
+            watched.then_some(Duration::from_secs(1)),
+            |reader, events| {
+                if concern_any(events, &ids) {
+                    fates = look(reader, &ids)?;
+                }
+                if fates.iter().all(Fate::is_over) {
+                    return Ok(Some(()));
+                }
+                if let Some(slot) = slot.as_mut().filter(|slot| !slot.is_given_back() || slot.was_taken(events)) {
+                    slot.give_back()?;
+                }
+                if !std::mem::replace(&mut runners_seen, true) && !context.printer.json {
+                    let runners = reader.view().load(&[Key::Runners].into())?.backlog.runners;
+                    if !runners.values().any(|runner| super::is_alive(&client, runner)) {
+                        context.printer.note(&format!("{DIM}{}{DIM:#}", super::NO_RUNNER));
+                    }
+                }
+                if watched {
+                    context.printer.rewrite(&progress(&fates, start.elapsed()));
+                }
+                Ok(None)
+            },
+        );
+        if watched {
+            context.printer.rewrite("");
+        }
+        if let Some(slot) = &slot {
+            match &ended {
+                Ok(Ended::Met(()) | Ended::TimedOut) => slot.take_again(&signals)?,
+                Ok(Ended::Interrupted) | Err(_) => slot.take_if_free(),
+            }
+        }
+        match ended? {
+            Ended::Met(()) => Ok(tell(context, &fates)),
+            Ended::TimedOut => Err(timed_out(&fates)),
+            Ended::Interrupted => Err(Failure::interrupted()),
+        }
+    }
+}
+
+/// A run cannot wait for itself, nor for what waits for it.
+fn refuse_deadlock(reader: &mut Reader, ids: &[TaskId]) -> Result<(), Failure> {
+    let Some((own, _)) = super::inherited()? else { return Ok(()) };
+    for id in ids {
+        let chain = reader.view().load(&[Key::Chain(id.clone())].into())?.backlog.tasks;
+        let why = match chain.contains_key(&own) {
+            _ if *id == own => "this is a run of it",
+            true => "it depends on the task of this run",
+            false => continue,
+        };
+        return Err(Failure::new(exit::DEADLOCK, "DEADLOCK", format!("waiting for {id} would be a deadlock: {why}"))
+            .details(json!({ "taskId": id, "ownTaskId": own })));
+    }
+    Ok(())
+}
+
+fn look(reader: &mut Reader, ids: &[TaskId]) -> Result<Vec<Fate>, Failure> {
+    let keys = ids.iter().cloned().map(Key::Task).collect();
+    let mut tasks = reader.view().load(&keys)?.backlog.tasks;
+    Ok(ids.iter().map(|id| Fate { id: id.clone(), task: tasks.remove(id) }).collect())
+}
+
+impl Fate {
+    fn is_over(&self) -> bool {
+        self.task.as_ref().is_none_or(|task| task.status().is_over())
+    }
+
+    fn is_completed(&self) -> bool {
+        self.task.as_ref().is_some_and(|task| task.status() == Status::Completed)
+    }
+
+    fn json(&self) -> Value {
+        let task = self.task.as_ref();
+        json!({
+            "id": self.id,
+            "title": task.map(|task| &task.spec.title),
+            "status": task.map_or("deleted", |task| task.status().as_str()),
+            "error": task.and_then(view::error),
+        })
+    }
+
+    fn line(&self) -> String {
+        let Some(task) = &self.task else { return format!("{} was deleted", self.id) };
+        let error = view::error(task).map(|error| format!(": {}", view::brief(error, 80))).unwrap_or_default();
+        format!("{} {BOLD}{}{BOLD:#} {DIM}{}{DIM:#}{error}", view::coloured(task.status()), task.spec.title, task.id)
+    }
+}
+
+fn progress(fates: &[Fate], elapsed: Duration) -> String {
+    let left: Vec<&Task> = fates.iter().filter(|fate| !fate.is_over()).filter_map(|fate| fate.task.as_ref()).collect();
+    let what = match &left[..] {
+        [task] => format!("{BOLD}{}{BOLD:#} ({})", view::brief(task.spec.title.as_str(), 50), task.status()),
+        several => format!("{} of {}", several.len(), view::tasks(fates.len())),
+    };
+    format!("waiting for {what} {DIM}({}; Ctrl-C to stop waiting){DIM:#}", words::span(Dur(elapsed).span()))
+}
+
+fn tell(context: &Context, fates: &[Fate]) -> u8 {
+    let all = fates.iter().all(Fate::is_completed);
+    let data = json!({ "completed": all, "tasks": fates.iter().map(Fate::json).collect::<Vec<_>>() });
+    context.printer.result(data, fates.iter().map(Fate::line).collect::<Vec<_>>().join("\n"));
+    if all { exit::OK } else { exit::UNHEALTHY }
+}
+
+fn timed_out(fates: &[Fate]) -> Failure {
+    let left: Vec<&Fate> = fates.iter().filter(|fate| !fate.is_over()).collect();
+    let names: Vec<&str> = left.iter().take(5).map(|fate| fate.id.as_str()).collect();
+    let more = if left.len() > names.len() { " and others" } else { "" };
+    let message = format!("waited too long for {}{more}", names.join(", "));
+    Failure::new(exit::LOCKED, "WAIT_TIMEOUT", message)
+        .details(json!({ "tasks": left.iter().map(|fate| fate.json()).collect::<Vec<_>>() }))
+        .hint(format!("banksman why {} tells what it waits for", names.first().unwrap_or(&"TASK")))
+}

@@ -1,0 +1,140 @@
+//! `banksman why`: what stands in the way of a task, or how it ended.
+
+mod reason;
+mod sentence;
+
+use banksman::core::task::Done as Ended;
+use banksman::engine::why::{Answer, Life, Why as Found};
+use banksman::inspect;
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::tasks::view;
+use super::{Done, find};
+use crate::context::Context;
+use crate::exit_codes as exit;
+use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
+use crate::words;
+
+pub(crate) use sentence::attention;
+
+/// Say why a task is not running.
+///
+/// Names everything that stands in the way of the task, who holds it, since when, and what will change it. A task that
+/// waits for others is followed to where the waiting begins. For one that is over, it says how it ended.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  banksman why 'Run the tests'\n  banksman why t-7k2m9q --json")]
+pub(crate) struct Why {
+    /// The task: its id, its title, or the beginning of its id
+    task: String,
+}
+
+impl Why {
+    pub(crate) fn run(self, context: &Context) -> Done {
+        let project = context.project()?;
+        let mut reader = project.reader()?;
+        let id = find::task_id(&mut reader, &self.task)?;
+        // It may have been deleted between the two looks.
+        let why = inspect::why(&mut reader, project.host(), &id)?.ok_or_else(|| find::no_task(&self.task))?;
+        context.printer.result(data(&why), human(&why));
+        Ok(exit::OK)
+    }
+}
+
+/// `alive`, `gone` or `unknown`.
+pub(crate) fn life(life: Life) -> &'static str {
+    match life {
+        Life::Alive => "alive",
+        Life::Gone => "gone",
+        Life::Unknown => "unknown",
+    }
+}
+
+fn human(why: &Found) -> String {
+    let (task, at) = (&why.task, why.at);
+    let mut text = format!("{BOLD}{}{BOLD:#} {DIM}{}{DIM:#} ", task.spec.title, task.id);
+    match &why.answer {
+        Answer::Waits(causes) => {
+            text.push_str(&format!("is {}", view::coloured(why.status)));
+            let ago = words::span(at.lease - task.changed.lease);
+            text.push_str(&format!(" {DIM}for {ago}{DIM:#}: {}", sentence::headline(causes)));
+            for reason in causes.iter().map(|cause| reason::of(cause, &task.id, why.at)) {
+                reason.print("", &mut text);
+            }
+        }
+        Answer::Over { done, last } => {
+            let style = match done {
+                Ended::Success { .. } => GREEN,
+                Ended::Failed { .. } => RED,
+                Ended::Cancelled | Ended::Skipped => YELLOW,
+            };
+            text.push_str(&format!("{style}{}{style:#}", sentence::over(done, task.changed, at)));
+            if let Some((run, ended)) = last.as_ref().and_then(|run| Some((run, run.ended.as_ref()?))) {
+                let took = words::span(ended.at - run.started.wall);
+                let attempt = words::ordinal(run.attempt as usize + 1);
+                text.push_str(&format!("\n  {DIM}run{DIM:#}   {}, the {attempt}: {} after {took}", run.id, ended.ending));
+                if let Some(note) = &ended.note {
+                    text.push_str(&format!("\n  {DIM}note{DIM:#}  {note}"));
+                }
+                text.push_str(&format!("\n  {DIM}its output: banksman sessions logs {}{DIM:#}", run.id));
+            }
+        }
+        answer => text.push_str(&sentence::answer(answer, task.changed, at)),
+    }
+    text
+}
+
+/// The same keys whatever the answer is.
+fn data(why: &Found) -> Value {
+    let task = &why.task;
+    let mut data = json!({
+        "task": task.id,
+        "title": task.spec.title,
+        "status": why.status,
+        "answer": "waiting",
+        "message": "",
+        "since": words::rfc3339(task.changed.wall),
+        "attempts": task.attempts,
+        "reasons": [],
+        "runner": null,
+        "run": null,
+        "then": null,
+        "error": null,
+        "output": null,
+    });
+    data["message"] = match &why.answer {
+        Answer::Waits(causes) => sentence::headline(causes),
+        answer => sentence::answer(answer, task.changed, why.at),
+    }
+    .into();
+    match &why.answer {
+        Answer::Waits(causes) => data["reasons"] = causes.iter().map(|cause| reason::of(cause, &task.id, why.at).json()).collect(),
+        Answer::Starting(runner) => {
+            data["answer"] = "starting".into();
+            data["runner"] = json!(runner);
+        }
+        Answer::Running { run, stuck } => {
+            data["answer"] = "running".into();
+            data["runner"] = json!(run.owner);
+            data["run"] = reason::run_json(run);
+            data["error"] = stuck.as_ref().map(|(_, stuck)| sentence::stuck(stuck, why.at)).into();
+        }
+        Answer::Stopping { run, then, .. } => {
+            data["answer"] = "stopping".into();
+            data["runner"] = json!(run.owner);
+            data["run"] = reason::run_json(run);
+            data["then"] = sentence::then(then).into();
+        }
+        Answer::Review => data["answer"] = "review".into(),
+        Answer::Over { done, last } => {
+            data["answer"] = "finished".into();
+            match done {
+                Ended::Success { output } => data["output"] = json!(output),
+                Ended::Failed { error } => data["error"] = json!(error),
+                Ended::Cancelled | Ended::Skipped => {}
+            }
+            data["run"] = last.as_ref().map_or(Value::Null, |run| reason::ended_json(run));
+        }
+    }
+    data
+}

@@ -1,0 +1,82 @@
+//! Answers as sentences, without colours: people and programs read the same.
+
+use banksman::core::task::{After, Done, Stuck};
+use banksman::core::Stamp;
+use banksman::engine::why::{Answer, Attended, Cause, Life};
+
+use crate::words;
+
+/// What is said before the list of reasons.
+pub(super) fn headline(causes: &[Cause]) -> String {
+    match causes.len() {
+        0 => "nothing stands in the way".into(),
+        1 => "one thing stands in the way".into(),
+        number => format!("{number} things stand in the way"),
+    }
+}
+
+/// Any answer but a list of reasons: what is so, and since when.
+pub(super) fn answer(answer: &Answer, changed: Stamp, at: Stamp) -> String {
+    let ago = |stamp: Stamp| words::span(at.lease - stamp.lease);
+    match answer {
+        Answer::Waits(causes) => headline(causes),
+        Answer::Starting(runner) => format!("is about to start: nothing stands in the way, and runner {runner} has room"),
+        Answer::Running { run, stuck: None } => format!("has been running for {}: {}", ago(run.started), attended(run)),
+        Answer::Running { run, stuck: Some((since, reason)) } => {
+            format!("has been stuck for {}: {}; {}", ago(*since), stuck(reason, at), attended(run))
+        }
+        Answer::Stopping { run, since, then: after } => {
+            let wanted = then(after);
+            format!("is being stopped, for {} by now: {}; when no process of it is left, {wanted}", ago(*since), attended(run))
+        }
+        Answer::Review => format!("is being looked at by a person, for {} by now", ago(changed)),
+        Answer::Over { done, .. } => over(done, changed, at),
+    }
+}
+
+/// How a task ended.
+pub(super) fn over(done: &Done, changed: Stamp, at: Stamp) -> String {
+    let ago = words::span(at.lease - changed.lease);
+    match done {
+        Done::Success { .. } => format!("completed {ago} ago"),
+        Done::Failed { error } => format!("failed {ago} ago: {error}"),
+        Done::Cancelled => format!("was cancelled {ago} ago"),
+        Done::Skipped => format!("was skipped {ago} ago"),
+    }
+}
+
+/// A run, and who looks after it.
+pub(super) fn attended(run: &Attended) -> String {
+    let text = format!("run {}, the {}, of runner {}", run.id, words::ordinal(run.attempt as usize + 1), run.owner);
+    match attention(run) {
+        None => text,
+        Some(attention) => format!("{text}; {attention}"),
+    }
+}
+
+/// What is to be said if nobody looks after a run.
+pub(crate) fn attention(run: &Attended) -> Option<String> {
+    match (run.life, &run.heir) {
+        (Life::Alive, _) => None,
+        (Life::Unknown, _) => Some("that runner cannot be seen from here".into()),
+        (Life::Gone, Some(heir)) => Some(format!("its runner is gone, and runner {heir} will look after it")),
+        (Life::Gone, None) => Some("its runner is gone, and the next runner will look after it".into()),
+    }
+}
+
+pub(super) fn stuck(reason: &Stuck, at: Stamp) -> String {
+    match reason {
+        Stuck::NoHeartbeat { last_seen } => format!("nothing was seen of it for {}", words::span(at.lease - last_seen.lease)),
+        Stuck::NoProgress { duration } => format!("nothing was seen of it within {} of its start", words::span(*duration)),
+        Stuck::SessionDead => "its session is dead and left no exit behind".into(),
+    }
+}
+
+/// What comes after a stop.
+pub(super) fn then(after: &After) -> String {
+    match after {
+        After::Cancel => "it is cancelled".into(),
+        After::Fail { error } => format!("it has failed: {error}"),
+        After::Restart => "it is tried again".into(),
+    }
+}

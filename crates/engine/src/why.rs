@@ -1,0 +1,613 @@
+//! Why a task is where it is: the answer to people, from the same facts and the same decision as a claim.
+//!
+//! A task starts when a living runner may take it: one that works in its section, has room, and is admitted. So
+//! admission is asked for every living runner; what stands in the way of all of them is a cause, and if each has
+//! an obstacle of its own, that is one too. What is waited for is followed to the task at which it begins.
+//!
+//! [`keys`] names the rows, [`processes`] the processes to look at; [`Situation::why`] answers. Nothing is read here.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use banksman_core::admission::{Admission, Holding, Reason};
+use banksman_core::backlog::{Backlog, Edge, Run, Runner, Session};
+use banksman_core::claim::{self, Grant, Waiter};
+use banksman_core::coordination::Coordination;
+use banksman_core::event::{Kind, Resource};
+use banksman_core::task::{After, Done, Live, State, Stuck};
+use banksman_core::{
+    HolderId, Liveness, Name, Now, ProcessId, RunId, RunnerId, Stamp, Status, Task, TaskId, Title, dag, lock,
+};
+use banksman_store::{CHAIN_LIMIT, Key, Snapshot};
+
+use crate::facts;
+
+/// The answer about one task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Why {
+    /// The task.
+    pub task: Task,
+    /// The word for how it stands, with what dependencies tell.
+    pub status: Status,
+    /// The moment of which all this is true.
+    pub at: Stamp,
+    /// Why it is where it is.
+    pub answer: Answer,
+}
+
+/// Why a task is where it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// It waits for all of this.
+    Waits(Vec<Cause>),
+    /// Nothing stands in the way, and this runner has room for it.
+    Starting(RunnerId),
+    /// A run is at it.
+    Running {
+        /// The run.
+        run: Attended,
+        /// Since when it looks stuck, and why.
+        stuck: Option<(Stamp, Stuck)>,
+    },
+    /// Its run is being stopped.
+    Stopping {
+        /// The run.
+        run: Attended,
+        /// Since when.
+        since: Stamp,
+        /// What then.
+        then: After,
+    },
+    /// A person looks at it.
+    Review,
+    /// It is over.
+    Over {
+        /// How it ended.
+        done: Done,
+        /// Its last run, if it had one and it was looked up.
+        last: Option<Box<Run>>,
+    },
+}
+
+/// Something that must change before the task can start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Cause {
+    /// It has nothing for a runner to do: it is for people.
+    ByHand,
+    /// A task that must come first is not completed.
+    Dependency(Chain),
+    /// A lock or slots are taken: `Section`, `TaskLock`, `Lock`, `Slots`, `Undefined` or `NoSlot` of admission.
+    Taken {
+        /// What is missing.
+        reason: Reason,
+        /// Who has it.
+        holders: Vec<Holder>,
+        /// Who stands in line for it.
+        line: Vec<(HolderId, Stamp)>,
+        /// How many ready tasks come before this one, if a run slot is what is missing.
+        ahead: u64,
+    },
+    /// A run that others look after, or nobody, still lives in its exclusive section.
+    SectionBusy {
+        /// Which section.
+        name: Title,
+        /// The run.
+        run: Attended,
+        /// Its task.
+        task: TaskId,
+    },
+    /// No runner is alive.
+    NoRunner,
+    /// Runners are alive, and none of them can take it.
+    NoRunnerFree {
+        /// Each of them, with what keeps it from it.
+        runners: Vec<(RunnerId, Vec<Obstacle>)>,
+        /// How many ready tasks come before this one.
+        ahead: u64,
+    },
+}
+
+/// What keeps one runner from taking the task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Obstacle {
+    /// It works in these sections only.
+    OtherSections(Vec<Title>),
+    /// It has as many runs as it may.
+    Full(u32),
+    /// The exclusive section of the task: a `Taken` or a `SectionBusy`.
+    Section(Box<Cause>),
+}
+
+/// A dependency, followed to where the waiting begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chain {
+    /// The dependency, what it waits for, and so on.
+    pub links: Vec<Link>,
+    /// What is the matter with the last of them.
+    pub end: End,
+}
+
+/// A task that is waited for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Link {
+    /// Which one.
+    pub id: TaskId,
+    /// What people call it; unknown if it is gone.
+    pub title: Option<Title>,
+    /// How it stands; `None` if it is gone.
+    pub status: Option<Status>,
+    /// Since when.
+    pub since: Option<Stamp>,
+}
+
+/// What is the matter with the last task of a chain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum End {
+    /// It is gone.
+    Gone,
+    /// The chain goes on; it was not followed further.
+    More,
+    /// The tasks wait for each other. The first is named again as the last.
+    Cycle(Vec<TaskId>),
+    /// This.
+    Because(Box<Answer>),
+}
+
+/// Whether a runner lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Life {
+    /// It does.
+    Alive,
+    /// It does not.
+    Gone,
+    /// It cannot be seen from here. It may.
+    Unknown,
+}
+
+/// A live run, and who looks after it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attended {
+    /// Which one.
+    pub id: RunId,
+    /// Counted from 0.
+    pub attempt: u32,
+    /// Since when.
+    pub started: Stamp,
+    /// Its processes, once it is known that they were started.
+    pub session: Option<Session>,
+    /// Who looks after it.
+    pub owner: RunnerId,
+    /// Whether that one lives.
+    pub life: Life,
+    /// Who will look after it, if its owner is gone.
+    pub heir: Option<RunnerId>,
+}
+
+/// Who holds something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holder {
+    /// Who, since when, and until when if time alone ends it.
+    pub holding: Holding,
+    /// Its processes.
+    pub pids: Vec<i32>,
+    /// Why the grant is over though it is still there.
+    pub over: Option<claim::Reason>,
+    /// The run, with its task, if it is one.
+    pub run: Option<(Attended, TaskId, Title)>,
+}
+
+/// The rows that the answer about a task needs, as far as they can be told from what is known: who has read them and
+/// finds that they have not become more has all. `before` has the ready tasks that come before it, by lane.
+pub fn keys(id: &TaskId, before: &[(TaskId, u64)], known: &Backlog) -> BTreeSet<Key> {
+    let mut keys = lane_keys(before, known);
+    keys.extend([Key::Task(id.clone()), Key::Chain(id.clone()), Key::RunsOf(id.clone())]);
+    let Some(task) = known.tasks.get(id) else { return keys };
+    let ends = chains(task, known).into_iter().filter_map(|(links, _)| known.tasks.get(links.last()?));
+    for task in ends.chain([task]).filter(|task| task.state == State::Pending) {
+        keys.extend(facts::keys(&task.id, task.spec.section.as_ref(), &task.spec.needs));
+    }
+    keys
+}
+
+/// The rows that tell what lanes wait for, each with an example.
+pub fn lane_keys(lanes: &[(TaskId, u64)], known: &Backlog) -> BTreeSet<Key> {
+    let mut keys = BTreeSet::from(facts::common_keys());
+    for (id, _) in lanes {
+        match known.tasks.get(id) {
+            Some(task) => keys.extend(facts::keys(id, task.spec.section.as_ref(), &task.spec.needs)),
+            None => drop(keys.insert(Key::Task(id.clone()))),
+        }
+    }
+    keys
+}
+
+/// Whether a task is pending, for a runner to do, and held back by no other task.
+pub fn is_ready(task: &Task, backlog: &Backlog) -> bool {
+    task.state == State::Pending && task.spec.work.is_some() && unmet(task, backlog).next().is_none()
+}
+
+/// The processes that must be looked at before the answer.
+pub fn processes(snapshot: &Snapshot) -> BTreeSet<ProcessId> {
+    let runners = snapshot.backlog.runners.values().map(|runner| &runner.process);
+    runners.chain(facts::processes(&snapshot.coordination)).cloned().collect()
+}
+
+/// Rows of one moment, with what is known of processes.
+#[derive(Debug)]
+pub struct Situation<'a> {
+    backlog: &'a Backlog,
+    coordination: &'a Coordination,
+    probes: &'a BTreeMap<ProcessId, Liveness>,
+    now: Now,
+}
+
+impl<'a> Situation<'a> {
+    /// What was read, and what a look at [`processes`] has found.
+    pub fn new(snapshot: &'a Snapshot, probes: &'a BTreeMap<ProcessId, Liveness>) -> Situation<'a> {
+        let dead = probes.iter().filter(|(_, liveness)| matches!(liveness, Liveness::Dead | Liveness::OtherBoot));
+        let dead = dead.map(|(process, _)| process.clone()).collect();
+        let now = Now { lease: snapshot.lease, wall: snapshot.wall, dead, ..Now::default() };
+        Situation { backlog: &snapshot.backlog, coordination: &snapshot.coordination, probes, now }
+    }
+
+    /// Why the task is where it is. `before` has the ready tasks that come before it, by lane, each with an example whose
+    /// rows were read; it may be empty if there are none.
+    pub fn why(&self, id: &TaskId, before: &[(TaskId, u64)]) -> Option<Why> {
+        let task = self.backlog.tasks.get(id)?;
+        let answer = self.answer(task, before);
+        let held_back = matches!(&answer, Answer::Waits(causes) if causes.iter().any(|cause| matches!(cause, Cause::Dependency(_))));
+        let status = if held_back { Status::Blocked } else { task.status() };
+        Some(Why { task: task.clone(), status, at: self.now.stamp(), answer })
+    }
+
+    /// Whether a runner lives.
+    pub fn life(&self, runner: &RunnerId) -> Life {
+        let Some(row) = self.backlog.runners.get(runner) else { return Life::Gone };
+        match self.probes.get(&row.process) {
+            Some(Liveness::Alive) => Life::Alive,
+            Some(Liveness::Dead | Liveness::OtherBoot) => Life::Gone,
+            Some(Liveness::Unknown) | None => Life::Unknown,
+        }
+    }
+
+    /// The runners that are not gone and take tasks.
+    pub fn workers(&self) -> impl Iterator<Item = &'a Runner> {
+        let takes_tasks = |runner: &&Runner| runner.max_runs != Some(0) && self.life(&runner.id) != Life::Gone;
+        self.backlog.runners.values().filter(takes_tasks)
+    }
+
+    /// A live run, and who looks after it.
+    pub fn attended(&self, run: &Run) -> Attended {
+        let life = self.life(&run.owner);
+        let heir = self.workers().find(|runner| runner.process.host == run.host).map(|runner| runner.id.clone());
+        Attended {
+            id: run.id.clone(),
+            attempt: run.attempt,
+            started: run.started,
+            session: run.session.clone(),
+            owner: run.owner.clone(),
+            life,
+            heir: heir.filter(|_| life == Life::Gone),
+        }
+    }
+
+    /// How many ready tasks wait for nothing but room. They are given by lane, each with an example whose rows were read.
+    pub fn queued(&self, lanes: &[(TaskId, u64)]) -> u64 {
+        let in_queue = |(example, _): &&(TaskId, u64)| {
+            let task = self.backlog.tasks.get(example);
+            task.is_some_and(|task| is_ready(task, self.backlog) && self.waits_for_room(task))
+        };
+        lanes.iter().filter(in_queue).map(|(_, count)| count).sum()
+    }
+
+    /// Whether a ready task only waits for room: a run slot, or a runner that has not enough runs yet.
+    fn waits_for_room(&self, task: &Task) -> bool {
+        let causes = self.causes(task, &[]);
+        let is_room = |cause: &Cause| match cause {
+            Cause::Taken { reason, .. } => matches!(reason, Reason::NoSlot { .. }),
+            Cause::NoRunnerFree { runners, .. } => runners.iter().any(|(_, obstacles)| obstacles.iter().all(Obstacle::is_full)),
+            Cause::ByHand | Cause::Dependency(_) | Cause::SectionBusy { .. } | Cause::NoRunner => false,
+        };
+        !causes.is_empty() && causes.iter().all(is_room)
+    }
+
+    fn answer(&self, task: &Task, before: &[(TaskId, u64)]) -> Answer {
+        let of = |live: &Live| {
+            let run = self.backlog.runs.get(&live.run).map(|run| self.attended(run));
+            run.expect("a live run is loaded with all others of them")
+        };
+        match &task.state {
+            State::Pending => {
+                let causes = self.causes(task, before);
+                match self.workers().find(|runner| self.obstacles(task, runner).is_empty()) {
+                    Some(runner) if causes.is_empty() => Answer::Starting(runner.id.clone()),
+                    _ => Answer::Waits(causes),
+                }
+            }
+            State::Running(live) => Answer::Running { run: of(live), stuck: None },
+            State::Stuck { live, detected, reason } => Answer::Running { run: of(live), stuck: Some((*detected, *reason)) },
+            State::Stopping { live, since, then } => Answer::Stopping { run: of(live), since: *since, then: then.clone() },
+            State::Review => Answer::Review,
+            State::Done(done) => {
+                let last = self.backlog.runs.values().filter(|run| run.task == task.id).max_by_key(|run| run.attempt);
+                Answer::Over { done: done.clone(), last: last.cloned().map(Box::new) }
+            }
+        }
+    }
+
+    /// All that must change before a pending task can start.
+    fn causes(&self, task: &Task, before: &[(TaskId, u64)]) -> Vec<Cause> {
+        let mut causes = Vec::new();
+        let runner = self.workers().next();
+        for reason in self.reasons(task, runner) {
+            match reason {
+                Reason::NotPending(_) => {}
+                Reason::NoWork => causes.push(Cause::ByHand),
+                // All of them are followed below.
+                Reason::Dependency { .. } => {}
+                // What keeps a runner out of a section differs from runner to runner. Without any, it is for whoever comes.
+                Reason::Section { .. } | Reason::SectionBusy { .. } if runner.is_some() => {}
+                // People need none of what runs need.
+                Reason::Section { .. }
+                | Reason::SectionBusy { .. }
+                | Reason::Lock { .. }
+                | Reason::Slots { .. }
+                | Reason::Undefined { .. }
+                | Reason::NoSlot { .. }
+                    if task.spec.work.is_none() => {}
+                Reason::SectionBusy { name, run, .. } => causes.extend(self.section_busy(name, &run)),
+                Reason::TaskLock { .. }
+                | Reason::Section { .. }
+                | Reason::Lock { .. }
+                | Reason::Slots { .. }
+                | Reason::Undefined { .. }
+                | Reason::NoSlot { .. } => causes.push(self.taken(reason, before)),
+            }
+        }
+        let chains = chains(task, self.backlog);
+        let dependencies = chains.into_iter().map(|(links, stop)| Cause::Dependency(self.chain(&links, stop)));
+        let at = causes.iter().take_while(|cause| **cause == Cause::ByHand).count();
+        causes.splice(at..at, dependencies);
+        causes.extend(task.spec.work.is_some().then(|| self.no_runner(task, before)).flatten());
+        causes
+    }
+
+    fn reasons(&self, task: &Task, runner: Option<&Runner>) -> Vec<Reason> {
+        match facts::admit(task, runner.map(|runner| &runner.id), self.coordination, self.backlog, &self.now) {
+            Admission::Run => Vec::new(),
+            Admission::Blocked(reasons) => reasons,
+        }
+    }
+
+    /// What keeps every runner from taking the task, each for itself.
+    fn no_runner(&self, task: &Task, before: &[(TaskId, u64)]) -> Option<Cause> {
+        let runners: Vec<_> = self.workers().map(|runner| (runner.id.clone(), self.obstacles(task, runner))).collect();
+        if runners.is_empty() {
+            return Some(Cause::NoRunner);
+        }
+        let all = runners.iter().all(|(_, obstacles)| !obstacles.is_empty());
+        let is_queue = runners.iter().any(|(_, obstacles)| obstacles.iter().all(Obstacle::is_full));
+        let ahead = || if is_queue { self.queued(before) } else { 0 };
+        all.then(|| Cause::NoRunnerFree { ahead: ahead(), runners })
+    }
+
+    /// What keeps one runner from taking the task, whatever else stands in the way.
+    fn obstacles(&self, task: &Task, runner: &Runner) -> Vec<Obstacle> {
+        let mut obstacles = Vec::new();
+        let sections = &runner.sections;
+        if !sections.is_empty() && !task.spec.section.as_ref().is_some_and(|section| sections.contains(section)) {
+            let named = sections.iter().filter_map(|id| self.backlog.sections.get(id));
+            obstacles.push(Obstacle::OtherSections(named.map(|section| section.name.clone()).collect()));
+        }
+        // One that waits for others has given its slot back, and its place with it.
+        let slots = self.coordination.semaphores.get(&Name::runs());
+        let is_at_work = |run: &&Run| slots.is_none_or(|slots| slots.holders.contains_key(&run.id.holder()));
+        let own = self.backlog.runs.values().filter(|run| run.is_live() && run.owner == runner.id);
+        let runs = own.filter(is_at_work).count();
+        if let Some(max) = runner.max_runs.filter(|max| u32::try_from(runs).is_ok_and(|runs| runs >= *max)) {
+            obstacles.push(Obstacle::Full(max));
+        }
+        for reason in self.reasons(task, Some(runner)) {
+            let cause = match reason {
+                Reason::SectionBusy { name, run, .. } => self.section_busy(name, &run),
+                Reason::Section { .. } => Some(self.taken(reason, &[])),
+                _ => None,
+            };
+            obstacles.extend(cause.map(|cause| Obstacle::Section(Box::new(cause))));
+        }
+        obstacles
+    }
+
+    fn section_busy(&self, name: Title, run: &RunId) -> Option<Cause> {
+        let run = self.backlog.runs.get(run)?;
+        Some(Cause::SectionBusy { name, run: self.attended(run), task: run.task.clone() })
+    }
+
+    fn taken(&self, reason: Reason, before: &[(TaskId, u64)]) -> Cause {
+        let resource = reason.resource().expect("only what is taken comes here");
+        let (grants, line) = self.grants(&resource);
+        let holdings = match &reason {
+            Reason::Section { holder, .. } | Reason::TaskLock { holder, .. } | Reason::Lock { holder, .. } => {
+                std::slice::from_ref(holder)
+            }
+            Reason::Slots { holders, .. } | Reason::NoSlot { holders, .. } => holders,
+            Reason::NotPending(_)
+            | Reason::NoWork
+            | Reason::Dependency { .. }
+            | Reason::SectionBusy { .. }
+            | Reason::Undefined { .. } => &[],
+        };
+        let holder = |holding: &Holding| {
+            let grant = grants.iter().find(|grant| grant.claim.holder == holding.holder);
+            self.holder(holding.clone(), grant.copied())
+        };
+        let holders = holdings.iter().map(holder).collect();
+        let present = line.into_iter().filter(|waiter| !waiter.is_over(&self.now));
+        let line = present.map(|waiter| (waiter.claim.holder.clone(), waiter.since)).collect();
+        let ahead = if matches!(reason, Reason::NoSlot { .. }) { self.queued(before) } else { 0 };
+        Cause::Taken { reason, holders, line, ahead }
+    }
+
+    fn holder(&self, holding: Holding, grant: Option<&Grant>) -> Holder {
+        let run = self.backlog.runs.values().find(|run| run.is_live() && run.id.holder() == holding.holder);
+        let run = run.and_then(|run| {
+            let task = self.backlog.tasks.get(&run.task)?;
+            Some((self.attended(run), task.id.clone(), task.spec.title.clone()))
+        });
+        let pids = grant.map(|grant| grant.watch().iter().map(|process| process.pid).collect()).unwrap_or_default();
+        Holder { pids, over: grant.and_then(|grant| grant.over(&self.now)), run, holding }
+    }
+
+    fn grants(&self, resource: &Resource) -> (Vec<&'a Grant>, Vec<&'a Waiter>) {
+        match resource.kind {
+            Kind::Lock => match self.coordination.locks.get(&resource.name) {
+                None => (Vec::new(), Vec::new()),
+                Some(lock) => {
+                    let grant = match &lock.state {
+                        lock::State::Held(grant) => Some(&**grant),
+                        lock::State::Free => None,
+                    };
+                    (grant.into_iter().collect(), lock.line.iter().collect())
+                }
+            },
+            Kind::Semaphore => match self.coordination.semaphores.get(&resource.name) {
+                None => (Vec::new(), Vec::new()),
+                Some(semaphore) => (semaphore.holders.values().collect(), semaphore.line.iter().collect()),
+            },
+        }
+    }
+
+    fn chain(&self, links: &[TaskId], stop: Stop) -> Chain {
+        let end = match stop {
+            Stop::Gone => End::Gone,
+            Stop::More => End::More,
+            Stop::Cycle(cycle) => End::Cycle(cycle),
+            Stop::Task => {
+                let last = links.last().and_then(|id| self.backlog.tasks.get(id)).expect("a chain that ends with a task has it");
+                End::Because(Box::new(self.answer(last, &[])))
+            }
+        };
+        Chain { links: links.iter().map(|id| self.link(id)).collect(), end }
+    }
+
+    fn link(&self, id: &TaskId) -> Link {
+        let task = self.backlog.tasks.get(id);
+        let status = |task: &Task| match task.status() {
+            Status::Pending if unmet(task, self.backlog).next().is_some() => Status::Blocked,
+            status => status,
+        };
+        Link {
+            id: id.clone(),
+            title: task.map(|task| task.spec.title.clone()),
+            status: task.map(status),
+            since: task.map(|task| task.changed),
+        }
+    }
+}
+
+impl Obstacle {
+    fn is_full(&self) -> bool {
+        match self {
+            Obstacle::Full(_) => true,
+            Obstacle::OtherSections(_) | Obstacle::Section(_) => false,
+        }
+    }
+}
+
+/// Where a chain stops.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Stop {
+    Gone,
+    More,
+    Cycle(Vec<TaskId>),
+    Task,
+}
+
+/// The dependencies that hold a task back.
+fn unmet<'a>(task: &Task, backlog: &'a Backlog) -> impl Iterator<Item = &'a TaskId> {
+    let is_met = |edge: &Edge| {
+        backlog.tasks.get(&edge.on).is_some_and(|on| dag::is_met(on.status(), edge.allow_failed))
+    };
+    let edges = backlog.edges.get(&task.id).map_or(&[][..], Vec::as_slice);
+    edges.iter().filter(move |edge| !is_met(edge)).map(|edge| &edge.on)
+}
+
+/// What holds a pending task back: for each dependency the way to where the waiting begins.
+fn chains(task: &Task, backlog: &Backlog) -> Vec<(Vec<TaskId>, Stop)> {
+    if task.state != State::Pending {
+        return Vec::new();
+    }
+    let pending = backlog.tasks.values().filter(|task| task.state == State::Pending);
+    let waits: BTreeMap<TaskId, Vec<Edge>> = pending
+        .map(|task| {
+            let edge = |on: &TaskId| Edge { on: on.clone(), allow_failed: false };
+            (task.id.clone(), unmet(task, backlog).map(edge).collect())
+        })
+        .collect();
+    let any_cycle = dag::find_cycle(&waits).is_some();
+    unmet(task, backlog).map(|first| follow(first, &waits, any_cycle, backlog)).collect()
+}
+
+/// Follows one dependency: to what will never end by itself if there is such a thing, else to what waits for people, else
+/// to the nearest that waits for something else, and only if there is none of all these to what is under way.
+fn follow(
+    first: &TaskId,
+    waits: &BTreeMap<TaskId, Vec<Edge>>,
+    any_cycle: bool,
+    backlog: &Backlog,
+) -> (Vec<TaskId>, Stop) {
+    let mut from: BTreeMap<&TaskId, Option<&TaskId>> = BTreeMap::from([(first, None)]);
+    let mut open = VecDeque::from([first]);
+    let mut best: Option<(u8, &TaskId, Stop)> = None;
+    while let Some(at) = open.pop_front() {
+        let further = waits.get(at).map_or(&[][..], Vec::as_slice);
+        if further.is_empty() {
+            let (rank, stop) = rank(at, backlog);
+            if best.as_ref().is_none_or(|(least, ..)| rank < *least) {
+                best = Some((rank, at, stop));
+            }
+        }
+        for edge in further {
+            from.entry(&edge.on).or_insert_with(|| {
+                open.push_back(&edge.on);
+                Some(at)
+            });
+        }
+    }
+    if any_cycle {
+        let reached = waits.iter().filter(|(task, _)| from.contains_key(task));
+        let reached = reached.map(|(task, edges)| (task.clone(), edges.clone())).collect();
+        if let Some(cycle) = dag::find_cycle(&reached) {
+            let nearest = from.keys().find(|task| cycle.contains(task)).expect("it was reached");
+            return (path(&from, nearest), Stop::Cycle(cycle));
+        }
+    }
+    let (_, last, stop) = best.expect("without a cycle every way ends");
+    (path(&from, last), stop)
+}
+
+fn path(from: &BTreeMap<&TaskId, Option<&TaskId>>, last: &TaskId) -> Vec<TaskId> {
+    let mut path = vec![last.clone()];
+    let mut at = last;
+    while let Some(before) = from.get(at).copied().flatten() {
+        path.push(before.clone());
+        at = before;
+    }
+    path.reverse();
+    path
+}
+
+/// How much a task at the end of a chain matters: the lower the more.
+fn rank(id: &TaskId, backlog: &Backlog) -> (u8, Stop) {
+    let Some(task) = backlog.tasks.get(id) else {
+        return if backlog.tasks.len() < CHAIN_LIMIT { (0, Stop::Gone) } else { (3, Stop::More) };
+    };
+    let rank = match &task.state {
+        State::Done(_) => 0,
+        State::Pending if task.spec.work.is_none() => 1,
+        State::Review => 1,
+        State::Stuck { .. } => 2,
+        State::Pending => 3,
+        State::Running(_) | State::Stopping { .. } => 4,
+    };
+    (rank, Stop::Task)
+}

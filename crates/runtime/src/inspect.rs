@@ -1,0 +1,148 @@
+//! Looks at a project without changing anything: why a task is where it is, and how things stand altogether.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use banksman_adapters::host::Host;
+use banksman_core::backlog::{Backlog, Run, Runner};
+use banksman_core::semaphore::CAPACITY_LIMIT;
+use banksman_core::{Liveness, Name, ProcessId, Stamp, Task, TaskId, Title};
+use banksman_engine::why::{self, Attended, Life, Situation, Why};
+use banksman_store::{Counts, Key, Reader, Snapshot, StoreError};
+
+/// How many failures are shown.
+const FAILURES: i64 = 3;
+
+/// How things stand with the backlog.
+#[derive(Debug, Clone)]
+pub struct Overview {
+    /// The moment of which this is true.
+    pub at: Stamp,
+    /// How many tasks there are of each kind.
+    pub counts: Counts,
+    /// The live runs, oldest first.
+    pub runs: Vec<LiveRun>,
+    /// The runners, those that were killed and not cleared away yet included.
+    pub runners: Vec<Manned>,
+    /// How many run slots are taken.
+    pub used: u64,
+    /// How many there are; any number if there is no limit.
+    pub limit: Option<u32>,
+    /// How many ready tasks wait for nothing but room: a run slot, or a runner that has not enough runs yet.
+    pub queued: u64,
+    /// The tasks that failed last, newest first.
+    pub failures: Vec<Task>,
+    /// How many pending tasks wait for one that will not complete by itself, and one of them.
+    pub held: (u64, Option<TaskId>),
+}
+
+/// A live run.
+#[derive(Debug, Clone)]
+pub struct LiveRun {
+    /// The run.
+    pub run: Run,
+    /// Who looks after it.
+    pub attended: Attended,
+    /// What its task is called.
+    pub title: Title,
+}
+
+/// A runner.
+#[derive(Debug, Clone)]
+pub struct Manned {
+    /// The runner.
+    pub runner: Runner,
+    /// Whether it lives.
+    pub life: Life,
+    /// How many live runs it looks after.
+    pub runs: usize,
+}
+
+/// Why a task is where it is; nothing if there is no such task.
+pub fn why(reader: &mut Reader, host: &Host, task: &TaskId) -> Result<Option<Why>, StoreError> {
+    let mut before = Vec::new();
+    let mut keys = why::keys(task, &before, &Backlog::default());
+    // The names of some rows stand in others. All that count are read at one moment in the end.
+    let snapshot = loop {
+        let snapshot = reader.view().load(&keys)?;
+        let Some(row) = snapshot.backlog.tasks.get(task) else { return Ok(None) };
+        if before.is_empty() && why::is_ready(row, &snapshot.backlog) {
+            before = reader.view().ready_before(row)?;
+        }
+        let wanted = why::keys(task, &before, &snapshot.backlog);
+        if wanted.is_subset(&keys) {
+            break snapshot;
+        }
+        keys.extend(wanted);
+    };
+    let probes = probe(&snapshot, host);
+    Ok(Situation::new(&snapshot, &probes).why(task, &before))
+}
+
+/// How things stand with the backlog.
+pub fn overview(reader: &mut Reader, host: &Host) -> Result<Overview, StoreError> {
+    let counts = reader.view().counts()?;
+    let failures = reader.view().last_failed(FAILURES)?;
+    let held = reader.view().held_by_ended()?;
+    let mut keys: BTreeSet<Key> = why::lane_keys(&counts.ready, &Backlog::default());
+    let snapshot = loop {
+        let snapshot = reader.view().load(&keys)?;
+        let wanted = why::lane_keys(&counts.ready, &snapshot.backlog);
+        if wanted.is_subset(&keys) {
+            break snapshot;
+        }
+        keys.extend(wanted);
+    };
+    let probes = probe(&snapshot, host);
+    let situation = Situation::new(&snapshot, &probes);
+    let slots = snapshot.coordination.semaphores.get(&Name::runs());
+    let (runs, runners) = (live_runs(&snapshot, &situation), manned(&snapshot.backlog, &situation));
+    let queued = situation.queued(&counts.ready);
+    Ok(Overview {
+        at: Stamp { lease: snapshot.lease, wall: snapshot.wall },
+        runs,
+        runners,
+        used: slots.map_or(0, |slots| slots.holders.values().map(|grant| u64::from(grant.claim.weight)).sum()),
+        limit: slots.map(|slots| slots.config.capacity).filter(|capacity| *capacity < CAPACITY_LIMIT),
+        queued,
+        failures,
+        held,
+        counts,
+    })
+}
+
+/// The live runs, oldest first, and who looks after them.
+pub fn sessions(reader: &mut Reader, host: &Host) -> Result<(Stamp, Vec<LiveRun>), StoreError> {
+    let snapshot = reader.view().load(&BTreeSet::from([Key::Live, Key::Runners]))?;
+    let probes = probe(&snapshot, host);
+    let runs = live_runs(&snapshot, &Situation::new(&snapshot, &probes));
+    Ok((Stamp { lease: snapshot.lease, wall: snapshot.wall }, runs))
+}
+
+fn probe(snapshot: &Snapshot, host: &Host) -> BTreeMap<ProcessId, Liveness> {
+    why::processes(snapshot).into_iter().map(|process| (process.clone(), host.probe(&process))).collect()
+}
+
+fn live_runs(snapshot: &Snapshot, situation: &Situation<'_>) -> Vec<LiveRun> {
+    let backlog = &snapshot.backlog;
+    let mut runs: Vec<&Run> = backlog.runs.values().filter(|run| run.is_live()).collect();
+    runs.sort_by_key(|run| run.epoch);
+    let live = |run: &&Run| {
+        let title = backlog.tasks.get(&run.task)?.spec.title.clone();
+        Some(LiveRun { run: (*run).clone(), attended: situation.attended(run), title })
+    };
+    runs.iter().filter_map(live).collect()
+}
+
+fn manned(backlog: &Backlog, situation: &Situation<'_>) -> Vec<Manned> {
+    // One that only waits for the end of a run is no runner to people.
+    let rows = backlog.runners.values().filter(|runner| runner.max_runs != Some(0));
+    let mut runners: Vec<Manned> = rows
+        .map(|runner| Manned {
+            runner: runner.clone(),
+            life: situation.life(&runner.id),
+            runs: backlog.runs.values().filter(|run| run.is_live() && run.owner == runner.id).count(),
+        })
+        .collect();
+    runners.sort_by_key(|manned| manned.runner.started.lease);
+    runners
+}

@@ -1,0 +1,138 @@
+//! The book that an outsider keeps: from the committed events alone, what there is to do, who does it, who holds what.
+//!
+//! It is the naive model of the backlog. It shares no code with the machines of the core.
+
+use std::collections::BTreeMap;
+
+use banksman_core::backlog::Edge;
+use banksman_core::event::Resource;
+use banksman_core::task::{After, Spec, Verdict};
+use banksman_core::{Epoch, HolderId, Lease, Name, ProcessId, RunId, RunnerId, SectionId, Seq, Status, TaskId};
+
+/// All that an outsider knows.
+#[derive(Debug, Default)]
+pub(crate) struct Book {
+    /// The last event that was taken in.
+    pub(crate) last: Seq,
+    pub(crate) jobs: BTreeMap<TaskId, Job>,
+    /// The sections, and whether they are exclusive.
+    pub(crate) sections: BTreeMap<SectionId, bool>,
+    pub(crate) runs: BTreeMap<RunId, Entry>,
+    pub(crate) held: BTreeMap<Resource, BTreeMap<HolderId, Holding>>,
+    pub(crate) capacity: BTreeMap<Name, u32>,
+    pub(crate) runners: BTreeMap<RunnerId, Known>,
+    /// The number of the boot, and what leads from its clock to the lease clock.
+    pub(crate) lease: Option<(i64, i64)>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) spec: Spec,
+    pub(crate) deps: Vec<Edge>,
+    pub(crate) standing: Standing,
+    pub(crate) attempts: u32,
+    pub(crate) failures: u32,
+    pub(crate) recoveries: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Standing {
+    Pending,
+    Live(RunId),
+    Review,
+    Over(Status),
+}
+
+/// A run.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) task: TaskId,
+    pub(crate) owner: RunnerId,
+    pub(crate) epoch: Epoch,
+    pub(crate) stopping: Option<After>,
+    /// What it has said of its result.
+    pub(crate) verdict: Option<Verdict>,
+    pub(crate) ended: bool,
+}
+
+/// A grant.
+#[derive(Debug)]
+pub(crate) struct Holding {
+    pub(crate) weight: u32,
+    pub(crate) processes: Vec<ProcessId>,
+    /// When time ends it.
+    pub(crate) until: Option<Lease>,
+}
+
+/// A runner.
+#[derive(Debug)]
+pub(crate) struct Known {
+    pub(crate) process: ProcessId,
+    pub(crate) max_runs: Option<u32>,
+    /// It has said that it leaves.
+    pub(crate) left: bool,
+}
+
+impl Book {
+    pub(crate) fn enlist(&mut self, id: &RunnerId, process: &ProcessId, max_runs: Option<u32>) {
+        self.runners.insert(id.clone(), Known { process: process.clone(), max_runs, left: false });
+    }
+
+    pub(crate) fn is_live(&self, run: &RunId) -> bool {
+        self.runs.get(run).is_some_and(|entry| !entry.ended)
+    }
+
+    pub(crate) fn live_runs(&self) -> impl Iterator<Item = &RunId> {
+        self.runs.iter().filter(|(_, entry)| !entry.ended).map(|(id, _)| id)
+    }
+
+    /// The live runs of a runner.
+    pub(crate) fn live_of(&self, runner: &RunnerId) -> usize {
+        self.runs.values().filter(|entry| !entry.ended && entry.owner == *runner).count()
+    }
+
+    /// The owners of live runs in a section.
+    pub(crate) fn owners_in<'a>(&'a self, section: &'a SectionId) -> impl Iterator<Item = &'a RunnerId> {
+        let is_in = move |entry: &&Entry| {
+            !entry.ended && self.jobs.get(&entry.task).is_some_and(|job| job.spec.section.as_ref() == Some(section))
+        };
+        self.runs.values().filter(is_in).map(|entry| &entry.owner)
+    }
+
+    pub(crate) fn holders(&self, resource: &Resource) -> impl Iterator<Item = (&HolderId, &Holding)> {
+        self.held.get(resource).into_iter().flatten()
+    }
+
+    /// The live run of a task.
+    pub(crate) fn live(&self, task: &TaskId) -> Option<(&RunId, &Entry)> {
+        match &self.jobs.get(task)?.standing {
+            Standing::Live(run) => Some((run, self.runs.get(run)?)),
+            Standing::Pending | Standing::Review | Standing::Over(_) => None,
+        }
+    }
+
+    /// The dependencies of a task that are not met.
+    pub(crate) fn unmet<'a>(&'a self, job: &'a Job) -> impl Iterator<Item = &'a TaskId> {
+        let is_met = |edge: &&Edge| match self.jobs.get(&edge.on).map(|on| &on.standing) {
+            Some(Standing::Over(Status::Completed)) => true,
+            Some(Standing::Over(_)) => edge.allow_failed,
+            Some(Standing::Pending | Standing::Live(_) | Standing::Review) | None => false,
+        };
+        job.deps.iter().filter(move |edge| !is_met(edge)).map(|edge| &edge.on)
+    }
+
+    /// Whether a task reaches itself along its dependencies, if it had these.
+    pub(crate) fn closes_circle(&self, task: &TaskId, deps: &[Edge]) -> bool {
+        let mut open: Vec<&TaskId> = deps.iter().map(|edge| &edge.on).collect();
+        let mut seen = std::collections::BTreeSet::new();
+        while let Some(next) = open.pop() {
+            if next == task {
+                return true;
+            }
+            if seen.insert(next) {
+                open.extend(self.jobs.get(next).into_iter().flat_map(|job| job.deps.iter().map(|edge| &edge.on)));
+            }
+        }
+        false
+    }
+}

@@ -1,0 +1,111 @@
+//! The end of a history: the faults stop, everybody goes home, and all that can be done must get done.
+
+use banksman_core::event::Kind;
+
+use super::book::Standing;
+use super::runner::{POLL, Told};
+use super::truth;
+use super::users::{TOP_CAPACITY, define, resources};
+use super::world::World;
+use crate::clock::Ms;
+use crate::report::Checker;
+
+/// Everything is over within this time. It covers all sessions one after the other.
+const PATIENCE: Ms = 3_600_000;
+
+/// Covers a history that goes in circles without time passing.
+const STEPS: usize = 60_000;
+
+impl World<'_> {
+    /// Lets everything come to its end, and looks whether that is the right one.
+    pub(crate) fn calm_down(&mut self) {
+        self.say(format_args!("the faults stop"));
+        self.calm = true;
+        self.send_users_home();
+        for resource in resources() {
+            if resource.kind == Kind::Semaphore && self.book.capacity.contains_key(&resource.name) {
+                self.operate(define(&resource, TOP_CAPACITY));
+            }
+        }
+        for slot in 0..self.runners.len() {
+            if self.runners[slot].paused_until.is_some() {
+                self.go_on(slot);
+            }
+        }
+        // Somebody who does everything, and who ends when it is done.
+        let told = Told { until_idle: true, limit: self.limit, ..Told::default() };
+        self.start_runner(self.runners.len(), told);
+        // Wake-ups that were lost before are made up for by a slow look.
+        self.reliable_from = Some(self.clock.now() + POLL.as_ms() + 2_000);
+        self.go_to_the_end(|world| world.is_settled());
+        if self.verdict.is_guilty() {
+            return;
+        }
+        self.check_tasks();
+        for runner in self.runners.iter_mut().filter(|runner| runner.alive) {
+            runner.cancelled = true;
+        }
+        self.go_to_the_end(|world| world.runners.iter().all(|runner| !runner.alive) && world.calls.is_empty());
+        if !self.verdict.is_guilty() {
+            self.look_closely();
+            self.close();
+        }
+    }
+
+    fn go_to_the_end(&mut self, is_there: impl Fn(&World<'_>) -> bool) {
+        let (end, mut steps) = (self.clock.now() + PATIENCE, 0);
+        while !self.verdict.is_guilty() && !is_there(self) {
+            if self.clock.now() > end || steps > STEPS {
+                return self.never_done();
+            }
+            self.step();
+            steps += 1;
+        }
+    }
+
+    fn is_settled(&self) -> bool {
+        let over = |standing: &Standing| !matches!(standing, Standing::Live(_));
+        let quiet = self.calls.is_empty() && self.late.is_empty() && self.keepers.values().all(|keeper| !keeper.tree_lives());
+        let idle = self.runners.iter().all(|runner| !runner.alive || !runner.told.until_idle);
+        quiet && idle && self.book.jobs.values().all(|job| over(&job.standing))
+    }
+
+    fn never_done(&mut self) {
+        let open = self.book.jobs.iter().filter(|(_, job)| !truth::is_over(job));
+        let open: Vec<String> = open.map(|(id, job)| format!("{id} {:?}", job.standing)).collect();
+        let runners = self.runners.iter().filter(|runner| runner.alive).map(|runner| runner.id.to_string());
+        let runners: Vec<String> = runners.collect();
+        self.verdict.report(Checker::Idle, || format!("it never ends: {}; runners {}", open.join(", "), runners.join(", ")));
+    }
+
+    /// Every task is over, or there is a reason why it is not.
+    fn check_tasks(&mut self) {
+        let pending = self.book.jobs.iter().filter(|(_, job)| job.standing == Standing::Pending);
+        let idle: Vec<String> = pending.filter(|(_, job)| !self.is_rightly_blocked(job)).map(|(id, _)| id.to_string()).collect();
+        self.verdict.expect(Checker::Idle, idle.is_empty(), || format!("nothing moves, and these are not done: {}", idle.join(", ")));
+        let left = self.book.jobs.values().filter(|job| truth::is_over(job)).count();
+        self.tally.count_many("tasks over at the end", left as u64);
+    }
+
+    /// Nothing is left behind: no errand, no lock or slot of a run or of anybody alive, no record, no process.
+    fn close(&mut self) {
+        let rows = match self.store.view().everything() {
+            Ok(rows) => rows,
+            Err(error) => return self.store_failed(&error),
+        };
+        let outbox = rows.backlog.outbox.len();
+        self.verdict.expect(Checker::Left, outbox == 0, || format!("{outbox} errands are left"));
+        let all = self.book.held.iter().flat_map(|(resource, holders)| holders.iter().map(move |(holder, held)| (resource, holder, held)));
+        let held: Vec<String> = all
+            .filter(|(_, holder, held)| {
+                holder.as_str().starts_with("run:") || held.processes.iter().any(|process| self.machine.lives(process))
+            })
+            .map(|(resource, holder, _)| format!("{resource} of {holder}"))
+            .collect();
+        self.verdict.expect(Checker::Left, held.is_empty(), || format!("still held: {}", held.join(", ")));
+        let records: Vec<String> = self.machine.records.iter().map(|(run, record)| format!("{run} {record:?}")).collect();
+        self.verdict.expect(Checker::Left, records.is_empty(), || format!("records are left: {}", records.join(", ")));
+        let keepers = self.keepers.len();
+        self.verdict.expect(Checker::Left, keepers == 0, || format!("{keepers} keepers are left"));
+    }
+}

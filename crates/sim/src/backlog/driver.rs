@@ -1,0 +1,306 @@
+//! The simulator's driver of a runner: the same steps as the real one in `runtime/runner.rs`, in virtual time.
+
+use std::collections::BTreeSet;
+
+use banksman_core::backlog::Ended;
+use banksman_core::task::Ending;
+use banksman_core::{Liveness, ProcessId, RunId, Wall};
+use banksman_engine::{Next, Work};
+use banksman_store::Key;
+
+use super::desk::{InFlight, Sender};
+use super::flaw::Flaw;
+use super::keeper::{Ask, Keeper, Notice};
+use super::machine::Record;
+use super::runner::{Doing, Stream, Sweep};
+use super::world::World;
+use crate::report::Checker;
+
+impl World<'_> {
+    /// A runner does its next step.
+    pub(crate) fn drive(&mut self, slot: usize) {
+        if let Doing::Sleeping { .. } = self.runners[slot].doing {
+            return self.get_up(slot);
+        }
+        let (now, count) = (self.lease_of(slot), &mut self.counts.runs);
+        let runner = &mut self.runners[slot];
+        runner.dispatcher.give_ids(|| {
+            *count += 1;
+            RunId::new(&format!("r{count}")).expect("a good id")
+        });
+        match runner.dispatcher.next(now) {
+            Next::Load(keys) => self.load(slot, &keys),
+            Next::Probe(processes) => {
+                let found: Vec<_> = processes.into_iter().map(|process| (process.clone(), self.look_at(&process))).collect();
+                self.runners[slot].dispatcher.probed(found);
+            }
+            Next::Call => {
+                let requests = runner.dispatcher.requests().to_vec();
+                runner.doing = Doing::Calling;
+                self.calls.push(InFlight { from: Sender::Runner(slot), requests });
+            }
+            Next::Spawn(work) => self.spawn(slot, &work),
+            Next::Recover(work) => self.recover(slot, &work),
+            Next::Kill(run) => self.kill_run(slot, &run),
+            Next::Acknowledge(run) => self.acknowledge(slot, &run),
+            Next::Forget(run) => drop(runner.sessions.remove(&run)),
+            Next::Sleep { watch, at_most } => {
+                // Rounded up, so that what is due has come when the sleeper looks.
+                let until = self.clock.now() + at_most.as_ms() + 1;
+                self.runners[slot].doing = Doing::Sleeping { watch, until };
+            }
+            Next::Done => self.say_goodbye(slot),
+        }
+        let news = self.runners[slot].dispatcher.news();
+        self.tally.count_many("news", news.len() as u64);
+    }
+
+    fn load(&mut self, slot: usize, keys: &BTreeSet<Key>) {
+        if !self.calm && self.random.in_thousand(self.harsh / 4) {
+            self.tally.count("fault: read failed");
+            let now = self.lease_of(slot);
+            return self.runners[slot].dispatcher.unanswered(now);
+        }
+        let mut snapshot = match self.store.view().load(keys) {
+            Ok(snapshot) => snapshot,
+            Err(error) => return self.store_failed(&error),
+        };
+        if keys.contains(&Key::Runners) {
+            let told = self.runners[slot].told.clone();
+            self.runners[slot].may_leave = self.is_idle_for(&told);
+        }
+        if let Some(flaw) = self.flaw()
+            && let Err(error) = flaw.misread(&mut snapshot, keys, &mut self.store)
+        {
+            return self.store_failed(&error);
+        }
+        let runner = &mut self.runners[slot];
+        runner.offset = snapshot.lease.0 - self.clock.monotonic();
+        runner.dispatcher.loaded(snapshot);
+    }
+
+    /// What a runner finds when it looks at another process.
+    fn look_at(&self, process: &ProcessId) -> Liveness {
+        match self.flaw() {
+            Some(Flaw::PidOnly) if self.machine.is_taken(process.pid) => Liveness::Alive,
+            Some(Flaw::StalledIsDead) if self.is_stalled(process) => Liveness::Dead,
+            _ => self.machine.probe(process),
+        }
+    }
+
+    pub(crate) fn is_stalled(&self, process: &ProcessId) -> bool {
+        self.runners.iter().any(|runner| runner.process == *process && runner.paused_until.is_some())
+    }
+
+    fn connect(&mut self, slot: usize, run: &RunId, keeper: u32, epoch: i64) -> u64 {
+        self.counts.streams += 1;
+        let number = self.counts.streams;
+        let stream = Stream { number, keeper, epoch, notices: Default::default(), closed: false };
+        self.runners[slot].sessions.insert(run.clone(), stream);
+        number
+    }
+
+    fn spawn(&mut self, slot: usize, work: &Work) {
+        self.counts.keepers += 1;
+        let number = self.counts.keepers;
+        let process = self.machine.fork();
+        let now = self.clock.now();
+        let slow = !self.calm && self.random.in_thousand(self.harsh * 3);
+        let not_before = now + if slow { self.random.between(1, 20_000) } else { self.random.between(0, 4) };
+        let stream = self.connect(slot, &work.run.id, number, work.run.owner_epoch.0);
+        self.note(slot, format_args!("starts keeper {number} for {}", work.run.id));
+        self.keepers.insert(number, Keeper::new(number, work, process, stream, not_before));
+    }
+
+    fn ended(&mut self, slot: usize, run: &RunId, ending: Ending, note: Option<&str>) {
+        let ended = Ended { ending, at: Wall(self.clock.now()), note: note.map(Into::into) };
+        self.runners[slot].dispatcher.ended(run, ended);
+    }
+
+    /// Finds out what became of a session that this process did not start, or has lost sight of.
+    fn recover(&mut self, slot: usize, work: &Work) {
+        let run = &work.run;
+        self.tally.count("recoveries");
+        let mut record = self.machine.records.get(&run.id).cloned();
+        self.note(slot, format_args!("recovers {}: {record:?}", run.id));
+        if *run.boot != *self.runners[slot].process.boot {
+            return self.ended(slot, &run.id, Ending::Lost, Some("the machine was restarted"));
+        }
+        if matches!(record, None | Some(Record::Empty)) {
+            if self.flaw() == Some(Flaw::Respawn) {
+                return self.spawn(slot, work);
+            }
+            record = Some(Record::Buried);
+            self.machine.records.insert(run.id.clone(), Record::Buried);
+            self.tally.count("buried");
+        }
+        match record {
+            None | Some(Record::Empty | Record::Buried) => {
+                let ending = if run.session.is_some() { Ending::Lost } else { Ending::Never };
+                self.ended(slot, &run.id, ending, None);
+            }
+            Some(Record::Kept { keeper, ended, .. }) => {
+                let lives = self.keepers.get(&keeper).is_some_and(|keeper| keeper.alive);
+                match ended {
+                    _ if lives && !self.calm && self.random.in_thousand(self.harsh) => {
+                        // Its socket is not there yet, or it has just gone.
+                        let now = self.lease_of(slot);
+                        self.runners[slot].dispatcher.gone(&run.id);
+                        self.runners[slot].dispatcher.unanswered(now);
+                    }
+                    _ if lives => {
+                        let epoch = run.owner_epoch.0;
+                        let stream = self.connect(slot, &run.id, keeper, epoch);
+                        self.ask(keeper, stream, Ask::Own(epoch));
+                        self.tally.count("sessions adopted");
+                    }
+                    Some(ending) => self.ended(slot, &run.id, ending, None),
+                    None => self.sweep(slot, &run.id, keeper),
+                }
+            }
+        }
+    }
+
+    fn ask(&mut self, keeper: u32, stream: u64, ask: Ask) {
+        match self.keepers.get_mut(&keeper).filter(|keeper| keeper.alive) {
+            Some(keeper) => keeper.mail.push_back((stream, ask)),
+            None => self.close_stream(stream),
+        }
+    }
+
+    /// The keeper was killed. What is left of the tree is ended before the run counts as lost.
+    fn sweep(&mut self, slot: usize, run: &RunId, keeper: u32) {
+        self.tally.count("sweeps");
+        if self.flaw() == Some(Flaw::NoSweep) {
+            return self.ended(slot, run, Ending::Lost, None);
+        }
+        if let Some(request) = self.runners[slot].dispatcher.session_dead(run) {
+            self.calls.push(InFlight { from: Sender::Thread(slot), requests: vec![request] });
+        }
+        let done_at = self.clock.now() + self.random.between(0, 3_000);
+        self.runners[slot].sweeps.push(Sweep { run: run.clone(), keeper, done_at });
+    }
+
+    fn kill_run(&mut self, slot: usize, run: &RunId) {
+        if self.flaw() == Some(Flaw::EndAtWish) {
+            return self.ended(slot, run, Ending::Signalled(9), None);
+        }
+        let stream = self.runners[slot].sessions.get(run).map(|stream| (stream.keeper, stream.number, stream.epoch));
+        if let Some((keeper, stream, epoch)) = stream {
+            self.tally.count("kills");
+            self.ask(keeper, stream, Ask::Kill(epoch));
+        }
+    }
+
+    /// The end of a run is durable: its keeper, or its record, is not needed any more.
+    fn acknowledge(&mut self, slot: usize, run: &RunId) {
+        let stream = self.runners[slot].sessions.remove(run);
+        let keeper = stream.as_ref().and_then(|stream| self.keepers.get(&stream.keeper)).filter(|keeper| keeper.alive);
+        match (stream, keeper.map(|keeper| keeper.number)) {
+            (Some(stream), Some(keeper)) => self.ask(keeper, stream.number, Ask::Acknowledge(stream.epoch)),
+            (Some(_), None) => {}
+            (None, _) => self.forget(run),
+        }
+    }
+
+    /// Removes a record that nobody needs any more.
+    fn forget(&mut self, run: &RunId) {
+        match self.machine.records.get(run) {
+            Some(Record::Kept { keeper, .. }) if self.keepers.get(keeper).is_some_and(|keeper| keeper.alive) => {}
+            Some(Record::Kept { .. } | Record::Buried) => drop(self.machine.records.remove(run)),
+            Some(Record::Empty) | None => {}
+        }
+    }
+
+    /// Whether a sleeper has a reason to get up.
+    pub(crate) fn has_reason(&self, slot: usize) -> bool {
+        let runner = &self.runners[slot];
+        let now = self.clock.now();
+        match &runner.doing {
+            Doing::Acting => true,
+            Doing::Calling => false,
+            Doing::Sleeping { until, .. } if self.flaw() == Some(Flaw::Deaf) => {
+                runner.cancelled || self.hears_sessions(slot) || (*until <= now && *until % 4 == 0)
+            }
+            Doing::Sleeping { watch, until } => {
+                runner.mailbox
+                    || runner.cancelled
+                    || *until <= now
+                    || self.hears_sessions(slot)
+                    || watch.iter().any(|process| !self.machine.lives(process))
+            }
+        }
+    }
+
+    fn hears_sessions(&self, slot: usize) -> bool {
+        let runner = &self.runners[slot];
+        runner.sessions.values().any(|stream| stream.closed || !stream.notices.is_empty())
+            || runner.sweeps.iter().any(|sweep| sweep.done_at <= self.clock.now())
+    }
+
+    /// A sleeper gets up: the same order of reasons as in the real driver.
+    fn get_up(&mut self, slot: usize) {
+        let Doing::Sleeping { watch, .. } = std::mem::replace(&mut self.runners[slot].doing, Doing::Acting) else { return };
+        let runs: Vec<RunId> = self.runners[slot].sessions.keys().cloned().collect();
+        for run in runs {
+            self.listen(slot, &run);
+        }
+        self.finish_sweeps(slot);
+        let died = watch.into_iter().find(|process| !self.machine.lives(process));
+        let runner = &mut self.runners[slot];
+        if runner.cancelled {
+            runner.dispatcher.leave();
+        } else if std::mem::take(&mut runner.mailbox) {
+            runner.dispatcher.woken();
+        } else if let Some(process) = died {
+            runner.dispatcher.died(process);
+        }
+    }
+
+    fn finish_sweeps(&mut self, slot: usize) {
+        let now = self.clock.now();
+        let done: Vec<Sweep> = self.runners[slot].sweeps.extract_if(.., |sweep| sweep.done_at <= now).collect();
+        for sweep in done {
+            if let Some(mut keeper) = self.keepers.remove(&sweep.keeper) {
+                self.end_tree(&mut keeper);
+                self.keepers.insert(sweep.keeper, keeper);
+            }
+            self.ended(slot, &sweep.run, Ending::Lost, Some("its keeper was killed"));
+        }
+    }
+
+    /// Takes in what a session tells.
+    fn listen(&mut self, slot: usize, run: &RunId) {
+        while let Some(stream) = self.runners[slot].sessions.get_mut(run) {
+            let notice = stream.notices.pop_front();
+            let closed = stream.closed;
+            let now = self.lease_of(slot);
+            match notice {
+                Some(Notice::Started(session)) => self.runners[slot].dispatcher.started(run, session, now),
+                Some(Notice::Ended(ending)) => {
+                    self.ended(slot, run, ending, None);
+                    if self.flaw() == Some(Flaw::AcknowledgeFirst) {
+                        self.acknowledge(slot, run);
+                    }
+                }
+                Some(Notice::LowerEpoch) => self.runners[slot].dispatcher.woken(),
+                Some(Notice::RecordExists) => {}
+                None if closed => {
+                    self.runners[slot].sessions.remove(run);
+                    self.runners[slot].dispatcher.gone(run);
+                }
+                None => return,
+            }
+        }
+    }
+
+    /// The runner has nothing left to do, and its process ends.
+    fn say_goodbye(&mut self, slot: usize) {
+        let runner = &self.runners[slot];
+        let (id, early) = (runner.id.clone(), runner.told.until_idle && !runner.cancelled && !runner.may_leave);
+        self.say(format_args!("runner {id} ends by itself"));
+        self.tally.count("runners done");
+        self.verdict.expect(Checker::Idle, !early, || format!("{id} ends as if idle, but there is something to wait for"));
+        self.end_runner(slot);
+    }
+}

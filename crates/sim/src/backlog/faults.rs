@@ -1,0 +1,145 @@
+//! Everything that goes wrong: kill -9 of anybody, in any combination; stalls, reboots, clocks that are set.
+
+use super::desk::{InFlight, Sender};
+use super::machine::Record;
+use super::world::World;
+use crate::clock::Ms;
+use crate::desk::Fate;
+
+const DAY: Ms = 86_400_000;
+
+impl World<'_> {
+    /// Lets one fault happen.
+    pub(crate) fn fault(&mut self) {
+        let slot = self.random.below(self.runners.len());
+        let numbers: Vec<u32> = self.keepers.keys().copied().collect();
+        let number = (!numbers.is_empty()).then(|| *self.random.pick(&numbers));
+        match (self.random.below(100), number) {
+            (0..22, _) => self.kill_runner(slot),
+            (22..40, Some(number)) => self.kill_keeper(number),
+            (40..50, Some(number)) => {
+                self.tally.count("fault: program killed");
+                self.kill_child(number);
+            }
+            // In any combination: the runner with its keepers, the keeper with its program.
+            (50..58, Some(number)) => {
+                self.kill_runner(slot);
+                self.kill_keeper(number);
+            }
+            (58..62, Some(number)) => {
+                self.kill_child(number);
+                self.kill_keeper(number);
+            }
+            (62..66, _) => {
+                (0..self.runners.len()).for_each(|slot| self.kill_runner(slot));
+                for number in numbers {
+                    if self.random.in_thousand(500) {
+                        self.kill_keeper(number);
+                    }
+                }
+            }
+            (66..86, _) => self.stall(slot),
+            (86..90, _) => {
+                self.tally.count("fault: runner told to end");
+                self.note(slot, format_args!("is told to end"));
+                self.runners[slot].cancelled = true;
+            }
+            (90..94, _) => {
+                let index = self.random.below(self.users.len());
+                self.kill_user(index);
+            }
+            (94..97, _) => {
+                let by = if self.random.in_thousand(500) { DAY } else { -DAY };
+                self.clock.set_wall(by);
+                self.tally.count("fault: wall clock set");
+            }
+            (97.., _) => self.reboot(),
+            _ => {}
+        }
+    }
+
+    /// A runner is killed. What it had sent may still have been committed, but its wake-ups never leave.
+    fn kill_runner(&mut self, slot: usize) {
+        if !self.runners[slot].alive {
+            return;
+        }
+        self.commit_last_words(|from| from == Sender::Runner(slot) || from == Sender::Thread(slot), Fate::Silent);
+        self.tally.count("fault: runner killed");
+        self.note(slot, format_args!("is killed"));
+        self.calls.retain(|call| call.from != Sender::Thread(slot));
+        self.end_runner(slot);
+    }
+
+    /// A keeper is killed: its program dies with it, but not what has hidden.
+    fn kill_keeper(&mut self, number: u32) {
+        if !self.keepers.get(&number).is_some_and(|keeper| keeper.alive) {
+            return;
+        }
+        self.commit_last_words(|from| from == Sender::Program(number), Fate::Silent);
+        let Some(mut keeper) = self.keepers.remove(&number) else { return };
+        self.tally.count("fault: keeper killed");
+        self.say(format_args!("keeper {number} of {} is killed", keeper.run));
+        if let Some(child) = keeper.child.take() {
+            self.machine.exit(&child.process);
+            self.drop_calls_of_program(number);
+        }
+        self.leave_session(&mut keeper);
+        self.keepers.insert(number, keeper);
+    }
+
+    /// A runner is stopped for a while. It lives, so nobody may take over.
+    fn stall(&mut self, slot: usize) {
+        if !self.runners[slot].is_awake() {
+            return;
+        }
+        let length =
+            if self.random.in_thousand(500) { self.random.between(100, 4_000) } else { self.random.between(4_000, 90_000) };
+        self.tally.count("fault: runner stalled");
+        self.note(slot, format_args!("is stopped for {length} ms"));
+        self.runners[slot].paused_until = Some(self.clock.now() + length);
+        self.commit_last_words(|from| from == Sender::Runner(slot), Fate::Told);
+    }
+
+    /// What somebody had sent in its last moment is committed, or not.
+    fn commit_last_words(&mut self, of: impl Fn(Sender) -> bool, fate: Fate) {
+        if self.calls.iter().any(|call| of(call.from)) && self.random.in_thousand(500) {
+            let own: Vec<InFlight> = self.calls.extract_if(.., |call| of(call.from)).collect();
+            self.turn(own, fate);
+        }
+    }
+
+    /// The machine goes down and comes up again with new clocks. What was not flushed may be missing.
+    fn reboot(&mut self) {
+        self.tally.count("fault: reboot");
+        for slot in 0..self.runners.len() {
+            if self.runners[slot].alive {
+                self.end_runner(slot);
+            }
+        }
+        self.keepers.clear();
+        self.calls.clear();
+        self.delayed.clear();
+        let random = &mut self.random;
+        let records = std::mem::take(&mut self.machine.records).into_iter();
+        let kept = records.filter_map(|(run, record)| match record {
+            Record::Kept { flushed: true, .. } => Some((run, record)),
+            _ if random.in_thousand(300) => None,
+            _ if random.in_thousand(300) => Some((run, Record::Empty)),
+            _ => Some((run, record)),
+        });
+        self.machine.records = kept.collect();
+        for (run, fate) in &mut self.fates {
+            fate.rebooted |= self.book.is_live(run);
+            fate.forgotten |= !matches!(self.machine.records.get(run), Some(Record::Kept { .. }));
+        }
+        let live: Vec<_> = self.book.live_runs().cloned().collect();
+        live.iter().for_each(|run| self.fate(run).rebooted = true);
+        self.store.start_over();
+        self.clock.reboot();
+        self.machine.reboot(banksman_store::Machine::boot(&self.clock));
+        for index in 0..self.users.len() {
+            self.restart_user(index);
+        }
+        self.say(format_args!("the machine reboots: boot {}", self.clock.boot_number()));
+    }
+}

@@ -1,0 +1,335 @@
+//! What every committed event must be: looked at one by one, against the book and against what the processes did.
+
+use banksman_core::backlog::Edge;
+use banksman_core::event::{Event, Fact, Kind, Resource, SectionFact, TaskFact};
+use banksman_core::task::{After, Ending, Need, Spec, Verdict};
+use banksman_core::{Lease, Name, RunId, RunnerId, Seq, Status, TaskId};
+use banksman_engine::{Reply, Request, RunRequest, TaskOutcome, TaskRequest};
+use banksman_core::dag::DagError;
+use banksman_core::task::Outcome;
+
+use super::book::{Entry, Holding, Job, Standing};
+use super::keeper::Keeper;
+use super::runner::MAX_RECOVERIES;
+use super::words::Deed;
+use super::world::{Fated, World};
+use crate::ledger::Logged;
+use crate::report::Checker;
+
+/// What a task makes of the end of its run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Made {
+    Over(Status),
+    Again(Ending),
+}
+
+impl World<'_> {
+    /// Takes in one event of the log.
+    pub(crate) fn take_in(&mut self, logged: &Logged, lease: Lease) {
+        self.book.lease = Some((self.clock.boot_number(), lease.0 - self.clock.monotonic()));
+        match &logged.event {
+            Event::Resource { resource, fact } => self.take_in_resource(resource, fact, lease),
+            Event::Section { id, fact } => match fact {
+                SectionFact::Added { exclusive, .. } | SectionFact::Updated { exclusive, .. } => {
+                    self.book.sections.insert(id.clone(), *exclusive);
+                }
+                SectionFact::Deleted {} => drop(self.book.sections.remove(id)),
+            },
+            Event::Task { id, fact } => self.take_in_task(id, fact, logged.seq),
+            Event::Custom { .. } => {}
+        }
+    }
+
+    fn take_in_resource(&mut self, resource: &Resource, fact: &Fact, lease: Lease) {
+        match fact {
+            Fact::Defined(defined) => {
+                if let Some(capacity) = defined.capacity {
+                    self.book.capacity.insert(resource.name.clone(), capacity);
+                }
+            }
+            Fact::Acquired(claim) => {
+                let until = claim.ttl.map(|ttl| lease + ttl);
+                let holding = Holding { weight: claim.weight, processes: claim.processes.clone(), until };
+                let holders = self.book.held.entry(resource.clone()).or_default();
+                holders.insert(claim.holder.clone(), holding);
+                let used: u32 = holders.values().map(|holding| holding.weight).sum();
+                let capacity = match resource.kind {
+                    Kind::Lock => 1,
+                    Kind::Semaphore => self.book.capacity.get(&resource.name).copied().unwrap_or(0),
+                };
+                self.verdict.expect(Checker::Slots, used <= capacity, || {
+                    format!("{resource} is given out {used} times, there are {capacity}")
+                });
+            }
+            Fact::Increased(_) => {}
+            Fact::Released(ended) | Fact::Reclaimed(ended) | Fact::OfferLapsed(ended) => {
+                let holding = self.book.held.entry(resource.clone()).or_default().remove(&ended.holder);
+                if let Some(run) = ended.holder.as_str().strip_prefix("run:") {
+                    let lives = self.lives(&RunId::new(run).expect("a good id"));
+                    self.verdict.expect(Checker::Slots, !lives, || format!("{resource} of run {run} is freed while its session lives"));
+                }
+                if ended.reason == Some(banksman_core::claim::Reason::Dead) {
+                    let alive = holding.iter().flat_map(|holding| &holding.processes).any(|process| self.machine.lives(process));
+                    self.verdict.expect(Checker::Living, !alive, || format!("{resource} is taken from {}, which lives", ended.holder));
+                }
+            }
+        }
+    }
+
+    fn take_in_task(&mut self, id: &TaskId, fact: &TaskFact, seq: Seq) {
+        match fact {
+            TaskFact::Added { spec, depends_on } => {
+                let job = Job {
+                    spec: (**spec).clone(),
+                    deps: depends_on.clone(),
+                    standing: Standing::Pending,
+                    attempts: 0,
+                    failures: 0,
+                    recoveries: 0,
+                };
+                self.book.jobs.insert(id.clone(), job);
+                self.tally.count("tasks");
+            }
+            TaskFact::Updated { spec, depends_on } => self.change(id, spec, depends_on),
+            TaskFact::Started { run, attempt, runner } => self.take_in_start(id, run, *attempt, runner, seq),
+            TaskFact::Adopted { run, runner, from } => self.take_in_adoption(run, runner, from),
+            TaskFact::Stuck { run, .. } | TaskFact::Recovered { run } => self.must_be_live(id, run),
+            TaskFact::Stopping { run, then } => {
+                self.must_be_live(id, run);
+                self.book.runs.get_mut(run).into_iter().for_each(|entry| entry.stopping = Some(then.clone()));
+            }
+            TaskFact::Restarting { run, ending, .. } => self.take_in_end(id, Some(run), Made::Again(ending.clone())),
+            TaskFact::Complete { run, .. } => self.take_in_end(id, run.as_ref(), Made::Over(Status::Completed)),
+            TaskFact::Failed { run, .. } => self.take_in_end(id, run.as_ref(), Made::Over(Status::Failed)),
+            TaskFact::Cancelled { run } => self.take_in_end(id, run.as_ref(), Made::Over(Status::Cancelled)),
+            TaskFact::Retried {} => {
+                if let Some(job) = self.book.jobs.get_mut(id) {
+                    (job.standing, job.failures, job.recoveries) = (Standing::Pending, 0, 0);
+                }
+            }
+            TaskFact::Marked { status } => {
+                let standing = if *status == Status::Review { Standing::Review } else { Standing::Over(*status) };
+                self.book.jobs.get_mut(id).into_iter().for_each(|job| job.standing = standing.clone());
+            }
+            TaskFact::Deleted {} => {
+                let live = self.book.live(id).is_some();
+                self.verdict.expect(Checker::Ends, !live, || format!("{id} is deleted while a run is at it"));
+                self.book.jobs.remove(id);
+            }
+        }
+    }
+
+    fn change(&mut self, id: &TaskId, spec: &Spec, deps: &[Edge]) {
+        let circle = self.book.closes_circle(id, deps);
+        self.verdict.expect(Checker::Early, !circle, || format!("{id} waits for itself"));
+        let live = self.book.live(id).is_some();
+        let Some(job) = self.book.jobs.get_mut(id) else { return };
+        let same = job.spec.section == spec.section && job.deps == deps;
+        self.verdict.expect(Checker::Early, !live || same, || format!("{id} changes its conditions under its run"));
+        (job.spec, job.deps) = (spec.clone(), deps.to_vec());
+    }
+
+    fn take_in_start(&mut self, id: &TaskId, run: &RunId, attempt: u32, runner: &RunnerId, seq: Seq) {
+        self.tally.count("runs");
+        let Some(job) = self.book.jobs.get_mut(id) else {
+            return self.verdict.report(Checker::Model, || format!("{id} is started and does not exist"));
+        };
+        let (pending, counted) = (job.standing == Standing::Pending, job.attempts == attempt);
+        self.verdict.expect(Checker::Twice, pending && counted, || format!("{run} starts {id} for the {attempt}th time"));
+        (job.standing, job.attempts) = (Standing::Live(run.clone()), attempt + 1);
+        let (section, needs) = (job.spec.section.clone(), job.spec.needs.clone());
+        let unmet: Vec<TaskId> = self.book.unmet(&self.book.jobs[id]).cloned().collect();
+        self.verdict.expect(Checker::Early, unmet.is_empty(), || format!("{id} starts before {unmet:?}"));
+        if let Some(section) = section.filter(|section| self.book.sections.get(section) == Some(&true)) {
+            let foreign = self.book.owners_in(&section).find(|owner| *owner != runner).cloned();
+            self.verdict.expect(Checker::Sections, foreign.is_none(), || {
+                format!("{runner} starts {id} in {section}, where {foreign:?} works")
+            });
+        }
+        let entry =
+            Entry { task: id.clone(), owner: runner.clone(), epoch: seq.into(), stopping: None, verdict: None, ended: false };
+        let known = self.book.runs.insert(run.clone(), entry).is_some();
+        self.verdict.expect(Checker::Twice, !known, || format!("{run} starts twice"));
+        let lacks = self.book_lacks(run, id, &needs);
+        self.verdict.expect(Checker::Slots, lacks.is_none(), || format!("{run} starts without {lacks:?}"));
+        let max = self.book.runners.get(runner).and_then(|known| known.max_runs);
+        let own = self.book.live_of(runner);
+        self.verdict.expect(Checker::Slots, max.is_none_or(|max| own <= max as usize), || {
+            format!("{runner} has {own} runs, and at most {max:?} are allowed")
+        });
+    }
+
+    /// What a run should hold and does not.
+    fn book_lacks(&self, run: &RunId, task: &TaskId, needs: &[Need]) -> Option<Resource> {
+        let lock = |name: Name| Resource { kind: Kind::Lock, name };
+        let slots = |name: Name| Resource { kind: Kind::Semaphore, name };
+        let own = [slots(Name::runs()), lock(task.lock())].into_iter();
+        let mut all = own.chain(needs.iter().map(|need| match need {
+            Need::Lock(name) => lock(name.clone()),
+            Need::Slots { name, .. } => slots(name.clone()),
+        }));
+        all.find(|resource| !self.book.holders(resource).any(|(holder, _)| *holder == run.holder()))
+    }
+
+    fn take_in_adoption(&mut self, run: &RunId, runner: &RunnerId, from: &RunnerId) {
+        self.tally.count("adoptions");
+        let known = self.book.runners.get(from);
+        let alive = known.is_some_and(|known| !known.left && self.machine.lives(&known.process));
+        self.verdict.expect(Checker::Living, !alive, || format!("{runner} takes {run} from {from}, which lives"));
+        match self.book.runs.get_mut(run).filter(|entry| !entry.ended && entry.owner == *from) {
+            Some(entry) => entry.owner = runner.clone(),
+            None => self.verdict.report(Checker::Ends, || format!("{runner} adopts {run}, which is not {from}'s")),
+        }
+    }
+
+    fn must_be_live(&mut self, id: &TaskId, run: &RunId) {
+        let live = self.book.live(id).map(|(live, _)| live.clone());
+        self.verdict.expect(Checker::Ends, live.as_ref() == Some(run), || format!("{run} is spoken of, {live:?} is at {id}"));
+    }
+
+    fn take_in_end(&mut self, id: &TaskId, run: Option<&RunId>, made: Made) {
+        if let Some(run) = run {
+            self.must_be_live(id, run);
+            let lives = self.lives(run);
+            self.verdict.expect(Checker::Ends, !lives, || format!("the end of {run} is recorded, and its session lives"));
+            let fate = self.fates.get(run).cloned().unwrap_or_default();
+            if let (Some(entry), Some(job)) = (self.book.runs.get(run), self.book.jobs.get(id)) {
+                let right: Vec<Made> = fate.endings().into_iter().map(|ending| expected(job, entry, ending)).collect();
+                self.verdict.expect(Checker::Ends, right.contains(&made), || {
+                    format!("{run} of {id} became {made:?}; what happened is {fate:?}, so it should be one of {right:?}")
+                });
+            }
+            self.count_end(id, run, &made);
+            self.book.runs.get_mut(run).into_iter().for_each(|entry| entry.ended = true);
+        } else {
+            let live = self.book.live(id).map(|(live, _)| live.clone());
+            self.verdict.expect(Checker::Ends, live.is_none(), || format!("{id} ends by hand while {live:?} is at it"));
+        }
+        if let Some(job) = self.book.jobs.get_mut(id) {
+            let over = matches!(job.standing, Standing::Over(_));
+            self.verdict.expect(Checker::Ends, !over, || format!("{id} ends twice: {:?}, {made:?}", job.standing));
+            job.standing = match &made {
+                Made::Over(status) => Standing::Over(*status),
+                Made::Again(_) => Standing::Pending,
+            };
+        }
+        self.tally.count(match made {
+            Made::Over(Status::Completed) => "completed",
+            Made::Over(Status::Failed) => "failed",
+            Made::Over(_) => "cancelled",
+            Made::Again(Ending::Lost) => "again: lost",
+            Made::Again(Ending::Never) => "again: never began",
+            Made::Again(_) => "again: failed",
+        });
+    }
+
+    fn count_end(&mut self, id: &TaskId, run: &RunId, made: &Made) {
+        let said_failed = matches!(self.book.runs.get(run).map(|entry| &entry.verdict), Some(Some(Verdict::Failed { .. })));
+        let Some(job) = self.book.jobs.get_mut(id) else { return };
+        match made {
+            Made::Over(_) => {}
+            Made::Again(_) if said_failed => job.failures += 1,
+            Made::Again(Ending::Never) => {}
+            Made::Again(Ending::Lost) => job.recoveries += 1,
+            Made::Again(_) => job.failures += 1,
+        }
+    }
+
+    /// Whether a process of the run's session lives.
+    pub(crate) fn lives(&self, run: &RunId) -> bool {
+        self.keepers.values().any(|keeper| keeper.run == *run && keeper.tree_lives())
+    }
+
+    /// A program is about to start: its run must be the one that is at the task, with all that it needs, and nothing of
+    /// an earlier one may live.
+    pub(crate) fn check_start(&mut self, keeper: &Keeper) {
+        let (run, task) = (&keeper.run, &keeper.task);
+        let again = self.fates.get(run).is_some_and(|fate| fate.spawned);
+        self.verdict.expect(Checker::Twice, !again, || format!("the session of {run} is started a second time"));
+        let other = self.keepers.values().find(|other| other.task == *task && other.tree_lives()).map(|other| other.run.clone());
+        self.verdict.expect(Checker::Twice, other.is_none(), || format!("{run} and {other:?} of {task} both live"));
+        let live = self.book.live(task).map(|(live, _)| live.clone());
+        self.verdict.expect(Checker::Twice, live.as_ref() == Some(run), || {
+            format!("the session of {run} begins, but {live:?} is at {task}")
+        });
+        let needs = self.book.jobs.get(task).map(|job| job.spec.needs.clone()).unwrap_or_default();
+        let lacks = self.book_lacks(run, task, &needs);
+        self.verdict.expect(Checker::Slots, lacks.is_none(), || format!("the session of {run} begins without {lacks:?}"));
+    }
+
+    /// What an answer must be, before its events are taken in.
+    pub(crate) fn before(&mut self, deed: &Deed<'_>) {
+        let (Request::Task(request), Reply::Task(outcome)) = (deed.request, deed.reply) else { return };
+        match request {
+            TaskRequest::Conclude { id, epoch: Some(epoch), .. } | TaskRequest::Heartbeat { id, epoch, .. } => {
+                let is_own = self.book.live(id).is_some_and(|(_, entry)| entry.epoch == *epoch);
+                let fenced = matches!(outcome, TaskOutcome::Unknown | TaskOutcome::Stepped(Outcome::Fenced(_), _));
+                self.verdict.expect(Checker::Fencing, is_own != fenced, || format!("{epoch} of {id}, own: {is_own}: {outcome:?}"));
+            }
+            TaskRequest::Add { spec, by: Some(epoch), .. } => {
+                let parent = spec.parent.as_ref().and_then(|parent| self.book.live(parent));
+                let is_own = parent.is_some_and(|(_, entry)| entry.epoch == *epoch);
+                let kept = matches!(outcome, TaskOutcome::Kept(_));
+                self.verdict.expect(Checker::Fencing, is_own || !kept, || format!("a child is added with the old epoch {epoch}"));
+            }
+            TaskRequest::Update { id, edit } => {
+                let circle = edit.depends_on.as_ref().is_some_and(|deps| self.book.closes_circle(id, deps));
+                let refused = matches!(outcome, TaskOutcome::Dependencies(DagError::Cycle(_) | DagError::Own));
+                self.tally.count_many("circles refused", u64::from(refused));
+                self.verdict.expect(Checker::Early, !refused || circle, || format!("{id} is refused, and there is no circle"));
+            }
+            _ => {}
+        }
+    }
+
+    /// What an answer tells that no event does.
+    pub(crate) fn after(&mut self, deed: &Deed<'_>) {
+        match (deed.request, deed.reply) {
+            (
+                Request::Task(TaskRequest::Conclude { id, epoch: Some(_), verdict }),
+                Reply::Task(TaskOutcome::Stepped(Outcome::Noted, _)),
+            ) => {
+                let run = self.book.live(id).map(|(run, _)| run.clone());
+                let entry = run.and_then(|run| self.book.runs.get_mut(&run));
+                entry.into_iter().for_each(|entry| entry.verdict = Some(verdict.clone()));
+                self.tally.count("results told by sessions");
+            }
+            (Request::Run(RunRequest::Retire { runner, seen }), _) if seen.probes.is_empty() => {
+                self.book.runners.get_mut(runner).into_iter().for_each(|known| known.left = true);
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Fated {
+    /// How its run may be said to have ended.
+    fn endings(&self) -> Vec<Ending> {
+        match (&self.recorded, self.spawned, self.rebooted) {
+            (Some(ending), _, false) => vec![ending.clone()],
+            (Some(ending), _, true) if self.forgotten => vec![ending.clone(), Ending::Lost],
+            (Some(ending), _, true) => vec![ending.clone()],
+            (None, true, _) => vec![Ending::Lost],
+            (None, false, true) => vec![Ending::Lost, Ending::Never],
+            (None, false, false) => vec![Ending::Never],
+        }
+    }
+}
+
+/// What a task makes of the end of its run, told anew.
+fn expected(job: &Job, entry: &Entry, ending: Ending) -> Made {
+    let failed = |ending: Ending| {
+        if job.failures < job.spec.retries { Made::Again(ending) } else { Made::Over(Status::Failed) }
+    };
+    match (&entry.stopping, &entry.verdict, ending) {
+        (Some(After::Cancel), _, _) => Made::Over(Status::Cancelled),
+        (_, Some(Verdict::Done { .. }), _) => Made::Over(Status::Completed),
+        (Some(After::Fail { .. }), _, _) => Made::Over(Status::Failed),
+        (_, Some(Verdict::Failed { .. }), ending) => failed(ending),
+        (_, None, Ending::Exited(0)) => Made::Over(Status::Completed),
+        (_, None, Ending::Never) => Made::Again(Ending::Never),
+        (_, None, Ending::Lost) if job.recoveries < MAX_RECOVERIES => Made::Again(Ending::Lost),
+        (_, None, Ending::Lost) => Made::Over(Status::Failed),
+        (_, None, ending) => failed(ending),
+    }
+}

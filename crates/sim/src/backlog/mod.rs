@@ -1,0 +1,46 @@
+//! Whole backlogs: runners, keepers, programs and people on one machine, with crashes between any two steps.
+//!
+//! The runners are the real `Dispatcher`, on the real store; what they start, watch and lose is simulated with the
+//! promises of the real keeper. Checkers compare what the log says with what the processes really did.
+//!
+//! * `world`, `users`, `driver`, `keeper`, `program`, `machine`, `faults`, `desk`, `calm`: what happens.
+//! * `book`, `judge`, `truth`: what must be true, kept by an outsider.
+//! * [`Flaw`]: engines, drivers and keepers with one fault each.
+
+mod book;
+mod calm;
+mod desk;
+mod driver;
+mod faults;
+mod flaw;
+mod judge;
+mod keeper;
+mod machine;
+mod program;
+mod runner;
+mod truth;
+mod users;
+mod wishes;
+mod words;
+mod world;
+
+pub use flaw::Flaw;
+
+use crate::report::{Checker, Report, Tally, Violation};
+use crate::{Listener, Options};
+
+/// Lives through the history of one seed.
+pub fn run(seed: u64, options: Options<Flaw>, listener: Option<Listener<'_>>) -> Report {
+    match world::World::new(seed, options, listener) {
+        Ok(world) => world.run(),
+        Err(error) => {
+            let violation = Violation { checker: Checker::Store, what: error.to_string() };
+            Report { violation: Some(violation), hash: 0, tally: Tally::default() }
+        }
+    }
+}
+
+/// Lives through the history twice: it must be the same one.
+pub fn run_twice(seed: u64, options: Options<Flaw>) -> Report {
+    crate::twice(options.only, || run(seed, options, None))
+}

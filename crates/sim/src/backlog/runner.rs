@@ -1,0 +1,206 @@
+//! A simulated runner: the real dispatcher in a process that can be killed, stopped and started anew.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use banksman_core::backlog::Runner as Row;
+use banksman_core::claim::Address;
+use banksman_core::{Lease, ProcessId, RunId, RunnerId, SectionId, Span, Stamp, Wall};
+use banksman_engine::{Dispatcher, Reply};
+
+use super::keeper::Notice;
+use super::world::World;
+use crate::clock::Ms;
+
+/// How long a sleeper sleeps at most.
+pub(crate) const POLL: Span = Span::from_secs(30);
+
+/// How many lost runs of a task are followed by another.
+pub(crate) const MAX_RECOVERIES: u32 = 3;
+
+pub(crate) struct Runner {
+    pub(crate) id: RunnerId,
+    pub(crate) process: ProcessId,
+    pub(crate) alive: bool,
+    /// When another one starts in its place.
+    pub(crate) back_at: Ms,
+    pub(crate) paused_until: Option<Ms>,
+    pub(crate) dispatcher: Dispatcher,
+    pub(crate) doing: Doing,
+    pub(crate) mailbox: bool,
+    /// It was asked to end.
+    pub(crate) cancelled: bool,
+    pub(crate) sessions: BTreeMap<RunId, Stream>,
+    pub(crate) sweeps: Vec<Sweep>,
+    /// What leads from the machine's clock to the store's.
+    pub(crate) offset: i64,
+    pub(crate) told: Told,
+    /// Whether the last looks at the backlog showed that there was nothing to wait for.
+    pub(crate) may_leave: bool,
+    pub(crate) unread: Option<HeardAll>,
+}
+
+/// What it was told to do.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Told {
+    pub(crate) max_runs: Option<u32>,
+    pub(crate) sections: Vec<SectionId>,
+    pub(crate) until_idle: bool,
+    pub(crate) limit: u32,
+}
+
+pub(crate) enum Doing {
+    Acting,
+    Calling,
+    Sleeping { watch: Vec<ProcessId>, until: Ms },
+}
+
+/// The runner's end of a stream to a keeper.
+pub(crate) struct Stream {
+    pub(crate) number: u64,
+    pub(crate) keeper: u32,
+    pub(crate) epoch: i64,
+    pub(crate) notices: VecDeque<Notice>,
+    /// The other end is closed: there will be no more notices.
+    pub(crate) closed: bool,
+}
+
+/// What is left of a session is being cleared away.
+pub(crate) struct Sweep {
+    pub(crate) run: RunId,
+    pub(crate) keeper: u32,
+    pub(crate) done_at: Ms,
+}
+
+impl Runner {
+    /// Whether it can act at all.
+    pub(crate) fn is_awake(&self) -> bool {
+        self.alive && self.paused_until.is_none()
+    }
+
+    pub(crate) fn address(&self) -> Address {
+        Address(self.id.as_str().into())
+    }
+}
+
+impl World<'_> {
+    /// Starts a runner in a slot that is free.
+    pub(crate) fn start_runner(&mut self, slot: usize, told: Told) {
+        self.counts.runners += 1;
+        let id = RunnerId::new(&format!("n{}", self.counts.runners)).expect("a good id");
+        let process = self.machine.fork();
+        let row = Row {
+            id: id.clone(),
+            process: process.clone(),
+            address: Address(id.as_str().into()),
+            sections: told.sections.clone(),
+            max_runs: told.max_runs,
+            watching: Vec::new(),
+            started: Stamp { lease: Lease(0), wall: Wall(0) },
+            seen: Lease(0),
+        };
+        let options = banksman_engine::Options {
+            max_runs: told.max_runs,
+            limit: told.limit,
+            sections: told.sections.clone(),
+            until_idle: told.until_idle,
+            max_recoveries: MAX_RECOVERIES,
+            poll: POLL,
+        };
+        self.say(format_args!("runner {id} starts, pid {}, {told:?}", process.pid));
+        self.tally.count("runners");
+        self.book.enlist(&id, &process, told.max_runs);
+        let runner = Runner {
+            id,
+            process,
+            alive: true,
+            back_at: 0,
+            paused_until: None,
+            dispatcher: Dispatcher::new(row, options),
+            doing: Doing::Acting,
+            mailbox: false,
+            cancelled: false,
+            sessions: BTreeMap::new(),
+            sweeps: Vec::new(),
+            offset: 0,
+            told,
+            may_leave: false,
+            unread: None,
+        };
+        if slot < self.runners.len() { self.runners[slot] = runner } else { self.runners.push(runner) }
+    }
+
+    /// What a newcomer is told.
+    pub(crate) fn orders(&mut self) -> Told {
+        let random = &mut self.random;
+        let max_runs = random.in_thousand(500).then(|| 1 + u32::from(random.in_thousand(500)) + u32::from(random.in_thousand(300)));
+        let sections: Vec<SectionId> = self.book.sections.keys().cloned().collect();
+        let some = !sections.is_empty() && random.in_thousand(150);
+        let limit = if random.in_thousand(800) { self.limit } else { [0, 1, 2, 3, 4][random.below(5)] };
+        Told {
+            max_runs,
+            sections: if some { vec![random.pick(&sections).clone()] } else { Vec::new() },
+            until_idle: random.in_thousand(400),
+            limit,
+        }
+    }
+
+    /// The process of a runner is gone, and all that was in it.
+    pub(crate) fn end_runner(&mut self, slot: usize) {
+        let back_at = self.clock.now() + self.random.between(20, 15_000);
+        let runner = &mut self.runners[slot];
+        (runner.alive, runner.back_at, runner.paused_until, runner.unread) = (false, back_at, None, None);
+        runner.sessions.clear();
+        runner.sweeps.clear();
+        let process = runner.process.clone();
+        self.machine.exit(&process);
+        self.calls.retain(|call| call.from != super::desk::Sender::Runner(slot));
+    }
+
+    /// Whether the runner's end of a stream is open.
+    pub(crate) fn is_open(&self, number: u64) -> bool {
+        self.streams().any(|stream| stream.number == number && !stream.closed)
+    }
+
+    fn streams(&self) -> impl Iterator<Item = &Stream> {
+        self.runners.iter().filter(|runner| runner.alive).flat_map(|runner| runner.sessions.values())
+    }
+
+    fn stream(&mut self, number: u64) -> Option<&mut Stream> {
+        let streams = self.runners.iter_mut().flat_map(|runner| runner.sessions.values_mut());
+        streams.into_iter().find(|stream| stream.number == number)
+    }
+
+    pub(crate) fn tell_stream(&mut self, number: u64, notice: Notice) {
+        if let Some(stream) = self.stream(number) {
+            stream.notices.push_back(notice);
+        }
+    }
+
+    pub(crate) fn close_stream(&mut self, number: u64) {
+        if let Some(stream) = self.stream(number) {
+            stream.closed = true;
+        }
+    }
+
+    /// A runner hears what came of its call.
+    pub(crate) fn runner_hears(&mut self, slot: usize, heard: HeardAll) {
+        let now = self.lease_of(slot);
+        let runner = &mut self.runners[slot];
+        runner.doing = Doing::Acting;
+        match heard {
+            HeardAll::Replies(replies) => runner.dispatcher.answered(replies),
+            HeardAll::Unknown => runner.dispatcher.unanswered(now),
+        }
+    }
+
+    /// The store's lease clock as this runner knows it.
+    pub(crate) fn lease_of(&self, slot: usize) -> Lease {
+        Lease(self.clock.monotonic() + self.runners[slot].offset)
+    }
+}
+
+/// What came of all the requests of one call.
+pub(crate) enum HeardAll {
+    Replies(Vec<Reply>),
+    Unknown,
+}

@@ -1,0 +1,155 @@
+//! What could be done right now, told by the book and the processes alone; and the comparison of all rows.
+
+use banksman_core::event::{Kind, Resource};
+use banksman_core::task::{Need, State};
+use banksman_core::{Lease, Name, Seq, Status, TaskId};
+use banksman_store::TaskFilter;
+
+use super::book::{Holding, Job, Standing};
+use super::runner::Told;
+use super::world::World;
+use crate::clock::Ms;
+use crate::report::Checker;
+
+/// How long work may lie idle when no wake-up is lost: far less than a slow look takes to come.
+const IDLE_LIMIT: Ms = 6_000;
+
+impl World<'_> {
+    /// Whether a runner with these orders has nothing to wait for.
+    pub(crate) fn is_idle_for(&self, told: &Told) -> bool {
+        let waits = |job: &Job| {
+            let hopeless = job.spec.needs.iter().any(|need| match need {
+                Need::Lock(_) => false,
+                Need::Slots { name, .. } => !self.book.capacity.contains_key(name),
+            });
+            is_for(told, job) && self.book.unmet(job).next().is_none() && !hopeless
+        };
+        self.book.live_runs().next().is_none() && !self.book.jobs.values().any(waits)
+    }
+
+    /// Notes for how long there has been work that somebody could start.
+    pub(crate) fn watch_idleness(&mut self) {
+        let now = self.clock.now();
+        let mut idle = std::mem::take(&mut self.idle);
+        let pending = self.book.jobs.iter().filter(|(_, job)| job.standing == Standing::Pending);
+        let enabled: Vec<TaskId> = pending.filter(|(id, job)| self.could_start(id, job)).map(|(id, _)| id.clone()).collect();
+        idle.retain(|id, _| enabled.contains(id));
+        for id in enabled {
+            idle.entry(id).or_insert(now);
+        }
+        let reliable = self.harsh == 0 || self.reliable_from.is_some_and(|from| from <= now);
+        if let Some((id, since)) = idle.iter().find(|(_, since)| reliable && now - **since > IDLE_LIMIT) {
+            self.verdict.report(Checker::Idle, || format!("{id} could have been started {} ms ago", now - since));
+        }
+        self.idle = idle;
+    }
+
+    /// Whether some runner could start the task right now.
+    fn could_start(&self, id: &TaskId, job: &Job) -> bool {
+        let able = |runner: &&super::runner::Runner| {
+            runner.is_awake()
+                && !runner.cancelled
+                && is_for(&runner.told, job)
+                && runner.told.max_runs.is_none_or(|max| self.book.live_of(&runner.id) < max as usize)
+                && self.may_enter(runner, job)
+        };
+        self.book.unmet(job).next().is_none()
+            && self.is_free(Kind::Lock, &id.lock(), 1)
+            && self.is_free(Kind::Semaphore, &Name::runs(), 1)
+            && job.spec.needs.iter().all(|need| match need {
+                Need::Lock(name) => self.is_free(Kind::Lock, name, 1),
+                Need::Slots { name, weight } => self.is_free(Kind::Semaphore, name, *weight),
+            })
+            && self.runners.iter().any(|runner| able(&runner))
+    }
+
+    /// Whether the section of a task is free for a runner, or its own. A runner that has no run in a section does not
+    /// stand in the way of others there.
+    fn may_enter(&self, runner: &super::runner::Runner, job: &Job) -> bool {
+        let exclusive = job.spec.section.as_ref().filter(|section| self.book.sections.get(*section) == Some(&true));
+        exclusive.is_none_or(|section| self.book.owners_in(section).all(|owner| *owner == runner.id))
+    }
+
+    fn is_free(&self, kind: Kind, name: &Name, weight: u32) -> bool {
+        let capacity = match kind {
+            Kind::Lock => 1,
+            Kind::Semaphore => self.book.capacity.get(name).copied().unwrap_or(0),
+        };
+        let resource = Resource { kind, name: name.clone() };
+        let used: u32 = self.book.holders(&resource).filter(|(_, held)| !self.is_over(held)).map(|(_, held)| held.weight).sum();
+        used + weight <= capacity
+    }
+
+    /// Whether a grant is over in truth, whether anybody has noticed or not.
+    fn is_over(&self, holding: &Holding) -> bool {
+        let dead = !holding.processes.is_empty() && !holding.processes.iter().any(|process| self.machine.lives(process));
+        dead || holding.until.is_some_and(|until| self.lease().is_some_and(|lease| lease >= until))
+    }
+
+    fn lease(&self) -> Option<Lease> {
+        let (boot, offset) = self.book.lease?;
+        (boot == self.clock.boot_number()).then(|| Lease(self.clock.monotonic() + offset))
+    }
+
+    /// Compares all rows with the log, and with the book.
+    pub(crate) fn look_closely(&mut self) {
+        match self.store.view().compare_with_log() {
+            Ok(differences) => self.verdict.expect(Checker::Fold, differences.is_empty(), || differences.join("\n")),
+            Err(error) => return self.store_failed(&error),
+        }
+        let listed = self.store.view().tasks(&TaskFilter::default(), Seq(0));
+        let rows = self.store.view().everything();
+        let ((listed, _), rows) = match (listed, rows) {
+            (Ok(listed), Ok(rows)) => (listed, rows.backlog),
+            (Err(error), _) | (_, Err(error)) => return self.store_failed(&error),
+        };
+        rows.check();
+        let differs: Vec<String> = listed
+            .iter()
+            .filter_map(|listed| {
+                let (task, unmet) = (&listed.task, listed.unmet as usize);
+                let Some(job) = self.book.jobs.get(&task.id) else { return Some(format!("{} is not in the book", task.id)) };
+                let standing = match &task.state {
+                    State::Pending => Standing::Pending,
+                    State::Running(live) | State::Stuck { live, .. } | State::Stopping { live, .. } => {
+                        Standing::Live(live.run.clone())
+                    }
+                    State::Review => Standing::Review,
+                    State::Done(done) => Standing::Over(done.status()),
+                };
+                let row = (standing, unmet, task.attempts, task.failures, task.recoveries);
+                let told = (job.standing.clone(), self.book.unmet(job).count(), job.attempts, job.failures, job.recoveries);
+                (row != told).then(|| format!("{}: the row says {row:?}, the book {told:?}", task.id))
+            })
+            .collect();
+        self.verdict.expect(Checker::Model, differs.is_empty(), || differs.join("\n"));
+        let many = listed.len() == self.book.jobs.len();
+        self.verdict.expect(Checker::Model, many, || "the book has tasks without a row".to_owned());
+        let live = rows.runs.values().filter(|run| run.is_live()).map(|run| (&run.id, &run.owner));
+        let told = self.book.runs.iter().filter(|(_, entry)| !entry.ended).map(|(id, entry)| (id, &entry.owner));
+        self.verdict.expect(Checker::Model, live.eq(told), || "the live runs, or their owners, differ".to_owned());
+        let dead = rows.outbox.values().find(|sent| !self.book.is_live(sent.errand.subject()));
+        self.verdict.expect(Checker::Left, dead.is_none(), || format!("an errand for a run that is over: {dead:?}"));
+    }
+
+    /// Why a task that is pending when nothing moves any more may be so, in the words of an outsider.
+    pub(crate) fn is_rightly_blocked(&self, job: &Job) -> bool {
+        let unmet = self.book.unmet(job).next().is_some();
+        let hopeless = job.spec.needs.iter().any(|need| match need {
+            Need::Lock(_) => false,
+            Need::Slots { name, weight } => self.book.capacity.get(name).is_none_or(|capacity| weight > capacity),
+        });
+        unmet || hopeless || job.spec.work.is_none()
+    }
+}
+
+/// Whether a runner with these orders would take the task.
+fn is_for(told: &Told, job: &Job) -> bool {
+    let in_section = || job.spec.section.as_ref().is_some_and(|section| told.sections.contains(section));
+    job.standing == Standing::Pending && job.spec.work.is_some() && (told.sections.is_empty() || in_section())
+}
+
+/// Whether a task is over, however it ended.
+pub(crate) fn is_over(job: &Job) -> bool {
+    matches!(job.standing, Standing::Over(Status::Completed | Status::Failed | Status::Cancelled | Status::Skipped))
+}

@@ -1,0 +1,149 @@
+//! What people ask for: tasks with all sorts of conditions, and every change of mind.
+
+use banksman_core::backlog::Edge;
+use banksman_core::event::Kind;
+use banksman_core::task::{Mark, Need, Spec, Verdict, Work, Workspace};
+use banksman_core::{Epoch, Label, SectionId, TaskId, Title};
+use banksman_engine::{Edit, Request, SectionRequest, TaskRequest};
+
+use super::users::{TOP_CAPACITY, define, resources};
+use super::world::World;
+
+/// More tasks than this are not handed over.
+const TASK_LIMIT: u32 = 40;
+
+impl World<'_> {
+    /// Something that comes to somebody's mind.
+    pub(crate) fn wish(&mut self) -> Option<Request> {
+        let tasks: Vec<TaskId> = self.book.jobs.keys().cloned().collect();
+        let task = (!tasks.is_empty()).then(|| self.random.pick(&tasks).clone());
+        let request = match self.random.below(100) {
+            0..30 => return (self.counts.tasks < TASK_LIMIT).then(|| self.add_task()),
+            30..34 => return Some(self.add_section()),
+            34..42 => return self.change_section(),
+            42..47 => {
+                let resource = resources()[2 + self.random.below(2)].clone();
+                return Some(define(&resource, u32::try_from(self.random.between(1, i64::from(TOP_CAPACITY))).expect("small")));
+            }
+            47..62 => self.update(task?),
+            62..70 => TaskRequest::Cancel { id: task? },
+            70..80 => TaskRequest::Retry { id: task? },
+            80..84 => {
+                let mark = if self.random.in_thousand(500) { Mark::Skipped } else { Mark::Review };
+                TaskRequest::Set { id: task?, mark }
+            }
+            84..89 => TaskRequest::Delete { id: task?, force: self.random.in_thousand(300) },
+            89..93 => {
+                let (id, run) = self.book.live_runs().next().map(|run| (self.book.runs[run].task.clone(), run.clone()))?;
+                TaskRequest::Kill { id, run, error: "killed by hand".into() }
+            }
+            // By hand; or with the number of some run, perhaps one that has long ended.
+            _ => {
+                let epochs: Vec<Epoch> = self.book.runs.values().map(|entry| entry.epoch).collect();
+                let epoch = (!epochs.is_empty() && self.random.in_thousand(700)).then(|| *self.random.pick(&epochs));
+                let owner = self.book.runs.values().find(|entry| Some(entry.epoch) == epoch).map(|entry| entry.task.clone());
+                let verdict = match self.random.in_thousand(700) {
+                    true => Verdict::Done { output: None },
+                    false => Verdict::Failed { error: "by hand".into() },
+                };
+                TaskRequest::Conclude { id: owner.or(task)?, epoch, verdict }
+            }
+        };
+        Some(Request::Task(request))
+    }
+
+    pub(crate) fn add_section(&mut self) -> Request {
+        self.counts.sections += 1;
+        let name = format!("s{}", self.counts.sections);
+        let id = SectionId::new(&name).expect("a good id");
+        Request::Section(SectionRequest::Add { id, name: title(&name), exclusive: self.random.in_thousand(650) })
+    }
+
+    fn change_section(&mut self) -> Option<Request> {
+        let id = self.some_section()?;
+        Some(Request::Section(match self.random.in_thousand(700) {
+            true => {
+                let exclusive = Some(self.random.in_thousand(600));
+                SectionRequest::Update { id, name: None, exclusive }
+            }
+            false => SectionRequest::Delete { id, force: self.random.in_thousand(300) },
+        }))
+    }
+
+    fn some_section(&mut self) -> Option<SectionId> {
+        let sections: Vec<SectionId> = self.book.sections.keys().cloned().collect();
+        (!sections.is_empty()).then(|| self.random.pick(&sections).clone())
+    }
+
+    pub(crate) fn add_task(&mut self) -> Request {
+        let spec = self.spec(None);
+        let depends_on = self.dependencies(700);
+        Request::Task(TaskRequest::Add { id: self.new_task(), spec: Box::new(spec), depends_on, by: None })
+    }
+
+    /// A task that a session hands over.
+    pub(crate) fn child_task(&mut self, parent: &TaskId, by: Epoch) -> TaskRequest {
+        let spec = self.spec(Some(parent.clone()));
+        TaskRequest::Add { id: self.new_task(), spec: Box::new(spec), depends_on: Vec::new(), by: Some(by) }
+    }
+
+    fn new_task(&mut self) -> TaskId {
+        self.counts.tasks += 1;
+        TaskId::new(&format!("t{}", self.counts.tasks)).expect("a good id")
+    }
+
+    fn spec(&mut self, parent: Option<TaskId>) -> Spec {
+        let in_section = self.random.in_thousand(500);
+        let section = if in_section { self.some_section() } else { None };
+        let random = &mut self.random;
+        let mut needs = Vec::new();
+        let all = resources();
+        for (resource, share) in all.iter().zip([130, 80, 150, 80, 8]) {
+            if random.in_thousand(share) {
+                let name = resource.name.clone();
+                let weight = u32::try_from(random.between(1, i64::from(TOP_CAPACITY))).expect("small");
+                needs.push(match resource.kind {
+                    Kind::Lock => Need::Lock(name),
+                    Kind::Semaphore => Need::Slots { name, weight },
+                });
+            }
+        }
+        Spec {
+            title: title("some work"),
+            section,
+            parent,
+            labels: if random.in_thousand(100) { vec![Label::new("l").expect("a good label")] } else { Vec::new() },
+            priority: i32::from(random.in_thousand(300)) - i32::from(random.in_thousand(200)),
+            work: random.in_thousand(960).then(|| Work::Run("true".into())),
+            needs,
+            retries: u32::from(random.in_thousand(400)) + u32::from(random.in_thousand(300)),
+            workspace: Workspace::None,
+        }
+    }
+
+    /// None in so many of a thousand cases, else a few tasks that exist.
+    fn dependencies(&mut self, none: usize) -> Vec<Edge> {
+        let tasks: Vec<TaskId> = self.book.jobs.keys().cloned().collect();
+        if tasks.is_empty() || self.random.in_thousand(none) {
+            return Vec::new();
+        }
+        let mut on: Vec<TaskId> = (0..1 + self.random.below(3)).map(|_| self.random.pick(&tasks).clone()).collect();
+        on.sort();
+        on.dedup();
+        on.into_iter().map(|on| Edge { on, allow_failed: self.random.in_thousand(350) }).collect()
+    }
+
+    fn update(&mut self, id: TaskId) -> TaskRequest {
+        let mut edit = Edit::default();
+        match self.random.below(10) {
+            0..2 => edit.priority = Some(i32::try_from(self.random.between(-2, 2)).expect("small")),
+            2..5 => edit.section = Some(self.some_section().filter(|_| self.random.in_thousand(600))),
+            _ => edit.depends_on = Some(self.dependencies(250)),
+        }
+        TaskRequest::Update { id, edit: Box::new(edit) }
+    }
+}
+
+fn title(text: &str) -> Title {
+    Title::new(text).expect("a good title")
+}

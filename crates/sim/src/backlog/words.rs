@@ -1,0 +1,109 @@
+//! The trace in plain words.
+
+use std::fmt;
+
+use banksman_core::event::{Event, Fact, TaskFact};
+use banksman_engine::{Reply, Request, RunOutcome, RunRequest, SectionOutcome, SectionRequest, TaskOutcome, TaskRequest};
+
+use crate::ledger::Logged;
+
+/// A committed request with its answer.
+pub(crate) struct Deed<'a> {
+    pub(crate) request: &'a Request,
+    pub(crate) reply: &'a Reply,
+}
+
+impl fmt::Display for Deed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.request {
+            Request::Coordinate { .. } | Request::Emit(_) => return write!(f, "{}", crate::words::Told(self.request, self.reply)),
+            Request::Section(SectionRequest::Add { id, .. }) => write!(f, "adds section {id}")?,
+            Request::Section(SectionRequest::Update { id, exclusive, .. }) => write!(f, "makes {id} exclusive: {exclusive:?}")?,
+            Request::Section(SectionRequest::Delete { id, .. }) => write!(f, "deletes section {id}")?,
+            Request::Task(request) => task(f, request)?,
+            Request::Run(request) => run(f, request)?,
+        }
+        match self.reply {
+            Reply::Coordinate { .. } | Reply::RequestReused | Reply::Emitted(_) => Ok(()),
+            Reply::Section(SectionOutcome::Kept(_)) | Reply::Task(TaskOutcome::Kept(_)) => write!(f, ": kept"),
+            Reply::Section(outcome) => write!(f, ": {outcome:?}"),
+            Reply::Task(TaskOutcome::Stepped(outcome, _)) => write!(f, ": {outcome:?}"),
+            Reply::Task(outcome) => write!(f, ": {outcome:?}"),
+            Reply::Run(RunOutcome::Claimed { started, blocked }) => {
+                let runs: Vec<&str> = started.iter().map(|work| work.run.id.as_str()).collect();
+                write!(f, ": {runs:?}, refused {}", blocked.len())
+            }
+            Reply::Run(RunOutcome::Adopted(_)) => write!(f, ": adopted"),
+            Reply::Run(outcome) => write!(f, ": {outcome:?}"),
+        }
+    }
+}
+
+fn task(f: &mut fmt::Formatter<'_>, request: &TaskRequest) -> fmt::Result {
+    match request {
+        TaskRequest::Add { id, spec, .. } => {
+            write!(f, "adds {id}")?;
+            spec.parent.iter().try_for_each(|parent| write!(f, " below {parent}"))
+        }
+        TaskRequest::Update { id, .. } => write!(f, "changes {id}"),
+        TaskRequest::Conclude { id, epoch: Some(epoch), verdict } => write!(f, "as {epoch} says of {id} {verdict:?}"),
+        TaskRequest::Conclude { id, epoch: None, verdict } => write!(f, "says of {id} {verdict:?}"),
+        TaskRequest::Heartbeat { id, pulse, .. } => write!(f, "sees {id} {pulse:?}"),
+        TaskRequest::Cancel { id } => write!(f, "cancels {id}"),
+        TaskRequest::Kill { id, run, .. } => write!(f, "kills {run} of {id}"),
+        TaskRequest::Retry { id } => write!(f, "retries {id}"),
+        TaskRequest::Set { id, mark } => write!(f, "marks {id} {mark:?}"),
+        TaskRequest::Delete { id, force } => write!(f, "deletes {id}, force {force}"),
+    }
+}
+
+fn run(f: &mut fmt::Formatter<'_>, request: &RunRequest) -> fmt::Result {
+    match request {
+        RunRequest::Enlist { limit, .. } => write!(f, "enlists, {limit} slots"),
+        RunRequest::Watch { resources, .. } => {
+            let names: Vec<&str> = resources.iter().map(|resource| resource.name.as_str()).collect();
+            write!(f, "watches {names:?}")
+        }
+        RunRequest::Retire { runner, .. } => write!(f, "retires {runner}"),
+        RunRequest::Claim { room, candidates, .. } => {
+            let tasks: Vec<&str> = candidates.iter().map(|candidate| candidate.task.as_str()).collect();
+            write!(f, "claims up to {room} of {tasks:?}")
+        }
+        RunRequest::Started { run, .. } => write!(f, "has started {run}"),
+        RunRequest::Finish { what, ending, .. } => write!(f, "reports the end of {}: {}", what.run.id, ending.ending),
+        RunRequest::Adopt { what, .. } => write!(f, "wants {} of {}", what.run.id, what.run.owner),
+        RunRequest::LeaveSection { section, .. } => write!(f, "leaves {section}"),
+        RunRequest::Pause { run, .. } => write!(f, "gives the slot of {run} back"),
+        RunRequest::Resume { run, .. } => write!(f, "has a slot for {run} again"),
+    }
+}
+
+/// An event.
+pub(crate) struct Line<'a>(pub(crate) &'a Logged);
+
+impl fmt::Display for Line<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Logged { seq, event, .. } = self.0;
+        let (_, id) = event.source();
+        write!(f, "event {seq}: {} {}", event.kind(), id.unwrap_or("-"))?;
+        match event {
+            Event::Task { fact, .. } => match fact {
+                TaskFact::Added { spec, depends_on } | TaskFact::Updated { spec, depends_on } => {
+                    let on: Vec<&str> = depends_on.iter().map(|edge| edge.on.as_str()).collect();
+                    write!(f, " in {:?} after {on:?} needs {:?}", spec.section, spec.needs)
+                }
+                other => write!(f, " {other:?}"),
+            },
+            Event::Resource { fact, .. } => match fact {
+                Fact::Acquired(claim) => write!(f, " {} x{}", claim.holder, claim.weight),
+                Fact::Released(ended) | Fact::Reclaimed(ended) | Fact::OfferLapsed(ended) => {
+                    write!(f, " {} {:?}", ended.holder, ended.reason)
+                }
+                Fact::Defined(defined) => write!(f, " {:?}", defined.capacity),
+                Fact::Increased(increased) => write!(f, " {}", increased.holder),
+            },
+            Event::Section { fact, .. } => write!(f, " {fact:?}"),
+            Event::Custom { .. } => Ok(()),
+        }
+    }
+}
