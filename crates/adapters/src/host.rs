@@ -64,6 +64,12 @@ pub fn monotonic_ms() -> i64 {
     time.tv_sec * 1_000 + time.tv_nsec / 1_000_000
 }
 
+/// Milliseconds since boot, with the time that the machine slept.
+pub fn boot_ms() -> i64 {
+    let time = clock_gettime(ClockId::Boottime);
+    time.tv_sec * 1_000 + time.tv_nsec / 1_000_000
+}
+
 /// Milliseconds since 1970 (UTC).
 pub fn wall_ms() -> i64 {
     let time = clock_gettime(ClockId::Realtime);

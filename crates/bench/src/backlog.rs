@@ -39,7 +39,7 @@ pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
             .peer("xargs -P2, no record", theirs, ratio)
             .target(Target::RatioAtLeast(0.25)),
     ];
-    for (name, rate) in [("task-spooler, not durable", queues::spooler(bench, TASKS)?), ("pueue", queues::pueue(bench)?)] {
+    for (name, rate) in [("task-spooler, not durable", queues::spooler(bench)?), ("pueue", queues::pueue(bench)?)] {
         let row = Row::new(format!("{what}, beside a peer"), Unit::TasksPerSecond, ours);
         rows.push(match rate {
             Some(rate) => row.peer(name, Sample::once(rate), Sample::once(ours.median / rate)),
@@ -54,7 +54,7 @@ pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
 fn work_through(bench: &Bench, round: usize) -> Result<(f64, Spent)> {
     let project = tasks::project(bench, &format!("backlog-{round}"), 2)?;
     tasks::fill(&project, (0..TASKS).map(|_| tasks::command("true")).collect::<Result<_>>()?)?;
-    let (seconds, spent) = program::timed(&mut program::command(&project, &["run", "--until-idle", "--max-runs", "2"])?)?;
+    let (seconds, spent) = program::timed(&mut program::run(&project, &["--until-idle", "--max-runs", "2"])?)?;
     tasks::check_completed(&project, TASKS)?;
     Ok((TASKS as f64 / seconds, spent))
 }

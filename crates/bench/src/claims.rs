@@ -87,6 +87,7 @@ impl Site<'_> {
             watching: Vec::new(),
             started: Stamp { lease: Lease(0), wall: Wall(host::wall_ms()) },
             seen: Lease(0),
+            terms: None,
         };
         let options = Options {
             max_runs: Some(1),
@@ -96,6 +97,7 @@ impl Site<'_> {
             until_idle: false,
             max_recoveries: 0,
             poll: Span::from_secs(5),
+            lease: None,
         };
         Ok(Site { project, store: project.open_store()?, dispatcher: Dispatcher::new(runner, options), now: Lease(0) })
     }

@@ -29,11 +29,18 @@ pub(crate) fn path() -> Result<PathBuf> {
     Err(format!("{} is missing: cargo build --release -p banksman-cli", program.display()).into())
 }
 
-/// The binary in a project, silent.
+/// The binary in a project. It only says what goes wrong.
 pub(crate) fn command(project: &Project, args: &[&str]) -> Result<Command> {
     let mut command = Command::new(path()?);
     command.args(args).current_dir(project.root());
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    Ok(command)
+}
+
+/// A runner in a project. What it says is not of interest.
+pub(crate) fn run(project: &Project, args: &[&str]) -> Result<Command> {
+    let mut command = command(project, &[&["run"], args].concat())?;
+    command.stderr(Stdio::null());
     Ok(command)
 }
 
@@ -82,7 +89,7 @@ pub(crate) struct Runner(Child);
 impl Runner {
     /// Starts it, and waits until it is at work: until `ready` says so of its row.
     pub(crate) fn start(project: &Project, args: &[&str], ready: impl Fn(&backlog::Runner) -> bool) -> Result<Runner> {
-        let runner = Runner(command(project, &[&["run"], args].concat())?.spawn()?);
+        let runner = Runner(run(project, args)?.spawn()?);
         let mut reader = project.reader()?;
         let patience_ends = Instant::now() + PATIENCE;
         while !reader.view().load(&BTreeSet::from([Key::Runners]))?.backlog.runners.values().any(&ready) {

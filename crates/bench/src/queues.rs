@@ -14,6 +14,9 @@ use crate::{clock, program};
 
 const SLOTS: usize = 2;
 
+/// Each task in the queue of task-spooler is a process that is connected to its server, which takes 1,000 at most.
+const SPOOLER_TASKS: usize = 900;
+
 /// pueue looks for finished tasks a few times per second, so that few tasks tell enough.
 const PUEUE_TASKS: usize = 40;
 
@@ -31,7 +34,7 @@ pub(crate) fn xargs(dir: &Path, tasks: usize) -> Result<(f64, Spent)> {
 }
 
 /// The same through task-spooler: all of them are in its queue, behind two that wait for the start.
-pub(crate) fn spooler(bench: &Bench, tasks: usize) -> Result<Option<f64>> {
+pub(crate) fn spooler(bench: &Bench) -> Result<Option<f64>> {
     if !peers::installed("tsp") {
         return Ok(None);
     }
@@ -40,17 +43,15 @@ pub(crate) fn spooler(bench: &Bench, tasks: usize) -> Result<Option<f64>> {
     let tsp = |args: &[&str]| -> Result<()> {
         let mut command = Command::new("tsp");
         command.args(args).current_dir(&dir).env("TS_SOCKET", dir.join("socket")).env("TMPDIR", &dir);
-        // Each task in its queue is a process that is connected to it.
-        command.env("TS_MAXCONN", (tasks * 2).to_string());
         quietly(&mut command)
     };
     tsp(&["-S", &SLOTS.to_string()])?;
     let fill = || -> Result<()> {
         (0..SLOTS).try_for_each(|_| tsp(&["-n", "sh", "-c", "read x <gate"]))?;
-        (1..tasks).try_for_each(|_| tsp(&["-n", "true"]))?;
+        (1..SPOOLER_TASKS).try_for_each(|_| tsp(&["-n", "true"]))?;
         tsp(&["-n", "sh", "-c", "echo >bell"])
     };
-    let rate = fill().and_then(|()| until_heard(&mut bell, tasks, || gate.ring(SLOTS)));
+    let rate = fill().and_then(|()| until_heard(&mut bell, SPOOLER_TASKS, || gate.ring(SLOTS)));
     // The server is a process that nobody else ends.
     tsp(&["-K"])?;
     rate.map(Some)

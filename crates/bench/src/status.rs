@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use crate::bench::{Bench, Result};
-use crate::report::{self, Row, Target, Unit};
+use crate::report::{Row, Target, Unit};
 use crate::stats::{self, Sample};
 use crate::{program, tasks};
 
@@ -13,10 +13,6 @@ pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for (count, words, target) in [(1_000, "1,000", Some(Target::AtMost(15.0))), (100_000, "100,000", None)] {
         let project = tasks::project(bench, &format!("status-{count}"), 2)?;
-        if !program::command(&project, &["status", "--help"])?.status()?.success() {
-            report::tell("status: left out, as this binary has no such verb");
-            return Ok(rows);
-        }
         tasks::fill(&project, tasks::half_waiting(count)?)?;
         let client = project.open()?;
         let held = client.lock(tasks::LOCK)?.acquire()?;

@@ -7,7 +7,7 @@ use banksman::adapters::ids;
 use banksman::config::{Settings, Surroundings, VARIABLE_PREFIX};
 use banksman::core::{Epoch, HolderId, RequestId};
 use banksman::store::Reader;
-use banksman::{Client, Place, Project};
+use banksman::{Client, Place, Project, Sessions};
 
 use crate::failure::Failure;
 use crate::printer::Printer;
@@ -76,6 +76,11 @@ impl Context {
     pub(crate) fn socket_dir(&self, project: &Project) -> Option<PathBuf> {
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute() && dir.is_dir())?;
         Some(runtime.join("banksman").join(project.config().project.as_ref()?))
+    }
+
+    /// The sessions of a project, as a runner of this process would keep them.
+    pub(crate) fn sessions(&self, project: &Project) -> Sessions {
+        Sessions::new(project).sockets(self.socket_dir(project)).store(self.store.clone())
     }
 
     /// The project, open for reading.

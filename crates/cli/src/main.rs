@@ -18,7 +18,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use commands::{completions, config, demo, doctor, events, init, locks, man, run, sections, semaphores, store, tasks};
+use commands::{completions, config, demo, doctor, events, init, locks, man, run, sections, semaphores, sessions, status, store, tasks, why};
 use context::Context;
 use printer::Printer;
 
@@ -72,6 +72,10 @@ enum Command {
     #[command(visible_alias = "task")]
     Tasks(tasks::Tasks),
     Run(run::Run),
+    Status(status::Status),
+    Why(why::Why),
+    #[command(visible_alias = "session")]
+    Sessions(sessions::Sessions),
     Doctor(doctor::Doctor),
     Config(config::Config),
     Demo(demo::Demo),
@@ -91,6 +95,9 @@ impl Command {
             Command::Sections(sections) => sections.name(),
             Command::Tasks(tasks) => tasks.name(),
             Command::Run(_) => "run",
+            Command::Status(_) => "status",
+            Command::Why(_) => "why",
+            Command::Sessions(sessions) => sessions.name(),
             Command::Doctor(_) => "doctor",
             Command::Config(config) => config.name(),
             Command::Demo(_) => "demo",
@@ -120,6 +127,9 @@ fn main() -> ExitCode {
         Command::Sections(sections) => sections.run(&context),
         Command::Tasks(tasks) => tasks.run(&context),
         Command::Run(run) => run.run(&context),
+        Command::Status(status) => status.run(&context),
+        Command::Why(why) => why.run(&context),
+        Command::Sessions(sessions) => sessions.run(&context),
         Command::Doctor(doctor) => doctor.run(&context),
         Command::Config(config) => config.run(&context),
         Command::Demo(demo) => demo.run(&context),

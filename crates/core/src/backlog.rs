@@ -8,9 +8,9 @@ use crate::claim::Address;
 use crate::event::Resource;
 use crate::ids::{Epoch, RunId, RunnerId, SectionId, Seq, TaskId, Title};
 use crate::process::ProcessId;
-use crate::step::Errand;
+use crate::step::{Errand, Now};
 use crate::task::{Ending, Need, Task};
-use crate::time::{Lease, Stamp, Wall};
+use crate::time::{Lease, Span, Stamp, Wall};
 
 /// Tasks and all that belongs to them, or the part of it that one decision needs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -78,8 +78,29 @@ pub struct Run {
     pub boot: Box<str>,
     /// Since when.
     pub started: Stamp,
+    /// Until when nobody else may take it for lost, while it lives.
+    pub lease: Option<RunLease>,
     /// How and when it ended.
     pub ended: Option<Ended>,
+}
+
+/// What a runner has promised where others may not be able to see whether it lives, as on another machine: it renews,
+/// and a session that was not renewed for two thirds of `ttl` is ended by its own keeper, before `ttl` is over.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Terms {
+    /// After such a silence its runs are lost.
+    pub ttl: Span,
+    /// The folder on its machine where the records of its runs are. Only who has the same can adopt them.
+    pub folder: Box<str>,
+}
+
+/// How long a live run is safe from being taken for lost.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunLease {
+    /// When its runner was last heard of.
+    pub renewed: Lease,
+    /// What was promised then.
+    pub terms: Terms,
 }
 
 /// What a run holds while it lives.
@@ -129,8 +150,10 @@ pub struct Runner {
     pub watching: Vec<Resource>,
     /// Since when it runs.
     pub started: Stamp,
-    /// When it was last heard of. Only kept up where its death cannot be seen from everywhere.
+    /// When it was last heard of. Only kept up where it has a lease.
     pub seen: Lease,
+    /// Its promise, where its death cannot be seen from everywhere.
+    pub terms: Option<Terms>,
 }
 
 /// An errand in the outbox.
@@ -150,6 +173,40 @@ impl Run {
     /// Whether it may have live processes.
     pub fn is_live(&self) -> bool {
         self.ended.is_none()
+    }
+
+    /// Whether this runner could find out what became of it, and look after it: it is on the same machine, and keeps its
+    /// records in the same folder.
+    pub fn is_within_reach_of(&self, runner: &Runner) -> bool {
+        let folder = |terms: &Terms| runner.terms.as_ref().is_some_and(|own| own.folder == terms.folder);
+        self.host == runner.process.host && self.lease.as_ref().is_none_or(|lease| folder(&lease.terms))
+    }
+
+    /// Whether its runner has been silent for so long that its session must have been ended by its keeper.
+    pub fn is_lost(&self, now: &Now) -> bool {
+        self.is_live() && self.lease.as_ref().is_some_and(|lease| now.is_past(lease.end()))
+    }
+
+    /// It is heard of. The end of a lease never moves back: a keeper may still go by an earlier, longer promise.
+    pub fn renew(&mut self, by: &Runner, now: Lease) {
+        let renewed = by.terms.clone().map(|terms| RunLease { renewed: now, terms });
+        if renewed.as_ref().is_some_and(|renewed| self.lease.as_ref().is_none_or(|lease| lease.end() <= renewed.end())) {
+            self.lease = renewed;
+        }
+    }
+}
+
+impl RunLease {
+    /// Until when it lasts.
+    pub fn end(&self) -> Lease {
+        self.renewed + self.terms.ttl
+    }
+}
+
+impl Runner {
+    /// Whether it has a lease and was silent for longer. It may live, but none of its sessions does.
+    pub fn is_silent(&self, now: &Now) -> bool {
+        self.terms.as_ref().is_some_and(|terms| now.is_past(self.seen + terms.ttl))
     }
 }
 

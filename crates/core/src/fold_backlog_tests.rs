@@ -147,6 +147,7 @@ impl Site {
             holds: Vec::new(),
             session: None,
             started,
+            lease: None,
             ended: None,
         };
         if self.live(number) == Some((id.clone(), epoch)) {

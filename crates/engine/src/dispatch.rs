@@ -16,7 +16,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use banksman_core::admission::{Admission, Holding, Reason};
 use banksman_core::backlog::{Backlog, Ended, Run, Runner, Session};
-use banksman_core::coordination::Coordination;
 use banksman_core::event::Resource;
 use banksman_core::task::{self, Pulse};
 use banksman_core::{Errand, Lease, Liveness, Name, Now, ProcessId, RunId, RunnerId, SectionId, Span, Task, TaskId};
@@ -51,6 +50,9 @@ pub struct Options {
     pub max_recoveries: u32,
     /// How long to sleep at most: covers wake-ups that were lost.
     pub poll: Span,
+    /// After which silence others may take its runs for lost, where they cannot see whether it lives: it renews three times
+    /// as often. `None` where all runners are on one machine. The [terms](Runner::terms) of its row say the same.
+    pub lease: Option<Span>,
 }
 
 /// What the driver does next.
@@ -124,6 +126,13 @@ pub struct Dispatcher {
     not_before: Option<Lease>,
     fresh_runs: Vec<RunId>,
     news: Vec<News>,
+    /// When the last call was sent, and when the last one that renewed its lease.
+    sent: Lease,
+    renewed_at: Lease,
+    /// Whose keepers are to be told of the renewal.
+    renewed: Option<BTreeSet<RunId>>,
+    /// How long it was stalled itself, and until when it gives others so much longer.
+    stall: Option<(Span, Lease)>,
 }
 
 #[derive(Debug)]
@@ -188,6 +197,10 @@ impl Dispatcher {
             not_before: None,
             fresh_runs: Vec::new(),
             news: Vec::new(),
+            sent: Lease(0),
+            renewed_at: Lease(0),
+            renewed: None,
+            stall: None,
         }
     }
 
@@ -210,6 +223,20 @@ impl Dispatcher {
     /// What has happened since the last time.
     pub fn news(&mut self) -> Vec<News> {
         std::mem::take(&mut self.news)
+    }
+
+    /// The runs whose keepers are to be told that the lease was renewed by the call that was just answered. What counts for
+    /// them is when that call was sent.
+    pub fn renewed(&mut self) -> Option<BTreeSet<RunId>> {
+        self.renewed.take()
+    }
+
+    /// This process was stalled for so long, perhaps with all the others.
+    pub fn stalled(&mut self, late: Span, now: Lease) {
+        // After another lease whoever lives has been heard of again.
+        if let Some(ttl) = self.options.lease {
+            self.stall = Some((late.min(ttl), now + ttl));
+        }
     }
 
     /// The work of a run that it looks after.
@@ -243,19 +270,32 @@ impl Dispatcher {
 
     /// What to do now.
     pub fn next(&mut self, now: Lease) -> Advice {
+        let advice = self.choose_next(now);
+        if advice == Advice::Call {
+            self.sent = now;
+        }
+        advice
+    }
+
+    fn choose_next(&mut self, now: Lease) -> Advice {
         if let Some(advice) = self.queue.pop_front() {
             return advice;
+        }
+        // Who leaves waits for nothing more: what told it to leave would end every sleep at once.
+        if self.leaving {
+            return self.farewell();
         }
         if let Some(wait) = self.not_before.map(|until| until - now).filter(|wait| *wait > Span::ZERO) {
             return Advice::Sleep { watch: Vec::new(), at_most: wait };
         }
         self.not_before = None;
-        if self.leaving {
-            return self.farewell();
-        }
         if !self.enlisted {
-            let request = RunRequest::Enlist { runner: Box::new(self.me.clone()), limit: self.options.limit };
-            return self.call(vec![request]);
+            let enlist = RunRequest::Enlist { runner: Box::new(self.me.clone()), limit: self.options.limit };
+            return self.call(std::iter::once(enlist).chain(self.renewal()).collect());
+        }
+        if self.renewal_due().is_some_and(|due| due <= now) {
+            let renewal = self.renewal();
+            return self.call(renewal.into_iter().collect());
         }
         if self.has_ended() {
             self.look = Look::Due;
@@ -290,10 +330,20 @@ impl Dispatcher {
             // Not everybody who was found alive is watched.
             self.probes.retain(|_, liveness| matches!(liveness, Liveness::Dead | Liveness::OtherBoot));
             self.woken();
-            return self.next(now);
+            return self.choose_next(now);
         }
-        let until = due.map_or(rest.until, |due| due.min(rest.until));
+        let until = due.into_iter().chain(self.renewal_due()).fold(rest.until, Lease::min);
         Advice::Sleep { watch: rest.watch, at_most: until - now }
+    }
+
+    /// What it has to say where others cannot see that it lives.
+    fn renewal(&self) -> Option<RunRequest> {
+        self.options.lease.map(|_| RunRequest::Renew { runner: self.me.id.clone() })
+    }
+
+    /// When it must be heard of again.
+    fn renewal_due(&self) -> Option<Lease> {
+        self.options.lease.map(|ttl| self.renewed_at + Span::from_ms(ttl.as_ms() / 3))
     }
 
     fn report_starts(&mut self) -> Advice {
@@ -317,8 +367,10 @@ impl Dispatcher {
         let busy: BTreeSet<&SectionId> = self.mine.values().filter_map(|mine| mine.work.task.spec.section.as_ref()).collect();
         let free = self.sections.iter().filter(|section| !busy.contains(section));
         let runner = &self.me.id;
-        let mut requests: Vec<RunRequest> =
-            free.map(|section| RunRequest::LeaveSection { runner: runner.clone(), section: section.clone() }).collect();
+        let free = free.map(|section| RunRequest::LeaveSection { runner: runner.clone(), section: section.clone() });
+        // The sessions that it leaves behind have as long as possible to be adopted.
+        let renewal = self.renewal().filter(|_| !self.mine.is_empty());
+        let mut requests: Vec<RunRequest> = renewal.into_iter().chain(free).collect();
         requests.push(RunRequest::Retire { runner: runner.clone(), seen: Seen::default() });
         self.enlisted = false;
         self.call(requests)
@@ -415,13 +467,18 @@ impl Dispatcher {
             lease: snapshot.lease,
             wall: snapshot.wall,
             dead: dead.map(|(process, _)| process.clone()).collect(),
+            patience: self.patience(),
             ..Now::default()
         }
     }
 
     fn seen(&self) -> Seen {
         let dead = self.probes.iter().filter(|(_, liveness)| matches!(liveness, Liveness::Dead | Liveness::OtherBoot));
-        Seen { probes: dead.map(|(process, liveness)| (process.clone(), *liveness)).collect(), patience: Span::ZERO }
+        Seen { probes: dead.map(|(process, liveness)| (process.clone(), *liveness)).collect(), patience: self.patience() }
+    }
+
+    fn patience(&self) -> Span {
+        self.stall.map_or(Span::ZERO, |(late, _)| late)
     }
 
     /// Decides over all that was read.
@@ -432,10 +489,12 @@ impl Dispatcher {
             self.look = Look::Probing(Box::new(snapshot));
             return;
         }
+        self.stall = self.stall.filter(|(_, until)| snapshot.lease < *until);
+        let now = self.now(&snapshot);
         self.run_errands(&snapshot.backlog);
         let orphans = self.orphans(&snapshot.backlog);
+        let lost = self.lost(&snapshot.backlog, &now);
         self.assume_ended(&mut snapshot);
-        let now = self.now(&snapshot);
         let Choice { mut candidates, mut blocked } = self.choose(&snapshot, &now);
         // What a claim has found in the way still is, as far as anybody knows.
         let passed_over = self.passed_over.iter().filter(|(task, _)| snapshot.backlog.tasks.contains_key(*task));
@@ -453,8 +512,19 @@ impl Dispatcher {
         for work in orphans {
             requests.push(RunRequest::Adopt { runner: runner.clone(), what: Box::new(work), seen: self.seen() });
         }
-        for gone in self.gone_runners(&snapshot.backlog) {
-            requests.push(RunRequest::Retire { runner: gone, seen: self.seen() });
+        for work in lost {
+            let (what, patience, max_recoveries) = (Box::new(work), self.patience(), self.options.max_recoveries);
+            requests.push(RunRequest::Lose { runner: runner.clone(), what, patience, max_recoveries });
+        }
+        for gone in self.gone_runners(&snapshot.backlog, &now) {
+            requests.push(match self.options.lease {
+                None => RunRequest::Retire { runner: gone, seen: self.seen() },
+                Some(_) => {
+                    let exclusive = snapshot.backlog.sections.values().filter(|section| section.exclusive);
+                    let sections = exclusive.map(|section| section.id.clone()).collect();
+                    RunRequest::Dismiss { runner: gone, sections, seen: self.seen() }
+                }
+            });
         }
         for section in self.idle_sections(&snapshot.backlog, &candidates) {
             requests.push(RunRequest::LeaveSection { runner: runner.clone(), section });
@@ -517,12 +587,18 @@ impl Dispatcher {
             .collect();
         for run in lost {
             self.mine.remove(&run);
-            self.queue.push_back(Advice::Forget(run));
+            if backlog.runs.contains_key(&run) {
+                self.queue.push_back(Advice::Forget(run));
+            } else {
+                // It has ended as far as anybody is concerned; if something of it lives, nobody else would ever end it.
+                self.queue.extend([Advice::Kill(run.clone()), Advice::Acknowledge(run)]);
+            }
         }
         // What it owns and does not know of: a claim whose answer was lost.
         for run in backlog.runs.values().filter(|run| run.owner == self.me.id) {
             if let Some(task) = backlog.tasks.get(&run.task).filter(|_| !self.mine.contains_key(&run.id)) {
                 let work = Work { run: run.clone(), task: task.clone() };
+                self.sections.extend(task.spec.section.clone());
                 self.mine.insert(run.id.clone(), Mine { work: work.clone(), phase: Phase::Live, report: None });
                 self.queue.push_back(Advice::Recover(Box::new(work)));
             }
@@ -531,11 +607,19 @@ impl Dispatcher {
 
     /// The live runs that nobody looks after.
     fn orphans(&self, backlog: &Backlog) -> Vec<Work> {
-        let here = backlog.runs.values().filter(|run| run.host == self.me.process.host);
+        let here = backlog.runs.values().filter(|run| run.is_within_reach_of(&self.me));
         let orphans = here.filter(|run| self.is_orphan(run, backlog));
         let meant = orphans.filter(|run| self.only.as_ref().is_none_or(|only| *only == run.id));
         let open = meant.filter(|run| !self.refused.contains(&run.id));
         open.filter_map(|run| Some(Work { run: run.clone(), task: backlog.tasks.get(&run.task)?.clone() })).collect()
+    }
+
+    /// The runs whose machine has been silent for too long, unless it can be found out from here what became of them.
+    fn lost(&self, backlog: &Backlog, now: &Now) -> Vec<Work> {
+        let others = backlog.runs.values().filter(|run| run.owner != self.me.id && run.is_lost(now));
+        let lost = others.filter(|run| !run.is_within_reach_of(&self.me) || !self.is_orphan(run, backlog));
+        let meant = lost.filter(|run| self.only.as_ref().is_none_or(|only| *only == run.id));
+        meant.filter_map(|run| Some(Work { run: run.clone(), task: backlog.tasks.get(&run.task)?.clone() })).collect()
     }
 
     fn is_orphan(&self, run: &Run, backlog: &Backlog) -> bool {
@@ -546,15 +630,16 @@ impl Dispatcher {
         run.owner != self.me.id && is_gone
     }
 
-    /// The runners that are dead and have left nothing behind.
-    fn gone_runners(&self, backlog: &Backlog) -> Vec<RunnerId> {
+    /// The runners that are dead, or silent for too long, and have left nothing behind.
+    fn gone_runners(&self, backlog: &Backlog, now: &Now) -> Vec<RunnerId> {
         if self.only.is_some() {
             return Vec::new();
         }
         let is_dead = |runner: &&Runner| matches!(self.probes.get(&runner.process), Some(Liveness::Dead | Liveness::OtherBoot));
         let has_runs = |runner: &&Runner| backlog.runs.values().any(|run| run.owner == runner.id);
         let others = backlog.runners.values().filter(|runner| runner.id != self.me.id && runner.process != self.me.process);
-        others.filter(is_dead).filter(|runner| !has_runs(runner)).map(|runner| runner.id.clone()).collect()
+        let gone = others.filter(|runner| is_dead(runner) || runner.is_silent(now));
+        gone.filter(|runner| !has_runs(runner)).map(|runner| runner.id.clone()).collect()
     }
 
     /// Takes what has ended as reported: that is done together with the claim.
@@ -612,40 +697,41 @@ impl Dispatcher {
             .collect()
     }
 
-    /// The exclusive sections whose lock it has, with no run of its own in them and nothing that it could start.
-    fn idle_sections(&mut self, backlog: &Backlog, candidates: &[Candidate]) -> Vec<SectionId> {
-        // Without room nothing was looked for.
-        if self.room() == 0 {
-            return Vec::new();
-        }
+    /// The exclusive sections whose lock it may have, with no run of its own in them and nothing that it will start. They
+    /// are kept in mind until the store has answered, and also while they are not exclusive: the lock outlives both.
+    fn idle_sections(&self, backlog: &Backlog, candidates: &[Candidate]) -> Vec<SectionId> {
+        let room = self.room();
         let busy = |section: &SectionId| {
             let live = backlog.live_in(section).any(|run| run.owner == self.me.id);
-            live || candidates.iter().any(|candidate| candidate.section.as_ref() == Some(section))
+            live || candidates.iter().take(room).any(|candidate| candidate.section.as_ref() == Some(section))
         };
-        let idle: Vec<SectionId> = self.sections.iter().filter(|section| !busy(section)).cloned().collect();
-        self.sections.retain(|section| !idle.contains(section));
-        idle.into_iter().filter(|section| backlog.sections.get(section).is_some_and(|section| section.exclusive)).collect()
+        let exclusive = |section: &&SectionId| backlog.sections.get(*section).is_some_and(|section| section.exclusive);
+        self.sections.iter().filter(exclusive).filter(|section| !busy(section)).cloned().collect()
     }
 
     fn what_to_wait_for(&self, snapshot: &Snapshot, blocked: &[Vec<Reason>]) -> Rest {
         let alive = |process: &&ProcessId| self.probes.get(*process) == Some(&Liveness::Alive);
         let runners = snapshot.backlog.runners.values().filter(|runner| runner.id != self.me.id).map(|runner| &runner.process);
-        let holders = grants(&snapshot.coordination).flat_map(|grant| &grant.claim.processes);
+        // Whoever was seen alive, also in a line or with an offer, is not looked at again: its death must be heard of.
+        let others = facts::processes(&snapshot.coordination);
         let watch: BTreeSet<&ProcessId> =
-            runners.chain(holders).filter(|process| **process != self.me.process).filter(alive).collect();
+            runners.chain(others).filter(|process| **process != self.me.process).filter(alive).collect();
         let deadline = blocked.iter().flatten().flat_map(holdings).filter_map(|holding| holding.until).min();
         // One that waits for a semaphore that does not exist waits for a person.
         let hopeless = |reasons: &Vec<Reason>| reasons.iter().any(|reason| matches!(reason, Reason::Undefined { .. }));
         let idle = match &self.only {
             // If nobody looks after it, and it cannot be done from here, there is nothing to wait for.
             Some(only) => snapshot.backlog.runs.get(only).is_none_or(|run| {
-                let is_elsewhere = run.host != self.me.process.host || self.refused.contains(only);
-                is_elsewhere && self.is_orphan(run, &snapshot.backlog)
+                let is_elsewhere = !run.is_within_reach_of(&self.me) || self.refused.contains(only);
+                // One with a lease ends by time, at the latest.
+                is_elsewhere && run.lease.is_none() && self.is_orphan(run, &snapshot.backlog)
             }),
             None => snapshot.backlog.runs.is_empty() && blocked.iter().all(hopeless),
         };
         let slow = snapshot.lease + self.options.poll;
-        let until = deadline.map_or(slow, |deadline| slow.min(deadline + Span::from_ms(1)));
+        let ends = snapshot.backlog.runs.values().filter(|run| run.owner != self.me.id).filter_map(|run| run.lease.as_ref());
+        let lost = ends.map(|lease| lease.end() + self.patience()).filter(|end| *end > snapshot.lease).min();
+        let until = deadline.into_iter().chain(lost).fold(slow, |until, deadline| until.min(deadline + Span::from_ms(1)));
         Rest { watch: watch.into_iter().cloned().collect(), until, idle }
     }
 
@@ -675,6 +761,17 @@ impl Dispatcher {
         match (request, outcome) {
             (RunRequest::Enlist { .. }, _) => {
                 self.enlisted = true;
+                true
+            }
+            (RunRequest::Renew { .. }, RunOutcome::Renewed(runs)) => {
+                self.renewed_at = self.sent;
+                // What it has and the store does not was taken for lost.
+                let look = self.mine.keys().any(|run| !runs.contains(run));
+                self.renewed = Some(runs);
+                look
+            }
+            (RunRequest::Renew { .. }, _) => {
+                self.enlisted = false;
                 true
             }
             (RunRequest::Finish { what, ending, .. }, outcome) => {
@@ -714,7 +811,22 @@ impl Dispatcher {
                 self.watching.clear();
                 true
             }
-            (RunRequest::Watch { .. } | RunRequest::LeaveSection { .. } | RunRequest::Retire { .. }, _) => true,
+            (RunRequest::LeaveSection { section, .. }, RunOutcome::Done) => {
+                self.sections.remove(&section);
+                true
+            }
+            (RunRequest::Lose { what, .. }, RunOutcome::Lost(ended, outcome)) => {
+                self.news.push(News::Ended(what, ended, outcome));
+                true
+            }
+            (
+                RunRequest::Watch { .. }
+                | RunRequest::LeaveSection { .. }
+                | RunRequest::Retire { .. }
+                | RunRequest::Dismiss { .. }
+                | RunRequest::Lose { .. },
+                _,
+            ) => true,
             (RunRequest::Started { .. } | RunRequest::Pause { .. } | RunRequest::Resume { .. }, _) => false,
         }
     }
@@ -774,16 +886,6 @@ impl Dispatcher {
 struct Choice {
     candidates: Vec<Candidate>,
     blocked: Vec<Vec<Reason>>,
-}
-
-/// All grants but those of run slots, which only their runs' own recovery ends.
-fn grants(coordination: &Coordination) -> impl Iterator<Item = &banksman_core::Grant> {
-    let locks = coordination.locks.values().filter_map(|lock| match &lock.state {
-        banksman_core::lock::State::Held(grant) => Some(&**grant),
-        banksman_core::lock::State::Free => None,
-    });
-    let semaphores = coordination.semaphores.values().filter(|semaphore| semaphore.name != Name::runs());
-    locks.chain(semaphores.flat_map(|semaphore| semaphore.holders.values()))
 }
 
 fn holdings(reason: &Reason) -> &[Holding] {

@@ -1,12 +1,14 @@
 //! The life of a run as the store sees it: claimed, started, adopted, ended; and the runners that look after runs.
 
+use std::collections::BTreeSet;
+
 use banksman_core::admission::{Admission, Reason};
 use banksman_core::backlog::{Backlog, Ended, Hold, Run, Runner, Session};
 use banksman_core::coordination::{Command, Coordination};
 use banksman_core::event::{Event, Resource, TaskFact};
 use banksman_core::semaphore::{self, CAPACITY_LIMIT};
 use banksman_core::task::{self, Ending, Need, Task};
-use banksman_core::{Epoch, Name, Now, RunId, RunnerId, SectionId, TaskId, Wall, lock};
+use banksman_core::{Epoch, Name, Now, RunId, RunnerId, SectionId, Span, TaskId, Wall, lock};
 use banksman_store::{Key, Tables, Turn};
 
 use crate::facts;
@@ -34,6 +36,20 @@ pub enum RunRequest {
     Retire {
         /// Who is gone.
         runner: RunnerId,
+        /// What was seen of it.
+        seen: Seen,
+    },
+    /// Tell that it lives, and that its sessions have not long to live should it fall silent.
+    Renew {
+        /// Itself.
+        runner: RunnerId,
+    },
+    /// Clear away another runner that is proven dead, or has been silent for longer than it promised.
+    Dismiss {
+        /// Who is gone.
+        runner: RunnerId,
+        /// The sections whose locks it may have left behind.
+        sections: Vec<SectionId>,
         /// What was seen of it.
         seen: Seen,
     },
@@ -76,6 +92,17 @@ pub enum RunRequest {
         what: Box<Work>,
         /// What was seen of the owner.
         seen: Seen,
+    },
+    /// End a run whose machine has been silent for longer than was promised: its keeper has ended it.
+    Lose {
+        /// Itself.
+        runner: RunnerId,
+        /// The run with its task, as it was seen.
+        what: Box<Work>,
+        /// How long it was stalled itself.
+        patience: Span,
+        /// How many lost runs are followed by another.
+        max_recoveries: u32,
     },
     /// Give an exclusive section back.
     LeaveSection {
@@ -134,8 +161,12 @@ pub enum RunOutcome {
         /// What stands in the way of the others.
         blocked: Vec<(TaskId, Vec<Reason>)>,
     },
+    /// Heard. These are its live runs, and all of them are safe again for as long as it has promised.
+    Renewed(BTreeSet<RunId>),
     /// The run has ended, and this is what its task makes of it.
     Finished(task::Outcome),
+    /// The run is lost, with what is said of it, and this is what its task makes of it.
+    Lost(Ended, task::Outcome),
     /// It is looked after by the one who asked.
     Adopted(Box<Work>),
     /// The owner lives, or cannot be seen.
@@ -156,6 +187,11 @@ impl RunRequest {
             RunRequest::Enlist { .. } => vec![Key::Runners, Key::Semaphore(Name::runs())],
             RunRequest::Watch { .. } => vec![Key::Runners],
             RunRequest::Retire { .. } => vec![Key::Runners],
+            RunRequest::Renew { .. } => vec![Key::Runners, Key::Live],
+            RunRequest::Dismiss { sections, .. } => {
+                let locks = sections.iter().map(|section| Key::Lock(section.lock()));
+                locks.chain([Key::Runners, Key::Live]).collect()
+            }
             RunRequest::Claim { candidates, .. } => {
                 let keys = |candidate: &Candidate| facts::keys(&candidate.task, candidate.section.as_ref(), &candidate.needs);
                 candidates.iter().flat_map(keys).chain(facts::common_keys()).collect()
@@ -173,6 +209,13 @@ impl RunRequest {
                 let own =
                     [Key::Run(run.id.clone()), Key::Task(task.id.clone()), Key::Sections, Key::Live, Key::Runners, Key::Outbox];
                 section.into_iter().chain(own).collect()
+            }
+            RunRequest::Lose { what, .. } => {
+                let Work { run, task } = &**what;
+                let holds = run.holds.iter().map(|hold| facts::need_key(&hold.need));
+                let section = task.spec.section.as_ref().map(|section| Key::Lock(section.lock()));
+                let own = [Key::Run(run.id.clone()), Key::Task(task.id.clone()), Key::Live, Key::Runners, Key::Outbox];
+                holds.chain(section).chain(own).collect()
             }
             RunRequest::LeaveSection { section, .. } => vec![Key::Lock(section.lock()), Key::Live, Key::Runners],
             RunRequest::Pause { run, .. } | RunRequest::Resume { run, .. } => {
@@ -219,6 +262,8 @@ impl RunRequest {
                 }
                 RunOutcome::Done
             }
+            RunRequest::Renew { runner } => renew(runner, tables, turn),
+            RunRequest::Dismiss { runner, sections, seen } => dismiss(runner, sections, seen, tables, turn),
             RunRequest::Claim { runner, room, candidates, seen } => claim(runner, *room, candidates, seen, tables, turn),
             RunRequest::Started { run, owner_epoch, session } => {
                 let Some(row) = tables.backlog.runs.get_mut(run) else { return RunOutcome::Late };
@@ -234,6 +279,9 @@ impl RunRequest {
                 finish(runner, what, ending, *max_recoveries, tables, turn)
             }
             RunRequest::Adopt { runner, what, seen } => adopt(runner, what, seen, tables, turn),
+            RunRequest::Lose { runner, what, patience, max_recoveries } => {
+                lose(runner, what, *patience, *max_recoveries, tables, turn)
+            }
             RunRequest::LeaveSection { runner, section } => leave_section(runner, section, tables, turn),
             RunRequest::Pause { run, epoch } => {
                 let outcome = standing(run, *epoch, tables);
@@ -305,13 +353,13 @@ fn claim_one(
     let taken = occupy(runner, candidate, &tables.coordination, &tables.backlog, now);
     let (draft, holds) = taken.ok_or_else(Vec::new)?;
     draft.keep(tables, turn);
-    let place = tables.backlog.runners[runner].process.clone();
+    let owner = tables.backlog.runners[runner].clone();
     let attempt = tables.backlog.tasks[&candidate.task].attempts;
     let input = task::Input::Start { run: candidate.run.clone(), runner: runner.clone() };
     let outcome = step_task(tables, turn, &candidate.task, input, Some(runner));
     let Some(task::Outcome::Started(epoch)) = outcome else { unreachable!("an admitted task starts: {outcome:?}") };
     let task = tables.backlog.tasks[&candidate.task].clone();
-    let run = Run {
+    let mut run = Run {
         id: candidate.run.clone(),
         task: task.id.clone(),
         attempt,
@@ -320,11 +368,13 @@ fn claim_one(
         owner_epoch: epoch,
         holds,
         session: None,
-        host: place.host,
-        boot: place.boot,
+        host: owner.process.host.clone(),
+        boot: owner.process.boot.clone(),
         started: task.changed,
+        lease: None,
         ended: None,
     };
+    run.renew(&owner, turn.lease);
     tables.backlog.runs.insert(run.id.clone(), run.clone());
     Ok(Work { run, task })
 }
@@ -378,12 +428,19 @@ fn finish(
     tables: &mut Tables,
     turn: &mut Turn,
 ) -> RunOutcome {
-    let id = &what.run.id;
-    let Some(run) = tables.backlog.runs.get_mut(id).filter(|run| run.is_live()) else { return RunOutcome::Late };
+    let Some(run) = tables.backlog.runs.get(&what.run.id).filter(|run| run.is_live()) else { return RunOutcome::Late };
     if (&run.owner, run.owner_epoch) != (runner, what.run.owner_epoch) || run.holds != what.run.holds {
         return RunOutcome::Late;
     }
+    RunOutcome::Finished(end(runner, what, ending.clone(), max_recoveries, tables, turn))
+}
+
+/// Ends a live run: all that it holds is free, and its task goes on.
+fn end(by: &RunnerId, what: &Work, ending: Ended, max_recoveries: u32, tables: &mut Tables, turn: &mut Turn) -> task::Outcome {
+    let id = &what.run.id;
+    let run = tables.backlog.runs.get_mut(id).expect("the caller has seen it");
     run.ended = Some(ending.clone());
+    run.lease = None;
     let holds = std::mem::take(&mut run.holds);
     let mut draft = Draft::new(&tables.coordination, turn.now(Vec::new(), Default::default()));
     for hold in holds {
@@ -395,12 +452,69 @@ fn finish(
         });
     }
     draft.keep(tables, turn);
-    let input = task::Input::End { run: id.clone(), ending: ending.ending.clone(), max_recoveries };
+    let input = task::Input::End { run: id.clone(), ending: ending.ending, max_recoveries };
     let outcome = step_task(tables, turn, &what.task.id, input, None);
     let outcome = outcome.expect("a task with a live run is not deleted");
     tables.backlog.outbox.retain(|_, sent| sent.errand.subject() != id);
-    wake_runners(tables, turn, Some(runner));
-    RunOutcome::Finished(outcome)
+    wake_runners(tables, turn, Some(by));
+    outcome
+}
+
+fn renew(runner: &RunnerId, tables: &mut Tables, turn: &Turn) -> RunOutcome {
+    // One that was taken for dead makes itself known again.
+    let Some(row) = tables.backlog.runners.get_mut(runner) else { return RunOutcome::Late };
+    row.seen = turn.lease;
+    let own = tables.backlog.runs.values_mut().filter(|run| run.is_live() && run.owner == *runner);
+    let renewed = own.map(|run| {
+        run.renew(row, turn.lease);
+        run.id.clone()
+    });
+    RunOutcome::Renewed(renewed.collect())
+}
+
+fn lose(runner: &RunnerId, what: &Work, patience: Span, max_recoveries: u32, tables: &mut Tables, turn: &mut Turn) -> RunOutcome {
+    let now = turn.now(Vec::new(), patience);
+    let Some(run) = tables.backlog.runs.get(&what.run.id).filter(|run| run.is_live()) else { return RunOutcome::Late };
+    if run.owner_epoch != what.run.owner_epoch || run.holds != what.run.holds || !tables.backlog.runners.contains_key(runner) {
+        return RunOutcome::Late;
+    }
+    if !run.is_lost(&now) {
+        return RunOutcome::OwnerLives;
+    }
+    let owner = run.owner.clone();
+    let silence = now.lease - run.lease.as_ref().map_or(now.lease, |lease| lease.renewed);
+    let note = format!("its machine was not heard of for {} s", silence.as_ms() / 1_000);
+    let ending = ended(Ending::Lost, turn.wall, Some(note));
+    let outcome = end(runner, what, ending.clone(), max_recoveries, tables, turn);
+    // It cannot come back for the lock of the section: it is gone, or what it had there is.
+    if tables.backlog.runners.get(&owner).is_none_or(|owner| owner.is_silent(&now)) {
+        free_sections(&owner, what.task.spec.section.as_slice(), tables, turn);
+    }
+    RunOutcome::Lost(ending, outcome)
+}
+
+fn dismiss(runner: &RunnerId, sections: &[SectionId], seen: &Seen, tables: &mut Tables, turn: &mut Turn) -> RunOutcome {
+    let now = seen.now(turn);
+    let Some(row) = tables.backlog.runners.get(runner) else { return RunOutcome::Late };
+    // Its runs come first.
+    if tables.backlog.runs.values().any(|run| run.is_live() && run.owner == *runner) {
+        return RunOutcome::Late;
+    }
+    if !row.is_silent(&now) && !now.all_dead(std::slice::from_ref(&row.process)) {
+        return RunOutcome::OwnerLives;
+    }
+    tables.backlog.runners.remove(runner);
+    free_sections(runner, sections, tables, turn);
+    wake_runners(tables, turn, None);
+    RunOutcome::Done
+}
+
+/// Gives back the locks of these sections that a runner has and has no run for. From another machine nobody could see
+/// that it is dead.
+fn free_sections(runner: &RunnerId, sections: &[SectionId], tables: &mut Tables, turn: &mut Turn) {
+    for section in sections {
+        leave_section(runner, section, tables, turn);
+    }
 }
 
 /// Whether this is the number of a live run.
@@ -431,7 +545,8 @@ fn adopt(runner: &RunnerId, what: &Work, seen: &Seen, tables: &mut Tables, turn:
         return RunOutcome::Late;
     }
     // What became of a session can only be found out where it runs.
-    if tables.backlog.runners[runner].process.host != run.host {
+    let adopter = tables.backlog.runners[runner].clone();
+    if !run.is_within_reach_of(&adopter) {
         return RunOutcome::Elsewhere;
     }
     let owner = tables.backlog.runners.get(&run.owner);
@@ -447,12 +562,14 @@ fn adopt(runner: &RunnerId, what: &Work, seen: &Seen, tables: &mut Tables, turn:
     let epoch = emit(turn, Event::Task { id: task.id.clone(), fact });
     let adopted = tables.backlog.runs.get_mut(&run.id).expect("it was just there");
     (adopted.owner, adopted.owner_epoch) = (runner.clone(), epoch);
+    adopted.renew(&adopter, turn.lease);
     let work = Work { run: adopted.clone(), task: tables.backlog.tasks[&task.id].clone() };
     for sent in tables.backlog.outbox.values_mut().filter(|sent| *sent.errand.subject() == run.id) {
         sent.executor = runner.clone();
     }
     let orphans = tables.backlog.runs.values().any(|other| other.is_live() && other.owner == run.owner);
-    if !orphans {
+    // One with a lease is dismissed, so that what it holds for itself is free for other machines too.
+    if !orphans && tables.backlog.runners.get(&run.owner).is_some_and(|owner| owner.terms.is_none()) {
         tables.backlog.runners.remove(&run.owner);
     }
     RunOutcome::Adopted(Box::new(work))

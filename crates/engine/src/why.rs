@@ -611,3 +611,7 @@ fn rank(id: &TaskId, backlog: &Backlog) -> (u8, Stop) {
     };
     (rank, Stop::Task)
 }
+
+#[cfg(test)]
+#[path = "why_tests.rs"]
+mod tests;

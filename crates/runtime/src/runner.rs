@@ -7,9 +7,9 @@ use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
-use banksman_adapters::keeper::{self, Found, Notice, Record, Refusal, Session};
+use banksman_adapters::keeper::{self, Found, Limit, Notice, Record, Refusal, Session};
 use banksman_adapters::{host, ids};
-use banksman_core::backlog::{self, Ended, Runner as Row};
+use banksman_core::backlog::{self, Ended, Runner as Row, Terms};
 use banksman_core::task::Ending;
 use banksman_core::{Lease, Liveness, ProcessId, RunId, RunnerId, SectionId, Span, Stamp, Wall};
 use banksman_engine::{Dispatcher, News, Next, Options, Work};
@@ -20,7 +20,7 @@ use crate::client::Client;
 use crate::error::Error;
 use crate::post::Mailbox;
 use crate::sessions::{self, Sessions};
-use crate::waiting::span;
+use crate::waiting::{STALL, span};
 
 /// How long the last keepers may take to go.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -45,6 +45,13 @@ pub enum Told {
     Trouble(StoreError),
     /// Something could not be done for a run.
     RunTrouble(RunId, String),
+    /// It leaves so many sessions behind, and they are ended unless a runner in the same folder adopts them by then.
+    Left {
+        /// How many.
+        sessions: usize,
+        /// How long they have.
+        within: Span,
+    },
 }
 
 /// A runner of this process.
@@ -59,6 +66,10 @@ pub struct Runner<'a> {
     /// What leads from this machine's clock to the store's.
     offset: i64,
     sweeps: Sweeps,
+    /// After which silence its runs are lost, where others cannot see whether it lives.
+    ttl: Option<Duration>,
+    /// How long its sessions may go on, by the last renewal.
+    limit: Option<Limit>,
 }
 
 /// Sessions whose keeper was killed, being cleared away on threads of their own.
@@ -92,6 +103,9 @@ impl<'a> Runner<'a> {
         let mailbox = client.post().mailbox()?;
         let config = client.config();
         let id = RunnerId::new(&ids::short("n")).expect("a short id is valid");
+        let ttl = mailbox.is_remote().then_some(config.heartbeat_timeout);
+        let folder = client.project().folder();
+        let folder = folder.canonicalize().map_err(Error::system("the project's folder cannot be found"))?;
         let row = Row {
             id,
             process: client.this_process().clone(),
@@ -101,6 +115,7 @@ impl<'a> Runner<'a> {
             watching: Vec::new(),
             started: Stamp { lease: Lease(0), wall: Wall(host::wall_ms()) },
             seen: Lease(0),
+            terms: ttl.map(|ttl| Terms { ttl: span(ttl), folder: folder.to_string_lossy().into() }),
         };
         let options = Options {
             max_runs: options.max_runs,
@@ -109,6 +124,7 @@ impl<'a> Runner<'a> {
             until_idle: options.until_idle,
             max_recoveries: config.max_recovery_attempts,
             poll: span(config.poll_interval),
+            lease: ttl.map(span),
         };
         let dispatcher = Dispatcher::new(row, options);
         Ok(Runner {
@@ -123,6 +139,9 @@ impl<'a> Runner<'a> {
             leaving: Vec::new(),
             offset: 0,
             sweeps: Sweeps::new().map_err(Error::system("a pair of sockets cannot be made"))?,
+            ttl,
+            // Without a renewal no session may begin.
+            limit: ttl.map(|_| Limit::default()),
         })
     }
 
@@ -150,11 +169,13 @@ impl<'a> Runner<'a> {
                     self.dispatcher.probed(found);
                 }
                 Next::Call => {
+                    let sent_ms = host::boot_ms();
                     let answers = self.client.call_all(self.dispatcher.requests().to_vec());
                     match answers.into_iter().collect::<Result<Vec<_>, _>>() {
                         Ok(replies) => self.dispatcher.answered(replies),
                         Err(error) => self.trouble(error, tell),
                     }
+                    self.renew_sessions(sent_ms);
                 }
                 Next::Spawn(work) => self.spawn(&work),
                 Next::Recover(work) => self.recover(&work, tell),
@@ -178,6 +199,9 @@ impl<'a> Runner<'a> {
             }
             self.dispatcher.news().into_iter().for_each(|news| tell(Told::News(news)));
         }
+        if let (Some(limit), sessions @ 1..) = (self.limit, self.sessions.len()) {
+            tell(Told::Left { sessions, within: Span::from_ms(limit.ask_ms - host::boot_ms()) });
+        }
         self.see_off();
         Ok(())
     }
@@ -190,7 +214,7 @@ impl<'a> Runner<'a> {
                 self.leaving.iter().map(|session| PollFd::from_borrowed_fd(session.as_fd(), PollFlags::IN)).collect();
             let left = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
             poll(&mut fds, Some(&left)).ok();
-            self.leaving.retain_mut(|session| !session.notices().contains(&Notice::Gone));
+            self.leaving.retain_mut(see_out);
         }
     }
 
@@ -203,8 +227,18 @@ impl<'a> Runner<'a> {
         self.dispatcher.unanswered(self.now());
     }
 
+    /// Tells the keepers of its runs that the call that was sent then has renewed the lease, if it has.
+    fn renew_sessions(&mut self, sent_ms: i64) {
+        let (Some(ttl), Some(runs)) = (self.ttl, self.dispatcher.renewed()) else { return };
+        let limit = Limit::after(sent_ms, ttl, self.client.config().kill_grace);
+        self.limit = Some(limit);
+        for (_, session) in self.sessions.iter_mut().filter(|(run, _)| runs.contains(*run)) {
+            session.renew(limit);
+        }
+    }
+
     fn spawn(&mut self, work: &Work) {
-        match keeper::start(&self.files.spec(work)) {
+        match keeper::start(&self.files.spec(work, self.limit)) {
             Ok(session) => drop(self.sessions.insert(work.run.id.clone(), session)),
             Err(error) => {
                 let ending = Ending::NotStarted { error: format!("its keeper cannot be started: {error}").into() };
@@ -217,8 +251,12 @@ impl<'a> Runner<'a> {
     fn recover(&mut self, work: &Work, tell: &mut dyn FnMut(Told)) {
         let run = &work.run;
         if run.boot != self.client.this_process().boot {
-            // The machine has been started anew since: nothing of it lives.
-            return self.dispatcher.ended(&run.id, now_ended(Ending::Lost, Some("the machine was restarted")));
+            // The machine has been started anew since: nothing of it lives. But it may have ended before that.
+            let ended = match self.files.look(&run.id) {
+                Ok(Found::Ended(_, ending)) => sessions::ended(ending),
+                _ => now_ended(Ending::Lost, Some("the machine was restarted")),
+            };
+            return self.dispatcher.ended(&run.id, ended);
         }
         let found = match self.files.look(&run.id) {
             Ok(Found::Nothing) => keeper::bury(&self.files.record(&run.id)),
@@ -231,7 +269,12 @@ impl<'a> Runner<'a> {
             }
             Ok(Found::Ended(_, ending)) => self.dispatcher.ended(&run.id, sessions::ended(ending)),
             Ok(Found::Live(_)) => match keeper::adopt(&self.files.record(&run.id), run.owner_epoch.0) {
-                Ok(session) => drop(self.sessions.insert(run.id.clone(), session)),
+                Ok(mut session) => {
+                    if let Some(limit) = self.limit {
+                        session.renew(limit);
+                    }
+                    self.sessions.insert(run.id.clone(), session);
+                }
                 Err(error) => {
                     tell(Told::RunTrouble(run.id.clone(), format!("its keeper does not answer: {error}")));
                     self.dispatcher.gone(&run.id);
@@ -297,11 +340,16 @@ impl<'a> Runner<'a> {
         }
         let ms = at_most.as_ms();
         let timeout = Timespec { tv_sec: ms / 1_000, tv_nsec: (ms % 1_000) * 1_000_000 };
+        let due_ms = host::boot_ms() + ms;
         // An interruption is a reason to look, like any other.
-        poll(&mut fds, Some(&timeout)).ok();
+        let timed_out = poll(&mut fds, Some(&timeout)) == Ok(0);
+        let late = Duration::from_millis(u64::try_from(host::boot_ms() - due_ms).unwrap_or(0));
         let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         drop(fds);
-        self.leaving.retain_mut(|session| !session.notices().contains(&Notice::Gone));
+        if timed_out && late > STALL {
+            self.dispatcher.stalled(span(late), self.now());
+        }
+        self.leaving.retain_mut(see_out);
         let died = pidfds
             .iter()
             .zip(&ready[fixed + runs.len()..])
@@ -348,6 +396,16 @@ impl<'a> Runner<'a> {
             }
         }
     }
+}
+
+/// Hears a session whose end is stored out. Says whether it is still there.
+fn see_out(session: &mut Session) -> bool {
+    let notices = session.notices();
+    // It was taken for lost, and ends only now.
+    if notices.iter().any(|notice| matches!(notice, Notice::Ended(_))) {
+        session.acknowledge();
+    }
+    !notices.contains(&Notice::Gone)
 }
 
 /// Waits for the end of a run, and brings it about if its runner is gone: what is left of its session is taken over,

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use banksman_adapters::keeper::{self, Found, Spec};
+use banksman_adapters::keeper::{self, Found, Limit, Spec};
 use banksman_core::backlog::Ended;
 use banksman_core::task::{Ending, Work as What, Workspace};
 use banksman_core::{RunId, TaskId, Wall};
@@ -66,7 +66,7 @@ impl Sessions {
     }
 
     /// What a keeper is told about a run.
-    pub(crate) fn spec(&self, work: &Work) -> Spec {
+    pub(crate) fn spec(&self, work: &Work, limit: Option<Limit>) -> Spec {
         let Work { run, task } = work;
         let config = self.project.config();
         let task_dir = self.task_dir(&task.id);
@@ -106,6 +106,7 @@ impl Sessions {
             env_remove: FOREIGN.map(Into::into).into(),
             stdin: None,
             grace_ms: u64::try_from(config.kill_grace.as_millis()).unwrap_or(u64::MAX),
+            limit,
         }
     }
 }
@@ -124,6 +125,11 @@ pub(crate) fn ended(ending: keeper::Ending) -> Ended {
         several => notes.push(format!("{several} processes outlived it and were ended")),
     }
     let how = match (ending.error, ending.code, ending.signal) {
+        // How it ended then tells nothing about its work.
+        _ if ending.lapsed => {
+            notes.push("its runner could not renew the lease, so it was ended".into());
+            Ending::Lost
+        }
         (Some(error), _, _) => Ending::NotStarted { error: error.into() },
         (None, Some(code), _) => Ending::Exited(code),
         (None, None, Some(signal)) => Ending::Signalled(signal),

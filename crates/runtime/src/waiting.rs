@@ -15,7 +15,7 @@ use crate::client::{Cancel, Client};
 use crate::error::Error;
 
 /// A timer that fires later than this was not just scheduled late: the process was stalled.
-const STALL: Duration = Duration::from_secs(1);
+pub(crate) const STALL: Duration = Duration::from_secs(1);
 
 /// Is told the place in the line and how long it has taken so far.
 pub type Progress<'a> = &'a mut dyn FnMut(&Waiting, Duration);

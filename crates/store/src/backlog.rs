@@ -66,6 +66,7 @@ impl Row {
             host: self.text()?.into(),
             boot: self.text()?.into(),
             started: self.stamp()?,
+            lease: self.json()?,
             ended: self.json()?,
         })
     }
@@ -80,6 +81,7 @@ impl Row {
             watching: self.json()?.unwrap_or_default(),
             started: self.stamp()?,
             seen: Lease(self.int()?),
+            terms: self.json()?,
         })
     }
 
@@ -265,7 +267,7 @@ fn update_state(project: i64, task: &Task) -> Query<'_> {
 }
 
 fn insert_run(project: i64, run: &Run) -> Query<'_> {
-    let mut params = Vec::with_capacity(14);
+    let mut params = Vec::with_capacity(15);
     params.push(project.into());
     params.push(run.id.as_str().into());
     params.push(run.task.as_str().into());
@@ -278,25 +280,27 @@ fn insert_run(project: i64, run: &Run) -> Query<'_> {
     params.push((&*run.host).into());
     params.push((&*run.boot).into());
     push_stamp(run.started, &mut params);
+    params.push(run.lease.as_ref().map_or(Value::Null, json));
     params.push(run.ended.as_ref().map_or(Value::Null, json));
     Query::new(Statement::InsertRun, params)
 }
 
 fn update_run(project: i64, run: &Run) -> Query<'_> {
-    let params: [Value<'_>; 7] = [
+    let params: [Value<'_>; 8] = [
         project.into(),
         run.epoch.0.into(),
         run.owner.as_str().into(),
         run.owner_epoch.0.into(),
         list(&run.holds),
         run.session.as_ref().map_or(Value::Null, json),
+        run.lease.as_ref().map_or(Value::Null, json),
         run.ended.as_ref().map_or(Value::Null, json),
     ];
     Query::new(Statement::UpdateRun, params)
 }
 
 fn upsert_runner(project: i64, runner: &Runner) -> Query<'_> {
-    let mut params = Vec::with_capacity(10);
+    let mut params = Vec::with_capacity(11);
     params.push(project.into());
     params.push(runner.id.as_str().into());
     params.push(json(&runner.process));
@@ -306,6 +310,7 @@ fn upsert_runner(project: i64, runner: &Runner) -> Query<'_> {
     params.push(list(&runner.watching));
     push_stamp(runner.started, &mut params);
     params.push(runner.seen.0.into());
+    params.push(runner.terms.as_ref().map_or(Value::Null, json));
     Query::new(Statement::UpsertRunner, params)
 }
 

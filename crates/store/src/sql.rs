@@ -54,19 +54,30 @@ macro_rules! waited {
         concat!(" IN (SELECT resource FROM waiters WHERE project = $1 AND kind = '", $kind, "')")
     };
 }
-macro_rules! tasks {
+macro_rules! task {
     () => {
         concat!(
-            "SELECT t.id, t.spec, t.position, t.created_wall, t.state, t.detail, t.changed_lease, t.changed_wall, ",
-            "t.attempts, t.failures, t.recoveries FROM tasks t WHERE t.project = $1"
+            "t.id, t.spec, t.position, t.created_wall, t.state, t.detail, t.changed_lease, t.changed_wall, ",
+            "t.attempts, t.failures, t.recoveries"
         )
+    };
+}
+macro_rules! tasks {
+    () => {
+        concat!("SELECT ", task!(), " FROM tasks t WHERE t.project = $1")
+    };
+}
+/// 1 unless the run has ended.
+macro_rules! live {
+    ($ended:literal) => {
+        concat!("CASE WHEN CAST(", $ended, " AS TEXT) IS NULL THEN 1 END")
     };
 }
 macro_rules! runs {
     () => {
         concat!(
-            "SELECT id, task, attempt, epoch, owner, owner_epoch, holds, session, host, boot, started_lease, started_wall, ended ",
-            "FROM runs WHERE project = $1"
+            "SELECT id, task, attempt, epoch, owner, owner_epoch, holds, session, host, boot, started_lease, started_wall, ",
+            "lease, ended FROM runs WHERE project = $1"
         )
     };
 }
@@ -189,8 +200,7 @@ statements! {
     TaskByTitle => "SELECT id FROM tasks WHERE project = $1 AND title = $2 ORDER BY position LIMIT 20";
     TaskByPrefix => "SELECT id FROM tasks WHERE project = $1 AND id >= $2 AND id < $3 ORDER BY id LIMIT 20";
     TaskPage => concat!(
-        "SELECT t.id, t.spec, t.position, t.created_wall, t.state, t.detail, t.changed_lease, t.changed_wall, ",
-        "t.attempts, t.failures, t.recoveries, t.unmet FROM tasks t WHERE t.project = $1 AND t.position > $2 ",
+        "SELECT ", task!(), ", t.unmet FROM tasks t WHERE t.project = $1 AND t.position > $2 ",
         "AND (CAST($4 AS TEXT) IS NULL OR t.state IN ($4, $5)) AND (CAST($6 AS TEXT) IS NULL OR t.section = $6) ",
         "AND (CAST($7 AS TEXT) IS NULL OR t.parent = $7) ORDER BY t.position LIMIT $3"
     );
@@ -222,14 +232,14 @@ statements! {
         tasks!(), " AND t.id IN (SELECT id FROM family) ORDER BY t.id"
     );
     Dependencies => concat!(
-        tasks!(), " AND t.id IN (SELECT on_task FROM edges WHERE project = $1 AND task = $2) ORDER BY t.id"
+        "SELECT ", task!(), " FROM edges e CROSS JOIN tasks t ",
+        "WHERE e.project = $1 AND e.task = $2 AND t.project = $1 AND t.id = e.on_task"
     );
     InSection => concat!(tasks!(), " AND t.section = $2 ORDER BY t.position");
     // The first few of every lane.
     Ready => concat!(
         lanes!(),
-        "SELECT t.id, t.spec, t.position, t.created_wall, t.state, t.detail, t.changed_lease, t.changed_wall, ",
-        "t.attempts, t.failures, t.recoveries FROM lanes l CROSS JOIN tasks t WHERE l.lane IS NOT NULL AND t.project = $1 ",
+        "SELECT ", task!(), " FROM lanes l CROSS JOIN tasks t WHERE l.lane IS NOT NULL AND t.project = $1 ",
         "AND t.id IN (SELECT i.id FROM tasks i WHERE ",
         ready!("i"),
         " AND i.lane = l.lane ORDER BY i.priority DESC, i.position LIMIT $2)"
@@ -263,8 +273,12 @@ statements! {
         edges!(), " AND e.task IN (SELECT task FROM up) ORDER BY e.task, e.on_task"
     );
     ChainTasks => concat!(chain!(), tasks!(), " AND t.id IN (SELECT task FROM chain LIMIT 10000) ORDER BY t.id");
+    // Only those that are not met: the tasks that the others lead to are not read.
     ChainEdges => concat!(
-        chain!(), edges!(), " AND e.task IN (SELECT task FROM chain LIMIT 10000) ORDER BY e.task, e.on_task"
+        chain!(), "SELECT e.task, e.on_task, e.allow_failed FROM edges e ",
+        "LEFT JOIN tasks d ON d.project = $1 AND d.id = e.on_task WHERE e.project = $1 ",
+        "AND e.task IN (SELECT task FROM chain LIMIT 10000) AND NOT (coalesce(d.state, '') = 'completed' ",
+        "OR (e.allow_failed = 1 AND coalesce(d.state, '') IN ('failed', 'cancelled', 'skipped'))) ORDER BY e.task, e.on_task"
     );
     InsertEdge => "INSERT INTO edges (project, task, on_task, allow_failed) VALUES ($1, $2, $3, $4)";
     DeleteEdges => "DELETE FROM edges WHERE project = $1 AND task = $2";
@@ -272,25 +286,29 @@ statements! {
     AllRuns => concat!(runs!(), " ORDER BY id");
     LastRuns => concat!(runs!(), " AND ended IS NOT NULL ORDER BY epoch DESC LIMIT $2");
     RunByPrefix => concat!(runs!(), " AND id >= $2 AND id < $3 ORDER BY id LIMIT 20");
-    LiveRuns => concat!(runs!(), " AND ended IS NULL ORDER BY epoch");
+    LiveRuns => concat!(runs!(), " AND live = 1 ORDER BY epoch");
     RunsOf => concat!(runs!(), " AND task = $2 ORDER BY attempt");
     LiveTasks => concat!(
-        tasks!(), " AND t.id IN (SELECT r.task FROM runs r WHERE r.project = $1 AND r.ended IS NULL) ORDER BY t.id"
+        "SELECT ", task!(), " FROM runs r CROSS JOIN tasks t ",
+        "WHERE r.project = $1 AND r.live = 1 AND t.project = $1 AND t.id = r.task"
     );
     InsertRun => concat!(
         "INSERT INTO runs (project, id, task, attempt, epoch, owner, owner_epoch, holds, session, host, boot, started_lease, ",
-        "started_wall, ended) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)"
+        "started_wall, lease, ended, live) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, ",
+        live!("$15"), ")"
     );
-    UpdateRun =>
-        "UPDATE runs SET owner = $3, owner_epoch = $4, holds = $5, session = $6, ended = $7 WHERE project = $1 AND epoch = $2";
+    UpdateRun => concat!(
+        "UPDATE runs SET owner = $3, owner_epoch = $4, holds = $5, session = $6, lease = $7, ended = $8, live = ",
+        live!("$8"), " WHERE project = $1 AND epoch = $2"
+    );
     Runners => concat!(
-        "SELECT id, process, address, sections, max_runs, watching, started_lease, started_wall, seen_lease ",
+        "SELECT id, process, address, sections, max_runs, watching, started_lease, started_wall, seen_lease, terms ",
         "FROM runners WHERE project = $1 ORDER BY id"
     );
     UpsertRunner => concat!(
-        "INSERT INTO runners (project, id, process, address, sections, max_runs, watching, started_lease, started_wall, seen_lease) ",
-        "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ",
-        "ON CONFLICT (project, id) DO UPDATE SET watching = $7, seen_lease = $10"
+        "INSERT INTO runners (project, id, process, address, sections, max_runs, watching, started_lease, started_wall, seen_lease, ",
+        "terms) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) ",
+        "ON CONFLICT (project, id) DO UPDATE SET watching = $7, seen_lease = $10, terms = $11"
     );
     DeleteRunner => "DELETE FROM runners WHERE project = $1 AND id = $2";
     Outbox => "SELECT seq, executor, errand, attempts FROM outbox WHERE project = $1 ORDER BY seq";

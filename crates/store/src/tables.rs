@@ -37,8 +37,8 @@ pub enum Key {
     Dependents(TaskId),
     /// The edges of everything that a task depends on, directly or not.
     Upstream(TaskId),
-    /// A task and, if it is pending, all that holds it back, directly or not: the nearest [`CHAIN_LIMIT`] tasks with their
-    /// edges.
+    /// A task and, if it is pending, all that holds it back, directly or not: the nearest [`CHAIN_LIMIT`] tasks, with those
+    /// edges of theirs that are not met.
     Chain(TaskId),
     /// The tasks of a section.
     InSection(SectionId),

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::protocol::{Arrival, Inbox, LINE_LIMIT, Notice, Refusal, Request, Unclear, VERSION, decode, encode, send};
+use super::protocol::{Arrival, Inbox, LINE_LIMIT, Limit, Notice, Refusal, Request, Unclear, VERSION, decode, encode, send};
 
 /// The socket is opened when a session is this old. A short one never needs it.
 const BIND_AFTER: Duration = Duration::from_millis(20);
@@ -37,6 +37,9 @@ pub(super) enum Ask {
         effect_id: i64,
     },
     Acknowledge,
+    Renew {
+        limit: Limit,
+    },
 }
 
 #[derive(Debug)]
@@ -171,6 +174,7 @@ impl Control {
             Request::Kill { epoch, grace_ms } => (epoch, Some(Ask::Kill { grace: Duration::from_millis(grace_ms) })),
             Request::Nudge { epoch, effect_id } => (epoch, Some(Ask::Nudge { effect_id })),
             Request::Acknowledge { epoch } => (epoch, Some(Ask::Acknowledge)),
+            Request::Renew { epoch, limit } => (epoch, Some(Ask::Renew { limit })),
         };
         if epoch < self.epoch {
             return self.answer(id, &Notice::Refused(Refusal::LowerEpoch { current: self.epoch }));

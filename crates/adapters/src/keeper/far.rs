@@ -17,6 +17,7 @@ use super::control::Control;
 use super::keep::Keeper;
 use super::protocol::{Arrival, Inbox, Notice, Order, Refusal, SPEC_LIMIT, Spec, Unclear, VERSION, decode, encode, send, words};
 use super::record::{Own, Record};
+use super::timer::Timer;
 use crate::{host, ids, process};
 
 /// Becomes a keeper if the arguments say so, and returns when its work is done. Returns `None` if this process is none.
@@ -46,13 +47,14 @@ fn begin() -> io::Result<()> {
     let record = describe(&order)?;
     let (started_at_ms, socket) = (record.started_at_ms, record.socket.clone());
     let spec = order.spec;
+    let timer = spec.limit.map(Timer::new).transpose()?;
     let record = match Own::create(&spec.record, record) {
         Ok(Some(record)) => record,
         Ok(None) => return refuse(&owner, Refusal::RecordExists),
         Err(error) => return refuse(&owner, Refusal::NoRecord { error: words(&error) }),
     };
     let control = Control::new(owner, spec.owner_epoch, socket);
-    Keeper::start(spec, record, control, signals, started_at_ms).keep();
+    Keeper::start(spec, record, control, signals, timer, started_at_ms).keep();
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 //! ```text
 //! Running --exit--> Draining --no more output, or 1 s--> [no child left?] --> Ended --acknowledged, or 100 ms--> Over
 //!    |                                                         | no            ^
-//!    +--kill----------------------------------------------> Stopping --ECHILD--+
+//!    +--kill, or its limit--------------------------------> Stopping --ECHILD--+
 //! ```
 
 use std::fs;
@@ -21,6 +21,7 @@ use super::far::Signals;
 use super::log::Log;
 use super::protocol::{Ending, Notice, Spec, Status};
 use super::record::Own;
+use super::timer::Timer;
 use crate::{host, tree};
 
 /// How long output is read after the program's exit, while somebody keeps it open.
@@ -54,6 +55,7 @@ pub(super) struct Keeper {
     record: Own,
     control: Control,
     signals: Signals,
+    timer: Option<Timer>,
     started_at_ms: i64,
     log: Log,
     output: Option<OwnedFd>,
@@ -63,6 +65,7 @@ pub(super) struct Keeper {
     exit: Option<WaitStatus>,
     childless: bool,
     stopped: bool,
+    lapsed: bool,
     stragglers: usize,
     nudged: Vec<i64>,
     nudges: u32,
@@ -70,9 +73,18 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    /// Starts the program.
-    pub(super) fn start(spec: Spec, record: Own, control: Control, signals: Signals, started_at_ms: i64) -> Keeper {
-        let (child, output) = match child::spawn(&spec) {
+    /// Starts the program, unless it came too late for that.
+    pub(super) fn start(
+        spec: Spec,
+        record: Own,
+        control: Control,
+        signals: Signals,
+        mut timer: Option<Timer>,
+        started_at_ms: i64,
+    ) -> Keeper {
+        let lapsed = timer.as_mut().is_some_and(|timer| timer.due().is_some());
+        let spawned = if lapsed { Err("its lease was over before it began".into()) } else { child::spawn(&spec) };
+        let (child, output) = match spawned {
             Ok((pid, output)) => (Ok(pid), Some(output)),
             // It may name a program with a very long name.
             Err(error) => (Err(error.chars().take(ERROR_LIMIT).collect()), None),
@@ -86,6 +98,7 @@ impl Keeper {
             record,
             control,
             signals,
+            timer,
             started_at_ms,
             log,
             output,
@@ -95,6 +108,7 @@ impl Keeper {
             exit,
             childless,
             stopped,
+            lapsed,
             stragglers,
             nudged,
             nudges,
@@ -128,6 +142,7 @@ impl Keeper {
 
     /// Goes on as far as possible without waiting. Returns when time alone will change something.
     fn advance(&mut self) -> Option<Instant> {
+        self.heed_limit();
         loop {
             let now = Instant::now();
             match &mut self.stage {
@@ -162,6 +177,15 @@ impl Keeper {
         }
     }
 
+    /// Ends the session if nobody has renewed it in time. There is no way back: its end is counted on.
+    fn heed_limit(&mut self) {
+        if let Some(left) = self.timer.as_mut().and_then(Timer::due) {
+            self.reap();
+            self.lapsed |= self.exit.is_none() && matches!(self.stage, Stage::Running);
+            self.stop(left);
+        }
+    }
+
     /// The session has ended: no process of it is left.
     fn finish(&mut self) {
         self.read_output();
@@ -171,6 +195,7 @@ impl Keeper {
             signal: self.exit.and_then(WaitStatus::terminating_signal),
             error: self.child.as_ref().err().cloned(),
             stopped: self.stopped,
+            lapsed: self.lapsed,
             log: self.log.report().clone(),
             ended_at_ms: host::wall_ms(),
             stragglers: u32::try_from(self.stragglers).unwrap_or(u32::MAX),
@@ -201,6 +226,8 @@ impl Keeper {
         fds.push(PollFd::new(&self.signals, PollFlags::IN));
         fds.extend(self.output.iter().map(|output| PollFd::new(output, PollFlags::IN)));
         fds.extend(self.control.descriptors().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        // That it fires is a reason to go on, no more.
+        fds.extend(self.timer.iter().map(|timer| PollFd::new(timer, PollFlags::IN)));
         let timeout = deadline.map(|deadline| {
             let left = deadline.saturating_duration_since(Instant::now());
             Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() }
@@ -235,6 +262,7 @@ impl Keeper {
                 self.control.answer(client, &status);
             }
             Ask::Kill { grace } => self.stop(grace),
+            Ask::Renew { limit } => self.timer.iter_mut().for_each(|timer| timer.renew(limit)),
             Ask::Nudge { effect_id } => {
                 self.nudge(effect_id);
                 self.control.tell(&Notice::Nudged { effect_id });
@@ -253,7 +281,11 @@ impl Keeper {
     /// Begins to end the tree, or has less patience with it.
     fn stop(&mut self, grace: Duration) {
         match &mut self.stage {
-            Stage::Running | Stage::Draining { .. } => self.stage = Stage::Stopping(tree::End::begin(grace)),
+            Stage::Running => self.stage = Stage::Stopping(tree::End::begin(grace)),
+            Stage::Draining { .. } => {
+                self.stragglers = tree::living();
+                self.stage = Stage::Stopping(tree::End::begin(grace));
+            }
             Stage::Stopping(end) => end.hurry(grace),
             Stage::Ended { .. } | Stage::Over => return,
         }
@@ -323,6 +355,7 @@ impl Keeper {
             owner_epoch: self.control.epoch(),
             owned: self.control.owned(),
             stopping: matches!(self.stage, Stage::Stopping(_)),
+            limit: self.timer.as_ref().map(Timer::limit),
             nudges: self.nudges,
             started_at_ms: self.started_at_ms,
             output_at_ms: self.output_at_ms,

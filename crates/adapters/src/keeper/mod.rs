@@ -15,13 +15,15 @@
 //!   keeper removes its files; if not within 100 ms, the record is flushed and stays. The keeper exits in any case.
 //! * **One owner.** Requests carry an owner epoch. Who [adopts](adopt) with a higher one becomes the owner, and
 //!   whoever was it before is told so and cut off.
+//! * **A session may have a [limit](Limit)**, where other machines count on its end. Its owner renews it; if not, the
+//!   keeper ends the session by itself and [says so](Ending::lapsed).
 //! * **The output is always read**, also if the log cannot be written. See [`LogReport`].
 //!
 //! When the keeper itself is killed, the program dies with it and [`look`] says [`Found::Dead`]; the rest of the tree is
 //! found by [`sweep`], by its marker in the environment and by its session id. What has got rid of both is not found.
 //!
 //! Files: `protocol` what is said; `near` the side of the runner; `far` a keeper's beginning, `keep` its life, `control`
-//! those who talk to it, `child` the start of the program, `log` its output; `record`; `sweep`.
+//! those who talk to it, `child` the start of the program, `timer` its limit, `log` its output; `record`; `sweep`.
 
 mod child;
 mod control;
@@ -32,10 +34,11 @@ mod near;
 mod protocol;
 mod record;
 mod sweep;
+mod timer;
 
 pub use far::enter;
 pub use near::{Session, adopt, start, start_from, status};
-pub use protocol::{Ending, LogReport, Notice, Refusal, Spec, Status};
+pub use protocol::{Ending, Limit, LogReport, Notice, Refusal, Spec, Status};
 pub use record::{Found, Record, bury, forget, look};
 pub use sweep::{Swept, sweep};
 

@@ -12,7 +12,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::MARK;
-use super::protocol::{Arrival, Inbox, LINE_LIMIT, Notice, Order, Request, SPEC_LIMIT, Spec, Status, decode, encode, send};
+use super::protocol::{Arrival, Inbox, LINE_LIMIT, Limit, Notice, Order, Request, SPEC_LIMIT, Spec, Status, decode, encode, send};
 use super::record::{Found, Record, forget, look};
 
 /// How long a keeper may take to open its control socket, and to answer.
@@ -151,6 +151,11 @@ impl Session {
         self.ask(Request::Nudge { epoch: self.owner_epoch, effect_id });
     }
 
+    /// Tells that the session may go on for longer. One that is ending already ends all the same.
+    pub fn renew(&mut self, limit: Limit) {
+        self.ask(Request::Renew { epoch: self.owner_epoch, limit });
+    }
+
     /// Says that the ending is stored. Nobody needs the session's record any more, so it is removed: by the keeper or,
     /// if that has gone meanwhile, from here. Keep the session until [`Notice::Gone`], or a late one stays.
     pub fn acknowledge(&mut self) {
@@ -172,7 +177,10 @@ impl Session {
             match send(&self.stream, &self.outbox) {
                 Ok(sent) => drop(self.outbox.drain(..sent)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Err(_) => self.outbox.clear(),
+                Err(_) => {
+                    self.outbox.clear();
+                    self.tidy();
+                }
             }
         }
     }

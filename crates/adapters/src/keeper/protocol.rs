@@ -3,6 +3,7 @@
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use rustix::net::SendFlags;
 use serde::de::DeserializeOwned;
@@ -46,6 +47,29 @@ pub struct Spec {
     pub stdin: Option<PathBuf>,
     /// How long a tree may take to end when it is asked to: by a signal to the keeper, or as a straggler.
     pub grace_ms: u64,
+    /// When the session ends by itself unless its owner renews it; never, if there is none.
+    pub limit: Option<Limit>,
+}
+
+/// How long a session may go on without a word from its owner. The times are [`boot_ms`](crate::host::boot_ms): a machine
+/// that was suspended must not believe that it still has time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limit {
+    /// Then its processes are asked to end.
+    pub ask_ms: i64,
+    /// Then they are killed.
+    pub kill_ms: i64,
+}
+
+impl Limit {
+    /// The limit after a renewal that was sent at `sent_ms`, of a lease that others respect for `ttl` after it arrived.
+    /// The session is asked to end after two thirds of it, and has `grace`, but not more than a sixth of it, to do so. The
+    /// last sixth is there to kill and reap what is left.
+    pub fn after(sent_ms: i64, ttl: Duration, grace: Duration) -> Limit {
+        let ms = |span: Duration| i64::try_from(span.as_millis()).unwrap_or(i64::MAX / 4);
+        let ask_ms = sent_ms + ms(ttl) * 2 / 3;
+        Limit { ask_ms, kill_ms: ask_ms + ms(grace).min(ms(ttl) / 6) }
+    }
 }
 
 /// The first line to a new keeper. What it would have to look up, its starter knows already.
@@ -119,6 +143,8 @@ pub struct Ending {
     pub error: Option<String>,
     /// Whether it was still running when it was asked to stop.
     pub stopped: bool,
+    /// Whether it was asked because nobody renewed it in time.
+    pub lapsed: bool,
     /// What became of its output.
     pub log: LogReport,
     /// When, in milliseconds since 1970.
@@ -159,6 +185,10 @@ pub(super) enum Request {
     Acknowledge {
         epoch: i64,
     },
+    Renew {
+        epoch: i64,
+        limit: Limit,
+    },
 }
 
 /// How a session is.
@@ -180,6 +210,8 @@ pub struct Status {
     pub owned: bool,
     /// Whether its processes are being ended.
     pub stopping: bool,
+    /// When it ends unless it is renewed.
+    pub limit: Option<Limit>,
     /// How many nudges were done.
     pub nudges: u32,
     /// When it began, in milliseconds since 1970.

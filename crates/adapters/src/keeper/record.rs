@@ -110,12 +110,12 @@ pub fn bury(record: &Path) -> io::Result<Found> {
 pub fn forget(record: &Path) -> io::Result<bool> {
     let socket = match look(record)? {
         Found::Live(_) => return Ok(false),
-        // An empty one may be that of a keeper that is just starting.
-        Found::Nothing => return Ok(true),
-        Found::Buried => None,
-        Found::Ended(found, _) | Found::Dead(found) => Some(found.socket),
+        // An empty one may be that of a keeper that is just starting. A tombstone stays: a keeper that was held up before
+        // it could make its record must find it there, however late.
+        Found::Nothing | Found::Buried => return Ok(true),
+        Found::Ended(found, _) | Found::Dead(found) => found.socket,
     };
-    for path in socket.as_deref().into_iter().chain([record]) {
+    for path in [socket.as_path(), record] {
         match fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}

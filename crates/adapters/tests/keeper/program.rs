@@ -91,5 +91,6 @@ fn spec(dir: &Path, n: usize) -> Spec {
         env_remove: Vec::new(),
         stdin: None,
         grace_ms: 1_000,
+        limit: None,
     }
 }

@@ -58,6 +58,7 @@ impl World {
             env_remove: Vec::new(),
             stdin: None,
             grace_ms: 10_000,
+            limit: None,
         }
     }
 

@@ -1,6 +1,6 @@
 //! What people mean by a name: the exact id, then the exact title, then a unique beginning of the id.
 
-use banksman::core::backlog::Section;
+use banksman::core::backlog::{Run, Section};
 use banksman::core::TaskId;
 use banksman::store::{Key, Reader};
 use serde_json::json;
@@ -45,6 +45,18 @@ pub(crate) fn section(reader: &mut Reader, name: &str) -> Result<Section, Failur
         [section] => Ok((*section).clone()),
         [] => Err(no_section(name)),
         several => Err(ambiguous("section", name, several.iter().map(|section| section.id.as_str()))),
+    }
+}
+
+/// The run that a name means.
+pub(crate) fn run(reader: &mut Reader, name: &str) -> Result<Run, Failure> {
+    let mut found = if name.is_empty() { Vec::new() } else { reader.view().find_runs(name)? };
+    match found.len() {
+        0 => Err(Failure::new(exit::NOT_FOUND, "RUN_NOT_FOUND", format!("there is no run {name:?}"))
+            .details(json!({ "run": name }))
+            .hint("banksman sessions list --all shows the last runs")),
+        1 => Ok(found.remove(0)),
+        _ => Err(ambiguous("run", name, found.iter().map(|run| run.id.as_str()))),
     }
 }
 

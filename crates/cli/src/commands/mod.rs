@@ -13,9 +13,12 @@ pub(crate) mod man;
 pub(crate) mod run;
 pub(crate) mod sections;
 pub(crate) mod semaphores;
+pub(crate) mod sessions;
+pub(crate) mod status;
 pub(crate) mod store;
 pub(crate) mod tail;
 pub(crate) mod tasks;
+pub(crate) mod why;
 
 use crate::failure::Failure;
 

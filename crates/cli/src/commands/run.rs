@@ -3,7 +3,7 @@ use std::os::fd::AsFd;
 use banksman::core::Status;
 use banksman::core::task::Outcome;
 use banksman::engine::{News, Work};
-use banksman::{RunOptions, Runner, Sessions, Told};
+use banksman::{RunOptions, Runner, Told};
 use clap::Args;
 use serde_json::json;
 
@@ -40,7 +40,7 @@ impl Run {
         let mut reader = client.reader()?;
         let section = |name: &String| find::section(&mut reader, name).map(|section| section.id);
         let sections = self.sections.iter().map(section).collect::<Result<_, _>>()?;
-        let files = Sessions::new(client.project()).sockets(context.socket_dir(client.project())).store(context.store.clone());
+        let files = context.sessions(client.project());
         let options = RunOptions { max_runs: self.max_runs, sections, until_idle: self.until_idle };
         let runner = Runner::new(&client, files, options)?;
         let id = runner.id().clone();
@@ -83,6 +83,10 @@ fn tell(context: &Context, told: Told) {
         Told::News(News::Queued(_)) => return,
         Told::Trouble(error) => format!("{RED}the store does not answer{RED:#}: {error}; trying again"),
         Told::RunTrouble(run, what) => format!("{RED}run {run}{RED:#}: {what}"),
+        Told::Left { sessions, within } => {
+            let (within, what) = (words::span(within), if sessions == 1 { "session goes" } else { "sessions go" });
+            format!("{YELLOW}{sessions} {what} on{YELLOW:#}, but only for {within} unless banksman run is started here again")
+        }
     };
     context.printer.note(&text);
 }

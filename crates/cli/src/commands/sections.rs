@@ -186,7 +186,7 @@ fn refused(name: &str, outcome: &SectionOutcome) -> Failure {
         SectionOutcome::TooMany => Failure::usage("there are too many sections already: a project may have at most 1000")
             .hint("labels are for finer distinctions"),
         SectionOutcome::NotEmpty(tasks) => {
-            let message = format!("{name:?} is not empty: {} belong to it", count(*tasks as u64, "task"));
+            let message = format!("{name:?} is not empty: it has {}", if *tasks == 1 { "1 task".into() } else { format!("{tasks} tasks") });
             Failure::new(exit::USAGE, "SECTION_NOT_EMPTY", message)
                 .details(json!({ "section": name, "tasks": tasks }))
                 .hint(format!("banksman tasks list --section {quoted} shows them; move them with: banksman tasks update TASK --section …"))
@@ -202,11 +202,6 @@ fn refused(name: &str, outcome: &SectionOutcome) -> Failure {
 
 fn section_json(section: &Section) -> Value {
     json!({ "id": section.id, "name": section.name, "exclusive": section.exclusive })
-}
-
-/// `1 task`, `2 tasks`.
-fn count(number: u64, what: &str) -> String {
-    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
 /// The tasks of a section, or of all.

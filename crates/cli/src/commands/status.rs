@@ -5,7 +5,7 @@ use banksman::inspect::{self, LiveRun, Manned, Overview};
 use clap::Args;
 use serde_json::{Map, Value, json};
 
-use super::tasks::view;
+use super::tasks::brief;
 use super::{Done, why};
 use crate::context::Context;
 use crate::exit_codes as exit;
@@ -144,7 +144,7 @@ fn human(overview: &Overview, next: &str, host: &str) -> String {
     if !overview.failures.is_empty() {
         let ago = |task: &banksman::core::Task| words::span(overview.at.lease - task.changed.lease);
         let row = |task: &banksman::core::Task| {
-            vec![format!("{RED}{}{RED:#}", task.spec.title), task.id.to_string(), ago(task), view::brief(error(task), 60)]
+            vec![format!("{RED}{}{RED:#}", task.spec.title), task.id.to_string(), ago(task), brief(error(task), 60)]
         };
         let rows = overview.failures.iter().map(row).collect();
         text.push_str(&format!("\n\n{}", table::render(&["FAILED LAST", "TASK", "AGO>", "ERROR"], rows)));
@@ -205,7 +205,7 @@ fn runner_row(manned: &Manned, overview: &Overview, host: &str) -> Vec<String> {
         Life::Unknown => format!("{YELLOW}unknown{YELLOW:#}"),
     };
     let runs = runner.max_runs.map_or_else(|| manned.runs.to_string(), |max| format!("{}/{max}", manned.runs));
-    let place = if *runner.process.host == *host { "here".into() } else { view::brief(&runner.process.host, 12) };
+    let place = if *runner.process.host == *host { "here".into() } else { brief(&runner.process.host, 12) };
     let span = words::span(overview.at.lease - runner.started.lease);
     vec![runner.id.to_string(), state, runner.process.pid.to_string(), place, runs, span]
 }

@@ -17,6 +17,7 @@ use crate::world::{Running, World, is_alive, until};
 const WATCHED: &str = r#"
     mkdir -p running
     for other in running/*; do
+        [ -e "$other" ] || continue
         case "$(cat /proc/${other#running/}/stat 2>/dev/null)" in ''|*') Z '*) ;; *) echo "$other" >> doubled ;; esac
     done
     : > running/$$

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that fails shall say so at once")]
 
+mod causes;
 mod config;
 mod conformance;
 mod copy;
@@ -14,9 +15,14 @@ mod postgres;
 mod processes;
 mod reference;
 mod run;
+mod sections;
 mod semaphores;
+mod sessions;
 mod shapes;
 mod soak;
+mod status;
 mod store;
+mod tasks;
 mod trouble;
+mod why;
 mod world;

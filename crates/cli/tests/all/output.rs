@@ -26,6 +26,7 @@ fn hidden(world: &World, check: impl FnOnce()) {
     settings.add_filter(r#""host":"[^"]+","pid":\d+,"user":"[^"]+""#, "[WHO]");
     settings.add_filter(r#""pids":\[\d+\]"#, "[PIDS]");
     settings.add_filter(r"h-[0-9a-z]{8}", "[FRESH]");
+    settings.add_filter(r"\b(t|s|r|n)-[0-9a-hjkmnp-tv-z]{8}\b", "$1-[RANDOM]");
     settings.bind(check);
 }
 
@@ -126,4 +127,84 @@ fn a_session_with_settings() {
     let mut settings = Settings::clone_current();
     settings.add_filter(&world.path().canonicalize().unwrap().display().to_string(), "[DIR]");
     settings.bind(|| assert_snapshot!(text));
+}
+
+#[test]
+fn a_session_with_a_backlog() {
+    let world = World::new();
+    let text = session(
+        &world,
+        &[
+            &["tasks", "list"],
+            &["sections", "list"],
+            &["sections", "add", "database", "--exclusive"],
+            &["tasks", "add", "Run the tests", "--run", "echo ok", "--section", "database"],
+            &["tasks", "add", "Release", "--run", "exit 3", "--depends-on", "Run the tests", "--priority", "2", "--lock", "deploy"],
+            &["tasks", "add", "Decide about the name"],
+            &["tasks", "add", "Celebrate", "--run", "true", "--depends-on", "Release"],
+            &["tasks", "list"],
+            &["run", "--until-idle"],
+            &["tasks", "list"],
+            &["tasks", "show", "Release"],
+            &["tasks", "logs", "Run the tests"],
+            &["tasks", "wait", "Run the tests", "Release"],
+            &["tasks", "wait", "Celebrate", "--timeout", "10ms"],
+            &["tasks", "done", "Decide about the name", "--output", "{\"name\": \"banksman\"}"],
+            &["tasks", "update", "Release", "--depends-on", "Celebrate"],
+            &["tasks", "retry", "Release"],
+            &["tasks", "cancel", "Release", "Celebrate"],
+            &["tasks", "delete", "Release"],
+            &["tasks", "delete", "Release", "Celebrate"],
+            &["tasks", "show", "Release"],
+            &["sections", "list"],
+            &["sections", "delete", "database"],
+        ],
+    );
+    hidden(&world, || assert_snapshot!(text));
+}
+
+#[test]
+fn the_help_pages_of_tasks() {
+    let world = World::empty();
+    assert_snapshot!(session(&world, &[&["tasks", "--help"], &["tasks", "add", "--help"], &["tasks", "wait", "--help"]]));
+}
+
+#[test]
+fn a_session_of_questions() {
+    let world = World::new();
+    world.ok(&["sections", "add", "database", "--exclusive"]);
+    world.ok(&["semaphores", "define", "gpu", "--capacity", "2"]);
+    world.ok(&["semaphores", "acquire", "gpu", "--holder", "train-7", "--ttl", "1h"]);
+    world.ok(&["locks", "acquire", "deploy", "--holder", "alice", "--ttl", "1h"]);
+    world.ok(&["tasks", "add", "Compile", "--run", "echo broken; exit 3"]);
+    world.ok(&["tasks", "add", "Test", "--run", "true", "--depends-on", "Compile"]);
+    let needs = ["--depends-on", "Test", "--lock", "deploy", "--semaphore", "gpu=2", "--semaphore", "tpu", "--section", "database"];
+    world.ok(&[&["tasks", "add", "Release", "--run", "true"], &needs[..]].concat());
+    world.ok(&["tasks", "add", "Write the announcement"]);
+    let text = session(
+        &world,
+        &[
+            &["status"],
+            &["why", "Compile"],
+            &["why", "Release"],
+            &["why", "Write the announcement"],
+            &["why", "Deploy"],
+            &["run", "--until-idle"],
+            &["why", "Compile"],
+            &["why", "Release"],
+            &["status"],
+            &["sessions", "list"],
+            &["sessions", "list", "--all"],
+            &["sessions", "show", "r-"],
+            &["sessions", "logs", "r-"],
+            &["sessions", "kill", "r-"],
+        ],
+    );
+    hidden(&world, || assert_snapshot!(text));
+}
+
+#[test]
+fn the_help_pages_of_questions() {
+    let world = World::empty();
+    assert_snapshot!(session(&world, &[&["why", "--help"], &["status", "--help"], &["sessions", "--help"], &["sessions", "kill", "--help"]]));
 }

@@ -91,6 +91,192 @@ fn setting() -> Value {
     })
 }
 
+fn section() -> Value {
+    json!({ "id": "string", "name": "string", "exclusive": "bool" })
+}
+
+fn section_page() -> Value {
+    with(
+        section(),
+        json!({ "tasks": "number", "byStatus": "any", "holder": "string?", "since": "time?", "holderState": "string?" }),
+    )
+}
+
+fn task() -> Value {
+    json!({
+        "id": "string", "title": "string", "status": "string", "stopping": "bool", "section": "string?", "sectionId": "string?",
+        "priority": "number", "labels": ["string"], "parent": "string?", "attempts": "number", "unmet": "number",
+        "createdAt": "time", "changedAt": "time", "run": "string?", "error": "string?",
+    })
+}
+
+fn task_page() -> Value {
+    let other = json!({ "id": "string", "title": "string", "status": "string" });
+    let run = json!({
+        "id": "string", "attempt": "number", "epoch": "number", "live": "bool", "runner": "string", "startedAt": "time",
+        "endedAt": "time?", "ending": "string?", "exitCode": "number?", "signal": "number?", "note": "string?", "log": "string",
+    });
+    let more = json!({
+        "command": "string?", "workspace": "string", "retries": "number", "epoch": "number?", "output": "any",
+        "needs": [{ "kind": "string", "name": "string", "weight": "number?" }],
+        "dependsOn": [{ "id": "string", "title": "string?", "status": "string?", "allowFailed": "bool", "output": "any" }],
+        "dependents": [other], "children": [other], "runs": [run], "lastLines": ["string"], "recentEvents": [event()],
+    });
+    with(task(), more)
+}
+
+fn task_added() -> Value {
+    json!({
+        "id": "string", "title": "string", "status": "string", "section": "string?", "parent": "string?", "dependsOn": ["string"],
+        "unmet": "number", "admission": "string", "queuePosition": "number?", "runnerAlive": "bool",
+    })
+}
+
+/// A backlog from the first section to the last.
+fn backlog_story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
+    let concluded = || json!({ "id": "string", "outcome": "string", "status": "string" });
+    let outcome = || json!({ "id": "string", "title": "string", "status": "string", "outcome": "string" });
+    vec![
+        ("sections list", vec!["sections", "list"], json!({ "sections": [] })),
+        ("sections add", vec!["sections", "add", "alpha", "--exclusive"], section()),
+        ("sections update", vec!["sections", "update", "alpha", "--exclusive", "false"], section()),
+        ("tasks list", vec!["tasks", "list"], json!({ "tasks": [] })),
+        ("tasks add", vec!["tasks", "add", "first", "--section", "alpha", "--lock", "x", "--run", "echo hi"], task_added()),
+        ("tasks add", vec!["tasks", "add", "second", "--depends-on", "first", "--label", "l"], task_added()),
+        ("tasks add", vec!["tasks", "add", "third"], task_added()),
+        ("tasks update", vec!["tasks", "update", "second", "--priority", "1"], task()),
+        ("tasks list", vec!["tasks", "list"], json!({ "tasks": [task()] })),
+        ("tasks show", vec!["tasks", "show", "first"], task_page()),
+        ("tasks done", vec!["tasks", "done", "second", "--output", "[1]"], concluded()),
+        ("tasks fail", vec!["tasks", "fail", "third", "--error", "no"], concluded()),
+        ("tasks retry", vec!["tasks", "retry", "third"], json!({ "tasks": [outcome()] })),
+        (
+            "tasks cancel",
+            vec!["tasks", "cancel", "third"],
+            json!({ "tasks": [with(outcome(), json!({ "children": "number" }))] }),
+        ),
+        (
+            "tasks delete",
+            vec!["tasks", "delete", "third"],
+            json!({ "tasks": [{ "id": "string", "title": "string", "workspace": "string?" }] }),
+        ),
+        (
+            "run",
+            vec!["run", "--until-idle", "--quiet"],
+            json!({ "runner": "string", "completed": "number", "tasks": "number", "byStatus": "any" }),
+        ),
+        (
+            "tasks wait",
+            vec!["tasks", "wait", "first"],
+            json!({ "completed": "bool", "tasks": [{ "id": "string", "title": "string?", "status": "string", "error": "string?" }] }),
+        ),
+        ("tasks show", vec!["tasks", "show", "second"], task_page()),
+        ("tasks show", vec!["tasks", "show", "first"], task_page()),
+        (
+            "tasks logs",
+            vec!["tasks", "logs", "first"],
+            json!({
+                "taskId": "string", "run": "string", "attempt": "number", "live": "bool", "path": "string", "text": "string",
+            }),
+        ),
+        ("sections list", vec!["sections", "list"], json!({ "sections": [section_page()] })),
+        ("sections show", vec!["sections", "show", "alpha"], with(section_page(), json!({ "recentEvents": [event()] }))),
+        ("sections add", vec!["sections", "add", "beta"], section()),
+        (
+            "sections delete",
+            vec!["sections", "delete", "beta"],
+            json!({ "id": "string", "name": "string", "forced": "bool" }),
+        ),
+    ]
+}
+
+fn why() -> Value {
+    let reason = json!({
+        "kind": "string", "message": "string", "wakes": "string", "hint": "string?", "since": "time?", "resource": "string?",
+        "waiters": "number", "cycle": ["string"], "because": ["any"], "place": "number?",
+        "holders": [{
+            "holder": "string", "since": "time", "expiresAt": "time?", "state": "string", "pids": ["number"], "run": "string?",
+            "task": "string?", "title": "string?",
+        }],
+        "chain": [{ "id": "string", "title": "string?", "status": "string?", "since": "time?" }],
+        "runners": [{ "runner": "string", "obstacles": ["string"] }],
+    });
+    json!({
+        "task": "string", "title": "string", "status": "string", "answer": "string", "message": "string", "since": "time",
+        "attempts": "number", "reasons": [reason], "runner": "string?", "run": "any", "then": "string?", "error": "string?",
+        "output": "any",
+    })
+}
+
+fn status() -> Value {
+    json!({
+        "tasks": "number", "byHand": "number", "queuedRuns": "number", "heldByFailed": "number", "next": "string",
+        "byStatus": {
+            "pending": "number", "blocked": "number", "in_progress": "number", "stuck": "number", "review": "number",
+            "completed": "number", "failed": "number", "cancelled": "number", "skipped": "number",
+        },
+        "slots": { "used": "number", "limit": "number?" },
+        "runs": [{
+            "id": "string", "task": "string", "title": "string", "attempt": "number", "startedAt": "time", "runner": "string",
+            "runnerState": "string",
+        }],
+        "runners": [{
+            "id": "string", "state": "string", "pid": "number", "host": "string", "runs": "number", "maxRuns": "number?",
+            "sections": ["string"], "startedAt": "time",
+        }],
+        "failures": [{ "task": "string", "title": "string", "error": "string", "at": "time" }],
+    })
+}
+
+fn session() -> Value {
+    json!({
+        "run": "string", "state": "string", "task": "string", "title": "string", "attempt": "number", "runner": "string",
+        "runnerState": "string?", "here": "bool", "keeperPid": "number?", "childPid": "number?", "processes": "number?",
+        "outputBytes": "number?", "startedAt": "time", "endedAt": "time?", "ending": "string?", "exitCode": "number?",
+        "signal": "number?", "note": "string?",
+    })
+}
+
+/// Questions about the backlog that [`backlog_story`] leaves, which has had one run.
+fn insight_story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
+    let log =
+        json!({ "path": "string", "bytes": "number?", "dropped": "number?", "error": "string?", "lastOutputAt": "time?" });
+    let run = json!({
+        "id": "string", "attempt": "number", "runner": "string", "runnerState": "string?", "heir": "string?", "startedAt": "time",
+        "endedAt": "time?", "ending": "string?", "exitCode": "number?", "note": "string?", "keeperPid": "number?",
+        "childPid": "number?",
+    });
+    let details = json!({
+        "epoch": "number", "ownerEpoch": "number", "keeperOwnerEpoch": "number?", "record": "string", "log": log,
+        "holds": [{ "name": "string", "epoch": "number" }], "processes": "any",
+    });
+    vec![
+        ("tasks add", vec!["tasks", "add", "fourth", "--run", "true", "--semaphore", "tpu"], task_added()),
+        ("tasks add", vec!["tasks", "add", "fifth", "--run", "true", "--lock", "other", "--depends-on", "fourth"], task_added()),
+        ("locks acquire", vec!["locks", "acquire", "other", "--holder", "b"], acquired()),
+        ("why", vec!["why", "fourth"], why()),
+        ("why", vec!["why", "fifth"], why()),
+        ("why", vec!["why", "first"], with(why(), json!({ "run": run }))),
+        ("tasks fail", vec!["tasks", "fail", "fourth", "--error", "no"], json!({ "id": "string", "outcome": "string", "status": "string" })),
+        ("status", vec!["status"], status()),
+        ("sessions list", vec!["sessions", "list"], json!({ "sessions": [] })),
+        ("sessions list", vec!["sessions", "list", "--all"], json!({ "sessions": [session()] })),
+        ("sessions show", vec!["sessions", "show", "r-"], with(session(), details)),
+        (
+            "sessions logs",
+            vec!["sessions", "logs", "r-"],
+            json!({
+                "taskId": "string", "run": "string", "attempt": "number", "live": "bool", "path": "string", "text": "string",
+            }),
+        ),
+        (
+            "sessions kill",
+            vec!["sessions", "kill", "r-"],
+            json!({ "run": "string", "task": "string", "outcome": "string", "ending": "string?", "note": "string?" }),
+        ),
+    ]
+}
+
 /// One story that uses every verb: the command as the envelope names it, its arguments, the shape of `data`.
 fn story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
     let released = json!({ "name": "string", "outcome": "string", "forced": "bool" });
@@ -177,15 +363,15 @@ fn story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
 const PASS_THROUGH: [&str; 2] = ["locks run", "semaphores run"];
 
 /// These are only there for their verbs.
-const NOUNS: [&str; 4] = ["locks", "semaphores", "config", "store"];
+const NOUNS: [&str; 7] = ["locks", "semaphores", "sections", "tasks", "sessions", "config", "store"];
 
-/// Needs two stores: its shape is checked in `copy.rs`.
-const ELSEWHERE: [&str; 1] = ["store copy"];
+/// One needs two stores, the other a live run: their shapes are checked in `copy.rs` and `tasks.rs`.
+const ELSEWHERE: [&str; 2] = ["store copy", "tasks heartbeat"];
 
 #[test]
 fn every_verb_prints_exactly_what_it_promises() {
     let world = World::empty();
-    let story = story();
+    let story = [story(), backlog_story(), insight_story()].concat();
     for (command, args, shape) in &story {
         let said = world.run(&[&args[..], &["--json"]].concat());
         let envelope: Value = serde_json::from_str(&said.stdout).unwrap_or_else(|_| panic!("{args:?}: {said:?}"));
@@ -217,6 +403,11 @@ fn every_failure_says_what_in_the_same_form() {
     world.ok(&["locks", "acquire", "other", "--holder", "b"]);
     world.ok(&["semaphores", "define", "gpu", "--capacity", "1"]);
     world.ok(&["semaphores", "acquire", "gpu", "--holder", "a"]);
+    world.ok(&["sections", "add", "s"]);
+    world.ok(&["tasks", "add", "a", "--section", "s"]);
+    world.ok(&["tasks", "add", "b", "--depends-on", "a"]);
+    world.ok(&["tasks", "add", "over"]);
+    world.ok(&["tasks", "cancel", "over"]);
     let name = || json!({ "name": "string" });
     let busy = json!({ "name": "string", "holder": "string", "since": "time?", "expiresAt": "time?", "waiters": "number" });
     let waited = json!({ "name": "string", "holder": "string", "place": "number", "waiters": "number" });
@@ -262,9 +453,27 @@ fn every_failure_says_what_in_the_same_form() {
         ),
         (&["semaphores", "release", "gpu", "--holder", "b"], 5, "NOT_HOLDER", json!({})),
         (&["events", "emit", "nonsense"], 2, "USAGE", json!({})),
+        (&["why", "nothing"], 4, "TASK_NOT_FOUND", json!({ "task": "string" })),
+        (&["sessions", "kill", "r-nothing"], 4, "RUN_NOT_FOUND", json!({ "run": "string" })),
         (&["config", "get", "nonsense"], 3, "CONFIG", problems),
         (&["config", "get", "store"], 4, "NOT_SET", json!({ "key": "string" })),
         (&["completions", "tcsh"], 2, "USAGE", json!({})),
+        (&["sections", "show", "nothing"], 4, "SECTION_NOT_FOUND", json!({ "section": "string" })),
+        (&["sections", "add", "s"], 2, "SECTION_EXISTS", json!({ "section": "string", "id": "string" })),
+        (&["sections", "delete", "s"], 2, "SECTION_NOT_EMPTY", json!({ "section": "string", "tasks": "number" })),
+        (&["tasks", "show", "nothing"], 4, "TASK_NOT_FOUND", json!({ "task": "string" })),
+        (&["tasks", "show", "t-"], 2, "AMBIGUOUS_NAME", json!({ "name": "string", "ids": ["string"] })),
+        (&["tasks", "update", "a", "--depends-on", "b"], 2, "DEPENDENCY_CYCLE", json!({ "cycle": ["string"] })),
+        (
+            &["tasks", "delete", "a"],
+            2,
+            "TASK_HAS_DEPENDENTS",
+            json!({ "taskId": "string", "dependents": ["string"] }),
+        ),
+        (&["tasks", "done", "a", "--epoch", "1"], 8, "FENCED", json!({ "taskId": "string" })),
+        (&["tasks", "done", "over"], 2, "TASK_OVER", json!({ "taskId": "string", "status": "string" })),
+        (&["tasks", "wait", "a", "--timeout", "1ms"], 6, "WAIT_TIMEOUT", json!({ "tasks": ["any"] })),
+        (&["tasks", "logs", "a"], 4, "RUN_NOT_FOUND", json!({ "taskId": "string", "run": "string?" })),
     ];
     for (args, exit, code, details) in cases {
         let (status, error) = world.error(args);

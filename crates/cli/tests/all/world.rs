@@ -132,6 +132,14 @@ impl World {
         Project::find_at(self.path(), place).unwrap()
     }
 
+    /// One more project, in a directory of this one, in the same database.
+    pub(crate) fn another(&self, name: &str) -> Project {
+        let root = self.path().join(name);
+        std::fs::create_dir(&root).unwrap();
+        let place = self.store.as_ref().map(|url| banksman::Place::parse(url, |_| None).unwrap());
+        Project::init_at(&root, place).unwrap()
+    }
+
     pub(crate) fn snapshot(&self) -> Snapshot {
         self.project().reader().unwrap().view().snapshot().unwrap()
     }

@@ -65,7 +65,7 @@ impl World<'_> {
 
     fn is_settled(&self) -> bool {
         let over = |standing: &Standing| !matches!(standing, Standing::Live(_));
-        let quiet = self.calls.is_empty() && self.late.is_empty() && self.keepers.values().all(|keeper| !keeper.tree_lives());
+        let quiet = self.calls.is_empty() && self.late.is_empty() && self.keepers.values().all(|keeper| !keeper.alive && !keeper.tree_lives());
         let idle = self.runners.iter().all(|runner| !runner.alive || !runner.told.until_idle);
         quiet && idle && self.book.jobs.values().all(|job| over(&job.standing))
     }
@@ -104,8 +104,9 @@ impl World<'_> {
             .collect();
         self.verdict.expect(Checker::Left, held.is_empty(), || format!("still held: {}", held.join(", ")));
         let records: Vec<String> = self.machine.records.iter().map(|(run, record)| format!("{run} {record:?}")).collect();
-        self.verdict.expect(Checker::Left, records.is_empty(), || format!("records are left: {}", records.join(", ")));
-        let keepers = self.keepers.len();
+        // Who was killed, or not answered, before it could tell a keeper that an end is stored leaves a record behind.
+        self.verdict.expect(Checker::Left, records.is_empty() || self.harsh > 0, || format!("records are left: {}", records.join(", ")));
+        let keepers = self.keepers.values().filter(|keeper| keeper.alive || keeper.tree_lives()).count();
         self.verdict.expect(Checker::Left, keepers == 0, || format!("{keepers} keepers are left"));
     }
 }

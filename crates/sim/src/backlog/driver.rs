@@ -28,7 +28,13 @@ impl World<'_> {
             *count += 1;
             RunId::new(&format!("r{count}")).expect("a good id")
         });
-        match runner.dispatcher.next(now) {
+        let next = runner.dispatcher.next(now);
+        if std::env::var_os("SIM_DEBUG").is_some() {
+            let text = format!("{next:?}");
+            self.note(slot, format_args!("   -> {}", &text[..text.len().min(300)]));
+        }
+        let runner = &mut self.runners[slot];
+        match next {
             Next::Load(keys) => self.load(slot, &keys),
             Next::Probe(processes) => {
                 let found: Vec<_> = processes.into_iter().map(|process| (process.clone(), self.look_at(&process))).collect();
@@ -124,6 +130,9 @@ impl World<'_> {
         let mut record = self.machine.records.get(&run.id).cloned();
         self.note(slot, format_args!("recovers {}: {record:?}", run.id));
         if *run.boot != *self.runners[slot].process.boot {
+            if let Some(Record::Kept { ended: Some(ending), .. }) = record {
+                return self.ended(slot, &run.id, ending, None);
+            }
             return self.ended(slot, &run.id, Ending::Lost, Some("the machine was restarted"));
         }
         if matches!(record, None | Some(Record::Empty)) {
@@ -198,8 +207,7 @@ impl World<'_> {
         let keeper = stream.as_ref().and_then(|stream| self.keepers.get(&stream.keeper)).filter(|keeper| keeper.alive);
         match (stream, keeper.map(|keeper| keeper.number)) {
             (Some(stream), Some(keeper)) => self.ask(keeper, stream.number, Ask::Acknowledge(stream.epoch)),
-            (Some(_), None) => {}
-            (None, _) => self.forget(run),
+            _ => self.forget(run),
         }
     }
 
@@ -207,8 +215,9 @@ impl World<'_> {
     fn forget(&mut self, run: &RunId) {
         match self.machine.records.get(run) {
             Some(Record::Kept { keeper, .. }) if self.keepers.get(keeper).is_some_and(|keeper| keeper.alive) => {}
-            Some(Record::Kept { .. } | Record::Buried) => drop(self.machine.records.remove(run)),
-            Some(Record::Empty) | None => {}
+            Some(Record::Kept { .. }) => drop(self.machine.records.remove(run)),
+            // A keeper that was held up before it could make its record must find the tombstone, however late.
+            Some(Record::Empty | Record::Buried) | None => {}
         }
     }
 

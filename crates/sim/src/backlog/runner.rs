@@ -97,6 +97,7 @@ impl World<'_> {
             watching: Vec::new(),
             started: Stamp { lease: Lease(0), wall: Wall(0) },
             seen: Lease(0),
+            terms: None,
         };
         let options = banksman_engine::Options {
             max_runs: told.max_runs,
@@ -105,6 +106,7 @@ impl World<'_> {
             until_idle: told.until_idle,
             max_recoveries: MAX_RECOVERIES,
             poll: POLL,
+            lease: None,
         };
         self.say(format_args!("runner {id} starts, pid {}, {told:?}", process.pid));
         self.tally.count("runners");

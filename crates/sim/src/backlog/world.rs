@@ -161,7 +161,7 @@ impl<'a> World<'a> {
         let choice = self.random.below(100);
         match (calls, ready.is_empty()) {
             // Time goes on while somebody could act: it is scheduled late.
-            _ if !self.calm && choice < 2 => self.jump(),
+            _ if !self.calm && self.harsh > 0 && choice < 2 => self.jump(),
             (true, true) => self.serve(),
             (true, false) if choice < 25 => self.serve(),
             (_, false) => match *self.random.pick(&ready) {

@@ -1,5 +1,5 @@
--- Tasks and what belongs to them. spec, detail, holds, session, ended, process, sections, watching and errand are JSON;
--- NULL stands for "none".
+-- Tasks and what belongs to them. spec, detail, holds, session, lease, ended, process, sections, watching, terms and errand
+-- are JSON; NULL stands for "none".
 
 CREATE TABLE sections (
     project BIGINT NOT NULL,
@@ -44,16 +44,19 @@ CREATE INDEX tasks_title ON tasks (project, title);
 CREATE INDEX tasks_section ON tasks (project, section, position) WHERE section IS NOT NULL;
 CREATE INDEX tasks_parent ON tasks (project, parent) WHERE parent IS NOT NULL;
 
--- `task` waits for `on_task`.
+-- `task` waits for `on_task`. The keys begin with what tells rows apart: a planner without statistics takes any key that
+-- begins with the project for good enough.
 CREATE TABLE edges (
     project BIGINT NOT NULL,
     task TEXT NOT NULL,
     on_task TEXT NOT NULL,
     allow_failed BIGINT NOT NULL,
-    PRIMARY KEY (project, task, on_task)
+    PRIMARY KEY (task, on_task, project)
 ) /* keyed */;
-CREATE INDEX edges_back ON edges (project, on_task, task);
+CREATE INDEX edges_back ON edges (on_task, task, project);
 
+-- `live` is 1 until the run has ended, and NULL then: an index of the few that live. The key begins with the epoch, so
+-- that it does not look better than that index.
 CREATE TABLE runs (
     project BIGINT NOT NULL,
     id TEXT NOT NULL,
@@ -68,11 +71,13 @@ CREATE TABLE runs (
     boot TEXT NOT NULL,
     started_lease BIGINT NOT NULL,
     started_wall BIGINT NOT NULL,
+    lease TEXT,
     ended TEXT,
-    PRIMARY KEY (project, epoch)
+    live BIGINT,
+    PRIMARY KEY (epoch, project)
 ) /* keyed */;
 CREATE UNIQUE INDEX runs_id ON runs (project, id);
-CREATE INDEX runs_live ON runs (project) WHERE ended IS NULL;
+CREATE INDEX runs_live ON runs (project, live, epoch) WHERE live IS NOT NULL;
 CREATE INDEX runs_task ON runs (project, task);
 
 CREATE TABLE runners (
@@ -86,6 +91,7 @@ CREATE TABLE runners (
     started_lease BIGINT NOT NULL,
     started_wall BIGINT NOT NULL,
     seen_lease BIGINT NOT NULL,
+    terms TEXT,
     PRIMARY KEY (project, id)
 ) /* keyed */;
 

@@ -1,6 +1,8 @@
 //! SQLite: one file, many processes, one writer at a time.
 
 mod open;
+#[cfg(test)]
+mod plan_tests;
 mod turnstile;
 
 use std::path::PathBuf;

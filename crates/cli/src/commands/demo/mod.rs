@@ -1,45 +1,45 @@
-//! A lively half minute: real processes, a real kill -9, a real deadlock.
+//! A release in six seconds: real tasks, real crashes, and a real kill -9 of the runner in the middle.
 
-mod scenes;
+mod audit;
+mod checks;
+mod picture;
 mod stage;
+mod story;
 mod timeline;
 
-use std::time::Instant;
-
 use clap::Args;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Done;
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::printer::{BOLD, DIM};
 use stage::Stage;
+use story::{SLOTS, TASKS};
+use timeline::Timeline;
 
-/// See it at work: contention, a kill -9, a zombie, a deadlock.
+/// See it at work: a backlog that survives crashes, a kill -9 of its runner, and a process that hides.
 ///
-/// Makes a temporary project, runs real processes in it and removes it again. Needs no agent and no network.
+/// Makes a temporary project, runs a dozen real tasks in it, draws what happened when, checks it against the store and
+/// /proc, and removes the project again. Exits with 1 if a check fails. Needs no agent and no network.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman demo")]
 pub(crate) struct Demo {}
 
 impl Demo {
     pub(crate) fn run(self, context: &Context) -> Done {
-        let start = Instant::now();
-        let stage = Stage::set(context)?;
-        let crowd = scenes::crowd(&stage)?;
-        let heir = scenes::heir(&stage)?;
-        let zombie = scenes::zombie(&stage)?;
-        let deadlock = scenes::deadlock(&stage)?;
-        let (events, healthy) = stage.check()?;
-        let verdict = if healthy { "the event log folds to the tables" } else { "THE EVENT LOG DOES NOT FOLD TO THE TABLES" };
-        let human = format!(
-            "{BOLD}That was banksman.{BOLD:#} {events} events in {:.1} s, and {verdict}.\n\
-             {DIM}Your turn: banksman init, then banksman locks run NAME -- COMMAND{DIM:#}",
-            start.elapsed().as_secs_f64()
-        );
-        let data =
-            json!({ "crowd": crowd, "heir": heir, "zombie": zombie, "deadlock": deadlock, "events": events, "healthy": healthy });
-        context.printer.result(data, human);
-        Ok(if healthy { exit::OK } else { exit::UNHEALTHY })
+        let mut stage = Stage::set(context)?;
+        stage.say(&format!("{BOLD}A release: {} tasks, 3 sections, {SLOTS} slots{BOLD:#}", TASKS.len()));
+        stage.say(&format!("{DIM}Every task is a real process, and every kill is a real kill -9.{DIM:#}\n"));
+        let plot = story::play(&mut stage)?;
+        let timeline = Timeline::of(stage.seen(), &stage.ends()?, &plot.shifts);
+        let checks = checks::all(&mut stage, &plot)?;
+        let holds = checks.iter().all(|check| check.holds);
+        let lines: Vec<String> = checks.iter().map(checks::Check::line).collect();
+        let last = if holds { "Your turn: banksman init, then banksman tasks add TITLE --run COMMAND" } else { "This must not happen." };
+        let human = format!("\n{}\n\n{}\n\n{DIM}{last}{DIM:#}", picture::draw(&timeline), lines.join("\n"));
+        let data: Vec<Value> = checks.iter().map(checks::Check::json).collect();
+        context.printer.result(json!({ "holds": holds, "checks": data, "timeline": timeline.json() }), human);
+        Ok(if holds { exit::OK } else { exit::ERROR })
     }
 }

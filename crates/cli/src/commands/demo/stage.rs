@@ -1,28 +1,40 @@
-//! Where the demo plays: a temporary project, actors, and an eye on the event log.
+//! Where the demo plays: a temporary project, its processes, and an eye on the event log.
 
-use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use banksman::core::Seq;
-use banksman::store::{EventFilter, EventRow};
+use banksman::adapters::host;
+use banksman::core::{Liveness, ProcessId, RunId, Seq, Wall};
+use banksman::inspect::{self, LiveRun};
+use banksman::store::{EventFilter, EventRow, Snapshot};
 use banksman::{Follower, Project};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
-use crate::printer::{BOLD, CYAN, DIM, Printer};
+use crate::printer::{DIM, Printer};
+use crate::signals::Signals;
 
-/// No scene takes longer than this unless something is broken.
+/// No wait takes longer than this, unless something is broken.
 const DEADLINE: Duration = Duration::from_secs(30);
+
+/// How long the end of everything may take before it is enforced.
+const CLEANUP: Duration = Duration::from_secs(5);
 
 pub(super) struct Stage {
     printer: Printer,
     project: Project,
-    follower: RefCell<Follower>,
-    seen: RefCell<Vec<EventRow>>,
-    _dir: tempfile::TempDir,
+    follower: Follower,
+    signals: Signals,
+    seen: Vec<EventRow>,
+    start: Wall,
+    dir: tempfile::TempDir,
 }
 
 /// A process of the play. It is ended if the play ends before it.
@@ -30,106 +42,229 @@ pub(super) struct Actor(Child);
 
 impl Stage {
     pub(super) fn set(context: &Context) -> Result<Stage, Failure> {
+        let signals = Signals::install().map_err(system)?;
         let dir = tempfile::Builder::new().prefix("banksman-demo-").tempdir().map_err(system)?;
         let project = Project::init(dir.path())?;
-        let follower = RefCell::new(project.follow(Seq(0))?);
-        Ok(Stage { printer: context.printer.clone(), project, follower, seen: RefCell::default(), _dir: dir })
+        // So that tasks can say `banksman`, wherever and whatever this very program is.
+        fs::create_dir(dir.path().join("bin")).map_err(system)?;
+        let this = format!("/proc/{}/exe", std::process::id());
+        std::os::unix::fs::symlink(this, dir.path().join("bin/banksman")).map_err(system)?;
+        let follower = project.follow(Seq(0))?;
+        let printer = context.printer.clone();
+        Ok(Stage { printer, project, follower, signals, seen: Vec::new(), start: now(), dir })
     }
 
-    /// The title of a scene.
-    pub(super) fn title(&self, number: u32, text: &str) {
-        self.say(&format!("\n{CYAN}{number}{CYAN:#}  {BOLD}{text}{BOLD:#}"));
+    /// Time is counted from now on.
+    pub(super) fn begin(&mut self) {
+        self.start = now();
     }
 
-    /// A line of the play.
     pub(super) fn say(&self, text: &str) {
         if !self.printer.json && !self.printer.quiet {
             self.printer.line(text);
         }
     }
 
-    /// A line with the command that a user would type.
-    pub(super) fn prompt(&self, command: &str) {
-        self.say(&format!("   {DIM}$ banksman {command}{DIM:#}"));
+    /// A line of the story.
+    pub(super) fn tell(&self, at: Wall, text: &str) {
+        let seconds = (at.0 - self.start.0) as f64 / 1_000.0;
+        self.say(&format!("{DIM}{seconds:>4.1} s{DIM:#}  {text}"));
     }
 
-    /// Starts `banksman ARGS` as a process of its own.
+    /// Starts `banksman ARGS` as a process of its own. What the user has set does not reach it.
     pub(super) fn cast(&self, args: &[&str]) -> Result<Actor, Failure> {
         let mut command = Command::new("/proc/self/exe");
-        // The file is named, because the user's settings may name a server.
-        let store = format!("sqlite:{}", self.project.store());
-        command.arg("-C").arg(self.project.root()).arg("--store").arg(store).args(args).env("NO_COLOR", "1");
-        for name in ["BANKSMAN_HOLDER", "BANKSMAN_ANCESTORS", "BANKSMAN_LOCK", "BANKSMAN_STORE", "BANKSMAN_PROJECT"] {
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("BANKSMAN_")) {
             command.env_remove(name);
         }
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut path = self.dir.path().join("bin").into_os_string();
+        path.push(":");
+        path.push(std::env::var_os("PATH").unwrap_or_default());
+        command.args(args).current_dir(self.project.root()).env("PATH", path).env("NO_COLOR", "1");
+        // The store is named, because the user's settings may name a server. Sockets stay in the project.
+        command.env("BANKSMAN_PROJECT", self.project.root()).env("BANKSMAN_STORE", format!("sqlite:{}", self.project.store()));
+        command.env_remove("XDG_RUNTIME_DIR");
+        // A group of its own: Ctrl-C reaches the demo only, and the demo cleans up.
+        command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.spawn().map(Actor).map_err(system)
     }
 
-    /// Waits for the next event of this kind about this holder.
-    pub(super) fn until(&self, kind: &str, holder: &str) -> Result<EventRow, Failure> {
-        let about = |event: &EventRow| event.kind == kind && event.data["holder"] == holder;
-        self.wait_for(|seen| seen.iter().find(|event| about(event)).cloned())
-    }
-
-    /// Waits until so many stand in line for a lock.
-    pub(super) fn until_line(&self, lock: &str, length: usize) -> Result<(), Failure> {
-        let mut reader = self.project.reader()?;
-        let start = Instant::now();
-        while start.elapsed() < DEADLINE {
-            let snapshot = reader.view().snapshot()?;
-            if snapshot.coordination.locks.values().any(|row| row.name.as_str() == lock && row.line.len() >= length) {
-                return Ok(());
-            }
-            // Standing in line is no event, so nothing rings.
-            std::thread::sleep(Duration::from_millis(2));
+    /// Runs `banksman ARGS`, which must succeed. Returns what it printed.
+    pub(super) fn run(&self, args: &[&str]) -> Result<String, Failure> {
+        let output = self.cast(args)?.output()?;
+        match output.status.success() {
+            true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+            false => Err(Failure::system("run the demo", format!("{args:?}: {}", String::from_utf8_lossy(&output.stderr).trim()))),
         }
-        Err(late())
     }
 
-    /// All events of one lock so far.
-    pub(super) fn events_of(&self, lock: &str) -> Vec<EventRow> {
-        self.seen.borrow().iter().filter(|event| event.source.id.as_deref() == Some(lock)).cloned().collect()
-    }
-
-    /// The number of events, and whether the log agrees with the tables.
-    pub(super) fn check(&self) -> Result<(i64, bool), Failure> {
-        let mut reader = self.project.reader()?;
-        Ok((reader.view().last_event()?.0, reader.view().compare_with_log()?.is_empty()))
-    }
-
-    fn wait_for<T>(&self, find: impl Fn(&[EventRow]) -> Option<T>) -> Result<T, Failure> {
-        let (never, _keep) = rustix::pipe::pipe().map_err(|error| system(error.into()))?;
+    /// Waits until the log holds something.
+    pub(super) fn until(&mut self, find: impl Fn(&[EventRow]) -> Option<EventRow>) -> Result<EventRow, Failure> {
         let start = Instant::now();
-        while start.elapsed() < DEADLINE {
-            if let Some(found) = find(&self.seen.borrow()) {
+        loop {
+            if let Some(found) = find(&self.seen) {
                 return Ok(found);
             }
-            let mut follower = self.follower.borrow_mut();
-            let events = follower.next(&EventFilter::default())?;
-            if events.is_empty() {
-                follower.wait(std::os::fd::AsFd::as_fd(&never));
-            }
-            self.seen.borrow_mut().extend(events);
+            self.wait(&[], start)?;
         }
-        Err(late())
+    }
+
+    /// Waits until one of these processes is dead.
+    pub(super) fn until_death(&mut self, of: &[&ProcessId]) -> Result<(), Failure> {
+        let start = Instant::now();
+        let Ok(watched) = of.iter().map(|process| self.project.host().watch(process)).collect::<Result<Vec<OwnedFd>, _>>() else {
+            return Ok(());
+        };
+        while of.iter().all(|process| self.probe(process) == Liveness::Alive) {
+            self.wait(&watched, start)?;
+        }
+        Ok(())
+    }
+
+    /// Takes in what has happened, or sleeps until something does.
+    fn wait(&mut self, watched: &[OwnedFd], start: Instant) -> Result<(), Failure> {
+        if start.elapsed() > DEADLINE {
+            return Err(Failure::new(exit::ERROR, "DEMO", "the demo waited in vain for something to happen"));
+        }
+        let events = self.follower.next(&EventFilter::default())?;
+        let watched: Vec<_> = watched.iter().map(AsFd::as_fd).collect();
+        if events.is_empty() && !self.follower.wait_for(self.signals.as_fd(), &watched, DEADLINE) {
+            return Err(Failure::interrupted());
+        }
+        self.seen.extend(events);
+        Ok(())
+    }
+
+    /// Takes in everything that is in the log by now.
+    pub(super) fn catch_up(&mut self) -> Result<(), Failure> {
+        loop {
+            let events = self.follower.next(&EventFilter::default())?;
+            if events.is_empty() {
+                return Ok(());
+            }
+            self.seen.extend(events);
+        }
+    }
+
+    pub(super) fn seen(&self) -> &[EventRow] {
+        &self.seen
+    }
+
+    /// All rows of the store.
+    pub(super) fn rows(&self) -> Result<Snapshot, Failure> {
+        Ok(self.project.reader()?.view().everything()?)
+    }
+
+    /// The live runs.
+    pub(super) fn sessions(&self) -> Result<Vec<LiveRun>, Failure> {
+        Ok(inspect::sessions(&mut self.project.reader()?, self.project.host())?.1)
+    }
+
+    /// When each run ended, as its keeper saw it.
+    pub(super) fn ends(&self) -> Result<BTreeMap<RunId, Wall>, Failure> {
+        let runs = self.rows()?.backlog.runs;
+        Ok(runs.into_values().filter_map(|run| Some((run.id, run.ended?.at))).collect())
+    }
+
+    /// The number of events, and where the log disagrees with the tables.
+    pub(super) fn fold(&self) -> Result<(i64, Vec<String>), Failure> {
+        let mut reader = self.project.reader()?;
+        Ok((reader.view().last_event()?.0, reader.view().compare_with_log()?))
+    }
+
+    pub(super) fn identify(&self, pid: i32) -> Option<ProcessId> {
+        self.project.host().identify(pid).ok()
+    }
+
+    pub(super) fn probe(&self, process: &ProcessId) -> Liveness {
+        self.project.host().probe(process)
+    }
+
+    /// All processes that were started for this project, or work in it.
+    pub(super) fn processes(&self) -> Vec<i32> {
+        processes(self.project.root())
+    }
+
+    /// Cancels what is left of the play, and waits for its end.
+    fn cancel(&self) -> Result<(), Failure> {
+        let rows = self.rows()?;
+        let ids = rows.backlog.tasks.keys().map(|id| id.as_str());
+        self.run(&["tasks", "cancel", "--no-wait"].into_iter().chain(ids).collect::<Vec<_>>())?;
+        // Sessions whose runner is gone are ended by the next one.
+        let runner = self.cast(&["run", "--until-idle"])?;
+        if let Some(Ok(pidfd)) = self.identify(runner.pid()).map(|process| self.project.host().watch(&process)) {
+            let (never, _keep) = rustix::pipe::pipe().map_err(|error| system(error.into()))?;
+            let start = Instant::now();
+            while runner.is_alive() && start.elapsed() < CLEANUP {
+                self.follower.wait_for(never.as_fd(), &[pidfd.as_fd()], CLEANUP);
+            }
+        }
+        Ok(())
     }
 }
 
+impl Drop for Stage {
+    fn drop(&mut self) {
+        if self.processes().is_empty() {
+            return;
+        }
+        // Whatever fails here, nothing may stay behind.
+        self.cancel().ok();
+        let start = Instant::now();
+        while start.elapsed() < CLEANUP {
+            let left = self.processes();
+            left.iter().filter_map(|pid| Pid::from_raw(*pid)).for_each(|pid| drop(kill_process(pid, Signal::KILL)));
+            if left.is_empty() {
+                return;
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// Those whose environment names the project, or whose directory is in it.
+fn processes(root: &Path) -> Vec<i32> {
+    let named = format!("BANKSMAN_PROJECT={}", root.display());
+    let belongs = |pid: &i32| {
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        let directory = fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default();
+        directory.starts_with(root) || environment.split(|byte| *byte == 0).any(|variable| variable == named.as_bytes())
+    };
+    let own = std::process::id().cast_signed();
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    pids.filter(|pid| *pid != own && belongs(pid)).collect()
+}
+
 impl Actor {
-    pub(super) fn signal(&self, signal: Signal) -> Result<(), Failure> {
-        let pid = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw).ok_or_else(late)?;
-        kill_process(pid, signal).map_err(|error| system(error.into()))
+    pub(super) fn pid(&self) -> i32 {
+        self.0.id().cast_signed()
     }
 
-    /// Waits for the end. Returns the exit status and what was said on stderr.
-    pub(super) fn end(mut self) -> Result<(Option<i32>, String), Failure> {
-        let mut said = String::new();
-        if let Some(stderr) = &mut self.0.stderr {
-            std::io::Read::read_to_string(stderr, &mut said).map_err(system)?;
+    /// Kills it with -9, and returns when it is dead.
+    pub(super) fn kill(mut self) -> Result<Wall, Failure> {
+        let at = now();
+        self.0.kill().map_err(system)?;
+        self.0.wait().map_err(system)?;
+        Ok(at)
+    }
+
+    /// Waits for its end, and returns its status.
+    pub(super) fn end(mut self) -> Result<Option<i32>, Failure> {
+        Ok(self.0.wait().map_err(system)?.code())
+    }
+
+    fn is_alive(&self) -> bool {
+        fs::read_to_string(format!("/proc/{}/stat", self.pid())).is_ok_and(|stat| !stat.contains(") Z "))
+    }
+
+    fn output(mut self) -> Result<std::process::Output, Failure> {
+        use std::io::Read;
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        if let (Some(out), Some(err)) = (&mut self.0.stdout, &mut self.0.stderr) {
+            out.read_to_end(&mut stdout).and_then(|_| err.read_to_end(&mut stderr)).map_err(system)?;
         }
-        let status = self.0.wait().map_err(system)?;
-        Ok((status.code(), said))
+        Ok(std::process::Output { status: self.0.wait().map_err(system)?, stdout, stderr })
     }
 }
 
@@ -141,10 +276,10 @@ impl Drop for Actor {
     }
 }
 
-fn system(error: std::io::Error) -> Failure {
-    Failure::system("run the demo", error)
+pub(super) fn now() -> Wall {
+    Wall(host::wall_ms())
 }
 
-fn late() -> Failure {
-    Failure::new(exit::ERROR, "DEMO", "the demo waited in vain for something to happen")
+fn system(error: std::io::Error) -> Failure {
+    Failure::system("run the demo", error)
 }

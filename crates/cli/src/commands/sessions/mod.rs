@@ -12,7 +12,7 @@ use banksman::{Project, Sessions as Files};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::tasks::{LogFlags, Tail};
+use super::tail::{self, LogFlags};
 use super::{Done, find};
 use crate::context::Context;
 use crate::exit_codes as exit;
@@ -168,7 +168,7 @@ impl Logs {
     fn run(self, context: &Context) -> Done {
         let project = context.project()?;
         let run = find::run(&mut project.reader()?, &self.run)?;
-        Tail { project: &project, run: &run }.show(context, &self.flags)
+        tail::print(context, &project, &run, &self.flags)
     }
 }
 

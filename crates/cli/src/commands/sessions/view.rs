@@ -146,7 +146,8 @@ fn command(pid: i32) -> Option<String> {
 
 pub(super) fn page(seen: &Seen, project: &Project, at: Stamp) -> String {
     let (run, files, status) = (&seen.run, Files::new(project), seen.status.as_ref());
-    let mut text = format!("{BOLD}{}{BOLD:#} is {}", run.id, coloured(seen.state()));
+    let verb = if run.is_live() { "is" } else { "has" };
+    let mut text = format!("{BOLD}{}{BOLD:#} {verb} {}", run.id, coloured(seen.state()));
     let mut field = |name: &str, value: String| text.push_str(&format!("\n  {DIM}{name:<10}{DIM:#} {value}"));
     let ago = |stamp: Stamp| format!("{} ({} ago)", words::rfc3339(stamp.wall), words::span(at.lease - stamp.lease));
     field("task", format!("{} {DIM}{}{DIM:#}, the {} run", seen.title, run.task, words::ordinal(run.attempt as usize + 1)));

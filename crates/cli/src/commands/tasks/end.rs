@@ -41,6 +41,8 @@ pub(super) struct Cancel {
 }
 
 /// Try tasks again that are over, or in review.
+///
+/// If one of them cannot be tried again, those named before it are, and those after it are not.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman tasks retry 'Run the tests'")]
 pub(super) struct Retry {
@@ -51,7 +53,7 @@ pub(super) struct Retry {
 
 /// Forget tasks, with their runs and logs.
 ///
-/// A task that others wait for, or that has children, is not forgotten before those are.
+/// A task that others wait for, or that has children, is not forgotten before those are. Its workspace stays.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman tasks delete 'Run the tests'\n  banksman tasks delete t-7k2m9q1a --force")]
 pub(super) struct Delete {
@@ -69,23 +71,25 @@ impl Cancel {
         let client = context.client()?;
         let mut reader = client.reader()?;
         let ids = find::task_ids(&mut reader, self.tasks.iter().map(String::as_str))?;
-        let over_before = ids.iter().map(|id| cancel(&client, id)).collect::<Result<Vec<_>, _>>()?;
+        let mut cancelled = Vec::new();
+        for id in &ids {
+            let children = family(&mut reader, id)?.iter().filter(|task| task.id != *id && !task.status().is_over()).count();
+            cancelled.push((cancel(&client, id)?, children));
+        }
         if !self.no_wait {
             wait_for_end(context, &client, &signals, &ids)?;
         }
         let mut data = Vec::new();
         let mut lines = Vec::new();
-        for (id, over_before) in ids.iter().zip(over_before) {
-            let family = family(&mut reader, id)?;
-            let (task, children) = (family.iter().find(|task| task.id == *id), family.len().saturating_sub(1));
-            let task = task.ok_or_else(|| find::no_task(id.as_str()))?;
+        for (id, (over_before, children)) in ids.iter().zip(cancelled) {
+            let task = view::listed(&mut reader, id)?.0.task;
             let outcome = match task.status() {
                 status if over_before && status.is_over() => "already_over",
                 status if status.is_over() => "cancelled",
                 _ => "stopping",
             };
             data.push(json!({ "id": id, "title": task.spec.title, "status": task.status(), "outcome": outcome, "children": children }));
-            lines.push(cancelled_line(task, outcome, children));
+            lines.push(cancelled_line(&task, outcome, children));
         }
         context.printer.result(json!({ "tasks": data }), lines.join("\n"));
         Ok(exit::OK)
@@ -96,11 +100,12 @@ fn cancelled_line(task: &Task, outcome: &str, children: usize) -> String {
     let name = format!("{BOLD}{}{BOLD:#} {DIM}{}{DIM:#}", task.spec.title, task.id);
     let with = match children {
         0 => String::new(),
-        1 => ", with its child".into(),
-        several => format!(", with its {several} children"),
+        1 => ", and its child".into(),
+        several => format!(", and its {several} children"),
     };
     match outcome {
-        "already_over" => format!("{name} is {} already", view::coloured(task.status())),
+        "already_over" if children == 0 => format!("{name} is {} already", view::coloured(task.status())),
+        "already_over" => format!("{name} is {} already{with} cancelled", view::coloured(task.status())),
         "stopping" => format!("{YELLOW}stopping{YELLOW:#} {name}{with}"),
         _ => format!("{} {name}{with}", view::coloured(task.status())),
     }
@@ -212,34 +217,29 @@ impl Delete {
         // One that others wait for goes after them, if they are to go too.
         while !left.is_empty() {
             let mut held_back = Vec::new();
-            let mut refusal = None;
             for id in &left {
                 let files = Files::of(&client, &mut reader, id)?;
-                match super::ask(&client, TaskRequest::Delete { id: id.clone(), force: self.force })? {
+                let outcome = super::ask(&client, TaskRequest::Delete { id: id.clone(), force: self.force })?;
+                let goes_later = match &outcome {
+                    TaskOutcome::HasDependents(others) | TaskOutcome::HasChildren(others) => {
+                        others.iter().all(|other| left.contains(other))
+                    }
+                    _ => false,
+                };
+                match outcome {
                     TaskOutcome::Deleted => {
                         let (value, line) = files.remove(id)?;
                         data.push(value);
                         lines.push(line);
                     }
-                    outcome => {
-                        let waits_for_others = match &outcome {
-                            TaskOutcome::HasDependents(others) | TaskOutcome::HasChildren(others) => {
-                                others.iter().all(|other| left.contains(other))
-                            }
-                            _ => false,
-                        };
-                        let refusal = refusal.get_or_insert_with(|| refused(id, &outcome));
-                        if !waits_for_others {
-                            return Err(std::mem::replace(refusal, refused(id, &outcome)));
-                        }
-                        held_back.push(id.clone());
-                    }
+                    outcome if goes_later => held_back.push((id.clone(), outcome)),
+                    outcome => return Err(refused(id, &outcome)),
                 }
             }
-            if held_back.len() == left.len() {
-                return Err(refusal.expect("whoever is held back was refused"));
+            if let Some((id, outcome)) = held_back.first().filter(|_| held_back.len() == left.len()) {
+                return Err(refused(id, outcome));
             }
-            left = held_back;
+            left = held_back.into_iter().map(|(id, _)| id).collect();
         }
         context.printer.result(json!({ "tasks": data }), lines.join("\n"));
         Ok(exit::OK)

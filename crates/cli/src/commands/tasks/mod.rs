@@ -19,6 +19,8 @@ use banksman::core::{Epoch, Liveness, TaskId};
 use banksman::engine::{Reply, Request, TaskOutcome, TaskRequest};
 use clap::{Args, Subcommand};
 
+pub(crate) use view::{brief, coloured};
+
 use super::Done;
 use crate::context::{Context, variable};
 use crate::failure::Failure;

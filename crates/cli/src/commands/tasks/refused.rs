@@ -18,19 +18,19 @@ pub(super) fn refused(task: &TaskId, outcome: &TaskOutcome) -> Failure {
         TaskOutcome::UnknownParent(parent) => find::no_task(parent.as_str()),
         TaskOutcome::Fenced => fenced(task),
         TaskOutcome::Dependencies(error) => dependencies(error),
-        TaskOutcome::InProgress(run) => locked(task, &run.holder()),
-        TaskOutcome::Locked(holder) => locked(task, holder),
+        TaskOutcome::InProgress(run) => locked(task, &run.holder()).hint(format!("to stop its run: banksman tasks cancel {task}")),
+        TaskOutcome::Locked(holder) => locked(task, holder).hint("--force deletes it all the same"),
         TaskOutcome::HasDependents(others) => {
             let message = format!("other tasks wait for {task}: {}", list(others));
             Failure::new(exit::USAGE, "TASK_HAS_DEPENDENTS", message)
                 .details(json!({ "taskId": task, "dependents": others }))
-                .hint("delete them first, or let them depend on something else: banksman tasks update TASK --depends-on …")
+                .hint("delete them too, or let them depend on something else: banksman tasks update TASK --depends-on …")
         }
         TaskOutcome::HasChildren(children) => {
             let message = format!("{task} has children: {}", list(children));
             Failure::new(exit::USAGE, "TASK_HAS_CHILDREN", message)
                 .details(json!({ "taskId": task, "children": children }))
-                .hint("delete them first")
+                .hint("delete them too: banksman tasks delete TASK…")
         }
         TaskOutcome::Stepped(outcome, _) => stepped(task, outcome),
         TaskOutcome::Kept(_) | TaskOutcome::Deleted => Failure::unexpected(outcome),
@@ -68,7 +68,6 @@ fn fenced(task: &TaskId) -> Failure {
 fn locked(task: &TaskId, holder: &HolderId) -> Failure {
     Failure::new(exit::LOCKED, "TASK_LOCKED", format!("{task} is locked by {holder}"))
         .details(json!({ "taskId": task, "lockedBy": holder, "expiresAt": null }))
-        .hint(format!("banksman tasks cancel {task} stops its run; --force also takes the lock of one who works by hand"))
 }
 
 fn dependencies(error: &DagError) -> Failure {

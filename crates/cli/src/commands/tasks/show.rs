@@ -1,7 +1,9 @@
+use std::collections::{BTreeMap, BTreeSet};
+
 use banksman::Sessions;
-use banksman::core::backlog::{Run, Section};
+use banksman::core::backlog::{Edge, Run, Section};
 use banksman::core::task::{Done as How, State, Work, Workspace};
-use banksman::core::{Seq, Stamp, Status, Task, TaskId};
+use banksman::core::{Seq, Stamp, Task, TaskId};
 use banksman::store::{EventRow, Key, Listed, Reader, TaskFilter};
 use clap::Args;
 use serde_json::{Value, json};
@@ -29,8 +31,8 @@ pub(super) struct Show {
 struct Page {
     listed: Listed,
     section: Option<Section>,
-    dependencies: Vec<(TaskId, bool, Option<Task>)>,
-    dependents: Vec<Task>,
+    dependencies: Vec<(TaskId, bool, Option<Listed>)>,
+    dependents: Vec<Listed>,
     children: Vec<Listed>,
     /// The newest last.
     runs: Vec<Run>,
@@ -64,12 +66,13 @@ impl Page {
         let (at, mut backlog) = (Stamp { lease: rows.lease, wall: rows.wall }, rows.backlog);
         let unmet = view::unmet(id, &backlog);
         let task = backlog.tasks.remove(id).ok_or_else(|| find::no_task(id.as_str()))?;
-        let edges = backlog.edges.get(id).cloned().unwrap_or_default();
-        let dependencies =
-            edges.into_iter().map(|edge| (edge.on.clone(), edge.allow_failed, backlog.tasks.get(&edge.on).cloned())).collect();
-        let waits = backlog.edges.iter().filter(|(_, edges)| edges.iter().any(|edge| edge.on == *id));
-        let waits = waits.map(|(task, _)| Key::Task(task.clone())).collect();
-        let dependents = reader.view().load(&waits)?.backlog.tasks.into_values().collect();
+        let edges = backlog.edges.remove(id).unwrap_or_default();
+        let waiting = backlog.edges.into_iter().filter(|(_, edges)| edges.iter().any(|edge| edge.on == *id));
+        let waiting: Vec<TaskId> = waiting.map(|(task, _)| task).collect();
+        let mut others = others(reader, edges.iter().map(|edge| &edge.on).chain(&waiting))?;
+        let dependents = waiting.iter().filter_map(|task| others.remove(task)).collect();
+        let dependency = |edge: &Edge| (edge.on.clone(), edge.allow_failed, others.remove(&edge.on));
+        let dependencies = edges.iter().map(dependency).collect();
         let mut children = Vec::new();
         let mut next = Some(Seq(0));
         while let Some(after) = next {
@@ -102,16 +105,15 @@ impl Page {
         data["needs"] = task.spec.needs.iter().map(view::need_json).collect();
         data["epoch"] = json!(task.live().map(|live| live.epoch));
         data["output"] = json!(output(task));
-        let dependency = |(id, allow_failed, task): &(TaskId, bool, Option<Task>)| {
-            let (title, status) = (task.as_ref().map(|task| &task.spec.title), task.as_ref().map(Task::status));
-            let output = task.as_ref().and_then(output);
+        let dependency = |(id, allow_failed, other): &(TaskId, bool, Option<Listed>)| {
+            let (title, status) = (other.as_ref().map(|other| &other.task.spec.title), other.as_ref().map(Listed::status));
+            let output = other.as_ref().and_then(|other| output(&other.task));
             json!({ "id": id, "title": title, "status": status, "allowFailed": allow_failed, "output": output })
         };
         data["dependsOn"] = self.dependencies.iter().map(dependency).collect();
-        let brief = |task: &Task, status: Status| json!({ "id": task.id, "title": task.spec.title, "status": status });
-        let dependents = self.dependents.iter().map(|task| brief(task, task.status()));
-        data["dependents"] = dependents.collect();
-        data["children"] = self.children.iter().map(|listed| brief(&listed.task, listed.status())).collect();
+        let brief = |other: &Listed| json!({ "id": other.task.id, "title": other.task.spec.title, "status": other.status() });
+        data["dependents"] = self.dependents.iter().map(brief).collect();
+        data["children"] = self.children.iter().map(brief).collect();
         data["runs"] = self.runs.iter().map(|run| view::run_json(run, &sessions.log(&run.id))).collect();
         data["lastLines"] = json!(self.log);
         data["recentEvents"] = self.events.iter().map(events::event_json).collect();
@@ -127,16 +129,17 @@ impl Page {
         for (name, value) in self.fields(&since, sessions) {
             text.push_str(&format!("\n  {DIM}{name:<11}{DIM:#} {value}"));
         }
-        let tasks = |task: &Task, status: Status, note: &str| {
-            vec![task.id.to_string(), view::coloured(status), view::brief(task.spec.title.as_str(), 60), note.to_owned()]
+        let row = |other: &Listed, note: &str| {
+            let title = view::brief(other.task.spec.title.as_str(), 60);
+            vec![other.task.id.to_string(), view::coloured(other.status()), title, note.to_owned()]
         };
-        let dependencies = self.dependencies.iter().map(|(id, allow_failed, task)| match task {
+        let dependencies = self.dependencies.iter().map(|(id, allow_failed, other)| match other {
             None => vec![id.to_string(), "gone".into(), String::new(), String::new()],
-            Some(task) => tasks(task, task.status(), if *allow_failed { "may fail" } else { "" }),
+            Some(other) => row(other, if *allow_failed { "may fail" } else { "" }),
         });
         block(&mut text, "DEPENDS ON", dependencies.collect());
-        block(&mut text, "DEPENDENTS", self.dependents.iter().map(|task| tasks(task, task.status(), "")).collect());
-        block(&mut text, "CHILDREN", self.children.iter().map(|child| tasks(&child.task, child.status(), "")).collect());
+        block(&mut text, "DEPENDENTS", self.dependents.iter().map(|other| row(other, "")).collect());
+        block(&mut text, "CHILDREN", self.children.iter().map(|other| row(other, "")).collect());
         if !self.runs.is_empty() {
             let rows = self.runs.iter().map(|run| self.run_row(run)).collect();
             text.push_str(&format!("\n\n{}", table::render(&["RUN", "#>", "STARTED", "TOOK>", "ENDED WITH"], rows)));
@@ -170,7 +173,9 @@ impl Page {
         fields.push(("added", words::rfc3339(task.created)));
         fields.push(("since", format!("{} ({since} ago)", words::rfc3339(task.changed.wall))));
         fields.extend(task.live().map(|live| ("run", format!("{}, epoch {}", live.run, live.epoch))));
-        fields.extend(view::error(task).map(|error| ("error", error.replace('\n', "\n              "))));
+        // A short one stands in the first line.
+        let error = view::error(task).filter(|error| *error != view::remark(&self.listed, self.at));
+        fields.extend(error.map(|error| ("error", error.replace('\n', "\n              "))));
         fields.extend(output(task).map(|output| ("output", view::brief(&output.to_string(), 200))));
         fields
     }
@@ -186,6 +191,15 @@ impl Page {
         let number = (run.attempt + 1).to_string();
         vec![run.id.to_string(), number, words::rfc3339(run.started.wall), words::span(took), how]
     }
+}
+
+/// Other tasks, each with what holds it back.
+fn others<'a>(reader: &mut Reader, ids: impl Iterator<Item = &'a TaskId>) -> Result<BTreeMap<TaskId, Listed>, Failure> {
+    let ids: BTreeSet<&TaskId> = ids.collect();
+    let keys = ids.iter().flat_map(|id| [Key::Task((*id).clone()), Key::Dependencies((*id).clone())]).collect();
+    let backlog = reader.view().load(&keys)?.backlog;
+    let listed = |id: &TaskId| Some((id.clone(), Listed { task: backlog.tasks.get(id)?.clone(), unmet: view::unmet(id, &backlog) }));
+    Ok(ids.into_iter().filter_map(listed).collect())
 }
 
 /// An event without what the page shows anyway.

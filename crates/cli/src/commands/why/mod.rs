@@ -9,7 +9,7 @@ use banksman::inspect;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::tasks::view;
+use super::tasks::coloured;
 use super::{Done, find};
 use crate::context::Context;
 use crate::exit_codes as exit;
@@ -55,7 +55,7 @@ fn human(why: &Found) -> String {
     let mut text = format!("{BOLD}{}{BOLD:#} {DIM}{}{DIM:#} ", task.spec.title, task.id);
     match &why.answer {
         Answer::Waits(causes) => {
-            text.push_str(&format!("is {}", view::coloured(why.status)));
+            text.push_str(&format!("has been {}", coloured(why.status)));
             let ago = words::span(at.lease - task.changed.lease);
             text.push_str(&format!(" {DIM}for {ago}{DIM:#}: {}", sentence::headline(causes)));
             for reason in causes.iter().map(|cause| reason::of(cause, &task.id, why.at)) {

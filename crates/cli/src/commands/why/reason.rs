@@ -371,10 +371,12 @@ fn dependency(chain: &Chain, at: Stamp) -> Reason {
                     let because = last.map(|last| causes.iter().map(|cause| of(cause, &last.id, at)).collect());
                     reason.because = because.unwrap_or_default();
                     reason.is_final = reason.because.iter().any(|reason| reason.is_final);
-                    message.push_str(match causes.len() {
-                        1 => ", which waits itself",
-                        _ => ", which waits itself for several things",
-                    });
+                    // That is so for all tasks, and said of the first.
+                    let for_runner = matches!(causes[..], [Cause::NoRunner]);
+                    if for_runner {
+                        reason.because.clear();
+                    }
+                    message.push_str(if for_runner { ", which waits for a runner" } else { ", which waits in turn:" });
                 }
                 Answer::Over { done, .. } => {
                     reason.wakes = "that will not be completed by itself".into();

@@ -1,0 +1,108 @@
+//! What the log says about the promises: a pure count over the events.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use banksman::core::backlog::Edge;
+use banksman::core::event::{Event, Fact, SectionFact, TaskFact};
+use banksman::core::{HolderId, RunId, RunnerId, SectionId, TaskId};
+use banksman::store::EventRow;
+
+#[derive(Debug, Default)]
+pub(super) struct Audit {
+    /// How many runs began.
+    pub(super) runs: usize,
+    /// How many of them crashed and were followed by another.
+    pub(super) crashed: usize,
+    /// The runs that another runner took over.
+    pub(super) adopted: BTreeSet<RunId>,
+    /// How many tasks were handed over by a run.
+    pub(super) children: usize,
+    /// How many runs began before what they depend on was completed.
+    pub(super) early: usize,
+    /// How many runs began while another one of the same task lived.
+    pub(super) doubled: usize,
+    /// How many runners worked in one exclusive section at the same time, at most.
+    pub(super) most_runners: usize,
+    /// How many slots of each lock or semaphore were taken at the same time, at most.
+    pub(super) most: BTreeMap<String, u32>,
+    exclusive: BTreeSet<SectionId>,
+    tasks: BTreeMap<TaskId, (Option<SectionId>, Vec<Edge>)>,
+    completed: BTreeSet<TaskId>,
+    live: BTreeMap<TaskId, RunnerId>,
+    held: BTreeMap<String, BTreeMap<HolderId, u32>>,
+}
+
+impl Audit {
+    pub(super) fn of(events: &[EventRow]) -> Audit {
+        let mut audit = Audit::default();
+        for row in events {
+            let data = row.data.to_string();
+            match Event::parse(&row.kind, &row.source.component, row.source.id.as_deref(), &data) {
+                Ok(Event::Section { id, fact: SectionFact::Added { exclusive: true, .. } }) => {
+                    audit.exclusive.insert(id);
+                }
+                Ok(Event::Task { id, fact }) => audit.task(id, fact),
+                Ok(Event::Resource { resource, fact }) => audit.resource(resource.to_string(), fact),
+                _ => {}
+            }
+        }
+        audit
+    }
+
+    fn task(&mut self, id: TaskId, fact: TaskFact) {
+        match fact {
+            TaskFact::Added { spec, depends_on } => {
+                self.children += usize::from(spec.parent.is_some());
+                self.tasks.insert(id, (spec.section, depends_on));
+            }
+            TaskFact::Started { runner, .. } => {
+                let waits = |(_, edges): &(_, Vec<Edge>)| edges.iter().any(|edge| !self.completed.contains(&edge.on));
+                self.early += usize::from(self.tasks.get(&id).is_some_and(waits));
+                self.runs += 1;
+                self.doubled += usize::from(self.live.insert(id, runner).is_some());
+                self.count_runners();
+            }
+            TaskFact::Adopted { run, runner, .. } => {
+                self.adopted.insert(run);
+                self.live.insert(id, runner);
+                self.count_runners();
+            }
+            TaskFact::Restarting { .. } => {
+                self.crashed += 1;
+                self.live.remove(&id);
+            }
+            TaskFact::Complete { .. } => {
+                self.live.remove(&id);
+                self.completed.insert(id);
+            }
+            TaskFact::Failed { .. } | TaskFact::Cancelled { .. } => {
+                self.live.remove(&id);
+            }
+            _ => {}
+        }
+    }
+
+    fn count_runners(&mut self) {
+        for section in &self.exclusive {
+            let is_in = |task: &TaskId| self.tasks.get(task).is_some_and(|(home, _)| home.as_ref() == Some(section));
+            let at_work: BTreeSet<&RunnerId> = self.live.iter().filter(|(task, _)| is_in(task)).map(|(_, runner)| runner).collect();
+            self.most_runners = self.most_runners.max(at_work.len());
+        }
+    }
+
+    fn resource(&mut self, name: String, fact: Fact) {
+        let holders = self.held.entry(name.clone()).or_default();
+        match fact {
+            Fact::Acquired(claim) => {
+                holders.insert(claim.holder, claim.weight);
+                let taken: u32 = holders.values().sum();
+                let most = self.most.entry(name).or_default();
+                *most = taken.max(*most);
+            }
+            Fact::Released(ended) | Fact::Reclaimed(ended) => {
+                holders.remove(&ended.holder);
+            }
+            Fact::Defined(_) | Fact::Increased(_) | Fact::OfferLapsed(_) => {}
+        }
+    }
+}

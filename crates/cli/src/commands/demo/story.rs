@@ -1,0 +1,192 @@
+//! The story: what is to be done, and what goes wrong on the way.
+
+use banksman::core::{ProcessId, RunId};
+use banksman::store::EventRow;
+
+use super::stage::{Stage, now};
+use super::timeline::Shift;
+use crate::failure::Failure;
+use crate::printer::{BOLD, CYAN, DIM, GREEN, RED, YELLOW};
+
+pub(super) const SLOTS: u32 = 3;
+
+/// What two tasks need, and alice has.
+pub(super) const LOCK: &str = "database";
+
+/// A task: section, title, what it depends on, its command, more options.
+type Part = (&'static str, &'static str, &'static str, &'static str, &'static [&'static str]);
+
+pub(super) const TASKS: [Part; 12] = [
+    ("build", "Fetch", "", "sleep 0.6", &[]),
+    ("build", "Docs", "", "sleep 0.9", &[]),
+    ("build", "Compile", "Fetch", "sleep 0.9", &[]),
+    ("build", "Lint", "Fetch", "sleep 0.5", &[]),
+    // Crashes at the first attempt.
+    ("tests", "Unit tests", "Compile", "sleep 0.5; [ $BANKSMAN_ATTEMPT = 0 ] && kill -9 $$; sleep 0.5", &["--retries", "1"]),
+    // Leaves a process behind that has its own session and knows nothing of the project.
+    (
+        "tests",
+        "Browser tests",
+        "Compile",
+        r#"env -i setsid sleep 600 >&- 2>&- & banksman events emit demo:hidden --data "{\"pid\":$!}"; sleep 1.7"#,
+        &[],
+    ),
+    // Hands over a part of its work, and waits for it.
+    (
+        "tests",
+        "Fuzzing",
+        "Compile",
+        "banksman tasks add Minimise --child --section tests --run 'sleep 1.9' && banksman tasks wait Minimise && sleep 0.3",
+        &[],
+    ),
+    ("production", "Backup", "", "sleep 0.6", &["--lock", LOCK]),
+    ("production", "Migrate", "Backup", "sleep 0.5", &["--lock", LOCK]),
+    ("production", "Deploy", "Docs,Lint,Unit tests,Browser tests,Fuzzing,Migrate", "sleep 0.7", &[]),
+    ("production", "Smoke test", "Deploy", "sleep 0.6", &[]),
+    ("production", "Warm caches", "Deploy", "sleep 0.9", &[]),
+];
+
+/// What is needed to judge it.
+pub(super) struct Plot {
+    pub(super) shifts: Vec<Shift>,
+    /// The sessions that lived when their runner was killed.
+    pub(super) orphans: Vec<Orphan>,
+    /// How many of them were seen alive when the runner was dead.
+    pub(super) alive_after_kill: usize,
+    /// The process that hides.
+    pub(super) hidden: ProcessId,
+    /// How the last runners ended.
+    pub(super) statuses: Vec<Option<i32>>,
+}
+
+pub(super) struct Orphan {
+    pub(super) run: RunId,
+    title: String,
+    process: ProcessId,
+}
+
+pub(super) fn play(stage: &mut Stage) -> Result<Plot, Failure> {
+    hand_over(stage)?;
+    let alice = stage.cast(&["locks", "run", LOCK, "--holder", "alice", "--", "sleep", "600"])?;
+    stage.until(|seen| seen.iter().find(|event| event.data["holder"] == "alice").cloned())?;
+
+    stage.begin();
+    let runner = stage.cast(&["run", "--until-idle"])?;
+    let mut shifts = vec![Shift { name: "runner 1", from: now(), to: now(), is_killed: true }];
+    stage.tell(now(), &format!("{CYAN}the runner starts{CYAN:#}                 {DIM}$ banksman run --until-idle{DIM:#}"));
+    let first = stage.until(|seen| task(seen, "task:started", "Fetch"))?;
+    stage.until(|seen| task(seen, "task:started", "Docs"))?;
+
+    stage.tell(first.wall, &format!("alice works on the database by hand   {DIM}$ banksman why Migrate{DIM:#}"));
+    for line in stage.run(&["why", "Migrate"])?.lines().filter(|line| !line.trim_start().starts_with("try:")) {
+        stage.say(&wrapped(line));
+    }
+    let killed = alice.kill()?;
+    let heir = stage.until(|seen| task(seen, "task:started", "Backup"))?;
+    let after = (heir.wall - killed).as_ms();
+    stage.tell(killed, &format!("{RED}kill -9 of alice{RED:#}; {BOLD}Backup{BOLD:#} has the lock and runs {GREEN}{after} ms{GREEN:#} later"));
+
+    let event = stage.until(|seen| task(seen, "task:started", "Minimise"))?;
+    stage.tell(event.wall, &format!("{BOLD}Fuzzing{BOLD:#} hands over {BOLD}Minimise{BOLD:#}, and lends it its slot"));
+    let event = stage.until(|seen| seen.iter().find(|event| event.kind == "demo:hidden").cloned())?;
+    let pid = event.data["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok()).unwrap_or_default();
+    let hidden = stage.identify(pid).ok_or_else(|| Failure::system("find the process that hides", pid))?;
+    stage.tell(event.wall, &format!("{BOLD}Browser tests{BOLD:#} hides process {pid} behind setsid and env -i"));
+    let event = stage.until(|seen| task(seen, "task:restarting", "Unit tests"))?;
+    stage.until(|seen| seen.iter().filter(|event| is_about(seen, event, "task:started", "Unit tests")).nth(1).cloned())?;
+    stage.tell(event.wall, &format!("{BOLD}Unit tests{BOLD:#} {RED}crashes{RED:#} and is run again"));
+
+    let orphans = orphans(stage)?;
+    shifts[0].to = runner.kill()?;
+    let alive_after_kill = orphans.iter().filter(|orphan| is_alive(stage, orphan)).count();
+    let titles: Vec<&str> = orphans.iter().map(|orphan| orphan.title.as_str()).collect();
+    stage.tell(shifts[0].to, &format!("{RED}kill -9 of the runner{RED:#}; {alive_after_kill} sessions go on: {}", titles.join(", ")));
+    stage.until_death(&orphans.iter().map(|orphan| &orphan.process).collect::<Vec<_>>())?;
+    let ended = orphans.iter().find(|orphan| !is_alive(stage, orphan)).map_or("one", |orphan| &orphan.title);
+    stage.tell(now(), &format!("{BOLD}{ended}{BOLD:#} ends while nobody is there; its keeper writes down how"));
+
+    let statuses = finish(stage, &mut shifts)?;
+    Ok(Plot { shifts, orphans, alive_after_kill, hidden, statuses })
+}
+
+/// Two runners at once take up what the first one left.
+fn finish(stage: &mut Stage, shifts: &mut Vec<Shift>) -> Result<Vec<Option<i32>>, Failure> {
+    let mut runners = Vec::new();
+    for name in ["runner 2", "runner 3"] {
+        shifts.push(Shift { name, from: now(), to: now(), is_killed: false });
+        runners.push(stage.cast(&["run", "--until-idle"])?);
+    }
+    stage.tell(now(), &format!("{CYAN}two runners start{CYAN:#}, and share the sessions and the slots"));
+    let event = stage.until(|seen| task(seen, "task:adopted", "Minimise"))?;
+    let adopted = stage.seen().iter().filter(|event| event.kind == "task:adopted").count();
+    stage.tell(event.wall, &format!("{YELLOW}{adopted} sessions adopted{YELLOW:#}, and what had ended is reported"));
+    let event = stage.until(|seen| task(seen, "task:started", "Deploy"))?;
+    let last = stage.seen().iter().filter(|other| other.kind == "task:complete" && other.id < event.id).map(|other| other.wall).max();
+    let after = (event.wall - last.unwrap_or(event.wall)).as_ms();
+    stage.tell(event.wall, &format!("{BOLD}Deploy{BOLD:#} starts {GREEN}{after} ms{GREEN:#} after the last task that it waits for"));
+    let mut statuses = Vec::new();
+    for (index, runner) in runners.into_iter().enumerate() {
+        if let Some(process) = stage.identify(runner.pid()) {
+            stage.until_death(&[&process])?;
+        }
+        shifts[index + 1].to = now();
+        statuses.push(runner.end()?);
+    }
+    stage.catch_up()?;
+    stage.tell(now(), "nothing is left to do, and the runners leave");
+    Ok(statuses)
+}
+
+fn hand_over(stage: &Stage) -> Result<(), Failure> {
+    stage.run(&["config", "set", "limits.max_concurrent_runs", &SLOTS.to_string()])?;
+    stage.run(&["config", "set", "task.kill_grace", "1s"])?;
+    for section in ["build", "tests"] {
+        stage.run(&["sections", "add", section])?;
+    }
+    stage.run(&["sections", "add", "production", "--exclusive"])?;
+    for (section, title, depends_on, command, more) in TASKS {
+        let args = ["tasks", "add", title, "--section", section, "--run", command, "--depends-on", depends_on];
+        stage.run(&[&args, more].concat())?;
+    }
+    Ok(())
+}
+
+/// The live sessions whose processes are known.
+fn orphans(stage: &Stage) -> Result<Vec<Orphan>, Failure> {
+    let orphan = |live: banksman::inspect::LiveRun| {
+        let process = stage.identify(live.run.session?.child)?;
+        Some(Orphan { run: live.run.id, title: live.title.to_string(), process })
+    };
+    Ok(stage.sessions()?.into_iter().filter_map(orphan).collect())
+}
+
+fn is_alive(stage: &Stage, orphan: &Orphan) -> bool {
+    stage.probe(&orphan.process) == banksman::core::Liveness::Alive
+}
+
+/// The first event of this kind about the task with this title.
+fn task(seen: &[EventRow], kind: &str, title: &str) -> Option<EventRow> {
+    seen.iter().find(|event| is_about(seen, event, kind, title)).cloned()
+}
+
+fn is_about(seen: &[EventRow], event: &EventRow, kind: &str, title: &str) -> bool {
+    let added = |other: &&EventRow| other.kind == "task:added" && other.data["spec"]["title"] == title;
+    event.kind == kind && seen.iter().find(added).is_some_and(|added| added.source.id == event.source.id)
+}
+
+/// A line in 80 columns, set in.
+fn wrapped(line: &str) -> String {
+    let indent = line.len() - line.trim_start_matches([' ', '-']).len();
+    let mut text = format!("        {}", &line[..indent]);
+    let mut used = text.len();
+    for word in line[indent..].split(' ') {
+        if used + word.len() > 78 {
+            text.push_str(&format!("\n{:width$}", "", width = 8 + indent));
+            used = 8 + indent;
+        }
+        text.push_str(&format!("{word} "));
+        used += word.len() + 1;
+    }
+    text.trim_end().to_owned()
+}
+

@@ -1,0 +1,114 @@
+//! The verbs of sections.
+
+use rustix::process::Signal;
+
+use crate::world::{World, until};
+
+fn code(world: &World, args: &[&str]) -> (i32, String) {
+    let (code, error) = world.error(args);
+    (code, error["code"].as_str().unwrap().to_owned())
+}
+
+#[test]
+fn sections_are_made_changed_shown_and_deleted() {
+    let world = World::new();
+    let added = world.data(&["sections", "add", "backend"]);
+    let id = added["id"].as_str().unwrap();
+    assert_eq!((&added["name"], &added["exclusive"]), (&"backend".into(), &false.into()));
+    world.ok(&["sections", "add", "database", "--exclusive"]);
+    world.ok(&["tasks", "add", "one", "--section", "backend"]);
+    world.ok(&["tasks", "add", "two", "--section", id, "--depends-on", "one"]);
+    world.ok(&["tasks", "add", "elsewhere"]);
+    let list = world.data(&["sections", "list"]);
+    assert_eq!((&list["sections"][0]["name"], &list["sections"][0]["tasks"]), (&"backend".into(), &2.into()));
+    assert_eq!((&list["sections"][0]["byStatus"]["pending"], &list["sections"][0]["byStatus"]["blocked"]), (&1.into(), &1.into()));
+    assert_eq!((&list["sections"][1]["exclusive"], &list["sections"][1]["tasks"]), (&true.into(), &0.into()));
+    assert_eq!(world.data(&["sections", "update", &id[..6], "--name", "server"])["name"], "server");
+    assert_eq!(world.data(&["sections", "update", "server", "--exclusive"])["exclusive"], true);
+    assert_eq!(world.data(&["sections", "update", "server", "--exclusive", "false"])["exclusive"], false);
+    assert_eq!(world.data(&["sections", "show", "server"])["recentEvents"].as_array().unwrap().len(), 4);
+    assert_eq!(code(&world, &["sections", "delete", "server"]), (2, "SECTION_NOT_EMPTY".into()));
+    world.ok(&["tasks", "update", "one", "--section", "database"]);
+    world.ok(&["tasks", "update", "two", "--no-section"]);
+    world.ok(&["sections", "delete", "server"]);
+    assert_eq!(world.data(&["sections", "list"])["sections"].as_array().unwrap().len(), 1);
+    world.check();
+}
+
+#[test]
+fn wrong_use_is_told_in_words() {
+    let world = World::new();
+    world.ok(&["sections", "add", "a"]);
+    world.ok(&["sections", "add", "b"]);
+    assert_eq!(code(&world, &["sections", "add", "a"]), (2, "SECTION_EXISTS".into()));
+    assert_eq!(code(&world, &["sections", "add", ""]), (2, "USAGE".into()));
+    assert_eq!(code(&world, &["sections", "add", &"x".repeat(501)]), (2, "USAGE".into()));
+    assert_eq!(code(&world, &["sections", "update", "a", "--name", "b"]), (2, "SECTION_EXISTS".into()));
+    assert_eq!(code(&world, &["sections", "update", "a"]), (2, "USAGE".into()));
+    assert_eq!(code(&world, &["sections", "update", "a", "--exclusive", "maybe"]), (2, "USAGE".into()));
+    assert_eq!(code(&world, &["sections", "show", "c"]), (4, "SECTION_NOT_FOUND".into()));
+    assert_eq!(code(&world, &["sections", "show", ""]), (4, "SECTION_NOT_FOUND".into()));
+    assert_eq!(code(&world, &["sections", "show", "s-"]), (2, "AMBIGUOUS_NAME".into()));
+    assert_eq!(code(&world, &["sections", "delete", "c"]), (4, "SECTION_NOT_FOUND".into()));
+    world.check();
+}
+
+#[test]
+fn one_runner_at_a_time_works_in_an_exclusive_section() {
+    let world = World::new();
+    world.ok(&["sections", "add", "db", "--exclusive"]);
+    for title in ["one", "two"] {
+        world.ok(&["tasks", "add", title, "--section", "db", "--run", "until test -e go; do sleep 0.02; done"]);
+    }
+    let holder = || world.data(&["sections", "show", "db"])["holder"].as_str().map(str::to_owned);
+    let running = |world: &World| world.data(&["tasks", "list", "--status", "in_progress"])["tasks"].as_array().unwrap().len();
+    let first = world.start(&["run", "--quiet", "--max-runs", "1"]);
+    until("one runs", || running(&world) == 1);
+    let owner = holder().unwrap();
+    let second = world.start(&["run", "--quiet"]);
+    world.ok(&["tasks", "add", "free", "--run", "true"]);
+    until("the second runner works elsewhere", || world.data(&["tasks", "show", "free"])["status"] == "completed");
+    assert_eq!((running(&world), holder()), (1, Some(owner.clone())), "but not in the section");
+    // The tasks can go elsewhere, but the section stays as long as somebody works in it.
+    assert_eq!(code(&world, &["sections", "delete", "db"]), (2, "SECTION_NOT_EMPTY".into()));
+    std::fs::write(world.path().join("go"), "").unwrap();
+    until("both are done", || world.data(&["tasks", "list", "--status", "completed"])["tasks"].as_array().unwrap().len() == 3);
+    until("nobody works there any more", || holder().is_none());
+    drop((first, second));
+    world.check();
+}
+
+#[test]
+fn a_section_that_is_locked_is_deleted_only_by_force() {
+    let world = World::new();
+    let id = world.data(&["sections", "add", "db", "--exclusive"])["id"].as_str().unwrap().to_owned();
+    let client = world.project().open().unwrap();
+    let lock = client.lock(&format!("section:{id}")).unwrap().holder("runner:n-1").unwrap().acquire().unwrap();
+    assert_eq!(world.data(&["sections", "show", "db"])["holder"], "runner:n-1");
+    let (code, error) = world.error(&["sections", "delete", "db"]);
+    assert_eq!((code, &error["code"]), (6, &"SECTION_LOCKED".into()));
+    assert_eq!(error["details"]["lockedBy"], "runner:n-1");
+    world.ok(&["sections", "delete", "db", "--force"]);
+    drop(lock);
+    world.check();
+}
+
+#[test]
+fn a_runner_that_was_killed_leaves_its_section_to_the_next_with_its_run() {
+    let world = World::new();
+    world.ok(&["sections", "add", "db", "--exclusive"]);
+    for title in ["first", "second"] {
+        world.ok(&["tasks", "add", title, "--section", "db", "--run", "until test -e go; do sleep 0.02; done"]);
+    }
+    let runner = world.start(&["run", "--quiet", "--max-runs", "1"]);
+    until("it runs", || world.data(&["tasks", "show", "first"])["status"] == "in_progress");
+    runner.signal(Signal::KILL);
+    runner.end();
+    assert_eq!(world.data(&["sections", "show", "db"])["holderState"], "dead");
+    let heir = world.start(&["run", "--quiet", "--until-idle"]);
+    until("the other one is started", || world.data(&["tasks", "show", "second"])["status"] == "in_progress");
+    assert_eq!(world.data(&["tasks", "show", "first"])["attempts"], 1, "the run that lives is looked after, not repeated");
+    std::fs::write(world.path().join("go"), "").unwrap();
+    assert_eq!(heir.end().code, 0);
+    world.check();
+}

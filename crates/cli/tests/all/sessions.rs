@@ -1,0 +1,146 @@
+//! `banksman sessions`: what lives, what it prints, and its end, with and without a runner.
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::world::{Running, World, is_alive, until};
+
+const UNTIL_OPEN: &str = "while [ ! -e open ]; do sleep 0.01; done";
+
+/// Starts a runner with one task, and waits until its command is up. Returns its run.
+fn live(world: &World, command: &str) -> (Running, String) {
+    world.ok(&["tasks", "add", "Long", "--run", &format!("echo up; {command}")]);
+    let runner = world.start(&["run", "--until-idle"]);
+    let first = || world.data(&["sessions", "list"])["sessions"][0].clone();
+    until("the command is up", || first()["outputBytes"] == 3);
+    (runner, first()["run"].as_str().unwrap().to_owned())
+}
+
+fn task(world: &World) -> Value {
+    world.data(&["tasks", "list"])["tasks"][0].clone()
+}
+
+fn pids(world: &World, run: &str) -> Vec<i32> {
+    let shown = world.data(&["sessions", "show", run]);
+    let pids = shown["processes"].as_array().unwrap().iter().map(|it| i32::try_from(it["pid"].as_i64().unwrap()).unwrap());
+    pids.collect()
+}
+
+#[test]
+fn a_session_is_listed_shown_and_read_while_it_lives_and_after() {
+    let world = World::new();
+    assert_eq!(world.data(&["sessions", "list", "--all"])["sessions"], Value::Array(Vec::new()));
+    let (runner, run) = live(&world, UNTIL_OPEN);
+    let listed = world.data(&["sessions", "list"])["sessions"][0].clone();
+    assert_eq!((&listed["state"], &listed["runnerState"], &listed["title"]), (&"live".into(), &"alive".into(), &"Long".into()));
+    assert!(listed["processes"].as_u64().unwrap() >= 1, "{listed}");
+    until("the processes are known", || world.data(&["sessions", "list"])["sessions"][0]["childPid"].is_number());
+    let shown = world.data(&["sessions", "show", &run]);
+    assert!(shown["processes"][0]["command"].as_str().unwrap().contains("echo up"), "{shown}");
+    assert_eq!((&shown["log"]["bytes"], &shown["ownerEpoch"]), (&3.into(), &shown["keeperOwnerEpoch"]));
+    assert_eq!(world.ok(&["sessions", "logs", &run]), "up\n");
+    let follower = world.start(&["sessions", "logs", &run, "--follow"]);
+    std::fs::write(world.path().join("open"), "").unwrap();
+    assert_eq!(runner.end().code, 0);
+    assert_eq!(follower.end().stdout, "up\n");
+    assert_eq!(world.data(&["sessions", "list"])["sessions"], Value::Array(Vec::new()));
+    let ended = world.data(&["sessions", "list", "--all"])["sessions"][0].clone();
+    assert_eq!((&ended["state"], &ended["exitCode"], &ended["run"]), (&"ended".into(), &0.into(), &run.as_str().into()));
+    assert_eq!(world.data(&["sessions", "show", &run[..5]])["ending"], "exit status 0");
+    let (code, error) = world.error(&["sessions", "show", "r-nothing"]);
+    assert_eq!((code, &error["code"]), (4, &"RUN_NOT_FOUND".into()));
+    world.check();
+}
+
+#[test]
+fn kill_ends_all_processes_and_the_runner_goes_on() {
+    let world = World::new();
+    let (runner, run) = live(&world, &format!("setsid sh -c '{UNTIL_OPEN}' & {UNTIL_OPEN}"));
+    until("both are up", || pids(&world, &run).len() >= 2);
+    let pids = pids(&world, &run);
+    let killed = world.data(&["sessions", "kill", &run]);
+    assert_eq!((&killed["outcome"], &killed["ending"]), (&"killed".into(), &"killed by signal 15".into()), "{killed}");
+    assert!(pids.iter().all(|pid| !is_alive(*pid)));
+    let task = task(&world);
+    assert_eq!((&task["status"], &task["error"]), (&"failed".into(), &"its session was killed".into()));
+    assert_eq!(runner.end().code, 7);
+    assert_eq!(world.data(&["sessions", "kill", &run])["outcome"], "already_ended");
+    world.check();
+}
+
+#[test]
+fn kill_does_it_itself_if_the_runner_is_gone() {
+    let world = World::new();
+    world.ok(&["sections", "add", "db", "--exclusive"]);
+    let (runner, run) = live(&world, UNTIL_OPEN);
+    let pids = pids(&world, &run);
+    runner.signal(Signal::KILL);
+    drop(runner);
+    let waiting = world.data(&["sessions", "kill", &run, "--no-wait"]);
+    assert_eq!(waiting["outcome"], "stopping");
+    assert!(waiting["note"].as_str().unwrap().starts_with("its runner is gone"), "{waiting}");
+    assert!(is_alive(pids[0]), "nobody is there to do it");
+    let killed = world.data(&["sessions", "kill", &run]);
+    assert_eq!(killed["outcome"], "killed", "{killed}");
+    assert!(pids.iter().all(|pid| !is_alive(*pid)));
+    assert_eq!(task(&world)["status"], "failed");
+    // It was a runner for that time, and nothing is left of that.
+    assert_eq!(world.data(&["status"])["runners"].as_array().unwrap().len(), 0);
+    let rows = world.project().reader().unwrap().view().everything().unwrap();
+    assert!(rows.backlog.runners.is_empty() && rows.backlog.outbox.is_empty(), "{:?}", rows.backlog);
+    world.check();
+}
+
+#[test]
+fn kill_does_it_itself_if_runner_and_keeper_are_gone() {
+    let world = World::new();
+    let (runner, run) = live(&world, &format!("sh -c '{UNTIL_OPEN}' & {UNTIL_OPEN}"));
+    until("both are up", || pids(&world, &run).len() >= 2);
+    let pids = pids(&world, &run);
+    let keeper = world.data(&["sessions", "show", &run])["keeperPid"].as_i64().unwrap();
+    runner.signal(Signal::KILL);
+    drop(runner);
+    rustix::process::kill_process(rustix::process::Pid::from_raw(i32::try_from(keeper).unwrap()).unwrap(), Signal::KILL).unwrap();
+    let killed = world.data(&["sessions", "kill", &run]);
+    assert_eq!((&killed["outcome"], &killed["ending"]), (&"killed".into(), &"its session was lost".into()), "{killed}");
+    assert!(pids.iter().all(|pid| !is_alive(*pid)));
+    world.check();
+}
+
+#[test]
+fn who_waits_for_the_end_takes_over_when_the_runner_dies_meanwhile() {
+    let world = World::new();
+    world.ok(&["config", "set", "task.kill_grace", "1h"]);
+    let (runner, run) = live(&world, &format!("trap '' TERM; {UNTIL_OPEN}"));
+    let killer = world.start(&["sessions", "kill", &run, "--json"]);
+    let state = || world.data(&["sessions", "show", &run]);
+    until("it is being stopped", || state()["state"] == "stopping");
+    let owner = state()["ownerEpoch"].clone();
+    runner.signal(Signal::KILL);
+    drop(runner);
+    until("it is looked after again", || state()["ownerEpoch"] != owner && state()["keeperOwnerEpoch"] == state()["ownerEpoch"]);
+    std::fs::write(world.path().join("open"), "").unwrap();
+    let said = killer.end();
+    assert_eq!(said.code, 0, "{said:?}");
+    assert_eq!(task(&world)["status"], "failed");
+    world.check();
+}
+
+#[test]
+fn whoever_waits_can_be_interrupted_and_the_next_runner_goes_on() {
+    let world = World::new();
+    world.ok(&["config", "set", "task.kill_grace", "1h"]);
+    let (runner, run) = live(&world, &format!("trap '' TERM; {UNTIL_OPEN}"));
+    runner.signal(Signal::KILL);
+    drop(runner);
+    let killer = world.start(&["sessions", "kill", &run]);
+    let state = || world.data(&["sessions", "show", &run]);
+    until("it is being stopped", || state()["state"] == "stopping");
+    killer.signal(Signal::INT);
+    assert_eq!(killer.end().code, 130);
+    assert_eq!(state()["runnerState"], "gone");
+    std::fs::write(world.path().join("open"), "").unwrap();
+    assert_eq!(world.run(&["run", "--until-idle"]).code, 7);
+    assert_eq!(task(&world)["error"], "its session was killed");
+    world.check();
+}

@@ -1,0 +1,159 @@
+//! `banksman status`, and what a runner tells of the queue.
+
+use banksman::core::backlog::{Ended, Runner};
+use banksman::core::claim::Address;
+use banksman::core::task::Ending;
+use banksman::core::{Lease, RunId, RunnerId, Span, Stamp, Wall};
+use banksman::engine::{Dispatcher, News, Next, Options};
+use banksman::{Client, adapters};
+use rustix::process::Signal;
+
+use crate::world::{World, until};
+
+#[test]
+fn it_counts_names_and_says_what_to_do_next() {
+    let world = World::new();
+    let next = || world.data(&["status"])["next"].as_str().unwrap().to_owned();
+    assert!(next().starts_with("hand over a task"), "{}", next());
+    world.ok(&["tasks", "add", "Compile", "--run", "exit 1"]);
+    world.ok(&["tasks", "add", "Test", "--run", "true", "--depends-on", "Compile"]);
+    world.ok(&["tasks", "add", "Tell people"]);
+    assert_eq!(next(), "no runner is alive; banksman run starts one");
+    world.run(&["run", "--until-idle"]);
+    let status = world.data(&["status"]);
+    let counts = &status["byStatus"];
+    assert_eq!((&counts["failed"], &counts["blocked"], &counts["pending"], &counts["completed"]), (&1.into(), &1.into(), &1.into(), &0.into()));
+    assert_eq!((&status["tasks"], &status["byHand"], &status["heldByFailed"]), (&3.into(), &1.into(), &1.into()));
+    assert_eq!((&status["failures"][0]["title"], &status["failures"][0]["error"]), (&"Compile".into(), &"exit status 1".into()));
+    assert!(next().starts_with("1 task waits for what failed, was cancelled or skipped: banksman why t-"), "{}", next());
+    world.ok(&["tasks", "cancel", "Test"]);
+    assert!(next().starts_with("1 task failed: banksman why t-"), "{}", next());
+}
+
+#[test]
+fn runs_and_runners_are_listed_dead_or_alive() {
+    let world = World::new();
+    world.ok(&["tasks", "add", "Long", "--run", "while [ ! -e open ]; do sleep 0.01; done"]);
+    let runner = world.start(&["run", "--max-runs", "3"]);
+    until("a run", || world.data(&["status"])["runs"].as_array().unwrap().len() == 1);
+    let status = world.data(&["status"]);
+    let (run, row) = (&status["runs"][0], &status["runners"][0]);
+    assert_eq!((&run["title"], &run["runnerState"], &run["runner"]), (&"Long".into(), &"alive".into(), &row["id"]));
+    assert_eq!((&row["pid"], &row["runs"], &row["maxRuns"]), (&runner.pid().into(), &1.into(), &3.into()));
+    assert_eq!((&row["state"], &status["slots"]["used"], &status["queuedRuns"]), (&"alive".into(), &1.into(), &0.into()));
+    runner.signal(Signal::KILL);
+    until("it is gone", || world.data(&["status"])["runners"][0]["state"] == "gone");
+    let status = world.data(&["status"]);
+    assert_eq!((&status["runs"][0]["runnerState"], &status["next"]), (&"gone".into(), &"no runner is alive; banksman run starts one".into()));
+    std::fs::write(world.path().join("open"), "").unwrap();
+    assert_eq!(world.run(&["run", "--until-idle"]).code, 0);
+    assert_eq!(world.data(&["status"])["next"], "nothing: everything is done");
+}
+
+/// A runner without sessions: what it would start is kept, and ends when the test says so.
+struct Puppet<'a> {
+    client: &'a Client,
+    dispatcher: Dispatcher,
+    live: Vec<RunId>,
+    news: Vec<i64>,
+}
+
+impl Puppet<'_> {
+    fn new(client: &Client, limit: u32) -> Puppet<'_> {
+        let id = RunnerId::new(&adapters::ids::short("n")).unwrap();
+        let row = Runner {
+            address: Address(id.as_str().into()),
+            id,
+            process: client.this_process().clone(),
+            sections: Vec::new(),
+            max_runs: None,
+            watching: Vec::new(),
+            started: Stamp { lease: Lease(0), wall: Wall(0) },
+            seen: Lease(0),
+            terms: None,
+        };
+        let (max_runs, sections, until_idle, poll) = (None, Vec::new(), true, Span::from_secs(3_600));
+        let options = Options { max_runs, limit, sections, until_idle, max_recoveries: 0, poll, lease: None };
+        Puppet { client, dispatcher: Dispatcher::new(row, options), live: Vec::new(), news: Vec::new() }
+    }
+
+    /// Goes on until there is nothing to do but sleep. Says whether it is done.
+    fn settle(&mut self) -> bool {
+        let mut reader = self.client.reader().unwrap();
+        loop {
+            self.dispatcher.give_ids(|| RunId::new(&adapters::ids::short("r")).unwrap());
+            let now = reader.view().load(&Default::default()).unwrap().lease;
+            match self.dispatcher.next(now) {
+                Next::Load(keys) => self.dispatcher.loaded(reader.view().load(&keys).unwrap()),
+                Next::Probe(processes) => {
+                    let host = self.client.host();
+                    self.dispatcher.probed(processes.into_iter().map(|process| (process.clone(), host.probe(&process))));
+                }
+                Next::Call => {
+                    let requests = self.dispatcher.requests().to_vec();
+                    let replies = requests.into_iter().map(|request| self.client.call(request).unwrap()).collect();
+                    self.dispatcher.answered(replies);
+                }
+                Next::Spawn(work) => self.live.push(work.run.id),
+                Next::Sleep { .. } => return false,
+                Next::Done => return true,
+                Next::Recover(_) | Next::Kill(_) | Next::Acknowledge(_) | Next::Forget(_) => {}
+            }
+            self.news.extend(self.dispatcher.news().into_iter().filter_map(|news| match news {
+                News::Queued(delta) => Some(delta),
+                _ => None,
+            }));
+        }
+    }
+
+    fn end_one(&mut self) {
+        let run = self.live.remove(0);
+        self.dispatcher.ended(&run, Ended { ending: Ending::Exited(0), at: Wall(0), note: None });
+    }
+}
+
+#[test]
+fn a_runner_tells_how_many_tasks_join_and_leave_the_queue() {
+    let world = World::new();
+    let client = world.project().open().unwrap();
+    for title in ["one", "two", "three", "four", "five"] {
+        crate::crashes::add(&client, title, "true", |_| {});
+    }
+    let mut puppet = Puppet::new(&client, 2);
+    assert!(!puppet.settle());
+    assert_eq!((puppet.live.len(), puppet.news.iter().sum::<i64>()), (2, 3), "{:?}", puppet.news);
+    // One that also needs something else does not wait for a slot alone.
+    let db = banksman::core::Name::new("db").unwrap();
+    let held = client.lock("db").unwrap().holder("somebody").unwrap().acquire().unwrap();
+    crate::crashes::add(&client, "six", "true", |spec| spec.needs = vec![banksman::core::task::Need::Lock(db)]);
+    puppet.dispatcher.woken();
+    puppet.settle();
+    assert_eq!(puppet.news.iter().sum::<i64>(), 3, "{:?}", puppet.news);
+    held.release().unwrap();
+    puppet.dispatcher.woken();
+    puppet.settle();
+    assert_eq!(puppet.news.iter().sum::<i64>(), 4, "{:?}", puppet.news);
+    while !puppet.live.is_empty() {
+        puppet.end_one();
+        puppet.settle();
+        let queued = puppet.news.iter().sum::<i64>();
+        assert!(queued >= 0 && (queued == 0 || puppet.live.len() == 2), "{:?}", puppet.news);
+    }
+    assert!(puppet.settle());
+    assert_eq!(puppet.news.iter().sum::<i64>(), 0, "{:?}", puppet.news);
+}
+
+#[test]
+fn one_that_leaves_takes_its_queue_out_of_the_count() {
+    let world = World::new();
+    let client = world.project().open().unwrap();
+    for title in ["one", "two", "three"] {
+        crate::crashes::add(&client, title, "true", |_| {});
+    }
+    let mut puppet = Puppet::new(&client, 1);
+    puppet.settle();
+    assert_eq!(puppet.news.iter().sum::<i64>(), 2);
+    puppet.dispatcher.leave();
+    assert!(puppet.settle());
+    assert_eq!(puppet.news.iter().sum::<i64>(), 0);
+}

@@ -1,0 +1,643 @@
+//! The verbs of tasks, and a backlog that runs itself.
+
+use std::fs;
+use std::io::Read;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::world::{BANKSMAN, Running, World, is_alive, until};
+
+/// What tests of the backlog need of the world.
+trait Backlog {
+    /// Adds a task and returns its id.
+    fn add(&self, args: &[&str]) -> String;
+    fn task(&self, name: &str) -> Value;
+    fn status(&self, name: &str) -> String;
+    fn until_status(&self, name: &str, status: &str);
+    /// A runner in the background.
+    fn runner(&self, args: &[&str]) -> Running;
+    /// Runs everything there is to run. Returns the exit status.
+    fn run_all(&self) -> i32;
+    fn touch(&self, file: &str);
+    fn has(&self, file: &str) -> bool;
+    fn read(&self, file: &str) -> String;
+}
+
+impl Backlog for World {
+    fn add(&self, args: &[&str]) -> String {
+        self.data(&[&["tasks", "add"], args].concat())["id"].as_str().unwrap().to_owned()
+    }
+
+    fn task(&self, name: &str) -> Value {
+        self.data(&["tasks", "show", name])
+    }
+
+    fn status(&self, name: &str) -> String {
+        self.task(name)["status"].as_str().unwrap().to_owned()
+    }
+
+    fn until_status(&self, name: &str, status: &str) {
+        until(&format!("{name} is {status}"), || self.status(name) == status);
+    }
+
+    fn runner(&self, args: &[&str]) -> Running {
+        self.start(&[&["run", "--quiet"], args].concat())
+    }
+
+    fn run_all(&self) -> i32 {
+        let said = self.runner(&["--until-idle"]).end();
+        assert!([0, 7].contains(&said.code), "{said:?}");
+        said.code
+    }
+
+    fn touch(&self, file: &str) {
+        fs::write(self.path().join(file), "").unwrap();
+    }
+
+    fn has(&self, file: &str) -> bool {
+        self.path().join(file).exists()
+    }
+
+    fn read(&self, file: &str) -> String {
+        fs::read_to_string(self.path().join(file)).unwrap_or_default()
+    }
+}
+
+/// A command that goes on when a file is there. A named pipe would hang if the test fails before it opens it.
+fn wait_for(file: &str) -> String {
+    format!("until test -e {file}; do sleep 0.02; done")
+}
+
+#[test]
+fn a_task_is_added_run_listed_and_shown() {
+    let world = World::new();
+    let added = world.data(&["tasks", "add", "Say hello", "--run", "echo hello", "--label", "a", "--priority", "-3"]);
+    assert_eq!((&added["status"], &added["admission"]), (&"pending".into(), &"queued".into()));
+    assert_eq!((&added["queuePosition"], &added["runnerAlive"]), (&1.into(), &false.into()));
+    assert!(world.run(&["tasks", "add", "x"]).stderr.is_empty(), "a task for people needs no runner");
+    assert!(world.run(&["tasks", "add", "y", "--run", "true"]).stderr.contains("banksman run"));
+    world.ok(&["tasks", "delete", "x", "y"]);
+    assert_eq!(world.run_all(), 0);
+    let task = world.task("Say hello");
+    assert_eq!((&task["id"], &task["status"], &task["attempts"]), (&added["id"], &"completed".into(), &1.into()));
+    assert_eq!((&task["labels"][0], &task["priority"]), (&"a".into(), &(-3).into()));
+    assert_eq!((&task["runs"][0]["exitCode"], &task["lastLines"][0]), (&0.into(), &"hello".into()));
+    assert_eq!(world.data(&["tasks", "list"])["tasks"][0]["id"], added["id"]);
+    assert_eq!(world.ok(&["tasks", "logs", "Say hello"]), "hello\n");
+    world.check();
+}
+
+#[test]
+fn what_is_added_knows_whether_it_starts_and_its_place() {
+    let world = World::new();
+    world.ok(&["config", "set", "limits.max_concurrent_runs", "1"]);
+    let runner = world.runner(&[]);
+    until("the runner is known", || world.data(&["tasks", "add", "probe", "--run", "true"])["runnerAlive"] == true);
+    until("all is quiet", || world.data(&["tasks", "list", "--status", "completed"])["tasks"] == world.data(&["tasks", "list"])["tasks"]);
+    let first = world.data(&["tasks", "add", "first", "--run", &wait_for("go")]);
+    assert_eq!((&first["admission"], &first["queuePosition"]), (&"started".into(), &Value::Null));
+    world.until_status("first", "in_progress");
+    let place = |title: &str, priority: &str| {
+        let added = world.data(&["tasks", "add", title, "--run", "true", "--priority", priority]);
+        assert_eq!(added["admission"], "queued");
+        added["queuePosition"].as_i64().unwrap()
+    };
+    assert_eq!([place("second", "0"), place("third", "0"), place("urgent", "5"), place("last", "-1")], [1, 2, 1, 4]);
+    let blocked = world.data(&["tasks", "add", "blocked", "--run", "true", "--depends-on", "first,last"]);
+    assert_eq!((&blocked["status"], &blocked["queuePosition"], &blocked["unmet"]), (&"blocked".into(), &Value::Null, &2.into()));
+    world.touch("go");
+    world.until_status("blocked", "completed");
+    let started = world.events().into_iter().filter(|event| event.kind == "task:started").filter_map(|event| event.source.id);
+    let titles: Vec<String> = started.map(|id| world.task(&id)["title"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(titles[titles.len() - 6..], ["first", "urgent", "second", "third", "last", "blocked"]);
+    drop(runner);
+    world.check();
+}
+
+#[test]
+fn a_dependent_starts_at_once_when_the_last_blocker_clears() {
+    let world = World::new();
+    // A runner that only looks now and then would be found out.
+    world.ok(&["config", "set", "locking.poll_interval", "10m"]);
+    let slow = world.add(&["slow", "--run", &wait_for("go")]);
+    world.add(&["quick", "--run", "true"]);
+    let last = world.add(&["last", "--run", "true", "--depends-on", " slow ,quick,, slow", "--depends-on", &slow]);
+    assert_eq!(world.task(&last)["dependsOn"].as_array().unwrap().len(), 2, "named by title and by id, twice");
+    let _runner = world.runner(&[]);
+    world.until_status("quick", "completed");
+    assert_eq!((world.status(&last), world.task(&last)["unmet"].as_i64()), ("blocked".into(), Some(1)));
+    world.touch("go");
+    world.until_status(&last, "completed");
+    let events = world.events();
+    let at = |kind: &str, id: &str| {
+        events.iter().find(|event| event.kind == kind && event.source.id.as_deref() == Some(id)).unwrap().id
+    };
+    assert!(at("task:started", &last) > at("task:complete", &slow));
+    world.check();
+}
+
+#[test]
+fn what_failed_was_cancelled_or_skipped_blocks_until_it_is_retried() {
+    let world = World::new();
+    world.add(&["fails", "--run", "test -e mended"]);
+    world.add(&["cancelled"]);
+    world.add(&["skipped"]);
+    world.add(&["reviewed"]);
+    for before in ["fails", "cancelled", "skipped", "reviewed"] {
+        world.add(&[&format!("after {before}"), "--run", "true", "--depends-on", before]);
+        world.add(&[&format!("despite {before}"), "--run", "true", "--depends-on", before, "--allow-failed"]);
+    }
+    world.ok(&["tasks", "cancel", "cancelled"]);
+    world.ok(&["tasks", "update", "skipped", "--status", "skipped"]);
+    world.ok(&["tasks", "update", "reviewed", "--status", "review"]);
+    assert_eq!(world.run_all(), 7);
+    for before in ["fails", "cancelled", "skipped", "reviewed"] {
+        assert_eq!(world.status(&format!("after {before}")), "blocked", "{before}");
+        let despite = if before == "reviewed" { "blocked" } else { "completed" };
+        assert_eq!(world.status(&format!("despite {before}")), despite, "{before}");
+    }
+    world.touch("mended");
+    world.ok(&["tasks", "retry", "fails", "cancelled", "skipped"]);
+    world.ok(&["tasks", "done", "cancelled"]);
+    world.ok(&["tasks", "update", "skipped", "--status", "completed"]);
+    world.ok(&["tasks", "update", "reviewed", "--status", "completed"]);
+    assert_eq!(world.run_all(), 0);
+    assert_eq!(world.data(&["tasks", "list", "--status", "completed"])["tasks"].as_array().unwrap().len(), 12);
+    world.check();
+}
+
+#[test]
+fn retries_follow_a_failure_until_they_are_used_up() {
+    let world = World::new();
+    world.add(&["third time", "--run", "test $BANKSMAN_ATTEMPT = 2", "--retries", "2"]);
+    world.add(&["never", "--run", "exit 3", "--retries", "1"]);
+    world.add(&["said so", "--run", &format!("{BANKSMAN} tasks fail --error 'it does not merge'")]);
+    assert_eq!(world.run_all(), 7);
+    let task = world.task("third time");
+    assert_eq!((&task["status"], &task["attempts"]), (&"completed".into(), &3.into()));
+    assert_eq!((&task["runs"][0]["exitCode"], &task["runs"][2]["exitCode"]), (&1.into(), &0.into()));
+    let task = world.task("never");
+    assert_eq!((&task["status"], &task["attempts"], &task["error"]), (&"failed".into(), &2.into(), &"exit status 3".into()));
+    assert_eq!(world.task("said so")["error"], "it does not merge");
+    world.ok(&["tasks", "retry", "never"]);
+    assert_eq!(world.run_all(), 7);
+    assert_eq!(world.task("never")["attempts"], 4, "a person who retries gives it all its retries again");
+    world.check();
+}
+
+#[test]
+fn children_are_cancelled_with_their_parent_and_their_processes_are_dead() {
+    let world = World::new();
+    let grandchild = format!("{BANKSMAN} tasks add grandchild --child --run 'echo $$ > grandchild.pid; sleep 600'");
+    let child = format!("{BANKSMAN} tasks add child --child --run 'echo $$ > child.pid; {}; sleep 600'", grandchild.replace('\'', r"'\''"));
+    world.add(&["parent", "--run", &format!("{child}; {BANKSMAN} tasks add root --run 'sleep 600'; echo $$ > parent.pid; sleep 600")]);
+    let _runner = world.runner(&[]);
+    let files = ["parent.pid", "child.pid", "grandchild.pid"];
+    until("all of them run", || files.iter().all(|file| world.read(file).ends_with('\n')));
+    let pids: Vec<i32> = files.iter().map(|file| world.read(file).trim().parse().unwrap()).collect();
+    assert_eq!(world.task("child")["parent"], world.task("parent")["id"]);
+    assert_eq!(world.task("parent")["children"][0]["title"], "child");
+    assert_eq!(world.data(&["tasks", "list", "--children-of", "child"])["tasks"][0]["title"], "grandchild");
+    assert!(world.task("root")["parent"].is_null(), "a plain add makes a root, also inside of a run");
+    let cancelled = &world.data(&["tasks", "cancel", "parent"])["tasks"][0];
+    assert_eq!((&cancelled["outcome"], &cancelled["status"], &cancelled["children"]), (&"cancelled".into(), &"cancelled".into(), &2.into()));
+    for (title, pid) in ["parent", "child", "grandchild"].into_iter().zip(pids) {
+        assert_eq!(world.status(title), "cancelled");
+        assert!(!is_alive(pid), "{title}");
+    }
+    world.until_status("root", "in_progress");
+    world.ok(&["tasks", "cancel", "root"]);
+    assert_eq!(world.data(&["tasks", "cancel", "root"])["tasks"][0]["outcome"], "already_over");
+    world.check();
+}
+
+#[test]
+fn a_parent_waits_for_its_children_although_there_is_only_one_slot() {
+    let world = World::new();
+    world.ok(&["config", "set", "limits.max_concurrent_runs", "1"]);
+    let b = BANKSMAN;
+    let script = format!(
+        "set -e
+        one=$({b} tasks add one --child --run '{b} tasks done --output 7' --json | sed 's/.*\"id\":\"\\([^\"]*\\)\".*/\\1/')
+        {b} tasks add two --child --run true
+        {b} tasks add three --child --run true
+        {b} tasks wait $one
+        {b} tasks wait two & {b} tasks wait three & wait
+        {b} semaphores show runs --json > slots"
+    );
+    world.add(&["parent", "--run", &script]);
+    assert_eq!(world.runner(&["--until-idle", "--max-runs", "1"]).end().code, 0);
+    let slots: Value = serde_json::from_str(&world.read("slots")).unwrap();
+    let run = world.task("parent")["runs"][0]["id"].as_str().unwrap().to_owned();
+    assert_eq!(slots["data"]["holders"][0]["holder"], format!("run:{run}"), "it has its slot again before it goes on");
+    assert_eq!(world.data(&["semaphores", "show", "runs"])["available"], 1);
+    assert_eq!(world.task("one")["output"], 7);
+    // Never more than one at a time has held the slot.
+    let mut held = 0;
+    for event in world.events().iter().filter(|event| event.source.id.as_deref() == Some("runs")) {
+        match event.kind.as_str() {
+            "semaphore:acquired" => held += 1,
+            "semaphore:released" | "semaphore:offer_lapsed" => held -= 1,
+            _ => {}
+        }
+        assert!((0..=1).contains(&held), "{event:?}");
+    }
+    world.check();
+}
+
+#[test]
+fn whoever_is_killed_while_a_parent_waits_leaves_no_slot_behind() {
+    let world = World::new();
+    world.ok(&["config", "set", "limits.max_concurrent_runs", "1"]);
+    let parent = |child: &str| {
+        format!(
+            "{BANKSMAN} tasks add {child} --child --run '{}'
+            {BANKSMAN} tasks wait {child} & echo $! > {child}.wait; wait; {}",
+            wait_for(&format!("{child}.go")),
+            wait_for("parents.go"),
+        )
+    };
+    let _runner = world.runner(&[]);
+    let kill = |file: &str| kill_process(Pid::from_raw(world.read(file).trim().parse().unwrap()).unwrap(), Signal::KILL).unwrap();
+    let line = |length: usize| {
+        until("in line for a slot", || world.data(&["semaphores", "show", "runs"])["line"].as_array().unwrap().len() == length);
+    };
+    // The process that waits is killed while the child is at work: the run goes on, without a slot.
+    world.add(&["first parent", "--run", &parent("first")]);
+    until("the child is at work", || world.data(&["tasks", "list", "--status", "in_progress"])["tasks"].as_array().unwrap().len() == 2);
+    kill("first.wait");
+    world.touch("first.go");
+    world.until_status("first", "completed");
+    // The process that waits is killed while it stands in line for its slot: nobody waits behind it.
+    world.add(&["second parent", "--run", &parent("second")]);
+    until("the child is at work", || world.data(&["tasks", "list", "--status", "in_progress"])["tasks"].as_array().unwrap().len() == 3);
+    world.add(&["urgent", "--run", &wait_for("urgent.go"), "--priority", "9"]);
+    world.touch("second.go");
+    world.until_status("urgent", "in_progress");
+    line(1);
+    kill("second.wait");
+    world.add(&["next", "--run", "true"]);
+    world.touch("urgent.go");
+    world.until_status("next", "completed");
+    // The whole run is ended while it waits.
+    world.add(&["third parent", "--run", &parent("third")]);
+    until("the child is at work", || world.data(&["tasks", "list", "--status", "in_progress"])["tasks"].as_array().unwrap().len() == 4);
+    world.ok(&["tasks", "cancel", "third parent"]);
+    assert_eq!(world.status("third"), "cancelled");
+    assert_eq!(world.data(&["semaphores", "show", "runs"])["available"], 1);
+    world.touch("parents.go");
+    world.until_status("first parent", "completed");
+    world.until_status("second parent", "completed");
+    assert_eq!(world.data(&["semaphores", "show", "runs"])["available"], 1);
+    world.check();
+}
+
+#[test]
+fn a_run_cannot_wait_for_itself_nor_for_what_waits_for_it() {
+    let world = World::new();
+    let own = world.add(&["own", "--run", &format!("{BANKSMAN} tasks wait own; echo $? > self; {BANKSMAN} tasks wait last; echo $? > last")]);
+    world.add(&["middle", "--run", "true", "--depends-on", &own]);
+    world.add(&["last", "--run", "true", "--depends-on", "middle"]);
+    assert_eq!(world.run_all(), 0);
+    assert_eq!((world.read("self").trim(), world.read("last").trim()), ("9", "9"));
+}
+
+#[test]
+fn a_wait_tells_how_tasks_ended() {
+    let world = World::new();
+    world.add(&["good", "--run", "true"]);
+    world.add(&["bad", "--run", "exit 1"]);
+    world.add(&["open"]);
+    let waits = world.start(&["tasks", "wait", "good"]);
+    let (code, error) = world.error(&["tasks", "wait", "open", "good", "--timeout", "50ms"]);
+    assert_eq!((code, &error["code"]), (6, &"WAIT_TIMEOUT".into()));
+    assert_eq!(error["details"]["tasks"].as_array().unwrap().len(), 2);
+    world.run_all();
+    assert_eq!(waits.end().code, 0);
+    let said = world.run(&["tasks", "wait", "good", "bad", "--json"]);
+    let said_json: Value = serde_json::from_str(&said.stdout).unwrap();
+    assert_eq!((said.code, &said_json["data"]["completed"]), (7, &false.into()));
+    assert_eq!(said_json["data"]["tasks"][1]["error"], "exit status 1");
+    let waits = world.start(&["tasks", "wait", "open"]);
+    world.ok(&["tasks", "delete", "open"]);
+    assert_eq!(waits.end().code, 7, "what was deleted is not completed");
+}
+
+#[test]
+fn a_result_is_told_by_the_run_and_read_by_its_dependents() {
+    let world = World::new();
+    let b = BANKSMAN;
+    world.add(&["first", "--run", &format!("{b} tasks done --output '{{\"version\":[1,2]}}'; exit 9")]);
+    let read = format!("{b} tasks show first --json | grep -o '\"version\":\\[1,2\\]' && echo '[\"big\"]' | {b} tasks done --output -");
+    world.add(&["second", "--run", &read, "--depends-on", "first"]);
+    world.add(&["by hand"]);
+    assert_eq!(world.run_all(), 7);
+    let first = world.task("first");
+    assert_eq!((&first["status"], &first["output"]["version"][1], &first["runs"][0]["exitCode"]), (&"completed".into(), &2.into(), &9.into()));
+    let second = world.task("second");
+    assert_eq!((&second["status"], &second["output"][0]), (&"completed".into(), &"big".into()));
+    assert_eq!(second["dependsOn"][0]["output"]["version"][0], 1);
+    assert_eq!(world.data(&["tasks", "done", "by hand", "--output", "null"])["outcome"], "ended");
+    let (code, error) = world.error(&["tasks", "fail", "by hand", "--error", "no"]);
+    assert_eq!((code, &error["code"]), (2, &"TASK_OVER".into()));
+    world.check();
+}
+
+#[test]
+fn only_the_run_that_is_at_a_task_speaks_for_it() {
+    let world = World::new();
+    let say = |verb: &str| format!("{BANKSMAN} tasks {verb} >> said 2>&1; echo $? >> codes");
+    let script = format!(
+        "test $BANKSMAN_ATTEMPT = 0 && {{ echo $BANKSMAN_RUN_EPOCH > old; exit 1; }}
+        {}; {}; export BANKSMAN_RUN_EPOCH=$(cat old); {}; {}; {}; {}",
+        say("heartbeat"),
+        wait_for("go"),
+        say("heartbeat"),
+        say("done"),
+        say("fail --error x"),
+        say("add late --child"),
+    );
+    let id = world.add(&["guarded", "--run", &script, "--retries", "1"]);
+    let _runner = world.runner(&[]);
+    until("the second run is at it", || !world.read("codes").is_empty());
+    let code = |args: &[&str]| {
+        let (code, error) = world.error(args);
+        (code, error["code"].as_str().unwrap().to_owned())
+    };
+    assert_eq!(code(&["tasks", "done", &id]), (5, "TASK_IN_PROGRESS".into()));
+    assert_eq!(code(&["tasks", "fail", &id, "--error", "x"]), (5, "TASK_IN_PROGRESS".into()));
+    assert_eq!(code(&["tasks", "update", &id, "--status", "skipped"]), (5, "TASK_IN_PROGRESS".into()));
+    assert_eq!(code(&["tasks", "retry", &id]), (6, "TASK_BUSY".into()));
+    assert_eq!(code(&["tasks", "delete", &id]), (6, "TASK_LOCKED".into()));
+    assert_eq!(code(&["tasks", "update", &id, "--depends-on", ""]), (6, "TASK_LOCKED".into()));
+    assert_eq!(code(&["tasks", "heartbeat", &id]), (2, "USAGE".into()));
+    assert_eq!(code(&["tasks", "heartbeat", &id, "--epoch", "1"]), (8, "FENCED".into()));
+    let epoch = world.task(&id)["epoch"].to_string();
+    let seen = world.data(&["tasks", "heartbeat", &id, "--epoch", &epoch]);
+    assert_eq!((&seen["outcome"], seen["epoch"].to_string()), (&"seen".into(), epoch));
+    assert_eq!(seen.as_object().unwrap().keys().collect::<Vec<_>>(), ["epoch", "expiresAt", "id", "outcome"]);
+    world.ok(&["tasks", "update", &id, "--title", "Guarded", "--priority", "2", "--label", "a", "--label", "b"]);
+    world.touch("go");
+    world.until_status(&id, "completed");
+    assert_eq!(world.read("codes").split_whitespace().collect::<Vec<_>>(), ["0", "8", "8", "8", "8"], "{}", world.read("said"));
+    world.check();
+}
+
+#[test]
+fn bad_input_is_refused_with_the_reason_and_changes_nothing() {
+    let world = World::new();
+    let a = world.add(&["a"]);
+    let b = world.add(&["b", "--depends-on", "a"]);
+    world.add(&["twin"]);
+    world.add(&["twin"]);
+    let before = world.events().len();
+    let long = "x".repeat(501);
+    let command = "x".repeat(100_001);
+    let output = format!("\"{}\"", "x".repeat(100_000));
+    let labels: Vec<String> = (0..21).map(|n| format!("--label=l{n}")).collect();
+    let labels: Vec<&str> = ["tasks", "add", "x"].into_iter().chain(labels.iter().map(String::as_str)).collect();
+    let needs: Vec<String> = (0..21).map(|n| format!("--lock=l{n}")).collect();
+    let needs: Vec<&str> = ["tasks", "add", "x"].into_iter().chain(needs.iter().map(String::as_str)).collect();
+    let many = vec!["a"; 3].join(",") + &(0..1_001).map(|n| format!(",t{n}")).collect::<String>();
+    let cases: &[(&[&str], i32, &str, &str)] = &[
+        (&["tasks", "add", ""], 2, "USAGE", "must not be empty"),
+        (&["tasks", "add", &long], 2, "USAGE", "at most 500 bytes, this one has 501"),
+        (&["tasks", "add", "a\nb"], 2, "USAGE", "control characters"),
+        (&["tasks", "add", "x", "--run", &command], 2, "USAGE", "at most 100000 bytes, this one has 100001"),
+        (&["tasks", "add", "x", "--run", " "], 2, "USAGE", "no command"),
+        (&labels, 2, "USAGE", "at most 20 labels, not 21"),
+        (&needs, 2, "USAGE", "at most 20 locks and semaphores, not 21"),
+        (&["tasks", "add", "x", "--label", ""], 2, "USAGE", "must not be empty"),
+        (&["tasks", "add", "x", "--section", "none"], 4, "SECTION_NOT_FOUND", "no section \"none\""),
+        (&["tasks", "add", "x", "--depends-on", "none"], 4, "TASK_NOT_FOUND", "no task \"none\""),
+        (&["tasks", "add", "x", "--depends-on", "twin"], 2, "AMBIGUOUS_NAME", "more than one task: t-"),
+        (&["tasks", "add", "x", "--depends-on", &many], 2, "USAGE", "at most 1000 others, not 1002"),
+        (&["tasks", "add", "x", "--allow-failed"], 2, "USAGE", "--depends-on"),
+        (&["tasks", "add", "x", "--priority", "high"], 2, "USAGE", "--priority"),
+        (&["tasks", "add", "x", "--retries", "-1"], 2, "USAGE", "--retries"),
+        (&["tasks", "add", "x", "--child"], 2, "USAGE", "inside of a run"),
+        (&["tasks", "add", "x", "--workspace", "moon"], 2, "USAGE", "none, dir"),
+        (&["tasks", "add", "x", "--lock", "task:1"], 2, "RESERVED_NAME", "reserved"),
+        (&["tasks", "add", "x", "--semaphore", "runs"], 2, "RESERVED_NAME", "reserved"),
+        (&["tasks", "add", "x", "--semaphore", "gpu=0"], 2, "USAGE", "at least one slot"),
+        (&["tasks", "add", "x", "--semaphore", "gpu=two"], 2, "USAGE", "not a number of slots"),
+        (&["tasks", "add", "x", "--semaphore", "gpu", "--semaphore", "gpu=2"], 2, "USAGE", "twice"),
+        (&["tasks", "update", "a", "--depends-on", "b"], 2, "DEPENDENCY_CYCLE", &format!("dependency cycle detected: {a} -> {b} -> {a}")),
+        (&["tasks", "update", "a", "--depends-on", "a"], 2, "DEPENDENCY_CYCLE", "cannot depend on itself"),
+        (&["tasks", "update", "a"], 2, "USAGE", "nothing to change"),
+        (&["tasks", "update", "a", "--status", "in_progress"], 2, "USAGE", "not there yet"),
+        (&["tasks", "update", "a", "--status", "blocked"], 2, "USAGE", "cannot be set"),
+        (&["tasks", "update", "a", "--status", "gone"], 2, "USAGE", "the words are pending, blocked"),
+        (&["tasks", "update", "a", "--section", "s", "--no-section"], 2, "USAGE", "cannot be used with"),
+        (&["tasks", "update", "a", "--title", ""], 2, "USAGE", "must not be empty"),
+        (&["tasks", "list", "--status", "open"], 2, "USAGE", "the words are pending, blocked"),
+        (&["tasks", "list", "--section", "none"], 4, "SECTION_NOT_FOUND", "none"),
+        (&["tasks", "list", "--children-of", "none"], 4, "TASK_NOT_FOUND", "none"),
+        (&["tasks", "show", "none"], 4, "TASK_NOT_FOUND", "none"),
+        (&["tasks", "show", ""], 4, "TASK_NOT_FOUND", ""),
+        (&["tasks", "show", "t-"], 2, "AMBIGUOUS_NAME", "more than one task"),
+        (&["tasks", "wait", "a", "none"], 4, "TASK_NOT_FOUND", "none"),
+        (&["tasks", "wait"], 2, "USAGE", "TASK"),
+        (&["tasks", "wait", "a", "--timeout", "soon"], 2, "USAGE", "soon"),
+        (&["tasks", "cancel", "a", "none"], 4, "TASK_NOT_FOUND", "none"),
+        (&["tasks", "retry", "none"], 4, "TASK_NOT_FOUND", "none"),
+        (&["tasks", "delete", "a"], 2, "TASK_HAS_DEPENDENTS", &b),
+        (&["tasks", "logs", "a"], 4, "RUN_NOT_FOUND", "no run yet"),
+        (&["tasks", "logs", "a", "--run", "r-1"], 4, "RUN_NOT_FOUND", "r-1"),
+        (&["tasks", "done"], 2, "USAGE", "which task"),
+        (&["tasks", "done", "a", "--output", "{"], 2, "USAGE", "not JSON"),
+        (&["tasks", "done", "a", "--epoch", "3"], 8, "FENCED", "fenced"),
+        (&["tasks", "fail", "a", "--error", ""], 2, "USAGE", "must say something"),
+        (&["tasks", "fail", "a", "--error", &output], 2, "USAGE", "at most 10000 bytes"),
+        (&["tasks", "heartbeat", "a"], 2, "USAGE", "--epoch is missing"),
+        (&["run", "--section", "none"], 4, "SECTION_NOT_FOUND", "none"),
+    ];
+    for (args, exit, code, words) in cases {
+        let (status, error) = world.error(args);
+        let short = || format!("{:.200}", format!("{args:?}: {error}"));
+        assert_eq!((status, error["code"].as_str().unwrap()), (*exit, *code), "{}", short());
+        assert!(error["message"].as_str().unwrap().contains(words), "{words}: {}", short());
+    }
+    assert_eq!(world.events().len(), before, "nothing was changed");
+    world.check();
+}
+
+#[test]
+fn a_command_that_does_not_exist_fails_that_run_with_the_reason() {
+    let world = World::new();
+    world.add(&["missing", "--run", "no-such-command --flag"]);
+    world.add(&["directory", "--run", "/etc"]);
+    world.add(&["fine", "--run", "true"]);
+    assert_eq!(world.run_all(), 7);
+    let missing = world.task("missing");
+    assert_eq!((&missing["status"], &missing["error"]), (&"failed".into(), &"exit status 127 (no such command)".into()));
+    assert!(missing["lastLines"][0].as_str().unwrap().contains("no-such-command"), "{missing}");
+    assert_eq!(world.task("directory")["error"], "exit status 126 (the command cannot be executed)");
+    assert_eq!(world.status("fine"), "completed");
+    assert!(world.ok(&["tasks", "list", "--status", "failed"]).contains("no such command"));
+}
+
+#[test]
+fn a_task_works_in_the_project_or_in_a_directory_of_its_own() {
+    let world = World::new();
+    world.add(&["here", "--run", "pwd -P > here"]);
+    let id = world.add(&["there", "--run", "pwd -P; test -d \"$BANKSMAN_TASK_DIR\"; touch made", "--workspace", "dir"]);
+    assert_eq!(world.run_all(), 0);
+    let root = world.path().canonicalize().unwrap();
+    assert_eq!(world.read("here").trim(), root.to_str().unwrap());
+    let workspace = root.join(".banksman/workspaces").join(&id);
+    assert_eq!(world.ok(&["tasks", "logs", "there"]).trim(), workspace.to_str().unwrap());
+    let deleted = &world.data(&["tasks", "delete", "there"])["tasks"][0];
+    assert_eq!(deleted["workspace"], workspace.to_str().unwrap(), "what was made there is not destroyed");
+    assert!(workspace.join("made").exists());
+}
+
+#[test]
+fn a_limit_holds_across_runners_and_no_task_runs_twice() {
+    let world = World::new();
+    world.ok(&["config", "set", "limits.max_concurrent_runs", "3"]);
+    world.ok(&["semaphores", "define", "gpu", "--capacity", "2"]);
+    let script = "mkdir $BANKSMAN_TASK.ran && mkdir $BANKSMAN_TASK.held && ls -d *.held | wc -l >> counts && sleep 0.03 && rmdir $BANKSMAN_TASK.held";
+    for n in 0..24 {
+        let need: &[&str] = if n % 2 == 0 { &["--semaphore", "gpu"] } else { &[] };
+        world.add(&[&[&format!("task {n}"), "--run", script], need].concat());
+    }
+    let runners = [world.runner(&["--until-idle"]), world.runner(&["--until-idle"])];
+    assert!(runners.into_iter().all(|runner| runner.end().code == 0));
+    let counts: Vec<u32> = world.read("counts").lines().map(|line| line.trim().parse().unwrap()).collect();
+    assert_eq!(counts.len(), 24);
+    assert!(counts.iter().all(|count| *count <= 3), "{counts:?}");
+    let attempts: Vec<i64> =
+        world.data(&["tasks", "list"])["tasks"].as_array().unwrap().iter().map(|task| task["attempts"].as_i64().unwrap()).collect();
+    assert_eq!(attempts, [1; 24]);
+    world.check();
+}
+
+#[test]
+fn what_a_run_needs_is_held_while_it_lives() {
+    let world = World::new();
+    world.add(&["needs", "--run", &wait_for("go"), "--lock", "deploy", "--semaphore", "gpu=2"]);
+    let _runner = world.runner(&[]);
+    world.ok(&["semaphores", "define", "gpu", "--capacity", "3"]);
+    world.until_status("needs", "in_progress");
+    let run = world.task("needs")["run"].as_str().unwrap().to_owned();
+    assert_eq!(world.holder("deploy").unwrap().as_str(), format!("run:{run}"));
+    assert_eq!(world.data(&["semaphores", "show", "gpu"])["available"], 1);
+    assert_eq!(world.error(&["locks", "acquire", "deploy", "--no-wait"]).0, 6);
+    world.touch("go");
+    world.until_status("needs", "completed");
+    assert!(world.holder("deploy").is_none());
+    // Held by somebody else, it waits, and starts when that one lets go.
+    let epoch = world.data(&["locks", "acquire", "deploy", "--holder", "me"])["epoch"].to_string();
+    world.ok(&["tasks", "retry", "needs"]);
+    world.add(&["free", "--run", "true"]);
+    world.until_status("free", "completed");
+    assert_eq!(world.status("needs"), "pending");
+    world.ok(&["locks", "release", "deploy", "--holder", "me", "--epoch", &epoch]);
+    world.until_status("needs", "completed");
+    world.check();
+}
+
+#[test]
+fn a_log_is_printed_cut_and_followed() {
+    let world = World::new();
+    let follow = {
+        world.add(&["speaks", "--run", &format!("test $BANKSMAN_ATTEMPT = 0 && echo zero && exit 1; seq 5; {}; printf last", wait_for("go")), "--retries", "1"]);
+        world.start(&["tasks", "logs", "speaks", "--follow"])
+    };
+    let _runner = world.runner(&[]);
+    assert_eq!(follow.end().stdout, "zero\n", "it waits for a run, and ends with that run");
+    until("the second run speaks", || world.ok(&["tasks", "logs", "speaks"]) == "1\n2\n3\n4\n5\n");
+    assert_eq!(world.ok(&["tasks", "logs", "speaks", "--tail", "2"]), "4\n5\n");
+    let first = world.task("speaks")["runs"][0]["id"].as_str().unwrap().to_owned();
+    assert_eq!(world.ok(&["tasks", "logs", "speaks", "--run", &first]), "zero\n");
+    let mut follow = world.start(&["tasks", "logs", "speaks", "--follow"]);
+    let lines = world.start(&["tasks", "logs", "speaks", "--follow", "--json"]);
+    let mut so_far = [0; 10];
+    follow.0.stdout.as_mut().unwrap().read_exact(&mut so_far).unwrap();
+    world.touch("go");
+    assert_eq!((&so_far, follow.end().stdout.as_str()), (b"1\n2\n3\n4\n5\n", "last"));
+    let lines: Vec<Value> = lines.end().stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!([&lines[4]["line"], &lines[5]["line"]], ["5", "last"]);
+    assert_eq!(world.data(&["tasks", "logs", "speaks"])["text"], "1\n2\n3\n4\n5\nlast");
+    world.add(&["silent", "--run", "true"]);
+    world.until_status("silent", "completed");
+    let said = world.run(&["tasks", "logs", "silent"]);
+    assert_eq!((said.code, said.stdout.as_str()), (0, ""));
+    assert!(said.stderr.contains("printed nothing"), "{said:?}");
+}
+
+#[test]
+fn tasks_are_named_by_id_title_or_beginning_and_filtered() {
+    let world = World::new();
+    world.ok(&["sections", "add", "backend"]);
+    let id = world.add(&["one", "--section", "backend", "--label", "x", "--label", "y"]);
+    // A title that is another task's id means that task.
+    world.add(&[&id]);
+    world.add(&["three", "--label", "x", "--run", "true"]);
+    assert_eq!(world.task(&id)["title"], "one");
+    assert_eq!(world.task(&id[..7])["title"], "one");
+    assert_eq!(world.task("three")["title"], "three");
+    let titles = |args: &[&str]| {
+        let list = world.data(&[&["tasks", "list"], args].concat());
+        list["tasks"].as_array().unwrap().iter().map(|task| task["title"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(titles(&[]), ["one", &id, "three"]);
+    assert_eq!(titles(&["--limit", "2"]), ["one", &*id]);
+    assert_eq!(titles(&["--section", "backend"]), ["one"]);
+    assert_eq!(titles(&["--label", "x"]), ["one", "three"]);
+    assert_eq!(titles(&["--label", "x", "--label", "y"]), ["one"]);
+    assert_eq!(titles(&["--status", "completed"]), [""; 0]);
+    world.ok(&["tasks", "update", "one", "--no-labels", "--no-section", "--depends-on", "three"]);
+    assert_eq!(titles(&["--label", "y"]), [""; 0]);
+    assert_eq!((titles(&["--status", "blocked"]), titles(&["--status", "pending"])), (vec!["one".to_owned()], vec![id, "three".into()]));
+    world.check();
+}
+
+#[test]
+fn what_is_deleted_is_gone_with_its_logs_and_a_run_only_by_force() {
+    let world = World::new();
+    let id = world.add(&["old", "--run", "echo something"]);
+    world.add(&["newer", "--depends-on", "old"]);
+    world.add(&["busy", "--run", "echo $$ > pid; sleep 600"]);
+    let _runner = world.runner(&[]);
+    until("it runs", || world.has("pid") && world.read("pid").ends_with('\n') && world.status("old") == "completed");
+    assert_eq!(world.error(&["tasks", "delete", "old"]).1["code"], "TASK_HAS_DEPENDENTS");
+    let log = world.task("old")["runs"][0]["log"].as_str().unwrap().to_owned();
+    assert!(std::path::Path::new(&log).exists());
+    world.ok(&["tasks", "delete", "old", "newer"]);
+    assert!(!std::path::Path::new(&log).exists());
+    assert_eq!(world.error(&["tasks", "show", &id]).0, 4);
+    assert_eq!(world.error(&["tasks", "delete", "busy"]).1["code"], "TASK_LOCKED");
+    let pid = world.read("pid").trim().parse().unwrap();
+    world.ok(&["tasks", "delete", "busy", "--force"]);
+    // Somebody works on it by hand.
+    let id = world.add(&["by hand"]);
+    let client = world.project().open().unwrap();
+    let lock = client.lock(&format!("task:{id}")).unwrap().holder("me").unwrap().acquire().unwrap();
+    let (code, error) = world.error(&["tasks", "delete", "by hand"]);
+    assert_eq!((code, &error["code"], &error["details"]["lockedBy"]), (6, &"TASK_LOCKED".into(), &"me".into()));
+    world.ok(&["tasks", "delete", "by hand", "--force"]);
+    drop(lock);
+    assert!(!is_alive(pid));
+    assert!(world.data(&["tasks", "list"])["tasks"].as_array().unwrap().is_empty());
+    world.check();
+}
+
+#[test]
+fn without_a_runner_a_cancelled_session_is_said_to_live_on() {
+    let world = World::new();
+    world.add(&["orphan", "--run", "sleep 600"]);
+    let runner = world.runner(&[]);
+    world.until_status("orphan", "in_progress");
+    runner.signal(Signal::KILL);
+    runner.end();
+    let (code, error) = world.error(&["tasks", "cancel", "orphan"]);
+    assert_eq!((code, &error["code"]), (7, &"NO_RUNNER".into()));
+    assert_eq!(world.task("orphan")["stopping"], true);
+    assert_eq!(world.data(&["tasks", "cancel", "orphan", "--no-wait"])["tasks"][0]["outcome"], "stopping");
+    world.run_all();
+    assert_eq!(world.status("orphan"), "cancelled");
+    world.check();
+}

@@ -1,0 +1,184 @@
+//! `banksman why`, as people ask it. Whether it is always true is tried in `causes.rs`.
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::world::{World, until};
+
+/// A command that runs until the file `open` is there.
+const UNTIL_OPEN: &str = "while [ ! -e open ]; do sleep 0.01; done";
+
+fn why(world: &World, task: &str) -> Value {
+    world.data(&["why", task])
+}
+
+fn kinds(why: &Value) -> Vec<&str> {
+    why["reasons"].as_array().unwrap().iter().map(|reason| reason["kind"].as_str().unwrap()).collect()
+}
+
+fn open(world: &World) {
+    std::fs::write(world.path().join("open"), "").unwrap();
+}
+
+fn until_answer(world: &World, task: &str, answer: &str) -> Value {
+    until(&format!("{task} is {answer}"), || why(world, task)["answer"] == answer);
+    why(world, task)
+}
+
+fn add(world: &World, title: &str, more: &[&str]) -> String {
+    let data = world.data(&[&["tasks", "add", title], more].concat());
+    data["id"].as_str().unwrap().into()
+}
+
+#[test]
+fn a_chain_is_followed_to_where_the_waiting_begins() {
+    let world = World::new();
+    let compile = add(&world, "Compile", &["--run", "exit 3"]);
+    let build = add(&world, "Build", &["--run", "true", "--depends-on", "Compile"]);
+    let test = add(&world, "Test", &["--run", "true", "--depends-on", "Build"]);
+    assert_eq!(kinds(&why(&world, &test)), ["dependency", "no_runner"]);
+    assert_eq!(world.run(&["run", "--until-idle"]).code, 7);
+    let answer = why(&world, &test);
+    assert_eq!((answer["status"].as_str(), kinds(&answer)), (Some("blocked"), vec!["dependency", "no_runner"]));
+    let reason = &answer["reasons"][0];
+    let ids: Vec<&str> = reason["chain"].as_array().unwrap().iter().map(|link| link["id"].as_str().unwrap()).collect();
+    assert_eq!(ids, [&build, &compile]);
+    let message = reason["message"].as_str().unwrap();
+    assert!(message.starts_with(&format!("waits for Build ({build}), which waits for Compile ({compile}), which failed")));
+    assert!(message.ends_with("ago: exit status 3"), "{message}");
+    assert_eq!(reason["hint"], format!("banksman tasks retry {compile}"));
+    let answer = why(&world, &compile);
+    assert_eq!((&answer["answer"], &answer["error"]), (&"finished".into(), &"exit status 3".into()));
+    assert_eq!((&answer["run"]["exitCode"], &answer["run"]["attempt"]), (&3.into(), &0.into()));
+    world.check();
+}
+
+#[test]
+fn a_run_says_since_when_and_who_looks_after_it_also_when_nobody_does() {
+    let world = World::new();
+    let task = add(&world, "Long", &["--run", UNTIL_OPEN]);
+    let runner = world.start(&["run", "--until-idle"]);
+    let answer = until_answer(&world, &task, "running");
+    assert_eq!(answer["run"]["runnerState"], "alive");
+    assert!(answer["message"].as_str().unwrap().starts_with("has been running for"), "{answer}");
+    runner.signal(Signal::KILL);
+    until("the runner is gone", || why(&world, &task)["run"]["runnerState"] == "gone");
+    let message = why(&world, &task)["message"].as_str().unwrap().to_owned();
+    assert!(message.ends_with("its runner is gone, and the next runner will look after it"), "{message}");
+    // What waits for it says so too.
+    let next = add(&world, "Next", &["--run", "true", "--depends-on", &task]);
+    let reason = why(&world, &next)["reasons"][0]["message"].as_str().unwrap().to_owned();
+    assert!(reason.contains("which has been running for") && reason.contains("its runner is gone"), "{reason}");
+    open(&world);
+    assert_eq!(world.run(&["run", "--until-idle"]).code, 0);
+    let answer = why(&world, &task);
+    assert_eq!((&answer["answer"], &answer["run"]["exitCode"]), (&"finished".into(), &0.into()));
+    world.check();
+}
+
+#[test]
+fn a_task_that_is_being_stopped_says_what_comes_after() {
+    let world = World::new();
+    let task = add(&world, "Stubborn", &["--run", &format!("trap '' TERM; echo up; {UNTIL_OPEN}")]);
+    let runner = world.start(&["run", "--until-idle"]);
+    until("it is up", || world.run(&["tasks", "logs", &task]).stdout.contains("up"));
+    world.ok(&["tasks", "cancel", &task, "--no-wait"]);
+    let answer = until_answer(&world, &task, "stopping");
+    assert_eq!(answer["then"], "it is cancelled");
+    open(&world);
+    assert_eq!(runner.end().code, 7);
+    let answer = why(&world, &task);
+    assert_eq!((&answer["answer"], &answer["status"]), (&"finished".into(), &"cancelled".into()));
+}
+
+#[test]
+fn when_all_slots_are_taken_it_says_by_whom_and_how_many_come_first() {
+    let world = World::new();
+    world.ok(&["config", "set", "limits.max_concurrent_runs", "1"]);
+    let first = add(&world, "First", &["--run", UNTIL_OPEN, "--priority", "9"]);
+    let runner = world.start(&["run", "--until-idle"]);
+    let run = until_answer(&world, &first, "running")["run"]["id"].clone();
+    let low = add(&world, "Low", &["--run", "true"]);
+    add(&world, "High", &["--run", "true", "--priority", "5"]);
+    add(&world, "Same", &["--run", "true"]);
+    // What waits for something else is not ahead of it.
+    add(&world, "Blocked", &["--run", "true", "--priority", "5", "--depends-on", "First"]);
+    let answer = why(&world, &low);
+    let reason = &answer["reasons"][0];
+    assert_eq!((kinds(&answer), &reason["place"]), (vec!["no_slot"], &2.into()), "{answer}");
+    assert_eq!((&reason["holders"][0]["run"], &reason["holders"][0]["title"]), (&run, &"First".into()));
+    let status = world.data(&["status"]);
+    assert_eq!((&status["queuedRuns"], &status["slots"]["limit"]), (&3.into(), &1.into()), "{status}");
+    open(&world);
+    assert_eq!(runner.end().code, 0);
+}
+
+#[test]
+fn a_runner_that_is_full_or_works_elsewhere_is_a_reason_of_its_own() {
+    let world = World::new();
+    world.ok(&["sections", "add", "docs"]);
+    let first = add(&world, "First", &["--run", UNTIL_OPEN, "--section", "docs"]);
+    let second = add(&world, "Second", &["--run", "true", "--section", "docs"]);
+    let third = add(&world, "Third", &["--run", "true"]);
+    let runner = world.start(&["run", "--max-runs", "1", "--section", "docs"]);
+    until_answer(&world, &first, "running");
+    let answer = why(&world, &second);
+    assert_eq!((kinds(&answer), &answer["reasons"][0]["place"]), (vec!["no_free_runner"], &1.into()), "{answer}");
+    let message = answer["reasons"][0]["message"].as_str().unwrap();
+    assert!(message.ends_with("has the one run that it may have"), "{message}");
+    let answer = why(&world, &third);
+    let message = answer["reasons"][0]["message"].as_str().unwrap();
+    assert!(message.contains("works only in docs and has the one run"), "{message}");
+    open(&world);
+    until_answer(&world, &second, "finished");
+    assert_eq!(kinds(&why(&world, &third)), ["no_free_runner"]);
+    runner.signal(Signal::TERM);
+    assert_eq!(runner.end().code, 0);
+    assert_eq!(kinds(&why(&world, &third)), ["no_runner"]);
+}
+
+#[test]
+fn an_exclusive_section_is_no_obstacle_for_the_runner_that_has_it() {
+    let world = World::new();
+    world.ok(&["sections", "add", "db", "--exclusive"]);
+    let first = add(&world, "First", &["--run", UNTIL_OPEN, "--section", "db"]);
+    let holder = world.start(&["run", "--max-runs", "1"]);
+    until_answer(&world, &first, "running");
+    let waiter = world.start(&["run"]);
+    until("two runners", || world.data(&["status"])["runners"].as_array().unwrap().len() == 2);
+    let second = add(&world, "Second", &["--run", "true", "--section", "db"]);
+    // One of them is full, and the other is kept out.
+    let answer = why(&world, &second);
+    assert_eq!(kinds(&answer), ["no_free_runner"], "{answer}");
+    let runners = answer["reasons"][0]["runners"].as_array().unwrap();
+    let said: Vec<&str> = runners.iter().flat_map(|it| it["obstacles"].as_array().unwrap()).map(|it| it.as_str().unwrap()).collect();
+    assert!(said.contains(&"has the one run that it may have"), "{said:?}");
+    assert!(said.iter().any(|it| it.starts_with("is kept out of section db, held by runner n-")), "{said:?}");
+    // A runner that was killed holds nothing; but its run is there until the other looks after it.
+    holder.signal(Signal::KILL);
+    until_answer(&world, &second, "finished");
+    open(&world);
+    until_answer(&world, &first, "finished");
+    waiter.signal(Signal::TERM);
+    assert_eq!(waiter.end().code, 0);
+    world.check();
+}
+
+#[test]
+fn what_people_must_do_is_said() {
+    let world = World::new();
+    let by_hand = add(&world, "Call them", &[]);
+    let answer = why(&world, &by_hand);
+    assert_eq!(kinds(&answer), ["by_hand"], "no runner is missed for it: {answer}");
+    assert_eq!(answer["reasons"][0]["hint"], format!("banksman tasks done {by_hand}"));
+    let needs = add(&world, "Train", &["--run", "true", "--semaphore", "gpu"]);
+    assert_eq!(kinds(&why(&world, &needs)), ["undefined", "no_runner"]);
+    world.ok(&["semaphores", "define", "gpu", "--capacity", "1"]);
+    world.ok(&["semaphores", "acquire", "gpu", "--holder", "me", "--ttl", "1h"]);
+    let answer = why(&world, &needs);
+    assert_eq!((kinds(&answer), &answer["reasons"][0]["holders"][0]["holder"]), (vec!["slots", "no_runner"], &"me".into()));
+    let (code, error) = world.error(&["why", "nothing"]);
+    assert_eq!((code, &error["code"]), (4, &"TASK_NOT_FOUND".into()));
+    add(&world, "Call them", &[]);
+    assert_eq!(world.error(&["why", "Call them"]).0, 2);
+}

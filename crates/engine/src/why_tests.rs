@@ -1,0 +1,149 @@
+//! The way from a task to where its waiting begins. What stands in the way of a claim is compared with the claim itself
+//! in `cli/tests/all/causes.rs`.
+
+use banksman_core::task::{Spec, Work};
+use banksman_core::{Lease, Seq, Wall};
+
+use super::*;
+
+fn id(name: &str) -> TaskId {
+    TaskId::new(name).unwrap()
+}
+
+/// Tasks `a: b c` that depend on others, each with its state.
+fn backlog(tasks: &[(&str, &[&str], State)]) -> Backlog {
+    let mut backlog = Backlog::default();
+    for (name, depends_on, state) in tasks {
+        let spec = Spec {
+            title: Title::new(name).unwrap(),
+            section: None,
+            parent: None,
+            labels: Vec::new(),
+            priority: 0,
+            work: Some(Work::Run("true".into())),
+            needs: Vec::new(),
+            retries: 0,
+            workspace: Default::default(),
+        };
+        let task = Task { state: state.clone(), ..Task::new(id(name), spec, &Now::default()) };
+        backlog.tasks.insert(id(name), task);
+        let edges = depends_on.iter().map(|on| Edge { on: id(on), allow_failed: false }).collect();
+        backlog.edges.insert(id(name), edges);
+    }
+    backlog
+}
+
+fn failed() -> State {
+    State::Done(Done::Failed { error: "it broke".into() })
+}
+
+fn done() -> State {
+    State::Done(Done::Success { output: None })
+}
+
+fn why(backlog: Backlog, task: &str) -> Why {
+    let snapshot = Snapshot { coordination: Coordination::default(), backlog, lease: Lease(0), wall: Wall(0), seq: Seq(0) };
+    Situation::new(&snapshot, &BTreeMap::new()).why(&id(task), &[]).unwrap()
+}
+
+/// The chains of a task: the names of the links, and the end.
+fn chains_of(backlog: Backlog, task: &str) -> Vec<(String, End)> {
+    let why = why(backlog, task);
+    let Answer::Waits(causes) = why.answer else { panic!("{why:?}") };
+    let chain = |cause: Cause| match cause {
+        Cause::Dependency(chain) => {
+            let links: Vec<&str> = chain.links.iter().map(|link| link.id.as_str()).collect();
+            Some((links.join(" "), chain.end))
+        }
+        _ => None,
+    };
+    causes.into_iter().filter_map(chain).collect()
+}
+
+fn because(end: &End) -> &Answer {
+    match end {
+        End::Because(answer) => answer,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_chain_leads_to_what_will_never_end_by_itself_however_far_that_is() {
+    let found = chains_of(
+        backlog(&[
+            ("a", &["b"], State::Pending),
+            ("b", &["near", "c"], State::Pending),
+            ("near", &[], State::Review),
+            ("c", &["d", "ready"], State::Pending),
+            ("ready", &[], State::Pending),
+            ("d", &[], failed()),
+        ]),
+        "a",
+    );
+    let [(links, end)] = &found[..] else { panic!("{found:?}") };
+    assert_eq!(links, "b c d");
+    assert!(matches!(because(end), Answer::Over { done: Done::Failed { .. }, .. }));
+}
+
+#[test]
+fn what_is_met_leads_nowhere() {
+    let found = chains_of(
+        backlog(&[
+            ("a", &["b", "over"], State::Pending),
+            ("over", &["c"], done()),
+            ("b", &["over", "c"], State::Pending),
+            ("c", &["gone"], State::Pending),
+        ]),
+        "a",
+    );
+    let [(links, end)] = &found[..] else { panic!("{found:?}") };
+    assert_eq!((links.as_str(), end), ("b c gone", &End::Gone));
+}
+
+#[test]
+fn a_task_that_only_waits_says_for_what() {
+    let found = chains_of(backlog(&[("a", &["b"], State::Pending), ("b", &[], State::Pending)]), "a");
+    assert_eq!(*because(&found[0].1), Answer::Waits(vec![Cause::NoRunner]));
+    let why = why(backlog(&[("a", &["b"], State::Pending), ("b", &[], State::Pending)]), "a");
+    assert_eq!(why.status, Status::Blocked);
+    assert_eq!(Status::Pending, self::why(backlog(&[("a", &[], State::Pending)]), "a").status);
+}
+
+#[test]
+fn tasks_that_wait_for_each_other_are_named() {
+    let found = chains_of(
+        backlog(&[
+            ("a", &["b"], State::Pending),
+            ("b", &["c", "ready"], State::Pending),
+            ("ready", &[], State::Pending),
+            ("c", &["d"], State::Pending),
+            ("d", &["c"], State::Pending),
+        ]),
+        "a",
+    );
+    let [(links, End::Cycle(cycle))] = &found[..] else { panic!("{found:?}") };
+    assert!(links == "b c" || links == "b c d", "{links}");
+    assert_eq!(cycle.first(), cycle.last());
+    assert_eq!(cycle.iter().cloned().collect::<BTreeSet<_>>(), BTreeSet::from([id("c"), id("d")]));
+    // Also if the task itself is one of them.
+    let found = chains_of(backlog(&[("a", &["b"], State::Pending), ("b", &["a"], State::Pending)]), "a");
+    assert!(matches!(&found[..], [(_, End::Cycle(_))]), "{found:?}");
+}
+
+#[test]
+fn a_chain_of_thousands_is_followed_and_one_that_was_not_read_to_its_end_says_so() {
+    let names: Vec<String> = (0..CHAIN_LIMIT + 1).map(|number| format!("t{number}")).collect();
+    let mut tasks: Vec<(&str, Vec<&str>, State)> =
+        names.windows(2).map(|pair| (pair[0].as_str(), vec![pair[1].as_str()], State::Pending)).collect();
+    let listed = |tasks: &[(&str, Vec<&str>, State)]| {
+        let rows: Vec<(&str, &[&str], State)> =
+            tasks.iter().map(|(name, on, state)| (*name, on.as_slice(), state.clone())).collect();
+        backlog(&rows)
+    };
+    let found = chains_of(listed(&tasks), "t0");
+    assert_eq!(found[0].1, End::More, "the last was not read");
+    tasks.push((names[CHAIN_LIMIT].as_str(), Vec::new(), failed()));
+    let found = chains_of(listed(&tasks), "t0");
+    assert_eq!(found[0].0.split(' ').count(), CHAIN_LIMIT);
+    assert!(matches!(because(&found[0].1), Answer::Over { .. }));
+}

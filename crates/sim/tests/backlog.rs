@@ -1,0 +1,78 @@
+//! Whole backlogs survive every fault: on seeds that are always the same, and on a few that nobody has seen before.
+
+use banksman_sim::backlog::{run, run_twice};
+use banksman_sim::{Options, Tally};
+
+fn assert_holds(seed: u64) {
+    let violation = run(seed, Options::default(), None).violation;
+    let what = violation.as_ref().map(ToString::to_string).unwrap_or_default();
+    let replay = format!("cargo run -p banksman-sim -- --world backlog --seed {seed}");
+    assert!(violation.is_none(), "seed {seed}: {what}\nreplay it with: {replay}");
+}
+
+#[test]
+fn fixed_seeds_keep_every_promise() {
+    (0..160).for_each(assert_holds);
+}
+
+#[test]
+fn fresh_seeds_keep_every_promise() {
+    use std::io::Read as _;
+    let mut bytes = [0; 8];
+    std::fs::File::open("/dev/urandom").unwrap().read_exact(&mut bytes).unwrap();
+    let first = u64::from_le_bytes(bytes) >> 16;
+    (first..first + 60).for_each(assert_holds);
+}
+
+#[test]
+fn the_same_seed_is_the_same_history() {
+    for seed in 500..520 {
+        assert_eq!(run_twice(seed, Options::default()).violation, None, "seed {seed}");
+    }
+    let hash = |seed| run(seed, Options::default(), None).hash;
+    assert_ne!(hash(500), hash(501), "another seed is another history");
+}
+
+/// A simulation in which nothing happens proves nothing.
+#[test]
+fn every_kind_of_trouble_comes_up() {
+    let mut tally = Tally::default();
+    (0..100).for_each(|seed| tally.add(&run(seed, Options::default(), None).tally));
+    for what in [
+        "adoptions",
+        "again: failed",
+        "again: lost",
+        "again: never began",
+        "buried",
+        "cancelled",
+        "circles refused",
+        "completed",
+        "failed",
+        "fault: commit unknown, done",
+        "fault: commit unknown, undone",
+        "fault: crash after commit",
+        "fault: end reported again",
+        "fault: keeper killed",
+        "fault: program killed",
+        "fault: read failed",
+        "fault: reboot",
+        "fault: replies lost",
+        "fault: runner killed",
+        "fault: runner stalled",
+        "fault: runner told to end",
+        "fault: shell killed",
+        "fault: wake-up late",
+        "fault: wake-up lost",
+        "fault: wall clock set",
+        "held by hand",
+        "hidden processes ended",
+        "keepers refused",
+        "kills",
+        "results told by sessions",
+        "runners done",
+        "sessions adopted",
+        "sweeps",
+    ] {
+        assert!(tally.get(what) > 0, "{what} never happened: {tally:?}");
+    }
+}

@@ -1,0 +1,48 @@
+//! Every checker of the backlog can fail: for each there is an engine, a driver or a keeper with one fault, which that
+//! checker finds without the others.
+
+use banksman_sim::Options;
+use banksman_sim::backlog::{Flaw, run};
+
+/// The honest world passes on these same seeds: see `backlog.rs`.
+const SEEDS: std::ops::Range<u64> = 0..160;
+
+fn assert_caught(flaw: Flaw) {
+    let only = flaw.checker();
+    let options = Options { broken: Some(flaw), only: Some(only), steps: None };
+    let caught = SEEDS.into_iter().find_map(|seed| run(seed, options, None).violation.map(|violation| (seed, violation)));
+    assert!(caught.is_some(), "{} was never caught by [{only}]", flaw.name());
+}
+
+macro_rules! caught {
+    ($($test:ident: $flaw:ident),* $(,)?) => {
+        $(#[test] fn $test() { assert_caught(Flaw::$flaw); })*
+
+        #[test]
+        fn every_fault_has_its_test() {
+            assert_eq!(Flaw::ALL.to_vec(), vec![$(Flaw::$flaw),*]);
+        }
+    };
+}
+
+caught! {
+    a_second_keeper_of_a_run_is_caught: RecordShared,
+    a_run_started_again_is_caught: Respawn,
+    a_tree_that_was_not_swept_is_caught: NoSweep,
+    a_session_that_leaves_processes_behind_is_caught: Stragglers,
+    a_slot_freed_on_the_wish_to_kill_is_caught: EndAtWish,
+    an_end_that_was_forgotten_before_it_was_stored_is_caught: AcknowledgeFirst,
+    a_dependent_that_starts_early_is_caught: DependenciesOff,
+    two_runners_in_one_section_are_caught: SectionsOff,
+    one_run_too_many_is_caught: SlotsOff,
+    a_runner_with_more_runs_than_it_may_have_is_caught: RoomOff,
+    a_stalled_runner_called_dead_is_caught: StalledIsDead,
+    a_dead_runner_whose_pid_lives_on_is_caught: PidOnly,
+    a_runner_that_hears_nothing_is_caught: Deaf,
+    a_late_end_of_an_earlier_run_is_caught: LateEnd,
+    an_old_epoch_that_passes_is_caught: FencingOff,
+    a_circle_of_dependencies_is_caught: CirclesOff,
+    an_errand_that_stays_is_caught: ErrandsStay,
+    a_task_that_changes_without_an_event_is_caught: SilentTask,
+    a_runner_that_ends_too_early_is_caught: IdleEarly,
+}
