@@ -18,7 +18,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use commands::{completions, config, demo, doctor, events, init, locks, man, run, sections, semaphores, sessions, status, store, tasks, why};
+use commands::{
+    completions, config, demo, doctor, events, init, locks, man, run, sections, semaphores, sessions, status, store, tasks, why,
+};
 use context::Context;
 use printer::Printer;
 

@@ -263,8 +263,11 @@ impl<'a> Situation<'a> {
     pub fn life(&self, runner: &RunnerId) -> Life {
         let Some(row) = self.backlog.runners.get(runner) else { return Life::Gone };
         match self.probes.get(&row.process) {
-            Some(Liveness::Alive) => Life::Alive,
             Some(Liveness::Dead | Liveness::OtherBoot) => Life::Gone,
+            // It breaks its promise to be heard of, so others go by that.
+            _ if row.is_silent(&self.now) => Life::Gone,
+            Some(Liveness::Alive) => Life::Alive,
+            Some(Liveness::Unknown) | None if row.terms.is_some() => Life::Alive,
             Some(Liveness::Unknown) | None => Life::Unknown,
         }
     }
@@ -278,7 +281,7 @@ impl<'a> Situation<'a> {
     /// A live run, and who looks after it.
     pub fn attended(&self, run: &Run) -> Attended {
         let life = self.life(&run.owner);
-        let heir = self.workers().find(|runner| runner.process.host == run.host).map(|runner| runner.id.clone());
+        let heir = self.workers().find(|runner| run.is_within_reach_of(runner)).map(|runner| runner.id.clone());
         Attended {
             id: run.id.clone(),
             attempt: run.attempt,

@@ -5,15 +5,15 @@ use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use banksman_adapters::keeper::{self, Found, Limit, Notice, Record, Refusal, Session};
+use banksman_adapters::keeper::{self, Found, Keepers, Limit, Notice, Record, Refusal, Session};
 use banksman_adapters::{host, ids};
 use banksman_core::backlog::{self, Ended, Runner as Row, Terms};
 use banksman_core::task::Ending;
 use banksman_core::{Lease, Liveness, ProcessId, RunId, RunnerId, SectionId, Span, Stamp, Wall};
 use banksman_engine::{Dispatcher, News, Next, Options, Work};
-use banksman_store::StoreError;
+use banksman_store::{Key, StoreError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::client::Client;
@@ -61,8 +61,8 @@ pub struct Runner<'a> {
     mailbox: Mailbox,
     dispatcher: Dispatcher,
     sessions: BTreeMap<RunId, Session>,
-    /// Those whose end is reported, until their keepers are gone.
-    leaving: Vec<Session>,
+    /// Those whose session has ended.
+    keepers: Keepers,
     /// What leads from this machine's clock to the store's.
     offset: i64,
     sweeps: Sweeps,
@@ -136,7 +136,7 @@ impl<'a> Runner<'a> {
                 None => dispatcher,
             },
             sessions: BTreeMap::new(),
-            leaving: Vec::new(),
+            keepers: Keepers::default(),
             offset: 0,
             sweeps: Sweeps::new().map_err(Error::system("a pair of sockets cannot be made"))?,
             ttl,
@@ -153,6 +153,7 @@ impl<'a> Runner<'a> {
     /// Works until there is nothing left to do, or `cancel` becomes readable. Its sessions live on.
     pub fn run(mut self, cancel: BorrowedFd<'_>, tell: &mut dyn FnMut(Told)) -> Result<(), Error> {
         let fresh = || RunId::new(&ids::short("r")).expect("a short id is valid");
+        self.clear_away();
         loop {
             self.dispatcher.give_ids(fresh);
             match self.dispatcher.next(self.now()) {
@@ -202,19 +203,25 @@ impl<'a> Runner<'a> {
         if let (Some(limit), sessions @ 1..) = (self.limit, self.sessions.len()) {
             tell(Told::Left { sessions, within: Span::from_ms(limit.ask_ms - host::boot_ms()) });
         }
-        self.see_off();
+        self.keepers.dismiss(FAREWELL);
         Ok(())
     }
 
-    /// Waits a moment for the last keepers, so that nothing is left of what has ended.
-    fn see_off(&mut self) {
-        let patience_ends = Instant::now() + FAREWELL;
-        while !self.leaving.is_empty() && Instant::now() < patience_ends {
-            let mut fds: Vec<PollFd<'_>> =
-                self.leaving.iter().map(|session| PollFd::from_borrowed_fd(session.as_fd(), PollFlags::IN)).collect();
-            let left = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
-            poll(&mut fds, Some(&left)).ok();
-            self.leaving.retain_mut(see_out);
+    /// Clears away the records of sessions whose runs have ended without them: whoever looked after them was killed before
+    /// it could, or the run was taken for lost from another machine. What cannot be done now is done by the next runner.
+    fn clear_away(&self) {
+        for (run, record) in self.files.left() {
+            let keys = [Key::Run(run.clone())].into();
+            let Ok(rows) = self.client.load(&keys) else { return };
+            if rows.backlog.runs.get(&run).is_some_and(backlog::Run::is_live) {
+                continue;
+            }
+            let (path, grace) = (self.files.record(&run), self.client.config().kill_grace);
+            match record {
+                None => drop(keeper::forget(&path)),
+                // Its keeper was killed: something of it may live.
+                Some(record) => drop(std::thread::spawn(move || keeper::sweep(&record, grace).and_then(|_| keeper::forget(&path)))),
+            }
         }
     }
 
@@ -238,7 +245,7 @@ impl<'a> Runner<'a> {
     }
 
     fn spawn(&mut self, work: &Work) {
-        match keeper::start(&self.files.spec(work, self.limit)) {
+        match self.keepers.start(&self.files.spec(work, self.limit)) {
             Ok(session) => drop(self.sessions.insert(work.run.id.clone(), session)),
             Err(error) => {
                 let ending = Ending::NotStarted { error: format!("its keeper cannot be started: {error}").into() };
@@ -302,10 +309,7 @@ impl<'a> Runner<'a> {
     /// The end of a run is durable: its keeper, or its record, is not needed any more.
     fn acknowledge(&mut self, run: &RunId, tell: &mut dyn FnMut(Told)) {
         match self.sessions.remove(run) {
-            Some(mut session) => {
-                session.acknowledge();
-                self.leaving.push(session);
-            }
+            Some(session) => self.keepers.acknowledge(session),
             None => {
                 if let Err(error) = keeper::forget(&self.files.record(run)) {
                     tell(Told::RunTrouble(run.clone(), format!("its record cannot be removed: {error}")));
@@ -336,7 +340,7 @@ impl<'a> Runner<'a> {
         fds.extend(pidfds.iter().map(|(_, pidfd)| PollFd::new(pidfd, PollFlags::IN)));
         // A runner that is busy looks after them by the way.
         if runs.is_empty() {
-            fds.extend(self.leaving.iter().map(|session| PollFd::from_borrowed_fd(session.as_fd(), PollFlags::IN)));
+            fds.extend(self.keepers.descriptors().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         }
         let ms = at_most.as_ms();
         let timeout = Timespec { tv_sec: ms / 1_000, tv_nsec: (ms % 1_000) * 1_000_000 };
@@ -349,7 +353,7 @@ impl<'a> Runner<'a> {
         if timed_out && late > STALL {
             self.dispatcher.stalled(span(late), self.now());
         }
-        self.leaving.retain_mut(see_out);
+        self.keepers.tend();
         let died = pidfds
             .iter()
             .zip(&ready[fixed + runs.len()..])
@@ -385,6 +389,7 @@ impl<'a> Runner<'a> {
                     let ending = Ending::NotStarted { error: format!("its record cannot be made: {error}").into() };
                     self.dispatcher.ended(run, now_ended(ending, None));
                 }
+                Notice::Ready => {}
                 // Others own it; the rows will tell.
                 Notice::Refused(Refusal::LowerEpoch { .. }) => self.dispatcher.woken(),
                 Notice::Refused(Refusal::RecordExists | Refusal::Version { .. }) | Notice::Nudged { .. } => {}
@@ -396,16 +401,6 @@ impl<'a> Runner<'a> {
             }
         }
     }
-}
-
-/// Hears a session whose end is stored out. Says whether it is still there.
-fn see_out(session: &mut Session) -> bool {
-    let notices = session.notices();
-    // It was taken for lost, and ends only now.
-    if notices.iter().any(|notice| matches!(notice, Notice::Ended(_))) {
-        session.acknowledge();
-    }
-    !notices.contains(&Notice::Gone)
 }
 
 /// Waits for the end of a run, and brings it about if its runner is gone: what is left of its session is taken over,

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use banksman_adapters::keeper::{self, Found, Limit, Spec};
+use banksman_adapters::keeper::{self, Found, Limit, Record, Spec};
 use banksman_core::backlog::Ended;
 use banksman_core::task::{Ending, Work as What, Workspace};
 use banksman_core::{RunId, TaskId, Wall};
@@ -63,6 +63,18 @@ impl Sessions {
     /// What the record of a run tells.
     pub fn look(&self, run: &RunId) -> std::io::Result<Found> {
         keeper::look(&self.record(run))
+    }
+
+    /// The records of sessions that have no keeper any more; with what it has written down if it was killed.
+    pub(crate) fn left(&self) -> Vec<(RunId, Option<Record>)> {
+        let Ok(files) = std::fs::read_dir(self.project.folder().join("runs")) else { return Vec::new() };
+        let names = files.flatten().filter_map(|file| file.file_name().into_string().ok());
+        let left = names.filter_map(|name| RunId::new(&name).ok()).filter_map(|run| match self.look(&run).ok()? {
+            Found::Ended(..) => Some((run, None)),
+            Found::Dead(record) => Some((run, Some(record))),
+            Found::Nothing | Found::Buried | Found::Live(_) => None,
+        });
+        left.collect()
     }
 
     /// What a keeper is told about a run.

@@ -225,6 +225,10 @@ impl World<'_> {
     }
 }
 
-fn tried<'a>(batch: &'a [InFlight], broken: Option<crate::broken::Broken>, notes: &'a RefCell<Vec<Note>>) -> Vec<Tried<'a, crate::broken::Broken>> {
+fn tried<'a>(
+    batch: &'a [InFlight],
+    broken: Option<crate::broken::Broken>,
+    notes: &'a RefCell<Vec<Note>>,
+) -> Vec<Tried<'a, crate::broken::Broken>> {
     batch.iter().map(|call| Tried { request: &call.request, broken, notes }).collect()
 }

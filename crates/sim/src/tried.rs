@@ -10,6 +10,11 @@ use banksman_store::{Call, Key, Tables, Turn};
 pub(crate) trait Tamper: Copy {
     /// Decides like the real request, except for the fault.
     fn decide(self, request: &Request, tables: &mut Tables, turn: &mut Turn) -> Reply;
+
+    /// Rows that the fault needs beside those of the request.
+    fn keys(self, _request: &Request) -> Vec<Key> {
+        Vec::new()
+    }
 }
 
 /// The moment of a decision.
@@ -35,7 +40,8 @@ impl<B: Tamper> Call for Tried<'_, B> {
     type Reply = Reply;
 
     fn keys(&self) -> Vec<Key> {
-        self.request.keys()
+        let extra = self.broken.map(|broken| broken.keys(self.request)).unwrap_or_default();
+        self.request.keys().into_iter().chain(extra).collect()
     }
 
     fn decide(&self, tables: &mut Tables, turn: &mut Turn) -> Reply {

@@ -120,6 +120,13 @@ impl Control {
         }
     }
 
+    /// The stream that it began with, if nobody else has become the owner since and nothing is left to be read in it.
+    pub(super) fn into_first_owner(mut self) -> Option<UnixStream> {
+        let at = self.clients.iter().position(|client| client.id == 0 && self.owner == Some(0))?;
+        let owner = self.clients.swap_remove(at);
+        owner.inbox.is_empty().then_some(owner.stream)
+    }
+
     /// Closes the socket for good.
     pub(super) fn close(&mut self) {
         if self.listener.take().is_some() {

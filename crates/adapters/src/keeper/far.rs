@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use rustix::process::{chdir, getpid, set_child_subreaper, setsid};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXFSZ};
@@ -20,6 +21,9 @@ use super::record::{Own, Record};
 use super::timer::Timer;
 use crate::{host, ids, process};
 
+/// How long a keeper without a session waits for the next one. Who orders does so within half of it.
+pub(super) const IDLE: Duration = Duration::from_secs(4);
+
 /// Becomes a keeper if the arguments say so, and returns when its work is done. Returns `None` if this process is none.
 /// To be called first in `main`, with all arguments of the process.
 pub fn enter(args: &[OsString]) -> Option<ExitCode> {
@@ -30,32 +34,50 @@ pub fn enter(args: &[OsString]) -> Option<ExitCode> {
     Some(begin().map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS))
 }
 
+/// One session after the other, as long as the one who started it wants more: a start saves most of its cost then.
 fn begin() -> io::Result<()> {
     setsid()?;
     set_child_subreaper(Some(getpid()))?;
-    let signals = Signals::catch()?;
-    let owner = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-    let order = match receive(&owner) {
-        Some(Ok(order)) => order,
-        Some(Err(Unclear::Version)) => return refuse(&owner, Refusal::Version { keeper: VERSION }),
-        Some(Err(Unclear::Garbage)) => return Err(io::ErrorKind::InvalidData.into()),
-        None => return Err(io::ErrorKind::UnexpectedEof.into()),
-    };
+    let mut signals = Signals::catch()?;
+    let mut owner = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     // It stands in nobody's way: not in a directory to be removed, nor on a disk to be unmounted.
     chdir("/")?;
-    owner.set_nonblocking(true)?;
+    loop {
+        let order = match receive(&owner) {
+            Some(Ok(order)) => order,
+            Some(Err(Unclear::Version)) => return refuse(&owner, Refusal::Version { keeper: VERSION }),
+            Some(Err(Unclear::Garbage)) => return Err(io::ErrorKind::InvalidData.into()),
+            None => return Err(io::ErrorKind::UnexpectedEof.into()),
+        };
+        owner.set_nonblocking(true)?;
+        // Who asked it to end while it had nothing to do does not want another session.
+        if signals.take() {
+            return Ok(());
+        }
+        let stay = order.stay;
+        match keep(order, owner, signals)? {
+            Some(after) if stay => (owner, signals) = after,
+            Some(_) | None => return Ok(()),
+        }
+        owner.set_nonblocking(false)?;
+        owner.set_read_timeout(Some(IDLE))?;
+        send(&owner, &encode(&Notice::Ready))?;
+    }
+}
+
+/// Keeps one session. Returns who is left to give the next order, if its end was acknowledged.
+fn keep(order: Order<Spec>, owner: UnixStream, signals: Signals) -> io::Result<Option<(UnixStream, Signals)>> {
     let record = describe(&order)?;
     let (started_at_ms, socket) = (record.started_at_ms, record.socket.clone());
     let spec = order.spec;
     let timer = spec.limit.map(Timer::new).transpose()?;
     let record = match Own::create(&spec.record, record) {
         Ok(Some(record)) => record,
-        Ok(None) => return refuse(&owner, Refusal::RecordExists),
-        Err(error) => return refuse(&owner, Refusal::NoRecord { error: words(&error) }),
+        Ok(None) => return refuse(&owner, Refusal::RecordExists).map(|()| None),
+        Err(error) => return refuse(&owner, Refusal::NoRecord { error: words(&error) }).map(|()| None),
     };
     let control = Control::new(owner, spec.owner_epoch, socket);
-    Keeper::start(spec, record, control, signals, timer, started_at_ms).keep();
-    Ok(())
+    Ok(Keeper::start(spec, record, control, signals, timer, started_at_ms).keep())
 }
 
 fn receive(owner: &UnixStream) -> Option<Result<Order<Spec>, Unclear>> {

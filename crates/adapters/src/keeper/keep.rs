@@ -8,6 +8,7 @@
 
 use std::fs;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -69,6 +70,7 @@ pub(super) struct Keeper {
     stragglers: usize,
     nudged: Vec<i64>,
     nudges: u32,
+    acknowledged: bool,
     stage: Stage,
 }
 
@@ -112,17 +114,19 @@ impl Keeper {
             stragglers,
             nudged,
             nudges,
+            acknowledged: false,
             stage,
         }
     }
 
-    /// Keeps the session until it is over.
-    pub(super) fn keep(mut self) {
+    /// Keeps the session until it is over. Returns the owner's stream if it was the first owner that acknowledged the end.
+    pub(super) fn keep(mut self) -> Option<(UnixStream, Signals)> {
         self.introduce();
         loop {
             let deadline = self.advance();
             if matches!(self.stage, Stage::Over) {
-                return;
+                let owner = if self.acknowledged { self.control.into_first_owner() } else { None };
+                return owner.map(|owner| (owner, self.signals));
             }
             self.wait(deadline);
         }
@@ -272,6 +276,7 @@ impl Keeper {
                     // If it cannot be removed, it is found as ended, which is the truth.
                     self.record.remove().ok();
                     self.control.close();
+                    self.acknowledged = true;
                     self.stage = Stage::Over;
                 }
             }

@@ -22,7 +22,10 @@
 //! When the keeper itself is killed, the program dies with it and [`look`] says [`Found::Dead`]; the rest of the tree is
 //! found by [`sweep`], by its marker in the environment and by its session id. What has got rid of both is not found.
 //!
-//! Files: `protocol` what is said; `near` the side of the runner; `far` a keeper's beginning, `keep` its life, `control`
+//! A keeper whose session was acknowledged says that it is [ready](Notice::Ready) and waits a few seconds for another one:
+//! [`Keepers`] are such a supply.
+//!
+//! Files: `protocol` what is said; `near` the side of the runner, `pool` its supply of keepers; `far` a keeper's beginning, `keep` its life, `control`
 //! those who talk to it, `child` the start of the program, `timer` its limit, `log` its output; `record`; `sweep`.
 
 mod child;
@@ -31,6 +34,7 @@ mod far;
 mod keep;
 mod log;
 mod near;
+mod pool;
 mod protocol;
 mod record;
 mod sweep;
@@ -38,6 +42,7 @@ mod timer;
 
 pub use far::enter;
 pub use near::{Session, adopt, start, start_from, status};
+pub use pool::Keepers;
 pub use protocol::{Ending, Limit, LogReport, Notice, Refusal, Spec, Status};
 pub use record::{Found, Record, bury, forget, look};
 pub use sweep::{Swept, sweep};

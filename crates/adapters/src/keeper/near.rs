@@ -12,7 +12,9 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::MARK;
-use super::protocol::{Arrival, Inbox, LINE_LIMIT, Limit, Notice, Order, Request, SPEC_LIMIT, Spec, Status, decode, encode, send};
+use super::protocol::{
+    Arrival, Inbox, LINE_LIMIT, Limit, Notice, Order, Request, SPEC_LIMIT, Spec, Status, decode, encode, send,
+};
 use super::record::{Found, Record, forget, look};
 
 /// How long a keeper may take to open its control socket, and to answer.
@@ -44,19 +46,18 @@ pub fn start(spec: &Spec) -> io::Result<Session> {
     start_from(Path::new("/proc/self/exe"), spec)
 }
 
+/// Like [`start`], with a keeper that says that it is [ready](Notice::Ready) for another session after this one.
+pub(super) fn start_to_stay(program: &Path, spec: &Spec) -> io::Result<Session> {
+    spawn(program, order(spec, true)?, spec)
+}
+
 /// Like [`start`], with another program whose `main` calls [`enter`](super::enter). For tests, whose own `main` does not.
 #[doc(hidden)]
 pub fn start_from(program: &Path, spec: &Spec) -> io::Result<Session> {
-    let paths = [&spec.record, &spec.log, &spec.sockets, &spec.cwd].into_iter().chain(&spec.make_dirs).chain(&spec.stdin);
-    if let Some(relative) = paths.into_iter().find(|path| !path.is_absolute()) {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{relative:?} is not an absolute path")));
-    }
-    let (boot, pid_ns) = place()?;
-    let order = encode(&Order { boot: boot.clone(), pid_ns: *pid_ns, spec });
-    if order.len() > SPEC_LIMIT {
-        let text = format!("arguments and environment take {} bytes, at most {SPEC_LIMIT} are possible", order.len());
-        return Err(io::Error::new(io::ErrorKind::ArgumentListTooLong, text));
-    }
+    spawn(program, order(spec, false)?, spec)
+}
+
+fn spawn(program: &Path, order: Vec<u8>, spec: &Spec) -> io::Result<Session> {
     reap_former(None);
     let (stream, far) = UnixStream::pair()?;
     let mut keeper = Command::new(program);
@@ -64,17 +65,35 @@ pub fn start_from(program: &Path, spec: &Spec) -> io::Result<Session> {
     let child = keeper.spawn()?;
     // The far end is in the keeper alone from here on.
     drop(keeper);
-    let mut rest = &order[..];
-    while !rest.is_empty() {
-        match send(&stream, rest) {
-            Ok(sent) => rest = &rest[sent..],
-            // A keeper that could not read this has ended, and so has the stream.
-            Err(_) => break,
-        }
-    }
+    send_all(&stream, &order);
     let mut session = Session::over(stream, spec.owner_epoch, &spec.record)?;
     session.child = Some(child);
     Ok(session)
+}
+
+/// The first line to a keeper.
+fn order(spec: &Spec, stay: bool) -> io::Result<Vec<u8>> {
+    let paths = [&spec.record, &spec.log, &spec.sockets, &spec.cwd].into_iter().chain(&spec.make_dirs).chain(&spec.stdin);
+    if let Some(relative) = paths.into_iter().find(|path| !path.is_absolute()) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{relative:?} is not an absolute path")));
+    }
+    let (boot, pid_ns) = place()?;
+    let order = encode(&Order { boot: boot.clone(), pid_ns: *pid_ns, stay, spec });
+    if order.len() > SPEC_LIMIT {
+        let text = format!("arguments and environment take {} bytes, at most {SPEC_LIMIT} are possible", order.len());
+        return Err(io::Error::new(io::ErrorKind::ArgumentListTooLong, text));
+    }
+    Ok(order)
+}
+
+/// Sends an order over a stream that blocks. A keeper that could not read it has ended, and so has the stream.
+fn send_all(stream: &UnixStream, mut order: &[u8]) {
+    while let Ok(sent) = send(stream, order) {
+        order = &order[sent..];
+        if order.is_empty() {
+            return;
+        }
+    }
 }
 
 /// Takes a living session over. The keeper refuses if it has seen a higher epoch, which the first notice tells;
@@ -109,6 +128,18 @@ impl Session {
         let (inbox, record) = (Inbox::new(LINE_LIMIT), record.into());
         let (outbox, child) = (Vec::new(), None);
         Ok(Session { stream, inbox, outbox, owner_epoch, record, child, gone: false, ended: false, settled: false })
+    }
+
+    /// Gives the keeper of a session that was acknowledged another one to keep, once it has said that it is
+    /// [ready](Notice::Ready).
+    pub(super) fn again(mut self, spec: &Spec) -> io::Result<Session> {
+        let order = order(spec, true)?;
+        self.stream.set_nonblocking(false)?;
+        send_all(&self.stream, &order);
+        let child = self.child.take();
+        let mut session = Session::over(self.stream.try_clone()?, spec.owner_epoch, &spec.record)?;
+        session.child = child;
+        Ok(session)
     }
 
     /// All that has arrived. [`Notice::Gone`] comes once, and last.

@@ -77,6 +77,8 @@ impl Limit {
 pub(super) struct Order<S> {
     pub(super) boot: String,
     pub(super) pid_ns: u64,
+    /// Whether to wait for another session after this one.
+    pub(super) stay: bool,
     pub(super) spec: S,
 }
 
@@ -100,6 +102,8 @@ pub enum Notice {
     },
     /// The session has ended: no process of it is left.
     Ended(Ending),
+    /// The keeper has forgotten the session, and could keep another one.
+    Ready,
     /// The stream has ended. Not necessarily the session: [`look`](super::look) tells.
     #[serde(skip)]
     Gone,
@@ -310,6 +314,11 @@ impl Inbox {
                 Err(_) => return Arrival::End,
             }
         }
+    }
+
+    /// Whether everything that has arrived was taken.
+    pub(super) fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
     }
 
     /// Takes the next whole line.

@@ -93,7 +93,8 @@ fn a_renewal_may_shorten_what_is_left() {
 #[test]
 fn a_renewal_that_comes_too_late_changes_nothing() {
     let world = World::new();
-    let mut talk = start(&spec(&world, "trap 'touch asked' TERM; echo $$ >> pids; while :; do sleep 0.01; done", in_ms(200, 700)));
+    let mut talk =
+        start(&spec(&world, "trap 'touch asked' TERM; echo $$ >> pids; while :; do sleep 0.01; done", in_ms(200, 700)));
     world.wait_for("asked");
     talk.session.renew(in_ms(600_000, 600_000));
     let ending = talk.settled();

@@ -5,6 +5,7 @@
 mod ends;
 mod limits;
 mod owners;
+mod pool;
 mod records;
 mod runs;
 mod world;

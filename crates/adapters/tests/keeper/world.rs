@@ -67,7 +67,7 @@ impl World {
     }
 
     pub(crate) fn adopt(&self, epoch: i64) -> Talk {
-        Talk { session: keeper::adopt(&self.record(), epoch).unwrap(), notices: VecDeque::new() }
+        Talk::new(keeper::adopt(&self.record(), epoch).unwrap())
     }
 
     pub(crate) fn look(&self) -> Found {
@@ -116,10 +116,23 @@ impl Drop for World {
 }
 
 pub(crate) fn start(spec: &Spec) -> Talk {
-    Talk { session: keeper::start_from(Path::new(PROGRAM), spec).unwrap(), notices: VecDeque::new() }
+    Talk::new(keeper::start_from(Path::new(PROGRAM), spec).unwrap())
 }
 
 impl Talk {
+    pub(crate) fn new(session: Session) -> Talk {
+        Talk { session, notices: VecDeque::new() }
+    }
+
+    /// The pid of the keeper, or none if it is gone instead.
+    pub(crate) fn begun(&mut self) -> Option<i32> {
+        match self.next() {
+            Notice::Started { keeper_pid, .. } => Some(keeper_pid),
+            Notice::Gone => None,
+            other => panic!("neither started nor gone: {other:?}"),
+        }
+    }
+
     /// The next notice.
     pub(crate) fn next(&mut self) -> Notice {
         let deadline = Instant::now() + DEADLINE;

@@ -1,7 +1,7 @@
 //! What people mean by a name: the exact id, then the exact title, then a unique beginning of the id.
 
-use banksman::core::backlog::{Run, Section};
 use banksman::core::TaskId;
+use banksman::core::backlog::{Run, Section};
 use banksman::store::{Key, Reader};
 use serde_json::json;
 

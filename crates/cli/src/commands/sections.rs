@@ -186,10 +186,13 @@ fn refused(name: &str, outcome: &SectionOutcome) -> Failure {
         SectionOutcome::TooMany => Failure::usage("there are too many sections already: a project may have at most 1000")
             .hint("labels are for finer distinctions"),
         SectionOutcome::NotEmpty(tasks) => {
-            let message = format!("{name:?} is not empty: it has {}", if *tasks == 1 { "1 task".into() } else { format!("{tasks} tasks") });
-            Failure::new(exit::USAGE, "SECTION_NOT_EMPTY", message)
-                .details(json!({ "section": name, "tasks": tasks }))
-                .hint(format!("banksman tasks list --section {quoted} shows them; move them with: banksman tasks update TASK --section …"))
+            let message =
+                format!("{name:?} is not empty: it has {}", if *tasks == 1 { "1 task".into() } else { format!("{tasks} tasks") });
+            Failure::new(exit::USAGE, "SECTION_NOT_EMPTY", message).details(json!({ "section": name, "tasks": tasks })).hint(
+                format!(
+                    "banksman tasks list --section {quoted} shows them; move them with: banksman tasks update TASK --section …"
+                ),
+            )
         }
         SectionOutcome::Locked(holder) => {
             Failure::new(exit::LOCKED, "SECTION_LOCKED", format!("{name:?} is locked: {holder} works in it"))
@@ -218,7 +221,12 @@ fn tasks(reader: &mut Reader, section: Option<&SectionId>) -> Result<Vec<Listed>
 }
 
 /// These sections with what is in them, and the moment.
-fn pages(project: &Project, reader: &mut Reader, sections: Vec<Section>, tasks: &[Listed]) -> Result<(Vec<Page>, Stamp), Failure> {
+fn pages(
+    project: &Project,
+    reader: &mut Reader,
+    sections: Vec<Section>,
+    tasks: &[Listed],
+) -> Result<(Vec<Page>, Stamp), Failure> {
     let keys = sections.iter().map(|section| Key::Lock(section.id.lock())).collect();
     let rows = reader.view().load(&keys)?;
     let at = Stamp { lease: rows.lease, wall: rows.wall };
@@ -285,8 +293,7 @@ impl List {
     fn run(self, context: &Context) -> Done {
         let project = context.project()?;
         let mut reader = project.reader()?;
-        let mut sections: Vec<Section> =
-            reader.view().load(&[Key::Sections].into())?.backlog.sections.into_values().collect();
+        let mut sections: Vec<Section> = reader.view().load(&[Key::Sections].into())?.backlog.sections.into_values().collect();
         sections.sort_by_key(|section| section.position);
         let tasks = tasks(&mut reader, None)?;
         let (pages, at) = pages(&project, &mut reader, sections, &tasks)?;
@@ -314,7 +321,11 @@ impl Show {
         let mut data = page.json();
         data["recentEvents"] = events.iter().map(events::event_json).collect();
 
-        let mut human = format!("{BOLD}{}{BOLD:#} is {}", page.section.name, if page.section.exclusive { "exclusive" } else { "open to any number of runners" });
+        let mut human = format!(
+            "{BOLD}{}{BOLD:#} is {}",
+            page.section.name,
+            if page.section.exclusive { "exclusive" } else { "open to any number of runners" }
+        );
         let mut field = |name: &str, value: String| human.push_str(&format!("\n  {DIM}{name:<11}{DIM:#} {value}"));
         field("id", page.section.id.to_string());
         if let Some(holder) = &page.holder {

@@ -70,10 +70,18 @@ fn next(overview: &Overview) -> String {
         return "nothing; banksman events --follow shows what happens".into();
     }
     if overview.counts.by_hand > 0 {
-        return format!("{} {} for people: banksman tasks list --status pending", tasks(overview.counts.by_hand), waits(overview.counts.by_hand));
+        return format!(
+            "{} {} for people: banksman tasks list --status pending",
+            tasks(overview.counts.by_hand),
+            waits(overview.counts.by_hand)
+        );
     }
     if count(overview, Word::Review) > 0 {
-        return format!("{} {} to be looked at: banksman tasks list --status review", tasks(count(overview, Word::Review)), waits(count(overview, Word::Review)));
+        return format!(
+            "{} {} to be looked at: banksman tasks list --status review",
+            tasks(count(overview, Word::Review)),
+            waits(count(overview, Word::Review))
+        );
     }
     "nothing: everything is done".into()
 }
@@ -81,9 +89,7 @@ fn next(overview: &Overview) -> String {
 fn data(overview: &Overview, next: &str) -> Value {
     let by_status: Map<String, Value> =
         Word::ALL.into_iter().map(|status| (status.to_string(), count(overview, status).into())).collect();
-    let failure = |task: &banksman::core::Task| {
-        json!({ "task": task.id, "title": task.spec.title, "error": error(task), "at": words::rfc3339(task.changed.wall) })
-    };
+    let failure = |task: &banksman::core::Task| json!({ "task": task.id, "title": task.spec.title, "error": error(task), "at": words::rfc3339(task.changed.wall) });
     json!({
         "tasks": all(overview),
         "byStatus": by_status,

@@ -281,7 +281,6 @@ impl Write for Out<'_> {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test that fails shall say so at once")]
 mod tests {
     use super::*;
 
@@ -313,7 +312,8 @@ mod tests {
         let path = dir.path().join("log");
         let mut tail = Tail::open(&path, None).unwrap();
         let mut text = Vec::new();
-        let append = |more: &str| File::options().append(true).create(true).open(&path).unwrap().write_all(more.as_bytes()).unwrap();
+        let append =
+            |more: &str| File::options().append(true).create(true).open(&path).unwrap().write_all(more.as_bytes()).unwrap();
         append("a");
         tail.read_to(&mut text).unwrap();
         append("b");

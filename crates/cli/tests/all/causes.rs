@@ -46,7 +46,8 @@ struct Scene {
     reader: Reader,
     dice: Dice,
     alive: ProcessId,
-    dead: ProcessId,
+    /// All that were seen to die, each another one: what is known of one says nothing of the next.
+    dead: Vec<ProcessId>,
     limit: u32,
     /// Runners that live.
     living: BTreeSet<RunnerId>,
@@ -74,7 +75,7 @@ fn reaped(client: &Client) -> ProcessId {
 impl Scene {
     fn new(world: &World, seed: u64) -> Scene {
         let client = world.another(&seed.to_string()).open().unwrap();
-        let (alive, dead) = (client.this_process().clone(), reaped(&client));
+        let (alive, dead) = (client.this_process().clone(), Vec::new());
         let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let limit = [0, 0, 1, 2, 3][dice.index(5)];
         let sections = [("exclusive", true), ("shared", false)].map(|(name, exclusive)| {
@@ -104,17 +105,35 @@ impl Scene {
     }
 
     fn seen(&self) -> Seen {
-        let probes = vec![(self.alive.clone(), Liveness::Alive), (self.dead.clone(), Liveness::Dead)];
-        Seen { probes, ..Seen::default() }
+        let dead = self.dead.iter().map(|process| (process.clone(), Liveness::Dead));
+        Seen { probes: dead.chain([(self.alive.clone(), Liveness::Alive)]).collect(), ..Seen::default() }
+    }
+
+    fn process(&mut self, lives: bool) -> ProcessId {
+        if lives {
+            return self.alive.clone();
+        }
+        let dead = reaped(&self.client);
+        self.dead.push(dead.clone());
+        dead
     }
 
     fn enlist(&mut self, lives: bool, max_runs: Option<u32>, sections: Vec<SectionId>) -> RunnerId {
         let id = fresh("n", |id| RunnerId::new(id).unwrap());
-        let process = if lives { self.alive.clone() } else { self.dead.clone() };
+        let process = self.process(lives);
         let started = Stamp { lease: Lease(0), wall: Wall(0) };
         let address = Address(id.as_str().into());
-        let runner =
-            Runner { id: id.clone(), process, address, sections, max_runs, watching: Vec::new(), started, seen: Lease(0), terms: None };
+        let runner = Runner {
+            id: id.clone(),
+            process,
+            address,
+            sections,
+            max_runs,
+            watching: Vec::new(),
+            started,
+            seen: Lease(0),
+            terms: None,
+        };
         self.run(RunRequest::Enlist { runner: Box::new(runner), limit: self.limit });
         if lives {
             self.living.insert(id.clone());
@@ -184,7 +203,7 @@ impl Scene {
     /// Lets somebody have some of a resource, and perhaps others stand in line for it: dead or alive, with or without a
     /// lease, one that is over included.
     fn occupy(&mut self, resource: &Resource, weight: u32) {
-        let process = [None, Some(self.alive.clone()), Some(self.dead.clone())][self.dice.index(3)].clone();
+        let process = [None, Some(true), Some(false)][self.dice.index(3)].map(|lives| self.process(lives));
         let ttl = match (self.dice.index(3), &process) {
             (0, _) => Some(Span::from_secs(3_600)),
             (1, None) => Some(Span::from_ms(1)),
@@ -198,7 +217,8 @@ impl Scene {
             until("the lease is over", || now() > start + Span::from_ms(2));
         }
         for _ in 0..self.dice.roll(3) {
-            let process = [self.alive.clone(), self.dead.clone()][self.dice.index(2)].clone();
+            let lives = self.dice.chance(2);
+            let process = self.process(lives);
             self.ask(resource, &ids::short("h"), 1, Some(&process), None, true);
         }
         // Released, it goes to the first in line, who has not taken it up yet.
@@ -525,6 +545,10 @@ fn play(world: &World, seed: u64) -> BTreeSet<&'static str> {
         assert_eq!(claimed, None, "seed {seed}: {causes:#?} stands in the way, but it can be claimed");
         kinds.extend(causes.iter().map(kind));
         causes.iter().for_each(|cause| scene.verify(cause, &task));
+        if causes.contains(&Cause::ByHand) {
+            let of_people = |cause: &Cause| ["by hand", "dependency", "task lock"].contains(&kind(cause));
+            assert!(causes.iter().all(of_people), "seed {seed}: nobody who does it needs that: {causes:#?}");
+        }
         let now: BTreeSet<String> = causes.iter().map(about).collect();
         if let Some(named) = &named {
             assert!(now.is_subset(named), "seed {seed}: {now:?} was not named before: {named:?}");
@@ -551,8 +575,22 @@ fn what_is_named_is_all_that_stands_in_the_way_and_nothing_else() {
     let world = World::empty();
     let kinds: BTreeSet<&str> = (0..seeds).flat_map(|seed| play(&world, seed)).collect();
     let all = [
-        "behind a line", "by hand", "dependency", "full", "kept out of the section", "lock", "lock goes on", "never fits",
-        "no runner", "no slot", "section busy", "slots", "starting", "task lock", "undefined", "works elsewhere",
+        "behind a line",
+        "by hand",
+        "dependency",
+        "full",
+        "kept out of the section",
+        "lock",
+        "lock goes on",
+        "never fits",
+        "no runner",
+        "no slot",
+        "section busy",
+        "slots",
+        "starting",
+        "task lock",
+        "undefined",
+        "works elsewhere",
     ];
     let missing: Vec<&str> = all.into_iter().filter(|kind| !kinds.contains(kind)).collect();
     assert!(missing.is_empty(), "never came up: {missing:?}");

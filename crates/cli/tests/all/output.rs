@@ -26,6 +26,7 @@ fn hidden(world: &World, check: impl FnOnce()) {
     settings.add_filter(r#""host":"[^"]+","pid":\d+,"user":"[^"]+""#, "[WHO]");
     settings.add_filter(r#""pids":\[\d+\]"#, "[PIDS]");
     settings.add_filter(r"h-[0-9a-z]{8}", "[FRESH]");
+    settings.add_filter(r" +(TOOK|AGO)\b", " $1");
     settings.add_filter(r"\b(t|s|r|n)-[0-9a-hjkmnp-tv-z]{8}\b", "$1-[RANDOM]");
     settings.bind(check);
 }
@@ -139,7 +140,19 @@ fn a_session_with_a_backlog() {
             &["sections", "list"],
             &["sections", "add", "database", "--exclusive"],
             &["tasks", "add", "Run the tests", "--run", "echo ok", "--section", "database"],
-            &["tasks", "add", "Release", "--run", "exit 3", "--depends-on", "Run the tests", "--priority", "2", "--lock", "deploy"],
+            &[
+                "tasks",
+                "add",
+                "Release",
+                "--run",
+                "exit 3",
+                "--depends-on",
+                "Run the tests",
+                "--priority",
+                "2",
+                "--lock",
+                "deploy",
+            ],
             &["tasks", "add", "Decide about the name"],
             &["tasks", "add", "Celebrate", "--run", "true", "--depends-on", "Release"],
             &["tasks", "list"],
@@ -178,7 +191,8 @@ fn a_session_of_questions() {
     world.ok(&["locks", "acquire", "deploy", "--holder", "alice", "--ttl", "1h"]);
     world.ok(&["tasks", "add", "Compile", "--run", "echo broken; exit 3"]);
     world.ok(&["tasks", "add", "Test", "--run", "true", "--depends-on", "Compile"]);
-    let needs = ["--depends-on", "Test", "--lock", "deploy", "--semaphore", "gpu=2", "--semaphore", "tpu", "--section", "database"];
+    let needs =
+        ["--depends-on", "Test", "--lock", "deploy", "--semaphore", "gpu=2", "--semaphore", "tpu", "--section", "database"];
     world.ok(&[&["tasks", "add", "Release", "--run", "true"], &needs[..]].concat());
     world.ok(&["tasks", "add", "Write the announcement"]);
     let text = session(
@@ -206,5 +220,8 @@ fn a_session_of_questions() {
 #[test]
 fn the_help_pages_of_questions() {
     let world = World::empty();
-    assert_snapshot!(session(&world, &[&["why", "--help"], &["status", "--help"], &["sessions", "--help"], &["sessions", "kill", "--help"]]));
+    assert_snapshot!(session(
+        &world,
+        &[&["why", "--help"], &["status", "--help"], &["sessions", "--help"], &["sessions", "kill", "--help"]]
+    ));
 }

@@ -21,7 +21,10 @@ fn sections_are_made_changed_shown_and_deleted() {
     world.ok(&["tasks", "add", "elsewhere"]);
     let list = world.data(&["sections", "list"]);
     assert_eq!((&list["sections"][0]["name"], &list["sections"][0]["tasks"]), (&"backend".into(), &2.into()));
-    assert_eq!((&list["sections"][0]["byStatus"]["pending"], &list["sections"][0]["byStatus"]["blocked"]), (&1.into(), &1.into()));
+    assert_eq!(
+        (&list["sections"][0]["byStatus"]["pending"], &list["sections"][0]["byStatus"]["blocked"]),
+        (&1.into(), &1.into())
+    );
     assert_eq!((&list["sections"][1]["exclusive"], &list["sections"][1]["tasks"]), (&true.into(), &0.into()));
     assert_eq!(world.data(&["sections", "update", &id[..6], "--name", "server"])["name"], "server");
     assert_eq!(world.data(&["sections", "update", "server", "--exclusive"])["exclusive"], true);

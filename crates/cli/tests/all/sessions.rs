@@ -8,8 +8,8 @@ use crate::world::{Running, World, is_alive, until};
 const UNTIL_OPEN: &str = "while [ ! -e open ]; do sleep 0.01; done";
 
 /// Starts a runner with one task, and waits until its command is up. Returns its run.
-fn live(world: &World, command: &str) -> (Running, String) {
-    world.ok(&["tasks", "add", "Long", "--run", &format!("echo up; {command}")]);
+fn live(world: &World, command: &str, more: &[&str]) -> (Running, String) {
+    world.ok(&[&["tasks", "add", "Long", "--run", &format!("echo up; {command}")], more].concat());
     let runner = world.start(&["run", "--until-idle"]);
     let first = || world.data(&["sessions", "list"])["sessions"][0].clone();
     until("the command is up", || first()["outputBytes"] == 3);
@@ -30,7 +30,7 @@ fn pids(world: &World, run: &str) -> Vec<i32> {
 fn a_session_is_listed_shown_and_read_while_it_lives_and_after() {
     let world = World::new();
     assert_eq!(world.data(&["sessions", "list", "--all"])["sessions"], Value::Array(Vec::new()));
-    let (runner, run) = live(&world, UNTIL_OPEN);
+    let (runner, run) = live(&world, UNTIL_OPEN, &[]);
     let listed = world.data(&["sessions", "list"])["sessions"][0].clone();
     assert_eq!((&listed["state"], &listed["runnerState"], &listed["title"]), (&"live".into(), &"alive".into(), &"Long".into()));
     assert!(listed["processes"].as_u64().unwrap() >= 1, "{listed}");
@@ -55,7 +55,7 @@ fn a_session_is_listed_shown_and_read_while_it_lives_and_after() {
 #[test]
 fn kill_ends_all_processes_and_the_runner_goes_on() {
     let world = World::new();
-    let (runner, run) = live(&world, &format!("setsid sh -c '{UNTIL_OPEN}' & {UNTIL_OPEN}"));
+    let (runner, run) = live(&world, &format!("setsid sh -c '{UNTIL_OPEN}' & {UNTIL_OPEN}"), &[]);
     until("both are up", || pids(&world, &run).len() >= 2);
     let pids = pids(&world, &run);
     let killed = world.data(&["sessions", "kill", &run]);
@@ -72,7 +72,7 @@ fn kill_ends_all_processes_and_the_runner_goes_on() {
 fn kill_does_it_itself_if_the_runner_is_gone() {
     let world = World::new();
     world.ok(&["sections", "add", "db", "--exclusive"]);
-    let (runner, run) = live(&world, UNTIL_OPEN);
+    let (runner, run) = live(&world, UNTIL_OPEN, &["--section", "db"]);
     let pids = pids(&world, &run);
     runner.signal(Signal::KILL);
     drop(runner);
@@ -84,17 +84,20 @@ fn kill_does_it_itself_if_the_runner_is_gone() {
     assert_eq!(killed["outcome"], "killed", "{killed}");
     assert!(pids.iter().all(|pid| !is_alive(*pid)));
     assert_eq!(task(&world)["status"], "failed");
-    // It was a runner for that time, and nothing is left of that.
-    assert_eq!(world.data(&["status"])["runners"].as_array().unwrap().len(), 0);
+    assert_eq!(world.data(&["sections", "show", "db"])["holder"], Value::Null);
+    // It was a runner for that time, and nothing is left of that. The one that was killed is cleared away by the next.
     let rows = world.project().reader().unwrap().view().everything().unwrap();
-    assert!(rows.backlog.runners.is_empty() && rows.backlog.outbox.is_empty(), "{:?}", rows.backlog);
+    assert!(rows.backlog.runners.values().all(|runner| runner.max_runs.is_none()), "{:?}", rows.backlog.runners);
+    assert!(rows.backlog.outbox.is_empty(), "{:?}", rows.backlog.outbox);
+    assert_eq!(world.run(&["run", "--until-idle"]).code, 7);
+    assert_eq!(world.data(&["status"])["runners"], Value::Array(Vec::new()));
     world.check();
 }
 
 #[test]
 fn kill_does_it_itself_if_runner_and_keeper_are_gone() {
     let world = World::new();
-    let (runner, run) = live(&world, &format!("sh -c '{UNTIL_OPEN}' & {UNTIL_OPEN}"));
+    let (runner, run) = live(&world, &format!("sh -c '{UNTIL_OPEN}' & {UNTIL_OPEN}"), &[]);
     until("both are up", || pids(&world, &run).len() >= 2);
     let pids = pids(&world, &run);
     let keeper = world.data(&["sessions", "show", &run])["keeperPid"].as_i64().unwrap();
@@ -111,7 +114,7 @@ fn kill_does_it_itself_if_runner_and_keeper_are_gone() {
 fn who_waits_for_the_end_takes_over_when_the_runner_dies_meanwhile() {
     let world = World::new();
     world.ok(&["config", "set", "task.kill_grace", "1h"]);
-    let (runner, run) = live(&world, &format!("trap '' TERM; {UNTIL_OPEN}"));
+    let (runner, run) = live(&world, &format!("trap '' TERM; {UNTIL_OPEN}"), &[]);
     let killer = world.start(&["sessions", "kill", &run, "--json"]);
     let state = || world.data(&["sessions", "show", &run]);
     until("it is being stopped", || state()["state"] == "stopping");
@@ -130,7 +133,7 @@ fn who_waits_for_the_end_takes_over_when_the_runner_dies_meanwhile() {
 fn whoever_waits_can_be_interrupted_and_the_next_runner_goes_on() {
     let world = World::new();
     world.ok(&["config", "set", "task.kill_grace", "1h"]);
-    let (runner, run) = live(&world, &format!("trap '' TERM; {UNTIL_OPEN}"));
+    let (runner, run) = live(&world, &format!("trap '' TERM; {UNTIL_OPEN}"), &[]);
     runner.signal(Signal::KILL);
     drop(runner);
     let killer = world.start(&["sessions", "kill", &run]);

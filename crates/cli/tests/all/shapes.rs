@@ -182,11 +182,7 @@ fn backlog_story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
         ("sections list", vec!["sections", "list"], json!({ "sections": [section_page()] })),
         ("sections show", vec!["sections", "show", "alpha"], with(section_page(), json!({ "recentEvents": [event()] }))),
         ("sections add", vec!["sections", "add", "beta"], section()),
-        (
-            "sections delete",
-            vec!["sections", "delete", "beta"],
-            json!({ "id": "string", "name": "string", "forced": "bool" }),
-        ),
+        ("sections delete", vec!["sections", "delete", "beta"], json!({ "id": "string", "name": "string", "forced": "bool" })),
     ]
 }
 
@@ -239,8 +235,7 @@ fn session() -> Value {
 
 /// Questions about the backlog that [`backlog_story`] leaves, which has had one run.
 fn insight_story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
-    let log =
-        json!({ "path": "string", "bytes": "number?", "dropped": "number?", "error": "string?", "lastOutputAt": "time?" });
+    let log = json!({ "path": "string", "bytes": "number?", "dropped": "number?", "error": "string?", "lastOutputAt": "time?" });
     let run = json!({
         "id": "string", "attempt": "number", "runner": "string", "runnerState": "string?", "heir": "string?", "startedAt": "time",
         "endedAt": "time?", "ending": "string?", "exitCode": "number?", "note": "string?", "keeperPid": "number?",
@@ -257,7 +252,11 @@ fn insight_story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
         ("why", vec!["why", "fourth"], why()),
         ("why", vec!["why", "fifth"], why()),
         ("why", vec!["why", "first"], with(why(), json!({ "run": run }))),
-        ("tasks fail", vec!["tasks", "fail", "fourth", "--error", "no"], json!({ "id": "string", "outcome": "string", "status": "string" })),
+        (
+            "tasks fail",
+            vec!["tasks", "fail", "fourth", "--error", "no"],
+            json!({ "id": "string", "outcome": "string", "status": "string" }),
+        ),
         ("status", vec!["status"], status()),
         ("sessions list", vec!["sessions", "list"], json!({ "sessions": [] })),
         ("sessions list", vec!["sessions", "list", "--all"], json!({ "sessions": [session()] })),
@@ -349,11 +348,20 @@ fn story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
             "demo",
             vec!["demo"],
             json!({
-                "crowd": { "agents": "number", "overlaps": "number" },
-                "heir": { "takenAfterMs": "number", "heirStatus": "number" },
-                "zombie": { "epochBefore": "number", "epochAfter": "number", "zombieStatus": "number" },
-                "deadlock": { "aliceStatus": "number", "bobStatus": "number", "message": "string" },
-                "events": "number", "healthy": "bool",
+                "holds": "bool",
+                "checks": [{ "check": "string", "holds": "bool", "text": "string", "problems": ["string"] }],
+                "timeline": {
+                    "lengthMs": "number",
+                    "killedAtMs": "number",
+                    "runners": [{ "name": "string", "fromMs": "number", "toMs": "number" }],
+                    "sections": [{ "name": "string", "exclusive": "bool", "tasks": [{
+                        "id": "string", "title": "string", "child": "bool", "completed": "bool",
+                        "segments": [{ "state": "string", "fromMs": "number", "toMs": "number" }],
+                        "crashedAtMs": ["number"], "adoptedAtMs": ["number"],
+                    }] }],
+                    "slots": [{ "fromMs": "number", "used": "number" }],
+                    "capacity": "number",
+                },
             }),
         ),
     ]
@@ -464,12 +472,7 @@ fn every_failure_says_what_in_the_same_form() {
         (&["tasks", "show", "nothing"], 4, "TASK_NOT_FOUND", json!({ "task": "string" })),
         (&["tasks", "show", "t-"], 2, "AMBIGUOUS_NAME", json!({ "name": "string", "ids": ["string"] })),
         (&["tasks", "update", "a", "--depends-on", "b"], 2, "DEPENDENCY_CYCLE", json!({ "cycle": ["string"] })),
-        (
-            &["tasks", "delete", "a"],
-            2,
-            "TASK_HAS_DEPENDENTS",
-            json!({ "taskId": "string", "dependents": ["string"] }),
-        ),
+        (&["tasks", "delete", "a"], 2, "TASK_HAS_DEPENDENTS", json!({ "taskId": "string", "dependents": ["string"] })),
         (&["tasks", "done", "a", "--epoch", "1"], 8, "FENCED", json!({ "taskId": "string" })),
         (&["tasks", "done", "over"], 2, "TASK_OVER", json!({ "taskId": "string", "status": "string" })),
         (&["tasks", "wait", "a", "--timeout", "1ms"], 6, "WAIT_TIMEOUT", json!({ "tasks": ["any"] })),

@@ -22,7 +22,10 @@ fn it_counts_names_and_says_what_to_do_next() {
     world.run(&["run", "--until-idle"]);
     let status = world.data(&["status"]);
     let counts = &status["byStatus"];
-    assert_eq!((&counts["failed"], &counts["blocked"], &counts["pending"], &counts["completed"]), (&1.into(), &1.into(), &1.into(), &0.into()));
+    assert_eq!(
+        (&counts["failed"], &counts["blocked"], &counts["pending"], &counts["completed"]),
+        (&1.into(), &1.into(), &1.into(), &0.into())
+    );
     assert_eq!((&status["tasks"], &status["byHand"], &status["heldByFailed"]), (&3.into(), &1.into(), &1.into()));
     assert_eq!((&status["failures"][0]["title"], &status["failures"][0]["error"]), (&"Compile".into(), &"exit status 1".into()));
     assert!(next().starts_with("1 task waits for what failed, was cancelled or skipped: banksman why t-"), "{}", next());
@@ -44,7 +47,10 @@ fn runs_and_runners_are_listed_dead_or_alive() {
     runner.signal(Signal::KILL);
     until("it is gone", || world.data(&["status"])["runners"][0]["state"] == "gone");
     let status = world.data(&["status"]);
-    assert_eq!((&status["runs"][0]["runnerState"], &status["next"]), (&"gone".into(), &"no runner is alive; banksman run starts one".into()));
+    assert_eq!(
+        (&status["runs"][0]["runnerState"], &status["next"]),
+        (&"gone".into(), &"no runner is alive; banksman run starts one".into())
+    );
     std::fs::write(world.path().join("open"), "").unwrap();
     assert_eq!(world.run(&["run", "--until-idle"]).code, 0);
     assert_eq!(world.data(&["status"])["next"], "nothing: everything is done");

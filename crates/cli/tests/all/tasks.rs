@@ -94,7 +94,9 @@ fn what_is_added_knows_whether_it_starts_and_its_place() {
     world.ok(&["config", "set", "limits.max_concurrent_runs", "1"]);
     let runner = world.runner(&[]);
     until("the runner is known", || world.data(&["tasks", "add", "probe", "--run", "true"])["runnerAlive"] == true);
-    until("all is quiet", || world.data(&["tasks", "list", "--status", "completed"])["tasks"] == world.data(&["tasks", "list"])["tasks"]);
+    until("all is quiet", || {
+        world.data(&["tasks", "list", "--status", "completed"])["tasks"] == world.data(&["tasks", "list"])["tasks"]
+    });
     let first = world.data(&["tasks", "add", "first", "--run", &wait_for("go")]);
     assert_eq!((&first["admission"], &first["queuePosition"]), (&"started".into(), &Value::Null));
     world.until_status("first", "in_progress");
@@ -190,8 +192,15 @@ fn retries_follow_a_failure_until_they_are_used_up() {
 fn children_are_cancelled_with_their_parent_and_their_processes_are_dead() {
     let world = World::new();
     let grandchild = format!("{BANKSMAN} tasks add grandchild --child --run 'echo $$ > grandchild.pid; sleep 600'");
-    let child = format!("{BANKSMAN} tasks add child --child --run 'echo $$ > child.pid; {}; sleep 600'", grandchild.replace('\'', r"'\''"));
-    world.add(&["parent", "--run", &format!("{child}; {BANKSMAN} tasks add root --run 'sleep 600'; echo $$ > parent.pid; sleep 600")]);
+    let child = format!(
+        "{BANKSMAN} tasks add child --child --run 'echo $$ > child.pid; {}; sleep 600'",
+        grandchild.replace('\'', r"'\''")
+    );
+    world.add(&[
+        "parent",
+        "--run",
+        &format!("{child}; {BANKSMAN} tasks add root --run 'sleep 600'; echo $$ > parent.pid; sleep 600"),
+    ]);
     let _runner = world.runner(&[]);
     let files = ["parent.pid", "child.pid", "grandchild.pid"];
     until("all of them run", || files.iter().all(|file| world.read(file).ends_with('\n')));
@@ -201,7 +210,10 @@ fn children_are_cancelled_with_their_parent_and_their_processes_are_dead() {
     assert_eq!(world.data(&["tasks", "list", "--children-of", "child"])["tasks"][0]["title"], "grandchild");
     assert!(world.task("root")["parent"].is_null(), "a plain add makes a root, also inside of a run");
     let cancelled = &world.data(&["tasks", "cancel", "parent"])["tasks"][0];
-    assert_eq!((&cancelled["outcome"], &cancelled["status"], &cancelled["children"]), (&"cancelled".into(), &"cancelled".into(), &2.into()));
+    assert_eq!(
+        (&cancelled["outcome"], &cancelled["status"], &cancelled["children"]),
+        (&"cancelled".into(), &"cancelled".into(), &2.into())
+    );
     for (title, pid) in ["parent", "child", "grandchild"].into_iter().zip(pids) {
         assert_eq!(world.status(title), "cancelled");
         assert!(!is_alive(pid), "{title}");
@@ -227,7 +239,9 @@ fn a_parent_waits_for_its_children_although_there_is_only_one_slot() {
         {b} semaphores show runs --json > slots"
     );
     world.add(&["parent", "--run", &script]);
-    assert_eq!(world.runner(&["--until-idle", "--max-runs", "1"]).end().code, 0);
+    let runner = world.runner(&["--until-idle", "--max-runs", "1"]);
+    world.until_status("parent", "completed");
+    assert_eq!(runner.end().code, 0);
     let slots: Value = serde_json::from_str(&world.read("slots")).unwrap();
     let run = world.task("parent")["runs"][0]["id"].as_str().unwrap().to_owned();
     assert_eq!(slots["data"]["holders"][0]["holder"], format!("run:{run}"), "it has its slot again before it goes on");
@@ -265,13 +279,17 @@ fn whoever_is_killed_while_a_parent_waits_leaves_no_slot_behind() {
     };
     // The process that waits is killed while the child is at work: the run goes on, without a slot.
     world.add(&["first parent", "--run", &parent("first")]);
-    until("the child is at work", || world.data(&["tasks", "list", "--status", "in_progress"])["tasks"].as_array().unwrap().len() == 2);
+    until("the child is at work", || {
+        world.data(&["tasks", "list", "--status", "in_progress"])["tasks"].as_array().unwrap().len() == 2
+    });
     kill("first.wait");
     world.touch("first.go");
     world.until_status("first", "completed");
     // The process that waits is killed while it stands in line for its slot: nobody waits behind it.
     world.add(&["second parent", "--run", &parent("second")]);
-    until("the child is at work", || world.data(&["tasks", "list", "--status", "in_progress"])["tasks"].as_array().unwrap().len() == 3);
+    until("the child is at work", || {
+        world.data(&["tasks", "list", "--status", "in_progress"])["tasks"].as_array().unwrap().len() == 3
+    });
     world.add(&["urgent", "--run", &wait_for("urgent.go"), "--priority", "9"]);
     world.touch("second.go");
     world.until_status("urgent", "in_progress");
@@ -282,7 +300,9 @@ fn whoever_is_killed_while_a_parent_waits_leaves_no_slot_behind() {
     world.until_status("next", "completed");
     // The whole run is ended while it waits.
     world.add(&["third parent", "--run", &parent("third")]);
-    until("the child is at work", || world.data(&["tasks", "list", "--status", "in_progress"])["tasks"].as_array().unwrap().len() == 4);
+    until("the child is at work", || {
+        world.data(&["tasks", "list", "--status", "in_progress"])["tasks"].as_array().unwrap().len() == 4
+    });
     world.ok(&["tasks", "cancel", "third parent"]);
     assert_eq!(world.status("third"), "cancelled");
     assert_eq!(world.data(&["semaphores", "show", "runs"])["available"], 1);
@@ -296,7 +316,11 @@ fn whoever_is_killed_while_a_parent_waits_leaves_no_slot_behind() {
 #[test]
 fn a_run_cannot_wait_for_itself_nor_for_what_waits_for_it() {
     let world = World::new();
-    let own = world.add(&["own", "--run", &format!("{BANKSMAN} tasks wait own; echo $? > self; {BANKSMAN} tasks wait last; echo $? > last")]);
+    let own = world.add(&[
+        "own",
+        "--run",
+        &format!("{BANKSMAN} tasks wait own; echo $? > self; {BANKSMAN} tasks wait last; echo $? > last"),
+    ]);
     world.add(&["middle", "--run", "true", "--depends-on", &own]);
     world.add(&["last", "--run", "true", "--depends-on", "middle"]);
     assert_eq!(world.run_all(), 0);
@@ -319,7 +343,9 @@ fn a_wait_tells_how_tasks_ended() {
     let said_json: Value = serde_json::from_str(&said.stdout).unwrap();
     assert_eq!((said.code, &said_json["data"]["completed"]), (7, &false.into()));
     assert_eq!(said_json["data"]["tasks"][1]["error"], "exit status 1");
-    let waits = world.start(&["tasks", "wait", "open"]);
+    let mut waits = world.start(&["tasks", "wait", "open"]);
+    // It says that no runner is alive when it has begun to wait.
+    waits.0.stderr.as_mut().unwrap().read_exact(&mut [0]).unwrap();
     world.ok(&["tasks", "delete", "open"]);
     assert_eq!(waits.end().code, 7, "what was deleted is not completed");
 }
@@ -329,12 +355,16 @@ fn a_result_is_told_by_the_run_and_read_by_its_dependents() {
     let world = World::new();
     let b = BANKSMAN;
     world.add(&["first", "--run", &format!("{b} tasks done --output '{{\"version\":[1,2]}}'; exit 9")]);
-    let read = format!("{b} tasks show first --json | grep -o '\"version\":\\[1,2\\]' && echo '[\"big\"]' | {b} tasks done --output -");
+    let read =
+        format!("{b} tasks show first --json | grep -o '\"version\":\\[1,2\\]' && echo '[\"big\"]' | {b} tasks done --output -");
     world.add(&["second", "--run", &read, "--depends-on", "first"]);
     world.add(&["by hand"]);
     assert_eq!(world.run_all(), 7);
     let first = world.task("first");
-    assert_eq!((&first["status"], &first["output"]["version"][1], &first["runs"][0]["exitCode"]), (&"completed".into(), &2.into(), &9.into()));
+    assert_eq!(
+        (&first["status"], &first["output"]["version"][1], &first["runs"][0]["exitCode"]),
+        (&"completed".into(), &2.into(), &9.into())
+    );
     let second = world.task("second");
     assert_eq!((&second["status"], &second["output"][0]), (&"completed".into(), &"big".into()));
     assert_eq!(second["dependsOn"][0]["output"]["version"][0], 1);
@@ -399,7 +429,7 @@ fn bad_input_is_refused_with_the_reason_and_changes_nothing() {
     let labels: Vec<&str> = ["tasks", "add", "x"].into_iter().chain(labels.iter().map(String::as_str)).collect();
     let needs: Vec<String> = (0..21).map(|n| format!("--lock=l{n}")).collect();
     let needs: Vec<&str> = ["tasks", "add", "x"].into_iter().chain(needs.iter().map(String::as_str)).collect();
-    let many = vec!["a"; 3].join(",") + &(0..1_001).map(|n| format!(",t{n}")).collect::<String>();
+    let many = ["a"; 3].join(",") + &(0..1_001).map(|n| format!(",t{n}")).collect::<String>();
     let cases: &[(&[&str], i32, &str, &str)] = &[
         (&["tasks", "add", ""], 2, "USAGE", "must not be empty"),
         (&["tasks", "add", &long], 2, "USAGE", "at most 500 bytes, this one has 501"),
@@ -423,7 +453,12 @@ fn bad_input_is_refused_with_the_reason_and_changes_nothing() {
         (&["tasks", "add", "x", "--semaphore", "gpu=0"], 2, "USAGE", "at least one slot"),
         (&["tasks", "add", "x", "--semaphore", "gpu=two"], 2, "USAGE", "not a number of slots"),
         (&["tasks", "add", "x", "--semaphore", "gpu", "--semaphore", "gpu=2"], 2, "USAGE", "twice"),
-        (&["tasks", "update", "a", "--depends-on", "b"], 2, "DEPENDENCY_CYCLE", &format!("dependency cycle detected: {a} -> {b} -> {a}")),
+        (
+            &["tasks", "update", "a", "--depends-on", "b"],
+            2,
+            "DEPENDENCY_CYCLE",
+            &format!("dependency cycle detected: {a} -> {b} -> {a}"),
+        ),
         (&["tasks", "update", "a", "--depends-on", "a"], 2, "DEPENDENCY_CYCLE", "cannot depend on itself"),
         (&["tasks", "update", "a"], 2, "USAGE", "nothing to change"),
         (&["tasks", "update", "a", "--status", "in_progress"], 2, "USAGE", "not there yet"),
@@ -508,8 +543,12 @@ fn a_limit_holds_across_runners_and_no_task_runs_twice() {
     let counts: Vec<u32> = world.read("counts").lines().map(|line| line.trim().parse().unwrap()).collect();
     assert_eq!(counts.len(), 24);
     assert!(counts.iter().all(|count| *count <= 3), "{counts:?}");
-    let attempts: Vec<i64> =
-        world.data(&["tasks", "list"])["tasks"].as_array().unwrap().iter().map(|task| task["attempts"].as_i64().unwrap()).collect();
+    let attempts: Vec<i64> = world.data(&["tasks", "list"])["tasks"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|task| task["attempts"].as_i64().unwrap())
+        .collect();
     assert_eq!(attempts, [1; 24]);
     world.check();
 }
@@ -542,12 +581,18 @@ fn what_a_run_needs_is_held_while_it_lives() {
 #[test]
 fn a_log_is_printed_cut_and_followed() {
     let world = World::new();
-    let follow = {
-        world.add(&["speaks", "--run", &format!("test $BANKSMAN_ATTEMPT = 0 && echo zero && exit 1; seq 5; {}; printf last", wait_for("go")), "--retries", "1"]);
-        world.start(&["tasks", "logs", "speaks", "--follow"])
-    };
+    let script = format!(
+        "test $BANKSMAN_ATTEMPT = 0 && echo zero && {} && exit 1; seq 5; {}; printf last",
+        wait_for("on"),
+        wait_for("go")
+    );
+    world.add(&["speaks", "--run", &script, "--retries", "1"]);
+    let mut follow = world.start(&["tasks", "logs", "speaks", "--follow"]);
     let _runner = world.runner(&[]);
-    assert_eq!(follow.end().stdout, "zero\n", "it waits for a run, and ends with that run");
+    let mut so_far = [0; 5];
+    follow.0.stdout.as_mut().unwrap().read_exact(&mut so_far).unwrap();
+    world.touch("on");
+    assert_eq!((&so_far, follow.end().stdout.as_str()), (b"zero\n", ""), "it waits for a run, and ends with that run");
     until("the second run speaks", || world.ok(&["tasks", "logs", "speaks"]) == "1\n2\n3\n4\n5\n");
     assert_eq!(world.ok(&["tasks", "logs", "speaks", "--tail", "2"]), "4\n5\n");
     let first = world.task("speaks")["runs"][0]["id"].as_str().unwrap().to_owned();
@@ -591,7 +636,10 @@ fn tasks_are_named_by_id_title_or_beginning_and_filtered() {
     assert_eq!(titles(&["--status", "completed"]), [""; 0]);
     world.ok(&["tasks", "update", "one", "--no-labels", "--no-section", "--depends-on", "three"]);
     assert_eq!(titles(&["--label", "y"]), [""; 0]);
-    assert_eq!((titles(&["--status", "blocked"]), titles(&["--status", "pending"])), (vec!["one".to_owned()], vec![id, "three".into()]));
+    assert_eq!(
+        (titles(&["--status", "blocked"]), titles(&["--status", "pending"])),
+        (vec!["one".to_owned()], vec![id, "three".into()])
+    );
     world.check();
 }
 

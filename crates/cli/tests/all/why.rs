@@ -151,7 +151,8 @@ fn an_exclusive_section_is_no_obstacle_for_the_runner_that_has_it() {
     let answer = why(&world, &second);
     assert_eq!(kinds(&answer), ["no_free_runner"], "{answer}");
     let runners = answer["reasons"][0]["runners"].as_array().unwrap();
-    let said: Vec<&str> = runners.iter().flat_map(|it| it["obstacles"].as_array().unwrap()).map(|it| it.as_str().unwrap()).collect();
+    let said: Vec<&str> =
+        runners.iter().flat_map(|it| it["obstacles"].as_array().unwrap()).map(|it| it.as_str().unwrap()).collect();
     assert!(said.contains(&"has the one run that it may have"), "{said:?}");
     assert!(said.iter().any(|it| it.starts_with("is kept out of section db, held by runner n-")), "{said:?}");
     // A runner that was killed holds nothing; but its run is there until the other looks after it.

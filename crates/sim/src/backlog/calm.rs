@@ -65,7 +65,9 @@ impl World<'_> {
 
     fn is_settled(&self) -> bool {
         let over = |standing: &Standing| !matches!(standing, Standing::Live(_));
-        let quiet = self.calls.is_empty() && self.late.is_empty() && self.keepers.values().all(|keeper| !keeper.alive && !keeper.tree_lives());
+        let quiet = self.calls.is_empty()
+            && self.late.is_empty()
+            && self.keepers.values().all(|keeper| !keeper.alive && !keeper.tree_lives());
         let idle = self.runners.iter().all(|runner| !runner.alive || !runner.told.until_idle);
         quiet && idle && self.book.jobs.values().all(|job| over(&job.standing))
     }
@@ -82,7 +84,8 @@ impl World<'_> {
     fn check_tasks(&mut self) {
         let pending = self.book.jobs.iter().filter(|(_, job)| job.standing == Standing::Pending);
         let idle: Vec<String> = pending.filter(|(_, job)| !self.is_rightly_blocked(job)).map(|(id, _)| id.to_string()).collect();
-        self.verdict.expect(Checker::Idle, idle.is_empty(), || format!("nothing moves, and these are not done: {}", idle.join(", ")));
+        self.verdict
+            .expect(Checker::Idle, idle.is_empty(), || format!("nothing moves, and these are not done: {}", idle.join(", ")));
         let left = self.book.jobs.values().filter(|job| truth::is_over(job)).count();
         self.tally.count_many("tasks over at the end", left as u64);
     }
@@ -95,7 +98,11 @@ impl World<'_> {
         };
         let outbox = rows.backlog.outbox.len();
         self.verdict.expect(Checker::Left, outbox == 0, || format!("{outbox} errands are left"));
-        let all = self.book.held.iter().flat_map(|(resource, holders)| holders.iter().map(move |(holder, held)| (resource, holder, held)));
+        let all = self
+            .book
+            .held
+            .iter()
+            .flat_map(|(resource, holders)| holders.iter().map(move |(holder, held)| (resource, holder, held)));
         let held: Vec<String> = all
             .filter(|(_, holder, held)| {
                 holder.as_str().starts_with("run:") || held.processes.iter().any(|process| self.machine.lives(process))
@@ -105,7 +112,8 @@ impl World<'_> {
         self.verdict.expect(Checker::Left, held.is_empty(), || format!("still held: {}", held.join(", ")));
         let records: Vec<String> = self.machine.records.iter().map(|(run, record)| format!("{run} {record:?}")).collect();
         // Who was killed, or not answered, before it could tell a keeper that an end is stored leaves a record behind.
-        self.verdict.expect(Checker::Left, records.is_empty() || self.harsh > 0, || format!("records are left: {}", records.join(", ")));
+        self.verdict
+            .expect(Checker::Left, records.is_empty() || self.harsh > 0, || format!("records are left: {}", records.join(", ")));
         let keepers = self.keepers.values().filter(|keeper| keeper.alive || keeper.tree_lives()).count();
         self.verdict.expect(Checker::Left, keepers == 0, || format!("{keepers} keepers are left"));
     }

@@ -28,13 +28,7 @@ impl World<'_> {
             *count += 1;
             RunId::new(&format!("r{count}")).expect("a good id")
         });
-        let next = runner.dispatcher.next(now);
-        if std::env::var_os("SIM_DEBUG").is_some() {
-            let text = format!("{next:?}");
-            self.note(slot, format_args!("   -> {}", &text[..text.len().min(300)]));
-        }
-        let runner = &mut self.runners[slot];
-        match next {
+        match runner.dispatcher.next(now) {
             Next::Load(keys) => self.load(slot, &keys),
             Next::Probe(processes) => {
                 let found: Vec<_> = processes.into_iter().map(|process| (process.clone(), self.look_at(&process))).collect();
@@ -136,9 +130,6 @@ impl World<'_> {
             return self.ended(slot, &run.id, Ending::Lost, Some("the machine was restarted"));
         }
         if matches!(record, None | Some(Record::Empty)) {
-            if self.flaw() == Some(Flaw::Respawn) {
-                return self.spawn(slot, work);
-            }
             record = Some(Record::Buried);
             self.machine.records.insert(run.id.clone(), Record::Buried);
             self.tally.count("buried");
@@ -164,6 +155,10 @@ impl World<'_> {
                         self.tally.count("sessions adopted");
                     }
                     Some(ending) => self.ended(slot, &run.id, ending, None),
+                    None if self.flaw() == Some(Flaw::Respawn) => {
+                        self.machine.records.remove(&run.id);
+                        self.spawn(slot, work);
+                    }
                     None => self.sweep(slot, &run.id, keeper),
                 }
             }
@@ -236,7 +231,7 @@ impl World<'_> {
                     || runner.cancelled
                     || *until <= now
                     || self.hears_sessions(slot)
-                    || watch.iter().any(|process| !self.machine.lives(process))
+                    || watch.iter().any(|process| self.look_at(process) != Liveness::Alive)
             }
         }
     }
@@ -255,7 +250,7 @@ impl World<'_> {
             self.listen(slot, &run);
         }
         self.finish_sweeps(slot);
-        let died = watch.into_iter().find(|process| !self.machine.lives(process));
+        let died = watch.into_iter().find(|process| self.look_at(process) != Liveness::Alive);
         let runner = &mut self.runners[slot];
         if runner.cancelled {
             runner.dispatcher.leave();

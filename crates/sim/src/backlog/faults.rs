@@ -66,7 +66,6 @@ impl World<'_> {
         self.commit_last_words(|from| from == Sender::Runner(slot) || from == Sender::Thread(slot), Fate::Silent);
         self.tally.count("fault: runner killed");
         self.note(slot, format_args!("is killed"));
-        self.calls.retain(|call| call.from != Sender::Thread(slot));
         self.end_runner(slot);
     }
 

@@ -18,7 +18,7 @@ use crate::tried::Tamper;
 pub enum Flaw {
     /// A keeper starts its program even if there is a record already.
     RecordShared,
-    /// A run whose record is missing is started again instead of being buried.
+    /// A run whose keeper was killed is started again instead of being given up.
     Respawn,
     /// A run whose keeper was killed counts as lost before its tree was swept.
     NoSweep,
@@ -144,6 +144,13 @@ impl Flaw {
 }
 
 impl Tamper for Flaw {
+    fn keys(self, request: &Request) -> Vec<Key> {
+        match (self, request) {
+            (Flaw::LateEnd, Request::Run(RunRequest::Finish { .. })) => vec![Key::Live],
+            _ => Vec::new(),
+        }
+    }
+
     fn decide(self, request: &Request, tables: &mut Tables, turn: &mut Turn) -> Reply {
         match (self, request) {
             (Flaw::DependenciesOff, Request::Run(RunRequest::Claim { .. }))
@@ -156,23 +163,13 @@ impl Tamper for Flaw {
                 reply
             }
             (Flaw::SlotsOff, Request::Run(RunRequest::Claim { .. })) => {
-                let mut capacity = |by: i64| {
-                    let slots = tables.coordination.semaphores.get_mut(&Name::runs());
-                    let config = slots.map(|slots| &mut slots.config);
-                    config.into_iter().for_each(|config| config.capacity = config.capacity.saturating_add_signed(by as i32));
-                };
-                capacity(1);
+                let slots = tables.coordination.semaphores.get_mut(&Name::runs());
+                slots.into_iter().for_each(|slots| slots.config.capacity += 1);
                 let reply = request.decide(tables, turn);
                 let slots = tables.coordination.semaphores.get_mut(&Name::runs());
                 slots.into_iter().for_each(|slots| slots.config.capacity -= 1);
                 reply
             }
-            (Flaw::RoomOff, Request::Run(RunRequest::Claim { runner, candidates, seen, .. })) => {
-                let (runner, candidates, seen) = (runner.clone(), candidates.clone(), seen.clone());
-                let request = RunRequest::Claim { runner, room: candidates.len(), candidates, seen };
-                Request::Run(request).decide(tables, turn)
-            }
-            (Flaw::StalledIsDead, Request::Run(RunRequest::Adopt { .. })) => request.decide(tables, turn),
             (Flaw::LateEnd, Request::Run(RunRequest::Finish { runner, what, ending, max_recoveries })) => {
                 let mut what = what.clone();
                 let is_live = |run: &&banksman_core::backlog::Run| run.is_live() && run.task == what.task.id;

@@ -1,12 +1,12 @@
 //! What every committed event must be: looked at one by one, against the book and against what the processes did.
 
 use banksman_core::backlog::Edge;
+use banksman_core::dag::DagError;
 use banksman_core::event::{Event, Fact, Kind, Resource, SectionFact, TaskFact};
+use banksman_core::task::Outcome;
 use banksman_core::task::{After, Ending, Need, Spec, Verdict};
 use banksman_core::{Lease, Name, RunId, RunnerId, Seq, Status, TaskId};
 use banksman_engine::{Reply, Request, RunRequest, TaskOutcome, TaskRequest};
-use banksman_core::dag::DagError;
-use banksman_core::task::Outcome;
 
 use super::book::{Entry, Holding, Job, Standing};
 use super::keeper::Keeper;
@@ -66,11 +66,13 @@ impl World<'_> {
                 let holding = self.book.held.entry(resource.clone()).or_default().remove(&ended.holder);
                 if let Some(run) = ended.holder.as_str().strip_prefix("run:") {
                     let lives = self.lives(&RunId::new(run).expect("a good id"));
-                    self.verdict.expect(Checker::Slots, !lives, || format!("{resource} of run {run} is freed while its session lives"));
+                    self.verdict
+                        .expect(Checker::Slots, !lives, || format!("{resource} of run {run} is freed while its session lives"));
                 }
                 if ended.reason == Some(banksman_core::claim::Reason::Dead) {
                     let alive = holding.iter().flat_map(|holding| &holding.processes).any(|process| self.machine.lives(process));
-                    self.verdict.expect(Checker::Living, !alive, || format!("{resource} is taken from {}, which lives", ended.holder));
+                    self.verdict
+                        .expect(Checker::Living, !alive, || format!("{resource} is taken from {}, which lives", ended.holder));
                 }
             }
         }
@@ -264,7 +266,8 @@ impl World<'_> {
             TaskRequest::Conclude { id, epoch: Some(epoch), .. } | TaskRequest::Heartbeat { id, epoch, .. } => {
                 let is_own = self.book.live(id).is_some_and(|(_, entry)| entry.epoch == *epoch);
                 let fenced = matches!(outcome, TaskOutcome::Unknown | TaskOutcome::Stepped(Outcome::Fenced(_), _));
-                self.verdict.expect(Checker::Fencing, is_own != fenced, || format!("{epoch} of {id}, own: {is_own}: {outcome:?}"));
+                self.verdict
+                    .expect(Checker::Fencing, is_own != fenced, || format!("{epoch} of {id}, own: {is_own}: {outcome:?}"));
             }
             TaskRequest::Add { spec, by: Some(epoch), .. } => {
                 let parent = spec.parent.as_ref().and_then(|parent| self.book.live(parent));

@@ -8,7 +8,7 @@ use banksman_core::{Liveness, ProcessId, RunId};
 use crate::clock::HOST;
 
 /// So few numbers that they are soon given again.
-const PIDS: i32 = 48;
+const PIDS: i32 = 20;
 
 /// What lives, and what is written down.
 #[derive(Debug, Default)]

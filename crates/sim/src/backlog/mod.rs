@@ -3,7 +3,8 @@
 //! The runners are the real `Dispatcher`, on the real store; what they start, watch and lose is simulated with the
 //! promises of the real keeper. Checkers compare what the log says with what the processes really did.
 //!
-//! * `world`, `users`, `driver`, `keeper`, `program`, `machine`, `faults`, `desk`, `calm`: what happens.
+//! * `world`, `users`, `wishes`, `hands`, `runner`, `driver`, `keeper`, `program`, `machine`, `faults`, `desk`, `calm`: what
+//!   happens.
 //! * `book`, `judge`, `truth`: what must be true, kept by an outsider.
 //! * [`Flaw`]: engines, drivers and keepers with one fault each.
 
@@ -13,6 +14,7 @@ mod desk;
 mod driver;
 mod faults;
 mod flaw;
+mod hands;
 mod judge;
 mod keeper;
 mod machine;

@@ -7,6 +7,8 @@ use banksman_core::claim::Address;
 use banksman_core::{Lease, ProcessId, RunId, RunnerId, SectionId, Span, Stamp, Wall};
 use banksman_engine::{Dispatcher, Reply};
 
+use super::desk::Sender;
+use super::flaw::Flaw;
 use super::keeper::Notice;
 use super::world::World;
 use crate::clock::Ms;
@@ -100,7 +102,7 @@ impl World<'_> {
             terms: None,
         };
         let options = banksman_engine::Options {
-            max_runs: told.max_runs,
+            max_runs: told.max_runs.filter(|_| self.flaw() != Some(Flaw::RoomOff)),
             limit: told.limit,
             sections: told.sections.clone(),
             until_idle: told.until_idle,
@@ -134,7 +136,8 @@ impl World<'_> {
     /// What a newcomer is told.
     pub(crate) fn orders(&mut self) -> Told {
         let random = &mut self.random;
-        let max_runs = random.in_thousand(500).then(|| 1 + u32::from(random.in_thousand(500)) + u32::from(random.in_thousand(300)));
+        let max_runs =
+            random.in_thousand(500).then(|| 1 + u32::from(random.in_thousand(500)) + u32::from(random.in_thousand(300)));
         let sections: Vec<SectionId> = self.book.sections.keys().cloned().collect();
         let some = !sections.is_empty() && random.in_thousand(150);
         let limit = if random.in_thousand(800) { self.limit } else { [0, 1, 2, 3, 4][random.below(5)] };
@@ -155,7 +158,7 @@ impl World<'_> {
         runner.sweeps.clear();
         let process = runner.process.clone();
         self.machine.exit(&process);
-        self.calls.retain(|call| call.from != super::desk::Sender::Runner(slot));
+        self.calls.retain(|call| call.from != Sender::Runner(slot) && call.from != Sender::Thread(slot));
     }
 
     /// Whether the runner's end of a stream is open.

@@ -77,7 +77,7 @@ impl World<'_> {
         };
         let resource = Resource { kind, name: name.clone() };
         let used: u32 = self.book.holders(&resource).filter(|(_, held)| !self.is_over(held)).map(|(_, held)| held.weight).sum();
-        used + weight <= capacity
+        used + weight <= capacity && !self.is_waited_for(&resource)
     }
 
     /// Whether a grant is over in truth, whether anybody has noticed or not.

@@ -1,13 +1,12 @@
-//! People: they hand over tasks, change their minds, and hold locks and slots by hand.
+//! People: they hand over tasks, change their minds, and work with locks and slots of their own.
 
-use banksman_core::claim::{Ask, Claim};
-use banksman_core::coordination::{Command, Outcome};
+use banksman_core::coordination::Command;
 use banksman_core::event::{Kind, Resource};
-use banksman_core::{Epoch, HolderId, Name, ProcessId, Span, lock, semaphore};
-use banksman_engine::{Reply, Request};
+use banksman_core::{HolderId, Name, ProcessId, semaphore};
+use banksman_engine::Request;
 
 use super::desk::{InFlight, Sender};
-use super::runner::HeardAll;
+use super::hands::{Hold, Place};
 use super::world::World;
 use crate::clock::Ms;
 
@@ -16,25 +15,20 @@ pub(crate) const TOP_CAPACITY: u32 = 3;
 
 /// A person at a shell.
 pub(crate) struct User {
-    process: ProcessId,
+    pub(crate) process: ProcessId,
     next_at: Ms,
-    calling: Option<Wish>,
-    holds: Vec<Hold>,
-    names: u32,
-}
-
-#[derive(Debug, Clone)]
-struct Hold {
-    resource: Resource,
-    holder: HolderId,
-    epoch: Epoch,
-    until: Ms,
+    pub(crate) calling: Option<Wish>,
+    pub(crate) holds: Vec<Hold>,
+    pub(crate) place: Option<Place>,
+    pub(crate) names: u32,
 }
 
 /// What a call is for, if the answer matters.
 #[derive(Debug, Clone)]
-enum Wish {
+pub(crate) enum Wish {
     Hold(Resource, HolderId),
+    Look(Place),
+    Leave(Place),
     Other,
 }
 
@@ -44,7 +38,8 @@ impl User {
     }
 
     pub(crate) fn due(&self) -> Option<Ms> {
-        let next = self.holds.iter().map(|hold| hold.until).chain([self.next_at]).min();
+        let plans = self.holds.iter().map(|hold| hold.until).chain(self.place.as_ref().map(|place| place.look_at));
+        let next = plans.chain([self.next_at]).min();
         next.filter(|_| self.calling.is_none())
     }
 }
@@ -72,7 +67,7 @@ impl World<'_> {
     pub(crate) fn set_up(&mut self) {
         for _ in 0..1 + self.random.below(2) {
             let process = self.machine.fork();
-            self.users.push(User { process, next_at: 0, calling: None, holds: Vec::new(), names: 0 });
+            self.users.push(User { process, next_at: 0, calling: None, holds: Vec::new(), place: None, names: 0 });
         }
         for resource in &resources()[2..4] {
             if self.random.in_thousand(800) {
@@ -106,7 +101,10 @@ impl World<'_> {
         let pause = if self.random.in_thousand(300) { self.random.between(0, 20) } else { self.random.between(20, 6_000) };
         if let Some(at) = self.users[index].holds.iter().position(|hold| hold.until <= now) {
             let hold = self.users[index].holds.remove(at);
-            return self.ask_for(index, Wish::Other, release(&hold));
+            return self.give_back(index, &hold);
+        }
+        if let Some(place) = self.users[index].place.take_if(|place| place.look_at <= now) {
+            return self.look_from_line(index, place);
         }
         self.users[index].next_at = now + pause;
         if self.random.in_thousand(220) {
@@ -117,52 +115,9 @@ impl World<'_> {
         }
     }
 
-    fn ask_for(&mut self, index: usize, wish: Wish, request: Request) {
+    pub(crate) fn ask_for(&mut self, index: usize, wish: Wish, request: Request) {
         self.users[index].calling = Some(wish);
         self.calls.push(InFlight { from: Sender::User(index), requests: vec![request] });
-    }
-
-    /// Takes a lock or slots by hand: for as long as the shell lives, or for a time.
-    fn take(&mut self, index: usize) {
-        let all = resources();
-        let resource = self.random.pick(&all[..4]).clone();
-        let user = &mut self.users[index];
-        user.names += 1;
-        let holder = HolderId::new(&format!("u{}.{}", user.process.start, user.names)).expect("a good name");
-        let bound = self.random.in_thousand(600);
-        let claim = Claim {
-            holder: holder.clone(),
-            ancestors: Vec::new(),
-            weight: if resource.kind == Kind::Lock { 1 } else { 1 + u32::from(self.random.in_thousand(400)) },
-            ttl: (!bound).then(|| Span::from_ms(self.random.between(1_000, 15_000))),
-            max_hold: None,
-            processes: if bound { vec![self.users[index].process.clone()] } else { Vec::new() },
-            metadata: None,
-            request: None,
-        };
-        let ask = Box::new(Ask { claim, fallback_ttl: None, epoch: None, granted_before: None, wait: None });
-        let command = match resource.kind {
-            Kind::Lock => Command::Lock(resource.name.clone(), lock::Input::Acquire(ask)),
-            Kind::Semaphore => Command::Semaphore(resource.name.clone(), semaphore::Input::Acquire(ask)),
-        };
-        self.ask_for(index, Wish::Hold(resource, holder), Request::plain(command));
-    }
-
-    /// A person hears what came of it.
-    pub(crate) fn user_hears(&mut self, index: usize, heard: &HeardAll) {
-        let wish = self.users[index].calling.take();
-        let (Some(Wish::Hold(resource, holder)), HeardAll::Replies(replies)) = (wish, heard) else { return };
-        let epoch = match replies.first() {
-            Some(Reply::Coordinate { outcome: Outcome::Lock(outcome), .. }) => match outcome {
-                lock::Outcome::Acquired(grant) | lock::Outcome::Reclaimed { grant, .. } => grant.epoch,
-                _ => return,
-            },
-            Some(Reply::Coordinate { outcome: Outcome::Semaphore(semaphore::Outcome::Acquired(grant)), .. }) => grant.epoch,
-            _ => return,
-        };
-        self.tally.count("held by hand");
-        let until = self.clock.now() + self.random.between(50, 12_000);
-        self.users[index].holds.push(Hold { resource, holder, epoch, until });
     }
 
     /// The shell is gone; another one is opened.
@@ -172,7 +127,7 @@ impl World<'_> {
         self.calls.retain(|call| call.from != Sender::User(index));
         let next_at = self.clock.now() + self.random.between(10, 3_000);
         let process = self.machine.fork();
-        self.users[index] = User { process, next_at, calling: None, holds: Vec::new(), names: 0 };
+        self.users[index] = User { process, next_at, calling: None, holds: Vec::new(), place: None, names: 0 };
     }
 
     pub(crate) fn kill_user(&mut self, index: usize) {
@@ -188,12 +143,4 @@ impl World<'_> {
         }
         self.calls.retain(|call| !matches!(call.from, Sender::User(_)));
     }
-}
-
-fn release(hold: &Hold) -> Request {
-    let (name, holder, epoch) = (hold.resource.name.clone(), hold.holder.clone(), hold.epoch);
-    Request::plain(match hold.resource.kind {
-        Kind::Lock => Command::Lock(name, lock::Input::Release { holder, epoch }),
-        Kind::Semaphore => Command::Semaphore(name, semaphore::Input::Release { holder, epoch: Some(epoch) }),
-    })
 }

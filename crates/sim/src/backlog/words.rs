@@ -16,7 +16,9 @@ pub(crate) struct Deed<'a> {
 impl fmt::Display for Deed<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.request {
-            Request::Coordinate { .. } | Request::Emit(_) => return write!(f, "{}", crate::words::Told(self.request, self.reply)),
+            Request::Coordinate { .. } | Request::Emit(_) => {
+                return write!(f, "{}", crate::words::Told(self.request, self.reply));
+            }
             Request::Section(SectionRequest::Add { id, .. }) => write!(f, "adds section {id}")?,
             Request::Section(SectionRequest::Update { id, exclusive, .. }) => write!(f, "makes {id} exclusive: {exclusive:?}")?,
             Request::Section(SectionRequest::Delete { id, .. }) => write!(f, "deletes section {id}")?,

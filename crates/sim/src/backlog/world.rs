@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use banksman_core::{RunId, TaskId};
 use banksman_core::claim::Address;
 use banksman_core::task::Ending;
+use banksman_core::{RunId, TaskId};
 use banksman_store::{Machine as _, Store, StoreError, sqlite};
 
 use super::book::Book;
@@ -15,11 +15,11 @@ use super::keeper::Keeper;
 use super::machine::Machine;
 use super::runner::{Doing, Runner};
 use super::users::User;
+use crate::Options;
 use crate::clock::{Clock, Ms};
 use crate::random::Random;
 use crate::report::{Report, Tally, Verdict};
 use crate::trace::{Listener, Trace};
-use crate::Options;
 
 /// After so many steps all rows are compared.
 const LOOK_CLOSELY: usize = 120;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use banksman::core::backlog::Edge;
 use banksman::core::event::{Event, Fact, SectionFact, TaskFact};
+use banksman::core::task::Spec;
 use banksman::core::{HolderId, RunId, RunnerId, SectionId, TaskId};
 use banksman::store::EventRow;
 
@@ -11,8 +12,8 @@ use banksman::store::EventRow;
 pub(super) struct Audit {
     /// How many runs began.
     pub(super) runs: usize,
-    /// How many of them crashed and were followed by another.
-    pub(super) crashed: usize,
+    /// The tasks of which a run crashed and was followed by another.
+    pub(super) crashed: Vec<String>,
     /// The runs that another runner took over.
     pub(super) adopted: BTreeSet<RunId>,
     /// How many tasks were handed over by a run.
@@ -26,7 +27,7 @@ pub(super) struct Audit {
     /// How many slots of each lock or semaphore were taken at the same time, at most.
     pub(super) most: BTreeMap<String, u32>,
     exclusive: BTreeSet<SectionId>,
-    tasks: BTreeMap<TaskId, (Option<SectionId>, Vec<Edge>)>,
+    tasks: BTreeMap<TaskId, (Box<Spec>, Vec<Edge>)>,
     completed: BTreeSet<TaskId>,
     live: BTreeMap<TaskId, RunnerId>,
     held: BTreeMap<String, BTreeMap<HolderId, u32>>,
@@ -53,7 +54,7 @@ impl Audit {
         match fact {
             TaskFact::Added { spec, depends_on } => {
                 self.children += usize::from(spec.parent.is_some());
-                self.tasks.insert(id, (spec.section, depends_on));
+                self.tasks.insert(id, (spec, depends_on));
             }
             TaskFact::Started { runner, .. } => {
                 let waits = |(_, edges): &(_, Vec<Edge>)| edges.iter().any(|edge| !self.completed.contains(&edge.on));
@@ -68,8 +69,8 @@ impl Audit {
                 self.count_runners();
             }
             TaskFact::Restarting { .. } => {
-                self.crashed += 1;
                 self.live.remove(&id);
+                self.crashed.extend(self.tasks.get(&id).map(|(spec, _)| spec.title.to_string()));
             }
             TaskFact::Complete { .. } => {
                 self.live.remove(&id);
@@ -84,8 +85,9 @@ impl Audit {
 
     fn count_runners(&mut self) {
         for section in &self.exclusive {
-            let is_in = |task: &TaskId| self.tasks.get(task).is_some_and(|(home, _)| home.as_ref() == Some(section));
-            let at_work: BTreeSet<&RunnerId> = self.live.iter().filter(|(task, _)| is_in(task)).map(|(_, runner)| runner).collect();
+            let is_in = |task: &TaskId| self.tasks.get(task).is_some_and(|(spec, _)| spec.section.as_ref() == Some(section));
+            let at_work: BTreeSet<&RunnerId> =
+                self.live.iter().filter(|(task, _)| is_in(task)).map(|(_, runner)| runner).collect();
             self.most_runners = self.most_runners.max(at_work.len());
         }
     }

@@ -9,80 +9,106 @@ use super::stage::Stage;
 use super::story::{LOCK, Plot, SLOTS};
 use crate::exit_codes as exit;
 use crate::failure::Failure;
-use crate::printer::{GREEN, RED};
+use crate::printer::{DIM, GREEN, RED};
 
-/// A sentence, and whether it is true.
+/// A sentence, and what speaks against it.
 pub(super) struct Check {
-    pub(super) name: &'static str,
-    pub(super) holds: bool,
-    pub(super) text: String,
+    name: &'static str,
+    text: String,
+    problems: Vec<String>,
 }
 
 impl Check {
+    fn new<const N: usize>(name: &'static str, text: String, conditions: [(bool, String); N]) -> Check {
+        let problems = conditions.into_iter().filter(|(holds, _)| !holds).map(|(_, problem)| problem).collect();
+        Check { name, text, problems }
+    }
+
+    pub(super) fn holds(&self) -> bool {
+        self.problems.is_empty()
+    }
+
     pub(super) fn line(&self) -> String {
-        match self.holds {
+        match self.holds() {
             true => format!("{GREEN}✓{GREEN:#} {}", self.text),
-            false => format!("{RED}✗ {}: {}{RED:#}", self.name, self.text),
+            false => format!("{RED}✗ NOT SO:{RED:#} {} {DIM}({}){DIM:#}", self.text, self.problems.join("; ")),
         }
     }
 
     pub(super) fn json(&self) -> Value {
-        json!({ "check": self.name, "holds": self.holds, "text": self.text })
+        json!({ "check": self.name, "holds": self.holds(), "text": self.text, "problems": self.problems })
     }
 }
 
 /// Looks at everything.
-pub(super) fn all(stage: &mut Stage, plot: &Plot) -> Result<Vec<Check>, Failure> {
+pub(super) fn all(stage: &Stage, plot: &Plot) -> Result<Vec<Check>, Failure> {
     let audit = Audit::of(stage.seen());
     let rows = stage.rows()?;
     let (tasks, runs) = (&rows.backlog.tasks, &rows.backlog.runs);
     let completed = tasks.values().filter(|task| task.status() == Status::Completed).count();
     let most = |name: &str| audit.most.get(name).copied().unwrap_or_default();
-    let check = |name, holds, text| Check { name, holds, text };
+    let (slots, holders) = (most("semaphore runs"), most(&format!("lock {LOCK}")));
 
-    let orphans: Vec<_> = plot.orphans.iter().filter_map(|orphan| runs.get(&orphan.run)).collect();
-    let ended_well = |ending: &Ending| *ending == Ending::Exited(0);
-    let went_on = orphans.iter().filter(|run| run.ended.as_ref().is_some_and(|ended| ended_well(&ended.ending))).count();
+    let orphans = plot.orphans.len();
+    let ended = plot.orphans.iter().filter_map(|orphan| runs.get(&orphan.run)?.ended.as_ref());
+    let ended_well = ended.filter(|ended| ended.ending == Ending::Exited(0)).count();
     let adopted = plot.orphans.iter().filter(|orphan| audit.adopted.contains(&orphan.run)).count();
-    let kill_at = plot.shifts.iter().find(|shift| shift.is_killed).map_or(0, |shift| shift.to.0 - plot.shifts[0].from.0);
+    let killed_at = plot.shifts.iter().find(|shift| shift.is_killed).map_or(0, |shift| shift.to.0 - plot.shifts[0].from.0);
 
     let left = stage.processes();
-    let hidden_gone = stage.probe(&plot.hidden) == Liveness::Dead;
+    let hidden = stage.probe(&plot.hidden);
     let (events, differences) = stage.fold()?;
     Ok(vec![
-        check(
+        Check::new(
             "tasks",
-            completed == tasks.len() && plot.statuses.iter().all(|status| *status == Some(i32::from(exit::OK))),
-            format!("{completed} of {} tasks completed, {} of them handed over by a task", tasks.len(), audit.children),
+            format!("{completed} of {} tasks completed, {} of them handed over by another", tasks.len(), audit.children),
+            [
+                (completed == tasks.len(), format!("{} did not", tasks.len() - completed)),
+                (
+                    plot.statuses.iter().all(|status| *status == Some(exit::OK.into())),
+                    format!("the runners: {:?}", plot.statuses),
+                ),
+            ],
         ),
-        check(
+        Check::new(
             "runs",
-            audit.crashed == 1 && audit.runs == tasks.len() + 1 && runs.len() == audit.runs && audit.doubled == 0,
-            format!("{} crashed and was run again; every other task ran exactly once", audit.crashed),
+            format!("{} crashed and was run again; all others ran exactly once", audit.crashed.join(", ")),
+            [
+                (audit.crashed.len() == 1, format!("{} crashed", audit.crashed.len())),
+                (audit.runs == tasks.len() + 1 && runs.len() == audit.runs, format!("{} runs, {} kept", audit.runs, runs.len())),
+                (audit.doubled == 0, format!("{} ran twice at a time", audit.doubled)),
+            ],
         ),
-        check(
+        Check::new(
             "order",
-            audit.early == 0 && most("semaphore runs") <= SLOTS,
-            format!("{} began too early; at most {} of {SLOTS} slots were taken", audit.early, most("semaphore runs")),
+            format!("nothing began before what it waits for; at most {slots} of {SLOTS} slots were taken"),
+            [(audit.early == 0, format!("{} began too early", audit.early)), (slots <= SLOTS, "too many slots".into())],
         ),
-        check(
+        Check::new(
             "sessions",
-            went_on == plot.orphans.len() && adopted == plot.orphans.len() && plot.alive_after_kill > 0,
             format!(
-                "The runner was killed at {:.1} s; its {} sessions went on, {adopted} were adopted, {went_on} ended well",
-                kill_at as f64 / 1_000.0,
-                plot.orphans.len()
+                "the runner was killed at {:.1} s; its {orphans} sessions went on and were adopted",
+                killed_at as f64 / 1_000.0
             ),
+            [
+                (plot.alive_after_kill > 0, "none lived when the runner was dead".into()),
+                (adopted == orphans, format!("{adopted} were adopted")),
+                (ended_well == orphans, format!("{ended_well} ended well")),
+            ],
         ),
-        check(
+        Check::new(
             "locks",
-            audit.most_runners == 1 && most(&format!("lock {LOCK}")) == 1,
-            format!("At most {} runner was in production, and {} holder had the lock {LOCK}", audit.most_runners, most(&format!("lock {LOCK}"))),
+            format!("production had one runner at a time, and the lock {LOCK} one holder"),
+            [(audit.most_runners == 1, format!("{} runners", audit.most_runners)), (holders == 1, format!("{holders} holders"))],
         ),
-        check(
+        Check::new(
             "remains",
-            left.is_empty() && hidden_gone && differences.is_empty(),
-            format!("{} processes are left, the hidden one included; {events} events fold to the tables", left.len()),
+            format!("no process is left, not even the hidden one; {events} events fold to the tables"),
+            [
+                (left.is_empty(), format!("processes {left:?} are left")),
+                (hidden == Liveness::Dead, format!("the hidden process is {hidden:?}")),
+                (differences.is_empty(), differences.join(", ")),
+            ],
         ),
     ])
 }

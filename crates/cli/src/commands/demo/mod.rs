@@ -5,6 +5,8 @@ mod checks;
 mod picture;
 mod stage;
 mod story;
+#[cfg(test)]
+mod tests;
 mod timeline;
 
 use clap::Args;
@@ -33,10 +35,12 @@ impl Demo {
         stage.say(&format!("{DIM}Every task is a real process, and every kill is a real kill -9.{DIM:#}\n"));
         let plot = story::play(&mut stage)?;
         let timeline = Timeline::of(stage.seen(), &stage.ends()?, &plot.shifts);
-        let checks = checks::all(&mut stage, &plot)?;
-        let holds = checks.iter().all(|check| check.holds);
+        let checks = checks::all(&stage, &plot)?;
+        drop(stage);
+        let holds = checks.iter().all(checks::Check::holds);
         let lines: Vec<String> = checks.iter().map(checks::Check::line).collect();
-        let last = if holds { "Your turn: banksman init, then banksman tasks add TITLE --run COMMAND" } else { "This must not happen." };
+        let last =
+            if holds { "Your turn: banksman init, then banksman tasks add TITLE --run COMMAND" } else { "This must not happen." };
         let human = format!("\n{}\n\n{}\n\n{DIM}{last}{DIM:#}", picture::draw(&timeline), lines.join("\n"));
         let data: Vec<Value> = checks.iter().map(checks::Check::json).collect();
         context.printer.result(json!({ "holds": holds, "checks": data, "timeline": timeline.json() }), human);

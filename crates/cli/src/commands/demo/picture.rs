@@ -9,6 +9,9 @@ use crate::printer::{BOLD, CYAN, DIM, GREEN, RED, YELLOW};
 const NAMES: usize = 17;
 const BARS: usize = 52;
 
+/// How often a column is looked at.
+const PARTS: i64 = 8;
+
 const PLAIN: Style = Style::new();
 
 type Cell = (char, Style);
@@ -26,7 +29,7 @@ pub(super) fn draw(timeline: &Timeline) -> String {
         let skip = (section.name.len() + note.len()).saturating_sub(NAMES);
         let name = format!("{BOLD}{}{BOLD:#}{DIM}{note}{DIM:#}", section.name);
         let padding = " ".repeat(NAMES.saturating_sub(section.name.len() + note.len()));
-        lines.push(format!("  {name}{padding}{}", paint(&blank[skip..])));
+        lines.push(format!("  {name}{padding}{}", paint(&blank[skip..]).trim_end()));
         lines.extend(section.rows.iter().map(|row| task(timeline, row)));
     }
     let steps: Vec<char> = " ▁▂▃▄▅▆▇█".chars().collect();
@@ -34,8 +37,13 @@ pub(super) fn draw(timeline: &Timeline) -> String {
     let used = cells(timeline, |time| (step(timeline.slots_at(time)), CYAN));
     lines.push(line("slots", &used, &format!("{DIM}of {}{DIM:#}", timeline.capacity)));
     if let Some(kill) = timeline.kill {
-        let text = format!("╵ kill -9 of the runner at {:.1} s", seconds(kill));
-        lines.push(format!("  {}{RED}{text}{RED:#}", " ".repeat(NAMES + column(timeline, kill))));
+        let text = format!("kill -9 of the runner at {:.1} s", seconds(kill));
+        let column = column(timeline, kill);
+        let (text, place) = match NAMES + column + text.len() + 4 <= 80 {
+            true => (format!("╵ {text}"), NAMES + column),
+            false => (format!("{text} ╵"), NAMES + column - text.len() - 1),
+        };
+        lines.push(format!("  {}{RED}{text}{RED:#}", " ".repeat(place)));
     }
     lines.push(legend());
     lines.join("\n")
@@ -67,10 +75,15 @@ fn look(state: State) -> Cell {
     }
 }
 
-/// What is to be seen in each column, with the line of the kill through it.
+/// What lasted longest in each column, with the line of the kill through all.
 fn cells(timeline: &Timeline, look: impl Fn(i64) -> Cell) -> Vec<Cell> {
-    let middle = |column: usize| (2 * column as i64 + 1) * timeline.length / (2 * BARS as i64);
-    let mut cells: Vec<Cell> = (0..BARS).map(|column| look(middle(column))).collect();
+    let time = |column: usize, part: i64| (column as i64 * PARTS + part) * timeline.length / (BARS as i64 * PARTS);
+    let longest = |column: usize| {
+        let seen: Vec<Cell> = (0..PARTS).map(|part| look(time(column, part))).collect();
+        let share = |cell: &&Cell| seen.iter().filter(|other| other == cell).count();
+        seen.iter().max_by_key(share).copied().unwrap_or((' ', PLAIN))
+    };
+    let mut cells: Vec<Cell> = (0..BARS).map(longest).collect();
     if let Some(kill) = timeline.kill {
         cells[column(timeline, kill)] = ('│', RED);
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -13,6 +14,7 @@ use banksman::core::{Liveness, ProcessId, RunId, Seq, Wall};
 use banksman::inspect::{self, LiveRun};
 use banksman::store::{EventFilter, EventRow, Snapshot};
 use banksman::{Follower, Project};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::context::Context;
@@ -59,9 +61,11 @@ impl Stage {
         self.start = now();
     }
 
+    /// Says something at once. If nobody listens any more, the play goes on to its end, where everything is removed.
     pub(super) fn say(&self, text: &str) {
         if !self.printer.json && !self.printer.quiet {
-            self.printer.line(text);
+            let mut out = anstream::stdout().lock();
+            writeln!(out, "{text}").and_then(|()| out.flush()).ok();
         }
     }
 
@@ -94,7 +98,9 @@ impl Stage {
         let output = self.cast(args)?.output()?;
         match output.status.success() {
             true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-            false => Err(Failure::system("run the demo", format!("{args:?}: {}", String::from_utf8_lossy(&output.stderr).trim()))),
+            false => {
+                Err(Failure::system("run the demo", format!("{args:?}: {}", String::from_utf8_lossy(&output.stderr).trim())))
+            }
         }
     }
 
@@ -193,11 +199,8 @@ impl Stage {
         // Sessions whose runner is gone are ended by the next one.
         let runner = self.cast(&["run", "--until-idle"])?;
         if let Some(Ok(pidfd)) = self.identify(runner.pid()).map(|process| self.project.host().watch(&process)) {
-            let (never, _keep) = rustix::pipe::pipe().map_err(|error| system(error.into()))?;
-            let start = Instant::now();
-            while runner.is_alive() && start.elapsed() < CLEANUP {
-                self.follower.wait_for(never.as_fd(), &[pidfd.as_fd()], CLEANUP);
-            }
+            let at_most = Timespec { tv_sec: CLEANUP.as_secs().cast_signed(), tv_nsec: 0 };
+            poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&at_most)).ok();
         }
         Ok(())
     }
@@ -213,11 +216,12 @@ impl Drop for Stage {
         let start = Instant::now();
         while start.elapsed() < CLEANUP {
             let left = self.processes();
-            left.iter().filter_map(|pid| Pid::from_raw(*pid)).for_each(|pid| drop(kill_process(pid, Signal::KILL)));
             if left.is_empty() {
                 return;
             }
-            std::thread::yield_now();
+            for pid in left.into_iter().filter_map(Pid::from_raw) {
+                kill_process(pid, Signal::KILL).ok();
+            }
         }
     }
 }
@@ -254,12 +258,7 @@ impl Actor {
         Ok(self.0.wait().map_err(system)?.code())
     }
 
-    fn is_alive(&self) -> bool {
-        fs::read_to_string(format!("/proc/{}/stat", self.pid())).is_ok_and(|stat| !stat.contains(") Z "))
-    }
-
     fn output(mut self) -> Result<std::process::Output, Failure> {
-        use std::io::Read;
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
         if let (Some(out), Some(err)) = (&mut self.0.stdout, &mut self.0.stderr) {
             out.read_to_end(&mut stdout).and_then(|_| err.read_to_end(&mut stderr)).map_err(system)?;

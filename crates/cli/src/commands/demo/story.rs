@@ -17,18 +17,24 @@ pub(super) const LOCK: &str = "database";
 type Part = (&'static str, &'static str, &'static str, &'static str, &'static [&'static str]);
 
 pub(super) const TASKS: [Part; 12] = [
-    ("build", "Fetch", "", "sleep 0.6", &[]),
+    ("build", "Fetch", "", "sleep 0.3; banksman events emit demo:fetching; sleep 0.3", &[]),
     ("build", "Docs", "", "sleep 0.9", &[]),
     ("build", "Compile", "Fetch", "sleep 0.9", &[]),
     ("build", "Lint", "Fetch", "sleep 0.5", &[]),
-    // Crashes at the first attempt.
-    ("tests", "Unit tests", "Compile", "sleep 0.5; [ $BANKSMAN_ATTEMPT = 0 ] && kill -9 $$; sleep 0.5", &["--retries", "1"]),
+    // Crashes at the first attempt. In the middle of the second one, the runner is killed.
+    (
+        "tests",
+        "Unit tests",
+        "Compile",
+        "sleep 0.4; [ $BANKSMAN_ATTEMPT = 0 ] && kill -9 $$; banksman events emit demo:testing; sleep 0.6",
+        &["--retries", "1"],
+    ),
     // Leaves a process behind that has its own session and knows nothing of the project.
     (
         "tests",
         "Browser tests",
         "Compile",
-        r#"env -i setsid sleep 600 >&- 2>&- & banksman events emit demo:hidden --data "{\"pid\":$!}"; sleep 1.7"#,
+        r#"env -i setsid sleep 600 >&- 2>&- & banksman events emit demo:hidden --data "{\"pid\":$!}"; sleep 2"#,
         &[],
     ),
     // Hands over a part of its work, and waits for it.
@@ -36,7 +42,7 @@ pub(super) const TASKS: [Part; 12] = [
         "tests",
         "Fuzzing",
         "Compile",
-        "banksman tasks add Minimise --child --section tests --run 'sleep 1.9' && banksman tasks wait Minimise && sleep 0.3",
+        "banksman tasks add Minimise --child --section tests --run 'sleep 2.2' && banksman tasks wait Minimise && sleep 0.3",
         &[],
     ),
     ("production", "Backup", "", "sleep 0.6", &["--lock", LOCK]),
@@ -68,39 +74,48 @@ pub(super) struct Orphan {
 pub(super) fn play(stage: &mut Stage) -> Result<Plot, Failure> {
     hand_over(stage)?;
     let alice = stage.cast(&["locks", "run", LOCK, "--holder", "alice", "--", "sleep", "600"])?;
-    stage.until(|seen| seen.iter().find(|event| event.data["holder"] == "alice").cloned())?;
+    stage.until(|seen| of_kind(seen, "lock:acquired"))?;
 
     stage.begin();
     let runner = stage.cast(&["run", "--until-idle"])?;
     let mut shifts = vec![Shift { name: "runner 1", from: now(), to: now(), is_killed: true }];
-    stage.tell(now(), &format!("{CYAN}the runner starts{CYAN:#}                 {DIM}$ banksman run --until-idle{DIM:#}"));
-    let first = stage.until(|seen| task(seen, "task:started", "Fetch"))?;
-    stage.until(|seen| task(seen, "task:started", "Docs"))?;
+    stage.tell(now(), &format!("{CYAN}the runner starts{CYAN:#}             {DIM}$ banksman run --until-idle{DIM:#}"));
+    stage.until(|seen| of_kind(seen, "demo:fetching"))?;
 
-    stage.tell(first.wall, &format!("alice works on the database by hand   {DIM}$ banksman why Migrate{DIM:#}"));
-    for line in stage.run(&["why", "Migrate"])?.lines().filter(|line| !line.trim_start().starts_with("try:")) {
+    let why = stage.run(&["why", "Backup"])?;
+    stage.tell(now(), &format!("{BOLD}Backup{BOLD:#} does not start; why?   {DIM}$ banksman why Backup{DIM:#}"));
+    // The headline is said already, and nobody can type what is suggested.
+    for line in why.lines().skip(1).filter(|line| !line.trim_start().starts_with("try:")) {
         stage.say(&wrapped(line));
     }
     let killed = alice.kill()?;
     let heir = stage.until(|seen| task(seen, "task:started", "Backup"))?;
     let after = (heir.wall - killed).as_ms();
-    stage.tell(killed, &format!("{RED}kill -9 of alice{RED:#}; {BOLD}Backup{BOLD:#} has the lock and runs {GREEN}{after} ms{GREEN:#} later"));
+    stage.tell(
+        killed,
+        &format!("{RED}kill -9 of alice{RED:#}; {BOLD}Backup{BOLD:#} has the lock and runs {GREEN}{after} ms{GREEN:#} later"),
+    );
 
-    let event = stage.until(|seen| task(seen, "task:started", "Minimise"))?;
-    stage.tell(event.wall, &format!("{BOLD}Fuzzing{BOLD:#} hands over {BOLD}Minimise{BOLD:#}, and lends it its slot"));
-    let event = stage.until(|seen| seen.iter().find(|event| event.kind == "demo:hidden").cloned())?;
+    let fetched = stage.until(|seen| task(seen, "task:complete", "Fetch"))?;
+    let event = stage.until(|seen| task(seen, "task:started", "Compile"))?;
+    let after = (event.wall - fetched.wall).as_ms();
+    stage
+        .tell(fetched.wall, &format!("{BOLD}Fetch{BOLD:#} is done; {BOLD}Compile{BOLD:#} runs {GREEN}{after} ms{GREEN:#} later"));
+    let event = stage.until(|seen| of_kind(seen, "demo:hidden"))?;
     let pid = event.data["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok()).unwrap_or_default();
     let hidden = stage.identify(pid).ok_or_else(|| Failure::system("find the process that hides", pid))?;
     stage.tell(event.wall, &format!("{BOLD}Browser tests{BOLD:#} hides process {pid} behind setsid and env -i"));
+    let event = stage.until(|seen| task(seen, "task:started", "Minimise"))?;
+    stage.tell(event.wall, &format!("{BOLD}Fuzzing{BOLD:#} hands over {BOLD}Minimise{BOLD:#}, and lends it its slot"));
     let event = stage.until(|seen| task(seen, "task:restarting", "Unit tests"))?;
-    stage.until(|seen| seen.iter().filter(|event| is_about(seen, event, "task:started", "Unit tests")).nth(1).cloned())?;
-    stage.tell(event.wall, &format!("{BOLD}Unit tests{BOLD:#} {RED}crashes{RED:#} and is run again"));
+    stage.tell(event.wall, &format!("{BOLD}Unit tests{BOLD:#} {RED}crashes{RED:#}, and is run again"));
+    stage.until(|seen| of_kind(seen, "demo:testing"))?;
 
     let orphans = orphans(stage)?;
     shifts[0].to = runner.kill()?;
     let alive_after_kill = orphans.iter().filter(|orphan| is_alive(stage, orphan)).count();
-    let titles: Vec<&str> = orphans.iter().map(|orphan| orphan.title.as_str()).collect();
-    stage.tell(shifts[0].to, &format!("{RED}kill -9 of the runner{RED:#}; {alive_after_kill} sessions go on: {}", titles.join(", ")));
+    let text = format!("{RED}kill -9 of the runner{RED:#}; {alive_after_kill} of its sessions live, and go on without it");
+    stage.tell(shifts[0].to, &text);
     stage.until_death(&orphans.iter().map(|orphan| &orphan.process).collect::<Vec<_>>())?;
     let ended = orphans.iter().find(|orphan| !is_alive(stage, orphan)).map_or("one", |orphan| &orphan.title);
     stage.tell(now(), &format!("{BOLD}{ended}{BOLD:#} ends while nobody is there; its keeper writes down how"));
@@ -121,9 +136,13 @@ fn finish(stage: &mut Stage, shifts: &mut Vec<Shift>) -> Result<Vec<Option<i32>>
     let adopted = stage.seen().iter().filter(|event| event.kind == "task:adopted").count();
     stage.tell(event.wall, &format!("{YELLOW}{adopted} sessions adopted{YELLOW:#}, and what had ended is reported"));
     let event = stage.until(|seen| task(seen, "task:started", "Deploy"))?;
-    let last = stage.seen().iter().filter(|other| other.kind == "task:complete" && other.id < event.id).map(|other| other.wall).max();
+    let last =
+        stage.seen().iter().filter(|other| other.kind == "task:complete" && other.id < event.id).map(|other| other.wall).max();
     let after = (event.wall - last.unwrap_or(event.wall)).as_ms();
-    stage.tell(event.wall, &format!("{BOLD}Deploy{BOLD:#} starts {GREEN}{after} ms{GREEN:#} after the last task that it waits for"));
+    stage.tell(
+        event.wall,
+        &format!("{BOLD}Deploy{BOLD:#} starts {GREEN}{after} ms{GREEN:#} after the last of all that it waits for"),
+    );
     let mut statuses = Vec::new();
     for (index, runner) in runners.into_iter().enumerate() {
         if let Some(process) = stage.identify(runner.pid()) {
@@ -164,14 +183,15 @@ fn is_alive(stage: &Stage, orphan: &Orphan) -> bool {
     stage.probe(&orphan.process) == banksman::core::Liveness::Alive
 }
 
-/// The first event of this kind about the task with this title.
-fn task(seen: &[EventRow], kind: &str, title: &str) -> Option<EventRow> {
-    seen.iter().find(|event| is_about(seen, event, kind, title)).cloned()
+/// The first event of this kind.
+fn of_kind(seen: &[EventRow], kind: &str) -> Option<EventRow> {
+    seen.iter().find(|event| event.kind == kind).cloned()
 }
 
-fn is_about(seen: &[EventRow], event: &EventRow, kind: &str, title: &str) -> bool {
-    let added = |other: &&EventRow| other.kind == "task:added" && other.data["spec"]["title"] == title;
-    event.kind == kind && seen.iter().find(added).is_some_and(|added| added.source.id == event.source.id)
+/// The first event of this kind about the task with this title.
+fn task(seen: &[EventRow], kind: &str, title: &str) -> Option<EventRow> {
+    let id = &seen.iter().find(|event| event.kind == "task:added" && event.data["spec"]["title"] == title)?.source.id;
+    seen.iter().find(|event| event.kind == kind && event.source.id == *id).cloned()
 }
 
 /// A line in 80 columns, set in.
@@ -180,13 +200,15 @@ fn wrapped(line: &str) -> String {
     let mut text = format!("        {}", &line[..indent]);
     let mut used = text.len();
     for word in line[indent..].split(' ') {
-        if used + word.len() > 78 {
+        if used + word.len() > 79 {
             text.push_str(&format!("\n{:width$}", "", width = 8 + indent));
             used = 8 + indent;
+        } else if used > 8 + indent {
+            text.push(' ');
+            used += 1;
         }
-        text.push_str(&format!("{word} "));
-        used += word.len() + 1;
+        text.push_str(word);
+        used += word.len();
     }
-    text.trim_end().to_owned()
+    text
 }
-

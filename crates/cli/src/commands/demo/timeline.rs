@@ -97,12 +97,9 @@ impl Timeline {
             }
             let data = row.data.to_string();
             match Event::parse(&row.kind, &row.source.component, row.source.id.as_deref(), &data) {
-                Ok(Event::Section { id, fact: SectionFact::Added { name, exclusive } }) => timeline.sections.push(Section {
-                    id,
-                    name: name.to_string(),
-                    is_exclusive: exclusive,
-                    rows: Vec::new(),
-                }),
+                Ok(Event::Section { id, fact: SectionFact::Added { name, exclusive } }) => {
+                    timeline.sections.push(Section { id, name: name.to_string(), is_exclusive: exclusive, rows: Vec::new() })
+                }
                 Ok(Event::Task { id, fact }) => timeline.task(id, fact, at, &ends),
                 Ok(Event::Resource { resource, fact }) if resource.name == Name::runs() => timeline.slot(fact, at),
                 _ => {}

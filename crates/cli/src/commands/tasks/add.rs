@@ -159,13 +159,17 @@ impl Add {
         }
         needs.sort();
         needs.dedup();
-        if let Some(twice) = needs.windows(2).find(|pair| {
-            matches!(pair, [Need::Slots { name, .. }, Need::Slots { name: other, .. }] if name == other)
-        }) {
+        if let Some(twice) = needs
+            .windows(2)
+            .find(|pair| matches!(pair, [Need::Slots { name, .. }, Need::Slots { name: other, .. }] if name == other))
+        {
             return Err(Failure::usage(format!("--semaphore {} is given twice, with different weights", twice[0].name())));
         }
         if needs.len() > NEED_LIMIT {
-            return Err(Failure::usage(format!("a task may need at most {NEED_LIMIT} locks and semaphores, not {}", needs.len())));
+            return Err(Failure::usage(format!(
+                "a task may need at most {NEED_LIMIT} locks and semaphores, not {}",
+                needs.len()
+            )));
         }
         Ok(needs)
     }
@@ -226,16 +230,16 @@ fn prospect(client: &Client, reader: &mut Reader, added: Task) -> Result<Prospec
     let task = rows.backlog.tasks.get(&added.id).cloned().unwrap_or(added);
     let now = Now { lease: rows.lease, wall: rows.wall, ..Now::default() };
     let alive: Vec<&Runner> = rows.backlog.runners.values().filter(|runner| super::is_alive(client, runner)).collect();
-    let reasons = |runner: Option<&Runner>| {
-        match admit(&task, runner.map(|runner| &runner.id), &rows.coordination, &rows.backlog, &now) {
+    let reasons =
+        |runner: Option<&Runner>| match admit(&task, runner.map(|runner| &runner.id), &rows.coordination, &rows.backlog, &now) {
             Admission::Run => Vec::new(),
             Admission::Blocked(reasons) => reasons,
-        }
-    };
+        };
     let unmet = view::unmet(&task.id, &rows.backlog);
     let status = if task.status() == Status::Pending && unmet > 0 { Status::Blocked } else { task.status() };
     let section = task.spec.section.as_ref();
-    let takes = |runner: &&Runner| works_in(runner, section) && has_room(runner, &rows.backlog) && reasons(Some(runner)).is_empty();
+    let takes =
+        |runner: &&Runner| works_in(runner, section) && has_room(runner, &rows.backlog) && reasons(Some(runner)).is_empty();
     let started = task.status() != Status::Pending || alive.iter().copied().any(|runner| takes(&runner));
     let queued = !started && status == Status::Pending && task.spec.work.is_some();
     let place = if queued {
@@ -263,7 +267,9 @@ impl Prospect {
             _ if self.status == Status::Blocked => format!("waits for {}", view::tasks(self.unmet as usize)),
             (false, _, _) => "for people".into(),
             (true, true, _) => "starts at once".into(),
-            (true, false, Some(place)) => format!("{} in the queue", words::ordinal(usize::try_from(place).unwrap_or(usize::MAX))),
+            (true, false, Some(place)) => {
+                format!("{} in the queue", words::ordinal(usize::try_from(place).unwrap_or(usize::MAX)))
+            }
             (true, false, None) => "queued".into(),
         }
     }

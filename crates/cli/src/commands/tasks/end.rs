@@ -88,7 +88,9 @@ impl Cancel {
                 status if status.is_over() => "cancelled",
                 _ => "stopping",
             };
-            data.push(json!({ "id": id, "title": task.spec.title, "status": task.status(), "outcome": outcome, "children": children }));
+            data.push(
+                json!({ "id": id, "title": task.spec.title, "status": task.status(), "outcome": outcome, "children": children }),
+            );
             lines.push(cancelled_line(&task, outcome, children));
         }
         context.printer.result(json!({ "tasks": data }), lines.join("\n"));

@@ -64,8 +64,7 @@ impl Logs {
 
 /// The runs of a task, the newest last.
 fn runs(reader: &mut Reader, id: &TaskId) -> Result<Vec<Run>, Failure> {
-    let mut runs: Vec<Run> =
-        reader.view().load(&[Key::RunsOf(id.clone())].into())?.backlog.runs.into_values().collect();
+    let mut runs: Vec<Run> = reader.view().load(&[Key::RunsOf(id.clone())].into())?.backlog.runs.into_values().collect();
     runs.sort_by_key(|run| run.epoch);
     Ok(runs)
 }

@@ -18,7 +18,9 @@ pub(super) fn refused(task: &TaskId, outcome: &TaskOutcome) -> Failure {
         TaskOutcome::UnknownParent(parent) => find::no_task(parent.as_str()),
         TaskOutcome::Fenced => fenced(task),
         TaskOutcome::Dependencies(error) => dependencies(error),
-        TaskOutcome::InProgress(run) => locked(task, &run.holder()).hint(format!("to stop its run: banksman tasks cancel {task}")),
+        TaskOutcome::InProgress(run) => {
+            locked(task, &run.holder()).hint(format!("to stop its run: banksman tasks cancel {task}"))
+        }
         TaskOutcome::Locked(holder) => locked(task, holder).hint("--force deletes it all the same"),
         TaskOutcome::HasDependents(others) => {
             let message = format!("other tasks wait for {task}: {}", list(others));

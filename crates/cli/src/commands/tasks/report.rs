@@ -87,9 +87,8 @@ impl Heartbeat {
     pub(super) fn run(self, context: &Context) -> crate::commands::Done {
         let client = context.client()?;
         let (id, epoch) = self.of.find(&mut client.reader()?)?;
-        let epoch = epoch.ok_or_else(|| {
-            Failure::usage("which run? --epoch is missing").hint(format!("banksman tasks show {id} shows it"))
-        })?;
+        let epoch = epoch
+            .ok_or_else(|| Failure::usage("which run? --epoch is missing").hint(format!("banksman tasks show {id} shows it")))?;
         let timeout = Dur(client.config().task_heartbeat_timeout).span();
         let request = TaskRequest::Heartbeat { id: id.clone(), epoch, pulse: Pulse::Active, timeout };
         let (outcome, task) = match super::ask(&client, request)? {

@@ -198,7 +198,8 @@ fn others<'a>(reader: &mut Reader, ids: impl Iterator<Item = &'a TaskId>) -> Res
     let ids: BTreeSet<&TaskId> = ids.collect();
     let keys = ids.iter().flat_map(|id| [Key::Task((*id).clone()), Key::Dependencies((*id).clone())]).collect();
     let backlog = reader.view().load(&keys)?.backlog;
-    let listed = |id: &TaskId| Some((id.clone(), Listed { task: backlog.tasks.get(id)?.clone(), unmet: view::unmet(id, &backlog) }));
+    let listed =
+        |id: &TaskId| Some((id.clone(), Listed { task: backlog.tasks.get(id)?.clone(), unmet: view::unmet(id, &backlog) }));
     Ok(ids.into_iter().filter_map(listed).collect())
 }
 

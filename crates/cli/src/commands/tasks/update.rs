@@ -73,7 +73,11 @@ impl Update {
         if let Some(wish) = wish {
             match super::ask(&client, wish(id.clone()))? {
                 TaskOutcome::Stepped(
-                    Outcome::Ended(_) | Outcome::Marked(_) | Outcome::Again | Outcome::Stopping | Outcome::NotPending(Status::Pending),
+                    Outcome::Ended(_)
+                    | Outcome::Marked(_)
+                    | Outcome::Again
+                    | Outcome::Stopping
+                    | Outcome::NotPending(Status::Pending),
                     _,
                 ) => {}
                 // What is asked for is so already.
@@ -115,7 +119,9 @@ fn wish(status: Status) -> Result<fn(TaskId) -> TaskRequest, Failure> {
         Status::Pending => |id| TaskRequest::Retry { id },
         Status::Cancelled => |id| TaskRequest::Cancel { id },
         Status::InProgress => {
-            return Err(Failure::usage("--status in_progress: work by hand is not there yet").hint("a runner starts tasks: banksman run"));
+            return Err(
+                Failure::usage("--status in_progress: work by hand is not there yet").hint("a runner starts tasks: banksman run")
+            );
         }
         Status::Blocked | Status::Stuck => {
             return Err(Failure::usage(format!("--status {status}: that follows from how things are, and cannot be set")));

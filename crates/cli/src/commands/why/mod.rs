@@ -108,7 +108,9 @@ fn data(why: &Found) -> Value {
     }
     .into();
     match &why.answer {
-        Answer::Waits(causes) => data["reasons"] = causes.iter().map(|cause| reason::of(cause, &task.id, why.at).json()).collect(),
+        Answer::Waits(causes) => {
+            data["reasons"] = causes.iter().map(|cause| reason::of(cause, &task.id, why.at).json()).collect()
+        }
         Answer::Starting(runner) => {
             data["answer"] = "starting".into();
             data["runner"] = json!(runner);

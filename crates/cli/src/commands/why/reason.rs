@@ -130,10 +130,7 @@ fn no_runner_free(runners: &[(RunnerId, Vec<Obstacle>)], ahead: u64, at: Stamp) 
         message: format!("no runner can take it: {}", each.join("; ")),
         wakes,
         hint: (queue || all_elsewhere).then(|| "banksman run".into()),
-        runners: runners
-            .iter()
-            .map(|(runner, obstacles)| json!({ "runner": runner, "obstacles": said(obstacles) }))
-            .collect(),
+        runners: runners.iter().map(|(runner, obstacles)| json!({ "runner": runner, "obstacles": said(obstacles) })).collect(),
         place,
         ..Reason::default()
     }
@@ -191,7 +188,9 @@ impl Taken<'_> {
                 let hint = format!("banksman locks show {}", words::quoted(&resource.name));
                 ("lock", held(resource.to_string(), holder), Some(hint))
             }
-            (Refusal::Section { name, .. }, Some(holder)) => ("section", held(format!("its exclusive section {name}"), holder), None),
+            (Refusal::Section { name, .. }, Some(holder)) => {
+                ("section", held(format!("its exclusive section {name}"), holder), None)
+            }
             (Refusal::Slots { resource, wanted, available, capacity, .. }, _) => {
                 return self.slots(&resource.name.to_string(), *wanted, *available, *capacity);
             }

@@ -1,7 +1,7 @@
 //! Answers as sentences, without colours: people and programs read the same.
 
-use banksman::core::task::{After, Done, Stuck};
 use banksman::core::Stamp;
+use banksman::core::task::{After, Done, Stuck};
 use banksman::engine::why::{Answer, Attended, Cause, Life};
 
 use crate::words;

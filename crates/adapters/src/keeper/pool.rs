@@ -1,0 +1,89 @@
+//! Keepers that have done their work and may keep another session: starting one anew costs more than most of the rest.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::far::IDLE;
+use super::near::{Session, start_to_stay};
+use super::protocol::{Notice, Spec};
+
+/// The keepers of one runner that have no session to keep.
+#[derive(Debug)]
+pub struct Keepers {
+    program: PathBuf,
+    /// Those that wait for another session, with the moment since when.
+    idle: Vec<(Session, Instant)>,
+    /// Those whose session has ended, and that have not said yet what they do next.
+    leaving: Vec<Session>,
+}
+
+impl Default for Keepers {
+    fn default() -> Keepers {
+        Keepers::of("/proc/self/exe".into())
+    }
+}
+
+impl Keepers {
+    /// Keepers that are this program, whose `main` calls [`enter`](super::enter). For tests, whose own `main` does not.
+    #[doc(hidden)]
+    pub fn of(program: PathBuf) -> Keepers {
+        Keepers { program, idle: Vec::new(), leaving: Vec::new() }
+    }
+
+    /// Starts a session, with a keeper that waits for one if there is any. See [`start`](super::start).
+    pub fn start(&mut self, spec: &Spec) -> io::Result<Session> {
+        self.tend();
+        match self.idle.pop() {
+            Some((session, _)) => session.again(spec),
+            None => start_to_stay(&self.program, spec),
+        }
+    }
+
+    /// Acknowledges the end of a session. Its keeper may keep another one.
+    pub fn acknowledge(&mut self, mut session: Session) {
+        session.acknowledge();
+        self.leaving.push(session);
+    }
+
+    /// Takes in what keepers have said. Those that have waited for long are let go.
+    pub fn tend(&mut self) {
+        for mut session in std::mem::take(&mut self.leaving) {
+            let notices = session.notices();
+            // It was taken for lost, and has ended only now.
+            if notices.iter().any(|notice| matches!(notice, Notice::Ended(_))) {
+                session.acknowledge();
+            }
+            if notices.contains(&Notice::Gone) {
+                continue;
+            }
+            if notices.contains(&Notice::Ready) {
+                self.idle.push((session, Instant::now()));
+            } else {
+                self.leaving.push(session);
+            }
+        }
+        // Whoever is asked later than this may be about to end by itself.
+        self.idle.retain_mut(|(session, since)| since.elapsed() < IDLE / 2 && session.notices().is_empty());
+    }
+
+    /// What becomes readable when there is something to [tend](Keepers::tend) to.
+    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.leaving.iter().map(AsFd::as_fd)
+    }
+
+    /// Lets all of them go, and waits a moment until those whose session has just ended have removed its record.
+    pub fn dismiss(mut self, patience: Duration) {
+        let patience_ends = Instant::now() + patience;
+        self.tend();
+        while !self.leaving.is_empty() && Instant::now() < patience_ends {
+            let mut fds: Vec<PollFd<'_>> = self.descriptors().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+            // Whether it was interrupted or not, they are looked at.
+            poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 100_000_000 })).ok();
+            self.tend();
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Keepers that keep one session after the other.
+
+use banksman_adapters::keeper::{Keepers, Spec};
+use rustix::process::Signal;
+
+use crate::world::{PROGRAM, Talk, World, alive, signal, until};
+
+fn spec(world: &World, n: u32, script: &str) -> Spec {
+    let spec = world.spec(script);
+    Spec {
+        run: format!("{}-{n}", spec.run),
+        record: world.path(&format!("runs/r-{n}")),
+        log: world.path(&format!("logs/r-{n}")),
+        ..spec
+    }
+}
+
+/// Runs a session to its acknowledged end. Returns the pid of its keeper.
+fn run(world: &World, keepers: &mut Keepers, n: u32) -> i32 {
+    let session = keepers.start(&spec(world, n, &format!("echo {n}; exit {n}"))).unwrap();
+    let mut talk = Talk::new(session);
+    let (keeper, _) = talk.started();
+    assert_eq!(talk.ended().code, Some(i32::try_from(n).unwrap()));
+    keepers.acknowledge(talk.session);
+    until("the keeper has said what it does next", || {
+        keepers.tend();
+        (keepers.descriptors().count() == 0).then_some(())
+    });
+    keeper
+}
+
+#[test]
+fn one_keeper_keeps_one_session_after_the_other() {
+    let world = World::new();
+    let mut keepers = Keepers::of(PROGRAM.into());
+    let first = run(&world, &mut keepers, 1);
+    for n in 2..5 {
+        assert_eq!(run(&world, &mut keepers, n), first);
+        assert_eq!(std::fs::read_to_string(world.path(&format!("logs/r-{n}"))).unwrap(), format!("{n}\n"));
+    }
+    assert_eq!(world.list("runs"), Vec::<String>::new(), "every record is removed");
+    drop(keepers);
+    until("it ends with the one who started it", || (!alive(first)).then_some(()));
+}
+
+#[test]
+fn a_keeper_that_was_killed_or_asked_to_end_is_not_given_another_session() {
+    for how in [Signal::KILL, Signal::TERM] {
+        let world = World::new();
+        let mut keepers = Keepers::of(PROGRAM.into());
+        let first = run(&world, &mut keepers, 1);
+        signal(first, how);
+        if how == Signal::KILL {
+            until("it is dead", || (!alive(first)).then_some(()));
+            assert_ne!(run(&world, &mut keepers, 2), first);
+        } else {
+            // It has not noticed yet, or it has: the session is kept by another one, or its keeper is gone without a record.
+            let session = keepers.start(&spec(&world, 2, "true")).unwrap();
+            let mut talk = Talk::new(session);
+            let begun = talk.begun();
+            assert!(begun.is_none_or(|keeper| keeper != first), "a keeper that was asked to end has started something");
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! Runners on several machines: leases instead of proofs of death. One machine is made two by a second directory for the
+//! random part of the host id. They share the project's folder, which only makes it harder.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use banksman::core::backlog::Run;
+use banksman::core::task::Ending;
+use banksman::core::{Lease, Span, Status, TaskId};
+use banksman::store::Snapshot;
+use rustix::process::Signal;
+
+use crate::crashes::add;
+use crate::postgres;
+use crate::world::{DEADLINE, Running, World, is_alive, until};
+
+/// After which silence a runner's runs are lost, in these tests.
+const TTL: Duration = Duration::from_secs(3);
+
+/// A task that does not listen when it is asked to end, and notes if another run of it is alive.
+const WATCHED: &str = r#"
+    trap '' TERM
+    mkdir -p running
+    for other in running/*; do
+        [ -e "$other" ] || continue
+        case "$(cat /proc/${other#running/}/stat 2>/dev/null)" in ''|*') Z '*) ;; *) echo "$other" >> doubled ;; esac
+    done
+    : > running/$$
+    echo "$BANKSMAN_RUN" >> begun
+    while [ ! -e open ]; do sleep 0.02; done
+    echo "$BANKSMAN_RUN" >> ended
+"#;
+
+/// A project that several machines can share.
+struct Site {
+    world: World,
+}
+
+impl Site {
+    fn new() -> Site {
+        let world = World::at(postgres::fresh_database());
+        world.ok(&["init"]);
+        world.ok(&["config", "set", "locking.heartbeat_timeout", &format!("{}ms", TTL.as_millis())]);
+        Site { world }
+    }
+
+    /// A runner on one of the machines.
+    fn runner(&self, host: &str, args: &[&str]) -> Running {
+        let mut command = self.world.command(&[&["run"], args].concat());
+        command.env("XDG_STATE_HOME", self.world.path().join(host));
+        Running(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+    }
+
+    /// A task that is watched, in a section that only one runner works in.
+    fn task(&self, command: &str) -> TaskId {
+        self.world.ok(&["sections", "add", "alone", "--exclusive"]);
+        let section = self.rows().backlog.sections.into_keys().next();
+        add(&self.world.project().open().unwrap(), "watched", command, |spec| spec.section = section)
+    }
+
+    fn rows(&self) -> Snapshot {
+        self.world.project().reader().unwrap().view().everything().unwrap()
+    }
+
+    fn runs(&self) -> Vec<Run> {
+        let mut runs: Vec<Run> = self.rows().backlog.runs.into_values().collect();
+        runs.sort_by_key(|run| run.epoch);
+        runs
+    }
+
+    fn lines(&self, file: &str) -> Vec<String> {
+        let text = std::fs::read_to_string(self.world.path().join(file)).unwrap_or_default();
+        text.lines().map(Into::into).collect()
+    }
+
+    fn until_begun(&self, times: usize) {
+        until(&format!("{times} runs have begun"), || self.lines("begun").len() == times);
+    }
+
+    fn until_runners(&self, number: usize) {
+        until(&format!("{number} runners"), || self.rows().backlog.runners.len() == number);
+    }
+
+    fn open(&self) {
+        std::fs::write(self.world.path().join("open"), "").unwrap();
+    }
+
+    fn records(&self) -> Vec<PathBuf> {
+        let files = std::fs::read_dir(self.world.path().join(".banksman/runs")).into_iter().flatten().flatten();
+        files.map(|file| file.path()).collect()
+    }
+
+    /// Two runs, the first of which was lost, one after the other.
+    fn check_lost_and_repeated(&self, task: &TaskId) {
+        assert_eq!(self.lines("doubled"), Vec::<String>::new(), "two runs at a time");
+        assert_eq!(self.lines("begun").len(), 2);
+        assert_eq!(self.lines("ended").len(), 1);
+        let runs = self.runs();
+        let endings: Vec<&Ending> = runs.iter().map(|run| &run.ended.as_ref().unwrap().ending).collect();
+        assert_eq!(endings, [&Ending::Lost, &Ending::Exited(0)], "{runs:?}");
+        assert!(runs.iter().all(|run| run.lease.is_none()));
+        let rows = self.rows();
+        assert_eq!(rows.backlog.tasks[task].status(), Status::Completed);
+        assert_eq!((rows.backlog.tasks[task].recoveries, rows.backlog.tasks[task].failures), (1, 0));
+        assert!(rows.backlog.outbox.is_empty());
+        let slots = rows.coordination.semaphores.into_values().find(|row| row.name.as_str() == "runs").unwrap();
+        assert!(slots.holders.is_empty());
+        for run in &runs {
+            let ends = ["task:complete", "task:restarting", "task:failed", "task:cancelled"];
+            let events = self.world.events();
+            let told = events.iter().filter(|event| ends.contains(&event.kind.as_str()) && event.data["run"] == run.id.as_str());
+            assert_eq!(told.count(), 1, "the end of {} is told once", run.id);
+        }
+        self.world.check();
+    }
+}
+
+/// What a run says beside its end.
+fn note(run: &Run) -> &str {
+    run.ended.as_ref().unwrap().note.as_deref().unwrap_or_default()
+}
+
+#[test]
+fn the_session_of_a_machine_that_is_gone_ends_before_another_one_begins() {
+    let site = Site::new();
+    let task = site.task(WATCHED);
+    let first = site.runner("one", &[]);
+    site.until_begun(1);
+    let keeper = site.runs()[0].session.clone();
+    let second = site.runner("two", &["--until-idle"]);
+    site.until_runners(2);
+    let killed = Instant::now();
+    first.signal(Signal::KILL);
+    site.until_begun(2);
+    assert!(killed.elapsed() > TTL / 2, "taken over after {:?}", killed.elapsed());
+    if let Some(keeper) = keeper {
+        until("its keeper has gone", || !is_alive(keeper.keeper));
+    }
+    site.open();
+    let said = second.end();
+    assert_eq!(said.code, 0, "{said:?}");
+    let runs = site.runs();
+    assert!(note(&runs[0]).starts_with("its machine was not heard of for "), "{runs:?}");
+    assert_ne!(runs[0].host, runs[1].host);
+    assert!(site.rows().backlog.runners.is_empty(), "the silent one was cleared away");
+    site.check_lost_and_repeated(&task);
+    // The next runner there clears away what is left.
+    assert_eq!(site.records().len(), 1);
+    let said = site.runner("one", &["--until-idle"]).end();
+    assert_eq!(said.code, 0, "{said:?}");
+    assert_eq!(site.records(), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn a_runner_that_was_cut_off_is_told_and_doubles_nothing() {
+    let site = Site::new();
+    let task = site.task(WATCHED);
+    let first = site.runner("one", &[]);
+    site.until_begun(1);
+    let second = site.runner("two", &[]);
+    site.until_runners(2);
+    first.signal(Signal::STOP);
+    site.until_begun(2);
+    // Without a run it is cleared away too.
+    site.until_runners(1);
+    first.signal(Signal::CONT);
+    site.until_runners(2);
+    until("the first has cleared its record away", || site.records().len() == 1);
+    site.open();
+    until("the end", || site.rows().backlog.tasks[&task].status() == Status::Completed);
+    until("no record is left", || site.records().is_empty());
+    for runner in [first, second] {
+        runner.signal(Signal::TERM);
+        let said = runner.end();
+        assert_eq!(said.code, 0, "{said:?}");
+    }
+    site.check_lost_and_repeated(&task);
+}
+
+#[test]
+fn who_renews_is_not_robbed() {
+    let site = Site::new();
+    let task = site.task(WATCHED);
+    let first = site.runner("one", &[]);
+    site.until_begun(1);
+    let begun = site.rows().lease;
+    let second = site.runner("two", &["--until-idle"]);
+    site.until_runners(2);
+    let owner = site.runs()[0].owner.clone();
+    let seen = || site.rows().backlog.runners[&owner].seen;
+    until("it was heard of for several leases", || seen() - begun > Span::from_ms(3 * 3_000));
+    let run = site.runs().remove(0);
+    assert!(run.lease.is_some_and(|lease| lease.renewed > begun), "its runs are renewed with it");
+    site.open();
+    let said = second.end();
+    assert_eq!(said.code, 0, "{said:?}");
+    first.signal(Signal::TERM);
+    first.end();
+    assert_eq!((site.lines("begun").len(), site.lines("ended").len(), site.runs().len()), (1, 1, 1));
+    assert_eq!(site.rows().backlog.tasks[&task].status(), Status::Completed);
+    site.world.check();
+}
+
+#[test]
+fn who_leaves_says_how_long_its_sessions_have_and_an_heir_renews_them() {
+    let site = Site::new();
+    let task = site.task(WATCHED);
+    let first = site.runner("one", &[]);
+    site.until_begun(1);
+    first.signal(Signal::TERM);
+    let said = first.end();
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.stderr.contains("1 session goes on, but only for "), "{said:?}");
+    let left = site.rows().lease;
+    let second = site.runner("one", &["--until-idle"]);
+    let renewed = || site.runs()[0].lease.as_ref().map_or(Lease(0), |lease| lease.renewed);
+    until("the heir has renewed it for several leases", || renewed() - left > Span::from_ms(2 * 3_000));
+    site.open();
+    let said = second.end();
+    assert_eq!(said.code, 0, "{said:?}");
+    assert_eq!((site.lines("begun").len(), site.lines("ended").len(), site.runs().len()), (1, 1, 1));
+    assert_eq!(site.rows().backlog.tasks[&task].status(), Status::Completed);
+    assert_eq!(site.records(), Vec::<PathBuf>::new());
+    site.world.check();
+}
+
+#[test]
+fn what_is_left_to_nobody_ends_and_another_machine_goes_on() {
+    let site = Site::new();
+    let task = site.task(WATCHED);
+    let first = site.runner("one", &[]);
+    site.until_begun(1);
+    first.signal(Signal::TERM);
+    assert_eq!(first.end().code, 0);
+    let second = site.runner("two", &["--until-idle"]);
+    site.until_begun(2);
+    site.open();
+    let said = second.end();
+    assert_eq!(said.code, 0, "{said:?}");
+    site.check_lost_and_repeated(&task);
+}
+
+#[test]
+fn a_clone_on_the_same_machine_does_not_take_a_session_that_it_cannot_see_for_dead() {
+    let site = Site::new();
+    let root = site.world.path().display().to_string();
+    let task = site.task(&format!("cd '{root}'\n{WATCHED}"));
+    let first = site.runner("one", &[]);
+    site.until_begun(1);
+    let clone = site.world.path().join("clone");
+    std::fs::create_dir_all(clone.join(".banksman")).unwrap();
+    std::fs::copy(site.world.path().join(".banksman/config.toml"), clone.join(".banksman/config.toml")).unwrap();
+    first.signal(Signal::KILL);
+    let mut second = site.world.command(&["run", "--until-idle"]);
+    second.current_dir(&clone).env("XDG_STATE_HOME", site.world.path().join("one"));
+    let second = Running(second.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+    site.until_begun(2);
+    site.open();
+    let said = second.end();
+    assert_eq!(said.code, 0, "{said:?}");
+    let runs = site.runs();
+    assert_eq!(runs[0].host, runs[1].host);
+    site.check_lost_and_repeated(&task);
+}
+
+#[test]
+fn a_session_that_the_server_could_not_be_told_of_ends() {
+    let mut server = postgres::Server::start();
+    server.sql("postgres", "CREATE DATABASE outage");
+    let world = World::at(server.url("outage"));
+    world.ok(&["init"]);
+    world.ok(&["config", "set", "locking.heartbeat_timeout", "3s"]);
+    let site = Site { world };
+    let task = site.task(WATCHED);
+    let runner = site.runner("one", &["--until-idle"]);
+    site.until_begun(1);
+    let pid: i32 = std::fs::read_dir(site.world.path().join("running"))
+        .unwrap()
+        .map(|file| file.unwrap().file_name().into_string().unwrap().parse().unwrap())
+        .next()
+        .unwrap();
+    rustix::process::kill_process(rustix::process::Pid::from_raw(server.pid).unwrap(), Signal::KILL).unwrap();
+    until("the keeper has ended it", || !is_alive(pid));
+    server.restart();
+    site.until_begun(2);
+    site.open();
+    let said = runner.end();
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(note(&site.runs()[0]).contains("could not renew"), "{:?}", site.runs());
+    site.check_lost_and_repeated(&task);
+}
+
+#[test]
+fn on_one_machine_an_idle_runner_writes_nothing() {
+    let world = World::on_sqlite();
+    for (key, value) in [("locking.heartbeat_timeout", "300ms"), ("locking.poll_interval", "100ms")] {
+        world.ok(&["config", "set", key, value]);
+    }
+    let runner = world.start(&["run"]);
+    let rows = || world.project().reader().unwrap().view().everything().unwrap();
+    until("the runner is there", || rows().backlog.runners.len() == 1);
+    assert!(rows().backlog.runners.values().all(|runner| runner.terms.is_none()));
+    let wal = world.path().join(".banksman/store.db-wal");
+    let look = || {
+        let files = [&wal, &world.path().join(".banksman/store.db")].map(|path| {
+            let file = std::fs::metadata(path).unwrap();
+            (file.len(), file.modified().unwrap())
+        });
+        (rows().seq, rows().lease, files)
+    };
+    // Whatever it does at the beginning is over when nothing has changed for a while.
+    let quiet = Duration::from_millis(500);
+    let start = Instant::now();
+    let mut before = look();
+    loop {
+        std::thread::sleep(quiet);
+        let now = look();
+        if (now.0, now.2) == (before.0, before.2) {
+            break;
+        }
+        assert!(start.elapsed() < DEADLINE, "it never rests");
+        before = now;
+    }
+    // Time is what is tested here: many leases, and many slow looks.
+    std::thread::sleep(4 * quiet);
+    let after = look();
+    assert!(after.1 - before.1 > Span::from_ms(2_000));
+    assert_eq!((after.0, after.2), (before.0, before.2));
+    runner.signal(Signal::TERM);
+    assert_eq!(runner.end().code, 0);
+}

@@ -1,0 +1,154 @@
+//! What people hold by hand: they take locks and slots, stand in line for them, and give them back, or die with them.
+
+use banksman_core::claim::{Ask, Claim, Standing};
+use banksman_core::coordination::{Command, Outcome};
+use banksman_core::event::{Kind, Resource};
+use banksman_core::{Epoch, HolderId, Span, Ticket, lock, semaphore};
+use banksman_engine::{Reply, Request};
+
+use super::runner::HeardAll;
+use super::users::{Wish, resources};
+use super::world::World;
+use crate::clock::Ms;
+
+/// Something that a person holds.
+#[derive(Debug, Clone)]
+pub(crate) struct Hold {
+    pub(crate) until: Ms,
+    resource: Resource,
+    holder: HolderId,
+    epoch: Epoch,
+}
+
+/// A place in a line.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    pub(crate) resource: Resource,
+    pub(crate) look_at: Ms,
+    holder: HolderId,
+    ticket: Ticket,
+    give_up_at: Ms,
+}
+
+/// What came of an attempt to take something.
+enum Taken {
+    Held(Epoch),
+    InLine(Ticket),
+    Nothing,
+}
+
+impl World<'_> {
+    /// Takes a lock or slots by hand: for as long as the shell lives, or for a time.
+    pub(crate) fn take(&mut self, index: usize) {
+        let all = resources();
+        let resource = self.random.pick(&all[..4]).clone();
+        let user = &mut self.users[index];
+        user.names += 1;
+        let holder = HolderId::new(&format!("u{}.{}", user.process.start, user.names)).expect("a good name");
+        let process = user.process.clone();
+        let bound = self.random.in_thousand(600);
+        let waits = self.users[index].place.is_none() && self.random.in_thousand(400);
+        let claim = Claim {
+            holder: holder.clone(),
+            ancestors: Vec::new(),
+            weight: if resource.kind == Kind::Lock { 1 } else { 1 + u32::from(self.random.in_thousand(400)) },
+            ttl: (!bound).then(|| Span::from_ms(self.random.between(1_000, 15_000))),
+            max_hold: None,
+            processes: if bound { vec![process.clone()] } else { Vec::new() },
+            metadata: None,
+            request: None,
+        };
+        let wait = waits.then_some(Standing { process, address: None, lease: None });
+        let ask = Box::new(Ask { claim, fallback_ttl: None, epoch: None, granted_before: None, wait });
+        let command = match resource.kind {
+            Kind::Lock => Command::Lock(resource.name.clone(), lock::Input::Acquire(ask)),
+            Kind::Semaphore => Command::Semaphore(resource.name.clone(), semaphore::Input::Acquire(ask)),
+        };
+        self.ask_for(index, Wish::Hold(resource, holder), Request::plain(command));
+    }
+
+    /// One who stands in line looks how things stand, or has had enough.
+    pub(crate) fn look_from_line(&mut self, index: usize, place: Place) {
+        let (name, ticket) = (place.resource.name.clone(), place.ticket);
+        let leaves = self.clock.now() >= place.give_up_at;
+        let command = match (place.resource.kind, leaves) {
+            (Kind::Lock, false) => Command::Lock(name, lock::Input::Look { ticket }),
+            (Kind::Lock, true) => Command::Lock(name, lock::Input::Leave { ticket }),
+            (Kind::Semaphore, false) => Command::Semaphore(name, semaphore::Input::Look { ticket }),
+            (Kind::Semaphore, true) => Command::Semaphore(name, semaphore::Input::Leave { ticket }),
+        };
+        let wish = if leaves { Wish::Leave(place) } else { Wish::Look(place) };
+        self.ask_for(index, wish, Request::plain(command));
+    }
+
+    pub(crate) fn give_back(&mut self, index: usize, hold: &Hold) {
+        let (name, holder, epoch) = (hold.resource.name.clone(), hold.holder.clone(), hold.epoch);
+        let command = match hold.resource.kind {
+            Kind::Lock => Command::Lock(name, lock::Input::Release { holder, epoch }),
+            Kind::Semaphore => Command::Semaphore(name, semaphore::Input::Release { holder, epoch: Some(epoch) }),
+        };
+        self.ask_for(index, Wish::Other, Request::plain(command));
+    }
+
+    /// A person hears what came of it.
+    pub(crate) fn user_hears(&mut self, index: usize, heard: &HeardAll) {
+        let Some(wish) = self.users[index].calling.take() else { return };
+        let now = self.clock.now();
+        match (wish, heard) {
+            (Wish::Hold(resource, holder), HeardAll::Replies(replies)) => {
+                let give_up_at = now + self.random.between(1_000, 20_000);
+                self.take_or_wait(
+                    index,
+                    &taken(replies),
+                    Place { resource, holder, ticket: Ticket(0), look_at: now, give_up_at },
+                );
+            }
+            (Wish::Look(place), HeardAll::Replies(replies)) => self.take_or_wait(index, &taken(replies), place),
+            // It asks again.
+            (Wish::Look(place) | Wish::Leave(place), HeardAll::Unknown) => self.users[index].place = Some(place),
+            (Wish::Hold(..), HeardAll::Unknown) | (Wish::Leave(_) | Wish::Other, _) => {}
+        }
+    }
+
+    fn take_or_wait(&mut self, index: usize, taken: &Taken, place: Place) {
+        let now = self.clock.now();
+        match taken {
+            Taken::Held(epoch) => {
+                self.tally.count("held by hand");
+                let until = now + self.random.between(50, 12_000);
+                let Place { resource, holder, .. } = place;
+                self.users[index].holds.push(Hold { resource, holder, epoch: *epoch, until });
+            }
+            Taken::InLine(ticket) => {
+                self.tally.count("looks from a line");
+                let look_at = now + self.random.between(100, 3_000);
+                self.users[index].place = Some(Place { ticket: *ticket, look_at, ..place });
+            }
+            Taken::Nothing => {}
+        }
+    }
+
+    /// Whether somebody who lives stands in line for it.
+    pub(crate) fn is_waited_for(&self, resource: &Resource) -> bool {
+        self.users.iter().any(|user| {
+            let calling = match &user.calling {
+                Some(Wish::Look(place) | Wish::Leave(place)) => Some(&place.resource),
+                Some(Wish::Hold(resource, _)) => Some(resource),
+                Some(Wish::Other) | None => None,
+            };
+            calling.or(user.place.as_ref().map(|place| &place.resource)) == Some(resource)
+        })
+    }
+}
+
+fn taken(replies: &[Reply]) -> Taken {
+    let Some(Reply::Coordinate { outcome, .. }) = replies.first() else { return Taken::Nothing };
+    match outcome {
+        Outcome::Lock(lock::Outcome::Acquired(grant) | lock::Outcome::Reclaimed { grant, .. })
+        | Outcome::Semaphore(semaphore::Outcome::Acquired(grant)) => Taken::Held(grant.epoch),
+        Outcome::Lock(lock::Outcome::Waiting(waiting)) | Outcome::Semaphore(semaphore::Outcome::Waiting(waiting)) => {
+            Taken::InLine(waiting.ticket)
+        }
+        _ => Taken::Nothing,
+    }
+}
