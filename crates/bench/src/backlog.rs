@@ -1,7 +1,7 @@
 //! 1,000 tasks `true`, two at a time, each with a durable start and a durable end, beside programs that do less.
 
 use crate::bench::{Bench, Result};
-use crate::proc::Spent;
+use crate::program::Cost;
 use crate::report::{Row, Target, Unit};
 use crate::stats::{self, Sample};
 use crate::{program, queues, tasks};
@@ -14,13 +14,13 @@ pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     let (mut runner_ms, mut session_ms, mut bare_ms) = (Vec::new(), Vec::new(), Vec::new());
     let each = |ms: f64| ms / TASKS as f64;
     for round in 0..bench.rounds(ROUNDS) {
-        let (rate, spent) = work_through(bench, round)?;
-        ours.push(rate);
-        runner_ms.push(each(spent.own_ms));
-        session_ms.push(each(spent.children_ms));
-        let (rate, spent) = queues::xargs(bench.dir(), TASKS)?;
-        theirs.push(rate);
-        bare_ms.push(each(spent.own_ms + spent.children_ms));
+        let cost = work_through(bench, round)?;
+        ours.push(TASKS as f64 / cost.seconds);
+        runner_ms.push(each(cost.own_ms));
+        session_ms.push(each(cost.others_ms));
+        let cost = queues::xargs(bench.dir(), TASKS)?;
+        theirs.push(TASKS as f64 / cost.seconds);
+        bare_ms.push(each(cost.own_ms + cost.others_ms));
     }
     let ratio = Sample::of(&stats::ratios(&ours, &theirs));
     let (ours, theirs) = (Sample::of(&ours), Sample::of(&theirs));
@@ -50,11 +50,11 @@ pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Tasks per second from the start of the runner to its exit, and what it has spent.
-fn work_through(bench: &Bench, round: usize) -> Result<(f64, Spent)> {
+/// What the runner takes from its start to its exit, with all its sessions.
+fn work_through(bench: &Bench, round: usize) -> Result<Cost> {
     let project = tasks::project(bench, &format!("backlog-{round}"), 2)?;
     tasks::fill(&project, (0..TASKS).map(|_| tasks::command("true")).collect::<Result<_>>()?)?;
-    let (seconds, spent) = program::timed(&mut program::run(&project, &["--until-idle", "--max-runs", "2"])?)?;
+    let cost = program::timed(&mut program::run(&project, &["--until-idle", "--max-runs", "2"])?)?;
     tasks::check_completed(&project, TASKS)?;
-    Ok((TASKS as f64 / seconds, spent))
+    Ok(cost)
 }

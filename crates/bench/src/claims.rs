@@ -93,11 +93,11 @@ impl Site<'_> {
             max_runs: Some(1),
             limit: project.config().max_concurrent_runs,
             sections: Vec::new(),
-            only: None,
             until_idle: false,
             max_recoveries: 0,
             poll: Span::from_secs(5),
             lease: None,
+            heartbeat_timeout: None,
         };
         Ok(Site { project, store: project.open_store()?, dispatcher: Dispatcher::new(runner, options), now: Lease(0) })
     }

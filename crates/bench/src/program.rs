@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 use banksman::Project;
 use banksman::core::backlog;
 use banksman::store::Key;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, getpid, kill_process, set_child_subreaper, wait, waitid};
 
 use crate::bench::Result;
 use crate::clock;
-use crate::proc::{self, Spent};
+use crate::proc;
 
 /// How long a runner may take to begin, and to leave.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -62,16 +63,52 @@ pub(crate) fn start_to_exit(command: &mut Command) -> Result<f64> {
     if status.success() { Ok(ms) } else { Err(format!("{command:?}: {status}").into()) }
 }
 
-/// Seconds from the start of a command to its exit, and what it and its children have spent.
-pub(crate) fn timed(command: &mut Command) -> Result<(f64, Spent)> {
+/// What a command took, with all that it has started.
+pub(crate) struct Cost {
+    /// From its start to its exit.
+    pub(crate) seconds: f64,
+    /// Processor time of itself, in milliseconds.
+    pub(crate) own_ms: f64,
+    /// Processor time of all other processes that it has started, whoever waited for them.
+    pub(crate) others_ms: f64,
+}
+
+/// Runs a command. This process must have no other children meanwhile.
+///
+/// A keeper may outlive its runner, and then nothing of it is charged to the runner. So this process takes over whatever
+/// the command leaves behind, and waits for it too.
+pub(crate) fn timed(command: &mut Command) -> Result<Cost> {
+    set_child_subreaper(Some(getpid()))?;
+    let before = proc::spent(std::process::id())?.children_ms;
     let start = clock::now();
     let mut child = command.spawn()?;
     exited(child.id())?;
     let seconds = (clock::now() - start) as f64 / 1e9;
     // It is not waited for yet, so what it has spent can still be seen.
-    let spent = proc::spent(child.id())?;
+    let own_ms = proc::spent(child.id())?.own_ms;
     let status = child.wait()?;
-    if status.success() { Ok((seconds, spent)) } else { Err(format!("{command:?}: {status}").into()) }
+    wait_for_rest()?;
+    set_child_subreaper(None)?;
+    let all_ms = proc::spent(std::process::id())?.children_ms - before;
+    if status.success() {
+        Ok(Cost { seconds, own_ms, others_ms: all_ms - own_ms })
+    } else {
+        Err(format!("{command:?}: {status}").into())
+    }
+}
+
+/// Reaps every child until there is none left.
+fn wait_for_rest() -> Result<()> {
+    let patience_ends = Instant::now() + PATIENCE;
+    loop {
+        match wait(WaitOptions::NOHANG) {
+            Err(Errno::CHILD) => return Ok(()),
+            Ok(Some(_)) | Err(Errno::INTR) => {}
+            Ok(None) if Instant::now() < patience_ends => std::thread::sleep(Duration::from_millis(10)),
+            Ok(None) => return Err("what the command left behind did not end within 10 s".into()),
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
 
 fn exited(pid: u32) -> Result<()> {
@@ -125,5 +162,18 @@ impl Drop for Runner {
         }
         self.0.kill().ok();
         self.0.wait().ok();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The shell leaves a process behind that outlives it and does all the work.
+    #[test]
+    fn what_outlives_the_command_is_counted() {
+        let busy = "(i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done) & exit 0";
+        let cost = timed(Command::new("sh").args(["-c", busy])).expect("a shell can be run");
+        assert!(cost.others_ms >= 50.0 && cost.own_ms < cost.others_ms, "{} and {}", cost.own_ms, cost.others_ms);
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::bench::{Bench, Result};
 use crate::fifo::Fifo;
 use crate::peers::{self, Server};
-use crate::proc::Spent;
+use crate::program::Cost;
 use crate::{clock, program};
 
 const SLOTS: usize = 2;
@@ -23,14 +23,13 @@ const PUEUE_TASKS: usize = 40;
 /// How long a server may take to answer for the first time.
 const START: Duration = Duration::from_secs(10);
 
-/// So many `true` per second, and what each of them costs. All that `xargs` does is to start them.
-pub(crate) fn xargs(dir: &Path, tasks: usize) -> Result<(f64, Spent)> {
+/// So many `true`. All that `xargs` does is to start them.
+pub(crate) fn xargs(dir: &Path, tasks: usize) -> Result<Cost> {
     let lines = dir.join("lines");
     std::fs::write(&lines, "x\n".repeat(tasks))?;
     let mut command = Command::new("xargs");
     command.args(["-n1", "-P2", "true"]).stdin(std::fs::File::open(lines)?).stdout(Stdio::null());
-    let (seconds, spent) = program::timed(&mut command)?;
-    Ok((tasks as f64 / seconds, spent))
+    program::timed(&mut command)
 }
 
 /// The same through task-spooler: all of them are in its queue, behind two that wait for the start.

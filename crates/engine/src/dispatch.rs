@@ -18,13 +18,13 @@ use banksman_core::admission::{Admission, Holding, Reason};
 use banksman_core::backlog::{Backlog, Ended, Run, Runner, Session};
 use banksman_core::event::Resource;
 use banksman_core::task::{self, Pulse};
-use banksman_core::{Errand, Lease, Liveness, Name, Now, ProcessId, RunId, RunnerId, SectionId, Span, Task, TaskId};
+use banksman_core::{Errand, Lease, Liveness, Name, Now, ProcessId, RunId, RunnerId, SectionId, Span, Status, Task, TaskId};
 use banksman_store::{Key, Snapshot};
 
 use crate::facts;
 use crate::request::{Reply, Request, Seen};
 use crate::runs::{Candidate, RunOutcome, RunRequest, Work, occupy};
-use crate::tasks::TaskRequest;
+use crate::tasks::{TaskOutcome, TaskRequest};
 
 /// How many tasks one claim takes at most.
 const CLAIM_LIMIT: usize = 16;
@@ -50,6 +50,8 @@ pub struct Options {
     pub max_recoveries: u32,
     /// How long to sleep at most: covers wake-ups that were lost.
     pub poll: Span,
+    /// How long a run may be without a sign of life.
+    pub heartbeat_timeout: Option<Span>,
     /// After which silence others may take its runs for lost, where they cannot see whether it lives: it renews three times
     /// as often. `None` where all runners are on one machine. The [terms](Runner::terms) of its row say the same.
     pub lease: Option<Span>,
@@ -68,6 +70,8 @@ pub enum Advice {
     Spawn(Box<Work>),
     /// Find out what became of the session of a run, and go on from there.
     Recover(Box<Work>),
+    /// Find out since when nothing was seen of a run, and tell by [`Dispatcher::pulse`].
+    Pulse(RunId),
     /// End the session of a run.
     Kill(RunId),
     /// Tell the keeper of a run that its end is durable.
@@ -92,6 +96,10 @@ pub enum News {
     Started(Box<Work>),
     /// A run of a runner that is gone is looked after.
     Adopted(Box<Work>),
+    /// Nothing was seen of a run for too long.
+    Stuck(Box<Work>),
+    /// It does something again.
+    Recovered(Box<Work>),
     /// A run has ended, and this is what its task makes of it.
     Ended(Box<Work>, Ended, task::Outcome),
     /// So many more ready tasks wait for nothing but a run slot, or fewer. Counted are those that a look sees: the
@@ -141,6 +149,18 @@ struct Mine {
     phase: Phase,
     /// The processes, and when the store is told of them.
     report: Option<(Session, Lease)>,
+    /// Its last sign of life, as far as it was looked for.
+    seen: Lease,
+    stuck: bool,
+}
+
+impl Mine {
+    fn new(work: Work) -> Mine {
+        let live = work.task.live();
+        let seen = live.map_or(work.run.started.lease, |live| live.seen.lease);
+        let stuck = work.task.status() == Status::Stuck;
+        Mine { work, phase: Phase::Live, report: None, seen, stuck }
+    }
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -322,6 +342,9 @@ impl Dispatcher {
         if due.is_some_and(|due| due <= now) {
             return self.report_starts();
         }
+        if let Some(run) = self.silent(now) {
+            return Advice::Pulse(run);
+        }
         if rest.idle && (self.options.until_idle || self.only.is_some()) && self.mine.is_empty() {
             self.leaving = true;
             return self.farewell();
@@ -332,8 +355,40 @@ impl Dispatcher {
             self.woken();
             return self.choose_next(now);
         }
-        let until = due.into_iter().chain(self.renewal_due()).fold(rest.until, Lease::min);
+        let until = due.into_iter().chain(self.renewal_due()).chain(self.silence_due()).fold(rest.until, Lease::min);
         Advice::Sleep { watch: rest.watch, at_most: until - now }
+    }
+
+    /// When a run will have been without a sign of life for too long.
+    fn silence_due(&self) -> Option<Lease> {
+        let timeout = self.options.heartbeat_timeout?;
+        self.mine.values().filter(|mine| mine.phase == Phase::Live).map(|mine| mine.seen + timeout).min()
+    }
+
+    /// A run that has been without a sign of life for too long. It is looked at once per deadline.
+    fn silent(&mut self, now: Lease) -> Option<RunId> {
+        let timeout = self.options.heartbeat_timeout?;
+        let is_silent = |mine: &Mine| mine.phase == Phase::Live && mine.seen + timeout <= now;
+        let (run, mine) = self.mine.iter_mut().find(|(_, mine)| is_silent(mine))?;
+        mine.seen = now;
+        Some(run.clone())
+    }
+
+    /// A run was looked at: nothing was seen of it for so long.
+    pub fn pulse(&mut self, run: &RunId, quiet: Span, now: Lease) {
+        let Some(timeout) = self.options.heartbeat_timeout else { return };
+        let Some(mine) = self.mine.get_mut(run) else { return };
+        let is_quiet = quiet >= timeout;
+        if !is_quiet {
+            mine.seen = Lease(now.0 - quiet.as_ms());
+        }
+        // What the store knows of it may be newer; and one that moves again is stuck no longer.
+        if is_quiet != mine.stuck {
+            let pulse = if is_quiet { Pulse::Idle(quiet) } else { Pulse::Active };
+            let (id, epoch) = (mine.work.task.id.clone(), mine.work.run.epoch);
+            self.requests = vec![Request::Task(TaskRequest::Heartbeat { id, epoch, pulse, timeout })];
+            self.queue.push_back(Advice::Call);
+        }
     }
 
     /// What it has to say where others cannot see that it lives.
@@ -599,7 +654,7 @@ impl Dispatcher {
             if let Some(task) = backlog.tasks.get(&run.task).filter(|_| !self.mine.contains_key(&run.id)) {
                 let work = Work { run: run.clone(), task: task.clone() };
                 self.sections.extend(task.spec.section.clone());
-                self.mine.insert(run.id.clone(), Mine { work: work.clone(), phase: Phase::Live, report: None });
+                self.mine.insert(run.id.clone(), Mine::new(work.clone()));
                 self.queue.push_back(Advice::Recover(Box::new(work)));
             }
         }
@@ -740,12 +795,25 @@ impl Dispatcher {
         let requests = std::mem::take(&mut self.requests);
         let mut look = false;
         for (request, reply) in requests.into_iter().zip(replies) {
-            if let (Request::Run(request), Reply::Run(outcome)) = (request, reply) {
-                look |= self.take_in(request, outcome);
+            match (request, reply) {
+                (Request::Run(request), Reply::Run(outcome)) => look |= self.take_in(request, outcome),
+                (_, Reply::Task(TaskOutcome::Stepped(outcome, task))) => self.note_pulse(outcome, &task),
+                _ => {}
             }
         }
         if look {
             self.look = Look::Due;
+        }
+    }
+
+    /// Takes in what a look at a run meant for its task.
+    fn note_pulse(&mut self, outcome: task::Outcome, task: &Task) {
+        let Some(mine) = task.live().and_then(|live| self.mine.get_mut(&live.run)) else { return };
+        mine.stuck = task.status() == Status::Stuck;
+        mine.seen = mine.seen.max(task.live().map_or(mine.seen, |live| live.seen.lease));
+        if matches!(outcome, task::Outcome::Stuck | task::Outcome::Recovered) {
+            let work = Box::new(Work { task: task.clone(), ..mine.work.clone() });
+            self.news.push(if mine.stuck { News::Stuck(work) } else { News::Recovered(work) });
         }
     }
 
@@ -783,15 +851,14 @@ impl Dispatcher {
                 }
                 true
             }
-            (RunRequest::Claim { candidates, room, .. }, RunOutcome::Claimed { started, blocked }) => {
+            (RunRequest::Claim { room, .. }, RunOutcome::Claimed { started, blocked }) => {
                 self.passed_over.extend(blocked);
                 let full = started.len() == room;
                 let any = !started.is_empty();
-                let all = started.len() == candidates.len();
                 for work in started {
                     self.begin(work, true);
                 }
-                (!full && any && all) || !any || !full
+                !any || !full
             }
             (RunRequest::Claim { .. }, _) => {
                 // It was taken for dead. It makes itself known again.
@@ -833,7 +900,7 @@ impl Dispatcher {
 
     fn begin(&mut self, work: Work, fresh: bool) {
         self.sections.extend(work.task.spec.section.clone());
-        self.mine.insert(work.run.id.clone(), Mine { work: work.clone(), phase: Phase::Live, report: None });
+        self.mine.insert(work.run.id.clone(), Mine::new(work.clone()));
         let work = Box::new(work);
         if fresh {
             self.news.push(News::Started(work.clone()));

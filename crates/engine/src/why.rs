@@ -14,9 +14,7 @@ use banksman_core::claim::{self, Grant, Waiter};
 use banksman_core::coordination::Coordination;
 use banksman_core::event::{Kind, Resource};
 use banksman_core::task::{After, Done, Live, State, Stuck};
-use banksman_core::{
-    HolderId, Liveness, Name, Now, ProcessId, RunId, RunnerId, Stamp, Status, Task, TaskId, Title, dag, lock,
-};
+use banksman_core::{HolderId, Liveness, Name, Now, ProcessId, RunId, RunnerId, Stamp, Status, Task, TaskId, Title, dag, lock};
 use banksman_store::{CHAIN_LIMIT, Key, Snapshot};
 
 use crate::facts;
@@ -254,7 +252,8 @@ impl<'a> Situation<'a> {
     pub fn why(&self, id: &TaskId, before: &[(TaskId, u64)]) -> Option<Why> {
         let task = self.backlog.tasks.get(id)?;
         let answer = self.answer(task, before);
-        let held_back = matches!(&answer, Answer::Waits(causes) if causes.iter().any(|cause| matches!(cause, Cause::Dependency(_))));
+        let held_back =
+            matches!(&answer, Answer::Waits(causes) if causes.iter().any(|cause| matches!(cause, Cause::Dependency(_))));
         let status = if held_back { Status::Blocked } else { task.status() };
         Some(Why { task: task.clone(), status, at: self.now.stamp(), answer })
     }
@@ -527,9 +526,7 @@ enum Stop {
 
 /// The dependencies that hold a task back.
 fn unmet<'a>(task: &Task, backlog: &'a Backlog) -> impl Iterator<Item = &'a TaskId> {
-    let is_met = |edge: &Edge| {
-        backlog.tasks.get(&edge.on).is_some_and(|on| dag::is_met(on.status(), edge.allow_failed))
-    };
+    let is_met = |edge: &Edge| backlog.tasks.get(&edge.on).is_some_and(|on| dag::is_met(on.status(), edge.allow_failed));
     let edges = backlog.edges.get(&task.id).map_or(&[][..], Vec::as_slice);
     edges.iter().filter(move |edge| !is_met(edge)).map(|edge| &edge.on)
 }
@@ -552,12 +549,7 @@ fn chains(task: &Task, backlog: &Backlog) -> Vec<(Vec<TaskId>, Stop)> {
 
 /// Follows one dependency: to what will never end by itself if there is such a thing, else to what waits for people, else
 /// to the nearest that waits for something else, and only if there is none of all these to what is under way.
-fn follow(
-    first: &TaskId,
-    waits: &BTreeMap<TaskId, Vec<Edge>>,
-    any_cycle: bool,
-    backlog: &Backlog,
-) -> (Vec<TaskId>, Stop) {
+fn follow(first: &TaskId, waits: &BTreeMap<TaskId, Vec<Edge>>, any_cycle: bool, backlog: &Backlog) -> (Vec<TaskId>, Stop) {
     let mut from: BTreeMap<&TaskId, Option<&TaskId>> = BTreeMap::from([(first, None)]);
     let mut open = VecDeque::from([first]);
     let mut best: Option<(u8, &TaskId, Stop)> = None;

@@ -125,6 +125,7 @@ impl<'a> Runner<'a> {
             max_recoveries: config.max_recovery_attempts,
             poll: span(config.poll_interval),
             lease: ttl.map(span),
+            heartbeat_timeout: Some(span(config.task_heartbeat_timeout)),
         };
         let dispatcher = Dispatcher::new(row, options);
         Ok(Runner {
@@ -180,6 +181,13 @@ impl<'a> Runner<'a> {
                 }
                 Next::Spawn(work) => self.spawn(&work),
                 Next::Recover(work) => self.recover(&work, tell),
+                Next::Pulse(run) => {
+                    // A keeper that does not answer is no proof of anything: the next look is due after the same time.
+                    if let Ok(status) = keeper::status(&self.files.record(&run)) {
+                        let quiet = Span::from_ms(i64::try_from(status.quiet_ms).unwrap_or(i64::MAX));
+                        self.dispatcher.pulse(&run, quiet, self.now());
+                    }
+                }
                 Next::Kill(run) => {
                     if let Some(session) = self.sessions.get_mut(&run) {
                         session.kill(self.client.config().kill_grace);
@@ -220,7 +228,9 @@ impl<'a> Runner<'a> {
             match record {
                 None => drop(keeper::forget(&path)),
                 // Its keeper was killed: something of it may live.
-                Some(record) => drop(std::thread::spawn(move || keeper::sweep(&record, grace).and_then(|_| keeper::forget(&path)))),
+                Some(record) => {
+                    drop(std::thread::spawn(move || keeper::sweep(&record, grace).and_then(|_| keeper::forget(&path))))
+                }
             }
         }
     }

@@ -8,6 +8,7 @@ use banksman_core::{Seq, Status, Task};
 
 use crate::error::StoreError;
 use crate::reader::View;
+use crate::rows::parsed;
 use crate::sql::Statement;
 use crate::value::{Query, Row, Value};
 
@@ -112,12 +113,7 @@ impl View<'_> {
         for mut row in answers.next().unwrap_or_default() {
             let (word, held_back, for_people) = (row.text()?, row.int()? != 0, row.int()? != 0);
             let number = u64::try_from(row.int()?).map_err(StoreError::corrupt)?;
-            let status = match word.as_str() {
-                "running" | "stopping" => Some(Status::InProgress),
-                "pending" if held_back => Some(Status::Blocked),
-                other => Status::parse(other),
-            };
-            let status = status.ok_or_else(|| StoreError::corrupt(format_args!("a task is {word:?}")))?;
+            let status = status(&word, held_back)?;
             *counts.by_status.entry(status).or_default() += number;
             if for_people && status == Status::Pending {
                 counts.by_hand += number;
@@ -126,6 +122,18 @@ impl View<'_> {
         for mut row in answers.next().unwrap_or_default() {
             let task = row.task_id()?;
             counts.ready.push((task, u64::try_from(row.int()?).map_err(StoreError::corrupt)?));
+        }
+        Ok(counts)
+    }
+
+    /// Counts the tasks of each section by status.
+    pub fn section_counts(&mut self) -> Result<BTreeMap<SectionId, BTreeMap<Status, u64>>, StoreError> {
+        let mut counts: BTreeMap<SectionId, BTreeMap<Status, u64>> = BTreeMap::new();
+        for mut row in self.rows(Query::new(Statement::SectionCounts, [self.project.into()]))? {
+            let section = parsed(&row.text()?, SectionId::new)?;
+            let status = status(&row.text()?, row.int()? != 0)?;
+            let number = u64::try_from(row.int()?).map_err(StoreError::corrupt)?;
+            *counts.entry(section).or_default().entry(status).or_default() += number;
         }
         Ok(counts)
     }
@@ -166,4 +174,14 @@ impl View<'_> {
         let exact = runs.iter().position(|run| run.id.as_str() == name);
         Ok(exact.map_or(runs.clone(), |at| vec![runs[at].clone()]))
     }
+}
+
+/// The status that the word of a row stands for.
+fn status(word: &str, held_back: bool) -> Result<Status, StoreError> {
+    let status = match word {
+        "running" | "stopping" => Some(Status::InProgress),
+        "pending" if held_back => Some(Status::Blocked),
+        other => Status::parse(other),
+    };
+    status.ok_or_else(|| StoreError::corrupt(format_args!("a task is {word:?}")))
 }

@@ -208,22 +208,35 @@ statements! {
         "SELECT state, CAST(CASE WHEN unmet > 0 THEN 1 ELSE 0 END AS BIGINT), CAST(CASE WHEN lane IS NULL THEN 1 ELSE 0 END AS BIGINT), count(*) ",
         "FROM tasks WHERE project = $1 GROUP BY 1, 2, 3 ORDER BY 1, 2, 3"
     );
-    // Those of a higher priority, or of the same that came earlier.
+    SectionCounts => concat!(
+        "SELECT section, state, CAST(CASE WHEN unmet > 0 THEN 1 ELSE 0 END AS BIGINT), count(*) ",
+        "FROM tasks WHERE project = $1 AND section IS NOT NULL GROUP BY 1, 2, 3 ORDER BY 1, 2, 3"
+    );
+    // Those of a higher priority, or of the same that came earlier. Counted in the index alone; one task of each lane is
+    // looked up as its example.
     ReadyBefore => concat!(
-        "SELECT min(t.id), count(*) FROM tasks t WHERE ", ready!("t"),
-        " AND (t.priority > $2 OR (t.priority = $2 AND t.position < $3)) GROUP BY t.lane ORDER BY t.lane"
+        lanes!(),
+        "SELECT (SELECT i.id FROM tasks i WHERE ", ready!("i"), " AND i.lane = l.lane ORDER BY i.priority DESC, i.position LIMIT 1), ",
+        "(SELECT count(*) FROM tasks i WHERE ", ready!("i"), " AND i.lane = l.lane ",
+        "AND (i.priority > $2 OR (i.priority = $2 AND i.position < $3))) FROM lanes l WHERE l.lane IS NOT NULL"
     );
     LastFailed => concat!(
         tasks!(), " AND t.state IN ('failed', 'cancelled', 'skipped') AND t.state = 'failed' ",
         "ORDER BY t.changed_lease DESC, t.position DESC LIMIT $2"
     );
-    // Pending tasks that wait for one that will not complete by itself.
+    // Pending tasks that wait for one that will not complete by itself. The bound on changed_lease leads to the small index
+    // `tasks_ended`, and the joins are in the order in which SQLite shall do them.
     HeldByEnded => concat!(
-        "SELECT count(DISTINCT t.id), min(t.id) FROM tasks d JOIN edges e ON e.project = $1 AND e.on_task = d.id ",
-        "JOIN tasks t ON t.project = $1 AND t.id = e.task WHERE d.project = $1 ",
-        "AND d.state IN ('failed', 'cancelled', 'skipped') AND e.allow_failed = 0 AND t.state = 'pending'"
+        "SELECT count(DISTINCT t.id), min(t.id) FROM tasks d CROSS JOIN edges e CROSS JOIN tasks t WHERE d.project = $1 ",
+        "AND d.state IN ('failed', 'cancelled', 'skipped') AND d.changed_lease > -1 ",
+        "AND e.project = $1 AND e.on_task = d.id AND e.allow_failed = 0 ",
+        "AND t.project = $1 AND t.id = e.task AND t.state = 'pending'"
     );
-    ReadyCounts => concat!("SELECT min(t.id), count(*) FROM tasks t WHERE ", ready!("t"), " GROUP BY t.lane ORDER BY t.lane");
+    ReadyCounts => concat!(
+        lanes!(),
+        "SELECT (SELECT i.id FROM tasks i WHERE ", ready!("i"), " AND i.lane = l.lane ORDER BY i.priority DESC, i.position LIMIT 1), ",
+        "(SELECT count(*) FROM tasks i WHERE ", ready!("i"), " AND i.lane = l.lane) FROM lanes l WHERE l.lane IS NOT NULL"
+    );
     AllTasks => concat!(tasks!(), " ORDER BY t.id");
     // The task and all that were created by it, by them, and so on.
     Family => concat!(

@@ -61,6 +61,7 @@ pub(super) struct Keeper {
     log: Log,
     output: Option<OwnedFd>,
     output_at_ms: Option<i64>,
+    heard: Instant,
     buffer: Vec<u8>,
     child: Result<i32, String>,
     exit: Option<WaitStatus>,
@@ -105,6 +106,7 @@ impl Keeper {
             log,
             output,
             output_at_ms,
+            heard: Instant::now(),
             buffer,
             child,
             exit,
@@ -321,6 +323,7 @@ impl Keeper {
                 Ok(0) => self.output = None,
                 Ok(n) => {
                     self.output_at_ms = Some(host::wall_ms());
+                    self.heard = Instant::now();
                     self.log.take(&self.buffer[..n]);
                 }
                 Err(Errno::INTR) => {}
@@ -364,6 +367,7 @@ impl Keeper {
             nudges: self.nudges,
             started_at_ms: self.started_at_ms,
             output_at_ms: self.output_at_ms,
+            quiet_ms: u64::try_from(self.heard.elapsed().as_millis()).unwrap_or(u64::MAX),
         }
     }
 }

@@ -222,6 +222,8 @@ pub struct Status {
     pub started_at_ms: i64,
     /// When output last came, in milliseconds since 1970.
     pub output_at_ms: Option<i64>,
+    /// For how long no output has come, or since the start. The clock of the wall has no part in it.
+    pub quiet_ms: u64,
 }
 
 #[derive(Serialize, Deserialize)]

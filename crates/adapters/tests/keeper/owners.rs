@@ -193,3 +193,12 @@ fn garbage_closes_only_the_stream_it_comes_from() {
     go(&world);
     assert_eq!(talk.settled().code, Some(9));
 }
+
+#[test]
+fn what_is_asked_at_once_is_heard() {
+    let world = World::new();
+    let mut talk = world.start(WAIT);
+    // Long before the keeper has read what it is to keep.
+    talk.session.kill(Duration::ZERO);
+    assert!(talk.settled().stopped);
+}

@@ -66,6 +66,8 @@ fn tell(context: &Context, told: Told) {
     let text = match told {
         Told::News(News::Started(work)) => format!("{GREEN}started{GREEN:#}    {}", name(&work)),
         Told::News(News::Adopted(work)) => format!("{YELLOW}adopted{YELLOW:#}    {}", name(&work)),
+        Told::News(News::Stuck(work)) => format!("{YELLOW}stuck{YELLOW:#}      {}", name(&work)),
+        Told::News(News::Recovered(work)) => format!("{GREEN}recovered{GREEN:#}  {}", name(&work)),
         Told::News(News::Ended(work, ended, outcome)) => {
             let took = words::span(ended.at - work.run.started.wall);
             let how = match outcome {

@@ -2,9 +2,9 @@ use std::collections::BTreeMap;
 
 use banksman::adapters::ids;
 use banksman::core::backlog::Section;
-use banksman::core::{SectionId, Seq, Stamp, Status, Title, lock};
+use banksman::core::{SectionId, Stamp, Status, Title, lock};
 use banksman::engine::{Reply, Request, SectionOutcome, SectionRequest};
-use banksman::store::{Key, Listed, Reader, TaskFilter};
+use banksman::store::{Key, Reader};
 use banksman::{Client, Project};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -207,44 +207,22 @@ fn section_json(section: &Section) -> Value {
     json!({ "id": section.id, "name": section.name, "exclusive": section.exclusive })
 }
 
-/// The tasks of a section, or of all.
-fn tasks(reader: &mut Reader, section: Option<&SectionId>) -> Result<Vec<Listed>, Failure> {
-    let filter = TaskFilter { section: section.cloned(), ..TaskFilter::default() };
-    let mut tasks = Vec::new();
-    let mut next = Some(Seq(0));
-    while let Some(after) = next {
-        let (page, more) = reader.view().tasks(&filter, after)?;
-        tasks.extend(page.into_iter().filter(|listed| listed.task.spec.section.is_some()));
-        next = more;
-    }
-    Ok(tasks)
-}
-
 /// These sections with what is in them, and the moment.
-fn pages(
-    project: &Project,
-    reader: &mut Reader,
-    sections: Vec<Section>,
-    tasks: &[Listed],
-) -> Result<(Vec<Page>, Stamp), Failure> {
+fn pages(project: &Project, reader: &mut Reader, sections: Vec<Section>) -> Result<(Vec<Page>, Stamp), Failure> {
     let keys = sections.iter().map(|section| Key::Lock(section.id.lock())).collect();
     let rows = reader.view().load(&keys)?;
     let at = Stamp { lease: rows.lease, wall: rows.wall };
-    let mut pages: Vec<Page> = Vec::new();
-    for section in sections {
-        let mut counts = BTreeMap::new();
-        for listed in tasks.iter().filter(|listed| listed.task.spec.section.as_ref() == Some(&section.id)) {
-            *counts.entry(listed.status()).or_default() += 1;
-        }
+    let mut counts = reader.view().section_counts()?;
+    let mut page = |section: Section| {
         let holder = rows.coordination.locks.get(&section.id.lock()).and_then(|lock| match &lock.state {
             lock::State::Free => None,
             lock::State::Held(grant) => {
                 Some((grant.claim.holder.to_string(), grant.acquired, hold::holder_state(grant, at, project.host())))
             }
         });
-        pages.push(Page { section, counts, holder });
-    }
-    Ok((pages, at))
+        Page { counts: counts.remove(&section.id).unwrap_or_default(), section, holder }
+    };
+    Ok((sections.into_iter().map(&mut page).collect(), at))
 }
 
 impl Page {
@@ -295,8 +273,7 @@ impl List {
         let mut reader = project.reader()?;
         let mut sections: Vec<Section> = reader.view().load(&[Key::Sections].into())?.backlog.sections.into_values().collect();
         sections.sort_by_key(|section| section.position);
-        let tasks = tasks(&mut reader, None)?;
-        let (pages, at) = pages(&project, &mut reader, sections, &tasks)?;
+        let (pages, at) = pages(&project, &mut reader, sections)?;
         let human = if pages.is_empty() {
             format!("no sections yet\n{DIM}try: banksman sections add backend{DIM:#}")
         } else {
@@ -314,8 +291,7 @@ impl Show {
         let project = context.project()?;
         let mut reader = project.reader()?;
         let section = find::section(&mut reader, &self.section)?;
-        let tasks = tasks(&mut reader, Some(&section.id))?;
-        let (mut pages, at) = pages(&project, &mut reader, vec![section], &tasks)?;
+        let (mut pages, at) = pages(&project, &mut reader, vec![section])?;
         let page = pages.pop().ok_or_else(|| find::no_section(&self.section))?;
         let events = reader.view().recent("section", page.section.id.as_str(), 5)?;
         let mut data = page.json();

@@ -180,10 +180,7 @@ fn summary(overview: &Overview) -> String {
     if !counts.is_empty() {
         text.push_str(&format!(": {}", counts.join(", ")));
     }
-    let taken = match overview.limit {
-        Some(limit) => Some(format!("{} of {limit} run slots are taken", overview.used)),
-        None => None,
-    };
+    let taken = overview.limit.map(|limit| format!("{} of {limit} run slots are taken", overview.used));
     let queued = match overview.queued {
         0 => None,
         1 => Some("1 ready task waits for a run to end".into()),

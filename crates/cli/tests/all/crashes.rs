@@ -267,6 +267,27 @@ fn the_limit_of_the_project_holds_across_runners() {
 }
 
 #[test]
+fn a_silent_run_is_stuck_until_it_speaks_up() {
+    let world = World::new();
+    world.ok(&["config", "set", "task.heartbeat_timeout", "300ms"]);
+    let client = world.project().open().unwrap();
+    let silent = "until [ -e speak ]; do sleep 0.02; done; until [ -e open ]; do echo hello; sleep 0.02; done";
+    let task = add(&client, "silent", silent, |_| {});
+    let runner = world.start(&["run", "--until-idle"]);
+    let status = || everything(&world).backlog.tasks[&task].status();
+    until("it is stuck", || status() == Status::Stuck);
+    std::fs::write(world.path().join("speak"), "").unwrap();
+    until("it is running again", || status() == Status::InProgress);
+    std::fs::write(world.path().join("open"), "").unwrap();
+    let said = runner.end();
+    assert_eq!(said.code, 0, "{said:?}");
+    let kinds: Vec<String> = world.events().into_iter().map(|event| event.kind).collect();
+    assert!(["task:stuck", "task:recovered"].iter().all(|kind| kinds.iter().any(|other| other == kind)), "{kinds:?}");
+    assert!(said.stderr.contains("stuck") && said.stderr.contains("recovered"), "{said:?}");
+    world.check();
+}
+
+#[test]
 fn a_runner_that_is_asked_to_leave_leaves_its_sessions_running() {
     let world = World::new();
     let client = world.project().open().unwrap();

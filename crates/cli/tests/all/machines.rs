@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use banksman::core::backlog::Run;
 use banksman::core::task::Ending;
-use banksman::core::{Lease, Span, Status, TaskId};
+use banksman::core::{Lease, RunnerId, Span, Status, TaskId};
+use banksman::engine::{Reply, Request, RunOutcome, RunRequest, Seen, Work};
 use banksman::store::Snapshot;
 use rustix::process::Signal;
 
@@ -191,7 +192,18 @@ fn who_renews_is_not_robbed() {
     let seen = || site.rows().backlog.runners[&owner].seen;
     until("it was heard of for several leases", || seen() - begun > Span::from_ms(3 * 3_000));
     let run = site.runs().remove(0);
-    assert!(run.lease.is_some_and(|lease| lease.renewed > begun), "its runs are renewed with it");
+    assert!(run.lease.as_ref().is_some_and(|lease| lease.renewed > begun), "its runs are renewed with it");
+    // Also if somebody believes that it is over, as one does whose look was overtaken by a renewal: the rows decide.
+    let rows = site.rows().backlog;
+    let idle = rows.runners.keys().find(|id| **id != owner).unwrap().clone();
+    let what = Box::new(Work { run, task: rows.tasks[&task].clone() });
+    let lose = RunRequest::Lose { runner: idle.clone(), what, patience: Span::ZERO, max_recoveries: 9 };
+    let dismiss = |runner: &RunnerId| RunRequest::Dismiss { runner: runner.clone(), sections: Vec::new(), seen: Seen::default() };
+    let client = site.world.project().open().unwrap();
+    let ask = |request: RunRequest| client.call(Request::Run(request)).unwrap();
+    assert_eq!(ask(lose), Reply::Run(RunOutcome::OwnerLives));
+    assert_eq!(ask(dismiss(&owner)), Reply::Run(RunOutcome::Late), "it has a run");
+    assert_eq!(ask(dismiss(&idle)), Reply::Run(RunOutcome::OwnerLives));
     site.open();
     let said = second.end();
     assert_eq!(said.code, 0, "{said:?}");

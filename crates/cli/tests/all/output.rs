@@ -208,7 +208,6 @@ fn a_session_of_questions() {
             &["why", "Release"],
             &["status"],
             &["sessions", "list"],
-            &["sessions", "list", "--all"],
             &["sessions", "show", "r-"],
             &["sessions", "logs", "r-"],
             &["sessions", "kill", "r-"],

@@ -79,7 +79,8 @@ impl Puppet<'_> {
             terms: None,
         };
         let (max_runs, sections, until_idle, poll) = (None, Vec::new(), true, Span::from_secs(3_600));
-        let options = Options { max_runs, limit, sections, until_idle, max_recoveries: 0, poll, lease: None };
+        let options =
+            Options { max_runs, limit, sections, until_idle, max_recoveries: 0, poll, heartbeat_timeout: None, lease: None };
         Puppet { client, dispatcher: Dispatcher::new(row, options), live: Vec::new(), news: Vec::new() }
     }
 
@@ -103,7 +104,7 @@ impl Puppet<'_> {
                 Next::Spawn(work) => self.live.push(work.run.id),
                 Next::Sleep { .. } => return false,
                 Next::Done => return true,
-                Next::Recover(_) | Next::Kill(_) | Next::Acknowledge(_) | Next::Forget(_) => {}
+                Next::Recover(_) | Next::Pulse(_) | Next::Kill(_) | Next::Acknowledge(_) | Next::Forget(_) => {}
             }
             self.news.extend(self.dispatcher.news().into_iter().filter_map(|news| match news {
                 News::Queued(delta) => Some(delta),

@@ -233,15 +233,22 @@ fn a_parent_waits_for_its_children_although_there_is_only_one_slot() {
         "set -e
         one=$({b} tasks add one --child --run '{b} tasks done --output 7' --json | sed 's/.*\"id\":\"\\([^\"]*\\)\".*/\\1/')
         {b} tasks add two --child --run true
-        {b} tasks add three --child --run true
+        {b} tasks add three --child --run true --depends-on gate --label last
         {b} tasks wait $one
         {b} tasks wait two & {b} tasks wait three & wait
         {b} semaphores show runs --json > slots"
     );
+    world.add(&["gate"]);
     world.add(&["parent", "--run", &script]);
-    let runner = world.runner(&["--until-idle", "--max-runs", "1"]);
+    let runner = world.runner(&["--max-runs", "1"]);
+    // When one of two waits is over, the other one still has the slot to give.
+    until("the second child is there", || {
+        !world.data(&["tasks", "list", "--children-of", "parent", "--label", "last"])["tasks"].as_array().unwrap().is_empty()
+    });
+    world.until_status("two", "completed");
+    world.ok(&["tasks", "done", "gate"]);
     world.until_status("parent", "completed");
-    assert_eq!(runner.end().code, 0);
+    drop(runner);
     let slots: Value = serde_json::from_str(&world.read("slots")).unwrap();
     let run = world.task("parent")["runs"][0]["id"].as_str().unwrap().to_owned();
     assert_eq!(slots["data"]["holders"][0]["holder"], format!("run:{run}"), "it has its slot again before it goes on");
@@ -688,4 +695,16 @@ fn without_a_runner_a_cancelled_session_is_said_to_live_on() {
     world.run_all();
     assert_eq!(world.status("orphan"), "cancelled");
     world.check();
+}
+
+#[test]
+fn a_log_that_cannot_be_written_holds_nothing_up_and_the_loss_is_told() {
+    let world = World::new();
+    world.touch(".banksman/logs");
+    world.add(&["speaks", "--run", "echo something; touch ran"]);
+    assert_eq!(world.run_all(), 0);
+    assert!(world.has("ran"));
+    let note = world.task("speaks")["runs"][0]["note"].as_str().unwrap().to_owned();
+    assert!(note.contains("10 bytes of its output could not be kept"), "{note}");
+    assert!(world.ok(&["tasks", "show", "speaks"]).contains("could not be kept"));
 }

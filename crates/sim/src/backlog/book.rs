@@ -9,6 +9,8 @@ use banksman_core::event::Resource;
 use banksman_core::task::{After, Spec, Verdict};
 use banksman_core::{Epoch, HolderId, Lease, Name, ProcessId, RunId, RunnerId, SectionId, Seq, Status, TaskId};
 
+use super::pause::runs;
+
 /// All that an outsider knows.
 #[derive(Debug, Default)]
 pub(crate) struct Book {
@@ -21,6 +23,8 @@ pub(crate) struct Book {
     pub(crate) held: BTreeMap<Resource, BTreeMap<HolderId, Holding>>,
     pub(crate) capacity: BTreeMap<Name, u32>,
     pub(crate) runners: BTreeMap<RunnerId, Known>,
+    /// The run that gives its slot back with the call that is being looked at.
+    pub(crate) pausing: Option<RunId>,
     /// The number of the boot, and what leads from its clock to the lease clock.
     pub(crate) lease: Option<(i64, i64)>,
 }
@@ -86,9 +90,11 @@ impl Book {
         self.runs.iter().filter(|(_, entry)| !entry.ended).map(|(id, _)| id)
     }
 
-    /// The live runs of a runner.
-    pub(crate) fn live_of(&self, runner: &RunnerId) -> usize {
-        self.runs.values().filter(|entry| !entry.ended && entry.owner == *runner).count()
+    /// The live runs of a runner that have not given their slot back.
+    pub(crate) fn at_work(&self, runner: &RunnerId) -> usize {
+        let holds_slot = |run: &RunId| self.holders(&runs()).any(|(holder, _)| *holder == run.holder());
+        let own = self.runs.iter().filter(|(_, entry)| !entry.ended && entry.owner == *runner);
+        own.filter(|(run, _)| holds_slot(run)).count()
     }
 
     /// The owners of live runs in a section.

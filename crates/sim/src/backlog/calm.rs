@@ -3,6 +3,7 @@
 use banksman_core::event::Kind;
 
 use super::book::Standing;
+use super::machine::Record;
 use super::runner::{POLL, Told};
 use super::truth;
 use super::users::{TOP_CAPACITY, define, resources};
@@ -48,6 +49,9 @@ impl World<'_> {
         self.go_to_the_end(|world| world.runners.iter().all(|runner| !runner.alive) && world.calls.is_empty());
         if !self.verdict.is_guilty() {
             self.look_closely();
+            if self.harsh > 0 {
+                self.clear_away();
+            }
             self.close();
         }
     }
@@ -110,10 +114,11 @@ impl World<'_> {
             .map(|(resource, holder, _)| format!("{resource} of {holder}"))
             .collect();
         self.verdict.expect(Checker::Left, held.is_empty(), || format!("still held: {}", held.join(", ")));
-        let records: Vec<String> = self.machine.records.iter().map(|(run, record)| format!("{run} {record:?}")).collect();
-        // Who was killed, or not answered, before it could tell a keeper that an end is stored leaves a record behind.
-        self.verdict
-            .expect(Checker::Left, records.is_empty() || self.harsh > 0, || format!("records are left: {}", records.join(", ")));
+        // Tombstones stay, and what a power cut has made empty. The rest the next runner would clear away.
+        let is_left = |record: &Record| matches!(record, Record::Kept { .. }) || self.harsh == 0;
+        let records = self.machine.records.iter().filter(|(_, record)| is_left(record));
+        let records: Vec<String> = records.map(|(run, record)| format!("{run} {record:?}")).collect();
+        self.verdict.expect(Checker::Left, records.is_empty(), || format!("records are left: {}", records.join(", ")));
         let keepers = self.keepers.values().filter(|keeper| keeper.alive || keeper.tree_lives()).count();
         self.verdict.expect(Checker::Left, keepers == 0, || format!("{keepers} keepers are left"));
     }

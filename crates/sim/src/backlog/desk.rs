@@ -188,7 +188,7 @@ impl World<'_> {
             Sender::Runner(slot) if !self.runners[slot].alive => {}
             Sender::Runner(slot) if self.runners[slot].paused_until.is_some() => self.runners[slot].unread = Some(heard),
             Sender::Runner(slot) => self.runner_hears(slot, heard),
-            Sender::Program(number) => self.program_hears(number),
+            Sender::Program(number) => self.program_hears(number, &heard),
             Sender::User(index) => self.user_hears(index, &heard),
             Sender::Thread(_) | Sender::Nobody => {}
         }

@@ -41,6 +41,7 @@ impl World<'_> {
             }
             Next::Spawn(work) => self.spawn(slot, &work),
             Next::Recover(work) => self.recover(slot, &work),
+            Next::Pulse(_) => unreachable!("runs are not watched for silence here"),
             Next::Kill(run) => self.kill_run(slot, &run),
             Next::Acknowledge(run) => self.acknowledge(slot, &run),
             Next::Forget(run) => drop(runner.sessions.remove(&run)),

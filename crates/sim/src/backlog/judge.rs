@@ -10,6 +10,7 @@ use banksman_engine::{Reply, Request, RunRequest, TaskOutcome, TaskRequest};
 
 use super::book::{Entry, Holding, Job, Standing};
 use super::keeper::Keeper;
+use super::pause::runs;
 use super::runner::MAX_RECOVERIES;
 use super::words::Deed;
 use super::world::{Fated, World};
@@ -65,7 +66,9 @@ impl World<'_> {
             Fact::Released(ended) | Fact::Reclaimed(ended) | Fact::OfferLapsed(ended) => {
                 let holding = self.book.held.entry(resource.clone()).or_default().remove(&ended.holder);
                 if let Some(run) = ended.holder.as_str().strip_prefix("run:") {
-                    let lives = self.lives(&RunId::new(run).expect("a good id"));
+                    let run = RunId::new(run).expect("a good id");
+                    let pauses = *resource == runs() && self.book.pausing.as_ref() == Some(&run);
+                    let lives = !pauses && self.lives(&run);
                     self.verdict
                         .expect(Checker::Slots, !lives, || format!("{resource} of run {run} is freed while its session lives"));
                 }
@@ -155,7 +158,7 @@ impl World<'_> {
         let lacks = self.book_lacks(run, id, &needs);
         self.verdict.expect(Checker::Slots, lacks.is_none(), || format!("{run} starts without {lacks:?}"));
         let max = self.book.runners.get(runner).and_then(|known| known.max_runs);
-        let own = self.book.live_of(runner);
+        let own = self.book.at_work(runner);
         self.verdict.expect(Checker::Slots, max.is_none_or(|max| own <= max as usize), || {
             format!("{runner} has {own} runs, and at most {max:?} are allowed")
         });
@@ -261,6 +264,10 @@ impl World<'_> {
 
     /// What an answer must be, before its events are taken in.
     pub(crate) fn before(&mut self, deed: &Deed<'_>) {
+        self.book.pausing = match deed.request {
+            Request::Run(RunRequest::Pause { run, .. }) => Some(run.clone()),
+            _ => None,
+        };
         let (Request::Task(request), Reply::Task(outcome)) = (deed.request, deed.reply) else { return };
         match request {
             TaskRequest::Conclude { id, epoch: Some(epoch), .. } | TaskRequest::Heartbeat { id, epoch, .. } => {

@@ -3,7 +3,7 @@
 //! The runners are the real `Dispatcher`, on the real store; what they start, watch and lose is simulated with the
 //! promises of the real keeper. Checkers compare what the log says with what the processes really did.
 //!
-//! * `world`, `users`, `wishes`, `hands`, `runner`, `driver`, `keeper`, `program`, `machine`, `faults`, `desk`, `calm`: what
+//! * `world`, `users`, `wishes`, `hands`, `runner`, `driver`, `keeper`, `program`, `pause`, `machine`, `faults`, `desk`, `calm`: what
 //!   happens.
 //! * `book`, `judge`, `truth`: what must be true, kept by an outsider.
 //! * [`Flaw`]: engines, drivers and keepers with one fault each.
@@ -18,6 +18,7 @@ mod hands;
 mod judge;
 mod keeper;
 mod machine;
+mod pause;
 mod program;
 mod runner;
 mod truth;

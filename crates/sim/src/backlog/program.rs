@@ -8,6 +8,8 @@ use banksman_engine::{Request, TaskRequest};
 
 use super::desk::{InFlight, Sender};
 use super::keeper::Keeper;
+use super::pause::Pause;
+use super::runner::HeardAll;
 use super::world::World;
 use crate::clock::Ms;
 
@@ -19,6 +21,8 @@ pub(crate) struct Child {
     plan: VecDeque<(Ms, Act)>,
     /// It waits for the answer to a call.
     pub(crate) calling: bool,
+    /// It waits for others.
+    pub(crate) pause: Option<Pause>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,12 +32,13 @@ enum Act {
     Fail,
     Heartbeat,
     Hide,
+    Wait,
 }
 
 impl Child {
     pub(crate) fn due(&self) -> Option<Ms> {
         let next = self.plan.front().map_or(self.ends_at, |(at, _)| (*at).min(self.ends_at));
-        (!self.calling).then_some(next)
+        (!self.calling).then(|| self.pause.map_or(next, Pause::due))
     }
 }
 
@@ -51,9 +56,15 @@ impl World<'_> {
         let takes = if self.random.in_thousand(400) { self.random.between(1, 150) } else { self.random.between(150, 9_000) };
         let code = if self.random.in_thousand(780) { 0 } else { 1 + i32::from(self.random.in_thousand(300)) };
         let mut plan = Vec::new();
-        for (share, act) in
-            [(120, Act::AddChild), (140, Act::Done), (60, Act::Fail), (150, Act::Heartbeat), (200, Act::Hide), (60, Act::Hide)]
-        {
+        for (share, act) in [
+            (120, Act::AddChild),
+            (140, Act::Done),
+            (60, Act::Fail),
+            (150, Act::Heartbeat),
+            (200, Act::Hide),
+            (60, Act::Hide),
+            (130, Act::Wait),
+        ] {
             if self.random.in_thousand(share) {
                 plan.push((now + self.random.between(0, takes), act));
             }
@@ -61,7 +72,7 @@ impl World<'_> {
         plan.sort_by_key(|(at, _)| *at);
         let process = self.machine.fork();
         self.say(format_args!("session of {} for {} begins, pid {}", keeper.run, keeper.task, process.pid));
-        keeper.child = Some(Child { process, ends_at: now + takes, code, plan: plan.into(), calling: false });
+        keeper.child = Some(Child { process, ends_at: now + takes, code, plan: plan.into(), calling: false, pause: None });
     }
 
     /// The program does what is due.
@@ -70,6 +81,10 @@ impl World<'_> {
         let Some(keeper) = self.keepers.get_mut(&number) else { return };
         let Some(child) = keeper.child.as_mut() else { return };
         let (id, epoch) = (keeper.task.clone(), keeper.run_epoch);
+        if let Some(pause) = child.pause {
+            child.calling = true;
+            return self.go_on_waiting(number, pause);
+        }
         let Some((_, act)) = child.plan.pop_front_if(|(at, _)| *at <= now) else {
             keeper.exit = Some(Ending::Exited(child.code));
             let process = child.process.clone();
@@ -82,6 +97,10 @@ impl World<'_> {
             Act::Hide => {
                 let process = self.machine.fork();
                 self.keepers.get_mut(&number).expect("it is there").hidden.push(process);
+                return;
+            }
+            Act::Wait => {
+                child.pause = Some(Pause::Asked);
                 return;
             }
             Act::AddChild => self.child_task(&id, epoch),
@@ -97,10 +116,15 @@ impl World<'_> {
         self.calls.push(InFlight { from: Sender::Program(number), requests: vec![Request::Task(request)] });
     }
 
-    /// The program hears something, whatever it is.
-    pub(crate) fn program_hears(&mut self, number: u32) {
+    /// The program hears something. Unless it waits for others, it does not care what.
+    pub(crate) fn program_hears(&mut self, number: u32, heard: &HeardAll) {
+        let pause = self.keepers.get(&number).and_then(|keeper| keeper.child.as_ref()).and_then(|child| child.pause);
+        if let (Some(Pause::Back), HeardAll::Replies(_)) = (pause, heard) {
+            self.check_slot(number);
+        }
+        let pause = pause.and_then(|pause| self.waiting_hears(pause, heard));
         if let Some(child) = self.keepers.get_mut(&number).and_then(|keeper| keeper.child.as_mut()) {
-            child.calling = false;
+            (child.calling, child.pause) = (false, pause);
         }
     }
 

@@ -10,6 +10,7 @@ use banksman_engine::{Dispatcher, Reply};
 use super::desk::Sender;
 use super::flaw::Flaw;
 use super::keeper::Notice;
+use super::machine::Record;
 use super::world::World;
 use crate::clock::Ms;
 
@@ -85,8 +86,18 @@ impl Runner {
 }
 
 impl World<'_> {
+    /// Clears away the records of sessions whose runs have ended without them, as a runner does when it starts.
+    pub(crate) fn clear_away(&mut self) {
+        let (book, keepers) = (&self.book, &self.keepers);
+        self.machine.records.retain(|run, record| match record {
+            Record::Empty | Record::Buried => true,
+            Record::Kept { keeper, .. } => book.is_live(run) || keepers.get(keeper).is_some_and(|keeper| keeper.alive),
+        });
+    }
+
     /// Starts a runner in a slot that is free.
     pub(crate) fn start_runner(&mut self, slot: usize, told: Told) {
+        self.clear_away();
         self.counts.runners += 1;
         let id = RunnerId::new(&format!("n{}", self.counts.runners)).expect("a good id");
         let process = self.machine.fork();
@@ -109,6 +120,7 @@ impl World<'_> {
             max_recoveries: MAX_RECOVERIES,
             poll: POLL,
             lease: None,
+            heartbeat_timeout: None,
         };
         self.say(format_args!("runner {id} starts, pid {}, {told:?}", process.pid));
         self.tally.count("runners");

@@ -50,7 +50,7 @@ impl World<'_> {
             runner.is_awake()
                 && !runner.cancelled
                 && is_for(&runner.told, job)
-                && runner.told.max_runs.is_none_or(|max| self.book.live_of(&runner.id) < max as usize)
+                && runner.told.max_runs.is_none_or(|max| self.book.at_work(&runner.id) < max as usize)
                 && self.may_enter(runner, job)
         };
         self.book.unmet(job).next().is_none()
@@ -77,7 +77,7 @@ impl World<'_> {
         };
         let resource = Resource { kind, name: name.clone() };
         let used: u32 = self.book.holders(&resource).filter(|(_, held)| !self.is_over(held)).map(|(_, held)| held.weight).sum();
-        used + weight <= capacity && !self.is_waited_for(&resource)
+        used + weight <= capacity && !self.is_waited_for(&resource) && !self.slots_are_waited_for(&resource)
     }
 
     /// Whether a grant is over in truth, whether anybody has noticed or not.

@@ -1,0 +1,120 @@
+//! A session that waits for others gives its slot back, and takes it again before it goes on: `tasks wait` in a run.
+//!
+//! ```text
+//! at work --Pause--> Away { until } --Acquire--> in line --Look--> has a slot --Resume--> at work
+//! ```
+
+use banksman_core::claim::{Ask, Claim, Standing};
+use banksman_core::coordination::{Command, Outcome};
+use banksman_core::event::{Kind, Resource};
+use banksman_core::{Name, ProcessId, RunId, Ticket, semaphore};
+use banksman_engine::{Reply, Request, RunRequest};
+
+use super::desk::{InFlight, Sender};
+use super::runner::HeardAll;
+use super::world::World;
+use crate::clock::Ms;
+use crate::report::Checker;
+
+/// How far a session that waits has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pause {
+    /// It wants to give its slot back.
+    Asked,
+    /// It waits for others.
+    Away { until: Ms },
+    /// It stands in line for a slot.
+    InLine { ticket: Ticket, look_at: Ms },
+    /// It has one, and makes sure that it may keep it.
+    Back,
+}
+
+impl Pause {
+    /// When it does something by itself.
+    pub(crate) fn due(self) -> Ms {
+        match self {
+            Pause::Asked | Pause::Back => 0,
+            Pause::Away { until } => until,
+            Pause::InLine { look_at, .. } => look_at,
+        }
+    }
+}
+
+impl World<'_> {
+    /// A session that waits does its next step.
+    pub(crate) fn go_on_waiting(&mut self, number: u32, pause: Pause) {
+        let Some(keeper) = self.keepers.get(&number) else { return };
+        let (run, epoch) = (keeper.run.clone(), keeper.run_epoch);
+        let request = match pause {
+            Pause::Asked => Request::Run(RunRequest::Pause { run, epoch }),
+            Pause::Back => Request::Run(RunRequest::Resume { run, epoch }),
+            Pause::Away { .. } => {
+                let Some(process) = keeper.child.as_ref().map(|child| child.process.clone()) else { return };
+                Request::plain(Command::Semaphore(Name::runs(), semaphore::Input::Acquire(Box::new(slot(&run, process)))))
+            }
+            Pause::InLine { ticket, .. } => Request::plain(Command::Semaphore(Name::runs(), semaphore::Input::Look { ticket })),
+        };
+        self.calls.push(InFlight { from: Sender::Program(number), requests: vec![request] });
+    }
+
+    /// A session that waits hears the answer to its last step.
+    pub(crate) fn waiting_hears(&mut self, pause: Pause, heard: &HeardAll) -> Option<Pause> {
+        let now = self.clock.now();
+        let HeardAll::Replies(replies) = heard else {
+            // It asks again: each of its steps may be done twice.
+            return Some(pause);
+        };
+        match (pause, replies.first()) {
+            (Pause::Asked, _) => {
+                self.tally.count("slots given back");
+                Some(Pause::Away { until: now + self.random.between(10, 6_000) })
+            }
+            (Pause::Back, _) => None,
+            (Pause::Away { .. } | Pause::InLine { .. }, Some(Reply::Coordinate { outcome: Outcome::Semaphore(outcome), .. })) => {
+                match outcome {
+                    semaphore::Outcome::Waiting(waiting) => {
+                        let look_at = now + self.random.between(10, 2_000);
+                        Some(Pause::InLine { ticket: waiting.ticket, look_at })
+                    }
+                    semaphore::Outcome::Gone => Some(Pause::Away { until: now }),
+                    _ => Some(Pause::Back),
+                }
+            }
+            (Pause::Away { .. } | Pause::InLine { .. }, _) => None,
+        }
+    }
+
+    /// A session that goes on has its slot again.
+    pub(crate) fn check_slot(&mut self, number: u32) {
+        let Some(run) = self.keepers.get(&number).map(|keeper| keeper.run.clone()) else { return };
+        let holds = self.book.holders(&runs()).any(|(holder, _)| *holder == run.holder());
+        self.verdict.expect(Checker::Slots, holds, || format!("{run} goes on without a slot"));
+    }
+
+    /// Whether a session that lives stands in line for a run slot.
+    pub(crate) fn slots_are_waited_for(&self, resource: &Resource) -> bool {
+        let waits = |pause: Pause| matches!(pause, Pause::InLine { .. } | Pause::Away { .. });
+        let mut children = self.keepers.values().filter_map(|keeper| keeper.child.as_ref());
+        *resource == runs() && children.any(|child| child.pause.is_some_and(waits))
+    }
+}
+
+pub(crate) fn runs() -> Resource {
+    Resource { kind: Kind::Semaphore, name: Name::runs() }
+}
+
+/// Bound to no process: like the one that the run had before, it ends with the run.
+fn slot(run: &RunId, process: ProcessId) -> Ask {
+    let claim = Claim {
+        holder: run.holder(),
+        ancestors: Vec::new(),
+        weight: 1,
+        ttl: None,
+        max_hold: None,
+        processes: Vec::new(),
+        metadata: None,
+        request: None,
+    };
+    let wait = Some(Standing { process, address: None, lease: None });
+    Ask { claim, fallback_ttl: None, epoch: None, granted_before: None, wait }
+}
