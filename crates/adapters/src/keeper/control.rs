@@ -61,9 +61,9 @@ pub(super) struct Control {
 }
 
 impl Control {
-    /// Begins with the stream of the owner, which does not block.
-    pub(super) fn new(owner: UnixStream, epoch: i64, socket: PathBuf) -> Control {
-        let owner = Client { id: 0, stream: owner, inbox: Inbox::new(LINE_LIMIT) };
+    /// Begins with the stream of the owner, which does not block, and what has come from it but was not looked at.
+    pub(super) fn new(owner: UnixStream, inbox: Inbox, epoch: i64, socket: PathBuf) -> Control {
+        let owner = Client { id: 0, stream: owner, inbox };
         let bind_at = Instant::now() + BIND_AFTER;
         Control { clients: vec![owner], owner: Some(0), epoch, last_id: 0, listener: None, socket, bind_at }
     }
@@ -91,6 +91,11 @@ impl Control {
     /// All that can become readable: first the listener if there is one, then the clients.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.listener.iter().map(AsFd::as_fd).chain(self.clients.iter().map(|client| client.stream.as_fd()))
+    }
+
+    /// Takes in what the owner has asked before it was listened to.
+    pub(super) fn receive_first(&mut self) -> Vec<Ask> {
+        self.read(0)
     }
 
     /// Takes in what has arrived, where `ready` tells which of the [descriptors](Control::descriptors) are readable.

@@ -16,7 +16,9 @@ use signal_hook::{flag, low_level};
 use super::MARK;
 use super::control::Control;
 use super::keep::Keeper;
-use super::protocol::{Arrival, Inbox, Notice, Order, Refusal, SPEC_LIMIT, Spec, Unclear, VERSION, decode, encode, send, words};
+use super::protocol::{
+    Arrival, Inbox, Notice, Order, Refusal, Request, SPEC_LIMIT, Spec, Unclear, VERSION, decode, encode, send, words,
+};
 use super::record::{Own, Record};
 use super::timer::Timer;
 use crate::{host, ids, process};
@@ -43,7 +45,8 @@ fn begin() -> io::Result<()> {
     // It stands in nobody's way: not in a directory to be removed, nor on a disk to be unmounted.
     chdir("/")?;
     loop {
-        let order = match receive(&owner) {
+        let mut inbox = Inbox::new(SPEC_LIMIT);
+        let order = match receive(&owner, &mut inbox) {
             Some(Ok(order)) => order,
             Some(Err(Unclear::Version)) => return refuse(&owner, Refusal::Version { keeper: VERSION }),
             Some(Err(Unclear::Garbage)) => return Err(io::ErrorKind::InvalidData.into()),
@@ -55,7 +58,7 @@ fn begin() -> io::Result<()> {
             return Ok(());
         }
         let stay = order.stay;
-        match keep(order, owner, signals)? {
+        match keep(order, owner, inbox, signals)? {
             Some(after) if stay => (owner, signals) = after,
             Some(_) | None => return Ok(()),
         }
@@ -66,7 +69,7 @@ fn begin() -> io::Result<()> {
 }
 
 /// Keeps one session. Returns who is left to give the next order, if its end was acknowledged.
-fn keep(order: Order<Spec>, owner: UnixStream, signals: Signals) -> io::Result<Option<(UnixStream, Signals)>> {
+fn keep(order: Order<Spec>, owner: UnixStream, inbox: Inbox, signals: Signals) -> io::Result<Option<(UnixStream, Signals)>> {
     let record = describe(&order)?;
     let (started_at_ms, socket) = (record.started_at_ms, record.socket.clone());
     let spec = order.spec;
@@ -76,15 +79,18 @@ fn keep(order: Order<Spec>, owner: UnixStream, signals: Signals) -> io::Result<O
         Ok(None) => return refuse(&owner, Refusal::RecordExists).map(|()| None),
         Err(error) => return refuse(&owner, Refusal::NoRecord { error: words(&error) }).map(|()| None),
     };
-    let control = Control::new(owner, spec.owner_epoch, socket);
+    let control = Control::new(owner, inbox, spec.owner_epoch, socket);
     Ok(Keeper::start(spec, record, control, signals, timer, started_at_ms).keep())
 }
 
-fn receive(owner: &UnixStream) -> Option<Result<Order<Spec>, Unclear>> {
-    let mut inbox = Inbox::new(SPEC_LIMIT);
+/// The next order. What came behind it stays in the inbox.
+fn receive(owner: &UnixStream, inbox: &mut Inbox) -> Option<Result<Order<Spec>, Unclear>> {
     while inbox.fill(owner) == Arrival::Some {
-        if let Some(line) = inbox.line() {
-            return Some(decode(&line));
+        while let Some(line) = inbox.line() {
+            // A request that crossed the end of the session before, such as a second acknowledgement, is no order.
+            if decode::<Request>(&line).is_err() {
+                return Some(decode(&line));
+            }
         }
     }
     None

@@ -124,6 +124,9 @@ impl Keeper {
     /// Keeps the session until it is over. Returns the owner's stream if it was the first owner that acknowledged the end.
     pub(super) fn keep(mut self) -> Option<(UnixStream, Signals)> {
         self.introduce();
+        for ask in self.control.receive_first() {
+            self.answer(ask);
+        }
         loop {
             let deadline = self.advance();
             if matches!(self.stage, Stage::Over) {

@@ -23,8 +23,6 @@ pub(crate) struct Book {
     pub(crate) held: BTreeMap<Resource, BTreeMap<HolderId, Holding>>,
     pub(crate) capacity: BTreeMap<Name, u32>,
     pub(crate) runners: BTreeMap<RunnerId, Known>,
-    /// The run that gives its slot back with the call that is being looked at.
-    pub(crate) pausing: Option<RunId>,
     /// The number of the boot, and what leads from its clock to the lease clock.
     pub(crate) lease: Option<(i64, i64)>,
 }
@@ -57,6 +55,10 @@ pub(crate) struct Entry {
     /// What it has said of its result.
     pub(crate) verdict: Option<Verdict>,
     pub(crate) ended: bool,
+    /// It has given its slot back, and not yet gone on.
+    pub(crate) paused: bool,
+    /// It did so at least once. When it goes on, its runner may have started others.
+    pub(crate) has_paused: bool,
 }
 
 /// A grant.
@@ -95,6 +97,11 @@ impl Book {
         let holds_slot = |run: &RunId| self.holders(&runs()).any(|(holder, _)| *holder == run.holder());
         let own = self.runs.iter().filter(|(_, entry)| !entry.ended && entry.owner == *runner);
         own.filter(|(run, _)| holds_slot(run)).count()
+    }
+
+    /// The live runs of a runner that have never given their slot back.
+    pub(crate) fn steady(&self, runner: &RunnerId) -> usize {
+        self.runs.values().filter(|entry| !entry.ended && !entry.has_paused && entry.owner == *runner).count()
     }
 
     /// The owners of live runs in a section.

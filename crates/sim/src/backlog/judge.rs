@@ -6,7 +6,7 @@ use banksman_core::event::{Event, Fact, Kind, Resource, SectionFact, TaskFact};
 use banksman_core::task::Outcome;
 use banksman_core::task::{After, Ending, Need, Spec, Verdict};
 use banksman_core::{Lease, Name, RunId, RunnerId, Seq, Status, TaskId};
-use banksman_engine::{Reply, Request, RunRequest, TaskOutcome, TaskRequest};
+use banksman_engine::{Reply, Request, RunOutcome, RunRequest, TaskOutcome, TaskRequest};
 
 use super::book::{Entry, Holding, Job, Standing};
 use super::keeper::Keeper;
@@ -67,7 +67,7 @@ impl World<'_> {
                 let holding = self.book.held.entry(resource.clone()).or_default().remove(&ended.holder);
                 if let Some(run) = ended.holder.as_str().strip_prefix("run:") {
                     let run = RunId::new(run).expect("a good id");
-                    let pauses = *resource == runs() && self.book.pausing.as_ref() == Some(&run);
+                    let pauses = *resource == runs() && self.book.runs.get(&run).is_some_and(|entry| entry.paused);
                     let lives = !pauses && self.lives(&run);
                     self.verdict
                         .expect(Checker::Slots, !lives, || format!("{resource} of run {run} is freed while its session lives"));
@@ -151,14 +151,22 @@ impl World<'_> {
                 format!("{runner} starts {id} in {section}, where {foreign:?} works")
             });
         }
-        let entry =
-            Entry { task: id.clone(), owner: runner.clone(), epoch: seq.into(), stopping: None, verdict: None, ended: false };
+        let entry = Entry {
+            task: id.clone(),
+            owner: runner.clone(),
+            epoch: seq.into(),
+            stopping: None,
+            verdict: None,
+            ended: false,
+            paused: false,
+            has_paused: false,
+        };
         let known = self.book.runs.insert(run.clone(), entry).is_some();
         self.verdict.expect(Checker::Twice, !known, || format!("{run} starts twice"));
         let lacks = self.book_lacks(run, id, &needs);
         self.verdict.expect(Checker::Slots, lacks.is_none(), || format!("{run} starts without {lacks:?}"));
         let max = self.book.runners.get(runner).and_then(|known| known.max_runs);
-        let own = self.book.at_work(runner);
+        let own = self.book.steady(runner);
         self.verdict.expect(Checker::Slots, max.is_none_or(|max| own <= max as usize), || {
             format!("{runner} has {own} runs, and at most {max:?} are allowed")
         });
@@ -264,10 +272,10 @@ impl World<'_> {
 
     /// What an answer must be, before its events are taken in.
     pub(crate) fn before(&mut self, deed: &Deed<'_>) {
-        self.book.pausing = match deed.request {
-            Request::Run(RunRequest::Pause { run, .. }) => Some(run.clone()),
-            _ => None,
-        };
+        if let (Request::Run(RunRequest::Pause { run, .. }), Reply::Run(RunOutcome::Done)) = (deed.request, deed.reply) {
+            let entry = self.book.runs.get_mut(run);
+            entry.into_iter().for_each(|entry| (entry.paused, entry.has_paused) = (true, true));
+        }
         let (Request::Task(request), Reply::Task(outcome)) = (deed.request, deed.reply) else { return };
         match request {
             TaskRequest::Conclude { id, epoch: Some(epoch), .. } | TaskRequest::Heartbeat { id, epoch, .. } => {
@@ -303,6 +311,9 @@ impl World<'_> {
                 let entry = run.and_then(|run| self.book.runs.get_mut(&run));
                 entry.into_iter().for_each(|entry| entry.verdict = Some(verdict.clone()));
                 self.tally.count("results told by sessions");
+            }
+            (Request::Run(RunRequest::Resume { run, .. }), Reply::Run(RunOutcome::Done)) => {
+                self.book.runs.get_mut(run).into_iter().for_each(|entry| entry.paused = false);
             }
             (Request::Run(RunRequest::Retire { runner, seen }), _) if seen.probes.is_empty() => {
                 self.book.runners.get_mut(runner).into_iter().for_each(|known| known.left = true);
