@@ -43,6 +43,14 @@ impl Failure {
             .hint("this is a fault in banksman; please report it with this message")
     }
 
+    /// A run that cannot be ended from here.
+    pub(crate) fn elsewhere(run: &banksman::core::backlog::Run) -> Failure {
+        let message = format!("run {} is on another machine, where no runner is alive to end it", run.id);
+        Failure::new(exit::LOCKED, "SESSION_ELSEWHERE", message)
+            .details(json!({ "run": run.id, "host": run.host }))
+            .hint("it ends as soon as banksman run is started there")
+    }
+
     /// A wrong argument.
     pub(crate) fn usage(message: impl ToString) -> Failure {
         Failure::new(exit::USAGE, "USAGE", message.to_string())

@@ -3,16 +3,13 @@
 use banksman_sim::backlog::{run, run_twice};
 use banksman_sim::{Options, Tally};
 
-fn assert_holds(seed: u64) {
-    let violation = run(seed, Options::default(), None).violation;
+fn assert_holds(seed: u64) -> Tally {
+    let report = run(seed, Options::default(), None);
+    let violation = report.violation;
     let what = violation.as_ref().map(ToString::to_string).unwrap_or_default();
     let replay = format!("cargo run -p banksman-sim -- --world backlog --seed {seed}");
     assert!(violation.is_none(), "seed {seed}: {what}\nreplay it with: {replay}");
-}
-
-#[test]
-fn fixed_seeds_keep_every_promise() {
-    (0..160).for_each(assert_holds);
+    report.tally
 }
 
 #[test]
@@ -21,23 +18,23 @@ fn fresh_seeds_keep_every_promise() {
     let mut bytes = [0; 8];
     std::fs::File::open("/dev/urandom").unwrap().read_exact(&mut bytes).unwrap();
     let first = u64::from_le_bytes(bytes) >> 16;
-    (first..first + 60).for_each(assert_holds);
+    (first..first + 25).for_each(|seed| drop(assert_holds(seed)));
 }
 
 #[test]
 fn the_same_seed_is_the_same_history() {
-    for seed in 500..520 {
+    for seed in 500..508 {
         assert_eq!(run_twice(seed, Options::default()).violation, None, "seed {seed}");
     }
     let hash = |seed| run(seed, Options::default(), None).hash;
     assert_ne!(hash(500), hash(501), "another seed is another history");
 }
 
-/// A simulation in which nothing happens proves nothing.
+/// On these seeds every kind of trouble comes up: a simulation in which nothing happens proves nothing.
 #[test]
-fn every_kind_of_trouble_comes_up() {
+fn fixed_seeds_keep_every_promise() {
     let mut tally = Tally::default();
-    (0..100).for_each(|seed| tally.add(&run(seed, Options::default(), None).tally));
+    (0..100).for_each(|seed| tally.add(&assert_holds(seed)));
     for what in [
         "adoptions",
         "again: failed",
@@ -68,9 +65,12 @@ fn every_kind_of_trouble_comes_up() {
         "hidden processes ended",
         "keepers refused",
         "kills",
+        "looks from a line",
+        "pulses",
         "results told by sessions",
         "runners done",
         "sessions adopted",
+        "slots given back",
         "sweeps",
     ] {
         assert!(tally.get(what) > 0, "{what} never happened: {tally:?}");

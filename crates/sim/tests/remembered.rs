@@ -3,10 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use banksman_core::claim::{Ask, Claim, Standing};
+use banksman_core::backlog::{Ended, Runner};
+use banksman_core::claim::{Address, Ask, Claim, Standing};
 use banksman_core::coordination::{Command, Outcome};
-use banksman_core::{Epoch, HolderId, Name, ProcessId, RequestId, Span, Ticket, lock};
-use banksman_engine::{Reply, Request};
+use banksman_core::task::{Ending, Spec, Work, Workspace};
+use banksman_core::{
+    Epoch, HolderId, Lease, Liveness, Name, ProcessId, RequestId, RunId, RunnerId, SectionId, Span, Stamp, TaskId, Ticket, Title,
+    Wall, lock,
+};
+use banksman_engine::{Dispatcher, Next, Options, Reply, Request, SectionRequest, TaskRequest};
 use banksman_store::{Machine, Reading, Store, sqlite};
 
 /// A machine whose clock is set by hand.
@@ -87,4 +92,152 @@ fn a_place_lasts_for_as_long_as_its_waiter_looks() {
         let outcome = ask(&mut store, lock::Input::Look { ticket: Ticket(1) });
         assert!(matches!(outcome, lock::Outcome::Waiting(_)), "{outcome:?}");
     }
+}
+
+fn commit(store: &mut Store, requests: &[Request]) -> Vec<Reply> {
+    store.begin(requests).and_then(banksman_store::Open::commit).expect("the store works").replies
+}
+
+fn process(pid: i32) -> ProcessId {
+    ProcessId { host: "host".into(), boot: "boot".into(), pid_ns: 1, pid, start: 1 }
+}
+
+/// A runner with room for one run.
+fn runner(name: &str, pid: i32) -> Dispatcher {
+    let row = Runner {
+        id: RunnerId::new(name).expect("a good id"),
+        process: process(pid),
+        address: Address(name.into()),
+        sections: Vec::new(),
+        max_runs: Some(1),
+        watching: Vec::new(),
+        started: Stamp::default(),
+        seen: Lease(0),
+        terms: None,
+    };
+    let options = Options {
+        max_runs: Some(1),
+        limit: 0,
+        sections: Vec::new(),
+        until_idle: false,
+        max_recoveries: 3,
+        poll: Span::from_secs(30),
+        lease: None,
+        heartbeat_timeout: None,
+    };
+    Dispatcher::new(row, options)
+}
+
+/// Drives a runner until it sleeps. Says which runs it was told to start. All processes live.
+fn drive(store: &mut Store, runner: &mut Dispatcher) -> Vec<RunId> {
+    let mut started = Vec::new();
+    loop {
+        let (mut count, id) = (0, runner.id().to_string());
+        let at = store.view().last_event().expect("the store works");
+        runner.give_ids(|| {
+            count += 1;
+            RunId::new(&format!("{id}-{at}-{count}")).expect("a good id")
+        });
+        match runner.next(Lease(0)) {
+            Next::Load(keys) => runner.loaded(store.view().load(&keys).expect("the store works")),
+            Next::Probe(who) => runner.probed(who.into_iter().map(|process| (process, Liveness::Alive))),
+            Next::Call => {
+                let replies = commit(store, runner.requests());
+                runner.answered(replies);
+            }
+            Next::Spawn(work) => started.push(work.run.id.clone()),
+            Next::Sleep { .. } => return started,
+            Next::Recover(_) | Next::Pulse(_) | Next::Kill(_) | Next::Acknowledge(_) | Next::Forget(_) => {}
+            Next::Done => unreachable!("nobody told it to end"),
+        }
+    }
+}
+
+fn add_task(store: &mut Store, id: &str, section: Option<&str>, priority: i32) {
+    let spec = Spec {
+        title: Title::new(id).expect("a good title"),
+        section: section.map(|section| SectionId::new(section).expect("a good id")),
+        parent: None,
+        labels: Vec::new(),
+        priority,
+        work: Some(Work::Run("true".into())),
+        needs: Vec::new(),
+        retries: 0,
+        workspace: Workspace::None,
+    };
+    let add =
+        TaskRequest::Add { id: TaskId::new(id).expect("a good id"), spec: Box::new(spec), depends_on: Vec::new(), by: None };
+    commit(store, &[Request::Task(add)]);
+}
+
+fn is_free(store: &mut Store, name: &str) -> bool {
+    let locks = store.view().everything().expect("the store works").coordination.locks;
+    let lock = locks.get(&Name::new(name).expect("a good name"));
+    lock.is_none_or(|lock| lock.state == lock::State::Free)
+}
+
+fn exited(code: i32) -> Ended {
+    Ended { ending: Ending::Exited(code), at: Wall(0), note: None }
+}
+
+/// A store with an exclusive section and two tasks in it.
+fn store_with_section() -> Store {
+    let mut store = sqlite::memory(Box::new(ByHand::default())).expect("a store in memory");
+    let (id, name) = (SectionId::new("s").expect("a good id"), Title::new("s").expect("a good title"));
+    commit(&mut store, &[Request::Section(SectionRequest::Add { id, name, exclusive: true })]);
+    add_task(&mut store, "first", Some("s"), 0);
+    add_task(&mut store, "second", Some("s"), 0);
+    store
+}
+
+/// A runner that had no room left kept the lock of an exclusive section in which it had no run, so that others, who had
+/// room, could not work there.
+#[test]
+fn a_section_is_left_by_a_runner_that_works_elsewhere() {
+    let mut store = store_with_section();
+    let mut one = runner("one", 1);
+    let started = drive(&mut store, &mut one);
+    assert!(!is_free(&mut store, "section:s"));
+    add_task(&mut store, "urgent", None, 9);
+    one.ended(&started[0], exited(0));
+    assert_eq!(drive(&mut store, &mut one).len(), 1, "it goes on with what is urgent");
+    assert!(is_free(&mut store, "section:s"));
+    assert_eq!(drive(&mut store, &mut runner("two", 2)).len(), 1, "somebody else goes on in the section");
+}
+
+/// A claim was committed and its answer lost. The runner found its run again, but not the section it had entered with it.
+#[test]
+fn a_section_entered_without_knowing_is_left_again() {
+    let mut store = store_with_section();
+    let mut one = runner("one", 1);
+    while !store.view().everything().expect("the store works").backlog.runs.values().any(|_| true) {
+        match one.next(Lease(0)) {
+            Next::Load(keys) => one.loaded(store.view().load(&keys).expect("the store works")),
+            Next::Probe(who) => one.probed(who.into_iter().map(|process| (process, Liveness::Alive))),
+            Next::Call => {
+                let replies = commit(&mut store, one.requests());
+                let claimed = store.view().everything().expect("the store works").backlog.runs.len() == 1;
+                if claimed { one.unanswered(Lease(-1_000)) } else { one.answered(replies) }
+            }
+            other => unreachable!("{other:?} before the first claim"),
+        }
+        one.give_ids(|| RunId::new("r").expect("a good id"));
+    }
+    drive(&mut store, &mut one);
+    let run = store.view().everything().expect("the store works").backlog.runs.into_keys().next().expect("one run");
+    add_task(&mut store, "urgent", None, 9);
+    one.ended(&run, exited(0));
+    assert_eq!(drive(&mut store, &mut one).len(), 1, "it goes on with what is urgent");
+    assert!(is_free(&mut store, "section:s"));
+}
+
+/// A runner that was told to end while it gave the store time to recover slept on, and was woken at once, again and again.
+#[test]
+fn who_shall_leave_does_not_sleep() {
+    let mut store = store_with_section();
+    let mut one = runner("one", 1);
+    drive(&mut store, &mut one);
+    one.unanswered(Lease(0));
+    one.leave();
+    assert_eq!(one.next(Lease(0)), Next::Call);
 }

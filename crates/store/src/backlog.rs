@@ -192,7 +192,8 @@ fn tasks<'a>(project: i64, before: &'a Backlog, after: &'a Backlog, queries: &mu
                 }
             }
         }
-        if was.is_some_and(|was| word(was) != word(task)) {
+        // Only what is over holds nobody back, or holds back for ever.
+        if was.is_some_and(|was| was.status() != task.status() && (was.status().is_over() || task.status().is_over())) {
             refresh.push(Query::new(Statement::RefreshDependents, id(key)));
         }
     }

@@ -16,7 +16,7 @@ fn a_project_moves_to_the_other_database_and_back() {
     let file = format!("sqlite:{}", world.path().join(".banksman/store.db").display());
 
     let copied = world.data(&["store", "copy", &file, &url]);
-    assert_eq!(copied, serde_json::json!({ "locks": 2, "semaphores": 1, "holders": 2, "events": 6 }));
+    assert_eq!(copied, serde_json::json!({ "locks": 2, "semaphores": 1, "holders": 2, "tasks": 0, "events": 6 }));
     let remote = |args: &[&str]| world.data(&[&there[..], args].concat());
     let list = remote(&["locks", "list", "--held"]);
     assert_eq!((&list["locks"][0]["holder"], list["locks"][0]["epoch"].to_string()), (&"a".into(), epoch.clone()));
@@ -53,4 +53,33 @@ fn a_store_that_contradicts_itself_is_not_copied() {
     assert!(!target.exists(), "nothing is left behind");
     let (code, error) = world.error(&["--store", &url, "locks", "list"]);
     assert_eq!((code, &error["code"]), (4, &"STORE_MISSING".into()));
+}
+
+#[test]
+fn a_backlog_moves_with_its_project_but_not_while_it_runs() {
+    let world = World::on_sqlite();
+    world.ok(&["tasks", "add", "first", "--run", "true"]);
+    world.ok(&["run", "--until-idle"]);
+    world.ok(&["tasks", "add", "second", "--run", "until [ -e open ]; do sleep 0.02; done", "--depends-on", "first"]);
+    world.ok(&["tasks", "add", "third", "--run", "true", "--depends-on", "second"]);
+    let url = postgres::fresh_database();
+    let file = format!("sqlite:{}", world.path().join(".banksman/store.db").display());
+
+    let runner = world.start(&["run", "--until-idle"]);
+    crate::world::until("it runs", || world.data(&["tasks", "show", "second"])["status"] == "in_progress");
+    let (code, error) = world.error(&["store", "copy", &file, &url]);
+    assert_eq!((code, &error["code"]), (6, &"STORE_IN_USE".into()));
+    runner.signal(rustix::process::Signal::TERM);
+    runner.end();
+    world.ok(&["tasks", "cancel", "second"]);
+    world.ok(&["tasks", "retry", "second"]);
+
+    assert_eq!(world.data(&["store", "copy", &file, &url])["tasks"], 3);
+    let there = ["--store", &url];
+    assert_eq!(world.data(&[&there[..], &["doctor"]].concat())["healthy"], true);
+    std::fs::write(world.path().join("open"), "").unwrap();
+    world.ok(&[&there[..], &["run", "--until-idle"]].concat());
+    let list = world.data(&[&there[..], &["tasks", "list"]].concat());
+    let statuses: Vec<&str> = list["tasks"].as_array().unwrap().iter().map(|task| task["status"].as_str().unwrap()).collect();
+    assert_eq!(statuses, ["completed"; 3]);
 }

@@ -67,7 +67,7 @@ fn an_older_program_stops_when_the_schema_moves_on_under_it() {
     client.lock("x").unwrap().acquire().unwrap().release().unwrap();
     rusqlite::Connection::open(world.path().join(".banksman/store.db"))
         .unwrap()
-        .execute_batch("UPDATE store SET version = 2")
+        .execute_batch("UPDATE store SET version = version + 1")
         .unwrap();
     let error = client.lock("x").unwrap().acquire().err().unwrap();
     assert!(error.to_string().contains("newer version"), "{error}");
@@ -91,5 +91,21 @@ fn threads_of_one_process_share_a_client() {
         }
     });
     assert_eq!(inside, 160);
+    world.check();
+}
+
+#[test]
+fn a_store_of_an_earlier_version_is_brought_up_to_date() {
+    let world = World::on_sqlite();
+    world.ok(&["locks", "acquire", "db", "--holder", "a", "--ttl", "1h"]);
+    let tables = ["sections", "tasks", "edges", "runs", "runners", "outbox"];
+    let undo: String = tables.iter().map(|table| format!("DROP TABLE {table};")).collect();
+    let connection = rusqlite::Connection::open(world.path().join(".banksman/store.db")).unwrap();
+    connection.execute_batch(&format!("{undo} UPDATE store SET version = 1")).unwrap();
+    drop(connection);
+    // The first look is enough, though it only reads.
+    assert_eq!(world.data(&["locks", "list"])["locks"][0]["holder"], "a");
+    world.ok(&["tasks", "add", "t", "--run", "true"]);
+    world.ok(&["run", "--until-idle"]);
     world.check();
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use banksman_core::backlog::Ended;
 use banksman_core::task::Ending;
-use banksman_core::{Liveness, ProcessId, RunId, Wall};
+use banksman_core::{Liveness, ProcessId, RunId, Span, Wall};
 use banksman_engine::{Next, Work};
 use banksman_store::Key;
 
@@ -41,7 +41,7 @@ impl World<'_> {
             }
             Next::Spawn(work) => self.spawn(slot, &work),
             Next::Recover(work) => self.recover(slot, &work),
-            Next::Pulse(_) => unreachable!("runs are not watched for silence here"),
+            Next::Pulse(run) => self.feel_pulse(slot, &run),
             Next::Kill(run) => self.kill_run(slot, &run),
             Next::Acknowledge(run) => self.acknowledge(slot, &run),
             Next::Forget(run) => drop(runner.sessions.remove(&run)),
@@ -184,6 +184,17 @@ impl World<'_> {
         }
         let done_at = self.clock.now() + self.random.between(0, 3_000);
         self.runners[slot].sweeps.push(Sweep { run: run.clone(), keeper, done_at });
+    }
+
+    /// Since when nothing was seen of a run. A keeper that does not answer is no proof of anything.
+    fn feel_pulse(&mut self, slot: usize, run: &RunId) {
+        self.tally.count("pulses");
+        let answers = self.keepers.values().any(|keeper| keeper.alive && keeper.run == *run && keeper.tree_lives());
+        if answers && !self.random.in_thousand(100) {
+            let quiet = Span::from_ms(self.random.between(0, 8_000));
+            let now = self.lease_of(slot);
+            self.runners[slot].dispatcher.pulse(run, quiet, now);
+        }
     }
 
     fn kill_run(&mut self, slot: usize, run: &RunId) {

@@ -5,13 +5,14 @@
 //!
 //! * `world`, `users`, `wishes`, `hands`, `runner`, `driver`, `keeper`, `program`, `pause`, `machine`, `faults`, `desk`, `calm`: what
 //!   happens.
-//! * `book`, `judge`, `truth`: what must be true, kept by an outsider.
+//! * `book`, `judge`, `ends`, `truth`: what must be true, kept by an outsider.
 //! * [`Flaw`]: engines, drivers and keepers with one fault each.
 
 mod book;
 mod calm;
 mod desk;
 mod driver;
+mod ends;
 mod faults;
 mod flaw;
 mod hands;

@@ -49,6 +49,7 @@ pub(crate) struct Told {
     pub(crate) sections: Vec<SectionId>,
     pub(crate) until_idle: bool,
     pub(crate) limit: u32,
+    pub(crate) heartbeat_timeout: Option<Span>,
 }
 
 pub(crate) enum Doing {
@@ -120,7 +121,7 @@ impl World<'_> {
             max_recoveries: MAX_RECOVERIES,
             poll: POLL,
             lease: None,
-            heartbeat_timeout: None,
+            heartbeat_timeout: told.heartbeat_timeout,
         };
         self.say(format_args!("runner {id} starts, pid {}, {told:?}", process.pid));
         self.tally.count("runners");
@@ -158,6 +159,7 @@ impl World<'_> {
             sections: if some { vec![random.pick(&sections).clone()] } else { Vec::new() },
             until_idle: random.in_thousand(400),
             limit,
+            heartbeat_timeout: random.in_thousand(400).then(|| Span::from_ms(random.between(500, 5_000))),
         }
     }
 

@@ -66,10 +66,7 @@ impl Kill {
         if *run.host == *client.host().id {
             return Err(Failure::interrupted());
         }
-        let message = format!("run {} is on another machine, where no runner is alive to end it", run.id);
-        Err(Failure::new(exit::LOCKED, "SESSION_ELSEWHERE", message)
-            .details(json!({ "run": run.id, "host": run.host }))
-            .hint("it ends as soon as banksman run is started there"))
+        Err(Failure::elsewhere(&run))
     }
 }
 

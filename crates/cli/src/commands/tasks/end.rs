@@ -2,28 +2,24 @@
 
 use std::fs;
 use std::io::ErrorKind;
-use std::time::Duration;
+use std::os::fd::AsFd;
 
 use banksman::core::task::Outcome;
-use banksman::core::{Status, Task, TaskId};
+use banksman::core::{RunId, Status, Task, TaskId};
 use banksman::engine::{TaskOutcome, TaskRequest};
 use banksman::store::{Key, Reader};
-use banksman::{Client, Sessions};
+use banksman::{Client, Sessions, Told, recover_run};
 use clap::Args;
 use serde_json::{Value, json};
 
 use super::refused::refused;
-use super::until::{self, Ended};
 use super::view;
 use crate::commands::{Done, find, tail};
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
-use crate::printer::{BOLD, DIM, YELLOW};
+use crate::printer::{BOLD, DIM, RED, YELLOW};
 use crate::signals::Signals;
-
-/// What the end of a session may take beyond the time that it is given to end by itself.
-const BEYOND_GRACE: Duration = Duration::from_secs(5);
 
 /// Stop tasks and their children for good.
 ///
@@ -127,49 +123,29 @@ fn family(reader: &mut Reader, id: &TaskId) -> Result<Vec<Task>, Failure> {
     Ok(reader.view().load(&[Key::Family(id.clone())].into())?.backlog.tasks.into_values().collect())
 }
 
-/// Waits until no run of these families lives.
+/// Waits until no run of these families lives. A run whose runner is gone is looked after from here.
 fn wait_for_end(context: &Context, client: &Client, signals: &Signals, ids: &[TaskId]) -> Result<(), Failure> {
-    let keys = ids.iter().cloned().map(Key::Family).chain([Key::Runners]).collect();
-    let timeout = client.config().kill_grace + BEYOND_GRACE;
-    let watched = context.printer.is_watched();
-    let mut living: Vec<TaskId> = Vec::new();
-    let ended = until::until(client.project(), signals, Some(timeout), None, |reader, events| {
-        if !until::concern_any(events, &living) {
-            return Ok(None);
+    let mut reader = client.reader()?;
+    let mut tell = |told: Told| {
+        if let Told::RunTrouble(run, what) = told {
+            context.printer.note(&format!("{RED}run {run}{RED:#}: {what}"));
         }
-        let backlog = reader.view().load(&keys)?.backlog;
-        living = backlog.tasks.values().filter(|task| task.live().is_some()).map(|task| task.id.clone()).collect();
-        if living.is_empty() {
-            return Ok(Some(()));
-        }
-        if !backlog.runners.values().any(|runner| super::is_alive(client, runner)) {
-            return Err(no_runner(&living));
-        }
-        if watched {
-            context.printer.rewrite(&format!("stopping {} …", view::tasks(living.len())));
-        }
-        Ok(None)
-    });
-    if watched {
-        context.printer.rewrite("");
+    };
+    let living = |reader: &mut Reader| -> Result<Vec<RunId>, Failure> {
+        let keys = ids.iter().cloned().map(Key::Family).collect();
+        let tasks = reader.view().load(&keys)?.backlog.tasks;
+        Ok(tasks.values().filter_map(|task| task.live()).map(|live| live.run.clone()).collect())
+    };
+    for run in living(&mut reader)? {
+        recover_run(client, context.sessions(client.project()), run, signals.as_fd(), &mut tell)?;
     }
-    match ended? {
-        Ended::Met(()) => Ok(()),
-        Ended::Interrupted => Err(Failure::interrupted()),
-        Ended::TimedOut => {
-            let message = format!("{} cannot be seen to end", living.iter().map(TaskId::as_str).collect::<Vec<_>>().join(", "));
-            Err(Failure::new(exit::LOCKED, "WAIT_TIMEOUT", message)
-                .details(json!({ "tasks": living }))
-                .hint("it stays cancelled, and is over as soon as its processes are"))
-        }
+    match living(&mut reader)?.as_slice() {
+        [] => Ok(()),
+        left => match find::run(&mut reader, left[0].as_str())? {
+            run if *run.host == *client.host().id => Err(Failure::interrupted()),
+            run => Err(Failure::elsewhere(&run)),
+        },
     }
-}
-
-fn no_runner(living: &[TaskId]) -> Failure {
-    let ids = living.iter().map(TaskId::as_str).collect::<Vec<_>>().join(", ");
-    Failure::new(exit::UNHEALTHY, "NO_RUNNER", format!("{ids} is to be stopped, but no runner is alive to do so"))
-        .details(json!({ "tasks": living }))
-        .hint("start one with: banksman run")
 }
 
 impl Retry {
