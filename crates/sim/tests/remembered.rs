@@ -128,7 +128,7 @@ fn runner(name: &str, pid: i32) -> Dispatcher {
     Dispatcher::new(row, options)
 }
 
-/// Drives a runner until it sleeps. Says which runs it was told to start. All processes live.
+/// Drives a runner until it sleeps. Says which runs it was told to start, or to find again. All processes live.
 fn drive(store: &mut Store, runner: &mut Dispatcher) -> Vec<RunId> {
     let mut started = Vec::new();
     loop {
@@ -145,9 +145,9 @@ fn drive(store: &mut Store, runner: &mut Dispatcher) -> Vec<RunId> {
                 let replies = commit(store, runner.requests());
                 runner.answered(replies);
             }
-            Next::Spawn(work) => started.push(work.run.id.clone()),
+            Next::Spawn(work) | Next::Recover(work) => started.push(work.run.id.clone()),
             Next::Sleep { .. } => return started,
-            Next::Recover(_) | Next::Pulse(_) | Next::Kill(_) | Next::Acknowledge(_) | Next::Forget(_) => {}
+            Next::Pulse(_) | Next::Kill(_) | Next::Acknowledge(_) | Next::Forget(_) => {}
             Next::Done => unreachable!("nobody told it to end"),
         }
     }
@@ -190,19 +190,21 @@ fn store_with_section() -> Store {
     store
 }
 
-/// A runner that had no room left kept the lock of an exclusive section in which it had no run, so that others, who had
-/// room, could not work there.
+/// A runner that had no room left kept the lock of an exclusive section in which it had no run any more, so that others,
+/// who had room, could not work there.
 #[test]
-fn a_section_is_left_by_a_runner_that_works_elsewhere() {
+fn a_section_is_left_by_a_runner_that_has_no_room() {
     let mut store = store_with_section();
-    let mut one = runner("one", 1);
-    let started = drive(&mut store, &mut one);
-    assert!(!is_free(&mut store, "section:s"));
+    drive(&mut store, &mut runner("one", 1));
     add_task(&mut store, "urgent", None, 9);
-    one.ended(&started[0], exited(0));
-    assert_eq!(drive(&mut store, &mut one).len(), 1, "it goes on with what is urgent");
+    let mut two = runner("two", 2);
+    assert_eq!(drive(&mut store, &mut two).len(), 1, "it does what is urgent");
+    two.died(process(1));
+    let adopted = drive(&mut store, &mut two);
+    two.ended(&adopted[0], exited(0));
+    assert_eq!(drive(&mut store, &mut two).len(), 0, "it has no room");
     assert!(is_free(&mut store, "section:s"));
-    assert_eq!(drive(&mut store, &mut runner("two", 2)).len(), 1, "somebody else goes on in the section");
+    assert_eq!(drive(&mut store, &mut runner("three", 3)).len(), 1, "somebody else goes on in the section");
 }
 
 /// A claim was committed and its answer lost. The runner found its run again, but not the section it had entered with it.
