@@ -16,6 +16,7 @@ use super::words::Deed;
 use super::world::World;
 use crate::ledger::Logged;
 use crate::report::Checker;
+use crate::words::{Answer, answer};
 
 impl World<'_> {
     /// Takes in one event of the log.
@@ -256,6 +257,15 @@ impl World<'_> {
                 let entry = run.and_then(|run| self.book.runs.get_mut(&run));
                 entry.into_iter().for_each(|entry| entry.verdict = Some(verdict.clone()));
                 self.tally.count("results told by sessions");
+            }
+            // Whoever takes up an offer shows itself, and its lease begins anew.
+            (Request::Coordinate { command, .. }, Reply::Coordinate { outcome, at }) => {
+                if let Answer::Acquired(grant) = answer(outcome)
+                    && let Some(holders) = self.book.held.get_mut(&command.resource())
+                    && let Some(holding) = holders.get_mut(&grant.claim.holder)
+                {
+                    holding.until = grant.claim.ttl.map(|ttl| at.lease + ttl);
+                }
             }
             (Request::Run(RunRequest::Resume { run, .. }), Reply::Run(RunOutcome::Done)) => {
                 self.book.runs.get_mut(run).into_iter().for_each(|entry| entry.paused = false);

@@ -1,0 +1,122 @@
+//! What the store's answers mean for a runner.
+
+use banksman_core::Lease;
+
+use super::{Advice, Dispatcher, Look, Mine, News, RETRY_AFTER};
+use crate::request::{Reply, Request};
+use crate::runs::{RunOutcome, RunRequest, Work};
+use crate::tasks::TaskOutcome;
+
+impl Dispatcher {
+    /// Takes in the store's answers to [`Dispatcher::requests`], in their order.
+    pub fn answered(&mut self, replies: Vec<Reply>) {
+        let requests = std::mem::take(&mut self.requests);
+        let mut look = false;
+        for (request, reply) in requests.into_iter().zip(replies) {
+            match (request, reply) {
+                (Request::Run(request), Reply::Run(outcome)) => look |= self.take_in(request, outcome),
+                (_, Reply::Task(TaskOutcome::Stepped(outcome, task))) => self.note_pulse(outcome, &task),
+                _ => {}
+            }
+        }
+        if look {
+            self.look = Look::Due;
+        }
+    }
+
+    /// The store did not answer. What was asked may or may not have happened: the rows will tell.
+    pub fn unanswered(&mut self, now: Lease) {
+        self.requests.clear();
+        self.look = Look::Due;
+        self.not_before = Some(now + RETRY_AFTER);
+    }
+
+    /// Takes in one answer. Says whether to look again.
+    fn take_in(&mut self, request: RunRequest, outcome: RunOutcome) -> bool {
+        match (request, outcome) {
+            (RunRequest::Enlist { .. }, _) => {
+                self.enlisted = true;
+                true
+            }
+            (RunRequest::Renew { .. }, RunOutcome::Renewed(runs)) => {
+                self.renewed_at = self.sent;
+                // What it has and the store does not was taken for lost.
+                let look = self.mine.keys().any(|run| !runs.contains(run));
+                self.renewed = Some(runs);
+                look
+            }
+            (RunRequest::Renew { .. }, _) => {
+                self.enlisted = false;
+                true
+            }
+            (RunRequest::Finish { what, ending, .. }, outcome) => {
+                let id = what.run.id.clone();
+                self.mine.remove(&id);
+                self.queue.push_back(Advice::Acknowledge(id));
+                if let RunOutcome::Finished(outcome) = outcome {
+                    self.news.push(News::Ended(what, ending, outcome));
+                }
+                true
+            }
+            (RunRequest::Claim { room, .. }, RunOutcome::Claimed { started, blocked }) => {
+                self.passed_over.extend(blocked);
+                let full = started.len() == room;
+                let any = !started.is_empty();
+                for work in started {
+                    self.begin(work, true);
+                }
+                !any || !full
+            }
+            (RunRequest::Claim { .. }, _) => {
+                // It was taken for dead. It makes itself known again.
+                self.enlisted = false;
+                true
+            }
+            (RunRequest::Adopt { .. }, RunOutcome::Adopted(work)) => {
+                self.begin(*work, false);
+                true
+            }
+            (RunRequest::Adopt { what, .. }, _) => {
+                self.refused.insert(what.run.id);
+                true
+            }
+            (RunRequest::Watch { .. }, RunOutcome::Late) => {
+                self.enlisted = false;
+                self.watching.clear();
+                true
+            }
+            (RunRequest::LeaveSection { section, .. }, RunOutcome::Done) => {
+                self.sections.remove(&section);
+                true
+            }
+            (RunRequest::Lose { what, .. }, RunOutcome::Lost(ended, outcome)) => {
+                self.news.push(News::Ended(what, ended, outcome));
+                true
+            }
+            (
+                RunRequest::Watch { .. }
+                | RunRequest::LeaveSection { .. }
+                | RunRequest::Retire { .. }
+                | RunRequest::Dismiss { .. }
+                | RunRequest::Lose { .. },
+                _,
+            ) => true,
+            (RunRequest::Started { .. } | RunRequest::Pause { .. } | RunRequest::Resume { .. }, _) => false,
+        }
+    }
+
+    fn begin(&mut self, work: Work, fresh: bool) {
+        self.sections.extend(work.task.spec.section.clone());
+        self.mine.insert(work.run.id.clone(), Mine::new(work.clone()));
+        let work = Box::new(work);
+        if fresh {
+            self.news.push(News::Started(work.clone()));
+            self.queue.push_back(Advice::Spawn(work));
+        } else {
+            self.news.push(News::Adopted(work.clone()));
+            self.queue.push_back(Advice::Recover(work));
+            // A wish to stop it may have been waiting for an owner.
+            self.look = Look::Due;
+        }
+    }
+}

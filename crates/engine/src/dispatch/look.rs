@@ -1,0 +1,368 @@
+//! A look at the backlog: what may be started, what must be taken over, what to wait for.
+
+use std::collections::BTreeSet;
+
+use banksman_core::admission::{Admission, Holding, Reason};
+use banksman_core::backlog::{Backlog, Run, Runner};
+use banksman_core::event::Resource;
+use banksman_core::task;
+use banksman_core::{Errand, Liveness, Name, Now, ProcessId, RunId, RunnerId, SectionId, Span, Task};
+use banksman_store::{Key, Snapshot};
+
+use super::{Advice, Dispatcher, Look, Mine, News, Phase, Rest};
+use crate::facts;
+use crate::request::Seen;
+use crate::runs::{Candidate, RunRequest, Work, occupy};
+
+impl Dispatcher {
+    /// Takes in rows.
+    pub fn loaded(&mut self, snapshot: Snapshot) {
+        match std::mem::replace(&mut self.look, Look::Due) {
+            // How many ready tasks were read depends on it, so they are read again.
+            Look::First if self.note_paused(&snapshot) => {}
+            Look::First => {
+                let ready = snapshot.backlog.tasks.values().filter(|task| self.may_take(task));
+                let mut keys: BTreeSet<Key> = ready
+                    .flat_map(|task| {
+                        let own = Key::Lock(task.id.lock());
+                        facts::resource_keys(task.spec.section.as_ref(), &task.spec.needs).into_iter().chain([own])
+                    })
+                    .collect();
+                // An orphan comes with the lock of its section.
+                let foreign = snapshot.backlog.runs.values().filter(|run| run.owner != self.me.id);
+                let sections = foreign.filter_map(|run| snapshot.backlog.tasks.get(&run.task)?.spec.section.as_ref());
+                keys.extend(sections.map(|section| Key::Lock(section.lock())));
+                if keys.is_empty() {
+                    return self.evaluate(snapshot);
+                }
+                self.queue.push_back(Advice::Load(keys));
+                self.look = Look::Second(Box::new(snapshot));
+            }
+            Look::Second(mut first) => {
+                first.coordination.locks.extend(snapshot.coordination.locks);
+                first.coordination.semaphores.extend(snapshot.coordination.semaphores);
+                self.evaluate(*first);
+            }
+            Look::Done(_) | Look::Due | Look::Probing(_) => {}
+        }
+    }
+
+    /// Finds out which of its runs have no slot. Says whether that has changed.
+    fn note_paused(&mut self, snapshot: &Snapshot) -> bool {
+        let Some(slots) = snapshot.coordination.semaphores.get(&Name::runs()) else { return false };
+        let live = snapshot.backlog.runs.values().filter(|run| run.owner == self.me.id);
+        let paused = live.filter(|run| !slots.holders.contains_key(&run.id.holder())).map(|run| run.id.clone()).collect();
+        std::mem::replace(&mut self.paused, paused) != self.paused
+    }
+
+    /// Takes in what a look at processes found.
+    pub fn probed(&mut self, found: impl IntoIterator<Item = (ProcessId, Liveness)>) {
+        self.probes.extend(found);
+        match std::mem::replace(&mut self.look, Look::Due) {
+            Look::Probing(snapshot) => self.evaluate(*snapshot),
+            other => self.look = other,
+        }
+    }
+
+    fn may_take(&self, task: &Task) -> bool {
+        let in_section = |section: &SectionId| self.options.sections.contains(section);
+        task.state == task::State::Pending
+            && task.spec.work.is_some()
+            && !self.passed_over.contains_key(&task.id)
+            && (self.options.sections.is_empty() || task.spec.section.as_ref().is_some_and(in_section))
+    }
+
+    fn now(&self, snapshot: &Snapshot) -> Now {
+        let dead = self.probes.iter().filter(|(_, liveness)| matches!(liveness, Liveness::Dead | Liveness::OtherBoot));
+        Now {
+            lease: snapshot.lease,
+            wall: snapshot.wall,
+            dead: dead.map(|(process, _)| process.clone()).collect(),
+            patience: self.patience(),
+            ..Now::default()
+        }
+    }
+
+    fn seen(&self) -> Seen {
+        let dead = self.probes.iter().filter(|(_, liveness)| matches!(liveness, Liveness::Dead | Liveness::OtherBoot));
+        Seen { probes: dead.map(|(process, liveness)| (process.clone(), *liveness)).collect(), patience: self.patience() }
+    }
+
+    fn patience(&self) -> Span {
+        self.stall.map_or(Span::ZERO, |(late, _)| late)
+    }
+
+    /// Decides over all that was read.
+    fn evaluate(&mut self, mut snapshot: Snapshot) {
+        let unknown = self.unprobed(&snapshot);
+        if !unknown.is_empty() {
+            self.queue.push_back(Advice::Probe(unknown));
+            self.look = Look::Probing(Box::new(snapshot));
+            return;
+        }
+        self.stall = self.stall.filter(|(_, until)| snapshot.lease < *until);
+        let now = self.now(&snapshot);
+        self.run_errands(&snapshot.backlog);
+        let orphans = self.orphans(&snapshot.backlog);
+        let lost = self.lost(&snapshot.backlog, &now);
+        self.assume_ended(&mut snapshot);
+        let Choice { mut candidates, mut blocked } = self.choose(&snapshot, &now);
+        // What a claim has found in the way still is, as far as anybody knows.
+        let passed_over = self.passed_over.iter().filter(|(task, _)| snapshot.backlog.tasks.contains_key(*task));
+        blocked.extend(passed_over.map(|(_, reasons)| reasons.clone()));
+        if self.room() > 0 {
+            // Without room nothing was looked for.
+            self.tell_queued(blocked.iter().filter(|reasons| matches!(&reasons[..], [Reason::NoSlot { .. }])).count());
+        }
+        if !orphans.is_empty() {
+            // They may fill the room that there is.
+            candidates.clear();
+        }
+        let mut requests = self.finishes();
+        let runner = self.me.id.clone();
+        for work in orphans {
+            requests.push(RunRequest::Adopt { runner: runner.clone(), what: Box::new(work), seen: self.seen() });
+        }
+        for work in lost {
+            let (what, patience, max_recoveries) = (Box::new(work), self.patience(), self.options.max_recoveries);
+            requests.push(RunRequest::Lose { runner: runner.clone(), what, patience, max_recoveries });
+        }
+        for gone in self.gone_runners(&snapshot.backlog, &now) {
+            requests.push(match self.options.lease {
+                None => RunRequest::Retire { runner: gone, seen: self.seen() },
+                Some(_) => {
+                    let exclusive = snapshot.backlog.sections.values().filter(|section| section.exclusive);
+                    let sections = exclusive.map(|section| section.id.clone()).collect();
+                    RunRequest::Dismiss { runner: gone, sections, seen: self.seen() }
+                }
+            });
+        }
+        for section in self.idle_sections(&snapshot.backlog, &candidates) {
+            requests.push(RunRequest::LeaveSection { runner: runner.clone(), section });
+        }
+        if !candidates.is_empty() {
+            let room = self.room();
+            requests.push(RunRequest::Claim { runner, room, candidates, seen: self.seen() });
+        } else {
+            let watching: BTreeSet<Resource> = blocked.iter().flatten().filter_map(Reason::resource).collect();
+            let watching: Vec<Resource> = watching.into_iter().collect();
+            if watching != self.watching {
+                self.watching.clone_from(&watching);
+                requests.push(RunRequest::Watch { runner, resources: watching });
+            }
+        }
+        if requests.is_empty() {
+            self.look = Look::Done(self.what_to_wait_for(&snapshot, &blocked));
+        } else {
+            let advice = self.call(requests);
+            self.queue.push_back(advice);
+        }
+    }
+
+    pub(super) fn tell_queued(&mut self, queued: usize) {
+        let count = |number| i64::try_from(number).unwrap_or(i64::MAX);
+        let delta = count(queued) - count(self.queued);
+        self.queued = queued;
+        self.news.extend((delta != 0).then_some(News::Queued(delta)));
+    }
+
+    /// The processes that stand in the way and were not looked at.
+    fn unprobed(&self, snapshot: &Snapshot) -> Vec<ProcessId> {
+        let runners = snapshot.backlog.runners.values().filter(|runner| runner.id != self.me.id).map(|runner| &runner.process);
+        let unknown: BTreeSet<&ProcessId> = runners
+            .chain(facts::processes(&snapshot.coordination))
+            .filter(|process| **process != self.me.process && !self.probes.contains_key(*process))
+            .collect();
+        unknown.into_iter().cloned().collect()
+    }
+
+    fn run_errands(&mut self, backlog: &Backlog) {
+        for sent in backlog.outbox.values().filter(|sent| sent.executor == self.me.id) {
+            match &sent.errand {
+                Errand::Kill { run } => {
+                    if let Some(mine) = self.mine.get_mut(run).filter(|mine| mine.phase == Phase::Live) {
+                        mine.phase = Phase::Killing;
+                        self.queue.push_back(Advice::Kill(run.clone()));
+                    }
+                }
+                // It was given to the driver when the run was claimed, or is part of the recovery.
+                Errand::Spawn { .. } => {}
+            }
+        }
+        // One that was taken for dead may find its runs in other hands.
+        let lost: Vec<RunId> = self
+            .mine
+            .iter()
+            .filter(|(id, _)| backlog.runs.get(*id).is_none_or(|run| run.owner != self.me.id))
+            .map(|(id, _)| id.clone())
+            .collect();
+        for run in lost {
+            self.mine.remove(&run);
+            if backlog.runs.contains_key(&run) {
+                self.queue.push_back(Advice::Forget(run));
+            } else {
+                // It has ended as far as anybody is concerned; if something of it lives, nobody else would ever end it.
+                self.queue.extend([Advice::Kill(run.clone()), Advice::Acknowledge(run)]);
+            }
+        }
+        // What it owns and does not know of: a claim whose answer was lost.
+        for run in backlog.runs.values().filter(|run| run.owner == self.me.id) {
+            if let Some(task) = backlog.tasks.get(&run.task).filter(|_| !self.mine.contains_key(&run.id)) {
+                let work = Work { run: run.clone(), task: task.clone() };
+                self.sections.extend(task.spec.section.clone());
+                self.mine.insert(run.id.clone(), Mine::new(work.clone()));
+                self.queue.push_back(Advice::Recover(Box::new(work)));
+            }
+        }
+    }
+
+    /// The live runs that nobody looks after.
+    fn orphans(&self, backlog: &Backlog) -> Vec<Work> {
+        let here = backlog.runs.values().filter(|run| run.is_within_reach_of(&self.me));
+        let orphans = here.filter(|run| self.is_orphan(run, backlog));
+        let meant = orphans.filter(|run| self.only.as_ref().is_none_or(|only| *only == run.id));
+        let open = meant.filter(|run| !self.refused.contains(&run.id));
+        open.filter_map(|run| Some(Work { run: run.clone(), task: backlog.tasks.get(&run.task)?.clone() })).collect()
+    }
+
+    /// The runs whose machine has been silent for too long, unless it can be found out from here what became of them.
+    fn lost(&self, backlog: &Backlog, now: &Now) -> Vec<Work> {
+        let others = backlog.runs.values().filter(|run| run.owner != self.me.id && run.is_lost(now));
+        let lost = others.filter(|run| !run.is_within_reach_of(&self.me) || !self.is_orphan(run, backlog));
+        let meant = lost.filter(|run| self.only.as_ref().is_none_or(|only| *only == run.id));
+        meant.filter_map(|run| Some(Work { run: run.clone(), task: backlog.tasks.get(&run.task)?.clone() })).collect()
+    }
+
+    fn is_orphan(&self, run: &Run, backlog: &Backlog) -> bool {
+        let is_gone = match backlog.runners.get(&run.owner) {
+            None => true,
+            Some(runner) => matches!(self.probes.get(&runner.process), Some(Liveness::Dead | Liveness::OtherBoot)),
+        };
+        run.owner != self.me.id && is_gone
+    }
+
+    /// The runners that are dead, or silent for too long, and have left nothing behind.
+    fn gone_runners(&self, backlog: &Backlog, now: &Now) -> Vec<RunnerId> {
+        if self.only.is_some() {
+            return Vec::new();
+        }
+        let is_dead = |runner: &&Runner| matches!(self.probes.get(&runner.process), Some(Liveness::Dead | Liveness::OtherBoot));
+        let has_runs = |runner: &&Runner| backlog.runs.values().any(|run| run.owner == runner.id);
+        let others = backlog.runners.values().filter(|runner| runner.id != self.me.id && runner.process != self.me.process);
+        let gone = others.filter(|runner| is_dead(runner) || runner.is_silent(now));
+        gone.filter(|runner| !has_runs(runner)).map(|runner| runner.id.clone()).collect()
+    }
+
+    /// Takes what has ended as reported: that is done together with the claim.
+    fn assume_ended(&self, snapshot: &mut Snapshot) {
+        for (id, mine) in self.mine.iter().filter(|(_, mine)| matches!(mine.phase, Phase::Ended(_))) {
+            snapshot.backlog.runs.remove(id);
+            snapshot.backlog.tasks.remove(&mine.work.task.id);
+            let holder = id.holder();
+            for lock in snapshot.coordination.locks.values_mut() {
+                if matches!(&lock.state, banksman_core::lock::State::Held(grant) if grant.claim.holder == holder) {
+                    lock.state = banksman_core::lock::State::Free;
+                }
+            }
+            snapshot.coordination.semaphores.values_mut().for_each(|semaphore| drop(semaphore.holders.remove(&holder)));
+        }
+    }
+
+    fn choose(&mut self, snapshot: &Snapshot, now: &Now) -> Choice {
+        let room = self.room();
+        let mut ready: Vec<&Task> = snapshot.backlog.tasks.values().filter(|task| self.may_take(task)).collect();
+        ready.sort_by_key(|task| (std::cmp::Reverse(task.spec.priority), task.position));
+        let mut choice = Choice::default();
+        // What the first ones take is not there for those behind them.
+        let mut coordination = snapshot.coordination.clone();
+        for task in ready {
+            match facts::admit(task, Some(&self.me.id), &coordination, &snapshot.backlog, now) {
+                Admission::Run if choice.candidates.len() < room => {
+                    let Some(run) = self.fresh_runs.pop() else { break };
+                    let (section, needs) = (task.spec.section.clone(), task.spec.needs.clone());
+                    let candidate = Candidate { task: task.id.clone(), run, section, needs };
+                    if let Some((draft, _)) = occupy(&self.me.id, &candidate, &coordination, &snapshot.backlog, now.clone()) {
+                        coordination = draft.coordination();
+                        choice.candidates.push(candidate);
+                    }
+                }
+                Admission::Run => {}
+                Admission::Blocked(reasons) => choice.blocked.push(reasons),
+            }
+        }
+        choice
+    }
+
+    fn finishes(&self) -> Vec<RunRequest> {
+        let ended = self.mine.values().filter_map(|mine| match &mine.phase {
+            Phase::Ended(ending) => Some((mine, ending)),
+            Phase::Live | Phase::Killing => None,
+        });
+        ended
+            .map(|(mine, ending)| RunRequest::Finish {
+                runner: self.me.id.clone(),
+                what: Box::new(mine.work.clone()),
+                ending: ending.clone(),
+                max_recoveries: self.options.max_recoveries,
+            })
+            .collect()
+    }
+
+    /// The exclusive sections whose lock it may have, with no run of its own in them and nothing that it will start. They
+    /// are kept in mind until the store has answered, and also while they are not exclusive: the lock outlives both.
+    fn idle_sections(&self, backlog: &Backlog, candidates: &[Candidate]) -> Vec<SectionId> {
+        let room = self.room();
+        let busy = |section: &SectionId| {
+            let live = backlog.live_in(section).any(|run| run.owner == self.me.id);
+            live || candidates.iter().take(room).any(|candidate| candidate.section.as_ref() == Some(section))
+        };
+        let exclusive = |section: &&SectionId| backlog.sections.get(*section).is_some_and(|section| section.exclusive);
+        self.sections.iter().filter(exclusive).filter(|section| !busy(section)).cloned().collect()
+    }
+
+    fn what_to_wait_for(&self, snapshot: &Snapshot, blocked: &[Vec<Reason>]) -> Rest {
+        let alive = |process: &&ProcessId| self.probes.get(*process) == Some(&Liveness::Alive);
+        let runners = snapshot.backlog.runners.values().filter(|runner| runner.id != self.me.id).map(|runner| &runner.process);
+        // Whoever was seen alive, also in a line or with an offer, is not looked at again: its death must be heard of.
+        let others = facts::processes(&snapshot.coordination);
+        let watch: BTreeSet<&ProcessId> =
+            runners.chain(others).filter(|process| **process != self.me.process).filter(alive).collect();
+        let deadline = blocked.iter().flatten().flat_map(holdings).filter_map(|holding| holding.until).min();
+        // One that waits for a semaphore that does not exist waits for a person.
+        let hopeless = |reasons: &Vec<Reason>| reasons.iter().any(|reason| matches!(reason, Reason::Undefined { .. }));
+        let idle = match &self.only {
+            // If nobody looks after it, and it cannot be done from here, there is nothing to wait for.
+            Some(only) => snapshot.backlog.runs.get(only).is_none_or(|run| {
+                let is_elsewhere = !run.is_within_reach_of(&self.me) || self.refused.contains(only);
+                // One with a lease ends by time, at the latest.
+                is_elsewhere && run.lease.is_none() && self.is_orphan(run, &snapshot.backlog)
+            }),
+            None => snapshot.backlog.runs.is_empty() && blocked.iter().all(hopeless),
+        };
+        let slow = snapshot.lease + self.options.poll;
+        let ends = snapshot.backlog.runs.values().filter(|run| run.owner != self.me.id).filter_map(|run| run.lease.as_ref());
+        let lost = ends.map(|lease| lease.end() + self.patience()).filter(|end| *end > snapshot.lease).min();
+        let until = deadline.into_iter().chain(lost).fold(slow, |until, deadline| until.min(deadline + Span::from_ms(1)));
+        Rest { watch: watch.into_iter().cloned().collect(), until, idle }
+    }
+}
+
+#[derive(Default)]
+struct Choice {
+    candidates: Vec<Candidate>,
+    blocked: Vec<Vec<Reason>>,
+}
+
+fn holdings(reason: &Reason) -> &[Holding] {
+    match reason {
+        Reason::Section { holder, .. } | Reason::TaskLock { holder, .. } | Reason::Lock { holder, .. } => {
+            std::slice::from_ref(holder)
+        }
+        Reason::Slots { holders, .. } | Reason::NoSlot { holders, .. } => holders,
+        Reason::NotPending(_)
+        | Reason::NoWork
+        | Reason::Dependency { .. }
+        | Reason::SectionBusy { .. }
+        | Reason::Undefined { .. } => &[],
+    }
+}

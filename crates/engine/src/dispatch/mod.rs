@@ -1,0 +1,468 @@
+//! What a runner does next. Nothing here reads, writes, starts or sleeps: that is the driver's part.
+//!
+//! ```text
+//!   next() --> Load(keys)      read these rows, then loaded(rows)
+//!          --> Probe(who)      look at these processes, then probed(…)
+//!          --> Call(requests)  send them to the store as one batch, then answered(…) or unanswered()
+//!          --> Spawn, Recover, Kill, Acknowledge      act on a session; what comes of it is told by started, ended, gone
+//!          --> Sleep           until woken (then woken()), one of these dies (then died(…)), or time passes
+//!          --> Done            there is nothing left to do here
+//! ```
+//!
+//! A run that has ended is reported together with the claim of the next one, in one transaction. Before it sleeps, a
+//! runner tells the store what it waits for and looks once more, so that nothing is freed behind its back.
+
+mod answers;
+mod look;
+mod silence;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use banksman_core::admission::Reason;
+use banksman_core::backlog::{Ended, Runner, Session};
+use banksman_core::event::Resource;
+use banksman_core::task::{self, Pulse};
+use banksman_core::{Lease, Liveness, ProcessId, RunId, RunnerId, SectionId, Span, Status, TaskId};
+use banksman_store::{Key, Snapshot};
+
+use crate::facts;
+use crate::request::{Request, Seen};
+use crate::runs::{RunRequest, Work};
+use crate::tasks::TaskRequest;
+
+/// How many tasks one claim takes at most.
+const CLAIM_LIMIT: usize = 16;
+
+/// How long the report of a start may wait for others, or for the end that makes it unnecessary.
+const REPORT_AFTER: Span = Span::from_ms(20);
+
+/// How long to wait after the store did not answer.
+const RETRY_AFTER: Span = Span::from_secs(1);
+
+/// What a runner was told to do.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// How many runs it has at a time, at most.
+    pub max_runs: Option<u32>,
+    /// How many runs the project allows at a time; 0 for any number.
+    pub limit: u32,
+    /// The sections it works in; all if empty.
+    pub sections: Vec<SectionId>,
+    /// Whether to end when there is nothing left to do.
+    pub until_idle: bool,
+    /// How many lost runs of a task are followed by another.
+    pub max_recoveries: u32,
+    /// How long to sleep at most: covers wake-ups that were lost.
+    pub poll: Span,
+    /// How long a run may be without a sign of life.
+    pub heartbeat_timeout: Option<Span>,
+    /// After which silence others may take its runs for lost, where they cannot see whether it lives: it renews three times
+    /// as often. `None` where all runners are on one machine. The [terms](Runner::terms) of its row say the same.
+    pub lease: Option<Span>,
+}
+
+/// What the driver does next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Advice {
+    /// Read these rows.
+    Load(BTreeSet<Key>),
+    /// Look at these processes.
+    Probe(Vec<ProcessId>),
+    /// Send as many requests as [`Dispatcher::requests`] holds, as one batch.
+    Call,
+    /// Start the session of a run.
+    Spawn(Box<Work>),
+    /// Find out what became of the session of a run, and go on from there.
+    Recover(Box<Work>),
+    /// Find out since when nothing was seen of a run, and tell by [`Dispatcher::pulse`].
+    Pulse(RunId),
+    /// End the session of a run.
+    Kill(RunId),
+    /// Tell the keeper of a run that its end is durable.
+    Acknowledge(RunId),
+    /// Let go of the session of a run: another runner looks after it.
+    Forget(RunId),
+    /// Sleep.
+    Sleep {
+        /// Wake up when one of these dies.
+        watch: Vec<ProcessId>,
+        /// How long at most.
+        at_most: Span,
+    },
+    /// There is nothing left to do.
+    Done,
+}
+
+/// What has happened, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum News {
+    /// A run begins.
+    Started(Box<Work>),
+    /// A run of a runner that is gone is looked after.
+    Adopted(Box<Work>),
+    /// Nothing was seen of a run for too long.
+    Stuck(Box<Work>),
+    /// It does something again.
+    Recovered(Box<Work>),
+    /// A run has ended, and this is what its task makes of it.
+    Ended(Box<Work>, Ended, task::Outcome),
+    /// So many more ready tasks wait for nothing but a run slot, or fewer. Counted are those that a look sees: the
+    /// first few of each kind.
+    Queued(i64),
+}
+
+/// A runner.
+#[derive(Debug)]
+pub struct Dispatcher {
+    me: Runner,
+    options: Options,
+    /// The one run that it is there for.
+    only: Option<RunId>,
+    mine: BTreeMap<RunId, Mine>,
+    /// The exclusive sections whose lock it has.
+    sections: BTreeSet<SectionId>,
+    probes: BTreeMap<ProcessId, Liveness>,
+    queue: VecDeque<Advice>,
+    requests: Vec<Request>,
+    look: Look,
+    /// What others must not be asked again until something changes.
+    refused: BTreeSet<RunId>,
+    passed_over: BTreeMap<TaskId, Vec<Reason>>,
+    /// How many tasks were seen to wait for nothing but a run slot.
+    queued: usize,
+    /// Its runs that have given their slot back while they wait for others.
+    paused: BTreeSet<RunId>,
+    watching: Vec<Resource>,
+    enlisted: bool,
+    leaving: bool,
+    not_before: Option<Lease>,
+    fresh_runs: Vec<RunId>,
+    news: Vec<News>,
+    /// When the last call was sent, and when the last one that renewed its lease.
+    sent: Lease,
+    renewed_at: Lease,
+    /// Whose keepers are to be told of the renewal.
+    renewed: Option<BTreeSet<RunId>>,
+    /// How long it was stalled itself, and until when it gives others so much longer.
+    stall: Option<(Span, Lease)>,
+}
+
+#[derive(Debug)]
+struct Mine {
+    work: Work,
+    phase: Phase,
+    /// The processes, and when the store is told of them.
+    report: Option<(Session, Lease)>,
+    /// Its last sign of life, as far as it was looked for.
+    seen: Lease,
+    stuck: bool,
+}
+
+impl Mine {
+    fn new(work: Work) -> Mine {
+        let live = work.task.live();
+        let seen = live.map_or(work.run.started.lease, |live| live.seen.lease);
+        let stuck = work.task.status() == Status::Stuck;
+        Mine { work, phase: Phase::Live, report: None, seen, stuck }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Phase {
+    Live,
+    Killing,
+    Ended(Ended),
+}
+
+/// How far a look at the backlog has come.
+#[derive(Debug)]
+enum Look {
+    /// Everything was looked at.
+    Done(Rest),
+    /// Something may have changed.
+    Due,
+    /// The rows of the first read are awaited.
+    First,
+    /// The locks that they depend on are awaited.
+    Second(Box<Snapshot>),
+    /// Processes that stand in the way are looked at.
+    Probing(Box<Snapshot>),
+}
+
+/// What to wait for when there is nothing to do.
+#[derive(Debug, Default, Clone)]
+struct Rest {
+    watch: Vec<ProcessId>,
+    /// When to look again, whatever happens.
+    until: Lease,
+    idle: bool,
+}
+
+impl Dispatcher {
+    /// A runner that has not begun.
+    pub fn new(me: Runner, options: Options) -> Dispatcher {
+        Dispatcher {
+            me,
+            options,
+            only: None,
+            mine: BTreeMap::new(),
+            sections: BTreeSet::new(),
+            probes: BTreeMap::new(),
+            queue: VecDeque::new(),
+            requests: Vec::new(),
+            look: Look::Due,
+            refused: BTreeSet::new(),
+            passed_over: BTreeMap::new(),
+            queued: 0,
+            paused: BTreeSet::new(),
+            watching: Vec::new(),
+            enlisted: false,
+            leaving: false,
+            not_before: None,
+            fresh_runs: Vec::new(),
+            news: Vec::new(),
+            sent: Lease(0),
+            renewed_at: Lease(0),
+            renewed: None,
+            stall: None,
+        }
+    }
+
+    /// One that takes no tasks: it waits for the end of this run, looks after it if nobody else does, and ends with it. Its
+    /// `max_runs` must be 0, by which others know it.
+    pub fn only(self, run: RunId) -> Dispatcher {
+        Dispatcher { only: Some(run), ..self }
+    }
+
+    /// Which runner it is.
+    pub fn id(&self) -> &RunnerId {
+        &self.me.id
+    }
+
+    /// The requests of [`Advice::Call`].
+    pub fn requests(&self) -> &[Request] {
+        &self.requests
+    }
+
+    /// What has happened since the last time.
+    pub fn news(&mut self) -> Vec<News> {
+        std::mem::take(&mut self.news)
+    }
+
+    /// The runs whose keepers are to be told that the lease was renewed by the call that was just answered. What counts for
+    /// them is when that call was sent.
+    pub fn renewed(&mut self) -> Option<BTreeSet<RunId>> {
+        self.renewed.take()
+    }
+
+    /// This process was stalled for so long, perhaps with all the others.
+    pub fn stalled(&mut self, late: Span, now: Lease) {
+        // After another lease whoever lives has been heard of again.
+        if let Some(ttl) = self.options.lease {
+            self.stall = Some((late.min(ttl), now + ttl));
+        }
+    }
+
+    /// The work of a run that it looks after.
+    pub fn work(&self, run: &RunId) -> Option<&Work> {
+        self.mine.get(run).map(|mine| &mine.work)
+    }
+
+    /// Provides ids for the runs of the next claim.
+    pub fn give_ids(&mut self, fresh: impl FnMut() -> RunId) {
+        let missing = CLAIM_LIMIT.saturating_sub(self.fresh_runs.len());
+        self.fresh_runs.extend(std::iter::repeat_with(fresh).take(missing));
+    }
+
+    /// Something may have changed.
+    pub fn woken(&mut self) {
+        self.refused.clear();
+        self.passed_over.clear();
+        self.look = Look::Due;
+    }
+
+    /// Starts nothing more, leaves its sessions to their keepers, and ends.
+    pub fn leave(&mut self) {
+        self.leaving = true;
+    }
+
+    /// A process that was watched has died.
+    pub fn died(&mut self, process: ProcessId) {
+        self.probes.insert(process, Liveness::Dead);
+        self.woken();
+    }
+
+    /// What to do now.
+    pub fn next(&mut self, now: Lease) -> Advice {
+        let advice = self.choose_next(now);
+        if advice == Advice::Call {
+            self.sent = now;
+        }
+        advice
+    }
+
+    fn choose_next(&mut self, now: Lease) -> Advice {
+        if let Some(advice) = self.queue.pop_front() {
+            return advice;
+        }
+        // Who leaves waits for nothing more: what told it to leave would end every sleep at once.
+        if self.leaving {
+            return self.farewell();
+        }
+        if let Some(wait) = self.not_before.map(|until| until - now).filter(|wait| *wait > Span::ZERO) {
+            return Advice::Sleep { watch: Vec::new(), at_most: wait };
+        }
+        self.not_before = None;
+        if !self.enlisted {
+            let enlist = RunRequest::Enlist { runner: Box::new(self.me.clone()), limit: self.options.limit };
+            return self.call(std::iter::once(enlist).chain(self.renewal()).collect());
+        }
+        if self.renewal_due().is_some_and(|due| due <= now) {
+            let renewal = self.renewal();
+            return self.call(renewal.into_iter().collect());
+        }
+        if self.has_ended() {
+            self.look = Look::Due;
+        }
+        match &self.look {
+            Look::Due => {
+                self.look = Look::First;
+                Advice::Load(self.first_keys())
+            }
+            // The driver came back without an answer: it is asked again.
+            Look::First | Look::Second(_) | Look::Probing(_) => {
+                self.look = Look::Due;
+                Advice::Sleep { watch: Vec::new(), at_most: RETRY_AFTER }
+            }
+            Look::Done(rest) => {
+                let rest = rest.clone();
+                self.rest(rest, now)
+            }
+        }
+    }
+
+    fn rest(&mut self, rest: Rest, now: Lease) -> Advice {
+        let due = self.mine.values().filter_map(|mine| mine.report.as_ref()).map(|(_, due)| *due).min();
+        if due.is_some_and(|due| due <= now) {
+            return self.report_starts();
+        }
+        if let Some(run) = self.silent(now) {
+            return Advice::Pulse(run);
+        }
+        if rest.idle && (self.options.until_idle || self.only.is_some()) && self.mine.is_empty() {
+            self.leaving = true;
+            return self.farewell();
+        }
+        if rest.until <= now {
+            // Not everybody who was found alive is watched.
+            self.probes.retain(|_, liveness| matches!(liveness, Liveness::Dead | Liveness::OtherBoot));
+            self.woken();
+            return self.choose_next(now);
+        }
+        let until = due.into_iter().chain(self.renewal_due()).chain(self.silence_due()).fold(rest.until, Lease::min);
+        Advice::Sleep { watch: rest.watch, at_most: until - now }
+    }
+
+    /// What it has to say where others cannot see that it lives.
+    fn renewal(&self) -> Option<RunRequest> {
+        self.options.lease.map(|_| RunRequest::Renew { runner: self.me.id.clone() })
+    }
+
+    /// When it must be heard of again.
+    fn renewal_due(&self) -> Option<Lease> {
+        self.options.lease.map(|ttl| self.renewed_at + Span::from_ms(ttl.as_ms() / 3))
+    }
+
+    fn report_starts(&mut self) -> Advice {
+        let mut requests = Vec::new();
+        for mine in self.mine.values_mut() {
+            if let Some((session, _)) = mine.report.take() {
+                let (run, owner_epoch) = (mine.work.run.id.clone(), mine.work.run.owner_epoch);
+                mine.work.run.session = Some(session.clone());
+                requests.push(RunRequest::Started { run, owner_epoch, session });
+            }
+        }
+        self.call(requests)
+    }
+
+    /// Gives back what it holds for itself, and goes.
+    fn farewell(&mut self) -> Advice {
+        if !self.enlisted {
+            return Advice::Done;
+        }
+        self.tell_queued(0);
+        let busy: BTreeSet<&SectionId> = self.mine.values().filter_map(|mine| mine.work.task.spec.section.as_ref()).collect();
+        let free = self.sections.iter().filter(|section| !busy.contains(section));
+        let runner = &self.me.id;
+        let free = free.map(|section| RunRequest::LeaveSection { runner: runner.clone(), section: section.clone() });
+        // The sessions that it leaves behind have as long as possible to be adopted.
+        let renewal = self.renewal().filter(|_| !self.mine.is_empty());
+        let mut requests: Vec<RunRequest> = renewal.into_iter().chain(free).collect();
+        requests.push(RunRequest::Retire { runner: runner.clone(), seen: Seen::default() });
+        self.enlisted = false;
+        self.call(requests)
+    }
+
+    fn call(&mut self, requests: Vec<RunRequest>) -> Advice {
+        self.requests = requests.into_iter().map(Request::Run).collect();
+        Advice::Call
+    }
+
+    fn has_ended(&self) -> bool {
+        self.mine.values().any(|mine| matches!(mine.phase, Phase::Ended(_)))
+    }
+
+    /// How many more runs it may have, once those that have ended are reported.
+    fn room(&self) -> usize {
+        // One that waits for its children leaves its place to them, or a runner with one place would never start them.
+        let is_at_work = |id: &RunId, mine: &Mine| !matches!(mine.phase, Phase::Ended(_)) && !self.paused.contains(id);
+        let living = self.mine.iter().filter(|(id, mine)| is_at_work(id, mine)).count();
+        let own = self.options.max_runs.map_or(usize::MAX, |max| usize::try_from(max).unwrap_or(usize::MAX));
+        own.saturating_sub(living).min(CLAIM_LIMIT)
+    }
+
+    fn first_keys(&self) -> BTreeSet<Key> {
+        let of_each = u32::try_from(self.room()).unwrap_or(u32::MAX);
+        let mut keys = BTreeSet::from(facts::common_keys());
+        keys.insert(Key::Outbox);
+        if of_each > 0 {
+            keys.insert(Key::Ready { of_each });
+        }
+        keys
+    }
+
+    /// The session of a run has begun.
+    pub fn started(&mut self, run: &RunId, session: Session, now: Lease) {
+        if let Some(mine) = self.mine.get_mut(run).filter(|mine| mine.work.run.session.is_none()) {
+            mine.report = Some((session, now + REPORT_AFTER));
+        }
+    }
+
+    /// The tree of a run was seen dead.
+    pub fn ended(&mut self, run: &RunId, ending: Ended) {
+        if let Some(mine) = self.mine.get_mut(run) {
+            mine.report = None;
+            mine.phase = Phase::Ended(ending);
+        }
+    }
+
+    /// The keeper of a run is gone and has left no word.
+    pub fn gone(&mut self, run: &RunId) {
+        if let Some(mine) = self.mine.get_mut(run).filter(|mine| !matches!(mine.phase, Phase::Ended(_))) {
+            mine.phase = Phase::Live;
+            let work = mine.work.clone();
+            self.queue.push_back(Advice::Recover(Box::new(work)));
+        }
+    }
+
+    /// The request that tells that the session of a run is dead, though its tree may not be.
+    pub fn session_dead(&self, run: &RunId) -> Option<Request> {
+        let work = &self.mine.get(run)?.work;
+        Some(Request::Task(TaskRequest::Heartbeat {
+            id: work.task.id.clone(),
+            epoch: work.run.epoch,
+            pulse: Pulse::SessionDead,
+            timeout: Span::ZERO,
+        }))
+    }
+}
