@@ -60,7 +60,7 @@ fn bound_to(grant: &Grant) -> impl Iterator<Item = &ProcessId> {
     grant.claim.processes.iter().chain(grant.offer.as_ref().map(|offer| &offer.process))
 }
 
-/// Whether a runner, or anybody, may start the task now. All rows of [`keys`] must be there.
+/// Whether a runner, or anybody, may start the task now. All rows of [`admission_keys`] must be there.
 pub fn admit(task: &Task, runner: Option<&RunnerId>, coordination: &Coordination, backlog: &Backlog, now: &Now) -> Admission {
     let section = task.spec.section.as_ref().and_then(|id| backlog.sections.get(id)).filter(|section| section.exclusive);
     let facts = Facts {

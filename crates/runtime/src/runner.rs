@@ -294,15 +294,13 @@ impl<'a> Runner<'a> {
                 }
                 Err(error) => {
                     tell(Told::RunTrouble(run.id.clone(), format!("its keeper does not answer: {error}")));
-                    self.dispatcher.gone(&run.id);
-                    self.dispatcher.unanswered(self.now());
+                    self.dispatcher.unclear(&run.id, self.now());
                 }
             },
             Ok(Found::Dead(record)) => self.sweep(&run.id, record),
             Err(error) => {
                 tell(Told::RunTrouble(run.id.clone(), format!("its record cannot be read: {error}")));
-                self.dispatcher.gone(&run.id);
-                self.dispatcher.unanswered(self.now());
+                self.dispatcher.unclear(&run.id, self.now());
             }
         }
     }

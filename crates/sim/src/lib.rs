@@ -8,6 +8,8 @@
 //! * `world`, `script`, `driver`, `desk`, `faults`, `calm`: what happens.
 //! * `ledger`, `examine`, `model`: what must be true, kept by an outsider and by the pure core.
 //! * [`Broken`]: stores with one fault each, to show that the checkers can fail.
+//!
+//! This is the world of locks and semaphores; [`backlog`] is that of runners, sessions and tasks.
 
 pub mod backlog;
 mod broken;

@@ -328,8 +328,15 @@ impl Dispatcher {
         let watch: BTreeSet<&ProcessId> =
             runners.chain(others).filter(|process| **process != self.me.process).filter(alive).collect();
         let deadline = blocked.iter().flatten().flat_map(holdings).filter_map(|holding| holding.until).min();
-        // One that waits for a semaphore that does not exist waits for a person.
-        let hopeless = |reasons: &Vec<Reason>| reasons.iter().any(|reason| matches!(reason, Reason::Undefined { .. }));
+        // One that waits for slots that do not exist waits for a person.
+        let hopeless = |reasons: &Vec<Reason>| {
+            let never = |reason: &Reason| match reason {
+                Reason::Undefined { .. } => true,
+                Reason::Slots { wanted, capacity, .. } => wanted > capacity,
+                _ => false,
+            };
+            reasons.iter().any(never)
+        };
         let idle = match &self.only {
             // If nobody looks after it, and it cannot be done from here, there is nothing to wait for.
             Some(only) => snapshot.backlog.runs.get(only).is_none_or(|run| {

@@ -156,6 +156,8 @@ struct Mine {
     /// Its last sign of life, as far as it was looked for.
     seen: Lease,
     stuck: bool,
+    /// When to find out again what became of its session.
+    recover_at: Option<Lease>,
 }
 
 impl Mine {
@@ -163,7 +165,7 @@ impl Mine {
         let live = work.task.live();
         let seen = live.map_or(work.run.started.lease, |live| live.seen.lease);
         let stuck = work.task.status() == Status::Stuck;
-        Mine { work, phase: Phase::Live, report: None, seen, stuck }
+        Mine { work, phase: Phase::Live, report: None, seen, stuck, recover_at: None }
     }
 }
 
@@ -321,6 +323,10 @@ impl Dispatcher {
             let renewal = self.renewal();
             return self.call(renewal.into_iter().collect());
         }
+        if let Some(mine) = self.mine.values_mut().find(|mine| mine.recover_at.is_some_and(|due| due <= now)) {
+            mine.recover_at = None;
+            return Advice::Recover(Box::new(mine.work.clone()));
+        }
         if self.has_ended() {
             self.look = Look::Due;
         }
@@ -359,7 +365,9 @@ impl Dispatcher {
             self.woken();
             return self.choose_next(now);
         }
-        let until = due.into_iter().chain(self.renewal_due()).chain(self.silence_due()).fold(rest.until, Lease::min);
+        let recovery = self.mine.values().filter_map(|mine| mine.recover_at).min();
+        let due = [due, recovery, self.renewal_due(), self.silence_due()];
+        let until = due.into_iter().flatten().fold(rest.until, Lease::min);
         Advice::Sleep { watch: rest.watch, at_most: until - now }
     }
 
@@ -452,6 +460,13 @@ impl Dispatcher {
             mine.phase = Phase::Live;
             let work = mine.work.clone();
             self.queue.push_back(Advice::Recover(Box::new(work)));
+        }
+    }
+
+    /// What became of the session of a run could not be found out. It is tried again in a moment.
+    pub fn unclear(&mut self, run: &RunId, now: Lease) {
+        if let Some(mine) = self.mine.get_mut(run).filter(|mine| !matches!(mine.phase, Phase::Ended(_))) {
+            mine.recover_at = Some(now + RETRY_AFTER);
         }
     }
 

@@ -146,8 +146,7 @@ impl World<'_> {
                     _ if lives && !self.calm && self.random.in_thousand(self.harsh) => {
                         // Its socket is not there yet, or it has just gone.
                         let now = self.lease_of(slot);
-                        self.runners[slot].dispatcher.gone(&run.id);
-                        self.runners[slot].dispatcher.unanswered(now);
+                        self.runners[slot].dispatcher.unclear(&run.id, now);
                     }
                     _ if lives => {
                         let epoch = run.owner_epoch.0;

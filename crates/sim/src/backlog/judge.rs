@@ -1,11 +1,12 @@
 //! What every committed event must be: looked at one by one, against the book and against what the processes did.
 
 use banksman_core::backlog::Edge;
+use banksman_core::claim::OFFER;
 use banksman_core::dag::DagError;
 use banksman_core::event::{Event, Fact, Kind, Resource, SectionFact, TaskFact};
 use banksman_core::task::Outcome;
 use banksman_core::task::{Need, Spec};
-use banksman_core::{Lease, Name, RunId, RunnerId, Seq, Status, TaskId};
+use banksman_core::{Lease, Name, RunId, RunnerId, Seq, Span, Status, TaskId};
 use banksman_engine::{Reply, Request, RunOutcome, RunRequest, TaskOutcome, TaskRequest};
 
 use super::book::{Entry, Holding, Job, Standing};
@@ -258,13 +259,15 @@ impl World<'_> {
                 entry.into_iter().for_each(|entry| entry.verdict = Some(verdict.clone()));
                 self.tally.count("results told by sessions");
             }
-            // Whoever takes up an offer shows itself, and its lease begins anew.
+            // Whoever takes up an offer shows itself, and its lease begins anew. No runner hears of that: those who know
+            // the offer look again when it would have lapsed.
             (Request::Coordinate { command, .. }, Reply::Coordinate { outcome, at }) => {
                 if let Answer::Acquired(grant) = answer(outcome)
                     && let Some(holders) = self.book.held.get_mut(&command.resource())
                     && let Some(holding) = holders.get_mut(&grant.claim.holder)
                 {
-                    holding.until = grant.claim.ttl.map(|ttl| at.lease + ttl);
+                    let offered = grant.acquired.lease + if grant.ticket.is_some() { OFFER } else { Span::ZERO };
+                    holding.until = grant.claim.ttl.map(|ttl| (at.lease + ttl).max(offered));
                 }
             }
             (Request::Run(RunRequest::Resume { run, .. }), Reply::Run(RunOutcome::Done)) => {

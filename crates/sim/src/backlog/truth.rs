@@ -17,13 +17,7 @@ const IDLE_LIMIT: Ms = 6_000;
 impl World<'_> {
     /// Whether a runner with these orders has nothing to wait for.
     pub(crate) fn is_idle_for(&self, told: &Told) -> bool {
-        let waits = |job: &Job| {
-            let hopeless = job.spec.needs.iter().any(|need| match need {
-                Need::Lock(_) => false,
-                Need::Slots { name, .. } => !self.book.capacity.contains_key(name),
-            });
-            is_for(told, job) && self.book.unmet(job).next().is_none() && !hopeless
-        };
+        let waits = |job: &Job| is_for(told, job) && self.book.unmet(job).next().is_none() && !self.is_hopeless(job);
         self.book.live_runs().next().is_none() && !self.book.jobs.values().any(waits)
     }
 
@@ -135,11 +129,15 @@ impl World<'_> {
     /// Why a task that is pending when nothing moves any more may be so, in the words of an outsider.
     pub(crate) fn is_rightly_blocked(&self, job: &Job) -> bool {
         let unmet = self.book.unmet(job).next().is_some();
-        let hopeless = job.spec.needs.iter().any(|need| match need {
+        unmet || self.is_hopeless(job) || job.spec.work.is_none()
+    }
+
+    /// Whether it needs more slots than there are.
+    fn is_hopeless(&self, job: &Job) -> bool {
+        job.spec.needs.iter().any(|need| match need {
             Need::Lock(_) => false,
             Need::Slots { name, weight } => self.book.capacity.get(name).is_none_or(|capacity| weight > capacity),
-        });
-        unmet || hopeless || job.spec.work.is_none()
+        })
     }
 }
 
