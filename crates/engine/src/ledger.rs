@@ -109,8 +109,8 @@ pub(crate) fn wake_watchers(tables: &Tables, effects: &[Effect], turn: &mut Turn
     if freed.is_empty() {
         return;
     }
-    let watching = tables.backlog.runners.values().filter(|runner| runner.watching.iter().any(|watched| freed.contains(watched)));
-    let wakes = watching.map(|runner| Effect::Wake(runner.address.clone())).collect();
+    let watching = tables.watchers.iter().filter(|watcher| watcher.watching.iter().any(|watched| freed.contains(watched)));
+    let wakes = watching.map(|watcher| Effect::Wake(watcher.address.clone())).collect();
     turn.carry_out(wakes, false);
 }
 

@@ -87,10 +87,6 @@ impl Call for Request {
                 if ask.is_some_and(|ask| ask.wait.is_some()) || !seen.probes.is_empty() {
                     keys.push(Key::Waits);
                 }
-                // What is freed may be what a runner waits for.
-                if may_free(command) || !seen.probes.is_empty() {
-                    keys.push(Key::Runners);
-                }
                 keys
             }
             Request::Emit(_) => Vec::new(),
@@ -153,24 +149,6 @@ fn remember_requests(effects: &[Effect], first: Seq, tables: &mut Tables) {
                 .requests
                 .insert(request.clone(), Granted { resource: resource.clone(), holder: claim.holder.clone(), epoch: Epoch(seq) });
         }
-    }
-}
-
-/// Whether it may free something that nobody in line gets.
-fn may_free(command: &Command) -> bool {
-    match command {
-        Command::Lock(_, input) => match input {
-            lock::Input::Release { .. } | lock::Input::Force { .. } | lock::Input::Reap | lock::Input::Leave { .. } => true,
-            lock::Input::Define(_) | lock::Input::Acquire(_) | lock::Input::Look { .. } | lock::Input::Heartbeat { .. } => false,
-        },
-        Command::Semaphore(_, input) => match input {
-            semaphore::Input::Release { .. }
-            | semaphore::Input::Force { .. }
-            | semaphore::Input::Reap
-            | semaphore::Input::Leave { .. }
-            | semaphore::Input::Define(_) => true,
-            semaphore::Input::Acquire(_) | semaphore::Input::Look { .. } | semaphore::Input::Heartbeat { .. } => false,
-        },
     }
 }
 

@@ -35,4 +35,4 @@ pub use machine::{Machine, Reading};
 pub use reader::{EventFilter, EventRow, Page, Reader, Snapshot, View};
 pub use schema::VERSION;
 pub use store::{Committed, Open, Store};
-pub use tables::{CHAIN_LIMIT, Granted, Key, Tables};
+pub use tables::{CHAIN_LIMIT, Granted, Key, Tables, Watcher};

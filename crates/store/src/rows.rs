@@ -1,6 +1,6 @@
 //! How claims, grants and waiters stand in columns.
 
-use banksman_core::claim::{Claim, Grant, Offer, Standing, Waiter};
+use banksman_core::claim::{Address, Claim, Grant, Offer, Standing, Waiter};
 use banksman_core::event::{Kind, Resource};
 use banksman_core::ids::{HolderId, Name, NameError, RequestId};
 use banksman_core::{Epoch, Lease, Span, Stamp, Ticket, Wall};
@@ -8,7 +8,14 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::StoreError;
+use crate::tables::Watcher;
 use crate::value::{Row, Value};
+
+/// One who waits: in the line of a resource, or as a runner for whatever it watches.
+pub(crate) enum Waits {
+    InLine(Resource, Box<Waiter>),
+    Watching(Watcher),
+}
 
 impl Row {
     pub(crate) fn name(&mut self) -> Result<Name, StoreError> {
@@ -59,14 +66,23 @@ impl Row {
         }))
     }
 
-    pub(crate) fn waiter(&mut self) -> Result<(Resource, Waiter), StoreError> {
+    pub(crate) fn waiter_or_watcher(&mut self) -> Result<Waits, StoreError> {
         let ticket = Ticket(self.int()?);
         let word = self.text()?;
+        if word == "runner" {
+            for _ in 0..7 {
+                self.next()?;
+            }
+            let watching = self.json()?.unwrap_or_default();
+            self.next()?;
+            return Ok(Waits::Watching(Watcher { address: Address(self.text()?.into()), watching }));
+        }
         let kind = Kind::parse(&word).ok_or_else(|| StoreError::corrupt(format_args!("a waiter of kind {word:?}")))?;
         let resource = Resource { kind, name: self.name()? };
         let claim = self.claim()?.ok_or_else(|| StoreError::corrupt("a waiter without a holder"))?;
         let standing: Standing = self.json()?.ok_or_else(|| StoreError::corrupt("a waiter without a process"))?;
-        Ok((resource, Waiter { ticket, claim, standing, since: self.stamp()?, seen: Lease(self.int()?) }))
+        let waiter = Waiter { ticket, claim, standing, since: self.stamp()?, seen: Lease(self.int()?) };
+        Ok(Waits::InLine(resource, Box::new(waiter)))
     }
 }
 

@@ -169,7 +169,10 @@ statements! {
     Waiters => concat!(
                 "SELECT ticket, kind, resource, ",
                 claim!(),
-                ", standing, since_lease, since_wall, seen_lease FROM waiters WHERE project = $1 ORDER BY ticket"
+                ", standing, since_lease, since_wall, seen_lease FROM waiters WHERE project = $1 ",
+                // Runners that wait for something stand in no line, but are to be woken too.
+                "UNION ALL SELECT 0, 'runner', id, NULL, NULL, NULL, NULL, NULL, NULL, watching, NULL, address, 0, 0, 0 ",
+                "FROM runners WHERE project = $1 AND watching IS NOT NULL"
             );
     UpsertWaiter => concat!(
                 "INSERT INTO waiters (project, ticket, kind, resource, ",

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use banksman_core::backlog::Backlog;
-use banksman_core::claim::Waiter;
+use banksman_core::claim::{Address, Waiter};
 use banksman_core::coordination::Coordination;
 use banksman_core::event::{Event, Fact, Kind, Resource};
 use banksman_core::lock::{self, Lock, State};
@@ -11,6 +11,7 @@ use banksman_core::semaphore::{self, Semaphore};
 use banksman_core::{Epoch, HolderId, Name, RequestId, RunId, SectionId, TaskId};
 
 use crate::error::StoreError;
+use crate::rows::Waits;
 use crate::sql::Statement;
 use crate::value::{Query, Row, Rows, Value};
 
@@ -69,8 +70,19 @@ pub struct Tables {
     pub coordination: Coordination,
     /// What requests were granted.
     pub requests: BTreeMap<RequestId, Granted>,
+    /// The runners that are to be woken when something is freed. Loaded with every lock and semaphore.
+    pub watchers: Vec<Watcher>,
     /// Tasks and what belongs to them.
     pub backlog: Backlog,
+}
+
+/// A runner that waits until something is freed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Watcher {
+    /// Where to wake it.
+    pub address: Address,
+    /// What it waits for.
+    pub watching: Vec<Resource>,
 }
 
 /// What a request was granted.
@@ -184,7 +196,10 @@ pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables
                     tables.coordination.semaphores.entry(semaphore.name.clone()).or_insert(semaphore);
                 }
                 Statement::Slots | Statement::AllSlots | Statement::WaitedSlots => slot(&mut row, &mut tables.coordination)?,
-                Statement::Waiters => waiters.push(row.waiter()?),
+                Statement::Waiters => match row.waiter_or_watcher()? {
+                    Waits::InLine(resource, waiter) => waiters.push((resource, *waiter)),
+                    Waits::Watching(watcher) => tables.watchers.push(watcher),
+                },
                 Statement::Request => {
                     let (request, granted) = request(&mut row)?;
                     tables.requests.insert(request, granted);
