@@ -443,3 +443,20 @@ proptest! {
         }
     }
 }
+
+/// A runner whose death nobody can see crashes at 10:15, with a lock from 10:00 that lasts an hour.
+#[test]
+fn what_was_started_at_ten_and_crashed_unseen_can_be_claimed_at_five_past_eleven() {
+    const MINUTE: i64 = 60;
+    let mut scene = Scene::new();
+    scene.site.at_lock("task:t-1", Input::Acquire(Box::new(ask("runner:a").ttl(60 * MINUTE))));
+    scene.site.pass(30 * MINUTE);
+    let Admission::Blocked(reasons) = scene.admit() else { panic!("nobody knows at 10:30 that it crashed") };
+    let [Reason::TaskLock { holder, .. }] = &reasons[..] else { panic!("{reasons:?}") };
+    let left = holder.until.map(|until| until - scene.site.now.lease);
+    assert_eq!((holder.holder.as_str(), left), ("runner:a", Some(crate::Span::from_secs(30 * MINUTE))));
+    scene.site.pass(29 * MINUTE);
+    assert!(matches!(scene.admit(), Admission::Blocked(_)), "10:59");
+    scene.site.pass(6 * MINUTE);
+    assert_eq!(scene.admit(), Admission::Run, "11:05");
+}

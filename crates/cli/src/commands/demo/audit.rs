@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use banksman::core::backlog::Edge;
 use banksman::core::event::{Event, Fact, SectionFact, TaskFact};
-use banksman::core::task::Spec;
+use banksman::core::task::{Ending, Spec};
 use banksman::core::{HolderId, RunId, RunnerId, SectionId, TaskId};
 use banksman::store::EventRow;
 
@@ -12,6 +12,8 @@ use banksman::store::EventRow;
 pub(super) struct Audit {
     /// How many runs began.
     pub(super) runs: usize,
+    /// How many runs were claimed and never began.
+    pub(super) never_begun: usize,
     /// The tasks of which a run crashed and was followed by another.
     pub(super) crashed: Vec<String>,
     /// The runs that another runner took over.
@@ -67,6 +69,12 @@ impl Audit {
                 self.adopted.insert(run);
                 self.live.insert(id, runner);
                 self.count_runners();
+            }
+            // Its runner was killed after the claim and before the start.
+            TaskFact::Restarting { ending: Ending::Never, .. } => {
+                self.live.remove(&id);
+                self.runs -= 1;
+                self.never_begun += 1;
             }
             TaskFact::Restarting { .. } => {
                 self.live.remove(&id);

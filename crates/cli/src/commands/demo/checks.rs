@@ -75,7 +75,10 @@ pub(super) fn all(stage: &Stage, plot: &Plot) -> Result<Vec<Check>, Failure> {
             format!("{} crashed and was run again; all others ran exactly once", audit.crashed.join(", ")),
             [
                 (audit.crashed.len() == 1, format!("{} crashed", audit.crashed.len())),
-                (audit.runs == tasks.len() + 1 && runs.len() == audit.runs, format!("{} runs, {} kept", audit.runs, runs.len())),
+                (
+                    audit.runs == tasks.len() + 1 && runs.len() == audit.runs + audit.never_begun,
+                    format!("{} runs, {} kept", audit.runs, runs.len()),
+                ),
                 (audit.doubled == 0, format!("{} ran twice at a time", audit.doubled)),
             ],
         ),
