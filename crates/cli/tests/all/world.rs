@@ -6,6 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use banksman::Project;
+use banksman::adapters::keeper;
 use banksman::core::claim::Line;
 use banksman::core::lock::State;
 use banksman::core::{Grant, HolderId};
@@ -22,11 +23,29 @@ pub(crate) const BANKSMAN: &str = env!("CARGO_BIN_EXE_banksman");
 
 /// A project of its own, on SQLite or, if `BANKSMAN_TEST_STORE=postgres`, in a database of its own.
 pub(crate) struct World {
-    dir: tempfile::TempDir,
+    dir: Dir,
     /// The store's URL, if it is not the file in the project.
     store: Option<String>,
     /// Where the random part of the host id is kept, so that no test touches the user's.
     state: PathBuf,
+}
+
+/// The directory of a world. No session outlives it, also when the test fails.
+struct Dir(tempfile::TempDir);
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let records = std::fs::read_dir(self.0.path().join(".banksman/runs")).into_iter().flatten().flatten();
+        for record in records.map(|entry| entry.path()) {
+            if let Ok(mut session) = keeper::adopt(&record, i64::MAX) {
+                session.kill(Duration::ZERO);
+                let start = Instant::now();
+                while matches!(keeper::look(&record), Ok(keeper::Found::Live(_))) && start.elapsed() < DEADLINE {
+                    std::thread::park_timeout(Duration::from_millis(2));
+                }
+            }
+        }
+    }
 }
 
 /// What a command printed, and how it ended.
@@ -55,7 +74,7 @@ impl World {
     pub(crate) fn empty_on_sqlite() -> World {
         let dir = tempfile::Builder::new().prefix("banksman-test-").tempdir().unwrap();
         let state = dir.path().join("state");
-        World { dir, store: None, state }
+        World { dir: Dir(dir), store: None, state }
     }
 
     /// A project on SQLite, for tests of its files.
@@ -75,7 +94,7 @@ impl World {
     }
 
     pub(crate) fn path(&self) -> &Path {
-        self.dir.path()
+        self.dir.0.path()
     }
 
     /// `banksman ARGS` in the project, with nothing inherited.
