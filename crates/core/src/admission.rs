@@ -173,6 +173,21 @@ impl Holding {
 }
 
 impl Reason {
+    /// Those who have what is missing.
+    pub fn holders(&self) -> &[Holding] {
+        match self {
+            Reason::Section { holder, .. } | Reason::TaskLock { holder, .. } | Reason::Lock { holder, .. } => {
+                std::slice::from_ref(holder)
+            }
+            Reason::Slots { holders, .. } | Reason::NoSlot { holders, .. } => holders,
+            Reason::NotPending(_)
+            | Reason::NoWork
+            | Reason::Dependency { .. }
+            | Reason::SectionBusy { .. }
+            | Reason::Undefined { .. } => &[],
+        }
+    }
+
     /// The resource whose release may change it.
     pub fn resource(&self) -> Option<Resource> {
         match self {

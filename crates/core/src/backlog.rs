@@ -165,8 +165,6 @@ pub struct Sent {
     pub errand: Errand,
     /// Who does it.
     pub executor: RunnerId,
-    /// How often it was tried in vain.
-    pub attempts: u32,
 }
 
 impl Run {

@@ -36,6 +36,6 @@ pub use claim::Grant;
 pub use event::Event;
 pub use ids::{Epoch, HolderId, Label, Name, RequestId, RunId, RunnerId, SectionId, Seq, TaskId, Ticket, Title};
 pub use process::{Liveness, ProcessId};
-pub use step::{Class, Effect, Errand, Now, Step};
+pub use step::{Effect, Errand, Now, Step};
 pub use task::{Status, Task};
 pub use time::{Lease, Span, Stamp, Wall};

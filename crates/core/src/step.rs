@@ -70,25 +70,16 @@ pub enum Effect {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Errand {
-    /// Start the session of a run.
+    /// Start the session of a run. If it is not known whether that was done, the run's record tells: it is never done again.
     Spawn {
         /// Which run.
         run: RunId,
     },
-    /// End the session of a run.
+    /// End the session of a run. Twice is as good as once.
     Kill {
         /// Which run.
         run: RunId,
     },
-}
-
-/// What may happen if it is not known whether an errand was done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Class {
-    /// It is done again: twice is as good as once.
-    Repeatable,
-    /// Whether it was done is looked up before it is done again.
-    Probed,
 }
 
 impl Errand {
@@ -96,14 +87,6 @@ impl Errand {
     pub fn subject(&self) -> &RunId {
         match self {
             Errand::Spawn { run } | Errand::Kill { run } => run,
-        }
-    }
-
-    /// What may happen if it is not known whether it was done.
-    pub fn class(&self) -> Class {
-        match self {
-            Errand::Spawn { .. } => Class::Probed,
-            Errand::Kill { .. } => Class::Repeatable,
         }
     }
 }

@@ -22,7 +22,7 @@ pub(crate) fn step_task(
     tables.backlog.tasks.insert(id.clone(), step.state);
     for (seq, errand) in turn.carry_out(step.effects, false) {
         let executor = executor.expect("only a task with a run sends errands, and a run has an owner").clone();
-        tables.backlog.outbox.insert(seq, Sent { seq, errand, executor, attempts: 0 });
+        tables.backlog.outbox.insert(seq, Sent { seq, errand, executor });
     }
     Some(step.outcome)
 }

@@ -427,22 +427,11 @@ impl<'a> Situation<'a> {
     fn taken(&self, reason: Reason, before: &[(TaskId, u64)]) -> Cause {
         let resource = reason.resource().expect("only what is taken comes here");
         let (grants, line) = self.grants(&resource);
-        let holdings = match &reason {
-            Reason::Section { holder, .. } | Reason::TaskLock { holder, .. } | Reason::Lock { holder, .. } => {
-                std::slice::from_ref(holder)
-            }
-            Reason::Slots { holders, .. } | Reason::NoSlot { holders, .. } => holders,
-            Reason::NotPending(_)
-            | Reason::NoWork
-            | Reason::Dependency { .. }
-            | Reason::SectionBusy { .. }
-            | Reason::Undefined { .. } => &[],
-        };
         let holder = |holding: &Holding| {
             let grant = grants.iter().find(|grant| grant.claim.holder == holding.holder);
             self.holder(holding.clone(), grant.copied())
         };
-        let holders = holdings.iter().map(holder).collect();
+        let holders = reason.holders().iter().map(holder).collect();
         let present = line.into_iter().filter(|waiter| !waiter.is_over(&self.now));
         let line = present.map(|waiter| (waiter.claim.holder.clone(), waiter.since)).collect();
         let ahead = if matches!(reason, Reason::NoSlot { .. }) { self.queued(before) } else { 0 };

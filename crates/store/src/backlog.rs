@@ -90,7 +90,6 @@ impl Row {
             seq: Seq(self.int()?),
             executor: parsed(&self.text()?, RunnerId::new)?,
             errand: self.json()?.ok_or_else(|| StoreError::corrupt("an errand without content"))?,
-            attempts: self.count()?,
         })
     }
 }
@@ -136,10 +135,9 @@ pub(crate) fn between<'a>(project: i64, before: &'a Backlog, after: &'a Backlog,
     for (seq, sent) in &after.outbox {
         match before.outbox.get(seq) {
             Some(was) if was == sent => {}
-            Some(_) => queries.push(Query::new(
-                Statement::UpdateSent,
-                [project.into(), seq.0.into(), sent.executor.as_str().into(), i64::from(sent.attempts).into()],
-            )),
+            Some(_) => {
+                queries.push(Query::new(Statement::UpdateSent, [project.into(), seq.0.into(), sent.executor.as_str().into()]))
+            }
             None => queries.push(insert_sent(project, sent)),
         }
     }
@@ -316,13 +314,12 @@ fn upsert_runner(project: i64, runner: &Runner) -> Query<'_> {
 }
 
 fn insert_sent(project: i64, sent: &Sent) -> Query<'_> {
-    let params: [Value<'_>; 6] = [
+    let params: [Value<'_>; 5] = [
         project.into(),
         sent.seq.0.into(),
         sent.errand.subject().as_str().into(),
         sent.executor.as_str().into(),
         json(&sent.errand),
-        i64::from(sent.attempts).into(),
     ];
     Query::new(Statement::InsertSent, params)
 }

@@ -327,9 +327,9 @@ statements! {
         "ON CONFLICT (project, id) DO UPDATE SET watching = $7, seen_lease = $10, terms = $11"
     );
     DeleteRunner => "DELETE FROM runners WHERE project = $1 AND id = $2";
-    Outbox => "SELECT seq, executor, errand, attempts FROM outbox WHERE project = $1 ORDER BY seq";
-    InsertSent => "INSERT INTO outbox (project, seq, subject, executor, errand, attempts) VALUES ($1, $2, $3, $4, $5, $6)";
-    UpdateSent => "UPDATE outbox SET executor = $3, attempts = $4 WHERE project = $1 AND seq = $2";
+    Outbox => "SELECT seq, executor, errand FROM outbox WHERE project = $1 ORDER BY seq";
+    InsertSent => "INSERT INTO outbox (project, seq, subject, executor, errand) VALUES ($1, $2, $3, $4, $5)";
+    UpdateSent => "UPDATE outbox SET executor = $3 WHERE project = $1 AND seq = $2";
     DeleteSent => "DELETE FROM outbox WHERE project = $1 AND seq = $2";
     DeleteLock => "DELETE FROM locks WHERE project = $1 AND name = $2";
     // For lists: the locks of tasks that nobody works on say nothing.

@@ -24,7 +24,7 @@ impl Init {
         let data = json!({ "project": root, "store": project.store() });
         let human = format!(
             "{BOLD}{root}{BOLD:#} is a banksman project now\n\
-             {DIM}next: banksman locks run deploy -- echo \"only one at a time\"{DIM:#}"
+             {DIM}next: banksman tasks add \"Run the tests\" --run \"make test\", then banksman run{DIM:#}"
         );
         context.printer.result(data, human);
         Ok(exit::OK)

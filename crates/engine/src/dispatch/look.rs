@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use banksman_core::admission::{Admission, Holding, Reason};
+use banksman_core::admission::{Admission, Reason};
 use banksman_core::backlog::{Backlog, Run, Runner};
 use banksman_core::event::Resource;
 use banksman_core::task;
@@ -327,7 +327,7 @@ impl Dispatcher {
         let others = facts::processes(&snapshot.coordination);
         let watch: BTreeSet<&ProcessId> =
             runners.chain(others).filter(|process| **process != self.me.process).filter(alive).collect();
-        let deadline = blocked.iter().flatten().flat_map(holdings).filter_map(|holding| holding.until).min();
+        let deadline = blocked.iter().flatten().flat_map(Reason::holders).filter_map(|holding| holding.until).min();
         // One that waits for slots that do not exist waits for a person.
         let hopeless = |reasons: &Vec<Reason>| {
             let never = |reason: &Reason| match reason {
@@ -358,18 +358,4 @@ impl Dispatcher {
 struct Choice {
     candidates: Vec<Candidate>,
     blocked: Vec<Vec<Reason>>,
-}
-
-fn holdings(reason: &Reason) -> &[Holding] {
-    match reason {
-        Reason::Section { holder, .. } | Reason::TaskLock { holder, .. } | Reason::Lock { holder, .. } => {
-            std::slice::from_ref(holder)
-        }
-        Reason::Slots { holders, .. } | Reason::NoSlot { holders, .. } => holders,
-        Reason::NotPending(_)
-        | Reason::NoWork
-        | Reason::Dependency { .. }
-        | Reason::SectionBusy { .. }
-        | Reason::Undefined { .. } => &[],
-    }
 }

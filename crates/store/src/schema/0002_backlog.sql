@@ -102,7 +102,6 @@ CREATE TABLE outbox (
     subject TEXT NOT NULL,
     executor TEXT NOT NULL,
     errand TEXT NOT NULL,
-    attempts BIGINT NOT NULL,
     PRIMARY KEY (project, seq)
 ) /* keyed */;
 
