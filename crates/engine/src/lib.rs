@@ -3,6 +3,8 @@
 //! The engine starts no thread and never blocks. A driver, real or simulated, passes [`Request`]s to the store,
 //! and sleeps as long as a [`Wait`] tells it to.
 
+mod chains;
+mod claims;
 mod dispatch;
 mod facts;
 mod ledger;

@@ -2,17 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use banksman_core::admission::{Admission, Reason};
-use banksman_core::backlog::{Backlog, Ended, Hold, Run, Runner, Session};
-use banksman_core::coordination::{Command, Coordination};
+use banksman_core::admission::Reason;
+use banksman_core::backlog::{Ended, Run, Runner, Session};
+use banksman_core::coordination::Command;
 use banksman_core::event::{Event, Resource, TaskFact};
 use banksman_core::semaphore::{self, CAPACITY_LIMIT};
 use banksman_core::task::{self, Ending, Need, Task};
 use banksman_core::{Epoch, Name, Now, RunId, RunnerId, SectionId, Span, TaskId, Wall, lock};
 use banksman_store::{Key, Tables, Turn};
 
+use crate::claims::{claim, enter_section};
 use crate::facts;
-use crate::ledger::{Draft, emit, give_back, granted, step_task, take, wake_runner, wake_runners};
+use crate::ledger::{Draft, emit, give_back, step_task, wake_runner, wake_runners};
 use crate::request::Seen;
 
 /// What runners ask.
@@ -303,121 +304,6 @@ impl RunRequest {
             }
         }
     }
-}
-
-fn claim(
-    runner: &RunnerId,
-    room: usize,
-    candidates: &[Candidate],
-    seen: &Seen,
-    tables: &mut Tables,
-    turn: &mut Turn,
-) -> RunOutcome {
-    let mut started = Vec::new();
-    let mut blocked = Vec::new();
-    // One that was taken for dead, and cleared away, must not start anything: nobody would watch over it.
-    if !tables.backlog.runners.contains_key(runner) {
-        return RunOutcome::Late;
-    }
-    for candidate in candidates {
-        if started.len() == room {
-            break;
-        }
-        match claim_one(runner, candidate, seen, tables, turn) {
-            Ok(work) => started.push(work),
-            Err(reasons) => blocked.push((candidate.task.clone(), reasons)),
-        }
-    }
-    RunOutcome::Claimed { started, blocked }
-}
-
-/// Takes one task with all that it needs, or nothing.
-fn claim_one(
-    runner: &RunnerId,
-    candidate: &Candidate,
-    seen: &Seen,
-    tables: &mut Tables,
-    turn: &mut Turn,
-) -> Result<Work, Vec<Reason>> {
-    let Some(task) = tables.backlog.tasks.get(&candidate.task) else { return Err(Vec::new()) };
-    // It was changed since it was seen: the rows that it needs now were not loaded.
-    if (&task.spec.section, &task.spec.needs) != (&candidate.section, &candidate.needs) {
-        return Err(Vec::new());
-    }
-    let now = seen.now(turn);
-    match facts::admit(task, Some(runner), &tables.coordination, &tables.backlog, &now) {
-        Admission::Run => {}
-        Admission::Blocked(reasons) => return Err(reasons),
-    }
-    // What was admitted is granted; were it not so, nothing of it would be kept.
-    let taken = occupy(runner, candidate, &tables.coordination, &tables.backlog, now);
-    let (draft, holds) = taken.ok_or_else(Vec::new)?;
-    draft.keep(tables, turn);
-    let owner = tables.backlog.runners[runner].clone();
-    let attempt = tables.backlog.tasks[&candidate.task].attempts;
-    let input = task::Input::Start { run: candidate.run.clone(), runner: runner.clone() };
-    let outcome = step_task(tables, turn, &candidate.task, input, Some(runner));
-    let Some(task::Outcome::Started(epoch)) = outcome else { unreachable!("an admitted task starts: {outcome:?}") };
-    let task = tables.backlog.tasks[&candidate.task].clone();
-    let mut run = Run {
-        id: candidate.run.clone(),
-        task: task.id.clone(),
-        attempt,
-        epoch,
-        owner: runner.clone(),
-        owner_epoch: epoch,
-        holds,
-        session: None,
-        host: owner.process.host.clone(),
-        boot: owner.process.boot.clone(),
-        started: task.changed,
-        lease: None,
-        ended: None,
-    };
-    run.renew(&owner, turn.lease);
-    tables.backlog.runs.insert(run.id.clone(), run.clone());
-    Ok(Work { run, task })
-}
-
-/// Takes everything that a run of the candidate holds; `None` if something of it is not free.
-pub(crate) fn occupy(
-    runner: &RunnerId,
-    candidate: &Candidate,
-    coordination: &Coordination,
-    backlog: &Backlog,
-    now: Now,
-) -> Option<(Draft, Vec<Hold>)> {
-    let own = [Need::Slots { name: Name::runs(), weight: 1 }, Need::Lock(candidate.task.lock())];
-    let mut draft = Draft::new(coordination, now);
-    let mut holds = Vec::new();
-    for need in own.into_iter().chain(candidate.needs.iter().cloned()) {
-        let epoch = granted(&draft.handle(take(&need, candidate.run.holder(), Vec::new())))?;
-        holds.push(Hold { need, epoch });
-    }
-    enter_section(runner, candidate.section.as_ref(), coordination, backlog, &mut draft)?;
-    Some((draft, holds))
-}
-
-/// Takes the lock of an exclusive section, unless the runner has it already. `None` if another has it.
-fn enter_section(
-    runner: &RunnerId,
-    section: Option<&SectionId>,
-    coordination: &Coordination,
-    backlog: &Backlog,
-    draft: &mut Draft,
-) -> Option<()> {
-    let exclusive = section.and_then(|id| backlog.sections.get(id)).filter(|section| section.exclusive);
-    let Some(section) = exclusive else { return Some(()) };
-    let name = section.id.lock();
-    let is_own = coordination.locks.get(&name).is_some_and(|lock| match &lock.state {
-        lock::State::Held(grant) => grant.claim.holder == runner.holder(),
-        lock::State::Free => false,
-    });
-    if is_own {
-        return Some(());
-    }
-    let process = backlog.runners.get(runner)?.process.clone();
-    granted(&draft.handle(take(&Need::Lock(name), runner.holder(), vec![process]))).map(drop)
 }
 
 fn finish(

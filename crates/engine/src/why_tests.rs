@@ -4,6 +4,9 @@
 use banksman_core::task::{Spec, Work};
 use banksman_core::{Lease, Seq, Wall};
 
+use banksman_core::backlog::Edge;
+use banksman_store::CHAIN_LIMIT;
+
 use super::*;
 
 fn id(name: &str) -> TaskId {

@@ -10,9 +10,10 @@ use banksman_core::{Errand, Liveness, Name, Now, ProcessId, RunId, RunnerId, Sec
 use banksman_store::{Key, Snapshot};
 
 use super::{Advice, Dispatcher, Look, Mine, News, Phase, Rest};
+use crate::claims::occupy;
 use crate::facts;
 use crate::request::Seen;
-use crate::runs::{Candidate, RunRequest, Work, occupy};
+use crate::runs::{Candidate, RunRequest, Work};
 
 impl Dispatcher {
     /// Takes in rows.
