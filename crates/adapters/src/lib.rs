@@ -3,15 +3,18 @@
 //! * [`host`]: this machine and its clocks. * [`process`]: who a process is, and whether it lives.
 //! * [`tree`]: all descendants of a process. * [`ids`]: short random names.
 //! * [`keeper`]: the process beside a session, which outlives whoever started it.
+//! * [`notify`]: telling people what happened. * [`digest`]: hashes and signatures.
 //! * [`wake`]: telling one waiter that its row has changed. * [`bell`]: telling all followers of the event log.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("banksman runs on Linux only: it relies on pidfds, /proc and Linux file locks");
 
 pub mod bell;
+pub mod digest;
 pub mod host;
 pub mod ids;
 pub mod keeper;
+pub mod notify;
 pub mod process;
 pub mod tree;
 pub mod wake;

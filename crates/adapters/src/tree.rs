@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, pidfd_open, pidfd_send_signal, wait};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, kill_process, kill_process_group, pidfd_open, pidfd_send_signal, wait,
+};
 
 use crate::process::{has_exited, stat};
 
@@ -97,6 +99,18 @@ impl End {
         signal_all(own, &asked, Signal::CONT);
         self.asked.extend(asked);
     }
+}
+
+/// Kills a child that nobody has reaped, which leads its own process group, with the group and all descendants. One that
+/// has left both the group and its parents is not found.
+pub(crate) fn kill_group(leader: &std::process::Child) {
+    let Ok(pid) = i32::try_from(leader.id()) else { return };
+    let Some(group) = Pid::from_raw(pid) else { return };
+    // Who is gone already needs no end, and there is no other reason to fail here.
+    kill_process(group, Signal::STOP).ok();
+    kill_all(pid);
+    kill_process_group(group, Signal::KILL).ok();
+    kill_process(group, Signal::KILL).ok();
 }
 
 /// Stops the tree from the top, so that nobody forks behind our back, and kills it.

@@ -1,0 +1,68 @@
+//! The notification service of the desktop, through `notify-send`.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use super::notice::fitting;
+use super::{Kind, Notice, NotifyError, child};
+
+/// How notices appear on the desktop.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Desktop {
+    /// The program, looked for in `PATH` unless it is a path.
+    pub program: PathBuf,
+    /// Whether they make a sound.
+    pub sound: bool,
+}
+
+impl Desktop {
+    /// With `notify-send`.
+    pub fn new(sound: bool) -> Desktop {
+        Desktop { program: "notify-send".into(), sound }
+    }
+
+    pub(super) fn send(&self, notice: &Notice, limit: Duration) -> Result<(), NotifyError> {
+        let mut command = Command::new(&self.program);
+        command.arg("--app-name=Banksman");
+        command.arg(if notice.kind.is_urgent() { "--urgency=critical" } else { "--urgency=normal" });
+        if self.sound {
+            command.arg(format!("--hint=string:sound-name:{}", sound(notice.kind)));
+        }
+        // Behind `--` nothing is an option.
+        command.arg("--").arg(summary(&notice.subject)).arg(body(&notice.text));
+        command.stdin(Stdio::null());
+        child::run(command, limit)
+    }
+}
+
+/// A name of the sound naming specification of freedesktop.org.
+fn sound(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Escalate | Kind::Decision => "dialog-warning",
+        Kind::TaskFailed => "dialog-error",
+        Kind::BacklogFinished => "complete",
+        Kind::Test => "message-new-instant",
+    }
+}
+
+/// A summary is one line of plain text.
+fn summary(text: &str) -> String {
+    fitting(text).split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// A body may have markup, which is nothing that a notice means; and `notify-send` itself reads backslashes in it.
+fn body(text: &str) -> String {
+    fitting(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('\\', "\\\\")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_shown_as_it_is() {
+        assert_eq!(summary("  a\n\tb  c\0 "), "a b c\u{fffd}");
+        assert_eq!(body("<b>1 & 2</b>\nC:\\new"), "&lt;b&gt;1 &amp; 2&lt;/b&gt;\nC:\\\\new");
+    }
+}

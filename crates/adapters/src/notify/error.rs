@@ -1,0 +1,117 @@
+//! How an attempt can fail, and what follows from it.
+
+use std::io;
+use std::time::Duration;
+
+use thiserror::Error;
+
+/// Why a notice did not arrive, or may not have.
+#[derive(Debug, Error)]
+pub enum NotifyError {
+    /// There is no such program.
+    #[error("{program} is not there")]
+    NoProgram {
+        /// Which.
+        program: String,
+    },
+    /// The program cannot be started.
+    #[error("{program} cannot be started: {source}")]
+    Start {
+        /// Which.
+        program: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The program says that it failed.
+    #[error("{program} ended with {how}{}", after_colon(said))]
+    Exit {
+        /// Which.
+        program: String,
+        /// Its exit status or its signal, in words.
+        how: String,
+        /// The last line that it printed.
+        said: String,
+    },
+    /// The program was ended because it took too long.
+    #[error("{program} was ended after {}", seconds(limit))]
+    Overdue {
+        /// Which.
+        program: String,
+        /// How long it had.
+        limit: Duration,
+    },
+    /// The URL makes no sense, or its server cannot be trusted.
+    #[error("{host}: {what}")]
+    Unusable {
+        /// The server.
+        host: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// The server was not reached.
+    #[error("{host} was not reached: {what}")]
+    Unreachable {
+        /// The server.
+        host: String,
+        /// Why not.
+        what: String,
+    },
+    /// The server is in trouble, or asks for patience.
+    #[error("{host} answered {status}")]
+    Busy {
+        /// The server.
+        host: String,
+        /// Its answer.
+        status: u16,
+    },
+    /// The server does not want it.
+    #[error("{host} answered {status}")]
+    Refused {
+        /// The server.
+        host: String,
+        /// Its answer.
+        status: u16,
+    },
+    /// The server was reached, but how it took the notice is not known.
+    #[error("{host} gave no answer: {what}")]
+    NoAnswer {
+        /// The server.
+        host: String,
+        /// What happened instead.
+        what: String,
+    },
+}
+
+/// What is known about a notice after an attempt that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It did not arrive, and may be tried again.
+    Again,
+    /// It did not arrive, and another attempt would end the same way.
+    Final,
+    /// It may have arrived.
+    Unknown,
+}
+
+impl NotifyError {
+    /// What is known about the notice.
+    pub fn fate(&self) -> Fate {
+        match self {
+            NotifyError::Unreachable { .. } | NotifyError::Busy { .. } => Fate::Again,
+            NotifyError::NoProgram { .. }
+            | NotifyError::Start { .. }
+            | NotifyError::Exit { .. }
+            | NotifyError::Unusable { .. }
+            | NotifyError::Refused { .. } => Fate::Final,
+            NotifyError::Overdue { .. } | NotifyError::NoAnswer { .. } => Fate::Unknown,
+        }
+    }
+}
+
+fn after_colon(said: &str) -> String {
+    if said.is_empty() { String::new() } else { format!(": {said}") }
+}
+
+fn seconds(limit: &Duration) -> String {
+    format!("{} s", limit.as_secs_f32())
+}

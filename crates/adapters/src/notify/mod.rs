@@ -1,0 +1,112 @@
+//! Telling people what happened, on their desktop, through a command of theirs, or through a webhook.
+//!
+//! One attempt at a time: whoever sends a notice keeps count, waits for [`backoff`], and gives every attempt the same
+//! delivery id, so that a receiver can tell a repetition from a second notice.
+
+mod child;
+mod command;
+mod desktop;
+mod error;
+mod notice;
+mod webhook;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub use command::Program;
+pub use desktop::Desktop;
+pub use error::{Fate, NotifyError};
+pub use notice::{Kind, Notice};
+pub use webhook::{Secret, SecretError, Webhook};
+
+/// How long one attempt on one channel may take.
+pub const LIMIT: Duration = Duration::from_secs(10);
+
+/// How often a notice is tried on a channel.
+pub const ATTEMPTS: u32 = 5;
+
+/// Where notices go.
+#[derive(Debug, Clone)]
+pub struct Channels {
+    /// The notification service of the desktop.
+    pub desktop: Option<Desktop>,
+    /// A command.
+    pub command: Option<Program>,
+    /// A URL.
+    pub webhook: Option<Webhook>,
+    /// Where the command runs.
+    pub directory: PathBuf,
+    /// How long one attempt on one channel may take; [`LIMIT`] unless a test is in a hurry.
+    pub limit: Duration,
+}
+
+/// One of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Channel {
+    /// The desktop.
+    Desktop,
+    /// The command.
+    Command,
+    /// The URL.
+    Webhook,
+}
+
+impl Channel {
+    /// One word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Channel::Desktop => "desktop",
+            Channel::Command => "command",
+            Channel::Webhook => "webhook",
+        }
+    }
+}
+
+impl Channels {
+    /// None yet.
+    pub fn none(directory: PathBuf) -> Channels {
+        Channels { desktop: None, command: None, webhook: None, directory, limit: LIMIT }
+    }
+
+    /// Those that are there, the quickest first.
+    pub fn list(&self) -> Vec<Channel> {
+        let desktop = self.desktop.is_some().then_some(Channel::Desktop);
+        let command = self.command.is_some().then_some(Channel::Command);
+        let webhook = self.webhook.is_some().then_some(Channel::Webhook);
+        [desktop, command, webhook].into_iter().flatten().collect()
+    }
+}
+
+/// Makes one attempt on every channel. Blocks until each has answered or its time is over.
+pub fn send(channels: &Channels, notice: &Notice, delivery: &str) -> Vec<(Channel, Result<(), NotifyError>)> {
+    let attempt = |channel| (channel, send_to(channels, channel, notice, delivery));
+    channels.list().into_iter().map(attempt).collect()
+}
+
+/// Makes one attempt on one channel; one that is not there has nothing to do.
+pub fn send_to(channels: &Channels, channel: Channel, notice: &Notice, delivery: &str) -> Result<(), NotifyError> {
+    let Channels { desktop, command, webhook, directory, limit } = channels;
+    let done = match channel {
+        Channel::Desktop => desktop.as_ref().map(|desktop| desktop.send(notice, *limit)),
+        Channel::Command => command.as_ref().map(|program| program.send(notice, delivery, directory, *limit)),
+        Channel::Webhook => webhook.as_ref().map(|webhook| webhook.send(notice, delivery, *limit)),
+    };
+    done.unwrap_or(Ok(()))
+}
+
+/// How long to wait after attempt `attempt` (from 1 on) has failed; `None` if it was the last one.
+pub fn backoff(attempt: u32) -> Option<Duration> {
+    let doublings = attempt.saturating_sub(1);
+    (attempt < ATTEMPTS).then(|| Duration::from_secs(1 << doublings))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pauses_double_and_end() {
+        let pauses: Vec<Option<u64>> = (1..=6).map(|attempt| backoff(attempt).map(|pause| pause.as_secs())).collect();
+        assert_eq!(pauses, [Some(1), Some(2), Some(4), Some(8), None, None]);
+    }
+}

@@ -1,0 +1,25 @@
+//! Notices through real programs and a real server on the loopback.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that fails shall say so at once")]
+
+mod programs;
+mod server;
+mod webhooks;
+
+use banksman_adapters::notify::{Channels, Kind, Notice};
+use serde_json::json;
+
+/// A notice with everything that a shell, a markup or a protocol could trip over.
+fn nasty(kind: Kind) -> Notice {
+    Notice {
+        kind,
+        subject: "--help \"it's\" $(touch x) `touch x`\nnext; touch x".into(),
+        text: "<b>50 & more</b> $(touch x)\r\n\0end".into(),
+        project: "/srv/$(touch x)".into(),
+        data: json!({ "task": "t-1" }),
+    }
+}
+
+fn none(dir: &tempfile::TempDir) -> Channels {
+    Channels::none(dir.path().into())
+}
