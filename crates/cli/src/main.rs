@@ -19,7 +19,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use commands::{
-    completions, config, demo, doctor, events, init, locks, man, run, sections, semaphores, sessions, status, store, tasks, why,
+    completions, config, demo, doctor, events, init, locks, man, notify, run, sections, semaphores, sessions, status, store,
+    tasks, trust, why,
 };
 use context::Context;
 use printer::Printer;
@@ -80,6 +81,8 @@ enum Command {
     Sessions(sessions::Sessions),
     Doctor(doctor::Doctor),
     Config(config::Config),
+    Notify(notify::Notify),
+    Trust(trust::Trust),
     Demo(demo::Demo),
     Store(store::Store),
     Completions(completions::Completions),
@@ -102,6 +105,8 @@ impl Command {
             Command::Sessions(sessions) => sessions.name(),
             Command::Doctor(_) => "doctor",
             Command::Config(config) => config.name(),
+            Command::Notify(notify) => notify.name(),
+            Command::Trust(_) => "trust",
             Command::Demo(_) => "demo",
             Command::Store(store) => store.name(),
             Command::Completions(_) => "completions",
@@ -134,6 +139,8 @@ fn main() -> ExitCode {
         Command::Sessions(sessions) => sessions.run(&context),
         Command::Doctor(doctor) => doctor.run(&context),
         Command::Config(config) => config.run(&context),
+        Command::Notify(notify) => notify.run(&context),
+        Command::Trust(trust) => trust.run(&context),
         Command::Demo(demo) => demo.run(&context),
         Command::Store(store) => store.run(&context),
         Command::Completions(completions) => completions.run(&context),

@@ -144,12 +144,18 @@ fn config_page() -> String {
             Kind::Count(_) => "a whole number from 0 on",
             Kind::Id(_) => "a name",
             Kind::Url(_) => "`postgres://…`",
+            Kind::Switch(_) => "`on` or `off`",
+            Kind::Notices(_) => "`all`, or words with commas between them",
+            Kind::Program(_) => "a line for `sh`, or a list of words",
+            Kind::Webhook(_) => "`https://…`",
+            Kind::File(_) => "an absolute path",
         };
         let default = key.default.map_or("none".into(), |default| format!("`{default}`"));
         let place = match key.home {
             Home::Everywhere => "",
             Home::Init => ". Only in the project's file, and not to be changed",
             Home::User => ". Only in the user's file, because it may carry a password",
+            Home::Trusted => ". In the project's file it does nothing until the user says `banksman trust`",
         };
         writeln!(page, "| `{}` | {values} | {default} | {}{place} |", key.name, cell(key.description)).unwrap();
     }
@@ -160,7 +166,8 @@ fn config_page() -> String {
     write!(
         page,
         "
-Durations are written like `500ms`, `90s`, `1h30m` or `2d`.
+Durations are written like `500ms`, `90s`, `1h30m` or `2d`. All values are text in quotes; a list of words may also be a
+TOML array, and `on` and `off` may be `true` and `false`. How notices are set up: [notifications](../guides/notifications.md).
 
 ## Where they are set
 

@@ -6,16 +6,20 @@
 mod duration;
 mod edit;
 mod layers;
+mod notify;
 mod problem;
 
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
+use banksman_adapters::notify::{Kind as NoticeKind, Program, Webhook};
 use banksman_store::postgres::Server;
 
 pub use duration::duration;
 pub use edit::set;
-pub use layers::{Layer, Setting, Settings, Source, Surroundings};
+pub use layers::{Foreign, Layer, Setting, Settings, Source, Surroundings};
+pub use notify::Notify;
 pub use problem::{ConfigError, Problem, unknown_key};
 
 /// What every variable that sets a key begins with.
@@ -93,6 +97,48 @@ pub static KEYS: &[Key] = &[
         default: Some("10"),
         description: "the size in MiB after which the log of a run begins anew; the part before it is kept once",
     },
+    Key {
+        name: "notify.on",
+        kind: Kind::Notices(|config| &mut config.notify.on),
+        home: Home::Everywhere,
+        default: Some("all"),
+        description: "what people are told of: all, or some of escalate, decision, task_failed, backlog_finished",
+    },
+    Key {
+        name: "notify.desktop",
+        kind: Kind::Switch(|config| &mut config.notify.desktop),
+        home: Home::Everywhere,
+        default: Some("off"),
+        description: "whether notices appear on the desktop, through notify-send",
+    },
+    Key {
+        name: "notify.sound",
+        kind: Kind::Switch(|config| &mut config.notify.sound),
+        home: Home::Everywhere,
+        default: Some("off"),
+        description: "whether notices on the desktop make a sound",
+    },
+    Key {
+        name: "notify.command",
+        kind: Kind::Program(|config| &mut config.notify.command),
+        home: Home::Trusted,
+        default: None,
+        description: "a command that is run for every notice, with the notice in its environment and on its stdin",
+    },
+    Key {
+        name: "notify.webhook",
+        kind: Kind::Webhook(|config| &mut config.notify.webhook),
+        home: Home::Trusted,
+        default: None,
+        description: "a URL that every notice is posted to as JSON",
+    },
+    Key {
+        name: "notify.webhook_secret_file",
+        kind: Kind::File(|config| &mut config.notify.webhook_secret_file),
+        home: Home::Trusted,
+        default: None,
+        description: "a file that only its owner can read, with the secret that posted notices are signed with",
+    },
 ];
 
 /// The settings that apply.
@@ -118,6 +164,8 @@ pub struct Config {
     pub kill_grace: Duration,
     /// The size of a log, in MiB, after which it begins anew.
     pub log_limit_mib: u32,
+    /// Who is told what.
+    pub notify: Notify,
 }
 
 impl Default for Config {
@@ -134,6 +182,7 @@ impl Default for Config {
             max_recovery_attempts: 0,
             kill_grace: zero,
             log_limit_mib: 0,
+            notify: Notify::default(),
         };
         for (key, text) in KEYS.iter().filter_map(|key| Some((key, key.default?))) {
             key.assign(&mut config, text).expect("the defaults in the table are valid");
@@ -155,6 +204,7 @@ impl fmt::Debug for Config {
             .field("max_recovery_attempts", &self.max_recovery_attempts)
             .field("kill_grace", &self.kill_grace)
             .field("log_limit_mib", &self.log_limit_mib)
+            .field("notify", &self.notify)
             .finish()
     }
 }
@@ -187,6 +237,16 @@ pub enum Kind {
     Id(fn(&mut Config) -> &mut Option<String>),
     /// The place of a PostgreSQL database.
     Url(fn(&mut Config) -> &mut Option<String>),
+    /// On or off.
+    Switch(fn(&mut Config) -> &mut bool),
+    /// Kinds of notices, with commas between them.
+    Notices(fn(&mut Config) -> &mut Vec<NoticeKind>),
+    /// A line for a shell, or a program with its arguments.
+    Program(fn(&mut Config) -> &mut Option<Program>),
+    /// A URL to post to.
+    Webhook(fn(&mut Config) -> &mut Option<String>),
+    /// An absolute path.
+    File(fn(&mut Config) -> &mut Option<PathBuf>),
 }
 
 /// Where a key may be set.
@@ -198,6 +258,8 @@ pub enum Home {
     Init,
     /// In the user's file only, because it may be secret and the project's file is committed.
     User,
+    /// In every layer; but if it comes with the project's file, it does nothing until the user trusts it.
+    Trusted,
 }
 
 impl Key {
@@ -218,6 +280,11 @@ impl Key {
             Kind::Count(_) => self.default.unwrap_or("3"),
             Kind::Id(_) => "p-7h2k9x4m",
             Kind::Url(_) => "postgres://user@host/database",
+            Kind::Switch(_) => "on",
+            Kind::Notices(_) => "escalate,decision",
+            Kind::Program(_) => "./tell-me.sh",
+            Kind::Webhook(_) => "https://hooks.example.org/banksman",
+            Kind::File(_) => "/home/me/.config/banksman/secret",
         }
     }
 
@@ -251,6 +318,14 @@ impl Key {
                 Server::parse(text, |_| None, "").map_err(|what| format!("it cannot be understood: {what}"))?;
                 *field(config) = Some(text.into());
             }
+            Kind::Switch(field) => *field(config) = notify::switch(text)?,
+            Kind::Notices(field) => *field(config) = notify::kinds(text)?,
+            Kind::Program(field) => *field(config) = Some(notify::program(text)?),
+            Kind::Webhook(field) => {
+                Webhook::new(text, None)?;
+                *field(config) = Some(text.into());
+            }
+            Kind::File(field) => *field(config) = Some(notify::file(text)?),
         }
         Ok(())
     }
@@ -258,7 +333,7 @@ impl Key {
     /// Refuses a layer in which it may not be set.
     fn admit(&self, layer: Layer) -> Result<(), String> {
         match (self.home, layer) {
-            (Home::Everywhere, _) | (Home::Init, Layer::Project) | (Home::User, Layer::User) => Ok(()),
+            (Home::Everywhere | Home::Trusted, _) | (Home::Init, Layer::Project) | (Home::User, Layer::User) => Ok(()),
             (Home::Init, Layer::User | Layer::Environment) => Err("it belongs to one project; only its own file has it".into()),
             (Home::User, Layer::Project) => Err("it may carry a password and this file may be committed; \
                  set it in the user's file with: banksman config set --user store URL"
@@ -271,7 +346,10 @@ impl Key {
     pub fn shown(&self, text: &str) -> String {
         match self.kind {
             Kind::Url(_) => masked(text),
+            Kind::Webhook(_) => notify::masked(text),
             Kind::Duration(_) | Kind::Period(_) | Kind::Count(_) | Kind::Id(_) => text.into(),
+            Kind::Switch(_) | Kind::Notices(_) => text.into(),
+            Kind::Program(_) | Kind::File(_) => notify::harmless(text),
         }
     }
 }
@@ -312,7 +390,7 @@ mod tests {
         assert_eq!(masked("postgres://me:p@ss:w/rd@db/app"), "postgres://me:***@db/app");
         assert_eq!(masked("postgres://me@db:5432/app"), "postgres://me@db:5432/app");
         assert_eq!(masked("postgres://db/app?password=secret&x=1"), "postgres://db/app?password=***&x=1");
-        let config = Config { store: Some("postgres://me:secret@db/app".into()), ..Config::default() };
-        assert!(!format!("{config:?}").contains("secret"));
+        let config = Config { store: Some("postgres://me:hunter2@db/app".into()), ..Config::default() };
+        assert!(!format!("{config:?}").contains("hunter2"));
     }
 }

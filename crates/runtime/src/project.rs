@@ -18,6 +18,8 @@ use crate::config::{Config, ConfigError, Problem, Settings, Source, Surroundings
 use crate::error::Error;
 use crate::follow::Follower;
 use crate::machine::RealMachine;
+use crate::outlets::Outlets;
+use crate::trust::Trust;
 
 /// The folder's name.
 const FOLDER: &str = ".banksman";
@@ -31,7 +33,7 @@ pub struct Project {
     root: PathBuf,
     folder: PathBuf,
     store: Location,
-    config: Config,
+    settings: Settings,
     host: Host,
 }
 
@@ -130,7 +132,9 @@ impl Project {
         // A clone of the repository brings the id with it: all its machines share one project.
         let project = Project::with_folder(&root, &folder, place, &Surroundings::default())?;
         let created = match &project.store {
-            Location::Sqlite(path) => sqlite::create(path, &id_of(&project.config, &folder)?, &RealMachine(project.host.clone())),
+            Location::Sqlite(path) => {
+                sqlite::create(path, &id_of(project.config(), &folder)?, &RealMachine(project.host.clone()))
+            }
             Location::Postgres { server, id } => postgres::create(server, id),
         };
         match created {
@@ -187,13 +191,13 @@ impl Project {
         place: Option<Place>,
         surroundings: &Surroundings,
     ) -> Result<Project, ProjectError> {
-        let config = Settings::load(surroundings, Some(&folder.join(CONFIG_FILE)))?.config().clone();
+        let settings = Settings::load(surroundings, Some(&folder.join(CONFIG_FILE)))?;
         let store = match place {
-            Some(Place::Postgres(server)) => Location::Postgres { server, id: id_of(&config, folder)? },
+            Some(Place::Postgres(server)) => Location::Postgres { server, id: id_of(settings.config(), folder)? },
             Some(Place::Sqlite(path)) => Location::Sqlite(path),
             None => Location::Sqlite(folder.join("store.db")),
         };
-        Ok(Project { root: root.into(), folder: folder.into(), store, config, host: detect()? })
+        Ok(Project { root: root.into(), folder: folder.into(), store, settings, host: detect()? })
     }
 
     /// The directory.
@@ -208,7 +212,12 @@ impl Project {
 
     /// The settings.
     pub fn config(&self) -> &Config {
-        &self.config
+        self.settings.config()
+    }
+
+    /// Where its notices go, as far as the user trusts that.
+    pub fn outlets(&self) -> Outlets {
+        Outlets::new(&self.settings, &self.root, Trust::of(&self.root).as_ref())
     }
 
     /// This machine.
@@ -242,7 +251,7 @@ impl Project {
     /// fails, the place is as it was before.
     pub fn copy_to(&self, place: Place) -> Result<Copied, ProjectError> {
         let mut from = self.reader()?;
-        let id = id_of(&self.config, &self.folder)?;
+        let id = id_of(self.config(), &self.folder)?;
         let machine = || Box::new(RealMachine(self.host.clone()));
         match place {
             Place::Sqlite(path) => {
@@ -335,10 +344,14 @@ fn main_worktree(dir: &Path) -> Option<PathBuf> {
     git_dir.join(common.trim()).canonicalize().ok()?.parent().map(Into::into)
 }
 
-fn detect() -> Result<Host, ProjectError> {
+/// Where this user's state is, which belongs to no project.
+pub(crate) fn state_dir() -> Option<PathBuf> {
     let var = |name| std::env::var_os(name).map(PathBuf::from);
-    let state = Host::state_dir(var("XDG_STATE_HOME"), var("HOME"));
-    Host::detect(state.as_deref()).map_err(io_at(Path::new("/proc")))
+    Host::state_dir(var("XDG_STATE_HOME"), var("HOME"))
+}
+
+fn detect() -> Result<Host, ProjectError> {
+    Host::detect(state_dir().as_deref()).map_err(io_at(Path::new("/proc")))
 }
 
 /// What `init` has made so far. Unless it is kept, it is removed again: nothing is left half done.

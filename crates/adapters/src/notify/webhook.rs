@@ -107,11 +107,11 @@ impl fmt::Debug for Webhook {
 impl Webhook {
     /// The webhook at this URL; or what is wrong with the URL, which is not repeated: it may carry a token.
     pub fn new(url: &str, secret: Option<Secret>) -> Result<Webhook, String> {
-        let url: Uri = url.parse().map_err(|error| format!("it is no URL: {error}"))?;
-        match url.scheme_str() {
-            Some("http" | "https") if url.host().is_some_and(|host| !host.is_empty()) => Ok(Webhook { url, secret }),
-            _ => Err("it must begin with https:// or http:// and name a host".into()),
-        }
+        let sound =
+            |url: &Uri| matches!(url.scheme_str(), Some("http" | "https")) && url.host().is_some_and(|host| !host.is_empty());
+        let url =
+            url.parse().ok().filter(sound).ok_or("it must be a URL that begins with https:// or http:// and names a host")?;
+        Ok(Webhook { url, secret })
     }
 
     /// The host, with its port if the URL has one. The rest of a URL may be secret.

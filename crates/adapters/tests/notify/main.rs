@@ -1,6 +1,6 @@
 //! Notices through real programs and a real server on the loopback.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that fails shall say so at once")]
+#![expect(clippy::unwrap_used, reason = "a test that fails shall say so at once")]
 
 mod programs;
 mod server;

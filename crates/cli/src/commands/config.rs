@@ -224,7 +224,7 @@ fn url_source(url: &str, variable: Option<&str>) -> (&'static str, &'static str)
 }
 
 /// The file of the project, if there is one, even if its content is wrong: this command is how to mend it.
-fn project_file(context: &Context) -> Result<Option<PathBuf>, Failure> {
+pub(super) fn project_file(context: &Context) -> Result<Option<PathBuf>, Failure> {
     // A store that cannot be understood is mended by this command too.
     let place = context.place().ok().flatten();
     match Project::config_file(&context.directory(), place.as_ref()) {

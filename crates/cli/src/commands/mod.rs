@@ -10,6 +10,7 @@ pub(crate) mod hold;
 pub(crate) mod init;
 pub(crate) mod locks;
 pub(crate) mod man;
+pub(crate) mod notify;
 pub(crate) mod run;
 pub(crate) mod sections;
 pub(crate) mod semaphores;
@@ -18,6 +19,7 @@ pub(crate) mod status;
 pub(crate) mod store;
 pub(crate) mod tail;
 pub(crate) mod tasks;
+pub(crate) mod trust;
 pub(crate) mod why;
 
 use crate::failure::Failure;

@@ -12,6 +12,7 @@ mod feed;
 mod input;
 mod locks;
 mod machines;
+mod notify;
 mod output;
 mod postgres;
 mod processes;

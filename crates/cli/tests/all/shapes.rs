@@ -341,6 +341,24 @@ fn story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
             vec!["config", "set", "locking.wait_timeout", "5m"],
             json!({ "key": "string", "value": "string", "file": "string" }),
         ),
+        (
+            "trust",
+            vec!["trust", "--show"],
+            json!({ "project": "string", "keys": [{ "key": "string", "value": "string", "trusted": "bool" }] }),
+        ),
+        (
+            "config set",
+            vec!["config", "set", "--user", "notify.command", "true"],
+            json!({ "key": "string", "value": "string", "file": "string" }),
+        ),
+        (
+            "notify test",
+            vec!["notify", "test"],
+            json!({
+                "kind": "string", "delivery": "string", "delivered": "bool",
+                "channels": [{ "channel": "string", "outcome": "string", "error": "string?", "hint": "string?" }],
+            }),
+        ),
         ("completions", vec!["completions", "bash"], script),
         ("man", vec!["man"], json!({ "page": "string" })),
         ("man", vec!["man", "pages"], json!({ "directory": "string", "pages": ["string"] })),
@@ -371,7 +389,7 @@ fn story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
 const PASS_THROUGH: [&str; 2] = ["locks run", "semaphores run"];
 
 /// These are only there for their verbs.
-const NOUNS: [&str; 7] = ["locks", "semaphores", "sections", "tasks", "sessions", "config", "store"];
+const NOUNS: [&str; 8] = ["locks", "semaphores", "sections", "tasks", "sessions", "config", "notify", "store"];
 
 /// One needs two stores, the other a live run: their shapes are checked in `copy.rs` and `tasks.rs`.
 const ELSEWHERE: [&str; 2] = ["store copy", "tasks heartbeat"];

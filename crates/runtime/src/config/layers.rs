@@ -1,5 +1,6 @@
 //! Reading the layers, one over the other.
 
+use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,7 @@ use std::path::{Path, PathBuf};
 use toml_edit::{Document, Item, TableLike};
 
 use super::problem::unknown;
-use super::{Config, ConfigError, KEYS, Key, Problem, VARIABLE_PREFIX};
+use super::{Config, ConfigError, Home, KEYS, Key, Kind, Problem, VARIABLE_PREFIX};
 
 /// What applies beside the project's own file. A library reads neither by itself, so whoever wants them says so.
 #[derive(Debug, Clone, Default)]
@@ -53,11 +54,27 @@ pub struct Setting {
     pub source: Source,
 }
 
+/// A value that applies, comes with the project, and may only be used if the user trusts it.
+#[derive(Clone)]
+pub struct Foreign {
+    /// The key.
+    pub key: &'static Key,
+    /// Its value as it is in the file.
+    pub value: String,
+}
+
+impl fmt::Debug for Foreign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} = {:?}", self.key.name, self.key.shown(&self.value))
+    }
+}
+
 /// All keys with what applies.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Settings {
     config: Config,
     list: Vec<Setting>,
+    foreign: Vec<Foreign>,
 }
 
 impl Surroundings {
@@ -101,7 +118,7 @@ impl Settings {
     /// Reads the surroundings, and the file of a project if there is one. Files that are not there say nothing.
     pub fn load(surroundings: &Surroundings, project_file: Option<&Path>) -> Result<Settings, ConfigError> {
         let nothing = |key| Setting { key, value: key.default.map(str::to_owned), source: Source::Default };
-        let settings = Settings { config: Config::default(), list: KEYS.iter().map(nothing).collect() };
+        let settings = Settings { config: Config::default(), list: KEYS.iter().map(nothing).collect(), foreign: Vec::new() };
         let mut reading = Reading { settings, problems: Vec::new() };
         if let Some(path) = &surroundings.user_file {
             reading.file(path, &Source::User(path.clone()));
@@ -126,6 +143,11 @@ impl Settings {
     /// One setting.
     pub fn get(&self, name: &str) -> Option<&Setting> {
         self.list.iter().find(|setting| setting.key.name == name)
+    }
+
+    /// What applies, comes with the project, and needs the trust of the user.
+    pub fn foreign(&self) -> &[Foreign] {
+        &self.foreign
     }
 
     /// All of them, in the order of the table.
@@ -158,7 +180,7 @@ impl Reading {
         let mut leaves = Vec::new();
         collect(document.as_table(), "", &mut leaves);
         for Leaf { name, at, item } in leaves {
-            self.take(source, at.map(|at| line_of(&text, at)), &name, item.as_str());
+            self.take(source, at.map(|at| line_of(&text, at)), &name, text_of(&name, item).as_deref());
         }
     }
 
@@ -183,9 +205,30 @@ impl Reading {
                 let setting = self.settings.list.iter_mut().find(|setting| setting.key.name == key.name);
                 let setting = setting.expect("the list has every key of the table");
                 *setting = Setting { key, value: Some(key.shown(value)), source: source.clone() };
+                self.settings.foreign.retain(|foreign| foreign.key.name != key.name);
+                if key.home == Home::Trusted && matches!(source, Source::Project(_)) {
+                    self.settings.foreign.push(Foreign { key, value: value.into() });
+                }
             }
             Err(what) => self.problems.push(Problem { source: Some(source.clone()), line, key: Some(name.into()), what }),
         }
+    }
+}
+
+/// A value in a file as text. What is a list or a switch by nature may also be written as TOML has it.
+fn text_of(name: &str, item: &Item) -> Option<String> {
+    if let Some(text) = item.as_str() {
+        return Some(text.to_owned());
+    }
+    match Key::find(name)?.kind {
+        Kind::Switch(_) => item.as_bool().map(|on| on.to_string()),
+        Kind::Notices(_) => {
+            let words: Option<Vec<&str>> = item.as_array()?.iter().map(toml_edit::Value::as_str).collect();
+            words.map(|words| words.join(","))
+        }
+        Kind::Program(_) => item.is_array().then(|| item.to_string().trim().to_owned()),
+        Kind::Duration(_) | Kind::Period(_) | Kind::Count(_) | Kind::Id(_) => None,
+        Kind::Url(_) | Kind::Webhook(_) | Kind::File(_) => None,
     }
 }
 
@@ -219,6 +262,8 @@ fn collect<'a>(table: &'a dyn TableLike, prefix: &str, leaves: &mut Vec<Leaf<'a>
 
 #[cfg(test)]
 mod tests {
+    use banksman_adapters::notify::Program;
+
     use super::*;
 
     fn load(user: &str, project: &str, variables: &[(&str, &str)]) -> Result<Settings, Vec<String>> {
@@ -268,6 +313,31 @@ mod tests {
             assert!(problem.starts_with(expected), "{problem:?} is not {expected:?}");
         }
         assert!(!format!("{problems:?}").contains("secret"));
+    }
+
+    #[test]
+    fn lists_and_switches_may_be_written_as_in_toml() {
+        let text = "[notify]\non = ['decision', 'escalate']\ndesktop = true\ncommand = ['tell', \"it's\"] # me\n";
+        let settings = load(text, "", &[("BANKSMAN_CONFIG_NOTIFY__SOUND", "on")]).unwrap();
+        let notify = &settings.config().notify;
+        assert_eq!((notify.on.len(), notify.desktop, notify.sound), (2, true, true));
+        assert_eq!(notify.command, Some(Program::Argv(vec!["tell".into(), "it's".into()])));
+        let problems = load("", "[notify]\non = ['decison']\ndesktop = 1\nwebhook = ['x']\n", &[]).unwrap_err();
+        assert_eq!(problems.len(), 3, "{problems:#?}");
+        assert!(problems[0].ends_with("project:2: notify.on: there is no notice of \"decison\"; did you mean decision?"));
+    }
+
+    #[test]
+    fn what_comes_with_the_project_is_known_as_foreign_while_it_applies() {
+        let text = "[notify]\ncommand = 'x'\nwebhook = 'https://h/secret'\ndesktop = 'on'\n";
+        let names = |settings: &Settings| settings.foreign().iter().map(|foreign| foreign.key.name).collect::<Vec<_>>();
+        assert_eq!(names(&load(text, "", &[]).unwrap()), [""; 0]);
+        let settings = load(text, text, &[]).unwrap();
+        assert_eq!(names(&settings), ["notify.command", "notify.webhook"]);
+        assert_eq!(settings.foreign()[1].value, "https://h/secret", "to the letter");
+        assert!(!format!("{settings:?}").contains("secret\""), "{settings:?}");
+        let settings = load("", text, &[("BANKSMAN_CONFIG_NOTIFY__COMMAND", "x")]).unwrap();
+        assert_eq!(names(&settings), ["notify.webhook"]);
     }
 
     #[test]

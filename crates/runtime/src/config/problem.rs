@@ -80,14 +80,23 @@ fn nearest(name: &str) -> Option<&'static Key> {
         let whole = distance(name, key.name);
         // A word that the name begins with is as good as a slip: `wait` for `wait_timeout`.
         let begun = tail(key.name).starts_with(&tail(name)) && !tail(name).is_empty();
-        if begun { whole.min(1) } else { whole.min(distance(&tail(name), &tail(key.name))) }
+        let tails = distance(&tail(name), &tail(key.name));
+        // Two short words are near each other even if they share no letter.
+        let akin = tails < tail(key.name).len();
+        if begun {
+            whole.min(1)
+        } else if akin {
+            whole.min(tails)
+        } else {
+            whole
+        }
     };
     let close = |key: &&Key| score(key) <= 2.max(name.len() / 4);
     KEYS.iter().filter(close).min_by_key(score)
 }
 
 /// How many letters must be added, removed or replaced to turn one word into the other.
-fn distance(from: &str, to: &str) -> usize {
+pub(super) fn distance(from: &str, to: &str) -> usize {
     let to: Vec<char> = to.chars().collect();
     let mut row: Vec<usize> = (0..=to.len()).collect();
     for (above, letter) in from.chars().enumerate() {

@@ -1,0 +1,194 @@
+use std::path::Path;
+
+use banksman::adapters::ids;
+use banksman::adapters::notify::{self, Channel, Fate, Kind, Notice, NotifyError, SecretError};
+use banksman::config::Settings;
+use banksman::{Outlets, Refusal, Trust};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use super::{Done, config};
+use crate::context::Context;
+use crate::exit_codes as exit;
+use crate::failure::Failure;
+use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
+
+/// Notices: try whether they arrive.
+///
+/// Where notices go is a matter of settings: notify.desktop, notify.command and notify.webhook.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  banksman notify test")]
+pub(crate) struct Notify {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    Test(Test),
+}
+
+/// Send a notice through every channel now, and say which of them work.
+///
+/// Each channel is tried once and has ten seconds. Exit 1 if one of them fails, 3 if there is none.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  banksman notify test\n  banksman notify test --kind escalate")]
+struct Test {
+    /// Send it as if it were of this kind
+    #[arg(long, value_name = "KIND", default_value = "test", value_parser = kinds())]
+    kind: Kind,
+}
+
+fn kinds() -> impl TypedValueParser<Value = Kind> {
+    PossibleValuesParser::new(Kind::ALL.map(Kind::as_str)).map(|name| Kind::find(&name).expect("only kinds are possible"))
+}
+
+impl Notify {
+    pub(crate) fn name(&self) -> &'static str {
+        match self.verb {
+            Verb::Test(_) => "notify test",
+        }
+    }
+
+    pub(crate) fn run(self, context: &Context) -> Done {
+        match self.verb {
+            Verb::Test(test) => test.run(context),
+        }
+    }
+}
+
+/// How one channel did.
+struct Attempt {
+    channel: Channel,
+    outcome: Outcome,
+    error: Option<String>,
+    hint: Option<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Sent,
+    Failed,
+    Unknown,
+    Refused,
+}
+
+impl Test {
+    fn run(self, context: &Context) -> Done {
+        let project_file = config::project_file(context)?;
+        let settings = Settings::load(&context.surroundings(), project_file.as_deref())?;
+        let directory = context.directory();
+        let root = project_file.as_deref().and_then(Path::parent).and_then(Path::parent).unwrap_or(&directory);
+        let root = root.canonicalize().unwrap_or_else(|_| root.into());
+        let outlets = Outlets::new(&settings, &root, Trust::of(&root).as_ref());
+        if outlets.is_empty() {
+            return Err(no_channel());
+        }
+        if self.kind != Kind::Test && !settings.config().notify.on.contains(&self.kind) {
+            context.printer.note(&format!("note: notify.on does not name {}, so only this test is sent", self.kind.as_str()));
+        }
+        let delivery = ids::short("d");
+        let notice = notice(self.kind, &root);
+        let mut attempts: Vec<Attempt> = outlets.refused.iter().map(|(channel, why)| refused(*channel, why)).collect();
+        attempts.extend(notify::send(&outlets.channels, &notice, &delivery).into_iter().map(tried));
+        attempts.sort_by_key(|attempt| attempt.channel);
+        let delivered = attempts.iter().all(|attempt| attempt.outcome == Outcome::Sent);
+        let data = json!({
+            "kind": self.kind.as_str(), "delivery": delivery, "delivered": delivered,
+            "channels": attempts.iter().map(Attempt::json).collect::<Vec<_>>(),
+        });
+        context.printer.result(data, attempts.iter().map(Attempt::lines).collect::<Vec<_>>().join("\n"));
+        Ok(if delivered { exit::OK } else { exit::ERROR })
+    }
+}
+
+fn notice(kind: Kind, root: &Path) -> Notice {
+    let name = root.file_name().map_or_else(|| root.display().to_string(), |name| name.to_string_lossy().into_owned());
+    Notice {
+        kind,
+        subject: format!("Banksman: a test from {name}"),
+        text: "If you can read this, notices arrive here. Nothing needs to be done.".into(),
+        project: root.display().to_string(),
+        data: json!({ "test": true }),
+    }
+}
+
+fn no_channel() -> Failure {
+    Failure::new(exit::CONFIG, "NO_CHANNEL", "there is nowhere to send notices to")
+        .details(json!({ "keys": ["notify.desktop", "notify.command", "notify.webhook"] }))
+        .hint(
+            "name at least one place:\n  \
+             banksman config set --user notify.desktop on\n  \
+             banksman config set --user notify.command 'mail -s \"$BANKSMAN_NOTICE_SUBJECT\" me'\n  \
+             banksman config set --user notify.webhook https://hooks.example.org/banksman",
+        )
+}
+
+fn refused(channel: Channel, refusal: &Refusal) -> Attempt {
+    let hint = match refusal {
+        Refusal::Untrusted { .. } => "look at it with: banksman trust --show; then: banksman trust".into(),
+        Refusal::Secret(SecretError::Open { path, .. }) => format!("chmod 600 {}", crate::words::quoted(path)),
+        Refusal::Secret(SecretError::Read { .. } | SecretError::NoFile { .. } | SecretError::Length { .. }) => {
+            "notify.webhook_secret_file must name a file of yours with nothing but the secret in it".into()
+        }
+        Refusal::Url { .. } => "set it anew with: banksman config set --user notify.webhook URL".into(),
+    };
+    Attempt { channel, outcome: Outcome::Refused, error: Some(refusal.to_string()), hint: Some(hint) }
+}
+
+fn tried((channel, result): (Channel, Result<(), NotifyError>)) -> Attempt {
+    match result {
+        Ok(()) => Attempt { channel, outcome: Outcome::Sent, error: None, hint: None },
+        Err(error) => {
+            let outcome = match error.fate() {
+                Fate::Again | Fate::Final => Outcome::Failed,
+                Fate::Unknown => Outcome::Unknown,
+            };
+            Attempt { channel, outcome, error: Some(error.to_string()), hint: Some(hint(channel, &error).into()) }
+        }
+    }
+}
+
+fn hint(channel: Channel, error: &NotifyError) -> &'static str {
+    match (error, channel) {
+        (NotifyError::NoProgram { .. }, Channel::Desktop) => "install it: the package is libnotify-bin or libnotify",
+        (NotifyError::Exit { .. }, Channel::Desktop) => "is this a session on a desktop, with a notification service?",
+        (NotifyError::NoProgram { .. } | NotifyError::Start { .. } | NotifyError::Exit { .. }, _) => {
+            "a command runs in the directory of the project; try notify.command there by hand"
+        }
+        (NotifyError::Overdue { .. }, _) => "what takes longer should go to the background",
+        (NotifyError::Unusable { .. }, _) => "look at notify.webhook, and at the certificate of the server",
+        (NotifyError::Unreachable { .. }, _) => "is the host right, and up? A notice would be tried again",
+        (NotifyError::Busy { .. }, _) => "the server is in trouble; a notice would be tried again",
+        (NotifyError::Refused { status: 300..=399, .. }, _) => "redirects are not followed; name the final URL",
+        (NotifyError::Refused { .. }, _) => "look at notify.webhook and at the secret; a notice would not be tried again",
+        (NotifyError::NoAnswer { .. }, _) => "it may have arrived, so a notice would not be tried again",
+    }
+}
+
+impl Attempt {
+    fn word(&self) -> &'static str {
+        match self.outcome {
+            Outcome::Sent => "sent",
+            Outcome::Failed => "failed",
+            Outcome::Unknown => "unknown",
+            Outcome::Refused => "refused",
+        }
+    }
+
+    fn json(&self) -> Value {
+        json!({ "channel": self.channel.as_str(), "outcome": self.word(), "error": self.error, "hint": self.hint })
+    }
+
+    fn lines(&self) -> String {
+        let style = match self.outcome {
+            Outcome::Sent => GREEN,
+            Outcome::Failed => RED,
+            Outcome::Unknown | Outcome::Refused => YELLOW,
+        };
+        let why = self.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
+        let hint = self.hint.as_ref().map(|hint| format!("\n         {DIM}hint: {hint}{DIM:#}")).unwrap_or_default();
+        format!("{BOLD}{:<9}{BOLD:#}{style}{}{style:#}{why}{hint}", self.channel.as_str(), self.word())
+    }
+}
