@@ -139,7 +139,10 @@ fn config_page() -> String {
     page.push_str("| key | values | default | meaning |\n|---|---|---|---|\n");
     for key in KEYS {
         let values = match key.kind {
-            Kind::Duration(_) => "a duration",
+            Kind::Duration(_) | Kind::Span(_) => "a duration",
+            Kind::Limit(_) => "a duration above `0s`, or `none`",
+            Kind::Number(_) => "a whole number from 1 on",
+            Kind::Word(words, _) => &words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(" or "),
             Kind::Period(_) => "a duration above `0s`",
             Kind::Count(_) => "a whole number from 0 on",
             Kind::Id(_) => "a name",

@@ -4,8 +4,9 @@ use crate::backlog::Section;
 use crate::claim::Grant;
 use crate::dag;
 use crate::event::{Kind, Resource};
-use crate::ids::{HolderId, RunId, RunnerId, TaskId, Title};
+use crate::ids::{DecisionId, HolderId, RunId, RunnerId, TaskId, Title};
 use crate::lock::{Lock, State as LockState};
+use crate::planner::Roots;
 use crate::semaphore::{HOLDER_LIMIT, Semaphore};
 use crate::step::Now;
 use crate::task::{Need, State, Status, Task};
@@ -26,6 +27,8 @@ pub struct Facts<'a> {
     pub needs: Vec<Needed<'a>>,
     /// The run slots, if they are limited.
     pub slots: Option<&'a Semaphore>,
+    /// The roots that are under way, if only so many may be.
+    pub roots: Option<Roots<'a>>,
 }
 
 /// A task that must come first.
@@ -79,6 +82,20 @@ pub enum Reason {
     NotPending(Status),
     /// It has nothing for a runner to do: it is for people.
     NoWork,
+    /// It rests between two attempts.
+    Resting {
+        /// Until when.
+        until: Lease,
+    },
+    /// It waits for a person to decide.
+    Decision(DecisionId),
+    /// As many roots as allowed are under way.
+    NoRoot {
+        /// How many that is.
+        limit: u32,
+        /// Which ones, and since when they stand as they do.
+        roots: Vec<(TaskId, Title, Stamp)>,
+    },
     /// A task that must come first is not completed.
     Dependency {
         /// Which one.
@@ -182,6 +199,9 @@ impl Reason {
             Reason::Slots { holders, .. } | Reason::NoSlot { holders, .. } => holders,
             Reason::NotPending(_)
             | Reason::NoWork
+            | Reason::Resting { .. }
+            | Reason::Decision(_)
+            | Reason::NoRoot { .. }
             | Reason::Dependency { .. }
             | Reason::SectionBusy { .. }
             | Reason::Undefined { .. } => &[],
@@ -197,7 +217,14 @@ impl Reason {
             | Reason::Slots { resource, .. }
             | Reason::Undefined { resource } => Some(resource.clone()),
             Reason::NoSlot { .. } => Some(Resource { kind: Kind::Semaphore, name: crate::ids::Name::runs() }),
-            Reason::NotPending(_) | Reason::NoWork | Reason::Dependency { .. } | Reason::SectionBusy { .. } => None,
+            // Whoever ends one of these wakes all runners.
+            Reason::NotPending(_)
+            | Reason::NoWork
+            | Reason::Resting { .. }
+            | Reason::Decision(_)
+            | Reason::NoRoot { .. }
+            | Reason::Dependency { .. }
+            | Reason::SectionBusy { .. } => None,
         }
     }
 }
@@ -207,7 +234,18 @@ pub fn admit(task: &Task, facts: &Facts<'_>, now: &Now) -> Admission {
     let mut reasons = Vec::new();
     match &task.state {
         State::Pending => {}
-        State::Running(_) | State::Stuck { .. } | State::Stopping { .. } | State::Review | State::Done(_) => {
+        State::Resting { until } if now.lease < *until => reasons.push(Reason::Resting { until: *until }),
+        State::Resting { .. } => {}
+        State::Parked { decision } => return Admission::Blocked(vec![Reason::Decision(decision.clone())]),
+        // Who works on it has its lock.
+        State::ByHand { .. } if held(facts.lock, None, now).is_some() => {}
+        State::ByHand { .. }
+        | State::Running(_)
+        | State::Stuck { .. }
+        | State::Stopping { .. }
+        | State::Awaiting { .. }
+        | State::Review
+        | State::Done(_) => {
             return Admission::Blocked(vec![Reason::NotPending(task.status())]);
         }
     }
@@ -230,6 +268,10 @@ pub fn admit(task: &Task, facts: &Facts<'_>, now: &Now) -> Admission {
     }
     assert_eq!(task.spec.needs.len(), facts.needs.len(), "each need of {} has its fact", task.id);
     reasons.extend(task.spec.needs.iter().zip(&facts.needs).filter_map(|(need, needed)| unmet_need(need, needed, now)));
+    if let Some(roots) = facts.roots.as_ref().filter(|roots| !roots.admit(task)) {
+        let begun = roots.begun.iter().map(|root| (root.id.clone(), root.spec.title.clone(), root.changed));
+        reasons.push(Reason::NoRoot { limit: roots.limit, roots: begun.collect() });
+    }
     if let Some(slots) = facts.slots {
         let blocked = unmet_slots(slots, 1, now);
         reasons.extend(blocked.map(|(_, holders)| Reason::NoSlot {

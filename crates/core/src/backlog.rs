@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::claim::Address;
+use crate::decision::Decision;
 use crate::event::Resource;
-use crate::ids::{Epoch, RunId, RunnerId, SectionId, Seq, TaskId, Title};
+use crate::ids::{DecisionId, Epoch, RunId, RunnerId, SectionId, Seq, TaskId, Title};
 use crate::process::ProcessId;
 use crate::step::{Errand, Now};
-use crate::task::{Ending, Need, Task};
+use crate::task::{Ending, Need, Setback, Task};
 use crate::time::{Lease, Span, Stamp, Wall};
 
 /// Tasks and all that belongs to them, or the part of it that one decision needs.
@@ -27,6 +28,8 @@ pub struct Backlog {
     pub runners: BTreeMap<RunnerId, Runner>,
     /// What must be done outside, oldest first.
     pub outbox: BTreeMap<Seq, Sent>,
+    /// The questions for people.
+    pub decisions: BTreeMap<DecisionId, Decision>,
 }
 
 /// An ordered group of tasks.
@@ -131,6 +134,12 @@ pub struct Ended {
     /// What is to be said beside it, such as output that could not be kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<Box<str>>,
+    /// Why another run followed, if one did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub setback: Option<Setback>,
+    /// What the run said of its failure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Box<str>>,
 }
 
 /// A process that claims tasks.
@@ -163,9 +172,16 @@ pub struct Sent {
     pub seq: Seq,
     /// What is to be done.
     pub errand: Errand,
-    /// Who does it.
-    pub executor: RunnerId,
+    /// Who does it; whoever comes first if there is nobody.
+    pub executor: Option<RunnerId>,
+    /// How often that was tried in vain.
+    pub attempts: u32,
+    /// Not before then.
+    pub due: Lease,
 }
+
+/// How often an errand is tried.
+pub const ERRAND_ATTEMPTS: u32 = 5;
 
 impl Run {
     /// Whether it may have live processes.
@@ -194,6 +210,31 @@ impl Run {
     }
 }
 
+impl Ended {
+    /// How it ended, and when, with nothing to be said beside.
+    pub fn new(ending: Ending, at: Wall, note: Option<Box<str>>) -> Ended {
+        Ended { ending, at, note, setback: None, error: None }
+    }
+}
+
+impl Sent {
+    /// One that was not tried yet.
+    pub fn new(seq: Seq, errand: Errand, executor: Option<RunnerId>, now: Lease) -> Sent {
+        Sent { seq, errand, executor, attempts: 0, due: now }
+    }
+
+    /// Whether it was tried so often that only a person can say how to go on.
+    pub fn is_dead(&self) -> bool {
+        self.attempts >= ERRAND_ATTEMPTS
+    }
+
+    /// It was tried in vain: the next time comes later and later.
+    pub fn failed(&mut self, now: Lease) {
+        self.attempts += 1;
+        self.due = now + Span::from_secs(1 << self.attempts.min(6).saturating_sub(1));
+    }
+}
+
 impl RunLease {
     /// Until when it lasts.
     pub fn end(&self) -> Lease {
@@ -218,6 +259,7 @@ impl Backlog {
     /// Panics if an invariant is broken.
     pub fn check(&self) {
         self.tasks.values().for_each(Task::check);
+        self.decisions.values().for_each(Decision::check);
         for run in self.runs.values().filter(|run| run.is_live()) {
             if let Some(task) = self.tasks.get(&run.task) {
                 let live = task.live().map(|live| (&live.run, live.epoch));
@@ -278,7 +320,7 @@ mod tests {
         assert!(!run.is_lost(&at(1_399, 100)) && run.is_lost(&at(1_400, 100)));
         run.renew(&owner, Lease(1_200));
         assert!(!run.is_lost(&at(1_499, 0)) && run.is_lost(&at(1_500, 0)));
-        run.ended = Some(Ended { ending: Ending::Lost, at: Wall(0), note: None });
+        run.ended = Some(Ended::new(Ending::Lost, Wall(0), None));
         assert!(!run.is_lost(&at(9_999, 0)));
     }
 

@@ -1,13 +1,16 @@
 //! Facts that happened, as the event log keeps them.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
 
 use crate::backlog::Edge;
 use crate::claim::{Claim, Reason};
-use crate::ids::{Epoch, HolderId, Name, RunId, RunnerId, SectionId, TaskId, Title};
-use crate::task::{After, Ending, Spec, Status, Stuck};
+use crate::decision::Question;
+use crate::ids::{DecisionId, Epoch, HolderId, Name, RunId, RunnerId, SectionId, TaskId, Title};
+use crate::task::{After, Ending, Setback, Spec, Status, Stuck};
 use crate::time::Span;
 
 /// The two kinds of resource that can be held and waited for.
@@ -74,6 +77,15 @@ pub enum Event {
         /// What happened.
         fact: SectionFact,
     },
+    /// Something happened to a decision.
+    Decision {
+        /// To which one.
+        id: DecisionId,
+        /// What happened.
+        fact: DecisionFact,
+    },
+    /// There is nothing left that a runner could do.
+    Finished(Finished),
     /// A fact that a user recorded. It changes nothing by itself.
     Custom {
         /// `category:action`.
@@ -113,6 +125,9 @@ pub enum TaskFact {
         attempt: u32,
         /// Who started it.
         runner: RunnerId,
+        /// In a loop: how many attempts were made before it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        restart: Option<u32>,
     },
     /// Another runner looks after its run from now on. The event's number is the owner epoch.
     Adopted {
@@ -130,10 +145,26 @@ pub enum TaskFact {
         /// What makes it look so.
         reason: Stuck,
     },
+    /// Its run was woken up.
+    Nudged {
+        /// Which run.
+        run: RunId,
+        /// How often it was helped, this time included.
+        recoveries: u32,
+    },
     /// Its run shows signs of life again.
     Recovered {
         /// Which run.
         run: RunId,
+    },
+    /// Its run is at work; this was seen of it.
+    Checkpoint {
+        /// Which run.
+        run: RunId,
+        /// How much output it has made, in bytes.
+        output_bytes: u64,
+        /// How long ago the last of it came.
+        quiet: Span,
     },
     /// Its run is being stopped.
     Stopping {
@@ -148,10 +179,47 @@ pub enum TaskFact {
         run: RunId,
         /// How it ended.
         ending: Ending,
+        /// Why another follows.
+        why: Setback,
         /// What it said before, if it said that it has failed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<Box<str>>,
+        /// How many runs have failed now.
+        failures: u32,
+        /// How often it was helped now.
+        recoveries: u32,
     },
+    /// It is done, as far as it depends on itself, and waits for its children.
+    Awaiting {
+        /// The run that ended.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        run: Option<RunId>,
+        /// The result.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        output: Option<Value>,
+        /// How many children have not ended.
+        children: u32,
+    },
+    /// Its children took too long, and are being cancelled.
+    EndingChildren {},
+    /// It cannot go on by itself: a person decides.
+    Escalated {
+        /// The run that ended.
+        run: RunId,
+        /// Why.
+        error: Box<str>,
+        /// The question.
+        decision: DecisionId,
+    },
+    /// Somebody works on it by hand.
+    Taken {
+        /// Who.
+        holder: HolderId,
+        /// The grant of its lock.
+        epoch: Epoch,
+    },
+    /// Nobody works on it by hand any more.
+    Returned {},
     /// It is done.
     Complete {
         /// By which run; by hand if there is none.
@@ -160,6 +228,9 @@ pub enum TaskFact {
         /// The result.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         output: Option<Value>,
+        /// What a person should know.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        warning: Option<Box<str>>,
     },
     /// It has failed.
     Failed {
@@ -185,6 +256,31 @@ pub enum TaskFact {
     /// It is gone.
     Deleted {},
 }
+
+/// What can happen to a decision.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", rename_all_fields = "camelCase")]
+pub enum DecisionFact {
+    /// It was raised. The event's number is part of its id.
+    Raised(Box<Question>),
+    /// It was answered.
+    Resolved {
+        /// With which option.
+        option: u32,
+        /// By whom.
+        by: Box<str>,
+        /// What was said beside.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        note: Option<Box<str>>,
+    },
+    /// It has become pointless.
+    Withdrawn {},
+}
+
+/// What is left when there is nothing left that a runner could do: how many tasks stand so.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Finished(pub BTreeMap<Status, u64>);
 
 /// What can happen to a section.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -309,8 +405,15 @@ pub enum KindError {
     },
 }
 
+/// The kind of the event that tells of a task which cannot go on by itself.
+const ESCALATE: &str = "escalate";
+
+/// The kind of the event that tells that there is nothing left to do.
+const FINISHED: &str = "backlog:finished";
+
 /// The categories of events that only Banksman writes.
-const OWN: [&str; 8] = ["lock", "semaphore", "section", "task", "pipeline", "queue", "strategy", "escalate"];
+const OWN: [&str; 10] =
+    ["lock", "semaphore", "section", "task", "decision", "backlog", "pipeline", "queue", "strategy", "escalate"];
 
 impl CustomKind {
     /// Checks a kind from outside.
@@ -365,6 +468,12 @@ impl Event {
                 SectionFact::Updated { .. } => "section:updated",
                 SectionFact::Deleted {} => "section:deleted",
             },
+            Event::Decision { fact, .. } => match fact {
+                DecisionFact::Raised(_) => "decision:raised",
+                DecisionFact::Resolved { .. } => "decision:resolved",
+                DecisionFact::Withdrawn {} => "decision:withdrawn",
+            },
+            Event::Finished(_) => FINISHED,
             Event::Custom { kind, .. } => kind.as_str(),
         }
     }
@@ -375,6 +484,8 @@ impl Event {
             Event::Resource { resource, .. } => (resource.kind.as_str(), Some(resource.name.as_str())),
             Event::Task { id, .. } => ("task", Some(id.as_str())),
             Event::Section { id, .. } => ("section", Some(id.as_str())),
+            Event::Decision { id, .. } => ("decision", Some(id.as_str())),
+            Event::Finished(_) => ("backlog", None),
             Event::Custom { source, .. } => (&source.component, source.id.as_deref()),
         }
     }
@@ -398,6 +509,8 @@ impl Event {
             },
             Event::Task { fact, .. } => serde_json::to_string(&inner(fact)),
             Event::Section { fact, .. } => serde_json::to_string(&inner(fact)),
+            Event::Decision { fact, .. } => serde_json::to_string(&inner(fact)),
+            Event::Finished(finished) => serde_json::to_string(finished),
             Event::Custom { data, .. } => serde_json::to_string(data),
         };
         text.expect("plain data without maps of odd keys always becomes JSON")
@@ -406,7 +519,9 @@ impl Event {
     /// Reads an event back from its stored parts.
     pub fn parse(kind: &str, component: &str, id: Option<&str>, data: &str) -> Result<Event, ParseError> {
         let fail = |source| ParseError { kind: kind.to_owned(), source };
-        let (category, action) = kind.split_once(':').ok_or_else(|| fail(None))?;
+        // The one kind of a single word.
+        let (category, action) =
+            if kind == ESCALATE { Some(("task", "escalated")) } else { kind.split_once(':') }.ok_or_else(|| fail(None))?;
         if category == "task" {
             let id = TaskId::new(id.unwrap_or_default()).map_err(|e| fail(Some(e.into())))?;
             return Ok(Event::Task { id, fact: outer(action, data).map_err(|e| fail(Some(e.into())))? });
@@ -415,6 +530,13 @@ impl Event {
         if category == "section" && component == "section" {
             let id = SectionId::new(id.unwrap_or_default()).map_err(|e| fail(Some(e.into())))?;
             return Ok(Event::Section { id, fact: outer(action, data).map_err(|e| fail(Some(e.into())))? });
+        }
+        if category == "decision" && component == "decision" {
+            let id = DecisionId::new(id.unwrap_or_default()).map_err(|e| fail(Some(e.into())))?;
+            return Ok(Event::Decision { id, fact: outer(action, data).map_err(|e| fail(Some(e.into())))? });
+        }
+        if kind == FINISHED && component == "backlog" {
+            return Ok(Event::Finished(serde_json::from_str(data).map_err(|e| fail(Some(e.into())))?));
         }
         let Some(resource_kind) = Kind::parse(category) else {
             let source = Source { component: component.into(), id: id.map(Into::into) };
@@ -444,9 +566,16 @@ impl TaskFact {
             TaskFact::Started { .. } => "task:started",
             TaskFact::Adopted { .. } => "task:adopted",
             TaskFact::Stuck { .. } => "task:stuck",
+            TaskFact::Nudged { .. } => "task:nudged",
             TaskFact::Recovered { .. } => "task:recovered",
+            TaskFact::Checkpoint { .. } => "task:checkpoint",
             TaskFact::Stopping { .. } => "task:stopping",
             TaskFact::Restarting { .. } => "task:restarting",
+            TaskFact::Awaiting { .. } => "task:awaiting",
+            TaskFact::EndingChildren {} => "task:ending_children",
+            TaskFact::Escalated { .. } => ESCALATE,
+            TaskFact::Taken { .. } => "task:taken",
+            TaskFact::Returned {} => "task:returned",
             TaskFact::Complete { .. } => "task:complete",
             TaskFact::Failed { .. } => "task:failed",
             TaskFact::Cancelled { .. } => "task:cancelled",

@@ -2,13 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::Value;
+
 use crate::backlog::{Backlog, Edge};
 use crate::claim::{Claim, Grant};
 use crate::coordination::Coordination;
-use crate::event::{Defined, Event, Fact, Kind, Resource, SectionFact, TaskFact};
-use crate::ids::{Epoch, HolderId, RunId, RunnerId, SectionId, Seq, TaskId, Title};
+use crate::decision::Decision;
+use crate::event::{DecisionFact, Defined, Event, Fact, Kind, Resource, SectionFact, TaskFact};
+use crate::ids::{DecisionId, Epoch, HolderId, RunId, RunnerId, SectionId, Seq, TaskId, Title};
 use crate::lock::State;
-use crate::task::{self, After, Done, Ending, Spec, Status, Stuck, Task};
+use crate::task::{self, After, Done, Spec, Status, Stuck, Task};
 use crate::time::{Lease, Stamp, Wall};
 
 /// The tables as far as the log tells them.
@@ -17,6 +20,7 @@ pub struct Folded {
     resources: BTreeMap<Resource, Entry>,
     sections: BTreeMap<SectionId, Group>,
     tasks: BTreeMap<TaskId, Job>,
+    decisions: BTreeMap<DecisionId, Decision>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -59,6 +63,9 @@ struct Job {
 enum Standing {
     Pending,
     Live { run: RunId, epoch: Epoch, owner: Option<(RunnerId, Epoch)>, phase: Phase },
+    Awaiting { output: Option<Value>, is_ending: bool },
+    Parked(DecisionId),
+    ByHand(HolderId, Epoch),
     Review,
     Done(Done),
 }
@@ -81,7 +88,11 @@ impl Folded {
                 TaskFact::Deleted {} => drop(self.tasks.remove(&id)),
                 fact => drop(self.tasks.get_mut(&id).map(|job| job.apply(seq, fact))),
             },
-            Event::Custom { .. } => {}
+            Event::Decision { id, fact: DecisionFact::Raised(question) } => {
+                self.decisions.insert(id.clone(), Decision::new(id, *question, wall));
+            }
+            Event::Decision { id, fact } => drop(self.decisions.get_mut(&id).map(|decision| decision.apply(fact, wall))),
+            Event::Finished(_) | Event::Custom { .. } => {}
         }
     }
 
@@ -167,6 +178,7 @@ impl Folded {
         Folded {
             sections: backlog.sections.iter().map(|(id, section)| (id.clone(), group(section))).collect(),
             tasks: backlog.tasks.iter().map(|(id, task)| (id.clone(), Job::of(task, backlog))).collect(),
+            decisions: backlog.decisions.clone(),
             ..Folded::of(tables)
         }
     }
@@ -182,7 +194,10 @@ impl Folded {
         });
         let sections = differing("section", &self.sections, &tables.sections, Group::fields);
         let tasks = differing("task", &self.tasks, &tables.tasks, Job::fields);
-        differs.chain(sections).chain(tasks).collect()
+        let decisions = differing("decision", &self.decisions, &tables.decisions, |decision| {
+            [("question", format!("{:?}", decision.question)), ("state", format!("{:?}", decision.state))]
+        });
+        differs.chain(sections).chain(tasks).chain(decisions).collect()
     }
 }
 
@@ -262,7 +277,7 @@ impl Job {
         match fact {
             TaskFact::Added { .. } | TaskFact::Deleted {} => unreachable!("they make and remove the whole entry"),
             TaskFact::Updated { spec, depends_on } => (self.spec, self.depends_on) = (*spec, sorted(depends_on)),
-            TaskFact::Started { run, attempt, runner } => {
+            TaskFact::Started { run, attempt, runner, .. } => {
                 self.attempts = attempt + 1;
                 let epoch = Epoch::from(seq);
                 self.standing = Standing::Live { run, epoch, owner: Some((runner, epoch)), phase: Phase::Running };
@@ -273,9 +288,23 @@ impl Job {
                 }
             }
             TaskFact::Stuck { reason, .. } => self.enter(Phase::Stuck(timeless(reason))),
+            TaskFact::Nudged { recoveries, .. } => self.recoveries = recoveries,
             TaskFact::Recovered { .. } => self.enter(Phase::Running),
+            TaskFact::Checkpoint { .. } => {}
             TaskFact::Stopping { then, .. } => self.enter(Phase::Stopping(then)),
-            TaskFact::Restarting { ending, error, .. } => self.try_again(&ending, error.is_some()),
+            TaskFact::Restarting { failures, recoveries, .. } => {
+                (self.failures, self.recoveries) = (failures, recoveries);
+                self.standing = Standing::Pending;
+            }
+            TaskFact::Awaiting { output, .. } => self.standing = Standing::Awaiting { output, is_ending: false },
+            TaskFact::EndingChildren {} => {
+                if let Standing::Awaiting { is_ending, .. } = &mut self.standing {
+                    *is_ending = true;
+                }
+            }
+            TaskFact::Escalated { decision, .. } => self.standing = Standing::Parked(decision),
+            TaskFact::Taken { holder, epoch } => self.standing = Standing::ByHand(holder, epoch),
+            TaskFact::Returned {} => self.standing = Standing::Pending,
             TaskFact::Complete { output, .. } => self.standing = Standing::Done(Done::Success { output }),
             TaskFact::Failed { error, .. } => self.standing = Standing::Done(Done::Failed { error }),
             TaskFact::Cancelled { .. } => self.standing = Standing::Done(Done::Cancelled),
@@ -292,19 +321,6 @@ impl Job {
         if let Standing::Live { phase, .. } = &mut self.standing {
             *phase = to;
         }
-    }
-
-    /// Counts a run that is followed by another as the machine does.
-    fn try_again(&mut self, ending: &Ending, said_failed: bool) {
-        let was_stopped = matches!(&self.standing, Standing::Live { phase: Phase::Stopping(_), .. });
-        match ending {
-            _ if said_failed => self.failures += 1,
-            Ending::Never => {}
-            Ending::Lost => self.recoveries += 1,
-            Ending::Exited(_) | Ending::Signalled(_) | Ending::NotStarted { .. } if was_stopped => self.recoveries += 1,
-            Ending::Exited(_) | Ending::Signalled(_) | Ending::NotStarted { .. } => self.failures += 1,
-        }
-        self.standing = Standing::Pending;
     }
 
     fn fields(&self) -> [(&'static str, String); 8] {
@@ -330,7 +346,10 @@ impl Standing {
             phase,
         };
         match &task.state {
-            task::State::Pending => Standing::Pending,
+            task::State::Pending | task::State::Resting { .. } => Standing::Pending,
+            task::State::Awaiting { output, until } => Standing::Awaiting { output: output.clone(), is_ending: until.is_none() },
+            task::State::Parked { decision } => Standing::Parked(decision.clone()),
+            task::State::ByHand { holder, epoch, .. } => Standing::ByHand(holder.clone(), *epoch),
             task::State::Running(run) => live(run, Phase::Running),
             task::State::Stuck { live: run, reason, .. } => live(run, Phase::Stuck(timeless(*reason))),
             task::State::Stopping { live: run, then, .. } => live(run, Phase::Stopping(then.clone())),

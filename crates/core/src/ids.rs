@@ -153,6 +153,12 @@ text_id!(
     ID_LIMIT
 );
 text_id!(
+    /// A question for a person.
+    DecisionId,
+    "decision id",
+    ID_LIMIT
+);
+text_id!(
     /// What a task or a section is called.
     Title,
     "title",
@@ -219,6 +225,20 @@ pub struct Epoch(pub i64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Ticket(pub i64);
+
+impl DecisionId {
+    /// The number of the event that raised it; 0 for an id of another make.
+    pub fn seq(&self) -> Seq {
+        Seq(self.0.strip_prefix("d-").and_then(|number| number.parse().ok()).unwrap_or(0))
+    }
+}
+
+impl From<Seq> for DecisionId {
+    /// A decision is known by the number of the event that raised it.
+    fn from(seq: Seq) -> DecisionId {
+        DecisionId(format!("d-{seq}").into())
+    }
+}
 
 impl From<Seq> for Epoch {
     fn from(seq: Seq) -> Epoch {

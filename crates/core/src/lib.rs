@@ -8,6 +8,8 @@
 //! * [`claim`]: what is asked for, granted and waited for, shared by the two.
 //! * [`coordination`]: all locks and semaphores together, and the refusal of deadlocks ([`deadlock`]).
 //! * [`task`]: one unit of work and its runs; [`dag`]: what must come first; [`admission`]: may it run now?
+//! * [`planner`]: which roots may begin, where only so many may be under way.
+//! * [`restart`]: the loop of a task that does not give up; [`decision`]: a question for a person.
 //! * [`backlog`]: the rows around tasks.
 //! * [`event`], [`fold`]: the facts, and the tables that follow from them.
 
@@ -17,12 +19,15 @@ pub mod claim;
 pub mod coordination;
 pub mod dag;
 pub mod deadlock;
+pub mod decision;
 pub mod event;
 pub mod fold;
 pub mod ids;
 mod live;
 pub mod lock;
+pub mod planner;
 pub mod process;
+pub mod restart;
 pub mod semaphore;
 mod status;
 mod step;
@@ -33,9 +38,10 @@ pub mod time;
 mod work;
 
 pub use claim::Grant;
+pub use decision::Decision;
 pub use event::Event;
-pub use ids::{Epoch, HolderId, Label, Name, RequestId, RunId, RunnerId, SectionId, Seq, TaskId, Ticket, Title};
+pub use ids::{DecisionId, Epoch, HolderId, Label, Name, RequestId, RunId, RunnerId, SectionId, Seq, TaskId, Ticket, Title};
 pub use process::{Liveness, ProcessId};
-pub use step::{Effect, Errand, Now, Step};
+pub use step::{Effect, Errand, Notice, NoticeKind, Now, Step};
 pub use task::{Status, Task};
 pub use time::{Lease, Span, Stamp, Wall};

@@ -86,8 +86,81 @@ pub enum After {
         /// Why.
         error: Box<str>,
     },
+    /// A person decides.
+    Escalate {
+        /// Why.
+        error: Box<str>,
+    },
+    /// The run has failed: it took too long. Another may follow.
+    Overtime {
+        /// How long it was allowed to take.
+        max: Span,
+    },
     /// It is tried again. That is a recovery: there are only so many.
     Restart,
+}
+
+/// How a run is watched, and what is done for one that looks stuck.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Watch {
+    /// How long it may be without a sign of life; also how long it has after it was nudged.
+    pub timeout: Span,
+    /// How often a task is helped at most, since a person last asked for a retry.
+    pub max_recoveries: u32,
+    /// What then.
+    pub on_exhausted: OnExhausted,
+}
+
+/// What becomes of a task that was helped as often as allowed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnExhausted {
+    /// A person decides.
+    #[default]
+    Escalate,
+    /// It has failed.
+    Fail,
+}
+
+/// Why a run did not bring its task to an end, and another follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Setback {
+    /// It has failed.
+    Failed,
+    /// It ended well, but did not say that the task is done.
+    NoVerdict,
+    /// It took too long.
+    Overtime,
+    /// It looked stuck.
+    Stuck,
+    /// Its session was lost.
+    Lost,
+    /// It never began.
+    Never,
+}
+
+impl Setback {
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Setback::Failed => "failed",
+            Setback::NoVerdict => "no_verdict",
+            Setback::Overtime => "overtime",
+            Setback::Stuck => "stuck",
+            Setback::Lost => "lost",
+            Setback::Never => "never",
+        }
+    }
+
+    /// What it means for people.
+    pub fn words(self, ending: &Ending) -> Box<str> {
+        match self {
+            Setback::NoVerdict => "no verdict: it exited with 0 and did not say that the task is done".into(),
+            Setback::Overtime => "it took too long".into(),
+            Setback::Stuck => "it showed no sign of life".into(),
+            Setback::Failed | Setback::Lost | Setback::Never => ending.to_string().into(),
+        }
+    }
 }
 
 /// How a run ended.
@@ -114,8 +187,10 @@ impl After {
     pub(crate) fn weight(&self) -> u8 {
         match self {
             After::Restart => 0,
-            After::Fail { .. } => 1,
-            After::Cancel => 2,
+            After::Overtime { .. } => 1,
+            After::Escalate { .. } => 2,
+            After::Fail { .. } => 3,
+            After::Cancel => 4,
         }
     }
 }

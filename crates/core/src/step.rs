@@ -80,13 +80,46 @@ pub enum Errand {
         /// Which run.
         run: RunId,
     },
+    /// Wake a run up that shows no sign of life. Its keeper knows the errand by its number, and does it once.
+    Nudge {
+        /// Which run.
+        run: RunId,
+    },
+    /// Tell people.
+    Notify(Box<Notice>),
+}
+
+/// Something that people want to be told.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Notice {
+    /// Of which sort.
+    pub kind: NoticeKind,
+    /// In a few words.
+    pub subject: Box<str>,
+    /// In a sentence or two.
+    pub text: Box<str>,
+}
+
+/// The sorts of things that people want to be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NoticeKind {
+    /// A task cannot go on by itself.
+    Escalate,
+    /// There is a question.
+    Decision,
+    /// A task has failed.
+    TaskFailed,
+    /// There is nothing left that a runner could do.
+    BacklogFinished,
 }
 
 impl Errand {
-    /// What it is about: errands of one subject are done one after the other.
-    pub fn subject(&self) -> &RunId {
+    /// The run that it is about: errands of one run are done one after the other.
+    pub fn run(&self) -> Option<&RunId> {
         match self {
-            Errand::Spawn { run } | Errand::Kill { run } => run,
+            Errand::Spawn { run } | Errand::Kill { run } | Errand::Nudge { run } => Some(run),
+            Errand::Notify(_) => None,
         }
     }
 }
@@ -108,6 +141,11 @@ impl Scribe {
         self.next = Seq(self.next.0 + 1);
         self.effects.push(Effect::Emit(event));
         epoch
+    }
+
+    /// The number of the next event.
+    pub(crate) fn next(&self) -> Seq {
+        self.next
     }
 
     pub(crate) fn send(&mut self, errand: Errand) {

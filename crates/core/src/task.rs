@@ -8,20 +8,32 @@
 //!    |   |        dead  v   | active         ^  |
 //!    |   |              Stuck ---- stop -----'  |
 //!    |   `---- end: to be tried again ----------'    (of Running and Stuck, too)
-//!    `-- retry, by a person: of Done or Review
+//!    `-- retry, by a person: of Done, Review or Parked
 //! ```
+//!
+//! Beside these: a loop rests between two attempts (Resting) and waits for its children when it is done (Awaiting); a
+//! task that cannot go on by itself waits for a decision (Parked); a person may work on it (ByHand) or look at it (Review).
+//!
+//! A run without a sign of life is Stuck, and nudged at once; if that does not help it is restarted; both count, and when it
+//! was helped as often as allowed a person decides, or it has failed.
 //!
 //! Invariants: a task has at most one live run, and whoever speaks for it names it: the end of an earlier run is
 //! late, a call with an earlier epoch is fenced. A run that is to be stopped is live until its tree was seen dead.
 
+mod ending;
+mod hands;
+mod watching;
+
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::event::{Event, TaskFact};
-use crate::ids::{Epoch, RunId, RunnerId, Seq, TaskId};
+use crate::ids::{DecisionId, Epoch, HolderId, RunId, RunnerId, Seq, TaskId};
+use crate::restart::{Fact, Marker, Next};
 use crate::step::{Errand, Now, Scribe, Step};
 use crate::time::{Lease, Span, Stamp, Wall};
 
-pub use crate::live::{After, ERROR_LIMIT, Ending, Live, OUTPUT_LIMIT, Pulse, Stuck, Verdict};
+pub use crate::live::{After, ERROR_LIMIT, Ending, Live, OUTPUT_LIMIT, OnExhausted, Pulse, Setback, Stuck, Verdict, Watch};
 pub use crate::status::{Done, Status};
 pub use crate::work::{COMMAND_LIMIT, LABEL_LIMIT, NEED_LIMIT, Need, Spec, Work, Workspace};
 
@@ -42,9 +54,10 @@ pub struct Task {
     pub changed: Stamp,
     /// How many runs it has had.
     pub attempts: u32,
-    /// How many of them failed and were followed by another, since a person last asked for a retry.
+    /// How many of them came to nothing and were followed by another, since a person last asked for a retry. In a loop all
+    /// that began count, else those that failed.
     pub failures: u32,
-    /// How many of them were lost, or stopped to be tried again, and were followed by another since then.
+    /// How often it was helped since then: a run was lost, nudged, or stopped to be tried again.
     pub recoveries: u32,
 }
 
@@ -54,6 +67,11 @@ pub struct Task {
 pub enum State {
     /// It waits to be started.
     Pending,
+    /// It waits for its next attempt.
+    Resting {
+        /// Until when.
+        until: Lease,
+    },
     /// A run is at it.
     Running(Live),
     /// A run is at it, and shows no sign of life.
@@ -74,6 +92,28 @@ pub enum State {
         /// What then.
         then: After,
     },
+    /// It is done, as far as it depends on itself. Its children are not.
+    Awaiting {
+        /// The result.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        output: Option<Value>,
+        /// Until when they have time; without it they were cancelled, and are seen to their end.
+        until: Option<Lease>,
+    },
+    /// It cannot go on by itself.
+    Parked {
+        /// The question to a person.
+        decision: DecisionId,
+    },
+    /// A person works on it.
+    ByHand {
+        /// Who, as holder of its lock.
+        holder: HolderId,
+        /// The grant.
+        epoch: Epoch,
+        /// When the grant ends by itself, as far as it was looked at.
+        until: Option<Lease>,
+    },
     /// A person looks at the result. It is neither done nor to be claimed.
     Review,
     /// It is over.
@@ -83,6 +123,13 @@ pub enum State {
 /// What can happen to a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
+    /// Before the next attempt of a loop, or while it is waited for: it was looked for the file DONE.
+    Found {
+        /// What was found.
+        marker: Marker,
+        /// How many of its children have not ended.
+        children: u32,
+    },
     /// A runner takes it. What stands in the way was looked at before.
     Start {
         /// The run that begins.
@@ -96,8 +143,24 @@ pub enum Input {
         epoch: Epoch,
         /// What was seen.
         pulse: Pulse,
-        /// How long a run may be without a sign of life.
-        timeout: Span,
+        /// How it is watched.
+        watch: Watch,
+    },
+    /// Its run is at work; this was seen of it.
+    Checkpoint {
+        /// Which run.
+        epoch: Epoch,
+        /// How much output it has made, in bytes.
+        output_bytes: u64,
+        /// How long ago the last of it came.
+        quiet: Span,
+    },
+    /// Its run may have taken too long.
+    Overtime {
+        /// Which run.
+        run: RunId,
+        /// How long it may take.
+        max: Span,
     },
     /// The result is told: by its run, or by a person if no run is at it.
     Conclude {
@@ -114,13 +177,35 @@ pub enum Input {
         run: RunId,
         /// How it ended.
         ending: Ending,
-        /// How many runs that were lost, or stopped to be tried again, are followed by another.
-        max_recoveries: u32,
+        /// What was found in the place of the file DONE, right after.
+        marker: Marker,
+        /// How many of its children have not ended.
+        children: u32,
+        /// How it was watched.
+        watch: Watch,
+    },
+    /// Its rest may be over.
+    Ripen,
+    /// It may be over with its children.
+    Settle {
+        /// How many of them have not ended.
+        children: u32,
     },
     /// A person wants it tried again.
     Retry,
     /// A person passes it over, or wants to look at it.
     Set(Mark),
+    /// A person works on it from now on.
+    Take {
+        /// Who.
+        holder: HolderId,
+        /// The grant of its lock.
+        epoch: Epoch,
+        /// When that ends by itself.
+        until: Option<Lease>,
+    },
+    /// The person has given its lock back, or lost it.
+    Return,
 }
 
 /// What a person makes of a task that no run is at.
@@ -149,8 +234,20 @@ pub enum Outcome {
     Noted,
     /// It is over.
     Ended(Status),
-    /// It is pending again.
-    Again,
+    /// It is pending again, or will be after a rest.
+    Again(Setback),
+    /// It may be tried.
+    Clear,
+    /// It waits for so many children.
+    Awaiting(u32),
+    /// Its children are to be cancelled.
+    EndChildren,
+    /// It waits for a decision.
+    Parked(DecisionId),
+    /// A person works on it.
+    Taken,
+    /// Nobody works on it any more.
+    Returned,
     /// Its run is being stopped.
     Stopping,
     /// It was over already.
@@ -185,41 +282,28 @@ impl Task {
     pub fn step(mut self, input: Input, now: &Now) -> Step<Task, Outcome> {
         let mut scribe = Scribe::new(now);
         let outcome = match input {
-            Input::Start { run, runner } => match self.state {
-                State::Pending => self.start(run, runner, now, &mut scribe),
-                State::Running(_) | State::Stuck { .. } | State::Stopping { .. } | State::Review | State::Done(_) => {
-                    Outcome::NotPending(self.status())
-                }
-            },
-            Input::Heartbeat { epoch, pulse, timeout } => self.heartbeat(epoch, pulse, timeout, now, &mut scribe),
+            Input::Found { marker, children } => self.found(marker, children, now, &mut scribe),
+            Input::Start { run, runner } => self.start(run, runner, now, &mut scribe),
+            Input::Heartbeat { epoch, pulse, watch } => self.heartbeat(epoch, pulse, &watch, now, &mut scribe),
+            Input::Checkpoint { epoch, output_bytes, quiet } => self.checkpoint(epoch, output_bytes, quiet, now, &mut scribe),
+            Input::Overtime { run, max } => self.overtime(&run, max, now, &mut scribe),
             Input::Conclude { epoch, verdict } => self.conclude(epoch, verdict, now, &mut scribe),
             Input::Stop(after) => self.stop(after, now, &mut scribe),
-            Input::End { run, ending, max_recoveries } => self.end(&run, ending, max_recoveries, now, &mut scribe),
-            Input::Retry => match &self.state {
-                State::Pending | State::Running(_) | State::Stuck { .. } | State::Stopping { .. } => {
-                    Outcome::NotPending(self.status())
-                }
-                State::Review | State::Done(_) => {
-                    (self.failures, self.recoveries) = (0, 0);
-                    self.emit(TaskFact::Retried {}, &mut scribe);
+            Input::End { run, ending, marker, children, watch } => {
+                self.end(&run, ending, marker, children, &watch, now, &mut scribe)
+            }
+            Input::Ripen => match self.state {
+                State::Resting { until } if now.lease >= until => {
                     self.turn_into(State::Pending, now);
-                    Outcome::Again
+                    Outcome::Clear
                 }
+                _ => Outcome::NotPending(self.status()),
             },
-            Input::Set(mark) => match &self.state {
-                State::Running(live) | State::Stuck { live, .. } | State::Stopping { live, .. } => Outcome::Busy(live.epoch),
-                // What others may have waited for stays as it is, until a retry.
-                State::Done(done) => Outcome::Over(done.status()),
-                State::Pending | State::Review => {
-                    let state = match mark {
-                        Mark::Skipped => State::Done(Done::Skipped),
-                        Mark::Review => State::Review,
-                    };
-                    self.turn_into(state, now);
-                    self.emit(TaskFact::Marked { status: self.status() }, &mut scribe);
-                    Outcome::Marked(self.status())
-                }
-            },
+            Input::Settle { children } => self.settle_after_children(children, now, &mut scribe),
+            Input::Retry => self.retry(now, &mut scribe),
+            Input::Set(mark) => self.mark(mark, now, &mut scribe),
+            Input::Take { holder, epoch, until } => self.take(holder, epoch, until, now, &mut scribe),
+            Input::Return => self.give_back(now, &mut scribe),
         };
         Step { state: self, outcome, effects: scribe.effects }
     }
@@ -228,16 +312,22 @@ impl Task {
     pub fn next_deadline(&self, timeout: Span) -> Option<Lease> {
         match &self.state {
             State::Running(live) => Some(live.seen.lease + timeout),
-            State::Pending | State::Stuck { .. } | State::Stopping { .. } | State::Review | State::Done(_) => None,
+            State::Stuck { detected, .. } => Some(detected.lease + timeout),
+            State::Resting { until } => Some(*until),
+            State::Awaiting { until, .. } | State::ByHand { until, .. } => *until,
+            State::Pending | State::Stopping { .. } | State::Parked { .. } | State::Review | State::Done(_) => None,
         }
     }
 
     /// Panics if an invariant is broken.
     pub fn check(&self) {
         assert!(self.live().is_none() || self.attempts > 0, "{} has a run but no attempt", self.id);
-        assert!(self.failures + self.recoveries <= self.attempts, "{} has more endings than runs", self.id);
+        assert!(self.failures <= self.attempts, "{} has more failures than runs", self.id);
+        if let Some(policy) = &self.spec.restart {
+            assert!(self.failures <= policy.max_restarts.get(), "{} was tried too often", self.id);
+        }
         if let Some(live) = self.live() {
-            assert!(self.failures + self.recoveries < self.attempts, "{} counts its run before the end", self.id);
+            assert!(self.failures < self.attempts, "{} counts its run before the end", self.id);
             assert!(live.started.lease <= live.seen.lease, "{} was seen before it began", self.id);
         }
     }
@@ -246,210 +336,82 @@ impl Task {
     pub fn live(&self) -> Option<&Live> {
         match &self.state {
             State::Running(live) | State::Stuck { live, .. } | State::Stopping { live, .. } => Some(live),
-            State::Pending | State::Review | State::Done(_) => None,
+            State::Pending
+            | State::Resting { .. }
+            | State::Awaiting { .. }
+            | State::Parked { .. }
+            | State::ByHand { .. }
+            | State::Review
+            | State::Done(_) => None,
         }
     }
 
     /// The word for how it stands, as far as the task itself tells.
     pub fn status(&self) -> Status {
         match &self.state {
-            State::Pending => Status::Pending,
-            State::Running(_) | State::Stopping { .. } => Status::InProgress,
+            State::Pending | State::Resting { .. } => Status::Pending,
+            State::Running(_) | State::Stopping { .. } | State::Awaiting { .. } | State::ByHand { .. } => Status::InProgress,
             State::Stuck { .. } => Status::Stuck,
+            State::Parked { .. } => Status::Blocked,
             State::Review => Status::Review,
             State::Done(done) => done.status(),
+        }
+    }
+
+    /// Whether it waits to be started, and has rested long enough.
+    pub fn is_due(&self, now: Lease) -> bool {
+        match &self.state {
+            State::Pending => true,
+            State::Resting { until } => now >= *until,
+            State::Running(_)
+            | State::Stuck { .. }
+            | State::Stopping { .. }
+            | State::Awaiting { .. }
+            | State::Parked { .. }
+            | State::ByHand { .. }
+            | State::Review
+            | State::Done(_) => false,
         }
     }
 
     fn live_mut(&mut self) -> Option<&mut Live> {
         match &mut self.state {
             State::Running(live) | State::Stuck { live, .. } | State::Stopping { live, .. } => Some(live),
-            State::Pending | State::Review | State::Done(_) => None,
+            State::Pending
+            | State::Resting { .. }
+            | State::Awaiting { .. }
+            | State::Parked { .. }
+            | State::ByHand { .. }
+            | State::Review
+            | State::Done(_) => None,
+        }
+    }
+
+    /// What a look for DONE means before an attempt.
+    fn found(&mut self, marker: Marker, children: u32, now: &Now, scribe: &mut Scribe) -> Outcome {
+        let is_waiting = matches!(self.state, State::Pending | State::Resting { .. });
+        let Some(policy) = self.spec.restart.as_ref().filter(|_| is_waiting) else {
+            return Outcome::NotPending(self.status());
+        };
+        match policy.next(self.failures, Fact::Due(marker), now.lease) {
+            Next::Done { output } => self.settle(output, None, children, now, scribe),
+            Next::Failed(error) => self.finish(Done::Failed { error }, None, None, now, scribe),
+            Next::Attempt | Next::Restart(_) | Next::Wait | Next::Settled { .. } | Next::KillChildren => Outcome::Clear,
         }
     }
 
     fn start(&mut self, run: RunId, runner: RunnerId, now: &Now, scribe: &mut Scribe) -> Outcome {
+        if !self.is_due(now.lease) {
+            return Outcome::NotPending(self.status());
+        }
         let attempt = self.attempts;
-        let epoch = self.emit(TaskFact::Started { run: run.clone(), attempt, runner }, scribe);
+        let restart = self.spec.restart.as_ref().map(|_| self.failures);
+        let epoch = self.emit(TaskFact::Started { run: run.clone(), attempt, runner, restart }, scribe);
         self.attempts += 1;
         scribe.send(Errand::Spawn { run: run.clone() });
         let live = Live { run, epoch, started: now.stamp(), seen: now.stamp(), verdict: None };
         self.turn_into(State::Running(live), now);
         Outcome::Started(epoch)
-    }
-
-    fn heartbeat(&mut self, epoch: Epoch, pulse: Pulse, timeout: Span, now: &Now, scribe: &mut Scribe) -> Outcome {
-        let current = self.live().map(|live| live.epoch);
-        if current != Some(epoch) {
-            return Outcome::Fenced(current);
-        }
-        match (&mut self.state, pulse) {
-            (State::Running(live) | State::Stopping { live, .. }, Pulse::Active) => {
-                live.seen = now.stamp();
-                Outcome::Seen
-            }
-            (State::Stuck { live, .. }, Pulse::Active) => {
-                live.seen = now.stamp();
-                self.recover(now, scribe);
-                Outcome::Recovered
-            }
-            (State::Running(live), Pulse::Idle(quiet)) => {
-                // Something was seen of it before it fell quiet: the deadline counts from there, or the next look
-                // would be due at once, again and again.
-                live.seen = live.seen.later(now.stamp().before(quiet));
-                if !now.is_past(live.seen.lease + timeout) {
-                    return Outcome::Seen;
-                }
-                let reason = if live.seen.lease > live.started.lease {
-                    Stuck::NoHeartbeat { last_seen: live.seen }
-                } else {
-                    Stuck::NoProgress { duration: now.lease - live.started.lease }
-                };
-                self.get_stuck(reason, now, scribe)
-            }
-            (State::Running(_), Pulse::SessionDead) => self.get_stuck(Stuck::SessionDead, now, scribe),
-            (State::Stuck { .. } | State::Stopping { .. }, Pulse::Idle(_) | Pulse::SessionDead) => Outcome::Seen,
-            (State::Pending | State::Review | State::Done(_), Pulse::Active | Pulse::Idle(_) | Pulse::SessionDead) => {
-                unreachable!("a state without a run has no epoch")
-            }
-        }
-    }
-
-    fn get_stuck(&mut self, reason: Stuck, now: &Now, scribe: &mut Scribe) -> Outcome {
-        let live = self.live().expect("only a run gets stuck").clone();
-        self.emit(TaskFact::Stuck { run: live.run.clone(), reason }, scribe);
-        self.turn_into(State::Stuck { live, detected: now.stamp(), reason }, now);
-        Outcome::Stuck
-    }
-
-    /// A run that was thought stuck shows that it is not.
-    fn recover(&mut self, now: &Now, scribe: &mut Scribe) {
-        let live = self.live().expect("only a run recovers").clone();
-        self.emit(TaskFact::Recovered { run: live.run.clone() }, scribe);
-        self.turn_into(State::Running(live), now);
-    }
-
-    fn conclude(&mut self, epoch: Option<Epoch>, verdict: Verdict, now: &Now, scribe: &mut Scribe) -> Outcome {
-        match (self.live_mut(), epoch) {
-            (Some(live), Some(epoch)) if live.epoch == epoch => {
-                live.verdict = Some(verdict);
-                live.seen = now.stamp();
-                // Whoever speaks is not stuck, and is watched again until its end.
-                if let State::Stuck { .. } = self.state {
-                    self.recover(now, scribe);
-                }
-                Outcome::Noted
-            }
-            (Some(live), Some(_)) => Outcome::Fenced(Some(live.epoch)),
-            (Some(live), None) => Outcome::Busy(live.epoch),
-            (None, Some(_)) => Outcome::Fenced(None),
-            (None, None) => match verdict {
-                Verdict::Done { output } => self.finish(Done::Success { output }, None, now, scribe),
-                Verdict::Failed { error } => self.finish(Done::Failed { error }, None, now, scribe),
-            },
-        }
-    }
-
-    fn stop(&mut self, after: After, now: &Now, scribe: &mut Scribe) -> Outcome {
-        match &self.state {
-            State::Pending | State::Review => match after {
-                After::Cancel => self.finish(Done::Cancelled, None, now, scribe),
-                After::Fail { error } => self.finish(Done::Failed { error }, None, now, scribe),
-                After::Restart => Outcome::NotPending(self.status()),
-            },
-            State::Running(live) | State::Stuck { live, .. } => {
-                let live = live.clone();
-                self.emit(TaskFact::Stopping { run: live.run.clone(), then: after.clone() }, scribe);
-                scribe.send(Errand::Kill { run: live.run.clone() });
-                self.turn_into(State::Stopping { live, since: now.stamp(), then: after }, now);
-                Outcome::Stopping
-            }
-            State::Stopping { live, since, then } => {
-                // A wish that says more replaces one that says less: nobody restarts what was cancelled, and what is
-                // cancelled while it is being failed does not complete because its run said so meanwhile.
-                if after.weight() > then.weight() {
-                    let (live, since) = (live.clone(), *since);
-                    self.emit(TaskFact::Stopping { run: live.run.clone(), then: after.clone() }, scribe);
-                    self.state = State::Stopping { live, since, then: after };
-                }
-                Outcome::Stopping
-            }
-            State::Done(done) => Outcome::Over(done.status()),
-        }
-    }
-
-    fn end(&mut self, run: &RunId, ending: Ending, max_recoveries: u32, now: &Now, scribe: &mut Scribe) -> Outcome {
-        let Some(live) = self.live().filter(|live| live.run == *run).cloned() else { return Outcome::Late };
-        let run = Some(live.run.clone());
-        let then = match &self.state {
-            State::Stopping { then, .. } => Some(then.clone()),
-            State::Pending | State::Running(_) | State::Stuck { .. } | State::Review | State::Done(_) => None,
-        };
-        match (then, live.verdict, ending) {
-            // What the run itself has said is more than what its exit tells; but who was cancelled is cancelled.
-            (Some(After::Cancel), _, _) => self.finish(Done::Cancelled, run, now, scribe),
-            (_, Some(Verdict::Done { output }), _) => self.finish(Done::Success { output }, run, now, scribe),
-            (Some(After::Fail { error }), _, _) => self.finish(Done::Failed { error }, run, now, scribe),
-            // It never began, so nothing was tried.
-            (Some(After::Restart), _, Ending::Never) | (None, None, Ending::Never) => {
-                self.again(live.run, Ending::Never, None, now, scribe)
-            }
-            (Some(After::Restart), _, ending) => {
-                self.again_if(max_recoveries, "it had to be restarted", ending, live.run, now, scribe)
-            }
-            (None, Some(Verdict::Failed { error }), ending) => self.fail(Some(error), ending, live.run, now, scribe),
-            (None, None, Ending::Exited(0)) => self.finish(Done::Success { output: None }, run, now, scribe),
-            (None, None, Ending::Lost) => {
-                self.again_if(max_recoveries, "its session was lost", Ending::Lost, live.run, now, scribe)
-            }
-            (None, None, ending @ (Ending::Exited(_) | Ending::Signalled(_) | Ending::NotStarted { .. })) => {
-                self.fail(None, ending, live.run, now, scribe)
-            }
-        }
-    }
-
-    /// A run has failed, and perhaps said why: the next one follows, if there are retries left.
-    fn fail(&mut self, said: Option<Box<str>>, ending: Ending, run: RunId, now: &Now, scribe: &mut Scribe) -> Outcome {
-        if self.failures >= self.spec.retries {
-            let error = said.unwrap_or_else(|| ending.to_string().into());
-            return self.finish(Done::Failed { error }, Some(run), now, scribe);
-        }
-        self.failures += 1;
-        self.again(run, ending, said, now, scribe)
-    }
-
-    /// A run came to nothing without having failed: the next one follows, if there are recoveries left.
-    fn again_if(&mut self, max: u32, why: &str, ending: Ending, run: RunId, now: &Now, scribe: &mut Scribe) -> Outcome {
-        if self.recoveries >= max {
-            let error = format!("{why}; recoveries before that: {}", self.recoveries).into();
-            return self.finish(Done::Failed { error }, Some(run), now, scribe);
-        }
-        self.recoveries += 1;
-        self.again(run, ending, None, now, scribe)
-    }
-
-    fn again(&mut self, run: RunId, ending: Ending, error: Option<Box<str>>, now: &Now, scribe: &mut Scribe) -> Outcome {
-        self.emit(TaskFact::Restarting { run, ending, error }, scribe);
-        self.turn_into(State::Pending, now);
-        Outcome::Again
-    }
-
-    fn finish(&mut self, done: Done, run: Option<RunId>, now: &Now, scribe: &mut Scribe) -> Outcome {
-        if let State::Done(done) = &self.state {
-            return Outcome::Over(done.status());
-        }
-        let status = done.status();
-        self.emit(
-            match &done {
-                Done::Success { output } => TaskFact::Complete { run, output: output.clone() },
-                Done::Failed { error } => TaskFact::Failed { run, error: error.clone() },
-                Done::Cancelled => TaskFact::Cancelled { run },
-                Done::Skipped => TaskFact::Marked { status },
-            },
-            scribe,
-        );
-        self.turn_into(State::Done(done), now);
-        Outcome::Ended(status)
     }
 
     fn turn_into(&mut self, state: State, now: &Now) {

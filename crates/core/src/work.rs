@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{Label, Name, SectionId, TaskId, Title};
+use crate::restart::Policy;
 
 /// The longest command, in bytes.
 pub const COMMAND_LIMIT: usize = 100_000;
@@ -40,6 +41,9 @@ pub struct Spec {
     /// How often a run that failed is followed by another.
     #[serde(default)]
     pub retries: u32,
+    /// How it is tried again until it says that it is done. Such a task has no retries beside.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restart: Option<Policy>,
     /// Where it works.
     #[serde(default)]
     pub workspace: Workspace,

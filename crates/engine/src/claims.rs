@@ -17,6 +17,7 @@ pub(crate) fn claim(
     room: usize,
     candidates: &[Candidate],
     seen: &Seen,
+    root_limit: u32,
     tables: &mut Tables,
     turn: &mut Turn,
 ) -> RunOutcome {
@@ -30,7 +31,7 @@ pub(crate) fn claim(
         if started.len() == room {
             break;
         }
-        match claim_one(runner, candidate, seen, tables, turn) {
+        match claim_one(runner, candidate, seen, root_limit, tables, turn) {
             Ok(work) => started.push(work),
             Err(reasons) => blocked.push((candidate.task.clone(), reasons)),
         }
@@ -43,6 +44,7 @@ fn claim_one(
     runner: &RunnerId,
     candidate: &Candidate,
     seen: &Seen,
+    root_limit: u32,
     tables: &mut Tables,
     turn: &mut Turn,
 ) -> Result<Work, Vec<Reason>> {
@@ -52,7 +54,7 @@ fn claim_one(
         return Err(Vec::new());
     }
     let now = seen.now(turn);
-    match facts::admit(task, Some(runner), &tables.coordination, &tables.backlog, &now) {
+    match facts::admit(task, Some(runner), root_limit, &tables.coordination, &tables.backlog, &now) {
         Admission::Run => {}
         Admission::Blocked(reasons) => return Err(reasons),
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use banksman_core::admission::{self, Admission, Dependency, Exclusive, Facts, Needed};
 use banksman_core::backlog::Backlog;
 use banksman_core::coordination::Coordination;
+use banksman_core::planner::Roots;
 use banksman_core::task::{Need, Spec};
 use banksman_core::{Grant, Name, Now, ProcessId, RunnerId, SectionId, Task, lock};
 use banksman_store::Key;
@@ -19,7 +20,7 @@ pub(crate) fn keys(task: &banksman_core::TaskId, section: Option<&SectionId>, ne
 
 /// The rows that the answer of [`admit`] for this task depends on.
 pub fn admission_keys(task: &Task) -> BTreeSet<Key> {
-    keys(&task.id, task.spec.section.as_ref(), &task.spec.needs).into_iter().collect()
+    keys(&task.id, task.spec.section.as_ref(), &task.spec.needs).into_iter().chain([Key::DueRoots]).collect()
 }
 
 /// The rows that every admission needs.
@@ -61,7 +62,15 @@ fn bound_to(grant: &Grant) -> impl Iterator<Item = &ProcessId> {
 }
 
 /// Whether a runner, or anybody, may start the task now. All rows of [`admission_keys`] must be there.
-pub fn admit(task: &Task, runner: Option<&RunnerId>, coordination: &Coordination, backlog: &Backlog, now: &Now) -> Admission {
+/// `root_limit` is how many roots may be under way; 0 for any number.
+pub fn admit(
+    task: &Task,
+    runner: Option<&RunnerId>,
+    root_limit: u32,
+    coordination: &Coordination,
+    backlog: &Backlog,
+    now: &Now,
+) -> Admission {
     let section = task.spec.section.as_ref().and_then(|id| backlog.sections.get(id)).filter(|section| section.exclusive);
     let facts = Facts {
         runner,
@@ -77,6 +86,7 @@ pub fn admit(task: &Task, runner: Option<&RunnerId>, coordination: &Coordination
         lock: coordination.locks.get(&task.id.lock()),
         needs: needs(&task.spec, coordination),
         slots: coordination.semaphores.get(&Name::runs()),
+        roots: Roots::of(root_limit, backlog.tasks.values()),
     };
     admission::admit(task, &facts, now)
 }

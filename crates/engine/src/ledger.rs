@@ -1,11 +1,11 @@
 //! What the calls around tasks share: stepping machines inside a transaction, and telling runners of it.
 
-use banksman_core::backlog::Sent;
+use banksman_core::backlog::{Backlog, Sent};
 use banksman_core::claim::{Ask, Claim};
 use banksman_core::coordination::{Command, Coordination, Outcome as Held};
-use banksman_core::event::{Event, Fact, Resource};
+use banksman_core::event::{DecisionFact, Event, Fact, Resource};
 use banksman_core::task::{self, Need};
-use banksman_core::{Effect, Epoch, HolderId, Now, ProcessId, RunnerId, TaskId, lock, semaphore};
+use banksman_core::{Decision, DecisionId, Effect, Epoch, HolderId, Now, ProcessId, RunnerId, TaskId, decision, lock, semaphore};
 use banksman_store::{Tables, Turn};
 
 /// Steps a task that is there, and carries out what follows. Errands go to `executor`.
@@ -17,14 +17,89 @@ pub(crate) fn step_task(
     executor: Option<&RunnerId>,
 ) -> Option<task::Outcome> {
     let task = tables.backlog.tasks.remove(id)?;
+    let decision = match &task.state {
+        task::State::Parked { decision } => Some(decision.clone()),
+        _ => None,
+    };
     let now = turn.now(Vec::new(), banksman_core::Span::ZERO);
     let step = task.step(input, &now);
+    let is_parked = matches!(step.state.state, task::State::Parked { .. });
     tables.backlog.tasks.insert(id.clone(), step.state);
-    for (seq, errand) in turn.carry_out(step.effects, false) {
-        let executor = executor.expect("only a task with a run sends errands, and a run has an owner").clone();
-        tables.backlog.outbox.insert(seq, Sent { seq, errand, executor });
+    carry_out(tables, turn, step.effects, executor);
+    if let Some(decision) = decision.filter(|_| !is_parked) {
+        withdraw(tables, turn, &decision);
     }
     Some(step.outcome)
+}
+
+/// Carries out what follows from a step around tasks: decisions are kept, errands are given to somebody.
+pub(crate) fn carry_out(tables: &mut Tables, turn: &mut Turn, effects: Vec<Effect>, executor: Option<&RunnerId>) {
+    for effect in &effects {
+        if let Effect::Emit(Event::Decision { id, fact }) = effect {
+            match (fact, tables.backlog.decisions.get_mut(id)) {
+                (DecisionFact::Raised(question), _) => {
+                    let decision = Decision::new(id.clone(), (**question).clone(), turn.wall);
+                    tables.backlog.decisions.insert(id.clone(), decision);
+                }
+                // The machine that emitted it has the new state.
+                (DecisionFact::Resolved { .. } | DecisionFact::Withdrawn {}, _) => {}
+            }
+        }
+    }
+    for (seq, errand) in turn.carry_out(effects, false) {
+        let executor = match errand.run() {
+            Some(_) => Some(executor.expect("only a task with a run sends errands, and a run has an owner").clone()),
+            None => executor.cloned().or_else(|| any_runner(tables)),
+        };
+        tables.backlog.outbox.insert(seq, Sent::new(seq, errand, executor, turn.lease));
+    }
+}
+
+/// What a decision was about has changed without it.
+pub(crate) fn withdraw(tables: &mut Tables, turn: &mut Turn, id: &DecisionId) {
+    let Some(decision) = tables.backlog.decisions.remove(id) else { return };
+    let step = decision.step(decision::Input::Withdraw, &turn.now(Vec::new(), banksman_core::Span::ZERO));
+    tables.backlog.decisions.insert(id.clone(), step.state);
+    turn.carry_out(step.effects, false);
+}
+
+/// A runner for errands that anyone can do. Those that are there for one run only do nothing else.
+pub(crate) fn any_runner(tables: &Tables) -> Option<RunnerId> {
+    tables.backlog.runners.values().find(|runner| runner.max_runs != Some(0)).map(|runner| runner.id.clone())
+}
+
+/// Gives the errands that anyone can do, and that a runner who is gone has left, to another.
+pub(crate) fn inherit(tables: &mut Tables, from: Option<&RunnerId>, to: Option<&RunnerId>) {
+    let left = tables.backlog.outbox.values_mut().filter(|sent| sent.errand.run().is_none() && sent.executor.as_ref() == from);
+    left.for_each(|sent| sent.executor = to.cloned());
+}
+
+/// How many descendants of a task have not ended.
+pub(crate) fn open_children(tables: &Tables, id: &TaskId) -> u32 {
+    open_in(&tables.backlog, id)
+}
+
+/// The same, of rows that were read.
+pub(crate) fn open_in(backlog: &Backlog, id: &TaskId) -> u32 {
+    let open = family(backlog, id).into_iter().filter(|task| !backlog.tasks[task].status().is_over());
+    u32::try_from(open.count()).unwrap_or(u32::MAX)
+}
+
+/// All that a task has created, directly or not. The family must be loaded.
+pub(crate) fn descendants(tables: &Tables, id: &TaskId) -> Vec<TaskId> {
+    family(&tables.backlog, id)
+}
+
+/// The same, of rows that were read.
+pub(crate) fn family(backlog: &Backlog, id: &TaskId) -> Vec<TaskId> {
+    let mut family = vec![id.clone()];
+    let mut at = 0;
+    while let Some(parent) = family.get(at).cloned() {
+        let children = backlog.tasks.values().filter(|task| task.spec.parent.as_ref() == Some(&parent));
+        family.extend(children.map(|task| task.id.clone()));
+        at += 1;
+    }
+    family.split_off(1)
 }
 
 /// A lock or slots for somebody who does not wait.
@@ -101,9 +176,11 @@ pub(crate) fn wake_watchers(tables: &Tables, effects: &[Effect], turn: &mut Turn
             Fact::Released(_) | Fact::Reclaimed(_) | Fact::OfferLapsed(_) | Fact::Defined(_) => Some(resource.clone()),
             Fact::Acquired(_) | Fact::Increased(_) => None,
         },
-        Effect::Emit(Event::Task { .. } | Event::Section { .. } | Event::Custom { .. }) | Effect::Wake(_) | Effect::Send(_) => {
-            None
-        }
+        Effect::Emit(
+            Event::Task { .. } | Event::Section { .. } | Event::Decision { .. } | Event::Finished(_) | Event::Custom { .. },
+        )
+        | Effect::Wake(_)
+        | Effect::Send(_) => None,
     };
     let freed: Vec<Resource> = effects.iter().filter_map(freed).collect();
     if freed.is_empty() {

@@ -5,6 +5,7 @@
 
 mod chains;
 mod claims;
+mod decisions;
 mod dispatch;
 mod facts;
 mod ledger;
@@ -15,7 +16,8 @@ mod tasks;
 mod wait;
 pub mod why;
 
-pub use dispatch::{Advice as Next, Dispatcher, News, Options};
+pub use decisions::{DecisionOutcome, DecisionRequest};
+pub use dispatch::{Advice as Next, Dispatcher, News, Options, Vitals};
 pub use facts::{admission_keys, admit};
 pub use request::{Reply, Request, Seen};
 pub use runs::{Candidate, RunOutcome, RunRequest, Work, ended};

@@ -6,15 +6,19 @@ use banksman_core::admission::Reason;
 use banksman_core::backlog::{Ended, Run, Runner, Session};
 use banksman_core::coordination::Command;
 use banksman_core::event::{Event, Resource, TaskFact};
+use banksman_core::restart::Marker;
 use banksman_core::semaphore::{self, CAPACITY_LIMIT};
-use banksman_core::task::{self, Ending, Need, Task};
-use banksman_core::{Epoch, Name, Now, RunId, RunnerId, SectionId, Span, TaskId, Wall, lock};
+use banksman_core::task::{self, Ending, Need, Task, Watch};
+use banksman_core::{Epoch, Name, Now, RunId, RunnerId, SectionId, Seq, Span, TaskId, Wall, decision, lock};
 use banksman_store::{Key, Tables, Turn};
 
 use crate::claims::{claim, enter_section};
 use crate::facts;
-use crate::ledger::{Draft, emit, give_back, step_task, wake_runner, wake_runners};
+use crate::ledger::{
+    Draft, any_runner, carry_out, descendants, emit, give_back, inherit, open_children, step_task, wake_runner, wake_runners,
+};
 use crate::request::Seen;
+use crate::tasks;
 
 /// What runners ask.
 #[derive(Debug, Clone)]
@@ -64,6 +68,8 @@ pub enum RunRequest {
         candidates: Vec<Candidate>,
         /// What was seen of those in the way.
         seen: Seen,
+        /// How many roots may be under way; 0 for any number.
+        root_limit: u32,
     },
     /// Tell that a session has begun.
     Started {
@@ -82,8 +88,38 @@ pub enum RunRequest {
         what: Box<Work>,
         /// How it ended.
         ending: Ended,
-        /// How many lost runs are followed by another.
-        max_recoveries: u32,
+        /// What was found in the place of the file DONE, if it is a loop.
+        marker: Marker,
+        /// How it was watched.
+        watch: Watch,
+    },
+    /// Tell that the file DONE of a loop, or something in its place, was found before its next attempt.
+    Found {
+        /// Of which task.
+        task: TaskId,
+        /// What.
+        marker: Marker,
+    },
+    /// Make tasks ready whose rest is over, or on which nobody works any more.
+    Ripen {
+        /// Which ones.
+        tasks: Vec<TaskId>,
+        /// What was seen of those who worked on them.
+        seen: Seen,
+    },
+    /// Look whether a task is over with its children.
+    Settle {
+        /// Which one.
+        task: TaskId,
+    },
+    /// Tell what came of an errand.
+    Tried {
+        /// Itself.
+        runner: RunnerId,
+        /// Which one.
+        errand: Seq,
+        /// Why it could not be done, if it could not.
+        error: Option<Box<str>>,
     },
     /// Look after a run whose owner is gone.
     Adopt {
@@ -102,8 +138,8 @@ pub enum RunRequest {
         what: Box<Work>,
         /// How long it was stalled itself.
         patience: Span,
-        /// How many lost runs are followed by another.
-        max_recoveries: u32,
+        /// How its runs are watched.
+        watch: Watch,
     },
     /// Give an exclusive section back.
     LeaveSection {
@@ -166,6 +202,8 @@ pub enum RunOutcome {
     Renewed(BTreeSet<RunId>),
     /// The run has ended, and this is what its task makes of it.
     Finished(task::Outcome),
+    /// This is what a task makes of it.
+    Stepped(task::Outcome, Box<Task>),
     /// The run is lost, with what is said of it, and this is what its task makes of it.
     Lost(Ended, task::Outcome),
     /// It is looked after by the one who asked.
@@ -185,23 +223,32 @@ pub enum RunOutcome {
 impl RunRequest {
     pub(crate) fn keys(&self) -> Vec<Key> {
         match self {
-            RunRequest::Enlist { .. } => vec![Key::Runners, Key::Semaphore(Name::runs())],
+            RunRequest::Enlist { .. } => vec![Key::Runners, Key::Semaphore(Name::runs()), Key::Outbox],
             RunRequest::Watch { .. } => vec![Key::Runners],
-            RunRequest::Retire { .. } => vec![Key::Runners],
+            RunRequest::Retire { .. } | RunRequest::Tried { .. } => vec![Key::Runners, Key::Outbox],
+            RunRequest::Found { task, .. } => vec![Key::Family(task.clone()), Key::Runners],
+            RunRequest::Settle { task } => {
+                vec![Key::Family(task.clone()), Key::Runners, Key::Live, Key::Outbox, Key::OpenDecisions]
+            }
+            RunRequest::Ripen { tasks, .. } => {
+                let keys = |task: &TaskId| [Key::Task(task.clone()), Key::Lock(task.lock())];
+                tasks.iter().flat_map(keys).chain([Key::Runners]).collect()
+            }
             RunRequest::Renew { .. } => vec![Key::Runners, Key::Live],
             RunRequest::Dismiss { sections, .. } => {
                 let locks = sections.iter().map(|section| Key::Lock(section.lock()));
-                locks.chain([Key::Runners, Key::Live]).collect()
+                locks.chain([Key::Runners, Key::Live, Key::Outbox]).collect()
             }
-            RunRequest::Claim { candidates, .. } => {
+            RunRequest::Claim { candidates, root_limit, .. } => {
                 let keys = |candidate: &Candidate| facts::keys(&candidate.task, candidate.section.as_ref(), &candidate.needs);
-                candidates.iter().flat_map(keys).chain(facts::common_keys()).collect()
+                let roots = (*root_limit > 0).then_some(Key::DueRoots);
+                candidates.iter().flat_map(keys).chain(facts::common_keys()).chain(roots).collect()
             }
             RunRequest::Started { run, .. } => vec![Key::Run(run.clone()), Key::Outbox],
             RunRequest::Finish { what, .. } => {
                 let Work { run, task } = &**what;
                 let holds = run.holds.iter().map(|hold| facts::need_key(&hold.need));
-                let own = [Key::Run(run.id.clone()), Key::Task(task.id.clone()), Key::Runners, Key::Outbox];
+                let own = [Key::Run(run.id.clone()), own_key(task), Key::Runners, Key::Outbox];
                 holds.chain(own).collect()
             }
             RunRequest::Adopt { what, .. } => {
@@ -215,7 +262,7 @@ impl RunRequest {
                 let Work { run, task } = &**what;
                 let holds = run.holds.iter().map(|hold| facts::need_key(&hold.need));
                 let section = task.spec.section.as_ref().map(|section| Key::Lock(section.lock()));
-                let own = [Key::Run(run.id.clone()), Key::Task(task.id.clone()), Key::Live, Key::Runners, Key::Outbox];
+                let own = [Key::Run(run.id.clone()), own_key(task), Key::Live, Key::Runners, Key::Outbox];
                 holds.chain(section).chain(own).collect()
             }
             RunRequest::LeaveSection { section, .. } => vec![Key::Lock(section.lock()), Key::Live, Key::Runners],
@@ -235,6 +282,7 @@ impl RunRequest {
                 if runner.max_runs == Some(0) {
                     return RunOutcome::Done;
                 }
+                inherit(tables, None, Some(&runner.id));
                 let capacity = if *limit == 0 { CAPACITY_LIMIT } else { *limit };
                 let current = tables.coordination.semaphores.get(&Name::runs()).map(|runs| runs.config.capacity);
                 if current != Some(capacity) {
@@ -259,13 +307,36 @@ impl RunRequest {
                 let gone = |row: &Runner| seen.probes.is_empty() || seen.now(turn).all_dead(std::slice::from_ref(&row.process));
                 if tables.backlog.runners.get(runner).is_some_and(gone) {
                     tables.backlog.runners.remove(runner);
+                    let heir = any_runner(tables);
+                    inherit(tables, Some(runner), heir.as_ref());
                     wake_runners(tables, turn, None);
                 }
                 RunOutcome::Done
             }
+            RunRequest::Found { task, marker } => {
+                let children = open_children(tables, task);
+                stepped(task, task::Input::Found { marker: marker.clone(), children }, tables, turn)
+            }
+            RunRequest::Ripen { tasks, seen } => {
+                tasks.iter().for_each(|task| ripen(task, seen, tables, turn));
+                RunOutcome::Done
+            }
+            RunRequest::Settle { task } => {
+                let children = open_children(tables, task);
+                let outcome = stepped(task, task::Input::Settle { children }, tables, turn);
+                if matches!(outcome, RunOutcome::Stepped(task::Outcome::EndChildren, _)) {
+                    for child in descendants(tables, task) {
+                        tasks::stop(&child, task::After::Cancel, tables, turn);
+                    }
+                }
+                outcome
+            }
+            RunRequest::Tried { runner, errand, error } => tried(runner, *errand, error.as_deref(), tables, turn),
             RunRequest::Renew { runner } => renew(runner, tables, turn),
             RunRequest::Dismiss { runner, sections, seen } => dismiss(runner, sections, seen, tables, turn),
-            RunRequest::Claim { runner, room, candidates, seen } => claim(runner, *room, candidates, seen, tables, turn),
+            RunRequest::Claim { runner, room, candidates, seen, root_limit } => {
+                claim(runner, *room, candidates, seen, *root_limit, tables, turn)
+            }
             RunRequest::Started { run, owner_epoch, session } => {
                 let Some(row) = tables.backlog.runs.get_mut(run) else { return RunOutcome::Late };
                 if row.owner_epoch != *owner_epoch || !row.is_live() {
@@ -276,13 +347,11 @@ impl RunRequest {
                 tables.backlog.outbox.retain(|_, sent| !is_spawn(sent));
                 RunOutcome::Done
             }
-            RunRequest::Finish { runner, what, ending, max_recoveries } => {
-                finish(runner, what, ending, *max_recoveries, tables, turn)
+            RunRequest::Finish { runner, what, ending, marker, watch } => {
+                finish(runner, what, ending, marker, watch, tables, turn)
             }
             RunRequest::Adopt { runner, what, seen } => adopt(runner, what, seen, tables, turn),
-            RunRequest::Lose { runner, what, patience, max_recoveries } => {
-                lose(runner, what, *patience, *max_recoveries, tables, turn)
-            }
+            RunRequest::Lose { runner, what, patience, watch } => lose(runner, what, *patience, watch, tables, turn),
             RunRequest::LeaveSection { runner, section } => leave_section(runner, section, tables, turn),
             RunRequest::Pause { run, epoch } => {
                 let outcome = standing(run, *epoch, tables);
@@ -310,7 +379,8 @@ fn finish(
     runner: &RunnerId,
     what: &Work,
     ending: &Ended,
-    max_recoveries: u32,
+    marker: &Marker,
+    watch: &Watch,
     tables: &mut Tables,
     turn: &mut Turn,
 ) -> RunOutcome {
@@ -318,14 +388,21 @@ fn finish(
     if (&run.owner, run.owner_epoch) != (runner, what.run.owner_epoch) || run.holds != what.run.holds {
         return RunOutcome::Late;
     }
-    RunOutcome::Finished(end(runner, what, ending.clone(), max_recoveries, tables, turn))
+    RunOutcome::Finished(end(runner, what, ending.clone(), marker, watch, tables, turn))
 }
 
 /// Ends a live run: all that it holds is free, and its task goes on.
-fn end(by: &RunnerId, what: &Work, ending: Ended, max_recoveries: u32, tables: &mut Tables, turn: &mut Turn) -> task::Outcome {
+fn end(
+    by: &RunnerId,
+    what: &Work,
+    ending: Ended,
+    marker: &Marker,
+    watch: &Watch,
+    tables: &mut Tables,
+    turn: &mut Turn,
+) -> task::Outcome {
     let id = &what.run.id;
     let run = tables.backlog.runs.get_mut(id).expect("the caller has seen it");
-    run.ended = Some(ending.clone());
     run.lease = None;
     let holds = std::mem::take(&mut run.holds);
     let mut draft = Draft::new(&tables.coordination, turn.now(Vec::new(), Default::default()));
@@ -338,12 +415,89 @@ fn end(by: &RunnerId, what: &Work, ending: Ended, max_recoveries: u32, tables: &
         });
     }
     draft.keep(tables, turn);
-    let input = task::Input::End { run: id.clone(), ending: ending.ending, max_recoveries };
-    let outcome = step_task(tables, turn, &what.task.id, input, None);
+    let said = tables.backlog.tasks.get(&what.task.id).and_then(|task| task.live()?.verdict.clone());
+    let input = task::Input::End {
+        run: id.clone(),
+        ending: ending.ending.clone(),
+        marker: marker.clone(),
+        children: open_children(tables, &what.task.id),
+        watch: *watch,
+    };
+    // What is left to do for the run is done, or pointless.
+    tables.backlog.outbox.retain(|_, sent| sent.errand.run() != Some(id));
+    let outcome = step_task(tables, turn, &what.task.id, input, Some(by));
     let outcome = outcome.expect("a task with a live run is not deleted");
-    tables.backlog.outbox.retain(|_, sent| sent.errand.subject() != id);
+    let setback = match &outcome {
+        task::Outcome::Again(setback) => Some(*setback),
+        _ => None,
+    };
+    let error = said.and_then(|verdict| match verdict {
+        task::Verdict::Failed { error } => Some(error),
+        task::Verdict::Done { .. } => None,
+    });
+    let run = tables.backlog.runs.get_mut(id).expect("it was just there");
+    run.ended = Some(Ended { setback, error, ..ending });
     wake_runners(tables, turn, Some(by));
     outcome
+}
+
+fn stepped(id: &TaskId, input: task::Input, tables: &mut Tables, turn: &mut Turn) -> RunOutcome {
+    let before = turn.seq;
+    let Some(outcome) = step_task(tables, turn, id, input, None) else { return RunOutcome::Late };
+    if turn.seq != before {
+        wake_runners(tables, turn, None);
+    }
+    RunOutcome::Stepped(outcome, Box::new(tables.backlog.tasks[id].clone()))
+}
+
+/// Makes a task ready if its rest is over, or if who worked on it has lost its lock.
+fn ripen(id: &TaskId, seen: &Seen, tables: &mut Tables, turn: &mut Turn) {
+    let Some(task) = tables.backlog.tasks.get(id) else { return };
+    let input = match &task.state {
+        task::State::Resting { .. } => task::Input::Ripen,
+        task::State::ByHand { holder, epoch, .. } => {
+            let now = seen.now(turn);
+            let grant = tables.coordination.locks.get(&id.lock()).and_then(|lock| match &lock.state {
+                lock::State::Held(grant) => Some(grant),
+                lock::State::Free => None,
+            });
+            match grant.filter(|grant| grant.epoch == *epoch && grant.over(&now).is_none()) {
+                None => task::Input::Return,
+                Some(grant) => task::Input::Take { holder: holder.clone(), epoch: *epoch, until: grant.deadline() },
+            }
+        }
+        _ => return,
+    };
+    step_task(tables, turn, id, input, None);
+}
+
+/// An errand was done, or tried in vain: it is tried again later, and in the end a person is asked.
+fn tried(runner: &RunnerId, seq: Seq, error: Option<&str>, tables: &mut Tables, turn: &mut Turn) -> RunOutcome {
+    let sent = tables.backlog.outbox.get_mut(&seq).filter(|sent| sent.executor.as_ref() == Some(runner));
+    let Some(sent) = sent else { return RunOutcome::Late };
+    let Some(error) = error else {
+        tables.backlog.outbox.remove(&seq);
+        return RunOutcome::Done;
+    };
+    if sent.is_dead() {
+        return RunOutcome::Late;
+    }
+    sent.failed(turn.lease);
+    if sent.is_dead() {
+        let sent = sent.clone();
+        let now = turn.now(Vec::new(), Default::default());
+        let step = decision::ask_about(seq, &sent.errand, sent.attempts, error, &now);
+        carry_out(tables, turn, step.effects, Some(runner));
+    }
+    RunOutcome::Done
+}
+
+/// The row of a task; for a loop with all its descendants, because it waits for them.
+fn own_key(task: &Task) -> Key {
+    match task.spec.restart {
+        Some(_) => Key::Family(task.id.clone()),
+        None => Key::Task(task.id.clone()),
+    }
 }
 
 fn renew(runner: &RunnerId, tables: &mut Tables, turn: &Turn) -> RunOutcome {
@@ -358,7 +512,7 @@ fn renew(runner: &RunnerId, tables: &mut Tables, turn: &Turn) -> RunOutcome {
     RunOutcome::Renewed(renewed.collect())
 }
 
-fn lose(runner: &RunnerId, what: &Work, patience: Span, max_recoveries: u32, tables: &mut Tables, turn: &mut Turn) -> RunOutcome {
+fn lose(runner: &RunnerId, what: &Work, patience: Span, watch: &Watch, tables: &mut Tables, turn: &mut Turn) -> RunOutcome {
     let now = turn.now(Vec::new(), patience);
     let Some(run) = tables.backlog.runs.get(&what.run.id).filter(|run| run.is_live()) else { return RunOutcome::Late };
     if run.owner_epoch != what.run.owner_epoch || run.holds != what.run.holds || !tables.backlog.runners.contains_key(runner) {
@@ -371,7 +525,8 @@ fn lose(runner: &RunnerId, what: &Work, patience: Span, max_recoveries: u32, tab
     let silence = now.lease - run.lease.as_ref().map_or(now.lease, |lease| lease.renewed);
     let note = format!("its machine was not heard of for {} s", silence.as_ms() / 1_000);
     let ending = ended(Ending::Lost, turn.wall, Some(note));
-    let outcome = end(runner, what, ending.clone(), max_recoveries, tables, turn);
+    // Its files are on another machine: the next attempt looks for DONE where it runs.
+    let outcome = end(runner, what, ending.clone(), &Marker::Absent, watch, tables, turn);
     // It cannot come back for the lock of the section: it is gone, or what it had there is.
     if tables.backlog.runners.get(&owner).is_none_or(|owner| owner.is_silent(&now)) {
         free_sections(&owner, what.task.spec.section.as_slice(), tables, turn);
@@ -390,6 +545,8 @@ fn dismiss(runner: &RunnerId, sections: &[SectionId], seen: &Seen, tables: &mut 
         return RunOutcome::OwnerLives;
     }
     tables.backlog.runners.remove(runner);
+    let heir = any_runner(tables);
+    inherit(tables, Some(runner), heir.as_ref());
     free_sections(runner, sections, tables, turn);
     wake_runners(tables, turn, None);
     RunOutcome::Done
@@ -450,13 +607,14 @@ fn adopt(runner: &RunnerId, what: &Work, seen: &Seen, tables: &mut Tables, turn:
     (adopted.owner, adopted.owner_epoch) = (runner.clone(), epoch);
     adopted.renew(&adopter, turn.lease);
     let work = Work { run: adopted.clone(), task: tables.backlog.tasks[&task.id].clone() };
-    for sent in tables.backlog.outbox.values_mut().filter(|sent| *sent.errand.subject() == run.id) {
-        sent.executor = runner.clone();
+    for sent in tables.backlog.outbox.values_mut().filter(|sent| sent.errand.run() == Some(&run.id)) {
+        sent.executor = Some(runner.clone());
     }
     let orphans = tables.backlog.runs.values().any(|other| other.is_live() && other.owner == run.owner);
     // One with a lease is dismissed, so that what it holds for itself is free for other machines too.
     if !orphans && tables.backlog.runners.get(&run.owner).is_some_and(|owner| owner.terms.is_none()) {
         tables.backlog.runners.remove(&run.owner);
+        inherit(tables, Some(&run.owner), Some(runner));
     }
     RunOutcome::Adopted(Box::new(work))
 }
@@ -490,5 +648,5 @@ impl Seen {
 
 /// How a run ended, for the record.
 pub fn ended(ending: Ending, at: Wall, note: Option<String>) -> Ended {
-    Ended { ending, at, note: note.map(Into::into) }
+    Ended::new(ending, at, note.map(Into::into))
 }

@@ -3,11 +3,11 @@
 use banksman_core::backlog::Edge;
 use banksman_core::dag::{self, DagError};
 use banksman_core::event::{Event, TaskFact};
-use banksman_core::task::{self, After, Mark, Pulse, Spec, Verdict};
+use banksman_core::task::{self, After, Mark, Pulse, Spec, Verdict, Watch};
 use banksman_core::{Epoch, HolderId, Label, RunId, RunnerId, SectionId, Span, Task, TaskId, Title, lock};
 use banksman_store::{Key, Tables, Turn};
 
-use crate::ledger::{emit, step_task, wake_runner, wake_runners};
+use crate::ledger::{descendants, emit, step_task, wake_runner, wake_runners, withdraw};
 
 /// What can be asked.
 #[derive(Debug, Clone)]
@@ -47,8 +47,28 @@ pub enum TaskRequest {
         epoch: Epoch,
         /// What was seen.
         pulse: Pulse,
-        /// How long a run may be without one.
-        timeout: Span,
+        /// How it is watched.
+        watch: Watch,
+    },
+    /// Tell what was seen of a run that is at work.
+    Checkpoint {
+        /// Of which one.
+        id: TaskId,
+        /// Of which run.
+        epoch: Epoch,
+        /// How much output it has made.
+        output_bytes: u64,
+        /// How long ago the last of it came.
+        quiet: Span,
+    },
+    /// Stop a run that takes too long.
+    Overtime {
+        /// Of which one.
+        id: TaskId,
+        /// Which run.
+        run: RunId,
+        /// How long it may take.
+        max: Span,
     },
     /// Stop it and its children for good.
     Cancel {
@@ -136,6 +156,8 @@ impl TaskRequest {
             | TaskRequest::Update { id, .. }
             | TaskRequest::Conclude { id, .. }
             | TaskRequest::Heartbeat { id, .. }
+            | TaskRequest::Checkpoint { id, .. }
+            | TaskRequest::Overtime { id, .. }
             | TaskRequest::Cancel { id }
             | TaskRequest::Kill { id, .. }
             | TaskRequest::Retry { id }
@@ -159,15 +181,20 @@ impl TaskRequest {
                     keys.extend([Key::Task(edge.on.clone()), Key::Upstream(edge.on.clone())]);
                 }
             }
-            TaskRequest::Cancel { .. } => keys.extend([Key::Family(id), Key::Live, Key::Outbox]),
-            TaskRequest::Kill { .. } => keys.extend([Key::Live, Key::Outbox]),
+            TaskRequest::Cancel { .. } => keys.extend([Key::Family(id), Key::Live, Key::Outbox, Key::OpenDecisions]),
+            // Who looks at a run may find that it must be stopped.
+            TaskRequest::Kill { .. } | TaskRequest::Overtime { .. } | TaskRequest::Heartbeat { .. } => {
+                keys.extend([Key::Live, Key::Outbox]);
+            }
             TaskRequest::Delete { .. } => {
+                keys.push(Key::OpenDecisions);
                 keys.extend([Key::Family(id.clone()), Key::Dependents(id.clone()), Key::Lock(id.lock()), Key::RunsOf(id)]);
             }
-            TaskRequest::Conclude { .. }
-            | TaskRequest::Heartbeat { .. }
-            | TaskRequest::Retry { .. }
-            | TaskRequest::Set { .. } => {}
+            // Only a person speaks for a task that waits for a decision.
+            TaskRequest::Conclude { epoch: None, .. } | TaskRequest::Retry { .. } | TaskRequest::Set { .. } => {
+                keys.push(Key::OpenDecisions);
+            }
+            TaskRequest::Conclude { .. } | TaskRequest::Checkpoint { .. } => {}
         }
         keys
     }
@@ -180,8 +207,18 @@ impl TaskRequest {
                 let input = task::Input::Conclude { epoch: *epoch, verdict: verdict.clone() };
                 stepped(id, input, tables, turn)
             }
-            TaskRequest::Heartbeat { id, epoch, pulse, timeout } => {
-                stepped(id, task::Input::Heartbeat { epoch: *epoch, pulse: *pulse, timeout: *timeout }, tables, turn)
+            TaskRequest::Heartbeat { id, epoch, pulse, watch } => {
+                stepped(id, task::Input::Heartbeat { epoch: *epoch, pulse: *pulse, watch: *watch }, tables, turn)
+            }
+            TaskRequest::Checkpoint { id, epoch, output_bytes, quiet } => {
+                let input = task::Input::Checkpoint { epoch: *epoch, output_bytes: *output_bytes, quiet: *quiet };
+                let outcome = step_task(tables, turn, id, input, None);
+                outcome.map_or(TaskOutcome::Unknown, |outcome| {
+                    TaskOutcome::Stepped(outcome, Box::new(tables.backlog.tasks[id].clone()))
+                })
+            }
+            TaskRequest::Overtime { id, run, max } => {
+                stepped(id, task::Input::Overtime { run: run.clone(), max: *max }, tables, turn)
             }
             TaskRequest::Cancel { id } => cancel(id, tables, turn),
             TaskRequest::Kill { id, run, error } => match tables.backlog.tasks.get(id).map(|task| task.live().cloned()) {
@@ -262,19 +299,27 @@ fn update(id: &TaskId, edit: &Edit, tables: &mut Tables, turn: &mut Turn) -> Tas
 
 fn stepped(id: &TaskId, input: task::Input, tables: &mut Tables, turn: &mut Turn) -> TaskOutcome {
     let before = turn.seq;
-    let Some(outcome) = step_task(tables, turn, id, input, None) else { return TaskOutcome::Unknown };
+    let owner = owner(id, tables);
+    let Some(outcome) = step_task(tables, turn, id, input, owner.as_ref()) else { return TaskOutcome::Unknown };
     if turn.seq != before {
-        // It may have become ready, or others with it.
+        // It may have become ready, or others with it; or its run is to be stopped.
         wake_runners(tables, turn, None);
     }
     TaskOutcome::Stepped(outcome, Box::new(tables.backlog.tasks[id].clone()))
 }
 
+/// Who looks after the run that is at a task, as far as that was loaded.
+fn owner(id: &TaskId, tables: &Tables) -> Option<RunnerId> {
+    let live = tables.backlog.tasks.get(id)?.live()?;
+    tables.backlog.runs.get(&live.run).map(|run| run.owner.clone())
+}
+
 /// Stops one task, whether it has a run or not.
-fn stop(id: &TaskId, after: After, tables: &mut Tables, turn: &mut Turn) -> TaskOutcome {
-    let Some(task) = tables.backlog.tasks.get(id) else { return TaskOutcome::Unknown };
-    let owner: Option<RunnerId> = task.live().and_then(|live| tables.backlog.runs.get(&live.run)).map(|run| run.owner.clone());
-    let outcome = step_task(tables, turn, id, task::Input::Stop(after), owner.as_ref()).expect("it was just there");
+pub(crate) fn stop(id: &TaskId, after: After, tables: &mut Tables, turn: &mut Turn) -> TaskOutcome {
+    let owner = owner(id, tables);
+    let Some(outcome) = step_task(tables, turn, id, task::Input::Stop(after), owner.as_ref()) else {
+        return TaskOutcome::Unknown;
+    };
     match (&outcome, owner) {
         (task::Outcome::Stopping, Some(owner)) => wake_runner(tables, turn, &owner),
         _ => wake_runners(tables, turn, None),
@@ -285,15 +330,8 @@ fn stop(id: &TaskId, after: After, tables: &mut Tables, turn: &mut Turn) -> Task
 /// Stops a task and all that it has created.
 fn cancel(id: &TaskId, tables: &mut Tables, turn: &mut Turn) -> TaskOutcome {
     let outcome = stop(id, After::Cancel, tables, turn);
-    let mut family = vec![id.clone()];
-    let mut at = 0;
-    while let Some(parent) = family.get(at).cloned() {
-        let children: Vec<TaskId> = children(&parent, tables);
-        for child in &children {
-            stop(child, After::Cancel, tables, turn);
-        }
-        family.extend(children);
-        at += 1;
+    for child in descendants(tables, id) {
+        stop(&child, After::Cancel, tables, turn);
     }
     outcome
 }
@@ -323,6 +361,10 @@ fn delete(id: &TaskId, force: bool, tables: &mut Tables, turn: &mut Turn) -> Tas
     let children = children(id, tables);
     if !children.is_empty() {
         return TaskOutcome::HasChildren(children);
+    }
+    if let task::State::Parked { decision } = &task.state {
+        let decision = decision.clone();
+        withdraw(tables, turn, &decision);
     }
     tables.backlog.tasks.remove(id);
     tables.backlog.edges.remove(id);

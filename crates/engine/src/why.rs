@@ -12,13 +12,17 @@ use banksman_core::admission::{Admission, Holding, Reason};
 use banksman_core::backlog::{Backlog, Run, Runner, Session};
 use banksman_core::claim::{self, Grant, Waiter};
 use banksman_core::coordination::Coordination;
+use banksman_core::decision::Question;
 use banksman_core::event::{Kind, Resource};
 use banksman_core::task::{After, Done, Live, State, Stuck};
-use banksman_core::{HolderId, Liveness, Name, Now, ProcessId, RunId, RunnerId, Stamp, Status, Task, TaskId, Title, lock};
+use banksman_core::{
+    DecisionId, HolderId, Lease, Liveness, Name, Now, ProcessId, RunId, RunnerId, Stamp, Status, Task, TaskId, Title, lock,
+};
 use banksman_store::{Key, Snapshot};
 
 use crate::chains::{Stop, chains, unmet};
 use crate::facts;
+use crate::ledger::family;
 
 /// The answer about one task.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,6 +60,27 @@ pub enum Answer {
         /// What then.
         then: After,
     },
+    /// It is done, as far as it depends on itself, and waits for its children.
+    Awaiting {
+        /// Those that have not ended.
+        children: Vec<Link>,
+        /// Until when they have time; without it they are being ended.
+        until: Option<Lease>,
+    },
+    /// It cannot go on by itself: a person decides.
+    Parked {
+        /// The decision.
+        decision: DecisionId,
+        /// What is asked.
+        question: Option<Question>,
+    },
+    /// A person works on it.
+    ByHand {
+        /// Who.
+        holder: HolderId,
+        /// Until when, if time alone ends it.
+        until: Option<Lease>,
+    },
     /// A person looks at it.
     Review,
     /// It is over.
@@ -72,6 +97,20 @@ pub enum Answer {
 pub enum Cause {
     /// It has nothing for a runner to do: it is for people.
     ByHand,
+    /// It rests between two attempts.
+    Resting {
+        /// Until when.
+        until: Lease,
+    },
+    /// As many roots as allowed are under way.
+    Roots {
+        /// How many that is.
+        limit: u32,
+        /// Which ones, and since when they stand as they do.
+        roots: Vec<(TaskId, Title, Stamp)>,
+        /// How many ready tasks come before this one.
+        ahead: u64,
+    },
     /// A task that must come first is not completed.
     Dependency(Chain),
     /// A lock or slots are taken: `Section`, `TaskLock`, `Lock`, `Slots`, `Undefined` or `NoSlot` of admission.
@@ -198,11 +237,23 @@ pub struct Holder {
 /// finds that they have not become more has all. `before` has the ready tasks that come before it, by lane.
 pub fn keys(id: &TaskId, before: &[(TaskId, u64)], known: &Backlog) -> BTreeSet<Key> {
     let mut keys = lane_keys(before, known);
-    keys.extend([Key::Task(id.clone()), Key::Chain(id.clone()), Key::RunsOf(id.clone())]);
+    keys.extend([Key::Task(id.clone()), Key::Chain(id.clone()), Key::RunsOf(id.clone()), Key::DueRoots]);
     let Some(task) = known.tasks.get(id) else { return keys };
     let ends = chains(task, known).into_iter().filter_map(|(links, _)| known.tasks.get(links.last()?));
-    for task in ends.chain([task]).filter(|task| task.state == State::Pending) {
-        keys.extend(facts::keys(&task.id, task.spec.section.as_ref(), &task.spec.needs));
+    for task in ends.chain([task]) {
+        match &task.state {
+            State::Pending | State::Resting { .. } => {
+                keys.extend(facts::keys(&task.id, task.spec.section.as_ref(), &task.spec.needs));
+            }
+            State::Awaiting { .. } => drop(keys.insert(Key::Family(task.id.clone()))),
+            State::Parked { decision } => drop(keys.insert(Key::Decision(decision.clone()))),
+            State::Running(_)
+            | State::Stuck { .. }
+            | State::Stopping { .. }
+            | State::ByHand { .. }
+            | State::Review
+            | State::Done(_) => {}
+        }
     }
     keys
 }
@@ -236,6 +287,7 @@ pub struct Situation<'a> {
     backlog: &'a Backlog,
     coordination: &'a Coordination,
     probes: &'a BTreeMap<ProcessId, Liveness>,
+    root_limit: u32,
     now: Now,
 }
 
@@ -245,7 +297,12 @@ impl<'a> Situation<'a> {
         let dead = probes.iter().filter(|(_, liveness)| matches!(liveness, Liveness::Dead | Liveness::OtherBoot));
         let dead = dead.map(|(process, _)| process.clone()).collect();
         let now = Now { lease: snapshot.lease, wall: snapshot.wall, dead, ..Now::default() };
-        Situation { backlog: &snapshot.backlog, coordination: &snapshot.coordination, probes, now }
+        Situation { backlog: &snapshot.backlog, coordination: &snapshot.coordination, probes, root_limit: 0, now }
+    }
+
+    /// How many roots may be under way; 0 for any number.
+    pub fn root_limit(self, root_limit: u32) -> Situation<'a> {
+        Situation { root_limit, ..self }
     }
 
     /// Why the task is where it is. `before` has the ready tasks that come before it, by lane, each with an example whose
@@ -308,7 +365,8 @@ impl<'a> Situation<'a> {
         let is_room = |cause: &Cause| match cause {
             Cause::Taken { reason, .. } => matches!(reason, Reason::NoSlot { .. }),
             Cause::NoRunnerFree { runners, .. } => runners.iter().any(|(_, obstacles)| obstacles.iter().all(Obstacle::is_full)),
-            Cause::ByHand | Cause::Dependency(_) | Cause::SectionBusy { .. } | Cause::NoRunner => false,
+            Cause::Roots { .. } => true,
+            Cause::ByHand | Cause::Resting { .. } | Cause::Dependency(_) | Cause::SectionBusy { .. } | Cause::NoRunner => false,
         };
         !causes.is_empty() && causes.iter().all(is_room)
     }
@@ -319,7 +377,7 @@ impl<'a> Situation<'a> {
             run.expect("a live run is loaded with all others of them")
         };
         match &task.state {
-            State::Pending => {
+            State::Pending | State::Resting { .. } => {
                 let causes = self.causes(task, before);
                 match self.workers().find(|runner| self.obstacles(task, runner).is_empty()) {
                     Some(runner) if causes.is_empty() => Answer::Starting(runner.id.clone()),
@@ -329,6 +387,22 @@ impl<'a> Situation<'a> {
             State::Running(live) => Answer::Running { run: of(live), stuck: None },
             State::Stuck { live, detected, reason } => Answer::Running { run: of(live), stuck: Some((*detected, *reason)) },
             State::Stopping { live, since, then } => Answer::Stopping { run: of(live), since: *since, then: then.clone() },
+            State::Awaiting { until, .. } => {
+                let open = family(self.backlog, &task.id).into_iter().filter_map(|id| self.backlog.tasks.get(&id));
+                let open = open.filter(|task| !task.status().is_over());
+                let link = |task: &Task| Link {
+                    id: task.id.clone(),
+                    title: Some(task.spec.title.clone()),
+                    status: Some(task.status()),
+                    since: Some(task.changed),
+                };
+                Answer::Awaiting { children: open.map(link).collect(), until: *until }
+            }
+            State::Parked { decision } => {
+                let question = self.backlog.decisions.get(decision).map(|decision| decision.question.clone());
+                Answer::Parked { decision: decision.clone(), question }
+            }
+            State::ByHand { holder, until, .. } => Answer::ByHand { holder: holder.clone(), until: *until },
             State::Review => Answer::Review,
             State::Done(done) => {
                 let last = self.backlog.runs.values().filter(|run| run.task == task.id).max_by_key(|run| run.attempt);
@@ -345,6 +419,10 @@ impl<'a> Situation<'a> {
             match reason {
                 Reason::NotPending(_) => {}
                 Reason::NoWork => causes.push(Cause::ByHand),
+                Reason::Resting { until } => causes.push(Cause::Resting { until }),
+                // It is asked why the task is parked, not why it is not started.
+                Reason::Decision(_) => {}
+                Reason::NoRoot { limit, roots } => causes.push(Cause::Roots { limit, roots, ahead: self.queued(before) }),
                 // All of them are followed below.
                 Reason::Dependency { .. } => {}
                 // What keeps a runner out of a section differs from runner to runner. Without any, it is for whoever comes.
@@ -375,7 +453,7 @@ impl<'a> Situation<'a> {
     }
 
     fn reasons(&self, task: &Task, runner: Option<&Runner>) -> Vec<Reason> {
-        match facts::admit(task, runner.map(|runner| &runner.id), self.coordination, self.backlog, &self.now) {
+        match facts::admit(task, runner.map(|runner| &runner.id), self.root_limit, self.coordination, self.backlog, &self.now) {
             Admission::Run => Vec::new(),
             Admission::Blocked(reasons) => reasons,
         }

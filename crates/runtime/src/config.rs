@@ -5,141 +5,33 @@
 
 mod duration;
 mod edit;
+mod keys;
 mod layers;
 mod notify;
 mod problem;
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use banksman_adapters::notify::{Kind as NoticeKind, Program, Webhook};
+use banksman_core::Span;
+use banksman_core::restart::{OnTimeout, Policy};
+use banksman_core::task::{OnExhausted, Watch};
 use banksman_store::postgres::Server;
+
+use crate::waiting::span;
 
 pub use duration::duration;
 pub use edit::set;
+pub use keys::KEYS;
 pub use layers::{Foreign, Layer, Setting, Settings, Source, Surroundings};
 pub use notify::Notify;
 pub use problem::{ConfigError, Problem, unknown_key};
 
 /// What every variable that sets a key begins with.
 pub const VARIABLE_PREFIX: &str = "BANKSMAN_CONFIG_";
-
-/// All keys. Reading, listing, writing, error messages and the reference page derive from this table.
-pub static KEYS: &[Key] = &[
-    Key {
-        name: "project",
-        kind: Kind::Id(|config| &mut config.project),
-        home: Home::Init,
-        default: None,
-        description: "the id of the project, made by `init`",
-    },
-    Key {
-        name: "store",
-        kind: Kind::Url(|config| &mut config.store),
-        home: Home::User,
-        default: None,
-        description: "a PostgreSQL server that keeps the projects, instead of a file in each of them",
-    },
-    Key {
-        name: "locking.heartbeat_timeout",
-        kind: Kind::Period(|config| &mut config.heartbeat_timeout),
-        home: Home::Everywhere,
-        default: Some("60s"),
-        description: "how long a grant that is bound to no process lives without a heartbeat",
-    },
-    Key {
-        name: "locking.wait_timeout",
-        kind: Kind::Duration(|config| &mut config.wait_timeout),
-        home: Home::Everywhere,
-        default: Some("30m"),
-        description: "how long to wait in line unless --timeout says otherwise",
-    },
-    Key {
-        name: "locking.poll_interval",
-        kind: Kind::Period(|config| &mut config.poll_interval),
-        home: Home::Everywhere,
-        default: Some("5s"),
-        description: "how often a waiter looks by itself, in case a wake-up was lost",
-    },
-    Key {
-        name: "limits.max_concurrent_runs",
-        kind: Kind::Count(|config| &mut config.max_concurrent_runs),
-        home: Home::Everywhere,
-        default: Some("0"),
-        description: "how many sessions of the project may live at a time, on all its runners; 0 for any number",
-    },
-    Key {
-        name: "task.heartbeat_timeout",
-        kind: Kind::Period(|config| &mut config.task_heartbeat_timeout),
-        home: Home::Everywhere,
-        default: Some("15m"),
-        description: "how long a run may be without output and heartbeat before it counts as stuck",
-    },
-    Key {
-        name: "task.max_recovery_attempts",
-        kind: Kind::Count(|config| &mut config.max_recovery_attempts),
-        home: Home::Everywhere,
-        default: Some("3"),
-        description: "how often a task is started again after its session was lost",
-    },
-    Key {
-        name: "task.kill_grace",
-        kind: Kind::Duration(|config| &mut config.kill_grace),
-        home: Home::Everywhere,
-        default: Some("10s"),
-        description: "how long a session may take to end when it is asked to, before it is killed",
-    },
-    Key {
-        name: "task.log_limit_mib",
-        kind: Kind::Count(|config| &mut config.log_limit_mib),
-        home: Home::Everywhere,
-        default: Some("10"),
-        description: "the size in MiB after which the log of a run begins anew; the part before it is kept once",
-    },
-    Key {
-        name: "notify.on",
-        kind: Kind::Notices(|config| &mut config.notify.on),
-        home: Home::Everywhere,
-        default: Some("all"),
-        description: "what people are told of: all, or some of escalate, decision, task_failed, backlog_finished",
-    },
-    Key {
-        name: "notify.desktop",
-        kind: Kind::Switch(|config| &mut config.notify.desktop),
-        home: Home::Everywhere,
-        default: Some("off"),
-        description: "whether notices appear on the desktop, through notify-send",
-    },
-    Key {
-        name: "notify.sound",
-        kind: Kind::Switch(|config| &mut config.notify.sound),
-        home: Home::Everywhere,
-        default: Some("off"),
-        description: "whether notices on the desktop make a sound",
-    },
-    Key {
-        name: "notify.command",
-        kind: Kind::Program(|config| &mut config.notify.command),
-        home: Home::Trusted,
-        default: None,
-        description: "a command that is run for every notice, with the notice in its environment and on its stdin",
-    },
-    Key {
-        name: "notify.webhook",
-        kind: Kind::Webhook(|config| &mut config.notify.webhook),
-        home: Home::Trusted,
-        default: None,
-        description: "a URL that every notice is posted to as JSON",
-    },
-    Key {
-        name: "notify.webhook_secret_file",
-        kind: Kind::File(|config| &mut config.notify.webhook_secret_file),
-        home: Home::Trusted,
-        default: None,
-        description: "a file that only its owner can read, with the secret that posted notices are signed with",
-    },
-];
 
 /// The settings that apply.
 #[derive(Clone, PartialEq, Eq)]
@@ -154,18 +46,43 @@ pub struct Config {
     pub wait_timeout: Duration,
     /// How often a waiter looks by itself, in case a wake-up was lost.
     pub poll_interval: Duration,
+    /// How long a lock of a task that is held by hand lives without a heartbeat.
+    pub task_timeout: Duration,
+    /// The same for the lock of a section.
+    pub section_timeout: Duration,
+    /// How a loop is tried again.
+    pub restart: Policy,
     /// How many sessions may live at a time; 0 for any number.
     pub max_concurrent_runs: u32,
+    /// How many roots may be under way at a time; 0 for any number.
+    pub max_concurrent_root_tasks: u32,
     /// How long a run may be without a sign of life.
     pub task_heartbeat_timeout: Duration,
-    /// How often a task is started again after its session was lost.
+    /// How long a run may take.
+    pub max_duration: Option<Duration>,
+    /// How often a task is helped.
     pub max_recovery_attempts: u32,
+    /// What becomes of it then.
+    pub on_exhausted: OnExhausted,
+    /// How often it is recorded that a run is at work.
+    pub checkpoint_interval: Option<Duration>,
     /// How long a session may take to end when it is asked to.
     pub kill_grace: Duration,
     /// The size of a log, in MiB, after which it begins anew.
     pub log_limit_mib: u32,
     /// Who is told what.
     pub notify: Notify,
+}
+
+impl Config {
+    /// How runs are watched.
+    pub fn watch(&self) -> Watch {
+        Watch {
+            timeout: span(self.task_heartbeat_timeout),
+            max_recoveries: self.max_recovery_attempts,
+            on_exhausted: self.on_exhausted,
+        }
+    }
 }
 
 impl Default for Config {
@@ -177,9 +94,21 @@ impl Default for Config {
             heartbeat_timeout: zero,
             wait_timeout: zero,
             poll_interval: zero,
+            task_timeout: zero,
+            section_timeout: zero,
+            restart: Policy {
+                max_restarts: NonZeroU32::MIN,
+                delay: Span::ZERO,
+                child_wait: Span::ZERO,
+                on_children_timeout: OnTimeout::Warn,
+            },
             max_concurrent_runs: 0,
+            max_concurrent_root_tasks: 0,
             task_heartbeat_timeout: zero,
+            max_duration: None,
             max_recovery_attempts: 0,
+            on_exhausted: OnExhausted::default(),
+            checkpoint_interval: None,
             kill_grace: zero,
             log_limit_mib: 0,
             notify: Notify::default(),
@@ -199,9 +128,16 @@ impl fmt::Debug for Config {
             .field("heartbeat_timeout", &self.heartbeat_timeout)
             .field("wait_timeout", &self.wait_timeout)
             .field("poll_interval", &self.poll_interval)
+            .field("task_timeout", &self.task_timeout)
+            .field("section_timeout", &self.section_timeout)
+            .field("restart", &self.restart)
             .field("max_concurrent_runs", &self.max_concurrent_runs)
+            .field("max_concurrent_root_tasks", &self.max_concurrent_root_tasks)
             .field("task_heartbeat_timeout", &self.task_heartbeat_timeout)
+            .field("max_duration", &self.max_duration)
             .field("max_recovery_attempts", &self.max_recovery_attempts)
+            .field("on_exhausted", &self.on_exhausted)
+            .field("checkpoint_interval", &self.checkpoint_interval)
             .field("kill_grace", &self.kill_grace)
             .field("log_limit_mib", &self.log_limit_mib)
             .field("notify", &self.notify)
@@ -231,8 +167,16 @@ pub enum Kind {
     Duration(fn(&mut Config) -> &mut Duration),
     /// A duration that is longer than nothing.
     Period(fn(&mut Config) -> &mut Duration),
+    /// The same, in the words of the machines.
+    Span(fn(&mut Config) -> &mut Span),
+    /// A duration that is longer than nothing, or none.
+    Limit(fn(&mut Config) -> &mut Option<Duration>),
     /// A number that is not negative.
     Count(fn(&mut Config) -> &mut u32),
+    /// A number from 1 on.
+    Number(fn(&mut Config) -> &mut NonZeroU32),
+    /// One of these words; the field is told which.
+    Word(&'static [&'static str], fn(&mut Config, usize)),
     /// A name.
     Id(fn(&mut Config) -> &mut Option<String>),
     /// The place of a PostgreSQL database.
@@ -276,8 +220,10 @@ impl Key {
     /// What a value of it looks like.
     pub fn example(&self) -> &'static str {
         match self.kind {
-            Kind::Duration(_) | Kind::Period(_) => self.default.unwrap_or("90s"),
-            Kind::Count(_) => self.default.unwrap_or("3"),
+            Kind::Duration(_) | Kind::Period(_) | Kind::Span(_) => self.default.unwrap_or("90s"),
+            Kind::Limit(_) => "2h",
+            Kind::Count(_) | Kind::Number(_) => self.default.unwrap_or("3"),
+            Kind::Word(words, _) => words[0],
             Kind::Id(_) => "p-7h2k9x4m",
             Kind::Url(_) => "postgres://user@host/database",
             Kind::Switch(_) => "on",
@@ -292,12 +238,16 @@ impl Key {
     fn assign(&self, config: &mut Config, text: &str) -> Result<(), String> {
         match self.kind {
             Kind::Duration(field) => *field(config) = duration(text)?,
-            Kind::Period(field) => {
-                let period = duration(text)?;
-                if period.is_zero() {
-                    return Err("it must be longer than nothing".into());
-                }
-                *field(config) = period;
+            Kind::Span(field) => *field(config) = span(duration(text)?),
+            Kind::Period(field) => *field(config) = period(text)?,
+            Kind::Limit(field) if text.trim() == "none" => *field(config) = None,
+            Kind::Limit(field) => *field(config) = Some(period(text)?),
+            Kind::Number(field) => {
+                *field(config) = text.trim().parse().map_err(|_| format!("it must be a whole number from 1 on, not {text:?}"))?;
+            }
+            Kind::Word(words, field) => {
+                let at = words.iter().position(|word| *word == text.trim());
+                field(config, at.ok_or_else(|| format!("it must be {}, not {text:?}", words.join(" or ")))?);
             }
             Kind::Count(field) => {
                 let number: u32 =
@@ -347,10 +297,18 @@ impl Key {
         match self.kind {
             Kind::Url(_) => masked(text),
             Kind::Webhook(_) => notify::masked(text),
-            Kind::Duration(_) | Kind::Period(_) | Kind::Count(_) | Kind::Id(_) => text.into(),
+            Kind::Duration(_) | Kind::Period(_) | Kind::Span(_) | Kind::Limit(_) => text.into(),
+            Kind::Count(_) | Kind::Number(_) | Kind::Word(..) | Kind::Id(_) => text.into(),
             Kind::Switch(_) | Kind::Notices(_) => text.into(),
             Kind::Program(_) | Kind::File(_) => notify::harmless(text),
         }
+    }
+}
+
+fn period(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => Err("it must be longer than nothing".into()),
+        period => Ok(period),
     }
 }
 

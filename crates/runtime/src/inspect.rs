@@ -9,6 +9,8 @@ use banksman_core::{Liveness, Name, ProcessId, Stamp, Task, TaskId, Title};
 use banksman_engine::why::{self, Attended, Life, Situation, Why};
 use banksman_store::{Counts, Key, Reader, Snapshot, StoreError};
 
+use crate::project::Project;
+
 /// How many failures are shown.
 const FAILURES: i64 = 3;
 
@@ -58,7 +60,8 @@ pub struct Manned {
 }
 
 /// Why a task is where it is; nothing if there is no such task.
-pub fn why(reader: &mut Reader, host: &Host, task: &TaskId) -> Result<Option<Why>, StoreError> {
+pub fn why(reader: &mut Reader, project: &Project, task: &TaskId) -> Result<Option<Why>, StoreError> {
+    let (host, root_limit) = (project.host(), project.config().max_concurrent_root_tasks);
     let mut before = Vec::new();
     let mut keys = why::keys(task, &before, &Backlog::default());
     // The names of some rows stand in others. All that count are read at one moment in the end.
@@ -75,7 +78,7 @@ pub fn why(reader: &mut Reader, host: &Host, task: &TaskId) -> Result<Option<Why
         keys.extend(wanted);
     };
     let probes = probe(&snapshot, host);
-    Ok(Situation::new(&snapshot, &probes).why(task, &before))
+    Ok(Situation::new(&snapshot, &probes).root_limit(root_limit).why(task, &before))
 }
 
 /// How things stand with the backlog.

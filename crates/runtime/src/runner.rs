@@ -1,26 +1,27 @@
 //! The real driver of a runner: reads, calls, starts and watches sessions, and sleeps on descriptors.
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixStream;
-use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
 use banksman_adapters::keeper::{self, Found, Keepers, Limit, Notice, Record, Refusal, Session};
 use banksman_adapters::{host, ids};
 use banksman_core::backlog::{self, Ended, Runner as Row, Terms};
 use banksman_core::task::Ending;
-use banksman_core::{Lease, Liveness, ProcessId, RunId, RunnerId, SectionId, Span, Stamp, Wall};
-use banksman_engine::{Dispatcher, News, Next, Options, Work};
+use banksman_core::{Lease, Liveness, ProcessId, RunId, RunnerId, SectionId, Seq, Span, Stamp, Wall};
+use banksman_engine::{Dispatcher, News, Next, Options, Vitals, Work};
 use banksman_store::{Key, StoreError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::aside::{Aside, Deed};
 use crate::client::Client;
 use crate::error::Error;
 use crate::post::Mailbox;
 use crate::sessions::{self, Sessions};
 use crate::waiting::{STALL, span};
+
+/// How much longer than the grace of its session a keeper may take to end it.
+const KILL_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long the last keepers may take to go.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -45,6 +46,8 @@ pub enum Told {
     Trouble(StoreError),
     /// Something could not be done for a run.
     RunTrouble(RunId, String),
+    /// People cannot be told something, or not in every way that the settings name.
+    NoticeTrouble(Box<banksman_core::Notice>, String),
     /// It leaves so many sessions behind, and they are ended unless a runner in the same folder adopts them by then.
     Left {
         /// How many.
@@ -65,19 +68,11 @@ pub struct Runner<'a> {
     keepers: Keepers,
     /// What leads from this machine's clock to the store's.
     offset: i64,
-    sweeps: Sweeps,
+    aside: Aside,
     /// After which silence its runs are lost, where others cannot see whether it lives.
     ttl: Option<Duration>,
     /// How long its sessions may go on, by the last renewal.
     limit: Option<Limit>,
-}
-
-/// Sessions whose keeper was killed, being cleared away on threads of their own.
-struct Sweeps {
-    sender: Sender<(RunId, Ended)>,
-    receiver: Receiver<(RunId, Ended)>,
-    near: UnixStream,
-    far: UnixStream,
 }
 
 enum Woken {
@@ -122,10 +117,13 @@ impl<'a> Runner<'a> {
             limit: config.max_concurrent_runs,
             sections: options.sections,
             until_idle: options.until_idle,
-            max_recoveries: config.max_recovery_attempts,
+            root_limit: config.max_concurrent_root_tasks,
+            watch: config.watch(),
+            max_duration: config.max_duration.map(span),
+            checkpoint_interval: config.checkpoint_interval.map(span),
+            kill_patience: span(config.kill_grace + KILL_PATIENCE),
             poll: span(config.poll_interval),
             lease: ttl.map(span),
-            heartbeat_timeout: Some(span(config.task_heartbeat_timeout)),
         };
         let dispatcher = Dispatcher::new(row, options);
         Ok(Runner {
@@ -139,7 +137,7 @@ impl<'a> Runner<'a> {
             sessions: BTreeMap::new(),
             keepers: Keepers::default(),
             offset: 0,
-            sweeps: Sweeps::new().map_err(Error::system("a pair of sockets cannot be made"))?,
+            aside: Aside::new().map_err(Error::system("a pair of sockets cannot be made"))?,
             ttl,
             // Without a renewal no session may begin.
             limit: ttl.map(|_| Limit::default()),
@@ -170,6 +168,10 @@ impl<'a> Runner<'a> {
                         processes.into_iter().map(|process| (process.clone(), self.client.host().probe(&process))).collect();
                     self.dispatcher.probed(found);
                 }
+                Next::Check(tasks) => {
+                    let found: Vec<_> = tasks.into_iter().map(|task| (task.clone(), self.files.marker(&task))).collect();
+                    self.dispatcher.checked(found);
+                }
                 Next::Call => {
                     let sent_ms = host::boot_ms();
                     let answers = self.client.call_all(self.dispatcher.requests().to_vec());
@@ -179,18 +181,32 @@ impl<'a> Runner<'a> {
                     }
                     self.renew_sessions(sent_ms);
                 }
-                Next::Spawn(work) => self.spawn(&work),
+                Next::Spawn(work) => self.spawn(&work, tell),
                 Next::Recover(work) => self.recover(&work, tell),
                 Next::Pulse(run) => {
                     // A keeper that does not answer is no proof of anything: the next look is due after the same time.
-                    if let Ok(status) = keeper::status(&self.files.record(&run)) {
-                        let quiet = Span::from_ms(i64::try_from(status.quiet_ms).unwrap_or(i64::MAX));
-                        self.dispatcher.pulse(&run, quiet, self.now());
+                    match keeper::status(&self.files.record(&run)) {
+                        Ok(status) => {
+                            let quiet = Span::from_ms(i64::try_from(status.quiet_ms).unwrap_or(i64::MAX));
+                            let vitals = Vitals { quiet, output_bytes: status.log.bytes };
+                            self.dispatcher.pulse(&run, vitals, self.now());
+                        }
+                        Err(_) => self.dispatcher.no_pulse(&run, self.now()),
                     }
                 }
                 Next::Kill(run) => {
                     if let Some(session) = self.sessions.get_mut(&run) {
                         session.kill(self.client.config().kill_grace);
+                    }
+                }
+                Next::Nudge(run, errand) => {
+                    if let Some(session) = self.sessions.get_mut(&run) {
+                        session.nudge(errand.0);
+                    }
+                }
+                Next::Notify(errand, notice) => {
+                    if let Err(error) = self.aside.tell_people(self.client.project(), errand, &notice) {
+                        tell(Told::NoticeTrouble(notice, error));
                     }
                 }
                 Next::Acknowledge(run) => self.acknowledge(&run, tell),
@@ -254,7 +270,12 @@ impl<'a> Runner<'a> {
         }
     }
 
-    fn spawn(&mut self, work: &Work) {
+    fn spawn(&mut self, work: &Work, tell: &mut dyn FnMut(Told)) {
+        if work.run.attempt > 0
+            && let Err(error) = self.tell_last_result(work)
+        {
+            tell(Told::RunTrouble(work.run.id.clone(), format!("it cannot be told how the last run ended: {error}")));
+        }
         match self.keepers.start(&self.files.spec(work, self.limit)) {
             Ok(session) => drop(self.sessions.insert(work.run.id.clone(), session)),
             Err(error) => {
@@ -262,6 +283,13 @@ impl<'a> Runner<'a> {
                 self.dispatcher.ended(&work.run.id, now_ended(ending, None));
             }
         }
+    }
+
+    /// Writes down for a run how the one before it ended.
+    fn tell_last_result(&self, work: &Work) -> Result<(), String> {
+        let rows = self.client.load(&[Key::RunsOf(work.task.id.clone())].into()).map_err(|error| error.to_string())?;
+        let last = rows.backlog.runs.values().filter(|run| run.attempt < work.run.attempt).max_by_key(|run| run.attempt);
+        last.map_or(Ok(()), |last| self.files.tell_last_result(last)).map_err(|error| error.to_string())
     }
 
     /// Finds out what became of a session that this process did not start, or has lost sight of.
@@ -311,7 +339,7 @@ impl<'a> Runner<'a> {
             // It only tells people why there is a pause; the end of the run is what counts.
             self.client.call(request).ok();
         }
-        self.sweeps.start(run.clone(), record, self.client.config().kill_grace);
+        self.aside.sweep(run.clone(), record, self.client.config().kill_grace);
     }
 
     /// The end of a run is durable: its keeper, or its record, is not needed any more.
@@ -341,7 +369,7 @@ impl<'a> Runner<'a> {
         let mut fds = vec![
             PollFd::new(&self.mailbox, PollFlags::IN),
             PollFd::from_borrowed_fd(cancel, PollFlags::IN),
-            PollFd::new(&self.sweeps.near, PollFlags::IN),
+            PollFd::new(&self.aside, PollFlags::IN),
         ];
         let fixed = fds.len();
         fds.extend(self.sessions.values().map(|session| PollFd::from_borrowed_fd(session.as_fd(), PollFlags::IN)));
@@ -371,8 +399,11 @@ impl<'a> Runner<'a> {
             self.listen(run);
         }
         if ready[2] {
-            for (run, ended) in self.sweeps.take() {
-                self.dispatcher.ended(&run, ended);
+            for deed in self.aside.take() {
+                match deed {
+                    Deed::Swept(run, ended) => self.dispatcher.ended(&run, ended),
+                    Deed::Told(errand, result) => self.dispatcher.did(errand, result),
+                }
             }
         }
         match (ready[1], ready[0], died) {
@@ -400,7 +431,8 @@ impl<'a> Runner<'a> {
                 Notice::Ready => {}
                 // Others own it; the rows will tell.
                 Notice::Refused(Refusal::LowerEpoch { .. }) => self.dispatcher.woken(),
-                Notice::Refused(Refusal::RecordExists | Refusal::Version { .. }) | Notice::Nudged { .. } => {}
+                Notice::Nudged { effect_id } => self.dispatcher.did(Seq(effect_id), Ok(())),
+                Notice::Refused(Refusal::RecordExists | Refusal::Version { .. }) => {}
                 Notice::Gone => {
                     self.sessions.remove(run);
                     self.dispatcher.gone(run);
@@ -424,39 +456,6 @@ pub fn recover_run(
     Runner::only(client, files, run)?.run(cancel, tell)
 }
 
-impl Sweeps {
-    fn new() -> std::io::Result<Sweeps> {
-        let (sender, receiver) = mpsc::channel();
-        let (near, far) = UnixStream::pair()?;
-        near.set_nonblocking(true)?;
-        Ok(Sweeps { sender, receiver, near, far })
-    }
-
-    fn start(&self, run: RunId, record: Record, grace: Duration) {
-        let sender = self.sender.clone();
-        let far = self.far.try_clone();
-        std::thread::spawn(move || {
-            let note = match keeper::sweep(&record, grace) {
-                Ok(swept) if !swept.left.is_empty() => {
-                    let left: Vec<String> = swept.left.iter().map(ToString::to_string).collect();
-                    format!("its keeper was killed; processes that could not be ended: {}", left.join(", "))
-                }
-                Ok(swept) => format!("its keeper was killed; {} processes of it were ended", swept.ended),
-                Err(error) => format!("its keeper was killed; what is left of it cannot be looked for: {error}"),
-            };
-            // If the runner is gone, the next one does it all again.
-            sender.send((run, now_ended(Ending::Lost, Some(&note)))).ok();
-            far.and_then(|mut far| far.write_all(b"!")).ok();
-        });
-    }
-
-    fn take(&mut self) -> Vec<(RunId, Ended)> {
-        let mut bytes = [0; 64];
-        while matches!(self.near.read(&mut bytes), Ok(read) if read > 0) {}
-        self.receiver.try_iter().collect()
-    }
-}
-
-fn now_ended(ending: Ending, note: Option<&str>) -> Ended {
-    Ended { ending, at: Wall(host::wall_ms()), note: note.map(Into::into) }
+pub(crate) fn now_ended(ending: Ending, note: Option<&str>) -> Ended {
+    Ended::new(ending, Wall(host::wall_ms()), note.map(Into::into))
 }

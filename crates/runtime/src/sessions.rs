@@ -1,18 +1,25 @@
 //! Where the sessions of a project are, and how a run becomes one.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
 
 use banksman_adapters::keeper::{self, Found, Limit, Record, Spec};
-use banksman_core::backlog::Ended;
-use banksman_core::task::{Ending, Work as What, Workspace};
+use banksman_core::backlog::{Ended, Run};
+use banksman_core::restart::Marker;
+use banksman_core::task::{Ending, Setback, Work as What, Workspace};
 use banksman_core::{RunId, TaskId, Wall};
 use banksman_engine::Work;
+use serde_json::json;
 
 use crate::project::Project;
 
 /// Variables that belong to whoever started the runner, not to its runs.
 const FOREIGN: [&str; 5] =
     ["BANKSMAN_ANCESTORS", "BANKSMAN_LOCK", "BANKSMAN_LOCK_EPOCH", "BANKSMAN_SEMAPHORE", "BANKSMAN_SEMAPHORE_EPOCH"];
+
+/// How much of the last output the next run is told, in bytes.
+const TAIL: u64 = 4_000;
 
 /// Where the sessions of a project keep their files.
 #[derive(Debug, Clone)]
@@ -53,6 +60,65 @@ impl Sessions {
     /// The folder of a task, for whatever its runs want to keep.
     pub fn task_dir(&self, task: &TaskId) -> PathBuf {
         self.project.folder().join("tasks").join(task.as_str())
+    }
+
+    /// What is found in the place of the file that tells that a task is done.
+    pub fn marker(&self, task: &TaskId) -> Marker {
+        let broken = |error: String| Marker::Broken(error.into());
+        match std::fs::metadata(self.done(task)) {
+            Ok(found) if found.is_file() => Marker::Done,
+            Ok(found) if found.is_dir() => broken("it is a directory".into()),
+            Ok(_) => broken("it is neither a file nor a directory".into()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Marker::Absent,
+            Err(error) => broken(error.to_string()),
+        }
+    }
+
+    /// The file that tells that a task is done.
+    pub fn done(&self, task: &TaskId) -> PathBuf {
+        self.task_dir(task).join("DONE")
+    }
+
+    /// Removes it, so that the task can be tried again.
+    pub fn remove_done(&self, task: &TaskId) -> std::io::Result<()> {
+        match std::fs::remove_file(self.done(task)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Where a run finds how the one before it ended.
+    fn last_result(&self, task: &TaskId) -> PathBuf {
+        self.task_dir(task).join("last-result.json")
+    }
+
+    /// Writes down how the last run ended, for the next one.
+    pub(crate) fn tell_last_result(&self, run: &Run) -> std::io::Result<()> {
+        let Some(ended) = &run.ended else { return Ok(()) };
+        let (exit_code, signal) = match &ended.ending {
+            Ending::Exited(code) => (Some(*code), None),
+            Ending::Signalled(signal) => (None, Some(*signal)),
+            Ending::NotStarted { .. } | Ending::Lost | Ending::Never => (None, None),
+        };
+        let summary = json!({
+            "run": run.id,
+            "attempt": run.attempt,
+            "verdict": ended.setback.map(Setback::as_str),
+            "ending": ended.ending.to_string(),
+            "exitCode": exit_code,
+            "signal": signal,
+            "error": ended.error,
+            "note": ended.note,
+            "endedAtMs": ended.at.0,
+            "log": self.log(&run.id),
+            "tail": tail(&self.log(&run.id)),
+        });
+        let (directory, path) = (self.task_dir(&run.task), self.last_result(&run.task));
+        std::fs::create_dir_all(&directory)?;
+        // A run that reads it meanwhile finds the old or the new one, never half of one.
+        let draft = directory.join("last-result.json.new");
+        std::fs::write(&draft, format!("{summary:#}\n"))?;
+        std::fs::rename(draft, path)
     }
 
     /// Where a task works if it has a directory of its own.
@@ -103,6 +169,9 @@ impl Sessions {
             ("BANKSMAN_TASK_DIR".into(), task_dir.display().to_string()),
             ("BANKSMAN_ATTEMPT".into(), run.attempt.to_string()),
         ];
+        if run.attempt > 0 {
+            env.push(("BANKSMAN_LAST_RESULT".into(), self.last_result(&task.id).display().to_string()));
+        }
         env.extend(self.store.clone().map(|url| ("BANKSMAN_STORE".into(), url)));
         Spec {
             run: run.id.to_string(),
@@ -110,6 +179,7 @@ impl Sessions {
             record: self.record(&run.id),
             log: self.log(&run.id),
             log_limit: u64::from(config.log_limit_mib) * 1_024 * 1_024,
+            banner: task.spec.restart.as_ref().map(|_| format!("starting restart #{}", task.failures)),
             sockets: self.sockets.clone().unwrap_or_else(|| self.project.run_dir()),
             argv,
             cwd,
@@ -121,6 +191,21 @@ impl Sessions {
             limit,
         }
     }
+}
+
+/// The last bytes of a log, from the beginning of a line if there is one.
+fn tail(log: &Path) -> String {
+    let read = || -> std::io::Result<Vec<u8>> {
+        let mut file = File::open(log)?;
+        let from = file.metadata()?.len().saturating_sub(TAIL);
+        file.seek(SeekFrom::Start(from))?;
+        let mut bytes = Vec::new();
+        file.take(TAIL).read_to_end(&mut bytes)?;
+        let cut = bytes.iter().position(|byte| *byte == b'\n').filter(|_| from > 0).map_or(0, |at| at + 1);
+        Ok(bytes.split_off(cut))
+    };
+    // Without any output there is no log.
+    String::from_utf8_lossy(&read().unwrap_or_default()).into_owned()
 }
 
 /// What the end of a session means for its run.
@@ -148,5 +233,5 @@ pub(crate) fn ended(ending: keeper::Ending) -> Ended {
         (None, None, None) => Ending::Lost,
     };
     let note = (!notes.is_empty()).then(|| notes.join("; ").into());
-    Ended { ending: how, at: Wall(ending.ended_at_ms), note }
+    Ended::new(how, Wall(ending.ended_at_ms), note)
 }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use banksman_core::backlog::{Backlog, Edge, Run, Runner, Section, Sent};
 use banksman_core::claim::Address;
-use banksman_core::ids::{Epoch, RunId, RunnerId, SectionId, TaskId, Title};
+use banksman_core::ids::{DecisionId, Epoch, RunId, RunnerId, SectionId, TaskId, Title};
 use banksman_core::task::{Spec, State, Task};
-use banksman_core::{Lease, Seq, Wall};
+use banksman_core::{Decision, Lease, Seq, Wall};
 
 use crate::error::StoreError;
 use crate::rows::{json, list, parsed, push_stamp};
@@ -88,8 +88,19 @@ impl Row {
     pub(crate) fn sent(&mut self) -> Result<Sent, StoreError> {
         Ok(Sent {
             seq: Seq(self.int()?),
-            executor: parsed(&self.text()?, RunnerId::new)?,
+            executor: Some(self.text()?).filter(|id| !id.is_empty()).map(|id| parsed(&id, RunnerId::new)).transpose()?,
             errand: self.json()?.ok_or_else(|| StoreError::corrupt("an errand without content"))?,
+            attempts: self.count()?,
+            due: Lease(self.int()?),
+        })
+    }
+
+    pub(crate) fn decision(&mut self) -> Result<Decision, StoreError> {
+        Ok(Decision {
+            id: parsed(&self.text()?, DecisionId::new)?,
+            raised: Wall(self.int()?),
+            question: self.json()?.ok_or_else(|| StoreError::corrupt("a decision without a question"))?,
+            state: self.json()?.ok_or_else(|| StoreError::corrupt("a decision without a state"))?,
         })
     }
 }
@@ -99,6 +110,10 @@ fn word(task: &Task) -> &'static str {
     match &task.state {
         State::Running(_) => "running",
         State::Stopping { .. } => "stopping",
+        State::Resting { .. } => "resting",
+        State::Awaiting { .. } => "awaiting",
+        State::Parked { .. } => "parked",
+        State::ByHand { .. } => "by_hand",
         State::Pending | State::Stuck { .. } | State::Review | State::Done(_) => task.status().as_str(),
     }
 }
@@ -110,7 +125,24 @@ fn plain(word: &str) -> Option<State> {
 
 /// What a run of the task needs: tasks that need the same are admitted or refused together.
 pub(crate) fn lane(spec: &Spec) -> Option<String> {
-    spec.work.as_ref().map(|_| serde_json::to_string(&(&spec.section, &spec.needs)).expect("plain data always becomes JSON"))
+    let lane = (&spec.section, &spec.needs, spec.parent.is_some());
+    spec.work.as_ref().map(|_| serde_json::to_string(&lane).expect("plain data always becomes JSON"))
+}
+
+/// When time alone may change how a task stands. One whose children are being ended is always looked at.
+fn due(task: &Task) -> Option<i64> {
+    match &task.state {
+        State::Resting { until } => Some(until.0),
+        State::Awaiting { until, .. } => Some(until.map_or(0, |until| until.0)),
+        State::ByHand { until, .. } => Some(until.map_or(i64::MAX, |until| until.0)),
+        State::Pending
+        | State::Running(_)
+        | State::Stuck { .. }
+        | State::Stopping { .. }
+        | State::Parked { .. }
+        | State::Review
+        | State::Done(_) => None,
+    }
 }
 
 /// The statements that turn the rows of `before` into those of `after`.
@@ -135,15 +167,20 @@ pub(crate) fn between<'a>(project: i64, before: &'a Backlog, after: &'a Backlog,
     for (seq, sent) in &after.outbox {
         match before.outbox.get(seq) {
             Some(was) if was == sent => {}
-            Some(_) => {
-                queries.push(Query::new(Statement::UpdateSent, [project.into(), seq.0.into(), sent.executor.as_str().into()]))
-            }
+            Some(_) => queries.push(update_sent(project, sent)),
             None => queries.push(insert_sent(project, sent)),
         }
     }
     gone(&before.outbox, &after.outbox, |seq| {
         queries.push(Query::new(Statement::DeleteSent, [project.into(), seq.0.into()]));
     });
+    for (id, decision) in &after.decisions {
+        match before.decisions.get(id) {
+            Some(was) if was == decision => {}
+            Some(_) => queries.push(update_decision(project, decision)),
+            None => queries.push(insert_decision(project, decision)),
+        }
+    }
 }
 
 fn gone<'a, K: Ord, V>(before: &'a BTreeMap<K, V>, after: &BTreeMap<K, V>, delete: impl FnMut(&'a K)) {
@@ -223,11 +260,12 @@ fn push_state<'a>(task: &'a Task, params: &mut Vec<Value<'a>>) {
     params.push(if task.state == State::Pending { Value::Null } else { json(&task.state) });
     push_stamp(task.changed, params);
     params.extend([task.attempts, task.failures, task.recoveries].map(|count| i64::from(count).into()));
+    params.push(due(task).into());
 }
 
 fn insert_task(project: i64, task: &Task) -> Query<'_> {
     let spec = &task.spec;
-    let mut params = Vec::with_capacity(17);
+    let mut params = Vec::with_capacity(19);
     params.push(project.into());
     params.push(task.id.as_str().into());
     params.push(spec.title.as_str().into());
@@ -238,6 +276,7 @@ fn insert_task(project: i64, task: &Task) -> Query<'_> {
     params.push(lane(spec).into());
     params.push(json(spec));
     params.push(task.created.0.into());
+    params.push(spec.restart.as_ref().map(|_| 1).into());
     push_state(task, &mut params);
     Query::new(Statement::InsertTask, params)
 }
@@ -314,12 +353,44 @@ fn upsert_runner(project: i64, runner: &Runner) -> Query<'_> {
 }
 
 fn insert_sent(project: i64, sent: &Sent) -> Query<'_> {
+    let params: [Value<'_>; 7] = [
+        project.into(),
+        sent.seq.0.into(),
+        sent.errand.run().map_or("", RunId::as_str).into(),
+        sent.executor.as_ref().map_or("", RunnerId::as_str).into(),
+        json(&sent.errand),
+        i64::from(sent.attempts).into(),
+        sent.due.0.into(),
+    ];
+    Query::new(Statement::InsertSent, params)
+}
+
+fn update_sent(project: i64, sent: &Sent) -> Query<'_> {
     let params: [Value<'_>; 5] = [
         project.into(),
         sent.seq.0.into(),
-        sent.errand.subject().as_str().into(),
-        sent.executor.as_str().into(),
-        json(&sent.errand),
+        sent.executor.as_ref().map_or("", RunnerId::as_str).into(),
+        i64::from(sent.attempts).into(),
+        sent.due.0.into(),
     ];
-    Query::new(Statement::InsertSent, params)
+    Query::new(Statement::UpdateSent, params)
+}
+
+fn insert_decision(project: i64, decision: &Decision) -> Query<'_> {
+    let params: [Value<'_>; 7] = [
+        project.into(),
+        decision.id.as_str().into(),
+        decision.id.seq().0.into(),
+        decision.raised.0.into(),
+        json(&decision.question),
+        json(&decision.state),
+        decision.is_open().then_some(1).into(),
+    ];
+    Query::new(Statement::InsertDecision, params)
+}
+
+fn update_decision(project: i64, decision: &Decision) -> Query<'_> {
+    let params: [Value<'_>; 4] =
+        [project.into(), decision.id.as_str().into(), json(&decision.state), decision.is_open().then_some(1).into()];
+    Query::new(Statement::UpdateDecision, params)
 }

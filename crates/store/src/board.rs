@@ -179,7 +179,9 @@ impl View<'_> {
 /// The status that the word of a row stands for.
 fn status(word: &str, held_back: bool) -> Result<Status, StoreError> {
     let status = match word {
-        "running" | "stopping" => Some(Status::InProgress),
+        "running" | "stopping" | "awaiting" | "by_hand" => Some(Status::InProgress),
+        "parked" => Some(Status::Blocked),
+        "resting" => Some(Status::Pending),
         "pending" if held_back => Some(Status::Blocked),
         other => Status::parse(other),
     };

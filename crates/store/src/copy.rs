@@ -5,7 +5,8 @@ use banksman_core::claim::{Grant, Line};
 use banksman_core::coordination::Coordination;
 use banksman_core::event::Event;
 use banksman_core::fold::Folded;
-use banksman_core::lock::State;
+use banksman_core::lock;
+use banksman_core::task::State;
 use banksman_core::{Lease, Seq};
 
 use crate::changes;
@@ -84,7 +85,7 @@ fn fill(from: &mut Reader, to: &mut Store, answers: Vec<crate::value::Rows>) -> 
     }
     to.backend.commit(&[counters.moved(to.project, snapshot.seq, lease, &*to.machine)])?;
     let Coordination { locks, semaphores } = &after.coordination;
-    let held = locks.values().filter(|lock| matches!(lock.state, State::Held(_))).count();
+    let held = locks.values().filter(|lock| matches!(lock.state, lock::State::Held(_))).count();
     let holders = held + semaphores.values().map(|semaphore| semaphore.holders.len()).sum::<usize>();
     Ok(Copied { locks: locks.len(), semaphores: semaphores.len(), holders, tasks: after.backlog.tasks.len(), events })
 }
@@ -110,6 +111,20 @@ fn moved_backlog(backlog: Backlog, by: i64) -> Backlog {
     let mut backlog = Backlog { runners: Default::default(), outbox: Default::default(), ..backlog };
     for task in backlog.tasks.values_mut() {
         task.changed.lease = Lease(task.changed.lease.0 + by);
+        match &mut task.state {
+            State::Resting { until } | State::Awaiting { until: Some(until), .. } | State::ByHand { until: Some(until), .. } => {
+                until.0 += by;
+            }
+            State::Awaiting { until: None, .. }
+            | State::ByHand { until: None, .. }
+            | State::Pending
+            | State::Running(_)
+            | State::Stuck { .. }
+            | State::Stopping { .. }
+            | State::Parked { .. }
+            | State::Review
+            | State::Done(_) => {}
+        }
     }
     for run in backlog.runs.values_mut() {
         run.started.lease = Lease(run.started.lease.0 + by);
@@ -129,7 +144,7 @@ fn moved(mut coordination: Coordination, by: i64) -> Coordination {
     };
     for lock in coordination.locks.values_mut() {
         lock.line = Line::default();
-        if let State::Held(grant) = &mut lock.state {
+        if let lock::State::Held(grant) = &mut lock.state {
             shift(grant);
         }
     }

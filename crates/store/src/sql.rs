@@ -67,6 +67,11 @@ macro_rules! tasks {
         concat!("SELECT ", task!(), " FROM tasks t WHERE t.project = $1")
     };
 }
+macro_rules! decisions {
+    () => {
+        "SELECT id, raised_wall, question, state FROM decisions WHERE project = $1"
+    };
+}
 /// 1 unless the run has ended.
 macro_rules! live {
     ($ended:literal) => {
@@ -260,16 +265,31 @@ statements! {
         ready!("i"),
         " AND i.lane = l.lane ORDER BY i.priority DESC, i.position LIMIT $2)"
     );
+    // The first few roots of every lane, in the order of their arrival.
+    Queue => concat!(
+        lanes!(),
+        "SELECT ", task!(), " FROM lanes l CROSS JOIN tasks t WHERE l.lane IS NOT NULL AND t.project = $1 ",
+        "AND t.id IN (SELECT i.id FROM tasks i WHERE ",
+        ready!("i"),
+        " AND i.parent IS NULL AND i.lane = l.lane ORDER BY i.position LIMIT $2)"
+    );
+    // What time alone may change, the most urgent first.
+    Due => concat!(tasks!(), " AND t.due IS NOT NULL ORDER BY t.due, t.id LIMIT $2");
+    DueRoots => concat!(tasks!(), " AND t.due IS NOT NULL AND t.parent IS NULL ORDER BY t.due, t.id");
+    // Loops that wait for their next attempt, in turn.
+    Loops => concat!(
+        tasks!(), " AND t.loops = 1 AND t.state IN ('pending', 'resting') AND t.position > $3 ORDER BY t.position LIMIT $2"
+    );
     InsertTask => concat!(
-        "INSERT INTO tasks (project, id, title, section, parent, priority, position, lane, spec, created_wall, state, detail, ",
-        "changed_lease, changed_wall, attempts, failures, recoveries) ",
-        "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)"
+        "INSERT INTO tasks (project, id, title, section, parent, priority, position, lane, spec, created_wall, loops, state, detail, ",
+        "changed_lease, changed_wall, attempts, failures, recoveries, due) ",
+        "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)"
     );
     UpdateTaskSpec =>
         "UPDATE tasks SET title = $3, section = $4, parent = $5, priority = $6, lane = $7, spec = $8 WHERE project = $1 AND id = $2";
     UpdateTaskState => concat!(
         "UPDATE tasks SET state = $3, detail = $4, changed_lease = $5, changed_wall = $6, attempts = $7, failures = $8, ",
-        "recoveries = $9 WHERE project = $1 AND id = $2"
+        "recoveries = $9, due = $10 WHERE project = $1 AND id = $2"
     );
     DeleteTask => "DELETE FROM tasks WHERE project = $1 AND id = $2";
     DeleteRunsOf => "DELETE FROM runs WHERE project = $1 AND task = $2";
@@ -327,10 +347,18 @@ statements! {
         "ON CONFLICT (project, id) DO UPDATE SET watching = $7, seen_lease = $10, terms = $11"
     );
     DeleteRunner => "DELETE FROM runners WHERE project = $1 AND id = $2";
-    Outbox => "SELECT seq, executor, errand FROM outbox WHERE project = $1 ORDER BY seq";
-    InsertSent => "INSERT INTO outbox (project, seq, subject, executor, errand) VALUES ($1, $2, $3, $4, $5)";
-    UpdateSent => "UPDATE outbox SET executor = $3 WHERE project = $1 AND seq = $2";
+    Outbox => "SELECT seq, executor, errand, attempts, due FROM outbox WHERE project = $1 ORDER BY seq";
+    InsertSent =>
+        "INSERT INTO outbox (project, seq, subject, executor, errand, attempts, due) VALUES ($1, $2, $3, $4, $5, $6, $7)";
+    UpdateSent => "UPDATE outbox SET executor = $3, attempts = $4, due = $5 WHERE project = $1 AND seq = $2";
     DeleteSent => "DELETE FROM outbox WHERE project = $1 AND seq = $2";
+    Decision => concat!(decisions!(), " AND id = $2");
+    AllDecisions => concat!(decisions!(), " ORDER BY seq");
+    OpenDecisions => concat!(decisions!(), " AND is_open = 1 ORDER BY seq");
+    LastDecisions => concat!(decisions!(), " ORDER BY seq DESC LIMIT $2");
+    InsertDecision =>
+        "INSERT INTO decisions (project, id, seq, raised_wall, question, state, is_open) VALUES ($1, $2, $3, $4, $5, $6, $7)";
+    UpdateDecision => "UPDATE decisions SET state = $3, is_open = $4 WHERE project = $1 AND id = $2";
     DeleteLock => "DELETE FROM locks WHERE project = $1 AND name = $2";
     // For lists: the locks of tasks that nobody works on say nothing.
     ListedLocks => concat!(locks!(), " AND (holder IS NOT NULL OR NOT (name >= 'task:' AND name < 'task;')) ORDER BY name");

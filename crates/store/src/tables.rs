@@ -8,7 +8,7 @@ use banksman_core::coordination::Coordination;
 use banksman_core::event::{Event, Fact, Kind, Resource};
 use banksman_core::lock::{self, Lock, State};
 use banksman_core::semaphore::{self, Semaphore};
-use banksman_core::{Epoch, HolderId, Name, RequestId, RunId, SectionId, TaskId};
+use banksman_core::{DecisionId, Epoch, HolderId, Name, RequestId, RunId, SectionId, Seq, TaskId};
 
 use crate::error::StoreError;
 use crate::rows::Waits;
@@ -48,6 +48,26 @@ pub enum Key {
         /// How many of each.
         of_each: u32,
     },
+    /// The first few ready roots of every lane, in the order of their arrival.
+    Queue {
+        /// How many of each.
+        of_each: u32,
+    },
+    /// The tasks that time alone may change, the most urgent first, up to a thousand.
+    Due,
+    /// The roots among them, all of them.
+    DueRoots,
+    /// Loops that wait for their next attempt.
+    Loops {
+        /// From which position on.
+        after: Seq,
+        /// How many at most.
+        limit: u32,
+    },
+    /// The decisions that wait for an answer.
+    OpenDecisions,
+    /// One decision.
+    Decision(DecisionId),
     /// All live runs, and their tasks.
     Live,
     /// One run.
@@ -59,6 +79,9 @@ pub enum Key {
     /// All that is to be done outside.
     Outbox,
 }
+
+/// How many tasks that wait for time, or for their children, are looked at together.
+pub(crate) const DUE_LIMIT: i64 = 1_000;
 
 /// How far what holds a task back is followed.
 pub const CHAIN_LIMIT: usize = 10_000;
@@ -137,7 +160,10 @@ pub(crate) fn plan(project: i64, keys: &BTreeSet<Key>) -> Vec<Query<'_>> {
                 add(Statement::ChainEdges, Some(id.as_str()));
             }
             Key::InSection(id) => add(Statement::InSection, Some(id.as_str())),
-            Key::Ready { .. } => {}
+            Key::Ready { .. } | Key::Queue { .. } | Key::Due | Key::Loops { .. } => {}
+            Key::DueRoots => add(Statement::DueRoots, None),
+            Key::OpenDecisions => add(Statement::OpenDecisions, None),
+            Key::Decision(id) => add(Statement::Decision, Some(id.as_str())),
             Key::Live => {
                 add(Statement::LiveRuns, None);
                 add(Statement::LiveTasks, None);
@@ -149,8 +175,18 @@ pub(crate) fn plan(project: i64, keys: &BTreeSet<Key>) -> Vec<Query<'_>> {
         }
     }
     for key in keys {
-        if let Key::Ready { of_each } = key {
-            queries.push(Query::new(Statement::Ready, [project.into(), i64::from(*of_each).into()]));
+        match key {
+            Key::Ready { of_each } => {
+                queries.push(Query::new(Statement::Ready, [project.into(), i64::from(*of_each).into()]));
+            }
+            Key::Queue { of_each } => {
+                queries.push(Query::new(Statement::Queue, [project.into(), i64::from(*of_each).into()]));
+            }
+            Key::Due => queries.push(Query::new(Statement::Due, [project.into(), DUE_LIMIT.into()])),
+            Key::Loops { after, limit } => {
+                queries.push(Query::new(Statement::Loops, [project.into(), i64::from(*limit).into(), after.0.into()]));
+            }
+            _ => {}
         }
     }
     queries
@@ -171,6 +207,7 @@ pub(crate) fn plan_all(project: i64) -> Vec<Query<'static>> {
         Statement::AllRuns,
         Statement::Runners,
         Statement::Outbox,
+        Statement::AllDecisions,
     ];
     plan_of(project, &[&held[..], &backlog[..]].concat())
 }
@@ -215,6 +252,10 @@ pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables
                 | Statement::ChainTasks
                 | Statement::InSection
                 | Statement::Ready
+                | Statement::Queue
+                | Statement::Due
+                | Statement::DueRoots
+                | Statement::Loops
                 | Statement::LiveTasks => {
                     let task = row.task()?;
                     tables.backlog.tasks.insert(task.id.clone(), task);
@@ -238,6 +279,10 @@ pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables
                 Statement::Outbox => {
                     let sent = row.sent()?;
                     tables.backlog.outbox.insert(sent.seq, sent);
+                }
+                Statement::Decision | Statement::AllDecisions | Statement::OpenDecisions => {
+                    let decision = row.decision()?;
+                    tables.backlog.decisions.insert(decision.id.clone(), decision);
                 }
                 other => unreachable!("{other:?} loads no table"),
             }

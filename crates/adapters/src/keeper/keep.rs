@@ -92,7 +92,10 @@ impl Keeper {
             // It may name a program with a very long name.
             Err(error) => (Err(error.chars().take(ERROR_LIMIT).collect()), None),
         };
-        let log = Log::new(spec.log.clone(), spec.log_limit.max(LOG_LIMIT));
+        let mut log = Log::new(spec.log.clone(), spec.log_limit.max(LOG_LIMIT));
+        if let Some(banner) = &spec.banner {
+            log.take(format!("banksman: {banner}\n").as_bytes());
+        }
         let (childless, stage) = (child.is_err(), Stage::Running);
         let (buffer, nudged, output_at_ms) = (vec![0; 64 * 1024], Vec::new(), None);
         let (exit, stopped, stragglers, nudges) = (None, false, 0, 0);
@@ -336,7 +339,8 @@ impl Keeper {
         }
     }
 
-    /// Makes itself felt, once per effect. SIGUSR1 ends a program that does not catch it, so that is looked at first.
+    /// Makes itself felt, once per effect: what was stopped goes on, and whoever has a handler for SIGUSR1 hears of it. Others
+    /// would be ended by it, so that is looked at first.
     fn nudge(&mut self, effect_id: i64) {
         if self.nudged.contains(&effect_id) {
             return;
@@ -347,12 +351,13 @@ impl Keeper {
         self.nudged.push(effect_id);
         self.nudges += 1;
         self.log.take(b"banksman: nudged\n");
-        if let (Ok(child), None) = (&self.child, self.exit)
-            && catches(*child, Signal::USR1)
-            && let Some(pid) = Pid::from_raw(*child)
-        {
-            // It is not reaped, so the pid is its own; if it has just died, there is nobody to nudge.
-            kill_process(pid, Signal::USR1).ok();
+        for pid in tree::descendants(own_pid()) {
+            let Some(process) = Pid::from_raw(pid) else { continue };
+            // Its pid is its own until this process has reaped it; if it has just died, there is nobody to nudge.
+            kill_process(process, Signal::CONT).ok();
+            if catches(pid, Signal::USR1) {
+                kill_process(process, Signal::USR1).ok();
+            }
         }
     }
 

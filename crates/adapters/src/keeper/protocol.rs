@@ -31,6 +31,9 @@ pub struct Spec {
     pub log: PathBuf,
     /// After this many bytes, but at least 4 KiB, the log becomes `<log>.1`, and a new one begins.
     pub log_limit: u64,
+    /// A line that the log begins with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub banner: Option<String>,
     /// The directory of control sockets. Made with mode 0700 if it is missing.
     pub sockets: PathBuf,
     /// Program and arguments.

@@ -83,6 +83,7 @@ fn spec(dir: &Path, n: usize) -> Spec {
         record: dir.join(format!("runs/{n}")),
         log: dir.join(format!("logs/{n}")),
         log_limit: 1 << 20,
+        banner: None,
         sockets: dir.join("sockets"),
         argv: ["sh", "-c", "true"].map(String::from).to_vec(),
         cwd: dir.into(),

@@ -50,6 +50,7 @@ impl World {
             record: self.record(),
             log: self.path("logs/r-1"),
             log_limit: 1 << 20,
+            banner: None,
             sockets: self.path("sockets"),
             argv: ["sh", "-c", script].map(String::from).to_vec(),
             cwd: self.0.path().into(),

@@ -1,7 +1,7 @@
 use std::os::fd::AsFd;
 
 use banksman::core::Status;
-use banksman::core::task::Outcome;
+use banksman::core::task::{After, Outcome, State};
 use banksman::engine::{News, Work};
 use banksman::{RunOptions, Runner, Told};
 use clap::Args;
@@ -60,6 +60,16 @@ impl Run {
     }
 }
 
+/// Why a run is being stopped.
+fn after(then: &After) -> String {
+    match then {
+        After::Cancel => "it is cancelled".into(),
+        After::Fail { error } | After::Escalate { error } => error.to_string(),
+        After::Overtime { max } => format!("it has taken longer than {}", words::span(*max)),
+        After::Restart => "it shows no sign of life, and is tried again".into(),
+    }
+}
+
 /// Says what has happened, on stderr.
 fn tell(context: &Context, told: Told) {
     let name = |work: &Work| format!("{BOLD}{}{BOLD:#} {DIM}{}{DIM:#}", work.task.spec.title, work.task.id);
@@ -68,15 +78,40 @@ fn tell(context: &Context, told: Told) {
         Told::News(News::Adopted(work)) => format!("{YELLOW}adopted{YELLOW:#}    {}", name(&work)),
         Told::News(News::Stuck(work)) => format!("{YELLOW}stuck{YELLOW:#}      {}", name(&work)),
         Told::News(News::Recovered(work)) => format!("{GREEN}recovered{GREEN:#}  {}", name(&work)),
+        Told::News(News::Stopping(work)) => {
+            let why = match &work.task.state {
+                State::Stopping { then, .. } => format!(": {}", after(then)),
+                _ => String::new(),
+            };
+            format!("{YELLOW}stopping{YELLOW:#}   {}{why}", name(&work))
+        }
+        Told::News(News::Settled(task, outcome)) => {
+            let title = format!("{BOLD}{}{BOLD:#} {DIM}{}{DIM:#}", task.spec.title, task.id);
+            match outcome {
+                Outcome::Ended(Status::Completed) => format!("{GREEN}completed{GREEN:#}  {title}"),
+                Outcome::Ended(status) => {
+                    let why = super::tasks::error(&task).map(|error| format!(": {error}")).unwrap_or_default();
+                    format!("{RED}{status:<9}{RED:#}  {title}{why}")
+                }
+                Outcome::Awaiting(children) => format!("{YELLOW}waits{YELLOW:#}      {title} for {children} children"),
+                Outcome::EndChildren => format!("{YELLOW}waits{YELLOW:#}      {title} for its children, which are being ended"),
+                _ => return,
+            }
+        }
         Told::News(News::Ended(work, ended, outcome)) => {
             let took = words::span(ended.at - work.run.started.wall);
             let how = match outcome {
                 Outcome::Ended(Status::Completed) => format!("{GREEN}completed{GREEN:#}"),
                 Outcome::Ended(status) => format!("{RED}{status:<9}{RED:#}"),
+                Outcome::Parked(_) => format!("{RED}escalated{RED:#}"),
+                Outcome::Awaiting(_) => format!("{YELLOW}waits{YELLOW:#}    "),
                 _ => format!("{YELLOW}again{YELLOW:#}    "),
             };
             let why = match outcome {
                 Outcome::Ended(Status::Completed) => String::new(),
+                Outcome::Awaiting(children) => format!(": it is done, {children} of its children are not"),
+                Outcome::Parked(decision) => format!(": what now? banksman decisions show {decision}"),
+                Outcome::Again(setback) => format!(": {}", setback.words(&ended.ending)),
                 _ => format!(": {}", ended.ending),
             };
             let note = ended.note.map(|note| format!(" {DIM}({note}){DIM:#}")).unwrap_or_default();
@@ -85,6 +120,7 @@ fn tell(context: &Context, told: Told) {
         Told::News(News::Queued(_)) => return,
         Told::Trouble(error) => format!("{RED}the store does not answer{RED:#}: {error}; trying again"),
         Told::RunTrouble(run, what) => format!("{RED}run {run}{RED:#}: {what}"),
+        Told::NoticeTrouble(notice, what) => format!("{RED}cannot tell people{RED:#} \"{}\": {what}", notice.subject),
         Told::Left { sessions, within } => {
             let (within, what) = (words::span(within), if sessions == 1 { "session goes" } else { "sessions go" });
             format!("{YELLOW}{sessions} {what} on{YELLOW:#}, but only for {within} unless banksman run is started here again")

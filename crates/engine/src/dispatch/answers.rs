@@ -76,6 +76,14 @@ impl Dispatcher {
                 self.begin(*work, false);
                 true
             }
+            (RunRequest::Found { .. } | RunRequest::Settle { .. }, RunOutcome::Stepped(outcome, task)) => {
+                self.news.push(News::Settled(task, outcome));
+                true
+            }
+            (RunRequest::Tried { errand, .. }, _) => {
+                self.doing.remove(&errand);
+                true
+            }
             (RunRequest::Adopt { what, .. }, _) => {
                 self.refused.insert(what.run.id);
                 true
@@ -95,6 +103,9 @@ impl Dispatcher {
             }
             (
                 RunRequest::Watch { .. }
+                | RunRequest::Found { .. }
+                | RunRequest::Ripen { .. }
+                | RunRequest::Settle { .. }
                 | RunRequest::LeaveSection { .. }
                 | RunRequest::Retire { .. }
                 | RunRequest::Dismiss { .. }

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use banksman_core::admission::{Admission, Reason};
-use banksman_core::backlog::{Backlog, Run, Runner};
+use banksman_core::backlog::{Backlog, Ended, Run, Runner};
 use banksman_core::event::Resource;
-use banksman_core::task;
-use banksman_core::{Errand, Liveness, Name, Now, ProcessId, RunId, RunnerId, SectionId, Span, Task};
+use banksman_core::planner;
+use banksman_core::{Lease, Liveness, Name, Now, ProcessId, RunId, RunnerId, SectionId, Span, Task, TaskId};
 use banksman_store::{Key, Snapshot};
 
 use super::{Advice, Dispatcher, Look, Mine, News, Phase, Rest};
@@ -22,7 +22,7 @@ impl Dispatcher {
             // How many ready tasks were read depends on it, so they are read again.
             Look::First if self.note_paused(&snapshot) => {}
             Look::First => {
-                let ready = snapshot.backlog.tasks.values().filter(|task| self.may_take(task));
+                let ready = snapshot.backlog.tasks.values().filter(|task| self.may_take(task, snapshot.lease));
                 let mut keys: BTreeSet<Key> = ready
                     .flat_map(|task| {
                         let own = Key::Lock(task.id.lock());
@@ -33,6 +33,7 @@ impl Dispatcher {
                 let foreign = snapshot.backlog.runs.values().filter(|run| run.owner != self.me.id);
                 let sections = foreign.filter_map(|run| snapshot.backlog.tasks.get(&run.task)?.spec.section.as_ref());
                 keys.extend(sections.map(|section| Key::Lock(section.lock())));
+                keys.extend(self.family_keys(&snapshot));
                 if keys.is_empty() {
                     return self.evaluate(snapshot);
                 }
@@ -42,9 +43,14 @@ impl Dispatcher {
             Look::Second(mut first) => {
                 first.coordination.locks.extend(snapshot.coordination.locks);
                 first.coordination.semaphores.extend(snapshot.coordination.semaphores);
+                // Children come with those who wait for them.
+                for (id, task) in snapshot.backlog.tasks {
+                    first.backlog.tasks.entry(id).or_insert(task);
+                }
                 self.evaluate(*first);
             }
-            Look::Done(_) | Look::Due | Look::Probing(_) => {}
+            Look::Scan(after) => self.scanned(after, snapshot),
+            Look::Done(_) | Look::Due | Look::Probing(_) | Look::Checking(_) | Look::Scanned(_) => {}
         }
     }
 
@@ -65,9 +71,10 @@ impl Dispatcher {
         }
     }
 
-    fn may_take(&self, task: &Task) -> bool {
+    pub(super) fn may_take(&self, task: &Task, now: Lease) -> bool {
         let in_section = |section: &SectionId| self.options.sections.contains(section);
-        task.state == task::State::Pending
+        self.only.is_none()
+            && task.is_due(now)
             && task.spec.work.is_some()
             && !self.passed_over.contains_key(&task.id)
             && (self.options.sections.is_empty() || task.spec.section.as_ref().is_some_and(in_section))
@@ -84,7 +91,7 @@ impl Dispatcher {
         }
     }
 
-    fn seen(&self) -> Seen {
+    pub(super) fn seen(&self) -> Seen {
         let dead = self.probes.iter().filter(|(_, liveness)| matches!(liveness, Liveness::Dead | Liveness::OtherBoot));
         Seen { probes: dead.map(|(process, liveness)| (process.clone(), *liveness)).collect(), patience: self.patience() }
     }
@@ -94,16 +101,18 @@ impl Dispatcher {
     }
 
     /// Decides over all that was read.
-    fn evaluate(&mut self, mut snapshot: Snapshot) {
+    pub(super) fn evaluate(&mut self, snapshot: Snapshot) {
         let unknown = self.unprobed(&snapshot);
         if !unknown.is_empty() {
             self.queue.push_back(Advice::Probe(unknown));
             self.look = Look::Probing(Box::new(snapshot));
             return;
         }
+        let Some(mut snapshot) = self.check_first(snapshot) else { return };
         self.stall = self.stall.filter(|(_, until)| snapshot.lease < *until);
         let now = self.now(&snapshot);
-        self.run_errands(&snapshot.backlog);
+        self.look_after_own(&snapshot.backlog);
+        self.run_errands(&snapshot.backlog, snapshot.lease);
         let orphans = self.orphans(&snapshot.backlog);
         let lost = self.lost(&snapshot.backlog, &now);
         self.assume_ended(&mut snapshot);
@@ -119,14 +128,22 @@ impl Dispatcher {
             // They may fill the room that there is.
             candidates.clear();
         }
+        let found = self.found(&snapshot);
+        let is_found = |id: &TaskId| found.iter().any(|request| matches!(request, RunRequest::Found { task, .. } if task == id));
+        candidates.retain(|candidate| !is_found(&candidate.task));
+        let ripe = if self.only.is_none() { self.ripe(&snapshot, &candidates) } else { Vec::new() };
         let mut requests = self.finishes();
+        requests.extend(found);
+        requests.extend(ripe);
+        requests.append(&mut self.results);
+        self.markers.clear();
         let runner = self.me.id.clone();
         for work in orphans {
             requests.push(RunRequest::Adopt { runner: runner.clone(), what: Box::new(work), seen: self.seen() });
         }
         for work in lost {
-            let (what, patience, max_recoveries) = (Box::new(work), self.patience(), self.options.max_recoveries);
-            requests.push(RunRequest::Lose { runner: runner.clone(), what, patience, max_recoveries });
+            let (what, patience, watch) = (Box::new(work), self.patience(), self.options.watch);
+            requests.push(RunRequest::Lose { runner: runner.clone(), what, patience, watch });
         }
         for gone in self.gone_runners(&snapshot.backlog, &now) {
             requests.push(match self.options.lease {
@@ -142,8 +159,8 @@ impl Dispatcher {
             requests.push(RunRequest::LeaveSection { runner: runner.clone(), section });
         }
         if !candidates.is_empty() {
-            let room = self.room();
-            requests.push(RunRequest::Claim { runner, room, candidates, seen: self.seen() });
+            let (room, seen, root_limit) = (self.room(), self.seen(), self.options.root_limit);
+            requests.push(RunRequest::Claim { runner, room, candidates, seen, root_limit });
         } else {
             let watching: BTreeSet<Resource> = blocked.iter().flatten().filter_map(Reason::resource).collect();
             let watching: Vec<Resource> = watching.into_iter().collect();
@@ -177,19 +194,7 @@ impl Dispatcher {
         unknown.into_iter().cloned().collect()
     }
 
-    fn run_errands(&mut self, backlog: &Backlog) {
-        for sent in backlog.outbox.values().filter(|sent| sent.executor == self.me.id) {
-            match &sent.errand {
-                Errand::Kill { run } => {
-                    if let Some(mine) = self.mine.get_mut(run).filter(|mine| mine.phase == Phase::Live) {
-                        mine.phase = Phase::Killing;
-                        self.queue.push_back(Advice::Kill(run.clone()));
-                    }
-                }
-                // It was given to the driver when the run was claimed, or is part of the recovery.
-                Errand::Spawn { .. } => {}
-            }
-        }
+    fn look_after_own(&mut self, backlog: &Backlog) {
         // One that was taken for dead may find its runs in other hands.
         let lost: Vec<RunId> = self
             .mine
@@ -271,13 +276,20 @@ impl Dispatcher {
 
     fn choose(&mut self, snapshot: &Snapshot, now: &Now) -> Choice {
         let room = self.room();
-        let mut ready: Vec<&Task> = snapshot.backlog.tasks.values().filter(|task| self.may_take(task)).collect();
-        ready.sort_by_key(|task| (std::cmp::Reverse(task.spec.priority), task.position));
+        let limit = self.options.root_limit;
+        let ready = snapshot.backlog.tasks.values().filter(|task| self.may_take(task, snapshot.lease));
+        let mut ready: Vec<&Task> = ready.collect();
+        ready.sort_by_key(|task| planner::order(task, limit));
         let mut choice = Choice::default();
+        let under_way = snapshot.backlog.tasks.values().filter(|task| planner::is_under_way(task)).count();
+        let mut places = usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(under_way);
         // What the first ones take is not there for those behind them.
         let mut coordination = snapshot.coordination.clone();
         for task in ready {
-            match facts::admit(task, Some(&self.me.id), &coordination, &snapshot.backlog, now) {
+            let begins = limit > 0 && task.spec.parent.is_none() && !planner::is_under_way(task);
+            match facts::admit(task, Some(&self.me.id), limit, &coordination, &snapshot.backlog, now) {
+                // The places that are left go to the first ones.
+                Admission::Run if begins && places == 0 => {}
                 Admission::Run if choice.candidates.len() < room => {
                     let Some(run) = self.fresh_runs.pop() else { break };
                     let (section, needs) = (task.spec.section.clone(), task.spec.needs.clone());
@@ -285,6 +297,7 @@ impl Dispatcher {
                     if let Some((draft, _)) = occupy(&self.me.id, &candidate, &coordination, &snapshot.backlog, now.clone()) {
                         coordination = draft.coordination();
                         choice.candidates.push(candidate);
+                        places -= usize::from(begins);
                     }
                 }
                 Admission::Run => {}
@@ -299,14 +312,12 @@ impl Dispatcher {
             Phase::Ended(ending) => Some((mine, ending)),
             Phase::Live | Phase::Killing => None,
         });
-        ended
-            .map(|(mine, ending)| RunRequest::Finish {
-                runner: self.me.id.clone(),
-                what: Box::new(mine.work.clone()),
-                ending: ending.clone(),
-                max_recoveries: self.options.max_recoveries,
-            })
-            .collect()
+        let finish = |(mine, ending): (&Mine, &Ended)| {
+            let (runner, what, watch) = (self.me.id.clone(), Box::new(mine.work.clone()), self.options.watch);
+            let marker = self.marker(&mine.work.task)?;
+            Some(RunRequest::Finish { runner, what, ending: ending.clone(), marker, watch })
+        };
+        ended.filter_map(finish).collect()
     }
 
     /// The exclusive sections whose lock it may have, with no run of its own in them and nothing that it will start. They
@@ -345,12 +356,14 @@ impl Dispatcher {
                 // One with a lease ends by time, at the latest.
                 is_elsewhere && run.lease.is_none() && self.is_orphan(run, &snapshot.backlog)
             }),
-            None => snapshot.backlog.runs.is_empty() && blocked.iter().all(hopeless),
+            None => snapshot.backlog.runs.is_empty() && blocked.iter().all(hopeless) && !Dispatcher::is_waiting(snapshot),
         };
         let slow = snapshot.lease + self.options.poll;
         let ends = snapshot.backlog.runs.values().filter(|run| run.owner != self.me.id).filter_map(|run| run.lease.as_ref());
         let lost = ends.map(|lease| lease.end() + self.patience()).filter(|end| *end > snapshot.lease).min();
-        let until = deadline.into_iter().chain(lost).fold(slow, |until, deadline| until.min(deadline + Span::from_ms(1)));
+        let due = self.next_due(snapshot).map(|due| Lease(due.0 - 1));
+        let until =
+            deadline.into_iter().chain(lost).chain(due).fold(slow, |until, deadline| until.min(deadline + Span::from_ms(1)));
         Rest { watch: watch.into_iter().cloned().collect(), until, idle }
     }
 }

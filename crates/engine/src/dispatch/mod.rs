@@ -3,8 +3,11 @@
 //! ```text
 //!   next() --> Load(keys)      read these rows, then loaded(rows)
 //!          --> Probe(who)      look at these processes, then probed(…)
+//!          --> Check(tasks)    look for the file DONE of these tasks, then checked(…)
 //!          --> Call(requests)  send them to the store as one batch, then answered(…) or unanswered()
-//!          --> Spawn, Recover, Kill, Acknowledge      act on a session; what comes of it is told by started, ended, gone
+//!          --> Spawn, Recover, Kill, Nudge, Acknowledge      act on a session; what comes of it is told by started, ended,
+//!                                                            gone, did
+//!          --> Notify          tell people, then did(…)
 //!          --> Sleep           until woken (then woken()), one of these dies (then died(…)), or time passes
 //!          --> Done            there is nothing left to do here
 //! ```
@@ -13,16 +16,21 @@
 //! runner tells the store what it waits for and looks once more, so that nothing is freed behind its back.
 
 mod answers;
+mod errands;
 mod look;
+mod loops;
 mod silence;
+
+pub use silence::Vitals;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use banksman_core::admission::Reason;
 use banksman_core::backlog::{Ended, Runner, Session};
 use banksman_core::event::Resource;
-use banksman_core::task::{self, Pulse};
-use banksman_core::{Lease, Liveness, ProcessId, RunId, RunnerId, SectionId, Span, Status, TaskId};
+use banksman_core::restart::Marker;
+use banksman_core::task::{self, Pulse, Watch};
+use banksman_core::{Lease, Liveness, Notice, ProcessId, RunId, RunnerId, SectionId, Seq, Span, Status, Task, TaskId};
 use banksman_store::{Key, Snapshot};
 
 use crate::facts;
@@ -35,6 +43,9 @@ const CLAIM_LIMIT: usize = 16;
 
 /// How long the report of a start may wait for others, or for the end that makes it unnecessary.
 const REPORT_AFTER: Span = Span::from_ms(20);
+
+/// How many waiting loops are looked at in one go.
+const SCAN_LIMIT: u32 = 1_000;
 
 /// How long to wait after the store did not answer.
 const RETRY_AFTER: Span = Span::from_secs(1);
@@ -50,12 +61,18 @@ pub struct Options {
     pub sections: Vec<SectionId>,
     /// Whether to end when there is nothing left to do.
     pub until_idle: bool,
-    /// How many lost runs of a task are followed by another.
-    pub max_recoveries: u32,
+    /// How many roots may be under way at a time; 0 for any number.
+    pub root_limit: u32,
+    /// How its runs are watched.
+    pub watch: Watch,
+    /// How long a run may take.
+    pub max_duration: Option<Span>,
+    /// How often a run that is at work is recorded.
+    pub checkpoint_interval: Option<Span>,
+    /// How long the end of a session may take after it was asked for.
+    pub kill_patience: Span,
     /// How long to sleep at most: covers wake-ups that were lost.
     pub poll: Span,
-    /// How long a run may be without a sign of life.
-    pub heartbeat_timeout: Option<Span>,
     /// After which silence others may take its runs for lost, where they cannot see whether it lives: it renews three times
     /// as often. `None` where all runners are on one machine. The [terms](Runner::terms) of its row say the same.
     pub lease: Option<Span>,
@@ -68,6 +85,8 @@ pub enum Advice {
     Load(BTreeSet<Key>),
     /// Look at these processes.
     Probe(Vec<ProcessId>),
+    /// Look for the file DONE of these tasks.
+    Check(Vec<TaskId>),
     /// Send as many requests as [`Dispatcher::requests`] holds, as one batch.
     Call,
     /// Start the session of a run.
@@ -78,6 +97,10 @@ pub enum Advice {
     Pulse(RunId),
     /// End the session of a run.
     Kill(RunId),
+    /// Wake the session of a run up, once for this number.
+    Nudge(RunId, Seq),
+    /// Tell people, and tell by [`Dispatcher::did`] what came of it.
+    Notify(Seq, Box<Notice>),
     /// Tell the keeper of a run that its end is durable.
     Acknowledge(RunId),
     /// Let go of the session of a run: another runner looks after it.
@@ -104,8 +127,12 @@ pub enum News {
     Stuck(Box<Work>),
     /// It does something again.
     Recovered(Box<Work>),
+    /// It is being stopped: it took too long, or nothing else helps.
+    Stopping(Box<Work>),
     /// A run has ended, and this is what its task makes of it.
     Ended(Box<Work>, Ended, task::Outcome),
+    /// A task went on without a run: it was found to be done, or its children have ended.
+    Settled(Box<Task>, task::Outcome),
     /// So many more ready tasks wait for nothing but a run slot, or fewer. Counted are those that a look sees: the
     /// first few of each kind.
     Queued(i64),
@@ -125,6 +152,18 @@ pub struct Dispatcher {
     queue: VecDeque<Advice>,
     requests: Vec<Request>,
     look: Look,
+    /// What was found in the place of the files DONE that the current look needs.
+    markers: BTreeMap<TaskId, Marker>,
+    /// From where on waiting loops are gone through, if that is due.
+    scan: Option<Seq>,
+    /// The errands that are being done, and when they are given up.
+    doing: BTreeMap<Seq, Lease>,
+    /// What came of errands, to be told.
+    results: Vec<RunRequest>,
+    /// When the next errand is to be tried again.
+    errand_due: Option<Lease>,
+    /// How far waiting loops were gone through.
+    scanned: Seq,
     /// What others must not be asked again until something changes.
     refused: BTreeSet<RunId>,
     passed_over: BTreeMap<TaskId, Vec<Reason>>,
@@ -156,6 +195,8 @@ struct Mine {
     /// Its last sign of life, as far as it was looked for.
     seen: Lease,
     stuck: bool,
+    /// When it is recorded next.
+    checkpoint_at: Option<Lease>,
     /// When to find out again what became of its session.
     recover_at: Option<Lease>,
 }
@@ -165,7 +206,7 @@ impl Mine {
         let live = work.task.live();
         let seen = live.map_or(work.run.started.lease, |live| live.seen.lease);
         let stuck = work.task.status() == Status::Stuck;
-        Mine { work, phase: Phase::Live, report: None, seen, stuck, recover_at: None }
+        Mine { work, phase: Phase::Live, report: None, seen, stuck, checkpoint_at: None, recover_at: None }
     }
 }
 
@@ -189,6 +230,12 @@ enum Look {
     Second(Box<Snapshot>),
     /// Processes that stand in the way are looked at.
     Probing(Box<Snapshot>),
+    /// Files of loops are looked for.
+    Checking(Box<Snapshot>),
+    /// Loops that wait are read, from this position on.
+    Scan(Seq),
+    /// Their files are looked for.
+    Scanned(Box<Snapshot>),
 }
 
 /// What to wait for when there is nothing to do.
@@ -213,6 +260,12 @@ impl Dispatcher {
             queue: VecDeque::new(),
             requests: Vec::new(),
             look: Look::Due,
+            markers: BTreeMap::new(),
+            scan: Some(Seq(0)),
+            doing: BTreeMap::new(),
+            results: Vec::new(),
+            errand_due: None,
+            scanned: Seq(0),
             refused: BTreeSet::new(),
             passed_over: BTreeMap::new(),
             queued: 0,
@@ -331,12 +384,18 @@ impl Dispatcher {
             self.look = Look::Due;
         }
         match &self.look {
-            Look::Due => {
-                self.look = Look::First;
-                Advice::Load(self.first_keys())
-            }
+            Look::Due => match self.scan.take().filter(|_| self.only.is_none()) {
+                Some(after) => {
+                    self.look = Look::Scan(after);
+                    Advice::Load([Key::Loops { after, limit: SCAN_LIMIT }].into())
+                }
+                None => {
+                    self.look = Look::First;
+                    Advice::Load(self.first_keys())
+                }
+            },
             // The driver came back without an answer: it is asked again.
-            Look::First | Look::Second(_) | Look::Probing(_) => {
+            Look::First | Look::Second(_) | Look::Probing(_) | Look::Checking(_) | Look::Scan(_) | Look::Scanned(_) => {
                 self.look = Look::Due;
                 Advice::Sleep { watch: Vec::new(), at_most: RETRY_AFTER }
             }
@@ -352,8 +411,11 @@ impl Dispatcher {
         if due.is_some_and(|due| due <= now) {
             return self.report_starts();
         }
-        if let Some(run) = self.silent(now) {
-            return Advice::Pulse(run);
+        if let Some(advice) = self.watch_runs(now) {
+            return advice;
+        }
+        if let Some(advice) = self.give_up_errands(now) {
+            return advice;
         }
         if rest.idle && (self.options.until_idle || self.only.is_some()) && self.mine.is_empty() {
             self.leaving = true;
@@ -362,11 +424,12 @@ impl Dispatcher {
         if rest.until <= now {
             // Not everybody who was found alive is watched.
             self.probes.retain(|_, liveness| matches!(liveness, Liveness::Dead | Liveness::OtherBoot));
+            self.scan = Some(self.scanned);
             self.woken();
             return self.choose_next(now);
         }
         let recovery = self.mine.values().filter_map(|mine| mine.recover_at).min();
-        let due = [due, recovery, self.renewal_due(), self.silence_due()];
+        let due = [due, recovery, self.renewal_due(), self.watch_due(), self.errand_due, self.doing.values().min().copied()];
         let until = due.into_iter().flatten().fold(rest.until, Lease::min);
         Advice::Sleep { watch: rest.watch, at_most: until - now }
     }
@@ -433,9 +496,16 @@ impl Dispatcher {
         let of_each = u32::try_from(self.room()).unwrap_or(u32::MAX);
         let mut keys = BTreeSet::from(facts::common_keys());
         keys.insert(Key::Outbox);
+        if self.only.is_some() {
+            return keys;
+        }
         if of_each > 0 {
             keys.insert(Key::Ready { of_each });
         }
+        if of_each > 0 && self.options.root_limit > 0 {
+            keys.extend([Key::Queue { of_each }, Key::DueRoots]);
+        }
+        keys.insert(Key::Due);
         keys
     }
 
@@ -477,7 +547,7 @@ impl Dispatcher {
             id: work.task.id.clone(),
             epoch: work.run.epoch,
             pulse: Pulse::SessionDead,
-            timeout: Span::ZERO,
+            watch: self.options.watch,
         }))
     }
 }

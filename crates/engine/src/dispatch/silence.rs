@@ -1,4 +1,4 @@
-//! Runs that show no sign of life. Each is looked at once per deadline.
+//! Live runs are watched: for signs of life, for how long they take, and for the record. Each is looked at once per deadline.
 
 use banksman_core::task::{self, Pulse};
 use banksman_core::{Lease, RunId, Span, Status, Task};
@@ -8,36 +8,85 @@ use crate::request::Request;
 use crate::runs::Work;
 use crate::tasks::TaskRequest;
 
+/// What a keeper tells of its session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Vitals {
+    /// How long nothing was seen of it.
+    pub quiet: Span,
+    /// How much output it has made, in bytes.
+    pub output_bytes: u64,
+}
+
 impl Dispatcher {
-    /// When a run will have been without a sign of life for too long.
-    pub(super) fn silence_due(&self) -> Option<Lease> {
-        let timeout = self.options.heartbeat_timeout?;
-        self.mine.values().filter(|mine| mine.phase == Phase::Live).map(|mine| mine.seen + timeout).min()
+    /// When the next run must be looked at.
+    pub(super) fn watch_due(&self) -> Option<Lease> {
+        let timeout = self.options.watch.timeout;
+        let live = self.mine.values().filter(|mine| mine.phase == Phase::Live);
+        let due = |mine: &Mine| {
+            let overtime = self.options.max_duration.map(|max| mine.work.run.started.lease + max);
+            [Some(mine.seen + timeout), overtime, self.checkpoint_due(mine)].into_iter().flatten().min()
+        };
+        live.filter_map(due).min()
     }
 
-    /// A run that has been without a sign of life for too long. It is looked at once per deadline.
-    pub(super) fn silent(&mut self, now: Lease) -> Option<RunId> {
-        let timeout = self.options.heartbeat_timeout?;
-        let is_silent = |mine: &Mine| mine.phase == Phase::Live && mine.seen + timeout <= now;
-        let (run, mine) = self.mine.iter_mut().find(|(_, mine)| is_silent(mine))?;
-        mine.seen = now;
-        Some(run.clone())
+    fn checkpoint_due(&self, mine: &Mine) -> Option<Lease> {
+        let interval = self.options.checkpoint_interval?;
+        Some(mine.checkpoint_at.unwrap_or(mine.work.run.started.lease + interval))
     }
 
-    /// A run was looked at: nothing was seen of it for so long.
-    pub fn pulse(&mut self, run: &RunId, quiet: Span, now: Lease) {
-        let Some(timeout) = self.options.heartbeat_timeout else { return };
-        let Some(mine) = self.mine.get_mut(run) else { return };
-        let is_quiet = quiet >= timeout;
-        if !is_quiet {
-            mine.seen = Lease(now.0 - quiet.as_ms());
+    /// Looks at a run that is due, or ends one that takes too long.
+    pub(super) fn watch_runs(&mut self, now: Lease) -> Option<Advice> {
+        if let Some(max) = self.options.max_duration {
+            let is_late = |mine: &&Mine| mine.phase == Phase::Live && mine.work.run.started.lease + max <= now;
+            let late: Vec<Request> = self.mine.values().filter(is_late).map(|mine| overtime(mine, max)).collect();
+            if !late.is_empty() {
+                self.requests = late;
+                return Some(Advice::Call);
+            }
         }
-        // What the store knows of it may be newer; and one that moves again is stuck no longer.
-        if is_quiet != mine.stuck {
+        let timeout = self.options.watch.timeout;
+        let is_due = |mine: &Mine| mine.seen + timeout <= now || self.checkpoint_due(mine).is_some_and(|due| due <= now);
+        let run = self.mine.iter().find(|(_, mine)| mine.phase == Phase::Live && is_due(mine)).map(|(run, _)| run.clone())?;
+        let mine = self.mine.get_mut(&run)?;
+        if mine.seen + timeout <= now {
+            mine.seen = now;
+        }
+        Some(Advice::Pulse(run))
+    }
+
+    /// A run was looked at.
+    pub fn pulse(&mut self, run: &RunId, vitals: Vitals, now: Lease) {
+        let watch = self.options.watch;
+        let checkpoint = self.mine.get(run).and_then(|mine| self.checkpoint_due(mine)).filter(|due| *due <= now);
+        let Some(mine) = self.mine.get_mut(run) else { return };
+        let Vitals { quiet, output_bytes } = vitals;
+        let (id, epoch) = (mine.work.task.id.clone(), mine.work.run.epoch);
+        let is_quiet = quiet >= watch.timeout;
+        if !is_quiet {
+            mine.seen = mine.seen.max(Lease(now.0 - quiet.as_ms()));
+        }
+        let mut requests = Vec::new();
+        // What the store knows of it may be newer; one that moves again is stuck no longer, and one that does not is helped.
+        if is_quiet || mine.stuck {
             let pulse = if is_quiet { Pulse::Idle(quiet) } else { Pulse::Active };
-            let (id, epoch) = (mine.work.task.id.clone(), mine.work.run.epoch);
-            self.requests = vec![Request::Task(TaskRequest::Heartbeat { id, epoch, pulse, timeout })];
+            requests.push(Request::Task(TaskRequest::Heartbeat { id: id.clone(), epoch, pulse, watch }));
+        }
+        if let (Some(due), Some(interval)) = (checkpoint, self.options.checkpoint_interval) {
+            // On the beat, also if this one came late.
+            let missed = (now - due).as_ms() / interval.as_ms().max(1);
+            mine.checkpoint_at = Some(due + Span::from_ms(interval.as_ms().saturating_mul(missed + 1)));
+            requests.push(Request::Task(TaskRequest::Checkpoint { id, epoch, output_bytes, quiet }));
+        }
+        if !requests.is_empty() {
+            self.requests = requests;
             self.queue.push_back(Advice::Call);
+        }
+    }
+
+    /// A run could not be looked at. It is tried again after the same time.
+    pub fn no_pulse(&mut self, run: &RunId, now: Lease) {
+        if let (Some(mine), Some(interval)) = (self.mine.get_mut(run), self.options.checkpoint_interval) {
+            mine.checkpoint_at = Some(now + interval);
         }
     }
 
@@ -46,9 +95,18 @@ impl Dispatcher {
         let Some(mine) = task.live().and_then(|live| self.mine.get_mut(&live.run)) else { return };
         mine.stuck = task.status() == Status::Stuck;
         mine.seen = mine.seen.max(task.live().map_or(mine.seen, |live| live.seen.lease));
-        if matches!(outcome, task::Outcome::Stuck | task::Outcome::Recovered) {
+        if matches!(outcome, task::Outcome::Stuck | task::Outcome::Recovered | task::Outcome::Stopping) {
             let work = Box::new(Work { task: task.clone(), ..mine.work.clone() });
-            self.news.push(if mine.stuck { News::Stuck(work) } else { News::Recovered(work) });
+            self.news.push(match outcome {
+                task::Outcome::Recovered => News::Recovered(work),
+                task::Outcome::Stopping => News::Stopping(work),
+                _ => News::Stuck(work),
+            });
         }
     }
+}
+
+fn overtime(mine: &Mine, max: Span) -> Request {
+    let (id, run) = (mine.work.task.id.clone(), mine.work.run.id.clone());
+    Request::Task(TaskRequest::Overtime { id, run, max })
 }

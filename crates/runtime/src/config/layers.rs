@@ -227,7 +227,8 @@ fn text_of(name: &str, item: &Item) -> Option<String> {
             words.map(|words| words.join(","))
         }
         Kind::Program(_) => item.is_array().then(|| item.to_string().trim().to_owned()),
-        Kind::Duration(_) | Kind::Period(_) | Kind::Count(_) | Kind::Id(_) => None,
+        Kind::Duration(_) | Kind::Period(_) | Kind::Span(_) | Kind::Limit(_) => None,
+        Kind::Count(_) | Kind::Number(_) | Kind::Word(..) | Kind::Id(_) => None,
         Kind::Url(_) | Kind::Webhook(_) | Kind::File(_) => None,
     }
 }

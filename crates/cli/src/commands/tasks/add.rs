@@ -1,9 +1,13 @@
+use std::num::NonZeroU32;
+
 use banksman::Client;
 use banksman::adapters::ids;
+use banksman::config::Config;
 use banksman::core::admission::{Admission, Reason};
 use banksman::core::backlog::{Backlog, Edge, Runner};
 use banksman::core::dag::{self, EDGE_LIMIT};
 use banksman::core::event::Kind;
+use banksman::core::restart::Policy;
 use banksman::core::task::{COMMAND_LIMIT, LABEL_LIMIT, NEED_LIMIT, Need, Spec, Work, Workspace};
 use banksman::core::{Epoch, Label, Name, Now, SectionId, Status, Task, TaskId, Title};
 use banksman::engine::{TaskOutcome, TaskRequest, admission_keys, admit};
@@ -13,6 +17,7 @@ use serde_json::json;
 
 use super::refused::refused;
 use super::view;
+use crate::commands::hold::Dur;
 use crate::commands::{Done, find, hold};
 use crate::context::Context;
 use crate::exit_codes as exit;
@@ -52,6 +57,15 @@ pub(super) struct Add {
     /// How often a run that failed is followed by another
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     retries: u32,
+    /// Try it again until it says that it is done: with `tasks done` in its run, or by the file DONE in BANKSMAN_TASK_DIR
+    #[arg(long = "loop", requires = "run", conflicts_with = "retries")]
+    looped: bool,
+    /// How many attempts there are at most [default: loop.max_restarts]
+    #[arg(long, value_name = "N", requires = "looped")]
+    max_restarts: Option<NonZeroU32>,
+    /// How long to rest between two attempts [default: loop.restart_delay]
+    #[arg(long, value_name = "DUR", requires = "looped")]
+    restart_delay: Option<Dur>,
     /// It is part of the task whose run calls this: cancelled with it, listed below it
     #[arg(long)]
     child: bool,
@@ -94,6 +108,7 @@ impl Add {
         let client = context.client()?;
         let mut reader = client.reader()?;
         let section = self.section.as_deref().map(|name| find::section(&mut reader, name)).transpose()?;
+        let restart = self.policy(client.config());
         let spec = Spec {
             title: self.title,
             section: section.as_ref().map(|section| section.id.clone()),
@@ -103,6 +118,7 @@ impl Add {
             work,
             needs,
             retries: self.retries,
+            restart,
             workspace: match self.workspace {
                 Where::None => Workspace::None,
                 Where::Dir => Workspace::Dir,
@@ -146,6 +162,16 @@ impl Add {
                 .hint("leave out --child to hand over a task of its own")
         })?;
         Ok((Some(task), Some(epoch)))
+    }
+
+    /// How it is tried again. What the settings say now is kept with the task.
+    fn policy(&self, config: &Config) -> Option<Policy> {
+        let policy = Policy {
+            max_restarts: self.max_restarts.unwrap_or(config.restart.max_restarts),
+            delay: self.restart_delay.map_or(config.restart.delay, Dur::span),
+            ..config.restart.clone()
+        };
+        self.looped.then_some(policy)
     }
 
     /// The locks and slots, each once, in an order that does not depend on how they were given.
@@ -229,12 +255,19 @@ fn prospect(client: &Client, reader: &mut Reader, added: Task) -> Result<Prospec
     let rows = reader.view().load(&admission_keys(&added))?;
     let task = rows.backlog.tasks.get(&added.id).cloned().unwrap_or(added);
     let now = Now { lease: rows.lease, wall: rows.wall, ..Now::default() };
+    let roots = client.config().max_concurrent_root_tasks;
     let alive: Vec<&Runner> = rows.backlog.runners.values().filter(|runner| super::is_alive(client, runner)).collect();
-    let reasons =
-        |runner: Option<&Runner>| match admit(&task, runner.map(|runner| &runner.id), &rows.coordination, &rows.backlog, &now) {
-            Admission::Run => Vec::new(),
-            Admission::Blocked(reasons) => reasons,
-        };
+    let reasons = |runner: Option<&Runner>| match admit(
+        &task,
+        runner.map(|runner| &runner.id),
+        roots,
+        &rows.coordination,
+        &rows.backlog,
+        &now,
+    ) {
+        Admission::Run => Vec::new(),
+        Admission::Blocked(reasons) => reasons,
+    };
     let unmet = view::unmet(&task.id, &rows.backlog);
     let status = if task.status() == Status::Pending && unmet > 0 { Status::Blocked } else { task.status() };
     let section = task.spec.section.as_ref();

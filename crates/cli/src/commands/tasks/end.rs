@@ -155,9 +155,12 @@ impl Retry {
         let ids = find::task_ids(&mut reader, self.tasks.iter().map(String::as_str))?;
         let mut data = Vec::new();
         let mut lines = Vec::new();
+        let files = context.sessions(client.project());
         for id in &ids {
+            // What told that it is done would end it again at once.
+            files.remove_done(id).map_err(|error| Failure::system("remove the file DONE of the task", error))?;
             let (outcome, said, task) = match super::ask(&client, TaskRequest::Retry { id: id.clone() })? {
-                TaskOutcome::Stepped(Outcome::Again, task) => ("pending", "is to be tried again", task),
+                TaskOutcome::Stepped(Outcome::Clear, task) => ("pending", "is to be tried again", task),
                 TaskOutcome::Stepped(Outcome::NotPending(Status::Pending), task) => {
                     ("already_pending", "is pending already", task)
                 }

@@ -19,7 +19,7 @@ use banksman::core::{Epoch, Liveness, TaskId};
 use banksman::engine::{Reply, Request, TaskOutcome, TaskRequest};
 use clap::{Args, Subcommand};
 
-pub(crate) use view::{brief, coloured};
+pub(crate) use view::{brief, coloured, error};
 
 use super::Done;
 use crate::context::{Context, variable};

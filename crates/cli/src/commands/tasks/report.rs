@@ -12,7 +12,6 @@ use serde_json::{Value, json};
 use super::refused::refused;
 use super::view;
 use crate::commands::find;
-use crate::commands::hold::Dur;
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
@@ -89,8 +88,9 @@ impl Heartbeat {
         let (id, epoch) = self.of.find(&mut client.reader()?)?;
         let epoch = epoch
             .ok_or_else(|| Failure::usage("which run? --epoch is missing").hint(format!("banksman tasks show {id} shows it")))?;
-        let timeout = Dur(client.config().task_heartbeat_timeout).span();
-        let request = TaskRequest::Heartbeat { id: id.clone(), epoch, pulse: Pulse::Active, timeout };
+        let watch = client.config().watch();
+        let timeout = watch.timeout;
+        let request = TaskRequest::Heartbeat { id: id.clone(), epoch, pulse: Pulse::Active, watch };
         let (outcome, task) = match super::ask(&client, request)? {
             TaskOutcome::Stepped(Outcome::Seen, task) => ("seen", task),
             TaskOutcome::Stepped(Outcome::Recovered, task) => ("recovered", task),

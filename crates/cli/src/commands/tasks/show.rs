@@ -227,9 +227,13 @@ fn output(task: &Task) -> Option<&Value> {
     match &task.state {
         State::Done(How::Success { output }) => output.as_ref(),
         State::Pending
+        | State::Resting { .. }
         | State::Running(_)
         | State::Stuck { .. }
         | State::Stopping { .. }
+        | State::Awaiting { .. }
+        | State::Parked { .. }
+        | State::ByHand { .. }
         | State::Review
         | State::Done(How::Failed { .. } | How::Cancelled | How::Skipped) => None,
     }

@@ -75,7 +75,7 @@ impl Update {
                 TaskOutcome::Stepped(
                     Outcome::Ended(_)
                     | Outcome::Marked(_)
-                    | Outcome::Again
+                    | Outcome::Clear
                     | Outcome::Stopping
                     | Outcome::NotPending(Status::Pending),
                     _,

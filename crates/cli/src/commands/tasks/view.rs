@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use banksman::core::backlog::{Backlog, Run, Section};
 use banksman::core::dag;
-use banksman::core::task::{Done, Ending, Need, State, Stuck};
+use banksman::core::task::{Done, Ending, Need, Setback, State, Stuck};
 use banksman::core::{SectionId, Stamp, Status, Task, TaskId};
 use banksman::store::{Key, Listed, Reader};
 use serde_json::{Value, json};
@@ -71,6 +71,9 @@ pub(super) fn task_json(listed: &Listed, sections: &BTreeMap<SectionId, Section>
         "labels": task.spec.labels,
         "parent": task.spec.parent,
         "attempts": task.attempts,
+        "loop": task.spec.restart.is_some(),
+        "restarts": task.failures,
+        "recoveries": task.recoveries,
         "unmet": listed.unmet,
         "createdAt": words::rfc3339(task.created),
         "changedAt": words::rfc3339(task.changed.wall),
@@ -80,13 +83,17 @@ pub(super) fn task_json(listed: &Listed, sections: &BTreeMap<SectionId, Section>
 }
 
 /// Why it has failed.
-pub(super) fn error(task: &Task) -> Option<&str> {
+pub(crate) fn error(task: &Task) -> Option<&str> {
     match &task.state {
         State::Done(Done::Failed { error }) => Some(error),
         State::Pending
+        | State::Resting { .. }
         | State::Running(_)
         | State::Stuck { .. }
         | State::Stopping { .. }
+        | State::Awaiting { .. }
+        | State::Parked { .. }
+        | State::ByHand { .. }
         | State::Review
         | State::Done(Done::Success { .. } | Done::Cancelled | Done::Skipped) => None,
     }
@@ -100,6 +107,15 @@ pub(super) fn remark(listed: &Listed, at: Stamp) -> String {
         State::Pending if task.spec.work.is_none() => "for people".into(),
         State::Pending if task.attempts > 0 => format!("to be tried again, {} so far", runs(task.attempts)),
         State::Pending | State::Review => String::new(),
+        State::Resting { until } => {
+            format!("{} again in {}", runs(task.failures), words::span(*until - at.lease.min(*until)))
+        }
+        State::Awaiting { until: Some(until), .. } => {
+            format!("done; its children have {}", words::span(*until - at.lease.min(*until)))
+        }
+        State::Awaiting { until: None, .. } => "done; its children are being ended".into(),
+        State::Parked { decision } => format!("waits for decision {decision}"),
+        State::ByHand { holder, .. } => format!("by hand: {holder}"),
         State::Running(_) if task.attempts > 1 => format!("{} run", words::ordinal(task.attempts as usize)),
         State::Running(_) => String::new(),
         State::Stuck { reason, .. } => match reason {
@@ -151,6 +167,8 @@ pub(super) fn run_json(run: &Run, log: &std::path::Path) -> Value {
         "exitCode": exit_code,
         "signal": signal,
         "note": ended.and_then(|ended| ended.note.as_deref()),
+        "setback": ended.and_then(|ended| ended.setback.map(Setback::as_str)),
+        "error": ended.and_then(|ended| ended.error.as_deref()),
         "log": log,
     })
 }

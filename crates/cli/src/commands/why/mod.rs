@@ -35,7 +35,7 @@ impl Why {
         let mut reader = project.reader()?;
         let id = find::task_id(&mut reader, &self.task)?;
         // It may have been deleted between the two looks.
-        let why = inspect::why(&mut reader, project.host(), &id)?.ok_or_else(|| find::no_task(&self.task))?;
+        let why = inspect::why(&mut reader, &project, &id)?.ok_or_else(|| find::no_task(&self.task))?;
         context.printer.result(data(&why), human(&why));
         Ok(exit::OK)
     }
@@ -99,6 +99,8 @@ fn data(why: &Found) -> Value {
         "runner": null,
         "run": null,
         "then": null,
+        "decision": null,
+        "holder": null,
         "error": null,
         "output": null,
     });
@@ -126,6 +128,15 @@ fn data(why: &Found) -> Value {
             data["runner"] = json!(run.owner);
             data["run"] = reason::run_json(run);
             data["then"] = sentence::then(then).into();
+        }
+        Answer::Awaiting { .. } => data["answer"] = "awaiting".into(),
+        Answer::Parked { decision, .. } => {
+            data["answer"] = "parked".into();
+            data["decision"] = json!(decision);
+        }
+        Answer::ByHand { holder, .. } => {
+            data["answer"] = "by_hand".into();
+            data["holder"] = json!(holder);
         }
         Answer::Review => data["answer"] = "review".into(),
         Answer::Over { done, last } => {

@@ -3,7 +3,7 @@
 use banksman::core::admission::Reason as Refusal;
 use banksman::core::backlog::Run;
 use banksman::core::task::{Done, Ending};
-use banksman::core::{RunnerId, Stamp, Status, TaskId};
+use banksman::core::{RunnerId, Stamp, Status, TaskId, Title};
 use banksman::engine::why::{Answer, Attended, Cause, Chain, End, Holder, Life, Link, Obstacle};
 use serde_json::{Value, json};
 
@@ -82,6 +82,27 @@ pub(super) fn of(cause: &Cause, task: &TaskId, at: Stamp) -> Reason {
             hint: Some(format!("banksman tasks done {task}")),
             ..Reason::default()
         },
+        Cause::Resting { until } => Reason {
+            kind: "resting",
+            message: "it rests between two attempts".into(),
+            wakes: format!("it may start in {}", words::span(*until - at.lease.min(*until))),
+            ..Reason::default()
+        },
+        Cause::Roots { limit, roots, ahead } => {
+            let place = ahead + 1;
+            let root = |(id, title, since): &(TaskId, Title, Stamp)| json!({ "holder": id, "title": title, "since": words::rfc3339(since.wall) });
+            let names: Vec<String> = roots.iter().take(NAMED).map(|(id, title, _)| format!("{title} ({id})")).collect();
+            let more = if roots.len() > NAMED { format!(" and {} more", roots.len() - NAMED) } else { String::new() };
+            Reason {
+                kind: "no_root_slot",
+                message: format!("{} of {limit} roots are under way: {}{more}", roots.len(), names.join(", ")),
+                wakes: format!("it is the {} in the queue for the next root that ends", words::ordinal(place as usize)),
+                hint: Some("banksman config set limits.max_concurrent_root_tasks N".into()),
+                holders: roots.iter().map(root).collect(),
+                place: Some(place),
+                ..Reason::default()
+            }
+        }
         Cause::Dependency(chain) => dependency(chain, at),
         Cause::Taken { reason, holders, line, ahead } => {
             let first = line.first().map(|(holder, _)| holder.as_str());
@@ -390,7 +411,12 @@ fn dependency(chain: &Chain, at: Stamp) -> Reason {
                     reason.wakes = "it may start when somebody says that that is done".into();
                     reason.hint = Some(format!("banksman tasks done {name}"));
                 }
-                Answer::Starting(_) | Answer::Running { .. } | Answer::Stopping { .. } => {}
+                Answer::Parked { decision, .. } => {
+                    reason.wakes = "it may start when somebody has decided and that is completed".into();
+                    reason.hint = Some(format!("banksman decisions show {decision}"));
+                }
+                Answer::ByHand { .. } => reason.wakes = "it may start when somebody says that that is done".into(),
+                Answer::Starting(_) | Answer::Running { .. } | Answer::Stopping { .. } | Answer::Awaiting { .. } => {}
             }
             if !matches!(**answer, Answer::Waits(_)) {
                 let changed = last.and_then(|link| link.since).unwrap_or(at);

@@ -29,6 +29,29 @@ pub(super) fn answer(answer: &Answer, changed: Stamp, at: Stamp) -> String {
             let wanted = then(after);
             format!("is being stopped, for {} by now: {}; when no process of it is left, {wanted}", ago(*since), attended(run))
         }
+        Answer::Awaiting { children, until } => {
+            let names: Vec<String> = children
+                .iter()
+                .map(|child| child.title.as_ref().map_or(child.id.to_string(), |t| format!("{t} ({})", child.id)))
+                .collect();
+            let then = match until {
+                Some(until) => format!("they have {} more", words::span(*until - at.lease.min(*until))),
+                None => "they are being ended".into(),
+            };
+            format!("is done but for its children: {}; {then}", names.join(", "))
+        }
+        Answer::Parked { decision, question } => {
+            let text = question.as_ref().map(|question| format!(": {}", question.text)).unwrap_or_default();
+            format!(
+                "has been waiting for a person for {}{text} Answer with: banksman decisions resolve {decision} N",
+                ago(changed)
+            )
+        }
+        Answer::ByHand { holder, until } => {
+            let until =
+                until.map(|until| format!("; {} are left before others may take it", words::span(until - at.lease.min(until))));
+            format!("has been worked on by {holder} for {}{}", ago(changed), until.unwrap_or_default())
+        }
         Answer::Review => format!("is being looked at by a person, for {} by now", ago(changed)),
         Answer::Over { done, .. } => over(done, changed, at),
     }
@@ -77,6 +100,8 @@ pub(super) fn then(after: &After) -> String {
     match after {
         After::Cancel => "it is cancelled".into(),
         After::Fail { error } => format!("it has failed: {error}"),
+        After::Escalate { error } => format!("a person decides: {error}"),
+        After::Overtime { max } => format!("that attempt has failed: it took longer than {}", words::span(*max)),
         After::Restart => "it is tried again".into(),
     }
 }

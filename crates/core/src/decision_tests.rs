@@ -1,0 +1,79 @@
+use super::*;
+use crate::ids::RunId;
+
+fn decision() -> Decision {
+    let question = Question::of_task(&TaskId::new("t-1").unwrap(), &Title::new("Tidy").unwrap(), "nothing helps");
+    let decision = Decision::new(DecisionId::from(Seq(7)), question, Wall(1));
+    decision.check();
+    decision
+}
+
+fn now() -> Now {
+    Now { seq: Seq(9), wall: Wall(2), ..Now::default() }
+}
+
+fn resolve(option: u32) -> Input {
+    Input::Resolve { option, by: "ann".into(), note: Some("why not".into()) }
+}
+
+#[test]
+fn it_is_answered_once_with_one_of_its_options() {
+    let step = decision().step(resolve(2), &now());
+    assert_eq!(step.outcome, Outcome::Resolved(Act::Fail));
+    let answer = Answer { option: 2, by: "ann".into(), note: Some("why not".into()), at: Wall(2) };
+    assert_eq!(step.state.state, State::Resolved(answer));
+    assert_eq!(step.effects.len(), 1);
+    for again in [resolve(1), Input::Withdraw] {
+        let second = step.state.clone().step(again, &now());
+        assert_eq!(second.outcome, Outcome::Over(step.state.state.clone()));
+        assert_eq!((second.state, second.effects.len()), (step.state.clone(), 0));
+    }
+}
+
+#[test]
+fn an_option_that_is_not_there_changes_nothing() {
+    for option in [0, 5, u32::MAX] {
+        let step = decision().step(resolve(option), &now());
+        assert_eq!((step.outcome, step.state, step.effects.len()), (Outcome::NoSuchOption { options: 4 }, decision(), 0));
+    }
+}
+
+#[test]
+fn it_is_withdrawn_once() {
+    let step = decision().step(Input::Withdraw, &now());
+    assert_eq!((&step.outcome, &step.state.state), (&Outcome::Withdrawn, &State::Withdrawn { at: Wall(2) }));
+    assert_eq!(step.state.clone().step(resolve(1), &now()).outcome, Outcome::Over(step.state.state));
+}
+
+#[test]
+fn its_row_is_the_fold_of_its_events() {
+    for input in [resolve(3), Input::Withdraw] {
+        let step = decision().step(input, &now());
+        let crate::step::Effect::Emit(Event::Decision { fact, .. }) = &step.effects[0] else { panic!("{:?}", step.effects) };
+        let mut folded = decision();
+        folded.apply(fact.clone(), Wall(2));
+        assert_eq!(folded, step.state);
+    }
+}
+
+#[test]
+fn nobody_is_told_that_telling_them_has_failed() {
+    let told = |errand: Errand| {
+        let effects = ask_about(Seq(3), &errand, 5, "no answer", &now()).effects;
+        effects.iter().any(|effect| matches!(effect, crate::step::Effect::Send(Errand::Notify(_))))
+    };
+    assert!(told(Errand::Kill { run: RunId::new("r-1").unwrap() }));
+    let notice = Notice { kind: NoticeKind::TaskFailed, subject: "x".into(), text: "y".into() };
+    assert!(!told(Errand::Notify(Box::new(notice))));
+}
+
+#[test]
+fn the_stored_form_is_frozen() {
+    let text = r#"{"about":{"task":"t-1"},"text":"Now?","options":[{"text":"again","act":"retry"}],"recommended":1}"#;
+    let question: Question = serde_json::from_str(text).unwrap();
+    assert_eq!(serde_json::to_string(&question).unwrap(), text);
+    let text = r#"{"resolved":{"option":1,"by":"ann","at":5}}"#;
+    let state: State = serde_json::from_str(text).unwrap();
+    assert_eq!(serde_json::to_string(&state).unwrap(), text);
+    assert_eq!(serde_json::to_string(&State::Open).unwrap(), r#""open""#);
+}

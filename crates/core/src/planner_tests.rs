@@ -1,0 +1,61 @@
+use super::*;
+use crate::ids::{RunId, RunnerId, Title};
+use crate::step::Now;
+use crate::task::{Input, Mark, Spec, Workspace};
+
+fn task(number: i64, priority: i32, parent: Option<i64>) -> Task {
+    let id = |number: i64| TaskId::new(&format!("t-{number}")).unwrap();
+    let spec = Spec {
+        title: Title::new("x").unwrap(),
+        section: None,
+        parent: parent.map(id),
+        labels: Vec::new(),
+        priority,
+        work: None,
+        needs: Vec::new(),
+        retries: 0,
+        restart: None,
+        workspace: Workspace::None,
+    };
+    Task::new(id(number), spec, &Now { seq: Seq(number), ..Now::default() })
+}
+
+fn started(task: Task) -> Task {
+    let (run, runner) = (RunId::new("r-1").unwrap(), RunnerId::new("n-1").unwrap());
+    task.step(Input::Start { run, runner }, &Now::default()).state
+}
+
+#[test]
+fn roots_are_under_way_while_they_run_and_not_before_or_after() {
+    let pending = task(1, 0, None);
+    assert!(!is_under_way(&pending));
+    assert!(is_under_way(&started(pending.clone())));
+    assert!(!is_under_way(&started(task(2, 0, Some(1)))), "a child is part of its root");
+    assert!(!is_under_way(&pending.step(Input::Set(Mark::Review), &Now::default()).state));
+}
+
+#[test]
+fn the_limit_lets_so_many_in_and_those_that_are_in_go_on() {
+    let (first, second, third) = (started(task(1, 0, None)), started(task(2, 0, None)), task(3, 0, None));
+    let all = [first.clone(), second, third.clone()];
+    assert!(Roots::of(0, &all).is_none());
+    let two = Roots::of(2, &all).unwrap();
+    assert_eq!(two.begun.len(), 2);
+    assert!(!two.admit(&third) && two.admit(&first) && two.admit(&task(4, 0, Some(1))));
+    assert!(Roots::of(3, &all).unwrap().admit(&third));
+    // Set later, and lower than what is under way: nobody is thrown out, nobody gets in.
+    let one = Roots::of(1, &all).unwrap();
+    assert!(!one.admit(&third) && one.admit(&first));
+}
+
+#[test]
+fn queued_roots_go_in_the_order_of_arrival_behind_all_children() {
+    let (late, early, child) = (task(9, 5, None), task(3, 0, None), task(12, -1, Some(3)));
+    let order = |limit| {
+        let mut tasks = [&late, &early, &child];
+        tasks.sort_by_key(|task| order(task, limit));
+        tasks.map(|task| task.position.0)
+    };
+    assert_eq!(order(1), [12, 3, 9]);
+    assert_eq!(order(0), [9, 3, 12], "without a limit priority comes first");
+}

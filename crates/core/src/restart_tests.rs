@@ -1,0 +1,124 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const POLICY: Policy = Policy {
+    max_restarts: NonZeroU32::new(3).unwrap(),
+    delay: Span::from_secs(1),
+    child_wait: Span::from_secs(300),
+    on_children_timeout: OnTimeout::Warn,
+};
+
+fn ended(ending: Ending) -> Fact {
+    Fact::Ended { marker: Marker::Absent, verdict: None, ending, setback: None }
+}
+
+fn failed(next: &Next) -> &str {
+    match next {
+        Next::Failed(error) => error,
+        other => panic!("{other:?} is no failure"),
+    }
+}
+
+#[test]
+fn done_is_looked_for_before_each_attempt_and_nothing_is_started_then() {
+    for made in [0, 2, 3, 9] {
+        assert_eq!(POLICY.next(made, Fact::Due(Marker::Done), Lease(0)), Next::Done { output: None });
+    }
+    assert_eq!(POLICY.next(2, Fact::Due(Marker::Absent), Lease(0)), Next::Attempt);
+}
+
+#[test]
+fn the_limit_is_an_error_before_the_next_attempt() {
+    assert!(failed(&POLICY.next(3, Fact::Due(Marker::Absent), Lease(0))).contains("after 3 attempts, and max_restarts is 3"));
+}
+
+#[test]
+fn done_right_after_an_attempt_counts_whatever_its_exit_was() {
+    for ending in [Ending::Exited(0), Ending::Exited(1), Ending::Signalled(9), Ending::Lost] {
+        let fact = Fact::Ended { marker: Marker::Done, verdict: None, ending, setback: Some(Setback::Stuck) };
+        assert_eq!(POLICY.next(3, fact, Lease(0)), Next::Done { output: None });
+    }
+}
+
+#[test]
+fn what_the_run_said_is_the_result_and_a_failure_that_it_tells_is_not_the_end() {
+    let fact = |verdict| Fact::Ended { marker: Marker::Absent, verdict: Some(verdict), ending: Ending::Exited(1), setback: None };
+    let done = Verdict::Done { output: Some(7.into()) };
+    assert_eq!(POLICY.next(1, fact(done), Lease(0)), Next::Done { output: Some(7.into()) });
+    let error = || Verdict::Failed { error: "no luck".into() };
+    assert_eq!(POLICY.next(1, fact(error()), Lease(0)), Next::Restart(Setback::Failed));
+    assert!(failed(&POLICY.next(3, fact(error()), Lease(0))).ends_with("the last one: no luck"));
+}
+
+#[test]
+fn an_exit_that_says_nothing_is_no_verdict_and_counts() {
+    assert_eq!(POLICY.next(1, ended(Ending::Exited(0)), Lease(0)), Next::Restart(Setback::NoVerdict));
+    assert!(failed(&POLICY.next(3, ended(Ending::Exited(0)), Lease(0))).contains("no verdict"));
+    assert_eq!(POLICY.next(1, ended(Ending::Lost), Lease(0)), Next::Restart(Setback::Lost));
+}
+
+#[test]
+fn a_run_that_never_began_is_no_attempt() {
+    assert_eq!(POLICY.next(3, ended(Ending::Never), Lease(0)), Next::Restart(Setback::Never));
+}
+
+#[test]
+fn something_else_in_the_place_of_the_file_is_an_error_at_both_looks() {
+    let broken = || Marker::Broken("it is a directory".into());
+    assert!(failed(&POLICY.next(0, Fact::Due(broken()), Lease(0))).contains("it is a directory"));
+    let after = Fact::Ended { marker: broken(), verdict: None, ending: Ending::Exited(0), setback: None };
+    assert!(failed(&POLICY.next(1, after, Lease(0))).contains("it is a directory"));
+}
+
+#[test]
+fn children_have_their_time_and_then_the_policy_decides() {
+    let waiting = |children| Fact::Waiting { children, until: Some(Lease(300_000)) };
+    assert_eq!(POLICY.next(1, waiting(0), Lease(0)), Next::Settled { warning: None });
+    assert_eq!(POLICY.next(1, waiting(2), Lease(299_999)), Next::Wait);
+    let warning = Some("2 of its children had not ended after 300 s".into());
+    assert_eq!(POLICY.next(1, waiting(2), Lease(300_000)), Next::Settled { warning });
+    let fail = Policy { on_children_timeout: OnTimeout::Fail, ..POLICY };
+    failed(&fail.next(1, waiting(2), Lease(300_000)));
+    let kill = Policy { on_children_timeout: OnTimeout::Kill, ..POLICY };
+    assert_eq!(kill.next(1, waiting(2), Lease(300_000)), Next::KillChildren);
+    assert_eq!(kill.next(1, Fact::Waiting { children: 2, until: None }, Lease(9_000_000)), Next::Wait);
+}
+
+#[test]
+fn the_stored_form_is_frozen() {
+    let text = r#"{"maxRestarts":3,"delay":1000,"childWait":300000,"onChildrenTimeout":"warn"}"#;
+    assert_eq!(serde_json::to_string(&POLICY).unwrap(), text);
+    assert_eq!(serde_json::from_str::<Policy>(text).unwrap(), POLICY);
+}
+
+proptest! {
+    /// The whole loop, as a person would write it down: attempts one after the other, the marker looked at on both sides.
+    #[test]
+    fn it_does_what_the_plain_loop_does(max in 1u32..5, ends in prop::collection::vec((0i32..3, any::<bool>()), 6)) {
+        let policy = Policy { max_restarts: NonZeroU32::new(max).unwrap(), ..POLICY };
+        let (mut made, mut marked, mut attempts) = (0, false, 0);
+        let marker = |marked| if marked { Marker::Done } else { Marker::Absent };
+        let verdict = loop {
+            match policy.next(made, Fact::Due(marker(marked)), Lease(0)) {
+                Next::Attempt => {}
+                other => break other,
+            }
+            let (code, done) = ends[attempts];
+            (attempts, made, marked) = (attempts + 1, made + 1, done);
+            let fact = Fact::Ended { marker: marker(marked), verdict: None, ending: Ending::Exited(code), setback: None };
+            match policy.next(made, fact, Lease(0)) {
+                Next::Restart(_) => {}
+                other => break other,
+            }
+        };
+        let first = ends.iter().take(max as usize).position(|(_, done)| *done);
+        match first {
+            Some(at) => prop_assert_eq!((attempts, verdict), (at + 1, Next::Done { output: None })),
+            None => {
+                prop_assert_eq!(attempts, max as usize);
+                prop_assert!(matches!(verdict, Next::Failed(_)));
+            }
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! How runs and tasks end: what they say, being stopped, the proof of death, and what follows.
+
+use super::*;
+use crate::decision::Question;
+use crate::restart::Policy;
+use crate::step::{Notice, NoticeKind};
+
+impl Task {
+    pub(super) fn conclude(&mut self, epoch: Option<Epoch>, verdict: Verdict, now: &Now, scribe: &mut Scribe) -> Outcome {
+        match (self.live_mut(), epoch) {
+            (Some(live), Some(epoch)) if live.epoch == epoch => {
+                live.verdict = Some(verdict);
+                live.seen = now.stamp();
+                // Whoever speaks is not stuck, and is watched again until its end.
+                if let State::Stuck { .. } = self.state {
+                    self.recover(now, scribe);
+                }
+                Outcome::Noted
+            }
+            (Some(live), Some(_)) => Outcome::Fenced(Some(live.epoch)),
+            (Some(live), None) => Outcome::Busy(live.epoch),
+            (None, Some(_)) => Outcome::Fenced(None),
+            (None, None) => match verdict {
+                Verdict::Done { output } => self.finish(Done::Success { output }, None, None, now, scribe),
+                Verdict::Failed { error } => self.finish(Done::Failed { error }, None, None, now, scribe),
+            },
+        }
+    }
+
+    pub(super) fn stop(&mut self, after: After, now: &Now, scribe: &mut Scribe) -> Outcome {
+        match &self.state {
+            State::Pending
+            | State::Resting { .. }
+            | State::Awaiting { .. }
+            | State::Parked { .. }
+            | State::ByHand { .. }
+            | State::Review => match after {
+                After::Cancel => self.finish(Done::Cancelled, None, None, now, scribe),
+                After::Fail { error } => self.finish(Done::Failed { error }, None, None, now, scribe),
+                After::Escalate { .. } | After::Overtime { .. } | After::Restart => Outcome::NotPending(self.status()),
+            },
+            State::Running(live) | State::Stuck { live, .. } => {
+                let live = live.clone();
+                self.emit(TaskFact::Stopping { run: live.run.clone(), then: after.clone() }, scribe);
+                scribe.send(Errand::Kill { run: live.run.clone() });
+                self.turn_into(State::Stopping { live, since: now.stamp(), then: after }, now);
+                Outcome::Stopping
+            }
+            State::Stopping { live, since, then } => {
+                // A wish that says more replaces one that says less: nobody restarts what was cancelled, and what is
+                // cancelled while it is being failed does not complete because its run said so meanwhile.
+                if after.weight() > then.weight() {
+                    let (live, since) = (live.clone(), *since);
+                    self.emit(TaskFact::Stopping { run: live.run.clone(), then: after.clone() }, scribe);
+                    self.state = State::Stopping { live, since, then: after };
+                }
+                Outcome::Stopping
+            }
+            State::Done(done) => Outcome::Over(done.status()),
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "all that is known of the end of a run comes together here")]
+    pub(super) fn end(
+        &mut self,
+        run: &RunId,
+        ending: Ending,
+        marker: Marker,
+        children: u32,
+        watch: &Watch,
+        now: &Now,
+        scribe: &mut Scribe,
+    ) -> Outcome {
+        let Some(live) = self.live().filter(|live| live.run == *run).cloned() else { return Outcome::Late };
+        let then = match &self.state {
+            State::Stopping { then, .. } => Some(then.clone()),
+            State::Running(_) | State::Stuck { .. } => None,
+            State::Pending
+            | State::Resting { .. }
+            | State::Awaiting { .. }
+            | State::Parked { .. }
+            | State::ByHand { .. }
+            | State::Review
+            | State::Done(_) => unreachable!("a state without a run has no live run"),
+        };
+        if then == Some(After::Cancel) {
+            return self.finish(Done::Cancelled, Some(live.run), None, now, scribe);
+        }
+        match self.spec.restart.clone() {
+            Some(policy) => self.end_of_attempt(&policy, then, live, ending, marker, children, watch, now, scribe),
+            None => self.end_of_run(then, live, ending, watch, now, scribe),
+        }
+    }
+
+    /// A run of a task that is tried once, or a few times.
+    fn end_of_run(
+        &mut self,
+        then: Option<After>,
+        live: Live,
+        ending: Ending,
+        watch: &Watch,
+        now: &Now,
+        scribe: &mut Scribe,
+    ) -> Outcome {
+        let run = Some(live.run.clone());
+        match (then, live.verdict, ending) {
+            // What the run itself has said is more than what its exit tells, or what was wished for.
+            (_, Some(Verdict::Done { output }), _) => self.finish(Done::Success { output }, run, None, now, scribe),
+            (Some(After::Fail { error }), _, _) => self.finish(Done::Failed { error }, run, None, now, scribe),
+            (Some(After::Escalate { error }), _, _) => self.park(live.run, error, scribe, now),
+            (Some(After::Overtime { max }), _, ending) => {
+                let error = format!("it took longer than {} s", max.as_ms() / 1_000);
+                self.fail(Some(error.into()), Setback::Overtime, ending, live.run, now, scribe)
+            }
+            // It never began, so nothing was tried.
+            (Some(After::Restart) | None, None, Ending::Never) => {
+                self.again(live.run, Ending::Never, Setback::Never, None, now, scribe)
+            }
+            (Some(After::Restart), _, ending) => self.again_if(watch, Setback::Stuck, ending, live.run, now, scribe),
+            (None, Some(Verdict::Failed { error }), ending) => {
+                self.fail(Some(error), Setback::Failed, ending, live.run, now, scribe)
+            }
+            (None, None, Ending::Exited(0)) => self.finish(Done::Success { output: None }, run, None, now, scribe),
+            (None, None, Ending::Lost) => self.again_if(watch, Setback::Lost, Ending::Lost, live.run, now, scribe),
+            (None, None, ending @ (Ending::Exited(_) | Ending::Signalled(_) | Ending::NotStarted { .. })) => {
+                self.fail(None, Setback::Failed, ending, live.run, now, scribe)
+            }
+            (Some(After::Cancel), _, _) => unreachable!("who is cancelled is cancelled, whatever its run said"),
+        }
+    }
+
+    /// A run of a loop.
+    #[expect(clippy::too_many_arguments, reason = "all that is known of the end of a run comes together here")]
+    fn end_of_attempt(
+        &mut self,
+        policy: &Policy,
+        then: Option<After>,
+        live: Live,
+        ending: Ending,
+        marker: Marker,
+        children: u32,
+        watch: &Watch,
+        now: &Now,
+        scribe: &mut Scribe,
+    ) -> Outcome {
+        let setback = match &then {
+            _ if ending == Ending::Never => None,
+            Some(After::Restart) => Some(Setback::Stuck),
+            Some(After::Overtime { .. }) => Some(Setback::Overtime),
+            Some(After::Fail { .. } | After::Escalate { .. } | After::Cancel) | None => None,
+        };
+        let fact = Fact::Ended { marker, verdict: live.verdict.clone(), ending: ending.clone(), setback };
+        let said = live.verdict.and_then(|verdict| match verdict {
+            Verdict::Failed { error } => Some(error),
+            Verdict::Done { .. } => None,
+        });
+        match (policy.next(self.failures + 1, fact, now.lease), then) {
+            (Next::Done { output }, _) => self.settle(output, Some(live.run), children, now, scribe),
+            (_, Some(After::Fail { error })) => self.finish(Done::Failed { error }, Some(live.run), None, now, scribe),
+            (_, Some(After::Escalate { error })) => self.park(live.run, error, scribe, now),
+            (Next::Failed(error), _) => self.finish(Done::Failed { error }, Some(live.run), None, now, scribe),
+            (Next::Restart(setback), _) => {
+                if setback == Setback::Stuck {
+                    if self.recoveries >= watch.max_recoveries {
+                        return self.exhausted(watch, setback, live.run, now, scribe);
+                    }
+                    self.recoveries += 1;
+                }
+                self.failures += u32::from(setback != Setback::Never);
+                self.again(live.run, ending, setback, said, now, scribe);
+                if setback != Setback::Never && policy.delay > Span::ZERO {
+                    self.state = State::Resting { until: now.lease + policy.delay };
+                }
+                Outcome::Again(setback)
+            }
+            (Next::Attempt | Next::Wait | Next::Settled { .. } | Next::KillChildren, _) => {
+                unreachable!("the end of an attempt is none of these")
+            }
+        }
+    }
+
+    /// A run has failed, and perhaps said why: the next one follows, if there are retries left.
+    fn fail(
+        &mut self,
+        said: Option<Box<str>>,
+        setback: Setback,
+        ending: Ending,
+        run: RunId,
+        now: &Now,
+        scribe: &mut Scribe,
+    ) -> Outcome {
+        if self.failures >= self.spec.retries {
+            let error = said.unwrap_or_else(|| ending.to_string().into());
+            return self.finish(Done::Failed { error }, Some(run), None, now, scribe);
+        }
+        self.failures += 1;
+        self.again(run, ending, setback, said, now, scribe)
+    }
+
+    /// A run came to nothing without having failed: the next one follows, if there is help left.
+    fn again_if(
+        &mut self,
+        watch: &Watch,
+        setback: Setback,
+        ending: Ending,
+        run: RunId,
+        now: &Now,
+        scribe: &mut Scribe,
+    ) -> Outcome {
+        if self.recoveries >= watch.max_recoveries {
+            return self.exhausted(watch, setback, run, now, scribe);
+        }
+        self.recoveries += 1;
+        self.again(run, ending, setback, None, now, scribe)
+    }
+
+    fn exhausted(&mut self, watch: &Watch, setback: Setback, run: RunId, now: &Now, scribe: &mut Scribe) -> Outcome {
+        let why = match setback {
+            Setback::Lost => "its session was lost",
+            Setback::Failed | Setback::NoVerdict | Setback::Overtime | Setback::Stuck | Setback::Never => {
+                "it had to be restarted"
+            }
+        };
+        let error = format!("{why}; recoveries before that: {}", self.recoveries).into();
+        match watch.on_exhausted {
+            OnExhausted::Escalate => self.park(run, error, scribe, now),
+            OnExhausted::Fail => self.finish(Done::Failed { error }, Some(run), None, now, scribe),
+        }
+    }
+
+    fn again(
+        &mut self,
+        run: RunId,
+        ending: Ending,
+        why: Setback,
+        error: Option<Box<str>>,
+        now: &Now,
+        scribe: &mut Scribe,
+    ) -> Outcome {
+        let (failures, recoveries) = (self.failures, self.recoveries);
+        self.emit(TaskFact::Restarting { run, ending, why, error, failures, recoveries }, scribe);
+        self.turn_into(State::Pending, now);
+        Outcome::Again(why)
+    }
+
+    /// A person decides. The run is dead, so nothing is held meanwhile.
+    fn park(&mut self, run: RunId, error: Box<str>, scribe: &mut Scribe, now: &Now) -> Outcome {
+        let question = Question::of_task(&self.id, &self.spec.title, &error);
+        let decision = question.raise(Some(NoticeKind::Escalate), scribe);
+        self.emit(TaskFact::Escalated { run, error, decision: decision.clone() }, scribe);
+        self.turn_into(State::Parked { decision: decision.clone() }, now);
+        Outcome::Parked(decision)
+    }
+
+    /// It is done, as far as it depends on itself.
+    pub(super) fn settle(
+        &mut self,
+        output: Option<Value>,
+        run: Option<RunId>,
+        children: u32,
+        now: &Now,
+        scribe: &mut Scribe,
+    ) -> Outcome {
+        let wait = self.spec.restart.as_ref().map(|policy| policy.child_wait);
+        match wait {
+            Some(wait) if children > 0 => {
+                self.emit(TaskFact::Awaiting { run, output: output.clone(), children }, scribe);
+                self.turn_into(State::Awaiting { output, until: Some(now.lease + wait) }, now);
+                Outcome::Awaiting(children)
+            }
+            _ => self.finish(Done::Success { output }, run, None, now, scribe),
+        }
+    }
+
+    pub(super) fn settle_after_children(&mut self, children: u32, now: &Now, scribe: &mut Scribe) -> Outcome {
+        let (State::Awaiting { output, until }, Some(policy)) = (&self.state, &self.spec.restart) else {
+            return Outcome::NotPending(self.status());
+        };
+        let output = output.clone();
+        match policy.next(self.failures, Fact::Waiting { children, until: *until }, now.lease) {
+            Next::Settled { warning } => self.finish(Done::Success { output }, None, warning, now, scribe),
+            Next::Failed(error) => self.finish(Done::Failed { error }, None, None, now, scribe),
+            Next::KillChildren => {
+                self.emit(TaskFact::EndingChildren {}, scribe);
+                self.state = State::Awaiting { output, until: None };
+                Outcome::EndChildren
+            }
+            Next::Wait | Next::Attempt | Next::Restart(_) | Next::Done { .. } => Outcome::Awaiting(children),
+        }
+    }
+
+    pub(super) fn finish(
+        &mut self,
+        done: Done,
+        run: Option<RunId>,
+        warning: Option<Box<str>>,
+        now: &Now,
+        scribe: &mut Scribe,
+    ) -> Outcome {
+        if let State::Done(done) = &self.state {
+            return Outcome::Over(done.status());
+        }
+        let status = done.status();
+        self.emit(
+            match &done {
+                Done::Success { output } => TaskFact::Complete { run, output: output.clone(), warning },
+                Done::Failed { error } => TaskFact::Failed { run, error: error.clone() },
+                Done::Cancelled => TaskFact::Cancelled { run },
+                Done::Skipped => TaskFact::Marked { status },
+            },
+            scribe,
+        );
+        if let Done::Failed { error } = &done {
+            let subject = format!("failed: {}", self.spec.title).into();
+            scribe.send(Errand::Notify(Box::new(Notice { kind: NoticeKind::TaskFailed, subject, text: error.clone() })));
+        }
+        self.turn_into(State::Done(done), now);
+        Outcome::Ended(status)
+    }
+}

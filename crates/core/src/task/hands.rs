@@ -1,0 +1,86 @@
+//! What people do with a task: retry it, mark it, or work on it themselves.
+
+use super::*;
+
+impl Task {
+    pub(super) fn retry(&mut self, now: &Now, scribe: &mut Scribe) -> Outcome {
+        match &self.state {
+            State::Pending
+            | State::Resting { .. }
+            | State::Running(_)
+            | State::Stuck { .. }
+            | State::Stopping { .. }
+            | State::Awaiting { .. }
+            | State::ByHand { .. } => Outcome::NotPending(self.status()),
+            State::Parked { .. } | State::Review | State::Done(_) => {
+                (self.failures, self.recoveries) = (0, 0);
+                self.emit(TaskFact::Retried {}, scribe);
+                self.turn_into(State::Pending, now);
+                Outcome::Clear
+            }
+        }
+    }
+
+    pub(super) fn mark(&mut self, mark: Mark, now: &Now, scribe: &mut Scribe) -> Outcome {
+        match &self.state {
+            State::Running(live) | State::Stuck { live, .. } | State::Stopping { live, .. } => Outcome::Busy(live.epoch),
+            State::Awaiting { .. } => Outcome::NotPending(self.status()),
+            // What others may have waited for stays as it is, until a retry.
+            State::Done(done) => Outcome::Over(done.status()),
+            State::Pending | State::Resting { .. } | State::Parked { .. } | State::ByHand { .. } | State::Review => {
+                let state = match mark {
+                    Mark::Skipped => State::Done(Done::Skipped),
+                    Mark::Review => State::Review,
+                };
+                self.turn_into(state, now);
+                self.emit(TaskFact::Marked { status: self.status() }, scribe);
+                Outcome::Marked(self.status())
+            }
+        }
+    }
+
+    /// A person has its lock, and works on it from now on.
+    pub(super) fn take(
+        &mut self,
+        holder: HolderId,
+        epoch: Epoch,
+        until: Option<Lease>,
+        now: &Now,
+        scribe: &mut Scribe,
+    ) -> Outcome {
+        match &self.state {
+            State::Running(live) | State::Stuck { live, .. } | State::Stopping { live, .. } => Outcome::Busy(live.epoch),
+            State::Awaiting { .. } => Outcome::NotPending(self.status()),
+            State::Done(done) => Outcome::Over(done.status()),
+            // It is looked at again, or the lock was renewed.
+            State::ByHand { epoch: current, .. } if *current == epoch => {
+                self.state = State::ByHand { holder, epoch, until };
+                Outcome::Taken
+            }
+            State::Pending | State::Resting { .. } | State::Parked { .. } | State::ByHand { .. } | State::Review => {
+                self.emit(TaskFact::Taken { holder: holder.clone(), epoch }, scribe);
+                self.turn_into(State::ByHand { holder, epoch, until }, now);
+                Outcome::Taken
+            }
+        }
+    }
+
+    pub(super) fn give_back(&mut self, now: &Now, scribe: &mut Scribe) -> Outcome {
+        match &self.state {
+            State::ByHand { .. } => {
+                self.emit(TaskFact::Returned {}, scribe);
+                self.turn_into(State::Pending, now);
+                Outcome::Returned
+            }
+            State::Pending
+            | State::Resting { .. }
+            | State::Running(_)
+            | State::Stuck { .. }
+            | State::Stopping { .. }
+            | State::Awaiting { .. }
+            | State::Parked { .. }
+            | State::Review
+            | State::Done(_) => Outcome::NotPending(self.status()),
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! A live run is looked at: signs of life, and the ladder for one that shows none.
+
+use super::*;
+
+impl Task {
+    pub(super) fn heartbeat(&mut self, epoch: Epoch, pulse: Pulse, watch: &Watch, now: &Now, scribe: &mut Scribe) -> Outcome {
+        let current = self.live().map(|live| live.epoch);
+        if current != Some(epoch) {
+            return Outcome::Fenced(current);
+        }
+        match (&mut self.state, pulse) {
+            (State::Running(live) | State::Stopping { live, .. }, Pulse::Active) => {
+                live.seen = now.stamp();
+                Outcome::Seen
+            }
+            (State::Stuck { live, .. }, Pulse::Active) => {
+                live.seen = now.stamp();
+                self.recover(now, scribe);
+                Outcome::Recovered
+            }
+            (State::Running(live), Pulse::Idle(quiet)) => {
+                // Something was seen of it before it fell quiet: the deadline counts from there, or the next look
+                // would be due at once, again and again.
+                live.seen = live.seen.later(now.stamp().before(quiet));
+                if !now.is_past(live.seen.lease + watch.timeout) {
+                    return Outcome::Seen;
+                }
+                let reason = if live.seen.lease > live.started.lease {
+                    Stuck::NoHeartbeat { last_seen: live.seen }
+                } else {
+                    Stuck::NoProgress { duration: now.lease - live.started.lease }
+                };
+                self.get_stuck(reason, now, scribe);
+                self.nudge(watch, now, scribe)
+            }
+            (State::Running(_), Pulse::SessionDead) => {
+                self.get_stuck(Stuck::SessionDead, now, scribe);
+                Outcome::Stuck
+            }
+            // The nudge did not help. One whose session is dead is recovered, not restarted.
+            (State::Stuck { detected, reason, .. }, Pulse::Idle(_))
+                if *reason != Stuck::SessionDead && now.is_past(detected.lease + watch.timeout) =>
+            {
+                if self.recoveries < watch.max_recoveries {
+                    self.stop(After::Restart, now, scribe)
+                } else {
+                    self.give_up(watch, now, scribe)
+                }
+            }
+            (State::Stuck { .. } | State::Stopping { .. }, Pulse::Idle(_) | Pulse::SessionDead) => Outcome::Seen,
+            (
+                State::Pending
+                | State::Resting { .. }
+                | State::Awaiting { .. }
+                | State::Parked { .. }
+                | State::ByHand { .. }
+                | State::Review
+                | State::Done(_),
+                Pulse::Active | Pulse::Idle(_) | Pulse::SessionDead,
+            ) => unreachable!("a state without a run has no epoch"),
+        }
+    }
+
+    fn get_stuck(&mut self, reason: Stuck, now: &Now, scribe: &mut Scribe) {
+        let live = self.live().expect("only a run gets stuck").clone();
+        self.emit(TaskFact::Stuck { run: live.run.clone(), reason }, scribe);
+        self.turn_into(State::Stuck { live, detected: now.stamp(), reason }, now);
+    }
+
+    /// The first rung: the run is woken up, if there is help left.
+    fn nudge(&mut self, watch: &Watch, now: &Now, scribe: &mut Scribe) -> Outcome {
+        if self.recoveries >= watch.max_recoveries {
+            return self.give_up(watch, now, scribe);
+        }
+        self.recoveries += 1;
+        let run = self.live().expect("only a run is nudged").run.clone();
+        self.emit(TaskFact::Nudged { run: run.clone(), recoveries: self.recoveries }, scribe);
+        scribe.send(Errand::Nudge { run });
+        Outcome::Stuck
+    }
+
+    /// The last rung: it was helped as often as allowed.
+    fn give_up(&mut self, watch: &Watch, now: &Now, scribe: &mut Scribe) -> Outcome {
+        let helped = match self.recoveries {
+            1 => "once".into(),
+            times => format!("{times} times"),
+        };
+        let error = format!("it showed no sign of life for {} s, and was helped {helped} before", watch.timeout.as_ms() / 1_000);
+        let after = match watch.on_exhausted {
+            OnExhausted::Escalate => After::Escalate { error: error.into() },
+            OnExhausted::Fail => After::Fail { error: error.into() },
+        };
+        self.stop(after, now, scribe)
+    }
+
+    /// A run that was thought stuck shows that it is not.
+    pub(super) fn recover(&mut self, now: &Now, scribe: &mut Scribe) {
+        let live = self.live().expect("only a run recovers").clone();
+        self.emit(TaskFact::Recovered { run: live.run.clone() }, scribe);
+        self.turn_into(State::Running(live), now);
+    }
+
+    pub(super) fn checkpoint(&mut self, epoch: Epoch, output_bytes: u64, quiet: Span, now: &Now, scribe: &mut Scribe) -> Outcome {
+        let current = self.live().map(|live| live.epoch);
+        let Some(live) = self.live_mut().filter(|live| live.epoch == epoch) else { return Outcome::Fenced(current) };
+        live.seen = live.seen.later(now.stamp().before(quiet));
+        let run = live.run.clone();
+        self.emit(TaskFact::Checkpoint { run, output_bytes, quiet }, scribe);
+        Outcome::Seen
+    }
+
+    pub(super) fn overtime(&mut self, run: &RunId, max: Span, now: &Now, scribe: &mut Scribe) -> Outcome {
+        match &self.state {
+            State::Running(live) | State::Stuck { live, .. } if live.run == *run => {
+                if now.is_past(live.started.lease + max) {
+                    self.stop(After::Overtime { max }, now, scribe)
+                } else {
+                    Outcome::Seen
+                }
+            }
+            State::Stopping { live, .. } if live.run == *run => Outcome::Stopping,
+            State::Pending
+            | State::Resting { .. }
+            | State::Running(_)
+            | State::Stuck { .. }
+            | State::Stopping { .. }
+            | State::Awaiting { .. }
+            | State::Parked { .. }
+            | State::ByHand { .. }
+            | State::Review
+            | State::Done(_) => Outcome::Late,
+        }
+    }
+}

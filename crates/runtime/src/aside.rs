@@ -1,0 +1,136 @@
+//! What a runner does on threads of their own: clearing sessions away whose keeper was killed, and telling people.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::Duration;
+
+use banksman_adapters::keeper::{self, Record};
+use banksman_adapters::notify::{self, Channel, Fate, Kind};
+use banksman_core::backlog::Ended;
+use banksman_core::task::Ending;
+use banksman_core::{Notice, NoticeKind, RunId, Seq};
+
+use crate::project::Project;
+use crate::runner::now_ended;
+
+/// What was done.
+pub(crate) enum Deed {
+    /// What was left of a session was ended.
+    Swept(RunId, Ended),
+    /// People were told, or not.
+    Told(Seq, Result<(), Box<str>>),
+}
+
+/// The threads, and how they tell what they have done.
+pub(crate) struct Aside {
+    sender: Sender<(Deed, Vec<Channel>)>,
+    receiver: Receiver<(Deed, Vec<Channel>)>,
+    near: UnixStream,
+    far: UnixStream,
+    /// The ways in which people were told already, where another has failed.
+    told: BTreeMap<Seq, BTreeSet<Channel>>,
+}
+
+impl Aside {
+    pub(crate) fn new() -> std::io::Result<Aside> {
+        let (sender, receiver) = mpsc::channel();
+        let (near, far) = UnixStream::pair()?;
+        near.set_nonblocking(true)?;
+        Ok(Aside { sender, receiver, near, far, told: BTreeMap::new() })
+    }
+
+    /// The keeper of a session was killed: what is left of its tree is ended.
+    pub(crate) fn sweep(&self, run: RunId, record: Record, grace: Duration) {
+        self.start(move || {
+            let note = match keeper::sweep(&record, grace) {
+                Ok(swept) if !swept.left.is_empty() => {
+                    let left: Vec<String> = swept.left.iter().map(ToString::to_string).collect();
+                    format!("its keeper was killed; processes that could not be ended: {}", left.join(", "))
+                }
+                Ok(swept) => format!("its keeper was killed; {} processes of it were ended", swept.ended),
+                Err(error) => format!("its keeper was killed; what is left of it cannot be looked for: {error}"),
+            };
+            (Deed::Swept(run, now_ended(Ending::Lost, Some(&note))), Vec::new())
+        });
+    }
+
+    /// Tells people in all ways that the settings name and that were not taken before. The error names ways that may not be
+    /// used at all: that does not keep the others from being used.
+    pub(crate) fn tell_people(&self, project: &Project, errand: Seq, notice: &Notice) -> Result<(), String> {
+        let kind = match notice.kind {
+            NoticeKind::Escalate => Kind::Escalate,
+            NoticeKind::Decision => Kind::Decision,
+            NoticeKind::TaskFailed => Kind::TaskFailed,
+            NoticeKind::BacklogFinished => Kind::BacklogFinished,
+        };
+        if !project.config().notify.on.contains(&kind) {
+            self.start(move || (Deed::Told(errand, Ok(())), Vec::new()));
+            return Ok(());
+        }
+        let outlets = project.outlets();
+        let done = self.told.get(&errand).cloned().unwrap_or_default();
+        let notice = notify::Notice {
+            kind,
+            subject: notice.subject.to_string(),
+            text: notice.text.to_string(),
+            project: project.root().display().to_string(),
+            data: serde_json::Value::Null,
+        };
+        let channels = outlets.channels;
+        self.start(move || {
+            // The same over all attempts, so that a receiver knows a repetition.
+            let delivery = format!("n-{errand}");
+            let mut told = Vec::new();
+            let mut errors = Vec::new();
+            for channel in channels.list().into_iter().filter(|channel| !done.contains(channel)) {
+                match notify::send_to(&channels, channel, &notice, &delivery) {
+                    Ok(()) => told.push(channel),
+                    // It may have arrived, and nobody is told the same twice.
+                    Err(error) if error.fate() == Fate::Unknown => told.push(channel),
+                    Err(error) => errors.push(format!("{}: {error}", channel.as_str())),
+                }
+            }
+            let result = if errors.is_empty() { Ok(()) } else { Err(errors.join("; ").into()) };
+            (Deed::Told(errand, result), told)
+        });
+        let refused: Vec<String> =
+            outlets.refused.iter().map(|(channel, refusal)| format!("{}: {refusal}", channel.as_str())).collect();
+        if refused.is_empty() { Ok(()) } else { Err(refused.join("; ")) }
+    }
+
+    fn start(&self, deed: impl FnOnce() -> (Deed, Vec<Channel>) + Send + 'static) {
+        let sender = self.sender.clone();
+        let far = self.far.try_clone();
+        std::thread::spawn(move || {
+            // If the runner is gone, the next one does it all again.
+            sender.send(deed()).ok();
+            far.and_then(|mut far| far.write_all(b"!")).ok();
+        });
+    }
+
+    /// What was done since the last time.
+    pub(crate) fn take(&mut self) -> Vec<Deed> {
+        let mut bytes = [0; 64];
+        while matches!(self.near.read(&mut bytes), Ok(read) if read > 0) {}
+        let mut deeds = Vec::new();
+        for (deed, told) in self.receiver.try_iter() {
+            if let Deed::Told(errand, result) = &deed {
+                match result {
+                    Ok(()) => drop(self.told.remove(errand)),
+                    Err(_) => self.told.entry(*errand).or_default().extend(told),
+                }
+            }
+            deeds.push(deed);
+        }
+        deeds
+    }
+}
+
+impl AsFd for Aside {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.near.as_fd()
+    }
+}
