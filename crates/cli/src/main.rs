@@ -19,8 +19,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use commands::{
-    completions, config, demo, doctor, events, init, locks, man, notify, run, sections, semaphores, sessions, status, store,
-    tasks, trust, why,
+    completions, config, decisions, demo, doctor, events, init, locks, man, notify, run, sections, semaphores, sessions, status,
+    store, tasks, trust, why,
 };
 use context::Context;
 use printer::Printer;
@@ -79,6 +79,8 @@ enum Command {
     Why(why::Why),
     #[command(visible_alias = "session")]
     Sessions(sessions::Sessions),
+    #[command(visible_alias = "decision")]
+    Decisions(decisions::Decisions),
     Doctor(doctor::Doctor),
     Config(config::Config),
     Notify(notify::Notify),
@@ -103,6 +105,7 @@ impl Command {
             Command::Status(_) => "status",
             Command::Why(_) => "why",
             Command::Sessions(sessions) => sessions.name(),
+            Command::Decisions(decisions) => decisions.name(),
             Command::Doctor(_) => "doctor",
             Command::Config(config) => config.name(),
             Command::Notify(notify) => notify.name(),
@@ -137,6 +140,7 @@ fn main() -> ExitCode {
         Command::Status(status) => status.run(&context),
         Command::Why(why) => why.run(&context),
         Command::Sessions(sessions) => sessions.run(&context),
+        Command::Decisions(decisions) => decisions.run(&context),
         Command::Doctor(doctor) => doctor.run(&context),
         Command::Config(config) => config.run(&context),
         Command::Notify(notify) => notify.run(&context),

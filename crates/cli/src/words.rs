@@ -26,19 +26,6 @@ pub(crate) fn span(span: Span) -> String {
     }
 }
 
-/// A duration as it would be written on the command line: `90s`, `1h30m`.
-pub(crate) fn exact(span: Span) -> String {
-    let mut ms = span.as_ms();
-    let mut text = String::new();
-    for (unit, length) in [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)] {
-        if ms >= length {
-            text.push_str(&format!("{}{unit}", ms / length));
-            ms %= length;
-        }
-    }
-    if text.is_empty() { "0s".into() } else { text }
-}
-
 /// A word as a shell takes it: in quotes if it needs them.
 pub(crate) fn quoted(word: impl std::fmt::Display) -> String {
     let word = word.to_string();
@@ -72,7 +59,6 @@ mod tests {
         let words = |ms| span(Span::from_ms(ms));
         assert_eq!([words(0), words(480), words(12_900), words(192_000)], ["0ms", "480ms", "12s", "3m12s"]);
         assert_eq!([words(18_180_000), words(187_200_000)], ["5h03m", "2d04h"]);
-        assert_eq!([exact(Span::from_ms(5_400_000)), exact(Span::from_ms(1_500)), exact(Span::ZERO)], ["1h30m", "1s500ms", "0s"]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::event::Resource;
 use crate::ids::{DecisionId, Epoch, RunId, RunnerId, SectionId, Seq, TaskId, Title};
 use crate::process::ProcessId;
 use crate::step::{Errand, Now};
-use crate::task::{Ending, Need, Setback, Task};
+use crate::task::{Ending, Need, Setback, Status, Task};
 use crate::time::{Lease, Span, Stamp, Wall};
 
 /// Tasks and all that belongs to them, or the part of it that one decision needs.
@@ -30,6 +30,19 @@ pub struct Backlog {
     pub outbox: BTreeMap<Seq, Sent>,
     /// The questions for people.
     pub decisions: BTreeMap<DecisionId, Decision>,
+    /// Whether there is something new to be said of the whole.
+    pub finish: Finish,
+}
+
+/// What is known of the backlog as a whole.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Finish {
+    /// When it was last said that there is nothing left to do: the number of that event.
+    pub told: Seq,
+    /// The last run that began.
+    pub last: Epoch,
+    /// How many tasks stand how, as far as they were counted.
+    pub counts: BTreeMap<Status, u64>,
 }
 
 /// An ordered group of tasks.
@@ -232,6 +245,13 @@ impl Sent {
     pub fn failed(&mut self, now: Lease) {
         self.attempts += 1;
         self.due = now + Span::from_secs(1 << self.attempts.min(6).saturating_sub(1));
+    }
+}
+
+impl Finish {
+    /// Whether something was done since people were told that there is nothing left to do.
+    pub fn is_news(&self) -> bool {
+        self.last > Epoch::from(self.told)
     }
 }
 

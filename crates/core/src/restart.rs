@@ -145,7 +145,7 @@ impl Policy {
             Fact::Waiting { until: None, .. } => Next::Wait,
             Fact::Waiting { until: Some(until), .. } if now < until => Next::Wait,
             Fact::Waiting { children, .. } => {
-                let late = format!("{children} of its children had not ended after {} s", self.child_wait.as_ms() / 1_000);
+                let late = format!("{children} of its children had not ended after {}", self.child_wait);
                 match self.on_children_timeout {
                     OnTimeout::Warn => Next::Settled { warning: Some(late.into()) },
                     OnTimeout::Fail => Next::Failed(late.into()),

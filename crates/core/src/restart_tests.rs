@@ -76,7 +76,7 @@ fn children_have_their_time_and_then_the_policy_decides() {
     let waiting = |children| Fact::Waiting { children, until: Some(Lease(300_000)) };
     assert_eq!(POLICY.next(1, waiting(0), Lease(0)), Next::Settled { warning: None });
     assert_eq!(POLICY.next(1, waiting(2), Lease(299_999)), Next::Wait);
-    let warning = Some("2 of its children had not ended after 300 s".into());
+    let warning = Some("2 of its children had not ended after 5m".into());
     assert_eq!(POLICY.next(1, waiting(2), Lease(300_000)), Next::Settled { warning });
     let fail = Policy { on_children_timeout: OnTimeout::Fail, ..POLICY };
     failed(&fail.next(1, waiting(2), Lease(300_000)));

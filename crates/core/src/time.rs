@@ -1,5 +1,7 @@
 //! Integer times: two clocks that cannot be mixed up, and the distance between two readings.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 /// A reading of the lease clock, in milliseconds. It never jumps and never goes back; only it is compared with
@@ -47,6 +49,20 @@ impl Span {
     }
 }
 
+/// As it would be written on the command line: `90s`, `1h30m`.
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut ms = self.0;
+        for (unit, length) in [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)] {
+            if ms >= length {
+                write!(f, "{}{unit}", ms / length)?;
+                ms %= length;
+            }
+        }
+        if self.0 == 0 { f.write_str("0s") } else { Ok(()) }
+    }
+}
+
 impl Stamp {
     /// The moment so long ago.
     pub fn before(self, span: Span) -> Stamp {
@@ -87,5 +103,16 @@ impl std::ops::Sub for Wall {
     /// The time since an earlier reading; zero if the wall clock was set back in between.
     fn sub(self, earlier: Wall) -> Span {
         Span::from_ms(self.0.saturating_sub(earlier.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_span_is_written_as_people_type_it() {
+        let words = [0, 1_500, 90_000, 5_400_000, 86_400_000].map(|ms| Span::from_ms(ms).to_string());
+        assert_eq!(words, ["0s", "1s500ms", "1m30s", "1h30m", "1d"]);
     }
 }

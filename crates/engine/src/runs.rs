@@ -1,15 +1,18 @@
 //! The life of a run as the store sees it: claimed, started, adopted, ended; and the runners that look after runs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use banksman_core::admission::Reason;
 use banksman_core::backlog::{Ended, Run, Runner, Session};
 use banksman_core::coordination::Command;
-use banksman_core::event::{Event, Resource, TaskFact};
+use banksman_core::event::{Event, Finished, Resource, TaskFact};
 use banksman_core::restart::Marker;
 use banksman_core::semaphore::{self, CAPACITY_LIMIT};
 use banksman_core::task::{self, Ending, Need, Task, Watch};
-use banksman_core::{Epoch, Name, Now, RunId, RunnerId, SectionId, Seq, Span, TaskId, Wall, decision, lock};
+use banksman_core::{
+    Effect, Epoch, Errand, Name, Notice, NoticeKind, Now, RunId, RunnerId, SectionId, Seq, Span, Status, TaskId, Wall, decision,
+    lock,
+};
 use banksman_store::{Key, Tables, Turn};
 
 use crate::claims::{claim, enter_section};
@@ -111,6 +114,13 @@ pub enum RunRequest {
     Settle {
         /// Which one.
         task: TaskId,
+    },
+    /// Tell that there is nothing left that a runner could do.
+    Rest {
+        /// Itself.
+        runner: RunnerId,
+        /// How many tasks stand how.
+        counts: BTreeMap<Status, u64>,
     },
     /// Tell what came of an errand.
     Tried {
@@ -226,6 +236,7 @@ impl RunRequest {
             RunRequest::Enlist { .. } => vec![Key::Runners, Key::Semaphore(Name::runs()), Key::Outbox],
             RunRequest::Watch { .. } => vec![Key::Runners],
             RunRequest::Retire { .. } | RunRequest::Tried { .. } => vec![Key::Runners, Key::Outbox],
+            RunRequest::Rest { .. } => vec![Key::Runners, Key::Live, Key::Finish],
             RunRequest::Found { task, .. } => vec![Key::Family(task.clone()), Key::Runners],
             RunRequest::Settle { task } => {
                 vec![Key::Family(task.clone()), Key::Runners, Key::Live, Key::Outbox, Key::OpenDecisions]
@@ -331,6 +342,7 @@ impl RunRequest {
                 }
                 outcome
             }
+            RunRequest::Rest { runner, counts } => rest(runner, counts, tables, turn),
             RunRequest::Tried { runner, errand, error } => tried(runner, *errand, error.as_deref(), tables, turn),
             RunRequest::Renew { runner } => renew(runner, tables, turn),
             RunRequest::Dismiss { runner, sections, seen } => dismiss(runner, sections, seen, tables, turn),
@@ -469,6 +481,23 @@ fn ripen(id: &TaskId, seen: &Seen, tables: &mut Tables, turn: &mut Turn) {
         _ => return,
     };
     step_task(tables, turn, id, input, None);
+}
+
+/// People are told once that there is nothing left to do, after something was done.
+fn rest(runner: &RunnerId, counts: &BTreeMap<Status, u64>, tables: &mut Tables, turn: &mut Turn) -> RunOutcome {
+    if tables.backlog.runs.values().any(Run::is_live) || !tables.backlog.finish.is_news() {
+        return RunOutcome::Late;
+    }
+    tables.backlog.finish.told = turn.seq;
+    let words: Vec<String> = counts.iter().map(|(status, number)| format!("{number} {status}")).collect();
+    let notice = Notice {
+        kind: NoticeKind::BacklogFinished,
+        subject: "nothing is left to do".into(),
+        text: format!("Tasks: {}.", words.join(", ")).into(),
+    };
+    let effects = vec![Effect::Emit(Event::Finished(Finished(counts.clone()))), Effect::Send(Errand::Notify(Box::new(notice)))];
+    carry_out(tables, turn, effects, Some(runner));
+    RunOutcome::Done
 }
 
 /// An errand was done, or tried in vain: it is tried again later, and in the end a person is asked.

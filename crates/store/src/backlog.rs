@@ -174,6 +174,9 @@ pub(crate) fn between<'a>(project: i64, before: &'a Backlog, after: &'a Backlog,
     gone(&before.outbox, &after.outbox, |seq| {
         queries.push(Query::new(Statement::DeleteSent, [project.into(), seq.0.into()]));
     });
+    if before.finish.told != after.finish.told {
+        queries.push(Query::new(Statement::UpsertFinish, [project.into(), after.finish.told.0.into()]));
+    }
     for (id, decision) in &after.decisions {
         match before.decisions.get(id) {
             Some(was) if was == decision => {}

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use banksman_core::backlog::Run;
 use banksman_core::ids::{SectionId, TaskId};
-use banksman_core::{Seq, Status, Task};
+use banksman_core::{Decision, Seq, Status, Task};
 
 use crate::error::StoreError;
 use crate::reader::View;
@@ -111,9 +111,7 @@ impl View<'_> {
         let mut answers = self.backend.read(&[by_state, ready])?.into_iter();
         let mut counts = Counts::default();
         for mut row in answers.next().unwrap_or_default() {
-            let (word, held_back, for_people) = (row.text()?, row.int()? != 0, row.int()? != 0);
-            let number = u64::try_from(row.int()?).map_err(StoreError::corrupt)?;
-            let status = status(&word, held_back)?;
+            let (status, for_people, number) = row.task_count()?;
             *counts.by_status.entry(status).or_default() += number;
             if for_people && status == Status::Pending {
                 counts.by_hand += number;
@@ -160,6 +158,12 @@ impl View<'_> {
         Ok((count, if count == 0 { None } else { Some(row.task_id()?) }))
     }
 
+    /// The last decisions, newest first.
+    pub fn last_decisions(&mut self, limit: i64) -> Result<Vec<Decision>, StoreError> {
+        let rows = self.rows(Query::new(Statement::LastDecisions, [self.project.into(), limit.into()]))?;
+        rows.into_iter().map(|mut row| row.decision()).collect()
+    }
+
     /// The last runs that ended, newest first.
     pub fn last_runs(&mut self, limit: i64) -> Result<Vec<Run>, StoreError> {
         let rows = self.rows(Query::new(Statement::LastRuns, [self.project.into(), limit.into()]))?;
@@ -173,6 +177,14 @@ impl View<'_> {
         let runs: Vec<Run> = rows.into_iter().map(|mut row| row.run()).collect::<Result<_, _>>()?;
         let exact = runs.iter().position(|run| run.id.as_str() == name);
         Ok(exact.map_or(runs.clone(), |at| vec![runs[at].clone()]))
+    }
+}
+
+impl Row {
+    /// How many tasks stand so, and whether they are for people.
+    pub(crate) fn task_count(&mut self) -> Result<(Status, bool, u64), StoreError> {
+        let (word, held_back, for_people) = (self.text()?, self.int()? != 0, self.int()? != 0);
+        Ok((status(&word, held_back)?, for_people, u64::try_from(self.int()?).map_err(StoreError::corrupt)?))
     }
 }
 

@@ -352,6 +352,13 @@ statements! {
         "INSERT INTO outbox (project, seq, subject, executor, errand, attempts, due) VALUES ($1, $2, $3, $4, $5, $6, $7)";
     UpdateSent => "UPDATE outbox SET executor = $3, attempts = $4, due = $5 WHERE project = $1 AND seq = $2";
     DeleteSent => "DELETE FROM outbox WHERE project = $1 AND seq = $2";
+    Finish => concat!(
+        "SELECT coalesce((SELECT seq FROM marks WHERE project = $1 AND name = 'finished'), 0), ",
+        "coalesce((SELECT epoch FROM runs WHERE project = $1 ORDER BY epoch DESC LIMIT 1), 0)"
+    );
+    UpsertFinish => concat!(
+        "INSERT INTO marks (project, name, seq) VALUES ($1, 'finished', $2) ON CONFLICT (project, name) DO UPDATE SET seq = $2"
+    );
     Decision => concat!(decisions!(), " AND id = $2");
     AllDecisions => concat!(decisions!(), " ORDER BY seq");
     OpenDecisions => concat!(decisions!(), " AND is_open = 1 ORDER BY seq");

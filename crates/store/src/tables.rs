@@ -64,6 +64,10 @@ pub enum Key {
         /// How many at most.
         limit: u32,
     },
+    /// Whether something was done since people were told that there is nothing left to do.
+    Finish,
+    /// How many tasks stand how. Every task is looked at.
+    Counts,
     /// The decisions that wait for an answer.
     OpenDecisions,
     /// One decision.
@@ -162,6 +166,8 @@ pub(crate) fn plan(project: i64, keys: &BTreeSet<Key>) -> Vec<Query<'_>> {
             Key::InSection(id) => add(Statement::InSection, Some(id.as_str())),
             Key::Ready { .. } | Key::Queue { .. } | Key::Due | Key::Loops { .. } => {}
             Key::DueRoots => add(Statement::DueRoots, None),
+            Key::Finish => add(Statement::Finish, None),
+            Key::Counts => add(Statement::TaskCounts, None),
             Key::OpenDecisions => add(Statement::OpenDecisions, None),
             Key::Decision(id) => add(Statement::Decision, Some(id.as_str())),
             Key::Live => {
@@ -279,6 +285,14 @@ pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables
                 Statement::Outbox => {
                     let sent = row.sent()?;
                     tables.backlog.outbox.insert(sent.seq, sent);
+                }
+                Statement::Finish => {
+                    let finish = &mut tables.backlog.finish;
+                    (finish.told, finish.last) = (Seq(row.int()?), Epoch(row.int()?));
+                }
+                Statement::TaskCounts => {
+                    let (status, _, number) = row.task_count()?;
+                    *tables.backlog.finish.counts.entry(status).or_default() += number;
                 }
                 Statement::Decision | Statement::AllDecisions | Statement::OpenDecisions => {
                     let decision = row.decision()?;

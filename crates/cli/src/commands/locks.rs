@@ -187,7 +187,7 @@ impl Define {
         let resource = hold::own_name(Kind::Lock, &self.name)?;
         let input = lock::Input::Define(lock::Config { ttl, max_hold });
         context.client()?.ask(Command::Lock(resource.name, input), Vec::new())?;
-        let (ttl, max_hold) = (ttl.map(words::exact), max_hold.map(words::exact));
+        let (ttl, max_hold) = (ttl.map(|span| span.to_string()), max_hold.map(|span| span.to_string()));
         let words = |value: &Option<String>| value.clone().unwrap_or_else(|| "none".into());
         let human = format!("defined {BOLD}{}{BOLD:#}: ttl {}, max hold {}", self.name, words(&ttl), words(&max_hold));
         context.printer.result(json!({ "name": self.name, "ttl": ttl, "maxHold": max_hold }), human);
@@ -296,7 +296,7 @@ impl Show {
             State::Held(grant) => hold::holder_state(grant, at, project.host()),
         };
         let mut data = summary(&lock, state, at);
-        data["defaults"] = json!({ "ttl": lock.config.ttl.map(words::exact), "maxHold": lock.config.max_hold.map(words::exact) });
+        data["defaults"] = json!({ "ttl": lock.config.ttl.map(|span| span.to_string()), "maxHold": lock.config.max_hold.map(|span| span.to_string()) });
         data["line"] = lock.line.iter().enumerate().map(|(index, waiter)| hold::waiter_json(index + 1, waiter)).collect();
         data["recentEvents"] = events.iter().map(super::events::event_json).collect();
 

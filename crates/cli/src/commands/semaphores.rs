@@ -187,7 +187,9 @@ impl Define {
         let config = semaphore::Config { capacity: self.capacity, ttl };
         context.client()?.ask(Command::Semaphore(resource.name, semaphore::Input::Define(config)), Vec::new())?;
         let human = format!("defined {BOLD}{}{BOLD:#}: {}", self.name, words::slots(self.capacity));
-        context.printer.result(json!({ "name": self.name, "capacity": self.capacity, "ttl": ttl.map(words::exact) }), human);
+        context
+            .printer
+            .result(json!({ "name": self.name, "capacity": self.capacity, "ttl": ttl.map(|span| span.to_string()) }), human);
         Ok(exit::OK)
     }
 }
@@ -222,7 +224,7 @@ fn summary(semaphore: &Semaphore) -> Value {
         "name": semaphore.name,
         "capacity": semaphore.config.capacity,
         "available": semaphore.available(),
-        "ttl": semaphore.config.ttl.map(words::exact),
+        "ttl": semaphore.config.ttl.map(|span| span.to_string()),
         "holders": semaphore.holders.len(),
         "waiters": semaphore.line.len(),
     })

@@ -109,7 +109,7 @@ impl Task {
             (Some(After::Fail { error }), _, _) => self.finish(Done::Failed { error }, run, None, now, scribe),
             (Some(After::Escalate { error }), _, _) => self.park(live.run, error, scribe, now),
             (Some(After::Overtime { max }), _, ending) => {
-                let error = format!("it took longer than {} s", max.as_ms() / 1_000);
+                let error = format!("it took longer than {max}");
                 self.fail(Some(error.into()), Setback::Overtime, ending, live.run, now, scribe)
             }
             // It never began, so nothing was tried.

@@ -85,7 +85,7 @@ impl Task {
             1 => "once".into(),
             times => format!("{times} times"),
         };
-        let error = format!("it showed no sign of life for {} s, and was helped {helped} before", watch.timeout.as_ms() / 1_000);
+        let error = format!("it showed no sign of life for {}, and was helped {helped} before", watch.timeout);
         let after = match watch.on_exhausted {
             OnExhausted::Escalate => After::Escalate { error: error.into() },
             OnExhausted::Fail => After::Fail { error: error.into() },

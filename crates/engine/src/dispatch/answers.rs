@@ -105,6 +105,7 @@ impl Dispatcher {
                 RunRequest::Watch { .. }
                 | RunRequest::Found { .. }
                 | RunRequest::Ripen { .. }
+                | RunRequest::Rest { .. }
                 | RunRequest::Settle { .. }
                 | RunRequest::LeaveSection { .. }
                 | RunRequest::Retire { .. }

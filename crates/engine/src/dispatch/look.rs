@@ -50,6 +50,15 @@ impl Dispatcher {
                 self.evaluate(*first);
             }
             Look::Scan(after) => self.scanned(after, snapshot),
+            Look::Count(rest) => {
+                self.is_told = true;
+                self.look = Look::Done(rest);
+                if snapshot.backlog.finish.is_news() {
+                    let (runner, counts) = (self.me.id.clone(), snapshot.backlog.finish.counts);
+                    let advice = self.call(vec![RunRequest::Rest { runner, counts }]);
+                    self.queue.push_back(advice);
+                }
+            }
             Look::Done(_) | Look::Due | Look::Probing(_) | Look::Checking(_) | Look::Scanned(_) => {}
         }
     }
@@ -170,7 +179,14 @@ impl Dispatcher {
             }
         }
         if requests.is_empty() {
-            self.look = Look::Done(self.what_to_wait_for(&snapshot, &blocked));
+            let rest = self.what_to_wait_for(&snapshot, &blocked);
+            self.is_told &= rest.idle;
+            if rest.idle && !self.is_told && self.only.is_none() && self.options.sections.is_empty() {
+                self.queue.push_back(Advice::Load([Key::Finish, Key::Counts].into()));
+                self.look = Look::Count(rest);
+            } else {
+                self.look = Look::Done(rest);
+            }
         } else {
             let advice = self.call(requests);
             self.queue.push_back(advice);

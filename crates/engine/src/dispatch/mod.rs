@@ -164,6 +164,8 @@ pub struct Dispatcher {
     errand_due: Option<Lease>,
     /// How far waiting loops were gone through.
     scanned: Seq,
+    /// Whether it was said that there is nothing left to do, or need not be.
+    is_told: bool,
     /// What others must not be asked again until something changes.
     refused: BTreeSet<RunId>,
     passed_over: BTreeMap<TaskId, Vec<Reason>>,
@@ -236,6 +238,8 @@ enum Look {
     Scan(Seq),
     /// Their files are looked for.
     Scanned(Box<Snapshot>),
+    /// There is nothing left to do; the tasks are counted.
+    Count(Rest),
 }
 
 /// What to wait for when there is nothing to do.
@@ -266,6 +270,7 @@ impl Dispatcher {
             results: Vec::new(),
             errand_due: None,
             scanned: Seq(0),
+            is_told: false,
             refused: BTreeSet::new(),
             passed_over: BTreeMap::new(),
             queued: 0,
@@ -395,7 +400,13 @@ impl Dispatcher {
                 }
             },
             // The driver came back without an answer: it is asked again.
-            Look::First | Look::Second(_) | Look::Probing(_) | Look::Checking(_) | Look::Scan(_) | Look::Scanned(_) => {
+            Look::First
+            | Look::Second(_)
+            | Look::Probing(_)
+            | Look::Checking(_)
+            | Look::Scan(_)
+            | Look::Scanned(_)
+            | Look::Count(_) => {
                 self.look = Look::Due;
                 Advice::Sleep { watch: Vec::new(), at_most: RETRY_AFTER }
             }

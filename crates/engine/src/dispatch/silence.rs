@@ -63,7 +63,7 @@ impl Dispatcher {
         let (id, epoch) = (mine.work.task.id.clone(), mine.work.run.epoch);
         let is_quiet = quiet >= watch.timeout;
         if !is_quiet {
-            mine.seen = mine.seen.max(Lease(now.0 - quiet.as_ms()));
+            mine.seen = Lease(now.0 - quiet.as_ms());
         }
         let mut requests = Vec::new();
         // What the store knows of it may be newer; one that moves again is stuck no longer, and one that does not is helped.

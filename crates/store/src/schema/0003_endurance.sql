@@ -31,4 +31,12 @@ CREATE TABLE decisions (
 CREATE INDEX decisions_seq ON decisions (project, seq);
 CREATE INDEX decisions_open ON decisions (project, is_open) WHERE is_open IS NOT NULL;
 
+-- How far something was told: `finished` is the event that last told that there is nothing left to do.
+CREATE TABLE marks (
+    project BIGINT NOT NULL,
+    name TEXT NOT NULL,
+    seq BIGINT NOT NULL,
+    PRIMARY KEY (project, name)
+) /* keyed */;
+
 UPDATE store SET version = 3;

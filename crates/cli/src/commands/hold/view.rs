@@ -31,8 +31,8 @@ pub(crate) fn grant_json(grant: &Grant, at: Stamp, state: &str) -> Value {
         "acquiredAt": words::rfc3339(grant.acquired.wall),
         "heartbeatAt": words::rfc3339(grant.heartbeat.wall),
         "expiresAt": grant.deadline().map(|deadline| words::rfc3339(words::wall_of(deadline, at))),
-        "ttl": grant.claim.ttl.map(words::exact),
-        "maxHold": grant.claim.max_hold.map(words::exact),
+        "ttl": grant.claim.ttl.map(|span| span.to_string()),
+        "maxHold": grant.claim.max_hold.map(|span| span.to_string()),
         "pids": grant.claim.processes.iter().map(|process| process.pid).collect::<Vec<_>>(),
         "metadata": grant.claim.metadata,
     })

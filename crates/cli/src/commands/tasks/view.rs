@@ -108,10 +108,10 @@ pub(super) fn remark(listed: &Listed, at: Stamp) -> String {
         State::Pending if task.attempts > 0 => format!("to be tried again, {} so far", runs(task.attempts)),
         State::Pending | State::Review => String::new(),
         State::Resting { until } => {
-            format!("{} again in {}", runs(task.failures), words::span(*until - at.lease.min(*until)))
+            format!("{} again in {}", runs(task.failures), words::span(*until - at.lease))
         }
         State::Awaiting { until: Some(until), .. } => {
-            format!("done; its children have {}", words::span(*until - at.lease.min(*until)))
+            format!("done; its children have {}", words::span(*until - at.lease))
         }
         State::Awaiting { until: None, .. } => "done; its children are being ended".into(),
         State::Parked { decision } => format!("waits for decision {decision}"),

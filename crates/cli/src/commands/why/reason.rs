@@ -85,7 +85,7 @@ pub(super) fn of(cause: &Cause, task: &TaskId, at: Stamp) -> Reason {
         Cause::Resting { until } => Reason {
             kind: "resting",
             message: "it rests between two attempts".into(),
-            wakes: format!("it may start in {}", words::span(*until - at.lease.min(*until))),
+            wakes: format!("it may start in {}", words::span(*until - at.lease)),
             ..Reason::default()
         },
         Cause::Roots { limit, roots, ahead } => {

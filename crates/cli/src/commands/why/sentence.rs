@@ -35,7 +35,7 @@ pub(super) fn answer(answer: &Answer, changed: Stamp, at: Stamp) -> String {
                 .map(|child| child.title.as_ref().map_or(child.id.to_string(), |t| format!("{t} ({})", child.id)))
                 .collect();
             let then = match until {
-                Some(until) => format!("they have {} more", words::span(*until - at.lease.min(*until))),
+                Some(until) => format!("they have {} more", words::span(*until - at.lease)),
                 None => "they are being ended".into(),
             };
             format!("is done but for its children: {}; {then}", names.join(", "))
@@ -48,8 +48,7 @@ pub(super) fn answer(answer: &Answer, changed: Stamp, at: Stamp) -> String {
             )
         }
         Answer::ByHand { holder, until } => {
-            let until =
-                until.map(|until| format!("; {} are left before others may take it", words::span(until - at.lease.min(until))));
+            let until = until.map(|until| format!("; {} are left before others may take it", words::span(until - at.lease)));
             format!("has been worked on by {holder} for {}{}", ago(changed), until.unwrap_or_default())
         }
         Answer::Review => format!("is being looked at by a person, for {} by now", ago(changed)),

@@ -1,0 +1,198 @@
+//! Questions that only a person can answer.
+
+mod review;
+mod view;
+
+use banksman::Client;
+use banksman::core::decision::{Outcome, State};
+use banksman::core::{Decision, DecisionId};
+use banksman::engine::{DecisionOutcome, DecisionRequest, Reply, Request};
+use banksman::store::{Key, Reader};
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use super::{Done, hold};
+use crate::context::Context;
+use crate::exit_codes as exit;
+use crate::failure::Failure;
+use crate::printer::{BOLD, DIM, GREEN};
+use crate::table;
+
+/// How many decisions `--all` shows.
+const ALL: i64 = 100;
+
+/// Decisions: questions that only a person can answer.
+///
+/// A task that was helped as often as allowed, or something that could not be done five times, waits for one.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  banksman decisions list\n  banksman decisions resolve d-120 1\n  banksman decisions review")]
+pub(crate) struct Decisions {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    List(List),
+    Show(Show),
+    Resolve(Resolve),
+    Review(review::Review),
+}
+
+/// Show the questions that wait for an answer.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  banksman decisions list\n  banksman decisions list --all")]
+struct List {
+    /// Also the last ones that were answered or withdrawn
+    #[arg(long)]
+    all: bool,
+}
+
+/// Show one question with its options.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  banksman decisions show d-120")]
+struct Show {
+    /// The decision, or the beginning of its id
+    decision: String,
+}
+
+/// Answer a question. What the option says is done at once, and only once.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  banksman decisions resolve d-120 1\n  banksman decisions resolve d-120 --recommended --note 'the server is back'"
+)]
+struct Resolve {
+    /// The decision, or the beginning of its id
+    decision: String,
+    /// The number of the option
+    #[arg(required_unless_present = "recommended")]
+    option: Option<u32>,
+    /// Take the option that is recommended
+    #[arg(long, conflicts_with = "option")]
+    recommended: bool,
+    /// What to say beside it
+    #[arg(long, value_name = "TEXT")]
+    note: Option<String>,
+}
+
+impl Decisions {
+    pub(crate) fn name(&self) -> &'static str {
+        match self.verb {
+            Verb::List(_) => "decisions list",
+            Verb::Show(_) => "decisions show",
+            Verb::Resolve(_) => "decisions resolve",
+            Verb::Review(_) => "decisions review",
+        }
+    }
+
+    pub(crate) fn run(self, context: &Context) -> Done {
+        match self.verb {
+            Verb::List(list) => list.run(context),
+            Verb::Show(show) => show.run(context),
+            Verb::Resolve(resolve) => resolve.run(context),
+            Verb::Review(review) => review.run(context),
+        }
+    }
+}
+
+impl List {
+    fn run(self, context: &Context) -> Done {
+        let mut reader = context.project()?.reader()?;
+        let decisions = if self.all { reader.view().last_decisions(ALL)? } else { open(&mut reader)? };
+        let data: Vec<_> = decisions.iter().map(view::json).collect();
+        let human = if decisions.is_empty() {
+            format!("{DIM}nothing waits for a decision{DIM:#}")
+        } else {
+            table::render(&["ID", "STATE", "RAISED", "QUESTION"], decisions.iter().map(view::row).collect())
+        };
+        context.printer.result(json!({ "decisions": data }), human);
+        Ok(exit::OK)
+    }
+}
+
+impl Show {
+    fn run(self, context: &Context) -> Done {
+        let mut reader = context.project()?.reader()?;
+        let decision = find(&mut reader, &self.decision)?;
+        context.printer.result(view::json(&decision), view::page(&decision));
+        Ok(exit::OK)
+    }
+}
+
+impl Resolve {
+    fn run(self, context: &Context) -> Done {
+        let client = context.client()?;
+        let decision = find(&mut client.reader()?, &self.decision)?;
+        let option = self.option.unwrap_or(decision.question.recommended);
+        let decision = resolve(&client, &decision, option, self.note.as_deref())?;
+        context.printer.result(view::json(&decision), answered(&decision));
+        Ok(exit::OK)
+    }
+}
+
+/// Answers a decision.
+fn resolve(client: &Client, decision: &Decision, option: u32, note: Option<&str>) -> Result<Decision, Failure> {
+    let request = Request::Decision(DecisionRequest {
+        id: decision.id.clone(),
+        about: decision.question.about.clone(),
+        option,
+        by: hold::forced(client).user,
+        note: note.map(Into::into),
+    });
+    match client.call(request)? {
+        Reply::Decision(DecisionOutcome::Stepped(Outcome::Resolved(_), decision)) => Ok(*decision),
+        Reply::Decision(DecisionOutcome::Stepped(Outcome::NoSuchOption { options }, _)) => {
+            Err(Failure::usage(format!("decision {} has options 1 to {options}, not {option}", decision.id))
+                .hint(format!("banksman decisions show {}", decision.id)))
+        }
+        Reply::Decision(DecisionOutcome::Stepped(Outcome::Over(_), decision)) => Err(over(&decision)),
+        Reply::Decision(DecisionOutcome::Unknown) => Err(unknown(decision.id.as_str())),
+        other => Err(Failure::unexpected(&other)),
+    }
+}
+
+fn answered(decision: &Decision) -> String {
+    let choice = match &decision.state {
+        State::Resolved(answer) => decision.question.option(answer.option).map_or("", |choice| &*choice.text),
+        State::Open | State::Withdrawn { .. } => "",
+    };
+    format!("{GREEN}resolved{GREEN:#} {BOLD}{}{BOLD:#}: {choice}", decision.id)
+}
+
+/// The decisions that wait for an answer, oldest first.
+fn open(reader: &mut Reader) -> Result<Vec<Decision>, Failure> {
+    let mut open: Vec<Decision> = reader.view().load(&[Key::OpenDecisions].into())?.backlog.decisions.into_values().collect();
+    open.sort_by_key(|decision| decision.id.seq());
+    Ok(open)
+}
+
+/// The decision that a name means: its id, or a beginning of it that only one open decision has.
+fn find(reader: &mut Reader, name: &str) -> Result<Decision, Failure> {
+    if let Ok(id) = DecisionId::new(name)
+        && let Some(decision) = reader.view().load(&[Key::Decision(id.clone())].into())?.backlog.decisions.remove(&id)
+    {
+        return Ok(decision);
+    }
+    let mut found = open(reader)?;
+    found.retain(|decision| !name.is_empty() && decision.id.as_str().starts_with(name));
+    match found.len() {
+        1 => Ok(found.remove(0)),
+        _ => Err(unknown(name)),
+    }
+}
+
+fn unknown(name: &str) -> Failure {
+    Failure::new(exit::NOT_FOUND, "DECISION_NOT_FOUND", format!("there is no decision {name:?}"))
+        .details(json!({ "decision": name }))
+        .hint("banksman decisions list shows those that wait for an answer")
+}
+
+fn over(decision: &Decision) -> Failure {
+    let message = match &decision.state {
+        State::Resolved(answer) => {
+            format!("decision {} was answered by {} with option {}", decision.id, answer.by, answer.option)
+        }
+        State::Withdrawn { .. } | State::Open => format!("decision {} was withdrawn: what it was about has changed", decision.id),
+    };
+    Failure::new(exit::USAGE, "DECISION_OVER", message).details(view::json(decision))
+}

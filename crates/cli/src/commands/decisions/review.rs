@@ -1,0 +1,97 @@
+use std::io::{BufRead, IsTerminal};
+
+use banksman::core::Decision;
+use clap::Args;
+use serde_json::json;
+
+use super::{answered, open, resolve, view};
+use crate::commands::Done;
+use crate::context::Context;
+use crate::exit_codes as exit;
+use crate::failure::Failure;
+use crate::printer::DIM;
+
+/// Go through all open questions, one after the other.
+///
+/// Type the number of an option, Enter for the recommended one, s to leave the question for later, q to stop. What is
+/// answered is done at once.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  banksman decisions review")]
+pub(super) struct Review {}
+
+/// What a person types.
+#[derive(Debug, PartialEq, Eq)]
+enum Said {
+    Option(u32),
+    Later,
+    Stop,
+    Unclear,
+}
+
+impl Review {
+    pub(super) fn run(self, context: &Context) -> Done {
+        let client = context.client()?;
+        let mut reader = client.reader()?;
+        let questions = open(&mut reader)?;
+        if context.printer.json && std::io::stdin().is_terminal() {
+            return Err(Failure::usage("a review is a conversation, which --json cannot have")
+                .hint("banksman decisions list --json, then banksman decisions resolve ID N"));
+        }
+        let mut lines = std::io::stdin().lock().lines();
+        let mut done: Vec<Decision> = Vec::new();
+        let total = questions.len();
+        'questions: for (at, question) in questions.into_iter().enumerate() {
+            context.printer.note(&format!("{DIM}{} of {total}{DIM:#}\n{}", at + 1, view::page(&question)));
+            loop {
+                let numbers = question.question.options.len();
+                let recommended = question.question.recommended;
+                context.printer.note(&format!("{DIM}1 to {numbers}, Enter for {recommended}, s for later, q to stop:{DIM:#}"));
+                let Some(line) = lines.next() else { break 'questions };
+                let line = line.map_err(|error| Failure::system("read the answer", error))?;
+                match said(&line, recommended) {
+                    Said::Option(option) => match resolve(&client, &question, option, None) {
+                        Ok(decision) => {
+                            context.printer.note(&answered(&decision));
+                            done.push(decision);
+                            break;
+                        }
+                        // Another has answered meanwhile, or there is no such option: it is said, and the review goes on.
+                        Err(failure) => {
+                            context.printer.note(&failure.message);
+                            if failure.code == "DECISION_OVER" || failure.code == "DECISION_NOT_FOUND" {
+                                break;
+                            }
+                        }
+                    },
+                    Said::Later => break,
+                    Said::Stop => break 'questions,
+                    Said::Unclear => {}
+                }
+            }
+        }
+        let left = open(&mut reader)?.len();
+        let data = json!({ "resolved": done.iter().map(view::json).collect::<Vec<_>>(), "left": left });
+        context.printer.result(data, format!("{} answered, {left} left", done.len()));
+        Ok(exit::OK)
+    }
+}
+
+fn said(line: &str, recommended: u32) -> Said {
+    match line.trim() {
+        "" => Said::Option(recommended),
+        "s" | "skip" | "later" => Said::Later,
+        "q" | "quit" => Said::Stop,
+        number => number.parse().map_or(Said::Unclear, Said::Option),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_person_types_is_understood() {
+        let lines = ["", " 2 ", "s", "q", "maybe", "-1"].map(|line| said(line, 1));
+        assert_eq!(lines, [Said::Option(1), Said::Option(2), Said::Later, Said::Stop, Said::Unclear, Said::Unclear]);
+    }
+}
