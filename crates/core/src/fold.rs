@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::backlog::{Backlog, Edge};
 use crate::claim::{Claim, Grant};
 use crate::coordination::Coordination;
@@ -11,6 +13,9 @@ use crate::lock::State;
 use crate::task::{self, After, Done, Ending, Spec, Status, Stuck, Task};
 use crate::time::{Lease, Stamp, Wall};
 
+#[path = "fold_stored.rs"]
+pub mod stored;
+
 /// The tables as far as the log tells them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Folded {
@@ -19,14 +24,16 @@ pub struct Folded {
     tasks: BTreeMap<TaskId, Job>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Entry {
     defined: Option<Defined>,
     fence: Epoch,
     holders: BTreeMap<HolderId, Holding>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Holding {
     claim: Claim,
     epoch: Epoch,
@@ -34,7 +41,8 @@ struct Holding {
 }
 
 /// A section.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Group {
     name: Title,
     exclusive: bool,
@@ -42,7 +50,8 @@ struct Group {
 }
 
 /// A task.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Job {
     spec: Spec,
     depends_on: Vec<Edge>,
@@ -55,7 +64,8 @@ struct Job {
 }
 
 /// How things stand with a task, without the moments of the lease clock and without what a live run has said.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 enum Standing {
     Pending,
     Live { run: RunId, epoch: Epoch, owner: Option<(RunnerId, Epoch)>, phase: Phase },
@@ -63,7 +73,8 @@ enum Standing {
     Done(Done),
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 enum Phase {
     Running,
     Stuck(Stuck),
