@@ -192,6 +192,16 @@ statements! {
                 "SELECT seq, wall, kind, component, id, data FROM events WHERE project = $1 AND seq > $2 ",
                 "AND component = $3 AND id = $4 ORDER BY seq DESC LIMIT $5"
             );
+    Compacted => "SELECT compacted, compacted_wall FROM projects WHERE project = $1";
+    SetCompacted => "UPDATE projects SET compacted = $2, compacted_wall = $3 WHERE project = $1";
+    DeleteEvents => "DELETE FROM events WHERE project = $1 AND seq <= $2";
+    Kept => "SELECT component, id, data FROM baseline WHERE project = $1 AND component = $2 AND id = $3";
+    AllKept => "SELECT component, id, data FROM baseline WHERE project = $1 ORDER BY component, id";
+    UpsertKept => concat!(
+        "INSERT INTO baseline (project, component, id, data) VALUES ($1, $2, $3, $4) ",
+        "ON CONFLICT (project, component, id) DO UPDATE SET data = $4"
+    );
+    DeleteKept => "DELETE FROM baseline WHERE project = $1 AND component = $2 AND id = $3";
     Sections => "SELECT id, name, exclusive, position FROM sections WHERE project = $1 ORDER BY position";
     UpsertSection => concat!(
         "INSERT INTO sections (project, id, name, exclusive, position) VALUES ($1, $2, $3, $4, $5) ",

@@ -5,7 +5,7 @@ use banksman::core::claim::{Address, Ask, Claim, Standing};
 use banksman::core::coordination::{Command, Coordination, Outcome};
 use banksman::core::{Effect, Epoch, HolderId, Liveness, Name, Now, ProcessId, RequestId, Seq, Span, Ticket, lock, semaphore};
 use banksman::engine::{Reply, Request, Seen};
-use banksman::store::Store;
+use banksman::store::{Keep, Store};
 
 use crate::world::World;
 
@@ -180,6 +180,12 @@ fn history(seed: u64, batches: usize) {
             assert_eq!(*outcome, expected, "seed {seed}, batch {batch}: {request:?}");
         }
         assert_eq!(committed.seq.0 + 1, model.seq, "seed {seed}, batch {batch}");
+        if dice.chance(20) {
+            // Requests are known for as long as their events are in the log.
+            let keep = Keep::Last(i64::try_from(dice.roll(30)).unwrap());
+            let through = connections[number].compact(keep, |_| {}).unwrap().mark.through;
+            model.requests.retain(|_, epoch| *epoch > Epoch::from(through));
+        }
         if dice.chance(8) {
             compare(&reader.view().snapshot().unwrap().coordination, &model.state, seed);
         }

@@ -324,7 +324,15 @@ fn story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
         ("semaphores release", vec!["semaphores", "release", "gpu", "--holder", "a"], released),
         ("semaphores cleanup", vec!["semaphores", "cleanup"], cleaned),
         ("events emit", vec!["events", "emit", "deploy:done"], json!({ "id": "number", "kind": "string" })),
-        ("events", vec!["events"], json!({ "events": [event()] })),
+        ("events", vec!["events"], json!({ "events": [event()], "compactedThrough": "number?" })),
+        (
+            "events compact",
+            vec!["events", "compact", "--keep-events", "2"],
+            json!({
+                "dryRun": "bool", "removed": "number", "compactedThrough": "number?", "kept": "number", "keptSince": "time?",
+                "size": { "before": "number", "after": "number", "free": "number?" },
+            }),
+        ),
         (
             "doctor",
             vec!["doctor"],
