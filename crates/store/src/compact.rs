@@ -239,3 +239,7 @@ fn kept(mut row: Row) -> Result<(Entity, String), StoreError> {
     let entity = Entity { component: row.text()?.into(), id: row.text()?.into() };
     Ok((entity, row.text()?))
 }
+
+#[cfg(test)]
+#[path = "compact_tests.rs"]
+mod tests;
