@@ -1,11 +1,11 @@
 //! Old events are taken out of the log, and nothing of what they meant is lost: while others work, and whoever is killed.
 
 use banksman::core::backlog::Backlog;
-use banksman::core::coordination::Coordination;
+use banksman::core::coordination::{Command, Coordination};
 use banksman::core::event::{CustomKind, Event, Source};
-use banksman::core::{Seq, Status, TaskId};
-use banksman::engine::Request;
-use banksman::store::{EventFilter, Mark};
+use banksman::core::{Name, Seq, Status, TaskId, semaphore};
+use banksman::engine::{Request, Seen};
+use banksman::store::{EventFilter, Keep, Mark};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -151,6 +151,31 @@ fn it_may_be_killed_at_any_moment_while_others_work() {
     world.ok(&["events", "compact", "--keep-events", "1"]);
     world.check();
     assert_eq!(world.events().len(), 1);
+}
+
+#[test]
+fn who_reads_the_log_is_not_confused_by_what_leaves_it_meanwhile() {
+    let world = World::new();
+    let define = |number| {
+        let name = Name::new(&format!("s-{number}")).unwrap();
+        let input = semaphore::Input::Define(semaphore::Config { capacity: 1, ttl: None });
+        Request::Coordinate { command: Command::Semaphore(name, input), seen: Seen::default() }
+    };
+    let requests: Vec<Request> = (0..6_000).map(define).collect();
+    let mut store = world.project().open_store().unwrap();
+    for batch in requests.chunks(1_000) {
+        store.batch(batch).into_iter().for_each(|committed| drop(committed.unwrap()));
+    }
+    let compaction = std::thread::spawn(move || store.compact(Keep::Last(1), |_| {}).unwrap());
+    let mut reader = world.project().reader().unwrap();
+    loop {
+        let over = compaction.is_finished();
+        assert_eq!(reader.view().compare_with_log().unwrap(), Vec::<String>::new());
+        if over {
+            break;
+        }
+    }
+    assert_eq!(compaction.join().unwrap().events, 5_999);
 }
 
 #[test]
