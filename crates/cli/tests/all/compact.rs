@@ -117,6 +117,11 @@ fn requests_are_known_for_as_long_as_the_log_is_kept() {
     let world = World::new();
     let again = |holder| world.run(&["locks", "acquire", "db", "--holder", holder, "--request-id", "r", "--no-wait"]);
     assert_eq!(again("a").code, 0);
+    world.ok(&["events", "emit", "a:b"]);
+    world.ok(&["events", "compact", "--keep-events", "1"]);
+    assert!(again("a").stdout.contains("extended"), "what is held is known by its request, whatever the log says");
+    world.ok(&["locks", "release", "db", "--force"]);
+    assert_eq!(again("c").code, 0, "the grant is over, and the log does not know the request any more");
     world.ok(&["locks", "release", "db", "--force"]);
     assert_ne!(again("b").code, 0, "the request was another's");
     world.ok(&["events", "compact", "--keep-events", "1"]);
