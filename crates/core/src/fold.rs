@@ -24,6 +24,7 @@ pub struct Folded {
     tasks: BTreeMap<TaskId, Job>,
 }
 
+/// A lock or a semaphore. This and all below is [`stored`]: a new field needs a default.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Entry {

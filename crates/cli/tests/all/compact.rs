@@ -77,7 +77,11 @@ fn old_events_go_and_what_they_meant_stays() {
     world.run(&["run", "--until-idle"]);
     world.ok(&["events", "compact", "--keep-events", "1"]);
     world.check();
-    assert!(world.ok(&["events", "compact"]).starts_with("no event is old enough to be taken out; the 1 since "));
+    assert!(
+        world
+            .ok(&["events", "compact"])
+            .starts_with("no event is old enough to be taken out of the log; the oldest that stays, of 1, is of ")
+    );
 }
 
 #[test]

@@ -51,11 +51,12 @@ impl Compact {
         });
         let would = if self.dry_run { "would take" } else { "took" };
         let mut human = match done.events {
-            0 => "no event is old enough to be taken out".to_owned(),
+            0 => "no event is old enough to be taken out of the log".to_owned(),
+            1 => format!("{would} {BOLD}1{BOLD:#} event out of the log"),
             count => format!("{would} {BOLD}{count}{BOLD:#} events out of the log"),
         };
         if let Some(first) = first {
-            human.push_str(&format!("; the {left} since {} stay", words::rfc3339(first.wall)));
+            human.push_str(&format!("; the oldest that stays, of {left}, is of {}", words::rfc3339(first.wall)));
         }
         human.push_str(&format!("\n{DIM}{}{DIM:#}", size(after)));
         context.printer.result(data, human);
