@@ -4,7 +4,7 @@
 //! that is made below `target/`, on a real disk, and removed again. Every loop ends by the clock.
 //!
 //! * [`single`], [`threads`], [`processes`], [`handoff`], [`listing`], [`steps`], [`postgres`]: locks, one file per figure.
-//! * [`backlog`], [`starts`], [`claims`], [`resting`], [`memory`], [`status`]: tasks and runners, likewise.
+//! * [`backlog`], [`starts`], [`runner_start`], [`claims`], [`resting`], [`memory`], [`status`], [`compaction`]: tasks and runners, likewise.
 //! * [`tasks`], [`program`], [`fifo`]: projects full of tasks, the binary, and how a command is heard.
 //! * [`crew`] and [`worker`]: this program again, as many processes that start together.
 //! * [`plain`], [`peers`], [`queues`], [`machine`], [`proc`]: what the figures are compared with.
@@ -14,6 +14,7 @@ mod backlog;
 mod bench;
 mod claims;
 mod clock;
+mod compaction;
 mod crew;
 mod fifo;
 mod handoff;
@@ -29,6 +30,7 @@ mod program;
 mod queues;
 mod report;
 mod resting;
+mod runner_start;
 mod single;
 mod starts;
 mod stats;
@@ -46,7 +48,7 @@ use report::{Report, Row};
 /// A figure: its name on the command line, and how it is taken.
 type Figure = (&'static str, fn(&Bench) -> Result<Vec<Row>>);
 
-const FIGURES: [Figure; 13] = [
+const FIGURES: [Figure; 15] = [
     ("single", single::measure),
     ("threads", threads::measure),
     ("processes", processes::measure),
@@ -56,10 +58,12 @@ const FIGURES: [Figure; 13] = [
     ("postgres", postgres::measure),
     ("backlog", backlog::measure),
     ("starts", starts::measure),
+    ("runner_start", runner_start::measure),
     ("claims", claims::measure),
     ("idle", resting::measure),
     ("memory", memory::measure),
     ("status", status::measure),
+    ("compaction", compaction::measure),
 ];
 
 /// What the command line asks for.

@@ -124,6 +124,11 @@ fn as_pid(pid: u32) -> Result<Pid> {
 pub(crate) struct Runner(Child);
 
 impl Runner {
+    /// One that was just started.
+    pub(crate) fn of(child: Child) -> Runner {
+        Runner(child)
+    }
+
     /// Starts it, and waits until it is at work: until `ready` says so of its row.
     pub(crate) fn start(project: &Project, args: &[&str], ready: impl Fn(&backlog::Runner) -> bool) -> Result<Runner> {
         let runner = Runner(run(project, args)?.spawn()?);

@@ -26,17 +26,7 @@ pub(crate) fn project(bench: &Bench, name: &str, slots: usize) -> Result<Project
 
 /// A task that runs a command.
 pub(crate) fn command(command: &str) -> Result<Spec> {
-    Ok(Spec {
-        title: Title::new("a task of the bench")?,
-        section: None,
-        parent: None,
-        labels: Vec::new(),
-        priority: 0,
-        work: Some(Work::Run(command.into())),
-        needs: Vec::new(),
-        retries: 0,
-        workspace: Default::default(),
-    })
+    Ok(Spec { work: Some(Work::Run(command.into())), ..Spec::new(Title::new("a task of the bench")?) })
 }
 
 /// `true`, once somebody gives [`LOCK`] back.

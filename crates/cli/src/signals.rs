@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use banksman::Client;
@@ -60,6 +61,31 @@ impl AsFd for Signals {
     }
 }
 
+/// Ctrl-Z as a wish that this process grants when it holds nobody up.
+pub(crate) struct Stops(Arc<AtomicBool>);
+
+impl Stops {
+    /// Starts to take note of it.
+    pub(crate) fn install() -> io::Result<Stops> {
+        let asked = Arc::new(AtomicBool::new(false));
+        for signal in [SIGTSTP, SIGTTIN, SIGTTOU] {
+            signal_hook::flag::register(signal, Arc::clone(&asked))?;
+        }
+        Ok(Stops(asked))
+    }
+
+    /// Stops this process if that was asked for.
+    pub(crate) fn obey(&self) {
+        if self.0.swap(false, Ordering::Relaxed) {
+            stop();
+        }
+    }
+}
+
+fn stop() {
+    kill_process(getpid(), Signal::STOP).expect("a process may stop itself");
+}
+
 /// Lets Ctrl-Z stop this process only when it does not hold up all others: a process that is stopped in the middle
 /// of its turn would.
 pub(crate) fn stop_outside_turn(client: &Arc<Client>) -> io::Result<()> {
@@ -67,7 +93,6 @@ pub(crate) fn stop_outside_turn(client: &Arc<Client>) -> io::Result<()> {
     let mut signals = Blocking::new([SIGTSTP, SIGTTIN, SIGTTOU])?;
     std::thread::Builder::new().name("banksman-stop".into()).spawn(move || {
         for _ in signals.forever() {
-            let stop = || kill_process(getpid(), Signal::STOP).expect("a process may stop itself");
             match client.upgrade() {
                 Some(client) => client.outside_turn(stop),
                 None => stop(),

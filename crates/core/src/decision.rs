@@ -16,7 +16,7 @@ use crate::step::{Errand, Notice, NoticeKind, Now, Scribe, Step};
 use crate::time::Wall;
 
 /// A decision.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decision {
     /// Which one.
     pub id: DecisionId,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::backlog::{Backlog, Edge};
@@ -14,6 +15,9 @@ use crate::lock::State;
 use crate::task::{self, After, Done, Spec, Status, Stuck, Task};
 use crate::time::{Lease, Stamp, Wall};
 
+#[path = "fold_stored.rs"]
+pub mod stored;
+
 /// The tables as far as the log tells them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Folded {
@@ -23,14 +27,17 @@ pub struct Folded {
     decisions: BTreeMap<DecisionId, Decision>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+/// A lock or a semaphore. This and all below is [`stored`]: a new field needs a default.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Entry {
     defined: Option<Defined>,
     fence: Epoch,
     holders: BTreeMap<HolderId, Holding>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Holding {
     claim: Claim,
     epoch: Epoch,
@@ -38,7 +45,8 @@ struct Holding {
 }
 
 /// A section.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Group {
     name: Title,
     exclusive: bool,
@@ -46,7 +54,8 @@ struct Group {
 }
 
 /// A task.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Job {
     spec: Spec,
     depends_on: Vec<Edge>,
@@ -59,7 +68,8 @@ struct Job {
 }
 
 /// How things stand with a task, without the moments of the lease clock and without what a live run has said.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 enum Standing {
     Pending,
     Live { run: RunId, epoch: Epoch, owner: Option<(RunnerId, Epoch)>, phase: Phase },
@@ -70,7 +80,8 @@ enum Standing {
     Done(Done),
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 enum Phase {
     Running,
     Stuck(Stuck),

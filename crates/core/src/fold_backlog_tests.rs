@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::apply;
+use super::{apply, assert_every_cut};
 use crate::backlog::{Backlog, Edge, Run, Section};
 use crate::coordination::Coordination;
 use crate::event::{Event, SectionFact, TaskFact};
@@ -249,6 +249,7 @@ proptest! {
             prop_assert_eq!(folded.differences(&site.view()), Vec::<String>::new());
             prop_assert_eq!(&folded, &site.view());
         }
+        [1, 4].into_iter().for_each(|stride| assert_every_cut(&site.log, stride));
     }
 }
 

@@ -3,6 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::coordination::Coordination;
 use crate::event::{CustomKind, Source};
+use crate::fold::stored::tests::assert_every_cut;
 use crate::ids::Ticket;
 use crate::lock;
 use crate::semaphore;
@@ -132,6 +133,7 @@ proptest! {
             read = world.log.len();
             prop_assert_eq!(folded.differences(&Folded::of(&world.machine)), Vec::<String>::new());
         }
+        [1, 3].into_iter().for_each(|stride| assert_every_cut(&world.log, stride));
     }
 }
 

@@ -1,22 +1,11 @@
 use super::*;
 use crate::ids::{RunId, RunnerId, Title};
 use crate::step::Now;
-use crate::task::{Input, Mark, Spec, Workspace};
+use crate::task::{Input, Mark, Spec};
 
 fn task(number: i64, priority: i32, parent: Option<i64>) -> Task {
     let id = |number: i64| TaskId::new(&format!("t-{number}")).unwrap();
-    let spec = Spec {
-        title: Title::new("x").unwrap(),
-        section: None,
-        parent: parent.map(id),
-        labels: Vec::new(),
-        priority,
-        work: None,
-        needs: Vec::new(),
-        retries: 0,
-        restart: None,
-        workspace: Workspace::None,
-    };
+    let spec = Spec { parent: parent.map(id), priority, ..Spec::new(Title::new("x").unwrap()) };
     Task::new(id(number), spec, &Now { seq: Seq(number), ..Now::default() })
 }
 

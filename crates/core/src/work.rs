@@ -49,6 +49,24 @@ pub struct Spec {
     pub workspace: Workspace,
 }
 
+impl Spec {
+    /// A task with this title, for people, without any conditions.
+    pub fn new(title: Title) -> Spec {
+        Spec {
+            title,
+            section: None,
+            parent: None,
+            labels: Vec::new(),
+            priority: 0,
+            work: None,
+            needs: Vec::new(),
+            retries: 0,
+            restart: None,
+            workspace: Workspace::None,
+        }
+    }
+}
+
 /// What a runner does.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -1,10 +1,10 @@
-//! Following the event log: sleeps on the bell, and never misses or repeats an event.
+//! Following the event log: sleeps on the bell, never repeats an event, and misses none that is not compacted.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use banksman_core::Seq;
-use banksman_store::{EventFilter, EventRow, Reader};
+use banksman_store::{EventFilter, EventRow, Mark, Reader};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::error::Error;
@@ -16,6 +16,7 @@ pub struct Follower {
     reader: Reader,
     ear: Ear,
     after: Seq,
+    missed: Option<Mark>,
     look_every: Duration,
 }
 
@@ -23,7 +24,7 @@ impl Follower {
     pub(crate) fn open(project: &Project, after: Seq) -> Result<Follower, Error> {
         let reader = project.reader()?;
         let ear = Ear::open(project, reader.project())?;
-        Ok(Follower { reader, ear, after, look_every: project.config().poll_interval })
+        Ok(Follower { reader, ear, after, missed: None, look_every: project.config().poll_interval })
     }
 
     /// The next events that pass the filter; none if there is nothing new. The listener hears what comes after.
@@ -31,11 +32,20 @@ impl Follower {
         self.ear.empty();
         loop {
             let page = self.reader.view().events(self.after, filter)?;
-            self.after = page.last;
+            if page.compacted.through > self.after {
+                self.missed = Some(page.compacted);
+            }
+            self.after = page.last.max(page.compacted.through);
             if !page.events.is_empty() || !page.more {
                 return Ok(page.events);
             }
         }
+    }
+
+    /// How far the log was compacted past this place in it, if it was since the last time of asking: the events up to there
+    /// that `next` has not returned are gone.
+    pub fn missed(&mut self) -> Option<Mark> {
+        self.missed.take()
     }
 
     /// Sleeps until the bell rings, a slow look is due, or `cancel` becomes readable. Says whether to go on.

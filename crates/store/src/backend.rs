@@ -1,5 +1,6 @@
 //! What a database must be able to do.
 
+use crate::compact::Size;
 use crate::error::StoreError;
 use crate::value::{Query, Rows};
 
@@ -43,4 +44,7 @@ pub(crate) trait Backend: Send {
 
     /// Asks the database to check its own structure. Returns what it complains about.
     fn check_integrity(&mut self) -> Result<Vec<String>, StoreError>;
+
+    /// How large the store is. Cheap to find out.
+    fn size(&mut self) -> Result<Size, StoreError>;
 }

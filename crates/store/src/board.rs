@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use banksman_core::backlog::Run;
 use banksman_core::ids::{SectionId, TaskId};
-use banksman_core::{Decision, Seq, Status, Task};
+use banksman_core::{Decision, Label, Seq, Status, Task};
 
 use crate::error::StoreError;
 use crate::reader::View;
@@ -18,12 +18,16 @@ const PAGE: i64 = 1_000;
 /// Which tasks to list.
 #[derive(Debug, Clone, Default)]
 pub struct TaskFilter {
-    /// Only those that stand so.
-    pub status: Option<Status>,
+    /// Only those that stand in one of these ways; all if there is none.
+    pub statuses: Vec<Status>,
     /// Only those of this section.
     pub section: Option<SectionId>,
     /// Only the children of this task.
     pub parent: Option<TaskId>,
+    /// Only those that have all these labels.
+    pub labels: Vec<Label>,
+    /// Only those whose title contains this, whatever the case.
+    pub search: Option<String>,
 }
 
 /// A task in a list.
@@ -56,23 +60,42 @@ impl Listed {
     }
 }
 
+impl TaskFilter {
+    /// The words of the rows that may pass, each between bars.
+    fn states(&self) -> String {
+        let words = self.statuses.iter().flat_map(|status| match status {
+            Status::Pending => &["pending", "resting"][..],
+            Status::Blocked => &["pending", "resting", "parked"],
+            // What is being stopped is in progress too.
+            Status::InProgress => &["running", "stopping", "awaiting", "by_hand"],
+            Status::Stuck => &["stuck"],
+            Status::Review => &["review"],
+            Status::Completed => &["completed"],
+            Status::Failed => &["failed"],
+            Status::Cancelled => &["cancelled"],
+            Status::Skipped => &["skipped"],
+        });
+        words.fold("|".to_owned(), |all, word| all + word + "|")
+    }
+
+    /// Whether a row passes that the database has found.
+    fn passes(&self, listed: &Listed, search: Option<&str>) -> bool {
+        let spec = &listed.task.spec;
+        (self.statuses.is_empty() || self.statuses.contains(&listed.status()))
+            && self.labels.iter().all(|label| spec.labels.contains(label))
+            && search.is_none_or(|text| spec.title.as_str().to_lowercase().contains(text))
+    }
+}
+
 impl View<'_> {
     /// The next tasks after a position, in their order, that pass the filter; and where to go on, if there may be more.
     pub fn tasks(&mut self, filter: &TaskFilter, after: Seq) -> Result<(Vec<Listed>, Option<Seq>), StoreError> {
-        let words = |status: Status| match status {
-            Status::Pending | Status::Blocked => "pending",
-            Status::InProgress => "running",
-            other => other.as_str(),
-        };
-        let word = filter.status.map(words);
-        // What is being stopped is in progress too.
-        let second = word.map(|word| if word == "running" { "stopping" } else { word });
-        let params: [Value<'_>; 7] = [
+        let states = (!filter.statuses.is_empty()).then(|| filter.states());
+        let params: [Value<'_>; 6] = [
             self.project.into(),
             after.0.into(),
             PAGE.into(),
-            word.into(),
-            second.into(),
+            states.into(),
             filter.section.as_ref().map(SectionId::as_str).into(),
             filter.parent.as_ref().map(TaskId::as_str).into(),
         ];
@@ -84,7 +107,8 @@ impl View<'_> {
             listed.push(Listed { task, unmet: row.int()?.try_into().map_err(StoreError::corrupt)? });
         }
         let next = listed.last().map(|last| last.task.position).filter(|_| full);
-        listed.retain(|listed| filter.status.is_none_or(|status| listed.status() == status));
+        let search = filter.search.as_ref().map(|text| text.to_lowercase());
+        listed.retain(|listed| filter.passes(listed, search.as_deref()));
         Ok((listed, next))
     }
 

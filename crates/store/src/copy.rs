@@ -10,6 +10,7 @@ use banksman_core::task::State;
 use banksman_core::{Lease, Seq};
 
 use crate::changes;
+use crate::compact::parse;
 use crate::error::StoreError;
 use crate::reader::{EventFilter, Reader};
 use crate::sql::Statement;
@@ -36,17 +37,23 @@ pub struct Copied {
 /// waits does so at the old store. Nothing is written if the old store contradicts itself.
 pub fn copy(from: &mut Reader, to: &mut Store) -> Result<Copied, StoreError> {
     let counters = vec![Query::new(Statement::Project, [to.project.into()])];
-    let answers = to.backend.begin(&counters)?;
-    let copied = fill(from, to, answers);
-    to.backend.roll_back();
-    copied
+    loop {
+        let answers = to.backend.begin(&counters)?;
+        let copied = fill(from, to, answers);
+        to.backend.roll_back();
+        if let Some(copied) = copied? {
+            return Ok(copied);
+        }
+    }
 }
 
-fn fill(from: &mut Reader, to: &mut Store, answers: Vec<crate::value::Rows>) -> Result<Copied, StoreError> {
+/// Nothing if events were taken out of the log before they could be copied.
+fn fill(from: &mut Reader, to: &mut Store, answers: Vec<crate::value::Rows>) -> Result<Option<Copied>, StoreError> {
     let counters = Counters::read(answers.into_iter().next().unwrap_or_default())?;
     if counters.seq != 0 {
         return Err(StoreError::Exists { place: "the place to copy to".into() });
     }
+    let baseline = from.view().baseline()?;
     let snapshot = from.view().everything()?;
     let (lease, _) = counters.clocks(&*to.machine);
     let before = Tables::default();
@@ -59,16 +66,18 @@ fn fill(from: &mut Reader, to: &mut Store, answers: Vec<crate::value::Rows>) -> 
     let after = Tables { coordination, backlog, ..Tables::default() };
     to.backend.write(&changes::between(to.project, &before, &after))?;
 
-    let mut folded = Folded::default();
+    to.backend.write(&baseline.writes(to.project))?;
+
+    let (mut folded, mut at) = (baseline.folded()?, baseline.mark.through);
     let mut events = 0;
-    let mut at = Seq(0);
     while at < snapshot.seq {
         let page = from.view().events(at, &EventFilter::default())?;
+        if page.compacted.through > at {
+            return Ok(None);
+        }
         let mut writes = Vec::with_capacity(page.events.len());
         for row in page.events.into_iter().take_while(|row| row.id <= snapshot.seq) {
-            let data = row.data.to_string();
-            let event =
-                Event::parse(&row.kind, &row.source.component, row.source.id.as_deref(), &data).map_err(StoreError::corrupt)?;
+            let event = parse(&row, &row.data.to_string())?;
             writes.push(insert(to.project, row.id, row.wall.0, &event));
             folded.apply(row.id, row.wall, event);
         }
@@ -87,7 +96,8 @@ fn fill(from: &mut Reader, to: &mut Store, answers: Vec<crate::value::Rows>) -> 
     let Coordination { locks, semaphores } = &after.coordination;
     let held = locks.values().filter(|lock| matches!(lock.state, lock::State::Held(_))).count();
     let holders = held + semaphores.values().map(|semaphore| semaphore.holders.len()).sum::<usize>();
-    Ok(Copied { locks: locks.len(), semaphores: semaphores.len(), holders, tasks: after.backlog.tasks.len(), events })
+    let tasks = after.backlog.tasks.len();
+    Ok(Some(Copied { locks: locks.len(), semaphores: semaphores.len(), holders, tasks, events }))
 }
 
 fn insert(project: i64, seq: Seq, wall: i64, event: &Event) -> Query<'static> {

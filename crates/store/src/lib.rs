@@ -13,6 +13,7 @@ mod backlog;
 mod board;
 mod call;
 mod changes;
+mod compact;
 mod copy;
 mod dialect;
 mod error;
@@ -29,6 +30,7 @@ mod value;
 
 pub use board::{Counts, Listed, TaskFilter};
 pub use call::{Call, Turn};
+pub use compact::{Compacted, Keep, Mark, Size};
 pub use copy::{Copied, copy};
 pub use error::StoreError;
 pub use machine::{Machine, Reading};

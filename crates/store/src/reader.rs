@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 
 use banksman_core::backlog::Backlog;
 use banksman_core::coordination::Coordination;
-use banksman_core::event::{Event, Source};
+use banksman_core::event::Source;
 use banksman_core::fold::Folded;
 use banksman_core::{Lease, Seq, Wall};
 use serde::Serialize;
 use serde_json::Value as Json;
 
 use crate::backend::Backend;
+use crate::compact::{self, Mark};
 use crate::error::StoreError;
 use crate::machine::Machine;
 use crate::sql::Statement;
@@ -94,6 +95,8 @@ pub struct Page {
     pub last: Seq,
     /// Whether there may be another page.
     pub more: bool,
+    /// How far the log is compacted: earlier events are not in it.
+    pub compacted: Mark,
 }
 
 /// Which events to read.
@@ -137,17 +140,24 @@ impl View<'_> {
     /// The events of the page after `after` that pass the filter.
     pub fn events(&mut self, after: Seq, filter: &EventFilter) -> Result<Page, StoreError> {
         let since = filter.since.map_or(i64::MIN, |wall| wall.0);
-        let query = Query::new(Statement::Events, [self.project.into(), after.0.into(), PAGE.into(), since.into()]);
-        let rows = self.one(query)?;
+        let events = Query::new(Statement::Events, [self.project.into(), after.0.into(), PAGE.into(), since.into()]);
+        let compacted = Query::new(Statement::Compacted, [self.project.into()]);
+        let mut answers = self.backend.read(&[events, compacted])?.into_iter();
+        let rows = answers.next().unwrap_or_default().into_iter().map(event).collect::<Result<Vec<_>, _>>()?;
+        let compacted = Mark::read(answers.next().unwrap_or_default())?;
         let (last, more) = (rows.last().map_or(after, |row| row.id), rows.len() as i64 == PAGE);
-        Ok(Page { events: rows.into_iter().filter(|row| filter.passes(row)).collect(), last, more })
+        Ok(Page { events: rows.into_iter().filter(|row| filter.passes(row)).collect(), last, more, compacted })
     }
 
     /// The number of the last event.
     pub fn last_event(&mut self) -> Result<Seq, StoreError> {
-        let query = Query::new(Statement::Project, [self.project.into()]);
-        let rows = self.backend.read(&[query])?.pop().unwrap_or_default();
-        Ok(Seq(Counters::read(rows)?.seq))
+        Ok(self.newest()?.0)
+    }
+
+    /// The number of the last event, and the moment by the wall clock.
+    pub(crate) fn newest(&mut self) -> Result<(Seq, Wall), StoreError> {
+        let counters = Counters::read(self.rows(Query::new(Statement::Project, [self.project.into()]))?)?;
+        Ok((Seq(counters.seq), counters.clocks(self.machine).1))
     }
 
     /// The last few events of one source, newest first, looked for in the last ten thousand.
@@ -162,21 +172,33 @@ impl View<'_> {
 
     /// Folds the whole log and compares the result with the tables. Returns the differences, in words.
     pub fn compare_with_log(&mut self) -> Result<Vec<String>, StoreError> {
-        let mut folded = Folded::default();
-        let mut after = Seq(0);
+        loop {
+            if let Some(differences) = self.compare_unless_compacted()? {
+                return Ok(differences);
+            }
+        }
+    }
+
+    /// The differences; nothing if events were taken out of the log before they could be read.
+    fn compare_unless_compacted(&mut self) -> Result<Option<Vec<String>>, StoreError> {
+        let baseline = self.baseline()?;
+        let (mut folded, mut after) = (baseline.folded()?, baseline.mark.through);
         // The log goes on growing meanwhile: the tables are read last, and the log is then read up to them.
         loop {
             let page = self.events(after, &EventFilter::default())?;
+            if page.compacted.through > after {
+                return Ok(None);
+            }
             after = page.last;
             for row in page.events {
-                apply(&mut folded, row)?;
+                folded.apply(row.id, row.wall, compact::parse(&row, &row.data.to_string())?);
             }
             if page.more {
                 continue;
             }
             let snapshot = self.everything()?;
             if snapshot.seq == after {
-                return Ok(folded.differences(&Folded::of_all(&snapshot.coordination, &snapshot.backlog)));
+                return Ok(Some(folded.differences(&Folded::of_all(&snapshot.coordination, &snapshot.backlog))));
             }
         }
     }
@@ -212,11 +234,4 @@ fn event(mut row: Row) -> Result<EventRow, StoreError> {
     let source = Source { component: row.text()?.into(), id: row.maybe_text()?.map(Into::into) };
     let data = serde_json::from_str(&row.text()?).map_err(StoreError::corrupt)?;
     Ok(EventRow { id, kind, wall, source, data })
-}
-
-fn apply(folded: &mut Folded, row: EventRow) -> Result<(), StoreError> {
-    let data = row.data.to_string();
-    let event = Event::parse(&row.kind, &row.source.component, row.source.id.as_deref(), &data).map_err(StoreError::corrupt)?;
-    folded.apply(row.id, row.wall, event);
-    Ok(())
 }

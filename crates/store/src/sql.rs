@@ -197,6 +197,16 @@ statements! {
                 "SELECT seq, wall, kind, component, id, data FROM events WHERE project = $1 AND seq > $2 ",
                 "AND component = $3 AND id = $4 ORDER BY seq DESC LIMIT $5"
             );
+    Compacted => "SELECT compacted, compacted_wall FROM projects WHERE project = $1";
+    SetCompacted => "UPDATE projects SET compacted = $2, compacted_wall = $3 WHERE project = $1";
+    DeleteEvents => "DELETE FROM events WHERE project = $1 AND seq <= $2";
+    Kept => "SELECT component, id, data FROM baseline WHERE project = $1 AND component = $2 AND id = $3";
+    AllKept => "SELECT component, id, data FROM baseline WHERE project = $1 ORDER BY component, id";
+    UpsertKept => concat!(
+        "INSERT INTO baseline (project, component, id, data) VALUES ($1, $2, $3, $4) ",
+        "ON CONFLICT (project, component, id) DO UPDATE SET data = $4"
+    );
+    DeleteKept => "DELETE FROM baseline WHERE project = $1 AND component = $2 AND id = $3";
     Sections => "SELECT id, name, exclusive, position FROM sections WHERE project = $1 ORDER BY position";
     UpsertSection => concat!(
         "INSERT INTO sections (project, id, name, exclusive, position) VALUES ($1, $2, $3, $4, $5) ",
@@ -209,8 +219,8 @@ statements! {
     TaskByPrefix => "SELECT id FROM tasks WHERE project = $1 AND id >= $2 AND id < $3 ORDER BY id LIMIT 20";
     TaskPage => concat!(
         "SELECT ", task!(), ", t.unmet FROM tasks t WHERE t.project = $1 AND t.position > $2 ",
-        "AND (CAST($4 AS TEXT) IS NULL OR t.state IN ($4, $5)) AND (CAST($6 AS TEXT) IS NULL OR t.section = $6) ",
-        "AND (CAST($7 AS TEXT) IS NULL OR t.parent = $7) ORDER BY t.position LIMIT $3"
+        "AND (CAST($4 AS TEXT) IS NULL OR $4 LIKE '%|' || t.state || '|%') AND (CAST($5 AS TEXT) IS NULL OR t.section = $5) ",
+        "AND (CAST($6 AS TEXT) IS NULL OR t.parent = $6) ORDER BY t.position LIMIT $3"
     );
     TaskCounts => concat!(
         "SELECT state, CAST(CASE WHEN unmet > 0 THEN 1 ELSE 0 END AS BIGINT), CAST(CASE WHEN lane IS NULL THEN 1 ELSE 0 END AS BIGINT), count(*) ",

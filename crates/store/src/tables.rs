@@ -24,7 +24,7 @@ pub enum Key {
     Semaphore(Name),
     /// Everything that anybody waits for.
     Waits,
-    /// What a request was granted before.
+    /// What a request was granted before, as long as that event is in the log.
     Request(RequestId),
     /// All sections.
     Sections,

@@ -10,6 +10,7 @@ use banksman::core::backlog::{Edge, Runner};
 use banksman::core::claim::{Address, Ask, Claim, Standing};
 use banksman::core::coordination::Command;
 use banksman::core::event::{Forced, Kind, Resource};
+use banksman::core::restart::Marker;
 use banksman::core::task::{Ending, Mark, Need, Spec, Verdict, Work};
 use banksman::core::{
     HolderId, Lease, Liveness, Name, ProcessId, RunId, RunnerId, SectionId, Span, Stamp, Status, TaskId, Title, Wall, lock,
@@ -144,15 +145,11 @@ impl Scene {
     fn add(&mut self, section: Option<SectionId>, needs: Vec<Need>, depends_on: Vec<TaskId>, for_runner: bool) -> TaskId {
         let id = fresh("t", |id| TaskId::new(id).unwrap());
         let spec = Spec {
-            title: Title::new(&format!("task {id}")).unwrap(),
             section,
-            parent: None,
-            labels: Vec::new(),
             priority: i32::try_from(self.dice.roll(3)).unwrap(),
             work: for_runner.then(|| Work::Run("true".into())),
             needs,
-            retries: 0,
-            workspace: Default::default(),
+            ..Spec::new(Title::new(&format!("task {id}")).unwrap())
         };
         let allow_failed = self.dice.chance(4);
         let depends_on = depends_on.into_iter().map(|on| Edge { on, allow_failed }).collect();
@@ -165,7 +162,8 @@ impl Scene {
         let spec = self.rows([Key::Task(task.clone())]).backlog.tasks[task].spec.clone();
         let run = fresh("r", |id| RunId::new(id).unwrap());
         let candidate = Candidate { task: task.clone(), run, section: spec.section, needs: spec.needs };
-        let request = RunRequest::Claim { runner: runner.clone(), room: 1, candidates: vec![candidate], seen: self.seen() };
+        let (runner, candidates, seen) = (runner.clone(), vec![candidate], self.seen());
+        let request = RunRequest::Claim { runner, room: 1, candidates, seen, root_limit: 0 };
         matches!(self.run(request), RunOutcome::Claimed { started, .. } if started.len() == 1)
     }
 
@@ -175,7 +173,8 @@ impl Scene {
         let Some(run) = rows.runs.get(run) else { return };
         let what = banksman::engine::Work { run: run.clone(), task: rows.tasks[&run.task].clone() };
         let ending = ended(Ending::Exited(0), Wall(0), None);
-        let request = RunRequest::Finish { runner: run.owner.clone(), what: Box::new(what), ending, max_recoveries: 0 };
+        let (runner, marker, watch) = (run.owner.clone(), Marker::Absent, self.client.config().watch());
+        let request = RunRequest::Finish { runner, what: Box::new(what), ending, marker, watch };
         assert!(matches!(self.run(request), RunOutcome::Finished(_)));
     }
 
@@ -370,7 +369,7 @@ impl Scene {
     }
 
     fn why(&mut self, task: &TaskId) -> Answer {
-        inspect::why(&mut self.reader, self.client.host(), task).unwrap().unwrap().answer
+        inspect::why(&mut self.reader, self.client.project(), task).unwrap().unwrap().answer
     }
 
     /// Ends all that is in the exclusive section of a task.
@@ -386,6 +385,7 @@ impl Scene {
     fn remove(&mut self, cause: &Cause) {
         match cause {
             Cause::ByHand => panic!("nothing makes a task for people one for runners"),
+            Cause::Resting { .. } | Cause::Roots { .. } => unreachable!("there are no loops and no limits here"),
             Cause::Dependency(chain) => {
                 let id = chain.links[0].id.clone();
                 self.complete(&id);
@@ -455,7 +455,7 @@ impl Scene {
             }
             Cause::SectionBusy { run, .. } => assert_eq!(run.life == Life::Alive, self.living.contains(&run.owner)),
             Cause::Dependency(chain) => self.verify_chain(chain, task),
-            Cause::ByHand | Cause::Taken { .. } => {}
+            Cause::ByHand | Cause::Taken { .. } | Cause::Resting { .. } | Cause::Roots { .. } => {}
         }
     }
 
@@ -483,6 +483,7 @@ impl Scene {
 fn about(cause: &Cause) -> String {
     match cause {
         Cause::ByHand => "by hand".into(),
+        Cause::Resting { .. } | Cause::Roots { .. } => unreachable!("there are no loops and no limits here"),
         Cause::Dependency(chain) => format!("dependency {}", chain.links[0].id),
         Cause::NoRunner => "no runner".into(),
         // What keeps a newcomer out of a section keeps it out when it has come.
@@ -496,6 +497,7 @@ fn about(cause: &Cause) -> String {
 fn kind(cause: &Cause) -> &'static str {
     match cause {
         Cause::ByHand => "by hand",
+        Cause::Resting { .. } | Cause::Roots { .. } => unreachable!("there are no loops and no limits here"),
         Cause::Dependency(_) => "dependency",
         Cause::Taken { reason, line, holders, .. } => match reason {
             Reason::TaskLock { .. } => "task lock",

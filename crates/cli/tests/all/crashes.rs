@@ -29,17 +29,7 @@ const WATCHED: &str = r#"
 pub(crate) fn add(client: &Client, title: &str, command: &str, change: impl FnOnce(&mut Spec)) -> TaskId {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let id = TaskId::new(&format!("t-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))).unwrap();
-    let mut spec = Spec {
-        title: Title::new(title).unwrap(),
-        section: None,
-        parent: None,
-        labels: Vec::new(),
-        priority: 0,
-        work: Some(Work::Run(command.into())),
-        needs: Vec::new(),
-        retries: 0,
-        workspace: Default::default(),
-    };
+    let mut spec = Spec { work: Some(Work::Run(command.into())), ..Spec::new(Title::new(title).unwrap()) };
     change(&mut spec);
     let request = TaskRequest::Add { id: id.clone(), spec: Box::new(spec), depends_on: Vec::new(), by: None };
     match client.call(Request::Task(request)).unwrap() {

@@ -197,9 +197,10 @@ fn who_renews_is_not_robbed() {
     let rows = site.rows().backlog;
     let idle = rows.runners.keys().find(|id| **id != owner).unwrap().clone();
     let what = Box::new(Work { run, task: rows.tasks[&task].clone() });
-    let lose = RunRequest::Lose { runner: idle.clone(), what, patience: Span::ZERO, max_recoveries: 9 };
     let dismiss = |runner: &RunnerId| RunRequest::Dismiss { runner: runner.clone(), sections: Vec::new(), seen: Seen::default() };
     let client = site.world.project().open().unwrap();
+    let watch = client.config().watch();
+    let lose = RunRequest::Lose { runner: idle.clone(), what, patience: Span::ZERO, watch };
     let ask = |request: RunRequest| client.call(Request::Run(request)).unwrap();
     assert_eq!(ask(lose), Reply::Run(RunOutcome::OwnerLives));
     assert_eq!(ask(dismiss(&owner)), Reply::Run(RunOutcome::Late), "it has a run");

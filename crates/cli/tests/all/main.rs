@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that fails shall say so at once")]
 
 mod causes;
+mod compact;
 mod config;
 mod conformance;
 mod copy;
@@ -10,6 +11,7 @@ mod crashes;
 mod demo;
 mod feed;
 mod input;
+mod listing;
 mod locks;
 mod machines;
 mod notify;

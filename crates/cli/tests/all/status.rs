@@ -78,9 +78,19 @@ impl Puppet<'_> {
             seen: Lease(0),
             terms: None,
         };
-        let (max_runs, sections, until_idle, poll) = (None, Vec::new(), true, Span::from_secs(3_600));
-        let options =
-            Options { max_runs, limit, sections, until_idle, max_recoveries: 0, poll, heartbeat_timeout: None, lease: None };
+        let options = Options {
+            max_runs: None,
+            limit,
+            sections: Vec::new(),
+            until_idle: true,
+            root_limit: 0,
+            watch: client.config().watch(),
+            max_duration: None,
+            checkpoint_interval: None,
+            kill_patience: Span::from_secs(60),
+            poll: Span::from_secs(3_600),
+            lease: None,
+        };
         Puppet { client, dispatcher: Dispatcher::new(row, options), live: Vec::new(), news: Vec::new() }
     }
 

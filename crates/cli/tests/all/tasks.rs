@@ -207,7 +207,7 @@ fn children_are_cancelled_with_their_parent_and_their_processes_are_dead() {
     let pids: Vec<i32> = files.iter().map(|file| world.read(file).trim().parse().unwrap()).collect();
     assert_eq!(world.task("child")["parent"], world.task("parent")["id"]);
     assert_eq!(world.task("parent")["children"][0]["title"], "child");
-    assert_eq!(world.data(&["tasks", "list", "--children-of", "child"])["tasks"][0]["title"], "grandchild");
+    assert_eq!(world.data(&["tasks", "list", "--parent", "child"])["tasks"][0]["title"], "grandchild");
     assert!(world.task("root")["parent"].is_null(), "a plain add makes a root, also inside of a run");
     let cancelled = &world.data(&["tasks", "cancel", "parent"])["tasks"][0];
     assert_eq!(
@@ -501,7 +501,7 @@ fn bad_input_is_refused_with_the_reason_and_changes_nothing() {
         (&["tasks", "update", "a", "--title", ""], 2, "USAGE", "must not be empty"),
         (&["tasks", "list", "--status", "open"], 2, "USAGE", "the words are pending, blocked"),
         (&["tasks", "list", "--section", "none"], 4, "SECTION_NOT_FOUND", "none"),
-        (&["tasks", "list", "--children-of", "none"], 4, "TASK_NOT_FOUND", "none"),
+        (&["tasks", "list", "--parent", "none"], 4, "TASK_NOT_FOUND", "none"),
         (&["tasks", "show", "none"], 4, "TASK_NOT_FOUND", "none"),
         (&["tasks", "show", ""], 4, "TASK_NOT_FOUND", ""),
         (&["tasks", "show", "t-"], 2, "AMBIGUOUS_NAME", "more than one task"),

@@ -20,6 +20,7 @@ pub use listen::{Listener, Subscription};
 pub use open::{create, occupant, open, open_reader, remove};
 
 use crate::backend::Backend;
+use crate::compact::Size;
 use crate::error::StoreError;
 use crate::sql::Statement;
 use crate::value::{Query, Rows};
@@ -178,6 +179,13 @@ impl Backend for Postgres {
     /// The server looks after its own files; what can be asked from here is that the tables can be read.
     fn check_integrity(&mut self) -> Result<Vec<String>, StoreError> {
         self.read(&crate::tables::plan_all(self.project)).map(|_| Vec::new())
+    }
+
+    /// Of the log and its baseline, which all projects of the database share. What is free in them is not cheap to know.
+    fn size(&mut self) -> Result<Size, StoreError> {
+        let (runtime, session) = self.session()?;
+        let bytes = runtime.block_on(session.log_size()).map_err(judge)?;
+        Ok(Size { bytes: bytes.try_into().map_err(StoreError::corrupt)?, free: None })
     }
 }
 

@@ -94,6 +94,12 @@ impl Session {
         end.map(|()| loads)
     }
 
+    /// How much room the log and its baseline take, in bytes.
+    pub(super) async fn log_size(&self) -> Result<i64, Error> {
+        let question = "SELECT pg_total_relation_size('events') + pg_total_relation_size('baseline')";
+        self.client.query_one(question, &[]).await?.try_get(0)
+    }
+
     /// How a transaction ended: `committed`, `aborted`, `in progress`, or `None` if that is forgotten.
     pub(super) async fn status(&self, transaction: &str) -> Result<Option<String>, StoreError> {
         let row = self.client.query_one("SELECT pg_xact_status($1::text::xid8)", &[&transaction]).await;

@@ -17,6 +17,7 @@ pub use open::{create, memory, open, open_reader, remove};
 pub use turnstile::{Occupant, occupant};
 
 use crate::backend::Backend;
+use crate::compact::Size;
 use crate::error::StoreError;
 use crate::sql;
 use crate::value::{Query, Row, Rows, Value};
@@ -190,6 +191,12 @@ impl Backend for Sqlite {
         let mut statement = self.connection.prepare("PRAGMA integrity_check")?;
         let lines = statement.query_map([], |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>, _>>()?;
         Ok(lines.into_iter().filter(|line| line != "ok").collect())
+    }
+
+    fn size(&mut self) -> Result<Size, StoreError> {
+        let number = |pragma| self.connection.pragma_query_value(None, pragma, |row| row.get::<_, u32>(0)).map(u64::from);
+        let page = number("page_size")?;
+        Ok(Size { bytes: number("page_count")? * page, free: Some(number("freelist_count")? * page) })
     }
 }
 

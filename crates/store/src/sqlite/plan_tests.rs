@@ -1,4 +1,4 @@
-//! The statements on the way of every claim must find their rows by an index, however many rows there are.
+//! The statements on the way of every claim, and those that go through the log, must find their rows by an index, however many rows there are.
 
 use rusqlite::Connection;
 
@@ -11,6 +11,21 @@ fn plan(connection: &Connection, statement: Statement) -> Vec<String> {
     let mut prepared = connection.prepare(&text).unwrap();
     let rows = prepared.raw_query().mapped(|row| row.get::<_, String>(3)).collect::<Result<Vec<_>, _>>();
     rows.unwrap()
+}
+
+#[test]
+fn a_compaction_touches_what_it_is_about() {
+    let connection = Connection::open_in_memory().unwrap();
+    MIGRATIONS.iter().for_each(|migration| connection.execute_batch(&dialect::sqlite_schema(migration)).unwrap());
+    for (statement, wanted) in [
+        (Statement::Kept, "(project=? AND component=? AND id=?)"),
+        (Statement::DeleteKept, "(project=? AND component=? AND id=?)"),
+        (Statement::DeleteEvents, "PRIMARY KEY (project=? AND seq<?)"),
+        (Statement::Events, "PRIMARY KEY (project=? AND seq>?)"),
+    ] {
+        let plan = plan(&connection, statement);
+        assert!(plan.len() == 1 && plan[0].contains(wanted), "{statement:?}: {plan:?}");
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use banksman::core::backlog::Section;
 use banksman::core::{Label, SectionId, Seq, Stamp, Status};
-use banksman::store::{Key, Listed, TaskFilter};
+use banksman::store::{Key, Listed, Reader, TaskFilter};
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -10,18 +10,24 @@ use super::view;
 use crate::commands::{Done, find};
 use crate::context::Context;
 use crate::exit_codes as exit;
+use crate::failure::Failure;
 use crate::printer::DIM;
 use crate::{table, words};
 
+/// How many lines a person is shown unless told otherwise.
+const LINES: usize = 100;
+
 /// Show the tasks, oldest first.
+///
+/// A person is shown the first 100, and how to go on; with --json it is all of them unless --limit says otherwise.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  banksman tasks list\n  banksman tasks list --status failed\n  banksman tasks list --section backend --label urgent --json"
+    after_help = "Examples:\n  banksman tasks list\n  banksman tasks list --status failed,stuck\n  banksman tasks list --search login --all\n  banksman tasks list --section backend --label urgent --json"
 )]
 pub(super) struct List {
-    /// Only those that stand so, such as pending, blocked, in_progress or failed
-    #[arg(long, value_name = "STATUS", value_parser = status)]
-    status: Option<Status>,
+    /// Only those that stand so, such as pending, blocked, in_progress or failed; several with commas
+    #[arg(long = "status", value_name = "STATUS", value_parser = status, value_delimiter = ',')]
+    statuses: Vec<Status>,
     /// Only those of this section
     #[arg(long, value_name = "SECTION")]
     section: Option<String>,
@@ -29,11 +35,20 @@ pub(super) struct List {
     #[arg(long = "label", value_name = "LABEL")]
     labels: Vec<Label>,
     /// Only those that this task has created
-    #[arg(long, value_name = "TASK")]
-    children_of: Option<String>,
+    #[arg(long, value_name = "TASK", alias = "children-of")]
+    parent: Option<String>,
+    /// Only those whose title contains this, whatever the case
+    #[arg(long, value_name = "TEXT")]
+    search: Option<String>,
     /// Only the first so many
-    #[arg(long, value_name = "N")]
-    limit: Option<usize>,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    limit: Option<u32>,
+    /// Only those after this place in the list, which the page before it has told
+    #[arg(long, value_name = "CURSOR")]
+    after: Option<i64>,
+    /// However many there are
+    #[arg(long, conflicts_with = "limit")]
+    all: bool,
 }
 
 /// A status on the command line.
@@ -45,32 +60,65 @@ pub(super) fn status(word: &str) -> Result<Status, String> {
 impl List {
     pub(super) fn run(self, context: &Context) -> Done {
         let mut reader = context.reader()?;
+        let section = self.section.as_deref().map(|name| find::section(&mut reader, name)).transpose()?;
         let filter = TaskFilter {
-            status: self.status,
-            section: self.section.as_deref().map(|name| find::section(&mut reader, name)).transpose()?.map(|section| section.id),
-            parent: self.children_of.as_deref().map(|name| find::task_id(&mut reader, name)).transpose()?,
+            statuses: self.statuses.clone(),
+            section: section.map(|section| section.id),
+            parent: self.parent.as_deref().map(|name| find::task_id(&mut reader, name)).transpose()?,
+            labels: self.labels.clone(),
+            search: self.search.clone(),
         };
-        let filtered = self.status.is_some() || filter.section.is_some() || filter.parent.is_some() || !self.labels.is_empty();
-        let limit = self.limit.unwrap_or(usize::MAX);
-        let mut tasks: Vec<Listed> = Vec::new();
-        let mut next = Some(Seq(0));
-        while let Some(after) = next.filter(|_| tasks.len() < limit) {
-            let (page, more) = reader.view().tasks(&filter, after)?;
-            let fits = |listed: &Listed| self.labels.iter().all(|label| listed.task.spec.labels.contains(label));
-            tasks.extend(page.into_iter().filter(fits));
-            next = more;
-        }
-        tasks.truncate(limit);
+        let limit = match self.limit {
+            Some(limit) => limit as usize,
+            None if self.all || context.printer.json => usize::MAX,
+            None => LINES,
+        };
+        let (tasks, next) = self.page(&mut reader, &filter, limit)?;
         let rows = reader.view().load(&[Key::Sections].into())?;
         let (sections, at) = (rows.backlog.sections, Stamp { lease: rows.lease, wall: rows.wall });
         let data: Vec<Value> = tasks.iter().map(|listed| view::task_json(listed, &sections)).collect();
-        let human = match (tasks.is_empty(), filtered) {
+        let human = match (tasks.is_empty(), self.options().is_empty() && self.after.is_none()) {
             (false, _) => table(&tasks, &sections, at),
-            (true, true) => format!("{DIM}no task is like that{DIM:#}"),
-            (true, false) => format!("no tasks yet\n{DIM}try: banksman tasks add 'Say hello' --run 'echo hello'{DIM:#}"),
+            (true, false) => format!("{DIM}no task is like that{DIM:#}"),
+            (true, true) => format!("no tasks yet\n{DIM}try: banksman tasks add 'Say hello' --run 'echo hello'{DIM:#}"),
         };
-        context.printer.result(json!({ "tasks": data }), human);
+        context.printer.result(json!({ "tasks": data, "next": next }), human);
+        if let Some(next) = next.filter(|_| !context.printer.json) {
+            let limit = self.limit.map(|limit| format!(" --limit {limit}")).unwrap_or_default();
+            let command = format!("banksman tasks list{}{limit} --after {next}", self.options());
+            context.printer.note(&format!("{DIM}there are more: {command}{DIM:#}"));
+        }
         Ok(exit::OK)
+    }
+
+    /// The first tasks after the cursor, and the cursor after them if there are more. They are read a thousand at a time:
+    /// nothing is held up by a reader that goes through a long list.
+    fn page(&self, reader: &mut Reader, filter: &TaskFilter, limit: usize) -> Result<(Vec<Listed>, Option<Seq>), Failure> {
+        let mut tasks: Vec<Listed> = Vec::new();
+        let mut next = Some(Seq(self.after.unwrap_or(0)));
+        while let Some(after) = next.filter(|_| tasks.len() <= limit) {
+            let (page, more) = reader.view().tasks(filter, after)?;
+            tasks.extend(page);
+            next = more;
+        }
+        let more = tasks.len() > limit;
+        tasks.truncate(limit);
+        let next = tasks.last().map(|last| last.task.position).filter(|_| more);
+        Ok((tasks, next))
+    }
+
+    /// The filters as they are written on a command line.
+    fn options(&self) -> String {
+        let mut words = String::new();
+        let mut add = |flag: &str, value: &dyn std::fmt::Display| words.push_str(&format!(" --{flag} {}", words::quoted(value)));
+        if !self.statuses.is_empty() {
+            add("status", &self.statuses.iter().map(|status| status.as_str()).collect::<Vec<_>>().join(","));
+        }
+        self.section.iter().for_each(|section| add("section", section));
+        self.labels.iter().for_each(|label| add("label", label));
+        self.parent.iter().for_each(|parent| add("parent", parent));
+        self.search.iter().for_each(|search| add("search", search));
+        words
     }
 }
 

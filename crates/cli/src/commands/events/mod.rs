@@ -1,8 +1,10 @@
+mod compact;
+
 use std::os::fd::AsFd;
 
 use banksman::core::event::{CustomKind, Event, Source};
 use banksman::core::{Seq, Wall};
-use banksman::store::{EventFilter, EventRow};
+use banksman::store::{EventFilter, EventRow, Mark};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
@@ -47,6 +49,7 @@ pub(crate) struct Events {
 #[derive(Debug, Subcommand)]
 enum Verb {
     Emit(Emit),
+    Compact(compact::Compact),
 }
 
 /// Record an event of your own.
@@ -62,12 +65,17 @@ struct Emit {
 
 impl Events {
     pub(crate) fn name(&self) -> &'static str {
-        if self.verb.is_some() { "events emit" } else { "events" }
+        match self.verb {
+            Some(Verb::Emit(_)) => "events emit",
+            Some(Verb::Compact(_)) => "events compact",
+            None => "events",
+        }
     }
 
     pub(crate) fn run(self, context: &Context) -> Done {
         match self.verb {
             Some(Verb::Emit(emit)) => emit.run(context),
+            Some(Verb::Compact(compact)) => compact.run(context),
             None => self.show(context),
         }
     }
@@ -82,19 +90,30 @@ impl Events {
         let mut reader = context.reader()?;
         let mut events = Vec::new();
         let mut after = Seq(0);
-        loop {
+        let compacted = loop {
             let page = reader.view().events(after, &filter)?;
             after = page.last;
             events.extend(page.events);
             if !page.more {
-                break;
+                break page.compacted;
             }
-        }
+        };
         let skip = self.limit.map_or(0, |limit| events.len().saturating_sub(limit));
         let events = &events[skip..];
-        let data = json!({ "events": events.iter().map(event_json).collect::<Vec<_>>() });
+        // Older events do not matter to one who has got all that was asked for.
+        if compacted.through > Seq(0) && skip == 0 && filter.since.is_none_or(|since| since <= compacted.wall) {
+            tell_compacted(context, compacted);
+        }
+        let data = json!({
+            "events": events.iter().map(event_json).collect::<Vec<_>>(),
+            "compactedThrough": (compacted.through > Seq(0)).then_some(compacted.through),
+        });
         let human = if events.is_empty() {
-            let words = if filtered { "no event is of that kind, source and time" } else { "nothing has happened yet" };
+            let words = if filtered || compacted.through > Seq(0) {
+                "no event is of that kind, source and time"
+            } else {
+                "nothing has happened yet"
+            };
             format!("{DIM}{words}{DIM:#}")
         } else {
             events.iter().map(event_line).collect::<Vec<_>>().join("\n")
@@ -110,6 +129,9 @@ fn follow(context: &Context, filter: &EventFilter) -> Done {
     let mut follower = context.project()?.follow(Seq(0))?;
     loop {
         let events = follower.next(filter)?;
+        if let Some(compacted) = follower.missed().filter(|mark| filter.since.is_none_or(|since| since <= mark.wall)) {
+            tell_compacted(context, compacted);
+        }
         if events.is_empty() && !follower.wait(signals.as_fd()) {
             return Err(Failure::interrupted());
         }
@@ -118,6 +140,11 @@ fn follow(context: &Context, filter: &EventFilter) -> Done {
             context.printer.line(&line);
         }
     }
+}
+
+fn tell_compacted(context: &Context, compacted: Mark) {
+    let (through, wall) = (compacted.through, words::rfc3339(compacted.wall));
+    context.printer.note(&format!("{DIM}events up to {through}, of {wall}, were compacted and are no longer in the log{DIM:#}"));
 }
 
 pub(crate) fn event_json(event: &EventRow) -> Value {

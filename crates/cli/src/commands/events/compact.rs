@@ -1,0 +1,96 @@
+use banksman::store::{Compacted, EventFilter, Keep, Size, Store};
+use clap::Args;
+use serde_json::json;
+
+use crate::commands::Done;
+use crate::commands::hold::Dur;
+use crate::context::Context;
+use crate::exit_codes as exit;
+use crate::failure::Failure;
+use crate::printer::{BOLD, DIM};
+use crate::signals::Stops;
+use crate::words;
+
+/// Take old events out of the log, and keep what they meant.
+///
+/// What is held, the tasks and the sections stay as they are, and `doctor` still checks them against the log. What is lost
+/// is the history before: `events` no longer shows it, and request ids of that time are forgotten. Others may work
+/// meanwhile. It may be interrupted at any moment; the next one goes on from there.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  banksman events compact\n  banksman events compact --keep 30d --dry-run\n  banksman events compact --keep-events 10000"
+)]
+pub(super) struct Compact {
+    /// Keep the events of the last so long
+    #[arg(long, value_name = "DURATION", default_value = "7d")]
+    keep: Dur,
+    /// Keep the last so many events, however old they are
+    #[arg(long, value_name = "N", conflicts_with = "keep", value_parser = clap::value_parser!(u32).range(1..))]
+    keep_events: Option<u32>,
+    /// Only say what would be taken out
+    #[arg(long)]
+    dry_run: bool,
+}
+
+impl Compact {
+    pub(super) fn run(self, context: &Context) -> Done {
+        let keep = self.keep_events.map_or(Keep::For(self.keep.span()), |count| Keep::Last(count.into()));
+        let mut store = context.project()?.open_store()?;
+        let before = store.view().size()?;
+        let done = if self.dry_run { store.view().compactable(keep)? } else { compact(context, &mut store, keep)? };
+        let after = store.view().size()?;
+        let first = store.view().events(done.mark.through, &EventFilter::default())?.events.into_iter().next();
+        let left = store.view().last_event()?.0 - done.mark.through.0;
+        let data = json!({
+            "dryRun": self.dry_run,
+            "removed": done.events,
+            "compactedThrough": (done.mark.through.0 > 0).then_some(done.mark.through),
+            "kept": left,
+            "keptSince": first.as_ref().map(|event| words::rfc3339(event.wall)),
+            "size": { "before": before.bytes, "after": after.bytes, "free": after.free },
+        });
+        let would = if self.dry_run { "would take" } else { "took" };
+        let mut human = match done.events {
+            0 => "no event is old enough to be taken out of the log".to_owned(),
+            1 => format!("{would} {BOLD}1{BOLD:#} event out of the log"),
+            count => format!("{would} {BOLD}{count}{BOLD:#} events out of the log"),
+        };
+        if let Some(first) = first {
+            human.push_str(&format!("; the oldest that stays, of {left}, is of {}", words::rfc3339(first.wall)));
+        }
+        human.push_str(&format!("\n{DIM}{}{DIM:#}", size(after)));
+        context.printer.result(data, human);
+        Ok(exit::OK)
+    }
+}
+
+fn compact(context: &Context, store: &mut Store, keep: Keep) -> Result<Compacted, Failure> {
+    let stops = Stops::install().map_err(|error| Failure::system("take note of signals", error))?;
+    let printer = &context.printer;
+    let done = store.compact(keep, |so_far| {
+        stops.obey();
+        if printer.is_watched() {
+            let upto = words::rfc3339(so_far.mark.wall);
+            printer.rewrite(&format!("took {} events out, up to {upto} …", so_far.events));
+        }
+    })?;
+    if printer.is_watched() {
+        printer.rewrite("");
+    }
+    Ok(done)
+}
+
+/// On SQLite the file does not shrink: what is free in it is used before it grows again.
+fn size(size: Size) -> String {
+    match size.free {
+        Some(free) => format!("the store has {}, {} of them free for what comes next", bytes(size.bytes), bytes(free)),
+        None => format!("the log has {} in the database, which makes room in it by itself", bytes(size.bytes)),
+    }
+}
+
+fn bytes(bytes: u64) -> String {
+    match bytes {
+        0..1_000_000 => format!("{} kB", bytes.div_ceil(1_000)),
+        _ => format!("{:.1} MB", bytes as f64 / 1e6),
+    }
+}

@@ -1,0 +1,100 @@
+//! The fold of a part of the log, as rows that replace it: one for each lock, semaphore, section, task and decision.
+//!
+//! Every event changes at most one of them, so a part of the log can be folded over the few rows that it is about. The
+//! form of the rows is as frozen as that of the events: fields may be added with a default, nothing else.
+
+use serde::de::DeserializeOwned;
+use thiserror::Error;
+
+use super::Folded;
+use crate::event::{Event, Kind, Resource};
+use crate::ids::{DecisionId, Name, SectionId, TaskId};
+
+/// What a row is about, in the words of an event's source.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Entity {
+    /// The kind of thing.
+    pub component: Box<str>,
+    /// Which one.
+    pub id: Box<str>,
+}
+
+/// A row that this program does not understand.
+#[derive(Debug, Error)]
+#[error("what is kept of {component} {id} cannot be read: {what}")]
+pub struct StoredError {
+    component: Box<str>,
+    id: Box<str>,
+    what: String,
+}
+
+/// A place in the fold.
+enum Slot {
+    Resource(Resource),
+    Section(SectionId),
+    Task(TaskId),
+    Decision(DecisionId),
+}
+
+impl Entity {
+    /// What an event changes; nothing if it is the event of a user.
+    pub fn of(event: &Event) -> Option<Entity> {
+        let (component, id) = event.source();
+        match event {
+            Event::Resource { .. } | Event::Section { .. } | Event::Task { .. } | Event::Decision { .. } => {
+                Some(Entity { component: component.into(), id: id?.into() })
+            }
+            Event::Finished(_) | Event::Custom { .. } => None,
+        }
+    }
+
+    fn slot(&self) -> Result<Slot, StoredError> {
+        match (&*self.component, Kind::parse(&self.component)) {
+            (_, Some(kind)) => self.told(Name::new(&self.id)).map(|name| Slot::Resource(Resource { kind, name })),
+            ("section", None) => self.told(SectionId::new(&self.id)).map(Slot::Section),
+            ("task", None) => self.told(TaskId::new(&self.id)).map(Slot::Task),
+            ("decision", None) => self.told(DecisionId::new(&self.id)).map(Slot::Decision),
+            (_, None) => Err(self.unreadable("there is no such kind of thing")),
+        }
+    }
+
+    fn read<T: DeserializeOwned>(&self, data: &str) -> Result<T, StoredError> {
+        self.told(serde_json::from_str(data))
+    }
+
+    fn told<T>(&self, result: Result<T, impl ToString>) -> Result<T, StoredError> {
+        result.map_err(|error| self.unreadable(error))
+    }
+
+    fn unreadable(&self, what: impl ToString) -> StoredError {
+        StoredError { component: self.component.clone(), id: self.id.clone(), what: what.to_string() }
+    }
+}
+
+impl Folded {
+    /// The row of an entity. Nothing is kept of one that is gone.
+    pub fn stored(&self, entity: &Entity) -> Result<Option<String>, StoredError> {
+        let text = match entity.slot()? {
+            Slot::Resource(resource) => self.resources.get(&resource).map(serde_json::to_string),
+            Slot::Section(id) => self.sections.get(&id).map(serde_json::to_string),
+            Slot::Task(id) => self.tasks.get(&id).map(serde_json::to_string),
+            Slot::Decision(id) => self.decisions.get(&id).map(serde_json::to_string),
+        };
+        entity.told(text.transpose())
+    }
+
+    /// Takes over a row, before the events that follow it are applied.
+    pub fn restore(&mut self, entity: &Entity, data: &str) -> Result<(), StoredError> {
+        match entity.slot()? {
+            Slot::Resource(resource) => drop(self.resources.insert(resource, entity.read(data)?)),
+            Slot::Section(id) => drop(self.sections.insert(id, entity.read(data)?)),
+            Slot::Task(id) => drop(self.tasks.insert(id, entity.read(data)?)),
+            Slot::Decision(id) => drop(self.decisions.insert(id, entity.read(data)?)),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[path = "fold_stored_tests.rs"]
+pub(super) mod tests;

@@ -1,0 +1,245 @@
+//! Taking the oldest events out of the log and keeping what they meant.
+//!
+//! The log begins with a *baseline*: the fold of all events that were taken out, one row for each lock, semaphore, section
+//! and task. A step takes a few of the oldest events, folds them over the rows that they are about, and in one
+//! transaction writes these rows, deletes the events and notes how far the log is compacted. So every step is complete by
+//! itself: whoever is interrupted leaves a sound store, and the next one goes on from there.
+//!
+//! Reading and folding need no turn, because events never change and the baseline changes only together with the mark;
+//! the transaction looks whether the mark is still where it was. So a step keeps others waiting for its writes only.
+
+use std::collections::BTreeSet;
+
+use banksman_core::event::Event;
+use banksman_core::fold::Folded;
+use banksman_core::fold::stored::Entity;
+use banksman_core::{Seq, Span, Wall};
+
+use crate::error::StoreError;
+use crate::reader::{EventFilter, EventRow, View};
+use crate::sql::Statement;
+use crate::store::{Counters, Store};
+use crate::value::{Query, Row, Rows, Value};
+
+/// How much data one step takes out, in bytes; but one event at least. The number of events is that of a page.
+const STEP_BYTES: usize = 1_024 * 1_024;
+
+/// Which events stay in the log. The newest one always does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keep {
+    /// Those of the last so long.
+    For(Span),
+    /// The last so many.
+    Last(i64),
+}
+
+/// How far the log is compacted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Mark {
+    /// The last event that was taken out; 0 if none was.
+    pub through: Seq,
+    /// When it happened.
+    pub wall: Wall,
+}
+
+/// How far a compaction has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Compacted {
+    /// How many events it has taken out.
+    pub events: u64,
+    /// How far the log is compacted now.
+    pub mark: Mark,
+}
+
+/// How large a store is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size {
+    /// All of it, in bytes.
+    pub bytes: u64,
+    /// What of it is free for new rows, where that is known.
+    pub free: Option<u64>,
+}
+
+/// What the log begins with.
+pub(crate) struct Baseline {
+    pub(crate) mark: Mark,
+    pub(crate) rows: Vec<(Entity, String)>,
+}
+
+/// Where a compaction ends.
+struct Limit {
+    through: Seq,
+    before: Wall,
+}
+
+/// The events of one step.
+struct Part {
+    from: Mark,
+    to: Mark,
+    events: Vec<(Seq, Wall, Event)>,
+}
+
+impl Store {
+    /// Takes events out of the log, and tells after every step how far it has come. It may be interrupted at any moment.
+    pub fn compact(&mut self, keep: Keep, mut told: impl FnMut(&Compacted)) -> Result<Compacted, StoreError> {
+        let limit = self.view().limit(keep)?;
+        let mut done = Compacted { events: 0, mark: self.view().mark()? };
+        while let Some(part) = self.view().part(done.mark, &limit)? {
+            let rows = self.view().rows_after(&part)?;
+            if self.replace(&part, &rows)? {
+                done = Compacted { events: done.events + part.events.len() as u64, mark: part.to };
+                told(&done);
+                self.backend.tidy(true)?;
+            } else {
+                // Another process compacts as well, and was faster.
+                done.mark = self.view().mark()?;
+            }
+        }
+        Ok(done)
+    }
+
+    /// One transaction: the rows instead of the events. Says whether it was done; not so if the mark has moved.
+    fn replace(&mut self, part: &Part, rows: &[(Entity, Option<String>)]) -> Result<bool, StoreError> {
+        let project: Value<'_> = self.project.into();
+        let mut writes: Vec<Query<'_>> = rows.iter().map(|(entity, data)| keep(self.project, entity, data.as_deref())).collect();
+        writes.push(Query::new(Statement::DeleteEvents, [project.clone(), part.to.through.0.into()]));
+        writes.push(part.to.query(self.project));
+        self.backend.take_turn()?;
+        let done = self.replace_in_turn(part.from, &writes);
+        self.backend.give_turn_back();
+        done
+    }
+
+    fn replace_in_turn(&mut self, from: Mark, writes: &[Query<'_>]) -> Result<bool, StoreError> {
+        let queries = [Statement::Project, Statement::Compacted].map(|statement| Query::new(statement, [self.project.into()]));
+        let mut answers = self.backend.begin(&queries)?.into_iter();
+        let counters = Counters::read(answers.next().unwrap_or_default());
+        match counters.and_then(|_| Mark::read(answers.next().unwrap_or_default())) {
+            Ok(mark) if mark == from => self.backend.commit(writes).map(|()| true),
+            other => {
+                self.backend.roll_back();
+                other.map(|_| false)
+            }
+        }
+    }
+}
+
+impl View<'_> {
+    /// How far the log is compacted.
+    pub fn mark(&mut self) -> Result<Mark, StoreError> {
+        Mark::read(self.rows(Query::new(Statement::Compacted, [self.project.into()]))?)
+    }
+
+    /// How many events a compaction would take out, and how far it would come.
+    pub fn compactable(&mut self, keep: Keep) -> Result<Compacted, StoreError> {
+        let limit = self.limit(keep)?;
+        let mut found = Compacted { events: 0, mark: self.mark()? };
+        while let Some(part) = self.part(found.mark, &limit)? {
+            found = Compacted { events: found.events + part.events.len() as u64, mark: part.to };
+        }
+        Ok(found)
+    }
+
+    /// How large the store is.
+    pub fn size(&mut self) -> Result<Size, StoreError> {
+        self.backend.size()
+    }
+
+    /// What the log begins with, all of one moment.
+    pub(crate) fn baseline(&mut self) -> Result<Baseline, StoreError> {
+        let queries = [Statement::Compacted, Statement::AllKept].map(|statement| Query::new(statement, [self.project.into()]));
+        let mut answers = self.backend.read(&queries)?.into_iter();
+        let mark = Mark::read(answers.next().unwrap_or_default())?;
+        let rows = answers.next().unwrap_or_default().into_iter().map(kept).collect::<Result<_, _>>()?;
+        Ok(Baseline { mark, rows })
+    }
+
+    fn limit(&mut self, keep: Keep) -> Result<Limit, StoreError> {
+        let (last, now) = self.newest()?;
+        Ok(match keep {
+            Keep::For(span) => Limit { through: Seq(last.0 - 1), before: Wall(now.0.saturating_sub(span.as_ms())) },
+            Keep::Last(count) => Limit { through: Seq(last.0.saturating_sub(count.max(1))), before: Wall(i64::MAX) },
+        })
+    }
+
+    /// The next events to take out; none if the rest stays.
+    fn part(&mut self, from: Mark, limit: &Limit) -> Result<Option<Part>, StoreError> {
+        let page = self.events(from.through, &EventFilter::default())?;
+        let mut part = Part { from, to: from, events: Vec::new() };
+        let mut bytes = 0;
+        for row in page.events.into_iter().take_while(|row| row.id <= limit.through && row.wall < limit.before) {
+            let data = row.data.to_string();
+            bytes += data.len();
+            if bytes > STEP_BYTES && !part.events.is_empty() {
+                break;
+            }
+            part.to = Mark { through: row.id, wall: row.wall };
+            part.events.push((row.id, row.wall, parse(&row, &data)?));
+        }
+        Ok((!part.events.is_empty()).then_some(part))
+    }
+
+    /// The rows of everything that the events are about, as they are after them; nothing of what is gone.
+    fn rows_after(&mut self, part: &Part) -> Result<Vec<(Entity, Option<String>)>, StoreError> {
+        let entities: BTreeSet<Entity> = part.events.iter().filter_map(|(_, _, event)| Entity::of(event)).collect();
+        let project: Value<'_> = self.project.into();
+        let query = |entity: &Entity| [project.clone(), entity.component.to_string().into(), entity.id.to_string().into()];
+        let queries: Vec<Query<'_>> = entities.iter().map(|entity| Query::new(Statement::Kept, query(entity))).collect();
+        let mut folded = Folded::default();
+        for row in self.backend.read(&queries)?.into_iter().flatten() {
+            let (entity, data) = kept(row)?;
+            folded.restore(&entity, &data).map_err(StoreError::corrupt)?;
+        }
+        part.events.iter().for_each(|(seq, wall, event)| folded.apply(*seq, *wall, event.clone()));
+        let after = |entity: Entity| folded.stored(&entity).map(|data| (entity, data)).map_err(StoreError::corrupt);
+        entities.into_iter().map(after).collect()
+    }
+}
+
+impl Baseline {
+    /// What the events before the log say.
+    pub(crate) fn folded(&self) -> Result<Folded, StoreError> {
+        let mut folded = Folded::default();
+        self.rows.iter().try_for_each(|(entity, data)| folded.restore(entity, data).map_err(StoreError::corrupt))?;
+        Ok(folded)
+    }
+
+    /// The statements that make it the baseline of a project that has none.
+    pub(crate) fn writes(&self, project: i64) -> Vec<Query<'_>> {
+        let rows = self.rows.iter().map(|(entity, data)| keep(project, entity, Some(data)));
+        rows.chain([self.mark.query(project)]).collect()
+    }
+}
+
+impl Mark {
+    pub(crate) fn read(mut rows: Rows) -> Result<Mark, StoreError> {
+        let mut row = rows.pop().ok_or_else(|| StoreError::corrupt("the project has no row"))?;
+        Ok(Mark { through: Seq(row.int()?), wall: Wall(row.int()?) })
+    }
+
+    fn query(self, project: i64) -> Query<'static> {
+        Query::new(Statement::SetCompacted, [project.into(), self.through.0.into(), self.wall.0.into()])
+    }
+}
+
+/// The event of a row whose data is this text.
+pub(crate) fn parse(row: &EventRow, data: &str) -> Result<Event, StoreError> {
+    Event::parse(&row.kind, &row.source.component, row.source.id.as_deref(), data).map_err(StoreError::corrupt)
+}
+
+fn keep<'a>(project: i64, entity: &'a Entity, data: Option<&'a str>) -> Query<'a> {
+    let (component, id) = (entity.component.as_ref().into(), entity.id.as_ref().into());
+    match data {
+        Some(data) => Query::new(Statement::UpsertKept, [project.into(), component, id, data.into()]),
+        None => Query::new(Statement::DeleteKept, [project.into(), component, id]),
+    }
+}
+
+fn kept(mut row: Row) -> Result<(Entity, String), StoreError> {
+    let entity = Entity { component: row.text()?.into(), id: row.text()?.into() };
+    Ok((entity, row.text()?))
+}
+
+#[cfg(test)]
+#[path = "compact_tests.rs"]
+mod tests;

@@ -1,0 +1,91 @@
+use banksman_core::event::{CustomKind, Defined, Fact};
+use banksman_core::event::{Event, Kind, Resource, Source};
+use banksman_core::{Effect, Name};
+
+use super::*;
+use crate::call::{Call, Turn};
+use crate::machine::{Machine, Reading};
+use crate::sqlite;
+use crate::tables::{Key, Tables};
+
+struct Still;
+
+impl Machine for Still {
+    fn host(&self) -> String {
+        "h".into()
+    }
+
+    fn boot(&self) -> String {
+        "b".into()
+    }
+
+    fn read(&self) -> Reading {
+        Reading { monotonic_ms: 1_000, wall_ms: 1_000 }
+    }
+}
+
+/// Writes events as they are.
+struct Tell(Vec<Event>);
+
+impl Call for Tell {
+    type Reply = ();
+
+    fn keys(&self) -> Vec<Key> {
+        Vec::new()
+    }
+
+    fn decide(&self, _: &mut Tables, turn: &mut Turn) {
+        turn.carry_out(self.0.iter().cloned().map(Effect::Emit).collect(), false);
+    }
+}
+
+fn tell(store: &mut Store, events: Vec<Event>) {
+    store.batch(&[Tell(events)]).into_iter().for_each(|committed| drop(committed.unwrap()));
+}
+
+fn defined(capacity: u32) -> Event {
+    let resource = Resource { kind: Kind::Semaphore, name: Name::new("gpu").unwrap() };
+    Event::Resource { resource, fact: Fact::Defined(Defined { capacity: Some(capacity), ttl: None, max_hold: None }) }
+}
+
+fn said(bytes: usize) -> Event {
+    let source = Source { component: "user".into(), id: None };
+    Event::Custom { kind: CustomKind::new("a:b").unwrap(), source, data: "x".repeat(bytes).into() }
+}
+
+/// Of two that compact at the same time, the slower one does nothing: its rows are of the past.
+#[test]
+fn a_step_that_was_overtaken_changes_nothing() {
+    let mut store = sqlite::memory(Box::new(Still)).unwrap();
+    tell(&mut store, vec![defined(1), defined(2), defined(3), said(1)]);
+    let limit = Limit { through: Seq(1), before: Wall(i64::MAX) };
+    let part = store.view().part(Mark::default(), &limit).unwrap().unwrap();
+    let rows = store.view().rows_after(&part).unwrap();
+
+    assert_eq!(store.compact(Keep::Last(1), |_| {}).unwrap().events, 3);
+    assert!(!store.replace(&part, &rows).unwrap());
+    let baseline = store.view().baseline().unwrap();
+    assert_eq!((baseline.mark.through, baseline.rows.len()), (Seq(3), 1));
+    assert!(baseline.rows[0].1.contains(r#""capacity":3"#), "{:?}", baseline.rows);
+}
+
+#[test]
+fn a_step_takes_little_even_if_events_are_large() {
+    let mut store = sqlite::memory(Box::new(Still)).unwrap();
+    tell(&mut store, (0..10).map(|_| said(STEP_BYTES / 2 - 100)).chain([said(2 * STEP_BYTES), said(1)]).collect());
+    let mut steps = Vec::new();
+    store.compact(Keep::Last(1), |so_far| steps.push(so_far.mark.through.0)).unwrap();
+    assert_eq!(steps, [2, 4, 6, 8, 10, 11]);
+}
+
+#[test]
+fn nothing_and_a_single_event_are_left_alone() {
+    let mut store = sqlite::memory(Box::new(Still)).unwrap();
+    for keep in [Keep::Last(1), Keep::Last(0), Keep::Last(i64::MAX), Keep::For(Span::ZERO)] {
+        assert_eq!(store.compact(keep, |_| {}).unwrap(), Compacted::default());
+    }
+    tell(&mut store, vec![defined(1)]);
+    for keep in [Keep::Last(1), Keep::Last(0), Keep::Last(i64::MAX), Keep::For(Span::ZERO)] {
+        assert_eq!(store.compact(keep, |_| {}).unwrap(), Compacted::default());
+    }
+}
