@@ -94,10 +94,13 @@ impl Site<'_> {
             limit: project.config().max_concurrent_runs,
             sections: Vec::new(),
             until_idle: false,
-            max_recoveries: 0,
+            root_limit: 0,
+            watch: project.config().watch(),
+            max_duration: None,
+            checkpoint_interval: None,
+            kill_patience: Span::from_secs(60),
             poll: Span::from_secs(5),
             lease: None,
-            heartbeat_timeout: None,
         };
         Ok(Site { project, store: project.open_store()?, dispatcher: Dispatcher::new(runner, options), now: Lease(0) })
     }
@@ -139,7 +142,7 @@ impl Site<'_> {
                 self.store.tidy(true)?;
             }
             Next::Spawn(work) => {
-                let ended = Ended { ending: Ending::Exited(0), at: Wall(host::wall_ms()), note: None };
+                let ended = Ended::new(Ending::Exited(0), Wall(host::wall_ms()), None);
                 dispatcher.ended(&work.run.id, ended);
                 dispatcher.news();
                 return Ok(true);

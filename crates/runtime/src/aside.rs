@@ -24,6 +24,17 @@ pub(crate) enum Deed {
     Told(Seq, Result<(), Box<str>>),
 }
 
+/// What becomes of a notice.
+pub(crate) enum Telling {
+    /// It is being sent, but not in these ways, though the settings name them.
+    Begun {
+        /// Which ones, and why not.
+        refused: Vec<String>,
+    },
+    /// Nobody wants it.
+    Unwanted,
+}
+
 /// The threads, and how they tell what they have done.
 pub(crate) struct Aside {
     sender: Sender<(Deed, Vec<Channel>)>,
@@ -57,20 +68,18 @@ impl Aside {
         });
     }
 
-    /// Tells people in all ways that the settings name and that were not taken before. The error names ways that may not be
-    /// used at all: that does not keep the others from being used.
-    pub(crate) fn tell_people(&self, project: &Project, errand: Seq, notice: &Notice) -> Result<(), String> {
+    /// Tells people in all ways that the settings name and that were not taken before.
+    pub(crate) fn tell_people(&self, project: &Project, errand: Seq, notice: &Notice) -> Telling {
         let kind = match notice.kind {
             NoticeKind::Escalate => Kind::Escalate,
             NoticeKind::Decision => Kind::Decision,
             NoticeKind::TaskFailed => Kind::TaskFailed,
             NoticeKind::BacklogFinished => Kind::BacklogFinished,
         };
-        if !project.config().notify.on.contains(&kind) {
-            self.start(move || (Deed::Told(errand, Ok(())), Vec::new()));
-            return Ok(());
-        }
         let outlets = project.outlets();
+        if !project.config().notify.on.contains(&kind) || outlets.is_empty() {
+            return Telling::Unwanted;
+        }
         let done = self.told.get(&errand).cloned().unwrap_or_default();
         let notice = notify::Notice {
             kind,
@@ -96,9 +105,8 @@ impl Aside {
             let result = if errors.is_empty() { Ok(()) } else { Err(errors.join("; ").into()) };
             (Deed::Told(errand, result), told)
         });
-        let refused: Vec<String> =
-            outlets.refused.iter().map(|(channel, refusal)| format!("{}: {refusal}", channel.as_str())).collect();
-        if refused.is_empty() { Ok(()) } else { Err(refused.join("; ")) }
+        let refused = outlets.refused.iter().map(|(channel, refusal)| format!("{}: {refusal}", channel.as_str()));
+        Telling::Begun { refused: refused.collect() }
     }
 
     fn start(&self, deed: impl FnOnce() -> (Deed, Vec<Channel>) + Send + 'static) {

@@ -13,7 +13,7 @@ use banksman_engine::{Dispatcher, News, Next, Options, Vitals, Work};
 use banksman_store::{Key, StoreError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::aside::{Aside, Deed};
+use crate::aside::{Aside, Deed, Telling};
 use crate::client::Client;
 use crate::error::Error;
 use crate::post::Mailbox;
@@ -204,11 +204,11 @@ impl<'a> Runner<'a> {
                         session.nudge(errand.0);
                     }
                 }
-                Next::Notify(errand, notice) => {
-                    if let Err(error) = self.aside.tell_people(self.client.project(), errand, &notice) {
-                        tell(Told::NoticeTrouble(notice, error));
-                    }
-                }
+                Next::Notify(errand, notice) => match self.aside.tell_people(self.client.project(), errand, &notice) {
+                    Telling::Begun { refused } if refused.is_empty() => {}
+                    Telling::Begun { refused } => tell(Told::NoticeTrouble(notice, refused.join("; "))),
+                    Telling::Unwanted => self.dispatcher.did(errand, Ok(())),
+                },
                 Next::Acknowledge(run) => self.acknowledge(&run, tell),
                 Next::Forget(run) => drop(self.sessions.remove(&run)),
                 Next::Sleep { watch, at_most } => match self.sleep(cancel, &watch, at_most) {

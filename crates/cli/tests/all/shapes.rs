@@ -106,7 +106,7 @@ fn task() -> Value {
     json!({
         "id": "string", "title": "string", "status": "string", "stopping": "bool", "section": "string?", "sectionId": "string?",
         "priority": "number", "labels": ["string"], "parent": "string?", "attempts": "number", "unmet": "number",
-        "createdAt": "time", "changedAt": "time", "run": "string?", "error": "string?",
+        "loop": "bool", "restarts": "number", "recoveries": "number", "createdAt": "time", "changedAt": "time", "run": "string?", "error": "string?",
     })
 }
 
@@ -115,6 +115,7 @@ fn task_page() -> Value {
     let run = json!({
         "id": "string", "attempt": "number", "epoch": "number", "live": "bool", "runner": "string", "startedAt": "time",
         "endedAt": "time?", "ending": "string?", "exitCode": "number?", "signal": "number?", "note": "string?", "log": "string",
+        "setback": "string?", "error": "string?",
     });
     let more = json!({
         "command": "string?", "workspace": "string", "retries": "number", "epoch": "number?", "output": "any",
@@ -200,7 +201,7 @@ fn why() -> Value {
     json!({
         "task": "string", "title": "string", "status": "string", "answer": "string", "message": "string", "since": "time",
         "attempts": "number", "reasons": [reason], "runner": "string?", "run": "any", "then": "string?", "error": "string?",
-        "output": "any",
+        "output": "any", "decision": "string?", "holder": "string?",
     })
 }
 
@@ -258,6 +259,8 @@ fn insight_story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
             json!({ "id": "string", "outcome": "string", "status": "string" }),
         ),
         ("status", vec!["status"], status()),
+        ("decisions list", vec!["decisions", "list"], json!({ "decisions": [] })),
+        ("decisions review", vec!["decisions", "review"], json!({ "resolved": [], "left": "number" })),
         ("sessions list", vec!["sessions", "list"], json!({ "sessions": [] })),
         ("sessions list", vec!["sessions", "list", "--all"], json!({ "sessions": [session()] })),
         ("sessions show", vec!["sessions", "show", "r-"], with(session(), details)),
@@ -397,10 +400,10 @@ fn story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
 const PASS_THROUGH: [&str; 2] = ["locks run", "semaphores run"];
 
 /// These are only there for their verbs.
-const NOUNS: [&str; 8] = ["locks", "semaphores", "sections", "tasks", "sessions", "config", "notify", "store"];
+const NOUNS: [&str; 9] = ["locks", "semaphores", "sections", "tasks", "sessions", "decisions", "config", "notify", "store"];
 
-/// One needs two stores, the other a live run: their shapes are checked in `copy.rs` and `tasks.rs`.
-const ELSEWHERE: [&str; 2] = ["store copy", "tasks heartbeat"];
+/// They need two stores, a live run, or a decision: their shapes are checked in `copy.rs`, `tasks.rs` and `decisions.rs`.
+const ELSEWHERE: [&str; 4] = ["store copy", "tasks heartbeat", "decisions show", "decisions resolve"];
 
 #[test]
 fn every_verb_prints_exactly_what_it_promises() {

@@ -114,7 +114,9 @@ impl Puppet<'_> {
                 Next::Spawn(work) => self.live.push(work.run.id),
                 Next::Sleep { .. } => return false,
                 Next::Done => return true,
-                Next::Recover(_) | Next::Pulse(_) | Next::Kill(_) | Next::Acknowledge(_) | Next::Forget(_) => {}
+                Next::Notify(errand, _) => self.dispatcher.did(errand, Ok(())),
+                Next::Check(_) => unreachable!("there are no loops here"),
+                Next::Recover(_) | Next::Pulse(_) | Next::Kill(_) | Next::Nudge(..) | Next::Acknowledge(_) | Next::Forget(_) => {}
             }
             self.news.extend(self.dispatcher.news().into_iter().filter_map(|news| match news {
                 News::Queued(delta) => Some(delta),
@@ -125,7 +127,7 @@ impl Puppet<'_> {
 
     fn end_one(&mut self) {
         let run = self.live.remove(0);
-        self.dispatcher.ended(&run, Ended { ending: Ending::Exited(0), at: Wall(0), note: None });
+        self.dispatcher.ended(&run, Ended::new(Ending::Exited(0), Wall(0), None));
     }
 }
 

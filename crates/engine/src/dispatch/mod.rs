@@ -428,7 +428,9 @@ impl Dispatcher {
         if let Some(advice) = self.give_up_errands(now) {
             return advice;
         }
-        if rest.idle && (self.options.until_idle || self.only.is_some()) && self.mine.is_empty() {
+        // People are told before it goes.
+        let is_done = self.mine.is_empty() && self.doing.is_empty() && self.errand_due.is_none();
+        if rest.idle && (self.options.until_idle || self.only.is_some()) && is_done {
             self.leaving = true;
             return self.farewell();
         }

@@ -39,7 +39,7 @@ fn started(at: i64, task: &str, run: &str, runner: &str) -> [EventRow; 2] {
 
 /// A run gives its slot back and ends.
 fn over(at: i64, kind: &str, task: &str, run: &str) -> [EventRow; 2] {
-    let data = json!({ "run": run, "ending": { "exited": 1 } });
+    let data = json!({ "run": run, "ending": { "exited": 1 }, "why": "failed", "failures": 1, "recoveries": 0 });
     [slot(at, "released", run), event(at, kind, &format!("task {task}"), data)]
 }
 
