@@ -205,6 +205,11 @@ impl Name {
         Name::new("runs").expect("a plain word")
     }
 
+    /// The task whose lock it names.
+    pub fn task(&self) -> Option<TaskId> {
+        TaskId::new(self.0.strip_prefix("task:")?).ok()
+    }
+
     /// Whether the name belongs to Banksman itself, so that it cannot be acquired by hand.
     pub fn is_reserved(&self) -> bool {
         matches!(self.as_str(), "runs" | "roots") || ["task:", "section:", "dispatch:"].iter().any(|p| self.0.starts_with(p))

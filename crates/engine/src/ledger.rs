@@ -8,6 +8,8 @@ use banksman_core::task::{self, Need};
 use banksman_core::{Decision, DecisionId, Effect, Epoch, HolderId, Now, ProcessId, RunnerId, TaskId, decision, lock, semaphore};
 use banksman_store::{Tables, Turn};
 
+use crate::hands::let_go;
+
 /// Steps a task that is there, and carries out what follows. Errands go to `executor`.
 pub(crate) fn step_task(
     tables: &mut Tables,
@@ -17,17 +19,17 @@ pub(crate) fn step_task(
     executor: Option<&RunnerId>,
 ) -> Option<task::Outcome> {
     let task = tables.backlog.tasks.remove(id)?;
-    let decision = match &task.state {
-        task::State::Parked { decision } => Some(decision.clone()),
-        _ => None,
-    };
+    let before = task.state.clone();
     let now = turn.now(Vec::new(), banksman_core::Span::ZERO);
     let step = task.step(input, &now);
-    let is_parked = matches!(step.state.state, task::State::Parked { .. });
+    let is_same = std::mem::discriminant(&before) == std::mem::discriminant(&step.state.state);
     tables.backlog.tasks.insert(id.clone(), step.state);
     carry_out(tables, turn, step.effects, executor);
-    if let Some(decision) = decision.filter(|_| !is_parked) {
-        withdraw(tables, turn, &decision);
+    // What belongs to a state ends with it.
+    match before {
+        task::State::Parked { decision } if !is_same => withdraw(tables, turn, &decision),
+        task::State::ByHand { holder, epoch, .. } if !is_same => let_go(id, &holder, epoch, tables, turn),
+        _ => {}
     }
     Some(step.outcome)
 }

@@ -7,6 +7,7 @@ use banksman_core::{Effect, Epoch, Liveness, ProcessId, Seq, Span, Stamp, lock, 
 use banksman_store::{Call, Granted, Key, Tables, Turn};
 
 use crate::decisions::{DecisionOutcome, DecisionRequest};
+use crate::hands::follow_lock;
 use crate::ledger::wake_watchers;
 use crate::runs::{RunOutcome, RunRequest};
 use crate::sections::{SectionOutcome, SectionRequest};
@@ -92,6 +93,12 @@ impl Call for Request {
                 if ask.is_some_and(|ask| ask.wait.is_some()) || !seen.probes.is_empty() {
                     keys.push(Key::Waits);
                 }
+                // Whoever loses the lock of a task does not work on it any more.
+                if let Command::Lock(name, _) = command
+                    && let Some(task) = name.task()
+                {
+                    keys.extend([Key::Task(task.clone()), Key::ByHand(task), Key::Runners]);
+                }
                 keys
             }
             Request::Emit(_) => Vec::new(),
@@ -139,6 +146,7 @@ fn coordinate(mut command: Command, seen: &Seen, tables: &mut Tables, turn: &mut
     remember_requests(&step.effects, turn.seq, tables);
     wake_watchers(tables, &step.effects, turn);
     turn.carry_out(step.effects, took_ticket);
+    follow_lock(&resource.name, tables, turn);
     Reply::Coordinate { outcome: step.outcome, at: now.stamp() }
 }
 

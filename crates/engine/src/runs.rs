@@ -105,8 +105,10 @@ pub enum RunRequest {
     },
     /// Make tasks ready whose rest is over, or on which nobody works any more.
     Ripen {
-        /// Which ones.
-        tasks: Vec<TaskId>,
+        /// Those that have rested.
+        rested: Vec<TaskId>,
+        /// Those that were worked on by hand.
+        left: Vec<TaskId>,
         /// What was seen of those who worked on them.
         seen: Seen,
     },
@@ -239,11 +241,12 @@ impl RunRequest {
             RunRequest::Rest { .. } => vec![Key::Runners, Key::Live, Key::Finish],
             RunRequest::Found { task, .. } => vec![Key::Family(task.clone()), Key::Runners],
             RunRequest::Settle { task } => {
-                vec![Key::Family(task.clone()), Key::Runners, Key::Live, Key::Outbox, Key::OpenDecisions]
+                let own = [Key::Family(task.clone()), Key::ByHand(task.clone())];
+                own.into_iter().chain([Key::Runners, Key::Live, Key::Outbox, Key::OpenDecisions]).collect()
             }
-            RunRequest::Ripen { tasks, .. } => {
-                let keys = |task: &TaskId| [Key::Task(task.clone()), Key::Lock(task.lock())];
-                tasks.iter().flat_map(keys).chain([Key::Runners]).collect()
+            RunRequest::Ripen { rested, left, .. } => {
+                let tasks = rested.iter().chain(left).cloned().map(Key::Task);
+                tasks.chain(left.iter().cloned().map(Key::ByHand)).chain([Key::Runners]).collect()
             }
             RunRequest::Renew { .. } => vec![Key::Runners, Key::Live],
             RunRequest::Dismiss { sections, .. } => {
@@ -328,8 +331,8 @@ impl RunRequest {
                 let children = open_children(tables, task);
                 stepped(task, task::Input::Found { marker: marker.clone(), children }, tables, turn)
             }
-            RunRequest::Ripen { tasks, seen } => {
-                tasks.iter().for_each(|task| ripen(task, seen, tables, turn));
+            RunRequest::Ripen { rested, left, seen } => {
+                rested.iter().chain(left).for_each(|task| ripen(task, seen, tables, turn));
                 RunOutcome::Done
             }
             RunRequest::Settle { task } => {

@@ -4,9 +4,10 @@ use banksman_core::backlog::Edge;
 use banksman_core::dag::{self, DagError};
 use banksman_core::event::{Event, TaskFact};
 use banksman_core::task::{self, After, Mark, Pulse, Spec, Verdict, Watch};
-use banksman_core::{Epoch, HolderId, Label, RunId, RunnerId, SectionId, Span, Task, TaskId, Title, lock};
+use banksman_core::{Epoch, HolderId, Label, RunId, RunnerId, SectionId, Span, Task, TaskId, Title, Wall, lock};
 use banksman_store::{Key, Tables, Turn};
 
+use crate::hands::{self, Lockout, Taking};
 use crate::ledger::{descendants, emit, step_task, wake_runner, wake_runners, withdraw};
 
 /// What can be asked.
@@ -36,8 +37,24 @@ pub enum TaskRequest {
         id: TaskId,
         /// The run that says so.
         epoch: Option<Epoch>,
+        /// The person who says so, if no run does.
+        by: Option<HolderId>,
         /// The result.
         verdict: Verdict,
+    },
+    /// Work on it by hand.
+    Take {
+        /// Which one.
+        id: TaskId,
+        /// Who, and for how long.
+        taking: Box<Taking>,
+    },
+    /// Work on it no longer, without saying how it ended.
+    GiveBack {
+        /// Which one.
+        id: TaskId,
+        /// Who.
+        by: HolderId,
     },
     /// Show a sign of life.
     Heartbeat {
@@ -93,6 +110,8 @@ pub enum TaskRequest {
     Set {
         /// Which one.
         id: TaskId,
+        /// Who says so.
+        by: Option<HolderId>,
         /// What it is.
         mark: Mark,
     },
@@ -145,8 +164,10 @@ pub enum TaskOutcome {
     HasDependents(Vec<TaskId>),
     /// It has children.
     HasChildren(Vec<TaskId>),
-    /// Somebody works on it.
-    Locked(HolderId),
+    /// Somebody works on it, or in its section.
+    Locked(Lockout),
+    /// It is not as it was read: read it again.
+    Changed,
 }
 
 impl TaskRequest {
@@ -155,6 +176,8 @@ impl TaskRequest {
             TaskRequest::Add { id, .. }
             | TaskRequest::Update { id, .. }
             | TaskRequest::Conclude { id, .. }
+            | TaskRequest::Take { id, .. }
+            | TaskRequest::GiveBack { id, .. }
             | TaskRequest::Heartbeat { id, .. }
             | TaskRequest::Checkpoint { id, .. }
             | TaskRequest::Overtime { id, .. }
@@ -181,18 +204,22 @@ impl TaskRequest {
                     keys.extend([Key::Task(edge.on.clone()), Key::Upstream(edge.on.clone())]);
                 }
             }
-            TaskRequest::Cancel { .. } => keys.extend([Key::Family(id), Key::Live, Key::Outbox, Key::OpenDecisions]),
+            TaskRequest::Cancel { .. } => {
+                keys.extend([Key::ByHand(id.clone()), Key::Family(id), Key::Live, Key::Outbox, Key::OpenDecisions]);
+            }
+            TaskRequest::Take { taking, .. } => keys.extend(hands::keys(&id, taking)),
+            TaskRequest::GiveBack { .. } => keys.push(Key::ByHand(id)),
             // Who looks at a run may find that it must be stopped.
             TaskRequest::Kill { .. } | TaskRequest::Overtime { .. } | TaskRequest::Heartbeat { .. } => {
                 keys.extend([Key::Live, Key::Outbox]);
             }
             TaskRequest::Delete { .. } => {
-                keys.push(Key::OpenDecisions);
+                keys.extend([Key::OpenDecisions, Key::ByHand(id.clone())]);
                 keys.extend([Key::Family(id.clone()), Key::Dependents(id.clone()), Key::Lock(id.lock()), Key::RunsOf(id)]);
             }
             // Only a person speaks for a task that waits for a decision.
             TaskRequest::Conclude { epoch: None, .. } | TaskRequest::Retry { .. } | TaskRequest::Set { .. } => {
-                keys.push(Key::OpenDecisions);
+                keys.extend([Key::OpenDecisions, Key::ByHand(id)]);
             }
             TaskRequest::Conclude { .. } | TaskRequest::Checkpoint { .. } => {}
         }
@@ -203,10 +230,12 @@ impl TaskRequest {
         match self {
             TaskRequest::Add { id, spec, depends_on, by } => add(id, spec, depends_on, *by, tables, turn),
             TaskRequest::Update { id, edit } => update(id, edit, tables, turn),
-            TaskRequest::Conclude { id, epoch, verdict } => {
+            TaskRequest::Conclude { id, epoch, by, verdict } => {
                 let input = task::Input::Conclude { epoch: *epoch, verdict: verdict.clone() };
-                stepped(id, input, tables, turn)
+                unless_locked(id, by.as_ref(), input, tables, turn)
             }
+            TaskRequest::Take { id, taking } => hands::take(id, taking, tables, turn),
+            TaskRequest::GiveBack { id, by } => unless_locked(id, Some(by), task::Input::Return, tables, turn),
             TaskRequest::Heartbeat { id, epoch, pulse, watch } => {
                 stepped(id, task::Input::Heartbeat { epoch: *epoch, pulse: *pulse, watch: *watch }, tables, turn)
             }
@@ -227,7 +256,7 @@ impl TaskRequest {
                 Some(_) => TaskOutcome::Fenced,
             },
             TaskRequest::Retry { id } => stepped(id, task::Input::Retry, tables, turn),
-            TaskRequest::Set { id, mark } => stepped(id, task::Input::Set(*mark), tables, turn),
+            TaskRequest::Set { id, by, mark } => unless_locked(id, by.as_ref(), task::Input::Set(*mark), tables, turn),
             TaskRequest::Delete { id, force } => delete(id, *force, tables, turn),
         }
     }
@@ -297,6 +326,14 @@ fn update(id: &TaskId, edit: &Edit, tables: &mut Tables, turn: &mut Turn) -> Tas
     TaskOutcome::Kept(Box::new(task))
 }
 
+/// Only who works on a task by hand says what becomes of it.
+fn unless_locked(id: &TaskId, by: Option<&HolderId>, input: task::Input, tables: &mut Tables, turn: &mut Turn) -> TaskOutcome {
+    match tables.backlog.tasks.get(id).and_then(|task| hands::lockout(task, by, turn)) {
+        Some(lockout) => TaskOutcome::Locked(lockout),
+        None => stepped(id, input, tables, turn),
+    }
+}
+
 fn stepped(id: &TaskId, input: task::Input, tables: &mut Tables, turn: &mut Turn) -> TaskOutcome {
     let before = turn.seq;
     let owner = owner(id, tables);
@@ -350,7 +387,8 @@ fn delete(id: &TaskId, force: bool, tables: &mut Tables, turn: &mut Turn) -> Tas
     if let Some(lock::State::Held(grant)) = lock.map(|lock| &lock.state)
         && !force
     {
-        return TaskOutcome::Locked(grant.claim.holder.clone());
+        let until = grant.deadline().map(|deadline| Wall(turn.wall.0 + (deadline - turn.lease).as_ms()));
+        return TaskOutcome::Locked(Lockout { lock: id.lock(), holder: grant.claim.holder.clone(), until });
     }
     let waits = |edges: &[Edge]| edges.iter().any(|edge| edge.on == *id);
     let dependents: Vec<TaskId> =
@@ -362,9 +400,10 @@ fn delete(id: &TaskId, force: bool, tables: &mut Tables, turn: &mut Turn) -> Tas
     if !children.is_empty() {
         return TaskOutcome::HasChildren(children);
     }
-    if let task::State::Parked { decision } = &task.state {
-        let decision = decision.clone();
-        withdraw(tables, turn, &decision);
+    match task.state.clone() {
+        task::State::Parked { decision } => withdraw(tables, turn, &decision),
+        task::State::ByHand { holder, epoch, .. } => hands::let_go(id, &holder, epoch, tables, turn),
+        _ => {}
     }
     tables.backlog.tasks.remove(id);
     tables.backlog.edges.remove(id);

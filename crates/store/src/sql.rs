@@ -121,6 +121,15 @@ macro_rules! chain {
         )
     };
 }
+/// A task and all that it has created.
+macro_rules! family {
+    () => {
+        concat!(
+            "WITH RECURSIVE family(id) AS (SELECT CAST($2 AS TEXT) ",
+            "UNION SELECT c.id FROM tasks c JOIN family f ON c.parent = f.id WHERE c.project = $1) "
+        )
+    };
+}
 /// The lanes that have ready tasks, found by one step in the index for each.
 macro_rules! lanes {
     () => {
@@ -258,8 +267,7 @@ statements! {
     AllTasks => concat!(tasks!(), " ORDER BY t.id");
     // The task and all that were created by it, by them, and so on.
     Family => concat!(
-        "WITH RECURSIVE family(id) AS (SELECT CAST($2 AS TEXT) ",
-        "UNION SELECT c.id FROM tasks c JOIN family f ON c.parent = f.id WHERE c.project = $1) ",
+        family!(),
         tasks!(), " AND t.id IN (SELECT id FROM family) ORDER BY t.id"
     );
     Dependencies => concat!(
@@ -282,6 +290,18 @@ statements! {
         "AND t.id IN (SELECT i.id FROM tasks i WHERE ",
         ready!("i"),
         " AND i.parent IS NULL AND i.lane = l.lane ORDER BY i.position LIMIT $2)"
+    );
+    // Who works by hand on the task or its descendants, and what they may hold.
+    HandLocks => concat!(
+        family!(),
+        "SELECT name, default_ttl, default_max_hold, fence, ", grant!(), " FROM locks WHERE project = $1 AND name IN (",
+        "SELECT 'task:' || id FROM family UNION SELECT 'section:' || t.section FROM tasks t ",
+        "WHERE t.project = $1 AND t.id IN (SELECT id FROM family) AND t.section IS NOT NULL)"
+    );
+    HandTasks => concat!(
+        family!(),
+        tasks!(), " AND t.due IS NOT NULL AND t.state = 'by_hand' AND t.section IN (",
+        "SELECT s.section FROM tasks s WHERE s.project = $1 AND s.id IN (SELECT id FROM family))"
     );
     // What time alone may change, the most urgent first.
     Due => concat!(tasks!(), " AND t.due IS NOT NULL ORDER BY t.due, t.id LIMIT $2");
@@ -366,9 +386,8 @@ statements! {
         "SELECT coalesce((SELECT seq FROM marks WHERE project = $1 AND name = 'finished'), 0), ",
         "coalesce((SELECT epoch FROM runs WHERE project = $1 ORDER BY epoch DESC LIMIT 1), 0)"
     );
-    UpsertFinish => concat!(
-        "INSERT INTO marks (project, name, seq) VALUES ($1, 'finished', $2) ON CONFLICT (project, name) DO UPDATE SET seq = $2"
-    );
+    UpsertFinish =>
+        "INSERT INTO marks (project, name, seq) VALUES ($1, 'finished', $2) ON CONFLICT (project, name) DO UPDATE SET seq = $2";
     Decision => concat!(decisions!(), " AND id = $2");
     AllDecisions => concat!(decisions!(), " ORDER BY seq");
     OpenDecisions => concat!(decisions!(), " AND is_open = 1 ORDER BY seq");

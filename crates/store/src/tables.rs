@@ -72,6 +72,9 @@ pub enum Key {
     OpenDecisions,
     /// One decision.
     Decision(DecisionId),
+    /// What people who work on a task or its descendants may hold: their locks, those of their sections, and the other tasks
+    /// in these sections that are worked on by hand.
+    ByHand(TaskId),
     /// All live runs, and their tasks.
     Live,
     /// One run.
@@ -134,7 +137,7 @@ pub(crate) fn plan(project: i64, keys: &BTreeSet<Key>) -> Vec<Query<'_>> {
         queries.push(Query::new(statement, params));
     };
     // The line of every loaded resource is needed, so the usually empty table of waiters is read as a whole, once.
-    if keys.iter().any(|key| matches!(key, Key::Lock(_) | Key::Semaphore(_) | Key::Waits)) {
+    if keys.iter().any(|key| matches!(key, Key::Lock(_) | Key::Semaphore(_) | Key::Waits | Key::ByHand(_))) {
         add(Statement::Waiters, None);
     }
     for key in keys {
@@ -165,6 +168,10 @@ pub(crate) fn plan(project: i64, keys: &BTreeSet<Key>) -> Vec<Query<'_>> {
             }
             Key::InSection(id) => add(Statement::InSection, Some(id.as_str())),
             Key::Ready { .. } | Key::Queue { .. } | Key::Due | Key::Loops { .. } => {}
+            Key::ByHand(id) => {
+                add(Statement::HandLocks, Some(id.as_str()));
+                add(Statement::HandTasks, Some(id.as_str()));
+            }
             Key::DueRoots => add(Statement::DueRoots, None),
             Key::Finish => add(Statement::Finish, None),
             Key::Counts => add(Statement::TaskCounts, None),
@@ -230,7 +237,11 @@ pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables
     for (query, rows) in queries.iter().zip(answers) {
         for mut row in rows {
             match query.statement {
-                Statement::Lock | Statement::AllLocks | Statement::ListedLocks | Statement::WaitedLocks => {
+                Statement::Lock
+                | Statement::HandLocks
+                | Statement::AllLocks
+                | Statement::ListedLocks
+                | Statement::WaitedLocks => {
                     let lock = lock(&mut row)?;
                     tables.coordination.locks.insert(lock.name.clone(), lock);
                 }
@@ -261,6 +272,7 @@ pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables
                 | Statement::Queue
                 | Statement::Due
                 | Statement::DueRoots
+                | Statement::HandTasks
                 | Statement::Loops
                 | Statement::LiveTasks => {
                     let task = row.task()?;

@@ -4,11 +4,12 @@ use banksman::core::coordination::{Command, Outcome};
 use banksman::core::event::Kind;
 use banksman::core::lock::{self, Lock, State};
 use banksman::core::{Epoch, HolderId, Name, Stamp};
+use banksman::store::{Key, Reader};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::Done;
 use super::hold::{self, AcquireFlags, Dur};
+use super::{Done, find, tasks};
 use crate::context::{Actor, Context, inherited_epoch};
 use crate::exit_codes as exit;
 use crate::failure::Failure;
@@ -63,7 +64,7 @@ struct List {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman locks show deploy")]
 struct Show {
-    /// The lock
+    /// The lock; or a task, for the lock of whoever works on it
     name: Name,
 }
 
@@ -105,7 +106,7 @@ struct Heartbeat {
     after_help = "Examples:\n  banksman locks release deploy --holder ci-42 --epoch 17\n  banksman locks release deploy --force"
 )]
 struct Release {
-    /// The lock
+    /// The lock; or a task, for the lock of whoever works on it
     name: Name,
     /// Who holds it [default: $BANKSMAN_HOLDER]
     #[arg(long, value_name = "NAME")]
@@ -284,13 +285,14 @@ impl Show {
         let mut reader = project.reader()?;
         let mut snapshot = reader.view().snapshot()?;
         let at = Stamp { lease: snapshot.lease, wall: snapshot.wall };
-        let lock = snapshot.coordination.locks.remove(&self.name);
+        let name = lock_name(&mut reader, &self.name)?;
+        let lock = snapshot.coordination.locks.remove(&name).or_else(|| name.task().map(|_| Lock::new(name.clone())));
         let lock = lock.ok_or_else(|| {
             Failure::new(exit::NOT_FOUND, "LOCK_NOT_FOUND", format!("there has never been a lock {}", self.name))
                 .details(json!({ "name": self.name }))
                 .hint("banksman locks list shows all locks")
         })?;
-        let events = reader.view().recent("lock", self.name.as_str(), 5)?;
+        let events = reader.view().recent("lock", name.as_str(), 5)?;
         let state = match &lock.state {
             State::Free => "free",
             State::Held(grant) => hold::holder_state(grant, at, project.host()),
@@ -333,6 +335,18 @@ impl Show {
     }
 }
 
+/// The lock that a name means: its own, or that of the task with this id or title.
+fn lock_name(reader: &mut Reader, name: &Name) -> Result<Name, Failure> {
+    let rows = reader.view().load(&[Key::Lock(name.clone())].into())?;
+    if rows.coordination.locks.contains_key(name) || name.is_reserved() {
+        return Ok(name.clone());
+    }
+    match &reader.view().find_tasks(name.as_str())?[..] {
+        [] => Ok(name.clone()),
+        [_, ..] => find::task_id(reader, name.as_str()).map(|task| task.lock()),
+    }
+}
+
 /// The epoch must be known: a late release must never free a grant that it does not mean.
 fn epoch(name: &Name, given: Option<i64>) -> Result<Epoch, Failure> {
     let epoch = given.map(Epoch).or(inherited_epoch("lock", name.as_str())?);
@@ -367,24 +381,30 @@ impl Heartbeat {
 impl Release {
     fn run(self, context: &Context) -> Done {
         let client = context.client()?;
+        let name = lock_name(&mut client.reader()?, &self.name)?;
         let input = if self.force {
             lock::Input::Force { by: hold::forced(&client) }
         } else {
-            lock::Input::Release { holder: Actor::existing(self.holder.as_ref())?, epoch: epoch(&self.name, self.epoch)? }
+            // Whoever works on a task by hand need not have given a name.
+            let holder = match name.task() {
+                Some(_) => tasks::who(self.holder.as_ref(), &client)?,
+                None => Actor::existing(self.holder.as_ref())?,
+            };
+            lock::Input::Release { holder, epoch: epoch(&name, self.epoch)? }
         };
-        let (outcome, _) = client.ask(Command::Lock(self.name.clone(), input), Vec::new())?;
+        let (outcome, _) = client.ask(Command::Lock(name.clone(), input), Vec::new())?;
         let word = match outcome {
             Outcome::Lock(lock::Outcome::Released) => "released",
             Outcome::Lock(lock::Outcome::AlreadyFree) => "already_free",
-            Outcome::Lock(outcome) => return Err(hold::lock_refusal(&self.name, &outcome)),
+            Outcome::Lock(outcome) => return Err(hold::lock_refusal(&name, &outcome)),
             outcome => return Err(Failure::unexpected(&outcome)),
         };
         let human = if word == "released" {
-            format!("released {BOLD}{}{BOLD:#}", self.name)
+            format!("released {BOLD}{name}{BOLD:#}")
         } else {
-            format!("{BOLD}{}{BOLD:#} is free already", self.name)
+            format!("{BOLD}{name}{BOLD:#} is free already")
         };
-        context.printer.result(json!({ "name": self.name, "outcome": word, "forced": self.force }), human);
+        context.printer.result(json!({ "name": name, "outcome": word, "forced": self.force }), human);
         Ok(exit::OK)
     }
 }

@@ -304,14 +304,14 @@ impl Scene {
         let id = self.add(None, Vec::new(), below, for_runner);
         let verdict = Verdict::Done { output: None };
         match self.dice.roll(8) {
-            0..=2 => self.task(TaskRequest::Conclude { id: id.clone(), epoch: None, verdict }),
+            0..=2 => self.task(TaskRequest::Conclude { id: id.clone(), epoch: None, by: None, verdict }),
             3 => {
                 let verdict = Verdict::Failed { error: "it broke".into() };
-                self.task(TaskRequest::Conclude { id: id.clone(), epoch: None, verdict });
+                self.task(TaskRequest::Conclude { id: id.clone(), epoch: None, by: None, verdict });
             }
             4 => self.task(TaskRequest::Cancel { id: id.clone() }),
-            5 => self.task(TaskRequest::Set { id: id.clone(), mark: Mark::Skipped }),
-            6 => self.task(TaskRequest::Set { id: id.clone(), mark: Mark::Review }),
+            5 => self.task(TaskRequest::Set { id: id.clone(), by: None, mark: Mark::Skipped }),
+            6 => self.task(TaskRequest::Set { id: id.clone(), by: None, mark: Mark::Review }),
             _ => {}
         }
         id
@@ -442,7 +442,7 @@ impl Scene {
         if task.status().is_over() {
             self.task(TaskRequest::Retry { id: id.clone() });
         }
-        self.task(TaskRequest::Conclude { id: id.clone(), epoch: None, verdict: Verdict::Done { output: None } });
+        self.task(TaskRequest::Conclude { id: id.clone(), epoch: None, by: None, verdict: Verdict::Done { output: None } });
     }
 
     /// What `why` says of causes that the test can check by itself.

@@ -10,6 +10,7 @@ mod copy;
 mod crashes;
 mod demo;
 mod feed;
+mod hands;
 mod input;
 mod listing;
 mod locks;

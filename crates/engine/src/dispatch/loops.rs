@@ -89,11 +89,11 @@ impl Dispatcher {
         let is_taken = |id: &TaskId| candidates.iter().any(|candidate| candidate.task == *id);
         let is_due = |until: &Option<Lease>| until.is_some_and(|until| until <= snapshot.lease);
         let mut requests = Vec::new();
-        let mut ripe = Vec::new();
+        let (mut rested, mut left) = (Vec::new(), Vec::new());
         for task in snapshot.backlog.tasks.values() {
             match &task.state {
-                State::Resting { until } if *until <= snapshot.lease && !is_taken(&task.id) => ripe.push(task.id.clone()),
-                State::ByHand { until, .. } if is_due(until) => ripe.push(task.id.clone()),
+                State::Resting { until } if *until <= snapshot.lease && !is_taken(&task.id) => rested.push(task.id.clone()),
+                State::ByHand { until, .. } if is_due(until) => left.push(task.id.clone()),
                 State::Awaiting { until, .. } if is_due(until) || open_in(&snapshot.backlog, &task.id) == 0 => {
                     requests.push(RunRequest::Settle { task: task.id.clone() });
                 }
@@ -109,8 +109,8 @@ impl Dispatcher {
                 | State::Done(_) => {}
             }
         }
-        if !ripe.is_empty() {
-            requests.push(RunRequest::Ripen { tasks: ripe, seen: self.seen() });
+        if !rested.is_empty() || !left.is_empty() {
+            requests.push(RunRequest::Ripen { rested, left, seen: self.seen() });
         }
         requests
     }

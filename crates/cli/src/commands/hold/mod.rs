@@ -5,7 +5,7 @@ mod cleanup;
 mod run;
 mod view;
 
-pub(crate) use acquire::{AcquireFlags, acquire, judge};
+pub(crate) use acquire::{AcquireFlags, Wanted, acquire, judge, win};
 pub(crate) use cleanup::{cleanup, stale_grants};
 pub(crate) use run::run;
 pub(crate) use view::{grant_json, holder_state, line_rows, waiter_json};

@@ -2,6 +2,7 @@
 
 mod add;
 mod end;
+mod hands;
 mod list;
 mod logs;
 mod refused;
@@ -19,6 +20,7 @@ use banksman::core::{Epoch, Liveness, TaskId};
 use banksman::engine::{Reply, Request, TaskOutcome, TaskRequest};
 use clap::{Args, Subcommand};
 
+pub(crate) use hands::who;
 pub(crate) use view::{brief, coloured, error};
 
 use super::Done;

@@ -2,13 +2,15 @@
 
 use banksman::core::dag::DagError;
 use banksman::core::task::Outcome;
-use banksman::core::{HolderId, Status, TaskId};
-use banksman::engine::TaskOutcome;
+use banksman::core::{Status, TaskId};
+use banksman::engine::{Lockout, TaskOutcome};
 use serde_json::json;
 
+use super::hands::locked;
 use crate::commands::find;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
+use crate::words;
 
 /// Why something was not done to a task.
 pub(super) fn refused(task: &TaskId, outcome: &TaskOutcome) -> Failure {
@@ -19,9 +21,16 @@ pub(super) fn refused(task: &TaskId, outcome: &TaskOutcome) -> Failure {
         TaskOutcome::Fenced => fenced(task),
         TaskOutcome::Dependencies(error) => dependencies(error),
         TaskOutcome::InProgress(run) => {
-            locked(task, &run.holder()).hint(format!("to stop its run: banksman tasks cancel {task}"))
+            let lockout = Lockout { lock: task.lock(), holder: run.holder(), until: None };
+            locked(task, &lockout).hint(format!("to stop its run: banksman tasks cancel {task}"))
         }
-        TaskOutcome::Locked(holder) => locked(task, holder).hint("--force deletes it all the same"),
+        TaskOutcome::Locked(lockout) => {
+            let (lock, holder) = (words::quoted(&lockout.lock), words::quoted(&lockout.holder));
+            locked(task, lockout)
+                .hint(format!("say who you are with --holder {holder}, or take it away: banksman locks release {lock} --force"))
+        }
+        TaskOutcome::Changed => Failure::new(exit::LOCKED, "TASK_BUSY", format!("{task} is being changed by others"))
+            .details(json!({ "taskId": task })),
         TaskOutcome::HasDependents(others) => {
             let message = format!("other tasks wait for {task}: {}", list(others));
             Failure::new(exit::USAGE, "TASK_HAS_DEPENDENTS", message)
@@ -65,11 +74,6 @@ fn fenced(task: &TaskId) -> Failure {
     Failure::new(exit::FENCED, "FENCED", message)
         .details(json!({ "taskId": task }))
         .hint("the run that says so is over; stop what is left of it")
-}
-
-fn locked(task: &TaskId, holder: &HolderId) -> Failure {
-    Failure::new(exit::LOCKED, "TASK_LOCKED", format!("{task} is locked by {holder}"))
-        .details(json!({ "taskId": task, "lockedBy": holder, "expiresAt": null }))
 }
 
 fn dependencies(error: &DagError) -> Failure {

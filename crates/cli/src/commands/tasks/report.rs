@@ -3,14 +3,14 @@
 use std::io::Read;
 
 use banksman::core::task::{ERROR_LIMIT, OUTPUT_LIMIT, Outcome, Pulse, Task, Verdict};
-use banksman::core::{Epoch, TaskId};
+use banksman::core::{Epoch, HolderId, TaskId};
 use banksman::engine::{TaskOutcome, TaskRequest};
 use banksman::store::Reader;
 use clap::Args;
 use serde_json::{Value, json};
 
 use super::refused::refused;
-use super::view;
+use super::{hands, view};
 use crate::commands::find;
 use crate::context::Context;
 use crate::exit_codes as exit;
@@ -66,6 +66,9 @@ struct Of {
     /// The number of the run [default: $BANKSMAN_RUN_EPOCH if the task is $BANKSMAN_TASK]
     #[arg(long, value_name = "N")]
     epoch: Option<i64>,
+    /// Who says so, if somebody works on it by hand [default: $BANKSMAN_HOLDER, or USER@HOST]
+    #[arg(long, value_name = "NAME")]
+    holder: Option<HolderId>,
 }
 
 impl Of {
@@ -150,7 +153,8 @@ fn conclude(context: &Context, of: &Of, verdict: Verdict) -> crate::commands::Do
         Verdict::Done { .. } => "done",
         Verdict::Failed { .. } => "failed",
     };
-    let request = TaskRequest::Conclude { id: id.clone(), epoch, verdict };
+    let by = hands::who(of.holder.as_ref(), &client)?;
+    let request = TaskRequest::Conclude { id: id.clone(), epoch, by: Some(by), verdict };
     let (outcome, task) = match super::ask(&client, request)? {
         TaskOutcome::Stepped(Outcome::Noted, task) => ("noted", task),
         TaskOutcome::Stepped(Outcome::Ended(_), task) => ("ended", task),

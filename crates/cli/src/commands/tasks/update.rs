@@ -1,11 +1,12 @@
-use banksman::core::task::{Mark, Outcome, Verdict};
-use banksman::core::{Label, Status, TaskId, Title};
+use banksman::core::task::{Mark, Outcome, State, Verdict};
+use banksman::core::{HolderId, Label, Status, TaskId, Title};
 use banksman::engine::{Edit, TaskOutcome, TaskRequest};
-use banksman::store::Reader;
+use banksman::store::{Key, Reader};
 use clap::Args;
 
+use super::hands::HandFlags;
 use super::refused::refused;
-use super::{add, list, view};
+use super::{add, hands, list, view};
 use crate::commands::{Done, find};
 use crate::context::Context;
 use crate::exit_codes as exit;
@@ -17,10 +18,12 @@ const BY_HAND: &str = "said to have failed, by hand";
 
 /// Change a task.
 ///
-/// A task that a run is at keeps its section and its dependencies, and only that run says how it ends.
+/// A task that a run is at keeps its section and its dependencies, and only that run says how it ends. With --status
+/// in_progress you work on it yourself: you hold its lock, and that of an exclusive section, until you say how it ended, or
+/// until locking.task_timeout is over without a `locks heartbeat`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  banksman tasks update 'Release' --priority 5 --depends-on 'Run the tests,Write the notes'\n  banksman tasks update t-7k2m9q1a --status skipped\n  banksman tasks update t-7k2m9q1a --depends-on ''"
+    after_help = "Examples:\n  banksman tasks update 'Release' --priority 5 --depends-on 'Run the tests,Write the notes'\n  banksman tasks update t-7k2m9q1a --status skipped\n  banksman tasks update 'Fix the login' --status in_progress\n  banksman tasks update t-7k2m9q1a --depends-on ''"
 )]
 pub(super) struct Update {
     /// The task
@@ -49,19 +52,23 @@ pub(super) struct Update {
     /// It has no labels
     #[arg(long, conflicts_with = "labels")]
     no_labels: bool,
-    /// How it stands: completed, failed, review, skipped, pending or cancelled
+    /// How it stands: in_progress (you work on it), completed, failed, review, skipped, pending or cancelled
     #[arg(long, value_name = "STATUS", value_parser = list::status)]
     status: Option<Status>,
+    #[command(flatten)]
+    hand: HandFlags,
 }
 
 impl Update {
     pub(super) fn run(self, context: &Context) -> Done {
-        let wish = self.status.map(wish).transpose()?;
+        if let Some(status @ (Status::Blocked | Status::Stuck)) = self.status {
+            return Err(Failure::usage(format!("--status {status}: that follows from how things are, and cannot be set")));
+        }
         let client = context.client()?;
         let mut reader = client.reader()?;
         let id = find::task_id(&mut reader, &self.task)?;
         let edit = self.edit(&mut reader)?;
-        if edit.is_none() && wish.is_none() {
+        if edit.is_none() && self.status.is_none() {
             return Err(Failure::usage("nothing to change").hint("banksman tasks update --help lists what can be changed"));
         }
         if let Some(edit) = edit {
@@ -70,12 +77,18 @@ impl Update {
                 outcome => return Err(refused(&id, &outcome)),
             }
         }
-        if let Some(wish) = wish {
-            match super::ask(&client, wish(id.clone()))? {
+        let by = self.hand.who(&client)?;
+        if self.status == Some(Status::InProgress) {
+            self.hand.take(context, &client, &mut reader, &id)?;
+        } else if let Some(request) =
+            self.status.and_then(|status| wish(status, &mut reader, id.clone(), by).transpose()).transpose()?
+        {
+            match super::ask(&client, request)? {
                 TaskOutcome::Stepped(
                     Outcome::Ended(_)
                     | Outcome::Marked(_)
                     | Outcome::Clear
+                    | Outcome::Returned
                     | Outcome::Stopping
                     | Outcome::NotPending(Status::Pending),
                     _,
@@ -89,7 +102,8 @@ impl Update {
         let data = view::task_json(&listed, &sections);
         let stopping = if data["stopping"] == true { format!(", {YELLOW}being stopped{YELLOW:#}") } else { String::new() };
         let (title, status) = (&listed.task.spec.title, view::coloured(listed.status()));
-        context.printer.result(data, format!("updated {BOLD}{title}{BOLD:#} {DIM}{id}{DIM:#}: {status}{stopping}"));
+        let by = hands::grant_words(&listed.task);
+        context.printer.result(data, format!("updated {BOLD}{title}{BOLD:#} {DIM}{id}{DIM:#}: {status}{by}{stopping}"));
         Ok(exit::OK)
     }
 
@@ -110,21 +124,19 @@ impl Update {
 }
 
 /// What to ask of a task so that it stands so.
-fn wish(status: Status) -> Result<fn(TaskId) -> TaskRequest, Failure> {
-    Ok(match status {
-        Status::Completed => |id| TaskRequest::Conclude { id, epoch: None, verdict: Verdict::Done { output: None } },
-        Status::Failed => |id| TaskRequest::Conclude { id, epoch: None, verdict: Verdict::Failed { error: BY_HAND.into() } },
-        Status::Review => |id| TaskRequest::Set { id, mark: Mark::Review },
-        Status::Skipped => |id| TaskRequest::Set { id, mark: Mark::Skipped },
-        Status::Pending => |id| TaskRequest::Retry { id },
-        Status::Cancelled => |id| TaskRequest::Cancel { id },
-        Status::InProgress => {
-            return Err(
-                Failure::usage("--status in_progress: work by hand is not there yet").hint("a runner starts tasks: banksman run")
-            );
+fn wish(status: Status, reader: &mut Reader, id: TaskId, by: HolderId) -> Result<Option<TaskRequest>, Failure> {
+    let conclude = |id, verdict| TaskRequest::Conclude { id, epoch: None, by: Some(by.clone()), verdict };
+    Ok(Some(match status {
+        Status::Completed => conclude(id, Verdict::Done { output: None }),
+        Status::Failed => conclude(id, Verdict::Failed { error: BY_HAND.into() }),
+        Status::Review => TaskRequest::Set { id, by: Some(by), mark: Mark::Review },
+        Status::Skipped => TaskRequest::Set { id, by: Some(by), mark: Mark::Skipped },
+        Status::Pending => {
+            let rows = reader.view().load(&[Key::Task(id.clone())].into())?;
+            let state = rows.backlog.tasks.get(&id).map(|task| &task.state);
+            if matches!(state, Some(State::ByHand { .. })) { TaskRequest::GiveBack { id, by } } else { TaskRequest::Retry { id } }
         }
-        Status::Blocked | Status::Stuck => {
-            return Err(Failure::usage(format!("--status {status}: that follows from how things are, and cannot be set")));
-        }
-    })
+        Status::Cancelled => TaskRequest::Cancel { id },
+        Status::InProgress | Status::Blocked | Status::Stuck => return Ok(None),
+    }))
 }
