@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::claim::Address;
 use crate::event::Resource;
-use crate::ids::{Epoch, RunId, RunnerId, SectionId, Seq, TaskId, Title};
+use crate::ids::{Epoch, ImportId, RunId, RunnerId, SectionId, Seq, TaskId, Title};
+use crate::import::Import;
 use crate::process::ProcessId;
 use crate::step::{Errand, Now};
 use crate::task::{Ending, Need, Task};
@@ -27,6 +28,10 @@ pub struct Backlog {
     pub runners: BTreeMap<RunnerId, Runner>,
     /// What must be done outside, oldest first.
     pub outbox: BTreeMap<Seq, Sent>,
+    /// The imports that are not finished.
+    pub imports: BTreeMap<ImportId, Import>,
+    /// The tasks that are added as part of an import. It is for the row alone and is not read back.
+    pub imported: BTreeMap<TaskId, ImportId>,
 }
 
 /// An ordered group of tasks.

@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use crate::backlog::Edge;
 use crate::claim::{Claim, Reason};
-use crate::ids::{Epoch, HolderId, Name, RunId, RunnerId, SectionId, TaskId, Title};
+use crate::ids::{Epoch, HolderId, ImportId, Name, RunId, RunnerId, SectionId, TaskId, Title};
 use crate::task::{After, Ending, Spec, Status, Stuck};
 use crate::time::Span;
 
@@ -74,6 +74,13 @@ pub enum Event {
         /// What happened.
         fact: SectionFact,
     },
+    /// Something happened to an import.
+    Import {
+        /// To which one.
+        id: ImportId,
+        /// What happened.
+        fact: ImportFact,
+    },
     /// A fact that a user recorded. It changes nothing by itself.
     Custom {
         /// `category:action`.
@@ -96,6 +103,9 @@ pub enum TaskFact {
         /// What must come first.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         depends_on: Vec<Edge>,
+        /// The import that it is part of. It is not there before that is finished.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        import: Option<ImportId>,
     },
     /// What is to be done, or what must come first, was changed.
     Updated {
@@ -208,6 +218,24 @@ pub enum SectionFact {
     Deleted {},
 }
 
+/// What can happen to an import.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", rename_all_fields = "camelCase")]
+pub enum ImportFact {
+    /// It began.
+    Opened {
+        /// How many tasks it will have.
+        tasks: u32,
+    },
+    /// It is complete: from now on its tasks are there.
+    Finished {
+        /// How many.
+        tasks: u32,
+    },
+    /// It was given up: its tasks never were.
+    Dropped {},
+}
+
 /// Where an event comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Source {
@@ -310,7 +338,7 @@ pub enum KindError {
 }
 
 /// The categories of events that only Banksman writes.
-const OWN: [&str; 8] = ["lock", "semaphore", "section", "task", "pipeline", "queue", "strategy", "escalate"];
+const OWN: [&str; 9] = ["lock", "semaphore", "section", "task", "import", "pipeline", "queue", "strategy", "escalate"];
 
 impl CustomKind {
     /// Checks a kind from outside.
@@ -365,6 +393,11 @@ impl Event {
                 SectionFact::Updated { .. } => "section:updated",
                 SectionFact::Deleted {} => "section:deleted",
             },
+            Event::Import { fact, .. } => match fact {
+                ImportFact::Opened { .. } => "import:opened",
+                ImportFact::Finished { .. } => "import:finished",
+                ImportFact::Dropped {} => "import:dropped",
+            },
             Event::Custom { kind, .. } => kind.as_str(),
         }
     }
@@ -375,6 +408,7 @@ impl Event {
             Event::Resource { resource, .. } => (resource.kind.as_str(), Some(resource.name.as_str())),
             Event::Task { id, .. } => ("task", Some(id.as_str())),
             Event::Section { id, .. } => ("section", Some(id.as_str())),
+            Event::Import { id, .. } => ("import", Some(id.as_str())),
             Event::Custom { source, .. } => (&source.component, source.id.as_deref()),
         }
     }
@@ -398,6 +432,7 @@ impl Event {
             },
             Event::Task { fact, .. } => serde_json::to_string(&inner(fact)),
             Event::Section { fact, .. } => serde_json::to_string(&inner(fact)),
+            Event::Import { fact, .. } => serde_json::to_string(&inner(fact)),
             Event::Custom { data, .. } => serde_json::to_string(data),
         };
         text.expect("plain data without maps of odd keys always becomes JSON")
@@ -411,10 +446,14 @@ impl Event {
             let id = TaskId::new(id.unwrap_or_default()).map_err(|e| fail(Some(e.into())))?;
             return Ok(Event::Task { id, fact: outer(action, data).map_err(|e| fail(Some(e.into())))? });
         }
-        // Before there were sections, users could write events of this category.
+        // Before there were sections and imports, users could write events of these categories.
         if category == "section" && component == "section" {
             let id = SectionId::new(id.unwrap_or_default()).map_err(|e| fail(Some(e.into())))?;
             return Ok(Event::Section { id, fact: outer(action, data).map_err(|e| fail(Some(e.into())))? });
+        }
+        if category == "import" && component == "import" {
+            let id = ImportId::new(id.unwrap_or_default()).map_err(|e| fail(Some(e.into())))?;
+            return Ok(Event::Import { id, fact: outer(action, data).map_err(|e| fail(Some(e.into())))? });
         }
         let Some(resource_kind) = Kind::parse(category) else {
             let source = Source { component: component.into(), id: id.map(Into::into) };

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use crate::backlog::{Backlog, Edge};
 use crate::claim::{Claim, Grant};
 use crate::coordination::Coordination;
-use crate::event::{Defined, Event, Fact, Kind, Resource, SectionFact, TaskFact};
-use crate::ids::{Epoch, HolderId, RunId, RunnerId, SectionId, Seq, TaskId, Title};
+use crate::event::{Defined, Event, Fact, ImportFact, Kind, Resource, SectionFact, TaskFact};
+use crate::ids::{Epoch, HolderId, ImportId, RunId, RunnerId, SectionId, Seq, TaskId, Title};
 use crate::lock::State;
 use crate::task::{self, After, Done, Ending, Spec, Status, Stuck, Task};
 use crate::time::{Lease, Stamp, Wall};
@@ -17,6 +17,8 @@ pub struct Folded {
     resources: BTreeMap<Resource, Entry>,
     sections: BTreeMap<SectionId, Group>,
     tasks: BTreeMap<TaskId, Job>,
+    /// The tasks of imports that are not finished. They are not there yet.
+    imports: BTreeMap<ImportId, BTreeMap<TaskId, Job>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -77,9 +79,20 @@ impl Folded {
             Event::Resource { resource, fact } => self.apply_to_resource(seq, wall, resource, fact),
             Event::Section { id, fact } => self.apply_to_section(seq, id, fact),
             Event::Task { id, fact } => match fact {
-                TaskFact::Added { spec, depends_on } => drop(self.tasks.insert(id, Job::new(*spec, depends_on, seq, wall))),
+                TaskFact::Added { spec, depends_on, import } => {
+                    let tasks = match import {
+                        Some(import) => self.imports.entry(import).or_default(),
+                        None => &mut self.tasks,
+                    };
+                    tasks.insert(id, Job::new(*spec, depends_on, seq, wall));
+                }
                 TaskFact::Deleted {} => drop(self.tasks.remove(&id)),
                 fact => drop(self.tasks.get_mut(&id).map(|job| job.apply(seq, fact))),
+            },
+            Event::Import { id, fact } => match fact {
+                ImportFact::Opened { .. } => {}
+                ImportFact::Finished { .. } => self.tasks.extend(self.imports.remove(&id).unwrap_or_default()),
+                ImportFact::Dropped {} => drop(self.imports.remove(&id)),
             },
             Event::Custom { .. } => {}
         }

@@ -108,7 +108,7 @@ impl Site {
         let (edges, spec) = (edges(on), spec(&format!("title {}", self.now.seq)));
         self.rows.tasks.insert(task(number), Task::new(task(number), spec.clone(), &self.now));
         self.rows.edges.insert(task(number), edges.iter().cloned().rev().collect());
-        self.tell_of(number, TaskFact::Added { spec: Box::new(spec), depends_on: edges });
+        self.tell_of(number, TaskFact::Added { spec: Box::new(spec), depends_on: edges, import: None });
     }
 
     fn update(&mut self, number: usize, on: &[usize]) {

@@ -8,7 +8,7 @@
 //! * [`claim`]: what is asked for, granted and waited for, shared by the two.
 //! * [`coordination`]: all locks and semaphores together, and the refusal of deadlocks ([`deadlock`]).
 //! * [`task`]: one unit of work and its runs; [`dag`]: what must come first; [`admission`]: may it run now?
-//! * [`backlog`]: the rows around tasks.
+//! * [`backlog`]: the rows around tasks; [`import`]: many tasks that appear together.
 //! * [`event`], [`fold`]: the facts, and the tables that follow from them.
 
 pub mod admission;
@@ -20,6 +20,7 @@ pub mod deadlock;
 pub mod event;
 pub mod fold;
 pub mod ids;
+pub mod import;
 mod live;
 pub mod lock;
 pub mod process;
@@ -34,7 +35,7 @@ mod work;
 
 pub use claim::Grant;
 pub use event::Event;
-pub use ids::{Epoch, HolderId, Label, Name, RequestId, RunId, RunnerId, SectionId, Seq, TaskId, Ticket, Title};
+pub use ids::{Epoch, HolderId, ImportId, Label, Name, RequestId, RunId, RunnerId, SectionId, Seq, TaskId, Ticket, Title};
 pub use process::{Liveness, ProcessId};
 pub use step::{Effect, Errand, Now, Step};
 pub use task::{Status, Task};

@@ -101,9 +101,9 @@ pub(crate) fn wake_watchers(tables: &Tables, effects: &[Effect], turn: &mut Turn
             Fact::Released(_) | Fact::Reclaimed(_) | Fact::OfferLapsed(_) | Fact::Defined(_) => Some(resource.clone()),
             Fact::Acquired(_) | Fact::Increased(_) => None,
         },
-        Effect::Emit(Event::Task { .. } | Event::Section { .. } | Event::Custom { .. }) | Effect::Wake(_) | Effect::Send(_) => {
-            None
-        }
+        Effect::Emit(Event::Task { .. } | Event::Section { .. } | Event::Import { .. } | Event::Custom { .. })
+        | Effect::Wake(_)
+        | Effect::Send(_) => None,
     };
     let freed: Vec<Resource> = effects.iter().filter_map(freed).collect();
     if freed.is_empty() {

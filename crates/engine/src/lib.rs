@@ -7,6 +7,7 @@ mod chains;
 mod claims;
 mod dispatch;
 mod facts;
+mod imports;
 mod ledger;
 mod request;
 mod runs;
@@ -17,6 +18,7 @@ pub mod why;
 
 pub use dispatch::{Advice as Next, Dispatcher, News, Options};
 pub use facts::{admission_keys, admit};
+pub use imports::{ImportOutcome, ImportRequest};
 pub use request::{Reply, Request, Seen};
 pub use runs::{Candidate, RunOutcome, RunRequest, Work, ended};
 pub use sections::{SectionOutcome, SectionRequest};

@@ -6,6 +6,7 @@ use banksman_core::event::{Event, Fact};
 use banksman_core::{Effect, Epoch, Liveness, ProcessId, Seq, Span, Stamp, lock, semaphore};
 use banksman_store::{Call, Granted, Key, Tables, Turn};
 
+use crate::imports::{ImportOutcome, ImportRequest};
 use crate::ledger::wake_watchers;
 use crate::runs::{RunOutcome, RunRequest};
 use crate::sections::{SectionOutcome, SectionRequest};
@@ -29,6 +30,8 @@ pub enum Request {
     Task(TaskRequest),
     /// Something of a runner and its runs.
     Run(RunRequest),
+    /// Something of an import.
+    Import(ImportRequest),
 }
 
 /// What a caller has found out about the world outside, to be believed at the moment of the decision.
@@ -60,6 +63,8 @@ pub enum Reply {
     Task(TaskOutcome),
     /// The answer to a runner.
     Run(RunOutcome),
+    /// The answer about an import.
+    Import(ImportOutcome),
 }
 
 impl Request {
@@ -93,6 +98,7 @@ impl Call for Request {
             Request::Section(request) => request.keys(),
             Request::Task(request) => request.keys(),
             Request::Run(request) => request.keys(),
+            Request::Import(request) => request.keys(),
         }
     }
 
@@ -107,6 +113,7 @@ impl Call for Request {
             Request::Section(request) => Reply::Section(request.decide(tables, turn)),
             Request::Task(request) => Reply::Task(request.decide(tables, turn)),
             Request::Run(request) => Reply::Run(request.decide(tables, turn)),
+            Request::Import(request) => Reply::Import(request.decide(tables, turn)),
         }
     }
 }

@@ -16,7 +16,7 @@ use banksman_store::postgres::Server;
 pub use duration::duration;
 pub use edit::set;
 pub use layers::{Layer, Setting, Settings, Source, Surroundings};
-pub use problem::{ConfigError, Problem, unknown_key};
+pub use problem::{ConfigError, Problem, distance, unknown_key};
 
 /// What every variable that sets a key begins with.
 pub const VARIABLE_PREFIX: &str = "BANKSMAN_CONFIG_";

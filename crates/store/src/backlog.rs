@@ -9,6 +9,7 @@ use banksman_core::task::{Spec, State, Task};
 use banksman_core::{Lease, Seq, Wall};
 
 use crate::error::StoreError;
+use crate::import;
 use crate::rows::{json, list, parsed, push_stamp};
 use crate::sql::Statement;
 use crate::value::{Query, Row, Value};
@@ -144,6 +145,7 @@ pub(crate) fn between<'a>(project: i64, before: &'a Backlog, after: &'a Backlog,
     gone(&before.outbox, &after.outbox, |seq| {
         queries.push(Query::new(Statement::DeleteSent, [project.into(), seq.0.into()]));
     });
+    import::between(project, before, after, queries);
 }
 
 fn gone<'a, K: Ord, V>(before: &'a BTreeMap<K, V>, after: &BTreeMap<K, V>, delete: impl FnMut(&'a K)) {
@@ -180,7 +182,7 @@ fn tasks<'a>(project: i64, before: &'a Backlog, after: &'a Backlog, queries: &mu
     for (key, task) in &after.tasks {
         let was = before.tasks.get(key);
         match was {
-            None => queries.push(insert_task(project, task)),
+            None => queries.push(insert_task(project, task, after)),
             Some(was) => {
                 if was.spec != task.spec {
                     queries.push(update_spec(project, task));
@@ -225,9 +227,9 @@ fn push_state<'a>(task: &'a Task, params: &mut Vec<Value<'a>>) {
     params.extend([task.attempts, task.failures, task.recoveries].map(|count| i64::from(count).into()));
 }
 
-fn insert_task(project: i64, task: &Task) -> Query<'_> {
+fn insert_task<'a>(project: i64, task: &'a Task, backlog: &'a Backlog) -> Query<'a> {
     let spec = &task.spec;
-    let mut params = Vec::with_capacity(17);
+    let mut params = Vec::with_capacity(18);
     params.push(project.into());
     params.push(task.id.as_str().into());
     params.push(spec.title.as_str().into());
@@ -235,10 +237,11 @@ fn insert_task(project: i64, task: &Task) -> Query<'_> {
     params.push(spec.parent.as_ref().map(TaskId::as_str).into());
     params.push(i64::from(spec.priority).into());
     params.push(task.position.0.into());
-    params.push(lane(spec).into());
+    params.push(import::lane(spec, &task.id, backlog).into());
     params.push(json(spec));
     params.push(task.created.0.into());
     push_state(task, &mut params);
+    params.push(backlog.imported.get(&task.id).map(|import| import.as_str()).into());
     Query::new(Statement::InsertTask, params)
 }
 

@@ -8,7 +8,7 @@ use banksman_core::coordination::Coordination;
 use banksman_core::event::{Event, Fact, Kind, Resource};
 use banksman_core::lock::{self, Lock, State};
 use banksman_core::semaphore::{self, Semaphore};
-use banksman_core::{Epoch, HolderId, Name, RequestId, RunId, SectionId, TaskId};
+use banksman_core::{Epoch, HolderId, ImportId, Name, RequestId, RunId, SectionId, TaskId};
 
 use crate::error::StoreError;
 use crate::rows::Waits;
@@ -58,7 +58,14 @@ pub enum Key {
     Runners,
     /// All that is to be done outside.
     Outbox,
+    /// All imports that are not finished.
+    Imports,
+    /// The first [`IMPORTED`] tasks of an import that is not finished.
+    Imported(ImportId),
 }
+
+/// How many tasks of an import are loaded at once.
+pub const IMPORTED: usize = 500;
 
 /// How far what holds a task back is followed.
 pub const CHAIN_LIMIT: usize = 10_000;
@@ -137,7 +144,8 @@ pub(crate) fn plan(project: i64, keys: &BTreeSet<Key>) -> Vec<Query<'_>> {
                 add(Statement::ChainEdges, Some(id.as_str()));
             }
             Key::InSection(id) => add(Statement::InSection, Some(id.as_str())),
-            Key::Ready { .. } => {}
+            Key::Imports => add(Statement::Imports, None),
+            Key::Ready { .. } | Key::Imported(_) => {}
             Key::Live => {
                 add(Statement::LiveRuns, None);
                 add(Statement::LiveTasks, None);
@@ -151,6 +159,9 @@ pub(crate) fn plan(project: i64, keys: &BTreeSet<Key>) -> Vec<Query<'_>> {
     for key in keys {
         if let Key::Ready { of_each } = key {
             queries.push(Query::new(Statement::Ready, [project.into(), i64::from(*of_each).into()]));
+        }
+        if let Key::Imported(id) = key {
+            queries.push(Query::new(Statement::Imported, [project.into(), id.as_str().into(), (IMPORTED as i64).into()]));
         }
     }
     queries
@@ -171,6 +182,7 @@ pub(crate) fn plan_all(project: i64) -> Vec<Query<'static>> {
         Statement::AllRuns,
         Statement::Runners,
         Statement::Outbox,
+        Statement::Imports,
     ];
     plan_of(project, &[&held[..], &backlog[..]].concat())
 }
@@ -215,7 +227,8 @@ pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables
                 | Statement::ChainTasks
                 | Statement::InSection
                 | Statement::Ready
-                | Statement::LiveTasks => {
+                | Statement::LiveTasks
+                | Statement::Imported => {
                     let task = row.task()?;
                     tables.backlog.tasks.insert(task.id.clone(), task);
                 }
@@ -238,6 +251,10 @@ pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables
                 Statement::Outbox => {
                     let sent = row.sent()?;
                     tables.backlog.outbox.insert(sent.seq, sent);
+                }
+                Statement::Imports => {
+                    let import = row.import()?;
+                    tables.backlog.imports.insert(import.id.clone(), import);
                 }
                 other => unreachable!("{other:?} loads no table"),
             }
