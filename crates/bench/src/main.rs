@@ -4,7 +4,7 @@
 //! that is made below `target/`, on a real disk, and removed again. Every loop ends by the clock.
 //!
 //! * [`single`], [`threads`], [`processes`], [`handoff`], [`listing`], [`steps`], [`postgres`]: locks, one file per figure.
-//! * [`backlog`], [`starts`], [`claims`], [`resting`], [`memory`], [`status`]: tasks and runners, likewise.
+//! * [`backlog`], [`starts`], [`claims`], [`resting`], [`memory`], [`status`], [`import`]: tasks and runners, likewise.
 //! * [`tasks`], [`program`], [`fifo`]: projects full of tasks, the binary, and how a command is heard.
 //! * [`crew`] and [`worker`]: this program again, as many processes that start together.
 //! * [`plain`], [`peers`], [`queues`], [`machine`], [`proc`]: what the figures are compared with.
@@ -17,6 +17,7 @@ mod clock;
 mod crew;
 mod fifo;
 mod handoff;
+mod import;
 mod listing;
 mod machine;
 mod memory;
@@ -46,7 +47,7 @@ use report::{Report, Row};
 /// A figure: its name on the command line, and how it is taken.
 type Figure = (&'static str, fn(&Bench) -> Result<Vec<Row>>);
 
-const FIGURES: [Figure; 13] = [
+const FIGURES: [Figure; 14] = [
     ("single", single::measure),
     ("threads", threads::measure),
     ("processes", processes::measure),
@@ -60,6 +61,7 @@ const FIGURES: [Figure; 13] = [
     ("idle", resting::measure),
     ("memory", memory::measure),
     ("status", status::measure),
+    ("import", import::measure),
 ];
 
 /// What the command line asks for.

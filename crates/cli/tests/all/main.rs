@@ -9,6 +9,7 @@ mod copy;
 mod crashes;
 mod demo;
 mod feed;
+mod import;
 mod input;
 mod locks;
 mod machines;
