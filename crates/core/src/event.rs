@@ -540,6 +540,15 @@ mod tests {
         assert_eq!(Event::parse("lock:released", "lock", Some("db"), data).unwrap().data(), data);
         let data = r#"{"capacity":3,"ttl":1000}"#;
         assert_eq!(Event::parse("semaphore:defined", "semaphore", Some("gpu"), data).unwrap().data(), data);
+        let data = r#"{"import":"i-1","spec":{"priority":0,"retries":0,"title":"a","workspace":"none"}}"#;
+        assert_eq!(Event::parse("task:added", "task", Some("t-1"), data).unwrap().data(), data);
+        for (kind, data) in [("import:opened", r#"{"tasks":3}"#), ("import:finished", r#"{"tasks":3}"#), ("import:dropped", "{}")]
+        {
+            let event = Event::parse(kind, "import", Some("i-1"), data).unwrap();
+            assert_eq!((event.kind(), event.source(), event.data().as_str()), (kind, ("import", Some("i-1")), data));
+        }
+        // Users could write this before there were imports.
+        assert!(matches!(Event::parse("import:done", "ci", None, "{}"), Ok(Event::Custom { .. })));
         assert!(Event::parse("lock:vanished", "lock", Some("db"), "{}").is_err());
     }
 }

@@ -209,7 +209,9 @@ fn tasks<'a>(project: i64, before: &'a Backlog, after: &'a Backlog, queries: &mu
             let params = [project.into(), task.as_str().into(), edge.on.as_str().into(), i64::from(edge.allow_failed).into()];
             queries.push(Query::new(Statement::InsertEdge, params));
         }
-        refresh.push(Query::new(Statement::RefreshUnmet, id(task)));
+        if !after.imported.contains_key(task) {
+            refresh.push(Query::new(Statement::RefreshUnmet, id(task)));
+        }
     }
     // What holds tasks back is counted when all else is in place.
     queries.extend(refresh);
@@ -229,7 +231,7 @@ fn push_state<'a>(task: &'a Task, params: &mut Vec<Value<'a>>) {
 
 fn insert_task<'a>(project: i64, task: &'a Task, backlog: &'a Backlog) -> Query<'a> {
     let spec = &task.spec;
-    let mut params = Vec::with_capacity(18);
+    let mut params = Vec::with_capacity(19);
     params.push(project.into());
     params.push(task.id.as_str().into());
     params.push(spec.title.as_str().into());
@@ -241,6 +243,7 @@ fn insert_task<'a>(project: i64, task: &'a Task, backlog: &'a Backlog) -> Query<
     params.push(json(spec));
     params.push(task.created.0.into());
     push_state(task, &mut params);
+    params.push(import::unmet(&task.id, backlog).into());
     params.push(backlog.imported.get(&task.id).map(|import| import.as_str()).into());
     Query::new(Statement::InsertTask, params)
 }

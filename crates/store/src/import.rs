@@ -1,6 +1,7 @@
 //! How imports stand in columns, and what a batch has changed of them.
 
-use banksman_core::backlog::Backlog;
+use banksman_core::backlog::{Backlog, Edge};
+use banksman_core::dag;
 use banksman_core::ids::{ImportId, TaskId};
 use banksman_core::import::Import;
 use banksman_core::task::Spec;
@@ -64,4 +65,15 @@ pub(crate) fn lane(spec: &Spec, id: &TaskId, backlog: &Backlog) -> Option<String
         Some(import) => format!("{import}{lane}"),
         None => lane,
     })
+}
+
+/// How many dependencies hold a new task of an import back. Those of the same import all do; the others were loaded. Asking the
+/// database instead would look up every one of them, wherever they are, which is most of the work of a large import.
+pub(crate) fn unmet(id: &TaskId, backlog: &Backlog) -> i64 {
+    if !backlog.imported.contains_key(id) {
+        return 0;
+    }
+    let is_met = |edge: &&Edge| backlog.tasks.get(&edge.on).is_some_and(|on| dag::is_met(on.status(), edge.allow_failed));
+    let edges = backlog.edges.get(id).map_or(&[][..], Vec::as_slice);
+    edges.iter().filter(|edge| !is_met(edge)).count() as i64
 }

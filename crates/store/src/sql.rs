@@ -215,8 +215,9 @@ statements! {
     DeleteSection => "DELETE FROM sections WHERE project = $1 AND id = $2";
     Task => concat!(tasks!(), " AND t.id = $2 AND ", shown!("t"));
     TaskById => concat!("SELECT t.id FROM tasks t WHERE t.project = $1 AND t.id = $2 AND ", shown!("t"));
+    // The plus keeps SQLite from going through all positions instead of the few rows of a title.
     TaskByTitle => concat!(
-        "SELECT t.id FROM tasks t WHERE t.project = $1 AND t.title = $2 AND ", shown!("t"), " ORDER BY t.position LIMIT 20"
+        "SELECT t.id FROM tasks t WHERE t.project = $1 AND t.title = $2 AND ", shown!("t"), " ORDER BY +t.position LIMIT 20"
     );
     TaskByPrefix => concat!(
         "SELECT t.id FROM tasks t WHERE t.project = $1 AND t.id >= $2 AND t.id < $3 AND ", shown!("t"), " ORDER BY t.id LIMIT 20"
@@ -282,8 +283,8 @@ statements! {
     );
     InsertTask => concat!(
         "INSERT INTO tasks (project, id, title, section, parent, priority, position, lane, spec, created_wall, state, detail, ",
-        "changed_lease, changed_wall, attempts, failures, recoveries, import) ",
-        "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)"
+        "changed_lease, changed_wall, attempts, failures, recoveries, unmet, import) ",
+        "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)"
     );
     UpdateTaskSpec =>
         "UPDATE tasks SET title = $3, section = $4, parent = $5, priority = $6, lane = $7, spec = $8 WHERE project = $1 AND id = $2";
