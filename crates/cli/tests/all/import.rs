@@ -278,7 +278,8 @@ fn nobody_sees_an_import_before_it_is_finished() {
     let steps = Steps { client: &client, id: ImportId::new("i-12345678").unwrap() };
     let (first, held) = (steps.id.task(0), TaskId::new(&old).unwrap());
     assert_eq!(steps.open(4, Vec::new()), ImportOutcome::Open { added: 0 });
-    let tasks = vec![task("one", Some(&section), &[]), task("two", None, &[first.clone()]), task("three", None, &[held])];
+    let tasks =
+        vec![task("one", Some(&section), &[]), task("two", None, std::slice::from_ref(&first)), task("three", None, &[held])];
     assert_eq!(steps.chunk(0, tasks.clone()), ImportOutcome::Open { added: 3 });
     assert_eq!(steps.chunk(0, tasks), ImportOutcome::OutOfStep { added: 3 }, "no chunk comes twice");
     assert_eq!(steps.finish(), ImportOutcome::OutOfStep { added: 3 }, "one is missing");
@@ -314,6 +315,37 @@ fn nobody_sees_an_import_before_it_is_finished() {
     assert_eq!(titles, ["old", "one", "two", "three", "four"]);
     assert_eq!(world.data(&["sections", "show", "s"])["tasks"], 1);
     assert_eq!(steps.finish(), ImportOutcome::Unknown);
+    world.check();
+}
+
+#[test]
+fn what_happens_outside_before_the_end_counts() {
+    let world = World::new();
+    let add = |title: &str| TaskId::new(world.data(&["tasks", "add", title])["id"].as_str().unwrap()).unwrap();
+    let (done, cancelled, later) = (add("done"), add("cancelled"), add("later"));
+    world.ok(&["tasks", "done", "done"]);
+    world.ok(&["tasks", "cancel", "cancelled"]);
+    let project = world.project();
+    let client = project.open().unwrap();
+    let steps = Steps { client: &client, id: ImportId::new("i-12345678").unwrap() };
+    steps.open(5, Vec::new());
+    let mut allowed = task("d", None, std::slice::from_ref(&cancelled));
+    allowed.1[0].allow_failed = true;
+    let tasks = vec![
+        task("a", None, std::slice::from_ref(&done)),
+        task("b", None, &[done, later.clone()]),
+        task("c", None, &[cancelled]),
+        allowed,
+        task("e", None, &[steps.id.task(0), later]),
+    ];
+    assert_eq!(steps.chunk(0, tasks), ImportOutcome::Open { added: 5 });
+    world.ok(&["tasks", "done", "later"]);
+    assert!(matches!(steps.finish(), ImportOutcome::Finished(_)));
+    let statuses: Vec<String> = listed(&world).into_iter().skip(3).map(|(_, status)| status).collect();
+    assert_eq!(statuses, ["pending", "pending", "blocked", "pending", "blocked"]);
+    world.run(&["run", "--until-idle"]);
+    let statuses: Vec<String> = listed(&world).into_iter().skip(3).map(|(_, status)| status).collect();
+    assert_eq!(statuses, ["completed", "completed", "blocked", "completed", "completed"]);
     world.check();
 }
 

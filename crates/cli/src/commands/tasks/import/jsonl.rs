@@ -43,6 +43,8 @@ fn not_an_object(line: usize) -> Problem {
 
 #[cfg(test)]
 mod tests {
+    use banksman::core::task::Workspace;
+
     use super::*;
 
     fn parsed(text: &str) -> (Vec<Record>, Vec<String>) {
@@ -70,7 +72,7 @@ mod tests {
             labels: vec!["x".into(), "y".into()],
             priority: -2,
             retries: 3,
-            own_directory: true,
+            workspace: Workspace::Dir,
             locks: vec!["l".into()],
             semaphores: vec!["gpu=2".into()],
             depends_on: vec!["First".into()],

@@ -133,8 +133,8 @@ fn trailing_code(text: &str) -> Option<(&str, &str)> {
     let ticks = text.bytes().rev().take_while(|byte| *byte == b'`').count();
     let inside = &text[..text.len() - ticks];
     // The opening run has exactly as many backticks.
-    let mut end = inside.len();
-    while ticks > 0 {
+    let mut end = if ticks > 0 { inside.len() } else { 0 };
+    loop {
         let last = inside[..end].rfind('`')? + 1;
         let run = inside[..last].bytes().rev().take_while(|byte| *byte == b'`').count();
         if run == ticks {
@@ -144,7 +144,6 @@ fn trailing_code(text: &str) -> Option<(&str, &str)> {
         }
         end = last - run;
     }
-    None
 }
 
 /// What stands before `(after: A; B)` at the end, and the names in it.

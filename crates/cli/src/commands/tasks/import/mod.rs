@@ -80,8 +80,8 @@ impl Import {
         }
         let id = ImportId::new(&ids::short("i")).expect("a short id is valid");
         let file = if self.file == "-" { "stdin" } else { &self.file };
-        // Looking takes no turn; and a mistake in the file is told without one.
-        let plan = plan::plan(&parsed, &id, self.create_sections, &mut context.reader()?, &mut problems)?;
+        let client = context.client()?;
+        let plan = plan::plan(&parsed, &id, self.create_sections, &mut client.reader()?, &mut problems)?;
         problems.check(file)?;
         let plan = plan.expect("without problems there is a plan");
         let told = Told::of(&plan, &parsed, &id, self.ids);
@@ -89,7 +89,6 @@ impl Import {
             context.printer.result(told.json(None), format!("{} could be imported{}", told.words(), told.left_out()));
             return Ok(exit::OK);
         }
-        let client = context.client()?;
         client.clear_imports()?;
         if !plan.tasks.is_empty() {
             hand_over(context, &client, &id, plan)?;

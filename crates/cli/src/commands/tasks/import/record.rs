@@ -38,7 +38,7 @@ pub(super) struct Record {
     pub(super) labels: Vec<String>,
     pub(super) priority: i32,
     pub(super) retries: u32,
-    pub(super) own_directory: bool,
+    pub(super) workspace: Workspace,
     pub(super) locks: Vec<String>,
     pub(super) semaphores: Vec<String>,
     pub(super) depends_on: Vec<String>,
@@ -89,6 +89,14 @@ impl Raw<'_> {
         number.ok_or_else(|| format!("must be {what}, not {text}"))
     }
 
+    fn workspace(self) -> Result<Workspace, String> {
+        match self.text()?.as_str() {
+            "none" => Ok(Workspace::None),
+            "dir" => Ok(Workspace::Dir),
+            other => Err(format!("must be none or dir, not {other:?}")),
+        }
+    }
+
     fn flag(self) -> Result<bool, String> {
         match self {
             Raw::Text("true" | "yes" | "1") | Raw::Json(Value::Bool(true)) => Ok(true),
@@ -124,11 +132,7 @@ impl Record {
             "labels" => value.list().map(|list| self.labels = list),
             "priority" => value.number("a whole number").map(|number| self.priority = number),
             "retries" => value.number("a number of times").map(|number| self.retries = number),
-            "workspace" => value.text().and_then(|text| match text.as_str() {
-                "none" => Ok(self.own_directory = false),
-                "dir" => Ok(self.own_directory = true),
-                other => Err(format!("must be none or dir, not {other:?}")),
-            }),
+            "workspace" => value.workspace().map(|workspace| self.workspace = workspace),
             "locks" => value.list().map(|list| self.locks = list),
             "semaphores" => value.list().map(|list| self.semaphores = list),
             "dependsOn" => value.list().map(|list| self.depends_on = list),
@@ -177,6 +181,6 @@ pub(super) fn spec(record: &Record, section: Option<SectionId>, problems: &mut P
         work: work?,
         needs: needs?,
         retries: record.retries,
-        workspace: if record.own_directory { Workspace::Dir } else { Workspace::None },
+        workspace: record.workspace,
     })
 }
