@@ -428,6 +428,34 @@ fn an_import_that_is_killed_was_never_there() {
 }
 
 #[test]
+fn an_import_that_is_killed_at_any_moment_is_there_as_a_whole_or_not_at_all() {
+    const SIZE: u32 = 2_000;
+    let world = World::new();
+    let text: String = (0..SIZE).map(|number| format!("- [ ] task {number}\n")).collect();
+    write(&world, "tasks.md", &text);
+    let mut finished = 0;
+    for moment in [0, 500, 1_000, 1_500, SIZE, SIZE] {
+        let mut import = world.start(&["tasks", "import", "tasks.md"]);
+        let mut seen = false;
+        while import.0.try_wait().unwrap().is_none() {
+            let open = open_imports(&world);
+            seen |= !open.is_empty();
+            // Or it is not open any more: it was just finished.
+            if open.iter().any(|import| import.added >= moment && import.added > 0) || (seen && open.is_empty()) {
+                break;
+            }
+        }
+        import.0.kill().unwrap();
+        import.end();
+        let shown = listed(&world).len();
+        assert!(shown == finished || shown == finished + SIZE as usize, "{shown} are shown after {finished}");
+        finished = shown;
+        world.check();
+        assert_eq!(listed(&world).len(), finished, "what is cleared away was not shown");
+    }
+}
+
+#[test]
 fn doctor_clears_away_what_a_dead_import_left() {
     let world = World::new();
     let import = start_long(&world);

@@ -137,7 +137,7 @@ fn backlog_story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
     let concluded = || json!({ "id": "string", "outcome": "string", "status": "string" });
     let outcome = || json!({ "id": "string", "title": "string", "status": "string", "outcome": "string" });
     let imported = json!({
-        "import": "string", "tasks": "number", "dependencies": "number", "sectionsCreated": ["string"], "skipped": "number",
+        "import": "string?", "tasks": "number", "dependencies": "number", "sectionsCreated": ["string"], "skipped": "number",
     });
     vec![
         ("sections list", vec!["sections", "list"], json!({ "sections": [] })),

@@ -98,7 +98,7 @@ fn threads_of_one_process_share_a_client() {
 fn a_store_of_an_earlier_version_is_brought_up_to_date() {
     let world = World::on_sqlite();
     world.ok(&["locks", "acquire", "db", "--holder", "a", "--ttl", "1h"]);
-    let tables = ["sections", "tasks", "edges", "runs", "runners", "outbox"];
+    let tables = ["sections", "tasks", "edges", "runs", "runners", "outbox", "imports"];
     let undo: String = tables.iter().map(|table| format!("DROP TABLE {table};")).collect();
     let connection = rusqlite::Connection::open(world.path().join(".banksman/store.db")).unwrap();
     connection.execute_batch(&format!("{undo} UPDATE store SET version = 1")).unwrap();

@@ -90,9 +90,11 @@ impl Import {
             return Ok(exit::OK);
         }
         client.clear_imports()?;
-        if !plan.tasks.is_empty() {
-            hand_over(context, &client, &id, plan)?;
+        if plan.tasks.is_empty() {
+            context.printer.result(told.json(None), format!("there is nothing to import{}", told.left_out()));
+            return Ok(exit::OK);
         }
+        hand_over(context, &client, &id, plan)?;
         let seconds = began.elapsed().as_secs_f64();
         let human =
             format!("imported {BOLD}{}{BOLD:#} in {seconds:.1} s {DIM}(import {id}){DIM:#}{}", told.words(), told.left_out());
