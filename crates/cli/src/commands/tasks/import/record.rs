@@ -146,7 +146,9 @@ impl Record {
 /// A field that there is not, with the one that may have been meant.
 pub(super) fn unknown(line: usize, name: &str) -> Problem {
     let plain = |text: &str| text.replace(['_', '-', ' '], "").to_lowercase();
-    let near = |field: &&&str| distance(&plain(name), &plain(field));
+    // A word that the field begins with is as good as a slip: `prio` for `priority`.
+    let begun = |field: &str| name.len() > 2 && plain(field).starts_with(&plain(name));
+    let near = |field: &&&str| if begun(field) { 1 } else { distance(&plain(name), &plain(field)) };
     let nearest = FIELDS.iter().min_by_key(near).filter(|field| near(field) <= 2.max(name.len() / 4));
     let problem = Problem::new(line, format!("there is no field {name:?}"));
     problem.hint(match nearest {
@@ -183,4 +185,26 @@ pub(super) fn spec(record: &Record, section: Option<SectionId>, problems: &mut P
         retries: record.retries,
         workspace: record.workspace,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slip_finds_its_field_and_nonsense_finds_none() {
+        let hint = |name: &str| unknown(1, name).hint.unwrap_or_default();
+        for (slip, meant) in [("titel", "title"), ("depends_on", "dependsOn"), ("prio", "priority"), ("Label", "labels")] {
+            assert_eq!(hint(slip), format!("did you mean {meant}?"));
+        }
+        assert!(hint("assignee").starts_with("the fields are: key, title"));
+    }
+
+    #[test]
+    fn every_field_can_be_set() {
+        for field in FIELDS {
+            let known = Record::default().set(field, Raw::Text("1"));
+            assert!(known.is_ok() || field == "workspace", "{field}: {known:?}");
+        }
+    }
 }
