@@ -4,7 +4,8 @@
 //! that is made below `target/`, on a real disk, and removed again. Every loop ends by the clock.
 //!
 //! * [`single`], [`threads`], [`processes`], [`handoff`], [`listing`], [`steps`], [`postgres`]: locks, one file per figure.
-//! * [`backlog`], [`starts`], [`runner_start`], [`claims`], [`resting`], [`memory`], [`status`], [`compaction`]: tasks and runners, likewise.
+//! * [`backlog`], [`starts`], [`runner_start`], [`claims`], [`resting`], [`memory`], [`status`], [`compaction`],
+//!   [`import`]: tasks and runners, likewise.
 //! * [`tasks`], [`program`], [`fifo`]: projects full of tasks, the binary, and how a command is heard.
 //! * [`crew`] and [`worker`]: this program again, as many processes that start together.
 //! * [`plain`], [`peers`], [`queues`], [`machine`], [`proc`]: what the figures are compared with.
@@ -18,6 +19,7 @@ mod compaction;
 mod crew;
 mod fifo;
 mod handoff;
+mod import;
 mod listing;
 mod machine;
 mod memory;
@@ -48,7 +50,7 @@ use report::{Report, Row};
 /// A figure: its name on the command line, and how it is taken.
 type Figure = (&'static str, fn(&Bench) -> Result<Vec<Row>>);
 
-const FIGURES: [Figure; 15] = [
+const FIGURES: [Figure; 16] = [
     ("single", single::measure),
     ("threads", threads::measure),
     ("processes", processes::measure),
@@ -64,6 +66,7 @@ const FIGURES: [Figure; 15] = [
     ("memory", memory::measure),
     ("status", status::measure),
     ("compaction", compaction::measure),
+    ("import", import::measure),
 ];
 
 /// What the command line asks for.

@@ -34,6 +34,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let lines = match args[..] {
         ["pairs", dir, name] => pairs(dir, name)?,
+        ["pairs-until", dir, name, over] => pairs_until(dir, name, Path::new(over))?,
         ["plain", path, id] => plain(path, id.parse()?)?,
         ["turns", dir] => turns(dir)?,
         ["idle", dir] => idle(dir)?,
@@ -84,6 +85,18 @@ fn pairs(dir: &str, name: &str) -> Result<Vec<Vec<u64>>> {
     let end = start()?;
     let mut calls = Vec::new();
     while clock::now() < end {
+        let held = timed(&mut calls, || Ok(client.lock(name)?.acquire()?))?;
+        timed(&mut calls, || Ok(held.release()?))?;
+    }
+    Ok(calls)
+}
+
+/// The same until a file appears.
+fn pairs_until(dir: &str, name: &str, over: &Path) -> Result<Vec<Vec<u64>>> {
+    let client = open(dir)?;
+    let end = start()?;
+    let mut calls = Vec::new();
+    while clock::now() < end && !over.exists() {
         let held = timed(&mut calls, || Ok(client.lock(name)?.acquire()?))?;
         timed(&mut calls, || Ok(held.release()?))?;
     }

@@ -32,6 +32,12 @@ impl Failure {
         self
     }
 
+    /// Says where it is, such as "--run".
+    pub(crate) fn at(mut self, place: &str) -> Failure {
+        self.message = format!("{place}: {}", self.message);
+        self
+    }
+
     /// The system failed while something was tried, such as "start the command".
     pub(crate) fn system(what: &str, error: impl std::fmt::Display) -> Failure {
         Failure::new(exit::ERROR, "SYSTEM", format!("could not {what}: {error}"))
@@ -76,6 +82,11 @@ impl From<StoreError> for Failure {
             StoreError::InUse { .. } => {
                 (exit::LOCKED, "STORE_IN_USE", "nothing was changed; wait for their end, or end them with: banksman tasks cancel")
             }
+            StoreError::Importing { .. } => (
+                exit::LOCKED,
+                "STORE_IMPORTING",
+                "nothing was changed; wait for their end; banksman doctor clears away what a dead importer has left",
+            ),
             StoreError::Corrupt { .. } => {
                 (exit::UNHEALTHY, "STORE_CORRUPT", "stop all agents, copy the .banksman folder, and look with: banksman doctor")
             }

@@ -38,6 +38,18 @@ pub(crate) fn slots(number: u32) -> String {
     if number == 1 { "1 slot".into() } else { format!("{number} slots") }
 }
 
+/// `1 task`, `100,000 tasks`.
+pub(crate) fn tasks(number: usize) -> String {
+    if number == 1 { "1 task".into() } else { format!("{} tasks", thousands(number)) }
+}
+
+/// A number with commas between its thousands.
+pub(crate) fn thousands(number: usize) -> String {
+    let digits = number.to_string();
+    let groups = digits.as_bytes().rchunks(3).rev().map(|group| String::from_utf8_lossy(group).into_owned());
+    groups.collect::<Vec<_>>().join(",")
+}
+
 /// `1st`, `2nd`, `3rd`, `4th`, …
 pub(crate) fn ordinal(number: usize) -> String {
     let suffix = match (number % 10, number % 100) {
@@ -65,6 +77,12 @@ mod tests {
     fn places_read_well() {
         let places: Vec<String> = [1, 2, 3, 4, 11, 12, 13, 21, 101, 111].into_iter().map(ordinal).collect();
         assert_eq!(places, ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "101st", "111th"]);
+    }
+
+    #[test]
+    fn large_numbers_read_well() {
+        assert_eq!([1, 12, 999, 1_000, 100_000, 1_234_567].map(thousands).join(" "), "1 12 999 1,000 100,000 1,234,567");
+        assert_eq!([tasks(1), tasks(0), tasks(1_000)], ["1 task", "0 tasks", "1,000 tasks"]);
     }
 
     #[test]

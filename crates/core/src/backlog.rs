@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use crate::claim::Address;
 use crate::decision::Decision;
 use crate::event::Resource;
-use crate::ids::{DecisionId, Epoch, RunId, RunnerId, SectionId, Seq, TaskId, Title};
+use crate::ids::{DecisionId, Epoch, ImportId, RunId, RunnerId, SectionId, Seq, TaskId, Title};
+use crate::import::Import;
 use crate::process::ProcessId;
 use crate::step::{Errand, Now};
 use crate::task::{Ending, Need, Setback, Status, Task};
@@ -32,6 +33,10 @@ pub struct Backlog {
     pub decisions: BTreeMap<DecisionId, Decision>,
     /// Whether there is something new to be said of the whole.
     pub finish: Finish,
+    /// The imports that are not finished.
+    pub imports: BTreeMap<ImportId, Import>,
+    /// The tasks that are added as part of an import. It is for the row alone and is not read back.
+    pub imported: BTreeMap<TaskId, ImportId>,
 }
 
 /// What is known of the backlog as a whole.

@@ -90,6 +90,39 @@ fn path(from: &[Edge], goal: &TaskId, edges: &BTreeMap<TaskId, Vec<Edge>>) -> Op
     None
 }
 
+/// A cycle in a whole graph, if there is one: `edges[a]` holds what `a` depends on. The first of the cycle is not repeated.
+///
+/// For graphs of any size: each edge is looked at once, and nothing is called recursively.
+pub fn cycle(edges: &[Vec<u32>]) -> Option<Vec<u32>> {
+    const NEW: u32 = 0;
+    const DONE: u32 = u32::MAX;
+    // NEW, DONE, or its place on the path, counted from 1.
+    let mut places = vec![NEW; edges.len()];
+    let mut path: Vec<(u32, std::slice::Iter<'_, u32>)> = Vec::new();
+    for start in 0..edges.len() {
+        let mut next = u32::try_from(start).ok().filter(|_| places[start] == NEW);
+        loop {
+            if let Some(node) = next.take() {
+                path.push((node, edges[node as usize].iter()));
+                places[node as usize] = u32::try_from(path.len()).expect("a path is no longer than the graph");
+            }
+            let Some((node, open)) = path.last_mut() else { break };
+            match open.next() {
+                None => {
+                    places[*node as usize] = DONE;
+                    path.pop();
+                }
+                Some(on) => match places[*on as usize] {
+                    NEW => next = Some(*on),
+                    DONE => {}
+                    place => return Some(path[place as usize - 1..].iter().map(|(node, _)| *node).collect()),
+                },
+            }
+        }
+    }
+    None
+}
+
 /// A cycle among these dependencies, if there is one.
 pub fn find_cycle(edges: &BTreeMap<TaskId, Vec<Edge>>) -> Option<Vec<TaskId>> {
     // Whoever depends on nothing that is left is taken away, until nothing changes: what remains is on a cycle, or

@@ -90,6 +90,17 @@ fn a_chain_of_100_000_is_no_trouble() {
     assert_eq!(find_cycle(&chain).unwrap(), [id(LENGTH - 1), id(LENGTH), id(LENGTH - 1)]);
 }
 
+#[test]
+fn a_whole_graph_of_100_000_is_no_trouble() {
+    const LENGTH: u32 = 100_000;
+    let mut graph: Vec<Vec<u32>> = (0..LENGTH).map(|node| (node + 1..(node + 3).min(LENGTH)).collect()).collect();
+    assert_eq!(cycle(&graph), None);
+    graph[LENGTH as usize - 1].push(0);
+    assert_eq!(cycle(&graph), Some((0..LENGTH).collect()));
+    assert_eq!(cycle(&[]), None);
+    assert_eq!(cycle(&[vec![0]]), Some(vec![0]));
+}
+
 /// Whether each can be reached from each by one step or more, by trying everything.
 fn reach(edges: &BTreeMap<TaskId, Vec<Edge>>, size: usize) -> Vec<Vec<bool>> {
     let leads = |from: usize, to: usize| edges.get(&id(from)).is_some_and(|list| list.iter().any(|edge| edge.on == id(to)));
@@ -129,6 +140,24 @@ proptest! {
         match find_cycle(&edges) {
             Some(cycle) => prop_assert!(is_cycle(&cycle, &edges), "{cycle:?} in {edges:?}"),
             None => prop_assert!((0..SIZE).all(|task| !reach[task][task]), "missed one in {edges:?}"),
+        }
+    }
+
+    #[test]
+    fn random_whole_graphs_have_the_cycles_that_brute_force_finds(pairs in prop::collection::vec((0..SIZE, 0..SIZE), 0..14)) {
+        let mut graph = vec![Vec::new(); SIZE];
+        let mut edges: BTreeMap<TaskId, Vec<Edge>> = BTreeMap::new();
+        for (from, to) in pairs {
+            graph[from].push(u32::try_from(to).unwrap());
+            edges.entry(id(from)).or_default().push(Edge { on: id(to), allow_failed: false });
+        }
+        let reach = reach(&edges, SIZE);
+        match cycle(&graph) {
+            Some(found) => {
+                let names: Vec<TaskId> = found.iter().chain(&found[..1]).map(|node| id(*node as usize)).collect();
+                prop_assert!(is_cycle(&names, &edges), "{found:?} in {graph:?}");
+            }
+            None => prop_assert!((0..SIZE).all(|task| !reach[task][task]), "missed one in {graph:?}"),
         }
     }
 

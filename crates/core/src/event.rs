@@ -9,7 +9,7 @@ use thiserror::Error;
 use crate::backlog::Edge;
 use crate::claim::{Claim, Reason};
 use crate::decision::Question;
-use crate::ids::{DecisionId, Epoch, HolderId, Name, RunId, RunnerId, SectionId, TaskId, Title};
+use crate::ids::{DecisionId, Epoch, HolderId, ImportId, Name, RunId, RunnerId, SectionId, TaskId, Title};
 use crate::task::{After, Ending, Setback, Spec, Status, Stuck};
 use crate::time::Span;
 
@@ -86,6 +86,13 @@ pub enum Event {
     },
     /// There is nothing left that a runner could do.
     Finished(Finished),
+    /// Something happened to an import.
+    Import {
+        /// To which one.
+        id: ImportId,
+        /// What happened.
+        fact: ImportFact,
+    },
     /// A fact that a user recorded. It changes nothing by itself.
     Custom {
         /// `category:action`.
@@ -108,6 +115,9 @@ pub enum TaskFact {
         /// What must come first.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         depends_on: Vec<Edge>,
+        /// The import that it is part of. It is not there before that is finished.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        import: Option<ImportId>,
     },
     /// What is to be done, or what must come first, was changed.
     Updated {
@@ -304,6 +314,24 @@ pub enum SectionFact {
     Deleted {},
 }
 
+/// What can happen to an import.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", rename_all_fields = "camelCase")]
+pub enum ImportFact {
+    /// It began.
+    Opened {
+        /// How many tasks it will have.
+        tasks: u32,
+    },
+    /// It is complete: from now on its tasks are there.
+    Finished {
+        /// How many.
+        tasks: u32,
+    },
+    /// It was given up: its tasks never were.
+    Dropped {},
+}
+
 /// Where an event comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Source {
@@ -412,8 +440,8 @@ const ESCALATE: &str = "escalate";
 const FINISHED: &str = "backlog:finished";
 
 /// The categories of events that only Banksman writes.
-const OWN: [&str; 10] =
-    ["lock", "semaphore", "section", "task", "decision", "backlog", "pipeline", "queue", "strategy", "escalate"];
+const OWN: [&str; 11] =
+    ["lock", "semaphore", "section", "task", "decision", "import", "backlog", "pipeline", "queue", "strategy", "escalate"];
 
 impl CustomKind {
     /// Checks a kind from outside.
@@ -474,6 +502,11 @@ impl Event {
                 DecisionFact::Withdrawn {} => "decision:withdrawn",
             },
             Event::Finished(_) => FINISHED,
+            Event::Import { fact, .. } => match fact {
+                ImportFact::Opened { .. } => "import:opened",
+                ImportFact::Finished { .. } => "import:finished",
+                ImportFact::Dropped {} => "import:dropped",
+            },
             Event::Custom { kind, .. } => kind.as_str(),
         }
     }
@@ -486,6 +519,7 @@ impl Event {
             Event::Section { id, .. } => ("section", Some(id.as_str())),
             Event::Decision { id, .. } => ("decision", Some(id.as_str())),
             Event::Finished(_) => ("backlog", None),
+            Event::Import { id, .. } => ("import", Some(id.as_str())),
             Event::Custom { source, .. } => (&source.component, source.id.as_deref()),
         }
     }
@@ -511,6 +545,7 @@ impl Event {
             Event::Section { fact, .. } => serde_json::to_string(&inner(fact)),
             Event::Decision { fact, .. } => serde_json::to_string(&inner(fact)),
             Event::Finished(finished) => serde_json::to_string(finished),
+            Event::Import { fact, .. } => serde_json::to_string(&inner(fact)),
             Event::Custom { data, .. } => serde_json::to_string(data),
         };
         text.expect("plain data without maps of odd keys always becomes JSON")
@@ -526,7 +561,7 @@ impl Event {
             let id = TaskId::new(id.unwrap_or_default()).map_err(|e| fail(Some(e.into())))?;
             return Ok(Event::Task { id, fact: outer(action, data).map_err(|e| fail(Some(e.into())))? });
         }
-        // Before there were sections, users could write events of this category.
+        // Before there were sections and imports, users could write events of these categories.
         if category == "section" && component == "section" {
             let id = SectionId::new(id.unwrap_or_default()).map_err(|e| fail(Some(e.into())))?;
             return Ok(Event::Section { id, fact: outer(action, data).map_err(|e| fail(Some(e.into())))? });
@@ -537,6 +572,10 @@ impl Event {
         }
         if kind == FINISHED && component == "backlog" {
             return Ok(Event::Finished(serde_json::from_str(data).map_err(|e| fail(Some(e.into())))?));
+        }
+        if category == "import" && component == "import" {
+            let id = ImportId::new(id.unwrap_or_default()).map_err(|e| fail(Some(e.into())))?;
+            return Ok(Event::Import { id, fact: outer(action, data).map_err(|e| fail(Some(e.into())))? });
         }
         let Some(resource_kind) = Kind::parse(category) else {
             let source = Source { component: component.into(), id: id.map(Into::into) };
@@ -630,6 +669,15 @@ mod tests {
         assert_eq!(Event::parse("lock:released", "lock", Some("db"), data).unwrap().data(), data);
         let data = r#"{"capacity":3,"ttl":1000}"#;
         assert_eq!(Event::parse("semaphore:defined", "semaphore", Some("gpu"), data).unwrap().data(), data);
+        let data = r#"{"import":"i-1","spec":{"priority":0,"retries":0,"title":"a","workspace":"none"}}"#;
+        assert_eq!(Event::parse("task:added", "task", Some("t-1"), data).unwrap().data(), data);
+        for (kind, data) in [("import:opened", r#"{"tasks":3}"#), ("import:finished", r#"{"tasks":3}"#), ("import:dropped", "{}")]
+        {
+            let event = Event::parse(kind, "import", Some("i-1"), data).unwrap();
+            assert_eq!((event.kind(), event.source(), event.data().as_str()), (kind, ("import", Some("i-1")), data));
+        }
+        // Users could write this before there were imports.
+        assert!(matches!(Event::parse("import:done", "ci", None, "{}"), Ok(Event::Custom { .. })));
         assert!(Event::parse("lock:vanished", "lock", Some("db"), "{}").is_err());
     }
 }

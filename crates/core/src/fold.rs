@@ -9,8 +9,8 @@ use crate::backlog::{Backlog, Edge};
 use crate::claim::{Claim, Grant};
 use crate::coordination::Coordination;
 use crate::decision::Decision;
-use crate::event::{DecisionFact, Defined, Event, Fact, Kind, Resource, SectionFact, TaskFact};
-use crate::ids::{DecisionId, Epoch, HolderId, RunId, RunnerId, SectionId, Seq, TaskId, Title};
+use crate::event::{DecisionFact, Defined, Event, Fact, ImportFact, Kind, Resource, SectionFact, TaskFact};
+use crate::ids::{DecisionId, Epoch, HolderId, ImportId, RunId, RunnerId, SectionId, Seq, TaskId, Title};
 use crate::lock::State;
 use crate::task::{self, After, Done, Spec, Status, Stuck, Task};
 use crate::time::{Lease, Stamp, Wall};
@@ -25,6 +25,8 @@ pub struct Folded {
     sections: BTreeMap<SectionId, Group>,
     tasks: BTreeMap<TaskId, Job>,
     decisions: BTreeMap<DecisionId, Decision>,
+    /// Whether the tasks of an import are there: they are from its end on, unless it was dropped.
+    imports: BTreeMap<ImportId, bool>,
 }
 
 /// A lock or a semaphore. This and all below is [`stored`]: a new field needs a default.
@@ -65,6 +67,9 @@ struct Job {
     attempts: u32,
     failures: u32,
     recoveries: u32,
+    /// The import that it came with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    import: Option<ImportId>,
 }
 
 /// How things stand with a task, without the moments of the lease clock and without what a live run has said.
@@ -95,7 +100,9 @@ impl Folded {
             Event::Resource { resource, fact } => self.apply_to_resource(seq, wall, resource, fact),
             Event::Section { id, fact } => self.apply_to_section(seq, id, fact),
             Event::Task { id, fact } => match fact {
-                TaskFact::Added { spec, depends_on } => drop(self.tasks.insert(id, Job::new(*spec, depends_on, seq, wall))),
+                TaskFact::Added { spec, depends_on, import } => {
+                    self.tasks.insert(id, Job { import, ..Job::new(*spec, depends_on, seq, wall) });
+                }
                 TaskFact::Deleted {} => drop(self.tasks.remove(&id)),
                 fact => drop(self.tasks.get_mut(&id).map(|job| job.apply(seq, fact))),
             },
@@ -103,6 +110,14 @@ impl Folded {
                 self.decisions.insert(id.clone(), Decision::new(id, *question, wall));
             }
             Event::Decision { id, fact } => drop(self.decisions.get_mut(&id).map(|decision| decision.apply(fact, wall))),
+            Event::Import { id, fact } => match fact {
+                ImportFact::Opened { .. } => drop(self.imports.insert(id, false)),
+                ImportFact::Finished { .. } => drop(self.imports.insert(id, true)),
+                ImportFact::Dropped {} => {
+                    self.tasks.retain(|_, job| job.import.as_ref() != Some(&id));
+                    self.imports.insert(id, false);
+                }
+            },
             Event::Finished(_) | Event::Custom { .. } => {}
         }
     }
@@ -194,6 +209,13 @@ impl Folded {
         }
     }
 
+    /// The tasks that are there: those of an import are not before its end.
+    fn shown(&self) -> BTreeMap<TaskId, Job> {
+        let is_there = |import: &ImportId| self.imports.get(import).copied().unwrap_or(false);
+        let shown = self.tasks.iter().filter(|(_, job)| job.import.as_ref().is_none_or(is_there));
+        shown.map(|(id, job)| (id.clone(), Job { import: None, ..job.clone() })).collect()
+    }
+
     /// What two views differ about, with both sides in words: resources, then sections, then tasks.
     pub fn differences(&self, tables: &Folded) -> Vec<String> {
         let blank = Entry::default();
@@ -204,7 +226,7 @@ impl Folded {
             (log != row).then(|| format!("{name}: the log says {log:?}, the tables say {row:?}"))
         });
         let sections = differing("section", &self.sections, &tables.sections, Group::fields);
-        let tasks = differing("task", &self.tasks, &tables.tasks, Job::fields);
+        let tasks = differing("task", &self.shown(), &tables.tasks, Job::fields);
         let decisions = differing("decision", &self.decisions, &tables.decisions, |decision| {
             [("question", format!("{:?}", decision.question)), ("state", format!("{:?}", decision.state))]
         });
@@ -268,6 +290,7 @@ impl Job {
             attempts: 0,
             failures: 0,
             recoveries: 0,
+            import: None,
         }
     }
 
@@ -281,6 +304,7 @@ impl Job {
             attempts: task.attempts,
             failures: task.failures,
             recoveries: task.recoveries,
+            import: None,
         }
     }
 

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::{apply, assert_every_cut};
 use crate::backlog::{Backlog, Edge, Run, Section};
 use crate::coordination::Coordination;
-use crate::event::{Event, SectionFact, TaskFact};
+use crate::event::{Event, ImportFact, SectionFact, TaskFact};
 use crate::fold::Folded;
 use crate::ids::{Epoch, RunId, RunnerId, SectionId, Seq, TaskId};
 use crate::step::{Effect, Now};
@@ -108,7 +108,7 @@ impl Site {
         let (edges, spec) = (edges(on), spec(&format!("title {}", self.now.seq)));
         self.rows.tasks.insert(task(number), Task::new(task(number), spec.clone(), &self.now));
         self.rows.edges.insert(task(number), edges.iter().cloned().rev().collect());
-        self.tell_of(number, TaskFact::Added { spec: Box::new(spec), depends_on: edges });
+        self.tell_of(number, TaskFact::Added { spec: Box::new(spec), depends_on: edges, import: None });
     }
 
     fn update(&mut self, number: usize, on: &[usize]) {
@@ -321,4 +321,33 @@ fn the_lease_clock_is_not_part_of_it() {
         stamp.lease.0 += 1_000_000;
     }
     assert_eq!(site.folded(), site.view());
+}
+
+#[test]
+fn the_tasks_of_an_import_are_there_when_it_is_finished() {
+    let import = |name: &str| crate::ids::ImportId::new(name).unwrap();
+    let check = |site: &Site| assert_eq!(site.folded().differences(&site.view()), Vec::<String>::new());
+    let mut site = Site::default();
+    let add = |site: &mut Site, number: usize, name: &str| {
+        let spec = spec("imported");
+        let row = Task::new(task(number), spec.clone(), &site.now);
+        let fact = TaskFact::Added { spec: Box::new(spec), depends_on: Vec::new(), import: Some(import(name)) };
+        site.tell_of(number, fact);
+        row
+    };
+    site.add(0, &[]);
+    let first = add(&mut site, 1, "i-1");
+    add(&mut site, 2, "i-2");
+    let second = add(&mut site, 3, "i-1");
+    check(&site);
+    site.tell(Event::Import { id: import("i-2"), fact: ImportFact::Dropped {} });
+    check(&site);
+    site.tell(Event::Import { id: import("i-1"), fact: ImportFact::Finished { tasks: 2 } });
+    for row in [first, second] {
+        site.rows.edges.insert(row.id.clone(), Vec::new());
+        site.rows.tasks.insert(row.id.clone(), row);
+    }
+    check(&site);
+    site.start(1);
+    check(&site);
 }

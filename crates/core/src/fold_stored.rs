@@ -1,4 +1,4 @@
-//! The fold of a part of the log, as rows that replace it: one for each lock, semaphore, section, task and decision.
+//! The fold of a part of the log, as rows that replace it: one for each lock, semaphore, section, task, decision and import.
 //!
 //! Every event changes at most one of them, so a part of the log can be folded over the few rows that it is about. The
 //! form of the rows is as frozen as that of the events: fields may be added with a default, nothing else.
@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use super::Folded;
 use crate::event::{Event, Kind, Resource};
-use crate::ids::{DecisionId, Name, SectionId, TaskId};
+use crate::ids::{DecisionId, ImportId, Name, SectionId, TaskId};
 
 /// What a row is about, in the words of an event's source.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,6 +34,7 @@ enum Slot {
     Section(SectionId),
     Task(TaskId),
     Decision(DecisionId),
+    Import(ImportId),
 }
 
 impl Entity {
@@ -41,9 +42,11 @@ impl Entity {
     pub fn of(event: &Event) -> Option<Entity> {
         let (component, id) = event.source();
         match event {
-            Event::Resource { .. } | Event::Section { .. } | Event::Task { .. } | Event::Decision { .. } => {
-                Some(Entity { component: component.into(), id: id?.into() })
-            }
+            Event::Resource { .. }
+            | Event::Section { .. }
+            | Event::Task { .. }
+            | Event::Decision { .. }
+            | Event::Import { .. } => Some(Entity { component: component.into(), id: id?.into() }),
             Event::Finished(_) | Event::Custom { .. } => None,
         }
     }
@@ -54,6 +57,7 @@ impl Entity {
             ("section", None) => self.told(SectionId::new(&self.id)).map(Slot::Section),
             ("task", None) => self.told(TaskId::new(&self.id)).map(Slot::Task),
             ("decision", None) => self.told(DecisionId::new(&self.id)).map(Slot::Decision),
+            ("import", None) => self.told(ImportId::new(&self.id)).map(Slot::Import),
             (_, None) => Err(self.unreadable("there is no such kind of thing")),
         }
     }
@@ -79,6 +83,7 @@ impl Folded {
             Slot::Section(id) => self.sections.get(&id).map(serde_json::to_string),
             Slot::Task(id) => self.tasks.get(&id).map(serde_json::to_string),
             Slot::Decision(id) => self.decisions.get(&id).map(serde_json::to_string),
+            Slot::Import(id) => self.imports.get(&id).map(serde_json::to_string),
         };
         entity.told(text.transpose())
     }
@@ -90,6 +95,7 @@ impl Folded {
             Slot::Section(id) => drop(self.sections.insert(id, entity.read(data)?)),
             Slot::Task(id) => drop(self.tasks.insert(id, entity.read(data)?)),
             Slot::Decision(id) => drop(self.decisions.insert(id, entity.read(data)?)),
+            Slot::Import(id) => drop(self.imports.insert(id, entity.read(data)?)),
         }
         Ok(())
     }

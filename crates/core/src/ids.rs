@@ -12,6 +12,9 @@ pub const NAME_LIMIT: usize = 200;
 /// The longest id that Banksman gives to a task, a section, a run or a runner, in bytes.
 pub const ID_LIMIT: usize = 64;
 
+/// The longest id of an import, in bytes: the ids of its tasks are longer by a few digits.
+pub const IMPORT_ID_LIMIT: usize = 32;
+
 /// The longest title, in bytes.
 pub const TITLE_LIMIT: usize = 500;
 
@@ -157,6 +160,12 @@ text_id!(
     DecisionId,
     "decision id",
     ID_LIMIT
+);
+text_id!(
+    /// Many tasks that are handed over together.
+    ImportId,
+    "import id",
+    IMPORT_ID_LIMIT
 );
 text_id!(
     /// What a task or a section is called.

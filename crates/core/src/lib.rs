@@ -10,7 +10,7 @@
 //! * [`task`]: one unit of work and its runs; [`dag`]: what must come first; [`admission`]: may it run now?
 //! * [`planner`]: which roots may begin, where only so many may be under way.
 //! * [`restart`]: the loop of a task that does not give up; [`decision`]: a question for a person.
-//! * [`backlog`]: the rows around tasks.
+//! * [`backlog`]: the rows around tasks; [`import`]: many tasks that appear together.
 //! * [`event`], [`fold`]: the facts, and the tables that follow from them.
 
 pub mod admission;
@@ -23,6 +23,7 @@ pub mod decision;
 pub mod event;
 pub mod fold;
 pub mod ids;
+pub mod import;
 mod live;
 pub mod lock;
 pub mod planner;
@@ -40,7 +41,9 @@ mod work;
 pub use claim::Grant;
 pub use decision::Decision;
 pub use event::Event;
-pub use ids::{DecisionId, Epoch, HolderId, Label, Name, RequestId, RunId, RunnerId, SectionId, Seq, TaskId, Ticket, Title};
+pub use ids::{
+    DecisionId, Epoch, HolderId, ImportId, Label, Name, RequestId, RunId, RunnerId, SectionId, Seq, TaskId, Ticket, Title,
+};
 pub use process::{Liveness, ProcessId};
 pub use step::{Effect, Errand, Notice, NoticeKind, Now, Step};
 pub use task::{Status, Task};

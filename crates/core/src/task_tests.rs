@@ -41,7 +41,7 @@ impl World<Task> {
         let id = TaskId::new("t-1").unwrap();
         let mut world = World::new(Task::new(id.clone(), spec("build"), &Now::default()));
         world.machine = Task::new(id.clone(), spec("build"), &world.now);
-        let fact = TaskFact::Added { spec: Box::new(spec("build")), depends_on: Vec::new() };
+        let fact = TaskFact::Added { spec: Box::new(spec("build")), depends_on: Vec::new(), import: None };
         world.record(vec![Effect::Emit(Event::Task { id, fact })]);
         world
     }

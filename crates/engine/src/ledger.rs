@@ -179,7 +179,12 @@ pub(crate) fn wake_watchers(tables: &Tables, effects: &[Effect], turn: &mut Turn
             Fact::Acquired(_) | Fact::Increased(_) => None,
         },
         Effect::Emit(
-            Event::Task { .. } | Event::Section { .. } | Event::Decision { .. } | Event::Finished(_) | Event::Custom { .. },
+            Event::Task { .. }
+            | Event::Section { .. }
+            | Event::Decision { .. }
+            | Event::Import { .. }
+            | Event::Finished(_)
+            | Event::Custom { .. },
         )
         | Effect::Wake(_)
         | Effect::Send(_) => None,

@@ -8,6 +8,7 @@ use banksman_store::{Call, Granted, Key, Tables, Turn};
 
 use crate::decisions::{DecisionOutcome, DecisionRequest};
 use crate::hands::follow_lock;
+use crate::imports::{ImportOutcome, ImportRequest};
 use crate::ledger::wake_watchers;
 use crate::runs::{RunOutcome, RunRequest};
 use crate::sections::{SectionOutcome, SectionRequest};
@@ -33,6 +34,8 @@ pub enum Request {
     Run(RunRequest),
     /// The answer to a decision.
     Decision(DecisionRequest),
+    /// Something of an import.
+    Import(ImportRequest),
 }
 
 /// What a caller has found out about the world outside, to be believed at the moment of the decision.
@@ -66,6 +69,8 @@ pub enum Reply {
     Run(RunOutcome),
     /// What became of a decision.
     Decision(DecisionOutcome),
+    /// The answer about an import.
+    Import(ImportOutcome),
 }
 
 impl Request {
@@ -106,6 +111,7 @@ impl Call for Request {
             Request::Task(request) => request.keys(),
             Request::Run(request) => request.keys(),
             Request::Decision(request) => request.keys(),
+            Request::Import(request) => request.keys(),
         }
     }
 
@@ -121,6 +127,7 @@ impl Call for Request {
             Request::Task(request) => Reply::Task(request.decide(tables, turn)),
             Request::Run(request) => Reply::Run(request.decide(tables, turn)),
             Request::Decision(request) => Reply::Decision(request.decide(tables, turn)),
+            Request::Import(request) => Reply::Import(request.decide(tables, turn)),
         }
     }
 }

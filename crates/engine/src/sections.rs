@@ -8,7 +8,7 @@ use banksman_store::{Key, Tables, Turn};
 use crate::ledger::{emit, wake_runners};
 
 /// The most sections of a project.
-const SECTION_LIMIT: usize = 1_000;
+pub(crate) const SECTION_LIMIT: usize = 1_000;
 
 /// What can be asked.
 #[derive(Debug, Clone)]

@@ -284,7 +284,7 @@ fn add(id: &TaskId, spec: &Spec, depends_on: &[Edge], by: Option<Epoch>, tables:
     edges.sort();
     backlog.tasks.insert(id.clone(), task.clone());
     backlog.edges.insert(id.clone(), edges);
-    let fact = TaskFact::Added { spec: Box::new(spec.clone()), depends_on: depends_on.to_vec() };
+    let fact = TaskFact::Added { spec: Box::new(spec.clone()), depends_on: depends_on.to_vec(), import: None };
     emit(turn, Event::Task { id: id.clone(), fact });
     wake_runners(tables, turn, None);
     TaskOutcome::Kept(Box::new(task))

@@ -163,6 +163,7 @@ impl Sessions {
         let mut env = vec![
             ("BANKSMAN_PROJECT".into(), self.project.root().display().to_string()),
             ("BANKSMAN_TASK".into(), task.id.to_string()),
+            ("BANKSMAN_TITLE".into(), task.spec.title.to_string()),
             ("BANKSMAN_RUN".into(), run.id.to_string()),
             ("BANKSMAN_RUN_EPOCH".into(), run.epoch.to_string()),
             ("BANKSMAN_HOLDER".into(), run.id.holder().to_string()),

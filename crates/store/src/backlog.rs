@@ -9,6 +9,7 @@ use banksman_core::task::{Spec, State, Task};
 use banksman_core::{Decision, Lease, Seq, Wall};
 
 use crate::error::StoreError;
+use crate::import;
 use crate::rows::{json, list, parsed, push_stamp};
 use crate::sql::Statement;
 use crate::value::{Query, Row, Value};
@@ -184,6 +185,7 @@ pub(crate) fn between<'a>(project: i64, before: &'a Backlog, after: &'a Backlog,
             None => queries.push(insert_decision(project, decision)),
         }
     }
+    import::between(project, before, after, queries);
 }
 
 fn gone<'a, K: Ord, V>(before: &'a BTreeMap<K, V>, after: &BTreeMap<K, V>, delete: impl FnMut(&'a K)) {
@@ -220,7 +222,7 @@ fn tasks<'a>(project: i64, before: &'a Backlog, after: &'a Backlog, queries: &mu
     for (key, task) in &after.tasks {
         let was = before.tasks.get(key);
         match was {
-            None => queries.push(insert_task(project, task)),
+            None => queries.push(insert_task(project, task, after)),
             Some(was) => {
                 if was.spec != task.spec {
                     queries.push(update_spec(project, task));
@@ -247,7 +249,9 @@ fn tasks<'a>(project: i64, before: &'a Backlog, after: &'a Backlog, queries: &mu
             let params = [project.into(), task.as_str().into(), edge.on.as_str().into(), i64::from(edge.allow_failed).into()];
             queries.push(Query::new(Statement::InsertEdge, params));
         }
-        refresh.push(Query::new(Statement::RefreshUnmet, id(task)));
+        if !after.imported.contains_key(task) {
+            refresh.push(Query::new(Statement::RefreshUnmet, id(task)));
+        }
     }
     // What holds tasks back is counted when all else is in place.
     queries.extend(refresh);
@@ -266,7 +270,7 @@ fn push_state<'a>(task: &'a Task, params: &mut Vec<Value<'a>>) {
     params.push(due(task).into());
 }
 
-fn insert_task(project: i64, task: &Task) -> Query<'_> {
+fn insert_task<'a>(project: i64, task: &'a Task, backlog: &'a Backlog) -> Query<'a> {
     let spec = &task.spec;
     let mut params = Vec::with_capacity(19);
     params.push(project.into());
@@ -276,11 +280,13 @@ fn insert_task(project: i64, task: &Task) -> Query<'_> {
     params.push(spec.parent.as_ref().map(TaskId::as_str).into());
     params.push(i64::from(spec.priority).into());
     params.push(task.position.0.into());
-    params.push(lane(spec).into());
+    params.push(import::lane(spec, &task.id, backlog).into());
     params.push(json(spec));
     params.push(task.created.0.into());
     params.push(spec.restart.as_ref().map(|_| 1).into());
     push_state(task, &mut params);
+    params.push(import::unmet(&task.id, backlog).into());
+    params.push(backlog.imported.get(&task.id).map(|import| import.as_str()).into());
     Query::new(Statement::InsertTask, params)
 }
 

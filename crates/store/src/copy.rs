@@ -61,6 +61,9 @@ fn fill(from: &mut Reader, to: &mut Store, answers: Vec<crate::value::Rows>) -> 
     if live > 0 {
         return Err(StoreError::InUse { runs: live });
     }
+    if !snapshot.backlog.imports.is_empty() {
+        return Err(StoreError::Importing { imports: snapshot.backlog.imports.len() });
+    }
     let by = lease.0 - snapshot.lease.0;
     let (coordination, backlog) = (moved(snapshot.coordination, by), moved_backlog(snapshot.backlog, by));
     let after = Tables { coordination, backlog, ..Tables::default() };

@@ -44,6 +44,12 @@ pub enum StoreError {
         /// How many.
         runs: usize,
     },
+    /// Tasks are being imported, or were until the importer was killed.
+    #[error("{imports} imports into the project are not finished")]
+    Importing {
+        /// How many.
+        imports: usize,
+    },
     /// The content contradicts itself.
     #[error("the store is damaged: {what}")]
     Corrupt {

@@ -72,6 +72,21 @@ macro_rules! decisions {
         "SELECT id, raised_wall, question, state FROM decisions WHERE project = $1"
     };
 }
+/// Not part of an import that is not finished.
+macro_rules! shown {
+    ($t:literal) => {
+        concat!("(", $t, ".import IS NULL OR ", $t, ".import NOT IN (SELECT m.id FROM imports m WHERE m.project = $1))")
+    };
+}
+/// The lane `l` has tasks that are shown: those of an import that is not finished have lanes of their own.
+macro_rules! shown_lane {
+    () => {
+        concat!(
+            "l.lane IS NOT NULL AND NOT EXISTS (SELECT 1 FROM imports m WHERE m.project = $1 ",
+            "AND substr(l.lane, 1, length(m.id)) = m.id)"
+        )
+    };
+}
 /// 1 unless the run has ended.
 macro_rules! live {
     ($ended:literal) => {
@@ -222,22 +237,27 @@ statements! {
         "ON CONFLICT (project, id) DO UPDATE SET name = $3, exclusive = $4"
     );
     DeleteSection => "DELETE FROM sections WHERE project = $1 AND id = $2";
-    Task => concat!(tasks!(), " AND t.id = $2");
-    TaskById => "SELECT id FROM tasks WHERE project = $1 AND id = $2";
-    TaskByTitle => "SELECT id FROM tasks WHERE project = $1 AND title = $2 ORDER BY position LIMIT 20";
-    TaskByPrefix => "SELECT id FROM tasks WHERE project = $1 AND id >= $2 AND id < $3 ORDER BY id LIMIT 20";
+    Task => concat!(tasks!(), " AND t.id = $2 AND ", shown!("t"));
+    TaskById => concat!("SELECT t.id FROM tasks t WHERE t.project = $1 AND t.id = $2 AND ", shown!("t"));
+    // The plus keeps SQLite from going through all positions instead of the few rows of a title.
+    TaskByTitle => concat!(
+        "SELECT t.id FROM tasks t WHERE t.project = $1 AND t.title = $2 AND ", shown!("t"), " ORDER BY +t.position LIMIT 20"
+    );
+    TaskByPrefix => concat!(
+        "SELECT t.id FROM tasks t WHERE t.project = $1 AND t.id >= $2 AND t.id < $3 AND ", shown!("t"), " ORDER BY t.id LIMIT 20"
+    );
     TaskPage => concat!(
         "SELECT ", task!(), ", t.unmet FROM tasks t WHERE t.project = $1 AND t.position > $2 ",
         "AND (CAST($4 AS TEXT) IS NULL OR $4 LIKE '%|' || t.state || '|%') AND (CAST($5 AS TEXT) IS NULL OR t.section = $5) ",
-        "AND (CAST($6 AS TEXT) IS NULL OR t.parent = $6) ORDER BY t.position LIMIT $3"
+        "AND (CAST($6 AS TEXT) IS NULL OR t.parent = $6) AND ", shown!("t"), " ORDER BY t.position LIMIT $3"
     );
     TaskCounts => concat!(
         "SELECT state, CAST(CASE WHEN unmet > 0 THEN 1 ELSE 0 END AS BIGINT), CAST(CASE WHEN lane IS NULL THEN 1 ELSE 0 END AS BIGINT), count(*) ",
-        "FROM tasks WHERE project = $1 GROUP BY 1, 2, 3 ORDER BY 1, 2, 3"
+        "FROM tasks t WHERE project = $1 AND ", shown!("t"), " GROUP BY 1, 2, 3 ORDER BY 1, 2, 3"
     );
     SectionCounts => concat!(
         "SELECT section, state, CAST(CASE WHEN unmet > 0 THEN 1 ELSE 0 END AS BIGINT), count(*) ",
-        "FROM tasks WHERE project = $1 AND section IS NOT NULL GROUP BY 1, 2, 3 ORDER BY 1, 2, 3"
+        "FROM tasks t WHERE project = $1 AND section IS NOT NULL AND ", shown!("t"), " GROUP BY 1, 2, 3 ORDER BY 1, 2, 3"
     );
     // Those of a higher priority, or of the same that came earlier. Counted in the index alone; one task of each lane is
     // looked up as its example.
@@ -245,7 +265,7 @@ statements! {
         lanes!(),
         "SELECT (SELECT i.id FROM tasks i WHERE ", ready!("i"), " AND i.lane = l.lane ORDER BY i.priority DESC, i.position LIMIT 1), ",
         "(SELECT count(*) FROM tasks i WHERE ", ready!("i"), " AND i.lane = l.lane ",
-        "AND (i.priority > $2 OR (i.priority = $2 AND i.position < $3))) FROM lanes l WHERE l.lane IS NOT NULL"
+        "AND (i.priority > $2 OR (i.priority = $2 AND i.position < $3))) FROM lanes l WHERE ", shown_lane!()
     );
     LastFailed => concat!(
         tasks!(), " AND t.state IN ('failed', 'cancelled', 'skipped') AND t.state = 'failed' ",
@@ -257,14 +277,14 @@ statements! {
         "SELECT count(DISTINCT t.id), min(t.id) FROM tasks d CROSS JOIN edges e CROSS JOIN tasks t WHERE d.project = $1 ",
         "AND d.state IN ('failed', 'cancelled', 'skipped') AND d.changed_lease > -1 ",
         "AND e.project = $1 AND e.on_task = d.id AND e.allow_failed = 0 ",
-        "AND t.project = $1 AND t.id = e.task AND t.state = 'pending'"
+        "AND t.project = $1 AND t.id = e.task AND t.state = 'pending' AND ", shown!("t")
     );
     ReadyCounts => concat!(
         lanes!(),
         "SELECT (SELECT i.id FROM tasks i WHERE ", ready!("i"), " AND i.lane = l.lane ORDER BY i.priority DESC, i.position LIMIT 1), ",
-        "(SELECT count(*) FROM tasks i WHERE ", ready!("i"), " AND i.lane = l.lane) FROM lanes l WHERE l.lane IS NOT NULL"
+        "(SELECT count(*) FROM tasks i WHERE ", ready!("i"), " AND i.lane = l.lane) FROM lanes l WHERE ", shown_lane!()
     );
-    AllTasks => concat!(tasks!(), " ORDER BY t.id");
+    AllTasks => concat!(tasks!(), " AND ", shown!("t"), " ORDER BY t.id");
     // The task and all that were created by it, by them, and so on.
     Family => concat!(
         family!(),
@@ -274,11 +294,12 @@ statements! {
         "SELECT ", task!(), " FROM edges e CROSS JOIN tasks t ",
         "WHERE e.project = $1 AND e.task = $2 AND t.project = $1 AND t.id = e.on_task"
     );
+    // Also those that are not shown yet: a section that an import needs is not empty.
     InSection => concat!(tasks!(), " AND t.section = $2 ORDER BY t.position");
     // The first few of every lane.
     Ready => concat!(
         lanes!(),
-        "SELECT ", task!(), " FROM lanes l CROSS JOIN tasks t WHERE l.lane IS NOT NULL AND t.project = $1 ",
+        "SELECT ", task!(), " FROM lanes l CROSS JOIN tasks t WHERE ", shown_lane!(), " AND t.project = $1 ",
         "AND t.id IN (SELECT i.id FROM tasks i WHERE ",
         ready!("i"),
         " AND i.lane = l.lane ORDER BY i.priority DESC, i.position LIMIT $2)"
@@ -286,7 +307,7 @@ statements! {
     // The first few roots of every lane, in the order of their arrival.
     Queue => concat!(
         lanes!(),
-        "SELECT ", task!(), " FROM lanes l CROSS JOIN tasks t WHERE l.lane IS NOT NULL AND t.project = $1 ",
+        "SELECT ", task!(), " FROM lanes l CROSS JOIN tasks t WHERE ", shown_lane!(), " AND t.project = $1 ",
         "AND t.id IN (SELECT i.id FROM tasks i WHERE ",
         ready!("i"),
         " AND i.parent IS NULL AND i.lane = l.lane ORDER BY i.position LIMIT $2)"
@@ -308,12 +329,13 @@ statements! {
     DueRoots => concat!(tasks!(), " AND t.due IS NOT NULL AND t.parent IS NULL ORDER BY t.due, t.id");
     // Loops that wait for their next attempt, in turn.
     Loops => concat!(
-        tasks!(), " AND t.loops = 1 AND t.state IN ('pending', 'resting') AND t.position > $3 ORDER BY t.position LIMIT $2"
+        tasks!(), " AND t.loops = 1 AND t.state IN ('pending', 'resting') AND t.position > $3 AND ", shown!("t"),
+        " ORDER BY t.position LIMIT $2"
     );
     InsertTask => concat!(
         "INSERT INTO tasks (project, id, title, section, parent, priority, position, lane, spec, created_wall, loops, state, detail, ",
-        "changed_lease, changed_wall, attempts, failures, recoveries, due) ",
-        "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)"
+        "changed_lease, changed_wall, attempts, failures, recoveries, due, unmet, import) ",
+        "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)"
     );
     UpdateTaskSpec =>
         "UPDATE tasks SET title = $3, section = $4, parent = $5, priority = $6, lane = $7, spec = $8 WHERE project = $1 AND id = $2";
@@ -330,7 +352,7 @@ statements! {
     );
     Edges => concat!(edges!(), " AND e.task = $2 ORDER BY e.on_task");
     AllEdges => concat!(edges!(), " ORDER BY e.task, e.on_task");
-    // Who waits for the task.
+    // Who waits for the task, shown or not: what an import needs stays.
     Dependents => concat!(edges!(), " AND e.on_task = $2 ORDER BY e.task");
     // Everything that can be reached from the task along its dependencies.
     Upstream => concat!(
@@ -398,5 +420,17 @@ statements! {
     DeleteLock => "DELETE FROM locks WHERE project = $1 AND name = $2";
     // For lists: the locks of tasks that nobody works on say nothing.
     ListedLocks => concat!(locks!(), " AND (holder IS NOT NULL OR NOT (name >= 'task:' AND name < 'task;')) ORDER BY name");
+    Imports => "SELECT id, process, position, started_wall, total, added, sections FROM imports WHERE project = $1 ORDER BY id";
+    InsertImport => concat!(
+        "INSERT INTO imports (project, id, process, position, started_wall, total, added, sections) ",
+        "VALUES ($1, $2, $3, $4, $5, $6, $7, $8)"
+    );
+    UpdateImport => "UPDATE imports SET added = $3 WHERE project = $1 AND id = $2";
+    DeleteImport => "DELETE FROM imports WHERE project = $1 AND id = $2";
+    // The first tasks of an import that is not finished. They came after it was opened, so it needs no index of its own.
+    Imported => concat!(
+        tasks!(), " AND t.position > (SELECT m.position FROM imports m WHERE m.project = $1 AND m.id = $2) ",
+        "AND t.import = $2 ORDER BY t.position LIMIT $3"
+    );
     Notify => "SELECT pg_notify($1, $2)";
 }

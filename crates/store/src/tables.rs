@@ -8,7 +8,7 @@ use banksman_core::coordination::Coordination;
 use banksman_core::event::{Event, Fact, Kind, Resource};
 use banksman_core::lock::{self, Lock, State};
 use banksman_core::semaphore::{self, Semaphore};
-use banksman_core::{DecisionId, Epoch, HolderId, Name, RequestId, RunId, SectionId, Seq, TaskId};
+use banksman_core::{DecisionId, Epoch, HolderId, ImportId, Name, RequestId, RunId, SectionId, Seq, TaskId};
 
 use crate::error::StoreError;
 use crate::rows::Waits;
@@ -85,10 +85,17 @@ pub enum Key {
     Runners,
     /// All that is to be done outside.
     Outbox,
+    /// All imports that are not finished.
+    Imports,
+    /// The first [`IMPORTED`] tasks of an import that is not finished.
+    Imported(ImportId),
 }
 
 /// How many tasks that wait for time, or for their children, are looked at together.
 pub(crate) const DUE_LIMIT: i64 = 1_000;
+
+/// How many tasks of an import are loaded at once.
+pub const IMPORTED: usize = 500;
 
 /// How far what holds a task back is followed.
 pub const CHAIN_LIMIT: usize = 10_000;
@@ -167,7 +174,7 @@ pub(crate) fn plan(project: i64, keys: &BTreeSet<Key>) -> Vec<Query<'_>> {
                 add(Statement::ChainEdges, Some(id.as_str()));
             }
             Key::InSection(id) => add(Statement::InSection, Some(id.as_str())),
-            Key::Ready { .. } | Key::Queue { .. } | Key::Due | Key::Loops { .. } => {}
+            Key::Ready { .. } | Key::Queue { .. } | Key::Due | Key::Loops { .. } | Key::Imported(_) => {}
             Key::ByHand(id) => {
                 add(Statement::HandLocks, Some(id.as_str()));
                 add(Statement::HandTasks, Some(id.as_str()));
@@ -177,6 +184,7 @@ pub(crate) fn plan(project: i64, keys: &BTreeSet<Key>) -> Vec<Query<'_>> {
             Key::Counts => add(Statement::TaskCounts, None),
             Key::OpenDecisions => add(Statement::OpenDecisions, None),
             Key::Decision(id) => add(Statement::Decision, Some(id.as_str())),
+            Key::Imports => add(Statement::Imports, None),
             Key::Live => {
                 add(Statement::LiveRuns, None);
                 add(Statement::LiveTasks, None);
@@ -201,6 +209,9 @@ pub(crate) fn plan(project: i64, keys: &BTreeSet<Key>) -> Vec<Query<'_>> {
             }
             _ => {}
         }
+        if let Key::Imported(id) = key {
+            queries.push(Query::new(Statement::Imported, [project.into(), id.as_str().into(), (IMPORTED as i64).into()]));
+        }
     }
     queries
 }
@@ -221,6 +232,7 @@ pub(crate) fn plan_all(project: i64) -> Vec<Query<'static>> {
         Statement::Runners,
         Statement::Outbox,
         Statement::AllDecisions,
+        Statement::Imports,
     ];
     plan_of(project, &[&held[..], &backlog[..]].concat())
 }
@@ -274,7 +286,8 @@ pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables
                 | Statement::DueRoots
                 | Statement::HandTasks
                 | Statement::Loops
-                | Statement::LiveTasks => {
+                | Statement::LiveTasks
+                | Statement::Imported => {
                     let task = row.task()?;
                     tables.backlog.tasks.insert(task.id.clone(), task);
                 }
@@ -309,6 +322,10 @@ pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables
                 Statement::Decision | Statement::AllDecisions | Statement::OpenDecisions => {
                     let decision = row.decision()?;
                     tables.backlog.decisions.insert(decision.id.clone(), decision);
+                }
+                Statement::Imports => {
+                    let import = row.import()?;
+                    tables.backlog.imports.insert(import.id.clone(), import);
                 }
                 other => unreachable!("{other:?} loads no table"),
             }

@@ -1,3 +1,4 @@
+use banksman::store::Key;
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -9,7 +10,8 @@ use crate::printer::{DIM, GREEN, RED, YELLOW};
 /// Check the health of the project.
 ///
 /// Checks the structure of the store, folds the event log and compares it with the tables, and notes what is left
-/// behind by the dead. Exit 7 if something is wrong; what is merely stale is a note.
+/// behind by the dead. What an import that was killed has left is cleared away. Exit 7 if something is wrong; what is merely
+/// stale is a note.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman doctor")]
 pub(crate) struct Doctor {}
@@ -39,6 +41,7 @@ impl Doctor {
             judge("event log", "the log folds to the tables", differences),
         ];
         findings.push(stale(&mut reader, &project)?);
+        findings.push(imports(context, &mut reader)?);
         let wrong = findings.iter().any(|finding| finding.verdict == Verdict::Wrong);
         let data: Vec<Value> = findings
             .iter()
@@ -74,6 +77,29 @@ fn stale(reader: &mut banksman::store::Reader, project: &banksman::Project) -> R
         Finding { check: "holders", verdict: Verdict::Fine, words: vec!["everything that is held is held by the living".into()] }
     } else {
         Finding { check: "holders", verdict: Verdict::Note, words }
+    })
+}
+
+/// Imports that are not finished. Nobody sees what those of the dead have left, and it is in the way of nobody but who wants to
+/// delete what it refers to or to copy the store; so it is cleared away.
+fn imports(context: &Context, reader: &mut banksman::store::Reader) -> Result<Finding, crate::failure::Failure> {
+    let open = reader.view().load(&[Key::Imports].into())?.backlog.imports;
+    let cleared = if open.is_empty() { Vec::new() } else { context.client()?.clear_imports()? };
+    let words: Vec<String> = open
+        .values()
+        .map(|import| {
+            let is_cleared = cleared.iter().any(|gone| gone.id == import.id);
+            let (id, added, total) = (&import.id, import.added, import.total);
+            match is_cleared {
+                true => format!("import {id} was killed after {added} of {total} tasks; they were cleared away"),
+                false => format!("import {id} of process {} is at {added} of {total} tasks", import.process.pid),
+            }
+        })
+        .collect();
+    Ok(if words.is_empty() {
+        Finding { check: "imports", verdict: Verdict::Fine, words: vec!["none is unfinished".into()] }
+    } else {
+        Finding { check: "imports", verdict: Verdict::Note, words }
     })
 }
 

@@ -11,6 +11,7 @@ mod crashes;
 mod demo;
 mod feed;
 mod hands;
+mod import;
 mod input;
 mod listing;
 mod locks;

@@ -137,8 +137,12 @@ fn task_added() -> Value {
 fn backlog_story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
     let concluded = || json!({ "id": "string", "outcome": "string", "status": "string" });
     let outcome = || json!({ "id": "string", "title": "string", "status": "string", "outcome": "string" });
+    let imported = json!({
+        "import": "string?", "tasks": "number", "dependencies": "number", "sectionsCreated": ["string"], "skipped": "number",
+    });
     vec![
         ("sections list", vec!["sections", "list"], json!({ "sections": [] })),
+        ("tasks import", vec!["tasks", "import", "none.md"], imported),
         ("sections add", vec!["sections", "add", "alpha", "--exclusive"], section()),
         ("sections update", vec!["sections", "update", "alpha", "--exclusive", "false"], section()),
         ("tasks list", vec!["tasks", "list"], json!({ "tasks": [], "next": "number?" })),
@@ -408,6 +412,7 @@ const ELSEWHERE: [&str; 4] = ["store copy", "tasks heartbeat", "decisions show",
 #[test]
 fn every_verb_prints_exactly_what_it_promises() {
     let world = World::empty();
+    std::fs::write(world.path().join("none.md"), "- [x] This is done already.\n").unwrap();
     let story = [story(), backlog_story(), insight_story()].concat();
     for (command, args, shape) in &story {
         let said = world.run(&[&args[..], &["--json"]].concat());
@@ -448,6 +453,9 @@ fn every_failure_says_what_in_the_same_form() {
     let name = || json!({ "name": "string" });
     let busy = json!({ "name": "string", "holder": "string", "since": "time?", "expiresAt": "time?", "waiters": "number" });
     let waited = json!({ "name": "string", "holder": "string", "place": "number", "waiters": "number" });
+    std::fs::write(world.path().join("wrong.csv"), "titel\n").unwrap();
+    let mistake = json!({ "line": "number", "column": "number?", "field": "string?", "what": "string", "hint": "string?" });
+    let invalid = json!({ "file": "string", "problems": [mistake], "more": "bool" });
     let problems = json!({ "problems": [{ "place": "string?", "line": "number?", "key": "string?", "what": "string" }] });
     let cases: &[(&[&str], i32, &str, Value)] = &[
         (&["init"], 2, "PROJECT_EXISTS", json!({})),
@@ -498,6 +506,8 @@ fn every_failure_says_what_in_the_same_form() {
         (&["sections", "show", "nothing"], 4, "SECTION_NOT_FOUND", json!({ "section": "string" })),
         (&["sections", "add", "s"], 2, "SECTION_EXISTS", json!({ "section": "string", "id": "string" })),
         (&["sections", "delete", "s"], 2, "SECTION_NOT_EMPTY", json!({ "section": "string", "tasks": "number" })),
+        (&["tasks", "import", "nothing.csv"], 4, "NO_SUCH_FILE", json!({})),
+        (&["tasks", "import", "wrong.csv"], 2, "IMPORT_INVALID", invalid),
         (&["tasks", "show", "nothing"], 4, "TASK_NOT_FOUND", json!({ "task": "string" })),
         (&["tasks", "show", "t-"], 2, "AMBIGUOUS_NAME", json!({ "name": "string", "ids": ["string"] })),
         (&["tasks", "update", "a", "--depends-on", "b"], 2, "DEPENDENCY_CYCLE", json!({ "cycle": ["string"] })),

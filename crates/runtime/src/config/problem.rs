@@ -96,7 +96,7 @@ fn nearest(name: &str) -> Option<&'static Key> {
 }
 
 /// How many letters must be added, removed or replaced to turn one word into the other.
-pub(super) fn distance(from: &str, to: &str) -> usize {
+pub fn distance(from: &str, to: &str) -> usize {
     let to: Vec<char> = to.chars().collect();
     let mut row: Vec<usize> = (0..=to.len()).collect();
     for (above, letter) in from.chars().enumerate() {

@@ -32,7 +32,8 @@ impl World<'_> {
                 SectionFact::Deleted {} => drop(self.book.sections.remove(id)),
             },
             Event::Task { id, fact } => self.take_in_task(id, fact, logged.seq),
-            Event::Custom { .. } => {}
+            // Nobody imports here.
+            Event::Import { .. } | Event::Custom { .. } => {}
         }
     }
 
@@ -78,7 +79,7 @@ impl World<'_> {
 
     fn take_in_task(&mut self, id: &TaskId, fact: &TaskFact, seq: Seq) {
         match fact {
-            TaskFact::Added { spec, depends_on } => {
+            TaskFact::Added { spec, depends_on, .. } => {
                 let job = Job {
                     spec: (**spec).clone(),
                     deps: depends_on.clone(),

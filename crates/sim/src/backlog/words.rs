@@ -24,6 +24,7 @@ impl fmt::Display for Deed<'_> {
             Request::Section(SectionRequest::Delete { id, .. }) => write!(f, "deletes section {id}")?,
             Request::Task(request) => task(f, request)?,
             Request::Run(request) => run(f, request)?,
+            Request::Import(request) => write!(f, "{request:?}")?,
         }
         match self.reply {
             Reply::Coordinate { .. } | Reply::RequestReused | Reply::Emitted(_) => Ok(()),
@@ -37,6 +38,7 @@ impl fmt::Display for Deed<'_> {
             }
             Reply::Run(RunOutcome::Adopted(_)) => write!(f, ": adopted"),
             Reply::Run(outcome) => write!(f, ": {outcome:?}"),
+            Reply::Import(outcome) => write!(f, ": {outcome:?}"),
         }
     }
 }
@@ -93,7 +95,7 @@ impl fmt::Display for Line<'_> {
         write!(f, "event {seq}: {} {}", event.kind(), id.unwrap_or("-"))?;
         match event {
             Event::Task { fact, .. } => match fact {
-                TaskFact::Added { spec, depends_on } | TaskFact::Updated { spec, depends_on } => {
+                TaskFact::Added { spec, depends_on, .. } | TaskFact::Updated { spec, depends_on } => {
                     let on: Vec<&str> = depends_on.iter().map(|edge| edge.on.as_str()).collect();
                     write!(f, " in {:?} after {on:?} needs {:?}", spec.section, spec.needs)
                 }
@@ -108,6 +110,7 @@ impl fmt::Display for Line<'_> {
                 Fact::Increased(increased) => write!(f, " {}", increased.holder),
             },
             Event::Section { fact, .. } => write!(f, " {fact:?}"),
+            Event::Import { fact, .. } => write!(f, " {fact:?}"),
             Event::Custom { .. } => Ok(()),
         }
     }

@@ -1,6 +1,6 @@
 //! The statements on the way of every claim, and those that go through the log, must find their rows by an index, however many rows there are.
 
-use rusqlite::Connection;
+use rusqlite::{Connection, StatementStatus};
 
 use crate::dialect;
 use crate::schema::MIGRATIONS;
@@ -46,6 +46,8 @@ fn a_claim_reads_by_indexes_only() {
         (Statement::RefreshUnmet, "PRIMARY KEY (task=?)"),
         (Statement::Lock, "(project=? AND name=?)"),
         (Statement::Slots, "(project=? AND semaphore=?)"),
+        (Statement::TaskByTitle, "tasks_title (project=? AND title=?)"),
+        (Statement::Imported, "tasks_position (project=? AND position>?)"),
     ];
     for (statement, wanted) in by_key {
         let plan = plan(&connection, statement);
@@ -53,4 +55,42 @@ fn a_claim_reads_by_indexes_only() {
         let scans = plan.iter().find(|step| ["SCAN t", "SCAN r", "SCAN e", "SCAN d"].iter().any(|scan| step == scan));
         assert_eq!(scans, None, "{statement:?}: {plan:?}");
     }
+}
+
+/// How much work a look for something to do is, counted in steps of SQLite's machine; and what it finds.
+fn look(connection: &Connection) -> (i32, Vec<String>) {
+    let mut prepared = connection.prepare(&dialect::sqlite(Statement::Ready.text())).unwrap();
+    prepared.raw_bind_parameter(1, 1).unwrap();
+    prepared.raw_bind_parameter(2, 3).unwrap();
+    let found = prepared.raw_query().mapped(|row| row.get(0)).collect::<Result<Vec<String>, _>>().unwrap();
+    (prepared.get_status(StatementStatus::VmStep), found)
+}
+
+#[test]
+fn a_claim_passes_over_an_import_that_is_not_finished_in_one_step() {
+    let connection = Connection::open_in_memory().unwrap();
+    MIGRATIONS.iter().for_each(|migration| connection.execute_batch(&dialect::sqlite_schema(migration)).unwrap());
+    let fill = |count: usize, prefix: &str, import: &str| {
+        let lane = format!("{}[]", import.trim_matches(['\'', 'N', 'U', 'L']));
+        connection
+            .execute_batch(&format!(
+                "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < {count})
+                 INSERT INTO tasks (project, id, title, priority, position, lane, spec, created_wall, state, changed_lease,
+                                    changed_wall, attempts, failures, recoveries, import)
+                 SELECT 1, '{prefix}' || n, 'a', 0, n, '{lane}', '{{}}', 0, 'pending', 0, 0, 0, 0, 0, {import} FROM n"
+            ))
+            .unwrap();
+    };
+    fill(5, "shown", "NULL");
+    let (without, found) = look(&connection);
+    assert_eq!(found.len(), 3);
+    fill(20_000, "hidden", "'i-1'");
+    connection.execute_batch("INSERT INTO imports VALUES (1, 'i-1', '{}', 0, 0, 20000, 20000, NULL)").unwrap();
+    let (with, still) = look(&connection);
+    assert_eq!(still, found, "only what is shown is found");
+    assert!(with < without + 200, "{without} steps without the import, {with} with it");
+
+    connection.execute_batch("DELETE FROM imports").unwrap();
+    let (_, finished) = look(&connection);
+    assert_eq!(finished.len(), 6, "the first few of each lane");
 }

@@ -54,7 +54,7 @@ impl Audit {
 
     fn task(&mut self, id: TaskId, fact: TaskFact) {
         match fact {
-            TaskFact::Added { spec, depends_on } => {
+            TaskFact::Added { spec, depends_on, .. } => {
                 self.children += usize::from(spec.parent.is_some());
                 self.tasks.insert(id, (spec, depends_on));
             }

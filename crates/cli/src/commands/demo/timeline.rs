@@ -119,7 +119,7 @@ impl Timeline {
     }
 
     fn task(&mut self, id: TaskId, fact: TaskFact, at: i64, ends: &BTreeMap<&RunId, i64>) {
-        if let TaskFact::Added { spec, depends_on } = fact {
+        if let TaskFact::Added { spec, depends_on, .. } = fact {
             let over: BTreeSet<TaskId> = self.rows().filter(|row| row.is_completed).map(|row| row.id.clone()).collect();
             let unmet: BTreeSet<TaskId> = depends_on.into_iter().map(|edge| edge.on).filter(|on| !over.contains(on)).collect();
             let state = if unmet.is_empty() { State::Ready } else { State::Waits };

@@ -6,9 +6,8 @@ use banksman::config::Config;
 use banksman::core::admission::{Admission, Reason};
 use banksman::core::backlog::{Backlog, Edge, Runner};
 use banksman::core::dag::{self, EDGE_LIMIT};
-use banksman::core::event::Kind;
 use banksman::core::restart::Policy;
-use banksman::core::task::{COMMAND_LIMIT, LABEL_LIMIT, NEED_LIMIT, Need, Spec, Work, Workspace};
+use banksman::core::task::{Need, Spec, Workspace};
 use banksman::core::{Epoch, Label, Name, Now, SectionId, Status, Task, TaskId, Title};
 use banksman::engine::{TaskOutcome, TaskRequest, admission_keys, admit};
 use banksman::store::Reader;
@@ -16,9 +15,9 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 
 use super::refused::refused;
-use super::view;
+use super::{spec, view};
 use crate::commands::hold::Dur;
-use crate::commands::{Done, find, hold};
+use crate::commands::{Done, find};
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
@@ -28,7 +27,7 @@ use crate::words;
 /// Hand over a task.
 ///
 /// With --run a runner runs it as soon as nothing stands in the way; without, it is for people. The command runs in the
-/// project's directory, through a shell, with BANKSMAN_TASK, BANKSMAN_RUN and BANKSMAN_RUN_EPOCH in its environment.
+/// project's directory, through a shell, with BANKSMAN_TASK, BANKSMAN_TITLE, BANKSMAN_RUN and BANKSMAN_RUN_EPOCH in its environment.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  banksman tasks add 'Run the tests' --run 'make test' --retries 1\n  banksman tasks add 'Release' --run ./release.sh --depends-on 'Run the tests' --lock deploy\n  banksman tasks add 'Train' --run 'python train.py' --semaphore gpu=2 --section models\n  banksman tasks add 'Decide about the name'"
@@ -103,8 +102,8 @@ impl Add {
     pub(super) fn run(self, context: &Context) -> Done {
         let (parent, by) = self.parent()?;
         let needs = self.needs()?;
-        let work = self.run.as_deref().map(work).transpose()?;
-        let labels = labels(&self.labels)?;
+        let work = self.run.as_deref().map(|run| spec::work(run).map_err(|error| error.at("--run"))).transpose()?;
+        let labels = spec::labels(self.labels.clone())?;
         let client = context.client()?;
         let mut reader = client.reader()?;
         let section = self.section.as_deref().map(|name| find::section(&mut reader, name)).transpose()?;
@@ -174,69 +173,16 @@ impl Add {
         self.looped.then_some(policy)
     }
 
-    /// The locks and slots, each once, in an order that does not depend on how they were given.
     fn needs(&self) -> Result<Vec<Need>, Failure> {
         let mut needs = Vec::new();
         for name in &self.locks {
-            needs.push(Need::Lock(hold::own_name(Kind::Lock, name)?.name));
+            needs.push(spec::lock(name)?);
         }
         for text in &self.semaphores {
-            needs.push(slots(text)?);
+            needs.push(spec::slots(text).map_err(|error| error.at(&format!("--semaphore {text}")))?);
         }
-        needs.sort();
-        needs.dedup();
-        if let Some(twice) = needs
-            .windows(2)
-            .find(|pair| matches!(pair, [Need::Slots { name, .. }, Need::Slots { name: other, .. }] if name == other))
-        {
-            return Err(Failure::usage(format!("--semaphore {} is given twice, with different weights", twice[0].name())));
-        }
-        if needs.len() > NEED_LIMIT {
-            return Err(Failure::usage(format!(
-                "a task may need at most {NEED_LIMIT} locks and semaphores, not {}",
-                needs.len()
-            )));
-        }
-        Ok(needs)
+        spec::needs(needs)
     }
-}
-
-fn slots(text: &str) -> Result<Need, Failure> {
-    let (name, weight) = match text.rsplit_once('=') {
-        None => (text, 1),
-        Some((name, weight)) => {
-            let bad = |_| Failure::usage(format!("--semaphore {text}: {weight:?} is not a number of slots"));
-            (name, weight.parse().map_err(bad)?)
-        }
-    };
-    if weight == 0 {
-        return Err(Failure::usage(format!("--semaphore {text}: at least one slot must be asked for")));
-    }
-    let name = Name::new(name).map_err(|error| Failure::usage(format!("--semaphore {text}: {error}")))?;
-    Ok(Need::Slots { name: hold::own_name(Kind::Semaphore, &name)?.name, weight })
-}
-
-fn work(command: &str) -> Result<Work, Failure> {
-    if command.trim().is_empty() {
-        return Err(Failure::usage("--run: there is no command").hint("leave out --run for a task that people do"));
-    }
-    if command.len() > COMMAND_LIMIT {
-        let bytes = command.len();
-        return Err(Failure::usage(format!("a command may have at most {COMMAND_LIMIT} bytes, this one has {bytes}"))
-            .hint("put it into a script, and run that"));
-    }
-    Ok(Work::Run(command.into()))
-}
-
-/// The labels, each once.
-pub(super) fn labels(given: &[Label]) -> Result<Vec<Label>, Failure> {
-    let mut labels: Vec<Label> = given.to_vec();
-    labels.sort();
-    labels.dedup();
-    if labels.len() > LABEL_LIMIT {
-        return Err(Failure::usage(format!("a task may have at most {LABEL_LIMIT} labels, not {}", labels.len())));
-    }
-    Ok(labels)
 }
 
 /// The dependencies that these lists name.

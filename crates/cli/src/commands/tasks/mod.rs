@@ -3,12 +3,14 @@
 mod add;
 mod end;
 mod hands;
+mod import;
 mod list;
 mod logs;
 mod refused;
 mod report;
 mod show;
 mod slot;
+mod spec;
 mod until;
 mod update;
 mod view;
@@ -42,6 +44,7 @@ pub(crate) struct Tasks {
 #[derive(Debug, Subcommand)]
 enum Verb {
     Add(Box<add::Add>),
+    Import(import::Import),
     List(list::List),
     Show(show::Show),
     Update(update::Update),
@@ -59,6 +62,7 @@ impl Tasks {
     pub(crate) fn name(&self) -> &'static str {
         match self.verb {
             Verb::Add(_) => "tasks add",
+            Verb::Import(_) => "tasks import",
             Verb::List(_) => "tasks list",
             Verb::Show(_) => "tasks show",
             Verb::Update(_) => "tasks update",
@@ -76,6 +80,7 @@ impl Tasks {
     pub(crate) fn run(self, context: &Context) -> Done {
         match self.verb {
             Verb::Add(add) => add.run(context),
+            Verb::Import(import) => import.run(context),
             Verb::List(list) => list.run(context),
             Verb::Show(show) => show.run(context),
             Verb::Update(update) => update.run(context),

@@ -1,0 +1,204 @@
+//! A file full of tasks: read (`source`, one parser per format), understood (`record`, `plan`), handed over.
+
+mod csv;
+mod jsonl;
+mod markdown;
+mod plan;
+mod problem;
+mod record;
+mod source;
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::time::Instant;
+
+use banksman::adapters::ids;
+use banksman::core::{ImportId, TaskId};
+use banksman::engine::ImportOutcome;
+use banksman::{Client, ImportError};
+use clap::Args;
+use serde_json::json;
+
+use self::plan::Plan;
+use self::problem::Problems;
+use self::source::{Format, Parsed};
+use crate::commands::{Done, tasks};
+use crate::context::Context;
+use crate::exit_codes as exit;
+use crate::failure::Failure;
+use crate::printer::{BOLD, DIM};
+use crate::signals::Signals;
+use crate::words;
+
+/// How long the line that shows the progress is.
+const BAR: usize = 30;
+
+/// Hand over all tasks of a file at once.
+///
+/// The file has one JSON object per line, or is a CSV file with a header, or a Markdown checklist. Either all of its tasks are
+/// handed over, or none: if something is wrong with it, every mistake is told with its line. Nobody sees a task of it, and no
+/// runner starts one, before the last is in place. Fields: key, title, run, section, labels, priority, retries, loop,
+/// maxRestarts, workspace, locks, semaphores, dependsOn, allowFailed.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  banksman tasks import backlog.jsonl\n  banksman tasks import plan.md --create-sections --run './agent.sh \"$BANKSMAN_TITLE\"'\n  banksman tasks import tasks.csv --dry-run\n  jq -c '.[]' issues.json | banksman tasks import - --format jsonl"
+)]
+pub(super) struct Import {
+    /// The file; - is stdin
+    #[arg(value_name = "FILE")]
+    file: String,
+    /// How it is written, if its name does not tell
+    #[arg(long, value_name = "FORMAT")]
+    format: Option<Format>,
+    /// The command of every task that has none; it finds the title in BANKSMAN_TITLE
+    #[arg(long, value_name = "CMD")]
+    run: Option<String>,
+    /// Try every task that has a command, and no retries, until it says that it is done
+    #[arg(long = "loop")]
+    looped: bool,
+    /// Make the sections that are not there
+    #[arg(long)]
+    create_sections: bool,
+    /// Only look whether all is right
+    #[arg(long)]
+    dry_run: bool,
+    /// Tell the id of every task, in JSON
+    #[arg(long)]
+    ids: bool,
+}
+
+impl Import {
+    pub(super) fn run(self, context: &Context) -> Done {
+        let began = Instant::now();
+        let format = Format::of(&self.file, self.format)?;
+        if let Some(run) = &self.run {
+            tasks::spec::work(run).map_err(|failure| failure.at("--run"))?;
+        }
+        let mut problems = Problems::default();
+        let text = source::read(&self.file, &mut problems)?;
+        let mut parsed = format.parse(&text, &mut problems);
+        drop(text);
+        for record in &mut parsed.records {
+            record.run = record.run.take().or_else(|| self.run.clone());
+            record.looped |= self.looped && record.run.is_some() && record.retries == 0;
+        }
+        let id = ImportId::new(&ids::short("i")).expect("a short id is valid");
+        let file = if self.file == "-" { "stdin" } else { &self.file };
+        let client = context.client()?;
+        let plan =
+            plan::plan(&parsed, &id, self.create_sections, &client.config().restart, &mut client.reader()?, &mut problems)?;
+        problems.check(file)?;
+        let plan = plan.expect("without problems there is a plan");
+        let told = Told::of(&plan, &parsed, &id, self.ids);
+        if self.dry_run {
+            context.printer.result(told.json(None), format!("{} could be imported{}", told.words(), told.left_out()));
+            return Ok(exit::OK);
+        }
+        client.clear_imports()?;
+        if plan.tasks.is_empty() {
+            context.printer.result(told.json(None), format!("there is nothing to import{}", told.left_out()));
+            return Ok(exit::OK);
+        }
+        hand_over(context, &client, &id, plan)?;
+        let seconds = began.elapsed().as_secs_f64();
+        let human =
+            format!("imported {BOLD}{}{BOLD:#} in {seconds:.1} s {DIM}(import {id}){DIM:#}{}", told.words(), told.left_out());
+        context.printer.result(told.json(Some(&id)), human);
+        Ok(exit::OK)
+    }
+}
+
+/// Hands the tasks over, chunk by chunk. Ctrl-C leaves nothing behind.
+fn hand_over(context: &Context, client: &Client, id: &ImportId, plan: Plan) -> Result<(), Failure> {
+    let mut signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
+    let total = plan.tasks.len();
+    let watched = context.printer.is_watched();
+    let mut progress = |added: usize| {
+        if watched {
+            let filled = BAR * added / total;
+            let bar = format!("{}{}", "=".repeat(filled), " ".repeat(BAR - filled));
+            context.printer.rewrite(&format!("[{bar}] {} of {}", words::thousands(added), words::tasks(total)));
+        }
+        if signals.take().is_empty() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    };
+    let result = client.import(id, plan.sections, plan.tasks, &mut progress);
+    if watched {
+        context.printer.rewrite("");
+    }
+    result.map_err(|error| match error {
+        ImportError::Stopped => Failure::interrupted().hint("nothing was imported"),
+        ImportError::Failed(error) => error.into(),
+        ImportError::Refused(outcome) => refused(&outcome),
+    })
+}
+
+/// Something was different when it was looked at again, inside of a transaction.
+fn refused(outcome: &ImportOutcome) -> Failure {
+    let changed = |what: String| {
+        Failure::new(exit::LOCKED, "IMPORT_OVERTAKEN", what)
+            .hint("it was changed while the file was looked at; nothing was imported; try again")
+    };
+    match outcome {
+        ImportOutcome::SectionTaken(name) => changed(format!("a section {:?} has been made meanwhile", name.as_str())),
+        ImportOutcome::UnknownSection(section) => changed(format!("the section {section} has been deleted meanwhile")),
+        ImportOutcome::Dependencies(_, error) => changed(error.to_string()),
+        ImportOutcome::Unknown => changed("the import was cleared away meanwhile".into()),
+        ImportOutcome::TooManySections => Failure::usage("there would be too many sections: a project may have at most 1000")
+            .hint("labels are for finer distinctions"),
+        ImportOutcome::Open { .. }
+        | ImportOutcome::Finished(_)
+        | ImportOutcome::Dropped
+        | ImportOutcome::Dropping
+        | ImportOutcome::Taken
+        | ImportOutcome::OutOfStep { .. }
+        | ImportOutcome::InUse => Failure::unexpected(outcome),
+    }
+}
+
+/// What is said about an import.
+struct Told {
+    tasks: usize,
+    dependencies: usize,
+    sections: Vec<String>,
+    skipped: usize,
+    ids: Option<BTreeMap<String, TaskId>>,
+}
+
+impl Told {
+    fn of(plan: &Plan, parsed: &Parsed, id: &ImportId, with_ids: bool) -> Told {
+        let ids = || plan.keys.iter().zip(0..).map(|(key, number)| (key.clone(), id.task(number))).collect();
+        Told {
+            tasks: plan.tasks.len(),
+            dependencies: plan.tasks.iter().map(|(_, edges)| edges.len()).sum(),
+            sections: plan.sections.iter().map(|section| section.name.to_string()).collect(),
+            skipped: parsed.done.len(),
+            ids: with_ids.then(ids),
+        }
+    }
+
+    fn words(&self) -> String {
+        words::tasks(self.tasks)
+    }
+
+    fn left_out(&self) -> String {
+        match self.skipped {
+            0 => String::new(),
+            skipped => format!("; {} left out as done", words::thousands(skipped)),
+        }
+    }
+
+    fn json(&self, id: Option<&ImportId>) -> serde_json::Value {
+        let mut data = json!({
+            "import": id,
+            "tasks": self.tasks,
+            "dependencies": self.dependencies,
+            "sectionsCreated": self.sections,
+            "skipped": self.skipped,
+        });
+        // Before they are there, they have none.
+        if let (Some(ids), Some(_)) = (&self.ids, id) {
+            data["ids"] = json!(ids);
+        }
+        data
+    }
+}

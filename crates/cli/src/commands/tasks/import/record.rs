@@ -1,0 +1,237 @@
+//! One task as a file describes it. To add a field: a word in `FIELDS`, an arm in `Record::set`, and its place in `spec`.
+
+use std::num::NonZeroU32;
+
+use banksman::config::distance;
+use banksman::core::restart::Policy;
+use banksman::core::task::{Spec, Workspace};
+use banksman::core::{Label, Name, SectionId, Title};
+use serde_json::Value;
+
+use super::problem::{Problem, Problems};
+use crate::commands::tasks::spec;
+use crate::failure::Failure;
+
+/// The fields, as they are written in JSON and in the header of a CSV file.
+pub(super) const FIELDS: [&str; 14] = [
+    "key",
+    "title",
+    "run",
+    "section",
+    "labels",
+    "priority",
+    "retries",
+    "loop",
+    "maxRestarts",
+    "workspace",
+    "locks",
+    "semaphores",
+    "dependsOn",
+    "allowFailed",
+];
+
+/// What stands between the items of a list in a CSV field.
+pub(super) const BETWEEN: char = ';';
+
+/// A task as it was read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Record {
+    pub(super) line: usize,
+    pub(super) key: Option<String>,
+    pub(super) title: String,
+    pub(super) run: Option<String>,
+    pub(super) section: Option<String>,
+    pub(super) labels: Vec<String>,
+    pub(super) priority: i32,
+    pub(super) retries: u32,
+    pub(super) looped: bool,
+    pub(super) max_restarts: Option<NonZeroU32>,
+    pub(super) workspace: Workspace,
+    pub(super) locks: Vec<String>,
+    pub(super) semaphores: Vec<String>,
+    pub(super) depends_on: Vec<String>,
+    pub(super) allow_failed: bool,
+    /// The records that are indented below it, by their index: they come first.
+    pub(super) inner: Vec<usize>,
+}
+
+/// A value before its field gives it a meaning.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Raw<'a> {
+    /// From a file in which everything is text.
+    Text(&'a str),
+    /// From a file that tells numbers from texts.
+    Json(&'a Value),
+}
+
+impl Raw<'_> {
+    fn is_absent(self) -> bool {
+        match self {
+            Raw::Text(text) => text.is_empty(),
+            Raw::Json(value) => value.is_null(),
+        }
+    }
+
+    fn text(self) -> Result<String, String> {
+        match self {
+            Raw::Text(text) => Ok(text.into()),
+            Raw::Json(Value::String(text)) => Ok(text.clone()),
+            Raw::Json(other) => Err(format!("must be a text, not {}", kind(other))),
+        }
+    }
+
+    fn list(self) -> Result<Vec<String>, String> {
+        match self {
+            Raw::Text(text) => Ok(text.split(BETWEEN).map(str::trim).filter(|item| !item.is_empty()).map(Into::into).collect()),
+            Raw::Json(Value::Array(items)) => items.iter().map(|item| Raw::Json(item).text()).collect(),
+            Raw::Json(Value::String(text)) => Ok(vec![text.clone()]),
+            Raw::Json(other) => Err(format!("must be a list of texts, not {}", kind(other))),
+        }
+    }
+
+    fn number<N: TryFrom<i64> + std::str::FromStr>(self, what: &str) -> Result<N, String> {
+        let (number, text) = match self {
+            Raw::Text(text) => (text.trim().parse().ok(), format!("{text:?}")),
+            Raw::Json(value) => (value.as_i64().and_then(|number| number.try_into().ok()), value.to_string()),
+        };
+        number.ok_or_else(|| format!("must be {what}, not {text}"))
+    }
+
+    fn attempts(self) -> Result<NonZeroU32, String> {
+        let what = "a whole number from 1 on";
+        self.number::<u32>(what).and_then(|number| NonZeroU32::new(number).ok_or_else(|| format!("must be {what}, not 0")))
+    }
+
+    fn workspace(self) -> Result<Workspace, String> {
+        match self.text()?.as_str() {
+            "none" => Ok(Workspace::None),
+            "dir" => Ok(Workspace::Dir),
+            other => Err(format!("must be none or dir, not {other:?}")),
+        }
+    }
+
+    fn flag(self) -> Result<bool, String> {
+        match self {
+            Raw::Text("true" | "yes" | "1") | Raw::Json(Value::Bool(true)) => Ok(true),
+            Raw::Text("false" | "no" | "0") | Raw::Json(Value::Bool(false)) => Ok(false),
+            Raw::Text(text) => Err(format!("must be true or false, not {text:?}")),
+            Raw::Json(other) => Err(format!("must be true or false, not {}", kind(other))),
+        }
+    }
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "nothing",
+        Value::Bool(_) => "true or false",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
+impl Record {
+    /// Takes one field. What is absent, such as an empty column, leaves it as it is.
+    pub(super) fn set(&mut self, field: &str, value: Raw<'_>) -> Result<(), Problem> {
+        if value.is_absent() && FIELDS.contains(&field) {
+            return Ok(());
+        }
+        let taken = match field {
+            "key" => value.text().map(|text| self.key = Some(text)),
+            "title" => value.text().map(|text| self.title = text),
+            "run" => value.text().map(|text| self.run = Some(text)),
+            "section" => value.text().map(|text| self.section = Some(text)),
+            "labels" => value.list().map(|list| self.labels = list),
+            "priority" => value.number("a whole number").map(|number| self.priority = number),
+            "retries" => value.number("a number of times").map(|number| self.retries = number),
+            "loop" => value.flag().map(|flag| self.looped = flag),
+            "maxRestarts" => value.attempts().map(|number| self.max_restarts = Some(number)),
+            "workspace" => value.workspace().map(|workspace| self.workspace = workspace),
+            "locks" => value.list().map(|list| self.locks = list),
+            "semaphores" => value.list().map(|list| self.semaphores = list),
+            "dependsOn" => value.list().map(|list| self.depends_on = list),
+            "allowFailed" => value.flag().map(|flag| self.allow_failed = flag),
+            other => return Err(unknown(self.line, other)),
+        };
+        taken.map_err(|what| Problem::new(self.line, what).field(field))
+    }
+}
+
+/// A field that there is not, with the one that may have been meant.
+pub(super) fn unknown(line: usize, name: &str) -> Problem {
+    let plain = |text: &str| text.replace(['_', '-', ' '], "").to_lowercase();
+    // A word that the field begins with is as good as a slip: `prio` for `priority`.
+    let begun = |field: &str| name.len() > 2 && plain(field).starts_with(&plain(name));
+    let near = |field: &&&str| if begun(field) { 1 } else { distance(&plain(name), &plain(field)) };
+    let nearest = FIELDS.iter().min_by_key(near).filter(|field| near(field) <= 2.max(name.len() / 4));
+    let problem = Problem::new(line, format!("there is no field {name:?}"));
+    problem.hint(match nearest {
+        Some(field) => format!("did you mean {field}?"),
+        None => format!("the fields are: {}", FIELDS.join(", ")),
+    })
+}
+
+/// What a task asks for, with the same checks as on the command line. Reports all that is wrong with it.
+/// How a loop is tried again is `policy`, unless it says otherwise.
+pub(super) fn spec(record: &Record, section: Option<SectionId>, policy: &Policy, problems: &mut Problems) -> Option<Spec> {
+    let mut found = Vec::new();
+    let mut note = |field: &str, failure: Failure| found.push(Problem::of(record.line, field, failure));
+    let usage = |error: banksman::core::ids::NameError| Failure::usage(error);
+
+    let title = Title::new(&record.title).map_err(|error| note("title", usage(error))).ok();
+    let work = record.run.as_deref().map(spec::work).transpose().map_err(|failure| note("run", failure)).ok();
+    let labels = record.labels.iter().map(|label| Label::new(label).map_err(usage)).collect::<Result<Vec<_>, _>>();
+    let labels = labels.and_then(spec::labels).map_err(|failure| note("labels", failure)).ok();
+    let locks = record.locks.iter().map(|name| Name::new(name).map_err(usage).and_then(|name| spec::lock(&name)));
+    let locks = locks.collect::<Result<Vec<_>, _>>().map_err(|failure| note("locks", failure)).ok();
+    let slots = record.semaphores.iter().map(|text| spec::slots(text).map_err(|failure| failure.at(text)));
+    let slots = slots.collect::<Result<Vec<_>, _>>().map_err(|failure| note("semaphores", failure)).ok();
+    let needs = locks.zip(slots).map(|(locks, slots)| [locks, slots].concat());
+    let needs = needs.and_then(|needs| spec::needs(needs).map_err(|failure| note("semaphores", failure)).ok());
+    if record.looped && record.retries > 0 {
+        note("retries", Failure::usage("a loop is tried again anyway").hint("leave out retries, or loop"));
+    }
+    if record.looped && record.run.is_none() {
+        note("loop", Failure::usage("a loop needs a command").hint("give it one with run, or leave out loop"));
+    }
+    if !record.looped && record.max_restarts.is_some() {
+        note("maxRestarts", Failure::usage("only a loop is restarted").hint("set loop to true"));
+    }
+    found.into_iter().for_each(|problem| problems.push(problem));
+    let max_restarts = record.max_restarts.unwrap_or(policy.max_restarts);
+    Some(Spec {
+        title: title?,
+        section,
+        parent: None,
+        labels: labels?,
+        priority: record.priority,
+        work: work?,
+        needs: needs?,
+        retries: record.retries,
+        restart: record.looped.then(|| Policy { max_restarts, ..policy.clone() }),
+        workspace: record.workspace,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slip_finds_its_field_and_nonsense_finds_none() {
+        let hint = |name: &str| unknown(1, name).hint.unwrap_or_default();
+        for (slip, meant) in [("titel", "title"), ("depends_on", "dependsOn"), ("prio", "priority"), ("Label", "labels")] {
+            assert_eq!(hint(slip), format!("did you mean {meant}?"));
+        }
+        assert!(hint("assignee").starts_with("the fields are: key, title"));
+    }
+
+    #[test]
+    fn every_field_can_be_set() {
+        for field in FIELDS {
+            let known = Record::default().set(field, Raw::Text("1"));
+            assert!(known.is_ok() || field == "workspace", "{field}: {known:?}");
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! The file: where it is, how it is written, and whether it is a text at all.
+
+use std::io::Read;
+use std::path::Path;
+
+use banksman::core::import::IMPORT_LIMIT;
+use clap::ValueEnum;
+
+use super::problem::{Problem, Problems};
+use super::record::Record;
+use super::{csv, jsonl, markdown};
+use crate::exit_codes as exit;
+use crate::failure::Failure;
+use crate::words;
+
+/// The longest line, in bytes.
+const LINE_LIMIT: usize = 1 << 20;
+
+/// How a file is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    /// One JSON object per line
+    Jsonl,
+    /// Comma-separated values with a header line
+    Csv,
+    /// A checklist
+    Markdown,
+}
+
+/// What a file holds.
+#[derive(Debug, Default)]
+pub(super) struct Parsed {
+    pub(super) records: Vec<Record>,
+    /// The titles of what is done already, and left out.
+    pub(super) done: Vec<String>,
+}
+
+impl Parsed {
+    /// Whether one more is not too many. Says so if it is.
+    pub(super) fn has_room(&self, line: usize, problems: &mut Problems) -> bool {
+        has_room(self.records.len(), line, problems)
+    }
+}
+
+fn has_room(count: usize, line: usize, problems: &mut Problems) -> bool {
+    let has_room = count < IMPORT_LIMIT;
+    if !has_room {
+        let what = format!("one import may have at most {}", words::tasks(IMPORT_LIMIT));
+        problems.push(Problem::new(line, what).hint("divide the file, and import one part after the other"));
+    }
+    has_room
+}
+
+impl Format {
+    /// The format that is asked for, or the one that the file's name tells.
+    pub(super) fn of(file: &str, given: Option<Format>) -> Result<Format, Failure> {
+        let hint = "give --format jsonl, --format csv or --format markdown";
+        let extension = Path::new(file).extension().map(|extension| extension.to_string_lossy().to_lowercase());
+        match (given, file, extension.as_deref()) {
+            (Some(format), _, _) => Ok(format),
+            (None, "-", _) => Err(Failure::usage("the format of what comes from stdin cannot be told").hint(hint)),
+            (None, _, Some("jsonl" | "ndjson" | "json")) => Ok(Format::Jsonl),
+            (None, _, Some("csv")) => Ok(Format::Csv),
+            (None, _, Some("md" | "markdown")) => Ok(Format::Markdown),
+            (None, _, _) => Err(Failure::usage(format!("the format of {file} cannot be told from its name")).hint(hint)),
+        }
+    }
+
+    pub(super) fn parse(self, text: &str, problems: &mut Problems) -> Parsed {
+        if let Some((line, text)) = lines(text).find(|(_, text)| text.len() > LINE_LIMIT) {
+            let what = format!("a line may have at most {LINE_LIMIT} bytes, this one has {}", text.len());
+            problems.push(Problem::new(line, what));
+            return Parsed::default();
+        }
+        match self {
+            Format::Jsonl => jsonl::parse(text, problems),
+            Format::Csv => csv::parse(text, problems),
+            Format::Markdown => markdown::parse(text, problems),
+        }
+    }
+}
+
+/// The lines with their numbers, without what ends them.
+pub(super) fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    (1..).zip(text.split('\n').map(|line| line.strip_suffix('\r').unwrap_or(line)))
+}
+
+/// The text of a file, or of stdin.
+pub(super) fn read(file: &str, problems: &mut Problems) -> Result<String, Failure> {
+    let mut bytes = Vec::new();
+    let read = match file {
+        "-" => std::io::stdin().lock().read_to_end(&mut bytes).map(drop),
+        path => std::fs::read(path).map(|read| bytes = read),
+    };
+    read.map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => Failure::new(exit::NOT_FOUND, "NO_SUCH_FILE", format!("there is no file {file}")),
+        _ => Failure::system(&format!("read {file}"), error),
+    })?;
+    Ok(decode(bytes, problems))
+}
+
+/// The text, without the mark that some editors put before it.
+fn decode(bytes: Vec<u8>, problems: &mut Problems) -> String {
+    match String::from_utf8(bytes) {
+        Ok(mut text) => {
+            if text.starts_with('\u{feff}') {
+                text.drain(..'\u{feff}'.len_utf8());
+            }
+            text
+        }
+        Err(error) => {
+            let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+            let line = good.iter().filter(|byte| **byte == b'\n').count() + 1;
+            let column = good.iter().rev().take_while(|byte| **byte != b'\n').count() + 1;
+            let problem = Problem::new(line, "this is not UTF-8").column(column);
+            problems.push(problem.hint("iconv -f latin1 -t utf-8 translates what an older program wrote"));
+            String::new()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_utf_8_with_or_without_a_mark() {
+        let mut problems = Problems::default();
+        assert_eq!(decode(b"\xef\xbb\xbftitle".to_vec(), &mut problems), "title");
+        assert!(problems.is_empty());
+        assert_eq!(decode(b"a\nb\xffc".to_vec(), &mut problems), "");
+        assert_eq!(problems.words(), ["2:2: this is not UTF-8"]);
+    }
+
+    #[test]
+    fn a_line_has_a_limit() {
+        let mut problems = Problems::default();
+        let long = "x".repeat(LINE_LIMIT + 1);
+        Format::Csv.parse(&format!("title\n{}\n{long}\n", &long[1..]), &mut problems);
+        assert_eq!(problems.words(), ["3: a line may have at most 1048576 bytes, this one has 1048577"]);
+    }
+
+    #[test]
+    fn the_number_of_tasks_has_a_limit() {
+        let mut problems = Problems::default();
+        assert!(has_room(IMPORT_LIMIT - 1, 1_000_000, &mut problems) && problems.is_empty());
+        assert!(!has_room(IMPORT_LIMIT, 1_000_001, &mut problems));
+        assert_eq!(problems.words(), ["1000001: one import may have at most 1,000,000 tasks"]);
+    }
+
+    #[test]
+    fn the_format_is_told_or_seen() {
+        assert_eq!(Format::of("a.JSONL", None).ok(), Some(Format::Jsonl));
+        assert_eq!(Format::of("a.b/c.markdown", None).ok(), Some(Format::Markdown));
+        assert_eq!(Format::of("a.md", Some(Format::Csv)).ok(), Some(Format::Csv));
+        assert!(Format::of("-", None).is_err() && Format::of("backlog", None).is_err());
+    }
+}

@@ -1,0 +1,123 @@
+//! Importing: opens, hands over chunk after chunk, and finishes; or leaves nothing behind.
+
+use std::ops::ControlFlow;
+
+use banksman_core::backlog::Edge;
+use banksman_core::import::{Import, NewSection};
+use banksman_core::task::Spec;
+use banksman_core::{ImportId, Liveness};
+use banksman_engine::{ImportOutcome, ImportRequest, Reply, Request, Seen};
+use banksman_store::Key;
+use thiserror::Error;
+
+use crate::client::Client;
+use crate::error::Error;
+
+/// How many rows one transaction writes at most, counting a task, its event and each of its dependencies: so few that
+/// nobody who waits for his turn notices.
+const ROWS: usize = 1_000;
+
+/// Why nothing was imported.
+#[derive(Debug, Error)]
+pub enum ImportError {
+    /// The store refused it.
+    #[error("the import was refused: {0:?}")]
+    Refused(ImportOutcome),
+    /// The caller has stopped it.
+    #[error("the import was stopped")]
+    Stopped,
+    /// A call failed. The import is dropped, if that was possible.
+    #[error(transparent)]
+    Failed(#[from] Error),
+}
+
+impl Client {
+    /// Hands over many tasks that appear all at once, or not at all. What they depend on is there already, or is one of them
+    /// ([`ImportId::task`] with its place in the list). `progress` hears how many are in place, and may stop it.
+    pub fn import(
+        &self,
+        id: &ImportId,
+        sections: Vec<NewSection>,
+        tasks: Vec<(Spec, Vec<Edge>)>,
+        progress: &mut dyn FnMut(usize) -> ControlFlow<()>,
+    ) -> Result<(), ImportError> {
+        let total = u32::try_from(tasks.len()).unwrap_or(u32::MAX);
+        let open = ImportRequest::Open { id: id.clone(), process: self.this_process().clone(), total, sections };
+        match self.ask_import(open)? {
+            ImportOutcome::Open { .. } => {}
+            refusal => return Err(ImportError::Refused(refusal)),
+        }
+        if let Err(error) = self.fill(id, tasks, progress) {
+            // What cannot be dropped now is cleared away by the next import, when this process has ended.
+            self.drop_import(id, Seen::default()).ok();
+            return Err(error);
+        }
+        let finished = self.ask_import(ImportRequest::Finish { id: id.clone() });
+        match (finished, self.drop_import(id, Seen::default())) {
+            // If its commit has worked, whatever became of the answer, there is nothing left to drop.
+            (Ok(ImportOutcome::Finished(_)), _) | (Err(_), Ok(ImportOutcome::Unknown)) => Ok(()),
+            (Ok(refusal), _) => Err(ImportError::Refused(refusal)),
+            (Err(error), _) => Err(error.into()),
+        }
+    }
+
+    fn fill(
+        &self,
+        id: &ImportId,
+        tasks: Vec<(Spec, Vec<Edge>)>,
+        progress: &mut dyn FnMut(usize) -> ControlFlow<()>,
+    ) -> Result<(), ImportError> {
+        let mut tasks = tasks.into_iter().peekable();
+        let mut added = 0;
+        while tasks.peek().is_some() {
+            if progress(added as usize).is_break() {
+                return Err(ImportError::Stopped);
+            }
+            let mut rows = 0;
+            let chunk: Vec<_> = std::iter::from_fn(|| {
+                let next = tasks.next_if(|(_, edges)| rows == 0 || rows + 2 + edges.len() <= ROWS)?;
+                rows += 2 + next.1.len();
+                Some(next)
+            })
+            .collect();
+            match self.ask_import(ImportRequest::Chunk { id: id.clone(), first: added, tasks: chunk })? {
+                ImportOutcome::Open { added: now } => added = now,
+                refusal => return Err(ImportError::Refused(refusal)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Clears away the imports whose importers are dead, and says which they were.
+    pub fn clear_imports(&self) -> Result<Vec<Import>, Error> {
+        let mut cleared = Vec::new();
+        for import in self.load(&[Key::Imports].into())?.backlog.imports.into_values() {
+            let probe = match self.host().probe(&import.process) {
+                Liveness::Alive | Liveness::Unknown => continue,
+                dead @ (Liveness::Dead | Liveness::OtherBoot) => (import.process.clone(), dead),
+            };
+            let seen = Seen { probes: vec![probe], ..Seen::default() };
+            if let ImportOutcome::Dropped = self.drop_import(&import.id, seen)? {
+                cleared.push(import);
+            }
+        }
+        Ok(cleared)
+    }
+
+    fn drop_import(&self, id: &ImportId, seen: Seen) -> Result<ImportOutcome, Error> {
+        let by = self.this_process().clone();
+        loop {
+            match self.ask_import(ImportRequest::Drop { id: id.clone(), by: by.clone(), seen: seen.clone() })? {
+                ImportOutcome::Dropping => {}
+                outcome => return Ok(outcome),
+            }
+        }
+    }
+
+    fn ask_import(&self, request: ImportRequest) -> Result<ImportOutcome, Error> {
+        match self.call(Request::Import(request))? {
+            Reply::Import(outcome) => Ok(outcome),
+            reply => unreachable!("an import was asked, and the answer is {reply:?}"),
+        }
+    }
+}
