@@ -139,12 +139,12 @@ pub(crate) fn who(given: Option<&HolderId>, client: &Client) -> Result<HolderId,
 pub(super) fn locked(task: &TaskId, lockout: &Lockout) -> Failure {
     let until = lockout.until.map(words::rfc3339);
     let expires = until.as_ref().map(|until| format!("; that lock expires at {until}")).unwrap_or_default();
-    let (what, code) = match lockout.lock.task() {
-        Some(_) => (format!("{task} is locked by {}{expires}", lockout.holder), "TASK_LOCKED"),
-        None => (format!("the section of {task} is locked by {}{expires}", lockout.holder), "SECTION_LOCKED"),
+    let by = format!("locked by {}{expires}", lockout.holder);
+    let failure = match lockout.lock.task() {
+        Some(_) => Failure::new(exit::LOCKED, "TASK_LOCKED", format!("{task} is {by}")),
+        None => Failure::new(exit::LOCKED, "SECTION_LOCKED", format!("the section of {task} is {by}")),
     };
-    Failure::new(exit::LOCKED, code, what)
-        .details(json!({ "taskId": task, "lockedBy": lockout.holder, "expiresAt": until, "lock": lockout.lock }))
+    failure.details(json!({ "taskId": task, "lockedBy": lockout.holder, "expiresAt": until, "lock": lockout.lock }))
 }
 
 /// The grant of somebody who works on a task, for people.
