@@ -237,8 +237,8 @@ impl Task {
         now: &Now,
         scribe: &mut Scribe,
     ) -> Outcome {
-        let (failures, recoveries) = (self.failures, self.recoveries);
-        self.emit(TaskFact::Restarting { run, ending, why, error, failures, recoveries }, scribe);
+        let (failures, recoveries) = (Some(self.failures), Some(self.recoveries));
+        self.emit(TaskFact::Restarting { run, ending, why: Some(why), error, failures, recoveries }, scribe);
         self.turn_into(State::Pending, now);
         Outcome::Again(why)
     }
