@@ -421,6 +421,10 @@ impl Dispatcher {
             self.leaving = true;
             return self.farewell();
         }
+        if self.errand_due.is_some_and(|due| due <= now) {
+            self.look = Look::Due;
+            return self.choose_next(now);
+        }
         if rest.until <= now {
             // Not everybody who was found alive is watched.
             self.probes.retain(|_, liveness| matches!(liveness, Liveness::Dead | Liveness::OtherBoot));
