@@ -197,6 +197,8 @@ struct Mine {
     stuck: bool,
     /// When it is recorded next.
     checkpoint_at: Option<Lease>,
+    /// When it is said again that it takes too long, after that was said.
+    overtime_at: Option<Lease>,
     /// When to find out again what became of its session.
     recover_at: Option<Lease>,
 }
@@ -206,7 +208,7 @@ impl Mine {
         let live = work.task.live();
         let seen = live.map_or(work.run.started.lease, |live| live.seen.lease);
         let stuck = work.task.status() == Status::Stuck;
-        Mine { work, phase: Phase::Live, report: None, seen, stuck, checkpoint_at: None, recover_at: None }
+        Mine { work, phase: Phase::Live, report: None, seen, stuck, checkpoint_at: None, overtime_at: None, recover_at: None }
     }
 }
 
