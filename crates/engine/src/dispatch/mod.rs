@@ -20,6 +20,10 @@ mod errands;
 mod look;
 mod loops;
 mod silence;
+#[cfg(test)]
+mod stage;
+#[cfg(test)]
+mod tests;
 
 pub use silence::Vitals;
 
