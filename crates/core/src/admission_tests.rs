@@ -486,9 +486,19 @@ fn scenes() -> impl Strategy<Value = Scene> {
     let dependencies = prop::collection::vec((status, any::<bool>()), 0..3);
     let foreign = prop::option::weighted(0.3, prop::sample::select(vec!["m", "n"]));
     let deeds = prop::collection::vec(deed(), 0..25);
-    (dependencies, foreign, deeds, any::<bool>(), prop::bool::weighted(0.8)).prop_map(
-        |(dependencies, foreign, deeds, asks, works)| {
+    let rest = prop::option::weighted(0.3, 0..60_i64);
+    let roots = (0..3_usize, 0..3_u32, any::<bool>());
+    (dependencies, foreign, deeds, any::<bool>(), prop::bool::weighted(0.8), rest, roots).prop_map(
+        |(dependencies, foreign, deeds, asks, works, rest, (roots, limit, is_child))| {
             let mut scene = Scene::new();
+            if let Some(secs) = rest {
+                scene.task.state = State::Resting { until: scene.site.now.lease + Span::from_secs(secs) };
+            }
+            scene.task.spec.parent = is_child.then(|| task("d-9"));
+            (0..roots).for_each(|number| scene.begin_root(&format!("x-{number}")));
+            // One that rests has begun, so it is among them.
+            scene.roots.extend(rest.is_some().then(|| scene.task.clone()));
+            scene.limit = limit;
             let number = |(at, (status, allow)): (usize, (Option<Status>, bool))| (task(&format!("d-{at}")), status, allow);
             scene.dependencies = dependencies.into_iter().enumerate().map(number).collect();
             scene.foreign = foreign.map(|owner| (RunId::new("r-9").unwrap(), runner(owner)));
@@ -510,6 +520,11 @@ proptest! {
                 violated.push(told.to_owned());
             }
         };
+        let is_rested = match &scene.task.state {
+            State::Resting { until } => scene.site.now.lease >= *until,
+            _ => true,
+        };
+        unless(is_rested, "rests until");
         unless(scene.task.spec.work.is_some(), "no work");
         for (task, status, allow_failed) in &scene.dependencies {
             let over = [Status::Failed, Status::Cancelled, Status::Skipped].map(Some).contains(status);
@@ -525,6 +540,10 @@ proptest! {
         unless(gets_lock(&scene, "db", "run:r-1"), "lock db");
         unless(gets_slots(&scene, "gpu", 2), "semaphore gpu");
         unless(gets_slots(&scene, "disk", 1), "semaphore disk");
+        let is_begun = matches!(scene.task.state, State::Resting { .. });
+        let others = scene.roots.iter().filter(|root| root.id != scene.task.id && root.spec.parent.is_none()).count();
+        let has_place = scene.limit == 0 || is_begun || others < usize::try_from(scene.limit).unwrap();
+        unless(has_place || scene.task.spec.parent.is_some(), "roots");
         unless(gets_slots(&scene, "runs", 1), "runs");
         let reasons = scene.reasons();
         prop_assert_eq!(reasons.len(), violated.len(), "{:?} and {:?}", reasons, violated);

@@ -341,7 +341,6 @@ fn agree(mut world: World<Task>, mut model: Naive, deeds: &[Deed]) -> Result<(),
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(600))]
     #[test]
     fn random_histories_agree_with_a_naive_task(deeds in prop::collection::vec(deed(), 1..120), escalates: bool) {
         agree(World::task(), Naive::new(None, escalates), &deeds)?;
