@@ -220,6 +220,7 @@ impl Stage {
                 }
                 Advice::Sleep { at_most, .. } => {
                     if !self.woken.remove(&actor.row.address) {
+                        assert!(at_most > Span::ZERO, "it spins: {:?}", actor.dispatcher);
                         return Some(at_most);
                     }
                     actor.dispatcher.woken();

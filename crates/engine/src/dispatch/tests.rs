@@ -9,6 +9,7 @@ use super::stage::{Actor, Stage, TIMEOUT, exited, options, policy, task};
 use super::{Advice, Options, Vitals};
 use crate::decisions::{DecisionOutcome, DecisionRequest};
 use crate::request::{Reply, Request};
+use crate::runs::{RunOutcome, RunRequest};
 use crate::tasks::TaskRequest;
 
 /// A runner that has started the one task there is.
@@ -213,6 +214,9 @@ fn an_errand_that_fails_is_tried_later_and_later_and_in_the_end_a_person_is_aske
         stage.sleep(&mut actor);
     }
     assert_eq!(actor.did(), ["in vain"], "it is not tried any more");
+    // As when the answer to the last word of it was lost.
+    let again = RunRequest::Tried { runner: actor.dispatcher.id().clone(), errand, error: Some("no network".into()) };
+    assert_eq!(stage.ask(Request::Run(again)), Reply::Run(RunOutcome::Late));
     assert_eq!(stage.told("decision:raised"), 1);
 
     let decision = stage.rows().decisions.into_values().next().unwrap();
