@@ -6,8 +6,9 @@ use crate::ids::{Name, SectionId, Seq};
 use crate::lock::{self, Input};
 use crate::semaphore::{self, Config};
 use crate::task::tests::spec;
-use crate::task::{After, Input as TaskInput};
+use crate::task::{After, Input as TaskInput, OnExhausted, Watch};
 use crate::test_world::{World, ask, holder, name};
+use crate::time::Span;
 
 /// A task that needs the lock `db`, two slots of `gpu` and one of `disk`, in an exclusive section, and all that the
 /// answer depends on. At first nothing stands in the way of the runner `m`.
@@ -19,6 +20,9 @@ struct Scene {
     dependencies: Vec<(TaskId, Option<Status>, bool)>,
     section: Section,
     foreign: Option<(RunId, RunnerId)>,
+    /// Other roots, and how many may be under way; any number if that is 0.
+    roots: Vec<Task>,
+    limit: u32,
 }
 
 fn task(text: &str) -> TaskId {
@@ -39,7 +43,16 @@ impl Scene {
         let section = Section { id, name: "back end".parse().unwrap(), exclusive: true, position: Seq(1) };
         let mut task = Task::new(task("t-1"), spec("build"), &site.now);
         task.spec.needs = vec![Need::Lock(name("db")), slots("gpu", 2), slots("disk", 1)];
-        Scene { site, task, runner: Some(runner("m")), dependencies: Vec::new(), section, foreign: None }
+        Scene {
+            site,
+            task,
+            runner: Some(runner("m")),
+            dependencies: Vec::new(),
+            section,
+            foreign: None,
+            roots: Vec::new(),
+            limit: 0,
+        }
     }
 
     fn admit(&self) -> Admission {
@@ -70,6 +83,7 @@ impl Scene {
             }),
             lock: locks.get(&self.task.id.lock()),
             needs: self.task.spec.needs.iter().map(needed).collect(),
+            roots: Roots::of(self.limit, &self.roots),
             slots: semaphores.get(&Name::runs()),
         };
         admit(&self.task, &facts, &self.site.now)
@@ -92,6 +106,14 @@ impl Scene {
         self.site.at_semaphore(label, semaphore::Input::Acquire(Box::new(wish)));
     }
 
+    /// One root may be under way, and this one is.
+    fn begin_root(&mut self, id: &str) {
+        let mut root = Task::new(task(id), spec("other"), &self.site.now);
+        root.state = State::Resting { until: Lease(0) };
+        self.roots.push(root);
+        self.limit = 1;
+    }
+
     /// The process `pid` stands in line for the lock.
     fn wait(&mut self, label: &str, who: &str, pid: i32) {
         self.site.at_lock(label, Input::Acquire(Box::new(ask(who).waits(pid))));
@@ -107,6 +129,12 @@ fn words(reason: &Reason) -> String {
     match reason {
         Reason::NotPending(status) => format!("is {status}"),
         Reason::NoWork => "no work".into(),
+        Reason::Resting { until } => format!("rests until {}", until.0),
+        Reason::Decision(decision) => format!("asks {decision}"),
+        Reason::NoRoot { limit, roots } => {
+            let ids: Vec<_> = roots.iter().map(|(id, _, _)| id.as_str()).collect();
+            format!("roots {limit}, {}", ids.join(" "))
+        }
         Reason::Dependency { task, status: Some(status), .. } => format!("{task} is {status}"),
         Reason::Dependency { task, status: None, .. } => format!("{task} is gone"),
         Reason::Section { resource, holder, .. } => format!("{resource}: {}", holder.holder),
@@ -123,7 +151,8 @@ fn words(reason: &Reason) -> String {
 /// Something that stands in the way, and how it is told.
 type Trouble = (fn(&mut Scene), &'static str);
 
-const TROUBLES: [Trouble; 10] = [
+const TROUBLES: [Trouble; 12] = [
+    (|scene| scene.task.state = State::Resting { until: Lease(9_000) }, "rests until 9000"),
     (|scene| scene.task.spec.work = None, "no work"),
     (|scene| scene.dependencies.push((task("t-2"), Some(Status::Failed), false)), "t-2 is failed"),
     (|scene| scene.dependencies.push((task("t-3"), None, true)), "t-3 is gone"),
@@ -133,6 +162,7 @@ const TROUBLES: [Trouble; 10] = [
     (|scene| scene.take("db", "x"), "lock db: x"),
     (|scene| scene.take_slots("gpu", "x", 2), "semaphore gpu: 2 > 1 of 3, line 0, x"),
     (|scene| drop(scene.site.machine.semaphores.remove("disk")), "semaphore disk undefined"),
+    (|scene| scene.begin_root("t-7"), "roots 1, t-7"),
     (|scene| ["x", "y"].into_iter().for_each(|who| scene.take_slots("runs", who, 1)), "runs 2, line 0, x y"),
 ];
 
@@ -144,7 +174,7 @@ fn every_reason_is_told_alone_and_in_every_combination() {
         for (number, (make, told)) in TROUBLES.iter().enumerate().filter(|(number, _)| choice >> number & 1 == 1) {
             make(&mut scene);
             // Whoever holds the section answers for all runs in it.
-            if number != 5 || choice >> 4 & 1 == 0 {
+            if number != 6 || choice >> 5 & 1 == 0 {
                 expected.push(*told);
             }
         }
@@ -160,11 +190,12 @@ fn a_task_in_any_other_state_is_not_started() {
     for status in [Status::InProgress, Status::Stuck, Status::Review, Status::Completed, Status::Skipped] {
         let mut scene = Scene::new();
         let start = || TaskInput::Start { run: RunId::new("r-1").unwrap(), runner: runner("m") };
-        let (epoch, timeout) = (crate::ids::Epoch::from(scene.site.now.seq), crate::time::Span::ZERO);
+        let watch = Watch { timeout: Span::ZERO, max_recoveries: 0, on_exhausted: OnExhausted::Fail };
+        let epoch = crate::ids::Epoch::from(scene.site.now.seq);
         let inputs = match status {
             Status::InProgress => vec![start(), TaskInput::Stop(After::Restart)],
             Status::Stuck => {
-                vec![start(), TaskInput::Heartbeat { epoch, pulse: crate::task::Pulse::SessionDead, timeout }]
+                vec![start(), TaskInput::Heartbeat { epoch, pulse: crate::task::Pulse::SessionDead, watch }]
             }
             Status::Review => vec![TaskInput::Set(crate::task::Mark::Review)],
             Status::Completed => {
@@ -177,6 +208,53 @@ fn a_task_in_any_other_state_is_not_started() {
         }
         assert_eq!(scene.reasons(), [format!("is {status}")]);
     }
+}
+
+#[test]
+fn one_that_waits_for_a_decision_is_blocked_by_nothing_else() {
+    let mut scene = Scene::new();
+    scene.task.state = State::Parked { decision: DecisionId::from(Seq(7)) };
+    scene.take("db", "x");
+    assert_eq!(scene.reasons(), ["asks d-7"]);
+}
+
+#[test]
+fn one_that_rests_is_admitted_at_the_very_moment() {
+    let mut scene = Scene::new();
+    let until = scene.site.now.lease + Span::from_ms(1);
+    scene.task.state = State::Resting { until };
+    assert_eq!(scene.reasons().len(), 1);
+    scene.site.now.lease = until;
+    assert_eq!(scene.admit(), Admission::Run);
+}
+
+#[test]
+fn one_that_is_worked_on_by_hand_names_who_has_its_lock() {
+    let mut scene = Scene::new();
+    let (holder, epoch) = (holder("ann"), crate::ids::Epoch(7));
+    scene.task.state = State::ByHand { holder, epoch, until: None };
+    assert_eq!(scene.reasons(), ["is in_progress"], "its lock is free, and nobody has looked yet");
+    scene.take("task:t-1", "ann");
+    assert_eq!(scene.reasons(), ["lock task:t-1: ann"]);
+}
+
+#[test]
+fn a_root_that_has_begun_keeps_its_place_and_a_child_needs_none() {
+    let mut scene = Scene::new();
+    scene.begin_root("t-7");
+    assert_eq!(scene.reasons(), ["roots 1, t-7"]);
+    let child = Scene {
+        task: {
+            let mut task = scene.task.clone();
+            task.spec.parent = Some(self::task("t-7"));
+            task
+        },
+        ..scene.clone()
+    };
+    assert_eq!(child.admit(), Admission::Run);
+    scene.task.state = State::Resting { until: Lease(0) };
+    scene.roots.push(scene.task.clone());
+    assert_eq!(scene.admit(), Admission::Run);
 }
 
 #[test]
@@ -302,8 +380,20 @@ fn a_reason_names_the_resource_whose_release_may_change_it() {
         }
     };
     let named: Vec<_> = (0..TROUBLES.len()).map(|trouble| resources(trouble).unwrap_or_default()).collect();
-    let expected =
-        ["", "", "", "lock task:t-1", "lock section:s-1", "", "lock db", "semaphore gpu", "semaphore disk", "semaphore runs"];
+    let expected = [
+        "",
+        "",
+        "",
+        "",
+        "lock task:t-1",
+        "lock section:s-1",
+        "",
+        "lock db",
+        "semaphore gpu",
+        "semaphore disk",
+        "",
+        "semaphore runs",
+    ];
     assert_eq!(named, expected);
 }
 
@@ -396,9 +486,19 @@ fn scenes() -> impl Strategy<Value = Scene> {
     let dependencies = prop::collection::vec((status, any::<bool>()), 0..3);
     let foreign = prop::option::weighted(0.3, prop::sample::select(vec!["m", "n"]));
     let deeds = prop::collection::vec(deed(), 0..25);
-    (dependencies, foreign, deeds, any::<bool>(), prop::bool::weighted(0.8)).prop_map(
-        |(dependencies, foreign, deeds, asks, works)| {
+    let rest = prop::option::weighted(0.3, 0..60_i64);
+    let roots = (0..3_usize, 0..3_u32, any::<bool>());
+    (dependencies, foreign, deeds, any::<bool>(), prop::bool::weighted(0.8), rest, roots).prop_map(
+        |(dependencies, foreign, deeds, asks, works, rest, (roots, limit, is_child))| {
             let mut scene = Scene::new();
+            if let Some(secs) = rest {
+                scene.task.state = State::Resting { until: scene.site.now.lease + Span::from_secs(secs) };
+            }
+            scene.task.spec.parent = is_child.then(|| task("d-9"));
+            (0..roots).for_each(|number| scene.begin_root(&format!("x-{number}")));
+            // One that rests has begun, so it is among them.
+            scene.roots.extend(rest.is_some().then(|| scene.task.clone()));
+            scene.limit = limit;
             let number = |(at, (status, allow)): (usize, (Option<Status>, bool))| (task(&format!("d-{at}")), status, allow);
             scene.dependencies = dependencies.into_iter().enumerate().map(number).collect();
             scene.foreign = foreign.map(|owner| (RunId::new("r-9").unwrap(), runner(owner)));
@@ -420,6 +520,11 @@ proptest! {
                 violated.push(told.to_owned());
             }
         };
+        let is_rested = match &scene.task.state {
+            State::Resting { until } => scene.site.now.lease >= *until,
+            _ => true,
+        };
+        unless(is_rested, "rests until");
         unless(scene.task.spec.work.is_some(), "no work");
         for (task, status, allow_failed) in &scene.dependencies {
             let over = [Status::Failed, Status::Cancelled, Status::Skipped].map(Some).contains(status);
@@ -435,6 +540,10 @@ proptest! {
         unless(gets_lock(&scene, "db", "run:r-1"), "lock db");
         unless(gets_slots(&scene, "gpu", 2), "semaphore gpu");
         unless(gets_slots(&scene, "disk", 1), "semaphore disk");
+        let is_begun = matches!(scene.task.state, State::Resting { .. });
+        let others = scene.roots.iter().filter(|root| root.id != scene.task.id && root.spec.parent.is_none()).count();
+        let has_place = scene.limit == 0 || is_begun || others < usize::try_from(scene.limit).unwrap();
+        unless(has_place || scene.task.spec.parent.is_some(), "roots");
         unless(gets_slots(&scene, "runs", 1), "runs");
         let reasons = scene.reasons();
         prop_assert_eq!(reasons.len(), violated.len(), "{:?} and {:?}", reasons, violated);

@@ -189,15 +189,18 @@ pub enum TaskFact {
         run: RunId,
         /// How it ended.
         ending: Ending,
-        /// Why another follows.
-        why: Setback,
+        /// Why another follows. Like the counts, it is not in events of stores before version 3.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        why: Option<Setback>,
         /// What it said before, if it said that it has failed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<Box<str>>,
         /// How many runs have failed now.
-        failures: u32,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        failures: Option<u32>,
         /// How often it was helped now.
-        recoveries: u32,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        recoveries: Option<u32>,
     },
     /// It is done, as far as it depends on itself, and waits for its children.
     Awaiting {

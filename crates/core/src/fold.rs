@@ -12,7 +12,7 @@ use crate::decision::Decision;
 use crate::event::{DecisionFact, Defined, Event, Fact, ImportFact, Kind, Resource, SectionFact, TaskFact};
 use crate::ids::{DecisionId, Epoch, HolderId, ImportId, RunId, RunnerId, SectionId, Seq, TaskId, Title};
 use crate::lock::State;
-use crate::task::{self, After, Done, Spec, Status, Stuck, Task};
+use crate::task::{self, After, Done, Ending, Spec, Status, Stuck, Task};
 use crate::time::{Lease, Stamp, Wall};
 
 #[path = "fold_stored.rs"]
@@ -327,8 +327,11 @@ impl Job {
             TaskFact::Recovered { .. } => self.enter(Phase::Running),
             TaskFact::Checkpoint { .. } => {}
             TaskFact::Stopping { then, .. } => self.enter(Phase::Stopping(then)),
-            TaskFact::Restarting { failures, recoveries, .. } => {
-                (self.failures, self.recoveries) = (failures, recoveries);
+            TaskFact::Restarting { ending, error, failures, recoveries, .. } => {
+                match (failures, recoveries) {
+                    (Some(failures), Some(recoveries)) => (self.failures, self.recoveries) = (failures, recoveries),
+                    _ => self.count(&ending, error.is_some()),
+                }
                 self.standing = Standing::Pending;
             }
             TaskFact::Awaiting { output, .. } => self.standing = Standing::Awaiting { output, is_ending: false },
@@ -355,6 +358,18 @@ impl Job {
     fn enter(&mut self, to: Phase) {
         if let Standing::Live { phase, .. } = &mut self.standing {
             *phase = to;
+        }
+    }
+
+    /// Counts a run that was followed by another, as it was done before the event told the counts.
+    fn count(&mut self, ending: &Ending, said_failed: bool) {
+        let was_stopped = matches!(&self.standing, Standing::Live { phase: Phase::Stopping(_), .. });
+        match ending {
+            _ if said_failed => self.failures += 1,
+            Ending::Never => {}
+            Ending::Lost => self.recoveries += 1,
+            Ending::Exited(_) | Ending::Signalled(_) | Ending::NotStarted { .. } if was_stopped => self.recoveries += 1,
+            Ending::Exited(_) | Ending::Signalled(_) | Ending::NotStarted { .. } => self.failures += 1,
         }
     }
 

@@ -5,25 +5,49 @@ use proptest::prelude::*;
 use super::{apply, assert_every_cut};
 use crate::backlog::{Backlog, Edge, Run, Section};
 use crate::coordination::Coordination;
-use crate::event::{Event, ImportFact, SectionFact, TaskFact};
+use crate::decision::{self, Decision};
+use crate::event::{DecisionFact, Event, Finished, ImportFact, SectionFact, TaskFact};
 use crate::fold::Folded;
-use crate::ids::{Epoch, RunId, RunnerId, SectionId, Seq, TaskId};
-use crate::step::{Effect, Now};
-use crate::task::tests::spec;
-use crate::task::{After, Done, Ending, Input, Mark, Pulse, State, Stuck, Task, Verdict};
+use crate::ids::{Epoch, HolderId, RunId, RunnerId, SectionId, Seq, TaskId};
+use crate::restart::{Marker, Policy};
+use crate::step::{Effect, Errand, Notice, NoticeKind, Now};
+use crate::task::tests::{POLICY, spec};
+use crate::task::{After, Done, Ending, Input, Mark, OnExhausted, Pulse, Spec, State, Stuck, Task, Verdict, Watch};
 use crate::time::{Lease, Span, Wall};
+
+/// Silent for longer than most moves take.
+const WATCH: Watch = Watch { timeout: Span::from_secs(20), max_recoveries: 2, on_exhausted: OnExhausted::Escalate };
 
 /// A random move. A task is one of three, a section one of two; whether it is there shows when it is done.
 #[derive(Debug, Clone)]
 enum Deed {
-    Add { task: usize, on: Vec<usize> },
-    Update { task: usize, on: Vec<usize> },
+    Add {
+        task: usize,
+        on: Vec<usize>,
+    },
+    Update {
+        task: usize,
+        on: Vec<usize>,
+    },
     Delete(usize),
     Start(usize),
     Step(usize, Box<Move>),
     Adopt(usize),
-    Section { section: usize, exclusive: bool },
+    Section {
+        section: usize,
+        exclusive: bool,
+    },
     DropSection(usize),
+    /// The newest decision, or one before it, is answered, or withdrawn without an answer.
+    Decide {
+        back: usize,
+        option: Option<u32>,
+    },
+    /// A call that comes to nothing for the last time raises a question.
+    Dead {
+        notice: bool,
+    },
+    Finish,
 }
 
 /// An input for the run that lives, whichever that is.
@@ -32,7 +56,10 @@ enum Move {
     Pulse(Pulse),
     Say(Verdict),
     ByHand(Verdict),
-    End(Ending),
+    Checkpoint(u64),
+    Overtime,
+    End(Ending, Marker, u32),
+    Take,
     Other(Input),
 }
 
@@ -52,15 +79,38 @@ fn step() -> impl Strategy<Value = Move> {
         Ending::Lost,
         Ending::Never,
     ];
-    let wishes = vec![After::Cancel, After::Fail { error: "too long".into() }, After::Restart, After::Restart];
-    let others = vec![Input::Retry, Input::Retry, Input::Set(Mark::Skipped), Input::Set(Mark::Review)];
+    let wishes = vec![
+        After::Cancel,
+        After::Fail { error: "too long".into() },
+        After::Escalate { error: "hopeless".into() },
+        After::Overtime { max: Span::from_secs(7) },
+        After::Restart,
+        After::Restart,
+    ];
+    let marker =
+        || prop_oneof![8 => Just(Marker::Absent), 3 => Just(Marker::Done), 1 => Just(Marker::Broken("a directory".into()))];
+    let others = vec![
+        Input::Retry,
+        Input::Retry,
+        Input::Set(Mark::Skipped),
+        Input::Set(Mark::Review),
+        Input::Ripen,
+        Input::Settle { children: 0 },
+        Input::Settle { children: 1 },
+        Input::Return,
+    ];
     prop_oneof![
-        3 => prop::sample::select(pulses).prop_map(Move::Pulse),
+        6 => prop::sample::select(pulses).prop_map(Move::Pulse),
         2 => verdict().prop_map(Move::Say),
         1 => verdict().prop_map(Move::ByHand),
-        6 => prop::sample::select(endings).prop_map(Move::End),
+        1 => any::<u64>().prop_map(Move::Checkpoint),
+        1 => Just(Move::Overtime),
+        6 => (prop::sample::select(endings), marker(), 0..3_u32)
+            .prop_map(|(ending, marker, children)| Move::End(ending, marker, children)),
+        1 => Just(Move::Take),
+        1 => (marker(), 0..3_u32).prop_map(|(marker, children)| Move::Other(Input::Found { marker, children })),
         2 => prop::sample::select(wishes).prop_map(|after| Move::Other(Input::Stop(after))),
-        2 => prop::sample::select(others).prop_map(Move::Other),
+        5 => prop::sample::select(others).prop_map(Move::Other),
     ]
 }
 
@@ -75,6 +125,9 @@ fn deed() -> impl Strategy<Value = Deed> {
         1 => (0..3_usize).prop_map(Deed::Adopt),
         1 => (0..2_usize, any::<bool>()).prop_map(|(section, exclusive)| Deed::Section { section, exclusive }),
         1 => (0..2_usize).prop_map(Deed::DropSection),
+        2 => (0..3_usize, prop::option::of(0..6_u32)).prop_map(|(back, option)| Deed::Decide { back, option }),
+        1 => any::<bool>().prop_map(|notice| Deed::Dead { notice }),
+        1 => Just(Deed::Finish),
     ]
 }
 
@@ -96,6 +149,9 @@ struct Site {
 
 impl Site {
     fn tell(&mut self, event: Event) {
+        if let Event::Decision { id, fact: DecisionFact::Raised(question) } = &event {
+            self.rows.decisions.insert(id.clone(), Decision::new(id.clone(), (**question).clone(), self.now.wall));
+        }
         self.log.push((self.now.seq, self.now.wall, event));
         self.now.seq.0 += 1;
     }
@@ -104,15 +160,21 @@ impl Site {
         self.tell(Event::Task { id: task(number), fact });
     }
 
+    /// The first two of the three are loops; one of them does not rest.
+    fn spec(&self, number: usize) -> Spec {
+        let policy = Policy { delay: Span::from_secs(if number == 0 { 0 } else { 20 }), ..POLICY };
+        Spec { restart: (number < 2).then_some(policy), ..spec(&format!("title {}", self.now.seq)) }
+    }
+
     fn add(&mut self, number: usize, on: &[usize]) {
-        let (edges, spec) = (edges(on), spec(&format!("title {}", self.now.seq)));
+        let (edges, spec) = (edges(on), self.spec(number));
         self.rows.tasks.insert(task(number), Task::new(task(number), spec.clone(), &self.now));
         self.rows.edges.insert(task(number), edges.iter().cloned().rev().collect());
         self.tell_of(number, TaskFact::Added { spec: Box::new(spec), depends_on: edges, import: None });
     }
 
     fn update(&mut self, number: usize, on: &[usize]) {
-        let (edges, spec) = (edges(on), spec(&format!("title {}", self.now.seq)));
+        let (edges, spec) = (edges(on), self.spec(number));
         self.rows.tasks.get_mut(&task(number)).unwrap().spec = spec.clone();
         self.rows.edges.insert(task(number), edges.clone());
         self.tell_of(number, TaskFact::Updated { spec: Box::new(spec), depends_on: edges });
@@ -122,13 +184,29 @@ impl Site {
         let step = self.rows.tasks[&task(number)].clone().step(input, &self.now);
         step.state.check();
         self.rows.tasks.insert(task(number), step.state);
-        for effect in step.effects {
+        self.do_all(step.effects);
+    }
+
+    fn do_all(&mut self, effects: Vec<Effect>) {
+        for effect in effects {
             match effect {
                 Effect::Emit(event) => self.tell(event),
                 Effect::Send(_) => {}
                 Effect::Wake(_) => unreachable!("nobody stands in line for a task"),
             }
         }
+    }
+
+    fn decide(&mut self, back: usize, option: Option<u32>) {
+        let Some(decision) = self.rows.decisions.values().rev().nth(back).cloned() else { return };
+        let input = match option {
+            Some(option) => decision::Input::Resolve { option, by: "ann".into(), note: (option == 1).then(|| "so be it".into()) },
+            None => decision::Input::Withdraw,
+        };
+        let step = decision.step(input, &self.now);
+        step.state.check();
+        self.rows.decisions.insert(step.state.id.clone(), step.state);
+        self.do_all(step.effects);
     }
 
     fn start(&mut self, number: usize) {
@@ -174,12 +252,15 @@ impl Site {
             Deed::Start(number) if is_there(&number) => self.start(number),
             Deed::Step(number, step) if is_there(&number) => {
                 let (run, epoch) = self.live(number).unwrap_or((RunId::new("none").unwrap(), Epoch(0)));
-                let timeout = Span::from_secs(20);
+                let holder = HolderId::new("ann").unwrap();
                 let input = match *step {
-                    Move::Pulse(pulse) => Input::Heartbeat { epoch, pulse, timeout },
+                    Move::Pulse(pulse) => Input::Heartbeat { epoch, pulse, watch: WATCH },
                     Move::Say(verdict) => Input::Conclude { epoch: Some(epoch), verdict },
                     Move::ByHand(verdict) => Input::Conclude { epoch: None, verdict },
-                    Move::End(ending) => Input::End { run, ending, max_recoveries: 2 },
+                    Move::Checkpoint(output_bytes) => Input::Checkpoint { epoch, output_bytes, quiet: Span::from_secs(3) },
+                    Move::Overtime => Input::Overtime { run, max: Span::from_secs(30) },
+                    Move::End(ending, marker, children) => Input::End { run, ending, marker, children, watch: WATCH },
+                    Move::Take => Input::Take { holder, epoch: Epoch::from(self.now.seq), until: Some(self.now.lease) },
                     Move::Other(input) => input,
                 };
                 self.input(number, input);
@@ -199,6 +280,15 @@ impl Site {
                     self.tell(Event::Section { id, fact: SectionFact::Deleted {} });
                 }
             }
+            Deed::Decide { back, option } => self.decide(back, option),
+            Deed::Dead { notice } => {
+                let run = RunId::new("r-1").unwrap();
+                let telling = Notice { kind: NoticeKind::TaskFailed, subject: "x".into(), text: "y".into() };
+                let errand = if notice { Errand::Notify(Box::new(telling)) } else { Errand::Kill { run } };
+                let step = decision::ask_about(Seq(1), &errand, 5, "no answer", &self.now);
+                self.do_all(step.effects);
+            }
+            Deed::Finish => self.tell(Event::Finished(Finished::default())),
             Deed::Add { .. } | Deed::Update { .. } | Deed::Delete(_) => {}
             Deed::Start(_) | Deed::Step(..) | Deed::Adopt(_) => {}
         }
@@ -308,9 +398,9 @@ fn the_lease_clock_is_not_part_of_it() {
     site.start(1);
     let (_, epoch) = site.live(1).unwrap();
     site.now.lease = Lease(10_000);
-    site.input(1, Input::Heartbeat { epoch, pulse: Pulse::Active, timeout: Span::from_secs(20) });
+    site.input(1, Input::Heartbeat { epoch, pulse: Pulse::Active, watch: WATCH });
     site.now.lease = Lease(40_000);
-    site.input(1, Input::Heartbeat { epoch, pulse: Pulse::Idle(Span::from_secs(30)), timeout: Span::from_secs(20) });
+    site.input(1, Input::Heartbeat { epoch, pulse: Pulse::Idle(Span::from_secs(30)), watch: WATCH });
     let Some(State::Stuck { reason: Stuck::NoHeartbeat { last_seen }, live, detected }) =
         site.rows.tasks.get_mut(&task(1)).map(|task| &mut task.state)
     else {
@@ -350,4 +440,35 @@ fn the_tasks_of_an_import_are_there_when_it_is_finished() {
     check(&site);
     site.start(1);
     check(&site);
+}
+
+/// In stores of version 2 the event did not tell the counts.
+#[test]
+fn an_old_log_tells_the_counts_by_the_way_its_runs_ended() {
+    let mut site = Site::default();
+    site.add(2, &[]);
+    let end = |ending, run| Input::End { run, ending, marker: Marker::Absent, children: 0, watch: WATCH };
+    let mut play = |stop: bool, says: bool, ending: Ending| {
+        site.start(2);
+        let (run, epoch) = site.live(2).unwrap();
+        if stop {
+            site.input(2, Input::Stop(After::Restart));
+        }
+        if says {
+            site.input(2, Input::Conclude { epoch: Some(epoch), verdict: Verdict::Failed { error: "bad".into() } });
+        }
+        site.input(2, end(ending, run));
+        for (_, _, event) in &mut site.log {
+            if let Event::Task { fact: TaskFact::Restarting { why, failures, recoveries, .. }, .. } = event {
+                (*why, *failures, *recoveries) = (None, None, None);
+            }
+        }
+        assert_eq!(site.folded(), site.view());
+        let task = &site.rows.tasks[&task(2)];
+        (task.failures, task.recoveries)
+    };
+    assert_eq!(play(false, false, Ending::Never), (0, 0));
+    assert_eq!(play(false, false, Ending::Lost), (0, 1));
+    assert_eq!(play(true, false, Ending::Signalled(9)), (0, 2));
+    assert_eq!(play(false, true, Ending::Exited(0)), (1, 2));
 }

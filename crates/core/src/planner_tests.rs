@@ -1,7 +1,8 @@
 use super::*;
-use crate::ids::{RunId, RunnerId, Title};
+use crate::ids::{DecisionId, Epoch, HolderId, RunId, RunnerId, Title};
 use crate::step::Now;
-use crate::task::{Input, Mark, Spec};
+use crate::task::{After, Done, Input, Mark, Spec, Stuck};
+use crate::time::Lease;
 
 fn task(number: i64, priority: i32, parent: Option<i64>) -> Task {
     let id = |number: i64| TaskId::new(&format!("t-{number}")).unwrap();
@@ -21,6 +22,32 @@ fn roots_are_under_way_while_they_run_and_not_before_or_after() {
     assert!(is_under_way(&started(pending.clone())));
     assert!(!is_under_way(&started(task(2, 0, Some(1)))), "a child is part of its root");
     assert!(!is_under_way(&pending.step(Input::Set(Mark::Review), &Now::default()).state));
+}
+
+/// A root that has begun keeps its place until it is over, or waits for something that is not its own.
+#[test]
+fn every_state_keeps_a_place_or_does_not() {
+    let (now, begun) = (Now::default(), started(task(1, 0, None)));
+    let State::Running(live) = begun.state.clone() else { panic!("{begun:?}") };
+    let (at, then) = (now.stamp(), After::Restart);
+    for (state, keeps) in [
+        (State::Pending, false),
+        (State::Running(live.clone()), true),
+        (State::Stuck { live: live.clone(), detected: at, reason: Stuck::SessionDead }, true),
+        (State::Stopping { live, since: at, then }, true),
+        (State::Resting { until: Lease(9) }, true),
+        (State::Awaiting { output: None, until: Some(Lease(9)) }, true),
+        (State::Awaiting { output: None, until: None }, true),
+        (State::ByHand { holder: HolderId::new("ann").unwrap(), epoch: Epoch(7), until: None }, true),
+        (State::Parked { decision: DecisionId::from(Seq(7)) }, false),
+        (State::Review, false),
+        (State::Done(Done::Cancelled), false),
+    ] {
+        let root = Task { state: state.clone(), ..task(1, 0, None) };
+        let child = Task { state, ..task(2, 0, Some(1)) };
+        assert_eq!((is_under_way(&root), is_under_way(&child)), (keeps, false), "{root:?}");
+        assert_eq!(Roots::of(1, [&root]).unwrap().admit(&task(3, 0, None)), !keeps);
+    }
 }
 
 #[test]

@@ -312,6 +312,8 @@ impl Task {
     pub fn next_deadline(&self, timeout: Span) -> Option<Lease> {
         match &self.state {
             State::Running(live) => Some(live.seen.lease + timeout),
+            // Its record tells the end, not the time.
+            State::Stuck { reason: Stuck::SessionDead, .. } => None,
             State::Stuck { detected, .. } => Some(detected.lease + timeout),
             State::Resting { until } => Some(*until),
             State::Awaiting { until, .. } | State::ByHand { until, .. } => *until,

@@ -2,8 +2,15 @@
 
 use proptest::prelude::*;
 
-use super::table::is_refusal;
+use super::model::{Deed, Naive, deed};
+use super::table::{is_refusal, letters};
 use super::*;
+use crate::decision::About;
+use crate::event::DecisionFact;
+use crate::step::NoticeKind;
+
+/// How many inputs [`try_one`] knows.
+const CHOICES: usize = 18;
 
 /// Small inputs that collide in many ways: a runner, its runs and their ends, and people who want other things.
 fn try_one(world: &mut World<Task>, choice: usize) -> Outcome {
@@ -12,16 +19,27 @@ fn try_one(world: &mut World<Task>, choice: usize) -> Outcome {
         0 => world.start(),
         1 => world.end_last(Ending::Exited(1)),
         2 => world.end_last(Ending::Lost),
-        3 => {
-            world.pass(TIMEOUT);
-            world.pulse(epoch, Pulse::Idle(Span::from_secs(TIMEOUT)))
-        }
+        3 => world.fall_silent(),
         4 => world.pulse(epoch, Pulse::Active),
         5 => world.say(Some(epoch), true),
         6 => world.stop(After::Restart),
         7 => world.stop(After::Cancel),
         8 => world.fail(),
         9 => world.act(Input::Retry),
+        10 => world.end_done(1),
+        11 => world.act(Input::Found { marker: Marker::Done, children: 0 }),
+        12 => {
+            world.pass(REST);
+            world.act(Input::Settle { children: 1 })
+        }
+        13 => world.act(Input::Settle { children: 0 }),
+        14 => world.act(Input::Ripen),
+        15 => world.take(Epoch(7)),
+        16 => world.act(Input::Return),
+        17 => {
+            world.pass(MAX_DURATION);
+            world.overtime()
+        }
         _ => unreachable!("{choice}"),
     }
 }
@@ -30,57 +48,115 @@ fn try_one(world: &mut World<Task>, choice: usize) -> Outcome {
 fn assert_step_is_sound(before: &World<Task>, after: &World<Task>, outcome: &Outcome) {
     let (old, new) = (&before.machine, &after.machine);
     assert_eq!(new.attempts, old.attempts + u32::from(matches!(outcome, Outcome::Started(_))));
-    assert!(new.failures <= RETRIES && new.recoveries <= MAX_RECOVERIES, "{new:?}");
+    let limit = if new.spec.restart.is_some() { MAX_RESTARTS - 1 } else { RETRIES };
+    assert!(new.failures <= limit && new.recoveries <= MAX_RECOVERIES, "{new:?}");
+    let is_retry = after.log.len() > before.log.len() && after.told().last() == Some(&"retried");
+    match is_retry {
+        true => assert_eq!((new.failures, new.recoveries), (0, 0)),
+        false => assert!(new.failures >= old.failures && new.recoveries >= old.recoveries, "{old:?} became {new:?}"),
+    }
     if is_refusal(outcome) {
         assert_eq!((new, &after.log, &after.sent), (old, &before.log, &before.sent), "a refusal changes nothing");
     }
     match (old.live(), new.live()) {
         (Some(old), Some(new)) => assert_eq!((&old.run, old.epoch), (&new.run, new.epoch), "one run at a time"),
         (None, Some(_)) => assert!(matches!(outcome, Outcome::Started(_))),
-        (Some(_), None) => assert!(matches!(outcome, Outcome::Ended(_) | Outcome::Again), "{outcome:?}"),
+        (Some(_), None) => assert!(
+            matches!(outcome, Outcome::Ended(_) | Outcome::Again(_) | Outcome::Parked(_) | Outcome::Awaiting(_)),
+            "{outcome:?}"
+        ),
         (None, None) => {}
     }
     if let State::Stopping { then, .. } = &old.state {
         match &new.state {
             State::Stopping { then: now, .. } => assert!(now.weight() >= then.weight(), "{then:?} became {now:?}"),
-            State::Pending => assert_eq!(then, &After::Restart),
+            State::Pending | State::Resting { .. } => assert!(matches!(then, After::Restart | After::Overtime { .. })),
+            State::Parked { .. } => assert!(matches!(then, After::Restart | After::Escalate { .. })),
+            State::Awaiting { .. } => assert_ne!(then, &After::Cancel),
             State::Done(done) => assert!(then != &After::Cancel || done == &Done::Cancelled),
-            State::Running(_) | State::Stuck { .. } | State::Review => panic!("a run that is being stopped became {new:?}"),
+            State::Running(_) | State::Stuck { .. } | State::ByHand { .. } | State::Review => {
+                panic!("a run that is being stopped became {new:?}")
+            }
         }
     }
 }
 
-/// What the log and the errands tell: runs one after the other, numbered without a gap, each killed at most once.
+/// What the log and the errands tell: runs one after the other, numbered without a gap, each killed at most once; never
+/// more attempts or help than allowed; every question with its task.
 fn assert_log_is_sound(world: &World<Task>) {
+    let is_loop = world.machine.spec.restart.is_some();
     let (mut live, mut spawned, mut cancelled) = (None, Vec::new(), false);
+    let (mut nudges, mut raised, mut parked) = (0, None, 0);
+    // Since a person last asked for a retry.
+    let (mut begun, mut helped) = (0, 0);
     for (_, _, event) in &world.log {
-        let Event::Task { fact, .. } = event else { unreachable!("a task tells of itself") };
+        let fact = match event {
+            Event::Task { fact, .. } => fact,
+            Event::Decision { id, fact: DecisionFact::Raised(question) } => {
+                assert_eq!(question.about, About::Task(world.machine.id.clone()));
+                assert_eq!(raised.replace(id), None, "the one before was told of");
+                continue;
+            }
+            other => unreachable!("a task tells of itself and of its questions, not {other:?}"),
+        };
         match fact {
-            TaskFact::Started { run, attempt, .. } => {
+            TaskFact::Started { run, attempt, restart, .. } => {
                 assert_eq!((live, usize::try_from(*attempt).unwrap()), (None, spawned.len()), "{:#?}", world.log);
                 assert!(!cancelled, "nobody restarts what was cancelled");
+                assert_eq!(*restart, is_loop.then_some(begun), "attempts are announced one after the other");
                 live = Some(run);
                 spawned.push(run.clone());
+                begun += 1;
+                assert!(begun <= if is_loop { MAX_RESTARTS } else { 1 + RETRIES + MAX_RECOVERIES }, "{:#?}", world.log);
             }
-            TaskFact::Stuck { run, .. } | TaskFact::Recovered { run } | TaskFact::Stopping { run, .. } => {
+            TaskFact::Nudged { run, recoveries } => {
                 assert_eq!(live, Some(run));
+                (nudges, helped) = (nudges + 1, helped + 1);
+                assert_eq!(*recoveries, helped);
+                assert!(helped <= MAX_RECOVERIES);
             }
-            TaskFact::Restarting { run, .. } => assert_eq!(live.take(), Some(run)),
+            TaskFact::Stuck { run, .. }
+            | TaskFact::Recovered { run }
+            | TaskFact::Checkpoint { run, .. }
+            | TaskFact::Stopping { run, .. } => assert_eq!(live, Some(run)),
+            TaskFact::Restarting { run, why, failures, recoveries, .. } => {
+                assert_eq!(live.take(), Some(run));
+                begun -= u32::from(*why == Some(Setback::Never));
+                helped += u32::from(*why == Some(Setback::Stuck) || *why == Some(Setback::Lost) && !is_loop);
+                assert_eq!(*recoveries, Some(helped), "{:#?}", world.log);
+                assert!(helped <= MAX_RECOVERIES);
+                assert!(!is_loop || *failures == Some(begun));
+            }
+            TaskFact::Escalated { run, decision, .. } => {
+                assert_eq!((live.take(), raised.take()), (Some(run), Some(decision)));
+                // What came to nothing and was not followed by another is not counted, until a retry.
+                (parked, begun) = (parked + 1, begun - 1);
+            }
+            TaskFact::Awaiting { run, .. } => assert_eq!(live.take(), run.as_ref()),
             TaskFact::Complete { run, .. } | TaskFact::Failed { run, .. } | TaskFact::Cancelled { run } => {
                 assert_eq!(live.take(), run.as_ref());
                 cancelled = matches!(fact, TaskFact::Cancelled { .. });
             }
-            TaskFact::Retried {} => cancelled = false,
-            TaskFact::Marked { .. } => assert_eq!(live, None),
+            TaskFact::Retried {} => (cancelled, begun, helped) = (false, 0, 0),
+            TaskFact::Marked { .. } | TaskFact::Taken { .. } | TaskFact::Returned {} | TaskFact::EndingChildren {} => {
+                assert_eq!(live, None);
+            }
             TaskFact::Added { .. } | TaskFact::Updated { .. } | TaskFact::Adopted { .. } | TaskFact::Deleted {} => {}
         }
     }
-    assert_eq!(live, world.machine.live().map(|live| &live.run));
-    let of = |kind: fn(&Errand) -> bool| world.sent.iter().filter(move |errand| kind(errand)).map(Errand::subject);
+    assert_eq!((live, raised), (world.machine.live().map(|live| &live.run), None));
+    let of = |kind: fn(&Errand) -> bool| world.sent.iter().filter(move |errand| kind(errand)).filter_map(Errand::run);
     assert!(of(|errand| matches!(errand, Errand::Spawn { .. })).eq(&spawned));
+    assert_eq!(of(|errand| matches!(errand, Errand::Nudge { .. })).count(), nudges, "one nudge for each that is told of");
     let killed: Vec<_> = of(|errand| matches!(errand, Errand::Kill { .. })).collect();
     let distinct: std::collections::BTreeSet<_> = killed.iter().collect();
     assert_eq!(distinct.len(), killed.len(), "killed twice: {killed:?}");
+    let told = |kind| {
+        let is_one = |errand: &&Errand| matches!(errand, Errand::Notify(notice) if notice.kind == kind);
+        world.sent.iter().filter(is_one).count()
+    };
+    let failed = world.told().iter().filter(|kind| **kind == "failed").count();
+    assert_eq!((told(NoticeKind::Escalate), told(NoticeKind::TaskFailed)), (parked, failed), "people are told once");
 }
 
 /// Whoever speaks for a run that is over is refused, and nothing changes.
@@ -93,274 +169,191 @@ fn assert_earlier_runs_are_powerless(world: &World<Task>) {
             continue;
         }
         let mut later = world.clone();
+        later.pass(MAX_DURATION);
         for ending in [Ending::Exited(0), Ending::Lost, Ending::Never] {
-            assert_eq!(later.act(Input::End { run: run.clone(), ending, max_recoveries: 9 }), Outcome::Late);
+            let end = Input::End { run: run.clone(), ending, marker: Marker::Done, children: 0, watch: WATCH };
+            assert_eq!(later.act(end), Outcome::Late);
         }
-        for pulse in [Pulse::Active, Pulse::SessionDead] {
+        assert_eq!(later.act(Input::Overtime { run, max: Span::ZERO }), Outcome::Late);
+        for pulse in [Pulse::Active, Pulse::SessionDead, Pulse::Idle(Span::from_secs(TIMEOUT))] {
             assert_eq!(later.pulse(epoch, pulse), Outcome::Fenced(current));
         }
+        let checkpoint = Input::Checkpoint { epoch, output_bytes: 1, quiet: Span::ZERO };
+        assert_eq!(later.act(checkpoint), Outcome::Fenced(current));
         assert_eq!(later.say(Some(epoch), true), Outcome::Fenced(current));
         assert_eq!((&later.machine, &later.log, &later.sent), (&world.machine, &world.log, &world.sent));
     }
 }
 
-/// Time alone makes a run stuck at the deadline and not a millisecond earlier.
+/// Time alone changes something at the deadline and not a millisecond earlier.
 fn assert_deadline_is_exact(world: &World<Task>) {
-    let (mut later, epoch, long) = (world.clone(), world.epoch(), Pulse::Idle(Span::from_secs(1_000_000)));
-    let Some(deadline) = world.machine.next_deadline(Span::from_secs(TIMEOUT)) else {
-        later.pass(1_000_000);
-        later.pulse(epoch, long);
-        assert_eq!(&later.machine, &world.machine);
-        return;
+    let (epoch, long) = (world.epoch(), Pulse::Idle(Span::from_secs(1_000_000)));
+    let look = |world: &mut World<Task>| match &world.machine.state {
+        State::Resting { .. } => drop(world.act(Input::Ripen)),
+        State::Awaiting { .. } => drop(world.act(Input::Settle { children: 1 })),
+        State::Running(_) | State::Stuck { .. } | State::Stopping { .. } => drop(world.pulse(epoch, long)),
+        State::Pending | State::Parked { .. } | State::ByHand { .. } | State::Review | State::Done(_) => {
+            drop(world.pulse(epoch, long));
+            world.act(Input::Ripen);
+            world.act(Input::Settle { children: 1 });
+        }
     };
-    later.now.lease = Lease(deadline.0 - 1);
-    assert_eq!(later.pulse(epoch, long), Outcome::Seen);
-    later.now.lease = deadline;
-    assert_eq!(later.pulse(epoch, long), Outcome::Stuck);
+    let mut later = world.clone();
+    match world.machine.next_deadline(Span::from_secs(TIMEOUT)) {
+        None => {
+            later.pass(1_000_000);
+            look(&mut later);
+            assert_eq!(&later.machine, &world.machine);
+        }
+        // That is the end of a lock, which is looked at elsewhere.
+        Some(deadline) if matches!(world.machine.state, State::ByHand { until: Some(until), .. } if until == deadline) => {}
+        Some(deadline) => {
+            later.now.lease = Lease(deadline.0 - 1);
+            look(&mut later);
+            assert_eq!(letters(&later.machine.state), letters(&world.machine.state));
+            later.now.lease = deadline;
+            look(&mut later);
+            assert_ne!(letters(&later.machine.state), letters(&world.machine.state), "{:?}", world.machine);
+        }
+    }
+}
+
+fn assert_world_is_sound(world: &World<Task>) {
+    assert_log_is_sound(world);
+    assert_earlier_runs_are_powerless(world);
+    assert_deadline_is_exact(world);
+}
+
+fn explore(world: &World<Task>, depth: u32) -> usize {
+    if depth == 0 {
+        assert_world_is_sound(world);
+        return 1;
+    }
+    let after = |choice| {
+        let mut next = world.clone();
+        let outcome = try_one(&mut next, choice);
+        assert_step_is_sound(world, &next, &outcome);
+        explore(&next, depth - 1)
+    };
+    (0..CHOICES).map(after).sum()
 }
 
 #[test]
 fn all_orders_of_a_few_inputs_keep_the_invariants() {
-    fn explore(world: &World<Task>, depth: usize) -> usize {
-        if depth == 0 {
-            assert_log_is_sound(world);
-            assert_earlier_runs_are_powerless(world);
-            assert_deadline_is_exact(world);
-            return 1;
-        }
-        let after = |choice| {
-            let mut next = world.clone();
-            let outcome = try_one(&mut next, choice);
-            assert_step_is_sound(world, &next, &outcome);
-            explore(&next, depth - 1)
-        };
-        (0..10).map(after).sum()
-    }
-    assert_eq!(explore(&World::task(), 5), 100_000);
-    // From a task that was started and lost once, so that its counters are used up within reach.
+    assert_eq!(explore(&World::task(), 4), CHOICES.pow(4));
+    // From a task that was started and lost before, so that its counters are used up within reach.
     let mut world = World::task();
+    for _ in 1..MAX_RECOVERIES {
+        world.start();
+        world.end_last(Ending::Lost);
+    }
     world.start();
-    world.end_last(Ending::Lost);
+    assert_eq!(explore(&world, 3), CHOICES.pow(3));
+}
+
+#[test]
+fn all_orders_of_a_few_inputs_keep_the_invariants_of_a_loop() {
+    assert_eq!(explore(&World::looping(), 4), CHOICES.pow(4));
+    // At its last attempt but one, after a nudge.
+    let mut world = World::looping();
+    for _ in 2..MAX_RESTARTS {
+        world.start();
+        world.end_last(Ending::Exited(0));
+        world.pass(REST);
+    }
     world.start();
-    assert_eq!(explore(&world, 4), 10_000);
-}
-
-/// What happens in a random history. A run is named by how many runs ago it began: 0 is the last one.
-#[derive(Debug, Clone)]
-enum Deed {
-    Start,
-    Active(usize),
-    Idle(usize, i64),
-    Dead(usize),
-    Say(usize, bool),
-    ByHand(bool),
-    Stop(u8),
-    End(usize, Ending),
-    Retry,
-    Set(Mark),
-    Pass(i64),
-}
-
-fn deed() -> impl Strategy<Value = Deed> {
-    let back = || prop_oneof![6 => Just(0_usize), 1 => 1..3_usize];
-    let secs = || prop::sample::select(vec![1, 30, 59, 60, 90]);
-    let ending = prop_oneof![
-        2 => Just(Ending::Exited(0)),
-        3 => Just(Ending::Exited(1)),
-        1 => Just(Ending::Signalled(9)),
-        1 => Just(Ending::NotStarted { error: "no shell".into() }),
-        3 => Just(Ending::Lost),
-        1 => Just(Ending::Never),
-    ];
-    prop_oneof![
-        8 => Just(Deed::Start),
-        2 => back().prop_map(Deed::Active),
-        3 => (back(), secs()).prop_map(|(back, secs)| Deed::Idle(back, secs)),
-        1 => back().prop_map(Deed::Dead),
-        2 => (back(), any::<bool>()).prop_map(|(back, done)| Deed::Say(back, done)),
-        1 => any::<bool>().prop_map(Deed::ByHand),
-        2 => (0..3_u8).prop_map(Deed::Stop),
-        6 => (back(), ending).prop_map(|(back, ending)| Deed::End(back, ending)),
-        3 => Just(Deed::Retry),
-        1 => prop::sample::select(vec![Mark::Skipped, Mark::Review]).prop_map(Deed::Set),
-        3 => secs().prop_map(Deed::Pass),
-    ]
-}
-
-/// The task as one would explain it at a whiteboard: runs are numbers, times are seconds, states are words.
-struct Naive {
-    time: i64,
-    word: &'static str,
-    runs: usize,
-    live: Option<Attempt>,
-    failures: u32,
-    recoveries: u32,
-}
-
-#[derive(Default)]
-struct Attempt {
-    heard: i64,
-    is_stuck: bool,
-    /// 0: to be restarted, 1: to fail, 2: to be cancelled.
-    wish: Option<u8>,
-    said: Option<bool>,
-}
-
-impl Naive {
-    /// The live run, if that is the one which is spoken of.
-    fn at(&mut self, back: usize) -> Option<&mut Attempt> {
-        self.live.as_mut().filter(|_| back == 0)
-    }
-
-    fn is_over(&self) -> bool {
-        ["completed", "failed", "cancelled", "skipped"].contains(&self.word)
-    }
-
-    fn settle(&mut self, word: &'static str) {
-        (self.live, self.word) = (None, word);
-    }
-
-    fn end(&mut self, ending: &Ending) {
-        let attempt = self.live.take().unwrap();
-        let (can_fail, can_be_lost) = (self.failures < RETRIES, self.recoveries < MAX_RECOVERIES);
-        let is_cancelled = attempt.wish == Some(2);
-        let is_done =
-            attempt.said == Some(true) || (attempt.said.is_none() && attempt.wish.is_none() && *ending == Ending::Exited(0));
-        let is_nothing = *ending == Ending::Never && (attempt.said.is_none() || attempt.wish == Some(0));
-        let is_lost = attempt.wish == Some(0) || (attempt.said.is_none() && *ending == Ending::Lost);
-        self.word = match () {
-            () if is_cancelled => "cancelled",
-            () if is_done => "completed",
-            () if attempt.wish == Some(1) => "failed",
-            () if is_nothing => "pending",
-            () if is_lost && can_be_lost => {
-                self.recoveries += 1;
-                "pending"
-            }
-            () if !is_lost && can_fail => {
-                self.failures += 1;
-                "pending"
-            }
-            () => "failed",
-        };
-    }
-
-    fn deed(&mut self, deed: &Deed) {
-        let time = self.time;
-        match deed {
-            Deed::Start if self.word == "pending" && self.live.is_none() => {
-                self.runs += 1;
-                self.live = Some(Attempt { heard: time, ..Attempt::default() });
-            }
-            Deed::Start => {}
-            Deed::Active(back) => {
-                if let Some(attempt) = self.at(*back) {
-                    (attempt.heard, attempt.is_stuck) = (time, false);
-                }
-            }
-            Deed::Idle(back, secs) => {
-                let from = time - secs;
-                if let Some(attempt) = self.at(*back).filter(|attempt| !attempt.is_stuck && attempt.wish.is_none()) {
-                    attempt.heard = attempt.heard.max(from);
-                    attempt.is_stuck = time - attempt.heard >= TIMEOUT;
-                }
-            }
-            Deed::Dead(back) => {
-                if let Some(attempt) = self.at(*back).filter(|attempt| attempt.wish.is_none()) {
-                    attempt.is_stuck = true;
-                }
-            }
-            Deed::Say(back, done) => {
-                if let Some(attempt) = self.at(*back) {
-                    (attempt.heard, attempt.is_stuck, attempt.said) = (time, false, Some(*done));
-                }
-            }
-            Deed::ByHand(done) if self.live.is_none() && !self.is_over() => {
-                self.settle(if *done { "completed" } else { "failed" });
-            }
-            Deed::ByHand(_) => {}
-            Deed::Stop(wish) => {
-                let is_over = self.is_over();
-                match &mut self.live {
-                    Some(attempt) => (attempt.wish, attempt.is_stuck) = (attempt.wish.max(Some(*wish)), false),
-                    None if is_over || *wish == 0 => {}
-                    None => self.settle(if *wish == 1 { "failed" } else { "cancelled" }),
-                }
-            }
-            Deed::End(back, ending) => {
-                if self.at(*back).is_some() {
-                    self.end(ending);
-                }
-            }
-            Deed::Retry if self.live.is_none() && self.word != "pending" => {
-                self.settle("pending");
-                (self.failures, self.recoveries) = (0, 0);
-            }
-            Deed::Retry => {}
-            Deed::Set(mark) if self.live.is_none() && !self.is_over() => {
-                self.settle(if *mark == Mark::Skipped { "skipped" } else { "review" });
-            }
-            Deed::Set(_) => {}
-            Deed::Pass(secs) => self.time += secs,
-        }
-    }
-
-    fn status(&self) -> &'static str {
-        match &self.live {
-            Some(attempt) if attempt.is_stuck => "stuck",
-            Some(_) => "in_progress",
-            None => self.word,
-        }
-    }
+    world.fall_silent();
+    assert_eq!(explore(&world, 3), CHOICES.pow(3));
 }
 
 /// Does one deed in the world.
-fn play(world: &mut World<Task>, epochs: &mut Vec<Epoch>, deed: &Deed) {
+fn play(world: &mut World<Task>, watch: Watch, epochs: &mut Vec<Epoch>, deed: &Deed) -> Option<Outcome> {
     // An epoch from before the first run, if there were not so many.
     let epoch = |back: usize| epochs.iter().rev().nth(back).copied().unwrap_or(Epoch(1));
+    let number = |back: usize| run(world.runs().wrapping_sub(back));
+    let pulse = |back: usize, pulse| Input::Heartbeat { epoch: epoch(back), pulse, watch };
     let outcome = match deed.clone() {
+        Deed::Found(marker, children) => world.act(Input::Found { marker, children }),
         Deed::Start => world.start(),
-        Deed::Active(back) => world.pulse(epoch(back), Pulse::Active),
-        Deed::Idle(back, secs) => world.pulse(epoch(back), Pulse::Idle(Span::from_secs(secs))),
-        Deed::Dead(back) => world.pulse(epoch(back), Pulse::SessionDead),
+        Deed::Active(back) => world.act(pulse(back, Pulse::Active)),
+        Deed::Idle(back, secs) => world.act(pulse(back, Pulse::Idle(Span::from_secs(secs)))),
+        Deed::Dead(back) => world.act(pulse(back, Pulse::SessionDead)),
+        Deed::Checkpoint(back, secs) => {
+            world.act(Input::Checkpoint { epoch: epoch(back), output_bytes: 9, quiet: Span::from_secs(secs) })
+        }
+        Deed::Overtime(back) => world.act(Input::Overtime { run: number(back), max: Span::from_secs(MAX_DURATION) }),
         Deed::Say(back, done) => world.say(Some(epoch(back)), done),
-        Deed::ByHand(done) => world.say(None, done),
+        Deed::SayByHand(done) => world.say(None, done),
         Deed::Stop(0) => world.stop(After::Restart),
-        Deed::Stop(1) => world.fail(),
+        Deed::Stop(1) => world.stop(After::Overtime { max: Span::from_secs(MAX_DURATION) }),
+        Deed::Stop(2) => world.stop(After::Escalate { error: "x".into() }),
+        Deed::Stop(3) => world.fail(),
         Deed::Stop(_) => world.stop(After::Cancel),
-        Deed::End(back, ending) => world.end(world.runs().wrapping_sub(back), ending),
+        Deed::End(back, ending, marker, children) => world.act(Input::End { run: number(back), ending, marker, children, watch }),
+        Deed::Ripen => world.act(Input::Ripen),
+        Deed::Settle(children) => world.act(Input::Settle { children }),
         Deed::Retry => world.act(Input::Retry),
         Deed::Set(mark) => world.act(Input::Set(mark)),
-        Deed::Pass(secs) => return world.pass(secs),
+        Deed::Take(epoch) => world.take(Epoch(epoch)),
+        Deed::Return => world.act(Input::Return),
+        Deed::Pass(secs) => {
+            world.pass(secs);
+            return None;
+        }
     };
     if let Outcome::Started(epoch) = outcome {
         epochs.push(epoch);
     }
+    Some(outcome)
+}
+
+fn agree(mut world: World<Task>, mut model: Naive, deeds: &[Deed]) -> Result<(), TestCaseError> {
+    let on_exhausted = if model.escalates { OnExhausted::Escalate } else { OnExhausted::Fail };
+    let (watch, mut epochs) = (Watch { on_exhausted, ..WATCH }, Vec::new());
+    for deed in deeds {
+        let before = world.clone();
+        let outcome = play(&mut world, watch, &mut epochs, deed);
+        if let Some(outcome) = &outcome {
+            assert_step_is_sound(&before, &world, outcome);
+        }
+        model.deed(deed);
+        let task = &world.machine;
+        prop_assert_eq!(letters(&task.state), model.letters(), "after {:?}", deed);
+        prop_assert_eq!((task.failures, task.recoveries), (model.failures, model.recoveries), "after {:?}", deed);
+        prop_assert_eq!((world.runs(), epochs.len()), (model.runs, model.runs));
+        let live = task.live().map(|live| (live.epoch, live.run.clone()));
+        let last = || epochs.last().copied().map(|epoch| (epoch, run(model.runs)));
+        prop_assert_eq!(live, model.live.as_ref().and_then(|_| last()));
+        let heard = |attempt: &super::model::Attempt| Lease(5_000 + 1_000 * attempt.heard);
+        prop_assert_eq!(task.live().map(|live| live.seen.lease), model.live.as_ref().map(heard));
+        match &task.state {
+            State::Resting { until } | State::Awaiting { until: Some(until), .. } => {
+                prop_assert_eq!(*until, Lease(5_000 + 1_000 * model.until));
+            }
+            State::ByHand { epoch, .. } => prop_assert_eq!(epoch.0, model.grant),
+            _ => {}
+        }
+    }
+    if model.escalates {
+        assert_world_is_sound(&world);
+    }
+    Ok(())
 }
 
 proptest! {
     #[test]
-    fn random_histories_agree_with_a_naive_task(deeds in prop::collection::vec(deed(), 1..120)) {
-        let (mut world, mut epochs) = (World::task(), Vec::new());
-        let mut model = Naive { time: 0, word: "pending", runs: 0, live: None, failures: 0, recoveries: 0 };
-        for deed in &deeds {
-            play(&mut world, &mut epochs, deed);
-            model.deed(deed);
-            let task = &world.machine;
-            prop_assert_eq!(task.status().as_str(), model.status());
-            prop_assert_eq!((task.failures, task.recoveries), (model.failures, model.recoveries));
-            prop_assert_eq!((world.runs(), epochs.len()), (model.runs, model.runs));
-            let live = task.live().map(|live| (live.epoch, live.run.clone()));
-            let last = || epochs.last().copied().map(|epoch| (epoch, run(model.runs)));
-            prop_assert_eq!(live, model.live.as_ref().and_then(|_| last()));
-            let wish = match &task.state {
-                State::Stopping { then, .. } => Some(then.weight()),
-                _ => None,
-            };
-            prop_assert_eq!(wish, model.live.as_ref().and_then(|attempt| attempt.wish));
-        }
-        assert_log_is_sound(&world);
-        assert_earlier_runs_are_powerless(&world);
-        assert_deadline_is_exact(&world);
+    fn random_histories_agree_with_a_naive_task(deeds in prop::collection::vec(deed(), 1..120), escalates: bool) {
+        agree(World::task(), Naive::new(None, escalates), &deeds)?;
+    }
+
+    #[test]
+    fn random_histories_agree_with_a_naive_loop(
+        deeds in prop::collection::vec(deed(), 1..120),
+        on_timeout in prop::sample::select(vec![OnTimeout::Warn, OnTimeout::Fail, OnTimeout::Kill]),
+        escalates: bool,
+    ) {
+        let mut world = World::looping();
+        world.machine.spec.restart = Some(Policy { on_children_timeout: on_timeout, ..POLICY });
+        agree(world, Naive::new(Some(on_timeout), escalates), &deeds)?;
     }
 }

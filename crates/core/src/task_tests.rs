@@ -1,21 +1,47 @@
+use std::num::NonZeroU32;
+
 use serde_json::json;
 
 use super::*;
-use crate::ids::{Name, SectionId};
+use crate::restart::{OnTimeout, Policy};
 use crate::step::Effect;
 use crate::test_world::World;
 
+#[path = "task_frozen.rs"]
+mod frozen;
 #[path = "task_histories.rs"]
 mod histories;
+#[path = "task_ladder.rs"]
+mod ladder;
+#[path = "task_loops.rs"]
+mod loops;
+#[path = "task_model.rs"]
+mod model;
 #[path = "task_table.rs"]
 mod table;
 
 /// How long a run may be silent here, in seconds.
 pub(super) const TIMEOUT: i64 = 60;
-/// How many recoveries there are here.
-pub(super) const MAX_RECOVERIES: u32 = 1;
+/// How often a task is helped here.
+pub(super) const MAX_RECOVERIES: u32 = 2;
 /// How many retries the task has here.
 pub(super) const RETRIES: u32 = 1;
+/// How many attempts a loop has here.
+pub(super) const MAX_RESTARTS: u32 = 3;
+/// How long a loop rests, and how long its children have time, in seconds: longer than the time-out above.
+pub(super) const REST: i64 = 90;
+/// How long a run may take here, in seconds.
+pub(super) const MAX_DURATION: i64 = 200;
+
+pub(super) const WATCH: Watch =
+    Watch { timeout: Span::from_secs(TIMEOUT), max_recoveries: MAX_RECOVERIES, on_exhausted: OnExhausted::Escalate };
+
+pub(crate) const POLICY: Policy = Policy {
+    max_restarts: NonZeroU32::new(MAX_RESTARTS).unwrap(),
+    delay: Span::from_secs(REST),
+    child_wait: Span::from_secs(REST),
+    on_children_timeout: OnTimeout::Kill,
+};
 
 pub(crate) fn spec(title: &str) -> Spec {
     Spec {
@@ -27,6 +53,7 @@ pub(crate) fn spec(title: &str) -> Spec {
         work: Some(Work::Run("make".into())),
         needs: Vec::new(),
         retries: RETRIES,
+        restart: None,
         workspace: Workspace::None,
     }
 }
@@ -38,10 +65,19 @@ pub(super) fn run(number: usize) -> RunId {
 impl World<Task> {
     /// A task that was just added; its runs are numbered from 1.
     pub(super) fn task() -> World<Task> {
+        World::of(spec("build"))
+    }
+
+    /// A loop that was just added.
+    pub(super) fn looping() -> World<Task> {
+        World::of(Spec { retries: 0, restart: Some(POLICY), ..spec("build") })
+    }
+
+    pub(super) fn of(spec: Spec) -> World<Task> {
         let id = TaskId::new("t-1").unwrap();
-        let mut world = World::new(Task::new(id.clone(), spec("build"), &Now::default()));
-        world.machine = Task::new(id.clone(), spec("build"), &world.now);
-        let fact = TaskFact::Added { spec: Box::new(spec("build")), depends_on: Vec::new(), import: None };
+        let mut world = World::new(Task::new(id.clone(), spec.clone(), &Now::default()));
+        world.machine = Task::new(id.clone(), spec.clone(), &world.now);
+        let fact = TaskFact::Added { spec: Box::new(spec), depends_on: Vec::new(), import: None };
         world.record(vec![Effect::Emit(Event::Task { id, fact })]);
         world
     }
@@ -63,7 +99,7 @@ impl World<Task> {
     }
 
     pub(super) fn pulse(&mut self, epoch: Epoch, pulse: Pulse) -> Outcome {
-        self.act(Input::Heartbeat { epoch, pulse, timeout: Span::from_secs(TIMEOUT) })
+        self.act(Input::Heartbeat { epoch, pulse, watch: WATCH })
     }
 
     pub(super) fn say(&mut self, epoch: Option<Epoch>, is_done: bool) -> Outcome {
@@ -80,7 +116,32 @@ impl World<Task> {
     }
 
     pub(super) fn end(&mut self, number: usize, ending: Ending) -> Outcome {
-        self.act(Input::End { run: run(number), ending, max_recoveries: MAX_RECOVERIES })
+        self.end_with(number, ending, Marker::Absent, 0)
+    }
+
+    pub(super) fn end_with(&mut self, number: usize, ending: Ending, marker: Marker, children: u32) -> Outcome {
+        self.act(Input::End { run: run(number), ending, marker, children, watch: WATCH })
+    }
+
+    /// The last run ends, and has left DONE behind.
+    pub(super) fn end_done(&mut self, children: u32) -> Outcome {
+        self.end_with(self.runs(), Ending::Exited(0), Marker::Done, children)
+    }
+
+    /// The last run shows no sign of life for as long as is too long.
+    pub(super) fn fall_silent(&mut self) -> Outcome {
+        self.pass(TIMEOUT);
+        self.pulse(self.epoch(), Pulse::Idle(Span::from_secs(1_000)))
+    }
+
+    pub(super) fn overtime(&mut self) -> Outcome {
+        self.act(Input::Overtime { run: run(self.runs()), max: Span::from_secs(MAX_DURATION) })
+    }
+
+    /// Takes the task under this epoch, for a while.
+    pub(super) fn take(&mut self, epoch: Epoch) -> Outcome {
+        let until = Some(self.now.lease + Span::from_secs(REST));
+        self.act(Input::Take { holder: HolderId::new("ann").unwrap(), epoch, until })
     }
 
     /// The last run ends.
@@ -88,7 +149,7 @@ impl World<Task> {
         self.end(self.runs(), ending)
     }
 
-    fn error(&self) -> &str {
+    pub(super) fn error(&self) -> &str {
         match &self.machine.state {
             State::Done(Done::Failed { error }) => error,
             other => panic!("it has not failed but is {other:?}"),
@@ -162,6 +223,8 @@ fn a_wish_that_says_more_replaces_one_that_says_less() {
         world.end_last(Ending::Signalled(15))
     };
     assert_eq!(then(&[After::Restart]), Outcome::Ended(Status::Completed));
+    assert_eq!(then(&[After::Overtime { max: Span::ZERO }]), Outcome::Ended(Status::Completed));
+    assert_eq!(then(&[After::Escalate { error: "x".into() }]), Outcome::Ended(Status::Completed));
     assert_eq!(then(&[fail()]), Outcome::Ended(Status::Completed));
     assert_eq!(then(&[After::Cancel]), Outcome::Ended(Status::Cancelled));
     assert_eq!(then(&[fail(), After::Restart, After::Cancel]), Outcome::Ended(Status::Cancelled));
@@ -174,16 +237,25 @@ fn a_restart_is_a_recovery_and_recoveries_are_bounded() {
     for _ in 0..MAX_RECOVERIES {
         world.start();
         world.stop(After::Restart);
-        assert_eq!(world.end_last(Ending::Signalled(9)), Outcome::Again);
+        assert_eq!(world.end_last(Ending::Signalled(9)), Outcome::Again(Setback::Stuck));
     }
     world.start();
     world.stop(After::Restart);
-    assert_eq!(world.end_last(Ending::Signalled(9)), Outcome::Ended(Status::Failed));
-    assert_eq!(world.error(), "it had to be restarted; recoveries before that: 1");
+    let mut strict = world.clone();
+    assert!(matches!(world.end_last(Ending::Signalled(9)), Outcome::Parked(_)));
 
-    world.act(Input::Retry);
-    world.start();
-    assert_eq!(world.end_last(Ending::Lost), Outcome::Again, "a retry by a person gives all of them back");
+    let watch = Watch { on_exhausted: OnExhausted::Fail, ..WATCH };
+    let run = run(strict.runs());
+    let end = Input::End { run, ending: Ending::Signalled(9), marker: Marker::Absent, children: 0, watch };
+    assert_eq!(strict.act(end), Outcome::Ended(Status::Failed));
+    assert_eq!(strict.error(), "it had to be restarted; recoveries before that: 2");
+
+    for mut world in [world, strict] {
+        assert_eq!(world.act(Input::Retry), Outcome::Clear);
+        world.start();
+        let again = Outcome::Again(Setback::Lost);
+        assert_eq!(world.end_last(Ending::Lost), again, "a retry by a person gives all of them back");
+    }
 }
 
 #[test]
@@ -212,9 +284,10 @@ fn what_a_failed_run_said_is_in_the_log_though_another_follows() {
     world.start();
     let epoch = world.epoch();
     world.say(Some(epoch), false);
-    assert_eq!(world.end_last(Ending::Exited(0)), Outcome::Again);
+    assert_eq!(world.end_last(Ending::Exited(0)), Outcome::Again(Setback::Failed));
     let (_, _, last) = world.log.last().unwrap();
-    assert_eq!((last.kind(), &*last.data()), ("task:restarting", r#"{"ending":{"exited":0},"error":"bad","run":"r-1"}"#));
+    let data = r#"{"ending":{"exited":0},"error":"bad","failures":1,"recoveries":0,"run":"r-1","why":"failed"}"#;
+    assert_eq!((last.kind(), &*last.data()), ("task:restarting", data));
 }
 
 #[test]
@@ -224,89 +297,4 @@ fn the_words_for_how_a_task_stands_are_the_same_everywhere() {
         assert_eq!(serde_json::to_value(status).unwrap(), status.as_str());
     }
     assert_eq!(Status::parse("done"), None);
-}
-
-/// What is in people's files today must be readable for ever.
-#[test]
-fn the_stored_form_is_frozen() {
-    fn frozen<T: serde::de::DeserializeOwned + Serialize>(text: &str) {
-        let value: T = serde_json::from_str(text).unwrap();
-        assert_eq!(serde_json::to_string(&value).unwrap(), text);
-    }
-    let live = r#"{"run":"r-1","epoch":12,"started":{"lease":5,"wall":6},"seen":{"lease":7,"wall":8}}"#;
-    let at = r#"{"lease":5,"wall":6}"#;
-    frozen::<State>(r#""pending""#);
-    frozen::<State>(r#""review""#);
-    frozen::<State>(&format!(r#"{{"running":{live}}}"#));
-    for verdict in [r#"{"done":{}}"#, r#"{"done":{"output":{"a":1}}}"#, r#"{"failed":{"error":"bad"}}"#] {
-        let said = live.replace(r#"8}}"#, &format!(r#"8}},"verdict":{verdict}}}"#));
-        frozen::<State>(&format!(r#"{{"running":{said}}}"#));
-    }
-    for reason in
-        [&*format!(r#"{{"noHeartbeat":{{"lastSeen":{at}}}}}"#), r#"{"noProgress":{"duration":900}}"#, r#""sessionDead""#]
-    {
-        frozen::<State>(&format!(r#"{{"stuck":{{"live":{live},"detected":{at},"reason":{reason}}}}}"#));
-    }
-    for then in [r#""cancel""#, r#""restart""#, r#"{"fail":{"error":"bad"}}"#] {
-        frozen::<State>(&format!(r#"{{"stopping":{{"live":{live},"since":{at},"then":{then}}}}}"#));
-    }
-    for done in
-        [r#"{"success":{}}"#, r#"{"success":{"output":7}}"#, r#"{"failed":{"error":"bad"}}"#, r#""cancelled""#, r#""skipped""#]
-    {
-        frozen::<State>(&format!(r#"{{"done":{done}}}"#));
-    }
-    frozen::<Spec>(r#"{"title":"build","priority":0,"retries":0,"workspace":"none"}"#);
-    frozen::<Spec>(
-        r#"{"title":"build","section":"s-1","parent":"t-0","labels":["x"],"priority":-3,"work":{"run":"make"},"needs":[{"lock":"db"},{"slots":{"name":"gpu","weight":2}}],"retries":2,"workspace":"dir"}"#,
-    );
-    let spec: Spec = serde_json::from_str(r#"{"title":"build"}"#).unwrap();
-    assert_eq!((spec.priority, spec.retries, spec.workspace), (0, 0, Workspace::None));
-    let need = |text: &str| serde_json::from_str::<Need>(text).unwrap().name().clone();
-    assert_eq!(need(r#"{"slots":{"name":"gpu","weight":2}}"#), Name::new("gpu").unwrap());
-}
-
-#[test]
-fn the_stored_form_of_its_events_is_frozen() {
-    let spec = r#"{"priority":0,"retries":0,"title":"build","workspace":"none"}"#;
-    let task = TaskId::new("t-1").unwrap();
-    for (kind, data) in [
-        ("task:added", &*format!(r#"{{"spec":{spec}}}"#)),
-        ("task:updated", &format!(r#"{{"dependsOn":[{{"on":"t-0"}},{{"allowFailed":true,"on":"t-2"}}],"spec":{spec}}}"#)),
-        ("task:started", r#"{"attempt":0,"run":"r-1","runner":"m"}"#),
-        ("task:adopted", r#"{"from":"m","run":"r-1","runner":"n"}"#),
-        ("task:stuck", r#"{"reason":{"noHeartbeat":{"lastSeen":{"lease":5,"wall":6}}},"run":"r-1"}"#),
-        ("task:stuck", r#"{"reason":"sessionDead","run":"r-1"}"#),
-        ("task:recovered", r#"{"run":"r-1"}"#),
-        ("task:stopping", r#"{"run":"r-1","then":"restart"}"#),
-        ("task:stopping", r#"{"run":"r-1","then":{"fail":{"error":"bad"}}}"#),
-        ("task:restarting", r#"{"ending":{"exited":1},"run":"r-1"}"#),
-        ("task:restarting", r#"{"ending":{"signalled":9},"error":"bad","run":"r-1"}"#),
-        ("task:restarting", r#"{"ending":{"notStarted":{"error":"no shell"}},"run":"r-1"}"#),
-        ("task:restarting", r#"{"ending":"lost","run":"r-1"}"#),
-        ("task:restarting", r#"{"ending":"never","run":"r-1"}"#),
-        ("task:complete", r#"{"output":{"a":1},"run":"r-1"}"#),
-        ("task:complete", "{}"),
-        ("task:failed", r#"{"error":"bad","run":"r-1"}"#),
-        ("task:cancelled", r#"{"run":"r-1"}"#),
-        ("task:retried", "{}"),
-        ("task:marked", r#"{"status":"review"}"#),
-        ("task:deleted", "{}"),
-    ] {
-        let event = Event::parse(kind, "task", Some("t-1"), data).unwrap_or_else(|error| panic!("{kind} {data}: {error:?}"));
-        assert_eq!((event.kind(), &*event.data(), event.source()), (kind, data, ("task", Some("t-1"))));
-        assert!(matches!(event, Event::Task { id, .. } if id == task));
-    }
-    for (kind, data) in [
-        ("section:added", r#"{"exclusive":true,"name":"back end"}"#),
-        ("section:updated", r#"{"exclusive":false,"name":"back end"}"#),
-        ("section:deleted", "{}"),
-    ] {
-        let event = Event::parse(kind, "section", Some("s-1"), data).unwrap();
-        assert_eq!((event.kind(), &*event.data(), event.source()), (kind, data, ("section", Some("s-1"))));
-        assert!(matches!(event, Event::Section { id, .. } if id == SectionId::new("s-1").unwrap()));
-    }
-    assert!(Event::parse("task:vanished", "task", Some("t-1"), "{}").is_err());
-    assert!(Event::parse("task:retried", "task", None, "{}").is_err());
-    let old = Event::parse("section:lunch", "user", None, "7").unwrap();
-    assert!(matches!(old, Event::Custom { .. }), "users could write this before there were sections: {old:?}");
 }

@@ -94,7 +94,7 @@ impl<M: Machine> World<M> {
 
     /// The kinds of all events so far, without their category.
     pub(crate) fn told(&self) -> Vec<&str> {
-        self.log.iter().map(|(_, _, event)| event.kind().split_once(':').unwrap().1).collect()
+        self.log.iter().map(|(_, _, event)| event.kind().rsplit(':').next().unwrap()).collect()
     }
 
     /// The pids of those woken so far.

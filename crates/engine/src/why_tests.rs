@@ -26,6 +26,7 @@ fn backlog(tasks: &[(&str, &[&str], State)]) -> Backlog {
             work: Some(Work::Run("true".into())),
             needs: Vec::new(),
             retries: 0,
+            restart: None,
             workspace: Default::default(),
         };
         let task = Task { state: state.clone(), ..Task::new(id(name), spec, &Now::default()) };

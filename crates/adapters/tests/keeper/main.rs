@@ -4,6 +4,7 @@
 
 mod ends;
 mod limits;
+mod nudges;
 mod owners;
 mod pool;
 mod records;

@@ -108,13 +108,13 @@ impl Task {
             (_, Some(Verdict::Done { output }), _) => self.finish(Done::Success { output }, run, None, now, scribe),
             (Some(After::Fail { error }), _, _) => self.finish(Done::Failed { error }, run, None, now, scribe),
             (Some(After::Escalate { error }), _, _) => self.park(live.run, error, scribe, now),
+            // It never began, so nothing was tried.
+            (Some(After::Overtime { .. } | After::Restart) | None, None, Ending::Never) => {
+                self.again(live.run, Ending::Never, Setback::Never, None, now, scribe)
+            }
             (Some(After::Overtime { max }), _, ending) => {
                 let error = format!("it took longer than {max}");
                 self.fail(Some(error.into()), Setback::Overtime, ending, live.run, now, scribe)
-            }
-            // It never began, so nothing was tried.
-            (Some(After::Restart) | None, None, Ending::Never) => {
-                self.again(live.run, Ending::Never, Setback::Never, None, now, scribe)
             }
             (Some(After::Restart), _, ending) => self.again_if(watch, Setback::Stuck, ending, live.run, now, scribe),
             (None, Some(Verdict::Failed { error }), ending) => {
@@ -237,8 +237,8 @@ impl Task {
         now: &Now,
         scribe: &mut Scribe,
     ) -> Outcome {
-        let (failures, recoveries) = (self.failures, self.recoveries);
-        self.emit(TaskFact::Restarting { run, ending, why, error, failures, recoveries }, scribe);
+        let (failures, recoveries) = (Some(self.failures), Some(self.recoveries));
+        self.emit(TaskFact::Restarting { run, ending, why: Some(why), error, failures, recoveries }, scribe);
         self.turn_into(State::Pending, now);
         Outcome::Again(why)
     }

@@ -20,6 +20,10 @@ mod errands;
 mod look;
 mod loops;
 mod silence;
+#[cfg(test)]
+mod stage;
+#[cfg(test)]
+mod tests;
 
 pub use silence::Vitals;
 
@@ -199,6 +203,8 @@ struct Mine {
     stuck: bool,
     /// When it is recorded next.
     checkpoint_at: Option<Lease>,
+    /// When it is said again that it takes too long, after that was said.
+    overtime_at: Option<Lease>,
     /// When to find out again what became of its session.
     recover_at: Option<Lease>,
 }
@@ -208,7 +214,7 @@ impl Mine {
         let live = work.task.live();
         let seen = live.map_or(work.run.started.lease, |live| live.seen.lease);
         let stuck = work.task.status() == Status::Stuck;
-        Mine { work, phase: Phase::Live, report: None, seen, stuck, checkpoint_at: None, recover_at: None }
+        Mine { work, phase: Phase::Live, report: None, seen, stuck, checkpoint_at: None, overtime_at: None, recover_at: None }
     }
 }
 
@@ -433,6 +439,10 @@ impl Dispatcher {
         if rest.idle && (self.options.until_idle || self.only.is_some()) && is_done {
             self.leaving = true;
             return self.farewell();
+        }
+        if self.errand_due.is_some_and(|due| due <= now) {
+            self.look = Look::Due;
+            return self.choose_next(now);
         }
         if rest.until <= now {
             // Not everybody who was found alive is watched.

@@ -3,7 +3,7 @@
 use banksman_core::task::{self, Pulse};
 use banksman_core::{Lease, RunId, Span, Status, Task};
 
-use super::{Advice, Dispatcher, Mine, News, Phase};
+use super::{Advice, Dispatcher, Mine, News, Phase, RETRY_AFTER};
 use crate::request::Request;
 use crate::runs::Work;
 use crate::tasks::TaskRequest;
@@ -23,8 +23,7 @@ impl Dispatcher {
         let timeout = self.options.watch.timeout;
         let live = self.mine.values().filter(|mine| mine.phase == Phase::Live);
         let due = |mine: &Mine| {
-            let overtime = self.options.max_duration.map(|max| mine.work.run.started.lease + max);
-            [Some(mine.seen + timeout), overtime, self.checkpoint_due(mine)].into_iter().flatten().min()
+            [Some(mine.seen + timeout), self.overtime_due(mine), self.checkpoint_due(mine)].into_iter().flatten().min()
         };
         live.filter_map(due).min()
     }
@@ -34,13 +33,24 @@ impl Dispatcher {
         Some(mine.checkpoint_at.unwrap_or(mine.work.run.started.lease + interval))
     }
 
+    fn overtime_due(&self, mine: &Mine) -> Option<Lease> {
+        let max = self.options.max_duration?;
+        Some(mine.overtime_at.unwrap_or(mine.work.run.started.lease + max))
+    }
+
     /// Looks at a run that is due, or ends one that takes too long.
     pub(super) fn watch_runs(&mut self, now: Lease) -> Option<Advice> {
         if let Some(max) = self.options.max_duration {
-            let is_late = |mine: &&Mine| mine.phase == Phase::Live && mine.work.run.started.lease + max <= now;
-            let late: Vec<Request> = self.mine.values().filter(is_late).map(|mine| overtime(mine, max)).collect();
+            let is_late = |mine: &Mine| mine.phase == Phase::Live && self.overtime_due(mine).is_some_and(|due| due <= now);
+            let late: Vec<RunId> = self.mine.iter().filter(|(_, mine)| is_late(mine)).map(|(run, _)| run.clone()).collect();
             if !late.is_empty() {
-                self.requests = late;
+                let own = self.mine.iter_mut().filter(|(run, _)| late.contains(run));
+                let say = |(_, mine): (_, &mut Mine)| {
+                    // The wish to end it comes back with the next look: it is not said again at once.
+                    mine.overtime_at = Some(now + RETRY_AFTER);
+                    overtime(mine, max)
+                };
+                self.requests = own.map(say).collect();
                 return Some(Advice::Call);
             }
         }

@@ -4,7 +4,7 @@
 -- `loops` is 1 if it is tried until it is done. Both follow from spec and detail, and are for the indexes.
 ALTER TABLE tasks ADD COLUMN due BIGINT;
 ALTER TABLE tasks ADD COLUMN loops BIGINT;
-CREATE INDEX tasks_due ON tasks (project, due) WHERE due IS NOT NULL;
+CREATE INDEX tasks_due ON tasks (project, due, id) WHERE due IS NOT NULL;
 CREATE INDEX tasks_loops ON tasks (project, position) WHERE loops = 1 AND state IN ('pending', 'resting');
 
 -- Roots are taken in the order of their arrival where only so many may be under way, so they have lanes of their own.
@@ -29,7 +29,7 @@ CREATE TABLE decisions (
     PRIMARY KEY (project, id)
 ) /* keyed */;
 CREATE INDEX decisions_seq ON decisions (project, seq);
-CREATE INDEX decisions_open ON decisions (project, is_open) WHERE is_open IS NOT NULL;
+CREATE INDEX decisions_open ON decisions (project, is_open, seq) WHERE is_open IS NOT NULL;
 
 -- How far something was told: `finished` is the event that last told that there is nothing left to do.
 CREATE TABLE marks (

@@ -1,5 +1,9 @@
 //! SQLite: one file, many processes, one writer at a time.
 
+#[cfg(test)]
+mod backlog_tests;
+#[cfg(test)]
+mod migration_tests;
 mod open;
 #[cfg(test)]
 mod plan_tests;

@@ -15,8 +15,7 @@ fn plan(connection: &Connection, statement: Statement) -> Vec<String> {
 
 #[test]
 fn a_compaction_touches_what_it_is_about() {
-    let connection = Connection::open_in_memory().unwrap();
-    MIGRATIONS.iter().for_each(|migration| connection.execute_batch(&dialect::sqlite_schema(migration)).unwrap());
+    let connection = store();
     for (statement, wanted) in [
         (Statement::Kept, "(project=? AND component=? AND id=?)"),
         (Statement::DeleteKept, "(project=? AND component=? AND id=?)"),
@@ -28,10 +27,15 @@ fn a_compaction_touches_what_it_is_about() {
     }
 }
 
-#[test]
-fn a_claim_reads_by_indexes_only() {
+fn store() -> Connection {
     let connection = Connection::open_in_memory().unwrap();
     MIGRATIONS.iter().for_each(|migration| connection.execute_batch(&dialect::sqlite_schema(migration)).unwrap());
+    connection
+}
+
+#[test]
+fn a_claim_reads_by_indexes_only() {
+    let connection = store();
     let by_key = [
         (Statement::Ready, "tasks_ready (project=? AND lane=?)"),
         (Statement::LiveRuns, "runs_live (project=? AND live=?)"),
@@ -68,8 +72,7 @@ fn look(connection: &Connection) -> (i32, Vec<String>) {
 
 #[test]
 fn a_claim_passes_over_an_import_that_is_not_finished_in_one_step() {
-    let connection = Connection::open_in_memory().unwrap();
-    MIGRATIONS.iter().for_each(|migration| connection.execute_batch(&dialect::sqlite_schema(migration)).unwrap());
+    let connection = store();
     let fill = |count: usize, prefix: &str, import: &str| {
         let lane = format!("{}[]", import.trim_matches(['\'', 'N', 'U', 'L']));
         connection
@@ -93,4 +96,23 @@ fn a_claim_passes_over_an_import_that_is_not_finished_in_one_step() {
     connection.execute_batch("DELETE FROM imports").unwrap();
     let (_, finished) = look(&connection);
     assert_eq!(finished.len(), 6, "the first few of each lane");
+}
+
+#[test]
+fn what_waits_for_time_or_for_people_is_read_in_the_order_of_its_index() {
+    let connection = store();
+    for (statement, wanted) in [
+        (Statement::Queue, "tasks_queue (project=? AND lane=?)"),
+        (Statement::Due, "tasks_due (project=?"),
+        (Statement::DueRoots, "tasks_due (project=?"),
+        (Statement::Loops, "tasks_loops (project=? AND position>?)"),
+        (Statement::OpenDecisions, "decisions_open (project=?"),
+        (Statement::Decision, "(project=? AND id=?)"),
+        (Statement::Outbox, "(project=?"),
+    ] {
+        let plan = plan(&connection, statement);
+        assert!(plan.iter().any(|step| step.contains(wanted)), "{statement:?}: {plan:?}");
+        let is_slow = |step: &&String| step.contains("TEMP B-TREE") || step.starts_with("SCAN t") || step.starts_with("SCAN d");
+        assert_eq!(plan.iter().find(is_slow), None, "{statement:?}: {plan:?}");
+    }
 }

@@ -1,0 +1,198 @@
+//! The ladder for a run that shows no sign of life, and for one that takes too long, as scripts.
+
+use super::*;
+use crate::decision::{About, Act};
+use crate::event::DecisionFact;
+use crate::step::NoticeKind;
+
+fn errands(world: &World<Task>) -> Vec<&'static str> {
+    let word = |errand: &Errand| match errand {
+        Errand::Spawn { .. } => "spawn",
+        Errand::Kill { .. } => "kill",
+        Errand::Nudge { .. } => "nudge",
+        Errand::Notify(_) => "tell",
+    };
+    world.sent.iter().map(word).collect()
+}
+
+/// Both kinds of task climb the same ladder.
+fn worlds() -> [World<Task>; 2] {
+    [World::task(), World::looping()]
+}
+
+#[test]
+fn a_silent_run_is_nudged_then_restarted_and_then_a_person_decides() {
+    for mut world in worlds() {
+        world.start();
+        assert_eq!(world.fall_silent(), Outcome::Stuck);
+        assert_eq!((errands(&world), world.machine.recoveries), (vec!["spawn", "nudge"], 1));
+        assert_eq!(world.fall_silent(), Outcome::Stopping);
+        assert_eq!((errands(&world), world.machine.recoveries), (vec!["spawn", "nudge", "kill"], 1), "not before its end");
+        assert_eq!(world.end_last(Ending::Signalled(15)), Outcome::Again(Setback::Stuck));
+        assert_eq!(world.machine.recoveries, 2);
+
+        world.pass(REST);
+        world.start();
+        assert_eq!(world.fall_silent(), Outcome::Stopping, "there is no help left");
+        let Outcome::Parked(decision) = world.end_last(Ending::Signalled(15)) else { panic!("{:?}", world.machine) };
+        assert_eq!(world.machine.state, State::Parked { decision: decision.clone() });
+        assert_eq!(world.machine.status(), Status::Blocked);
+        let told = ["added", "started", "stuck", "nudged", "stopping", "restarting"];
+        assert_eq!(world.told()[..6], told);
+        assert_eq!(world.told()[6..], ["started", "stuck", "stopping", "raised", "escalate"]);
+        assert_eq!(errands(&world)[3..], ["spawn", "kill", "tell"]);
+
+        let raised = world.log.iter().find_map(|(seq, _, event)| match event {
+            Event::Decision { id, fact: DecisionFact::Raised(question) } => Some((*seq, id, question)),
+            _ => None,
+        });
+        let (seq, id, question) = raised.unwrap();
+        assert_eq!((id, &decision), (&DecisionId::from(seq), id));
+        assert_eq!(question.about, About::Task(world.machine.id.clone()));
+        let acts: Vec<_> = question.options.iter().map(|choice| choice.act).collect();
+        assert_eq!((acts, question.recommended), (vec![Act::Retry, Act::Fail, Act::Skip, Act::Cancel], 1));
+        assert!(question.text.contains("no sign of life for 1m, and was helped 2 times before"), "{}", question.text);
+        let Some(Errand::Notify(notice)) = world.sent.last() else { panic!("{:?}", world.sent) };
+        assert_eq!(notice.kind, NoticeKind::Escalate);
+    }
+}
+
+#[test]
+fn by_the_other_setting_it_has_failed() {
+    let watch = Watch { max_recoveries: 0, on_exhausted: OnExhausted::Fail, ..WATCH };
+    for mut world in worlds() {
+        world.start();
+        let (epoch, pulse) = (world.epoch(), Pulse::Idle(Span::from_secs(1_000)));
+        world.pass(TIMEOUT);
+        assert_eq!(world.act(Input::Heartbeat { epoch, pulse, watch }), Outcome::Stopping);
+        assert_eq!(world.end_last(Ending::Signalled(15)), Outcome::Ended(Status::Failed));
+        assert!(world.error().starts_with("it showed no sign of life for 1m"), "{}", world.error());
+    }
+}
+
+#[test]
+fn the_next_rung_comes_after_another_time_out_and_not_a_millisecond_earlier() {
+    for mut world in worlds() {
+        world.start();
+        world.fall_silent();
+        let (epoch, pulse) = (world.epoch(), Pulse::Idle(Span::from_secs(1_000)));
+        let deadline = world.now.lease + Span::from_secs(TIMEOUT);
+        assert_eq!(world.machine.next_deadline(Span::from_secs(TIMEOUT)), Some(deadline));
+        world.now.lease = Lease(deadline.0 - 1);
+        assert_eq!(world.pulse(epoch, pulse), Outcome::Seen);
+        world.now.lease = deadline;
+        world.now.patience = Span::from_ms(1);
+        assert_eq!(world.pulse(epoch, pulse), Outcome::Seen, "one who was stalled makes allowance");
+        world.now.patience = Span::ZERO;
+        assert_eq!(world.pulse(epoch, pulse), Outcome::Stopping);
+    }
+}
+
+#[test]
+fn one_that_recovers_is_running_again_and_keeps_its_counts() {
+    for mut world in worlds() {
+        world.start();
+        let epoch = world.epoch();
+        for helped in 1..=MAX_RECOVERIES {
+            assert_eq!(world.fall_silent(), Outcome::Stuck);
+            assert_eq!(world.pulse(epoch, Pulse::Active), Outcome::Recovered);
+            assert_eq!(world.machine.recoveries, helped);
+            assert!(matches!(world.machine.state, State::Running(_)));
+        }
+        assert_eq!(world.fall_silent(), Outcome::Stopping, "it was helped as often as allowed");
+        assert_eq!(errands(&world), ["spawn", "nudge", "nudge", "kill"]);
+    }
+}
+
+#[test]
+fn a_dead_session_is_not_nudged() {
+    let mut world = World::task();
+    world.start();
+    let epoch = world.epoch();
+    assert_eq!(world.pulse(epoch, Pulse::SessionDead), Outcome::Stuck);
+    world.pass(TIMEOUT);
+    assert_eq!(world.pulse(epoch, Pulse::Idle(Span::from_secs(1_000))), Outcome::Seen);
+    assert_eq!((errands(&world), world.machine.recoveries), (vec!["spawn"], 0));
+}
+
+#[test]
+fn lost_once_too_often_a_person_decides_but_a_loop_counts_it_as_an_attempt() {
+    let mut world = World::task();
+    for _ in 0..MAX_RECOVERIES {
+        world.start();
+        assert_eq!(world.end_last(Ending::Lost), Outcome::Again(Setback::Lost));
+    }
+    world.start();
+    assert!(matches!(world.end_last(Ending::Lost), Outcome::Parked(_)));
+
+    let mut world = World::looping();
+    for _ in 1..MAX_RESTARTS {
+        world.start();
+        assert_eq!(world.end_last(Ending::Lost), Outcome::Again(Setback::Lost));
+        world.pass(REST);
+    }
+    world.start();
+    assert_eq!(world.end_last(Ending::Lost), Outcome::Ended(Status::Failed));
+}
+
+#[test]
+fn overtime_is_a_failure_of_the_run_and_counts_from_its_beginning() {
+    let mut world = World::task();
+    for again in [Outcome::Again(Setback::Overtime), Outcome::Ended(Status::Failed)] {
+        world.start();
+        let (epoch, began) = (world.epoch(), world.now.lease);
+        world.now.lease = Lease((began + Span::from_secs(MAX_DURATION)).0 - 1);
+        world.pulse(epoch, Pulse::Active);
+        assert_eq!(world.overtime(), Outcome::Seen);
+        world.now.lease = began + Span::from_secs(MAX_DURATION);
+        world.now.patience = Span::from_ms(1);
+        assert_eq!(world.overtime(), Outcome::Seen, "one who was stalled makes allowance");
+        world.now.patience = Span::ZERO;
+        assert_eq!(world.overtime(), Outcome::Stopping, "signs of life do not help");
+        assert_eq!(world.overtime(), Outcome::Stopping);
+        assert_eq!(world.end_last(Ending::Signalled(15)), again);
+    }
+    assert_eq!(world.error(), "it took longer than 3m20s");
+    assert_eq!(errands(&world), ["spawn", "kill", "spawn", "kill", "tell"]);
+}
+
+/// A runner that died between the claim and the start of the session.
+#[test]
+fn what_never_began_has_not_taken_too_long() {
+    for mut world in worlds() {
+        world.machine.spec.retries = 0;
+        world.start();
+        world.pass(MAX_DURATION);
+        world.overtime();
+        assert_eq!(world.end_last(Ending::Never), Outcome::Again(Setback::Never));
+        assert_eq!(world.machine.failures, 0);
+    }
+}
+
+#[test]
+fn a_checkpoint_tells_when_something_was_last_seen() {
+    let mut world = World::task();
+    world.start();
+    let (epoch, began) = (world.epoch(), world.now.lease);
+    world.pass(50);
+    let checkpoint = |quiet| Input::Checkpoint { epoch, output_bytes: 1_234, quiet: Span::from_secs(quiet) };
+    assert_eq!(world.act(checkpoint(20)), Outcome::Seen);
+    let deadline = began + Span::from_secs(30 + TIMEOUT);
+    assert_eq!(world.machine.next_deadline(Span::from_secs(TIMEOUT)), Some(deadline));
+    world.act(checkpoint(40));
+    assert_eq!(world.machine.next_deadline(Span::from_secs(TIMEOUT)), Some(deadline), "it never goes back");
+    let (_, _, last) = world.log.last().unwrap();
+    assert_eq!((last.kind(), &*last.data()), ("task:checkpoint", r#"{"outputBytes":1234,"quiet":40000,"run":"r-1"}"#));
+}
+
+#[test]
+fn a_person_who_takes_a_parked_task_and_returns_it_has_not_asked_for_a_retry() {
+    let mut world = World::task();
+    world.start();
+    world.stop(After::Escalate { error: "x".into() });
+    world.machine.recoveries = MAX_RECOVERIES;
+    world.end_last(Ending::Signalled(15));
+    assert_eq!(world.take(Epoch(7)), Outcome::Taken);
+    assert_eq!(world.act(Input::Return), Outcome::Returned);
+    assert_eq!(world.machine.recoveries, MAX_RECOVERIES);
+}

@@ -1,0 +1,326 @@
+//! The task as one would explain it at a whiteboard: runs are numbers, times are seconds, states are words.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// What happens in a random history. A run is named by how many runs ago it began: 0 is the last one.
+#[derive(Debug, Clone)]
+pub(super) enum Deed {
+    Found(Marker, u32),
+    Start,
+    Active(usize),
+    Idle(usize, i64),
+    Dead(usize),
+    Checkpoint(usize, i64),
+    Overtime(usize),
+    Say(usize, bool),
+    SayByHand(bool),
+    Stop(u8),
+    End(usize, Ending, Marker, u32),
+    Ripen,
+    Settle(u32),
+    Retry,
+    Set(Mark),
+    Take(i64),
+    Return,
+    Pass(i64),
+}
+
+pub(super) fn deed() -> impl Strategy<Value = Deed> {
+    let back = || prop_oneof![6 => Just(0_usize), 1 => 1..3_usize];
+    let secs = || prop::sample::select(vec![1, 30, 59, 60, 90]);
+    let marker = || prop_oneof![8 => Just(Marker::Absent), 2 => Just(Marker::Done), 1 => Just(Marker::Broken("?".into()))];
+    let ending = prop_oneof![
+        3 => Just(Ending::Exited(0)),
+        3 => Just(Ending::Exited(1)),
+        1 => Just(Ending::Signalled(9)),
+        1 => Just(Ending::NotStarted { error: "no shell".into() }),
+        3 => Just(Ending::Lost),
+        1 => Just(Ending::Never),
+    ];
+    prop_oneof![
+        2 => (marker(), 0..3_u32).prop_map(|(marker, children)| Deed::Found(marker, children)),
+        10 => Just(Deed::Start),
+        2 => back().prop_map(Deed::Active),
+        6 => (back(), secs()).prop_map(|(back, secs)| Deed::Idle(back, secs)),
+        1 => back().prop_map(Deed::Dead),
+        1 => (back(), secs()).prop_map(|(back, secs)| Deed::Checkpoint(back, secs)),
+        1 => back().prop_map(Deed::Overtime),
+        2 => (back(), any::<bool>()).prop_map(|(back, done)| Deed::Say(back, done)),
+        1 => any::<bool>().prop_map(Deed::SayByHand),
+        2 => (0..5_u8).prop_map(Deed::Stop),
+        8 => (back(), ending, marker(), 0..3_u32).prop_map(|(back, ending, marker, children)| Deed::End(back, ending, marker, children)),
+        1 => Just(Deed::Ripen),
+        2 => (0..2_u32).prop_map(Deed::Settle),
+        3 => Just(Deed::Retry),
+        1 => prop::sample::select(vec![Mark::Skipped, Mark::Review]).prop_map(Deed::Set),
+        1 => (1..3_i64).prop_map(Deed::Take),
+        2 => Just(Deed::Return),
+        6 => secs().prop_map(Deed::Pass),
+    ]
+}
+
+/// A task.
+pub(super) struct Naive {
+    pub(super) time: i64,
+    pub(super) word: &'static str,
+    pub(super) runs: usize,
+    pub(super) live: Option<Attempt>,
+    pub(super) failures: u32,
+    pub(super) recoveries: u32,
+    /// What becomes of children that take too long, if it is a loop.
+    pub(super) looping: Option<OnTimeout>,
+    /// Whether a person decides when it was helped as often as allowed.
+    pub(super) escalates: bool,
+    /// When the rest, or the time of the children, is over.
+    pub(super) until: i64,
+    /// The grant of the person who works on it.
+    pub(super) grant: i64,
+}
+
+/// A run.
+#[derive(Default)]
+pub(super) struct Attempt {
+    pub(super) began: i64,
+    pub(super) heard: i64,
+    pub(super) stuck: Option<i64>,
+    pub(super) is_dead: bool,
+    /// What is to follow when it was stopped, as a weight: to be restarted, overtime, a person decides, to fail, to be
+    /// cancelled.
+    pub(super) wish: Option<u8>,
+    pub(super) said: Option<bool>,
+}
+
+impl Naive {
+    pub(super) fn new(looping: Option<OnTimeout>, escalates: bool) -> Naive {
+        let (time, word, runs, live) = (0, "pending", 0, None);
+        Naive { time, word, runs, live, failures: 0, recoveries: 0, looping, escalates, until: 0, grant: 0 }
+    }
+
+    /// The live run, if that is the one which is spoken of.
+    fn at(&mut self, back: usize) -> Option<&mut Attempt> {
+        self.live.as_mut().filter(|_| back == 0)
+    }
+
+    fn is_over(&self) -> bool {
+        ["completed", "failed", "cancelled", "skipped"].contains(&self.word)
+    }
+
+    /// Neither a run is at it nor is it over, nor does it wait for its children.
+    fn is_free(&self) -> bool {
+        self.live.is_none() && ["pending", "resting", "parked", "by hand", "review"].contains(&self.word)
+    }
+
+    fn has_help(&self) -> bool {
+        self.recoveries < MAX_RECOVERIES
+    }
+
+    /// Nothing helps any more: so much does the wish weigh.
+    fn last_wish(&self) -> u8 {
+        if self.escalates { 2 } else { 3 }
+    }
+
+    fn done(&mut self, children: u32) {
+        (self.word, self.until) = if children > 0 { ("awaiting", self.time + REST) } else { ("completed", 0) };
+    }
+
+    fn give_up(&mut self) {
+        self.word = if self.escalates { "parked" } else { "failed" };
+    }
+
+    fn silent(&mut self, secs: i64) {
+        let (time, has_help, last_wish) = (self.time, self.has_help(), self.last_wish());
+        let Some(attempt) = self.live.as_mut().filter(|attempt| attempt.wish.is_none()) else { return };
+        match attempt.stuck {
+            None => {
+                attempt.heard = attempt.heard.max(time - secs);
+                if time - attempt.heard >= TIMEOUT {
+                    attempt.stuck = Some(time);
+                    if has_help {
+                        self.recoveries += 1;
+                    } else {
+                        attempt.wish = Some(last_wish);
+                    }
+                }
+            }
+            Some(since) if !attempt.is_dead && time - since >= TIMEOUT => {
+                attempt.wish = Some(if has_help { 0 } else { last_wish });
+            }
+            Some(_) => {}
+        }
+    }
+
+    fn end(&mut self, ending: &Ending, marker: &Marker, children: u32) {
+        let attempt = self.live.take().unwrap();
+        self.word = "pending";
+        if attempt.wish == Some(4) {
+            self.word = "cancelled";
+        } else if self.looping.is_some() {
+            self.end_of_loop(&attempt, ending, marker, children);
+        } else {
+            self.end_of_task(&attempt, ending);
+        }
+    }
+
+    fn end_of_task(&mut self, attempt: &Attempt, ending: &Ending) {
+        let is_silent = attempt.said.is_none();
+        let is_good = is_silent && attempt.wish.is_none() && *ending == Ending::Exited(0);
+        let is_nothing = *ending == Ending::Never && is_silent && attempt.wish.is_none_or(|wish| wish < 2);
+        let is_lost = attempt.wish == Some(0) || attempt.wish.is_none() && is_silent && *ending == Ending::Lost;
+        match () {
+            () if attempt.said == Some(true) || is_good => self.word = "completed",
+            () if attempt.wish == Some(3) => self.word = "failed",
+            () if attempt.wish == Some(2) => self.word = "parked",
+            () if is_nothing => {}
+            () if is_lost && self.has_help() => self.recoveries += 1,
+            () if is_lost => self.give_up(),
+            () if self.failures < RETRIES => self.failures += 1,
+            () => self.word = "failed",
+        }
+    }
+
+    fn end_of_loop(&mut self, attempt: &Attempt, ending: &Ending, marker: &Marker, children: u32) {
+        let is_nothing = *ending == Ending::Never && attempt.said.is_none();
+        let is_stuck = attempt.wish == Some(0) && *ending != Ending::Never;
+        match () {
+            () if attempt.said == Some(true) || *marker == Marker::Done => self.done(children),
+            () if attempt.wish == Some(3) => self.word = "failed",
+            () if attempt.wish == Some(2) => self.word = "parked",
+            () if *marker != Marker::Absent => self.word = "failed",
+            () if is_nothing => {}
+            () if self.failures + 1 == MAX_RESTARTS => self.word = "failed",
+            () if is_stuck && !self.has_help() => self.give_up(),
+            () => {
+                self.recoveries += u32::from(is_stuck);
+                self.failures += 1;
+                (self.word, self.until) = ("resting", self.time + REST);
+            }
+        }
+    }
+
+    fn found(&mut self, marker: &Marker, children: u32) {
+        if self.looping.is_some() && self.live.is_none() && ["pending", "resting"].contains(&self.word) {
+            match marker {
+                Marker::Absent => {}
+                Marker::Done => self.done(children),
+                Marker::Broken(_) => self.word = "failed",
+            }
+        }
+    }
+
+    fn settle(&mut self, children: u32) {
+        if self.live.is_some() {
+            return;
+        }
+        match (self.word, self.looping) {
+            ("awaiting" | "ending children", _) if children == 0 => self.word = "completed",
+            ("awaiting", Some(on_timeout)) if self.time >= self.until => {
+                self.word = match on_timeout {
+                    OnTimeout::Warn => "completed",
+                    OnTimeout::Fail => "failed",
+                    OnTimeout::Kill => "ending children",
+                }
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn deed(&mut self, deed: &Deed) {
+        let time = self.time;
+        let is_rested = self.word == "resting" && time >= self.until;
+        match deed {
+            Deed::Found(marker, children) => self.found(marker, *children),
+            Deed::Start => {
+                if self.live.is_none() && (self.word == "pending" || is_rested) {
+                    (self.word, self.runs) = ("pending", self.runs + 1);
+                    self.live = Some(Attempt { began: time, heard: time, ..Attempt::default() });
+                }
+            }
+            Deed::Ripen if is_rested => self.word = "pending",
+            Deed::Ripen => {}
+            Deed::Active(back) => {
+                if let Some(attempt) = self.at(*back) {
+                    (attempt.heard, attempt.stuck, attempt.is_dead) = (time, None, false);
+                }
+            }
+            Deed::Idle(back, secs) => {
+                if self.at(*back).is_some() {
+                    self.silent(*secs);
+                }
+            }
+            Deed::Dead(back) => {
+                if let Some(attempt) = self.at(*back).filter(|attempt| attempt.wish.is_none() && attempt.stuck.is_none()) {
+                    (attempt.stuck, attempt.is_dead) = (Some(time), true);
+                }
+            }
+            Deed::Checkpoint(back, quiet) => {
+                if let Some(attempt) = self.at(*back) {
+                    attempt.heard = attempt.heard.max(time - quiet);
+                }
+            }
+            Deed::Overtime(back) => {
+                if let Some(attempt) = self.at(*back).filter(|attempt| time - attempt.began >= MAX_DURATION) {
+                    attempt.wish = attempt.wish.or(Some(1));
+                }
+            }
+            Deed::Say(back, done) => {
+                if let Some(attempt) = self.at(*back) {
+                    (attempt.heard, attempt.stuck, attempt.is_dead, attempt.said) = (time, None, false, Some(*done));
+                }
+            }
+            Deed::SayByHand(done) => {
+                if self.live.is_none() && !self.is_over() {
+                    self.word = if *done { "completed" } else { "failed" };
+                }
+            }
+            Deed::Stop(wish) => {
+                let is_over = self.is_over();
+                match &mut self.live {
+                    Some(attempt) => attempt.wish = attempt.wish.max(Some(*wish)),
+                    None if is_over || *wish < 3 => {}
+                    None => self.word = if *wish == 3 { "failed" } else { "cancelled" },
+                }
+            }
+            Deed::End(back, ending, marker, children) => {
+                if self.at(*back).is_some() {
+                    self.end(ending, marker, *children);
+                }
+            }
+            Deed::Settle(children) => self.settle(*children),
+            Deed::Retry => {
+                if self.live.is_none() && (self.is_over() || ["parked", "review"].contains(&self.word)) {
+                    (self.word, self.failures, self.recoveries) = ("pending", 0, 0);
+                }
+            }
+            Deed::Set(mark) => {
+                if self.is_free() {
+                    self.word = if *mark == Mark::Skipped { "skipped" } else { "review" };
+                }
+            }
+            Deed::Take(grant) => {
+                if self.is_free() {
+                    (self.word, self.grant) = ("by hand", *grant);
+                }
+            }
+            Deed::Return => {
+                if self.live.is_none() && self.word == "by hand" {
+                    self.word = "pending";
+                }
+            }
+            Deed::Pass(secs) => self.time += secs,
+        }
+    }
+
+    /// How things stand, in the words of the table.
+    pub(super) fn letters(&self) -> &'static str {
+        match &self.live {
+            Some(Attempt { wish: Some(wish), .. }) => {
+                ["to restart", "overtime", "to escalate", "to fail", "to cancel"][usize::from(*wish)]
+            }
+            Some(Attempt { stuck: Some(_), .. }) => "stuck",
+            Some(_) => "running",
+            None => self.word,
+        }
+    }
+}

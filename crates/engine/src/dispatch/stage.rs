@@ -1,0 +1,292 @@
+//! A stage for the tests of the dispatcher: the real store in memory, a clock that is moved by hand, and files that are there
+//! because the test says so. Sessions are played by the test itself.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use banksman_core::backlog::{Backlog, Ended, Runner};
+use banksman_core::claim::Address;
+use banksman_core::restart::{Marker, OnTimeout, Policy};
+use banksman_core::task::{Ending, OnExhausted, Spec, Watch, Work as Command};
+use banksman_core::{Lease, Liveness, ProcessId, RunId, RunnerId, Span, Stamp, TaskId, Wall};
+use banksman_store::{Machine, Reading, Store, sqlite};
+
+use super::{Advice, Dispatcher, Options};
+use crate::request::{Reply, Request};
+use crate::runs::RunRequest;
+use crate::tasks::TaskRequest;
+
+/// How many steps it may take to come to rest: more than any test needs, less than for ever.
+const STEPS: usize = 1_000;
+
+/// How long a run may be silent here.
+pub(super) const TIMEOUT: Span = Span::from_secs(60);
+
+struct Clock(Arc<AtomicI64>);
+
+impl Machine for Clock {
+    fn host(&self) -> String {
+        "host".into()
+    }
+
+    fn boot(&self) -> String {
+        "boot".into()
+    }
+
+    fn read(&self) -> Reading {
+        let monotonic_ms = self.0.load(Ordering::Relaxed);
+        Reading { monotonic_ms, wall_ms: 1_000_000 + monotonic_ms }
+    }
+}
+
+/// The world around the dispatchers.
+pub(super) struct Stage {
+    store: Store,
+    clock: Arc<AtomicI64>,
+    /// The files DONE.
+    pub(super) files: BTreeMap<TaskId, Marker>,
+    /// The processes that are dead.
+    pub(super) dead: BTreeSet<ProcessId>,
+    /// Whom the store has woken.
+    woken: BTreeSet<Address>,
+}
+
+/// One runner.
+pub(super) struct Actor {
+    pub(super) dispatcher: Dispatcher,
+    row: Runner,
+    runs: u32,
+    /// All that it did or asked for, in words.
+    pub(super) trace: Vec<String>,
+    /// What it wants of the outside, and the test has not looked at.
+    pub(super) wants: VecDeque<Advice>,
+}
+
+pub(super) fn task(name: &str) -> TaskId {
+    TaskId::new(name).unwrap()
+}
+
+pub(super) fn options() -> Options {
+    Options {
+        max_runs: None,
+        limit: 0,
+        sections: Vec::new(),
+        until_idle: false,
+        root_limit: 0,
+        watch: Watch { timeout: TIMEOUT, max_recoveries: 2, on_exhausted: OnExhausted::Escalate },
+        max_duration: None,
+        checkpoint_interval: None,
+        kill_patience: Span::from_secs(15),
+        poll: Span::from_secs(3_600),
+        lease: None,
+    }
+}
+
+/// A loop that rests for a second, and whose children have a minute.
+pub(super) fn policy() -> Policy {
+    Policy {
+        max_restarts: NonZeroU32::new(3).unwrap(),
+        delay: Span::from_secs(1),
+        child_wait: Span::from_secs(60),
+        on_children_timeout: OnTimeout::Kill,
+    }
+}
+
+pub(super) fn exited(code: i32) -> Ended {
+    Ended::new(Ending::Exited(code), Wall(0), None)
+}
+
+impl Stage {
+    pub(super) fn new() -> Stage {
+        let clock = Arc::new(AtomicI64::new(1_000));
+        let store = sqlite::memory(Box::new(Clock(Arc::clone(&clock)))).unwrap();
+        Stage { store, clock, files: BTreeMap::new(), dead: BTreeSet::new(), woken: BTreeSet::new() }
+    }
+
+    pub(super) fn now(&self) -> Lease {
+        Lease(self.clock.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn pass(&self, ms: i64) {
+        self.clock.fetch_add(ms, Ordering::Relaxed);
+    }
+
+    pub(super) fn runner(&self, name: &str, options: Options) -> Actor {
+        let pid = i32::from(name.as_bytes()[0]);
+        let row = Runner {
+            id: RunnerId::new(name).unwrap(),
+            process: ProcessId { host: "host".into(), boot: "boot".into(), pid_ns: 1, pid, start: 1 },
+            address: Address(name.into()),
+            sections: Vec::new(),
+            max_runs: options.max_runs,
+            watching: Vec::new(),
+            started: Stamp::default(),
+            seen: Lease(0),
+            terms: None,
+        };
+        let dispatcher = Dispatcher::new(row.clone(), options);
+        Actor { dispatcher, row, runs: 0, trace: Vec::new(), wants: VecDeque::new() }
+    }
+
+    /// Nobody hears of its end, but whoever looks sees it.
+    pub(super) fn kill(&mut self, actor: Actor) {
+        self.dead.insert(actor.row.process);
+    }
+
+    pub(super) fn add(&mut self, name: &str, change: impl FnOnce(&mut Spec)) {
+        let mut spec = Spec {
+            title: name.parse().unwrap(),
+            section: None,
+            parent: None,
+            labels: Vec::new(),
+            priority: 0,
+            work: Some(Command::Run("true".into())),
+            needs: Vec::new(),
+            retries: 0,
+            restart: None,
+            workspace: Default::default(),
+        };
+        change(&mut spec);
+        let request = TaskRequest::Add { id: task(name), spec: Box::new(spec), depends_on: Vec::new(), by: None };
+        self.ask(Request::Task(request));
+    }
+
+    pub(super) fn add_loop(&mut self, name: &str) {
+        self.add(name, |spec| spec.restart = Some(policy()));
+    }
+
+    pub(super) fn ask(&mut self, request: Request) -> Reply {
+        self.ask_all(&[request]).remove(0)
+    }
+
+    fn ask_all(&mut self, requests: &[Request]) -> Vec<Reply> {
+        let mut replies = Vec::new();
+        for committed in self.store.batch(requests) {
+            let committed = committed.unwrap();
+            self.woken.extend(committed.wakes);
+            replies.extend(committed.replies);
+        }
+        replies
+    }
+
+    pub(super) fn rows(&mut self) -> Backlog {
+        let rows = self.store.view().everything().unwrap().backlog;
+        rows.check();
+        rows
+    }
+
+    pub(super) fn status(&mut self, name: &str) -> String {
+        self.rows().tasks[&task(name)].status().to_string()
+    }
+
+    /// How many events of this kind there were.
+    pub(super) fn told(&mut self, kind: &str) -> usize {
+        let page = self.store.view().events(banksman_core::Seq(0), &Default::default()).unwrap();
+        page.events.iter().filter(|event| &*event.kind == kind).count()
+    }
+
+    /// Lets a runner do what it wants until it would sleep, or is done. Says for how long it would.
+    pub(super) fn play(&mut self, actor: &mut Actor) -> Option<Span> {
+        for _ in 0..STEPS {
+            let Actor { dispatcher, runs, row, .. } = actor;
+            dispatcher.give_ids(|| {
+                *runs += 1;
+                RunId::new(&format!("{}-{runs}", row.id)).unwrap()
+            });
+            match actor.dispatcher.next(self.now()) {
+                Advice::Load(keys) => {
+                    let rows = self.store.view().load(&keys).unwrap();
+                    actor.dispatcher.loaded(rows);
+                }
+                Advice::Probe(processes) => {
+                    let look = |process: &ProcessId| if self.dead.contains(process) { Liveness::Dead } else { Liveness::Alive };
+                    let found: Vec<_> = processes.into_iter().map(|process| (process.clone(), look(&process))).collect();
+                    actor.dispatcher.probed(found);
+                }
+                Advice::Check(tasks) => {
+                    let names: Vec<_> = tasks.iter().map(TaskId::as_str).collect();
+                    actor.trace.push(format!("check {}", names.join(" ")));
+                    let look = |task: TaskId| (task.clone(), self.files.get(&task).cloned().unwrap_or_default());
+                    let found: Vec<_> = tasks.into_iter().map(look).collect();
+                    actor.dispatcher.checked(found);
+                }
+                Advice::Call => {
+                    let requests = actor.dispatcher.requests().to_vec();
+                    actor.trace.extend(requests.iter().filter_map(word).map(str::to_owned));
+                    let replies = self.ask_all(&requests);
+                    actor.dispatcher.answered(replies);
+                }
+                Advice::Sleep { at_most, .. } => {
+                    if !self.woken.remove(&actor.row.address) {
+                        assert!(at_most > Span::ZERO, "it spins: {:?}", actor.dispatcher);
+                        return Some(at_most);
+                    }
+                    actor.dispatcher.woken();
+                }
+                Advice::Done => return None,
+                advice => {
+                    let word = match &advice {
+                        Advice::Spawn(work) => format!("spawn {}", work.task.id),
+                        Advice::Recover(work) => format!("recover {}", work.task.id),
+                        Advice::Pulse(_) => "pulse".into(),
+                        Advice::Kill(_) => "kill".into(),
+                        Advice::Nudge(..) => "nudge".into(),
+                        Advice::Notify(..) => "notify".into(),
+                        Advice::Acknowledge(_) => "acknowledge".into(),
+                        other => format!("{other:?}"),
+                    };
+                    actor.trace.push(word);
+                    actor.wants.push_back(advice);
+                }
+            }
+        }
+        panic!("it does not come to rest: {:?}", &actor.trace[actor.trace.len().saturating_sub(10)..])
+    }
+
+    /// It sleeps as long as it wants to, and then goes on.
+    pub(super) fn sleep(&mut self, actor: &mut Actor) -> i64 {
+        let slept = self.play(actor).expect("it is not done").as_ms();
+        self.pass(slept);
+        self.play(actor);
+        slept
+    }
+}
+
+impl Actor {
+    /// What it did since the last time, without the talk about itself.
+    pub(super) fn did(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.trace)
+    }
+
+    /// The last run that it was to start.
+    pub(super) fn run(&self) -> RunId {
+        let spawned = self.wants.iter().rev().find_map(|advice| match advice {
+            Advice::Spawn(work) => Some(work.run.id.clone()),
+            _ => None,
+        });
+        spawned.expect("it has started something")
+    }
+}
+
+fn word(request: &Request) -> Option<&'static str> {
+    match request {
+        Request::Run(request) => match request {
+            RunRequest::Claim { .. } => Some("claim"),
+            RunRequest::Finish { .. } => Some("finish"),
+            RunRequest::Found { .. } => Some("found"),
+            RunRequest::Ripen { .. } => Some("ripen"),
+            RunRequest::Settle { .. } => Some("settle"),
+            RunRequest::Tried { error: None, .. } => Some("done"),
+            RunRequest::Tried { error: Some(_), .. } => Some("in vain"),
+            RunRequest::Adopt { .. } => Some("adopt"),
+            RunRequest::Retire { .. } => Some("retire"),
+            _ => None,
+        },
+        Request::Task(TaskRequest::Heartbeat { .. }) => Some("heartbeat"),
+        Request::Task(TaskRequest::Overtime { .. }) => Some("overtime"),
+        Request::Task(TaskRequest::Checkpoint { .. }) => Some("checkpoint"),
+        _ => None,
+    }
+}

@@ -1,0 +1,305 @@
+//! What a runner does next, over the real store.
+
+use banksman_core::decision::Act;
+use banksman_core::restart::Marker;
+use banksman_core::task::State;
+use banksman_core::{Notice, Seq, Span};
+
+use super::stage::{Actor, Stage, TIMEOUT, exited, options, policy, task};
+use super::{Advice, Options, Vitals};
+use crate::decisions::{DecisionOutcome, DecisionRequest};
+use crate::request::{Reply, Request};
+use crate::runs::{RunOutcome, RunRequest};
+use crate::tasks::TaskRequest;
+
+/// A runner that has started the one task there is.
+fn started(stage: &mut Stage, options: Options) -> Actor {
+    let mut actor = stage.runner("m", options);
+    stage.play(&mut actor);
+    assert!(actor.did().contains(&"spawn t".to_owned()));
+    actor
+}
+
+/// The last run of the one task ends.
+fn end(stage: &mut Stage, actor: &mut Actor, code: i32) -> Span {
+    actor.dispatcher.ended(&actor.run(), exited(code));
+    stage.play(actor).expect("it waits for more")
+}
+
+#[test]
+fn the_file_of_a_loop_is_looked_for_before_the_claim_and_before_the_finish() {
+    let mut stage = Stage::new();
+    stage.add_loop("t");
+    let mut actor = stage.runner("m", options());
+    stage.play(&mut actor);
+    // The first look is the slow one over all that wait.
+    assert_eq!(actor.did(), ["check t", "check t", "claim", "spawn t"]);
+    end(&mut stage, &mut actor, 0);
+    assert_eq!(actor.did(), ["check t", "finish", "acknowledge"]);
+    stage.sleep(&mut actor);
+    assert!(actor.did().ends_with(&["check t", "claim", "spawn t"].map(String::from)));
+    stage.files.insert(task("t"), Marker::Done);
+    end(&mut stage, &mut actor, 1);
+    assert_eq!(actor.did(), ["check t", "finish", "acknowledge"]);
+    assert_eq!(stage.status("t"), "completed");
+}
+
+#[test]
+fn nothing_is_looked_for_where_there_is_no_loop() {
+    let mut stage = Stage::new();
+    stage.add("t", |_| {});
+    let mut actor = stage.runner("m", options());
+    stage.play(&mut actor);
+    end(&mut stage, &mut actor, 0);
+    assert_eq!(actor.did(), ["claim", "spawn t", "finish", "acknowledge"]);
+}
+
+#[test]
+fn one_that_is_done_before_it_begins_is_not_begun() {
+    for (marker, status) in [(Marker::Done, "completed"), (Marker::Broken("a directory".into()), "failed")] {
+        let mut stage = Stage::new();
+        // The slow look over all that wait finds it.
+        stage.add_loop("t");
+        stage.files.insert(task("t"), marker.clone());
+        let mut actor = stage.runner("m", options());
+        stage.play(&mut actor);
+        assert_eq!(actor.did()[..2], ["check t", "found"]);
+        assert_eq!(stage.status("t"), status);
+
+        // It became done while its runner was asleep, between two looks.
+        let mut stage = Stage::new();
+        let mut actor = stage.runner("m", options());
+        stage.play(&mut actor);
+        stage.files.insert(task("t"), marker);
+        stage.add_loop("t");
+        stage.play(&mut actor);
+        assert_eq!(actor.did()[..2], ["check t", "found"]);
+        assert_eq!((stage.status("t"), stage.told("task:started")), (status.into(), 0));
+    }
+}
+
+#[test]
+fn a_rest_ends_at_its_time_and_not_a_millisecond_earlier() {
+    let mut stage = Stage::new();
+    stage.add_loop("t");
+    let mut actor = started(&mut stage, options());
+    let sleep = end(&mut stage, &mut actor, 0);
+    assert_eq!(sleep, policy().delay, "it sleeps exactly as long as its task");
+    actor.did();
+    stage.pass(999);
+    // Whoever is woken meanwhile does not take it either.
+    actor.dispatcher.woken();
+    assert_eq!(stage.play(&mut actor), Some(Span::from_ms(1)));
+    assert_eq!((actor.did(), stage.told("task:started")), (Vec::new(), 1));
+    stage.pass(1);
+    stage.play(&mut actor);
+    assert!(actor.did().ends_with(&["check t", "claim", "spawn t"].map(String::from)));
+}
+
+#[test]
+fn a_loop_is_tried_so_often_and_not_once_more() {
+    let mut stage = Stage::new();
+    stage.add_loop("t");
+    let mut actor = started(&mut stage, options());
+    for _ in 1..policy().max_restarts.get() {
+        end(&mut stage, &mut actor, 0);
+        stage.sleep(&mut actor);
+    }
+    end(&mut stage, &mut actor, 0);
+    stage.sleep(&mut actor);
+    assert_eq!((stage.status("t"), stage.told("task:started")), ("failed".into(), 3));
+}
+
+#[test]
+fn one_that_is_done_waits_for_its_children_and_they_have_their_time() {
+    let mut stage = Stage::new();
+    stage.add_loop("t");
+    let mut actor = started(&mut stage, Options { max_runs: Some(1), ..options() });
+    for child in ["c-1", "c-2"] {
+        stage.add(child, |spec| spec.parent = Some(task("t")));
+    }
+    stage.files.insert(task("t"), Marker::Done);
+    end(&mut stage, &mut actor, 0);
+    assert!(actor.did().contains(&"spawn c-1".to_owned()), "its place is free");
+    assert!(matches!(stage.rows().tasks[&task("t")].state, State::Awaiting { until: Some(_), .. }));
+    let slept = stage.sleep(&mut actor);
+    assert_eq!(Span::from_ms(slept), TIMEOUT.min(policy().child_wait));
+    let did = actor.did();
+    assert!(did.contains(&"settle".into()) && did.contains(&"kill".into()), "{did:?}");
+    assert_eq!(stage.status("c-2"), "cancelled", "it had not begun");
+    assert_eq!(stage.status("t"), "in_progress", "one child is not dead yet");
+    end(&mut stage, &mut actor, 143);
+    assert_eq!((stage.status("c-1"), stage.status("t")), ("cancelled".into(), "completed".into()));
+}
+
+/// Looks at the run of the one task; nothing was seen of it for so long.
+fn look(stage: &mut Stage, actor: &mut Actor, quiet: Span) -> Vec<String> {
+    actor.dispatcher.pulse(&actor.run(), Vitals { quiet, output_bytes: 0 }, stage.now());
+    stage.play(actor);
+    actor.did()
+}
+
+#[test]
+fn a_silent_run_is_nudged_and_then_killed_once() {
+    let mut stage = Stage::new();
+    stage.add("t", |_| {});
+    let mut actor = started(&mut stage, options());
+    assert_eq!(Span::from_ms(stage.sleep(&mut actor)), TIMEOUT);
+    assert_eq!(actor.did(), ["pulse"]);
+    assert_eq!(look(&mut stage, &mut actor, TIMEOUT), ["heartbeat", "nudge"]);
+    let Some(Advice::Nudge(_, errand)) = actor.wants.pop_back() else { panic!("{:?}", actor.wants) };
+    actor.dispatcher.did(errand, Ok(()));
+    stage.play(&mut actor);
+    assert_eq!(actor.did(), ["done"]);
+    assert_eq!(Span::from_ms(stage.sleep(&mut actor)), TIMEOUT, "it has as long to wake up");
+    assert_eq!(actor.did(), ["pulse"]);
+    let long = Span::from_ms(2 * TIMEOUT.as_ms());
+    assert_eq!(look(&mut stage, &mut actor, long), ["heartbeat", "kill"]);
+    stage.play(&mut actor);
+    assert_eq!(actor.did(), Vec::<String>::new());
+    end(&mut stage, &mut actor, 143);
+    assert_eq!(actor.did(), ["finish", "acknowledge", "claim", "spawn t"]);
+    assert_eq!(stage.rows().tasks[&task("t")].recoveries, 2);
+}
+
+#[test]
+fn a_run_that_takes_too_long_is_killed_once() {
+    let mut stage = Stage::new();
+    stage.add("t", |_| {});
+    let max = Span::from_secs(30);
+    let mut actor = started(&mut stage, Options { max_duration: Some(max), ..options() });
+    assert_eq!(Span::from_ms(stage.sleep(&mut actor)), max);
+    assert_eq!(actor.did(), ["overtime", "kill"]);
+    end(&mut stage, &mut actor, 143);
+    assert_eq!((stage.status("t"), stage.told("task:stopping")), ("failed".into(), 1));
+}
+
+/// A runner that was asked to tell people that a task has failed.
+fn notifying(stage: &mut Stage) -> (Actor, Seq, Notice) {
+    stage.add("t", |_| {});
+    let mut actor = started(stage, options());
+    end(stage, &mut actor, 1);
+    let (errand, notice) = notice(&mut actor);
+    (actor, errand, notice)
+}
+
+fn notice(actor: &mut Actor) -> (Seq, Notice) {
+    match actor.wants.pop_back() {
+        Some(Advice::Notify(errand, notice)) => (errand, *notice),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn an_errand_that_fails_is_tried_later_and_later_and_in_the_end_a_person_is_asked_once() {
+    let mut stage = Stage::new();
+    let (mut actor, errand, first) = notifying(&mut stage);
+    for pause in [1, 2, 4, 8] {
+        actor.did();
+        actor.dispatcher.did(errand, Err("no network".into()));
+        assert_eq!(stage.play(&mut actor), Some(Span::from_secs(pause)));
+        assert_eq!(actor.did(), ["in vain"]);
+        stage.pass(1_000 * pause - 1);
+        actor.dispatcher.woken();
+        assert_eq!(stage.play(&mut actor), Some(Span::from_ms(1)), "not a millisecond earlier");
+        stage.pass(1);
+        stage.play(&mut actor);
+        assert_eq!(actor.did(), ["notify"]);
+        assert_eq!(notice(&mut actor), (errand, first.clone()));
+    }
+    assert_eq!(stage.told("decision:raised"), 0);
+    actor.dispatcher.did(errand, Err("no network".into()));
+    stage.play(&mut actor);
+    for _ in 0..3 {
+        stage.sleep(&mut actor);
+    }
+    assert_eq!(actor.did(), ["in vain"], "it is not tried any more");
+    // As when the answer to the last word of it was lost.
+    let again = RunRequest::Tried { runner: actor.dispatcher.id().clone(), errand, error: Some("no network".into()) };
+    assert_eq!(stage.ask(Request::Run(again)), Reply::Run(RunOutcome::Late));
+    assert_eq!(stage.told("decision:raised"), 1);
+
+    let decision = stage.rows().decisions.into_values().next().unwrap();
+    let request = |option| {
+        let (id, about) = (decision.id.clone(), decision.question.about.clone());
+        Request::Decision(DecisionRequest { id, about, option, by: "ann".into(), note: None })
+    };
+    assert_eq!(decision.question.option(1).map(|choice| choice.act), Some(Act::Resend));
+    stage.ask(request(1));
+    stage.play(&mut actor);
+    assert_eq!(actor.did(), ["notify"]);
+    let Reply::Decision(DecisionOutcome::Stepped(again, _)) = stage.ask(request(1)) else { panic!("it is there") };
+    assert!(matches!(again, banksman_core::decision::Outcome::Over(_)), "{again:?}");
+    actor.dispatcher.did(errand, Ok(()));
+    stage.play(&mut actor);
+    assert_eq!((actor.did(), stage.rows().outbox.len()), (vec!["done".into()], 0));
+}
+
+#[test]
+fn an_errand_without_an_answer_is_given_up_after_a_while() {
+    let mut stage = Stage::new();
+    let (mut actor, _, _) = notifying(&mut stage);
+    actor.did();
+    stage.sleep(&mut actor);
+    assert_eq!(actor.did(), ["in vain"]);
+    assert_eq!(stage.rows().outbox.values().next().map(|sent| sent.attempts), Some(1));
+}
+
+#[test]
+fn what_a_dead_runner_was_to_tell_is_told_by_the_next_with_its_count() {
+    let mut stage = Stage::new();
+    let (mut first, errand, told) = notifying(&mut stage);
+    first.dispatcher.did(errand, Err("no network".into()));
+    stage.play(&mut first);
+    let mut second = stage.runner("n", options());
+    stage.play(&mut second);
+    assert_eq!(second.did(), Vec::<String>::new(), "the first one lives");
+    stage.kill(first);
+    stage.pass(1_000);
+    let mut third = stage.runner("o", options());
+    stage.play(&mut third);
+    assert_eq!(third.did()[0], "retire");
+    let heirs: Vec<_> = [&mut second, &mut third]
+        .into_iter()
+        .filter_map(|heir| {
+            stage.play(heir);
+            heir.did();
+            heir.wants.pop_back()
+        })
+        .collect();
+    assert_eq!(heirs, [Advice::Notify(errand, Box::new(told))], "by one of them");
+    assert_eq!(stage.rows().outbox[&errand].attempts, 1);
+}
+
+#[test]
+fn what_nobody_was_there_to_tell_is_told_by_whoever_comes() {
+    let mut stage = Stage::new();
+    stage.add("t", |_| {});
+    let verdict = banksman_core::task::Verdict::Failed { error: "no".into() };
+    stage.ask(Request::Task(TaskRequest::Conclude { id: task("t"), epoch: None, by: None, verdict }));
+    let mut actor = stage.runner("m", options());
+    stage.play(&mut actor);
+    assert_eq!(actor.did(), ["notify"]);
+}
+
+#[test]
+fn roots_are_begun_in_the_order_of_their_arrival_as_many_as_allowed() {
+    let mut stage = Stage::new();
+    for (name, priority) in [("a", 0), ("b", 9), ("c", 0)] {
+        stage.add(name, |spec| (spec.priority, spec.restart) = (priority, Some(policy())));
+    }
+    let begun = |actor: &mut Actor| {
+        let did = actor.did();
+        did.iter().filter_map(|word| word.strip_prefix("spawn ").map(str::to_owned)).collect::<Vec<_>>()
+    };
+    let mut actor = stage.runner("m", Options { root_limit: 1, ..options() });
+    stage.play(&mut actor);
+    assert_eq!(begun(&mut actor), ["a"]);
+    end(&mut stage, &mut actor, 0);
+    assert_eq!(begun(&mut actor), Vec::<String>::new(), "it rests, and keeps its place");
+    stage.sleep(&mut actor);
+    assert_eq!(begun(&mut actor), ["a"]);
+    stage.files.insert(task("a"), Marker::Done);
+    end(&mut stage, &mut actor, 0);
+    assert_eq!(begun(&mut actor), ["b"]);
+}

@@ -1,0 +1,207 @@
+//! What is written of a backlog is read again, and is found by the keys that look for it.
+
+use std::num::NonZeroU32;
+
+use banksman_core::backlog::{Backlog, Sent};
+use banksman_core::decision::{self, About, Act, Choice, Question};
+use banksman_core::ids::{DecisionId, Epoch, HolderId, RunId, RunnerId, TaskId};
+use banksman_core::restart::{OnTimeout, Policy};
+use banksman_core::task::{Done, Spec, State, Task, Work};
+use banksman_core::{Decision, Errand, Lease, Notice, NoticeKind, Now, Seq, Span, Wall};
+
+use super::memory;
+use crate::call::{Call, Turn};
+use crate::machine::{Machine, Reading};
+use crate::store::Store;
+use crate::tables::{Key, Tables};
+
+/// A machine whose clocks stand still.
+pub(super) struct Still;
+
+impl Machine for Still {
+    fn host(&self) -> String {
+        "host".into()
+    }
+
+    fn boot(&self) -> String {
+        "boot".into()
+    }
+
+    fn read(&self) -> Reading {
+        Reading { monotonic_ms: 1_000, wall_ms: 2_000 }
+    }
+}
+
+/// Changes what it has loaded by hand.
+struct Edit<F>(Vec<Key>, F);
+
+impl<F: Fn(&mut Backlog)> Call for Edit<F> {
+    type Reply = ();
+
+    fn keys(&self) -> Vec<Key> {
+        self.0.clone()
+    }
+
+    fn decide(&self, tables: &mut Tables, _: &mut Turn) {
+        (self.1)(&mut tables.backlog);
+    }
+}
+
+fn edit(store: &mut Store, keys: &[Key], change: impl Fn(&mut Backlog)) {
+    store.begin(&[Edit(keys.to_vec(), change)]).and_then(crate::store::Open::commit).unwrap();
+}
+
+fn id(number: i64) -> TaskId {
+    TaskId::new(&format!("t-{number}")).unwrap()
+}
+
+/// A root, or a child of the first task. Odd ones are loops.
+fn task(number: i64, parent: Option<i64>, state: State) -> Task {
+    let policy = Policy {
+        max_restarts: NonZeroU32::new(3).unwrap(),
+        delay: Span::from_secs(1),
+        child_wait: Span::from_secs(300),
+        on_children_timeout: OnTimeout::Kill,
+    };
+    let spec = Spec {
+        title: format!("task {number}").parse().unwrap(),
+        section: None,
+        parent: parent.map(id),
+        labels: Vec::new(),
+        priority: i32::try_from(number).unwrap(),
+        work: Some(Work::Run("true".into())),
+        needs: Vec::new(),
+        retries: 0,
+        restart: (number % 2 == 1).then_some(policy),
+        workspace: Default::default(),
+    };
+    Task { state, ..Task::new(id(number), spec, &Now { seq: Seq(number), ..Now::default() }) }
+}
+
+fn by_hand(until: Option<i64>) -> State {
+    State::ByHand { holder: HolderId::new("ann").unwrap(), epoch: Epoch(7), until: until.map(Lease) }
+}
+
+/// Tasks in every state that waits for something, in the order of their numbers.
+fn waiting() -> Vec<Task> {
+    let resting = |until| State::Resting { until: Lease(until) };
+    let awaiting = |until: Option<i64>| State::Awaiting { output: Some(7.into()), until: until.map(Lease) };
+    vec![
+        task(1, None, resting(500)),
+        task(2, Some(1), by_hand(Some(300))),
+        task(3, None, awaiting(Some(400))),
+        task(4, None, by_hand(None)),
+        task(5, Some(1), awaiting(None)),
+        task(6, None, State::Parked { decision: DecisionId::from(Seq(9)) }),
+        task(7, None, State::Pending),
+        task(8, None, State::Pending),
+        task(9, Some(1), State::Pending),
+        task(11, None, State::Done(Done::Skipped)),
+        task(13, Some(1), resting(500)),
+    ]
+}
+
+/// The tasks that a key leads to.
+fn found(store: &mut Store, key: Key) -> Vec<String> {
+    let rows = store.view().load(&[key].into()).unwrap();
+    rows.backlog.tasks.into_keys().map(|id| id.to_string()).collect()
+}
+
+fn filled() -> Store {
+    let mut store = memory(Box::new(Still)).unwrap();
+    edit(&mut store, &[], |rows| rows.tasks.extend(waiting().into_iter().map(|task| (task.id.clone(), task))));
+    store
+}
+
+#[test]
+fn every_state_is_read_as_it_was_written() {
+    let mut store = filled();
+    let rows = store.view().everything().unwrap().backlog.tasks;
+    let written: std::collections::BTreeMap<_, _> = waiting().into_iter().map(|task| (task.id.clone(), task)).collect();
+    assert_eq!(rows, written);
+}
+
+#[test]
+fn what_waits_for_time_is_found_and_what_does_not_is_not() {
+    let mut store = filled();
+    assert_eq!(found(&mut store, Key::Due), ["t-1", "t-13", "t-2", "t-3", "t-4", "t-5"]);
+    assert_eq!(found(&mut store, Key::DueRoots), ["t-1", "t-3", "t-4"]);
+    // A task that no longer waits leaves the index with the same change, and one that begins to wait enters it.
+    edit(&mut store, &[Key::Task(id(1)), Key::Task(id(8))], |rows| {
+        rows.tasks.get_mut(&id(1)).unwrap().state = State::Pending;
+        rows.tasks.get_mut(&id(8)).unwrap().state = State::Resting { until: Lease(1) };
+    });
+    assert_eq!(found(&mut store, Key::DueRoots), ["t-3", "t-4", "t-8"]);
+}
+
+#[test]
+fn loops_that_wait_are_gone_through_in_turn() {
+    let mut store = filled();
+    let loops = |store: &mut Store, after, limit| found(store, Key::Loops { after: Seq(after), limit });
+    assert_eq!(loops(&mut store, 0, 9), ["t-1", "t-13", "t-7", "t-9"]);
+    assert_eq!(loops(&mut store, 0, 2), ["t-1", "t-7"]);
+    assert_eq!(loops(&mut store, 7, 2), ["t-13", "t-9"]);
+}
+
+#[test]
+fn roots_are_queued_in_the_order_of_their_arrival_and_ready_tasks_by_priority() {
+    let mut store = filled();
+    assert_eq!(found(&mut store, Key::Queue { of_each: 1 }), ["t-7"]);
+    assert_eq!(found(&mut store, Key::Queue { of_each: 9 }), ["t-7", "t-8"]);
+    assert_eq!(found(&mut store, Key::Ready { of_each: 1 }), ["t-8", "t-9"], "roots and children have lanes of their own");
+}
+
+fn question(about: About) -> Question {
+    let options = vec![Choice { text: "again".into(), act: Act::Retry }, Choice { text: "leave it".into(), act: Act::Drop }];
+    Question { about, text: "What now?".into(), options, recommended: 2 }
+}
+
+#[test]
+fn decisions_are_read_as_they_were_written_and_found_while_they_are_open() {
+    let mut store = memory(Box::new(Still)).unwrap();
+    let key = |seq| DecisionId::from(Seq(seq));
+    // Ten comes after nine, though not as a text.
+    let first = Decision::new(key(9), question(About::Task(id(1))), Wall(5));
+    let second = Decision::new(key(10), question(About::Errand(Seq(3))), Wall(6));
+    edit(&mut store, &[], |rows| {
+        rows.decisions.extend([&first, &second].map(|decision| (decision.id.clone(), decision.clone())));
+    });
+    let open = |store: &mut Store| store.view().load(&[Key::OpenDecisions].into()).unwrap().backlog.decisions;
+    assert_eq!(open(&mut store).into_values().collect::<Vec<_>>(), [second.clone(), first.clone()]);
+
+    let now = Now { wall: Wall(7), ..Now::default() };
+    let input = decision::Input::Resolve { option: 2, by: "ann".into(), note: Some("fine".into()) };
+    let resolved = first.clone().step(input, &now).state;
+    let withdrawn = second.clone().step(decision::Input::Withdraw, &now).state;
+    for (state, left) in [(&resolved, 1), (&withdrawn, 0)] {
+        edit(&mut store, &[Key::Decision(state.id.clone())], |rows| drop(rows.decisions.insert(state.id.clone(), state.clone())));
+        assert_eq!(open(&mut store).len(), left);
+        let one = store.view().load(&[Key::Decision(state.id.clone())].into()).unwrap().backlog.decisions;
+        assert_eq!(one.get(&state.id), Some(state));
+    }
+    assert_eq!(store.view().everything().unwrap().backlog.decisions.len(), 2, "they are kept");
+}
+
+#[test]
+fn errands_keep_how_often_and_when_they_are_tried_and_who_does_it() {
+    let mut store = memory(Box::new(Still)).unwrap();
+    let (run, runner) = (RunId::new("r-1").unwrap(), RunnerId::new("n-1").unwrap());
+    let notice = Notice { kind: NoticeKind::BacklogFinished, subject: "x".into(), text: "y".into() };
+    let errands = [Errand::Nudge { run: run.clone() }, Errand::Kill { run }, Errand::Notify(Box::new(notice))];
+    let mut sent: Vec<Sent> = (0..)
+        .zip(errands)
+        .map(|(seq, errand)| Sent::new(Seq(seq), errand, (seq == 1).then(|| runner.clone()), Lease(40)))
+        .collect();
+    let put = |store: &mut Store, sent: &[Sent]| {
+        edit(store, &[Key::Outbox], |rows| rows.outbox = sent.iter().map(|sent| (sent.seq, sent.clone())).collect());
+        let rows = store.view().load(&[Key::Outbox].into()).unwrap().backlog.outbox;
+        assert_eq!(rows.into_values().collect::<Vec<_>>(), sent);
+    };
+    put(&mut store, &sent);
+    sent[0].failed(Lease(100));
+    sent[1].executor = None;
+    sent[2].executor = Some(runner);
+    put(&mut store, &sent);
+    sent.remove(1);
+    put(&mut store, &sent);
+}

@@ -1,0 +1,73 @@
+//! A store that was written by an earlier version.
+
+use std::path::Path;
+
+use banksman_core::ids::TaskId;
+use banksman_core::{Lease, Seq};
+use rusqlite::Connection;
+
+use super::backlog_tests::Still;
+use super::open;
+use crate::dialect;
+use crate::machine::Machine;
+use crate::schema::MIGRATIONS;
+use crate::sql::Statement;
+use crate::tables::Key;
+
+/// A backlog as version 2 left it: three pending tasks, one of them a child, one without work and one that failed once;
+/// and a run that is to be ended.
+const VERSION_2: &str = r#"
+INSERT INTO tasks (project, id, title, section, parent, priority, position, lane, spec, created_wall, state, detail, changed_lease, changed_wall, attempts, failures, recoveries, unmet) VALUES
+    (1, 't-1', 'build', NULL, NULL, 0, 1, '[null,[]]', '{"title":"build","priority":0,"work":{"run":"make"},"retries":2,"workspace":"none"}', 10, 'pending', NULL, 5, 10, 1, 1, 0, 0),
+    (1, 't-2', 'test', NULL, 't-1', 0, 2, '[null,[{"lock":"db"}]]', '{"title":"test","parent":"t-1","priority":0,"work":{"run":"make test"},"needs":[{"lock":"db"}],"retries":0,"workspace":"none"}', 10, 'pending', NULL, 5, 10, 0, 0, 0, 0),
+    (1, 't-3', 'think', NULL, NULL, 0, 3, NULL, '{"title":"think","priority":0,"retries":0,"workspace":"none"}', 10, 'pending', NULL, 5, 10, 0, 0, 0, 0);
+INSERT INTO events (project, seq, wall, kind, component, id, request, data) VALUES
+    (1, 1, 10, 'task:added', 'task', 't-1', NULL, '{"spec":{"priority":0,"retries":2,"title":"build","work":{"run":"make"},"workspace":"none"}}'),
+    (1, 2, 10, 'task:added', 'task', 't-2', NULL, '{"spec":{"needs":[{"lock":"db"}],"parent":"t-1","priority":0,"retries":0,"title":"test","work":{"run":"make test"},"workspace":"none"}}'),
+    (1, 3, 10, 'task:added', 'task', 't-3', NULL, '{"spec":{"priority":0,"retries":0,"title":"think","workspace":"none"}}'),
+    (1, 4, 10, 'task:started', 'task', 't-1', NULL, '{"attempt":0,"run":"r-1","runner":"n-1"}'),
+    (1, 5, 10, 'task:restarting', 'task', 't-1', NULL, '{"ending":{"exited":2},"run":"r-1"}');
+INSERT INTO runs (project, id, task, attempt, epoch, owner, owner_epoch, holds, session, host, boot, started_lease, started_wall, lease, ended, live) VALUES
+    (1, 'r-1', 't-1', 0, 4, 'n-1', 4, NULL, NULL, 'host', 'boot', 5, 10, NULL, '{"ending":{"exited":2},"at":10}', NULL);
+INSERT INTO outbox (project, seq, subject, executor, errand) VALUES (1, 5, 'r-1', 'n-1', '{"kill":{"run":"r-1"}}');
+UPDATE projects SET seq = 5;
+"#;
+
+fn make_version_2(path: &Path) {
+    let connection = Connection::open(path).unwrap();
+    connection.pragma_update(None, "application_id", 0x424b_534d).unwrap();
+    connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(())).unwrap();
+    for migration in &MIGRATIONS[..2] {
+        connection.execute_batch(&dialect::sqlite_schema(migration)).unwrap();
+    }
+    let insert = dialect::sqlite(Statement::InsertProject.text());
+    connection.execute(&insert, (1, "p", 1_000, Still.boot())).unwrap();
+    connection.execute_batch(VERSION_2).unwrap();
+}
+
+#[test]
+fn a_backlog_of_version_2_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, turn) = (dir.path().join("store.db"), dir.path().join("turn"));
+    make_version_2(&path);
+    let mut store = open(&path, &turn, Box::new(Still)).unwrap();
+    let rows = store.view().everything().unwrap().backlog;
+    let first = &rows.tasks[&TaskId::new("t-1").unwrap()];
+    assert_eq!((rows.tasks.len(), first.failures, &first.spec.restart), (3, 1, &None));
+    let kill = &rows.outbox[&Seq(5)];
+    assert_eq!((kill.attempts, kill.due, kill.executor.as_ref().map(|id| id.as_str())), (0, Lease(0), Some("n-1")));
+    assert_eq!(store.view().compare_with_log().unwrap(), Vec::<String>::new());
+    assert_eq!(store.view().check_integrity().unwrap(), Vec::<String>::new());
+
+    // What they need is spelt as it is spelt for a new task, or the same needs would be two lanes.
+    let connection = Connection::open(&path).unwrap();
+    for task in rows.tasks.values() {
+        let text = "SELECT lane FROM tasks WHERE id = ?1";
+        let lane: Option<String> = connection.query_row(text, [task.id.as_str()], |row| row.get(0)).unwrap();
+        assert_eq!(lane, crate::backlog::lane(&task.spec), "{}", task.id);
+    }
+    let mut found = |key| store.view().load(&[key].into()).unwrap().backlog.tasks.into_keys().map(|id| id.to_string());
+    assert!(found(Key::Ready { of_each: 9 }).eq(["t-1", "t-2"]));
+    assert!(found(Key::Queue { of_each: 9 }).eq(["t-1"]));
+    assert_eq!(found(Key::Due).count() + found(Key::Loops { after: Seq(0), limit: 9 }).count(), 0);
+}
