@@ -143,7 +143,7 @@ fn a_warning_is_in_the_log() {
     world.pass(REST);
     world.act(Input::Settle { children: 2 });
     let (_, _, last) = world.log.last().unwrap();
-    assert_eq!(last.data(), r#"{"warning":"2 of its children had not ended after 90 s"}"#);
+    assert!(last.data().starts_with(r#"{"warning":"2 of its children had not ended after "#), "{}", last.data());
 }
 
 #[test]

@@ -84,12 +84,12 @@ pub(super) fn options() -> Options {
     }
 }
 
-/// A loop that rests for a second, and whose children have a minute.
+/// A loop that rests for a second, and whose children have half a minute.
 pub(super) fn policy() -> Policy {
     Policy {
         max_restarts: NonZeroU32::new(3).unwrap(),
         delay: Span::from_secs(1),
-        child_wait: Span::from_secs(60),
+        child_wait: Span::from_secs(30),
         on_children_timeout: OnTimeout::Kill,
     }
 }
@@ -187,7 +187,7 @@ impl Stage {
         page.events.iter().filter(|event| &*event.kind == kind).count()
     }
 
-    /// Lets a runner do what it wants until it would sleep, or is done. Says for how long it would.
+    /// Lets a runner do what it wants until it would sleep, wants to look at a run, or is done. Says for how long it would.
     pub(super) fn play(&mut self, actor: &mut Actor) -> Option<Span> {
         for _ in 0..STEPS {
             let Actor { dispatcher, runs, row, .. } = actor;
@@ -225,12 +225,16 @@ impl Stage {
                     }
                     actor.dispatcher.woken();
                 }
+                // It goes on when it was told what was seen.
+                Advice::Pulse(_) => {
+                    actor.trace.push("pulse".into());
+                    return Some(Span::ZERO);
+                }
                 Advice::Done => return None,
                 advice => {
                     let word = match &advice {
                         Advice::Spawn(work) => format!("spawn {}", work.task.id),
                         Advice::Recover(work) => format!("recover {}", work.task.id),
-                        Advice::Pulse(_) => "pulse".into(),
                         Advice::Kill(_) => "kill".into(),
                         Advice::Nudge(..) => "nudge".into(),
                         Advice::Notify(..) => "notify".into(),
