@@ -341,7 +341,10 @@ impl Job {
                 }
             }
             TaskFact::Escalated { decision, .. } => self.standing = Standing::Parked(decision),
-            TaskFact::Taken { holder, epoch } => self.standing = Standing::ByHand(holder, epoch),
+            TaskFact::Taken { holder, epoch } => {
+                (self.failures, self.recoveries) = (0, 0);
+                self.standing = Standing::ByHand(holder, epoch);
+            }
             TaskFact::Returned {} => self.standing = Standing::Pending,
             TaskFact::Complete { output, .. } => self.standing = Standing::Done(Done::Success { output }),
             TaskFact::Failed { error, .. } => self.standing = Standing::Done(Done::Failed { error }),

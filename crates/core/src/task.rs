@@ -54,8 +54,8 @@ pub struct Task {
     pub changed: Stamp,
     /// How many runs it has had.
     pub attempts: u32,
-    /// How many of them came to nothing and were followed by another, since a person last asked for a retry. In a loop all
-    /// that began count, else those that failed.
+    /// How many of them came to nothing and were followed by another, since a person last asked for a retry or took it. In a
+    /// loop all that began count, else those that failed.
     pub failures: u32,
     /// How often it was helped since then: a run was lost, nudged, or stopped to be tried again.
     pub recoveries: u32,
@@ -297,7 +297,16 @@ impl Task {
                     self.turn_into(State::Pending, now);
                     Outcome::Clear
                 }
-                _ => Outcome::NotPending(self.status()),
+                State::Pending
+                | State::Resting { .. }
+                | State::Running(_)
+                | State::Stuck { .. }
+                | State::Stopping { .. }
+                | State::Awaiting { .. }
+                | State::Parked { .. }
+                | State::ByHand { .. }
+                | State::Review
+                | State::Done(_) => Outcome::NotPending(self.status()),
             },
             Input::Settle { children } => self.settle_after_children(children, now, &mut scribe),
             Input::Retry => self.retry(now, &mut scribe),

@@ -50,7 +50,8 @@ fn assert_step_is_sound(before: &World<Task>, after: &World<Task>, outcome: &Out
     assert_eq!(new.attempts, old.attempts + u32::from(matches!(outcome, Outcome::Started(_))));
     let limit = if new.spec.restart.is_some() { MAX_RESTARTS - 1 } else { RETRIES };
     assert!(new.failures <= limit && new.recoveries <= MAX_RECOVERIES, "{new:?}");
-    let is_retry = after.log.len() > before.log.len() && after.told().last() == Some(&"retried");
+    let is_retry =
+        after.log.len() > before.log.len() && ["retried", "taken"].iter().any(|word| after.told().last() == Some(word));
     match is_retry {
         true => assert_eq!((new.failures, new.recoveries), (0, 0)),
         false => assert!(new.failures >= old.failures && new.recoveries >= old.recoveries, "{old:?} became {new:?}"),
@@ -138,7 +139,11 @@ fn assert_log_is_sound(world: &World<Task>) {
                 cancelled = matches!(fact, TaskFact::Cancelled { .. });
             }
             TaskFact::Retried {} => (cancelled, begun, helped) = (false, 0, 0),
-            TaskFact::Marked { .. } | TaskFact::Taken { .. } | TaskFact::Returned {} | TaskFact::EndingChildren {} => {
+            TaskFact::Taken { .. } => {
+                assert_eq!(live, None);
+                (begun, helped) = (0, 0);
+            }
+            TaskFact::Marked { .. } | TaskFact::Returned {} | TaskFact::EndingChildren {} => {
                 assert_eq!(live, None);
             }
             TaskFact::Added { .. } | TaskFact::Updated { .. } | TaskFact::Adopted { .. } | TaskFact::Deleted {} => {}

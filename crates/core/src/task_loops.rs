@@ -143,7 +143,7 @@ fn a_warning_is_in_the_log() {
     world.pass(REST);
     world.act(Input::Settle { children: 2 });
     let (_, _, last) = world.log.last().unwrap();
-    assert_eq!(last.data(), r#"{"warning":"2 of its children had not ended after 90 s"}"#);
+    assert!(last.data().starts_with(r#"{"warning":"2 of its children had not ended after "#), "{}", last.data());
 }
 
 #[test]
@@ -193,12 +193,12 @@ fn each_way_to_end_has_its_word() {
 }
 
 #[test]
-fn who_works_on_it_by_hand_keeps_its_counts() {
+fn who_has_worked_on_it_by_hand_gives_back_all_attempts() {
     let mut world = World::looping();
     world.start();
     world.end_last(Ending::Exited(1));
     assert_eq!(world.take(Epoch(7)), Outcome::Taken);
     assert_eq!(world.start(), Outcome::NotPending(Status::InProgress));
     assert_eq!(world.act(Input::Return), Outcome::Returned);
-    assert_eq!((&world.machine.state, world.machine.failures), (&State::Pending, 1));
+    assert_eq!((&world.machine.state, world.machine.failures), (&State::Pending, 0));
 }

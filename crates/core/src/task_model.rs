@@ -300,6 +300,9 @@ impl Naive {
             }
             Deed::Take(grant) => {
                 if self.is_free() {
+                    if self.word != "by hand" || self.grant != *grant {
+                        (self.failures, self.recoveries) = (0, 0);
+                    }
                     (self.word, self.grant) = ("by hand", *grant);
                 }
             }

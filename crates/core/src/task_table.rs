@@ -636,33 +636,33 @@ skipped                over                                       over          
 fn every_state_answers_one_who_decides_by_hand() {
     let found = table(&STATES, &["retry", "skip", "review", "take", "take, same grant", "return"], decide_by_hand);
     let expected = "
-                       retry                    skip                           review                        take                         take, same grant             return
-pending                not pending              marked: skipped +marked        marked: review +marked        taken: by hand +taken        taken: by hand +taken        not pending
-failed once            not pending              marked: skipped (1 0) +marked  marked: review (1 0) +marked  taken: by hand (1 0) +taken  taken: by hand (1 0) +taken  not pending
-lost once              not pending              marked: skipped (0 1) +marked  marked: review (0 1) +marked  taken: by hand (0 1) +taken  taken: by hand (0 1) +taken  not pending
-running                not pending              busy                           busy                          busy                         busy                         not pending
-running, said done     not pending              busy                           busy                          busy                         busy                         not pending
-running, said failed   not pending              busy                           busy                          busy                         busy                         not pending
-last try               not pending              busy                           busy                          busy                         busy                         not pending
-last recovery          not pending              busy                           busy                          busy                         busy                         not pending
-dead                   not pending              busy                           busy                          busy                         busy                         not pending
-nudged                 not pending              busy                           busy                          busy                         busy                         not pending
-nudged, no help left   not pending              busy                           busy                          busy                         busy                         not pending
-to cancel              not pending              busy                           busy                          busy                         busy                         not pending
-to cancel, said done   not pending              busy                           busy                          busy                         busy                         not pending
-to fail                not pending              busy                           busy                          busy                         busy                         not pending
-to fail, said done     not pending              busy                           busy                          busy                         busy                         not pending
-to escalate            not pending              busy                           busy                          busy                         busy                         not pending
-overtime               not pending              busy                           busy                          busy                         busy                         not pending
-to restart             not pending              busy                           busy                          busy                         busy                         not pending
-to restart, said done  not pending              busy                           busy                          busy                         busy                         not pending
-parked                 clear: pending +retried  marked: skipped (0 2) +marked  marked: review (0 2) +marked  taken: by hand (0 2) +taken  taken: by hand (0 2) +taken  not pending
-by hand                not pending              marked: skipped +marked        marked: review +marked        taken: by hand +taken        taken: by hand               returned: pending +returned
-review                 clear: pending +retried  marked: skipped (1 0) +marked  marked: review (1 0) +marked  taken: by hand (1 0) +taken  taken: by hand (1 0) +taken  not pending
-completed              clear: pending +retried  over                           over                          over                         over                         not pending
-failed                 clear: pending +retried  over                           over                          over                         over                         not pending
-cancelled              clear: pending +retried  over                           over                          over                         over                         not pending
-skipped                clear: pending +retried  over                           over                          over                         over                         not pending
+                       retry                    skip                           review                        take                   take, same grant       return
+pending                not pending              marked: skipped +marked        marked: review +marked        taken: by hand +taken  taken: by hand +taken  not pending
+failed once            not pending              marked: skipped (1 0) +marked  marked: review (1 0) +marked  taken: by hand +taken  taken: by hand +taken  not pending
+lost once              not pending              marked: skipped (0 1) +marked  marked: review (0 1) +marked  taken: by hand +taken  taken: by hand +taken  not pending
+running                not pending              busy                           busy                          busy                   busy                   not pending
+running, said done     not pending              busy                           busy                          busy                   busy                   not pending
+running, said failed   not pending              busy                           busy                          busy                   busy                   not pending
+last try               not pending              busy                           busy                          busy                   busy                   not pending
+last recovery          not pending              busy                           busy                          busy                   busy                   not pending
+dead                   not pending              busy                           busy                          busy                   busy                   not pending
+nudged                 not pending              busy                           busy                          busy                   busy                   not pending
+nudged, no help left   not pending              busy                           busy                          busy                   busy                   not pending
+to cancel              not pending              busy                           busy                          busy                   busy                   not pending
+to cancel, said done   not pending              busy                           busy                          busy                   busy                   not pending
+to fail                not pending              busy                           busy                          busy                   busy                   not pending
+to fail, said done     not pending              busy                           busy                          busy                   busy                   not pending
+to escalate            not pending              busy                           busy                          busy                   busy                   not pending
+overtime               not pending              busy                           busy                          busy                   busy                   not pending
+to restart             not pending              busy                           busy                          busy                   busy                   not pending
+to restart, said done  not pending              busy                           busy                          busy                   busy                   not pending
+parked                 clear: pending +retried  marked: skipped (0 2) +marked  marked: review (0 2) +marked  taken: by hand +taken  taken: by hand +taken  not pending
+by hand                not pending              marked: skipped +marked        marked: review +marked        taken: by hand +taken  taken: by hand         returned: pending +returned
+review                 clear: pending +retried  marked: skipped (1 0) +marked  marked: review (1 0) +marked  taken: by hand +taken  taken: by hand +taken  not pending
+completed              clear: pending +retried  over                           over                          over                   over                   not pending
+failed                 clear: pending +retried  over                           over                          over                   over                   not pending
+cancelled              clear: pending +retried  over                           over                          over                   over                   not pending
+skipped                clear: pending +retried  over                           over                          over                   over                   not pending
 ";
     assert_eq!(found, expected, "{found}");
 }

@@ -155,7 +155,7 @@ loop: awaiting                 fenced                                      fence
 loop: awaited too long         fenced                                      fenced                                        fenced           ended: completed +complete        ended: failed +failed !tell
 loop: ending children          fenced                                      fenced                                        fenced           ended: completed +complete        ended: failed +failed !tell
 loop: parked                   fenced                                      fenced                                        fenced           ended: completed (0 2) +complete  ended: failed (0 2) +failed !tell
-loop: by hand                  fenced                                      fenced                                        fenced           ended: completed (1 0) +complete  ended: failed (1 0) +failed !tell
+loop: by hand                  fenced                                      fenced                                        fenced           ended: completed +complete        ended: failed +failed !tell
 loop: review                   fenced                                      fenced                                        fenced           ended: completed (1 0) +complete  ended: failed (1 0) +failed !tell
 loop: completed                fenced                                      fenced                                        fenced           over                              over
 loop: failed                   fenced                                      fenced                                        fenced           over                              over
@@ -187,7 +187,7 @@ loop: awaiting                 ended: cancelled +cancelled                ended:
 loop: awaited too long         ended: cancelled +cancelled                ended: failed +failed !tell              not pending                                  not pending                               not pending
 loop: ending children          ended: cancelled +cancelled                ended: failed +failed !tell              not pending                                  not pending                               not pending
 loop: parked                   ended: cancelled (0 2) +cancelled          ended: failed (0 2) +failed !tell        not pending                                  not pending                               not pending
-loop: by hand                  ended: cancelled (1 0) +cancelled          ended: failed (1 0) +failed !tell        not pending                                  not pending                               not pending
+loop: by hand                  ended: cancelled +cancelled                ended: failed +failed !tell              not pending                                  not pending                               not pending
 loop: review                   ended: cancelled (1 0) +cancelled          ended: failed (1 0) +failed !tell        not pending                                  not pending                               not pending
 loop: completed                over                                       over                                     over                                         over                                      over
 loop: failed                   over                                       over                                     over                                         over                                      over
@@ -199,30 +199,30 @@ loop: failed                   over                                       over  
 fn every_state_of_a_loop_answers_one_who_decides_by_hand() {
     let found = table(&LOOPS, &["retry", "skip", "review", "take", "take, same grant", "return"], decide_by_hand);
     let expected = "
-                               retry                    skip                           review                        take                         take, same grant             return
-loop: pending                  not pending              marked: skipped +marked        marked: review +marked        taken: by hand +taken        taken: by hand +taken        not pending
-loop: resting                  not pending              marked: skipped (1 0) +marked  marked: review (1 0) +marked  taken: by hand (1 0) +taken  taken: by hand (1 0) +taken  not pending
-loop: rested                   not pending              marked: skipped (1 0) +marked  marked: review (1 0) +marked  taken: by hand (1 0) +taken  taken: by hand (1 0) +taken  not pending
-loop: running                  not pending              busy                           busy                          busy                         busy                         not pending
-loop: running, said done       not pending              busy                           busy                          busy                         busy                         not pending
-loop: running, said failed     not pending              busy                           busy                          busy                         busy                         not pending
-loop: last attempt             not pending              busy                           busy                          busy                         busy                         not pending
-loop: last attempt, said done  not pending              busy                           busy                          busy                         busy                         not pending
-loop: nudged                   not pending              busy                           busy                          busy                         busy                         not pending
-loop: to restart               not pending              busy                           busy                          busy                         busy                         not pending
-loop: last recovery            not pending              busy                           busy                          busy                         busy                         not pending
-loop: overtime                 not pending              busy                           busy                          busy                         busy                         not pending
-loop: to escalate              not pending              busy                           busy                          busy                         busy                         not pending
-loop: to fail                  not pending              busy                           busy                          busy                         busy                         not pending
-loop: to cancel, said done     not pending              busy                           busy                          busy                         busy                         not pending
-loop: awaiting                 not pending              not pending                    not pending                   not pending                  not pending                  not pending
-loop: awaited too long         not pending              not pending                    not pending                   not pending                  not pending                  not pending
-loop: ending children          not pending              not pending                    not pending                   not pending                  not pending                  not pending
-loop: parked                   clear: pending +retried  marked: skipped (0 2) +marked  marked: review (0 2) +marked  taken: by hand (0 2) +taken  taken: by hand (0 2) +taken  not pending
-loop: by hand                  not pending              marked: skipped (1 0) +marked  marked: review (1 0) +marked  taken: by hand (1 0) +taken  taken: by hand (1 0)         returned: pending (1 0) +returned
-loop: review                   clear: pending +retried  marked: skipped (1 0) +marked  marked: review (1 0) +marked  taken: by hand (1 0) +taken  taken: by hand (1 0) +taken  not pending
-loop: completed                clear: pending +retried  over                           over                          over                         over                         not pending
-loop: failed                   clear: pending +retried  over                           over                          over                         over                         not pending
+                               retry                    skip                           review                        take                   take, same grant       return
+loop: pending                  not pending              marked: skipped +marked        marked: review +marked        taken: by hand +taken  taken: by hand +taken  not pending
+loop: resting                  not pending              marked: skipped (1 0) +marked  marked: review (1 0) +marked  taken: by hand +taken  taken: by hand +taken  not pending
+loop: rested                   not pending              marked: skipped (1 0) +marked  marked: review (1 0) +marked  taken: by hand +taken  taken: by hand +taken  not pending
+loop: running                  not pending              busy                           busy                          busy                   busy                   not pending
+loop: running, said done       not pending              busy                           busy                          busy                   busy                   not pending
+loop: running, said failed     not pending              busy                           busy                          busy                   busy                   not pending
+loop: last attempt             not pending              busy                           busy                          busy                   busy                   not pending
+loop: last attempt, said done  not pending              busy                           busy                          busy                   busy                   not pending
+loop: nudged                   not pending              busy                           busy                          busy                   busy                   not pending
+loop: to restart               not pending              busy                           busy                          busy                   busy                   not pending
+loop: last recovery            not pending              busy                           busy                          busy                   busy                   not pending
+loop: overtime                 not pending              busy                           busy                          busy                   busy                   not pending
+loop: to escalate              not pending              busy                           busy                          busy                   busy                   not pending
+loop: to fail                  not pending              busy                           busy                          busy                   busy                   not pending
+loop: to cancel, said done     not pending              busy                           busy                          busy                   busy                   not pending
+loop: awaiting                 not pending              not pending                    not pending                   not pending            not pending            not pending
+loop: awaited too long         not pending              not pending                    not pending                   not pending            not pending            not pending
+loop: ending children          not pending              not pending                    not pending                   not pending            not pending            not pending
+loop: parked                   clear: pending +retried  marked: skipped (0 2) +marked  marked: review (0 2) +marked  taken: by hand +taken  taken: by hand +taken  not pending
+loop: by hand                  not pending              marked: skipped +marked        marked: review +marked        taken: by hand +taken  taken: by hand         returned: pending +returned
+loop: review                   clear: pending +retried  marked: skipped (1 0) +marked  marked: review (1 0) +marked  taken: by hand +taken  taken: by hand +taken  not pending
+loop: completed                clear: pending +retried  over                           over                          over                   over                   not pending
+loop: failed                   clear: pending +retried  over                           over                          over                   over                   not pending
 ";
     assert_eq!(found, expected, "{found}");
 }

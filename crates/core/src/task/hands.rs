@@ -58,6 +58,8 @@ impl Task {
                 Outcome::Taken
             }
             State::Pending | State::Resting { .. } | State::Parked { .. } | State::ByHand { .. } | State::Review => {
+                // Whoever gives it back wants it tried anew.
+                (self.failures, self.recoveries) = (0, 0);
                 self.emit(TaskFact::Taken { holder: holder.clone(), epoch }, scribe);
                 self.turn_into(State::ByHand { holder, epoch, until }, now);
                 Outcome::Taken

@@ -166,8 +166,9 @@ pub struct Dispatcher {
     results: Vec<RunRequest>,
     /// When the next errand is to be tried again.
     errand_due: Option<Lease>,
-    /// How far waiting loops were gone through.
+    /// How far waiting loops were gone through, and when that goes on.
     scanned: Seq,
+    scan_at: Lease,
     /// Whether it was said that there is nothing left to do, or need not be.
     is_told: bool,
     /// What others must not be asked again until something changes.
@@ -276,6 +277,7 @@ impl Dispatcher {
             results: Vec::new(),
             errand_due: None,
             scanned: Seq(0),
+            scan_at: Lease(0),
             is_told: false,
             refused: BTreeSet::new(),
             passed_over: BTreeMap::new(),
@@ -447,7 +449,9 @@ impl Dispatcher {
         if rest.until <= now {
             // Not everybody who was found alive is watched.
             self.probes.retain(|_, liveness| matches!(liveness, Liveness::Dead | Liveness::OtherBoot));
-            self.scan = Some(self.scanned);
+            if self.scan_at <= now {
+                (self.scan, self.scan_at) = (Some(self.scanned), now + self.options.poll);
+            }
             self.woken();
             return self.choose_next(now);
         }

@@ -10,7 +10,7 @@ use banksman_core::backlog::{Backlog, Ended, Runner};
 use banksman_core::claim::Address;
 use banksman_core::restart::{Marker, OnTimeout, Policy};
 use banksman_core::task::{Ending, OnExhausted, Spec, Watch, Work as Command};
-use banksman_core::{Lease, Liveness, ProcessId, RunId, RunnerId, Span, Stamp, TaskId, Wall};
+use banksman_core::{Lease, Liveness, NoticeKind, ProcessId, RunId, RunnerId, Seq, Span, Stamp, TaskId, Wall};
 use banksman_store::{Machine, Reading, Store, sqlite};
 
 use super::{Advice, Dispatcher, Options};
@@ -62,6 +62,8 @@ pub(super) struct Actor {
     pub(super) trace: Vec<String>,
     /// What it wants of the outside, and the test has not looked at.
     pub(super) wants: VecDeque<Advice>,
+    /// The errands to tell that all is done.
+    pub(super) finishes: BTreeSet<Seq>,
 }
 
 pub(super) fn task(name: &str) -> TaskId {
@@ -84,12 +86,12 @@ pub(super) fn options() -> Options {
     }
 }
 
-/// A loop that rests for a second, and whose children have a minute.
+/// A loop that rests for a second, and whose children have half a minute.
 pub(super) fn policy() -> Policy {
     Policy {
         max_restarts: NonZeroU32::new(3).unwrap(),
         delay: Span::from_secs(1),
-        child_wait: Span::from_secs(60),
+        child_wait: Span::from_secs(30),
         on_children_timeout: OnTimeout::Kill,
     }
 }
@@ -127,7 +129,7 @@ impl Stage {
             terms: None,
         };
         let dispatcher = Dispatcher::new(row.clone(), options);
-        Actor { dispatcher, row, runs: 0, trace: Vec::new(), wants: VecDeque::new() }
+        Actor { dispatcher, row, runs: 0, trace: Vec::new(), wants: VecDeque::new(), finishes: BTreeSet::new() }
     }
 
     /// Nobody hears of its end, but whoever looks sees it.
@@ -187,7 +189,7 @@ impl Stage {
         page.events.iter().filter(|event| &*event.kind == kind).count()
     }
 
-    /// Lets a runner do what it wants until it would sleep, or is done. Says for how long it would.
+    /// Lets a runner do what it wants until it would sleep, wants to look at a run, or is done. Says for how long it would.
     pub(super) fn play(&mut self, actor: &mut Actor) -> Option<Span> {
         for _ in 0..STEPS {
             let Actor { dispatcher, runs, row, .. } = actor;
@@ -212,9 +214,20 @@ impl Stage {
                     let found: Vec<_> = tasks.into_iter().map(look).collect();
                     actor.dispatcher.checked(found);
                 }
+                // That all is done is told in one test of its own.
+                Advice::Notify(errand, notice) if notice.kind == NoticeKind::BacklogFinished => {
+                    actor.finishes.insert(errand);
+                    actor.dispatcher.did(errand, Ok(()));
+                }
                 Advice::Call => {
                     let requests = actor.dispatcher.requests().to_vec();
-                    actor.trace.extend(requests.iter().filter_map(word).map(str::to_owned));
+                    let is_told = |request: &Request| match request {
+                        Request::Run(RunRequest::Tried { errand, .. }) => actor.finishes.contains(errand),
+                        _ => false,
+                    };
+                    let told = requests.iter().filter(|request| !is_told(request));
+                    let words: Vec<String> = told.filter_map(word).map(str::to_owned).collect();
+                    actor.trace.extend(words);
                     let replies = self.ask_all(&requests);
                     actor.dispatcher.answered(replies);
                 }
@@ -225,12 +238,16 @@ impl Stage {
                     }
                     actor.dispatcher.woken();
                 }
+                // It goes on when it was told what was seen.
+                Advice::Pulse(_) => {
+                    actor.trace.push("pulse".into());
+                    return Some(Span::ZERO);
+                }
                 Advice::Done => return None,
                 advice => {
                     let word = match &advice {
                         Advice::Spawn(work) => format!("spawn {}", work.task.id),
                         Advice::Recover(work) => format!("recover {}", work.task.id),
-                        Advice::Pulse(_) => "pulse".into(),
                         Advice::Kill(_) => "kill".into(),
                         Advice::Nudge(..) => "nudge".into(),
                         Advice::Notify(..) => "notify".into(),

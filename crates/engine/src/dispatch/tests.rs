@@ -2,8 +2,8 @@
 
 use banksman_core::decision::Act;
 use banksman_core::restart::Marker;
-use banksman_core::task::State;
-use banksman_core::{Notice, Seq, Span};
+use banksman_core::task::{Mark, State, Watch};
+use banksman_core::{Decision, Notice, Seq, Span};
 
 use super::stage::{Actor, Stage, TIMEOUT, exited, options, policy, task};
 use super::{Advice, Options, Vitals};
@@ -123,7 +123,7 @@ fn one_that_is_done_waits_for_its_children_and_they_have_their_time() {
     assert!(actor.did().contains(&"spawn c-1".to_owned()), "its place is free");
     assert!(matches!(stage.rows().tasks[&task("t")].state, State::Awaiting { until: Some(_), .. }));
     let slept = stage.sleep(&mut actor);
-    assert_eq!(Span::from_ms(slept), TIMEOUT.min(policy().child_wait));
+    assert_eq!(Span::from_ms(slept), policy().child_wait);
     let did = actor.did();
     assert!(did.contains(&"settle".into()) && did.contains(&"kill".into()), "{did:?}");
     assert_eq!(stage.status("c-2"), "cancelled", "it had not begun");
@@ -302,4 +302,79 @@ fn roots_are_begun_in_the_order_of_their_arrival_as_many_as_allowed() {
     stage.files.insert(task("a"), Marker::Done);
     end(&mut stage, &mut actor, 0);
     assert_eq!(begun(&mut actor), ["b"]);
+}
+
+#[test]
+fn a_run_at_work_is_recorded_on_the_beat() {
+    let mut stage = Stage::new();
+    stage.add("t", |_| {});
+    let interval = Span::from_secs(10);
+    let mut actor = started(&mut stage, Options { checkpoint_interval: Some(interval), ..options() });
+    for late in [0, 300, 0] {
+        stage.sleep(&mut actor);
+        assert_eq!(actor.did(), ["pulse"]);
+        stage.pass(late);
+        assert_eq!(look(&mut stage, &mut actor, Span::from_ms(5)), ["checkpoint"]);
+    }
+    let beats = 3 * interval.as_ms();
+    assert_eq!(stage.now().0, 1_000 + beats, "one that came late does not move the others");
+    assert_eq!(stage.told("task:checkpoint"), 3);
+}
+
+/// A task that was helped as often as allowed, and its runner.
+fn parked(stage: &mut Stage) -> (Actor, Decision) {
+    stage.add("t", |_| {});
+    let watch = Watch { max_recoveries: 0, ..options().watch };
+    let mut actor = started(stage, Options { watch, ..options() });
+    stage.sleep(&mut actor);
+    look(stage, &mut actor, TIMEOUT);
+    end(stage, &mut actor, 143);
+    let open: Vec<_> = stage.rows().decisions.into_values().filter(Decision::is_open).collect();
+    let [decision] = &open[..] else { panic!("{open:?}") };
+    assert_eq!((stage.status("t"), stage.told("escalate")), ("blocked".into(), 1));
+    actor.did();
+    (actor, decision.clone())
+}
+
+#[test]
+fn an_answer_is_carried_out_at_once_and_once() {
+    for (option, status, does) in
+        [(1, "in_progress", "spawn t"), (2, "failed", "notify"), (3, "skipped", ""), (4, "cancelled", "")]
+    {
+        let mut stage = Stage::new();
+        let (mut actor, decision) = parked(&mut stage);
+        let (id, about) = (decision.id.clone(), decision.question.about.clone());
+        let request = Request::Decision(DecisionRequest { id, about, option, by: "ann".into(), note: None });
+        for _ in 0..2 {
+            stage.ask(request.clone());
+            stage.play(&mut actor);
+        }
+        assert_eq!((stage.status("t").as_str(), stage.told("decision:resolved")), (status, 1));
+        let did = actor.did().into_iter().filter(|word| word != "claim").collect::<Vec<_>>();
+        assert_eq!(did.concat(), does, "option {option}");
+    }
+}
+
+#[test]
+fn a_question_is_withdrawn_when_its_task_goes_on_without_an_answer() {
+    let verdict = || banksman_core::task::Verdict::Done { output: None };
+    let id = || task("t");
+    for request in [
+        TaskRequest::Retry { id: id() },
+        TaskRequest::Conclude { id: id(), epoch: None, by: None, verdict: verdict() },
+        TaskRequest::Cancel { id: id() },
+        TaskRequest::Set { id: id(), by: None, mark: Mark::Skipped },
+        TaskRequest::Delete { id: id(), force: false },
+    ] {
+        let mut stage = Stage::new();
+        let (_, decision) = parked(&mut stage);
+        stage.ask(Request::Task(request.clone()));
+        assert!(!stage.rows().decisions[&decision.id].is_open(), "{request:?}");
+        assert_eq!(stage.told("decision:withdrawn"), 1);
+        let (id, about) = (decision.id.clone(), decision.question.about.clone());
+        let late = Request::Decision(DecisionRequest { id, about, option: 1, by: "ann".into(), note: None });
+        let before = stage.rows().tasks;
+        stage.ask(late);
+        assert_eq!(stage.rows().tasks, before, "a late answer changes nothing");
+    }
 }
