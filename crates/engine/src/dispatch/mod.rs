@@ -417,9 +417,16 @@ impl Dispatcher {
         if let Some(advice) = self.give_up_errands(now) {
             return advice;
         }
-        if rest.idle && (self.options.until_idle || self.only.is_some()) && self.mine.is_empty() {
+        // People are told before it goes.
+        let is_done = self.mine.is_empty() && self.doing.is_empty() && self.errand_due.is_none();
+        if rest.idle && (self.options.until_idle || self.only.is_some()) && is_done {
             self.leaving = true;
             return self.farewell();
+        }
+        // Which errand that is, and whether it is still to be done, the rows tell.
+        if self.errand_due.take_if(|due| *due <= now).is_some() {
+            self.look = Look::Due;
+            return self.choose_next(now);
         }
         if rest.until <= now {
             // Not everybody who was found alive is watched.
