@@ -16,7 +16,7 @@ impl Dispatcher {
             match (request, reply) {
                 (Request::Run(request), Reply::Run(outcome)) => look |= self.take_in(request, outcome),
                 (request, Reply::Task(TaskOutcome::Stepped(outcome, task))) => {
-                    // The run is to be ended, or is not there any more: the rows tell, and until then it would be late for ever.
+                    // The run is to be ended, or is not there any more: the rows tell.
                     look |= matches!(request, Request::Task(TaskRequest::Overtime { .. }));
                     self.note_pulse(outcome, &task);
                 }

@@ -195,6 +195,8 @@ struct Mine {
     /// Its last sign of life, as far as it was looked for.
     seen: Lease,
     stuck: bool,
+    /// It is to be ended, as far as the store has told: nobody needs to find that it takes too long.
+    stopping: bool,
     /// When it is recorded next.
     checkpoint_at: Option<Lease>,
     /// When to find out again what became of its session.
@@ -206,7 +208,8 @@ impl Mine {
         let live = work.task.live();
         let seen = live.map_or(work.run.started.lease, |live| live.seen.lease);
         let stuck = work.task.status() == Status::Stuck;
-        Mine { work, phase: Phase::Live, report: None, seen, stuck, checkpoint_at: None, recover_at: None }
+        let stopping = matches!(work.task.state, task::State::Stopping { .. });
+        Mine { work, phase: Phase::Live, report: None, seen, stuck, stopping, checkpoint_at: None, recover_at: None }
     }
 }
 

@@ -23,7 +23,8 @@ impl Dispatcher {
         let timeout = self.options.watch.timeout;
         let live = self.mine.values().filter(|mine| mine.phase == Phase::Live);
         let due = |mine: &Mine| {
-            let overtime = self.options.max_duration.map(|max| mine.work.run.started.lease + max);
+            let max = self.options.max_duration.filter(|_| !mine.stopping);
+            let overtime = max.map(|max| mine.work.run.started.lease + max);
             [Some(mine.seen + timeout), overtime, self.checkpoint_due(mine)].into_iter().flatten().min()
         };
         live.filter_map(due).min()
@@ -37,7 +38,7 @@ impl Dispatcher {
     /// Looks at a run that is due, or ends one that takes too long.
     pub(super) fn watch_runs(&mut self, now: Lease) -> Option<Advice> {
         if let Some(max) = self.options.max_duration {
-            let is_late = |mine: &&Mine| mine.phase == Phase::Live && mine.work.run.started.lease + max <= now;
+            let is_late = |mine: &&Mine| mine.phase == Phase::Live && !mine.stopping && mine.work.run.started.lease + max <= now;
             let late: Vec<Request> = self.mine.values().filter(is_late).map(|mine| overtime(mine, max)).collect();
             if !late.is_empty() {
                 self.requests = late;
@@ -94,6 +95,7 @@ impl Dispatcher {
     pub(super) fn note_pulse(&mut self, outcome: task::Outcome, task: &Task) {
         let Some(mine) = task.live().and_then(|live| self.mine.get_mut(&live.run)) else { return };
         mine.stuck = task.status() == Status::Stuck;
+        mine.stopping = matches!(task.state, task::State::Stopping { .. });
         mine.seen = mine.seen.max(task.live().map_or(mine.seen, |live| live.seen.lease));
         if matches!(outcome, task::Outcome::Stuck | task::Outcome::Recovered | task::Outcome::Stopping) {
             let work = Box::new(Work { task: task.clone(), ..mine.work.clone() });
