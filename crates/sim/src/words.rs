@@ -128,6 +128,7 @@ impl fmt::Display for Told<'_> {
             Request::Section(request) => write!(f, "{request:?}")?,
             Request::Task(request) => write!(f, "{request:?}")?,
             Request::Run(request) => write!(f, "{request:?}")?,
+            Request::Decision(request) => write!(f, "{request:?}")?,
         }
         match self.1 {
             Reply::Coordinate { outcome, .. } => write!(f, ": {}", answer(outcome)),
@@ -136,6 +137,7 @@ impl fmt::Display for Told<'_> {
             Reply::Section(outcome) => write!(f, ": {outcome:?}"),
             Reply::Task(outcome) => write!(f, ": {outcome:?}"),
             Reply::Run(outcome) => write!(f, ": {outcome:?}"),
+            Reply::Decision(outcome) => write!(f, ": {outcome:?}"),
         }
     }
 }

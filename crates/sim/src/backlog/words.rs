@@ -2,8 +2,11 @@
 
 use std::fmt;
 
+use banksman_core::TaskId;
 use banksman_core::event::{Event, Fact, TaskFact};
-use banksman_engine::{Reply, Request, RunOutcome, RunRequest, SectionOutcome, SectionRequest, TaskOutcome, TaskRequest};
+use banksman_engine::{
+    DecisionOutcome, Reply, Request, RunOutcome, RunRequest, SectionOutcome, SectionRequest, TaskOutcome, TaskRequest,
+};
 
 use crate::ledger::Logged;
 
@@ -24,6 +27,7 @@ impl fmt::Display for Deed<'_> {
             Request::Section(SectionRequest::Delete { id, .. }) => write!(f, "deletes section {id}")?,
             Request::Task(request) => task(f, request)?,
             Request::Run(request) => run(f, request)?,
+            Request::Decision(request) => write!(f, "answers {} with {}", request.id, request.option)?,
         }
         match self.reply {
             Reply::Coordinate { .. } | Reply::RequestReused | Reply::Emitted(_) => Ok(()),
@@ -36,7 +40,10 @@ impl fmt::Display for Deed<'_> {
                 write!(f, ": {runs:?}, refused {}", blocked.len())
             }
             Reply::Run(RunOutcome::Adopted(_)) => write!(f, ": adopted"),
+            Reply::Run(RunOutcome::Stepped(outcome, _)) => write!(f, ": {outcome:?}"),
             Reply::Run(outcome) => write!(f, ": {outcome:?}"),
+            Reply::Decision(DecisionOutcome::Stepped(outcome, _)) => write!(f, ": {outcome:?}"),
+            Reply::Decision(outcome) => write!(f, ": {outcome:?}"),
         }
     }
 }
@@ -51,6 +58,8 @@ fn task(f: &mut fmt::Formatter<'_>, request: &TaskRequest) -> fmt::Result {
         TaskRequest::Conclude { id, epoch: Some(epoch), verdict } => write!(f, "as {epoch} says of {id} {verdict:?}"),
         TaskRequest::Conclude { id, epoch: None, verdict } => write!(f, "says of {id} {verdict:?}"),
         TaskRequest::Heartbeat { id, pulse, .. } => write!(f, "sees {id} {pulse:?}"),
+        TaskRequest::Checkpoint { id, .. } => write!(f, "records that {id} is at work"),
+        TaskRequest::Overtime { id, run, .. } => write!(f, "finds that {run} of {id} takes too long"),
         TaskRequest::Cancel { id } => write!(f, "cancels {id}"),
         TaskRequest::Kill { id, run, .. } => write!(f, "kills {run} of {id}"),
         TaskRequest::Retry { id } => write!(f, "retries {id}"),
@@ -72,7 +81,16 @@ fn run(f: &mut fmt::Formatter<'_>, request: &RunRequest) -> fmt::Result {
             write!(f, "claims up to {room} of {tasks:?}")
         }
         RunRequest::Started { run, .. } => write!(f, "has started {run}"),
-        RunRequest::Finish { what, ending, .. } => write!(f, "reports the end of {}: {}", what.run.id, ending.ending),
+        RunRequest::Finish { what, ending, marker, .. } => {
+            write!(f, "reports the end of {}: {}, {marker:?}", what.run.id, ending.ending)
+        }
+        RunRequest::Found { task, marker } => write!(f, "finds {marker:?} of {task}"),
+        RunRequest::Ripen { tasks, .. } => {
+            let tasks: Vec<&str> = tasks.iter().map(TaskId::as_str).collect();
+            write!(f, "lets {tasks:?} rest no longer")
+        }
+        RunRequest::Settle { task } => write!(f, "looks at the children of {task}"),
+        RunRequest::Tried { errand, error, .. } => write!(f, "has tried errand {errand}: {error:?}"),
         RunRequest::Adopt { what, .. } => write!(f, "wants {} of {}", what.run.id, what.run.owner),
         RunRequest::Renew { .. } => write!(f, "renews"),
         RunRequest::Dismiss { runner, .. } => write!(f, "dismisses {runner}"),
@@ -108,6 +126,8 @@ impl fmt::Display for Line<'_> {
                 Fact::Increased(increased) => write!(f, " {}", increased.holder),
             },
             Event::Section { fact, .. } => write!(f, " {fact:?}"),
+            Event::Decision { fact, .. } => write!(f, " {fact:?}"),
+            Event::Finished(finished) => write!(f, " {finished:?}"),
             Event::Custom { .. } => Ok(()),
         }
     }
