@@ -134,8 +134,12 @@ impl World<'_> {
             .iter()
             .flat_map(|(resource, holders)| holders.iter().map(move |(holder, held)| (resource, holder, held)));
         let held: Vec<String> = all
-            .filter(|(_, holder, held)| {
-                holder.as_str().starts_with("run:") || held.processes.iter().any(|process| self.machine.lives(process))
+            .filter(|(resource, holder, held)| {
+                // What was offered to a session that died in line is free for the next who looks.
+                let semaphore = rows.coordination.semaphores.get(&resource.name);
+                let offered = semaphore.and_then(|semaphore| semaphore.holders.get(*holder)?.offer.as_ref()).is_some();
+                (holder.as_str().starts_with("run:") && !offered)
+                    || held.processes.iter().any(|process| self.machine.lives(process))
             })
             .map(|(resource, holder, _)| format!("{resource} of {holder}"))
             .collect();
