@@ -42,6 +42,14 @@ pub enum Checker {
     Idle,
     /// Nothing is left behind.
     Left,
+    /// A loop is tried as often as allowed, after its rest, and not once it is known to be done.
+    Loops,
+    /// What looks stuck is helped step by step, as often as allowed, and every help counts.
+    Ladder,
+    /// A question is raised once, answered once, and the answer carried out once.
+    Decisions,
+    /// Not more roots are under way than allowed, and they begin in the order of their arrival.
+    Roots,
 }
 
 impl fmt::Display for Checker {
@@ -65,6 +73,10 @@ impl fmt::Display for Checker {
             Checker::Sections => "sections",
             Checker::Idle => "idle",
             Checker::Left => "left",
+            Checker::Loops => "loops",
+            Checker::Ladder => "ladder",
+            Checker::Decisions => "decisions",
+            Checker::Roots => "roots",
         })
     }
 }

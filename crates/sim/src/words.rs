@@ -129,6 +129,7 @@ impl fmt::Display for Told<'_> {
             Request::Task(request) => write!(f, "{request:?}")?,
             Request::Run(request) => write!(f, "{request:?}")?,
             Request::Import(request) => write!(f, "{request:?}")?,
+            Request::Decision(request) => write!(f, "{request:?}")?,
         }
         match self.1 {
             Reply::Coordinate { outcome, .. } => write!(f, ": {}", answer(outcome)),
@@ -138,6 +139,7 @@ impl fmt::Display for Told<'_> {
             Reply::Task(outcome) => write!(f, ": {outcome:?}"),
             Reply::Run(outcome) => write!(f, ": {outcome:?}"),
             Reply::Import(outcome) => write!(f, ": {outcome:?}"),
+            Reply::Decision(outcome) => write!(f, ": {outcome:?}"),
         }
     }
 }

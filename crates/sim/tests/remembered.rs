@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use banksman_core::backlog::{Ended, Runner};
 use banksman_core::claim::{Address, Ask, Claim, Standing};
 use banksman_core::coordination::{Command, Outcome};
-use banksman_core::task::{Ending, Spec, Work, Workspace};
+use banksman_core::restart::Marker;
+use banksman_core::task::{Ending, OnExhausted, Spec, Watch, Work, Workspace};
 use banksman_core::{
     Epoch, HolderId, Lease, Liveness, Name, ProcessId, RequestId, RunId, RunnerId, SectionId, Span, Stamp, TaskId, Ticket, Title,
     Wall, lock,
@@ -102,6 +103,9 @@ fn process(pid: i32) -> ProcessId {
     ProcessId { host: "host".into(), boot: "boot".into(), pid_ns: 1, pid, start: 1 }
 }
 
+/// How runs are watched: patiently.
+const WATCH: Watch = Watch { timeout: Span::from_secs(600), max_recoveries: 3, on_exhausted: OnExhausted::Escalate };
+
 /// A runner with room for one run.
 fn runner(name: &str, pid: i32) -> Dispatcher {
     let row = Runner {
@@ -120,10 +124,13 @@ fn runner(name: &str, pid: i32) -> Dispatcher {
         limit: 0,
         sections: Vec::new(),
         until_idle: false,
-        max_recoveries: 3,
+        root_limit: 0,
+        watch: WATCH,
+        max_duration: None,
+        checkpoint_interval: None,
+        kill_patience: Span::from_secs(3),
         poll: Span::from_secs(30),
         lease: None,
-        heartbeat_timeout: None,
     };
     Dispatcher::new(row, options)
 }
@@ -147,7 +154,8 @@ fn drive(store: &mut Store, runner: &mut Dispatcher) -> Vec<RunId> {
             }
             Next::Spawn(work) | Next::Recover(work) => started.push(work.run.id.clone()),
             Next::Sleep { .. } => return started,
-            Next::Pulse(_) | Next::Kill(_) | Next::Acknowledge(_) | Next::Forget(_) => {}
+            Next::Check(tasks) => runner.checked(tasks.into_iter().map(|task| (task, Marker::Absent))),
+            Next::Pulse(_) | Next::Kill(_) | Next::Nudge(..) | Next::Notify(..) | Next::Acknowledge(_) | Next::Forget(_) => {}
             Next::Done => unreachable!("nobody told it to end"),
         }
     }
@@ -163,6 +171,7 @@ fn add_task(store: &mut Store, id: &str, section: Option<&str>, priority: i32) {
         work: Some(Work::Run("true".into())),
         needs: Vec::new(),
         retries: 0,
+        restart: None,
         workspace: Workspace::None,
     };
     let add =
@@ -177,7 +186,7 @@ fn is_free(store: &mut Store, name: &str) -> bool {
 }
 
 fn exited(code: i32) -> Ended {
-    Ended { ending: Ending::Exited(code), at: Wall(0), note: None }
+    Ended::new(Ending::Exited(code), Wall(0), None)
 }
 
 /// A store with an exclusive section and two tasks in it.

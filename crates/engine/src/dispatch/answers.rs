@@ -5,7 +5,7 @@ use banksman_core::Lease;
 use super::{Advice, Dispatcher, Look, Mine, News, RETRY_AFTER};
 use crate::request::{Reply, Request};
 use crate::runs::{RunOutcome, RunRequest, Work};
-use crate::tasks::TaskOutcome;
+use crate::tasks::{TaskOutcome, TaskRequest};
 
 impl Dispatcher {
     /// Takes in the store's answers to [`Dispatcher::requests`], in their order.
@@ -15,7 +15,11 @@ impl Dispatcher {
         for (request, reply) in requests.into_iter().zip(replies) {
             match (request, reply) {
                 (Request::Run(request), Reply::Run(outcome)) => look |= self.take_in(request, outcome),
-                (_, Reply::Task(TaskOutcome::Stepped(outcome, task))) => self.note_pulse(outcome, &task),
+                (request, Reply::Task(TaskOutcome::Stepped(outcome, task))) => {
+                    // The run is to be ended, or is not there any more: the rows tell.
+                    look |= matches!(request, Request::Task(TaskRequest::Overtime { .. }));
+                    self.note_pulse(outcome, &task);
+                }
                 _ => {}
             }
         }

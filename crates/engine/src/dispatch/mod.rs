@@ -202,10 +202,10 @@ struct Mine {
     /// Its last sign of life, as far as it was looked for.
     seen: Lease,
     stuck: bool,
+    /// It is to be ended, as far as the store has told: nobody needs to find that it takes too long.
+    stopping: bool,
     /// When it is recorded next.
     checkpoint_at: Option<Lease>,
-    /// When it is said again that it takes too long, after that was said.
-    overtime_at: Option<Lease>,
     /// When to find out again what became of its session.
     recover_at: Option<Lease>,
 }
@@ -215,7 +215,8 @@ impl Mine {
         let live = work.task.live();
         let seen = live.map_or(work.run.started.lease, |live| live.seen.lease);
         let stuck = work.task.status() == Status::Stuck;
-        Mine { work, phase: Phase::Live, report: None, seen, stuck, checkpoint_at: None, overtime_at: None, recover_at: None }
+        let stopping = matches!(work.task.state, task::State::Stopping { .. });
+        Mine { work, phase: Phase::Live, report: None, seen, stuck, stopping, checkpoint_at: None, recover_at: None }
     }
 }
 
@@ -442,7 +443,8 @@ impl Dispatcher {
             self.leaving = true;
             return self.farewell();
         }
-        if self.errand_due.is_some_and(|due| due <= now) {
+        // Which errand that is, and whether it is still to be done, the rows tell.
+        if self.errand_due.take_if(|due| *due <= now).is_some() {
             self.look = Look::Due;
             return self.choose_next(now);
         }

@@ -3,7 +3,7 @@
 use banksman_core::task::{self, Pulse};
 use banksman_core::{Lease, RunId, Span, Status, Task};
 
-use super::{Advice, Dispatcher, Mine, News, Phase, RETRY_AFTER};
+use super::{Advice, Dispatcher, Mine, News, Phase};
 use crate::request::Request;
 use crate::runs::Work;
 use crate::tasks::TaskRequest;
@@ -23,7 +23,9 @@ impl Dispatcher {
         let timeout = self.options.watch.timeout;
         let live = self.mine.values().filter(|mine| mine.phase == Phase::Live);
         let due = |mine: &Mine| {
-            [Some(mine.seen + timeout), self.overtime_due(mine), self.checkpoint_due(mine)].into_iter().flatten().min()
+            let max = self.options.max_duration.filter(|_| !mine.stopping);
+            let overtime = max.map(|max| mine.work.run.started.lease + max);
+            [Some(mine.seen + timeout), overtime, self.checkpoint_due(mine)].into_iter().flatten().min()
         };
         live.filter_map(due).min()
     }
@@ -33,24 +35,13 @@ impl Dispatcher {
         Some(mine.checkpoint_at.unwrap_or(mine.work.run.started.lease + interval))
     }
 
-    fn overtime_due(&self, mine: &Mine) -> Option<Lease> {
-        let max = self.options.max_duration?;
-        Some(mine.overtime_at.unwrap_or(mine.work.run.started.lease + max))
-    }
-
     /// Looks at a run that is due, or ends one that takes too long.
     pub(super) fn watch_runs(&mut self, now: Lease) -> Option<Advice> {
         if let Some(max) = self.options.max_duration {
-            let is_late = |mine: &Mine| mine.phase == Phase::Live && self.overtime_due(mine).is_some_and(|due| due <= now);
-            let late: Vec<RunId> = self.mine.iter().filter(|(_, mine)| is_late(mine)).map(|(run, _)| run.clone()).collect();
+            let is_late = |mine: &&Mine| mine.phase == Phase::Live && !mine.stopping && mine.work.run.started.lease + max <= now;
+            let late: Vec<Request> = self.mine.values().filter(is_late).map(|mine| overtime(mine, max)).collect();
             if !late.is_empty() {
-                let own = self.mine.iter_mut().filter(|(run, _)| late.contains(run));
-                let say = |(_, mine): (_, &mut Mine)| {
-                    // The wish to end it comes back with the next look: it is not said again at once.
-                    mine.overtime_at = Some(now + RETRY_AFTER);
-                    overtime(mine, max)
-                };
-                self.requests = own.map(say).collect();
+                self.requests = late;
                 return Some(Advice::Call);
             }
         }
@@ -104,6 +95,7 @@ impl Dispatcher {
     pub(super) fn note_pulse(&mut self, outcome: task::Outcome, task: &Task) {
         let Some(mine) = task.live().and_then(|live| self.mine.get_mut(&live.run)) else { return };
         mine.stuck = task.status() == Status::Stuck;
+        mine.stopping = matches!(task.state, task::State::Stopping { .. });
         mine.seen = mine.seen.max(task.live().map_or(mine.seen, |live| live.seen.lease));
         if matches!(outcome, task::Outcome::Stuck | task::Outcome::Recovered | task::Outcome::Stopping) {
             let work = Box::new(Work { task: task.clone(), ..mine.work.clone() });

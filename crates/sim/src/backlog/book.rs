@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use banksman_core::backlog::Edge;
 use banksman_core::event::Resource;
 use banksman_core::task::{After, Spec, Verdict};
-use banksman_core::{Epoch, HolderId, Lease, Name, ProcessId, RunId, RunnerId, SectionId, Seq, Status, TaskId};
+use banksman_core::{DecisionId, Epoch, HolderId, Lease, Name, ProcessId, RunId, RunnerId, SectionId, Seq, Status, TaskId};
 
+use super::answers::Asked;
 use super::pause::runs;
 
 /// All that an outsider knows.
@@ -23,6 +24,7 @@ pub(crate) struct Book {
     pub(crate) held: BTreeMap<Resource, BTreeMap<HolderId, Holding>>,
     pub(crate) capacity: BTreeMap<Name, u32>,
     pub(crate) runners: BTreeMap<RunnerId, Known>,
+    pub(crate) decisions: BTreeMap<DecisionId, Asked>,
     /// The number of the boot, and what leads from its clock to the lease clock.
     pub(crate) lease: Option<(i64, i64)>,
 }
@@ -32,15 +34,26 @@ pub(crate) struct Job {
     pub(crate) spec: Spec,
     pub(crate) deps: Vec<Edge>,
     pub(crate) standing: Standing,
+    /// The number of the event that added it.
+    pub(crate) position: Seq,
     pub(crate) attempts: u32,
     pub(crate) failures: u32,
     pub(crate) recoveries: u32,
+    /// How many runs have begun since a person last asked for a retry.
+    pub(crate) tried: u32,
+    /// Until when it rests. Nothing in the log tells that somebody has seen its rest to be over.
+    pub(crate) rests: Option<Lease>,
+    /// Who has reported the end of its last run, and when.
+    pub(crate) ended: Option<(RunnerId, Seq)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Standing {
     Pending,
     Live(RunId),
+    /// It is done, and its children have so long; for ever once they are being cancelled.
+    Awaiting(Option<Lease>),
+    Parked(DecisionId),
     Review,
     Over(Status),
 }
@@ -52,6 +65,8 @@ pub(crate) struct Entry {
     pub(crate) owner: RunnerId,
     pub(crate) epoch: Epoch,
     pub(crate) stopping: Option<After>,
+    /// Since when it looks stuck.
+    pub(crate) stuck: Option<Lease>,
     /// What it has said of its result.
     pub(crate) verdict: Option<Verdict>,
     pub(crate) ended: bool,
@@ -77,6 +92,32 @@ pub(crate) struct Known {
     pub(crate) max_runs: Option<u32>,
     /// It has said that it leaves.
     pub(crate) left: bool,
+}
+
+impl Job {
+    pub(crate) fn new(spec: Spec, deps: Vec<Edge>, position: Seq) -> Job {
+        Job {
+            spec,
+            deps,
+            standing: Standing::Pending,
+            position,
+            attempts: 0,
+            failures: 0,
+            recoveries: 0,
+            tried: 0,
+            rests: None,
+            ended: None,
+        }
+    }
+
+    /// Whether it has begun and goes on by itself.
+    pub(crate) fn is_under_way(&self) -> bool {
+        match self.standing {
+            Standing::Live(_) | Standing::Awaiting(_) => true,
+            Standing::Pending => self.rests.is_some(),
+            Standing::Parked(_) | Standing::Review | Standing::Over(_) => false,
+        }
+    }
 }
 
 impl Book {
@@ -120,7 +161,7 @@ impl Book {
     pub(crate) fn live(&self, task: &TaskId) -> Option<(&RunId, &Entry)> {
         match &self.jobs.get(task)?.standing {
             Standing::Live(run) => Some((run, self.runs.get(run)?)),
-            Standing::Pending | Standing::Review | Standing::Over(_) => None,
+            Standing::Pending | Standing::Awaiting(_) | Standing::Parked(_) | Standing::Review | Standing::Over(_) => None,
         }
     }
 
@@ -129,9 +170,20 @@ impl Book {
         let is_met = |edge: &&Edge| match self.jobs.get(&edge.on).map(|on| &on.standing) {
             Some(Standing::Over(Status::Completed)) => true,
             Some(Standing::Over(_)) => edge.allow_failed,
-            Some(Standing::Pending | Standing::Live(_) | Standing::Review) | None => false,
+            Some(_) | None => false,
         };
         job.deps.iter().filter(move |edge| !is_met(edge)).map(|edge| &edge.on)
+    }
+
+    /// How many of those that a task has created, directly or not, are not over.
+    pub(crate) fn open_children(&self, id: &TaskId) -> usize {
+        let children = self.jobs.iter().filter(|(_, job)| job.spec.parent.as_ref() == Some(id));
+        children.map(|(child, job)| usize::from(!matches!(job.standing, Standing::Over(_))) + self.open_children(child)).sum()
+    }
+
+    /// The roots that are under way.
+    pub(crate) fn under_way(&self) -> impl Iterator<Item = &TaskId> {
+        self.jobs.iter().filter(|(_, job)| job.spec.parent.is_none() && job.is_under_way()).map(|(id, _)| id)
     }
 
     /// Whether a task reaches itself along its dependencies, if it had these.

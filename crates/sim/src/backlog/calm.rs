@@ -1,6 +1,9 @@
 //! The end of a history: the faults stop, everybody goes home, and all that can be done must get done.
 
+use banksman_core::Span;
 use banksman_core::event::Kind;
+use banksman_core::task::{OnExhausted, Watch};
+use banksman_store::Key;
 
 use super::book::Standing;
 use super::machine::Record;
@@ -33,8 +36,20 @@ impl World<'_> {
                 self.go_on(slot);
             }
         }
+        let now = self.clock.now();
+        self.keepers.values_mut().for_each(|keeper| keeper.not_before = keeper.not_before.min(now));
         // Somebody who does everything, and who ends when it is done.
-        let told = Told { until_idle: true, limit: self.limit, ..Told::default() };
+        let watch = Watch { timeout: Span::from_secs(2), max_recoveries: 2, on_exhausted: OnExhausted::Escalate };
+        let told = Told {
+            max_runs: None,
+            sections: Vec::new(),
+            until_idle: true,
+            limit: self.limit,
+            root_limit: self.root_limit,
+            watch,
+            max_duration: None,
+            checkpoint_interval: None,
+        };
         self.start_runner(self.runners.len(), told);
         // Wake-ups that were lost before are made up for by a slow look.
         self.reliable_from = Some(self.clock.now() + POLL.as_ms() + 2_000);
@@ -56,24 +71,35 @@ impl World<'_> {
         }
     }
 
-    fn go_to_the_end(&mut self, is_there: impl Fn(&World<'_>) -> bool) {
+    fn go_to_the_end(&mut self, is_there: impl Fn(&mut World<'_>) -> bool) {
         let (end, mut steps) = (self.clock.now() + PATIENCE, 0);
         while !self.verdict.is_guilty() && !is_there(self) {
             if self.clock.now() > end || steps > STEPS {
                 return self.never_done();
             }
+            self.try_again();
             self.step();
             steps += 1;
         }
     }
 
-    fn is_settled(&self) -> bool {
-        let over = |standing: &Standing| !matches!(standing, Standing::Live(_));
+    fn is_settled(&mut self) -> bool {
+        let over = |standing: &Standing| !matches!(standing, Standing::Live(_) | Standing::Awaiting(_));
         let quiet = self.calls.is_empty()
             && self.late.is_empty()
             && self.keepers.values().all(|keeper| !keeper.alive && !keeper.tree_lives());
         let idle = self.runners.iter().all(|runner| !runner.alive || !runner.told.until_idle);
-        quiet && idle && self.book.jobs.values().all(|job| over(&job.standing))
+        quiet && idle && self.book.jobs.values().all(|job| over(&job.standing)) && self.outbox_is_empty()
+    }
+
+    fn outbox_is_empty(&mut self) -> bool {
+        match self.store.view().load(&[Key::Outbox].into()) {
+            Ok(rows) => rows.backlog.outbox.is_empty(),
+            Err(error) => {
+                self.store_failed(&error);
+                true
+            }
+        }
     }
 
     fn never_done(&mut self) {
@@ -108,8 +134,12 @@ impl World<'_> {
             .iter()
             .flat_map(|(resource, holders)| holders.iter().map(move |(holder, held)| (resource, holder, held)));
         let held: Vec<String> = all
-            .filter(|(_, holder, held)| {
-                holder.as_str().starts_with("run:") || held.processes.iter().any(|process| self.machine.lives(process))
+            .filter(|(resource, holder, held)| {
+                // What was offered to a session that died in line is free for the next who looks.
+                let semaphore = rows.coordination.semaphores.get(&resource.name);
+                let offered = semaphore.and_then(|semaphore| semaphore.holders.get(*holder)?.offer.as_ref()).is_some();
+                (holder.as_str().starts_with("run:") && !offered)
+                    || held.processes.iter().any(|process| self.machine.lives(process))
             })
             .map(|(resource, holder, _)| format!("{resource} of {holder}"))
             .collect();

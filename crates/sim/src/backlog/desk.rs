@@ -8,6 +8,7 @@ use banksman_core::event::Event;
 use banksman_engine::{Reply, Request, RunRequest};
 use banksman_store::{EventFilter, StoreError};
 
+use super::loops::Said;
 use super::runner::HeardAll;
 use super::words::Deed;
 use super::world::World;
@@ -161,13 +162,16 @@ impl World<'_> {
             let deed = Deed { request, reply };
             let who = self.name_of(from);
             self.say(format_args!("{who} {deed}"));
+            self.said = Said { lease: note.lease, ..Said::of(request) };
             self.before(&deed);
             for logged in &events[start..end] {
                 self.say(format_args!("    {}", super::words::Line(logged)));
                 self.take_in(logged, note.lease);
             }
             self.after(&deed);
+            self.check_answer(&deed, &events[start..end]);
         }
+        self.check_questions();
         let last = events.last().map_or(self.book.last, |logged| logged.seq);
         let expected = Seq(self.book.last.0 + i64::try_from(events.len()).expect("few"));
         self.verdict.expect(Checker::Order, last == expected, || format!("the log goes from {:?} to {last:?}", self.book.last));

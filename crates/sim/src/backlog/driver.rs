@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use banksman_core::backlog::Ended;
+use banksman_core::backlog::{Ended, Sent};
 use banksman_core::task::Ending;
 use banksman_core::{Liveness, ProcessId, RunId, Span, Wall};
-use banksman_engine::{Next, Work};
+use banksman_engine::{Next, Vitals, Work};
 use banksman_store::Key;
 
 use super::desk::{InFlight, Sender};
@@ -34,6 +34,10 @@ impl World<'_> {
                 let found: Vec<_> = processes.into_iter().map(|process| (process.clone(), self.look_at(&process))).collect();
                 self.runners[slot].dispatcher.probed(found);
             }
+            Next::Check(tasks) => {
+                let found: Vec<_> = tasks.into_iter().map(|task| (task.clone(), self.look_for_done(slot, &task))).collect();
+                self.runners[slot].dispatcher.checked(found);
+            }
             Next::Call => {
                 let requests = runner.dispatcher.requests().to_vec();
                 runner.doing = Doing::Calling;
@@ -43,6 +47,8 @@ impl World<'_> {
             Next::Recover(work) => self.recover(slot, &work),
             Next::Pulse(run) => self.feel_pulse(slot, &run),
             Next::Kill(run) => self.kill_run(slot, &run),
+            Next::Nudge(run, errand) => self.nudge_run(slot, &run, errand),
+            Next::Notify(errand, _) => self.tell_people(slot, errand),
             Next::Acknowledge(run) => self.acknowledge(slot, &run),
             Next::Forget(run) => drop(runner.sessions.remove(&run)),
             Next::Sleep { watch, at_most } => {
@@ -68,7 +74,10 @@ impl World<'_> {
         };
         if keys.contains(&Key::Runners) {
             let told = self.runners[slot].told.clone();
-            self.runners[slot].may_leave = self.is_idle_for(&told);
+            let own = |sent: &Sent| sent.executor.as_ref() == Some(&self.runners[slot].id) && !sent.is_dead();
+            let busy = snapshot.backlog.outbox.values().any(own);
+            self.runners[slot].may_leave = !busy && self.is_idle_for(&told);
+            self.runners[slot].roots = self.roots_for(&told);
         }
         if let Some(flaw) = self.flaw()
             && let Err(error) = flaw.misread(&mut snapshot, keys, &mut self.store)
@@ -114,7 +123,7 @@ impl World<'_> {
     }
 
     fn ended(&mut self, slot: usize, run: &RunId, ending: Ending, note: Option<&str>) {
-        let ended = Ended { ending, at: Wall(self.clock.now()), note: note.map(Into::into) };
+        let ended = Ended::new(ending, Wall(self.clock.now()), note.map(Into::into));
         self.runners[slot].dispatcher.ended(run, ended);
     }
 
@@ -143,8 +152,8 @@ impl World<'_> {
             Some(Record::Kept { keeper, ended, .. }) => {
                 let lives = self.keepers.get(&keeper).is_some_and(|keeper| keeper.alive);
                 match ended {
-                    _ if lives && !self.calm && self.random.in_thousand(self.harsh) => {
-                        // Its socket is not there yet, or it has just gone.
+                    _ if lives && (self.is_held_up(keeper) || !self.calm && self.random.in_thousand(self.harsh)) => {
+                        // It does not answer, its socket is not there yet, or it has just gone.
                         let now = self.lease_of(slot);
                         self.runners[slot].dispatcher.unclear(&run.id, now);
                     }
@@ -165,7 +174,7 @@ impl World<'_> {
         }
     }
 
-    fn ask(&mut self, keeper: u32, stream: u64, ask: Ask) {
+    pub(crate) fn ask(&mut self, keeper: u32, stream: u64, ask: Ask) {
         match self.keepers.get_mut(&keeper).filter(|keeper| keeper.alive) {
             Some(keeper) => keeper.mail.push_back((stream, ask)),
             None => self.close_stream(stream),
@@ -188,11 +197,16 @@ impl World<'_> {
     /// Since when nothing was seen of a run. A keeper that does not answer is no proof of anything.
     fn feel_pulse(&mut self, slot: usize, run: &RunId) {
         self.tally.count("pulses");
-        let answers = self.keepers.values().any(|keeper| keeper.alive && keeper.run == *run && keeper.tree_lives());
-        if answers && !self.random.in_thousand(100) {
-            let quiet = Span::from_ms(self.random.between(0, 8_000));
-            let now = self.lease_of(slot);
-            self.runners[slot].dispatcher.pulse(run, quiet, now);
+        let keeper = self.keepers.values().find(|keeper| keeper.alive && keeper.run == *run && keeper.tree_lives());
+        let (number, child) = keeper.map_or((0, None), |keeper| (keeper.number, keeper.child.as_ref()));
+        let quiet = child.map(|child| child.quiet(self.clock.now()));
+        let now = self.lease_of(slot);
+        match quiet {
+            Some(quiet) if !self.random.in_thousand(100) && !self.is_held_up(number) => {
+                let vitals = Vitals { quiet: Span::from_ms(quiet), output_bytes: 0 };
+                self.runners[slot].dispatcher.pulse(run, vitals, now);
+            }
+            _ => self.runners[slot].dispatcher.no_pulse(run, now),
         }
     }
 
@@ -251,6 +265,7 @@ impl World<'_> {
         let runner = &self.runners[slot];
         runner.sessions.values().any(|stream| stream.closed || !stream.notices.is_empty())
             || runner.sweeps.iter().any(|sweep| sweep.done_at <= self.clock.now())
+            || runner.tellings.iter().any(|telling| telling.done_at <= self.clock.now())
     }
 
     /// A sleeper gets up: the same order of reasons as in the real driver.
@@ -261,11 +276,13 @@ impl World<'_> {
             self.listen(slot, &run);
         }
         self.finish_sweeps(slot);
+        self.finish_tellings(slot);
         let died = watch.into_iter().find(|process| self.look_at(process) != Liveness::Alive);
         let runner = &mut self.runners[slot];
         if runner.cancelled {
             runner.dispatcher.leave();
         } else if std::mem::take(&mut runner.mailbox) {
+            runner.passed_over.clear();
             runner.dispatcher.woken();
         } else if let Some(process) = died {
             runner.dispatcher.died(process);
@@ -298,6 +315,7 @@ impl World<'_> {
                         self.acknowledge(slot, run);
                     }
                 }
+                Some(Notice::Nudged(errand)) => self.runners[slot].dispatcher.did(errand, Ok(())),
                 Some(Notice::LowerEpoch) => self.runners[slot].dispatcher.woken(),
                 Some(Notice::RecordExists) => {}
                 None if closed => {

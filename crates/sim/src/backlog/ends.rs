@@ -1,10 +1,10 @@
 //! The end of a run: recorded once, when its session is dead, and as it really was.
 
-use banksman_core::task::{After, Ending, Verdict};
-use banksman_core::{RunId, Status, TaskId};
+use banksman_core::restart::Marker;
+use banksman_core::task::{After, Ending, OnExhausted, Setback, Verdict, Watch};
+use banksman_core::{DecisionId, RunId, Span, Status, TaskId};
 
 use super::book::{Entry, Job, Standing};
-use super::runner::MAX_RECOVERIES;
 use super::world::{Fated, World};
 use crate::report::Checker;
 
@@ -12,7 +12,9 @@ use crate::report::Checker;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Made {
     Over(Status),
-    Again(Ending),
+    Again(Setback, Ending),
+    Awaiting,
+    Parked(DecisionId),
 }
 
 impl World<'_> {
@@ -20,48 +22,74 @@ impl World<'_> {
     pub(crate) fn take_in_end(&mut self, id: &TaskId, run: Option<&RunId>, made: Made) {
         if let Some(run) = run {
             self.must_be_live(id, run);
+            self.check_marker(id);
             let lives = self.lives(run);
             self.verdict.expect(Checker::Ends, !lives, || format!("the end of {run} is recorded, and its session lives"));
             let fate = self.fates.get(run).cloned().unwrap_or_default();
+            let children = self.book.open_children(id);
             if let (Some(entry), Some(job)) = (self.book.runs.get(run), self.book.jobs.get(id)) {
-                let right: Vec<Made> = fate.endings().into_iter().map(|ending| expected(job, entry, ending)).collect();
-                self.verdict.expect(Checker::Ends, right.contains(&made), || {
+                let (marker, watch) = (&self.said.marker, self.said.watch);
+                let expected = |ending| expected(job, entry, ending, marker, watch, children);
+                let right: Vec<Expected> = fate.endings().into_iter().map(expected).collect();
+                self.verdict.expect(Checker::Ends, right.contains(&Expected::of(&made)), || {
                     format!("{run} of {id} became {made:?}; what happened is {fate:?}, so it should be one of {right:?}")
                 });
             }
-            self.count_end(id, run, &made);
-            self.book.runs.get_mut(run).into_iter().for_each(|entry| entry.ended = true);
+            self.count_end(id, &made);
+            if let (Some(entry), Some(job)) = (self.book.runs.get_mut(run), self.book.jobs.get_mut(id)) {
+                entry.ended = true;
+                job.ended = Some((entry.owner.clone(), self.said.seq));
+            }
         } else {
             let live = self.book.live(id).map(|(live, _)| live.clone());
             self.verdict.expect(Checker::Ends, live.is_none(), || format!("{id} ends by hand while {live:?} is at it"));
+            self.check_settled(id, &made);
         }
+        let lease = self.said.lease;
         if let Some(job) = self.book.jobs.get_mut(id) {
             let over = matches!(job.standing, Standing::Over(_));
             self.verdict.expect(Checker::Ends, !over, || format!("{id} ends twice: {:?}, {made:?}", job.standing));
+            let policy = job.spec.restart.as_ref();
+            let (delay, wait) = policy.map_or((Span::ZERO, Span::ZERO), |policy| (policy.delay, policy.child_wait));
+            job.rests = match &made {
+                Made::Again(why, _) if *why != Setback::Never && delay > Span::ZERO => Some(lease + delay),
+                Made::Again(..) | Made::Over(_) | Made::Awaiting | Made::Parked(_) => None,
+            };
             job.standing = match &made {
                 Made::Over(status) => Standing::Over(*status),
-                Made::Again(_) => Standing::Pending,
+                Made::Again(..) => Standing::Pending,
+                Made::Awaiting => Standing::Awaiting(Some(lease + wait)),
+                Made::Parked(decision) => Standing::Parked(decision.clone()),
             };
         }
         self.tally.count(match made {
             Made::Over(Status::Completed) => "completed",
             Made::Over(Status::Failed) => "failed",
             Made::Over(_) => "cancelled",
-            Made::Again(Ending::Lost) => "again: lost",
-            Made::Again(Ending::Never) => "again: never began",
-            Made::Again(_) => "again: failed",
+            Made::Again(Setback::Lost, _) => "again: lost",
+            Made::Again(Setback::Never, _) => "again: never began",
+            Made::Again(Setback::Failed, _) => "again: failed",
+            Made::Again(Setback::NoVerdict, _) => "again: no verdict",
+            Made::Again(Setback::Overtime, _) => "again: took too long",
+            Made::Again(Setback::Stuck, _) => "again: stuck",
+            Made::Awaiting => "waits for its children",
+            Made::Parked(_) => "parked",
         });
     }
 
-    fn count_end(&mut self, id: &TaskId, run: &RunId, made: &Made) {
-        let said_failed = matches!(self.book.runs.get(run).map(|entry| &entry.verdict), Some(Some(Verdict::Failed { .. })));
-        let Some(job) = self.book.jobs.get_mut(id) else { return };
-        match made {
-            Made::Over(_) => {}
-            Made::Again(_) if said_failed => job.failures += 1,
-            Made::Again(Ending::Never) => {}
-            Made::Again(Ending::Lost) => job.recoveries += 1,
-            Made::Again(_) => job.failures += 1,
+    /// Counts what a run came to as an outsider does. What never began was not tried.
+    fn count_end(&mut self, id: &TaskId, made: &Made) {
+        let (Made::Again(why, _), Some(job)) = (made, self.book.jobs.get_mut(id)) else { return };
+        let is_loop = job.spec.restart.is_some();
+        match why {
+            Setback::Never => job.tried -= 1,
+            Setback::Failed | Setback::Overtime | Setback::NoVerdict => job.failures += 1,
+            Setback::Lost if is_loop => job.failures += 1,
+            Setback::Lost => job.recoveries += 1,
+            Setback::Stuck => {
+                job.failures += u32::from(is_loop);
+                job.recoveries += 1;
+            }
         }
     }
 }
@@ -80,20 +108,57 @@ impl Fated {
     }
 }
 
+/// What a task should make of the end of its run. Which question it raises is not known before.
+#[derive(Debug, PartialEq, Eq)]
+enum Expected {
+    Over(Status),
+    Again(Setback, Ending),
+    Awaiting,
+    Parked,
+}
+
+impl Expected {
+    fn of(made: &Made) -> Expected {
+        match made {
+            Made::Over(status) => Expected::Over(*status),
+            Made::Again(why, ending) => Expected::Again(*why, ending.clone()),
+            Made::Awaiting => Expected::Awaiting,
+            Made::Parked(_) => Expected::Parked,
+        }
+    }
+}
+
+const FAILED: Expected = Expected::Over(Status::Failed);
+
 /// What a task makes of the end of its run, told anew.
-fn expected(job: &Job, entry: &Entry, ending: Ending) -> Made {
-    let failed = |ending: Ending| {
-        if job.failures < job.spec.retries { Made::Again(ending) } else { Made::Over(Status::Failed) }
+fn expected(job: &Job, entry: &Entry, ending: Ending, marker: &Marker, watch: Watch, children: usize) -> Expected {
+    let done = if job.spec.restart.is_some() && children > 0 { Expected::Awaiting } else { Expected::Over(Status::Completed) };
+    let is_loop = job.spec.restart.is_some();
+    let why = match (&entry.stopping, &entry.verdict, &ending) {
+        (Some(After::Cancel), _, _) => return Expected::Over(Status::Cancelled),
+        (_, Some(Verdict::Done { .. }), _) => return done,
+        _ if is_loop && *marker == Marker::Done => return done,
+        (Some(After::Fail { .. }), _, _) => return FAILED,
+        (Some(After::Escalate { .. }), _, _) => return Expected::Parked,
+        _ if is_loop && *marker != Marker::Absent => return FAILED,
+        (stopping, None, Ending::Never) if is_loop || !matches!(stopping, Some(After::Overtime { .. })) => Setback::Never,
+        (Some(After::Overtime { .. }), _, _) => Setback::Overtime,
+        (Some(After::Restart), _, _) => Setback::Stuck,
+        (None, Some(Verdict::Failed { .. }), _) => Setback::Failed,
+        (None, None, Ending::Exited(0)) if !is_loop => return done,
+        (None, None, Ending::Exited(0)) => Setback::NoVerdict,
+        (None, None, Ending::Lost) => Setback::Lost,
+        (None, None, _) => Setback::Failed,
     };
-    match (&entry.stopping, &entry.verdict, ending) {
-        (Some(After::Cancel), _, _) => Made::Over(Status::Cancelled),
-        (_, Some(Verdict::Done { .. }), _) => Made::Over(Status::Completed),
-        (Some(After::Fail { .. }), _, _) => Made::Over(Status::Failed),
-        (_, Some(Verdict::Failed { .. }), ending) => failed(ending),
-        (_, None, Ending::Exited(0)) => Made::Over(Status::Completed),
-        (_, None, Ending::Never) => Made::Again(Ending::Never),
-        (_, None, Ending::Lost) if job.recoveries < MAX_RECOVERIES => Made::Again(Ending::Lost),
-        (_, None, Ending::Lost) => Made::Over(Status::Failed),
-        (_, None, ending) => failed(ending),
+    let spent = match &job.spec.restart {
+        Some(policy) => why != Setback::Never && job.tried >= policy.max_restarts.get(),
+        None => matches!(why, Setback::Failed | Setback::Overtime) && job.failures >= job.spec.retries,
+    };
+    let is_help = why == Setback::Stuck || (why == Setback::Lost && !is_loop);
+    match watch.on_exhausted {
+        _ if spent => FAILED,
+        OnExhausted::Escalate if is_help && job.recoveries >= watch.max_recoveries => Expected::Parked,
+        OnExhausted::Fail if is_help && job.recoveries >= watch.max_recoveries => FAILED,
+        OnExhausted::Escalate | OnExhausted::Fail => Expected::Again(why, ending),
     }
 }

@@ -14,7 +14,7 @@ impl World<'_> {
         let slot = self.random.below(self.runners.len());
         let numbers: Vec<u32> = self.keepers.keys().copied().collect();
         let number = (!numbers.is_empty()).then(|| *self.random.pick(&numbers));
-        match (self.random.below(100), number) {
+        match (self.random.below(104), number) {
             (0..22, _) => self.kill_runner(slot),
             (22..40, Some(number)) => self.kill_keeper(number),
             (40..50, Some(number)) => {
@@ -53,7 +53,8 @@ impl World<'_> {
                 self.clock.set_wall(by);
                 self.tally.count("fault: wall clock set");
             }
-            (97.., _) => self.reboot(),
+            (97..100, _) => self.reboot(),
+            (100.., Some(number)) => self.hold_up(number),
             _ => {}
         }
     }
@@ -97,6 +98,23 @@ impl World<'_> {
         self.note(slot, format_args!("is stopped for {length} ms"));
         self.runners[slot].paused_until = Some(self.clock.now() + length);
         self.commit_last_words(|from| from == Sender::Runner(slot), Fate::Told);
+    }
+
+    /// A keeper is stopped for a while, often for longer than anybody waits. Its session goes on.
+    fn hold_up(&mut self, number: u32) {
+        let length =
+            if self.random.in_thousand(400) { self.random.between(500, 10_000) } else { self.random.between(10_000, 200_000) };
+        let now = self.clock.now();
+        if let Some(keeper) = self.keepers.get_mut(&number).filter(|keeper| keeper.alive) {
+            keeper.not_before = now + length;
+            self.tally.count("fault: keeper stopped");
+            self.say(format_args!("keeper {number} is stopped for {length} ms"));
+        }
+    }
+
+    /// Whether a keeper does not move.
+    pub(crate) fn is_held_up(&self, number: u32) -> bool {
+        self.keepers.get(&number).is_some_and(|keeper| keeper.not_before > self.clock.now())
     }
 
     /// What somebody had sent in its last moment is committed, or not.

@@ -5,8 +5,10 @@
 
 use std::collections::BTreeSet;
 
-use banksman_core::Name;
+use banksman_core::event::{DecisionFact, Event};
+use banksman_core::restart::Policy;
 use banksman_core::task::State;
+use banksman_core::{Decision, DecisionId, Effect, Name, Task, decision};
 use banksman_engine::{Reply, Request, RunRequest, TaskRequest};
 use banksman_store::{Call as _, Key, Snapshot, Store, StoreError, Tables, Turn};
 
@@ -54,11 +56,35 @@ pub enum Flaw {
     SilentTask,
     /// A runner that shall end when it is idle does not see what waits for a lock.
     IdleEarly,
+    /// A runner says that there is no file DONE without having looked.
+    DoneUnseen,
+    /// A runner does not know how many roots may be under way.
+    RootsOff,
+    /// The first root in line is not seen.
+    QueueJumped,
+    /// Who adopts a run counts anew.
+    CountersReset,
+    /// One attempt more is made than allowed.
+    RestartsOff,
+    /// An attempt begins before the rest is over.
+    RestOff,
+    /// A runner does not see what rests.
+    RestForgotten,
+    /// A nudge costs nothing.
+    NudgeFree,
+    /// A question is raised twice.
+    AskedTwice,
+    /// An answer to a question that was answered before is carried out again.
+    AnsweredTwice,
+    /// A question stays when its task goes on without an answer.
+    QuestionStays,
+    /// A loop that is done does not wait for its children.
+    ChildrenOff,
 }
 
 impl Flaw {
     /// All of them.
-    pub const ALL: [Flaw; 19] = [
+    pub const ALL: [Flaw; 31] = [
         Flaw::RecordShared,
         Flaw::Respawn,
         Flaw::NoSweep,
@@ -78,6 +104,18 @@ impl Flaw {
         Flaw::ErrandsStay,
         Flaw::SilentTask,
         Flaw::IdleEarly,
+        Flaw::DoneUnseen,
+        Flaw::RootsOff,
+        Flaw::QueueJumped,
+        Flaw::CountersReset,
+        Flaw::RestartsOff,
+        Flaw::RestOff,
+        Flaw::RestForgotten,
+        Flaw::NudgeFree,
+        Flaw::AskedTwice,
+        Flaw::AnsweredTwice,
+        Flaw::QuestionStays,
+        Flaw::ChildrenOff,
     ];
 
     /// The word on the command line.
@@ -102,6 +140,18 @@ impl Flaw {
             Flaw::ErrandsStay => "errands-stay",
             Flaw::SilentTask => "silent-task",
             Flaw::IdleEarly => "idle-early",
+            Flaw::DoneUnseen => "done-unseen",
+            Flaw::RootsOff => "roots-off",
+            Flaw::QueueJumped => "queue-jumped",
+            Flaw::CountersReset => "counters-reset",
+            Flaw::RestartsOff => "restarts-off",
+            Flaw::RestOff => "rest-off",
+            Flaw::RestForgotten => "rest-forgotten",
+            Flaw::NudgeFree => "nudge-free",
+            Flaw::AskedTwice => "asked-twice",
+            Flaw::AnsweredTwice => "answered-twice",
+            Flaw::QuestionStays => "question-stays",
+            Flaw::ChildrenOff => "children-off",
         }
     }
 
@@ -110,14 +160,18 @@ impl Flaw {
         match self {
             Flaw::RecordShared | Flaw::Respawn => Checker::Twice,
             Flaw::NoSweep | Flaw::Stragglers | Flaw::EndAtWish | Flaw::SlotsOff | Flaw::RoomOff => Checker::Slots,
-            Flaw::AcknowledgeFirst | Flaw::LateEnd => Checker::Ends,
+            Flaw::AcknowledgeFirst | Flaw::LateEnd | Flaw::ChildrenOff => Checker::Ends,
             Flaw::DependenciesOff | Flaw::CirclesOff => Checker::Early,
             Flaw::SectionsOff => Checker::Sections,
             Flaw::StalledIsDead => Checker::Living,
-            Flaw::PidOnly | Flaw::Deaf | Flaw::IdleEarly => Checker::Idle,
+            Flaw::PidOnly | Flaw::Deaf | Flaw::IdleEarly | Flaw::RestForgotten => Checker::Idle,
             Flaw::FencingOff => Checker::Fencing,
             Flaw::ErrandsStay => Checker::Left,
             Flaw::SilentTask => Checker::Model,
+            Flaw::DoneUnseen | Flaw::RestartsOff | Flaw::RestOff => Checker::Loops,
+            Flaw::RootsOff | Flaw::QueueJumped => Checker::Roots,
+            Flaw::CountersReset | Flaw::NudgeFree => Checker::Ladder,
+            Flaw::AskedTwice | Flaw::AnsweredTwice | Flaw::QuestionStays => Checker::Decisions,
         }
     }
 
@@ -133,6 +187,17 @@ impl Flaw {
             Flaw::SlotsOff => {
                 let slots = snapshot.coordination.semaphores.get_mut(&Name::runs());
                 slots.into_iter().for_each(|slots| slots.config.capacity += 1);
+            }
+            Flaw::QueueJumped if keys.iter().any(|key| matches!(key, Key::Queue { .. })) => {
+                let roots =
+                    snapshot.backlog.tasks.values().filter(|task| task.state == State::Pending && task.spec.parent.is_none());
+                if let Some(first) = roots.min_by_key(|task| task.position).map(|task| task.id.clone()) {
+                    snapshot.backlog.tasks.remove(&first);
+                }
+            }
+            Flaw::RestOff => snapshot.backlog.tasks.values_mut().for_each(wake),
+            Flaw::RestForgotten => {
+                snapshot.backlog.tasks.retain(|_, task| !matches!(task.state, State::Resting { .. }));
             }
             Flaw::IdleEarly => {
                 snapshot.backlog.tasks.retain(|_, task| task.state != State::Pending || task.spec.needs.is_empty());
@@ -170,19 +235,70 @@ impl Tamper for Flaw {
                 slots.into_iter().for_each(|slots| slots.config.capacity -= 1);
                 reply
             }
-            (Flaw::LateEnd, Request::Run(RunRequest::Finish { runner, what, ending, max_recoveries })) => {
+            (Flaw::LateEnd, Request::Run(RunRequest::Finish { runner, what, ending, marker, watch })) => {
                 let mut what = what.clone();
                 let is_live = |run: &&banksman_core::backlog::Run| run.is_live() && run.task == what.task.id;
                 let (mut owner, current) = (runner.clone(), tables.backlog.runs.values().find(is_live).cloned());
                 if let Some(current) = current {
                     (owner, what.run) = (current.owner.clone(), current);
                 }
-                let finish = RunRequest::Finish { runner: owner, what, ending: ending.clone(), max_recoveries: *max_recoveries };
+                let (ending, marker) = (ending.clone(), marker.clone());
+                let finish = RunRequest::Finish { runner: owner, what, ending, marker, watch: *watch };
                 Request::Run(finish).decide(tables, turn)
             }
-            (Flaw::FencingOff, Request::Task(TaskRequest::Conclude { id, epoch: Some(_), verdict })) => {
+            (Flaw::CountersReset, Request::Run(RunRequest::Adopt { what, .. })) => {
+                let reply = request.decide(tables, turn);
+                let task = tables.backlog.tasks.get_mut(&what.task.id);
+                task.into_iter().for_each(|task| (task.failures, task.recoveries) = (0, 0));
+                reply
+            }
+            (Flaw::RestartsOff, Request::Run(RunRequest::Finish { what, .. })) => {
+                let policy = tables.backlog.tasks.get(&what.task.id).and_then(|task| task.spec.restart.clone());
+                let more = |policy: &Policy| Policy { max_restarts: policy.max_restarts.saturating_add(1), ..policy.clone() };
+                let task = tables.backlog.tasks.get_mut(&what.task.id);
+                task.into_iter().for_each(|task| task.spec.restart = policy.as_ref().map(more));
+                let reply = request.decide(tables, turn);
+                let task = tables.backlog.tasks.get_mut(&what.task.id);
+                task.into_iter().for_each(|task| task.spec.restart = policy.clone());
+                reply
+            }
+            (Flaw::RestOff, Request::Run(RunRequest::Claim { .. })) => {
+                tables.backlog.tasks.values_mut().for_each(wake);
+                request.decide(tables, turn)
+            }
+            (Flaw::NudgeFree, Request::Task(TaskRequest::Heartbeat { id, .. })) => {
+                tables.backlog.tasks.get_mut(id).into_iter().for_each(|task| task.recoveries = 0);
+                request.decide(tables, turn)
+            }
+            (Flaw::AskedTwice, Request::Run(RunRequest::Finish { .. })) => {
+                let before = tables.backlog.decisions.keys().cloned().collect();
+                let reply = request.decide(tables, turn);
+                ask_again(&before, tables, turn);
+                reply
+            }
+            (Flaw::AnsweredTwice, Request::Decision(request)) => {
+                let asked = tables.backlog.decisions.get_mut(&request.id);
+                asked.into_iter().for_each(|asked| asked.state = decision::State::Open);
+                Request::Decision(request.clone()).decide(tables, turn)
+            }
+            (Flaw::QuestionStays, Request::Task(_)) => {
+                let decisions = std::mem::take(&mut tables.backlog.decisions);
+                let reply = request.decide(tables, turn);
+                tables.backlog.decisions.extend(decisions);
+                reply
+            }
+            (Flaw::ChildrenOff, Request::Run(RunRequest::Finish { what, .. })) => {
+                let is_child = |task: &Task| task.spec.parent.as_ref() == Some(&what.task.id);
+                let children: Vec<Task> =
+                    tables.backlog.tasks.extract_if(.., |_, task| is_child(task)).map(|(_, task)| task).collect();
+                let reply = request.decide(tables, turn);
+                tables.backlog.tasks.extend(children.into_iter().map(|task| (task.id.clone(), task)));
+                reply
+            }
+            (Flaw::FencingOff, Request::Task(TaskRequest::Conclude { id, epoch: Some(_), verdict, .. })) => {
                 let epoch = tables.backlog.tasks.get(id).and_then(|task| task.live()).map(|live| live.epoch);
-                Request::Task(TaskRequest::Conclude { id: id.clone(), epoch, verdict: verdict.clone() }).decide(tables, turn)
+                Request::Task(TaskRequest::Conclude { id: id.clone(), epoch, by: None, verdict: verdict.clone() })
+                    .decide(tables, turn)
             }
             (Flaw::ErrandsStay, Request::Run(RunRequest::Finish { .. })) => {
                 let outbox = tables.backlog.outbox.clone();
@@ -197,6 +313,24 @@ impl Tamper for Flaw {
             }
             _ => request.decide(tables, turn),
         }
+    }
+}
+
+/// Lets a task rest no longer.
+fn wake(task: &mut Task) {
+    if let State::Resting { .. } = task.state {
+        task.state = State::Pending;
+    }
+}
+
+/// Raises every question that was just raised once more.
+fn ask_again(before: &BTreeSet<DecisionId>, tables: &mut Tables, turn: &mut Turn) {
+    let new: Vec<Decision> = tables.backlog.decisions.values().filter(|asked| !before.contains(&asked.id)).cloned().collect();
+    for asked in new {
+        let id = DecisionId::from(turn.seq);
+        let fact = DecisionFact::Raised(Box::new(asked.question.clone()));
+        turn.carry_out(vec![Effect::Emit(Event::Decision { id: id.clone(), fact })], false);
+        tables.backlog.decisions.insert(id.clone(), Decision { id, ..asked });
     }
 }
 

@@ -22,6 +22,7 @@ use crate::words::{Answer, answer};
 impl World<'_> {
     /// Takes in one event of the log.
     pub(crate) fn take_in(&mut self, logged: &Logged, lease: Lease) {
+        self.said.seq = logged.seq;
         self.book.lease = Some((self.clock.boot_number(), lease.0 - self.clock.monotonic()));
         match &logged.event {
             Event::Resource { resource, fact } => self.take_in_resource(resource, fact, lease),
@@ -32,8 +33,9 @@ impl World<'_> {
                 SectionFact::Deleted {} => drop(self.book.sections.remove(id)),
             },
             Event::Task { id, fact } => self.take_in_task(id, fact, logged.seq),
+            Event::Decision { id, fact } => self.take_in_decision(id, fact),
             // Nobody imports here.
-            Event::Import { .. } | Event::Custom { .. } => {}
+            Event::Import { .. } | Event::Finished(_) | Event::Custom { .. } => {}
         }
     }
 
@@ -80,37 +82,50 @@ impl World<'_> {
     fn take_in_task(&mut self, id: &TaskId, fact: &TaskFact, seq: Seq) {
         match fact {
             TaskFact::Added { spec, depends_on, .. } => {
-                let job = Job {
-                    spec: (**spec).clone(),
-                    deps: depends_on.clone(),
-                    standing: Standing::Pending,
-                    attempts: 0,
-                    failures: 0,
-                    recoveries: 0,
-                };
-                self.book.jobs.insert(id.clone(), job);
+                self.book.jobs.insert(id.clone(), Job::new((**spec).clone(), depends_on.clone(), seq));
                 self.tally.count("tasks");
             }
             TaskFact::Updated { spec, depends_on } => self.change(id, spec, depends_on),
-            TaskFact::Started { run, attempt, runner } => self.take_in_start(id, run, *attempt, runner, seq),
+            TaskFact::Started { run, attempt, runner, restart } => {
+                self.check_root(id, runner);
+                self.check_attempt(id, runner, *restart);
+                self.take_in_start(id, run, *attempt, runner, seq);
+            }
             TaskFact::Adopted { run, runner, from } => self.take_in_adoption(run, runner, from),
-            TaskFact::Stuck { run, .. } | TaskFact::Recovered { run } => self.must_be_live(id, run),
+            TaskFact::Stuck { run, .. } | TaskFact::Nudged { run, .. } | TaskFact::Recovered { run } => {
+                self.must_be_live(id, run);
+                self.take_in_rung(id, fact);
+            }
+            TaskFact::Checkpoint { run, .. } => {
+                self.tally.count("checkpoints");
+                self.must_be_live(id, run);
+            }
             TaskFact::Stopping { run, then } => {
                 self.must_be_live(id, run);
+                self.check_stop(id, run, then);
                 self.book.runs.get_mut(run).into_iter().for_each(|entry| entry.stopping = Some(then.clone()));
             }
-            TaskFact::Restarting { run, ending, .. } => self.take_in_end(id, Some(run), Made::Again(ending.clone())),
+            TaskFact::Restarting { run, ending, why, failures, recoveries, .. } => {
+                self.take_in_end(id, Some(run), Made::Again(why.expect("logs are new here"), ending.clone()));
+                self.check_counters(id, failures.unwrap_or_default(), recoveries.unwrap_or_default());
+            }
+            TaskFact::Awaiting { run, .. } => self.take_in_end(id, run.as_ref(), Made::Awaiting),
+            TaskFact::EndingChildren {} => self.take_in_ending_children(id),
+            TaskFact::Escalated { run, decision, .. } => self.take_in_end(id, Some(run), Made::Parked(decision.clone())),
+            TaskFact::Taken { .. } | TaskFact::Returned {} => {
+                self.verdict.report(Checker::Model, || format!("nobody works on {id} by hand here: {fact:?}"));
+            }
             TaskFact::Complete { run, .. } => self.take_in_end(id, run.as_ref(), Made::Over(Status::Completed)),
             TaskFact::Failed { run, .. } => self.take_in_end(id, run.as_ref(), Made::Over(Status::Failed)),
             TaskFact::Cancelled { run } => self.take_in_end(id, run.as_ref(), Made::Over(Status::Cancelled)),
             TaskFact::Retried {} => {
                 if let Some(job) = self.book.jobs.get_mut(id) {
-                    (job.standing, job.failures, job.recoveries) = (Standing::Pending, 0, 0);
+                    (job.standing, job.failures, job.recoveries, job.tried) = (Standing::Pending, 0, 0, 0);
                 }
             }
             TaskFact::Marked { status } => {
                 let standing = if *status == Status::Review { Standing::Review } else { Standing::Over(*status) };
-                self.book.jobs.get_mut(id).into_iter().for_each(|job| job.standing = standing.clone());
+                self.book.jobs.get_mut(id).into_iter().for_each(|job| (job.standing, job.rests) = (standing.clone(), None));
             }
             TaskFact::Deleted {} => {
                 let live = self.book.live(id).is_some();
@@ -152,6 +167,7 @@ impl World<'_> {
             owner: runner.clone(),
             epoch: seq.into(),
             stopping: None,
+            stuck: None,
             verdict: None,
             ended: false,
             paused: false,
@@ -252,7 +268,7 @@ impl World<'_> {
     pub(crate) fn after(&mut self, deed: &Deed<'_>) {
         match (deed.request, deed.reply) {
             (
-                Request::Task(TaskRequest::Conclude { id, epoch: Some(_), verdict }),
+                Request::Task(TaskRequest::Conclude { id, epoch: Some(_), verdict, .. }),
                 Reply::Task(TaskOutcome::Stepped(Outcome::Noted, _)),
             ) => {
                 let run = self.book.live(id).map(|(run, _)| run.clone());
@@ -273,6 +289,12 @@ impl World<'_> {
             }
             (Request::Run(RunRequest::Resume { run, .. }), Reply::Run(RunOutcome::Done)) => {
                 self.book.runs.get_mut(run).into_iter().for_each(|entry| entry.paused = false);
+            }
+            (Request::Run(RunRequest::Ripen { rested, .. }), Reply::Run(RunOutcome::Done)) => self.take_in_rested(rested),
+            (Request::Run(RunRequest::Claim { runner, .. }), Reply::Run(RunOutcome::Claimed { blocked, .. })) => {
+                let claimant = self.runners.iter_mut().find(|claimant| claimant.id == *runner);
+                let refused = blocked.iter().map(|(task, _)| task.clone());
+                claimant.into_iter().for_each(|claimant| claimant.passed_over.extend(refused.clone()));
             }
             (Request::Run(RunRequest::Retire { runner, seen }), _) if seen.probes.is_empty() => {
                 self.book.runners.get_mut(runner).into_iter().for_each(|known| known.left = true);

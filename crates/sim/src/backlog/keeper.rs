@@ -5,11 +5,11 @@
 //!                         `-- was buried: refuses            `--kill--> Stopping --^
 //! ```
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use banksman_core::backlog::Session;
 use banksman_core::task::Ending;
-use banksman_core::{ProcessId, RunId, TaskId};
+use banksman_core::{ProcessId, RunId, Seq, TaskId};
 use banksman_engine::Work;
 
 use super::flaw::Flaw;
@@ -39,6 +39,8 @@ pub(crate) struct Keeper {
     pub(crate) child: Option<Child>,
     /// Descendants that the child has let go of.
     pub(crate) hidden: Vec<ProcessId>,
+    /// The nudges that were done.
+    nudged: BTreeSet<Seq>,
     /// How the child ended.
     pub(crate) exit: Option<Ending>,
 }
@@ -59,6 +61,7 @@ pub(crate) enum Stage {
 pub(crate) enum Ask {
     Own(i64),
     Kill(i64),
+    Nudge(i64, Seq),
     Acknowledge(i64),
 }
 
@@ -67,6 +70,7 @@ pub(crate) enum Ask {
 pub(crate) enum Notice {
     Started(Session),
     Ended(Ending),
+    Nudged(Seq),
     RecordExists,
     LowerEpoch,
 }
@@ -87,6 +91,7 @@ impl Keeper {
             mail: VecDeque::new(),
             child: None,
             hidden: Vec::new(),
+            nudged: BTreeSet::new(),
             exit: None,
         }
     }
@@ -185,7 +190,7 @@ impl World<'_> {
     }
 
     fn consider(&mut self, keeper: &mut Keeper, stream: u64, ask: Ask) {
-        let (Ask::Own(epoch) | Ask::Kill(epoch) | Ask::Acknowledge(epoch)) = ask;
+        let (Ask::Own(epoch) | Ask::Kill(epoch) | Ask::Nudge(epoch, _) | Ask::Acknowledge(epoch)) = ask;
         if epoch < keeper.epoch {
             return self.tell_stream(stream, Notice::LowerEpoch);
         }
@@ -200,6 +205,13 @@ impl World<'_> {
         match (ask, &keeper.stage) {
             (Ask::Kill(_), Stage::Running | Stage::Draining { .. }) => {
                 keeper.stage = Stage::Stopping { until: self.clock.now() + self.random.between(0, 2_000) };
+            }
+            (Ask::Nudge(_, errand), _) => {
+                let is_new = keeper.nudged.insert(errand);
+                if let Some(child) = keeper.child.as_mut().filter(|_| is_new) {
+                    child.wake_up(self.clock.now());
+                }
+                self.tell(keeper, Notice::Nudged(errand));
             }
             (Ask::Acknowledge(_), Stage::Ended { .. }) => {
                 self.machine.records.remove(&keeper.run);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use banksman_core::task::Ending;
-use banksman_core::{Liveness, ProcessId, RunId};
+use banksman_core::{Liveness, ProcessId, RunId, TaskId};
 
 use crate::clock::HOST;
 
@@ -18,6 +18,15 @@ pub(crate) struct Machine {
     last: i32,
     ticks: u64,
     pub(crate) records: BTreeMap<RunId, Record>,
+    /// What is in the places of the files DONE.
+    pub(crate) files: BTreeMap<TaskId, Placed>,
+}
+
+/// What somebody has made in the place of a file DONE.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Placed {
+    File,
+    Directory,
 }
 
 /// The record of a run, as in the real keeper's `record.rs`.

@@ -3,24 +3,28 @@
 //! The runners are the real `Dispatcher`, on the real store; what they start, watch and lose is simulated with the
 //! promises of the real keeper. Checkers compare what the log says with what the processes really did.
 //!
-//! * `world`, `users`, `wishes`, `hands`, `runner`, `driver`, `keeper`, `program`, `pause`, `machine`, `faults`, `desk`, `calm`: what
-//!   happens.
-//! * `book`, `judge`, `ends`, `truth`: what must be true, kept by an outsider.
+//! * `world`, `users`, `wishes`, `hands`, `runner`, `driver`, `errands`, `keeper`, `program`, `pause`, `machine`, `faults`, `desk`,
+//!   `calm`: what happens.
+//! * `book`, `judge`, `ends`, `loops`, `roots`, `truth`: what must be true, kept by an outsider; `answers`: both, for decisions.
 //! * [`Flaw`]: engines, drivers and keepers with one fault each.
 
+mod answers;
 mod book;
 mod calm;
 mod desk;
 mod driver;
 mod ends;
+mod errands;
 mod faults;
 mod flaw;
 mod hands;
 mod judge;
 mod keeper;
+mod loops;
 mod machine;
 mod pause;
 mod program;
+mod roots;
 mod runner;
 mod truth;
 mod users;

@@ -2,23 +2,38 @@
 
 use std::collections::VecDeque;
 
-use banksman_core::task::{Ending, Pulse, Verdict};
-use banksman_core::{ProcessId, Span};
+use banksman_core::task::{Ending, OnExhausted, Pulse, Verdict, Watch};
+use banksman_core::{ProcessId, Span, TaskId};
 use banksman_engine::{Request, TaskRequest};
 
 use super::desk::{InFlight, Sender};
 use super::keeper::Keeper;
+use super::machine::Placed;
 use super::pause::Pause;
 use super::runner::HeardAll;
 use super::world::World;
 use crate::clock::Ms;
 
+/// How long a session hangs if nobody cares.
+const HANGS: Ms = 300_000;
+
+/// With so many tasks, sessions hand no more over.
+const CHILD_LIMIT: u32 = 60;
+
+/// What a session that speaks up knows of how it is watched: it plays no part.
+const WATCH: Watch = Watch { timeout: Span::from_secs(60), max_recoveries: 0, on_exhausted: OnExhausted::Fail };
+
 /// The first process of a session.
 pub(crate) struct Child {
     pub(crate) process: ProcessId,
+    began: Ms,
     ends_at: Ms,
     code: i32,
     plan: VecDeque<(Ms, Act)>,
+    /// It says nothing while it works.
+    silent: bool,
+    /// Since when it hangs, and whether a nudge helps.
+    hangs: Option<(Ms, bool)>,
     /// It waits for the answer to a call.
     pub(crate) calling: bool,
     /// It waits for others.
@@ -33,12 +48,35 @@ enum Act {
     Heartbeat,
     Hide,
     Wait,
+    /// It makes the file DONE.
+    Mark,
+    /// It makes a directory in its place.
+    Blunder,
+    Hang,
 }
 
 impl Child {
     pub(crate) fn due(&self) -> Option<Ms> {
         let next = self.plan.front().map_or(self.ends_at, |(at, _)| (*at).min(self.ends_at));
+        let next = if self.hangs.is_some() { self.ends_at } else { next };
         (!self.calling).then(|| self.pause.map_or(next, Pause::due))
+    }
+
+    /// How long nothing was seen of it.
+    pub(crate) fn quiet(&self, now: Ms) -> Ms {
+        match self.hangs {
+            _ if self.silent => now - self.began,
+            Some((since, _)) => now - since,
+            None => 0,
+        }
+    }
+
+    /// It is nudged, which helps or not.
+    pub(crate) fn wake_up(&mut self, now: Ms) {
+        if let Some((_, true)) = self.hangs {
+            (self.hangs, self.ends_at) = (None, now + 500);
+        }
+        self.silent = false;
     }
 }
 
@@ -55,9 +93,14 @@ impl World<'_> {
         let now = self.clock.now();
         let takes = if self.random.in_thousand(400) { self.random.between(1, 150) } else { self.random.between(150, 9_000) };
         let code = if self.random.in_thousand(780) { 0 } else { 1 + i32::from(self.random.in_thousand(300)) };
+        let is_loop = self.book.jobs.get(&keeper.task).is_some_and(|job| job.spec.restart.is_some());
+        let of_loop = |share: usize| if is_loop { share } else { 0 };
         let mut plan = Vec::new();
         for (share, act) in [
-            (120, Act::AddChild),
+            (120 + of_loop(150), Act::AddChild),
+            (of_loop(150), Act::Mark),
+            (of_loop(40), Act::Blunder),
+            (100, Act::Hang),
             (140, Act::Done),
             (60, Act::Fail),
             (150, Act::Heartbeat),
@@ -72,7 +115,9 @@ impl World<'_> {
         plan.sort_by_key(|(at, _)| *at);
         let process = self.machine.fork();
         self.say(format_args!("session of {} for {} begins, pid {}", keeper.run, keeper.task, process.pid));
-        keeper.child = Some(Child { process, ends_at: now + takes, code, plan: plan.into(), calling: false, pause: None });
+        let (silent, ends_at, plan) = (self.random.in_thousand(150), now + takes, plan.into());
+        let (calling, pause, hangs) = (false, None, None);
+        keeper.child = Some(Child { process, began: now, ends_at, code, plan, silent, hangs, calling, pause });
     }
 
     /// The program does what is due.
@@ -85,14 +130,15 @@ impl World<'_> {
             child.calling = true;
             return self.go_on_waiting(number, pause);
         }
-        let Some((_, act)) = child.plan.pop_front_if(|(at, _)| *at <= now) else {
+        let act = if child.hangs.is_some() { None } else { child.plan.pop_front_if(|(at, _)| *at <= now) };
+        let Some((_, act)) = act else {
             keeper.exit = Some(Ending::Exited(child.code));
             let process = child.process.clone();
             keeper.child = None;
             self.machine.exit(&process);
             return;
         };
-        let conclude = |verdict| TaskRequest::Conclude { id: id.clone(), epoch: Some(epoch), verdict };
+        let conclude = |verdict| TaskRequest::Conclude { id: id.clone(), epoch: Some(epoch), by: None, verdict };
         let request = match act {
             Act::Hide => {
                 let process = self.machine.fork();
@@ -103,17 +149,33 @@ impl World<'_> {
                 child.pause = Some(Pause::Asked);
                 return;
             }
+            Act::Hang => {
+                (child.hangs, child.ends_at) = (Some((now, number % 2 == 0)), now + HANGS);
+                self.tally.count("sessions that hang");
+                return;
+            }
+            Act::Mark => return self.make_done(&id, Placed::File),
+            Act::Blunder => return self.make_done(&id, Placed::Directory),
+            Act::AddChild if self.counts.tasks >= CHILD_LIMIT => return,
             Act::AddChild => self.child_task(&id, epoch),
             Act::Done => conclude(Verdict::Done { output: Some(serde_json::Value::from(number)) }),
             Act::Fail => conclude(Verdict::Failed { error: "I say so".into() }),
-            Act::Heartbeat => {
-                TaskRequest::Heartbeat { id: id.clone(), epoch, pulse: Pulse::Active, timeout: Span::from_secs(60) }
-            }
+            Act::Heartbeat => TaskRequest::Heartbeat { id: id.clone(), epoch, pulse: Pulse::Active, watch: WATCH },
         };
         if let Some(child) = self.keepers.get_mut(&number).and_then(|keeper| keeper.child.as_mut()) {
             child.calling = true;
         }
         self.calls.push(InFlight { from: Sender::Program(number), requests: vec![Request::Task(request)] });
+    }
+
+    /// Somebody makes the file DONE, or something in its place.
+    pub(crate) fn make_done(&mut self, task: &TaskId, placed: Placed) {
+        if self.machine.files.contains_key(task) {
+            return;
+        }
+        self.tally.count(if placed == Placed::File { "DONE made" } else { "a directory as DONE" });
+        self.say(format_args!("DONE of {task}: {placed:?}"));
+        self.machine.files.insert(task.clone(), placed);
     }
 
     /// The program hears something. Unless it waits for others, it does not care what.

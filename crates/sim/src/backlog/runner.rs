@@ -1,24 +1,27 @@
 //! A simulated runner: the real dispatcher in a process that can be killed, stopped and started anew.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use banksman_core::backlog::Runner as Row;
 use banksman_core::claim::Address;
-use banksman_core::{Lease, ProcessId, RunId, RunnerId, SectionId, Span, Stamp, Wall};
+use banksman_core::task::{OnExhausted, Watch};
+use banksman_core::{Lease, ProcessId, RunId, RunnerId, SectionId, Span, Stamp, TaskId, Wall};
 use banksman_engine::{Dispatcher, Reply};
 
 use super::desk::Sender;
+use super::errands::Telling;
 use super::flaw::Flaw;
 use super::keeper::Notice;
 use super::machine::Record;
+use super::roots::Roots;
 use super::world::World;
 use crate::clock::Ms;
 
 /// How long a sleeper sleeps at most.
 pub(crate) const POLL: Span = Span::from_secs(30);
 
-/// How many lost runs of a task are followed by another.
-pub(crate) const MAX_RECOVERIES: u32 = 3;
+/// How long a keeper has to end its session. Most need less.
+const KILL_PATIENCE: Span = Span::from_secs(3);
 
 pub(crate) struct Runner {
     pub(crate) id: RunnerId,
@@ -34,22 +37,29 @@ pub(crate) struct Runner {
     pub(crate) cancelled: bool,
     pub(crate) sessions: BTreeMap<RunId, Stream>,
     pub(crate) sweeps: Vec<Sweep>,
+    pub(crate) tellings: Vec<Telling>,
     /// What leads from the machine's clock to the store's.
     pub(crate) offset: i64,
     pub(crate) told: Told,
     /// Whether the last looks at the backlog showed that there was nothing to wait for.
     pub(crate) may_leave: bool,
+    pub(crate) roots: Roots,
+    /// What claims have refused since the last wake-up.
+    pub(crate) passed_over: BTreeSet<TaskId>,
     pub(crate) unread: Option<HeardAll>,
 }
 
 /// What it was told to do.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct Told {
     pub(crate) max_runs: Option<u32>,
     pub(crate) sections: Vec<SectionId>,
     pub(crate) until_idle: bool,
     pub(crate) limit: u32,
-    pub(crate) heartbeat_timeout: Option<Span>,
+    pub(crate) root_limit: u32,
+    pub(crate) watch: Watch,
+    pub(crate) max_duration: Option<Span>,
+    pub(crate) checkpoint_interval: Option<Span>,
 }
 
 pub(crate) enum Doing {
@@ -118,10 +128,13 @@ impl World<'_> {
             limit: told.limit,
             sections: told.sections.clone(),
             until_idle: told.until_idle,
-            max_recoveries: MAX_RECOVERIES,
+            root_limit: if self.flaw() == Some(Flaw::RootsOff) { 0 } else { told.root_limit },
+            watch: told.watch,
+            max_duration: told.max_duration,
+            checkpoint_interval: told.checkpoint_interval,
+            kill_patience: KILL_PATIENCE,
             poll: POLL,
             lease: None,
-            heartbeat_timeout: told.heartbeat_timeout,
         };
         self.say(format_args!("runner {id} starts, pid {}, {told:?}", process.pid));
         self.tally.count("runners");
@@ -138,9 +151,12 @@ impl World<'_> {
             cancelled: false,
             sessions: BTreeMap::new(),
             sweeps: Vec::new(),
+            tellings: Vec::new(),
             offset: 0,
             told,
             may_leave: false,
+            roots: Roots::default(),
+            passed_over: BTreeSet::new(),
             unread: None,
         };
         if slot < self.runners.len() { self.runners[slot] = runner } else { self.runners.push(runner) }
@@ -154,12 +170,22 @@ impl World<'_> {
         let sections: Vec<SectionId> = self.book.sections.keys().cloned().collect();
         let some = !sections.is_empty() && random.in_thousand(150);
         let limit = if random.in_thousand(800) { self.limit } else { [0, 1, 2, 3, 4][random.below(5)] };
+        let root_limit = if random.in_thousand(750) { self.root_limit } else { [0, 1, 2][random.below(3)] };
+        let timeout = if random.in_thousand(600) { random.between(500, 5_000) } else { random.between(5_000, 40_000) };
+        let watch = Watch {
+            timeout: Span::from_ms(timeout),
+            max_recoveries: [0, 1, 2, 3][random.below(4)],
+            on_exhausted: if random.in_thousand(650) { OnExhausted::Escalate } else { OnExhausted::Fail },
+        };
         Told {
             max_runs,
             sections: if some { vec![random.pick(&sections).clone()] } else { Vec::new() },
             until_idle: random.in_thousand(400),
             limit,
-            heartbeat_timeout: random.in_thousand(400).then(|| Span::from_ms(random.between(500, 5_000))),
+            root_limit,
+            watch,
+            max_duration: random.in_thousand(300).then(|| Span::from_ms(random.between(1_000, 15_000))),
+            checkpoint_interval: random.in_thousand(300).then(|| Span::from_ms(random.between(300, 3_000))),
         }
     }
 
@@ -170,6 +196,7 @@ impl World<'_> {
         (runner.alive, runner.back_at, runner.paused_until, runner.unread) = (false, back_at, None, None);
         runner.sessions.clear();
         runner.sweeps.clear();
+        runner.tellings.clear();
         let process = runner.process.clone();
         self.machine.exit(&process);
         self.calls.retain(|call| call.from != Sender::Runner(slot) && call.from != Sender::Thread(slot));

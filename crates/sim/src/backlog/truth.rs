@@ -2,7 +2,7 @@
 
 use banksman_core::event::{Kind, Resource};
 use banksman_core::task::{Need, State};
-use banksman_core::{Lease, Name, Seq, Status, TaskId};
+use banksman_core::{Lease, Name, RunId, Seq, Status, TaskId};
 use banksman_store::TaskFilter;
 
 use super::book::{Holding, Job, Standing};
@@ -18,22 +18,23 @@ impl World<'_> {
     /// Whether a runner with these orders has nothing to wait for.
     pub(crate) fn is_idle_for(&self, told: &Told) -> bool {
         let waits = |job: &Job| is_for(told, job) && self.book.unmet(job).next().is_none() && !self.is_hopeless(job);
-        self.book.live_runs().next().is_none() && !self.book.jobs.values().any(waits)
+        let goes_on = |job: &Job| matches!(job.standing, Standing::Awaiting(_)) || waits(job);
+        self.book.live_runs().next().is_none() && !self.book.jobs.values().any(goes_on)
     }
 
     /// Notes for how long there has been work that somebody could start.
     pub(crate) fn watch_idleness(&mut self) {
         let now = self.clock.now();
         let mut idle = std::mem::take(&mut self.idle);
-        let pending = self.book.jobs.iter().filter(|(_, job)| job.standing == Standing::Pending);
-        let enabled: Vec<TaskId> = pending.filter(|(id, job)| self.could_start(id, job)).map(|(id, _)| id.clone()).collect();
+        let enabled = self.book.jobs.iter().filter(|(id, job)| self.could_start(id, job) || self.could_settle(id, job));
+        let enabled: Vec<TaskId> = enabled.map(|(id, _)| id.clone()).collect();
         idle.retain(|id, _| enabled.contains(id));
         for id in enabled {
             idle.entry(id).or_insert(now);
         }
         let reliable = self.harsh == 0 || self.reliable_from.is_some_and(|from| from <= now);
         if let Some((id, since)) = idle.iter().find(|(_, since)| reliable && now - **since > IDLE_LIMIT) {
-            self.verdict.report(Checker::Idle, || format!("{id} could have been started {} ms ago", now - since));
+            self.verdict.report(Checker::Idle, || format!("{id} could have gone on {} ms ago", now - since));
         }
         self.idle = idle;
     }
@@ -46,8 +47,11 @@ impl World<'_> {
                 && is_for(&runner.told, job)
                 && runner.told.max_runs.is_none_or(|max| self.book.at_work(&runner.id) < max as usize)
                 && self.may_enter(runner, job)
+                && self.has_place(&runner.told, job)
         };
-        self.book.unmet(job).next().is_none()
+        job.standing == Standing::Pending
+            && job.rests.is_none_or(|until| self.lease().is_some_and(|lease| lease >= until))
+            && self.book.unmet(job).next().is_none()
             && self.is_free(Kind::Lock, &id.lock(), 1)
             && self.is_free(Kind::Semaphore, &Name::runs(), 1)
             && job.spec.needs.iter().all(|need| match need {
@@ -57,6 +61,14 @@ impl World<'_> {
             && self.runners.iter().any(|runner| able(&runner))
     }
 
+    /// Whether a task that is done could be over with its children right now.
+    fn could_settle(&self, id: &TaskId, job: &Job) -> bool {
+        let Standing::Awaiting(until) = job.standing else { return false };
+        let late = until.is_some_and(|until| self.lease().is_some_and(|lease| lease >= until));
+        let able = |runner: &super::runner::Runner| runner.is_awake() && !runner.cancelled;
+        (late || self.book.open_children(id) == 0) && self.runners.iter().any(able)
+    }
+
     /// Whether the section of a task is free for a runner, or its own. A runner that has no run in a section does not
     /// stand in the way of others there.
     fn may_enter(&self, runner: &super::runner::Runner, job: &Job) -> bool {
@@ -64,7 +76,7 @@ impl World<'_> {
         exclusive.is_none_or(|section| self.book.owners_in(section).all(|owner| *owner == runner.id))
     }
 
-    fn is_free(&self, kind: Kind, name: &Name, weight: u32) -> bool {
+    pub(crate) fn is_free(&self, kind: Kind, name: &Name, weight: u32) -> bool {
         let capacity = match kind {
             Kind::Lock => 1,
             Kind::Semaphore => self.book.capacity.get(name).copied().unwrap_or(0),
@@ -104,15 +116,23 @@ impl World<'_> {
                 let (task, unmet) = (&listed.task, listed.unmet as usize);
                 let Some(job) = self.book.jobs.get(&task.id) else { return Some(format!("{} is not in the book", task.id)) };
                 let standing = match &task.state {
-                    State::Pending => Standing::Pending,
+                    State::Pending | State::Resting { .. } => Standing::Pending,
                     State::Running(live) | State::Stuck { live, .. } | State::Stopping { live, .. } => {
                         Standing::Live(live.run.clone())
                     }
+                    State::Awaiting { until, .. } => Standing::Awaiting(*until),
+                    State::Parked { decision } => Standing::Parked(decision.clone()),
+                    State::ByHand { .. } => return Some(format!("{} is worked on by hand", task.id)),
                     State::Review => Standing::Review,
                     State::Done(done) => Standing::Over(done.status()),
                 };
-                let row = (standing, unmet, task.attempts, task.failures, task.recoveries);
-                let told = (job.standing.clone(), self.book.unmet(job).count(), job.attempts, job.failures, job.recoveries);
+                let rests = match task.state {
+                    State::Resting { until } => Some(until),
+                    _ => None,
+                };
+                let row = (standing, rests, unmet, task.attempts, task.failures, task.recoveries);
+                let unmet = self.book.unmet(job).count();
+                let told = (job.standing.clone(), job.rests, unmet, job.attempts, job.failures, job.recoveries);
                 (row != told).then(|| format!("{}: the row says {row:?}, the book {told:?}", task.id))
             })
             .collect();
@@ -122,8 +142,10 @@ impl World<'_> {
         let live = rows.runs.values().filter(|run| run.is_live()).map(|run| (&run.id, &run.owner));
         let told = self.book.runs.iter().filter(|(_, entry)| !entry.ended).map(|(id, entry)| (id, &entry.owner));
         self.verdict.expect(Checker::Model, live.eq(told), || "the live runs, or their owners, differ".to_owned());
-        let dead = rows.outbox.values().find(|sent| !self.book.is_live(sent.errand.subject()));
+        let is_over = |run: &RunId| !self.book.is_live(run);
+        let dead = rows.outbox.values().find(|sent| sent.errand.run().is_some_and(is_over));
         self.verdict.expect(Checker::Left, dead.is_none(), || format!("an errand for a run that is over: {dead:?}"));
+        self.check_given_up(&rows);
     }
 
     /// Why a task that is pending when nothing moves any more may be so, in the words of an outsider.

@@ -110,6 +110,9 @@ impl World<'_> {
         if self.random.in_thousand(220) {
             return self.take(index);
         }
+        if self.random.in_thousand(120) && self.answer(index) {
+            return;
+        }
         if let Some(request) = self.wish() {
             self.ask_for(index, Wish::Other, request);
         }

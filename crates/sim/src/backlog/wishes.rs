@@ -1,13 +1,19 @@
 //! What people ask for: tasks with all sorts of conditions, and every change of mind.
 
+use std::num::NonZeroU32;
+
 use banksman_core::backlog::Edge;
 use banksman_core::event::Kind;
+use banksman_core::restart::{OnTimeout, Policy};
 use banksman_core::task::{Mark, Need, Spec, Verdict, Work, Workspace};
-use banksman_core::{Epoch, Label, SectionId, TaskId, Title};
+use banksman_core::{Epoch, Label, SectionId, Span, TaskId, Title};
 use banksman_engine::{Edit, Request, SectionRequest, TaskRequest};
 
+use super::book::Standing;
+use super::machine::Placed;
 use super::users::{TOP_CAPACITY, define, resources};
 use super::world::World;
+use crate::random::Random;
 
 /// More tasks than this are not handed over.
 const TASK_LIMIT: u32 = 40;
@@ -16,8 +22,11 @@ impl World<'_> {
     /// Something that comes to somebody's mind.
     pub(crate) fn wish(&mut self) -> Option<Request> {
         let tasks: Vec<TaskId> = self.book.jobs.keys().cloned().collect();
+        let parked = |id: &&TaskId| matches!(self.book.jobs[*id].standing, Standing::Parked(_));
+        let parked: Vec<TaskId> = tasks.iter().filter(parked).cloned().collect();
+        let tasks = if parked.is_empty() || self.random.in_thousand(700) { tasks } else { parked };
         let task = (!tasks.is_empty()).then(|| self.random.pick(&tasks).clone());
-        let request = match self.random.below(100) {
+        let request = match self.random.below(110) {
             0..30 => return (self.counts.tasks < TASK_LIMIT).then(|| self.add_task()),
             30..34 => return Some(self.add_section()),
             34..42 => return self.change_section(),
@@ -27,15 +36,30 @@ impl World<'_> {
             }
             47..62 => self.update(task?),
             62..70 => TaskRequest::Cancel { id: task? },
-            70..80 => TaskRequest::Retry { id: task? },
+            70..80 => {
+                let id = task?;
+                // What told that it is done would end it again at once.
+                self.machine.files.remove(&id);
+                TaskRequest::Retry { id }
+            }
             80..84 => {
                 let mark = if self.random.in_thousand(500) { Mark::Skipped } else { Mark::Review };
-                TaskRequest::Set { id: task?, mark }
+                TaskRequest::Set { id: task?, by: None, mark }
             }
             84..89 => TaskRequest::Delete { id: task?, force: self.random.in_thousand(300) },
             89..93 => {
                 let (id, run) = self.book.live_runs().next().map(|run| (self.book.runs[run].task.clone(), run.clone()))?;
                 TaskRequest::Kill { id, run, error: "killed by hand".into() }
+            }
+            93..103 => {
+                let loops = self.book.jobs.iter().filter(|(_, job)| job.spec.restart.is_some()).map(|(id, _)| id.clone());
+                let loops: Vec<TaskId> = loops.collect();
+                if !loops.is_empty() {
+                    let id = self.random.pick(&loops).clone();
+                    let placed = if self.random.in_thousand(850) { Placed::File } else { Placed::Directory };
+                    self.make_done(&id, placed);
+                }
+                return None;
             }
             // By hand; or with the number of some run, perhaps one that has long ended.
             _ => {
@@ -46,7 +70,7 @@ impl World<'_> {
                     true => Verdict::Done { output: None },
                     false => Verdict::Failed { error: "by hand".into() },
                 };
-                TaskRequest::Conclude { id: owner.or(task)?, epoch, verdict }
+                TaskRequest::Conclude { id: owner.or(task)?, epoch, by: None, verdict }
             }
         };
         Some(Request::Task(request))
@@ -108,6 +132,7 @@ impl World<'_> {
                 });
             }
         }
+        let restart = random.in_thousand(350).then(|| policy(random));
         Spec {
             title: title("some work"),
             section,
@@ -116,7 +141,8 @@ impl World<'_> {
             priority: i32::from(random.in_thousand(300)) - i32::from(random.in_thousand(200)),
             work: random.in_thousand(960).then(|| Work::Run("true".into())),
             needs,
-            retries: u32::from(random.in_thousand(400)) + u32::from(random.in_thousand(300)),
+            retries: if restart.is_some() { 0 } else { u32::from(random.in_thousand(400)) + u32::from(random.in_thousand(300)) },
+            restart,
             workspace: Workspace::None,
         }
     }
@@ -141,6 +167,16 @@ impl World<'_> {
             _ => edit.depends_on = Some(self.dependencies(250)),
         }
         TaskRequest::Update { id, edit: Box::new(edit) }
+    }
+}
+
+/// A loop with few attempts and short rests.
+fn policy(random: &mut Random) -> Policy {
+    Policy {
+        max_restarts: NonZeroU32::new(1 + u32::try_from(random.below(4)).expect("small")).expect("at least one"),
+        delay: Span::from_ms(if random.in_thousand(200) { 0 } else { random.between(1, 4_000) }),
+        child_wait: Span::from_ms(random.between(100, 12_000)),
+        on_children_timeout: *random.pick(&[OnTimeout::Warn, OnTimeout::Fail, OnTimeout::Kill]),
     }
 }
 

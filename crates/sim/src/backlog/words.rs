@@ -2,8 +2,11 @@
 
 use std::fmt;
 
+use banksman_core::TaskId;
 use banksman_core::event::{Event, Fact, TaskFact};
-use banksman_engine::{Reply, Request, RunOutcome, RunRequest, SectionOutcome, SectionRequest, TaskOutcome, TaskRequest};
+use banksman_engine::{
+    DecisionOutcome, Reply, Request, RunOutcome, RunRequest, SectionOutcome, SectionRequest, TaskOutcome, TaskRequest,
+};
 
 use crate::ledger::Logged;
 
@@ -25,6 +28,7 @@ impl fmt::Display for Deed<'_> {
             Request::Task(request) => task(f, request)?,
             Request::Run(request) => run(f, request)?,
             Request::Import(request) => write!(f, "{request:?}")?,
+            Request::Decision(request) => write!(f, "answers {} with {}", request.id, request.option)?,
         }
         match self.reply {
             Reply::Coordinate { .. } | Reply::RequestReused | Reply::Emitted(_) => Ok(()),
@@ -37,8 +41,11 @@ impl fmt::Display for Deed<'_> {
                 write!(f, ": {runs:?}, refused {}", blocked.len())
             }
             Reply::Run(RunOutcome::Adopted(_)) => write!(f, ": adopted"),
+            Reply::Run(RunOutcome::Stepped(outcome, _)) => write!(f, ": {outcome:?}"),
             Reply::Run(outcome) => write!(f, ": {outcome:?}"),
             Reply::Import(outcome) => write!(f, ": {outcome:?}"),
+            Reply::Decision(DecisionOutcome::Stepped(outcome, _)) => write!(f, ": {outcome:?}"),
+            Reply::Decision(outcome) => write!(f, ": {outcome:?}"),
         }
     }
 }
@@ -50,13 +57,17 @@ fn task(f: &mut fmt::Formatter<'_>, request: &TaskRequest) -> fmt::Result {
             spec.parent.iter().try_for_each(|parent| write!(f, " below {parent}"))
         }
         TaskRequest::Update { id, .. } => write!(f, "changes {id}"),
-        TaskRequest::Conclude { id, epoch: Some(epoch), verdict } => write!(f, "as {epoch} says of {id} {verdict:?}"),
-        TaskRequest::Conclude { id, epoch: None, verdict } => write!(f, "says of {id} {verdict:?}"),
+        TaskRequest::Conclude { id, epoch: Some(epoch), verdict, .. } => write!(f, "as {epoch} says of {id} {verdict:?}"),
+        TaskRequest::Conclude { id, epoch: None, verdict, .. } => write!(f, "says of {id} {verdict:?}"),
         TaskRequest::Heartbeat { id, pulse, .. } => write!(f, "sees {id} {pulse:?}"),
+        TaskRequest::Checkpoint { id, .. } => write!(f, "records that {id} is at work"),
+        TaskRequest::Overtime { id, run, .. } => write!(f, "finds that {run} of {id} takes too long"),
         TaskRequest::Cancel { id } => write!(f, "cancels {id}"),
         TaskRequest::Kill { id, run, .. } => write!(f, "kills {run} of {id}"),
         TaskRequest::Retry { id } => write!(f, "retries {id}"),
-        TaskRequest::Set { id, mark } => write!(f, "marks {id} {mark:?}"),
+        TaskRequest::Take { id, taking } => write!(f, "{} takes {id} by hand", taking.holder),
+        TaskRequest::GiveBack { id, by } => write!(f, "{by} gives {id} back"),
+        TaskRequest::Set { id, mark, .. } => write!(f, "marks {id} {mark:?}"),
         TaskRequest::Delete { id, force } => write!(f, "deletes {id}, force {force}"),
     }
 }
@@ -74,7 +85,17 @@ fn run(f: &mut fmt::Formatter<'_>, request: &RunRequest) -> fmt::Result {
             write!(f, "claims up to {room} of {tasks:?}")
         }
         RunRequest::Started { run, .. } => write!(f, "has started {run}"),
-        RunRequest::Finish { what, ending, .. } => write!(f, "reports the end of {}: {}", what.run.id, ending.ending),
+        RunRequest::Finish { what, ending, marker, .. } => {
+            write!(f, "reports the end of {}: {}, {marker:?}", what.run.id, ending.ending)
+        }
+        RunRequest::Found { task, marker } => write!(f, "finds {marker:?} of {task}"),
+        RunRequest::Ripen { rested: tasks, .. } => {
+            let tasks: Vec<&str> = tasks.iter().map(TaskId::as_str).collect();
+            write!(f, "lets {tasks:?} rest no longer")
+        }
+        RunRequest::Rest { counts, .. } => write!(f, "finds nothing left to do: {counts:?}"),
+        RunRequest::Settle { task } => write!(f, "looks at the children of {task}"),
+        RunRequest::Tried { errand, error, .. } => write!(f, "has tried errand {errand}: {error:?}"),
         RunRequest::Adopt { what, .. } => write!(f, "wants {} of {}", what.run.id, what.run.owner),
         RunRequest::Renew { .. } => write!(f, "renews"),
         RunRequest::Dismiss { runner, .. } => write!(f, "dismisses {runner}"),
@@ -111,6 +132,8 @@ impl fmt::Display for Line<'_> {
             },
             Event::Section { fact, .. } => write!(f, " {fact:?}"),
             Event::Import { fact, .. } => write!(f, " {fact:?}"),
+            Event::Decision { fact, .. } => write!(f, " {fact:?}"),
+            Event::Finished(finished) => write!(f, " {finished:?}"),
             Event::Custom { .. } => Ok(()),
         }
     }

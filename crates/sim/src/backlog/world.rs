@@ -5,13 +5,14 @@ use std::fmt;
 
 use banksman_core::claim::Address;
 use banksman_core::task::Ending;
-use banksman_core::{RunId, TaskId};
+use banksman_core::{RunId, RunnerId, TaskId};
 use banksman_store::{Machine as _, Store, StoreError, sqlite};
 
 use super::book::Book;
 use super::desk::InFlight;
 use super::flaw::Flaw;
 use super::keeper::Keeper;
+use super::loops::{Checked, Said};
 use super::machine::Machine;
 use super::runner::{Doing, Runner};
 use super::users::User;
@@ -43,11 +44,19 @@ pub(crate) struct World<'a> {
     pub(crate) harsh: usize,
     /// The run slots that most runners are told.
     pub(crate) limit: u32,
+    /// The roots that most runners are told.
+    pub(crate) root_limit: u32,
+    /// Whether people can hardly ever be told anything.
+    pub(crate) unreachable: bool,
     /// No more faults; everybody finishes.
     pub(crate) calm: bool,
     pub(crate) book: Book,
     /// What really became of the runs.
     pub(crate) fates: BTreeMap<RunId, Fated>,
+    /// What the runners have last found in the places of the files DONE.
+    pub(crate) checks: BTreeMap<(RunnerId, TaskId), Checked>,
+    /// What is said in the request that is looked at.
+    pub(crate) said: Said,
     pub(crate) counts: Counts,
     /// Work that a runner could start, and since when.
     pub(crate) idle: BTreeMap<TaskId, Ms>,
@@ -99,6 +108,8 @@ impl<'a> World<'a> {
         let machine = Machine::new(clock.boot());
         let harsh = *random.pick(&[0, 10, 25, 25, 50]);
         let limit = *random.pick(&[0, 1, 2, 2, 3]);
+        let root_limit = *random.pick(&[0, 0, 1, 2, 2, 3]);
+        let unreachable = random.in_thousand(200);
         Ok(World {
             options,
             clock,
@@ -113,9 +124,13 @@ impl<'a> World<'a> {
             delayed: Vec::new(),
             harsh,
             limit,
+            root_limit,
+            unreachable,
             calm: false,
             book: Book::default(),
             fates: BTreeMap::new(),
+            checks: BTreeMap::new(),
+            said: Said::default(),
             counts: Counts::default(),
             idle: BTreeMap::new(),
             reliable_from: None,
@@ -244,6 +259,7 @@ impl<'a> World<'a> {
                 Doing::Acting | Doing::Calling => {}
             }
             times.extend(runner.sweeps.iter().map(|sweep| sweep.done_at));
+            times.extend(runner.tellings.iter().map(|telling| telling.done_at));
         }
         for keeper in self.keepers.values() {
             times.extend(keeper.due());

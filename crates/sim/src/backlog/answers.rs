@@ -1,0 +1,174 @@
+//! Questions for people: raised once, answered once, and what the answer says is done once. People answer twice, at the same
+//! time, with what is no option, or go about it another way.
+
+use banksman_core::backlog::ERRAND_ATTEMPTS;
+use banksman_core::decision::{About, Act, Outcome, Question};
+use banksman_core::event::{DecisionFact, Event, TaskFact};
+use banksman_core::{DecisionId, Status, TaskId};
+use banksman_engine::{DecisionOutcome, DecisionRequest, Reply, Request};
+use banksman_store::Key;
+
+use super::book::Standing;
+use super::desk::{InFlight, Sender};
+use super::users::Wish;
+use super::words::Deed;
+use super::world::World;
+use crate::ledger::Logged;
+use crate::report::Checker;
+
+/// A question as an outsider knows it.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) about: About,
+    pub(crate) acts: Vec<Act>,
+    pub(crate) open: bool,
+}
+
+impl World<'_> {
+    /// A person answers a question, if there is one: perhaps one that was answered before, perhaps twice.
+    pub(crate) fn answer(&mut self, index: usize) -> bool {
+        let open: Vec<DecisionId> =
+            self.book.decisions.iter().filter(|(_, asked)| asked.open).map(|(id, _)| id.clone()).collect();
+        let all: Vec<DecisionId> = self.book.decisions.keys().cloned().collect();
+        let from = if open.is_empty() || self.random.in_thousand(100) { all } else { open };
+        if from.is_empty() {
+            return false;
+        }
+        let id = self.random.pick(&from).clone();
+        let mut requests = vec![self.some_answer(&id)];
+        if self.random.in_thousand(200) {
+            requests.push(self.some_answer(&id));
+        }
+        self.users[index].calling = Some(Wish::Other);
+        self.calls.push(InFlight { from: Sender::User(index), requests });
+        true
+    }
+
+    fn some_answer(&mut self, id: &DecisionId) -> Request {
+        let options = self.book.decisions.get(id).map_or(0, |asked| asked.acts.len());
+        let wrong = self.random.in_thousand(100);
+        let option = if wrong { *self.random.pick(&[0, 9]) } else { 1 + self.random.below(options) };
+        self.resolve(id, u32::try_from(option).expect("small"))
+    }
+
+    fn resolve(&self, id: &DecisionId, option: u32) -> Request {
+        let about = self.book.decisions[id].about.clone();
+        Request::Decision(DecisionRequest { id: id.clone(), about, option, by: "somebody".into(), note: None })
+    }
+
+    /// When the faults are over, whatever was given up is tried once more.
+    pub(crate) fn try_again(&mut self) {
+        let is_errand = |asked: &Asked| asked.open && matches!(asked.about, About::Errand(_));
+        let open: Vec<DecisionId> =
+            self.book.decisions.iter().filter(|(_, asked)| is_errand(asked)).map(|(id, _)| id.clone()).collect();
+        for id in open {
+            let request = self.resolve(&id, 1);
+            self.operate(request);
+        }
+    }
+
+    pub(crate) fn take_in_decision(&mut self, id: &DecisionId, fact: &DecisionFact) {
+        match fact {
+            DecisionFact::Raised(question) => self.take_in_question(id, question),
+            DecisionFact::Resolved { option, .. } => {
+                self.tally.count("questions answered");
+                let asked = self.book.decisions.get_mut(id).filter(|asked| asked.open);
+                let fits = asked.is_some_and(|asked| {
+                    asked.open = false;
+                    (1..=asked.acts.len()).contains(&(*option as usize))
+                });
+                self.verdict.expect(Checker::Decisions, fits, || format!("{id} is answered with {option}, and cannot be"));
+            }
+            DecisionFact::Withdrawn {} => {
+                self.tally.count("questions withdrawn");
+                let asked = self.book.decisions.get_mut(id).filter(|asked| asked.open);
+                let was_open = asked.map(|asked| asked.open = false).is_some();
+                self.verdict.expect(Checker::Decisions, was_open, || format!("{id} is withdrawn, and was not open"));
+            }
+        }
+    }
+
+    fn take_in_question(&mut self, id: &DecisionId, question: &Question) {
+        self.tally.count(match question.about {
+            About::Task(_) => "questions about tasks",
+            About::Errand(_) => "questions about errands",
+        });
+        let other = self.book.decisions.iter().find(|(_, asked)| asked.open && asked.about == question.about).map(|(id, _)| id);
+        self.verdict.expect(Checker::Decisions, other.is_none(), || format!("{id} asks what {other:?} asks already"));
+        let acts = question.options.iter().map(|choice| choice.act).collect();
+        self.book.decisions.insert(id.clone(), Asked { about: question.about.clone(), acts, open: true });
+    }
+
+    /// What an answer says is done with it, once; and nothing is done if it is none.
+    pub(crate) fn check_answer(&mut self, deed: &Deed<'_>, events: &[Logged]) {
+        let (Request::Decision(request), Reply::Decision(outcome)) = (deed.request, deed.reply) else { return };
+        let DecisionOutcome::Stepped(Outcome::Resolved(act), decision) = outcome else {
+            self.tally.count("answers refused");
+            let silent = events.is_empty();
+            return self
+                .verdict
+                .expect(Checker::Decisions, silent, || format!("{} is no answer, and does something", request.id));
+        };
+        match &decision.question.about {
+            About::Task(task) => {
+                let done = events.iter().filter(|logged| is_done(&logged.event, task, *act)).count();
+                self.verdict
+                    .expect(Checker::Decisions, done == 1, || format!("{} says {act:?}, which is done {done} times", request.id));
+            }
+            About::Errand(seq) => {
+                let outbox = match self.store.view().load(&[Key::Outbox].into()) {
+                    Ok(snapshot) => snapshot.backlog.outbox,
+                    Err(error) => return self.store_failed(&error),
+                };
+                let sent = outbox.get(seq).map(|sent| sent.attempts);
+                let fits = sent.is_none_or(|attempts| *act == Act::Resend && attempts == 0);
+                self.verdict
+                    .expect(Checker::Decisions, fits, || format!("{} says {act:?}, and the errand is {sent:?}", request.id));
+            }
+        }
+    }
+
+    /// Every task that waits for an answer has its question, and every question about a task its task.
+    pub(crate) fn check_questions(&mut self) {
+        let parked = self.book.jobs.iter().filter_map(|(id, job)| match &job.standing {
+            Standing::Parked(decision) => Some((decision.clone(), id.clone())),
+            Standing::Pending | Standing::Live(_) | Standing::Awaiting(_) | Standing::Review | Standing::Over(_) => None,
+        });
+        let mut parked: Vec<(DecisionId, TaskId)> = parked.collect();
+        parked.sort();
+        let asked = self.book.decisions.iter().filter(|(_, asked)| asked.open).filter_map(|(id, asked)| match &asked.about {
+            About::Task(task) => Some((id.clone(), task.clone())),
+            About::Errand(_) => None,
+        });
+        let asked: Vec<(DecisionId, TaskId)> = asked.collect();
+        self.verdict.expect(Checker::Decisions, parked == asked, || format!("parked are {parked:?}, asked is {asked:?}"));
+    }
+
+    /// Every errand that was given up has its question, and every question about an errand its errand.
+    pub(crate) fn check_given_up(&mut self, rows: &banksman_core::backlog::Backlog) {
+        let dead = rows.outbox.values().filter(|sent| sent.attempts >= ERRAND_ATTEMPTS).map(|sent| sent.seq);
+        let asked = self.book.decisions.values().filter(|asked| asked.open).filter_map(|asked| match &asked.about {
+            About::Errand(seq) => Some(*seq),
+            About::Task(_) => None,
+        });
+        let (dead, mut asked): (Vec<_>, Vec<_>) = (dead.collect(), asked.collect());
+        asked.sort();
+        self.verdict.expect(Checker::Decisions, dead == asked, || format!("given up are {dead:?}, asked is {asked:?}"));
+        let open = rows.decisions.values().filter(|decision| decision.is_open()).map(|decision| &decision.id);
+        let told = self.book.decisions.iter().filter(|(_, asked)| asked.open).map(|(id, _)| id);
+        self.verdict.expect(Checker::Model, open.eq(told), || "the open decisions differ".to_owned());
+    }
+}
+
+/// Whether this is what an answer about a task says.
+fn is_done(event: &Event, task: &TaskId, act: Act) -> bool {
+    let Event::Task { id, fact } = event else { return false };
+    id == task
+        && match act {
+            Act::Retry => matches!(fact, TaskFact::Retried {}),
+            Act::Fail => matches!(fact, TaskFact::Failed { .. }),
+            Act::Cancel => matches!(fact, TaskFact::Cancelled { .. }),
+            Act::Skip => matches!(fact, TaskFact::Marked { status: Status::Skipped }),
+            Act::Resend | Act::Drop => false,
+        }
+}

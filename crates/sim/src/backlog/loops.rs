@@ -1,0 +1,242 @@
+//! Loops as an outsider sees them: the file DONE, how often they are tried, when they rest, and whom they wait for.
+
+use banksman_core::event::TaskFact;
+use banksman_core::restart::{Marker, OnTimeout};
+use banksman_core::task::{After, OnExhausted, Watch};
+use banksman_core::{Lease, RunId, RunnerId, Seq, Span, Status, TaskId};
+use banksman_engine::{Request, RunRequest, TaskRequest};
+
+use super::book::Standing;
+use super::ends::Made;
+use super::flaw::Flaw;
+use super::machine::Placed;
+use super::world::World;
+use crate::report::Checker;
+
+/// What the caller has said of the world outside, and when.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) seq: Seq,
+    pub(crate) lease: Lease,
+    /// What it has found in the place of DONE.
+    pub(crate) marker: Marker,
+    pub(crate) watch: Watch,
+    /// What it looks at: this run's end, the file of a task, the children of one.
+    pub(crate) about: Looked,
+}
+
+/// What somebody has looked at before it speaks of a task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Looked {
+    End(RunnerId),
+    File,
+    Children,
+    Pulse,
+    Other,
+}
+
+/// A look for the file DONE.
+#[derive(Debug)]
+pub(crate) struct Checked {
+    marker: Marker,
+    at: Seq,
+    /// Whether a session of the task lived.
+    lived: bool,
+}
+
+impl Default for Said {
+    fn default() -> Said {
+        let watch = Watch { timeout: Span::ZERO, max_recoveries: 0, on_exhausted: OnExhausted::Escalate };
+        Said { seq: Seq(0), lease: Lease(0), marker: Marker::Absent, watch, about: Looked::Other }
+    }
+}
+
+impl Said {
+    pub(crate) fn of(request: &Request) -> Said {
+        let blank = Said::default();
+        match request {
+            Request::Run(RunRequest::Finish { runner, marker, watch, .. }) => {
+                Said { marker: marker.clone(), watch: *watch, about: Looked::End(runner.clone()), ..blank }
+            }
+            Request::Run(RunRequest::Found { marker, .. }) => Said { marker: marker.clone(), about: Looked::File, ..blank },
+            Request::Run(RunRequest::Settle { .. }) => Said { about: Looked::Children, ..blank },
+            Request::Task(TaskRequest::Heartbeat { watch, .. }) => Said { watch: *watch, about: Looked::Pulse, ..blank },
+            _ => blank,
+        }
+    }
+}
+
+impl World<'_> {
+    /// A runner looks for the file DONE.
+    pub(crate) fn look_for_done(&mut self, slot: usize, task: &TaskId) -> Marker {
+        if self.flaw() == Some(Flaw::DoneUnseen) {
+            return Marker::Absent;
+        }
+        let marker = match self.machine.files.get(task) {
+            None => Marker::Absent,
+            Some(Placed::File) => Marker::Done,
+            Some(Placed::Directory) => Marker::Broken("it is a directory".into()),
+        };
+        if marker != Marker::Absent {
+            self.tally.count("DONE found");
+        }
+        let lived = self.keepers.values().any(|keeper| keeper.task == *task && keeper.tree_lives());
+        let checked = Checked { marker: marker.clone(), at: self.book.last, lived };
+        self.checks.insert((self.runners[slot].id.clone(), task.clone()), checked);
+        marker
+    }
+
+    /// Before every attempt: there are some left, the rest is over, and its runner has looked for DONE, also since it has
+    /// reported the last one.
+    pub(crate) fn check_attempt(&mut self, id: &TaskId, runner: &RunnerId, restart: Option<u32>) {
+        let lease = self.said.lease;
+        let Some(job) = self.book.jobs.get_mut(id) else { return };
+        let (tried, rests) = (job.tried, job.rests.take());
+        job.tried += 1;
+        let Some(policy) = &job.spec.restart else {
+            return self.verdict.expect(Checker::Loops, restart.is_none(), || format!("{id} is no loop"));
+        };
+        self.tally.count("attempts of loops");
+        let max = policy.max_restarts.get();
+        self.verdict.expect(Checker::Loops, tried < max, || format!("{id} is tried after {tried} of {max} attempts"));
+        self.verdict.expect(Checker::Loops, restart == Some(tried), || {
+            format!("{id} is said to be tried after {restart:?} attempts, there were {tried}")
+        });
+        let rested = rests.is_none_or(|until| lease >= until);
+        self.verdict.expect(Checker::Loops, rested, || format!("{id} begins at {lease:?}, and rests until {rests:?}"));
+        let since = job.ended.as_ref().filter(|(by, _)| by == runner).map_or(Seq(0), |(_, seq)| *seq);
+        let checked = self.checks.get(&(runner.clone(), id.clone())).filter(|checked| checked.at >= since);
+        let clear = checked.is_some_and(|checked| checked.marker == Marker::Absent);
+        self.verdict.expect(Checker::Loops, clear, || format!("{runner} begins {id} after the look {checked:?}"));
+    }
+
+    /// What a runner says of the file after an attempt is what it has found there, after the session was dead.
+    pub(crate) fn check_marker(&mut self, id: &TaskId) {
+        let Looked::End(runner) = &self.said.about else { return };
+        if self.book.jobs.get(id).is_none_or(|job| job.spec.restart.is_none()) {
+            return;
+        }
+        let checked = self.checks.get(&(runner.clone(), id.clone())).filter(|checked| !checked.lived);
+        let right = checked.is_some_and(|checked| checked.marker == self.said.marker);
+        let marker = &self.said.marker;
+        self.verdict.expect(Checker::Loops, right, || format!("{marker:?} is said of {id} after the look {checked:?}"));
+    }
+
+    /// A task that goes on without a run: it was found to be done, or it is over with its children.
+    pub(crate) fn check_settled(&mut self, id: &TaskId, made: &Made) {
+        let children = self.book.open_children(id);
+        let Some(job) = self.book.jobs.get(id) else { return };
+        let in_time = |until: &Option<Lease>| until.is_none_or(|until| self.said.lease < until);
+        let right = match (&self.said.about, &job.standing, job.spec.restart.as_ref(), made) {
+            (Looked::Other, _, _, Made::Over(_)) => true,
+            // They took too long.
+            (Looked::Children, _, _, Made::Over(Status::Cancelled)) => true,
+            (Looked::File, Standing::Pending, Some(_), Made::Over(Status::Completed)) => {
+                self.said.marker == Marker::Done && children == 0
+            }
+            (Looked::File, Standing::Pending, Some(_), Made::Awaiting) => self.said.marker == Marker::Done && children > 0,
+            (Looked::File, Standing::Pending, Some(_), Made::Over(Status::Failed)) => {
+                matches!(self.said.marker, Marker::Broken(_))
+            }
+            (Looked::Children, Standing::Awaiting(until), Some(policy), Made::Over(status)) => match status {
+                Status::Completed => children == 0 || (!in_time(until) && policy.on_children_timeout == OnTimeout::Warn),
+                _ => children > 0 && !in_time(until) && policy.on_children_timeout == OnTimeout::Fail,
+            },
+            _ => false,
+        };
+        self.verdict.expect(Checker::Ends, right, || {
+            format!("{id} becomes {made:?} with {children} open children; it was {:?}, and {:?} is said", job.standing, self.said)
+        });
+    }
+
+    /// The children of a task took too long, and are being cancelled.
+    pub(crate) fn take_in_ending_children(&mut self, id: &TaskId) {
+        self.tally.count("children cancelled");
+        let (open, lease) = (self.book.open_children(id), self.said.lease);
+        let Some(job) = self.book.jobs.get_mut(id) else { return };
+        let kills = job.spec.restart.as_ref().is_some_and(|policy| policy.on_children_timeout == OnTimeout::Kill);
+        let late = matches!(job.standing, Standing::Awaiting(Some(until)) if until <= lease);
+        self.verdict.expect(Checker::Ends, kills && late && open > 0, || format!("the children of {id} are ended: {job:?}"));
+        job.standing = Standing::Awaiting(None);
+    }
+
+    /// A rest was seen to be over, or was not: no event tells.
+    pub(crate) fn take_in_rested(&mut self, tasks: &[TaskId]) {
+        for id in tasks {
+            if let Some(job) = self.book.jobs.get_mut(id) {
+                job.rests = job.rests.filter(|until| *until > self.said.lease);
+            }
+        }
+    }
+
+    /// Every step of the ladder, and that it has no more than it should.
+    pub(crate) fn take_in_rung(&mut self, id: &TaskId, fact: &TaskFact) {
+        let (lease, watch) = (self.said.lease, self.said.watch);
+        let (Some(job), TaskFact::Stuck { run, .. } | TaskFact::Nudged { run, .. } | TaskFact::Recovered { run }) =
+            (self.book.jobs.get_mut(id), fact)
+        else {
+            return;
+        };
+        let Some(entry) = self.book.runs.get_mut(run) else { return };
+        match fact {
+            TaskFact::Stuck { .. } => entry.stuck = Some(lease),
+            TaskFact::Recovered { .. } => {
+                self.tally.count("recovered");
+                self.verdict.expect(Checker::Ladder, entry.stuck.is_some(), || format!("{run} recovers, and was not stuck"));
+                entry.stuck = None;
+            }
+            TaskFact::Nudged { recoveries, .. } => {
+                self.tally.count("nudged");
+                job.recoveries += 1;
+                let right = *recoveries == job.recoveries && *recoveries <= watch.max_recoveries && entry.stuck == Some(lease);
+                self.verdict.expect(Checker::Ladder, right, || {
+                    format!(
+                        "{run} is nudged, help number {recoveries} of {}; there were {}",
+                        watch.max_recoveries, job.recoveries
+                    )
+                });
+            }
+            _ => {}
+        }
+    }
+
+    /// A run is being stopped. If that is because it looks stuck, it was nudged before, and had its time; or there is no help
+    /// left.
+    pub(crate) fn check_stop(&mut self, id: &TaskId, run: &RunId, then: &After) {
+        let (lease, watch) = (self.said.lease, self.said.watch);
+        let (Some(job), Some(entry)) = (self.book.jobs.get(id), self.book.runs.get(run)) else { return };
+        let had_time = entry.stuck.is_some_and(|since| since + watch.timeout <= lease);
+        let spent = job.recoveries >= watch.max_recoveries && (had_time || entry.stuck == Some(lease));
+        let right = match then {
+            After::Restart => had_time && job.recoveries < watch.max_recoveries,
+            After::Escalate { .. } => spent && watch.on_exhausted == OnExhausted::Escalate,
+            After::Fail { .. } if self.said.about == Looked::Pulse => spent && watch.on_exhausted == OnExhausted::Fail,
+            After::Fail { .. } | After::Cancel | After::Overtime { .. } => true,
+        };
+        self.tally.count(match then {
+            After::Restart => "stopped: restart",
+            After::Escalate { .. } => "stopped: escalate",
+            After::Overtime { .. } => "stopped: overtime",
+            After::Fail { .. } => "stopped: fail",
+            After::Cancel => "stopped: cancel",
+        });
+        self.verdict.expect(Checker::Ladder, right, || {
+            format!(
+                "{run} is stopped to {then:?}, stuck since {:?}, helped {} times: {:?}",
+                entry.stuck, job.recoveries, self.said
+            )
+        });
+    }
+
+    /// What is counted is what happened: it only grows until a person asks for a retry, and never beyond what is allowed.
+    pub(crate) fn check_counters(&mut self, id: &TaskId, failures: u32, recoveries: u32) {
+        let Some(job) = self.book.jobs.get(id) else { return };
+        let right = (job.failures, job.recoveries) == (failures, recoveries);
+        self.verdict.expect(Checker::Ladder, right, || {
+            format!(
+                "{id} counts {failures} failures and {recoveries} recoveries; there were {} and {}",
+                job.failures, job.recoveries
+            )
+        });
+    }
+}

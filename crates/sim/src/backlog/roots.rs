@@ -1,0 +1,78 @@
+//! Roots as an outsider sees them: never more under way than a claim allows, and taken in the order of their arrival.
+
+use banksman_core::event::Kind;
+use banksman_core::{Name, RunnerId, Seq, TaskId};
+
+use super::book::{Job, Standing};
+use super::runner::Told;
+use super::world::World;
+use crate::report::Checker;
+
+/// What a look can see of the roots.
+#[derive(Debug, Default)]
+pub(crate) struct Roots {
+    /// Those that nothing keeps from starting but the number of places and slots.
+    plain: Vec<(Seq, TaskId)>,
+    /// Those that are under way. One that rests may lose its place before the claim.
+    placed: Vec<TaskId>,
+}
+
+impl World<'_> {
+    pub(crate) fn roots_for(&self, told: &Told) -> Roots {
+        let is_plain = |id: &TaskId, job: &Job| {
+            job.spec.parent.is_none()
+                && job.spec.work.is_some()
+                && job.spec.section.is_none()
+                && job.spec.needs.is_empty()
+                && !self.machine.files.contains_key(id)
+                && self.is_free(Kind::Lock, &id.lock(), 1)
+                && self.is_startable(job)
+        };
+        if told.root_limit == 0 || !told.sections.is_empty() || !self.is_free(Kind::Semaphore, &Name::runs(), 1) {
+            return Roots::default();
+        }
+        let jobs = self.book.jobs.iter().filter(|(id, job)| is_plain(id, job));
+        let plain = jobs.map(|(id, job)| (job.position, id.clone())).collect();
+        Roots { plain, placed: self.book.under_way().cloned().collect() }
+    }
+
+    /// Whether it waits for nothing but a place.
+    fn is_startable(&self, job: &Job) -> bool {
+        job.standing == Standing::Pending && job.rests.is_none() && self.book.unmet(job).next().is_none()
+    }
+
+    /// A root begins: there is a place for it, and no one that came before it and was seen was passed over.
+    pub(crate) fn check_root(&mut self, id: &TaskId, runner: &RunnerId) {
+        let (Some(job), Some(claimant)) =
+            (self.book.jobs.get(id), self.runners.iter().find(|claimant| claimant.id == *runner && claimant.alive))
+        else {
+            return;
+        };
+        let limit = claimant.told.root_limit as usize;
+        if limit == 0 || job.spec.parent.is_some() || job.is_under_way() {
+            return;
+        }
+        self.tally.count("roots admitted");
+        let under_way: Vec<&TaskId> = self.book.under_way().collect();
+        self.verdict.expect(Checker::Roots, under_way.len() < limit, || {
+            format!("{runner} begins {id}, and may have {limit} roots under way: {under_way:?}")
+        });
+        let waits = |root: &TaskId| {
+            let job = self.book.jobs.get(root);
+            job.is_some_and(|job| self.is_startable(job)) && !self.machine.files.contains_key(root)
+        };
+        let Roots { plain, placed } = &claimant.roots;
+        let mut before = plain.iter().filter(|(position, _)| *position < job.position);
+        // If others took one of them meanwhile, the look may not have read those behind it.
+        let is_own = |root: &TaskId| self.book.live(root).is_some_and(|(_, entry)| entry.owner == *runner);
+        let is_sure = !placed.contains(id) && before.clone().all(|(_, root)| waits(root) || is_own(root));
+        let passed = before.find(|(_, root)| is_sure && waits(root) && !claimant.passed_over.contains(root));
+        self.verdict.expect(Checker::Roots, passed.is_none(), || format!("{id} begins before {passed:?}"));
+    }
+
+    /// Whether a task would find its place among the roots, if a runner with these orders took it.
+    pub(crate) fn has_place(&self, told: &Told, job: &Job) -> bool {
+        let limit = told.root_limit as usize;
+        limit == 0 || job.spec.parent.is_some() || job.is_under_way() || self.book.under_way().count() < limit
+    }
+}
