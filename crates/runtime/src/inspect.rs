@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use banksman_adapters::host::Host;
 use banksman_core::backlog::{Backlog, Run, Runner};
+use banksman_core::planner;
 use banksman_core::semaphore::CAPACITY_LIMIT;
 use banksman_core::{Liveness, Name, ProcessId, Stamp, Task, TaskId, Title};
 use banksman_engine::why::{self, Attended, Life, Situation, Why};
@@ -31,6 +32,10 @@ pub struct Overview {
     pub limit: Option<u32>,
     /// How many ready tasks wait for nothing but room: a run slot, or a runner that has not enough runs yet.
     pub queued: u64,
+    /// How many roots are under way.
+    pub roots: usize,
+    /// How many decisions wait for an answer.
+    pub decisions: usize,
     /// The tasks that failed last, newest first.
     pub failures: Vec<Task>,
     /// How many pending tasks wait for one that will not complete by itself, and one of them.
@@ -69,7 +74,7 @@ pub fn why(reader: &mut Reader, project: &Project, task: &TaskId) -> Result<Opti
         let snapshot = reader.view().load(&keys)?;
         let Some(row) = snapshot.backlog.tasks.get(task) else { return Ok(None) };
         if before.is_empty() && why::is_ready(row, &snapshot.backlog) {
-            before = reader.view().ready_before(row)?;
+            before = reader.view().ready_before(row, root_limit > 0)?;
         }
         let wanted = why::keys(task, &before, &snapshot.backlog);
         if wanted.is_subset(&keys) {
@@ -82,11 +87,13 @@ pub fn why(reader: &mut Reader, project: &Project, task: &TaskId) -> Result<Opti
 }
 
 /// How things stand with the backlog.
-pub fn overview(reader: &mut Reader, host: &Host) -> Result<Overview, StoreError> {
+pub fn overview(reader: &mut Reader, project: &Project) -> Result<Overview, StoreError> {
+    let host = project.host();
     let counts = reader.view().counts()?;
     let failures = reader.view().last_failed(FAILURES)?;
     let held = reader.view().held_by_ended()?;
     let mut keys: BTreeSet<Key> = why::lane_keys(&counts.ready, &Backlog::default());
+    keys.extend([Key::OpenDecisions, Key::DueRoots]);
     let snapshot = loop {
         let snapshot = reader.view().load(&keys)?;
         let wanted = why::lane_keys(&counts.ready, &snapshot.backlog);
@@ -96,7 +103,7 @@ pub fn overview(reader: &mut Reader, host: &Host) -> Result<Overview, StoreError
         keys.extend(wanted);
     };
     let probes = probe(&snapshot, host);
-    let situation = Situation::new(&snapshot, &probes);
+    let situation = Situation::new(&snapshot, &probes).root_limit(project.config().max_concurrent_root_tasks);
     let slots = snapshot.coordination.semaphores.get(&Name::runs());
     let (runs, runners) = (live_runs(&snapshot, &situation), manned(&snapshot.backlog, &situation));
     let queued = situation.queued(&counts.ready);
@@ -107,6 +114,8 @@ pub fn overview(reader: &mut Reader, host: &Host) -> Result<Overview, StoreError
         used: slots.map_or(0, |slots| slots.holders.values().map(|grant| u64::from(grant.claim.weight)).sum()),
         limit: slots.map(|slots| slots.config.capacity).filter(|capacity| *capacity < CAPACITY_LIMIT),
         queued,
+        roots: snapshot.backlog.tasks.values().filter(|task| planner::is_under_way(task)).count(),
+        decisions: snapshot.backlog.decisions.len(),
         failures,
         held,
         counts,

@@ -160,12 +160,24 @@ impl View<'_> {
         Ok(counts)
     }
 
-    /// The ready tasks that come before this one, by lane, with one task of each as its example.
-    pub fn ready_before(&mut self, task: &Task) -> Result<Vec<(TaskId, u64)>, StoreError> {
-        let params: [Value<'_>; 3] = [self.project.into(), i64::from(task.spec.priority).into(), task.position.0.into()];
-        let rows = self.rows(Query::new(Statement::ReadyBefore, params))?;
-        let lane = |mut row: Row| Ok((row.task_id()?, u64::try_from(row.int()?).map_err(StoreError::corrupt)?));
-        rows.into_iter().map(lane).collect()
+    /// The ready tasks that come before this one, by lane, with one task of each as its example. Where only so many roots may be
+    /// under way, those before a root are the roots that came earlier.
+    pub fn ready_before(&mut self, task: &Task, roots_are_limited: bool) -> Result<Vec<(TaskId, u64)>, StoreError> {
+        let (project, position) = (self.project.into(), task.position.0.into());
+        let query = if roots_are_limited && task.spec.parent.is_none() {
+            Query::new(Statement::QueueBefore, [project, position])
+        } else {
+            Query::new(Statement::ReadyBefore, [project, i64::from(task.spec.priority).into(), position])
+        };
+        let mut lanes = Vec::new();
+        for mut row in self.rows(query)? {
+            // A lane without any root has no example.
+            if let Some(example) = row.maybe_text()? {
+                let example = parsed(&example, TaskId::new)?;
+                lanes.push((example, u64::try_from(row.int()?).map_err(StoreError::corrupt)?));
+            }
+        }
+        Ok(lanes)
     }
 
     /// The tasks that failed last, newest first.

@@ -261,6 +261,13 @@ statements! {
     );
     // Those of a higher priority, or of the same that came earlier. Counted in the index alone; one task of each lane is
     // looked up as its example.
+    // Roots that came earlier, likewise.
+    QueueBefore => concat!(
+        lanes!(),
+        "SELECT (SELECT i.id FROM tasks i WHERE ", ready!("i"), " AND i.parent IS NULL AND i.lane = l.lane ORDER BY i.position LIMIT 1), ",
+        "(SELECT count(*) FROM tasks i WHERE ", ready!("i"), " AND i.parent IS NULL AND i.lane = l.lane ",
+        "AND i.position < $2) FROM lanes l WHERE ", shown_lane!()
+    );
     ReadyBefore => concat!(
         lanes!(),
         "SELECT (SELECT i.id FROM tasks i WHERE ", ready!("i"), " AND i.lane = l.lane ORDER BY i.priority DESC, i.position LIMIT 1), ",

@@ -21,14 +21,15 @@ pub(crate) struct Status {}
 impl Status {
     pub(crate) fn run(self, context: &Context) -> Done {
         let project = context.project()?;
-        let mut overview = inspect::overview(&mut project.reader()?, project.host())?;
+        let mut overview = inspect::overview(&mut project.reader()?, &project)?;
         // Until a runner has come, the setting is what it will bring.
         let configured = project.config().max_concurrent_runs;
         if overview.runners.is_empty() && overview.used == 0 {
             overview.limit = (configured > 0).then_some(configured);
         }
         let next = next(&overview);
-        context.printer.result(data(&overview, &next), human(&overview, &next, &project.host().id));
+        let roots = Some(project.config().max_concurrent_root_tasks).filter(|limit| *limit > 0);
+        context.printer.result(data(&overview, &next, roots), human(&overview, &next, &project.host().id, roots));
         Ok(exit::OK)
     }
 }
@@ -54,6 +55,10 @@ fn next(overview: &Overview) -> String {
     }
     if !alive && (ready > 0 || !overview.runs.is_empty()) {
         return "no runner is alive; banksman run starts one".into();
+    }
+    if overview.decisions > 0 {
+        let decisions = if overview.decisions == 1 { "1 decision".into() } else { format!("{} decisions", overview.decisions) };
+        return format!("{decisions} {} for you: banksman decisions review", waits(overview.decisions as u64));
     }
     if stuck > 0 {
         return format!("{} shows no sign of life: banksman tasks list --status stuck", tasks(stuck));
@@ -86,7 +91,7 @@ fn next(overview: &Overview) -> String {
     "nothing: everything is done".into()
 }
 
-fn data(overview: &Overview, next: &str) -> Value {
+fn data(overview: &Overview, next: &str, roots: Option<u32>) -> Value {
     let by_status: Map<String, Value> =
         Word::ALL.into_iter().map(|status| (status.to_string(), count(overview, status).into())).collect();
     let failure = |task: &banksman::core::Task| json!({ "task": task.id, "title": task.spec.title, "error": error(task), "at": words::rfc3339(task.changed.wall) });
@@ -96,6 +101,8 @@ fn data(overview: &Overview, next: &str) -> Value {
         "byHand": overview.counts.by_hand,
         "queuedRuns": overview.queued,
         "slots": { "used": overview.used, "limit": overview.limit },
+        "roots": { "used": overview.roots, "limit": roots },
+        "decisions": overview.decisions,
         "runs": overview.runs.iter().map(run_json).collect::<Vec<_>>(),
         "runners": overview.runners.iter().map(runner_json).collect::<Vec<_>>(),
         "failures": overview.failures.iter().map(failure).collect::<Vec<_>>(),
@@ -137,8 +144,8 @@ fn error(task: &banksman::core::Task) -> &str {
     }
 }
 
-fn human(overview: &Overview, next: &str, host: &str) -> String {
-    let mut text = summary(overview);
+fn human(overview: &Overview, next: &str, host: &str, roots: Option<u32>) -> String {
+    let mut text = summary(overview, roots);
     if !overview.runs.is_empty() {
         let rows = overview.runs.iter().map(|live| run_row(live, overview)).collect();
         text.push_str(&format!("\n\n{}", table::render(&["RUNNING", "TASK", "RUN", "RUNNER", "FOR>"], rows)));
@@ -159,7 +166,7 @@ fn human(overview: &Overview, next: &str, host: &str) -> String {
 }
 
 /// `12 tasks: 3 completed, 2 in progress; 2 of 4 run slots are taken, and 3 tasks wait for one`.
-fn summary(overview: &Overview) -> String {
+fn summary(overview: &Overview, roots: Option<u32>) -> String {
     let number = all(overview);
     let mut text = format!("{BOLD}{number}{BOLD:#} {}", if number == 1 { "task" } else { "tasks" });
     let words = |status: Word| {
@@ -181,12 +188,13 @@ fn summary(overview: &Overview) -> String {
         text.push_str(&format!(": {}", counts.join(", ")));
     }
     let taken = overview.limit.map(|limit| format!("{} of {limit} run slots are taken", overview.used));
+    let roots = roots.map(|limit| format!("{} of {limit} roots are under way", overview.roots));
     let queued = match overview.queued {
         0 => None,
         1 => Some("1 ready task waits for a run to end".into()),
         several => Some(format!("{several} ready tasks wait for a run to end")),
     };
-    let slots: Vec<String> = taken.into_iter().chain(queued).collect();
+    let slots: Vec<String> = taken.into_iter().chain(roots).chain(queued).collect();
     if slots.is_empty() { text } else { format!("{text}\n{}", slots.join("; ")) }
 }
 

@@ -212,6 +212,7 @@ fn why() -> Value {
 fn status() -> Value {
     json!({
         "tasks": "number", "byHand": "number", "queuedRuns": "number", "heldByFailed": "number", "next": "string",
+        "decisions": "number", "roots": { "used": "number", "limit": "number?" },
         "byStatus": {
             "pending": "number", "blocked": "number", "in_progress": "number", "stuck": "number", "review": "number",
             "completed": "number", "failed": "number", "cancelled": "number", "skipped": "number",

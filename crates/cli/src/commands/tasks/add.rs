@@ -6,6 +6,7 @@ use banksman::config::Config;
 use banksman::core::admission::{Admission, Reason};
 use banksman::core::backlog::{Backlog, Edge, Runner};
 use banksman::core::dag::{self, EDGE_LIMIT};
+use banksman::core::planner;
 use banksman::core::restart::Policy;
 use banksman::core::task::{Need, Spec, Workspace};
 use banksman::core::{Epoch, Label, Name, Now, SectionId, Status, Task, TaskId, Title};
@@ -219,14 +220,22 @@ fn prospect(client: &Client, reader: &mut Reader, added: Task) -> Result<Prospec
     let section = task.spec.section.as_ref();
     let takes =
         |runner: &&Runner| works_in(runner, section) && has_room(runner, &rows.backlog) && reasons(Some(runner)).is_empty();
-    let started = task.status() != Status::Pending || alive.iter().copied().any(|runner| takes(&runner));
-    let queued = !started && status == Status::Pending && task.spec.work.is_some();
-    let place = if queued {
-        let before = reader.view().ready_before(&task)?;
-        Some(before.iter().map(|(_, count)| count).sum::<u64>() + 1)
-    } else {
-        None
+    // Without a runner the question is whether the first one that comes may take it.
+    let is_admitted = match &alive[..] {
+        [] => task.spec.work.is_some() && reasons(None).is_empty(),
+        alive => alive.iter().copied().any(|runner| takes(&runner)),
     };
+    let is_waiting = status == Status::Pending && task.spec.work.is_some();
+    let ahead: u64 = if is_waiting && (roots > 0 || !is_admitted) {
+        reader.view().ready_before(&task, roots > 0)?.iter().map(|(_, count)| count).sum()
+    } else {
+        0
+    };
+    // The places that are left go to the roots that came earlier.
+    let under_way = rows.backlog.tasks.values().filter(|task| planner::is_under_way(task)).count() as u64;
+    let has_place = roots == 0 || task.spec.parent.is_some() || under_way + ahead < u64::from(roots);
+    let started = task.status() != Status::Pending || (is_admitted && has_place);
+    let place = (is_waiting && !started).then_some(ahead + 1);
     let reasons = reasons(None);
     Ok(Prospect { status, unmet, started, place, runner_alive: !alive.is_empty(), reasons, task })
 }
@@ -245,6 +254,7 @@ impl Prospect {
         match (self.task.spec.work.is_some(), self.started, self.place) {
             _ if self.status == Status::Blocked => format!("waits for {}", view::tasks(self.unmet as usize)),
             (false, _, _) => "for people".into(),
+            (true, true, _) if !self.runner_alive => "admitted; it starts when a runner does".into(),
             (true, true, _) => "starts at once".into(),
             (true, false, Some(place)) => {
                 format!("{} in the queue", words::ordinal(usize::try_from(place).unwrap_or(usize::MAX)))
