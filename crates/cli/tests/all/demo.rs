@@ -57,9 +57,9 @@ fn the_demo_proves_what_it_says() {
         .iter()
         .flat_map(|section| section["tasks"].as_array().unwrap())
         .collect();
-    assert_eq!((tasks.len(), tasks.iter().filter(|task| task["completed"] == true).count()), (13, 13));
+    assert_eq!((tasks.len(), tasks.iter().filter(|task| task["completed"] == true).count()), (16, 16));
     let count = |key: &str| tasks.iter().map(|task| task[key].as_array().unwrap().len()).sum::<usize>();
-    assert_eq!(count("crashedAtMs"), 1);
+    assert_eq!((count("crashedAtMs"), count("restartedAtMs")), (1, 1));
     assert!(count("adoptedAtMs") >= 1, "{data:#}");
     stage.assert_nothing_is_left();
 }
@@ -70,7 +70,7 @@ fn the_demo_reads_well_without_colours_in_80_columns() {
     let said = stage.demo(&[]).end();
     assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{said:?}");
     assert!(said.stdout.lines().all(|line| line.chars().count() <= 80 && !line.contains('\x1b')), "{}", said.stdout);
-    assert_eq!(said.stdout.lines().filter(|line| line.starts_with("✓ ")).count(), 6, "{}", said.stdout);
+    assert_eq!(said.stdout.lines().filter(|line| line.starts_with("✓ ")).count(), 7, "{}", said.stdout);
     stage.assert_nothing_is_left();
 }
 

@@ -391,7 +391,7 @@ fn story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
                     "sections": [{ "name": "string", "exclusive": "bool", "tasks": [{
                         "id": "string", "title": "string", "child": "bool", "completed": "bool",
                         "segments": [{ "state": "string", "fromMs": "number", "toMs": "number" }],
-                        "crashedAtMs": ["number"], "adoptedAtMs": ["number"],
+                        "crashedAtMs": ["number"], "adoptedAtMs": ["number"], "restartedAtMs": ["number"],
                     }] }],
                     "slots": [{ "fromMs": "number", "used": "number" }],
                     "capacity": "number",

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use banksman::core::backlog::Edge;
-use banksman::core::event::{Event, Fact, SectionFact, TaskFact};
-use banksman::core::task::{Ending, Spec};
+use banksman::core::event::{DecisionFact, Event, Fact, SectionFact, TaskFact};
+use banksman::core::task::{Ending, Setback, Spec};
 use banksman::core::{HolderId, RunId, RunnerId, SectionId, TaskId};
 use banksman::store::EventRow;
 
@@ -16,6 +16,15 @@ pub(super) struct Audit {
     pub(super) never_begun: usize,
     /// The tasks of which a run crashed and was followed by another.
     pub(super) crashed: Vec<String>,
+    /// The tasks of which a run stopped early and was followed by another.
+    pub(super) restarted: Vec<String>,
+    /// The tasks of which a run was stuck and recovered.
+    pub(super) recovered: Vec<String>,
+    /// The tasks that a person was asked about.
+    pub(super) escalated: Vec<String>,
+    /// How many decisions were raised, and how many answered.
+    pub(super) raised: usize,
+    pub(super) answered: usize,
     /// The runs that another runner took over.
     pub(super) adopted: BTreeSet<RunId>,
     /// How many tasks were handed over by a run.
@@ -45,6 +54,8 @@ impl Audit {
                     audit.exclusive.insert(id);
                 }
                 Ok(Event::Task { id, fact }) => audit.task(id, fact),
+                Ok(Event::Decision { fact: DecisionFact::Raised(_), .. }) => audit.raised += 1,
+                Ok(Event::Decision { fact: DecisionFact::Resolved { .. }, .. }) => audit.answered += 1,
                 Ok(Event::Resource { resource, fact }) => audit.resource(resource.to_string(), fact),
                 _ => {}
             }
@@ -76,9 +87,18 @@ impl Audit {
                 self.runs -= 1;
                 self.never_begun += 1;
             }
+            TaskFact::Restarting { why: Some(Setback::NoVerdict), .. } => {
+                self.live.remove(&id);
+                self.restarted.extend(self.title(&id));
+            }
+            TaskFact::Recovered { .. } => self.recovered.extend(self.title(&id)),
+            TaskFact::Escalated { .. } => {
+                self.live.remove(&id);
+                self.escalated.extend(self.title(&id));
+            }
             TaskFact::Restarting { .. } => {
                 self.live.remove(&id);
-                self.crashed.extend(self.tasks.get(&id).map(|(spec, _)| spec.title.to_string()));
+                self.crashed.extend(self.title(&id));
             }
             TaskFact::Complete { .. } => {
                 self.live.remove(&id);
@@ -89,6 +109,10 @@ impl Audit {
             }
             _ => {}
         }
+    }
+
+    fn title(&self, id: &TaskId) -> Option<String> {
+        self.tasks.get(id).map(|(spec, _)| spec.title.to_string())
     }
 
     fn count_runners(&mut self) {

@@ -55,6 +55,8 @@ pub(super) fn all(stage: &Stage, plot: &Plot) -> Result<Vec<Check>, Failure> {
     let adopted = plot.orphans.iter().filter(|orphan| audit.adopted.contains(&orphan.run)).count();
     let killed_at = plot.shifts.iter().find(|shift| shift.is_killed).map_or(0, |shift| shift.to.0 - plot.shifts[0].from.0);
 
+    // Each of these was followed by another run.
+    let again = audit.crashed.len() + audit.restarted.len() + audit.escalated.len();
     let left = stage.processes();
     let hidden = stage.probe(&plot.hidden);
     let (events, differences) = stage.fold()?;
@@ -72,11 +74,11 @@ pub(super) fn all(stage: &Stage, plot: &Plot) -> Result<Vec<Check>, Failure> {
         ),
         Check::new(
             "runs",
-            format!("{} crashed and was run again; all others ran exactly once", audit.crashed.join(", ")),
+            format!("{} crashed and was run again; no run was doubled, none was lost", audit.crashed.join(", ")),
             [
                 (audit.crashed.len() == 1, format!("{} crashed", audit.crashed.len())),
                 (
-                    audit.runs == tasks.len() + 1 && runs.len() == audit.runs + audit.never_begun,
+                    audit.runs == tasks.len() + again && runs.len() == audit.runs + audit.never_begun,
                     format!("{} runs, {} kept", audit.runs, runs.len()),
                 ),
                 (audit.doubled == 0, format!("{} ran twice at a time", audit.doubled)),
@@ -103,6 +105,23 @@ pub(super) fn all(stage: &Stage, plot: &Plot) -> Result<Vec<Check>, Failure> {
             "locks",
             format!("production had one runner at a time, and the lock {LOCK} one holder"),
             [(audit.most_runners == 1, format!("{} runners", audit.most_runners)), (holders == 1, format!("{holders} holders"))],
+        ),
+        Check::new(
+            "endurance",
+            format!(
+                "{} was restarted, {} recovered, a person decided about {}",
+                audit.restarted.join(", "),
+                audit.recovered.join(", "),
+                audit.escalated.join(", ")
+            ),
+            [
+                (audit.restarted.len() == 1, format!("{} were restarted", audit.restarted.len())),
+                (audit.recovered.len() == 1, format!("{} recovered", audit.recovered.len())),
+                (
+                    (audit.escalated.len(), audit.raised, audit.answered) == (1, 1, 1),
+                    format!("{} questions, {} answers", audit.raised, audit.answered),
+                ),
+            ],
         ),
         Check::new(
             "remains",

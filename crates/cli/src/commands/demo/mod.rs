@@ -1,7 +1,8 @@
-//! A release in six seconds: real tasks, real crashes, and a real kill -9 of the runner in the middle.
+//! A release and a night in nine seconds: real tasks, real crashes, and a real kill -9 of the runner in the middle.
 
 mod audit;
 mod checks;
+mod night;
 mod picture;
 mod stage;
 mod story;
@@ -20,7 +21,7 @@ use stage::Stage;
 use story::{SLOTS, TASKS};
 use timeline::Timeline;
 
-/// See it at work: a backlog that survives crashes, a kill -9 of its runner, and a process that hides.
+/// See it at work: a backlog that survives crashes, a kill -9 of its runner, a process that hides, and agents that hang.
 ///
 /// Makes a temporary project, runs a dozen real tasks in it, draws what happened when, checks it against the store and
 /// /proc, and removes the project again. Exits with 1 if a check fails. Needs no agent and no network.
@@ -31,7 +32,7 @@ pub(crate) struct Demo {}
 impl Demo {
     pub(crate) fn run(self, context: &Context) -> Done {
         let mut stage = Stage::set(context)?;
-        stage.say(&format!("{BOLD}A release: {} tasks, 3 sections, {SLOTS} slots{BOLD:#}", TASKS.len()));
+        stage.say(&format!("{BOLD}A release and a night: {} tasks, {SLOTS} slots{BOLD:#}", TASKS.len() + night::TASKS.len()));
         stage.say(&format!("{DIM}Every task is a real process, and every kill is a real kill -9.{DIM:#}\n"));
         let plot = story::play(&mut stage)?;
         let timeline = Timeline::of(stage.seen(), &stage.ends()?, &plot.shifts);

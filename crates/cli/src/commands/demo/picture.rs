@@ -55,6 +55,7 @@ fn task(timeline: &Timeline, row: &Row) -> String {
         cells[column(timeline, *at)] = match mark {
             Mark::Crashed => ('✗', RED),
             Mark::Adopted => ('◆', YELLOW),
+            Mark::Again => ('↻', YELLOW),
         };
     }
     let name = if row.is_child { format!("└ {}", row.title) } else { row.title.clone() };
@@ -71,6 +72,8 @@ fn look(state: State) -> Cell {
         State::Alone => ('▒', YELLOW),
         State::Lends => ('░', GREEN),
         State::Crashes => ('█', RED),
+        State::Stuck => ('▓', YELLOW),
+        State::Parked => ('?', RED),
         State::Over => (' ', PLAIN),
     }
 }
@@ -137,7 +140,12 @@ fn legend() -> String {
         state(State::Alone, "runs without a runner"),
         item(('◆', YELLOW), "is adopted by one"),
     ];
-    format!("\n  {}\n  {}", first.join("   "), second.join("   "))
+    let third = [
+        item(('↻', YELLOW), "is restarted"),
+        state(State::Stuck, "shows no sign of life"),
+        state(State::Parked, "waits for a decision"),
+    ];
+    format!("\n  {}\n  {}\n  {}", first.join("   "), second.join("   "), third.join("   "))
 }
 
 fn seconds(ms: i64) -> f64 {

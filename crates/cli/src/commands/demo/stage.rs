@@ -253,6 +253,13 @@ impl Actor {
         Ok(at)
     }
 
+    /// Asks it to leave, and returns when it has.
+    pub(super) fn stop(mut self) -> Result<(), Failure> {
+        let pid = Pid::from_raw(self.pid()).expect("a child has a pid");
+        kill_process(pid, Signal::TERM).map_err(|error| system(error.into()))?;
+        self.0.wait().map_err(system).map(drop)
+    }
+
     /// Waits for its end, and returns its status.
     pub(super) fn end(mut self) -> Result<Option<i32>, Failure> {
         Ok(self.0.wait().map_err(system)?.code())

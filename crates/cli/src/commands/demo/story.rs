@@ -3,6 +3,7 @@
 use banksman::core::{ProcessId, RunId};
 use banksman::store::EventRow;
 
+use super::night;
 use super::stage::{Stage, now};
 use super::timeline::Shift;
 use crate::failure::Failure;
@@ -121,6 +122,7 @@ pub(super) fn play(stage: &mut Stage) -> Result<Plot, Failure> {
     stage.tell(now(), &format!("{BOLD}{ended}{BOLD:#} ends while nobody is there; its keeper writes down how"));
 
     let statuses = finish(stage, &mut shifts)?;
+    night::play(stage, &mut shifts)?;
     Ok(Plot { shifts, orphans, alive_after_kill, hidden, statuses })
 }
 
@@ -184,12 +186,12 @@ fn is_alive(stage: &Stage, orphan: &Orphan) -> bool {
 }
 
 /// The first event of this kind.
-fn of_kind(seen: &[EventRow], kind: &str) -> Option<EventRow> {
+pub(super) fn of_kind(seen: &[EventRow], kind: &str) -> Option<EventRow> {
     seen.iter().find(|event| event.kind == kind).cloned()
 }
 
 /// The first event of this kind about the task with this title.
-fn task(seen: &[EventRow], kind: &str, title: &str) -> Option<EventRow> {
+pub(super) fn task(seen: &[EventRow], kind: &str, title: &str) -> Option<EventRow> {
     let id = &seen.iter().find(|event| event.kind == "task:added" && event.data["spec"]["title"] == title)?.source.id;
     seen.iter().find(|event| event.kind == kind && event.source.id == *id).cloned()
 }

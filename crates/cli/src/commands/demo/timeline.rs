@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use banksman::core::event::{Event, Fact, SectionFact, TaskFact};
+use banksman::core::task::Setback;
 use banksman::core::{Name, RunId, SectionId, TaskId, Wall};
 use banksman::store::EventRow;
 use serde_json::{Value, json};
@@ -21,6 +22,10 @@ pub(super) enum State {
     Lends,
     /// It runs, and will crash.
     Crashes,
+    /// It shows no sign of life.
+    Stuck,
+    /// A person is asked.
+    Parked,
     Over,
 }
 
@@ -29,6 +34,8 @@ pub(super) enum State {
 pub(super) enum Mark {
     Crashed,
     Adopted,
+    /// It stopped early, and is run again.
+    Again,
 }
 
 /// A task. All times are in milliseconds since the start of the first runner.
@@ -142,6 +149,20 @@ impl Timeline {
                 let lends = row.run.as_ref().is_some_and(|(.., lends)| *lends);
                 row.turn(at, if lends { State::Lends } else { State::Runs });
             }
+            TaskFact::Stuck { .. } => row.turn(at, State::Stuck),
+            TaskFact::Recovered { .. } => row.turn(at, State::Runs),
+            TaskFact::Restarting { why: Some(Setback::NoVerdict), .. } => {
+                row.finish(end);
+                row.run = None;
+                row.marks.push((end, Mark::Again));
+                row.turn(end, State::Ready);
+            }
+            TaskFact::Escalated { .. } => {
+                row.finish(end);
+                row.run = None;
+                row.turn(end, State::Parked);
+            }
+            TaskFact::Retried {} => row.turn(at, State::Ready),
             TaskFact::Restarting { .. } => {
                 row.finish(end);
                 let start = row.run.take().map_or(0, |(_, start, _)| start);
@@ -200,6 +221,7 @@ impl Timeline {
                 "segments": row.segments().map(|(from, to, state)| json!({ "state": state.word(), "fromMs": from, "toMs": to })).collect::<Vec<_>>(),
                 "crashedAtMs": row.marked(Mark::Crashed),
                 "adoptedAtMs": row.marked(Mark::Adopted),
+                "restartedAtMs": row.marked(Mark::Again),
             })
         };
         let section = |section: &Section| {
@@ -249,7 +271,7 @@ impl Row {
 
 impl State {
     pub(super) fn is_at_work(self) -> bool {
-        matches!(self, State::Runs | State::Alone | State::Lends | State::Crashes)
+        matches!(self, State::Runs | State::Alone | State::Lends | State::Crashes | State::Stuck)
     }
 
     fn word(self) -> &'static str {
@@ -260,6 +282,8 @@ impl State {
             State::Alone => "runs_alone",
             State::Lends => "lends_slot",
             State::Crashes => "crashes",
+            State::Stuck => "stuck",
+            State::Parked => "parked",
             State::Over => "over",
         }
     }

@@ -1,0 +1,64 @@
+//! The second act: agents at night. One stops early, one hangs and is woken up, one hangs for good and needs a person.
+
+use std::time::Duration;
+
+use banksman::core::{DecisionId, Seq};
+
+use super::stage::{Stage, now};
+use super::story::{of_kind, task};
+use super::timeline::Shift;
+use crate::failure::Failure;
+use crate::printer::{BOLD, CYAN, DIM, GREEN, RED, YELLOW};
+
+/// A task: its title, its command, more options.
+type Part = (&'static str, &'static str, &'static [&'static str]);
+
+pub(super) const TASKS: [Part; 3] = [
+    // Ends well at first, but does not say that it is done.
+    (
+        "Fix the test",
+        "sleep 0.4; [ $BANKSMAN_ATTEMPT = 0 ] || touch $BANKSMAN_TASK_DIR/DONE",
+        &["--loop", "--restart-delay", "200ms"],
+    ),
+    // Hangs until it is nudged.
+    ("Refactor", "trap 'echo awake' USR1; sleep 600 & wait; sleep 0.3; banksman tasks done", &["--loop"]),
+    // Hangs whatever is done about it, the first time.
+    ("Upgrade", "[ $BANKSMAN_ATTEMPT = 0 ] && sleep 600; sleep 0.4", &[]),
+];
+
+pub(super) fn play(stage: &mut Stage, shifts: &mut Vec<Shift>) -> Result<(), Failure> {
+    stage.run(&["config", "set", "task.heartbeat_timeout", "600ms"])?;
+    stage.run(&["config", "set", "task.max_recovery_attempts", "1"])?;
+    stage.run(&["sections", "add", "agents"])?;
+    for (title, command, more) in TASKS {
+        stage.run(&[&["tasks", "add", title, "--section", "agents", "--run", command], more].concat())?;
+    }
+    shifts.push(Shift { name: "runner 4", from: now(), to: now(), is_killed: false });
+    let runner = stage.cast(&["run"])?;
+    stage.tell(now(), &format!("{CYAN}night falls{CYAN:#}: three agents, and nobody who looks at them"));
+
+    let event = stage.until(|seen| task(seen, "task:restarting", "Fix the test"))?;
+    stage.tell(event.wall, &format!("{BOLD}Fix the test{BOLD:#} stops without a word, and is {YELLOW}restarted{YELLOW:#}"));
+    let event = stage.until(|seen| task(seen, "task:nudged", "Refactor"))?;
+    stage.tell(event.wall, &format!("{BOLD}Refactor{BOLD:#} shows no sign of life, and is {YELLOW}nudged{YELLOW:#}"));
+    let event = stage.until(|seen| task(seen, "task:recovered", "Refactor"))?;
+    stage.tell(event.wall, &format!("{BOLD}Refactor{BOLD:#} {GREEN}recovers{GREEN:#}, and says that it is done"));
+    let event = stage.until(|seen| of_kind(seen, "escalate"))?;
+    stage.tell(event.wall, &format!("{BOLD}Upgrade{BOLD:#} is {RED}beyond help{RED:#}: it is ended, and a person is asked"));
+
+    let decision = stage.until(|seen| of_kind(seen, "decision:raised"))?;
+    let id = DecisionId::from(Seq(decision.id.0));
+    // People need a moment.
+    std::thread::sleep(Duration::from_millis(500));
+    stage.run(&["decisions", "resolve", id.as_str(), "--recommended"])?;
+    stage.tell(now(), &format!("the person says: try again      {DIM}$ banksman decisions resolve {id} 1{DIM:#}"));
+    stage.until(|seen| task(seen, "task:complete", "Upgrade"))?;
+    stage.until(|seen| TASKS.iter().all(|(title, ..)| task(seen, "task:complete", title).is_some()).then(|| seen[0].clone()))?;
+    runner.stop()?;
+    if let Some(shift) = shifts.last_mut() {
+        shift.to = now();
+    }
+    stage.catch_up()?;
+    stage.tell(now(), "all is done, and it is still dark");
+    Ok(())
+}
