@@ -4,7 +4,7 @@
 //! that is made below `target/`, on a real disk, and removed again. Every loop ends by the clock.
 //!
 //! * [`single`], [`threads`], [`processes`], [`handoff`], [`listing`], [`steps`], [`postgres`]: locks, one file per figure.
-//! * [`backlog`], [`starts`], [`runner_start`], [`claims`], [`resting`], [`memory`], [`status`], [`compaction`],
+//! * [`backlog`], [`starts`], [`restarts`], [`runner_start`], [`claims`], [`resting`], [`memory`], [`status`], [`compaction`],
 //!   [`import`]: tasks and runners, likewise.
 //! * [`tasks`], [`program`], [`fifo`]: projects full of tasks, the binary, and how a command is heard.
 //! * [`crew`] and [`worker`]: this program again, as many processes that start together.
@@ -31,6 +31,7 @@ mod processes;
 mod program;
 mod queues;
 mod report;
+mod restarts;
 mod resting;
 mod runner_start;
 mod single;
@@ -50,7 +51,7 @@ use report::{Report, Row};
 /// A figure: its name on the command line, and how it is taken.
 type Figure = (&'static str, fn(&Bench) -> Result<Vec<Row>>);
 
-const FIGURES: [Figure; 16] = [
+const FIGURES: [Figure; 17] = [
     ("single", single::measure),
     ("threads", threads::measure),
     ("processes", processes::measure),
@@ -60,6 +61,7 @@ const FIGURES: [Figure; 16] = [
     ("postgres", postgres::measure),
     ("backlog", backlog::measure),
     ("starts", starts::measure),
+    ("restarts", restarts::measure),
     ("runner_start", runner_start::measure),
     ("claims", claims::measure),
     ("idle", resting::measure),
