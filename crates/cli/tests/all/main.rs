@@ -13,6 +13,7 @@ mod feed;
 mod input;
 mod listing;
 mod locks;
+mod loops;
 mod machines;
 mod notify;
 mod output;
