@@ -1,6 +1,6 @@
 //! What the store's answers mean for a runner.
 
-use banksman_core::Lease;
+use banksman_core::{Lease, task};
 
 use super::{Advice, Dispatcher, Look, Mine, News, RETRY_AFTER};
 use crate::request::{Reply, Request};
@@ -15,7 +15,11 @@ impl Dispatcher {
         for (request, reply) in requests.into_iter().zip(replies) {
             match (request, reply) {
                 (Request::Run(request), Reply::Run(outcome)) => look |= self.take_in(request, outcome),
-                (_, Reply::Task(TaskOutcome::Stepped(outcome, task))) => self.note_pulse(outcome, &task),
+                (_, Reply::Task(TaskOutcome::Stepped(outcome, task))) => {
+                    // What follows from it is in the outbox, or the run is not its own any more.
+                    look |= outcome != task::Outcome::Seen;
+                    self.note_pulse(outcome, &task);
+                }
                 _ => {}
             }
         }

@@ -95,6 +95,15 @@ impl Dispatcher {
         let Some(mine) = task.live().and_then(|live| self.mine.get_mut(&live.run)) else { return };
         mine.stuck = task.status() == Status::Stuck;
         mine.seen = mine.seen.max(task.live().map_or(mine.seen, |live| live.seen.lease));
+        // The next rung is due one timeout after the store has seen it stuck, which was a moment after this look began: a look
+        // that comes as much too early would make the run wait for twice as long.
+        if let task::State::Stuck { detected, .. } = &task.state {
+            mine.seen = mine.seen.max(detected.lease);
+        }
+        // It is looked at no more: the same would be asked of the store again and again.
+        if outcome == task::Outcome::Stopping && mine.phase == Phase::Live {
+            mine.phase = Phase::Killing;
+        }
         if matches!(outcome, task::Outcome::Stuck | task::Outcome::Recovered | task::Outcome::Stopping) {
             let work = Box::new(Work { task: task.clone(), ..mine.work.clone() });
             self.news.push(match outcome {
