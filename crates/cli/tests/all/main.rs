@@ -11,6 +11,7 @@ mod crashes;
 mod demo;
 mod feed;
 mod input;
+mod ladder;
 mod listing;
 mod locks;
 mod loops;
