@@ -8,6 +8,7 @@ mod config;
 mod conformance;
 mod copy;
 mod crashes;
+mod decisions;
 mod demo;
 mod feed;
 mod input;
