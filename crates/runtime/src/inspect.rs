@@ -69,7 +69,7 @@ pub fn why(reader: &mut Reader, project: &Project, task: &TaskId) -> Result<Opti
         let snapshot = reader.view().load(&keys)?;
         let Some(row) = snapshot.backlog.tasks.get(task) else { return Ok(None) };
         if before.is_empty() && why::is_ready(row, &snapshot.backlog) {
-            before = reader.view().ready_before(row)?;
+            before = reader.view().ready_before(row, root_limit)?;
         }
         let wanted = why::keys(task, &before, &snapshot.backlog);
         if wanted.is_subset(&keys) {

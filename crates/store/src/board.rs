@@ -160,10 +160,16 @@ impl View<'_> {
         Ok(counts)
     }
 
-    /// The ready tasks that come before this one, by lane, with one task of each as its example.
-    pub fn ready_before(&mut self, task: &Task) -> Result<Vec<(TaskId, u64)>, StoreError> {
-        let params: [Value<'_>; 3] = [self.project.into(), i64::from(task.spec.priority).into(), task.position.0.into()];
-        let rows = self.rows(Query::new(Statement::ReadyBefore, params))?;
+    /// The ready tasks that come before this one, by lane, with one task of each as its example. `root_limit` is how many roots
+    /// may be under way; 0 for any number.
+    pub fn ready_before(&mut self, task: &Task, root_limit: u32) -> Result<Vec<(TaskId, u64)>, StoreError> {
+        let (priority, position) = (i64::from(task.spec.priority).into(), task.position.0.into());
+        let rows = if root_limit == 0 {
+            self.rows(Query::new(Statement::ReadyBefore, [self.project.into(), priority, position]))?
+        } else {
+            let is_root = i64::from(task.spec.parent.is_none()).into();
+            self.rows(Query::new(Statement::QueueBefore, [self.project.into(), is_root, priority, position]))?
+        };
         let lane = |mut row: Row| Ok((row.task_id()?, u64::try_from(row.int()?).map_err(StoreError::corrupt)?));
         rows.into_iter().map(lane).collect()
     }

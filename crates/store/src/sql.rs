@@ -238,6 +238,14 @@ statements! {
         "(SELECT count(*) FROM tasks i WHERE ", ready!("i"), " AND i.lane = l.lane ",
         "AND (i.priority > $2 OR (i.priority = $2 AND i.position < $3))) FROM lanes l WHERE l.lane IS NOT NULL"
     );
+    // The same where roots have a queue of their own, behind all children: $2 is 1 for a root.
+    QueueBefore => concat!(
+        lanes!(),
+        "SELECT (SELECT i.id FROM tasks i WHERE ", ready!("i"), " AND i.lane = l.lane ORDER BY i.priority DESC, i.position LIMIT 1), ",
+        "(SELECT count(*) FROM tasks i WHERE ", ready!("i"), " AND i.lane = l.lane AND CASE WHEN l.lane LIKE '%,true]' ",
+        "THEN CAST($2 AS BIGINT) = 1 OR i.priority > $3 OR (i.priority = $3 AND i.position < $4) ",
+        "ELSE CAST($2 AS BIGINT) = 1 AND i.position < $4 END) FROM lanes l WHERE l.lane IS NOT NULL"
+    );
     LastFailed => concat!(
         tasks!(), " AND t.state IN ('failed', 'cancelled', 'skipped') AND t.state = 'failed' ",
         "ORDER BY t.changed_lease DESC, t.position DESC LIMIT $2"

@@ -276,7 +276,7 @@ fn prospect(client: &Client, reader: &mut Reader, added: Task) -> Result<Prospec
     let started = task.status() != Status::Pending || alive.iter().copied().any(|runner| takes(&runner));
     let queued = !started && status == Status::Pending && task.spec.work.is_some();
     let place = if queued {
-        let before = reader.view().ready_before(&task)?;
+        let before = reader.view().ready_before(&task, roots)?;
         Some(before.iter().map(|(_, count)| count).sum::<u64>() + 1)
     } else {
         None
