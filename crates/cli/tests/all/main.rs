@@ -22,6 +22,7 @@ mod output;
 mod postgres;
 mod processes;
 mod reference;
+mod roots;
 mod run;
 mod sections;
 mod semaphores;
