@@ -17,6 +17,7 @@ mod listing;
 mod locks;
 mod loops;
 mod machines;
+mod night;
 mod notify;
 mod output;
 mod postgres;
