@@ -18,6 +18,7 @@ mod locks;
 mod loops;
 mod machines;
 mod night;
+mod notices;
 mod notify;
 mod output;
 mod postgres;

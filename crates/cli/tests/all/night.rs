@@ -181,7 +181,6 @@ fn night(tasks: u64) {
         killed += 1;
         assert!(start.elapsed() < NIGHT, "{}", picture(&world));
     }
-    let took = start.elapsed();
     assert_eq!(world.run_all(), 7, "some have failed");
 
     let rows = everything(&world);
@@ -213,8 +212,7 @@ fn night(tasks: u64) {
     assert!(rows.backlog.runs.values().filter_map(|run| run.session.as_ref()).all(|session| !is_alive(session.child)));
     assert_eq!(leftovers(&world), Vec::<i32>::new());
     world.check();
-    println!("{tasks} tasks, {} runs, {killed} runners killed, {counts:?}, {took:.1?}", runs.lines().count());
-    assert!(killed >= 3, "the runner was killed {killed} times only");
+    assert!(killed >= 3, "the runner was killed {killed} times only, in {:?}", start.elapsed());
 }
 
 /// The script, written by another process: a file that this one has open for writing could be inherited by a child of another
