@@ -82,11 +82,13 @@ pub fn why(reader: &mut Reader, project: &Project, task: &TaskId) -> Result<Opti
 }
 
 /// How things stand with the backlog.
-pub fn overview(reader: &mut Reader, host: &Host) -> Result<Overview, StoreError> {
+pub fn overview(reader: &mut Reader, project: &Project) -> Result<Overview, StoreError> {
+    let (host, root_limit) = (project.host(), project.config().max_concurrent_root_tasks);
     let counts = reader.view().counts()?;
     let failures = reader.view().last_failed(FAILURES)?;
     let held = reader.view().held_by_ended()?;
     let mut keys: BTreeSet<Key> = why::lane_keys(&counts.ready, &Backlog::default());
+    keys.extend((root_limit > 0).then_some(Key::DueRoots));
     let snapshot = loop {
         let snapshot = reader.view().load(&keys)?;
         let wanted = why::lane_keys(&counts.ready, &snapshot.backlog);
@@ -96,7 +98,7 @@ pub fn overview(reader: &mut Reader, host: &Host) -> Result<Overview, StoreError
         keys.extend(wanted);
     };
     let probes = probe(&snapshot, host);
-    let situation = Situation::new(&snapshot, &probes);
+    let situation = Situation::new(&snapshot, &probes).root_limit(root_limit);
     let slots = snapshot.coordination.semaphores.get(&Name::runs());
     let (runs, runners) = (live_runs(&snapshot, &situation), manned(&snapshot.backlog, &situation));
     let queued = situation.queued(&counts.ready);

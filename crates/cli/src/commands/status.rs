@@ -21,7 +21,7 @@ pub(crate) struct Status {}
 impl Status {
     pub(crate) fn run(self, context: &Context) -> Done {
         let project = context.project()?;
-        let mut overview = inspect::overview(&mut project.reader()?, project.host())?;
+        let mut overview = inspect::overview(&mut project.reader()?, &project)?;
         // Until a runner has come, the setting is what it will bring.
         let configured = project.config().max_concurrent_runs;
         if overview.runners.is_empty() && overview.used == 0 {

@@ -157,6 +157,7 @@ fn a_loop_keeps_its_place_while_it_rests_and_while_it_waits_for_its_children() {
     until("it waits for its child", || world.data(&["why", &id])["answer"] == "awaiting");
     world.until_status("child", "in_progress");
     assert_eq!((world.status(&next), under_way(&world)), ("pending".into(), 1));
+    assert_eq!(world.data(&["status"])["queuedRuns"], 1);
     assert_eq!(world.data(&["why", &next])["reasons"][0]["holders"][0]["title"], "loop");
     world.touch("go");
     assert_eq!(runner.end().code, 0);
