@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::world::{BANKSMAN, Running, World, is_alive, until};
 
 /// What tests of the backlog need of the world.
-trait Backlog {
+pub(crate) trait Backlog {
     /// Adds a task and returns its id.
     fn add(&self, args: &[&str]) -> String;
     fn task(&self, name: &str) -> Value;
@@ -65,7 +65,7 @@ impl Backlog for World {
 }
 
 /// A command that goes on when a file is there. A named pipe would hang if the test fails before it opens it.
-fn wait_for(file: &str) -> String {
+pub(crate) fn wait_for(file: &str) -> String {
     format!("until test -e {file}; do sleep 0.02; done")
 }
 

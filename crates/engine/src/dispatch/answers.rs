@@ -1,11 +1,11 @@
 //! What the store's answers mean for a runner.
 
-use banksman_core::Lease;
+use banksman_core::{Lease, task};
 
 use super::{Advice, Dispatcher, Look, Mine, News, RETRY_AFTER};
 use crate::request::{Reply, Request};
 use crate::runs::{RunOutcome, RunRequest, Work};
-use crate::tasks::{TaskOutcome, TaskRequest};
+use crate::tasks::TaskOutcome;
 
 impl Dispatcher {
     /// Takes in the store's answers to [`Dispatcher::requests`], in their order.
@@ -15,9 +15,9 @@ impl Dispatcher {
         for (request, reply) in requests.into_iter().zip(replies) {
             match (request, reply) {
                 (Request::Run(request), Reply::Run(outcome)) => look |= self.take_in(request, outcome),
-                (request, Reply::Task(TaskOutcome::Stepped(outcome, task))) => {
-                    // The run is to be ended, or is not there any more: the rows tell.
-                    look |= matches!(request, Request::Task(TaskRequest::Overtime { .. }));
+                (_, Reply::Task(TaskOutcome::Stepped(outcome, task))) => {
+                    // What follows from it is in the outbox, or the run is not its own any more.
+                    look |= outcome != task::Outcome::Seen;
                     self.note_pulse(outcome, &task);
                 }
                 _ => {}

@@ -97,6 +97,11 @@ impl Dispatcher {
         mine.stuck = task.status() == Status::Stuck;
         mine.stopping = matches!(task.state, task::State::Stopping { .. });
         mine.seen = mine.seen.max(task.live().map_or(mine.seen, |live| live.seen.lease));
+        // The next rung is due one timeout after the store has seen it stuck, which was a moment after this look began: a look
+        // that comes as much too early would make the run wait for twice as long.
+        if let task::State::Stuck { detected, .. } = &task.state {
+            mine.seen = mine.seen.max(detected.lease);
+        }
         if matches!(outcome, task::Outcome::Stuck | task::Outcome::Recovered | task::Outcome::Stopping) {
             let work = Box::new(Work { task: task.clone(), ..mine.work.clone() });
             self.news.push(match outcome {

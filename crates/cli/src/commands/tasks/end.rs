@@ -4,7 +4,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::os::fd::AsFd;
 
-use banksman::core::task::Outcome;
+use banksman::core::task::{Outcome, State};
 use banksman::core::{RunId, Status, Task, TaskId};
 use banksman::engine::{TaskOutcome, TaskRequest};
 use banksman::store::{Key, Reader};
@@ -157,8 +157,10 @@ impl Retry {
         let mut lines = Vec::new();
         let files = context.sessions(client.project());
         for id in &ids {
-            // What told that it is done would end it again at once.
-            files.remove_done(id).map_err(|error| Failure::system("remove the file DONE of the task", error))?;
+            // What told that it is done would end it again at once. What a run has told that is at it stays.
+            if is_retried(&view::listed(&mut reader, id)?.0.task) {
+                files.remove_done(id).map_err(|error| Failure::system("remove the file DONE of the task", error))?;
+            }
             let (outcome, said, task) = match super::ask(&client, TaskRequest::Retry { id: id.clone() })? {
                 TaskOutcome::Stepped(Outcome::Clear, task) => ("pending", "is to be tried again", task),
                 TaskOutcome::Stepped(Outcome::NotPending(Status::Pending), task) => {
@@ -177,6 +179,11 @@ impl Retry {
         }
         Ok(exit::OK)
     }
+}
+
+/// Whether a retry would not be refused.
+fn is_retried(task: &Task) -> bool {
+    matches!(task.state, State::Parked { .. } | State::Review | State::Done(_))
 }
 
 impl Delete {

@@ -1,0 +1,441 @@
+//! Tasks that are tried again until they are done, with real runs.
+
+use std::path::PathBuf;
+
+use banksman::core::task::State;
+use banksman::core::{Lease, Task, TaskId};
+use banksman::store::Snapshot;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::tasks::{Backlog, wait_for};
+use crate::world::{BANKSMAN, World, is_alive, until};
+
+/// The command with which a run says that its task is done.
+const TOUCH: &str = "touch \"$BANKSMAN_TASK_DIR/DONE\"";
+
+/// Adds a loop that rests for a moment only, and returns its id.
+pub(crate) fn add_loop(world: &World, title: &str, command: &str, more: &[&str]) -> String {
+    let delay = if more.contains(&"--restart-delay") { &[][..] } else { &["--restart-delay", "10ms"] };
+    world.add(&[&[title, "--loop", "--run", command], delay, more].concat())
+}
+
+/// What was told of a task under this word, oldest first.
+pub(crate) fn told(world: &World, id: &str, word: &str) -> Vec<Value> {
+    let kind = format!("task:{word}");
+    let of_it = |event: &banksman::store::EventRow| event.kind == kind && event.source.id.as_deref() == Some(id);
+    world.events().into_iter().filter(of_it).map(|event| event.data).collect()
+}
+
+/// All rows.
+pub(crate) fn everything(world: &World) -> Snapshot {
+    world.project().reader().unwrap().view().everything().unwrap()
+}
+
+/// The row of a task.
+pub(crate) fn row(world: &World, id: &str) -> Task {
+    everything(world).backlog.tasks.remove(&TaskId::new(id).unwrap()).unwrap()
+}
+
+/// The file, or whatever a test wants, that tells that a task is done.
+fn done(world: &World, id: &str) -> PathBuf {
+    let folder = world.path().join(".banksman/tasks").join(id);
+    std::fs::create_dir_all(&folder).unwrap();
+    folder.join("DONE")
+}
+
+fn resting(world: &World, id: &str) -> Option<Lease> {
+    match row(world, id).state {
+        State::Resting { until } => Some(until),
+        _ => None,
+    }
+}
+
+pub(crate) fn pid_in(world: &World, file: &str) -> i32 {
+    until(file, || world.read(file).ends_with('\n'));
+    world.read(file).trim().parse().unwrap()
+}
+
+#[test]
+fn one_that_is_done_beforehand_has_no_run() {
+    let world = World::new();
+    let id = add_loop(&world, "done", "touch ran", &[]);
+    std::fs::write(done(&world, &id), "").unwrap();
+    assert_eq!(world.run_all(), 0);
+    let task = world.task("done");
+    assert_eq!((&task["status"], &task["attempts"], &task["loop"]), (&"completed".into(), &0.into(), &true.into()));
+    assert!(!world.has("ran"));
+    let complete = told(&world, &id, "complete");
+    assert!(complete.len() == 1 && complete[0]["run"].is_null(), "{complete:?}");
+    world.check();
+}
+
+#[test]
+fn done_is_looked_for_right_after_an_attempt_whatever_its_exit_status() {
+    let world = World::new();
+    for status in [0, 3] {
+        let id = add_loop(&world, &format!("exits with {status}"), &format!("{TOUCH}; exit {status}"), &[]);
+        assert_eq!(world.run_all(), 0);
+        let task = world.task(&id);
+        assert_eq!((&task["status"], &task["attempts"]), (&"completed".into(), &1.into()), "{task}");
+        assert!(told(&world, &id, "complete")[0]["run"].is_string());
+    }
+    world.check();
+}
+
+#[test]
+fn attempts_are_numbered_from_0_in_the_log_and_in_the_events() {
+    let world = World::new();
+    let id = add_loop(&world, "third time", &format!("echo $BANKSMAN_ATTEMPT; test $BANKSMAN_ATTEMPT = 2 && {TOUCH}"), &[]);
+    assert_eq!(world.run_all(), 0);
+    let started = told(&world, &id, "started");
+    for (number, started) in started.iter().enumerate() {
+        assert_eq!((&started["restart"], &started["attempt"]), (&number.into(), &number.into()));
+        let log = world.read(&format!(".banksman/logs/{}.log", started["run"].as_str().unwrap()));
+        assert!(log.contains(&format!("starting restart #{number}\n")) && log.ends_with(&format!("{number}\n")), "{log}");
+    }
+    let task = world.task(&id);
+    assert_eq!((started.len(), &task["restarts"]), (3, &2.into()), "two were followed by another");
+    let restarting = told(&world, &id, "restarting");
+    assert_eq!(restarting.iter().map(|told| told["failures"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 2]);
+    // A task that is no loop is not announced.
+    let plain = world.add(&["plain", "--run", "echo plain"]);
+    assert_eq!(world.run_all(), 0);
+    assert!(told(&world, &plain, "started")[0]["restart"].is_null());
+    assert_eq!(world.ok(&["tasks", "logs", &plain]), "plain\n");
+    world.check();
+}
+
+#[test]
+fn tasks_done_inside_of_a_run_ends_the_loop_with_its_result() {
+    let world = World::new();
+    let script = format!("test $BANKSMAN_ATTEMPT = 1 && {BANKSMAN} tasks done --output '{{\"version\": 7}}'; exit 9");
+    let id = add_loop(&world, "says so", &script, &[]);
+    assert_eq!(world.run_all(), 0);
+    let task = world.task(&id);
+    assert_eq!((&task["status"], &task["attempts"], &task["output"]["version"]), (&"completed".into(), &2.into(), &7.into()));
+    world.check();
+}
+
+#[test]
+fn an_earlier_attempt_that_says_done_is_fenced() {
+    let world = World::new();
+    let script = format!(
+        "if [ $BANKSMAN_ATTEMPT = 0 ]; then echo $BANKSMAN_RUN_EPOCH > epoch; exit 1; fi
+        {BANKSMAN} tasks done --epoch $(cat epoch) --json > second; echo $? > code"
+    );
+    let id = add_loop(&world, "late", &script, &["--max-restarts", "3", "--restart-delay", "700ms"]);
+    let runner = world.runner(&["--until-idle"]);
+    until("it rests", || resting(&world, &id).is_some());
+    // Also while no attempt is at it.
+    let mut late = world.command(&["tasks", "done", "--json"]);
+    late.env("BANKSMAN_TASK", &id).env("BANKSMAN_RUN_EPOCH", world.read("epoch").trim());
+    let said: crate::world::Said = late.output().unwrap().into();
+    let answer: Value = serde_json::from_str(&said.stdout).unwrap();
+    assert_eq!((said.code, &answer["error"]["code"]), (8, &"FENCED".into()), "{said:?}");
+    assert_eq!(runner.end().code, 7);
+    let answer: Value = serde_json::from_str(&world.read("second")).unwrap();
+    assert_eq!((world.read("code").trim(), &answer["error"]["code"]), ("8", &"FENCED".into()));
+    let task = world.task(&id);
+    assert_eq!((&task["status"], &task["attempts"]), (&"failed".into(), &3.into()));
+    world.check();
+}
+
+#[test]
+fn there_are_as_many_attempts_as_allowed_and_then_it_has_failed() {
+    let world = World::new();
+    for (key, default) in [
+        ("loop.max_restarts", "100"),
+        ("loop.restart_delay", "1s"),
+        ("loop.child_wait", "300s"),
+        ("loop.on_children_timeout", "warn"),
+    ] {
+        assert_eq!(world.data(&["config", "get", key])["value"], default);
+    }
+    for allowed in [1, 4] {
+        let id =
+            add_loop(&world, &format!("{allowed} times"), "echo x >> tries; exit 4", &["--max-restarts", &allowed.to_string()]);
+        assert_eq!(world.run_all(), 7);
+        let task = world.task(&id);
+        let error = format!("not done after {allowed} attempts, and max_restarts is {allowed}; the last one: exit status 4");
+        assert_eq!((&task["attempts"], &task["error"]), (&allowed.into(), &error.into()));
+        let counts = ["started", "restarting", "failed"].map(|word| told(&world, &id, word).len());
+        assert_eq!(counts, [allowed, allowed - 1, 1]);
+    }
+    assert_eq!(world.read("tries").lines().count(), 5);
+    // The settings say how many, unless the command line does; and they are kept with the task.
+    world.ok(&["config", "set", "loop.max_restarts", "2"]);
+    let id = add_loop(&world, "by settings", "exit 4", &[]);
+    world.ok(&["config", "set", "loop.max_restarts", "9"]);
+    assert_eq!(world.run_all(), 7);
+    assert_eq!(world.task(&id)["attempts"], 2);
+    world.check();
+}
+
+#[test]
+fn the_rest_between_two_attempts_is_kept() {
+    let world = World::new();
+    let id = add_loop(&world, "rests", "exit 1", &["--max-restarts", "2", "--restart-delay", "400ms"]);
+    let runner = world.runner(&["--until-idle"]);
+    until("it rests", || resting(&world, &id).is_some());
+    let due = resting(&world, &id).unwrap();
+    let why = world.data(&["why", &id]);
+    assert_eq!((&why["status"], &why["reasons"][0]["kind"]), (&"pending".into(), &"resting".into()), "{why}");
+    assert_eq!(runner.end().code, 7);
+    let mut runs: Vec<_> = everything(&world).backlog.runs.into_values().collect();
+    runs.sort_by_key(|run| run.attempt);
+    let late = runs[1].started.lease - due;
+    assert!(late.as_ms() >= 0 && late.as_ms() < 5_000, "{late} after the due time");
+    let events = world.events();
+    let at = |kind: &str| events.iter().filter(|event| event.kind == kind).map(|event| event.wall.0).collect::<Vec<_>>();
+    // Two clocks, each cut to milliseconds.
+    assert!(at("task:started")[1] - at("task:restarting")[0] >= 398, "{events:?}");
+    world.check();
+}
+
+#[test]
+fn a_directory_in_the_place_of_done_is_an_error_before_and_after_an_attempt() {
+    let world = World::new();
+    let before = add_loop(&world, "before", "touch ran", &[]);
+    std::fs::create_dir(done(&world, &before)).unwrap();
+    let after = add_loop(&world, "after", "mkdir \"$BANKSMAN_TASK_DIR/DONE\"", &[]);
+    assert_eq!(world.run_all(), 7);
+    for (id, attempts) in [(before, 0), (after, 1)] {
+        let task = world.task(&id);
+        assert_eq!((&task["status"], &task["attempts"]), (&"failed".into(), &attempts.into()));
+        assert_eq!(task["error"], "DONE is not a file that can be read: it is a directory");
+    }
+    assert!(!world.has("ran"));
+    world.check();
+}
+
+#[test]
+fn to_exit_with_0_or_to_print_done_is_no_verdict() {
+    let world = World::new();
+    let silent = add_loop(&world, "silent", "true", &["--max-restarts", "2"]);
+    let liar = add_loop(&world, "liar", "echo DONE; echo 'the task is DONE' >&2; touch DONE", &["--max-restarts", "2"]);
+    assert_eq!(world.run_all(), 7);
+    for id in [silent, liar] {
+        let restarting = told(&world, &id, "restarting");
+        assert_eq!((restarting.len(), &restarting[0]["why"], &restarting[0]["failures"]), (1, &"no_verdict".into(), &1.into()));
+        let task = world.task(&id);
+        assert_eq!((&task["attempts"], &task["restarts"]), (&2.into(), &1.into()));
+        assert!(task["error"].as_str().unwrap().ends_with("no verdict: it exited with 0 and did not say that the task is done"));
+    }
+    world.check();
+}
+
+#[test]
+fn the_next_attempt_is_told_how_the_last_one_ended() {
+    let world = World::new();
+    let script = format!(
+        "echo ${{BANKSMAN_LAST_RESULT-none}} > seen-$BANKSMAN_ATTEMPT
+        test $BANKSMAN_ATTEMPT = 0 || cp $BANKSMAN_LAST_RESULT result-$BANKSMAN_ATTEMPT
+        case $BANKSMAN_ATTEMPT in
+            0) echo these were its last words; {BANKSMAN} tasks fail --error 'no key'; exit 3;;
+            1) kill -KILL $$;;
+            2) exit 0;;
+            3) {TOUCH};;
+        esac"
+    );
+    let id = add_loop(&world, "told", &script, &[]);
+    assert_eq!(world.run_all(), 0);
+    assert_eq!(world.read("seen-0"), "none\n");
+    let result = |number: u32| -> Value { serde_json::from_str(&world.read(&format!("result-{number}"))).unwrap() };
+    let runs = told(&world, &id, "started");
+    let first = result(1);
+    assert_eq!((&first["verdict"], &first["exitCode"], &first["error"]), (&"failed".into(), &3.into(), &"no key".into()));
+    assert_eq!((&first["attempt"], &first["run"], &first["signal"]), (&0.into(), &runs[0]["run"], &Value::Null));
+    assert!(first["tail"].as_str().unwrap().contains("these were its last words\n"), "{first}");
+    assert!(std::path::Path::new(first["log"].as_str().unwrap()).exists());
+    let second = result(2);
+    assert_eq!((&second["verdict"], &second["exitCode"], &second["signal"]), (&"failed".into(), &Value::Null, &9.into()));
+    assert_eq!((&second["ending"], &second["error"]), (&"killed by signal 9".into(), &Value::Null));
+    assert_eq!((&result(3)["verdict"], &result(3)["exitCode"]), (&"no_verdict".into(), &0.into()));
+    assert_eq!(told(&world, &id, "restarting")[0]["error"], "no key");
+    world.check();
+}
+
+/// A loop that is done at once, with a child that lives until the file `go` is there.
+fn parent(world: &World) -> String {
+    let child = format!("echo $$ > child.pid; {}", wait_for("go"));
+    let script = format!("{BANKSMAN} tasks add child --child --run '{child}'; {BANKSMAN} tasks done --output 5");
+    add_loop(world, "parent", &script, &[])
+}
+
+#[test]
+fn one_that_is_done_waits_for_its_children() {
+    let world = World::new();
+    let id = parent(&world);
+    let runner = world.runner(&["--until-idle"]);
+    until("it waits", || world.data(&["why", &id])["answer"] == "awaiting");
+    let child = pid_in(&world, "child.pid");
+    let why = world.data(&["why", &id]);
+    assert_eq!(why["status"], "in_progress");
+    let message = why["message"].as_str().unwrap();
+    assert!(message.starts_with("is done but for its children: child (t-") && message.contains("they have"), "{message}");
+    assert!(world.task(&id)["run"].is_null(), "no run, no slot and no lock of it is left");
+    assert_eq!(told(&world, &id, "awaiting")[0]["children"], 1);
+    assert!(is_alive(child));
+    world.touch("go");
+    assert_eq!(runner.end().code, 0);
+    let task = world.task(&id);
+    assert_eq!((&task["status"], &task["output"], &task["attempts"]), (&"completed".into(), &5.into(), &1.into()));
+    let complete = told(&world, &id, "complete");
+    assert!(complete.len() == 1 && complete[0]["warning"].is_null(), "{complete:?}");
+    world.check();
+}
+
+#[test]
+fn children_that_take_too_long_are_a_warning_a_failure_or_ended() {
+    for policy in ["warn", "fail", "kill"] {
+        let world = World::new();
+        world.ok(&["config", "set", "loop.child_wait", "500ms"]);
+        world.ok(&["config", "set", "loop.on_children_timeout", policy]);
+        let id = parent(&world);
+        let _runner = world.runner(&[]);
+        let child = pid_in(&world, "child.pid");
+        until("it is over", || ["completed", "failed"].contains(&&*world.status(&id)));
+        let late = "1 of its children had not ended after 500ms";
+        let (status, output) = (world.status(&id), world.task(&id)["output"].clone());
+        let complete = told(&world, &id, "complete");
+        match policy {
+            "warn" => {
+                assert_eq!((&*status, &output, &complete[0]["warning"]), ("completed", &5.into(), &late.into()));
+                assert!(is_alive(child), "it is left alone");
+            }
+            "fail" => {
+                assert_eq!((&*status, &world.task(&id)["error"]), ("failed", &late.into()));
+                assert!(is_alive(child), "it is left alone");
+            }
+            _ => {
+                assert_eq!((&*status, &output), ("completed", &5.into()));
+                assert!(!is_alive(child) && world.status("child") == "cancelled", "first they end");
+                assert_eq!(told(&world, &id, "ending_children").len(), 1);
+                assert!(complete[0]["warning"].is_null());
+            }
+        }
+        world.touch("go");
+        until("all is over", || everything(&world).backlog.tasks.values().all(|task| task.status().is_over()));
+        world.check();
+    }
+}
+
+#[test]
+fn whoever_waits_for_its_children_can_be_failed_or_cancelled() {
+    let world = World::new();
+    let id = parent(&world);
+    let _runner = world.runner(&[]);
+    until("it waits", || world.data(&["why", &id])["answer"] == "awaiting");
+    let child = pid_in(&world, "child.pid");
+    world.ok(&["tasks", "fail", &id, "--error", "the results do not fit"]);
+    let task = world.task(&id);
+    assert_eq!((&task["status"], &task["error"]), (&"failed".into(), &"the results do not fit".into()));
+    assert!(is_alive(child));
+    world.touch("go");
+    world.until_status("child", "completed");
+
+    let world = World::new();
+    let id = parent(&world);
+    let _runner = world.runner(&[]);
+    until("it waits", || world.data(&["why", &id])["answer"] == "awaiting");
+    let child = pid_in(&world, "child.pid");
+    world.ok(&["tasks", "cancel", &id]);
+    assert_eq!((&*world.status(&id), &*world.status("child"), is_alive(child)), ("cancelled", "cancelled", false));
+    world.check();
+}
+
+#[test]
+fn done_while_it_waits_for_others_ends_the_wait() {
+    let world = World::new();
+    world.ok(&["config", "set", "locking.poll_interval", "100ms"]);
+    world.add(&["first", "--run", &wait_for("go")]);
+    let id = add_loop(&world, "second", "touch ran", &["--depends-on", "first"]);
+    let broken = add_loop(&world, "third", "touch ran", &["--depends-on", "first"]);
+    let runner = world.runner(&["--until-idle"]);
+    world.until_status("first", "in_progress");
+    assert_eq!(world.status(&id), "blocked");
+    std::fs::write(done(&world, &id), "").unwrap();
+    std::fs::create_dir(done(&world, &broken)).unwrap();
+    world.until_status(&id, "completed");
+    world.until_status(&broken, "failed");
+    assert_eq!(world.status("first"), "in_progress");
+    assert!(told(&world, &id, "complete")[0]["run"].is_null());
+    // The same while it rests.
+    let rests = add_loop(&world, "rests", "exit 1", &["--restart-delay", "10m"]);
+    until("it rests", || resting(&world, &rests).is_some());
+    std::fs::write(done(&world, &rests), "").unwrap();
+    world.until_status(&rests, "completed");
+    world.touch("go");
+    assert_eq!(runner.end().code, 7);
+    assert!(!world.has("ran"));
+    world.check();
+}
+
+#[test]
+fn a_retry_removes_done_first_and_only_if_there_is_one() {
+    let world = World::new();
+    let id = add_loop(&world, "again", &format!("echo x >> tries; {TOUCH}; {}", wait_for("go")), &[]);
+    world.touch("go");
+    assert_eq!(world.run_all(), 0);
+    world.ok(&["tasks", "retry", &id]);
+    assert!(!done(&world, &id).exists());
+    std::fs::remove_file(world.path().join("go")).unwrap();
+    let runner = world.runner(&["--until-idle"]);
+    until("it has run again", || done(&world, &id).exists());
+    // What a run has said is not taken back by somebody who is refused.
+    let (code, error) = world.error(&["tasks", "retry", &id]);
+    assert_ne!(code, 0, "{error}");
+    assert!(done(&world, &id).exists());
+    world.touch("go");
+    assert_eq!(runner.end().code, 0);
+    assert_eq!((world.status(&id), world.read("tries").lines().count()), ("completed".into(), 2));
+    world.check();
+}
+
+#[test]
+fn a_runner_that_is_killed_during_the_rest_is_followed_by_one_that_goes_on() {
+    let world = World::new();
+    let id = add_loop(
+        &world,
+        "goes on",
+        "echo $BANKSMAN_ATTEMPT >> tries; exit 1",
+        &["--max-restarts", "3", "--restart-delay", "800ms"],
+    );
+    for number in 1..=2 {
+        let runner = world.runner(&[]);
+        until("it rests", || row(&world, &id).failures == number && resting(&world, &id).is_some());
+        let due = resting(&world, &id);
+        runner.signal(Signal::KILL);
+        drop(runner);
+        assert_eq!((resting(&world, &id), row(&world, &id).failures), (due, number));
+    }
+    assert_eq!(world.run_all(), 7);
+    assert_eq!(world.read("tries"), "0\n1\n2\n");
+    let numbers: Vec<u64> = told(&world, &id, "started").iter().map(|told| told["restart"].as_u64().unwrap()).collect();
+    assert_eq!(numbers, [0, 1, 2]);
+    assert!(world.task(&id)["error"].as_str().unwrap().starts_with("not done after 3 attempts"));
+    world.check();
+}
+
+#[test]
+fn an_attempt_that_is_lost_with_its_runner_counts_once() {
+    let world = World::new();
+    let script = format!("echo $$ > pid; test $BANKSMAN_ATTEMPT = 1 && {TOUCH} && exit; {}", wait_for("never"));
+    let id = add_loop(&world, "lost", &script, &["--max-restarts", "2"]);
+    let runner = world.runner(&[]);
+    let child = pid_in(&world, "pid");
+    until("its processes are known", || everything(&world).backlog.runs.values().any(|run| run.session.is_some()));
+    let keeper = everything(&world).backlog.runs.values().find_map(|run| run.session.clone()).unwrap().keeper;
+    runner.signal(Signal::KILL);
+    kill_process(Pid::from_raw(keeper).unwrap(), Signal::KILL).unwrap();
+    drop(runner);
+    assert_eq!(world.run_all(), 0);
+    assert!(!is_alive(child), "nothing of it is left before the next one begins");
+    let restarting = told(&world, &id, "restarting");
+    assert_eq!((restarting.len(), &restarting[0]["why"], &restarting[0]["failures"]), (1, &"lost".into(), &1.into()));
+    let task = world.task(&id);
+    assert_eq!((&task["status"], &task["attempts"], &task["restarts"]), (&"completed".into(), &2.into(), &1.into()));
+    assert_eq!(told(&world, &id, "started")[1]["restart"], 1);
+    world.check();
+}

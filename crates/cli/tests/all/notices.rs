@@ -1,0 +1,238 @@
+//! What people are told without having asked, by the runners of a project: once, and only what they want.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+
+use banksman::adapters::digest;
+use serde_json::Value;
+
+use crate::loops::{everything, row};
+use crate::tasks::{Backlog, wait_for};
+use crate::world::{World, until};
+
+/// Keeps each notice in a file of its own.
+const KEEP: &str = "cat > notice-$$.new && mv notice-$$.new notice-$$.json";
+
+/// A world whose user wants to be told by this command.
+fn world(command: &str) -> World {
+    let world = World::new();
+    world.ok(&["config", "set", "--user", "notify.command", command]);
+    for (key, value) in [("task.heartbeat_timeout", "300ms"), ("task.max_recovery_attempts", "0"), ("task.kill_grace", "200ms")] {
+        world.ok(&["config", "set", key, value]);
+    }
+    world
+}
+
+/// `kind subject: text` of all that was told, in no particular order.
+fn notices(world: &World) -> Vec<String> {
+    let files = std::fs::read_dir(world.path()).unwrap().flatten().map(|file| file.file_name().into_string().unwrap());
+    let mut told: Vec<String> = files
+        .filter(|name| name.starts_with("notice-") && name.ends_with(".json"))
+        .map(|name| {
+            let notice: Value = serde_json::from_str(&world.read(&name)).unwrap();
+            assert_eq!(notice["project"], world.path().canonicalize().unwrap().to_str().unwrap());
+            let word = |key: &str| notice[key].as_str().unwrap().to_owned();
+            format!("{} {}: {}", word("kind"), word("subject"), word("text"))
+        })
+        .collect();
+    told.sort();
+    told
+}
+
+fn open(world: &World) -> Vec<Value> {
+    world.data(&["decisions", "list"])["decisions"].as_array().unwrap().clone()
+}
+
+#[test]
+fn each_thing_is_told_once() {
+    let world = world(KEEP);
+    world.add(&["breaks", "--run", "exit 3", "--retries", "2"]);
+    let silent = world.add(&["silent", "--run", "sleep 600"]);
+    world.add(&["works", "--run", "true"]);
+    assert_eq!(world.run_all(), 7);
+    let told = notices(&world);
+    let banksman::core::task::State::Parked { decision } = row(&world, &silent).state else { panic!("{told:?}") };
+    let question = world.data(&["decisions", "show", decision.as_str()])["question"].as_str().unwrap().to_owned();
+    let expected = [
+        "backlog_finished nothing is left to do: Tasks: 1 blocked, 1 completed, 1 failed.".to_owned(),
+        format!("escalate decision {decision} waits for you: {question}"),
+        "task_failed failed: breaks: exit status 3".into(),
+    ];
+    assert_eq!(told, expected);
+    assert!(everything(&world).backlog.outbox.is_empty());
+    // A person who decides knows what came of it, but that it has failed is told all who listen.
+    world.ok(&["decisions", "resolve", decision.as_str(), "2"]);
+    assert_eq!(world.run_all(), 7);
+    let told = notices(&world);
+    let failed = format!("task_failed failed: silent: given up by decision {decision}");
+    assert_eq!(told.iter().filter(|notice| **notice == failed).count(), 1, "{told:?}");
+    world.check();
+}
+
+#[test]
+fn that_nothing_is_left_is_told_once_by_all_runners_together() {
+    let world = world(KEEP);
+    let finished = || notices(&world).iter().filter(|notice| notice.starts_with("backlog_finished ")).count();
+    // Without anything that was done there is nothing to tell.
+    assert_eq!((world.run_all(), finished()), (0, 0));
+    for number in 0..6 {
+        world.add(&[&format!("n{number}"), "--run", "sleep 0.05"]);
+    }
+    let runners = [world.runner(&[]), world.runner(&[])];
+    until("it is told", || finished() == 1);
+    until("nothing is left to tell", || everything(&world).backlog.outbox.is_empty());
+    drop(runners);
+    for _ in 0..2 {
+        assert_eq!(world.run_all(), 0);
+    }
+    assert_eq!(finished(), 1, "not again for the same");
+    assert_eq!(world.events().iter().filter(|event| event.kind == "backlog:finished").count(), 1);
+    // What waits for a person is no reason to wait with it, and more work is a reason to tell again.
+    world.add(&["for people"]);
+    world.add(&["more", "--run", "true"]);
+    assert_eq!(world.run_all(), 7, "one is not over");
+    assert_eq!(finished(), 2);
+    world.check();
+}
+
+#[test]
+fn it_is_not_finished_while_something_goes_on() {
+    let world = world(KEEP);
+    world.ok(&["config", "set", "task.heartbeat_timeout", "10m"]);
+    world.add(&["long", "--run", &wait_for("go")]);
+    world.add(&["rests", "--loop", "--max-restarts", "2", "--restart-delay", "500ms", "--run", "exit 1"]);
+    world.add(&["short", "--run", "true"]);
+    let runner = world.runner(&["--until-idle"]);
+    world.until_status("rests", "failed");
+    assert_eq!(notices(&world).iter().filter(|notice| notice.starts_with("backlog_finished ")).count(), 0);
+    world.touch("go");
+    assert_eq!(runner.end().code, 7);
+    let told = notices(&world);
+    let finished = "backlog_finished nothing is left to do: Tasks: 2 completed, 1 failed.".to_owned();
+    assert_eq!((told.len(), told.contains(&finished)), (2, true), "{told:?}");
+    world.check();
+}
+
+#[test]
+fn what_happens_while_no_runner_is_there_is_told_by_the_next() {
+    let world = world(KEEP);
+    world.add(&["by hand"]);
+    world.ok(&["tasks", "fail", "by hand", "--error", "nobody answers"]);
+    assert_eq!((notices(&world).len(), everything(&world).backlog.outbox.len()), (0, 1));
+    assert_eq!(world.run_all(), 7);
+    let told = notices(&world);
+    assert_eq!(told.iter().filter(|notice| *notice == "task_failed failed: by hand: nobody answers").count(), 1, "{told:?}");
+    assert!(everything(&world).backlog.outbox.is_empty());
+    world.check();
+}
+
+#[test]
+fn only_what_is_wanted_is_told() {
+    for (wanted, expected) in [("task_failed", vec!["task_failed"]), ("escalate, decision", vec!["escalate"]), ("", vec![])] {
+        let world = world(KEEP);
+        world.ok(&["config", "set", "--user", "notify.on", wanted]);
+        world.add(&["breaks", "--run", "exit 3"]);
+        world.add(&["silent", "--run", "sleep 600"]);
+        assert_eq!(world.run_all(), 7);
+        let told = notices(&world);
+        let kinds: Vec<&str> = told.iter().map(|notice| notice.split(' ').next().unwrap()).collect();
+        assert_eq!(kinds, expected);
+        assert!(everything(&world).backlog.outbox.is_empty());
+        world.check();
+    }
+}
+
+#[test]
+fn what_the_project_wants_told_and_nobody_trusts_is_said_where_it_runs() {
+    let world = World::new();
+    world.ok(&["config", "set", "notify.command", "touch theirs"]);
+    world.add(&["breaks", "--run", "exit 3"]);
+    let said = world.start(&["run", "--until-idle"]).end();
+    assert_eq!((said.code, world.has("theirs")), (7, false), "{said:?}");
+    let words = "cannot tell people \"failed: breaks\": command: notify.command comes with the project and is not trusted";
+    assert!(said.stderr.contains(words), "{said:?}");
+    assert!(everything(&world).backlog.outbox.is_empty());
+    world.check();
+}
+
+/// One request after the other, each with its answer.
+fn serve(answers: &'static [&'static str]) -> (String, std::thread::JoinHandle<Vec<String>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/hook", listener.local_addr().unwrap());
+    let hear = move |answer: &&str| {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut heard = Vec::new();
+        while !String::from_utf8_lossy(&heard).ends_with('}') {
+            let mut piece = [0; 1_024];
+            let length = stream.read(&mut piece).unwrap();
+            assert_ne!(length, 0);
+            heard.extend_from_slice(&piece[..length]);
+        }
+        write!(stream, "HTTP/1.1 {answer}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").unwrap();
+        String::from_utf8(heard).unwrap()
+    };
+    (url, std::thread::spawn(move || answers.iter().map(hear).collect()))
+}
+
+#[test]
+fn a_webhook_that_is_busy_hears_the_same_again() {
+    let world = World::new();
+    let (url, server) = serve(&["500 Busy", "500 Busy", "200 Fine"]);
+    let secret = world.path().join("secret");
+    std::fs::write(&secret, "hunter2\n").unwrap();
+    std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
+    for (key, value) in
+        [("notify.webhook", &*url), ("notify.webhook_secret_file", secret.to_str().unwrap()), ("notify.on", "task_failed")]
+    {
+        world.ok(&["config", "set", "--user", key, value]);
+    }
+    // Another way, that works at once, is not taken again.
+    world.ok(&["config", "set", "--user", "notify.command", KEEP]);
+    world.add(&["breaks", "--run", "exit 3"]);
+    assert_eq!(world.run_all(), 7, "it does not leave before people were told");
+    let heard = server.join().unwrap();
+    let header = |heard: &str, name: &str| {
+        let head = heard.split("\r\n\r\n").next().unwrap().to_owned();
+        let line = head.lines().find(|line| line.to_lowercase().starts_with(name)).map(str::to_owned);
+        line.unwrap_or_else(|| panic!("{heard}")).split_once(": ").unwrap().1.to_owned()
+    };
+    let deliveries: Vec<String> = heard.iter().map(|heard| header(heard, "x-banksman-delivery: ")).collect();
+    assert!(deliveries.len() == 3 && deliveries.iter().all(|delivery| *delivery == deliveries[0]), "{deliveries:?}");
+    for heard in &heard {
+        let body = heard.split_once("\r\n\r\n").unwrap().1;
+        let notice: Value = serde_json::from_str(body).unwrap();
+        assert_eq!((&notice["kind"], &notice["subject"]), (&"task_failed".into(), &"failed: breaks".into()));
+        let signature = format!("sha256={}", digest::hmac_sha256(b"hunter2", body.as_bytes()));
+        assert_eq!(header(heard, "x-banksman-signature: "), signature);
+    }
+    assert_eq!(notices(&world).len(), 1);
+    assert!(everything(&world).backlog.outbox.is_empty() && open(&world).is_empty());
+    world.check();
+}
+
+/// Five tries with longer and longer pauses: a quarter of a minute.
+#[test]
+fn what_cannot_be_told_five_times_is_asked_about_once() {
+    let world = world(&format!("echo x >> tries; test -e mended && {KEEP}"));
+    world.ok(&["config", "set", "--user", "notify.on", "task_failed,decision"]);
+    world.add(&["one", "--run", "exit 3"]);
+    world.add(&["two", "--run", "exit 4"]);
+    let _runner = world.runner(&[]);
+    until("both are asked about", || everything(&world).backlog.decisions.len() == 2);
+    assert_eq!((world.read("tries").lines().count(), notices(&world).len()), (10, 0), "nobody is told that nobody can be told");
+    let decision = |title: &str| {
+        let of_it = |it: &Value| it["question"].as_str().unwrap().contains(&format!("tell people: failed: {title} ("));
+        open(&world).into_iter().find(of_it).unwrap_or_else(|| panic!("{:?}", open(&world)))
+    };
+    let (one, two) = (decision("one"), decision("two"));
+    assert!(one["question"].as_str().unwrap().starts_with("It was tried 5 times in vain to tell people"), "{one}");
+    assert_eq!((&one["task"], one["errand"].is_number(), &one["recommended"]), (&Value::Null, true, &1.into()));
+    world.touch("mended");
+    world.ok(&["decisions", "resolve", one["id"].as_str().unwrap(), "1"]);
+    world.ok(&["decisions", "resolve", two["id"].as_str().unwrap(), "2"]);
+    until("nothing is left to tell", || everything(&world).backlog.outbox.is_empty());
+    assert_eq!(notices(&world), ["task_failed failed: one: exit status 3"]);
+    assert!(open(&world).is_empty());
+    world.check();
+}
