@@ -3,6 +3,7 @@
 use banksman_core::backlog::{Backlog, Sent};
 use banksman_core::claim::{Ask, Claim};
 use banksman_core::coordination::{Command, Coordination, Outcome as Held};
+use banksman_core::decision::About;
 use banksman_core::event::{DecisionFact, Event, Fact, Resource};
 use banksman_core::task::{self, Need};
 use banksman_core::{Decision, DecisionId, Effect, Epoch, HolderId, Now, ProcessId, RunnerId, TaskId, decision, lock, semaphore};
@@ -63,6 +64,18 @@ pub(crate) fn withdraw(tables: &mut Tables, turn: &mut Turn, id: &DecisionId) {
     let step = decision.step(decision::Input::Withdraw, &turn.now(Vec::new(), banksman_core::Span::ZERO));
     tables.backlog.decisions.insert(id.clone(), step.state);
     turn.carry_out(step.effects, false);
+}
+
+/// These errands are done, or pointless; and so are the questions about them.
+pub(crate) fn drop_errands(tables: &mut Tables, turn: &mut Turn, is_over: impl Fn(&Sent) -> bool) {
+    let over: Vec<Sent> = tables.backlog.outbox.extract_if(.., |_, sent| is_over(sent)).map(|(_, sent)| sent).collect();
+    for sent in over.iter().filter(|sent| sent.is_dead()) {
+        let about = About::Errand(sent.seq);
+        let open = tables.backlog.decisions.values().find(|decision| decision.is_open() && decision.question.about == about);
+        if let Some(id) = open.map(|decision| decision.id.clone()) {
+            withdraw(tables, turn, &id);
+        }
+    }
 }
 
 /// A runner for errands that anyone can do. Those that are there for one run only do nothing else.

@@ -18,7 +18,8 @@ use banksman_store::{Key, Tables, Turn};
 use crate::claims::{claim, enter_section};
 use crate::facts;
 use crate::ledger::{
-    Draft, any_runner, carry_out, descendants, emit, give_back, inherit, open_children, step_task, wake_runner, wake_runners,
+    Draft, any_runner, carry_out, descendants, drop_errands, emit, give_back, inherit, open_children, step_task, wake_runner,
+    wake_runners,
 };
 use crate::request::Seen;
 use crate::tasks;
@@ -237,7 +238,8 @@ impl RunRequest {
         match self {
             RunRequest::Enlist { .. } => vec![Key::Runners, Key::Semaphore(Name::runs()), Key::Outbox],
             RunRequest::Watch { .. } => vec![Key::Runners],
-            RunRequest::Retire { .. } | RunRequest::Tried { .. } => vec![Key::Runners, Key::Outbox],
+            RunRequest::Retire { .. } => vec![Key::Runners, Key::Outbox],
+            RunRequest::Tried { .. } => vec![Key::Runners, Key::Outbox, Key::OpenDecisions],
             RunRequest::Rest { .. } => vec![Key::Runners, Key::Live, Key::Finish],
             RunRequest::Found { task, .. } => vec![Key::Family(task.clone()), Key::Runners],
             RunRequest::Settle { task } => {
@@ -262,7 +264,7 @@ impl RunRequest {
             RunRequest::Finish { what, .. } => {
                 let Work { run, task } = &**what;
                 let holds = run.holds.iter().map(|hold| facts::need_key(&hold.need));
-                let own = [Key::Run(run.id.clone()), own_key(task), Key::Runners, Key::Outbox];
+                let own = [Key::Run(run.id.clone()), own_key(task), Key::Runners, Key::Outbox, Key::OpenDecisions];
                 holds.chain(own).collect()
             }
             RunRequest::Adopt { what, .. } => {
@@ -276,7 +278,7 @@ impl RunRequest {
                 let Work { run, task } = &**what;
                 let holds = run.holds.iter().map(|hold| facts::need_key(&hold.need));
                 let section = task.spec.section.as_ref().map(|section| Key::Lock(section.lock()));
-                let own = [Key::Run(run.id.clone()), own_key(task), Key::Live, Key::Runners, Key::Outbox];
+                let own = [Key::Run(run.id.clone()), own_key(task), Key::Live, Key::Runners, Key::Outbox, Key::OpenDecisions];
                 holds.chain(section).chain(own).collect()
             }
             RunRequest::LeaveSection { section, .. } => vec![Key::Lock(section.lock()), Key::Live, Key::Runners],
@@ -439,7 +441,7 @@ fn end(
         watch: *watch,
     };
     // What is left to do for the run is done, or pointless.
-    tables.backlog.outbox.retain(|_, sent| sent.errand.run() != Some(id));
+    drop_errands(tables, turn, |sent| sent.errand.run() == Some(id));
     let outcome = step_task(tables, turn, &what.task.id, input, Some(by));
     let outcome = outcome.expect("a task with a live run is not deleted");
     let setback = match &outcome {
@@ -508,7 +510,7 @@ fn tried(runner: &RunnerId, seq: Seq, error: Option<&str>, tables: &mut Tables, 
     let sent = tables.backlog.outbox.get_mut(&seq).filter(|sent| sent.executor.as_ref() == Some(runner));
     let Some(sent) = sent else { return RunOutcome::Late };
     let Some(error) = error else {
-        tables.backlog.outbox.remove(&seq);
+        drop_errands(tables, turn, |sent| sent.seq == seq);
         return RunOutcome::Done;
     };
     if sent.is_dead() {

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use banksman_core::backlog::{Ended, Runner};
+use banksman_core::backlog::{Edge, Ended, Runner};
 use banksman_core::claim::{Address, Ask, Claim, Standing};
 use banksman_core::coordination::{Command, Outcome};
-use banksman_core::restart::Marker;
+use banksman_core::restart::{Marker, OnTimeout, Policy};
 use banksman_core::task::{Ending, OnExhausted, Spec, Watch, Work, Workspace};
 use banksman_core::{
     Epoch, HolderId, Lease, Liveness, Name, ProcessId, RequestId, RunId, RunnerId, SectionId, Span, Stamp, TaskId, Ticket, Title,
@@ -108,6 +108,10 @@ const WATCH: Watch = Watch { timeout: Span::from_secs(600), max_recoveries: 3, o
 
 /// A runner with room for one run.
 fn runner(name: &str, pid: i32) -> Dispatcher {
+    runner_with(name, pid, |_| {})
+}
+
+fn runner_with(name: &str, pid: i32, change: impl FnOnce(&mut Options)) -> Dispatcher {
     let row = Runner {
         id: RunnerId::new(name).expect("a good id"),
         process: process(pid),
@@ -119,7 +123,7 @@ fn runner(name: &str, pid: i32) -> Dispatcher {
         seen: Lease(0),
         terms: None,
     };
-    let options = Options {
+    let mut options = Options {
         max_runs: Some(1),
         limit: 0,
         sections: Vec::new(),
@@ -132,37 +136,61 @@ fn runner(name: &str, pid: i32) -> Dispatcher {
         poll: Span::from_secs(30),
         lease: None,
     };
+    change(&mut options);
     Dispatcher::new(row, options)
 }
 
+/// How many steps a runner may take before it sleeps.
+const STEPS: usize = 100;
+
 /// Drives a runner until it sleeps. Says which runs it was told to start, or to find again. All processes live.
 fn drive(store: &mut Store, runner: &mut Dispatcher) -> Vec<RunId> {
-    let mut started = Vec::new();
-    loop {
+    let advice = drive_at(store, runner, Lease(0));
+    let started = advice.into_iter().filter_map(|advice| match advice {
+        Next::Spawn(work) | Next::Recover(work) => Some(work.run.id),
+        _ => None,
+    });
+    started.collect()
+}
+
+/// Drives a runner until it sleeps, at this moment. Says what it was told to do, the sleep included.
+fn drive_at(store: &mut Store, runner: &mut Dispatcher, now: Lease) -> Vec<Next> {
+    let mut advice = Vec::new();
+    for _ in 0..STEPS {
         let (mut count, id) = (0, runner.id().to_string());
         let at = store.view().last_event().expect("the store works");
         runner.give_ids(|| {
             count += 1;
             RunId::new(&format!("{id}-{at}-{count}")).expect("a good id")
         });
-        match runner.next(Lease(0)) {
+        match runner.next(now) {
             Next::Load(keys) => runner.loaded(store.view().load(&keys).expect("the store works")),
             Next::Probe(who) => runner.probed(who.into_iter().map(|process| (process, Liveness::Alive))),
+            Next::Check(tasks) => {
+                advice.push(Next::Check(tasks.clone()));
+                runner.checked(tasks.into_iter().map(|task| (task, Marker::Absent)));
+            }
             Next::Call => {
                 let replies = commit(store, runner.requests());
                 runner.answered(replies);
             }
-            Next::Spawn(work) | Next::Recover(work) => started.push(work.run.id.clone()),
-            Next::Sleep { .. } => return started,
-            Next::Check(tasks) => runner.checked(tasks.into_iter().map(|task| (task, Marker::Absent))),
-            Next::Pulse(_) | Next::Kill(_) | Next::Nudge(..) | Next::Notify(..) | Next::Acknowledge(_) | Next::Forget(_) => {}
-            Next::Done => unreachable!("nobody told it to end"),
+            other => {
+                advice.push(other);
+                if let Some(Next::Sleep { .. } | Next::Done) = advice.last() {
+                    return advice;
+                }
+            }
         }
     }
+    panic!("it never comes to rest: {advice:?}")
 }
 
 fn add_task(store: &mut Store, id: &str, section: Option<&str>, priority: i32) {
-    let spec = Spec {
+    add(store, id, spec(id, section, priority), &[]);
+}
+
+fn spec(id: &str, section: Option<&str>, priority: i32) -> Spec {
+    Spec {
         title: Title::new(id).expect("a good title"),
         section: section.map(|section| SectionId::new(section).expect("a good id")),
         parent: None,
@@ -173,10 +201,16 @@ fn add_task(store: &mut Store, id: &str, section: Option<&str>, priority: i32) {
         retries: 0,
         restart: None,
         workspace: Workspace::None,
-    };
-    let add =
-        TaskRequest::Add { id: TaskId::new(id).expect("a good id"), spec: Box::new(spec), depends_on: Vec::new(), by: None };
-    commit(store, &[Request::Task(add)]);
+    }
+}
+
+fn task(id: &str) -> TaskId {
+    TaskId::new(id).expect("a good id")
+}
+
+fn add(store: &mut Store, id: &str, spec: Spec, on: &[&str]) {
+    let depends_on = on.iter().map(|on| Edge { on: task(on), allow_failed: false }).collect();
+    commit(store, &[Request::Task(TaskRequest::Add { id: task(id), spec: Box::new(spec), depends_on, by: None })]);
 }
 
 fn is_free(store: &mut Store, name: &str) -> bool {
@@ -251,4 +285,92 @@ fn who_shall_leave_does_not_sleep() {
     one.unanswered(Lease(0));
     one.leave();
     assert_eq!(one.next(Lease(0)), Next::Call);
+}
+
+/// A runner that found a run to take too long asked the store to end it, again and again, and never came to ending it.
+#[test]
+fn a_run_that_takes_too_long_is_ended() {
+    let (clock, mut one) = (ByHand::default(), runner_with("one", 1, |options| options.max_duration = Some(Span::from_secs(5))));
+    let mut store = sqlite::memory(Box::new(clock.clone())).expect("a store in memory");
+    add_task(&mut store, "long", None, 0);
+    let begun = drive(&mut store, &mut one);
+    clock.0.fetch_add(5_000, Ordering::Relaxed);
+    let advice = drive_at(&mut store, &mut one, Lease(5_000));
+    assert!(advice.contains(&Next::Kill(begun[0].clone())), "{advice:?}");
+    one.gone(&begun[0]);
+    assert_eq!(drive_at(&mut store, &mut one, Lease(5_000)).len(), 2, "its keeper was killed: it is found out what became of it");
+}
+
+/// A runner whose errand had failed did not sleep until it was due again, but woke up at once and did nothing, until the next
+/// slow look; and one that shall end when it is idle ended meanwhile, with nobody told.
+#[test]
+fn what_could_not_be_told_is_told_later() {
+    let (clock, mut one) = (ByHand::default(), runner_with("one", 1, |options| options.until_idle = true));
+    let mut store = sqlite::memory(Box::new(clock.clone())).expect("a store in memory");
+    add_task(&mut store, "bad", None, 0);
+    let begun = drive(&mut store, &mut one);
+    one.ended(&begun[0], exited(1));
+    let advice = drive_at(&mut store, &mut one, Lease(0));
+    let notices = advice.into_iter().filter_map(|advice| match advice {
+        Next::Notify(errand, _) => Some(errand),
+        _ => None,
+    });
+    let errand = notices.last().expect("people are told that it has failed");
+    one.did(errand, Err("nobody answers".into()));
+    let advice = drive_at(&mut store, &mut one, Lease(0));
+    assert!(matches!(advice.last(), Some(Next::Sleep { .. })), "it waits: {advice:?}");
+    clock.0.fetch_add(1_000, Ordering::Relaxed);
+    let advice = drive_at(&mut store, &mut one, Lease(1_000));
+    assert!(matches!(advice.first(), Some(Next::Notify(again, _)) if *again == errand), "{advice:?}");
+    one.did(errand, Ok(()));
+    assert_eq!(drive_at(&mut store, &mut one, Lease(1_000)), [Next::Done]);
+}
+
+/// Files of loops that wait for something else were only looked for with a slow look, which a runner that is woken again and
+/// again never comes to.
+#[test]
+fn files_are_looked_for_however_busy_a_runner_is() {
+    let (clock, mut one) = (ByHand::default(), runner("one", 1));
+    let mut store = sqlite::memory(Box::new(clock.clone())).expect("a store in memory");
+    let policy = Policy {
+        max_restarts: std::num::NonZeroU32::MIN,
+        delay: Span::ZERO,
+        child_wait: Span::ZERO,
+        on_children_timeout: OnTimeout::Warn,
+    };
+    add(&mut store, "first", Spec { work: None, ..spec("first", None, 0) }, &[]);
+    add(&mut store, "loop", Spec { restart: Some(policy), ..spec("loop", None, 0) }, &["first"]);
+    let mut looks = 0;
+    for second in 0..60 {
+        clock.0.store(second * 1_000, Ordering::Relaxed);
+        one.woken();
+        looks += drive_at(&mut store, &mut one, Lease(second * 1_000)).len() - 1;
+    }
+    assert_eq!(looks, 2, "once when it begins, and once after half a minute");
+}
+
+/// A session could not be ended and a person was asked what to do. When it had ended after all, the question stayed.
+#[test]
+fn nobody_is_asked_about_a_run_that_is_over() {
+    let clock = ByHand::default();
+    let mut store = sqlite::memory(Box::new(clock.clone())).expect("a store in memory");
+    let mut one = runner("one", 1);
+    add_task(&mut store, "stubborn", None, 0);
+    let begun = drive(&mut store, &mut one);
+    commit(&mut store, &[Request::Task(TaskRequest::Cancel { id: task("stubborn") })]);
+    one.woken();
+    let mut kills = 0;
+    for second in 0..120 {
+        clock.0.store(second * 1_000, Ordering::Relaxed);
+        let advice = drive_at(&mut store, &mut one, Lease(second * 1_000));
+        kills += advice.iter().filter(|advice| **advice == Next::Kill(begun[0].clone())).count();
+    }
+    let open = |store: &mut Store| {
+        let decisions = store.view().everything().expect("the store works").backlog.decisions;
+        decisions.values().filter(|decision| decision.is_open()).count()
+    };
+    assert_eq!((kills, open(&mut store)), (5, 1));
+    one.ended(&begun[0], exited(0));
+    drive_at(&mut store, &mut one, Lease(120_000));
+    assert_eq!(open(&mut store), 0);
 }

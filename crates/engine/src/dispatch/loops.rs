@@ -18,8 +18,9 @@ impl Dispatcher {
         awaiting.map(|task| Key::Family(task.id.clone())).collect()
     }
 
-    /// Takes in loops that wait, and has their files looked for. The next slow look goes on behind them, and then from the front.
+    /// Takes in loops that wait, and has their files looked for. The next time goes on behind them, and then from the front.
     pub(super) fn scanned(&mut self, after: Seq, snapshot: Snapshot) {
+        self.scan_at = Some(snapshot.lease + self.options.poll);
         let tasks: Vec<&Task> = snapshot.backlog.tasks.values().collect();
         let is_full = tasks.len() >= usize::try_from(SCAN_LIMIT).unwrap_or(usize::MAX);
         let last = tasks.iter().map(|task| task.position).max().unwrap_or(after);

@@ -158,17 +158,16 @@ pub struct Dispatcher {
     look: Look,
     /// What was found in the place of the files DONE that the current look needs.
     markers: BTreeMap<TaskId, Marker>,
-    /// From where on waiting loops are gone through, if that is due.
-    scan: Option<Seq>,
+    /// When waiting loops are gone through again. One that is busy never comes to a slow look, so it is not tied to that.
+    scan_at: Option<Lease>,
     /// The errands that are being done, and when they are given up.
     doing: BTreeMap<Seq, Lease>,
     /// What came of errands, to be told.
     results: Vec<RunRequest>,
     /// When the next errand is to be tried again.
     errand_due: Option<Lease>,
-    /// How far waiting loops were gone through, and when that goes on.
+    /// How far waiting loops were gone through.
     scanned: Seq,
-    scan_at: Lease,
     /// Whether it was said that there is nothing left to do, or need not be.
     is_told: bool,
     /// What others must not be asked again until something changes.
@@ -273,12 +272,11 @@ impl Dispatcher {
             requests: Vec::new(),
             look: Look::Due,
             markers: BTreeMap::new(),
-            scan: Some(Seq(0)),
+            scan_at: None,
             doing: BTreeMap::new(),
             results: Vec::new(),
             errand_due: None,
             scanned: Seq(0),
-            scan_at: Lease(0),
             is_told: false,
             refused: BTreeSet::new(),
             passed_over: BTreeMap::new(),
@@ -398,16 +396,15 @@ impl Dispatcher {
             self.look = Look::Due;
         }
         match &self.look {
-            Look::Due => match self.scan.take().filter(|_| self.only.is_none()) {
-                Some(after) => {
-                    self.look = Look::Scan(after);
-                    Advice::Load([Key::Loops { after, limit: SCAN_LIMIT }].into())
-                }
-                None => {
-                    self.look = Look::First;
-                    Advice::Load(self.first_keys())
-                }
-            },
+            Look::Due if self.only.is_none() && self.scan_at.is_none_or(|due| due <= now) => {
+                let after = self.scanned;
+                self.look = Look::Scan(after);
+                Advice::Load([Key::Loops { after, limit: SCAN_LIMIT }].into())
+            }
+            Look::Due => {
+                self.look = Look::First;
+                Advice::Load(self.first_keys())
+            }
             // The driver came back without an answer: it is asked again.
             Look::First
             | Look::Second(_)
@@ -451,9 +448,6 @@ impl Dispatcher {
         if rest.until <= now {
             // Not everybody who was found alive is watched.
             self.probes.retain(|_, liveness| matches!(liveness, Liveness::Dead | Liveness::OtherBoot));
-            if self.scan_at <= now {
-                (self.scan, self.scan_at) = (Some(self.scanned), now + self.options.poll);
-            }
             self.woken();
             return self.choose_next(now);
         }

@@ -56,15 +56,16 @@ impl World<'_> {
         Request::Decision(DecisionRequest { id: id.clone(), about, option, by: "somebody".into(), note: None })
     }
 
-    /// When the faults are over, whatever was given up is tried once more.
-    pub(crate) fn try_again(&mut self) {
+    /// When the faults are over, whatever was given up is tried once more. Says whether there was something.
+    pub(crate) fn try_again(&mut self) -> bool {
         let is_errand = |asked: &Asked| asked.open && matches!(asked.about, About::Errand(_));
         let open: Vec<DecisionId> =
             self.book.decisions.iter().filter(|(_, asked)| is_errand(asked)).map(|(id, _)| id.clone()).collect();
-        for id in open {
-            let request = self.resolve(&id, 1);
+        for id in &open {
+            let request = self.resolve(id, 1);
             self.operate(request);
         }
+        !open.is_empty()
     }
 
     pub(crate) fn take_in_decision(&mut self, id: &DecisionId, fact: &DecisionFact) {

@@ -20,6 +20,9 @@ const PATIENCE: Ms = 3_600_000;
 /// Covers a history that goes in circles without time passing.
 const STEPS: usize = 60_000;
 
+/// People look every so many steps whether something was given up.
+const PEOPLE_LOOK: usize = 64;
+
 impl World<'_> {
     /// Lets everything come to its end, and looks whether that is the right one.
     pub(crate) fn calm_down(&mut self) {
@@ -38,19 +41,7 @@ impl World<'_> {
         }
         let now = self.clock.now();
         self.keepers.values_mut().for_each(|keeper| keeper.not_before = keeper.not_before.min(now));
-        // Somebody who does everything, and who ends when it is done.
-        let watch = Watch { timeout: Span::from_secs(2), max_recoveries: 2, on_exhausted: OnExhausted::Escalate };
-        let told = Told {
-            max_runs: None,
-            sections: Vec::new(),
-            until_idle: true,
-            limit: self.limit,
-            root_limit: self.root_limit,
-            watch,
-            max_duration: None,
-            checkpoint_interval: None,
-        };
-        self.start_runner(self.runners.len(), told);
+        self.start_last_runner();
         // Wake-ups that were lost before are made up for by a slow look.
         self.reliable_from = Some(self.clock.now() + POLL.as_ms() + 2_000);
         self.go_to_the_end(|world| world.is_settled());
@@ -71,13 +62,34 @@ impl World<'_> {
         }
     }
 
+    /// Somebody who does everything, and who ends when it is done.
+    fn start_last_runner(&mut self) {
+        let told = Told {
+            max_runs: None,
+            sections: Vec::new(),
+            until_idle: true,
+            limit: self.limit,
+            root_limit: self.root_limit,
+            watch: Watch { timeout: Span::from_secs(2), max_recoveries: 2, on_exhausted: OnExhausted::Escalate },
+            max_duration: None,
+            kill_patience: Span::from_secs(3),
+            checkpoint_interval: None,
+        };
+        self.start_runner(self.runners.len(), told);
+    }
+
     fn go_to_the_end(&mut self, is_there: impl Fn(&mut World<'_>) -> bool) {
         let (end, mut steps) = (self.clock.now() + PATIENCE, 0);
         while !self.verdict.is_guilty() && !is_there(self) {
             if self.clock.now() > end || steps > STEPS {
                 return self.never_done();
             }
-            self.try_again();
+            if steps % PEOPLE_LOOK == 0 {
+                let tried = self.try_again();
+                if tried && self.runners.iter().all(|runner| !runner.alive) {
+                    self.start_last_runner();
+                }
+            }
             self.step();
             steps += 1;
         }

@@ -22,8 +22,11 @@ impl World<'_> {
         }
     }
 
-    /// People are told on a thread of its own. Some days nobody can be reached.
+    /// People are told on a thread of its own. Some days nobody can be reached, and some things nobody wants to hear.
     pub(crate) fn tell_people(&mut self, slot: usize, errand: Seq) {
+        if self.random.in_thousand(200) {
+            return self.runners[slot].dispatcher.did(errand, Ok(()));
+        }
         let works = self.calm || !self.random.in_thousand(if self.unreachable { 900 } else { 100 });
         let done_at = self.clock.now() + self.random.between(0, 1_500);
         self.runners[slot].tellings.push(Telling { done_at, errand, works });

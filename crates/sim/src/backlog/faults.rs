@@ -14,7 +14,7 @@ impl World<'_> {
         let slot = self.random.below(self.runners.len());
         let numbers: Vec<u32> = self.keepers.keys().copied().collect();
         let number = (!numbers.is_empty()).then(|| *self.random.pick(&numbers));
-        match (self.random.below(104), number) {
+        match (self.random.below(108), number) {
             (0..22, _) => self.kill_runner(slot),
             (22..40, Some(number)) => self.kill_keeper(number),
             (40..50, Some(number)) => {

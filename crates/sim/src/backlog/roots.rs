@@ -1,6 +1,7 @@
 //! Roots as an outsider sees them: never more under way than a claim allows, and taken in the order of their arrival.
 
 use banksman_core::event::Kind;
+use banksman_core::task::Spec;
 use banksman_core::{Name, RunnerId, Seq, TaskId};
 
 use super::book::{Job, Standing};
@@ -19,26 +20,20 @@ pub(crate) struct Roots {
 
 impl World<'_> {
     pub(crate) fn roots_for(&self, told: &Told) -> Roots {
-        let is_plain = |id: &TaskId, job: &Job| {
-            job.spec.parent.is_none()
-                && job.spec.work.is_some()
-                && job.spec.section.is_none()
-                && job.spec.needs.is_empty()
-                && !self.machine.files.contains_key(id)
-                && self.is_free(Kind::Lock, &id.lock(), 1)
-                && self.is_startable(job)
-        };
         if told.root_limit == 0 || !told.sections.is_empty() || !self.is_free(Kind::Semaphore, &Name::runs(), 1) {
             return Roots::default();
         }
-        let jobs = self.book.jobs.iter().filter(|(id, job)| is_plain(id, job));
+        let jobs = self.book.jobs.iter().filter(|(id, job)| self.is_plain(id, job));
         let plain = jobs.map(|(id, job)| (job.position, id.clone())).collect();
         Roots { plain, placed: self.book.under_way().cloned().collect() }
     }
 
-    /// Whether it waits for nothing but a place.
-    fn is_startable(&self, job: &Job) -> bool {
-        job.standing == Standing::Pending && job.rests.is_none() && self.book.unmet(job).next().is_none()
+    /// Whether it is a root that waits for nothing but a place and a slot.
+    fn is_plain(&self, id: &TaskId, job: &Job) -> bool {
+        let Spec { parent, work, section, needs, .. } = &job.spec;
+        let is_free = parent.is_none() && work.is_some() && section.is_none() && needs.is_empty();
+        let is_ready = job.standing == Standing::Pending && job.rests.is_none() && self.book.unmet(job).next().is_none();
+        is_free && is_ready && !self.machine.files.contains_key(id) && self.is_free(Kind::Lock, &id.lock(), 1)
     }
 
     /// A root begins: there is a place for it, and no one that came before it and was seen was passed over.
@@ -57,10 +52,7 @@ impl World<'_> {
         self.verdict.expect(Checker::Roots, under_way.len() < limit, || {
             format!("{runner} begins {id}, and may have {limit} roots under way: {under_way:?}")
         });
-        let waits = |root: &TaskId| {
-            let job = self.book.jobs.get(root);
-            job.is_some_and(|job| self.is_startable(job)) && !self.machine.files.contains_key(root)
-        };
+        let waits = |root: &TaskId| self.book.jobs.get(root).is_some_and(|job| self.is_plain(root, job));
         let Roots { plain, placed } = &claimant.roots;
         let mut before = plain.iter().filter(|(position, _)| *position < job.position);
         // If others took one of them meanwhile, the look may not have read those behind it.

@@ -20,9 +20,6 @@ use crate::clock::Ms;
 /// How long a sleeper sleeps at most.
 pub(crate) const POLL: Span = Span::from_secs(30);
 
-/// How long a keeper has to end its session. Most need less.
-const KILL_PATIENCE: Span = Span::from_secs(3);
-
 pub(crate) struct Runner {
     pub(crate) id: RunnerId,
     pub(crate) process: ProcessId,
@@ -59,6 +56,8 @@ pub(crate) struct Told {
     pub(crate) root_limit: u32,
     pub(crate) watch: Watch,
     pub(crate) max_duration: Option<Span>,
+    /// How long a keeper has to end its session. Some need longer.
+    pub(crate) kill_patience: Span,
     pub(crate) checkpoint_interval: Option<Span>,
 }
 
@@ -132,7 +131,7 @@ impl World<'_> {
             watch: told.watch,
             max_duration: told.max_duration,
             checkpoint_interval: told.checkpoint_interval,
-            kill_patience: KILL_PATIENCE,
+            kill_patience: told.kill_patience,
             poll: POLL,
             lease: None,
         };
@@ -184,6 +183,7 @@ impl World<'_> {
             limit,
             root_limit,
             watch,
+            kill_patience: Span::from_ms(random.between(200, 3_000)),
             max_duration: random.in_thousand(300).then(|| Span::from_ms(random.between(1_000, 15_000))),
             checkpoint_interval: random.in_thousand(300).then(|| Span::from_ms(random.between(300, 3_000))),
         }

@@ -6,13 +6,16 @@ use banksman_core::{Lease, Name, RunId, Seq, Status, TaskId};
 use banksman_store::TaskFilter;
 
 use super::book::{Holding, Job, Standing};
-use super::runner::Told;
+use super::runner::{POLL, Told};
 use super::world::World;
 use crate::clock::Ms;
 use crate::report::Checker;
 
 /// How long work may lie idle when no wake-up is lost: far less than a slow look takes to come.
 const IDLE_LIMIT: Ms = 6_000;
+
+/// How long a file DONE may lie there unseen: it is looked for with every slow look.
+const FILE_LIMIT: Ms = 2 * POLL.as_ms();
 
 impl World<'_> {
     /// Whether a runner with these orders has nothing to wait for.
@@ -37,6 +40,22 @@ impl World<'_> {
             self.verdict.report(Checker::Idle, || format!("{id} could have gone on {} ms ago", now - since));
         }
         self.idle = idle;
+        self.watch_files(now, reliable);
+    }
+
+    /// Notes for how long a loop that waits for something else has been done without anybody having looked.
+    fn watch_files(&mut self, now: Ms, reliable: bool) {
+        let able = |runner: &super::runner::Runner| runner.is_awake() && !runner.cancelled;
+        let able = reliable && self.runners.iter().any(able);
+        let (book, files) = (&self.book, &self.machine.files);
+        let waits = |id: &TaskId| book.jobs.get(id).is_some_and(|job| job.standing == Standing::Pending);
+        self.unread.retain(|id, _| able && waits(id) && files.contains_key(id));
+        for id in files.keys().filter(|id| able && waits(id)) {
+            self.unread.entry(id.clone()).or_insert(now);
+        }
+        if let Some((id, since)) = self.unread.iter().find(|(_, since)| now - **since > FILE_LIMIT) {
+            self.verdict.report(Checker::Idle, || format!("nobody has looked for DONE of {id} for {} ms", now - since));
+        }
     }
 
     /// Whether some runner could start the task right now.

@@ -25,6 +25,9 @@ use crate::trace::{Listener, Trace};
 /// After so many steps all rows are compared.
 const LOOK_CLOSELY: usize = 120;
 
+/// How late somebody is scheduled at most.
+const LATE: Ms = 30_000;
+
 pub(crate) struct World<'a> {
     pub(crate) options: Options<Flaw>,
     pub(crate) clock: Clock,
@@ -60,6 +63,8 @@ pub(crate) struct World<'a> {
     pub(crate) counts: Counts,
     /// Work that a runner could start, and since when.
     pub(crate) idle: BTreeMap<TaskId, Ms>,
+    /// Loops that wait and have a file DONE, and since when.
+    pub(crate) unread: BTreeMap<TaskId, Ms>,
     /// From when on no wake-up is missing any more.
     pub(crate) reliable_from: Option<Ms>,
     pub(crate) verdict: Verdict,
@@ -133,6 +138,7 @@ impl<'a> World<'a> {
             said: Said::default(),
             counts: Counts::default(),
             idle: BTreeMap::new(),
+            unread: BTreeMap::new(),
             reliable_from: None,
             verdict: Verdict::new(options.only),
             tally: Tally::default(),
@@ -143,7 +149,8 @@ impl<'a> World<'a> {
     /// Lives through one history.
     pub(crate) fn run(mut self) -> Report {
         self.set_up();
-        let steps = self.options.steps.unwrap_or_else(|| 250 + self.random.below(350));
+        let long = self.random.in_thousand(80);
+        let steps = self.options.steps.unwrap_or_else(|| if long { 1_500 } else { 250 + self.random.below(350) });
         for step in 1..=steps {
             if self.verdict.is_guilty() {
                 break;
@@ -176,7 +183,7 @@ impl<'a> World<'a> {
         let choice = self.random.below(100);
         match (calls, ready.is_empty()) {
             // Time goes on while somebody could act: it is scheduled late.
-            _ if !self.calm && self.harsh > 0 && choice < 2 => self.jump(),
+            _ if !self.calm && self.harsh > 0 && choice < 2 => self.jump(LATE),
             (true, true) => self.serve(),
             (true, false) if choice < 25 => self.serve(),
             (_, false) => match *self.random.pick(&ready) {
@@ -185,7 +192,7 @@ impl<'a> World<'a> {
                 Actor::Program(number) => self.go_on_with_program(number),
                 Actor::User(index) => self.act(index),
             },
-            (false, true) => self.jump(),
+            (false, true) => self.jump(Ms::MAX),
         }
         self.watch_idleness();
     }
@@ -242,10 +249,10 @@ impl<'a> World<'a> {
     }
 
     /// Time jumps to the next moment at which something is due.
-    fn jump(&mut self) {
+    fn jump(&mut self, at_most: Ms) {
         let now = self.clock.now();
         let next = self.times().into_iter().filter(|at| *at > now).min().unwrap_or(now + 1_000);
-        self.clock.advance(next - now);
+        self.clock.advance((next - now).min(at_most));
     }
 
     fn times(&self) -> Vec<Ms> {
