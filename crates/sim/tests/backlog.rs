@@ -34,7 +34,8 @@ fn the_same_seed_is_the_same_history() {
 #[test]
 fn fixed_seeds_keep_every_promise() {
     let mut tally = Tally::default();
-    (0..100).for_each(|seed| tally.add(&assert_holds(seed)));
+    // An errand that fails five times is rare.
+    (0..100).chain([194]).for_each(|seed| tally.add(&assert_holds(seed)));
     for what in [
         "DONE found",
         "DONE made",

@@ -5,7 +5,7 @@ use banksman_sim::Options;
 use banksman_sim::backlog::{Flaw, run};
 
 /// The honest world passes on these same seeds: see `backlog.rs`.
-const SEEDS: std::ops::Range<u64> = 0..100;
+const SEEDS: std::ops::Range<u64> = 0..150;
 
 fn assert_caught(flaw: Flaw) {
     let only = flaw.checker();

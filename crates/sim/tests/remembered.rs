@@ -9,8 +9,8 @@ use banksman_core::coordination::{Command, Outcome};
 use banksman_core::restart::{Marker, OnTimeout, Policy};
 use banksman_core::task::{Ending, OnExhausted, Spec, Watch, Work, Workspace};
 use banksman_core::{
-    Epoch, HolderId, Lease, Liveness, Name, ProcessId, RequestId, RunId, RunnerId, SectionId, Span, Stamp, TaskId, Ticket, Title,
-    Wall, lock,
+    Epoch, HolderId, Lease, Liveness, Name, NoticeKind, ProcessId, RequestId, RunId, RunnerId, SectionId, Span, Stamp, TaskId,
+    Ticket, Title, Wall, lock,
 };
 use banksman_engine::{Dispatcher, Next, Options, Reply, Request, SectionRequest, TaskRequest};
 use banksman_store::{Machine, Reading, Store, sqlite};
@@ -311,11 +311,13 @@ fn what_could_not_be_told_is_told_later() {
     let begun = drive(&mut store, &mut one);
     one.ended(&begun[0], exited(1));
     let advice = drive_at(&mut store, &mut one, Lease(0));
-    let notices = advice.into_iter().filter_map(|advice| match advice {
-        Next::Notify(errand, _) => Some(errand),
+    let mut notices = advice.into_iter().filter_map(|advice| match advice {
+        Next::Notify(errand, notice) => Some((errand, notice.kind)),
         _ => None,
     });
-    let errand = notices.last().expect("people are told that it has failed");
+    let (errand, _) = notices.find(|(_, kind)| *kind == NoticeKind::TaskFailed).expect("people are told that it has failed");
+    // That nothing is left to do is told, too, and without any trouble.
+    notices.for_each(|(other, _)| one.did(other, Ok(())));
     one.did(errand, Err("nobody answers".into()));
     let advice = drive_at(&mut store, &mut one, Lease(0));
     assert!(matches!(advice.last(), Some(Next::Sleep { .. })), "it waits: {advice:?}");

@@ -141,7 +141,7 @@ fn expected(job: &Job, entry: &Entry, ending: Ending, marker: &Marker, watch: Wa
         (Some(After::Fail { .. }), _, _) => return FAILED,
         (Some(After::Escalate { .. }), _, _) => return Expected::Parked,
         _ if is_loop && *marker != Marker::Absent => return FAILED,
-        (stopping, None, Ending::Never) if is_loop || !matches!(stopping, Some(After::Overtime { .. })) => Setback::Never,
+        (_, None, Ending::Never) => Setback::Never,
         (Some(After::Overtime { .. }), _, _) => Setback::Overtime,
         (Some(After::Restart), _, _) => Setback::Stuck,
         (None, Some(Verdict::Failed { .. }), _) => Setback::Failed,
