@@ -30,9 +30,9 @@ pub enum Done {
 pub enum Status {
     /// It could be started.
     Pending,
-    /// It is pending, and something stands in the way. Derived, never stored.
+    /// It is pending and another must come first, which is derived and never stored; or it waits for a decision.
     Blocked,
-    /// A run is at it, or is being stopped.
+    /// A run is at it, or is being stopped; a person works on it; or it is done and waits for its children.
     InProgress,
     /// A run is at it and shows no sign of life.
     Stuck,

@@ -1,7 +1,7 @@
 //! Taking the oldest events out of the log and keeping what they meant.
 //!
-//! The log begins with a *baseline*: the fold of all events that were taken out, one row for each lock, semaphore, section
-//! and task. A step takes a few of the oldest events, folds them over the rows that they are about, and in one
+//! The log begins with a *baseline*: the fold of all events that were taken out, one row for each lock, semaphore, section,
+//! task and decision. A step takes a few of the oldest events, folds them over the rows that they are about, and in one
 //! transaction writes these rows, deletes the events and notes how far the log is compacted. So every step is complete by
 //! itself: whoever is interrupted leaves a sound store, and the next one goes on from there.
 //!

@@ -176,8 +176,8 @@ impl Session {
         self.ask(Request::Kill { epoch: self.owner_epoch, grace_ms });
     }
 
-    /// Asks for a sign of life: a line in the log, and SIGUSR1 if the program catches it. An effect is done once, however
-    /// often it is asked for; [`Notice::Nudged`] tells that it was.
+    /// Asks for a sign of life: a line in the log, SIGCONT for every process, and SIGUSR1 for those that catch it. An effect is
+    /// done once, however often it is asked for; [`Notice::Nudged`] tells that it was.
     pub fn nudge(&mut self, effect_id: i64) {
         self.ask(Request::Nudge { epoch: self.owner_epoch, effect_id });
     }
