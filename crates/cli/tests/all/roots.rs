@@ -167,6 +167,17 @@ fn a_loop_keeps_its_place_while_it_rests_and_while_it_waits_for_its_children() {
 }
 
 #[test]
+fn one_that_is_tried_again_is_not_overtaken() {
+    let world = world("1");
+    world.add(&["retried", "--run", "test $BANKSMAN_ATTEMPT = 2", "--retries", "2"]);
+    add_loop(&world, "loop", "test $BANKSMAN_ATTEMPT = 1 && touch \"$BANKSMAN_TASK_DIR/DONE\"", &["--restart-delay", "0s"]);
+    world.add(&["next", "--run", "true", "--priority", "9"]);
+    assert_eq!(world.run_all(), 0);
+    assert_eq!(order(&world), ["retried", "retried", "retried", "loop", "loop", "next"]);
+    world.check();
+}
+
+#[test]
 fn a_limit_that_is_set_later_counts_those_that_run_already() {
     let world = World::new();
     for number in 1..=3 {
