@@ -50,11 +50,11 @@ fn under_way(world: &World) -> usize {
 #[test]
 fn never_more_than_allowed_and_first_come_first_served_though_priorities_differ() {
     let world = world("2");
-    let titles: Vec<String> = (0..12).map(|number| format!("n{number:02}")).collect();
+    let titles: Vec<String> = (0..40).map(|number| format!("n{number:02}")).collect();
     for (number, title) in titles.iter().enumerate() {
-        world.add(&[title, "--run", "sleep 0.05", "--priority", &(number % 5).to_string()]);
+        world.add(&[title, "--run", "sleep 0.01", "--priority", &(number % 5).to_string()]);
     }
-    let runners = [world.runner(&["--until-idle"]), world.runner(&["--until-idle"])];
+    let runners = [0; 3].map(|_| world.runner(&["--until-idle"]));
     for runner in runners {
         assert_eq!(runner.end().code, 0);
     }
