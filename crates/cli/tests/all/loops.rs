@@ -175,7 +175,7 @@ fn there_are_as_many_attempts_as_allowed_and_then_it_has_failed() {
 #[test]
 fn the_rest_between_two_attempts_is_kept() {
     let world = World::new();
-    let id = add_loop(&world, "rests", "exit 1", &["--max-restarts", "2", "--restart-delay", "400ms"]);
+    let id = add_loop(&world, "rests", "exit 1", &["--max-restarts", "2", "--restart-delay", "1500ms"]);
     let runner = world.runner(&["--until-idle"]);
     until("it rests", || resting(&world, &id).is_some());
     let due = resting(&world, &id).unwrap();
@@ -189,7 +189,7 @@ fn the_rest_between_two_attempts_is_kept() {
     let events = world.events();
     let at = |kind: &str| events.iter().filter(|event| event.kind == kind).map(|event| event.wall.0).collect::<Vec<_>>();
     // Two clocks, each cut to milliseconds.
-    assert!(at("task:started")[1] - at("task:restarting")[0] >= 398, "{events:?}");
+    assert!(at("task:started")[1] - at("task:restarting")[0] >= 1_498, "{events:?}");
     world.check();
 }
 
@@ -290,13 +290,13 @@ fn one_that_is_done_waits_for_its_children() {
 fn children_that_take_too_long_are_a_warning_a_failure_or_ended() {
     for policy in ["warn", "fail", "kill"] {
         let world = World::new();
-        world.ok(&["config", "set", "loop.child_wait", "500ms"]);
+        world.ok(&["config", "set", "loop.child_wait", "1500ms"]);
         world.ok(&["config", "set", "loop.on_children_timeout", policy]);
         let id = parent(&world);
         let _runner = world.runner(&[]);
         let child = pid_in(&world, "child.pid");
         until("it is over", || ["completed", "failed"].contains(&&*world.status(&id)));
-        let late = "1 of its children had not ended after 500ms";
+        let late = "1 of its children had not ended after 1s500ms";
         let (status, output) = (world.status(&id), world.task(&id)["output"].clone());
         let complete = told(&world, &id, "complete");
         match policy {

@@ -50,11 +50,11 @@ fn under_way(world: &World) -> usize {
 #[test]
 fn never_more_than_allowed_and_first_come_first_served_though_priorities_differ() {
     let world = world("2");
-    let titles: Vec<String> = (0..12).map(|number| format!("n{number:02}")).collect();
+    let titles: Vec<String> = (0..40).map(|number| format!("n{number:02}")).collect();
     for (number, title) in titles.iter().enumerate() {
-        world.add(&[title, "--run", "sleep 0.05", "--priority", &(number % 5).to_string()]);
+        world.add(&[title, "--run", "sleep 0.01", "--priority", &(number % 5).to_string()]);
     }
-    let runners = [world.runner(&["--until-idle"]), world.runner(&["--until-idle"])];
+    let runners = [0; 3].map(|_| world.runner(&["--until-idle"]));
     for runner in runners {
         assert_eq!(runner.end().code, 0);
     }
@@ -163,6 +163,17 @@ fn a_loop_keeps_its_place_while_it_rests_and_while_it_waits_for_its_children() {
     assert_eq!(runner.end().code, 0);
     assert_eq!(order(&world), ["loop", "loop", "loop", "child", "next"]);
     assert_eq!(most_under_way(&world.events()), 1);
+    world.check();
+}
+
+#[test]
+fn one_that_is_tried_again_is_not_overtaken() {
+    let world = world("1");
+    world.add(&["retried", "--run", "test $BANKSMAN_ATTEMPT = 2", "--retries", "2"]);
+    add_loop(&world, "loop", "test $BANKSMAN_ATTEMPT = 1 && touch \"$BANKSMAN_TASK_DIR/DONE\"", &["--restart-delay", "0s"]);
+    world.add(&["next", "--run", "true", "--priority", "9"]);
+    assert_eq!(world.run_all(), 0);
+    assert_eq!(order(&world), ["retried", "retried", "retried", "loop", "loop", "next"]);
     world.check();
 }
 

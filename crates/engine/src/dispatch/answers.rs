@@ -1,5 +1,6 @@
 //! What the store's answers mean for a runner.
 
+use banksman_core::admission::Reason;
 use banksman_core::{Lease, task};
 
 use super::{Advice, Dispatcher, Look, Mine, News, RETRY_AFTER};
@@ -63,7 +64,9 @@ impl Dispatcher {
                 true
             }
             (RunRequest::Claim { room, .. }, RunOutcome::Claimed { started, blocked }) => {
-                self.passed_over.extend(blocked);
+                // Who found no place among the roots is in line for the next one: those behind it must not go first.
+                let is_in_line = |reasons: &[Reason]| reasons.iter().any(|reason| matches!(reason, Reason::NoRoot { .. }));
+                self.passed_over.extend(blocked.into_iter().filter(|(_, reasons)| !is_in_line(reasons)));
                 let full = started.len() == room;
                 let any = !started.is_empty();
                 for work in started {

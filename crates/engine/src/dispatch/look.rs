@@ -298,7 +298,10 @@ impl Dispatcher {
         ready.sort_by_key(|task| planner::order(task, limit));
         let mut choice = Choice::default();
         let under_way = snapshot.backlog.tasks.values().filter(|task| planner::is_under_way(task)).count();
-        let mut places = usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(under_way);
+        // A root that has just ended may go on, and came before those that wait: it keeps its place until that is known.
+        let ended = self.mine.values().filter(|mine| matches!(mine.phase, Phase::Ended(_)));
+        let ended = ended.filter(|mine| mine.work.task.spec.parent.is_none()).count();
+        let mut places = usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(under_way + ended);
         // What the first ones take is not there for those behind them.
         let mut coordination = snapshot.coordination.clone();
         for task in ready {
