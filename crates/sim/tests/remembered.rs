@@ -328,20 +328,24 @@ fn what_could_not_be_told_is_told_later() {
     assert_eq!(drive_at(&mut store, &mut one, Lease(1_000)), [Next::Done]);
 }
 
+/// A loop with a rest.
+fn policy() -> Policy {
+    Policy {
+        max_restarts: std::num::NonZeroU32::new(9).expect("not zero"),
+        delay: Span::from_secs(9),
+        child_wait: Span::ZERO,
+        on_children_timeout: OnTimeout::Warn,
+    }
+}
+
 /// Files of loops that wait for something else were only looked for with a slow look, which a runner that is woken again and
 /// again never comes to.
 #[test]
 fn files_are_looked_for_however_busy_a_runner_is() {
     let (clock, mut one) = (ByHand::default(), runner("one", 1));
     let mut store = sqlite::memory(Box::new(clock.clone())).expect("a store in memory");
-    let policy = Policy {
-        max_restarts: std::num::NonZeroU32::MIN,
-        delay: Span::ZERO,
-        child_wait: Span::ZERO,
-        on_children_timeout: OnTimeout::Warn,
-    };
     add(&mut store, "first", Spec { work: None, ..spec("first", None, 0) }, &[]);
-    add(&mut store, "loop", Spec { restart: Some(policy), ..spec("loop", None, 0) }, &["first"]);
+    add(&mut store, "loop", Spec { restart: Some(policy()), ..spec("loop", None, 0) }, &["first"]);
     let mut looks = 0;
     for second in 0..60 {
         clock.0.store(second * 1_000, Ordering::Relaxed);
@@ -375,4 +379,27 @@ fn nobody_is_asked_about_a_run_that_is_over() {
     one.ended(&begun[0], exited(0));
     drive_at(&mut store, &mut one, Lease(120_000));
     assert_eq!(open(&mut store), 0);
+}
+
+/// A root was refused because a loop that had just ended kept its place while it rested. When another one left, the refused
+/// root was not thought of, and one that came later was taken before it.
+#[test]
+fn a_root_that_was_refused_keeps_its_turn() {
+    let mut store = sqlite::memory(Box::new(ByHand::default())).expect("a store in memory");
+    let mut one = runner_with("one", 1, |options| (options.max_runs, options.root_limit) = (Some(2), 2));
+    add_task(&mut store, "first", None, 0);
+    add(&mut store, "loop", Spec { restart: Some(policy()), ..spec("loop", None, 0) }, &[]);
+    let begun = drive(&mut store, &mut one);
+    add_task(&mut store, "next", None, 0);
+    add_task(&mut store, "later", None, 9);
+    let task_of = |store: &mut Store, run: &RunId| {
+        let runs = store.view().everything().expect("the store works").backlog.runs;
+        runs[run].task.clone()
+    };
+    let (first, looping) = if task_of(&mut store, &begun[0]) == task("loop") { (1, 0) } else { (0, 1) };
+    one.ended(&begun[looping], exited(0));
+    assert_eq!(drive(&mut store, &mut one), [], "the loop rests, and keeps its place");
+    one.ended(&begun[first], exited(0));
+    let begun = drive(&mut store, &mut one);
+    assert_eq!(begun.iter().map(|run| task_of(&mut store, run)).collect::<Vec<_>>(), [task("next")]);
 }

@@ -544,6 +544,8 @@ impl Dispatcher {
         if let Some(mine) = self.mine.get_mut(run) {
             mine.report = None;
             mine.phase = Phase::Ended(ending);
+            // What it leaves may be what others were refused for, and they come before those who were not.
+            self.passed_over.clear();
         }
     }
 

@@ -124,6 +124,7 @@ impl World<'_> {
 
     fn ended(&mut self, slot: usize, run: &RunId, ending: Ending, note: Option<&str>) {
         let ended = Ended::new(ending, Wall(self.clock.now()), note.map(Into::into));
+        self.runners[slot].passed_over.clear();
         self.runners[slot].dispatcher.ended(run, ended);
     }
 
