@@ -221,6 +221,7 @@ impl Question {
     /// What to do about an errand that failed too often.
     fn of_errand(seq: Seq, errand: &Errand, attempts: u32, error: &str) -> Question {
         let choice = |text: &str, act| Choice { text: text.into(), act };
+        let tries = if attempts == 1 { "once".into() } else { format!("{attempts} times") };
         let what = match errand {
             Errand::Spawn { run } => format!("start run {run}"),
             Errand::Kill { run } => format!("end run {run}"),
@@ -229,7 +230,7 @@ impl Question {
         };
         Question {
             about: About::Errand(seq),
-            text: format!("It was tried {attempts} times in vain to {what} ({error}). What now?").into(),
+            text: format!("It was tried {tries} in vain to {what} ({error}). What now?").into(),
             options: vec![choice("try it again", Act::Resend), choice("leave it", Act::Drop)],
             recommended: 1,
         }

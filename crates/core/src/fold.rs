@@ -346,7 +346,7 @@ impl Job {
                 self.standing = Standing::ByHand(holder, epoch);
             }
             TaskFact::Returned {} => self.standing = Standing::Pending,
-            TaskFact::Complete { output, .. } => self.standing = Standing::Done(Done::Success { output }),
+            TaskFact::Complete { output, warning, .. } => self.standing = Standing::Done(Done::Success { output, warning }),
             TaskFact::Failed { error, .. } => self.standing = Standing::Done(Done::Failed { error }),
             TaskFact::Cancelled { .. } => self.standing = Standing::Done(Done::Cancelled),
             TaskFact::Retried {} => {

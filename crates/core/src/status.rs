@@ -12,6 +12,9 @@ pub enum Done {
         /// The result.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         output: Option<Value>,
+        /// What a person should know.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        warning: Option<Box<str>>,
     },
     /// It has failed.
     Failed {

@@ -406,7 +406,7 @@ impl Task {
         };
         match policy.next(self.failures, Fact::Due(marker), now.lease) {
             Next::Done { output } => self.settle(output, None, children, now, scribe),
-            Next::Failed(error) => self.finish(Done::Failed { error }, None, None, now, scribe),
+            Next::Failed(error) => self.finish(Done::Failed { error }, None, now, scribe),
             Next::Attempt | Next::Restart(_) | Next::Wait | Next::Settled { .. } | Next::KillChildren => Outcome::Clear,
         }
     }

@@ -109,7 +109,7 @@ fn the_result_waits_with_it_for_the_children() {
     assert_eq!(world.machine.status(), Status::InProgress);
     assert_eq!(world.act(Input::Settle { children: 1 }), Outcome::Awaiting(1));
     assert_eq!(world.act(Input::Settle { children: 0 }), Outcome::Ended(Status::Completed));
-    assert_eq!(world.machine.state, State::Done(Done::Success { output: Some(json!(7)) }));
+    assert_eq!(world.machine.state, State::Done(Done::Success { output: Some(json!(7)), warning: None }));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use banksman_core::admission::Reason;
-use banksman_core::backlog::{Ended, Run, Runner, Session};
+use banksman_core::backlog::{ERRAND_ATTEMPTS, Ended, Run, Runner, Session};
 use banksman_core::coordination::Command;
 use banksman_core::event::{Event, Finished, Resource, TaskFact};
 use banksman_core::restart::Marker;
@@ -133,6 +133,8 @@ pub enum RunRequest {
         errand: Seq,
         /// Why it could not be done, if it could not.
         error: Option<Box<str>>,
+        /// Whether there is no use in trying it again.
+        is_final: bool,
     },
     /// Look after a run whose owner is gone.
     Adopt {
@@ -214,7 +216,7 @@ pub enum RunOutcome {
     /// Heard. These are its live runs, and all of them are safe again for as long as it has promised.
     Renewed(BTreeSet<RunId>),
     /// The run has ended, and this is what its task makes of it.
-    Finished(task::Outcome),
+    Finished(task::Outcome, Box<Task>),
     /// This is what a task makes of it.
     Stepped(task::Outcome, Box<Task>),
     /// The run is lost, with what is said of it, and this is what its task makes of it.
@@ -348,7 +350,9 @@ impl RunRequest {
                 outcome
             }
             RunRequest::Rest { runner, counts } => rest(runner, counts, tables, turn),
-            RunRequest::Tried { runner, errand, error } => tried(runner, *errand, error.as_deref(), tables, turn),
+            RunRequest::Tried { runner, errand, error, is_final } => {
+                tried(runner, *errand, error.as_deref(), *is_final, tables, turn)
+            }
             RunRequest::Renew { runner } => renew(runner, tables, turn),
             RunRequest::Dismiss { runner, sections, seen } => dismiss(runner, sections, seen, tables, turn),
             RunRequest::Claim { runner, room, candidates, seen, root_limit } => {
@@ -405,7 +409,8 @@ fn finish(
     if (&run.owner, run.owner_epoch) != (runner, what.run.owner_epoch) || run.holds != what.run.holds {
         return RunOutcome::Late;
     }
-    RunOutcome::Finished(end(runner, what, ending.clone(), marker, watch, tables, turn))
+    let outcome = end(runner, what, ending.clone(), marker, watch, tables, turn);
+    RunOutcome::Finished(outcome, Box::new(tables.backlog.tasks[&what.task.id].clone()))
 }
 
 /// Ends a live run: all that it holds is free, and its task goes on.
@@ -506,7 +511,7 @@ fn rest(runner: &RunnerId, counts: &BTreeMap<Status, u64>, tables: &mut Tables, 
 }
 
 /// An errand was done, or tried in vain: it is tried again later, and in the end a person is asked.
-fn tried(runner: &RunnerId, seq: Seq, error: Option<&str>, tables: &mut Tables, turn: &mut Turn) -> RunOutcome {
+fn tried(runner: &RunnerId, seq: Seq, error: Option<&str>, is_final: bool, tables: &mut Tables, turn: &mut Turn) -> RunOutcome {
     let sent = tables.backlog.outbox.get_mut(&seq).filter(|sent| sent.executor.as_ref() == Some(runner));
     let Some(sent) = sent else { return RunOutcome::Late };
     let Some(error) = error else {
@@ -517,10 +522,14 @@ fn tried(runner: &RunnerId, seq: Seq, error: Option<&str>, tables: &mut Tables, 
         return RunOutcome::Late;
     }
     sent.failed(turn.lease);
+    let attempts = sent.attempts;
+    if is_final {
+        sent.attempts = ERRAND_ATTEMPTS;
+    }
     if sent.is_dead() {
         let sent = sent.clone();
         let now = turn.now(Vec::new(), Default::default());
-        let step = decision::ask_about(seq, &sent.errand, sent.attempts, error, &now);
+        let step = decision::ask_about(seq, &sent.errand, attempts, error, &now);
         carry_out(tables, turn, step.effects, Some(runner));
     }
     RunOutcome::Done

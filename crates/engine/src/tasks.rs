@@ -255,7 +255,7 @@ impl TaskRequest {
                 Some(Some(live)) if live.run == *run => stop(id, After::Fail { error: error.clone() }, tables, turn),
                 Some(_) => TaskOutcome::Fenced,
             },
-            TaskRequest::Retry { id } => stepped(id, task::Input::Retry, tables, turn),
+            TaskRequest::Retry { id } => unless_locked(id, None, task::Input::Retry, tables, turn),
             TaskRequest::Set { id, by, mark } => unless_locked(id, by.as_ref(), task::Input::Set(*mark), tables, turn),
             TaskRequest::Delete { id, force } => delete(id, *force, tables, turn),
         }

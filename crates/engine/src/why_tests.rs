@@ -42,7 +42,7 @@ fn failed() -> State {
 }
 
 fn done() -> State {
-    State::Done(Done::Success { output: None })
+    State::Done(Done::Success { output: None, warning: None })
 }
 
 fn why(backlog: Backlog, task: &str) -> Why {

@@ -21,7 +21,14 @@ pub(crate) enum Deed {
     /// What was left of a session was ended.
     Swept(RunId, Ended),
     /// People were told, or not.
-    Told(Seq, Result<(), Box<str>>),
+    Told(Seq, Result<(), Untold>),
+}
+
+/// Why people were not told.
+pub(crate) struct Untold {
+    pub(crate) error: Box<str>,
+    /// Whether it is of no use to try again.
+    pub(crate) is_final: bool,
 }
 
 /// What becomes of a notice.
@@ -61,6 +68,7 @@ impl Aside {
                     let left: Vec<String> = swept.left.iter().map(ToString::to_string).collect();
                     format!("its keeper was killed; processes that could not be ended: {}", left.join(", "))
                 }
+                Ok(swept) if swept.ended == 1 => "its keeper was killed; 1 process of it was ended".into(),
                 Ok(swept) => format!("its keeper was killed; {} processes of it were ended", swept.ended),
                 Err(error) => format!("its keeper was killed; what is left of it cannot be looked for: {error}"),
             };
@@ -93,16 +101,19 @@ impl Aside {
             // The same over all attempts, so that a receiver knows a repetition.
             let delivery = format!("n-{errand}");
             let mut told = Vec::new();
-            let mut errors = Vec::new();
+            let (mut errors, mut is_final) = (Vec::new(), true);
             for channel in channels.list().into_iter().filter(|channel| !done.contains(channel)) {
                 match notify::send_to(&channels, channel, &notice, &delivery) {
                     Ok(()) => told.push(channel),
                     // It may have arrived, and nobody is told the same twice.
                     Err(error) if error.fate() == Fate::Unknown => told.push(channel),
-                    Err(error) => errors.push(format!("{}: {error}", channel.as_str())),
+                    Err(error) => {
+                        is_final &= error.fate() == Fate::Final;
+                        errors.push(format!("{}: {error}", channel.as_str()));
+                    }
                 }
             }
-            let result = if errors.is_empty() { Ok(()) } else { Err(errors.join("; ").into()) };
+            let result = if errors.is_empty() { Ok(()) } else { Err(Untold { error: errors.join("; ").into(), is_final }) };
             (Deed::Told(errand, result), told)
         });
         let refused = outlets.refused.iter().map(|(channel, refusal)| format!("{}: {refusal}", channel.as_str()));

@@ -402,7 +402,9 @@ impl<'a> Runner<'a> {
             for deed in self.aside.take() {
                 match deed {
                     Deed::Swept(run, ended) => self.dispatcher.ended(&run, ended),
-                    Deed::Told(errand, result) => self.dispatcher.did(errand, result),
+                    Deed::Told(errand, Ok(())) => self.dispatcher.did(errand, Ok(())),
+                    Deed::Told(errand, Err(untold)) if untold.is_final => self.dispatcher.gave_up(errand, untold.error),
+                    Deed::Told(errand, Err(untold)) => self.dispatcher.did(errand, Err(untold.error)),
                 }
             }
         }

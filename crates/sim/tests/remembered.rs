@@ -182,7 +182,7 @@ fn drive_at(store: &mut Store, runner: &mut Dispatcher, now: Lease) -> Vec<Next>
             }
         }
     }
-    panic!("it never comes to rest: {advice:?}")
+    unreachable!("it never comes to rest: {advice:?}")
 }
 
 fn add_task(store: &mut Store, id: &str, section: Option<&str>, priority: i32) {

@@ -1,5 +1,6 @@
 use std::ffi::OsString;
 
+use banksman::Client;
 use banksman::core::coordination::{Command, Outcome};
 use banksman::core::event::Kind;
 use banksman::core::lock::{self, Lock, State};
@@ -90,7 +91,7 @@ struct Acquire {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman locks heartbeat deploy --holder ci-42 --epoch 17")]
 struct Heartbeat {
-    /// The lock
+    /// The lock; or a task, for the lock of whoever works on it
     name: Name,
     /// Who holds it [default: $BANKSMAN_HOLDER]
     #[arg(long, value_name = "NAME")]
@@ -347,6 +348,14 @@ fn lock_name(reader: &mut Reader, name: &Name) -> Result<Name, Failure> {
     }
 }
 
+/// Who speaks. Whoever works on a task by hand need not have given a name.
+fn holder(name: &Name, given: Option<&HolderId>, client: &Client) -> Result<HolderId, Failure> {
+    match name.task() {
+        Some(_) => tasks::who(given, client),
+        None => Actor::existing(given),
+    }
+}
+
 /// The epoch must be known: a late release must never free a grant that it does not mean.
 fn epoch(name: &Name, given: Option<i64>) -> Result<Epoch, Failure> {
     let epoch = given.map(Epoch).or(inherited_epoch("lock", name.as_str())?);
@@ -358,9 +367,11 @@ fn epoch(name: &Name, given: Option<i64>) -> Result<Epoch, Failure> {
 
 impl Heartbeat {
     fn run(self, context: &Context) -> Done {
-        let (holder, epoch) = (Actor::existing(self.holder.as_ref())?, epoch(&self.name, self.epoch)?);
-        let command = Command::Lock(self.name.clone(), lock::Input::Heartbeat { holder, epoch });
-        match context.client()?.ask(command, Vec::new())? {
+        let client = context.client()?;
+        let name = lock_name(&mut client.reader()?, &self.name)?;
+        let (holder, epoch) = (holder(&name, self.holder.as_ref(), &client)?, epoch(&name, self.epoch)?);
+        let command = Command::Lock(name.clone(), lock::Input::Heartbeat { holder, epoch });
+        match client.ask(command, Vec::new())? {
             (Outcome::Lock(lock::Outcome::Extended(grant)), at) => {
                 let expires = grant.deadline();
                 let lasts = expires.map_or_else(
@@ -368,11 +379,11 @@ impl Heartbeat {
                     |deadline| format!("expires in {}", words::span(deadline - at.lease)),
                 );
                 let expires = expires.map(|deadline| words::rfc3339(words::wall_of(deadline, at)));
-                let data = json!({ "name": self.name, "outcome": "extended", "holder": grant.claim.holder, "epoch": epoch, "expiresAt": expires });
-                context.printer.result(data, format!("extended {BOLD}{}{BOLD:#}: {lasts}", self.name));
+                let data = json!({ "name": name, "outcome": "extended", "holder": grant.claim.holder, "epoch": epoch, "expiresAt": expires });
+                context.printer.result(data, format!("extended {BOLD}{name}{BOLD:#}: {lasts}"));
                 Ok(exit::OK)
             }
-            (Outcome::Lock(outcome), _) => Err(hold::lock_refusal(&self.name, &outcome)),
+            (Outcome::Lock(outcome), _) => Err(hold::lock_refusal(&name, &outcome)),
             (outcome, _) => Err(Failure::unexpected(&outcome)),
         }
     }
@@ -385,12 +396,7 @@ impl Release {
         let input = if self.force {
             lock::Input::Force { by: hold::forced(&client) }
         } else {
-            // Whoever works on a task by hand need not have given a name.
-            let holder = match name.task() {
-                Some(_) => tasks::who(self.holder.as_ref(), &client)?,
-                None => Actor::existing(self.holder.as_ref())?,
-            };
-            lock::Input::Release { holder, epoch: epoch(&name, self.epoch)? }
+            lock::Input::Release { holder: holder(&name, self.holder.as_ref(), &client)?, epoch: epoch(&name, self.epoch)? }
         };
         let (outcome, _) = client.ask(Command::Lock(name.clone(), input), Vec::new())?;
         let word = match outcome {

@@ -1,7 +1,7 @@
 use std::os::fd::AsFd;
 
 use banksman::core::Status;
-use banksman::core::task::{After, Outcome, State};
+use banksman::core::task::{After, Done as How, Outcome, State};
 use banksman::engine::{News, Work};
 use banksman::{RunOptions, Runner, Told};
 use clap::Args;
@@ -88,7 +88,13 @@ fn tell(context: &Context, told: Told) {
         Told::News(News::Settled(task, outcome)) => {
             let title = format!("{BOLD}{}{BOLD:#} {DIM}{}{DIM:#}", task.spec.title, task.id);
             match outcome {
-                Outcome::Ended(Status::Completed) => format!("{GREEN}completed{GREEN:#}  {title}"),
+                Outcome::Ended(Status::Completed) => {
+                    let warning = match &task.state {
+                        State::Done(How::Success { warning: Some(warning), .. }) => format!(": {YELLOW}{warning}{YELLOW:#}"),
+                        _ => String::new(),
+                    };
+                    format!("{GREEN}completed{GREEN:#}  {title}{warning}")
+                }
                 Outcome::Ended(status) => {
                     let why = super::tasks::error(&task).map(|error| format!(": {error}")).unwrap_or_default();
                     format!("{RED}{status:<9}{RED:#}  {title}{why}")
@@ -112,6 +118,9 @@ fn tell(context: &Context, told: Told) {
                 Outcome::Awaiting(children) => format!(": it is done, {children} of its children are not"),
                 Outcome::Parked(decision) => format!(": what now? banksman decisions show {decision}"),
                 Outcome::Again(setback) => format!(": {}", setback.words(&ended.ending)),
+                Outcome::Ended(_) if super::tasks::error(&work.task).is_some() => {
+                    format!(": {}", super::tasks::error(&work.task).unwrap_or_default())
+                }
                 _ => format!(": {}", ended.ending),
             };
             let note = ended.note.map(|note| format!(" {DIM}({note}){DIM:#}")).unwrap_or_default();

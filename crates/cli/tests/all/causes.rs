@@ -175,7 +175,7 @@ impl Scene {
         let ending = ended(Ending::Exited(0), Wall(0), None);
         let (runner, marker, watch) = (run.owner.clone(), Marker::Absent, self.client.config().watch());
         let request = RunRequest::Finish { runner, what: Box::new(what), ending, marker, watch };
-        assert!(matches!(self.run(request), RunOutcome::Finished(_)));
+        assert!(matches!(self.run(request), RunOutcome::Finished(..)));
     }
 
     fn ask(&self, resource: &Resource, weight: u32, process: Option<&ProcessId>, ttl: Option<Span>, wait: Option<&ProcessId>) {

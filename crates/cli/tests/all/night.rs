@@ -246,7 +246,7 @@ fn judge(
     assert!(started.windows(2).all(|pair| pair[1] == pair[0] || pair[1] == pair[0] + 1), "{started:?}: {what}");
     let open: Vec<_> = backlog.decisions.values().filter(|it| it.question.about == About::Task(task.id.clone())).collect();
     match &task.state {
-        State::Done(Done::Success { output }) => {
+        State::Done(Done::Success { output, .. }) => {
             assert!(["file", "say", "sleepy"].contains(&&*last), "{what}");
             assert_eq!(output.is_some(), last == "say", "{what}");
             assert!(open.is_empty(), "{what}");

@@ -106,7 +106,7 @@ fn task() -> Value {
     json!({
         "id": "string", "title": "string", "status": "string", "stopping": "bool", "section": "string?", "sectionId": "string?",
         "priority": "number", "labels": ["string"], "parent": "string?", "attempts": "number", "unmet": "number",
-        "loop": "bool", "restarts": "number", "recoveries": "number", "createdAt": "time", "changedAt": "time", "run": "string?", "error": "string?",
+        "loop": "bool", "restarts": "number", "recoveries": "number", "byHand": "any", "createdAt": "time", "changedAt": "time", "run": "string?", "error": "string?",
     })
 }
 

@@ -21,8 +21,8 @@ impl Task {
             (Some(live), None) => Outcome::Busy(live.epoch),
             (None, Some(_)) => Outcome::Fenced(None),
             (None, None) => match verdict {
-                Verdict::Done { output } => self.finish(Done::Success { output }, None, None, now, scribe),
-                Verdict::Failed { error } => self.finish(Done::Failed { error }, None, None, now, scribe),
+                Verdict::Done { output } => self.finish(Done::Success { output, warning: None }, None, now, scribe),
+                Verdict::Failed { error } => self.finish(Done::Failed { error }, None, now, scribe),
             },
         }
     }
@@ -35,8 +35,8 @@ impl Task {
             | State::Parked { .. }
             | State::ByHand { .. }
             | State::Review => match after {
-                After::Cancel => self.finish(Done::Cancelled, None, None, now, scribe),
-                After::Fail { error } => self.finish(Done::Failed { error }, None, None, now, scribe),
+                After::Cancel => self.finish(Done::Cancelled, None, now, scribe),
+                After::Fail { error } => self.finish(Done::Failed { error }, None, now, scribe),
                 After::Escalate { .. } | After::Overtime { .. } | After::Restart => Outcome::NotPending(self.status()),
             },
             State::Running(live) | State::Stuck { live, .. } => {
@@ -84,7 +84,7 @@ impl Task {
             | State::Done(_) => unreachable!("a state without a run has no live run"),
         };
         if then == Some(After::Cancel) {
-            return self.finish(Done::Cancelled, Some(live.run), None, now, scribe);
+            return self.finish(Done::Cancelled, Some(live.run), now, scribe);
         }
         match self.spec.restart.clone() {
             Some(policy) => self.end_of_attempt(&policy, then, live, ending, marker, children, watch, now, scribe),
@@ -105,8 +105,8 @@ impl Task {
         let run = Some(live.run.clone());
         match (then, live.verdict, ending) {
             // What the run itself has said is more than what its exit tells, or what was wished for.
-            (_, Some(Verdict::Done { output }), _) => self.finish(Done::Success { output }, run, None, now, scribe),
-            (Some(After::Fail { error }), _, _) => self.finish(Done::Failed { error }, run, None, now, scribe),
+            (_, Some(Verdict::Done { output }), _) => self.finish(Done::Success { output, warning: None }, run, now, scribe),
+            (Some(After::Fail { error }), _, _) => self.finish(Done::Failed { error }, run, now, scribe),
             (Some(After::Escalate { error }), _, _) => self.park(live.run, error, scribe, now),
             // It never began, so nothing was tried.
             (Some(After::Overtime { .. } | After::Restart) | None, None, Ending::Never) => {
@@ -120,7 +120,7 @@ impl Task {
             (None, Some(Verdict::Failed { error }), ending) => {
                 self.fail(Some(error), Setback::Failed, ending, live.run, now, scribe)
             }
-            (None, None, Ending::Exited(0)) => self.finish(Done::Success { output: None }, run, None, now, scribe),
+            (None, None, Ending::Exited(0)) => self.finish(Done::Success { output: None, warning: None }, run, now, scribe),
             (None, None, Ending::Lost) => self.again_if(watch, Setback::Lost, Ending::Lost, live.run, now, scribe),
             (None, None, ending @ (Ending::Exited(_) | Ending::Signalled(_) | Ending::NotStarted { .. })) => {
                 self.fail(None, Setback::Failed, ending, live.run, now, scribe)
@@ -156,9 +156,9 @@ impl Task {
         });
         match (policy.next(self.failures + 1, fact, now.lease), then) {
             (Next::Done { output }, _) => self.settle(output, Some(live.run), children, now, scribe),
-            (_, Some(After::Fail { error })) => self.finish(Done::Failed { error }, Some(live.run), None, now, scribe),
+            (_, Some(After::Fail { error })) => self.finish(Done::Failed { error }, Some(live.run), now, scribe),
             (_, Some(After::Escalate { error })) => self.park(live.run, error, scribe, now),
-            (Next::Failed(error), _) => self.finish(Done::Failed { error }, Some(live.run), None, now, scribe),
+            (Next::Failed(error), _) => self.finish(Done::Failed { error }, Some(live.run), now, scribe),
             (Next::Restart(setback), _) => {
                 if setback == Setback::Stuck {
                     if self.recoveries >= watch.max_recoveries {
@@ -191,7 +191,7 @@ impl Task {
     ) -> Outcome {
         if self.failures >= self.spec.retries {
             let error = said.unwrap_or_else(|| ending.to_string().into());
-            return self.finish(Done::Failed { error }, Some(run), None, now, scribe);
+            return self.finish(Done::Failed { error }, Some(run), now, scribe);
         }
         self.failures += 1;
         self.again(run, ending, setback, said, now, scribe)
@@ -224,7 +224,7 @@ impl Task {
         let error = format!("{why}; recoveries before that: {}", self.recoveries).into();
         match watch.on_exhausted {
             OnExhausted::Escalate => self.park(run, error, scribe, now),
-            OnExhausted::Fail => self.finish(Done::Failed { error }, Some(run), None, now, scribe),
+            OnExhausted::Fail => self.finish(Done::Failed { error }, Some(run), now, scribe),
         }
     }
 
@@ -268,7 +268,7 @@ impl Task {
                 self.turn_into(State::Awaiting { output, until: Some(now.lease + wait) }, now);
                 Outcome::Awaiting(children)
             }
-            _ => self.finish(Done::Success { output }, run, None, now, scribe),
+            _ => self.finish(Done::Success { output, warning: None }, run, now, scribe),
         }
     }
 
@@ -278,8 +278,8 @@ impl Task {
         };
         let output = output.clone();
         match policy.next(self.failures, Fact::Waiting { children, until: *until }, now.lease) {
-            Next::Settled { warning } => self.finish(Done::Success { output }, None, warning, now, scribe),
-            Next::Failed(error) => self.finish(Done::Failed { error }, None, None, now, scribe),
+            Next::Settled { warning } => self.finish(Done::Success { output, warning }, None, now, scribe),
+            Next::Failed(error) => self.finish(Done::Failed { error }, None, now, scribe),
             Next::KillChildren => {
                 self.emit(TaskFact::EndingChildren {}, scribe);
                 self.state = State::Awaiting { output, until: None };
@@ -289,21 +289,14 @@ impl Task {
         }
     }
 
-    pub(super) fn finish(
-        &mut self,
-        done: Done,
-        run: Option<RunId>,
-        warning: Option<Box<str>>,
-        now: &Now,
-        scribe: &mut Scribe,
-    ) -> Outcome {
+    pub(super) fn finish(&mut self, done: Done, run: Option<RunId>, now: &Now, scribe: &mut Scribe) -> Outcome {
         if let State::Done(done) = &self.state {
             return Outcome::Over(done.status());
         }
         let status = done.status();
         self.emit(
             match &done {
-                Done::Success { output } => TaskFact::Complete { run, output: output.clone(), warning },
+                Done::Success { output, warning } => TaskFact::Complete { run, output: output.clone(), warning: warning.clone() },
                 Done::Failed { error } => TaskFact::Failed { run, error: error.clone() },
                 Done::Cancelled => TaskFact::Cancelled { run },
                 Done::Skipped => TaskFact::Marked { status },

@@ -82,10 +82,11 @@ impl Task {
     /// The last rung: it was helped as often as allowed.
     fn give_up(&mut self, watch: &Watch, now: &Now, scribe: &mut Scribe) -> Outcome {
         let helped = match self.recoveries {
-            1 => "once".into(),
-            times => format!("{times} times"),
+            0 => String::new(),
+            1 => ", and was helped once before".into(),
+            times => format!(", and was helped {times} times before"),
         };
-        let error = format!("it showed no sign of life for {}, and was helped {helped} before", watch.timeout);
+        let error = format!("it showed no sign of life for {}{helped}", watch.timeout);
         let after = match watch.on_exhausted {
             OnExhausted::Escalate => After::Escalate { error: error.into() },
             OnExhausted::Fail => After::Fail { error: error.into() },

@@ -58,8 +58,8 @@ impl Dispatcher {
                 let id = what.run.id.clone();
                 self.mine.remove(&id);
                 self.queue.push_back(Advice::Acknowledge(id));
-                if let RunOutcome::Finished(outcome) = outcome {
-                    self.news.push(News::Ended(what, ending, outcome));
+                if let RunOutcome::Finished(outcome, task) = outcome {
+                    self.news.push(News::Ended(Box::new(Work { run: what.run, task: *task }), ending, outcome));
                 }
                 true
             }

@@ -55,9 +55,17 @@ impl Dispatcher {
 
     /// An errand was done, or could not be.
     pub fn did(&mut self, errand: Seq, result: Result<(), Box<str>>) {
+        self.tried(errand, result.err(), false);
+    }
+
+    /// An errand could not be done, and never will.
+    pub fn gave_up(&mut self, errand: Seq, error: Box<str>) {
+        self.tried(errand, Some(error), true);
+    }
+
+    fn tried(&mut self, errand: Seq, error: Option<Box<str>>, is_final: bool) {
         if self.doing.contains_key(&errand) {
-            let request = RunRequest::Tried { runner: self.me.id.clone(), errand, error: result.err() };
-            self.results.push(request);
+            self.results.push(RunRequest::Tried { runner: self.me.id.clone(), errand, error, is_final });
         }
     }
 

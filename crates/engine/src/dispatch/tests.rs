@@ -215,7 +215,8 @@ fn an_errand_that_fails_is_tried_later_and_later_and_in_the_end_a_person_is_aske
     }
     assert_eq!(actor.did(), ["in vain"], "it is not tried any more");
     // As when the answer to the last word of it was lost.
-    let again = RunRequest::Tried { runner: actor.dispatcher.id().clone(), errand, error: Some("no network".into()) };
+    let again =
+        RunRequest::Tried { runner: actor.dispatcher.id().clone(), errand, error: Some("no network".into()), is_final: false };
     assert_eq!(stage.ask(Request::Run(again)), Reply::Run(RunOutcome::Late));
     assert_eq!(stage.told("decision:raised"), 1);
 

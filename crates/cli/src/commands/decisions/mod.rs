@@ -4,14 +4,14 @@ mod review;
 mod view;
 
 use banksman::Client;
-use banksman::core::decision::{Outcome, State};
+use banksman::core::decision::{About, Act, Outcome, State};
 use banksman::core::{Decision, DecisionId};
 use banksman::engine::{DecisionOutcome, DecisionRequest, Reply, Request};
 use banksman::store::{Key, Reader};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::{Done, hold};
+use super::{Done, hold, tasks};
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
@@ -124,14 +124,25 @@ impl Resolve {
         let client = context.client()?;
         let decision = find(&mut client.reader()?, &self.decision)?;
         let option = self.option.unwrap_or(decision.question.recommended);
-        let decision = resolve(&client, &decision, option, self.note.as_deref())?;
+        let decision = resolve(context, &client, &decision, option, self.note.as_deref())?;
         context.printer.result(view::json(&decision), answered(&decision));
         Ok(exit::OK)
     }
 }
 
 /// Answers a decision.
-fn resolve(client: &Client, decision: &Decision, option: u32, note: Option<&str>) -> Result<Decision, Failure> {
+fn resolve(
+    context: &Context,
+    client: &Client,
+    decision: &Decision,
+    option: u32,
+    note: Option<&str>,
+) -> Result<Decision, Failure> {
+    let act = decision.question.option(option).map(|choice| choice.act);
+    if let (About::Task(task), Some(Act::Retry), true) = (&decision.question.about, act, decision.is_open()) {
+        let rows = client.reader()?.view().load(&[Key::Task(task.clone())].into())?;
+        rows.backlog.tasks.get(task).map_or(Ok(()), |task| tasks::remove_done(&context.sessions(client.project()), task))?;
+    }
     let request = Request::Decision(DecisionRequest {
         id: decision.id.clone(),
         about: decision.question.about.clone(),

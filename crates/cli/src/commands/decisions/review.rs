@@ -49,7 +49,7 @@ impl Review {
                 let Some(line) = lines.next() else { break 'questions };
                 let line = line.map_err(|error| Failure::system("read the answer", error))?;
                 match said(&line, recommended) {
-                    Said::Option(option) => match resolve(&client, &question, option, None) {
+                    Said::Option(option) => match resolve(context, &client, &question, option, None) {
                         Ok(decision) => {
                             context.printer.note(&answered(&decision));
                             done.push(decision);

@@ -40,7 +40,10 @@ pub(super) fn json(decision: &Decision) -> Value {
 pub(super) fn row(decision: &Decision) -> Vec<String> {
     let state = match &decision.state {
         State::Open => format!("{YELLOW}open{YELLOW:#}"),
-        State::Resolved(answer) => format!("{GREEN}option {}{GREEN:#}", answer.option),
+        State::Resolved(answer) => {
+            let text = decision.question.option(answer.option).map_or("", |choice| &*choice.text);
+            format!("{GREEN}{}{GREEN:#}", brief(text, 30))
+        }
         State::Withdrawn { .. } => format!("{DIM}withdrawn{DIM:#}"),
     };
     vec![decision.id.to_string(), state, words::rfc3339(decision.raised), brief(&decision.question.text, 90)]

@@ -157,10 +157,7 @@ impl Retry {
         let mut lines = Vec::new();
         let files = context.sessions(client.project());
         for id in &ids {
-            // What told that it is done would end it again at once. What a run has told that is at it stays.
-            if is_retried(&view::listed(&mut reader, id)?.0.task) {
-                files.remove_done(id).map_err(|error| Failure::system("remove the file DONE of the task", error))?;
-            }
+            remove_done(&files, &view::listed(&mut reader, id)?.0.task)?;
             let (outcome, said, task) = match super::ask(&client, TaskRequest::Retry { id: id.clone() })? {
                 TaskOutcome::Stepped(Outcome::Clear, task) => ("pending", "is to be tried again", task),
                 TaskOutcome::Stepped(Outcome::NotPending(Status::Pending), task) => {
@@ -181,9 +178,17 @@ impl Retry {
     }
 }
 
-/// Whether a retry would not be refused.
-fn is_retried(task: &Task) -> bool {
-    matches!(task.state, State::Parked { .. } | State::Review | State::Done(_))
+/// Removes what told that a task is done, and would end it again at once, before it is tried again. What a run has told that
+/// is at it stays: the retry will be refused.
+pub(crate) fn remove_done(files: &Sessions, task: &Task) -> Result<(), Failure> {
+    if !matches!(task.state, State::Parked { .. } | State::Review | State::Done(_)) {
+        return Ok(());
+    }
+    let path = files.done(&task.id);
+    files.remove_done(&task.id).map_err(|error| {
+        Failure::system(&format!("remove {}", path.display()), error)
+            .hint("it is made by whoever says that the task is done; remove it by hand")
+    })
 }
 
 impl Delete {

@@ -1,9 +1,10 @@
 //! Work by hand: a person takes a task with its lock.
 
 use banksman::Client;
+use banksman::core::coordination::{Command, Outcome as Held};
 use banksman::core::event::{Kind, Resource};
 use banksman::core::task::{Outcome, State};
-use banksman::core::{Epoch, HolderId, Task, TaskId};
+use banksman::core::{Epoch, HolderId, Task, TaskId, lock};
 use banksman::engine::{Lockout, Taking, TaskOutcome, TaskRequest};
 use banksman::store::{Key, Reader};
 use clap::Args;
@@ -112,15 +113,38 @@ impl HandFlags {
     fn drop_lock(&self, client: &Client, id: &TaskId, holder: &HolderId) -> Result<(), Failure> {
         let mut reader = client.reader()?;
         let rows = reader.view().load(&[Key::Lock(id.lock())].into())?;
-        let Some(banksman::core::lock::State::Held(grant)) = rows.coordination.locks.get(&id.lock()).map(|lock| &lock.state)
-        else {
+        let Some(lock::State::Held(grant)) = rows.coordination.locks.get(&id.lock()).map(|lock| &lock.state) else {
             return Ok(());
         };
         if grant.claim.holder == *holder {
-            let input = banksman::core::lock::Input::Release { holder: holder.clone(), epoch: grant.epoch };
-            client.ask(banksman::core::coordination::Command::Lock(id.lock(), input), Vec::new())?;
+            let input = lock::Input::Release { holder: holder.clone(), epoch: grant.epoch };
+            client.ask(Command::Lock(id.lock(), input), Vec::new())?;
         }
         Ok(())
+    }
+}
+
+/// Renews the lock of a task that is worked on by hand. Nothing is done for others.
+pub(super) fn heartbeat(
+    context: &Context,
+    client: &Client,
+    id: &TaskId,
+    given: Option<&HolderId>,
+) -> Result<Option<u8>, Failure> {
+    let rows = client.reader()?.view().load(&[Key::Task(id.clone())].into())?;
+    let Some(State::ByHand { epoch, .. }) = rows.backlog.tasks.get(id).map(|task| &task.state) else { return Ok(None) };
+    let input = lock::Input::Heartbeat { holder: who(given, client)?, epoch: *epoch };
+    match client.ask(Command::Lock(id.lock(), input), Vec::new())? {
+        (Held::Lock(lock::Outcome::Extended(grant)), at) => {
+            let expires = grant.deadline().map(|deadline| words::rfc3339(words::wall_of(deadline, at)));
+            let lasts =
+                grant.deadline().map_or_else(String::new, |deadline| format!(", for {} more", words::span(deadline - at.lease)));
+            let data = json!({ "id": id, "outcome": "seen", "epoch": epoch, "expiresAt": expires });
+            context.printer.result(data, format!("{id} is still yours{lasts}"));
+            Ok(Some(exit::OK))
+        }
+        (Held::Lock(outcome), _) => Err(hold::lock_refusal(&id.lock(), &outcome)),
+        (outcome, _) => Err(Failure::unexpected(&outcome)),
     }
 }
 

@@ -22,6 +22,7 @@ use banksman::core::{Epoch, Liveness, TaskId};
 use banksman::engine::{Reply, Request, TaskOutcome, TaskRequest};
 use clap::{Args, Subcommand};
 
+pub(crate) use end::remove_done;
 pub(crate) use hands::who;
 pub(crate) use view::{brief, coloured, error};
 

@@ -20,7 +20,8 @@ use crate::words;
 
 /// Show a sign of life of a run.
 ///
-/// A run that shows none for task.heartbeat_timeout, and prints nothing, counts as stuck.
+/// A run that shows none for task.heartbeat_timeout, and prints nothing, counts as stuck. Whoever works on a task by hand
+/// renews its lock so.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman tasks heartbeat\n  banksman tasks heartbeat t-7k2m9q1a --epoch 42")]
 pub(super) struct Heartbeat {
@@ -89,6 +90,9 @@ impl Heartbeat {
     pub(super) fn run(self, context: &Context) -> crate::commands::Done {
         let client = context.client()?;
         let (id, epoch) = self.of.find(&mut client.reader()?)?;
+        if let Some(done) = hands::heartbeat(context, &client, &id, self.of.holder.as_ref())? {
+            return Ok(done);
+        }
         let epoch = epoch
             .ok_or_else(|| Failure::usage("which run? --epoch is missing").hint(format!("banksman tasks show {id} shows it")))?;
         let watch = client.config().watch();

@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use banksman::Sessions;
 use banksman::core::backlog::{Edge, Run, Section};
-use banksman::core::task::{Done as How, State, Work, Workspace};
+use banksman::core::task::{Done as How, Setback, State, Work, Workspace};
 use banksman::core::{Seq, Stamp, Task, TaskId};
 use banksman::store::{EventRow, Key, Listed, Reader, TaskFilter};
 use clap::Args;
@@ -166,6 +166,10 @@ impl Page {
         fields.extend((!spec.labels.is_empty()).then(|| ("labels", join(spec.labels.iter().map(ToString::to_string).collect()))));
         fields.extend((!spec.needs.is_empty()).then(|| ("needs", join(spec.needs.iter().map(view::need_words).collect()))));
         fields.extend(spec.parent.as_ref().map(|parent| ("child of", parent.to_string())));
+        if let Some(policy) = &spec.restart {
+            let of = format!("{} of at most {} attempts came to nothing", task.failures, policy.max_restarts);
+            fields.push(("loop", format!("until it is done; {of}, rests for {}", policy.delay)));
+        }
         fields.extend((spec.retries > 0).then(|| ("retries", format!("{} of {} used", task.failures, spec.retries))));
         if spec.workspace == Workspace::Dir {
             fields.push(("workspace", sessions.workspace(&task.id).display().to_string()));
@@ -185,7 +189,10 @@ impl Page {
             None => (self.at.wall - run.started.wall, format!("{DIM}still at it{DIM:#}")),
             Some(ended) => {
                 let note = ended.note.as_ref().map(|note| format!(" {DIM}({note}){DIM:#}")).unwrap_or_default();
-                (ended.at - run.started.wall, format!("{}{note}", ended.ending))
+                let setback =
+                    ended.setback.filter(|setback| !matches!(setback, Setback::Failed | Setback::Lost | Setback::Never));
+                let why = setback.map(|setback| format!(", {}", setback.as_str().replace('_', " "))).unwrap_or_default();
+                (ended.at - run.started.wall, format!("{}{why}{note}", ended.ending))
             }
         };
         let number = (run.attempt + 1).to_string();
@@ -225,7 +232,7 @@ fn command(task: &Task) -> Option<&str> {
 
 fn output(task: &Task) -> Option<&Value> {
     match &task.state {
-        State::Done(How::Success { output }) => output.as_ref(),
+        State::Done(How::Success { output, .. }) => output.as_ref(),
         State::Pending
         | State::Resting { .. }
         | State::Running(_)

@@ -83,6 +83,9 @@ impl Update {
         } else if let Some(request) =
             self.status.and_then(|status| wish(status, &mut reader, id.clone(), by).transpose()).transpose()?
         {
+            if let TaskRequest::Retry { .. } = request {
+                super::remove_done(&context.sessions(client.project()), &view::listed(&mut reader, &id)?.0.task)?;
+            }
             match super::ask(&client, request)? {
                 TaskOutcome::Stepped(
                     Outcome::Ended(_)

@@ -79,7 +79,19 @@ pub(super) fn task_json(listed: &Listed, sections: &BTreeMap<SectionId, Section>
         "changedAt": words::rfc3339(task.changed.wall),
         "run": task.live().map(|live| &live.run),
         "error": error(task),
+        "byHand": by_hand(task),
     })
+}
+
+/// Who works on it, under which grant.
+fn by_hand(task: &Task) -> Value {
+    match &task.state {
+        State::ByHand { holder, epoch, until } => {
+            let expires = until.map(|until| words::rfc3339(words::wall_of(until, task.changed)));
+            json!({ "holder": holder, "epoch": epoch, "expiresAt": expires, "lock": task.id.lock() })
+        }
+        _ => Value::Null,
+    }
 }
 
 /// Why it has failed.
@@ -108,7 +120,7 @@ pub(super) fn remark(listed: &Listed, at: Stamp) -> String {
         State::Pending if task.attempts > 0 => format!("to be tried again, {} so far", runs(task.attempts)),
         State::Pending | State::Review => String::new(),
         State::Resting { until } => {
-            format!("{} again in {}", runs(task.failures), words::span(*until - at.lease))
+            format!("{} so far, the next in {}", attempts(task.failures), words::span(*until - at.lease))
         }
         State::Awaiting { until: Some(until), .. } => {
             format!("done; its children have {}", words::span(*until - at.lease))
@@ -125,8 +137,13 @@ pub(super) fn remark(listed: &Listed, at: Stamp) -> String {
         },
         State::Stopping { .. } => "being stopped".into(),
         State::Done(Done::Failed { error }) => brief(error, 60),
+        State::Done(Done::Success { warning: Some(warning), .. }) => brief(warning, 60),
         State::Done(Done::Success { .. } | Done::Cancelled | Done::Skipped) => String::new(),
     }
+}
+
+fn attempts(number: u32) -> String {
+    if number == 1 { "1 attempt".into() } else { format!("{number} attempts") }
 }
 
 fn runs(number: u32) -> String {

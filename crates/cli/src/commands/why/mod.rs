@@ -142,7 +142,7 @@ fn data(why: &Found) -> Value {
         Answer::Over { done, last } => {
             data["answer"] = "finished".into();
             match done {
-                Ended::Success { output } => data["output"] = json!(output),
+                Ended::Success { output, .. } => data["output"] = json!(output),
                 Ended::Failed { error } => data["error"] = json!(error),
                 Ended::Cancelled | Ended::Skipped => {}
             }

@@ -60,7 +60,8 @@ pub(super) fn answer(answer: &Answer, changed: Stamp, at: Stamp) -> String {
 pub(super) fn over(done: &Done, changed: Stamp, at: Stamp) -> String {
     let ago = words::span(at.lease - changed.lease);
     match done {
-        Done::Success { .. } => format!("completed {ago} ago"),
+        Done::Success { warning: None, .. } => format!("completed {ago} ago"),
+        Done::Success { warning: Some(warning), .. } => format!("completed {ago} ago, but {warning}"),
         Done::Failed { error } => format!("failed {ago} ago: {error}"),
         Done::Cancelled => format!("was cancelled {ago} ago"),
         Done::Skipped => format!("was skipped {ago} ago"),
