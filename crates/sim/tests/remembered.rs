@@ -311,11 +311,11 @@ fn what_could_not_be_told_is_told_later() {
     let begun = drive(&mut store, &mut one);
     one.ended(&begun[0], exited(1));
     let advice = drive_at(&mut store, &mut one, Lease(0));
-    let mut notices = advice.into_iter().filter_map(|advice| match advice {
+    let notices = advice.into_iter().filter_map(|advice| match advice {
         Next::Notify(errand, _) => Some(errand),
         _ => None,
     });
-    let errand = notices.next_back().expect("people are told that it has failed");
+    let errand = notices.last().expect("people are told that it has failed");
     one.did(errand, Err("nobody answers".into()));
     let advice = drive_at(&mut store, &mut one, Lease(0));
     assert!(matches!(advice.last(), Some(Next::Sleep { .. })), "it waits: {advice:?}");
