@@ -93,13 +93,15 @@ impl World<'_> {
             let lost = fate == Fate::UnknownDone || (fate == Fate::Muffled && self.random.in_thousand(600));
             if lost {
                 self.say(format_args!("{:?} does not hear that", call.from));
+            }
+            if lost || (!self.calm && self.random.in_thousand(self.harsh)) {
                 self.repeat_finishes(call);
             }
             self.deliver(call.from, if lost { HeardAll::Unknown } else { HeardAll::Replies(own) });
         }
     }
 
-    /// The report of an end comes once more, much later: a repeated packet of somebody who has not heard the answer.
+    /// The report of an end comes once more, much later: a repeated packet, often of somebody who has not heard the answer.
     fn repeat_finishes(&mut self, call: &InFlight) {
         let finishes = call.requests.iter().filter(|request| matches!(request, Request::Run(RunRequest::Finish { .. })));
         let repeated: Vec<Request> = finishes.cloned().collect();

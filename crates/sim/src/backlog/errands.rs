@@ -27,7 +27,7 @@ impl World<'_> {
         if self.random.in_thousand(200) {
             return self.runners[slot].dispatcher.did(errand, Ok(()));
         }
-        let works = self.calm || !self.random.in_thousand(if self.unreachable { 900 } else { 100 });
+        let works = self.calm || !self.random.in_thousand(if self.unreachable { 970 } else { 100 });
         let done_at = self.clock.now() + self.random.between(0, 1_500);
         self.runners[slot].tellings.push(Telling { done_at, errand, works });
     }

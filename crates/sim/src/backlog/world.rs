@@ -114,7 +114,7 @@ impl<'a> World<'a> {
         let harsh = *random.pick(&[0, 10, 25, 25, 50]);
         let limit = *random.pick(&[0, 1, 2, 2, 3]);
         let root_limit = *random.pick(&[0, 0, 1, 2, 2, 3]);
-        let unreachable = random.in_thousand(200);
+        let unreachable = random.in_thousand(300);
         Ok(World {
             options,
             clock,
