@@ -9,7 +9,7 @@ setup: ## install what is missing (as root), or say what to install
 build: setup ## build the binary: target/release/banksman
 	cargo build --release -p banksman-cli
 
-demo: build ## see it at work, in six seconds
+demo: build ## see it at work, in nine seconds
 	target/release/banksman demo
 
 test: setup ## formatting, lints, all tests, documentation

@@ -3,10 +3,12 @@
 //! The engine starts no thread and never blocks. A driver, real or simulated, passes [`Request`]s to the store,
 //! and sleeps as long as a [`Wait`] tells it to.
 
+mod calm;
 mod chains;
 mod claims;
 mod decisions;
 mod dispatch;
+mod endings;
 mod facts;
 mod hands;
 mod imports;

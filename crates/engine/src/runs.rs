@@ -3,24 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use banksman_core::admission::Reason;
-use banksman_core::backlog::{ERRAND_ATTEMPTS, Ended, Run, Runner, Session};
+use banksman_core::backlog::{Ended, Run, Runner, Session};
 use banksman_core::coordination::Command;
-use banksman_core::event::{Event, Finished, Resource, TaskFact};
+use banksman_core::event::Resource;
 use banksman_core::restart::Marker;
 use banksman_core::semaphore::{self, CAPACITY_LIMIT};
 use banksman_core::task::{self, Ending, Need, Task, Watch};
-use banksman_core::{
-    Effect, Epoch, Errand, Name, Notice, NoticeKind, Now, RunId, RunnerId, SectionId, Seq, Span, Status, TaskId, Wall, decision,
-    lock,
-};
+use banksman_core::{Epoch, Name, Now, RunId, RunnerId, SectionId, Seq, Span, Status, TaskId, Wall};
 use banksman_store::{Key, Tables, Turn};
 
-use crate::claims::{claim, enter_section};
+use crate::calm::{rest, ripen, stepped, tried};
+use crate::claims::claim;
+use crate::endings::{adopt, dismiss, finish, free_slot, leave_section, lose, renew};
 use crate::facts;
-use crate::ledger::{
-    Draft, any_runner, carry_out, descendants, drop_errands, emit, give_back, inherit, open_children, step_task, wake_runner,
-    wake_runners,
-};
+use crate::ledger::{Draft, any_runner, descendants, inherit, open_children, wake_runner, wake_runners};
 use crate::request::Seen;
 use crate::tasks;
 
@@ -396,210 +392,11 @@ impl RunRequest {
     }
 }
 
-fn finish(
-    runner: &RunnerId,
-    what: &Work,
-    ending: &Ended,
-    marker: &Marker,
-    watch: &Watch,
-    tables: &mut Tables,
-    turn: &mut Turn,
-) -> RunOutcome {
-    let Some(run) = tables.backlog.runs.get(&what.run.id).filter(|run| run.is_live()) else { return RunOutcome::Late };
-    if (&run.owner, run.owner_epoch) != (runner, what.run.owner_epoch) || run.holds != what.run.holds {
-        return RunOutcome::Late;
-    }
-    let outcome = end(runner, what, ending.clone(), marker, watch, tables, turn);
-    RunOutcome::Finished(outcome, Box::new(tables.backlog.tasks[&what.task.id].clone()))
-}
-
-/// Ends a live run: all that it holds is free, and its task goes on.
-fn end(
-    by: &RunnerId,
-    what: &Work,
-    ending: Ended,
-    marker: &Marker,
-    watch: &Watch,
-    tables: &mut Tables,
-    turn: &mut Turn,
-) -> task::Outcome {
-    let id = &what.run.id;
-    let run = tables.backlog.runs.get_mut(id).expect("the caller has seen it");
-    run.lease = None;
-    let holds = std::mem::take(&mut run.holds);
-    let mut draft = Draft::new(&tables.coordination, turn.now(Vec::new(), Default::default()));
-    for hold in holds {
-        // What was taken away by force is refused, and that is as good.
-        draft.handle(match hold.need {
-            // A run that has waited for others holds its slot under another number, or none.
-            Need::Slots { ref name, .. } if *name == Name::runs() => slot_back(id),
-            need => give_back(&need, id.holder(), hold.epoch),
-        });
-    }
-    draft.keep(tables, turn);
-    let said = tables.backlog.tasks.get(&what.task.id).and_then(|task| task.live()?.verdict.clone());
-    let input = task::Input::End {
-        run: id.clone(),
-        ending: ending.ending.clone(),
-        marker: marker.clone(),
-        children: open_children(tables, &what.task.id),
-        watch: *watch,
-    };
-    // What is left to do for the run is done, or pointless.
-    drop_errands(tables, turn, |sent| sent.errand.run() == Some(id));
-    let outcome = step_task(tables, turn, &what.task.id, input, Some(by));
-    let outcome = outcome.expect("a task with a live run is not deleted");
-    let setback = match &outcome {
-        task::Outcome::Again(setback) => Some(*setback),
-        _ => None,
-    };
-    let error = said.and_then(|verdict| match verdict {
-        task::Verdict::Failed { error } => Some(error),
-        task::Verdict::Done { .. } => None,
-    });
-    let run = tables.backlog.runs.get_mut(id).expect("it was just there");
-    run.ended = Some(Ended { setback, error, ..ending });
-    wake_runners(tables, turn, Some(by));
-    outcome
-}
-
-fn stepped(id: &TaskId, input: task::Input, tables: &mut Tables, turn: &mut Turn) -> RunOutcome {
-    let before = turn.seq;
-    let Some(outcome) = step_task(tables, turn, id, input, None) else { return RunOutcome::Late };
-    if turn.seq != before {
-        wake_runners(tables, turn, None);
-    }
-    RunOutcome::Stepped(outcome, Box::new(tables.backlog.tasks[id].clone()))
-}
-
-/// Makes a task ready if its rest is over, or if who worked on it has lost its lock.
-fn ripen(id: &TaskId, seen: &Seen, tables: &mut Tables, turn: &mut Turn) {
-    let Some(task) = tables.backlog.tasks.get(id) else { return };
-    let input = match &task.state {
-        task::State::Resting { .. } => task::Input::Ripen,
-        task::State::ByHand { holder, epoch, .. } => {
-            let now = seen.now(turn);
-            let grant = tables.coordination.locks.get(&id.lock()).and_then(|lock| match &lock.state {
-                lock::State::Held(grant) => Some(grant),
-                lock::State::Free => None,
-            });
-            match grant.filter(|grant| grant.epoch == *epoch && grant.over(&now).is_none()) {
-                None => task::Input::Return,
-                Some(grant) => task::Input::Take { holder: holder.clone(), epoch: *epoch, until: grant.deadline() },
-            }
-        }
-        _ => return,
-    };
-    step_task(tables, turn, id, input, None);
-}
-
-/// People are told once that there is nothing left to do, after something was done.
-fn rest(runner: &RunnerId, counts: &BTreeMap<Status, u64>, tables: &mut Tables, turn: &mut Turn) -> RunOutcome {
-    if tables.backlog.runs.values().any(Run::is_live) || !tables.backlog.finish.is_news() {
-        return RunOutcome::Late;
-    }
-    tables.backlog.finish.told = turn.seq;
-    let words: Vec<String> = counts.iter().map(|(status, number)| format!("{number} {status}")).collect();
-    let notice = Notice {
-        kind: NoticeKind::BacklogFinished,
-        subject: "nothing is left to do".into(),
-        text: format!("Tasks: {}.", words.join(", ")).into(),
-    };
-    let effects = vec![Effect::Emit(Event::Finished(Finished(counts.clone()))), Effect::Send(Errand::Notify(Box::new(notice)))];
-    carry_out(tables, turn, effects, Some(runner));
-    RunOutcome::Done
-}
-
-/// An errand was done, or tried in vain: it is tried again later, and in the end a person is asked.
-fn tried(runner: &RunnerId, seq: Seq, error: Option<&str>, is_final: bool, tables: &mut Tables, turn: &mut Turn) -> RunOutcome {
-    let sent = tables.backlog.outbox.get_mut(&seq).filter(|sent| sent.executor.as_ref() == Some(runner));
-    let Some(sent) = sent else { return RunOutcome::Late };
-    let Some(error) = error else {
-        drop_errands(tables, turn, |sent| sent.seq == seq);
-        return RunOutcome::Done;
-    };
-    if sent.is_dead() {
-        return RunOutcome::Late;
-    }
-    sent.failed(turn.lease);
-    let attempts = sent.attempts;
-    if is_final {
-        sent.attempts = ERRAND_ATTEMPTS;
-    }
-    if sent.is_dead() {
-        let sent = sent.clone();
-        let now = turn.now(Vec::new(), Default::default());
-        let step = decision::ask_about(seq, &sent.errand, attempts, error, &now);
-        carry_out(tables, turn, step.effects, Some(runner));
-    }
-    RunOutcome::Done
-}
-
 /// The row of a task; for a loop with all its descendants, because it waits for them.
 fn own_key(task: &Task) -> Key {
     match task.spec.restart {
         Some(_) => Key::Family(task.id.clone()),
         None => Key::Task(task.id.clone()),
-    }
-}
-
-fn renew(runner: &RunnerId, tables: &mut Tables, turn: &Turn) -> RunOutcome {
-    // One that was taken for dead makes itself known again.
-    let Some(row) = tables.backlog.runners.get_mut(runner) else { return RunOutcome::Late };
-    row.seen = turn.lease;
-    let own = tables.backlog.runs.values_mut().filter(|run| run.is_live() && run.owner == *runner);
-    let renewed = own.map(|run| {
-        run.renew(row, turn.lease);
-        run.id.clone()
-    });
-    RunOutcome::Renewed(renewed.collect())
-}
-
-fn lose(runner: &RunnerId, what: &Work, patience: Span, watch: &Watch, tables: &mut Tables, turn: &mut Turn) -> RunOutcome {
-    let now = turn.now(Vec::new(), patience);
-    let Some(run) = tables.backlog.runs.get(&what.run.id).filter(|run| run.is_live()) else { return RunOutcome::Late };
-    if run.owner_epoch != what.run.owner_epoch || run.holds != what.run.holds || !tables.backlog.runners.contains_key(runner) {
-        return RunOutcome::Late;
-    }
-    if !run.is_lost(&now) {
-        return RunOutcome::OwnerLives;
-    }
-    let owner = run.owner.clone();
-    let silence = now.lease - run.lease.as_ref().map_or(now.lease, |lease| lease.renewed);
-    let note = format!("its machine was not heard of for {} s", silence.as_ms() / 1_000);
-    let ending = ended(Ending::Lost, turn.wall, Some(note));
-    // Its files are on another machine: the next attempt looks for DONE where it runs.
-    let outcome = end(runner, what, ending.clone(), &Marker::Absent, watch, tables, turn);
-    // It cannot come back for the lock of the section: it is gone, or what it had there is.
-    if tables.backlog.runners.get(&owner).is_none_or(|owner| owner.is_silent(&now)) {
-        free_sections(&owner, what.task.spec.section.as_slice(), tables, turn);
-    }
-    RunOutcome::Lost(ending, outcome)
-}
-
-fn dismiss(runner: &RunnerId, sections: &[SectionId], seen: &Seen, tables: &mut Tables, turn: &mut Turn) -> RunOutcome {
-    let now = seen.now(turn);
-    let Some(row) = tables.backlog.runners.get(runner) else { return RunOutcome::Late };
-    // Its runs come first.
-    if tables.backlog.runs.values().any(|run| run.is_live() && run.owner == *runner) {
-        return RunOutcome::Late;
-    }
-    if !row.is_silent(&now) && !now.all_dead(std::slice::from_ref(&row.process)) {
-        return RunOutcome::OwnerLives;
-    }
-    tables.backlog.runners.remove(runner);
-    let heir = any_runner(tables);
-    inherit(tables, Some(runner), heir.as_ref());
-    free_sections(runner, sections, tables, turn);
-    wake_runners(tables, turn, None);
-    RunOutcome::Done
-}
-
-/// Gives back the locks of these sections that a runner has and has no run for. From another machine nobody could see
-/// that it is dead.
-fn free_sections(runner: &RunnerId, sections: &[SectionId], tables: &mut Tables, turn: &mut Turn) {
-    for section in sections {
-        leave_section(runner, section, tables, turn);
     }
 }
 
@@ -610,71 +407,6 @@ fn standing(run: &RunId, epoch: Epoch, tables: &Tables) -> RunOutcome {
         Some(run) if run.is_live() && run.epoch == epoch => RunOutcome::Done,
         Some(_) => RunOutcome::Late,
     }
-}
-
-/// Gives the slot of a run back, if it has one. Who holds slots of `runs` is written there and nowhere else.
-fn free_slot(run: &RunId, tables: &mut Tables, turn: &mut Turn) {
-    let mut draft = Draft::new(&tables.coordination, turn.now(Vec::new(), Default::default()));
-    draft.handle(slot_back(run));
-    draft.keep(tables, turn);
-}
-
-fn slot_back(run: &RunId) -> Command {
-    Command::Semaphore(Name::runs(), semaphore::Input::Release { holder: run.holder(), epoch: None })
-}
-
-fn adopt(runner: &RunnerId, what: &Work, seen: &Seen, tables: &mut Tables, turn: &mut Turn) -> RunOutcome {
-    let now = seen.now(turn);
-    let Work { run, task } = what;
-    let current = tables.backlog.runs.get(&run.id).filter(|current| current.is_live());
-    if current.map(|current| current.owner_epoch) != Some(run.owner_epoch) || !tables.backlog.runners.contains_key(runner) {
-        return RunOutcome::Late;
-    }
-    // What became of a session can only be found out where it runs.
-    let adopter = tables.backlog.runners[runner].clone();
-    if !run.is_within_reach_of(&adopter) {
-        return RunOutcome::Elsewhere;
-    }
-    let owner = tables.backlog.runners.get(&run.owner);
-    if owner.is_some_and(|owner| !now.all_dead(std::slice::from_ref(&owner.process))) {
-        return RunOutcome::OwnerLives;
-    }
-    let mut draft = Draft::new(&tables.coordination, now);
-    if enter_section(runner, task.spec.section.as_ref(), &tables.coordination, &tables.backlog, &mut draft).is_none() {
-        return RunOutcome::SectionHeld;
-    }
-    draft.keep(tables, turn);
-    let fact = TaskFact::Adopted { run: run.id.clone(), runner: runner.clone(), from: run.owner.clone() };
-    let epoch = emit(turn, Event::Task { id: task.id.clone(), fact });
-    let adopted = tables.backlog.runs.get_mut(&run.id).expect("it was just there");
-    (adopted.owner, adopted.owner_epoch) = (runner.clone(), epoch);
-    adopted.renew(&adopter, turn.lease);
-    let work = Work { run: adopted.clone(), task: tables.backlog.tasks[&task.id].clone() };
-    for sent in tables.backlog.outbox.values_mut().filter(|sent| sent.errand.run() == Some(&run.id)) {
-        sent.executor = Some(runner.clone());
-    }
-    let orphans = tables.backlog.runs.values().any(|other| other.is_live() && other.owner == run.owner);
-    // One with a lease is dismissed, so that what it holds for itself is free for other machines too.
-    if !orphans && tables.backlog.runners.get(&run.owner).is_some_and(|owner| owner.terms.is_none()) {
-        tables.backlog.runners.remove(&run.owner);
-        inherit(tables, Some(&run.owner), Some(runner));
-    }
-    RunOutcome::Adopted(Box::new(work))
-}
-
-fn leave_section(runner: &RunnerId, section: &SectionId, tables: &mut Tables, turn: &mut Turn) -> RunOutcome {
-    if tables.backlog.live_in(section).any(|run| run.owner == *runner) {
-        return RunOutcome::Late;
-    }
-    let name = section.lock();
-    let Some(lock::State::Held(grant)) = tables.coordination.locks.get(&name).map(|lock| &lock.state) else {
-        return RunOutcome::Done;
-    };
-    let command = give_back(&Need::Lock(name), runner.holder(), grant.epoch);
-    let mut draft = Draft::new(&tables.coordination, turn.now(Vec::new(), Default::default()));
-    draft.handle(command);
-    draft.keep(tables, turn);
-    RunOutcome::Done
 }
 
 impl Seen {

@@ -1,0 +1,220 @@
+//! How runs end, or come into other hands: reported, lost, adopted; and what their runners leave behind.
+
+use banksman_core::backlog::Ended;
+use banksman_core::coordination::Command;
+use banksman_core::event::{Event, TaskFact};
+use banksman_core::restart::Marker;
+use banksman_core::semaphore;
+use banksman_core::task::{self, Ending, Need, Watch};
+use banksman_core::{Name, RunId, RunnerId, SectionId, Span, lock};
+use banksman_store::{Tables, Turn};
+
+use crate::claims::enter_section;
+use crate::ledger::{Draft, any_runner, drop_errands, emit, give_back, inherit, open_children, step_task, wake_runners};
+use crate::request::Seen;
+use crate::runs::{RunOutcome, Work, ended};
+
+pub(crate) fn finish(
+    runner: &RunnerId,
+    what: &Work,
+    ending: &Ended,
+    marker: &Marker,
+    watch: &Watch,
+    tables: &mut Tables,
+    turn: &mut Turn,
+) -> RunOutcome {
+    let Some(run) = tables.backlog.runs.get(&what.run.id).filter(|run| run.is_live()) else { return RunOutcome::Late };
+    if (&run.owner, run.owner_epoch) != (runner, what.run.owner_epoch) || run.holds != what.run.holds {
+        return RunOutcome::Late;
+    }
+    let outcome = end(runner, what, ending.clone(), marker, watch, tables, turn);
+    RunOutcome::Finished(outcome, Box::new(tables.backlog.tasks[&what.task.id].clone()))
+}
+
+/// Ends a live run: all that it holds is free, and its task goes on.
+pub(crate) fn end(
+    by: &RunnerId,
+    what: &Work,
+    ending: Ended,
+    marker: &Marker,
+    watch: &Watch,
+    tables: &mut Tables,
+    turn: &mut Turn,
+) -> task::Outcome {
+    let id = &what.run.id;
+    let run = tables.backlog.runs.get_mut(id).expect("the caller has seen it");
+    run.lease = None;
+    let holds = std::mem::take(&mut run.holds);
+    let mut draft = Draft::new(&tables.coordination, turn.now(Vec::new(), Default::default()));
+    for hold in holds {
+        // What was taken away by force is refused, and that is as good.
+        draft.handle(match hold.need {
+            // A run that has waited for others holds its slot under another number, or none.
+            Need::Slots { ref name, .. } if *name == Name::runs() => slot_back(id),
+            need => give_back(&need, id.holder(), hold.epoch),
+        });
+    }
+    draft.keep(tables, turn);
+    let said = tables.backlog.tasks.get(&what.task.id).and_then(|task| task.live()?.verdict.clone());
+    let input = task::Input::End {
+        run: id.clone(),
+        ending: ending.ending.clone(),
+        marker: marker.clone(),
+        children: open_children(tables, &what.task.id),
+        watch: *watch,
+    };
+    // What is left to do for the run is done, or pointless.
+    drop_errands(tables, turn, |sent| sent.errand.run() == Some(id));
+    let outcome = step_task(tables, turn, &what.task.id, input, Some(by));
+    let outcome = outcome.expect("a task with a live run is not deleted");
+    let setback = match &outcome {
+        task::Outcome::Again(setback) => Some(*setback),
+        _ => None,
+    };
+    let error = said.and_then(|verdict| match verdict {
+        task::Verdict::Failed { error } => Some(error),
+        task::Verdict::Done { .. } => None,
+    });
+    let run = tables.backlog.runs.get_mut(id).expect("it was just there");
+    run.ended = Some(Ended { setback, error, ..ending });
+    wake_runners(tables, turn, Some(by));
+    outcome
+}
+
+pub(crate) fn lose(
+    runner: &RunnerId,
+    what: &Work,
+    patience: Span,
+    watch: &Watch,
+    tables: &mut Tables,
+    turn: &mut Turn,
+) -> RunOutcome {
+    let now = turn.now(Vec::new(), patience);
+    let Some(run) = tables.backlog.runs.get(&what.run.id).filter(|run| run.is_live()) else { return RunOutcome::Late };
+    if run.owner_epoch != what.run.owner_epoch || run.holds != what.run.holds || !tables.backlog.runners.contains_key(runner) {
+        return RunOutcome::Late;
+    }
+    if !run.is_lost(&now) {
+        return RunOutcome::OwnerLives;
+    }
+    let owner = run.owner.clone();
+    let silence = now.lease - run.lease.as_ref().map_or(now.lease, |lease| lease.renewed);
+    let note = format!("its machine was not heard of for {} s", silence.as_ms() / 1_000);
+    let ending = ended(Ending::Lost, turn.wall, Some(note));
+    // Its files are on another machine: the next attempt looks for DONE where it runs.
+    let outcome = end(runner, what, ending.clone(), &Marker::Absent, watch, tables, turn);
+    // It cannot come back for the lock of the section: it is gone, or what it had there is.
+    if tables.backlog.runners.get(&owner).is_none_or(|owner| owner.is_silent(&now)) {
+        free_sections(&owner, what.task.spec.section.as_slice(), tables, turn);
+    }
+    RunOutcome::Lost(ending, outcome)
+}
+
+pub(crate) fn adopt(runner: &RunnerId, what: &Work, seen: &Seen, tables: &mut Tables, turn: &mut Turn) -> RunOutcome {
+    let now = seen.now(turn);
+    let Work { run, task } = what;
+    let current = tables.backlog.runs.get(&run.id).filter(|current| current.is_live());
+    if current.map(|current| current.owner_epoch) != Some(run.owner_epoch) || !tables.backlog.runners.contains_key(runner) {
+        return RunOutcome::Late;
+    }
+    // What became of a session can only be found out where it runs.
+    let adopter = tables.backlog.runners[runner].clone();
+    if !run.is_within_reach_of(&adopter) {
+        return RunOutcome::Elsewhere;
+    }
+    let owner = tables.backlog.runners.get(&run.owner);
+    if owner.is_some_and(|owner| !now.all_dead(std::slice::from_ref(&owner.process))) {
+        return RunOutcome::OwnerLives;
+    }
+    let mut draft = Draft::new(&tables.coordination, now);
+    if enter_section(runner, task.spec.section.as_ref(), &tables.coordination, &tables.backlog, &mut draft).is_none() {
+        return RunOutcome::SectionHeld;
+    }
+    draft.keep(tables, turn);
+    let fact = TaskFact::Adopted { run: run.id.clone(), runner: runner.clone(), from: run.owner.clone() };
+    let epoch = emit(turn, Event::Task { id: task.id.clone(), fact });
+    let adopted = tables.backlog.runs.get_mut(&run.id).expect("it was just there");
+    (adopted.owner, adopted.owner_epoch) = (runner.clone(), epoch);
+    adopted.renew(&adopter, turn.lease);
+    let work = Work { run: adopted.clone(), task: tables.backlog.tasks[&task.id].clone() };
+    for sent in tables.backlog.outbox.values_mut().filter(|sent| sent.errand.run() == Some(&run.id)) {
+        sent.executor = Some(runner.clone());
+    }
+    let orphans = tables.backlog.runs.values().any(|other| other.is_live() && other.owner == run.owner);
+    // One with a lease is dismissed, so that what it holds for itself is free for other machines too.
+    if !orphans && tables.backlog.runners.get(&run.owner).is_some_and(|owner| owner.terms.is_none()) {
+        tables.backlog.runners.remove(&run.owner);
+        inherit(tables, Some(&run.owner), Some(runner));
+    }
+    RunOutcome::Adopted(Box::new(work))
+}
+
+pub(crate) fn dismiss(
+    runner: &RunnerId,
+    sections: &[SectionId],
+    seen: &Seen,
+    tables: &mut Tables,
+    turn: &mut Turn,
+) -> RunOutcome {
+    let now = seen.now(turn);
+    let Some(row) = tables.backlog.runners.get(runner) else { return RunOutcome::Late };
+    // Its runs come first.
+    if tables.backlog.runs.values().any(|run| run.is_live() && run.owner == *runner) {
+        return RunOutcome::Late;
+    }
+    if !row.is_silent(&now) && !now.all_dead(std::slice::from_ref(&row.process)) {
+        return RunOutcome::OwnerLives;
+    }
+    tables.backlog.runners.remove(runner);
+    let heir = any_runner(tables);
+    inherit(tables, Some(runner), heir.as_ref());
+    free_sections(runner, sections, tables, turn);
+    wake_runners(tables, turn, None);
+    RunOutcome::Done
+}
+
+/// Gives back the locks of these sections that a runner has and has no run for. From another machine nobody could see
+/// that it is dead.
+pub(crate) fn free_sections(runner: &RunnerId, sections: &[SectionId], tables: &mut Tables, turn: &mut Turn) {
+    for section in sections {
+        leave_section(runner, section, tables, turn);
+    }
+}
+
+pub(crate) fn leave_section(runner: &RunnerId, section: &SectionId, tables: &mut Tables, turn: &mut Turn) -> RunOutcome {
+    if tables.backlog.live_in(section).any(|run| run.owner == *runner) {
+        return RunOutcome::Late;
+    }
+    let name = section.lock();
+    let Some(lock::State::Held(grant)) = tables.coordination.locks.get(&name).map(|lock| &lock.state) else {
+        return RunOutcome::Done;
+    };
+    let command = give_back(&Need::Lock(name), runner.holder(), grant.epoch);
+    let mut draft = Draft::new(&tables.coordination, turn.now(Vec::new(), Default::default()));
+    draft.handle(command);
+    draft.keep(tables, turn);
+    RunOutcome::Done
+}
+
+/// Gives the slot of a run back, if it has one. Who holds slots of `runs` is written there and nowhere else.
+pub(crate) fn free_slot(run: &RunId, tables: &mut Tables, turn: &mut Turn) {
+    let mut draft = Draft::new(&tables.coordination, turn.now(Vec::new(), Default::default()));
+    draft.handle(slot_back(run));
+    draft.keep(tables, turn);
+}
+
+pub(crate) fn slot_back(run: &RunId) -> Command {
+    Command::Semaphore(Name::runs(), semaphore::Input::Release { holder: run.holder(), epoch: None })
+}
+
+pub(crate) fn renew(runner: &RunnerId, tables: &mut Tables, turn: &Turn) -> RunOutcome {
+    // One that was taken for dead makes itself known again.
+    let Some(row) = tables.backlog.runners.get_mut(runner) else { return RunOutcome::Late };
+    row.seen = turn.lease;
+    let own = tables.backlog.runs.values_mut().filter(|run| run.is_live() && run.owner == *runner);
+    let renewed = own.map(|run| {
+        run.renew(row, turn.lease);
+        run.id.clone()
+    });
+    RunOutcome::Renewed(renewed.collect())
+}
