@@ -206,3 +206,25 @@ fn an_exclusive_section_is_one_persons_and_no_runners() {
     assert_eq!(runner.end().code, 0);
     world.check();
 }
+
+/// As when somebody has waited for the lock, and was killed before it could take the task.
+#[test]
+fn a_lock_alone_keeps_runners_from_its_task_and_not_from_those_behind_it() {
+    let world = World::new();
+    let locked = add(&world, "locked", &["--priority", "9"]);
+    for title in ["one", "two", "three"] {
+        add(&world, title, &[]);
+    }
+    let client = world.project().open().unwrap();
+    let held = client.lock(&format!("task:{locked}")).unwrap().acquire().unwrap();
+    let runner = world.start(&["run", "--max-runs", "1"]);
+    for title in ["one", "two", "three"] {
+        until(title, || world.data(&["tasks", "show", title])["status"] == "completed");
+    }
+    assert_eq!(world.data(&["tasks", "show", "locked"])["status"], "pending");
+    held.release().unwrap();
+    until("the one that was locked", || world.data(&["tasks", "show", "locked"])["status"] == "completed");
+    runner.signal(Signal::TERM);
+    assert_eq!(runner.end().code, 0);
+    world.check();
+}

@@ -126,6 +126,13 @@ impl Dispatcher {
         let lost = self.lost(&snapshot.backlog, &now);
         self.assume_ended(&mut snapshot);
         let Choice { mut candidates, mut blocked } = self.choose(&snapshot, &now);
+        // Whoever holds the lock of a task keeps runners from it, but not from those behind it, which were not read.
+        let is_locked = |reasons: &&Vec<Reason>| reasons.iter().any(|reason| matches!(reason, Reason::TaskLock { .. }));
+        let locked = blocked.iter().filter(is_locked).count();
+        if locked > std::mem::replace(&mut self.locked, locked) {
+            self.look = Look::Due;
+            return;
+        }
         // What a claim has found in the way still is, as far as anybody knows.
         let passed_over = self.passed_over.iter().filter(|(task, _)| snapshot.backlog.tasks.contains_key(*task));
         blocked.extend(passed_over.map(|(_, reasons)| reasons.clone()));

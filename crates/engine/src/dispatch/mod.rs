@@ -87,6 +87,8 @@ pub struct Dispatcher {
     /// What others must not be asked again until something changes.
     refused: BTreeSet<RunId>,
     passed_over: BTreeMap<TaskId, Vec<Reason>>,
+    /// How many ready tasks were seen that somebody holds the lock of.
+    locked: usize,
     /// How many tasks were seen to wait for nothing but a run slot.
     queued: usize,
     /// Its runs that have given their slot back while they wait for others.
@@ -194,6 +196,7 @@ impl Dispatcher {
             is_told: false,
             refused: BTreeSet::new(),
             passed_over: BTreeMap::new(),
+            locked: 0,
             queued: 0,
             paused: BTreeSet::new(),
             watching: Vec::new(),
@@ -430,7 +433,8 @@ impl Dispatcher {
     }
 
     fn first_keys(&self) -> BTreeSet<Key> {
-        let of_each = u32::try_from(self.room()).unwrap_or(u32::MAX);
+        let room = self.room();
+        let of_each = u32::try_from(if room > 0 { room + self.locked } else { 0 }).unwrap_or(u32::MAX);
         let mut keys = BTreeSet::from(facts::common_keys());
         keys.insert(Key::Outbox);
         if self.only.is_some() {
