@@ -265,9 +265,10 @@ fn what_could_not_be_done_five_times_is_asked_about_once() {
     let acts: Vec<&str> = shown["options"].as_array().unwrap().iter().map(|it| it["act"].as_str().unwrap()).collect();
     assert_eq!(acts, ["resend", "drop"]);
     assert_eq!(world.status(&id), "in_progress", "nobody says that it is dead before it is");
+    // The keeper has all that it was asked for before it, and the question is not asked any more.
     kill_process(keeper, Signal::CONT).unwrap();
-    world.ok(&["decisions", "resolve", &decision, "1"]);
     world.until_status(&id, "cancelled");
+    assert_eq!(world.data(&["decisions", "show", &decision])["state"], "withdrawn");
     assert!(!is_alive(session.child) && count(&world, "decision:raised") == 1);
     drop(runner);
     world.check();
