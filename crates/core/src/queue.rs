@@ -452,7 +452,7 @@ impl Queues {
         let taken = Taken { holder, since: now.stamp(), epoch: item.fence, until: now.lease + visibility };
         item.state = State::Processing(taken);
         let item = Box::new(item.clone());
-        if let Some(ticket) = ticket {
+        if let Some(ticket) = ticket.filter(|ticket| self.takers.get(ticket).is_some_and(|taker| taker.queue == *name)) {
             self.takers.remove(&ticket);
         }
         // Whoever takes one while there is more wakes the next in line, so that a push has to wake only one.

@@ -20,6 +20,7 @@ mod notify;
 mod output;
 mod postgres;
 mod processes;
+mod queues_model;
 mod reference;
 mod run;
 mod sections;
