@@ -20,6 +20,7 @@ mod notify;
 mod output;
 mod postgres;
 mod processes;
+mod queues;
 mod queues_model;
 mod reference;
 mod run;
