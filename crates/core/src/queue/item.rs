@@ -201,7 +201,7 @@ impl Item {
             }
             State::Dead { .. } => assert!(self.dedupe.is_none(), "{id} is dead and keeps others out"),
             State::Pending { .. } | State::Failed { .. } => {}
-            State::Completed => panic!("{id} is done and still there"),
+            State::Completed => unreachable!("{id} is done and still there"),
         }
         assert!(self.history.len() <= HISTORY_LIMIT, "{id} remembers too much");
     }

@@ -150,7 +150,7 @@ impl World<'_> {
                 return;
             }
             Act::Hang => {
-                (child.hangs, child.ends_at) = (Some((now, number % 2 == 0)), now + HANGS);
+                (child.hangs, child.ends_at) = (Some((now, number.is_multiple_of(2))), now + HANGS);
                 self.tally.count("sessions that hang");
                 return;
             }

@@ -74,7 +74,7 @@ impl Define {
         }
         let to = config.dead_letter.as_ref().map_or_else(String::new, |name| format!(", dead items go to {name}"));
         let human = format!(
-            "defined {BOLD}{}{BOLD:#}: visibility timeout {}, {} attempts, at most {} items{to}",
+            "defined {BOLD}{}{BOLD:#}: visibility timeout {}, max attempts {}, at most {} items{to}",
             self.name,
             config.visibility_timeout,
             config.max_attempts,

@@ -126,7 +126,7 @@ impl Show {
         let mut human = queue_page(queue, &counts);
         if !items.is_empty() {
             let rows = items.iter().map(|item| item_row(item, at)).collect();
-            human += &format!("\n\n{}", table::render(&["ID", "STATE", "PRIORITY>", "ATTEMPTS>", "DETAIL", "DATA"], rows));
+            human += &format!("\n\n{}", table::render(&["ID", "STATE", "PRIORITY>", "ATTEMPTS>", "DATA", "DETAIL"], rows));
         }
         if !recent.is_empty() {
             human += &format!("\n\n{DIM}RECENT{DIM:#}");
@@ -233,7 +233,7 @@ fn detail(item: &Item, at: Stamp) -> String {
 
 fn item_row(item: &Item, at: Stamp) -> Vec<String> {
     let data = brief(&item.data.value().to_string(), 40);
-    vec![item.id.to_string(), coloured(item), item.priority.to_string(), item.attempts.to_string(), detail(item, at), data]
+    vec![item.id.to_string(), coloured(item), item.priority.to_string(), item.attempts.to_string(), data, detail(item, at)]
 }
 
 fn item_page(item: &Item, at: Stamp) -> String {
@@ -244,7 +244,7 @@ fn item_page(item: &Item, at: Stamp) -> String {
     field("pushed", words::rfc3339(item.created.wall));
     field("attempts", item.attempts.to_string());
     let detail = detail(item, at);
-    if !detail.is_empty() {
+    if !detail.is_empty() && death(item).is_none() {
         field("now", detail);
     }
     if let Some(key) = &item.dedupe {
