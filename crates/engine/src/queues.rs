@@ -26,7 +26,10 @@ impl QueueRequest {
     pub(crate) fn keys(&self) -> Vec<Key> {
         let name = || self.queue.clone();
         // What others in the same batch may take away from the head of the queue.
-        let gone = |items: usize| Key::Head { queue: name(), takes: 0, others: u32::try_from(items).unwrap_or(u32::MAX) };
+        let gone = |removed: usize, ended: usize| {
+            let [removed, ended] = [removed, ended].map(|number| u32::try_from(number).unwrap_or(u32::MAX));
+            Key::Head { queue: name(), takes: 0, removed, ended }
+        };
         let part = |part, limit: usize| Key::Part { queue: name(), part, limit: u32::try_from(limit).unwrap_or(u32::MAX) };
         match &self.input {
             Input::Define(_) => vec![Key::Queues],
@@ -35,20 +38,20 @@ impl QueueRequest {
                 [Key::NamedQueue(name()), Key::FirstTaker(name())].into_iter().chain(dedupe).collect()
             }
             Input::Take { .. } => {
-                vec![Key::NamedQueue(name()), Key::Takers(name()), Key::Head { queue: name(), takes: 1, others: 0 }]
+                vec![Key::NamedQueue(name()), Key::Takers(name()), Key::Head { queue: name(), takes: 1, removed: 0, ended: 0 }]
             }
             Input::Leave { .. } => vec![Key::NamedQueue(name()), Key::Takers(name())],
             Input::Extend(hold, _) | Input::Complete(hold) => {
-                vec![Key::NamedQueue(name()), Key::Item(hold.item), gone(1)]
+                vec![Key::NamedQueue(name()), Key::Item(hold.item), gone(0, 1)]
             }
             Input::Fail { hold, .. } => {
-                vec![Key::NamedQueue(name()), Key::Item(hold.item), Key::Takers(name()), gone(1)]
+                vec![Key::NamedQueue(name()), Key::Item(hold.item), Key::Takers(name()), gone(0, 1)]
             }
-            Input::Expire(item) => vec![Key::NamedQueue(name()), Key::Item(*item), Key::Takers(name()), gone(1)],
+            Input::Expire(item) => vec![Key::NamedQueue(name()), Key::Item(*item), Key::Takers(name()), gone(0, 1)],
             // Where it goes back to stands in its row.
-            Input::Requeue(item) => vec![Key::Queues, Key::Item(*item), Key::AllTakers, gone(1)],
-            Input::RequeueAll(of, limit) => vec![Key::Queues, part(*of, *limit), Key::AllTakers, gone(*limit)],
-            Input::Purge(of, limit) => vec![Key::NamedQueue(name()), part(*of, *limit), gone(*limit)],
+            Input::Requeue(item) => vec![Key::Queues, Key::Item(*item), Key::AllTakers, gone(1, 0)],
+            Input::RequeueAll(of, limit) => vec![Key::Queues, part(*of, *limit), Key::AllTakers, gone(*limit, *limit)],
+            Input::Purge(of, limit) => vec![Key::NamedQueue(name()), part(*of, *limit), gone(*limit, *limit)],
             Input::Pause => vec![Key::NamedQueue(name())],
             Input::Resume => vec![Key::NamedQueue(name()), Key::FirstTaker(name())],
         }

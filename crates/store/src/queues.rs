@@ -91,20 +91,20 @@ impl Row {
 
 /// The keys of a batch. Takes of one queue share one look at its head: each may take an item, so that as many must be there.
 pub(crate) fn gathered(all: impl Iterator<Item = Key>) -> BTreeSet<Key> {
-    let mut heads: BTreeMap<Name, (u32, u32)> = BTreeMap::new();
+    let mut heads: BTreeMap<Name, [u32; 3]> = BTreeMap::new();
     let mut keys: BTreeSet<Key> = all
         .filter_map(|key| match key {
-            Key::Head { queue, takes, others } => {
+            Key::Head { queue, takes, removed, ended } => {
                 let head = heads.entry(queue).or_default();
-                *head = (head.0 + takes, head.1 + others);
+                head.iter_mut().zip([takes, removed, ended]).for_each(|(sum, more)| *sum = sum.saturating_add(more));
                 None
             }
             key => Some(key),
         })
         .collect();
     // Only a take reads the head; what others do to it matters only then.
-    let read = heads.into_iter().filter(|(_, (takes, _))| *takes > 0);
-    keys.extend(read.map(|(queue, (takes, others))| Key::Head { queue, takes, others }));
+    let read = heads.into_iter().filter(|(_, [takes, ..])| *takes > 0);
+    keys.extend(read.map(|(queue, [takes, removed, ended])| Key::Head { queue, takes, removed, ended }));
     keys
 }
 
@@ -118,11 +118,11 @@ pub(crate) fn plan<'a>(project: i64, key: &'a Key, queries: &mut Vec<Query<'a>>)
         Key::NamedQueue(name) => add(Statement::QueueRow, vec![name.as_str().into()]),
         Key::Item(id) => add(Statement::Item, vec![id.0.0.into()]),
         Key::Dedupe(queue, key) => add(Statement::ItemByKey, vec![queue.as_str().into(), key.as_str().into()]),
-        Key::Head { queue, takes, others } => {
+        Key::Head { queue, takes, removed, ended } => {
             // One more tells whether there is something left for the next in line.
-            let (takes, others) = (i64::from(*takes), i64::from(*others));
-            add(Statement::ReadyItems, vec![queue.as_str().into(), (takes + others + 1).into()]);
-            add(Statement::DueItems, vec![queue.as_str().into(), (takes * DUE_PER_TAKE as i64 + others + 1).into()]);
+            let [takes, removed, ended] = [takes, removed, ended].map(|number| i64::from(*number));
+            add(Statement::ReadyItems, vec![queue.as_str().into(), (takes + removed + 1).into()]);
+            add(Statement::DueItems, vec![queue.as_str().into(), (takes * DUE_PER_TAKE as i64 + ended + 1).into()]);
         }
         Key::Part { queue, part, limit } => add(of_part(*part), vec![queue.as_str().into(), i64::from(*limit).into()]),
         Key::FirstTaker(queue) => add(Statement::FirstTaker, vec![queue.as_str().into()]),

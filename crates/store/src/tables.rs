@@ -105,8 +105,10 @@ pub enum Key {
         queue: Name,
         /// How many takes there are.
         takes: u32,
-        /// How many items may be gone from the head by something else in the same batch.
-        others: u32,
+        /// How many items that can be taken may be gone by something else in the same batch.
+        removed: u32,
+        /// How many items that wait for a time may be gone so.
+        ended: u32,
     },
     /// The first items of one kind in a queue.
     Part {
