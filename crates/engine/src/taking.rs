@@ -106,3 +106,62 @@ impl Taking {
         matches!(self.looked, Some((_, Liveness::Alive)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use banksman_core::claim::Address;
+    use banksman_core::{Lease, Stamp, Wall};
+
+    use super::*;
+
+    fn process(pid: i32) -> ProcessId {
+        ProcessId { host: "h".into(), boot: "b".into(), pid_ns: 1, pid, start: 1 }
+    }
+
+    fn taking() -> Taking {
+        let standing = Standing { process: process(1), address: Some(Address("a".into())), lease: None };
+        Taking::new(Name::new("q").unwrap(), HolderId::new("h").unwrap(), Some(standing), Span::from_ms(5_000))
+    }
+
+    fn waiting(before: Option<i32>, next: Option<i64>) -> Reply {
+        let place = if before.is_some() { 2 } else { 1 };
+        let before = before.map(process);
+        let waiting = Waiting { ticket: Ticket(9), place, before, next: next.map(Lease), is_halted: false };
+        Reply::Queue { outcome: Outcome::Waiting(waiting), at: Stamp { lease: Lease(1_000), wall: Wall(0) } }
+    }
+
+    fn sleeps(counsel: &Counsel) -> (Option<i32>, i64) {
+        match counsel {
+            Counsel::Sleep { watch, at_most, .. } => (watch.as_ref().map(|process| process.pid), at_most.as_ms()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_first_in_line_looks_when_an_item_is_due_and_the_others_watch_the_one_before() {
+        let mut first = taking();
+        assert_eq!(sleeps(&first.answer(waiting(None, Some(1_300)))), (None, 300));
+        assert_eq!(sleeps(&first.answer(waiting(None, None))), (None, 5_000));
+        assert!(matches!(first.leave(), Some(Request::Queue(request)) if request.input == Input::Leave { ticket: Ticket(9) }));
+
+        let mut second = taking();
+        let Counsel::Probe(before, stood) = second.answer(waiting(Some(2), None)) else { panic!("it looks first") };
+        assert_eq!(sleeps(&second.probed(before, Liveness::Alive, stood)), (Some(2), 5_000));
+        assert_eq!(sleeps(&second.answer(waiting(Some(2), None))), (Some(2), 5_000), "it has looked before");
+    }
+
+    #[test]
+    fn the_store_hears_of_a_death_once() {
+        let mut second = taking();
+        let Counsel::Probe(before, stood) = second.answer(waiting(Some(2), None)) else { panic!("it looks first") };
+        assert_eq!(second.probed(before, Liveness::Dead, stood), Counsel::Ask);
+        let probes = |taking: &Taking| match taking.request() {
+            Request::Queue(request) => request.seen.probes.len(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(probes(&second), 1);
+        // The store did not believe it: there is nothing to watch, and the slow look remains.
+        assert_eq!(sleeps(&second.answer(waiting(Some(2), None))), (None, 5_000));
+        assert_eq!(probes(&second), 0);
+    }
+}
