@@ -59,7 +59,14 @@ impl Client {
         let mut counsel = Counsel::Ask;
         loop {
             counsel = match counsel {
-                Counsel::Ask => taking.answer(self.call(taking.request())?),
+                Counsel::Ask => match self.call(taking.request()) {
+                    Ok(reply) => taking.answer(reply),
+                    Err(error) => {
+                        // Whoever does not come back must not stand in the way of the others, as long as this process lives.
+                        taking.leave().map(|request| self.call(request).ok());
+                        return Err(error);
+                    }
+                },
                 Counsel::Probe(process, waiting) => {
                     let liveness = self.host().probe(&process);
                     taking.probed(process, liveness, waiting)
