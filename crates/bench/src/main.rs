@@ -6,6 +6,7 @@
 //! * [`single`], [`threads`], [`processes`], [`handoff`], [`listing`], [`steps`], [`postgres`]: locks, one file per figure.
 //! * [`backlog`], [`starts`], [`restarts`], [`runner_start`], [`claims`], [`resting`], [`memory`], [`status`], [`compaction`],
 //!   [`import`]: tasks and runners, likewise.
+//! * [`items`]: queues, likewise.
 //! * [`tasks`], [`program`], [`fifo`]: projects full of tasks, the binary, and how a command is heard.
 //! * [`crew`] and [`worker`]: this program again, as many processes that start together.
 //! * [`plain`], [`peers`], [`queues`], [`machine`], [`proc`]: what the figures are compared with.
@@ -20,6 +21,7 @@ mod crew;
 mod fifo;
 mod handoff;
 mod import;
+mod items;
 mod listing;
 mod machine;
 mod memory;
@@ -51,7 +53,7 @@ use report::{Report, Row};
 /// A figure: its name on the command line, and how it is taken.
 type Figure = (&'static str, fn(&Bench) -> Result<Vec<Row>>);
 
-const FIGURES: [Figure; 17] = [
+const FIGURES: [Figure; 18] = [
     ("single", single::measure),
     ("threads", threads::measure),
     ("processes", processes::measure),
@@ -69,6 +71,7 @@ const FIGURES: [Figure; 17] = [
     ("status", status::measure),
     ("compaction", compaction::measure),
     ("import", import::measure),
+    ("queues", items::measure),
 ];
 
 /// What the command line asks for.

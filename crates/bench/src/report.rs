@@ -10,6 +10,7 @@ use crate::stats::Sample;
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Unit {
     PairsPerSecond,
+    CyclesPerSecond,
     StepsPerSecond,
     TasksPerSecond,
     Milliseconds,
@@ -117,6 +118,7 @@ impl Unit {
     fn name(self) -> &'static str {
         match self {
             Unit::PairsPerSecond => "pairs/s",
+            Unit::CyclesPerSecond => "cycles/s",
             Unit::StepsPerSecond => "steps/s",
             Unit::TasksPerSecond => "tasks/s",
             Unit::Milliseconds => "ms",
@@ -130,7 +132,9 @@ impl Unit {
     /// A number with its unit.
     fn number(self, value: f64) -> String {
         match self {
-            Unit::PairsPerSecond | Unit::StepsPerSecond | Unit::TasksPerSecond => format!("{}/s", thousands(value)),
+            Unit::PairsPerSecond | Unit::CyclesPerSecond | Unit::StepsPerSecond | Unit::TasksPerSecond => {
+                format!("{}/s", thousands(value))
+            }
             Unit::Milliseconds if value < 10.0 => format!("{value:.2} ms"),
             Unit::Milliseconds => format!("{value:.1} ms"),
             Unit::Ratio => format!("{value:.2}"),

@@ -19,8 +19,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use commands::{
-    completions, config, decisions, demo, doctor, events, init, locks, man, notify, run, sections, semaphores, sessions, status,
-    store, tasks, trust, why,
+    completions, config, decisions, demo, doctor, events, init, locks, man, notify, queues, run, sections, semaphores, sessions,
+    status, store, tasks, trust, why,
 };
 use context::Context;
 use printer::Printer;
@@ -68,6 +68,8 @@ enum Command {
     Locks(locks::Locks),
     #[command(visible_alias = "semaphore")]
     Semaphores(semaphores::Semaphores),
+    #[command(visible_alias = "queue")]
+    Queues(queues::Queues),
     #[command(visible_alias = "event")]
     Events(events::Events),
     #[command(visible_alias = "section")]
@@ -98,6 +100,7 @@ impl Command {
             Command::Init(_) => "init",
             Command::Locks(locks) => locks.name(),
             Command::Semaphores(semaphores) => semaphores.name(),
+            Command::Queues(queues) => queues.name(),
             Command::Events(events) => events.name(),
             Command::Sections(sections) => sections.name(),
             Command::Tasks(tasks) => tasks.name(),
@@ -133,6 +136,7 @@ fn main() -> ExitCode {
         Command::Init(init) => init.run(&context),
         Command::Locks(locks) => locks.run(&context),
         Command::Semaphores(semaphores) => semaphores.run(&context),
+        Command::Queues(queues) => queues.run(&context),
         Command::Events(events) => events.run(&context),
         Command::Sections(sections) => sections.run(&context),
         Command::Tasks(tasks) => tasks.run(&context),

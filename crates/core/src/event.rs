@@ -10,6 +10,7 @@ use crate::backlog::Edge;
 use crate::claim::{Claim, Reason};
 use crate::decision::Question;
 use crate::ids::{DecisionId, Epoch, HolderId, ImportId, Name, RunId, RunnerId, SectionId, TaskId, Title};
+use crate::queue;
 use crate::task::{After, Ending, Setback, Spec, Status, Stuck};
 use crate::time::Span;
 
@@ -92,6 +93,13 @@ pub enum Event {
         id: ImportId,
         /// What happened.
         fact: ImportFact,
+    },
+    /// Something happened to a queue or one of its items.
+    Queue {
+        /// To which queue.
+        name: Name,
+        /// What happened.
+        fact: queue::Fact,
     },
     /// A fact that a user recorded. It changes nothing by itself.
     Custom {
@@ -442,6 +450,9 @@ const ESCALATE: &str = "escalate";
 /// The kind of the event that tells that there is nothing left to do.
 const FINISHED: &str = "backlog:finished";
 
+/// The category and the component of the events of queues.
+const QUEUE: &str = "queue";
+
 /// The categories of events that only Banksman writes.
 const OWN: [&str; 11] =
     ["lock", "semaphore", "section", "task", "decision", "import", "backlog", "pipeline", "queue", "strategy", "escalate"];
@@ -510,6 +521,7 @@ impl Event {
                 ImportFact::Finished { .. } => "import:finished",
                 ImportFact::Dropped {} => "import:dropped",
             },
+            Event::Queue { fact, .. } => fact.kind(),
             Event::Custom { kind, .. } => kind.as_str(),
         }
     }
@@ -523,6 +535,7 @@ impl Event {
             Event::Decision { id, .. } => ("decision", Some(id.as_str())),
             Event::Finished(_) => ("backlog", None),
             Event::Import { id, .. } => ("import", Some(id.as_str())),
+            Event::Queue { name, .. } => (QUEUE, Some(name.as_str())),
             Event::Custom { source, .. } => (&source.component, source.id.as_deref()),
         }
     }
@@ -549,6 +562,7 @@ impl Event {
             Event::Decision { fact, .. } => serde_json::to_string(&inner(fact)),
             Event::Finished(finished) => serde_json::to_string(finished),
             Event::Import { fact, .. } => serde_json::to_string(&inner(fact)),
+            Event::Queue { fact, .. } => fact.data(),
             Event::Custom { data, .. } => serde_json::to_string(data),
         };
         text.expect("plain data without maps of odd keys always becomes JSON")
@@ -579,6 +593,10 @@ impl Event {
         if category == "import" && component == "import" {
             let id = ImportId::new(id.unwrap_or_default()).map_err(|e| fail(Some(e.into())))?;
             return Ok(Event::Import { id, fact: outer(action, data).map_err(|e| fail(Some(e.into())))? });
+        }
+        if category == QUEUE && component == QUEUE {
+            let name = Name::new(id.unwrap_or_default()).map_err(|e| fail(Some(e.into())))?;
+            return Ok(Event::Queue { name, fact: outer(action, data).map_err(|e| fail(Some(e.into())))? });
         }
         let Some(resource_kind) = Kind::parse(category) else {
             let source = Source { component: component.into(), id: id.map(Into::into) };

@@ -10,11 +10,13 @@ use crate::claim::{Claim, Grant};
 use crate::coordination::Coordination;
 use crate::decision::Decision;
 use crate::event::{DecisionFact, Defined, Event, Fact, ImportFact, Kind, Resource, SectionFact, TaskFact};
-use crate::ids::{DecisionId, Epoch, HolderId, ImportId, RunId, RunnerId, SectionId, Seq, TaskId, Title};
+use crate::ids::{DecisionId, Epoch, HolderId, ImportId, ItemId, Name, RunId, RunnerId, SectionId, Seq, TaskId, Title};
 use crate::lock::State;
 use crate::task::{self, After, Done, Ending, Spec, Status, Stuck, Task};
 use crate::time::{Lease, Stamp, Wall};
 
+#[path = "fold_queues.rs"]
+mod queues;
 #[path = "fold_stored.rs"]
 pub mod stored;
 
@@ -27,6 +29,8 @@ pub struct Folded {
     decisions: BTreeMap<DecisionId, Decision>,
     /// Whether the tasks of an import are there: they are from its end on, unless it was dropped.
     imports: BTreeMap<ImportId, bool>,
+    queues: BTreeMap<Name, queues::Belt>,
+    items: BTreeMap<ItemId, queues::Thing>,
 }
 
 /// A lock or a semaphore. This and all below is [`stored`]: a new field needs a default.
@@ -118,6 +122,7 @@ impl Folded {
                     self.imports.insert(id, false);
                 }
             },
+            Event::Queue { name, fact } => self.apply_to_queue(seq, wall, name, fact),
             Event::Finished(_) | Event::Custom { .. } => {}
         }
     }
@@ -230,7 +235,9 @@ impl Folded {
         let decisions = differing("decision", &self.decisions, &tables.decisions, |decision| {
             [("question", format!("{:?}", decision.question)), ("state", format!("{:?}", decision.state))]
         });
-        differs.chain(sections).chain(tasks).chain(decisions).collect()
+        let queues = differing("queue", &self.measured(), &tables.queues, queues::Belt::fields);
+        let items = differing("item", &self.items, &tables.items, queues::Thing::fields);
+        differs.chain(sections).chain(tasks).chain(decisions).chain(queues).chain(items).collect()
     }
 }
 

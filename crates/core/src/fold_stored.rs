@@ -8,7 +8,10 @@ use thiserror::Error;
 
 use super::Folded;
 use crate::event::{Event, Kind, Resource};
-use crate::ids::{DecisionId, ImportId, Name, SectionId, TaskId};
+use crate::ids::{DecisionId, ImportId, ItemId, Name, SectionId, TaskId};
+
+/// The component of an item, which no event has as its source.
+const ITEM: &str = "item";
 
 /// What a row is about, in the words of an event's source.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,6 +38,8 @@ enum Slot {
     Task(TaskId),
     Decision(DecisionId),
     Import(ImportId),
+    Queue(Name),
+    Item(ItemId),
 }
 
 impl Entity {
@@ -47,6 +52,11 @@ impl Entity {
             | Event::Task { .. }
             | Event::Decision { .. }
             | Event::Import { .. } => Some(Entity { component: component.into(), id: id?.into() }),
+            // A queue and each of its items are entities of their own, whatever the source says.
+            Event::Queue { fact, .. } if fact.item().is_some() => {
+                Some(Entity { component: ITEM.into(), id: fact.item()?.to_string().into() })
+            }
+            Event::Queue { .. } => Some(Entity { component: component.into(), id: id?.into() }),
             Event::Finished(_) | Event::Custom { .. } => None,
         }
     }
@@ -58,6 +68,8 @@ impl Entity {
             ("task", None) => self.told(TaskId::new(&self.id)).map(Slot::Task),
             ("decision", None) => self.told(DecisionId::new(&self.id)).map(Slot::Decision),
             ("import", None) => self.told(ImportId::new(&self.id)).map(Slot::Import),
+            ("queue", None) => self.told(Name::new(&self.id)).map(Slot::Queue),
+            (ITEM, None) => self.told(self.id.parse()).map(Slot::Item),
             (_, None) => Err(self.unreadable("there is no such kind of thing")),
         }
     }
@@ -84,6 +96,8 @@ impl Folded {
             Slot::Task(id) => self.tasks.get(&id).map(serde_json::to_string),
             Slot::Decision(id) => self.decisions.get(&id).map(serde_json::to_string),
             Slot::Import(id) => self.imports.get(&id).map(serde_json::to_string),
+            Slot::Queue(name) => self.queues.get(&name).map(serde_json::to_string),
+            Slot::Item(id) => self.items.get(&id).map(serde_json::to_string),
         };
         entity.told(text.transpose())
     }
@@ -96,6 +110,8 @@ impl Folded {
             Slot::Task(id) => drop(self.tasks.insert(id, entity.read(data)?)),
             Slot::Decision(id) => drop(self.decisions.insert(id, entity.read(data)?)),
             Slot::Import(id) => drop(self.imports.insert(id, entity.read(data)?)),
+            Slot::Queue(name) => drop(self.queues.insert(name, entity.read(data)?)),
+            Slot::Item(id) => drop(self.items.insert(id, entity.read(data)?)),
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// The longest name, in bytes: of a lock, a semaphore, a holder or a request.
+/// The longest name, in bytes: of a lock, a semaphore, a queue, a holder or a request.
 pub const NAME_LIMIT: usize = 200;
 
 /// The longest id that Banksman gives to a task, a section, a run or a runner, in bytes.
@@ -113,7 +113,7 @@ macro_rules! text_id {
 }
 
 text_id!(
-    /// The name of a lock or a semaphore.
+    /// The name of a lock, a semaphore or a queue.
     Name,
     "name",
     NAME_LIMIT
@@ -172,6 +172,12 @@ text_id!(
     Title,
     "title",
     TITLE_LIMIT
+);
+text_id!(
+    /// Keeps an item out of a queue while another of the same key is not over.
+    DedupeKey,
+    "dedupe key",
+    NAME_LIMIT
 );
 text_id!(
     /// A mark on tasks, to find them by.
@@ -251,6 +257,42 @@ impl From<Seq> for DecisionId {
     /// A decision is known by the number of the event that raised it.
     fn from(seq: Seq) -> DecisionId {
         DecisionId(format!("d-{seq}").into())
+    }
+}
+
+/// A thing in a queue, known by the number of the event that pushed it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ItemId(pub Seq);
+
+/// Why a text is no id of an item.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("an item is written like q-17, not {0:?}")]
+pub struct ItemIdError(Box<str>);
+
+impl fmt::Display for ItemId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("q-{}", self.0))
+    }
+}
+
+impl std::str::FromStr for ItemId {
+    type Err = ItemIdError;
+    fn from_str(text: &str) -> Result<ItemId, ItemIdError> {
+        let digits = text.strip_prefix("q-").filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));
+        digits.and_then(|digits| digits.parse().ok()).map(|number| ItemId(Seq(number))).ok_or_else(|| ItemIdError(text.into()))
+    }
+}
+
+impl Serialize for ItemId {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for ItemId {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<ItemId, D::Error> {
+        let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
     }
 }
 

@@ -11,6 +11,7 @@
 //! * [`planner`]: which roots may begin, where only so many may be under way.
 //! * [`restart`]: the loop of a task that does not give up; [`decision`]: a question for a person.
 //! * [`backlog`]: the rows around tasks; [`import`]: many tasks that appear together.
+//! * [`queue`]: things that wait to be worked on, each by one at a time.
 //! * [`event`], [`fold`]: the facts, and the tables that follow from them.
 
 pub mod admission;
@@ -28,6 +29,7 @@ mod live;
 pub mod lock;
 pub mod planner;
 pub mod process;
+pub mod queue;
 pub mod restart;
 pub mod semaphore;
 mod status;
@@ -42,7 +44,8 @@ pub use claim::Grant;
 pub use decision::Decision;
 pub use event::Event;
 pub use ids::{
-    DecisionId, Epoch, HolderId, ImportId, Label, Name, RequestId, RunId, RunnerId, SectionId, Seq, TaskId, Ticket, Title,
+    DecisionId, DedupeKey, Epoch, HolderId, ImportId, ItemId, Label, Name, RequestId, RunId, RunnerId, SectionId, Seq, TaskId,
+    Ticket, Title,
 };
 pub use process::{Liveness, ProcessId};
 pub use step::{Effect, Errand, Notice, NoticeKind, Now, Step};

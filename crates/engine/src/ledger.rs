@@ -196,6 +196,7 @@ pub(crate) fn wake_watchers(tables: &Tables, effects: &[Effect], turn: &mut Turn
             | Event::Section { .. }
             | Event::Decision { .. }
             | Event::Import { .. }
+            | Event::Queue { .. }
             | Event::Finished(_)
             | Event::Custom { .. },
         )

@@ -3,13 +3,14 @@
 use banksman_core::claim::Ask;
 use banksman_core::coordination::{Command, Outcome};
 use banksman_core::event::{Event, Fact};
-use banksman_core::{Effect, Epoch, Liveness, ProcessId, Seq, Span, Stamp, lock, semaphore};
+use banksman_core::{Effect, Epoch, Liveness, ProcessId, Seq, Span, Stamp, lock, queue, semaphore};
 use banksman_store::{Call, Granted, Key, Tables, Turn};
 
 use crate::decisions::{DecisionOutcome, DecisionRequest};
 use crate::hands::follow_lock;
 use crate::imports::{ImportOutcome, ImportRequest};
 use crate::ledger::wake_watchers;
+use crate::queues::QueueRequest;
 use crate::runs::{RunOutcome, RunRequest};
 use crate::sections::{SectionOutcome, SectionRequest};
 use crate::tasks::{TaskOutcome, TaskRequest};
@@ -36,6 +37,8 @@ pub enum Request {
     Decision(DecisionRequest),
     /// Something of an import.
     Import(ImportRequest),
+    /// Something of a queue.
+    Queue(QueueRequest),
 }
 
 /// What a caller has found out about the world outside, to be believed at the moment of the decision.
@@ -71,6 +74,13 @@ pub enum Reply {
     Decision(DecisionOutcome),
     /// The answer about an import.
     Import(ImportOutcome),
+    /// The answer of a queue.
+    Queue {
+        /// The answer.
+        outcome: queue::Outcome,
+        /// When it was given.
+        at: Stamp,
+    },
 }
 
 impl Request {
@@ -112,6 +122,7 @@ impl Call for Request {
             Request::Run(request) => request.keys(),
             Request::Decision(request) => request.keys(),
             Request::Import(request) => request.keys(),
+            Request::Queue(request) => request.keys(),
         }
     }
 
@@ -128,6 +139,7 @@ impl Call for Request {
             Request::Run(request) => Reply::Run(request.decide(tables, turn)),
             Request::Decision(request) => Reply::Decision(request.decide(tables, turn)),
             Request::Import(request) => Reply::Import(request.decide(tables, turn)),
+            Request::Queue(request) => request.decide(tables, turn),
         }
     }
 }

@@ -46,7 +46,14 @@ fn done() -> State {
 }
 
 fn why(backlog: Backlog, task: &str) -> Why {
-    let snapshot = Snapshot { coordination: Coordination::default(), backlog, lease: Lease(0), wall: Wall(0), seq: Seq(0) };
+    let snapshot = Snapshot {
+        coordination: Coordination::default(),
+        backlog,
+        queues: Default::default(),
+        lease: Lease(0),
+        wall: Wall(0),
+        seq: Seq(0),
+    };
     Situation::new(&snapshot, &BTreeMap::new()).why(&id(task), &[]).unwrap()
 }
 

@@ -70,6 +70,10 @@ pub struct Config {
     pub kill_grace: Duration,
     /// The size of a log, in MiB, after which it begins anew.
     pub log_limit_mib: u32,
+    /// How long an item that was taken from a queue is left to its holder, unless the queue says otherwise.
+    pub queue_visibility_timeout: Duration,
+    /// How often it is taken at most, unless the queue says otherwise.
+    pub queue_max_attempts: NonZeroU32,
     /// Who is told what.
     pub notify: Notify,
 }
@@ -111,6 +115,8 @@ impl Default for Config {
             checkpoint_interval: None,
             kill_grace: zero,
             log_limit_mib: 0,
+            queue_visibility_timeout: zero,
+            queue_max_attempts: NonZeroU32::MIN,
             notify: Notify::default(),
         };
         for (key, text) in KEYS.iter().filter_map(|key| Some((key, key.default?))) {
@@ -140,6 +146,8 @@ impl fmt::Debug for Config {
             .field("checkpoint_interval", &self.checkpoint_interval)
             .field("kill_grace", &self.kill_grace)
             .field("log_limit_mib", &self.log_limit_mib)
+            .field("queue_visibility_timeout", &self.queue_visibility_timeout)
+            .field("queue_max_attempts", &self.queue_max_attempts)
             .field("notify", &self.notify)
             .finish()
     }

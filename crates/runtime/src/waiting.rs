@@ -51,7 +51,7 @@ pub enum Acquisition {
     Cancelled,
 }
 
-enum Woken {
+pub(crate) enum Woken {
     Called,
     Cancelled,
     Died(ProcessId, Liveness),
@@ -100,8 +100,9 @@ pub(crate) fn acquire(
                 }
                 let due = Instant::now() + duration(at_most);
                 let until = due.min(Instant::now() + left);
+                let until = patience.tick.map_or(until, |tick| until.min(Instant::now() + tick));
                 let mailbox = mailbox.as_ref().expect("only one with a mailbox is told to sleep");
-                match sleep(client, mailbox.as_fd(), &patience, &watch, until) {
+                match sleep(client, mailbox.as_fd(), patience.cancel, &watch, until) {
                     Woken::Cancelled => return leave(client, &wait, Acquisition::Cancelled),
                     Woken::Called => {
                         mailbox.empty();
@@ -129,10 +130,10 @@ fn leave(client: &Client, wait: &Wait, ending: Acquisition) -> Result<Acquisitio
 }
 
 /// Sleeps until something happens.
-fn sleep(
+pub(crate) fn sleep(
     client: &Client,
     mailbox: std::os::fd::BorrowedFd<'_>,
-    patience: &Patience<'_>,
+    cancel: Cancel<'_>,
     watch: &[ProcessId],
     until: Instant,
 ) -> Woken {
@@ -143,10 +144,9 @@ fn sleep(
             Err(liveness) => return Woken::Died(process.clone(), liveness),
         }
     }
-    let until = patience.tick.map_or(until, |tick| until.min(Instant::now() + tick));
     let mut fds = vec![PollFd::from_borrowed_fd(mailbox, PollFlags::IN)];
     fds.extend(pidfds.iter().map(|(_, pidfd)| PollFd::new(pidfd, PollFlags::IN)));
-    fds.extend(patience.cancel.map(|cancel| PollFd::from_borrowed_fd(cancel, PollFlags::IN)));
+    fds.extend(cancel.map(|cancel| PollFd::from_borrowed_fd(cancel, PollFlags::IN)));
     loop {
         let left = until.saturating_duration_since(Instant::now());
         let timeout =
@@ -162,7 +162,7 @@ fn sleep(
         }
     }
     let ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
-    if patience.cancel.is_some() && fds.last().is_some_and(ready) {
+    if cancel.is_some() && fds.last().is_some_and(ready) {
         return Woken::Cancelled;
     }
     if ready(&fds[0]) {
@@ -177,6 +177,6 @@ pub(crate) fn span(duration: Duration) -> Span {
 }
 
 /// Rounded up, so that what is due has come when the sleeper looks.
-fn duration(span: Span) -> Duration {
+pub(crate) fn duration(span: Span) -> Duration {
     Duration::from_millis(span.as_ms().unsigned_abs() + 1)
 }

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use banksman_sim::backlog::{self, Flaw};
+use banksman_sim::queues::{self, Slip};
 use banksman_sim::{Broken, Listener, Options, Report, Tally, Violation, run, run_twice};
 use clap::{Parser, ValueEnum};
 
@@ -29,8 +30,8 @@ struct Args {
     /// The first of them
     #[arg(long, value_name = "A", default_value_t = 0)]
     from: u64,
-    /// What to live through: locks and semaphores, whole backlogs, or the one and then the other
-    #[arg(long, value_name = "NAME", default_value = "both")]
+    /// What to live through: locks and semaphores, whole backlogs, queues, or one after the other
+    #[arg(long, value_name = "NAME", default_value = "all")]
     world: Which,
     /// Break something on purpose, to see a checker fail
     #[arg(long, value_name = "NAME", value_parser = broken)]
@@ -44,7 +45,9 @@ struct Args {
 enum Which {
     Locks,
     Backlog,
-    Both,
+    Queues,
+    #[value(alias = "both")]
+    All,
 }
 
 /// A fault, which belongs to one of the worlds.
@@ -52,6 +55,7 @@ enum Which {
 enum Fault {
     Locks(Broken),
     Backlog(Flaw),
+    Queues(Slip),
 }
 
 /// A world and how to live in it.
@@ -59,6 +63,7 @@ enum Fault {
 enum World {
     Locks(Options<Broken>),
     Backlog(Options<Flaw>),
+    Queues(Options<Slip>),
 }
 
 /// One history in so many is lived through twice, to see whether it is the same.
@@ -75,6 +80,7 @@ impl World {
         match self {
             World::Locks(options) => run(seed, options, listener),
             World::Backlog(options) => backlog::run(seed, options, listener),
+            World::Queues(options) => queues::run(seed, options, listener),
         }
     }
 
@@ -83,6 +89,7 @@ impl World {
         match self {
             World::Locks(options) => run_twice(seed, options),
             World::Backlog(options) => backlog::run_twice(seed, options),
+            World::Queues(options) => queues::run_twice(seed, options),
         }
     }
 
@@ -90,6 +97,7 @@ impl World {
         match self {
             World::Locks(_) => "locks",
             World::Backlog(_) => "backlog",
+            World::Queues(_) => "queues",
         }
     }
 
@@ -97,6 +105,7 @@ impl World {
         match self {
             World::Locks(options) => options.broken.map(Broken::name),
             World::Backlog(options) => options.broken.map(Flaw::name),
+            World::Queues(options) => options.broken.map(Slip::name),
         }
     }
 }
@@ -126,12 +135,15 @@ fn worlds(args: &Args) -> Vec<World> {
     let steps = args.steps;
     let locks = |broken| World::Locks(Options { broken, only: None, steps });
     let backlog = |broken| World::Backlog(Options { broken, only: None, steps });
+    let queues = |broken| World::Queues(Options { broken, only: None, steps });
     match (args.broken, args.world) {
         (Some(Fault::Locks(broken)), _) => vec![locks(Some(broken))],
         (Some(Fault::Backlog(flaw)), _) => vec![backlog(Some(flaw))],
+        (Some(Fault::Queues(slip)), _) => vec![queues(Some(slip))],
         (None, Which::Locks) => vec![locks(None)],
         (None, Which::Backlog) => vec![backlog(None)],
-        (None, Which::Both) => vec![locks(None), backlog(None)],
+        (None, Which::Queues) => vec![queues(None)],
+        (None, Which::All) => vec![locks(None), backlog(None), queues(None)],
     }
 }
 
@@ -226,7 +238,8 @@ fn range(text: &str) -> Result<Range<u64>, String> {
 fn broken(text: &str) -> Result<Fault, String> {
     let locks = Broken::ALL.into_iter().map(|broken| (broken.name(), Fault::Locks(broken)));
     let backlog = Flaw::ALL.into_iter().map(|flaw| (flaw.name(), Fault::Backlog(flaw)));
-    let all: Vec<(&str, Fault)> = locks.chain(backlog).collect();
+    let queues = Slip::ALL.into_iter().map(|slip| (slip.name(), Fault::Queues(slip)));
+    let all: Vec<(&str, Fault)> = locks.chain(backlog).chain(queues).collect();
     let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
     let found = all.iter().find(|(name, _)| *name == text).map(|(_, fault)| *fault);
     found.ok_or_else(|| format!("there is no {text:?}; there are {}", names.join(", ")))

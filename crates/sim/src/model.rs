@@ -68,9 +68,12 @@ impl Model {
         let (command, seen) = match deed.request {
             Request::Emit(event) => return (Reply::Emitted(deed.note.seq), vec![Effect::Emit(event.clone())]),
             Request::Coordinate { command, seen } => (command, seen),
-            Request::Section(_) | Request::Task(_) | Request::Run(_) | Request::Decision(_) | Request::Import(_) => {
-                unreachable!("this world has no tasks")
-            }
+            Request::Section(_)
+            | Request::Task(_)
+            | Request::Run(_)
+            | Request::Decision(_)
+            | Request::Import(_)
+            | Request::Queue(_) => unreachable!("this world has no tasks and no queues"),
         };
         let mut command = command.clone();
         let resource = command.resource();

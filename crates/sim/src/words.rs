@@ -129,6 +129,7 @@ impl fmt::Display for Told<'_> {
             Request::Task(request) => write!(f, "{request:?}")?,
             Request::Run(request) => write!(f, "{request:?}")?,
             Request::Import(request) => write!(f, "{request:?}")?,
+            Request::Queue(request) => write!(f, "{request:?}")?,
             Request::Decision(request) => write!(f, "{request:?}")?,
         }
         match self.1 {
@@ -139,6 +140,7 @@ impl fmt::Display for Told<'_> {
             Reply::Task(outcome) => write!(f, ": {outcome:?}"),
             Reply::Run(outcome) => write!(f, ": {outcome:?}"),
             Reply::Import(outcome) => write!(f, ": {outcome:?}"),
+            Reply::Queue { outcome, .. } => write!(f, ": {outcome:?}"),
             Reply::Decision(outcome) => write!(f, ": {outcome:?}"),
         }
     }

@@ -7,6 +7,7 @@ use banksman_core::semaphore::Semaphore;
 use banksman_core::{HolderId, Name, Span};
 
 use crate::backlog;
+use crate::queues;
 use crate::rows::{push_grant, push_waiter};
 use crate::sql::Statement;
 use crate::tables::Tables;
@@ -34,6 +35,7 @@ pub(crate) fn between<'a>(project: i64, before: &'a Tables, after: &'a Tables) -
         queries.push(Query::new(Statement::DeleteLock, [project.into(), name.as_str().into()]));
     }
     backlog::between(project, &before.backlog, &after.backlog, &mut queries);
+    queues::between(project, &before.queues, &after.queues, &mut queries);
     queries
 }
 

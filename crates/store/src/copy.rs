@@ -12,6 +12,7 @@ use banksman_core::{Lease, Seq};
 use crate::changes;
 use crate::compact::parse;
 use crate::error::StoreError;
+use crate::queues;
 use crate::reader::{EventFilter, Reader};
 use crate::sql::Statement;
 use crate::store::{Counters, Store};
@@ -29,6 +30,8 @@ pub struct Copied {
     pub holders: usize,
     /// Tasks, with their sections, dependencies and runs.
     pub tasks: usize,
+    /// Items of queues.
+    pub items: usize,
     /// Events.
     pub events: usize,
 }
@@ -66,7 +69,8 @@ fn fill(from: &mut Reader, to: &mut Store, answers: Vec<crate::value::Rows>) -> 
     }
     let by = lease.0 - snapshot.lease.0;
     let (coordination, backlog) = (moved(snapshot.coordination, by), moved_backlog(snapshot.backlog, by));
-    let after = Tables { coordination, backlog, ..Tables::default() };
+    let queues = queues::moved(snapshot.queues, by);
+    let after = Tables { coordination, backlog, queues, ..Tables::default() };
     to.backend.write(&changes::between(to.project, &before, &after))?;
 
     to.backend.write(&baseline.writes(to.project))?;
@@ -91,7 +95,7 @@ fn fill(from: &mut Reader, to: &mut Store, answers: Vec<crate::value::Rows>) -> 
         }
         at = page.last;
     }
-    let differences = folded.differences(&Folded::of_all(&after.coordination, &after.backlog));
+    let differences = folded.differences(&Folded::of_all(&after.coordination, &after.backlog).with_queues(&after.queues));
     if let Some(first) = differences.first() {
         return Err(StoreError::corrupt(first));
     }
@@ -99,8 +103,8 @@ fn fill(from: &mut Reader, to: &mut Store, answers: Vec<crate::value::Rows>) -> 
     let Coordination { locks, semaphores } = &after.coordination;
     let held = locks.values().filter(|lock| matches!(lock.state, lock::State::Held(_))).count();
     let holders = held + semaphores.values().map(|semaphore| semaphore.holders.len()).sum::<usize>();
-    let tasks = after.backlog.tasks.len();
-    Ok(Some(Copied { locks: locks.len(), semaphores: semaphores.len(), holders, tasks, events }))
+    let (tasks, items) = (after.backlog.tasks.len(), after.queues.items.len());
+    Ok(Some(Copied { locks: locks.len(), semaphores: semaphores.len(), holders, tasks, items, events }))
 }
 
 fn insert(project: i64, seq: Seq, wall: i64, event: &Event) -> Query<'static> {

@@ -6,6 +6,7 @@ use banksman_core::backlog::Backlog;
 use banksman_core::coordination::Coordination;
 use banksman_core::event::Source;
 use banksman_core::fold::Folded;
+use banksman_core::queue::Queues;
 use banksman_core::{Lease, Seq, Wall};
 use serde::Serialize;
 use serde_json::Value as Json;
@@ -16,7 +17,7 @@ use crate::error::StoreError;
 use crate::machine::Machine;
 use crate::sql::Statement;
 use crate::store::{Counters, Store};
-use crate::tables::{self, Key};
+use crate::tables::{self, Key, Tables};
 use crate::value::{Query, Row, Rows};
 
 /// How many events one read returns at most.
@@ -62,6 +63,8 @@ pub struct Snapshot {
     pub coordination: Coordination,
     /// Tasks and what belongs to them.
     pub backlog: Backlog,
+    /// Queues and their items.
+    pub queues: Queues,
     /// The moment, on the lease clock.
     pub lease: Lease,
     /// The moment, on the wall clock.
@@ -133,8 +136,8 @@ impl View<'_> {
         let rest = answers.split_off(1);
         let counters = Counters::read(answers.pop().unwrap_or_default())?;
         let (lease, wall) = counters.clocks(self.machine);
-        let tables = tables::decode(&queries[1..], rest)?;
-        Ok(Snapshot { coordination: tables.coordination, backlog: tables.backlog, lease, wall, seq: Seq(counters.seq) })
+        let Tables { coordination, backlog, queues, .. } = tables::decode(&queries[1..], rest)?;
+        Ok(Snapshot { coordination, backlog, queues, lease, wall, seq: Seq(counters.seq) })
     }
 
     /// The events of the page after `after` that pass the filter.
@@ -198,7 +201,8 @@ impl View<'_> {
             }
             let snapshot = self.everything()?;
             if snapshot.seq == after {
-                return Ok(Some(folded.differences(&Folded::of_all(&snapshot.coordination, &snapshot.backlog))));
+                let tables = Folded::of_all(&snapshot.coordination, &snapshot.backlog).with_queues(&snapshot.queues);
+                return Ok(Some(folded.differences(&tables)));
             }
         }
     }

@@ -101,6 +101,30 @@ macro_rules! runs {
         )
     };
 }
+macro_rules! queue {
+    () => {
+        "name, visibility, max_attempts, dead_letter, max_length, paused, length"
+    };
+}
+macro_rules! items {
+    () => {
+        concat!(
+            "SELECT id, queue, data, priority, created_lease, created_wall, dedupe, attempts, fence, state, due, holder, ",
+            "taken_lease, taken_wall, reason, died_wall, history, origin FROM items WHERE project = $1"
+        )
+    };
+}
+macro_rules! takers {
+    () => {
+        "SELECT ticket, queue, holder, standing, since_lease, since_wall, seen_lease FROM takers WHERE project = $1"
+    };
+}
+/// A queue, and the one that its dead items go to.
+macro_rules! and_dead_letter {
+    () => {
+        " IN (SELECT CAST($2 AS TEXT) UNION ALL SELECT d.dead_letter FROM queues d WHERE d.project = $1 AND d.name = $2)"
+    };
+}
 macro_rules! edges {
     () => {
         "SELECT e.task, e.on_task, e.allow_failed FROM edges e WHERE e.project = $1"
@@ -439,5 +463,52 @@ statements! {
         tasks!(), " AND t.position > (SELECT m.position FROM imports m WHERE m.project = $1 AND m.id = $2) ",
         "AND t.import = $2 ORDER BY t.position LIMIT $3"
     );
+    AllQueues => concat!("SELECT ", queue!(), " FROM queues WHERE project = $1 ORDER BY name");
+    QueueRow => concat!("SELECT ", queue!(), " FROM queues WHERE project = $1 AND name", and_dead_letter!());
+    UpsertQueue => concat!(
+        "INSERT INTO queues (project, ", queue!(), ") VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ",
+        "ON CONFLICT (project, name) DO UPDATE SET visibility = $3, max_attempts = $4, dead_letter = $5, max_length = $6, ",
+        "paused = $7, length = $8"
+    );
+    UpdateLength => "UPDATE queues SET length = $3 WHERE project = $1 AND name = $2";
+    Item => concat!(items!(), " AND id = $2");
+    AllItems => concat!(items!(), " ORDER BY id");
+    ItemByKey => concat!(items!(), " AND queue = $2 AND dedupe = $3 AND dedupe IS NOT NULL ORDER BY id");
+    ReadyItems => concat!(items!(), " AND queue = $2 AND ready = 1 ORDER BY rank, id LIMIT $3");
+    DueItems => concat!(items!(), " AND queue = $2 AND due IS NOT NULL ORDER BY due, id LIMIT $3");
+    RestingItems => concat!(
+        items!(), " AND queue = $2 AND due IS NOT NULL AND state IN ('pending', 'failed') ORDER BY due, id LIMIT $3"
+    );
+    ProcessingItems => concat!(
+        items!(), " AND queue = $2 AND due IS NOT NULL AND state = 'processing' ORDER BY due, id LIMIT $3"
+    );
+    DeadItems => concat!(items!(), " AND queue = $2 AND state = 'dead' ORDER BY id LIMIT $3");
+    MovedItems => concat!(items!(), " AND queue = $2 AND ready = 1 AND origin IS NOT NULL ORDER BY rank, id LIMIT $3");
+    InsertItem => concat!(
+        "INSERT INTO items (project, id, queue, data, priority, rank, created_lease, created_wall, dedupe, attempts, fence, state, ",
+        "ready, due, holder, taken_lease, taken_wall, reason, died_wall, history, origin) ",
+        "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)"
+    );
+    UpdateItem => concat!(
+        "UPDATE items SET queue = $3, dedupe = $4, attempts = $5, fence = $6, state = $7, ready = $8, due = $9, holder = $10, ",
+        "taken_lease = $11, taken_wall = $12, reason = $13, died_wall = $14, history = $15, origin = $16 ",
+        "WHERE project = $1 AND id = $2"
+    );
+    DeleteItem => "DELETE FROM items WHERE project = $1 AND id = $2";
+    // Each part is counted in the index that has it and nothing else.
+    QueueCounts => concat!(
+        "SELECT queue, 'ready', count(*) FROM items WHERE project = $1 AND ready = 1 GROUP BY queue ",
+        "UNION ALL SELECT queue, state, count(*) FROM items WHERE project = $1 AND due IS NOT NULL GROUP BY queue, state ",
+        "UNION ALL SELECT queue, 'dead', count(*) FROM items WHERE project = $1 AND state = 'dead' GROUP BY queue ",
+        "UNION ALL SELECT queue, 'taker', count(*) FROM takers WHERE project = $1 GROUP BY queue"
+    );
+    FirstTaker => concat!(takers!(), " AND queue = $2 ORDER BY ticket LIMIT 1");
+    Takers => concat!(takers!(), " AND queue", and_dead_letter!(), " ORDER BY ticket");
+    AllTakers => concat!(takers!(), " ORDER BY ticket");
+    UpsertTaker => concat!(
+        "INSERT INTO takers (project, ticket, queue, holder, standing, since_lease, since_wall, seen_lease) ",
+        "VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (project, queue, ticket) DO UPDATE SET seen_lease = $8"
+    );
+    DeleteTaker => "DELETE FROM takers WHERE project = $1 AND queue = $2 AND ticket = $3";
     Notify => "SELECT pg_notify($1, $2)";
 }

@@ -10,9 +10,10 @@ use crate::call::{Call, Turn};
 use crate::changes;
 use crate::error::StoreError;
 use crate::machine::Machine;
+use crate::queues;
 use crate::schema::VERSION;
 use crate::sql::Statement;
-use crate::tables::{self, Key, Tables};
+use crate::tables::{self, Tables};
 use crate::value::{Query, Row, Rows, Value};
 
 /// How often a batch is tried again when the connection is lost before its commit.
@@ -116,7 +117,7 @@ impl Store {
 
     /// Loads and decides a batch, and leaves the commit to the caller.
     pub fn begin<C: Call>(&mut self, calls: &[C]) -> Result<Open<'_, C::Reply>, StoreError> {
-        let keys: BTreeSet<Key> = calls.iter().flat_map(Call::keys).collect();
+        let keys = queues::gathered(calls.iter().flat_map(Call::keys));
         let mut queries = vec![Query::new(Statement::Project, [self.project.into()])];
         if self.earlier_boots.is_none() {
             queries.push(Query::new(Statement::Boots, [self.project.into(), self.machine.host().into()]));

@@ -7,10 +7,12 @@ use banksman_core::claim::{Address, Waiter};
 use banksman_core::coordination::Coordination;
 use banksman_core::event::{Event, Fact, Kind, Resource};
 use banksman_core::lock::{self, Lock, State};
+use banksman_core::queue::{Part, Queues};
 use banksman_core::semaphore::{self, Semaphore};
-use banksman_core::{DecisionId, Epoch, HolderId, ImportId, Name, RequestId, RunId, SectionId, Seq, TaskId};
+use banksman_core::{DecisionId, DedupeKey, Epoch, HolderId, ImportId, ItemId, Name, RequestId, RunId, SectionId, Seq, TaskId};
 
 use crate::error::StoreError;
+use crate::queues;
 use crate::rows::Waits;
 use crate::sql::Statement;
 use crate::value::{Query, Row, Rows, Value};
@@ -89,6 +91,40 @@ pub enum Key {
     Imports,
     /// The first [`IMPORTED`] tasks of an import that is not finished.
     Imported(ImportId),
+    /// All queues, without their items.
+    Queues,
+    /// One queue and its dead-letter queue, without their items.
+    NamedQueue(Name),
+    /// One item, wherever it is.
+    Item(ItemId),
+    /// The item of a queue that keeps others with this key out.
+    Dedupe(Name, DedupeKey),
+    /// The items that the next takes of a queue look at. Within a batch they add up.
+    Head {
+        /// Which queue.
+        queue: Name,
+        /// How many takes there are.
+        takes: u32,
+        /// How many items that can be taken may be gone by something else in the same batch.
+        removed: u32,
+        /// How many items that wait for a time may be gone so.
+        ended: u32,
+    },
+    /// The first items of one kind in a queue.
+    Part {
+        /// Which queue.
+        queue: Name,
+        /// Of which kind.
+        part: Part,
+        /// How many.
+        limit: u32,
+    },
+    /// The first who waits for an item of a queue.
+    FirstTaker(Name),
+    /// All who wait for an item of a queue, or of its dead-letter queue.
+    Takers(Name),
+    /// All who wait for an item.
+    AllTakers,
 }
 
 /// How many tasks that wait for time, or for their children, are looked at together.
@@ -111,6 +147,8 @@ pub struct Tables {
     pub watchers: Vec<Watcher>,
     /// Tasks and what belongs to them.
     pub backlog: Backlog,
+    /// Queues and their items.
+    pub queues: Queues,
 }
 
 /// A runner that waits until something is freed.
@@ -175,6 +213,15 @@ pub(crate) fn plan(project: i64, keys: &BTreeSet<Key>) -> Vec<Query<'_>> {
             }
             Key::InSection(id) => add(Statement::InSection, Some(id.as_str())),
             Key::Ready { .. } | Key::Queue { .. } | Key::Due | Key::Loops { .. } | Key::Imported(_) => {}
+            Key::Queues
+            | Key::NamedQueue(_)
+            | Key::Item(_)
+            | Key::Dedupe(..)
+            | Key::Head { .. }
+            | Key::Part { .. }
+            | Key::FirstTaker(_)
+            | Key::Takers(_)
+            | Key::AllTakers => {}
             Key::ByHand(id) => {
                 add(Statement::HandLocks, Some(id.as_str()));
                 add(Statement::HandTasks, Some(id.as_str()));
@@ -209,6 +256,7 @@ pub(crate) fn plan(project: i64, keys: &BTreeSet<Key>) -> Vec<Query<'_>> {
             }
             _ => {}
         }
+        queues::plan(project, key, &mut queries);
         if let Key::Imported(id) = key {
             queries.push(Query::new(Statement::Imported, [project.into(), id.as_str().into(), (IMPORTED as i64).into()]));
         }
@@ -233,6 +281,8 @@ pub(crate) fn plan_all(project: i64) -> Vec<Query<'static>> {
         Statement::Outbox,
         Statement::AllDecisions,
         Statement::Imports,
+        Statement::AllQueues,
+        Statement::AllItems,
     ];
     plan_of(project, &[&held[..], &backlog[..]].concat())
 }
@@ -326,6 +376,26 @@ pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables
                 Statement::Imports => {
                     let import = row.import()?;
                     tables.backlog.imports.insert(import.id.clone(), import);
+                }
+                Statement::AllQueues | Statement::QueueRow => {
+                    let queue = row.queue()?;
+                    tables.queues.queues.insert(queue.name.clone(), queue);
+                }
+                Statement::Item
+                | Statement::AllItems
+                | Statement::ItemByKey
+                | Statement::ReadyItems
+                | Statement::DueItems
+                | Statement::RestingItems
+                | Statement::ProcessingItems
+                | Statement::DeadItems
+                | Statement::MovedItems => {
+                    let item = row.item()?;
+                    tables.queues.items.insert(item.id, item);
+                }
+                Statement::FirstTaker | Statement::Takers | Statement::AllTakers => {
+                    let taker = row.taker()?;
+                    tables.queues.takers.insert(taker.ticket, taker);
                 }
                 other => unreachable!("{other:?} loads no table"),
             }

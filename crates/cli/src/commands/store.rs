@@ -57,10 +57,10 @@ impl Copy {
         let place = |url: &str| Place::parse(url, crate::context::variable);
         let project = Project::find_at(&context.directory(), Some(place(&self.from)?))?;
         let copied = project.copy_to(place(&self.to)?)?;
-        let data = json!({ "locks": copied.locks, "semaphores": copied.semaphores, "holders": copied.holders, "tasks": copied.tasks, "events": copied.events });
+        let data = json!({ "locks": copied.locks, "semaphores": copied.semaphores, "holders": copied.holders, "tasks": copied.tasks, "items": copied.items, "events": copied.events });
         let human = format!(
-            "copied {BOLD}{}{BOLD:#} locks, {BOLD}{}{BOLD:#} semaphores, {} holders, {BOLD}{}{BOLD:#} tasks and {BOLD}{}{BOLD:#} events; the log folds to the tables",
-            copied.locks, copied.semaphores, copied.holders, copied.tasks, copied.events
+            "copied {BOLD}{}{BOLD:#} locks, {BOLD}{}{BOLD:#} semaphores, {} holders, {BOLD}{}{BOLD:#} tasks, {BOLD}{}{BOLD:#} items and {BOLD}{}{BOLD:#} events; the log folds to the tables",
+            copied.locks, copied.semaphores, copied.holders, copied.tasks, copied.items, copied.events
         );
         context.printer.result(data, human);
         Ok(exit::OK)

@@ -25,6 +25,8 @@ mod notify;
 mod output;
 mod postgres;
 mod processes;
+mod queues;
+mod queues_model;
 mod reference;
 mod roots;
 mod run;

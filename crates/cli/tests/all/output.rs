@@ -224,3 +224,43 @@ fn the_help_pages_of_questions() {
         &[&["why", "--help"], &["status", "--help"], &["sessions", "--help"], &["sessions", "kill", "--help"]]
     ));
 }
+
+#[test]
+fn a_session_with_queues() {
+    let world = World::new();
+    let text = session(
+        &world,
+        &[
+            &["queues", "list"],
+            &["queues", "take", "triage"],
+            &["queues", "define", "broken"],
+            &["queues", "define", "triage", "--max-attempts", "1", "--visibility-timeout", "1h", "--dead-letter", "broken"],
+            &["queues", "push", "triage", r#"{"issue": 17}"#, "--dedupe", "issue-17"],
+            &["queues", "push", "triage", r#"{"issue": 17}"#, "--dedupe", "issue-17"],
+            &["queues", "push", "triage", r#""soon""#, "--priority", "5"],
+            &["queues", "take", "triage", "--holder", "ann"],
+            &["queues", "take", "triage", "--holder", "bob"],
+            &["queues", "take", "triage", "--holder", "eve"],
+            &["queues", "show", "triage"],
+            &["queues", "complete", "triage", "q-4", "--holder", "ann", "--epoch", "5"],
+            &["queues", "complete", "triage", "q-3", "--holder", "ann", "--epoch", "6"],
+            &["queues", "complete", "triage", "q-3", "--holder", "bob", "--epoch", "4"],
+            &["queues", "fail", "triage", "q-3", "--holder", "bob", "--epoch", "6", "--error", "no such issue"],
+            &["queues", "list"],
+            &["queues", "list", "--dead"],
+            &["queues", "show", "broken", "q-3"],
+            &["queues", "requeue", "broken", "q-3"],
+            &["queues", "pause", "triage"],
+            &["queues", "take", "triage"],
+            &["queues", "purge", "triage"],
+            &["doctor"],
+        ],
+    );
+    hidden(&world, || assert_snapshot!(text));
+}
+
+#[test]
+fn the_help_pages_of_queues() {
+    let world = World::empty();
+    assert_snapshot!(session(&world, &[&["queues", "--help"], &["queues", "push", "--help"], &["queues", "take", "--help"]]));
+}

@@ -401,26 +401,94 @@ fn story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
     ]
 }
 
+fn queue() -> Value {
+    json!({
+        "name": "string", "paused": "bool", "visibilityTimeout": "string", "maxAttempts": "number", "deadLetter": "string?",
+        "maxLength": "number", "length": "number", "ready": "number", "resting": "number", "processing": "number",
+        "dead": "number", "waiters": "number",
+    })
+}
+
+fn item() -> Value {
+    let attempt = json!({
+        "holder": "string", "epoch": "number", "startedAt": "time", "endedAt": "time", "error": "string", "timedOut": "bool",
+    });
+    json!({
+        "id": "string", "queue": "string", "state": "string", "data": "any", "priority": "number", "attempts": "number",
+        "dedupe": "string?", "createdAt": "time", "dueAt": "time?", "holder": "string?", "epoch": "number?", "diedIn": "string?",
+        "reason": "string?", "diedAt": "time?", "history": [attempt],
+    })
+}
+
+/// A queue from its definition to its end, in a project of its own: items and epochs are numbered by the events.
+fn queue_story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
+    let defined = json!({
+        "queue": "string", "visibilityTimeout": "string", "maxAttempts": "number", "deadLetter": "string?", "maxLength": "number",
+    });
+    let pushed = json!({ "queue": "string", "id": "string?", "outcome": "string", "pushed": "number", "duplicates": "number" });
+    let taken = json!({
+        "queue": "string", "holder": "string", "takenAt": "time", "visibleUntil": "time",
+        "item": { "id": "string", "data": "any", "priority": "number", "attempts": "number", "epoch": "number" },
+    });
+    let page = with(queue(), json!({ "items": [item()], "recentEvents": [event()] }));
+    let own = |verb, epoch, more: &[&'static str]| {
+        [&["queues", verb, "triage", "q-2", "--holder", "a", "--epoch", epoch][..], more].concat()
+    };
+    let outcome = |more: Value| with(json!({ "queue": "string", "id": "string", "outcome": "string" }), more);
+    let failed = || outcome(json!({ "retryAt": "time?", "movedTo": "string?" }));
+    let requeued =
+        || json!({ "queue": "string", "id": "string?", "movedTo": "string?", "requeued": "number", "stuck": "number" });
+    let paused = || json!({ "queue": "string", "paused": "bool" });
+    let take = || vec!["queues", "take", "triage", "--holder", "a"];
+    vec![
+        ("queues list", vec!["queues", "list"], json!({ "queues": [] })),
+        ("queues define", vec!["queues", "define", "triage", "--max-attempts", "2"], defined),
+        ("queues push", vec!["queues", "push", "triage", "{}", "--dedupe", "k"], pushed.clone()),
+        ("queues push", vec!["queues", "push", "triage", "{}", "--dedupe", "k"], pushed),
+        ("queues list", vec!["queues", "list"], json!({ "queues": [queue()] })),
+        ("queues take", take(), taken.clone()),
+        ("queues extend", own("extend", "3", &[]), outcome(json!({ "visibleUntil": "time" }))),
+        ("queues show", vec!["queues", "show", "triage"], page),
+        ("queues fail", own("fail", "3", &["--error", "no"]), failed()),
+        ("queues take", take(), taken.clone()),
+        ("queues fail", own("fail", "5", &["--error", "no"]), failed()),
+        ("queues show", vec!["queues", "show", "triage", "q-2"], item()),
+        ("queues list", vec!["queues", "list", "--dead"], json!({ "items": [item()] })),
+        ("queues requeue", vec!["queues", "requeue", "triage", "q-2"], requeued()),
+        ("queues requeue", vec!["queues", "requeue", "triage", "--all"], requeued()),
+        ("queues take", take(), taken),
+        ("queues complete", own("complete", "9", &[]), outcome(json!({}))),
+        ("queues pause", vec!["queues", "pause", "triage"], paused()),
+        ("queues resume", vec!["queues", "resume", "triage"], paused()),
+        ("queues purge", vec!["queues", "purge", "triage", "--all"], json!({ "queue": "string", "purged": "number" })),
+    ]
+}
+
 /// These leave stdout to the command that they run.
 const PASS_THROUGH: [&str; 2] = ["locks run", "semaphores run"];
 
 /// These are only there for their verbs.
-const NOUNS: [&str; 9] = ["locks", "semaphores", "sections", "tasks", "sessions", "decisions", "config", "notify", "store"];
+const NOUNS: [&str; 10] =
+    ["locks", "semaphores", "queues", "sections", "tasks", "sessions", "decisions", "config", "notify", "store"];
 
 /// They need two stores, a live run, or a decision: their shapes are checked in `copy.rs`, `tasks.rs` and `decisions.rs`.
 const ELSEWHERE: [&str; 4] = ["store copy", "tasks heartbeat", "decisions show", "decisions resolve"];
 
 #[test]
 fn every_verb_prints_exactly_what_it_promises() {
-    let world = World::empty();
+    let (world, queues) = (World::empty(), World::new());
     std::fs::write(world.path().join("none.md"), "- [x] This is done already.\n").unwrap();
-    let story = [story(), backlog_story(), insight_story()].concat();
-    for (command, args, shape) in &story {
+    let main = [story(), backlog_story(), insight_story()].concat();
+    let all = main.iter().map(|line| (&world, line.clone())).chain(queue_story().into_iter().map(|line| (&queues, line)));
+    let mut story = Vec::new();
+    for (world, line @ (command, ..)) in all {
+        story.push(line);
+        let (_, args, shape) = story.last().unwrap();
         let said = world.run(&[&args[..], &["--json"]].concat());
         let envelope: Value = serde_json::from_str(&said.stdout).unwrap_or_else(|_| panic!("{args:?}: {said:?}"));
         assert_eq!((said.code, said.stdout.lines().count(), said.stderr.as_str()), (0, 1, ""), "{args:?}: {said:?}");
         check(&json!({ "success": "bool", "command": "string", "data": "any" }), &envelope, command);
-        assert_eq!((&envelope["success"], &envelope["command"]), (&true.into(), &(*command).into()));
+        assert_eq!((&envelope["success"], &envelope["command"]), (&true.into(), &command.into()));
         check(shape, &envelope["data"], &args.join(" "));
     }
     let told: BTreeSet<&str> =
@@ -428,6 +496,7 @@ fn every_verb_prints_exactly_what_it_promises() {
     let all = commands();
     assert_eq!(told, all.iter().map(String::as_str).collect(), "a verb without a shape, or a shape without a verb");
     world.check();
+    queues.check();
 }
 
 #[test]
@@ -451,6 +520,11 @@ fn every_failure_says_what_in_the_same_form() {
     world.ok(&["tasks", "add", "b", "--depends-on", "a"]);
     world.ok(&["tasks", "add", "over"]);
     world.ok(&["tasks", "cancel", "over"]);
+    for queue in ["empty", "halted", "tiny"] {
+        world.ok(&["queues", "define", queue, "--max-length", "1"]);
+    }
+    world.ok(&["queues", "pause", "halted"]);
+    world.ok(&["queues", "push", "tiny", "1"]);
     let name = || json!({ "name": "string" });
     let busy = json!({ "name": "string", "holder": "string", "since": "time?", "expiresAt": "time?", "waiters": "number" });
     let waited = json!({ "name": "string", "holder": "string", "place": "number", "waiters": "number" });
@@ -516,6 +590,26 @@ fn every_failure_says_what_in_the_same_form() {
         (&["tasks", "done", "a", "--epoch", "1"], 8, "FENCED", json!({ "taskId": "string" })),
         (&["tasks", "done", "over"], 2, "TASK_OVER", json!({ "taskId": "string", "status": "string" })),
         (&["tasks", "wait", "a", "--timeout", "1ms"], 6, "WAIT_TIMEOUT", json!({ "tasks": ["any"] })),
+        (&["queues", "take", "nothing"], 4, "QUEUE_NOT_FOUND", json!({ "queue": "string" })),
+        (&["queues", "take", "empty"], 4, "QUEUE_EMPTY", json!({ "queue": "string", "nextAt": "time?" })),
+        (&["queues", "show", "empty", "q-1"], 4, "ITEM_NOT_FOUND", json!({ "queue": "string", "item": "string" })),
+        (
+            &["queues", "complete", "empty", "q-1", "--holder", "a", "--epoch", "1"],
+            4,
+            "ITEM_NOT_FOUND",
+            json!({ "queue": "string", "item": "string" }),
+        ),
+        (&["queues", "push", "empty", "nonsense"], 2, "USAGE", json!({})),
+        (
+            &["queues", "take", "empty", "--wait", "--timeout", "1ms"],
+            6,
+            "WAIT_TIMEOUT",
+            json!({ "queue": "string", "place": "number", "paused": "bool" }),
+        ),
+        (&["queues", "take", "halted"], 6, "QUEUE_PAUSED", json!({ "queue": "string" })),
+        (&["queues", "push", "tiny", "2"], 6, "QUEUE_FULL", json!({ "queue": "string", "pushed": "number" })),
+        (&["queues", "define", "q", "--dead-letter", "nothing"], 4, "QUEUE_NOT_FOUND", json!({ "queue": "string" })),
+        (&["queues", "define", "q", "--dead-letter", "q"], 2, "USAGE", json!({})),
         (&["tasks", "logs", "a"], 4, "RUN_NOT_FOUND", json!({ "taskId": "string", "run": "string?" })),
     ];
     for (args, exit, code, details) in cases {

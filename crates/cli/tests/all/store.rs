@@ -98,11 +98,15 @@ fn threads_of_one_process_share_a_client() {
 fn a_store_of_an_earlier_version_is_brought_up_to_date() {
     let world = World::on_sqlite();
     world.ok(&["locks", "acquire", "db", "--holder", "a", "--ttl", "1h"]);
-    let tables = ["sections", "tasks", "edges", "runs", "runners", "outbox", "baseline", "decisions", "marks", "imports"];
-    let columns = ["compacted", "compacted_wall"];
-    let mut undo: String = tables.iter().map(|table| format!("DROP TABLE {table};")).collect();
-    undo.extend(columns.iter().map(|column| format!("ALTER TABLE projects DROP COLUMN {column};")));
     let connection = rusqlite::Connection::open(world.path().join(".banksman/store.db")).unwrap();
+    let first = ["store", "projects", "boots", "locks", "semaphores", "slots", "waiters", "events"];
+    let all: Vec<String> = {
+        let mut query = connection.prepare("SELECT name FROM sqlite_master WHERE type = 'table'").unwrap();
+        query.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
+    };
+    let later = all.iter().filter(|table| !first.contains(&table.as_str()));
+    let mut undo: String = later.map(|table| format!("DROP TABLE {table};")).collect();
+    undo.extend(["compacted", "compacted_wall"].map(|column| format!("ALTER TABLE projects DROP COLUMN {column};")));
     connection.execute_batch(&format!("{undo} UPDATE store SET version = 1")).unwrap();
     drop(connection);
     // The first look is enough, though it only reads.

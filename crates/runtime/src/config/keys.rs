@@ -152,6 +152,20 @@ pub static KEYS: &[Key] = &[
         description: "the size in MiB after which the log of a run begins anew; the part before it is kept once",
     },
     Key {
+        name: "queue.visibility_timeout",
+        kind: Kind::Period(|config| &mut config.queue_visibility_timeout),
+        home: Home::Everywhere,
+        default: Some("5m"),
+        description: "how long an item that was taken is left to its holder, in queues that are defined without --visibility-timeout",
+    },
+    Key {
+        name: "queue.max_attempts",
+        kind: Kind::Number(|config| &mut config.queue_max_attempts),
+        home: Home::Everywhere,
+        default: Some("3"),
+        description: "how often an item is taken at most, in queues that are defined without --max-attempts",
+    },
+    Key {
         name: "notify.on",
         kind: Kind::Notices(|config| &mut config.notify.on),
         home: Home::Everywhere,

@@ -35,7 +35,7 @@ impl World<'_> {
             Event::Task { id, fact } => self.take_in_task(id, fact, logged.seq),
             Event::Decision { id, fact } => self.take_in_decision(id, fact),
             // Nobody imports here.
-            Event::Import { .. } | Event::Finished(_) | Event::Custom { .. } => {}
+            Event::Import { .. } | Event::Queue { .. } | Event::Finished(_) | Event::Custom { .. } => {}
         }
     }
 

@@ -28,6 +28,7 @@ impl fmt::Display for Deed<'_> {
             Request::Task(request) => task(f, request)?,
             Request::Run(request) => run(f, request)?,
             Request::Import(request) => write!(f, "{request:?}")?,
+            Request::Queue(request) => write!(f, "{request:?}")?,
             Request::Decision(request) => write!(f, "answers {} with {}", request.id, request.option)?,
         }
         match self.reply {
@@ -44,6 +45,7 @@ impl fmt::Display for Deed<'_> {
             Reply::Run(RunOutcome::Stepped(outcome, _)) => write!(f, ": {outcome:?}"),
             Reply::Run(outcome) => write!(f, ": {outcome:?}"),
             Reply::Import(outcome) => write!(f, ": {outcome:?}"),
+            Reply::Queue { outcome, .. } => write!(f, ": {outcome:?}"),
             Reply::Decision(DecisionOutcome::Stepped(outcome, _)) => write!(f, ": {outcome:?}"),
             Reply::Decision(outcome) => write!(f, ": {outcome:?}"),
         }
@@ -132,6 +134,7 @@ impl fmt::Display for Line<'_> {
             },
             Event::Section { fact, .. } => write!(f, " {fact:?}"),
             Event::Import { fact, .. } => write!(f, " {fact:?}"),
+            Event::Queue { fact, .. } => write!(f, " {fact:?}"),
             Event::Decision { fact, .. } => write!(f, " {fact:?}"),
             Event::Finished(finished) => write!(f, " {finished:?}"),
             Event::Custom { .. } => Ok(()),

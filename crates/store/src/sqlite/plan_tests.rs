@@ -116,3 +116,62 @@ fn what_waits_for_time_or_for_people_is_read_in_the_order_of_its_index() {
         assert_eq!(plan.iter().find(is_slow), None, "{statement:?}: {plan:?}");
     }
 }
+
+#[test]
+fn a_take_reads_by_the_indexes_of_its_queue() {
+    let connection = store();
+    for (statement, wanted) in [
+        (Statement::ReadyItems, "items_ready (project=? AND queue=?)"),
+        (Statement::MovedItems, "items_ready (project=? AND queue=?)"),
+        (Statement::DueItems, "items_due (project=? AND queue=?"),
+        (Statement::RestingItems, "items_due (project=? AND queue=?"),
+        (Statement::ProcessingItems, "items_due (project=? AND queue=?"),
+        (Statement::DeadItems, "items_dead (project=? AND queue=?"),
+        (Statement::ItemByKey, "items_dedupe (project=? AND queue=? AND dedupe=?)"),
+        (Statement::Item, "PRIMARY KEY (id=? AND project=?)"),
+        (Statement::UpdateItem, "PRIMARY KEY (id=? AND project=?)"),
+        (Statement::DeleteItem, "PRIMARY KEY (id=? AND project=?)"),
+        (Statement::QueueRow, "PRIMARY KEY (project=? AND name=?)"),
+        (Statement::FirstTaker, "PRIMARY KEY (project=? AND queue=?)"),
+    ] {
+        let plan = plan(&connection, statement);
+        assert!(plan.iter().any(|step| step.contains(wanted)), "{statement:?}: {plan:?}");
+        let is_slow = |step: &&String| step.contains("TEMP B-TREE FOR ORDER") || step.starts_with("SCAN items");
+        assert_eq!(plan.iter().find(is_slow), None, "{statement:?}: {plan:?}");
+    }
+    let counts = plan(&connection, Statement::QueueCounts);
+    for index in ["items_ready", "items_due", "items_dead"] {
+        assert!(counts.iter().any(|step| step.contains(index)), "{counts:?}");
+    }
+}
+
+/// How much work the first item of a queue is, counted in steps of SQLite's machine.
+fn first_item(connection: &Connection, statement: Statement) -> i32 {
+    let mut prepared = connection.prepare(&dialect::sqlite(statement.text())).unwrap();
+    prepared.raw_bind_parameter(1, 1).unwrap();
+    prepared.raw_bind_parameter(2, "q").unwrap();
+    prepared.raw_bind_parameter(3, 2).unwrap();
+    assert_eq!(prepared.raw_query().mapped(|row| row.get::<_, i64>(0)).count(), 2);
+    prepared.get_status(StatementStatus::VmStep)
+}
+
+#[test]
+fn a_take_is_the_same_work_however_many_items_wait() {
+    let connection = store();
+    let fill = |from: usize, to: usize| {
+        connection
+            .execute_batch(&format!(
+                "WITH RECURSIVE n(n) AS (SELECT {from} UNION ALL SELECT n + 1 FROM n WHERE n < {to})
+                 INSERT INTO items (project, id, queue, data, priority, rank, created_lease, created_wall, attempts, fence, state,
+                                    ready, due)
+                 SELECT 1, n, 'q', '1', 0, n, 0, 0, 0, 0, 'pending', CASE WHEN n % 2 = 0 THEN 1 END,
+                        CASE WHEN n % 2 = 1 THEN n END FROM n"
+            ))
+            .unwrap();
+    };
+    fill(1, 1_000);
+    let few = [Statement::ReadyItems, Statement::DueItems].map(|statement| first_item(&connection, statement));
+    fill(1_001, 100_000);
+    let many = [Statement::ReadyItems, Statement::DueItems].map(|statement| first_item(&connection, statement));
+    assert_eq!(few, many);
+}

@@ -1,0 +1,111 @@
+//! What people do with many items: try the dead again, remove.
+
+use banksman::Client;
+use banksman::core::queue::{Input, Outcome, Part};
+use banksman::core::{ItemId, Name};
+use clap::Args;
+use serde_json::json;
+
+use super::refusal;
+use crate::commands::Done;
+use crate::context::Context;
+use crate::exit_codes as exit;
+use crate::failure::Failure;
+use crate::printer::{BOLD, GREEN};
+use crate::words;
+
+/// How many items one transaction changes: each is a row and an event.
+const CHUNK: usize = 400;
+
+/// Try dead items again, with all their attempts. From a dead-letter queue they go back to where they died.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  banksman queues requeue triage q-17\n  banksman queues requeue broken --all")]
+pub(super) struct Requeue {
+    /// The queue
+    queue: Name,
+    /// The item
+    #[arg(required_unless_present = "all")]
+    item: Option<ItemId>,
+    /// All that are dead, or died elsewhere and are here to be looked at
+    #[arg(long, conflicts_with = "item")]
+    all: bool,
+}
+
+/// Remove the items that wait to be taken.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  banksman queues purge triage\n  banksman queues purge triage --dead\n  banksman queues purge triage --all"
+)]
+pub(super) struct Purge {
+    /// The queue
+    queue: Name,
+    /// The dead ones instead
+    #[arg(long, conflicts_with = "all")]
+    dead: bool,
+    /// All of them, also those that are worked on: their holders are told at their next call
+    #[arg(long)]
+    all: bool,
+}
+
+impl Requeue {
+    pub(super) fn run(self, context: &Context) -> Done {
+        let client = context.client()?;
+        let Some(item) = self.item else { return self.all_of_them(context, &client) };
+        match client.ask_queue(&self.queue, Input::Requeue(item))?.0 {
+            Outcome::Requeued { queue } => {
+                let data = json!({ "queue": self.queue, "id": item, "movedTo": queue, "requeued": 1, "stuck": 0 });
+                context.printer.result(data, format!("{GREEN}requeued{GREEN:#} {BOLD}{item}{BOLD:#} in {queue}"));
+                Ok(exit::OK)
+            }
+            other => Err(refusal(&self.queue, Some(item), &other)),
+        }
+    }
+
+    fn all_of_them(&self, context: &Context, client: &Client) -> Done {
+        let (mut requeued, mut left) = (0, 0);
+        for part in [Part::Dead, Part::Moved] {
+            loop {
+                match client.ask_queue(&self.queue, Input::RequeueAll(part, CHUNK))?.0 {
+                    Outcome::SomeRequeued { count: 0, stuck } => {
+                        left += stuck;
+                        break;
+                    }
+                    Outcome::SomeRequeued { count, .. } => requeued += count,
+                    other => return Err(refusal(&self.queue, None, &other)),
+                }
+            }
+        }
+        if left > 0 {
+            let message = format!("{requeued} were requeued; the queue that the others came from is full or gone");
+            let details = json!({ "queue": self.queue, "requeued": requeued });
+            return Err(Failure::new(exit::LOCKED, "QUEUE_FULL", message).details(details));
+        }
+        let data = json!({ "queue": self.queue, "id": null, "movedTo": null, "requeued": requeued, "stuck": left });
+        context.printer.result(data, format!("{GREEN}requeued{GREEN:#} {} of {}", words::thousands(requeued), self.queue));
+        Ok(exit::OK)
+    }
+}
+
+impl Purge {
+    pub(super) fn run(self, context: &Context) -> Done {
+        let client = context.client()?;
+        let parts: &[Part] = match (self.dead, self.all) {
+            (true, _) => &[Part::Dead],
+            (false, true) => &[Part::Ready, Part::Resting, Part::Processing, Part::Dead],
+            (false, false) => &[Part::Ready, Part::Resting],
+        };
+        let mut purged = 0;
+        for part in parts {
+            loop {
+                match client.ask_queue(&self.queue, Input::Purge(*part, CHUNK))?.0 {
+                    Outcome::Purged { count: 0 } => break,
+                    Outcome::Purged { count } => purged += count,
+                    other => return Err(refusal(&self.queue, None, &other)),
+                }
+            }
+        }
+        let data = json!({ "queue": self.queue, "purged": purged });
+        context.printer.result(data, format!("removed {} from {BOLD}{}{BOLD:#}", words::thousands(purged), self.queue));
+        Ok(exit::OK)
+    }
+}

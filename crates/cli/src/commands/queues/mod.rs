@@ -1,0 +1,136 @@
+//! Queues: things that wait to be worked on.
+
+mod hand;
+mod push;
+mod take;
+mod terms;
+mod view;
+
+use banksman::core::queue::{Outcome, QUEUES_LIMIT};
+use banksman::core::{ItemId, Name};
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use super::Done;
+use crate::context::Context;
+use crate::exit_codes as exit;
+use crate::failure::Failure;
+use crate::words;
+
+/// Queues: things that wait to be worked on, each by one at a time, until they are done or dead.
+///
+/// What has the highest priority is taken first, and among equals what came first. Whoever takes an item completes it,
+/// fails it, or extends its time; when that is over, another may take it, and the former holder is fenced.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  banksman queues define triage --max-attempts 5\n  banksman queues push triage '{\"issue\": 17}'\n  banksman queues take triage --wait"
+)]
+pub(crate) struct Queues {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    Define(terms::Define),
+    List(view::List),
+    Show(view::Show),
+    Push(push::Push),
+    Take(take::Take),
+    Extend(take::Extend),
+    Complete(take::Complete),
+    Fail(take::Fail),
+    Requeue(hand::Requeue),
+    Purge(hand::Purge),
+    Pause(terms::Pause),
+    Resume(terms::Resume),
+}
+
+impl Queues {
+    pub(crate) fn name(&self) -> &'static str {
+        match self.verb {
+            Verb::Define(_) => "queues define",
+            Verb::List(_) => "queues list",
+            Verb::Show(_) => "queues show",
+            Verb::Push(_) => "queues push",
+            Verb::Take(_) => "queues take",
+            Verb::Extend(_) => "queues extend",
+            Verb::Complete(_) => "queues complete",
+            Verb::Fail(_) => "queues fail",
+            Verb::Requeue(_) => "queues requeue",
+            Verb::Purge(_) => "queues purge",
+            Verb::Pause(_) => "queues pause",
+            Verb::Resume(_) => "queues resume",
+        }
+    }
+
+    pub(crate) fn run(self, context: &Context) -> Done {
+        match self.verb {
+            Verb::Define(define) => define.run(context),
+            Verb::List(list) => list.run(context),
+            Verb::Show(show) => show.run(context),
+            Verb::Push(push) => push.run(context),
+            Verb::Take(take) => take.run(context),
+            Verb::Extend(extend) => extend.run(context),
+            Verb::Complete(complete) => complete.run(context),
+            Verb::Fail(fail) => fail.run(context),
+            Verb::Requeue(requeue) => requeue.run(context),
+            Verb::Purge(purge) => purge.run(context),
+            Verb::Pause(pause) => pause.run(context),
+            Verb::Resume(resume) => resume.run(context),
+        }
+    }
+}
+
+fn no_queue(queue: &Name) -> Failure {
+    Failure::new(exit::NOT_FOUND, "QUEUE_NOT_FOUND", format!("there is no queue {queue}"))
+        .details(json!({ "queue": queue }))
+        .hint(format!("define it with: banksman queues define {}", words::quoted(queue)))
+}
+
+fn no_item(queue: &Name, item: ItemId) -> Failure {
+    let message = format!("there is no item {item} in {queue}: it is done, was removed or moved, or never was");
+    Failure::new(exit::NOT_FOUND, "ITEM_NOT_FOUND", message)
+        .details(json!({ "queue": queue, "item": item }))
+        .hint(format!("banksman events --source queue:{queue} tells what became of it"))
+}
+
+/// The refusals that several verbs share.
+fn refusal(queue: &Name, item: Option<ItemId>, outcome: &Outcome) -> Failure {
+    let name = || item.map_or_else(|| "it".to_owned(), |item| item.to_string());
+    let details = json!({ "queue": queue, "item": item });
+    match (outcome, item) {
+        (Outcome::Unknown, _) => no_queue(queue),
+        (Outcome::NoItem, Some(item)) => no_item(queue, item),
+        (Outcome::Fenced { fence }, _) => {
+            let message = format!("fenced: {} was taken away from this holder, its time was over (the fence is {fence})", name());
+            Failure::new(exit::FENCED, "FENCED", message).details(details).hint("stop the work on it; another may have it now")
+        }
+        (Outcome::NotOwner { holder }, _) => {
+            let message = format!("{} is worked on by {holder}", name());
+            Failure::new(exit::NOT_PERMITTED, "NOT_OWNER", message).details(details).hint("name the holder that `take` printed")
+        }
+        (Outcome::NotProcessing { status }, _) => {
+            let message = format!("{} is {status}: this attempt has ended already", name());
+            Failure::new(exit::NOT_PERMITTED, "ITEM_NOT_PROCESSING", message).details(details)
+        }
+        (Outcome::NotDead { status }, _) => {
+            Failure::new(exit::USAGE, "ITEM_NOT_DEAD", format!("{} is {status}, and only dead items are tried again", name()))
+                .details(details)
+        }
+        (Outcome::NoWayBack(to), _) => {
+            let message = format!("{} cannot go back to {to}: that queue is full or gone", name());
+            Failure::new(exit::LOCKED, "QUEUE_FULL", message).details(details)
+        }
+        (Outcome::TooManyQueues, _) => {
+            Failure::new(exit::LOCKED, "FULL", format!("a project may have at most {QUEUES_LIMIT} queues"))
+        }
+        (Outcome::LineFull, _) => {
+            Failure::new(exit::LOCKED, "LINE_FULL", format!("too many are waiting for an item of {queue} already"))
+        }
+        (Outcome::Halted, _) => Failure::new(exit::LOCKED, "QUEUE_PAUSED", format!("{queue} is paused"))
+            .details(json!({ "queue": queue }))
+            .hint(format!("banksman queues resume {}", words::quoted(queue))),
+        (other, _) => Failure::unexpected(other),
+    }
+}

@@ -1,0 +1,197 @@
+//! Putting items into a queue: one, or a stream of them.
+
+use std::io::{BufRead, BufReader, Read};
+
+use banksman::Client;
+use banksman::core::queue::{DATA_LIMIT, Data, DataError, Input, New, Outcome, Pushed};
+use banksman::core::{DedupeKey, ItemId, Name, Span};
+use clap::Args;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde_json::json;
+
+use super::refusal;
+use crate::commands::Done;
+use crate::commands::hold::Dur;
+use crate::context::Context;
+use crate::exit_codes as exit;
+use crate::failure::Failure;
+use crate::printer::{BOLD, GREEN};
+use crate::words;
+
+/// How many lines go into one transaction: each is a row and an event.
+const CHUNK: usize = 500;
+
+/// How much is read at once: so much that what the standard library has in between stays empty, and tells nothing wrong.
+const BUFFER: usize = 64 * 1_024;
+
+/// The longest line: an item may be written with more spaces than are kept.
+const LINE: u64 = 4 * DATA_LIMIT as u64;
+
+/// Put an item into a queue, or one for each line of JSON on stdin.
+///
+/// From stdin, lines go in by chunks as they come, so that a stream without an end can be piped in. If a line is wrong, the
+/// message says which, and what came before it is in the queue.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  banksman queues push triage '{\"issue\": 17}'\n  banksman queues push triage '\"urgent\"' --priority 10\n  banksman queues push triage '{\"issue\": 17}' --dedupe issue-17 --delay 10m\n  jq -c '.[]' issues.json | banksman queues push triage -"
+)]
+pub(super) struct Push {
+    /// The queue
+    queue: Name,
+    /// What the item carries, as JSON; - reads one item from each line of stdin
+    #[arg(value_name = "JSON", allow_hyphen_values = true)]
+    data: String,
+    /// What is higher is taken first; one step counts as much as having waited for an hour
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
+    priority: i32,
+    /// How long it is not to be taken
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
+    delay: Option<Dur>,
+    /// If an item with this key is in the queue and not over, that one is the answer
+    #[arg(long, value_name = "KEY")]
+    dedupe: Option<DedupeKey>,
+}
+
+/// How many went in.
+#[derive(Default)]
+struct Sum {
+    pushed: usize,
+    duplicates: usize,
+    last: Option<ItemId>,
+}
+
+impl Push {
+    pub(super) fn run(self, context: &Context) -> Done {
+        if self.data == "-" {
+            return self.stream(context);
+        }
+        let new = self.item(&self.data)?;
+        let mut sum = Sum::default();
+        send(&*context.client()?, &self.queue, vec![new], &mut sum)?;
+        let id = sum.last.map(|id| id.to_string()).unwrap_or_default();
+        let human = match sum.pushed {
+            1 => format!("{GREEN}pushed{GREEN:#} {BOLD}{id}{BOLD:#} to {}", self.queue),
+            _ => format!("{BOLD}{id}{BOLD:#} is in {} already, with the same key", self.queue),
+        };
+        self.tell(context, &sum, human)
+    }
+
+    fn stream(self, context: &Context) -> Done {
+        if self.dedupe.is_some() {
+            return Err(Failure::usage("--dedupe is for one item; with - each line is another"));
+        }
+        let client = context.client()?;
+        let (mut sum, mut chunk, mut number) = (Sum::default(), Vec::new(), 0);
+        let mut stdin = BufReader::with_capacity(BUFFER, std::io::stdin().lock());
+        loop {
+            let line = match line(&mut stdin) {
+                Ok(Some(line)) => line,
+                Ok(None) => break,
+                Err(failure) => {
+                    send(&client, &self.queue, std::mem::take(&mut chunk), &mut sum)?;
+                    let details = json!({ "line": number + 1, "pushed": sum.pushed });
+                    return Err(failure.at(&format!("line {}", number + 1)).details(details).hint(so_far(&sum)));
+                }
+            };
+            number += 1;
+            if line.trim().is_empty() {
+                continue;
+            }
+            match self.item(&line) {
+                Ok(new) => chunk.push(new),
+                Err(failure) => {
+                    send(&client, &self.queue, std::mem::take(&mut chunk), &mut sum)?;
+                    let details = json!({ "line": number, "pushed": sum.pushed });
+                    return Err(failure.at(&format!("line {number}")).details(details).hint(so_far(&sum)));
+                }
+            }
+            // What is there goes in before this waits for more.
+            if chunk.len() >= CHUNK || is_quiet(&stdin) {
+                send(&client, &self.queue, std::mem::take(&mut chunk), &mut sum)?;
+            }
+        }
+        send(&client, &self.queue, chunk, &mut sum)?;
+        sum.last = None;
+        let human = format!("{GREEN}pushed{GREEN:#} {} to {BOLD}{}{BOLD:#}", items(sum.pushed), self.queue);
+        self.tell(context, &sum, human)
+    }
+
+    fn item(&self, text: &str) -> Result<New, Failure> {
+        let data = Data::parse(text).map_err(|error| match error {
+            DataError::TooLarge { bytes } => Failure::new(exit::USAGE, "ITEM_TOO_LARGE", error.to_string())
+                .details(json!({ "bytes": bytes, "limit": DATA_LIMIT }))
+                .hint("put it into a file, and the path of the file into the item"),
+            DataError::NotJson(_) => {
+                Failure::usage(error).hint(r#"for example: '{"issue": 17}', or '"text in quotes of its own"'"#)
+            }
+        })?;
+        let delay = self.delay.map_or(Span::ZERO, Dur::span);
+        Ok(New { data, priority: self.priority, delay, dedupe: self.dedupe.clone() })
+    }
+
+    fn tell(&self, context: &Context, sum: &Sum, human: String) -> Done {
+        let outcome = if sum.pushed == 0 && sum.duplicates > 0 { "duplicate" } else { "pushed" };
+        let data = json!({
+            "queue": self.queue, "id": sum.last, "outcome": outcome, "pushed": sum.pushed, "duplicates": sum.duplicates,
+        });
+        context.printer.result(data, human);
+        Ok(exit::OK)
+    }
+}
+
+/// Whether the next line has to be waited for.
+fn is_quiet<R: Read>(input: &BufReader<R>) -> bool {
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let stdin = std::io::stdin();
+    input.buffer().is_empty() && matches!(poll(&mut [PollFd::new(&stdin, PollFlags::IN)], Some(&now)), Ok(0))
+}
+
+/// The next line, of a bearable length.
+fn line(input: &mut impl BufRead) -> Result<Option<String>, Failure> {
+    let mut bytes = Vec::new();
+    let read = input.by_ref().take(LINE).read_until(b'\n', &mut bytes).map_err(|error| Failure::system("read stdin", error))?;
+    if read as u64 == LINE && bytes.last() != Some(&b'\n') {
+        let message = format!("an item may have at most {DATA_LIMIT} bytes, and this line is longer than {LINE}");
+        return Err(Failure::new(exit::USAGE, "ITEM_TOO_LARGE", message));
+    }
+    let text = String::from_utf8(bytes).map_err(|_| Failure::usage("it is not UTF-8"))?;
+    Ok((read > 0).then_some(text))
+}
+
+fn send(client: &Client, queue: &Name, chunk: Vec<New>, sum: &mut Sum) -> Result<(), Failure> {
+    if chunk.is_empty() {
+        return Ok(());
+    }
+    let pushed = match client.ask_queue(queue, Input::Push(chunk))?.0 {
+        Outcome::Pushed(pushed) => pushed,
+        other => return Err(refusal(queue, None, &other)),
+    };
+    for one in pushed {
+        match one {
+            Pushed::Added(id) => (sum.pushed, sum.last) = (sum.pushed + 1, Some(id)),
+            Pushed::Duplicate(id) => (sum.duplicates, sum.last) = (sum.duplicates + 1, Some(id)),
+            Pushed::Full => {
+                return Err(Failure::new(
+                    exit::LOCKED,
+                    "QUEUE_FULL",
+                    format!("{queue} is full: it has as many items as it may have"),
+                )
+                .details(json!({ "queue": queue, "pushed": sum.pushed }))
+                .hint(format!(
+                    "{}; banksman queues show {} tells what is in it",
+                    so_far(sum),
+                    words::quoted(queue)
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn so_far(sum: &Sum) -> String {
+    format!("{} went in before", items(sum.pushed))
+}
+
+fn items(number: usize) -> String {
+    if number == 1 { "1 item".into() } else { format!("{} items", words::thousands(number)) }
+}

@@ -1,0 +1,241 @@
+//! Working on items: taking them, and what becomes of them then.
+
+use std::os::fd::AsFd;
+
+use banksman::TakeEnd;
+use banksman::core::queue::{ERROR_LIMIT, Hold, Input, Item, Outcome, State, Waiting};
+use banksman::core::{Epoch, HolderId, ItemId, Name, Span, Stamp};
+use clap::Args;
+use serde_json::json;
+
+use super::refusal;
+use crate::commands::Done;
+use crate::commands::hold::Dur;
+use crate::context::{Actor, Context};
+use crate::exit_codes as exit;
+use crate::failure::Failure;
+use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
+use crate::signals::Signals;
+use crate::words;
+
+/// Take the first item of a queue. It is yours until its time is over.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  banksman queues take triage\n  banksman queues take triage --wait --timeout 10m --holder agent-7\n  banksman queues take triage --json | jq .data.item"
+)]
+pub(super) struct Take {
+    /// The queue
+    queue: Name,
+    /// Who takes it [default: $BANKSMAN_HOLDER, or a fresh name]
+    #[arg(long, value_name = "NAME")]
+    holder: Option<HolderId>,
+    /// If there is none, wait for one
+    #[arg(long)]
+    wait: bool,
+    /// How long to wait at most [default: locking.wait_timeout, 30m]
+    #[arg(long, value_name = "DUR", requires = "wait", allow_hyphen_values = true)]
+    timeout: Option<Dur>,
+}
+
+/// Which item, and who works on it.
+#[derive(Debug, Args)]
+struct Own {
+    /// The queue
+    queue: Name,
+    /// The item
+    item: ItemId,
+    /// Who took it [default: $BANKSMAN_HOLDER]
+    #[arg(long, value_name = "NAME")]
+    holder: Option<HolderId>,
+    /// The epoch that take printed
+    #[arg(long, value_name = "N")]
+    epoch: i64,
+}
+
+/// Keep an item for longer: its time begins anew.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  banksman queues extend triage q-17 --holder agent-7 --epoch 42")]
+pub(super) struct Extend {
+    #[command(flatten)]
+    own: Own,
+    /// For how long [default: the visibility timeout of the queue]
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
+    visibility_timeout: Option<Dur>,
+}
+
+/// Say that an item is done. It leaves the queue.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  banksman queues complete triage q-17 --holder agent-7 --epoch 42")]
+pub(super) struct Complete {
+    #[command(flatten)]
+    own: Own,
+}
+
+/// Say that an attempt has failed. Another may follow; after the last one the item is dead.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  banksman queues fail triage q-17 --holder agent-7 --epoch 42 --error 'no such issue' --retry-after 1m"
+)]
+pub(super) struct Fail {
+    #[command(flatten)]
+    own: Own,
+    /// Why
+    #[arg(long, value_name = "TEXT")]
+    error: String,
+    /// How long to wait before the next attempt
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
+    retry_after: Option<Dur>,
+}
+
+impl Own {
+    fn hold(&self) -> Result<Hold, Failure> {
+        Ok(Hold { item: self.item, holder: Actor::existing(self.holder.as_ref())?, epoch: Epoch(self.epoch) })
+    }
+
+    fn ask(&self, context: &Context, input: Input) -> Result<(Outcome, Stamp), Failure> {
+        Ok(context.client()?.ask_queue(&self.queue, input)?)
+    }
+
+    fn refused(&self, outcome: &Outcome) -> Failure {
+        refusal(&self.queue, Some(self.item), outcome)
+    }
+}
+
+impl Take {
+    pub(super) fn run(self, context: &Context) -> Done {
+        let client = context.client()?;
+        let holder = Actor::new(self.holder.as_ref(), None)?.holder;
+        let wait = self.wait.then(|| self.timeout.map_or(client.config().wait_timeout, |timeout| timeout.0));
+        let signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
+        let mut told = false;
+        let mut tell = |waiting: &Waiting| {
+            if !told {
+                context.printer.note(&waiting_line(&self.queue, waiting));
+            }
+            told = true;
+        };
+        match client.take(&self.queue, holder, wait, Some(signals.as_fd()), &mut tell)? {
+            TakeEnd::Answered { outcome: Outcome::Taken(item), at } => {
+                describe(context, &self.queue, &item, at);
+                Ok(exit::OK)
+            }
+            TakeEnd::Answered { outcome: Outcome::Empty { next }, at } => {
+                let next = next.map(|next| words::rfc3339(words::wall_of(next, at)));
+                let hint = match &next {
+                    Some(next) => format!("there may be one at {next}; --wait waits for it"),
+                    None => "--wait waits for one".to_owned(),
+                };
+                Err(Failure::new(exit::NOT_FOUND, "QUEUE_EMPTY", format!("there is nothing to take in {}", self.queue))
+                    .details(json!({ "queue": self.queue, "nextAt": next }))
+                    .hint(hint))
+            }
+            TakeEnd::Answered { outcome, .. } => Err(refusal(&self.queue, None, &outcome)),
+            TakeEnd::TimedOut(waiting) => {
+                let why = if waiting.is_halted { "which is paused" } else { "which is empty" };
+                let details = json!({ "queue": self.queue, "place": waiting.place, "paused": waiting.is_halted });
+                Err(Failure::new(exit::LOCKED, "WAIT_TIMEOUT", format!("waited too long for an item of {}, {why}", self.queue))
+                    .details(details))
+            }
+            TakeEnd::Cancelled => Err(Failure::interrupted()),
+        }
+    }
+}
+
+fn waiting_line(queue: &Name, waiting: &Waiting) -> String {
+    let why = if waiting.is_halted { ", which is paused" } else { "" };
+    let place = words::ordinal(waiting.place);
+    format!("waiting for an item of {BOLD}{queue}{BOLD:#}{why}, you are {place} in line {DIM}(Ctrl-C to cancel){DIM:#}")
+}
+
+fn describe(context: &Context, queue: &Name, item: &Item, at: Stamp) {
+    let State::Processing(taken) = &item.state else { unreachable!("it was just taken") };
+    let until = words::rfc3339(words::wall_of(taken.until, at));
+    let data = json!({
+        "queue": queue,
+        "item": {
+            "id": item.id,
+            "data": item.data,
+            "priority": item.priority,
+            "attempts": item.attempts,
+            "epoch": taken.epoch,
+        },
+        "holder": taken.holder,
+        "takenAt": words::rfc3339(taken.since.wall),
+        "visibleUntil": until,
+    });
+    let (quoted, holder) = (words::quoted(queue), words::quoted(&taken.holder));
+    let lasts = words::span(taken.until - at.lease);
+    let human = format!(
+        "{GREEN}took{GREEN:#} {BOLD}{}{BOLD:#} from {queue}: holder {BOLD}{}{BOLD:#}, epoch {BOLD}{}{BOLD:#}, attempt {}, yours for {lasts}\n{}\n\
+         {DIM}complete it with: banksman queues complete {quoted} {} --holder {holder} --epoch {}{DIM:#}",
+        item.id,
+        taken.holder,
+        taken.epoch,
+        item.attempts,
+        item.data.value(),
+        item.id,
+        taken.epoch
+    );
+    context.printer.result(data, human);
+}
+
+impl Extend {
+    pub(super) fn run(self, context: &Context) -> Done {
+        let by = self.visibility_timeout.map(|by| by.positive("--visibility-timeout")).transpose()?;
+        match self.own.ask(context, Input::Extend(self.own.hold()?, by))? {
+            (Outcome::Extended { until }, at) => {
+                let data = json!({
+                    "queue": self.own.queue,
+                    "id": self.own.item,
+                    "outcome": "extended",
+                    "visibleUntil": words::rfc3339(words::wall_of(until, at)),
+                });
+                let human = format!("extended {BOLD}{}{BOLD:#}: yours for {}", self.own.item, words::span(until - at.lease));
+                context.printer.result(data, human);
+                Ok(exit::OK)
+            }
+            (outcome, _) => Err(self.own.refused(&outcome)),
+        }
+    }
+}
+
+impl Complete {
+    pub(super) fn run(self, context: &Context) -> Done {
+        match self.own.ask(context, Input::Complete(self.own.hold()?))? {
+            (Outcome::Completed, _) => {
+                let data = json!({ "queue": self.own.queue, "id": self.own.item, "outcome": "completed" });
+                context.printer.result(data, format!("{GREEN}completed{GREEN:#} {BOLD}{}{BOLD:#}", self.own.item));
+                Ok(exit::OK)
+            }
+            (outcome, _) => Err(self.own.refused(&outcome)),
+        }
+    }
+}
+
+impl Fail {
+    pub(super) fn run(self, context: &Context) -> Done {
+        if self.error.len() > ERROR_LIMIT {
+            let message = format!("--error may have at most {ERROR_LIMIT} bytes, this one has {}", self.error.len());
+            return Err(Failure::usage(message).hint("say where the rest of it can be found"));
+        }
+        let retry_after = self.retry_after.map_or(Span::ZERO, Dur::span);
+        let input = Input::Fail { hold: self.own.hold()?, error: self.error.as_str().into(), retry_after };
+        let item = self.own.item;
+        let (outcome, retry_at, moved_to, human) = match self.own.ask(context, input)? {
+            (Outcome::Failed { due }, at) => {
+                let when = if due > at.lease { format!(" in {}", words::span(due - at.lease)) } else { String::new() };
+                let human = format!("{YELLOW}failed{YELLOW:#} {BOLD}{item}{BOLD:#}: it can be taken again{when}");
+                ("failed", Some(words::rfc3339(words::wall_of(due, at))), None, human)
+            }
+            (Outcome::Dead { moved_to }, _) => {
+                let whither = moved_to.as_ref().map_or_else(String::new, |to| format!(", and is in {to} now"));
+                let human = format!("{RED}dead{RED:#} {BOLD}{item}{BOLD:#}: it was the last attempt{whither}");
+                ("dead", None, moved_to, human)
+            }
+            (outcome, _) => return Err(self.own.refused(&outcome)),
+        };
+        let data = json!({ "queue": self.own.queue, "id": item, "outcome": outcome, "retryAt": retry_at, "movedTo": moved_to });
+        context.printer.result(data, human);
+        Ok(exit::OK)
+    }
+}

@@ -1,0 +1,118 @@
+//! The terms of a queue, and whether items are taken from it.
+
+use banksman::core::Name;
+use banksman::core::queue::{ATTEMPTS_LIMIT, Config, Input, LENGTH_LIMIT, Outcome};
+use clap::Args;
+use serde_json::json;
+
+use super::refusal;
+use crate::commands::Done;
+use crate::commands::hold::Dur;
+use crate::context::Context;
+use crate::exit_codes as exit;
+use crate::failure::Failure;
+use crate::printer::{BOLD, YELLOW};
+use crate::words;
+
+/// Make a queue, or change its terms.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  banksman queues define triage\n  banksman queues define builds --visibility-timeout 30m --max-attempts 5 --dead-letter broken"
+)]
+pub(super) struct Define {
+    /// The queue
+    name: Name,
+    /// How long an item that was taken is left to its holder [default: queue.visibility_timeout, 5m]
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
+    visibility_timeout: Option<Dur>,
+    /// How often an item is taken at most [default: queue.max_attempts, 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(ATTEMPTS_LIMIT)))]
+    max_attempts: Option<u32>,
+    /// The queue that dead items go to; without it they stay where they are
+    #[arg(long, value_name = "QUEUE")]
+    dead_letter: Option<Name>,
+    /// How many items it has at most
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(1..=i64::from(LENGTH_LIMIT)))]
+    max_length: u32,
+}
+
+/// Let nothing be taken from a queue until it is resumed. What was taken can be completed.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  banksman queues pause triage")]
+pub(super) struct Pause {
+    /// The queue
+    queue: Name,
+}
+
+/// Let items be taken from a queue again.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  banksman queues resume triage")]
+pub(super) struct Resume {
+    /// The queue
+    queue: Name,
+}
+
+impl Define {
+    pub(super) fn run(self, context: &Context) -> Done {
+        let client = context.client()?;
+        let settings = client.config();
+        let visibility = self.visibility_timeout.unwrap_or(Dur(settings.queue_visibility_timeout));
+        let config = Config {
+            visibility_timeout: visibility.positive("--visibility-timeout")?,
+            max_attempts: self.max_attempts.unwrap_or(settings.queue_max_attempts.get().min(ATTEMPTS_LIMIT)),
+            dead_letter: self.dead_letter,
+            max_length: self.max_length,
+        };
+        match client.ask_queue(&self.name, Input::Define(config.clone()))?.0 {
+            Outcome::Defined => {}
+            Outcome::BadDeadLetter(name) if name == self.name => {
+                return Err(Failure::usage("--dead-letter: a queue cannot be its own dead-letter queue")
+                    .hint("leave it out: dead items stay in the queue, and are not taken any more"));
+            }
+            Outcome::BadDeadLetter(name) => return Err(super::no_queue(&name).at("--dead-letter")),
+            other => return Err(refusal(&self.name, None, &other)),
+        }
+        let to = config.dead_letter.as_ref().map_or_else(String::new, |name| format!(", dead items go to {name}"));
+        let human = format!(
+            "defined {BOLD}{}{BOLD:#}: visibility timeout {}, max attempts {}, at most {} items{to}",
+            self.name,
+            config.visibility_timeout,
+            config.max_attempts,
+            words::thousands(config.max_length as usize)
+        );
+        let data = json!({
+            "queue": self.name,
+            "visibilityTimeout": config.visibility_timeout.to_string(),
+            "maxAttempts": config.max_attempts,
+            "deadLetter": config.dead_letter,
+            "maxLength": config.max_length,
+        });
+        context.printer.result(data, human);
+        Ok(exit::OK)
+    }
+}
+
+impl Pause {
+    pub(super) fn run(self, context: &Context) -> Done {
+        match context.client()?.ask_queue(&self.queue, Input::Pause)?.0 {
+            Outcome::Paused => {}
+            other => return Err(refusal(&self.queue, None, &other)),
+        }
+        context.printer.result(
+            json!({ "queue": self.queue, "paused": true }),
+            format!("{YELLOW}paused{YELLOW:#} {BOLD}{}{BOLD:#}", self.queue),
+        );
+        Ok(exit::OK)
+    }
+}
+
+impl Resume {
+    pub(super) fn run(self, context: &Context) -> Done {
+        match context.client()?.ask_queue(&self.queue, Input::Resume)?.0 {
+            Outcome::Resumed => {}
+            other => return Err(refusal(&self.queue, None, &other)),
+        }
+        context.printer.result(json!({ "queue": self.queue, "paused": false }), format!("resumed {BOLD}{}{BOLD:#}", self.queue));
+        Ok(exit::OK)
+    }
+}

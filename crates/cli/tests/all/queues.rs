@@ -1,0 +1,374 @@
+//! Queues from the command line: the life of items, wake-ups without polling, limits, many processes, and kills.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use banksman::core::queue::{Hold, Input, Outcome};
+use banksman::core::{HolderId, Name};
+use banksman::{Place, Project};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::conformance::Dice;
+use crate::world::{Running, World, until};
+
+/// Takes as `holder`, and returns the item and the epoch as they are written on the command line.
+fn take(world: &World, queue: &str, holder: &str) -> (String, String) {
+    let taken = world.data(&["queues", "take", queue, "--holder", holder]);
+    (taken["item"]["id"].as_str().unwrap().into(), taken["item"]["epoch"].to_string())
+}
+
+fn own(world: &World, verb: &str, queue: &str, holder: &str, (item, epoch): &(String, String), more: &[&str]) -> (i32, Value) {
+    let args = [&["queues", verb, queue, item, "--holder", holder, "--epoch", epoch], more, &["--json"]].concat();
+    let said = world.run(&args);
+    (said.code, serde_json::from_str(&said.stdout).unwrap_or_else(|_| panic!("{args:?}: {said:?}")))
+}
+
+/// A command that waits, and would not look by itself before the test has failed.
+fn waiter(world: &World, queue: &str, holder: &str) -> Running {
+    let mut command = world.command(&["queues", "take", queue, "--wait", "--holder", holder, "--json"]);
+    command.env("BANKSMAN_CONFIG_LOCKING__POLL_INTERVAL", "1h");
+    Running(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+}
+
+fn until_waiting(world: &World, queue: &str, number: u64) {
+    until(&format!("{number} wait for {queue}"), || world.data(&["queues", "show", queue])["waiters"] == number);
+}
+
+fn got(waiter: Running) -> Value {
+    let said = waiter.end();
+    assert_eq!(said.code, 0, "{said:?}");
+    serde_json::from_str::<Value>(&said.stdout).unwrap()["data"].take()
+}
+
+#[test]
+fn an_item_is_pushed_taken_and_completed() {
+    let world = World::new();
+    world.ok(&["queues", "define", "triage"]);
+    let pushed = world.data(&["queues", "push", "triage", r#"{"issue": 17}"#, "--priority", "2"]);
+    let taken = world.data(&["queues", "take", "triage", "--holder", "me"]);
+    assert_eq!(taken["item"], json!({ "id": pushed["id"], "data": { "issue": 17 }, "priority": 2, "attempts": 1, "epoch": 3 }));
+    let (code, error) = world.error(&["queues", "take", "triage"]);
+    assert_eq!((code, &error["code"]), (4, &json!("QUEUE_EMPTY")));
+    let id = taken["item"]["id"].as_str().unwrap();
+    world.ok(&["queues", "complete", "triage", id, "--holder", "me", "--epoch", "3"]);
+    assert_eq!(world.error(&["queues", "complete", "triage", id, "--holder", "me", "--epoch", "3"]).0, 4, "it is gone");
+    let kinds: Vec<String> = world.events().into_iter().map(|event| event.kind).collect();
+    assert_eq!(kinds, ["queue:defined", "queue:push", "queue:take", "queue:complete"]);
+    world.check();
+}
+
+#[test]
+fn priority_then_age_decide_and_a_delay_is_kept() {
+    let world = World::new();
+    world.ok(&["queues", "define", "q"]);
+    for (data, priority) in [("1", "0"), ("2", "5"), ("3", "0"), ("4", "-3")] {
+        world.ok(&["queues", "push", "q", data, "--priority", priority]);
+    }
+    world.ok(&["queues", "push", "q", "5", "--priority", "9", "--delay", "1h"]);
+    let order: Vec<Value> = (0..4).map(|_| world.data(&["queues", "take", "q"])["item"]["data"].take()).collect();
+    assert_eq!(order, [json!(2), json!(1), json!(3), json!(4)]);
+    let (_, error) = world.error(&["queues", "take", "q"]);
+    assert!(error["details"]["nextAt"].is_string(), "{error}");
+    world.check();
+}
+
+#[test]
+fn whoever_comes_too_late_is_fenced_in_every_verb() {
+    let world = World::new();
+    world.ok(&["queues", "define", "q", "--visibility-timeout", "50ms"]);
+    world.ok(&["queues", "push", "q", "1"]);
+    let late = take(&world, "q", "late");
+    let heir = got(waiter(&world, "q", "heir"));
+    assert_eq!((&heir["item"]["id"], &heir["item"]["attempts"]), (&json!(late.0), &json!(2)));
+    for (verb, more) in [("extend", &[][..]), ("complete", &[]), ("fail", &["--error", "no"])] {
+        let (code, answer) = own(&world, verb, "q", "late", &late, more);
+        assert_eq!((code, &answer["error"]["code"]), (8, &json!("FENCED")), "{verb}");
+    }
+    let mine = (late.0.clone(), heir["item"]["epoch"].to_string());
+    assert_eq!(own(&world, "complete", "q", "stranger", &mine, &[]).0, 5);
+    assert_eq!(own(&world, "complete", "q", "heir", &mine, &[]).0, 0);
+    world.check();
+}
+
+#[test]
+fn the_last_attempt_ends_in_the_dead_letter_queue_and_can_be_sent_back() {
+    let world = World::new();
+    world.ok(&["queues", "define", "broken"]);
+    world.ok(&["queues", "define", "q", "--max-attempts", "2", "--dead-letter", "broken"]);
+    world.ok(&["queues", "push", "q", "{}"]);
+    for outcome in ["failed", "dead"] {
+        let held = take(&world, "q", "a");
+        let (code, answer) = own(&world, "fail", "q", "a", &held, &["--error", "no such thing"]);
+        assert_eq!((code, &answer["data"]["outcome"]), (0, &json!(outcome)));
+        assert_eq!(own(&world, "fail", "q", "a", &held, &["--error", "again"]).0, if outcome == "dead" { 4 } else { 5 });
+    }
+    let dead = &world.data(&["queues", "list", "--dead"])["items"][0];
+    assert_eq!((&dead["queue"], &dead["diedIn"], &dead["reason"]), (&json!("broken"), &json!("q"), &json!("no such thing")));
+    assert_eq!(dead["history"].as_array().unwrap().len(), 2);
+    assert_eq!(world.data(&["queues", "requeue", "broken", "--all"])["requeued"], 1);
+    assert_eq!(world.data(&["queues", "take", "q"])["item"]["attempts"], 1, "with all its attempts");
+    world.check();
+}
+
+#[test]
+fn one_who_waits_is_woken_by_whatever_brings_an_item() {
+    let world = World::new();
+    world.ok(&["queues", "define", "q", "--max-attempts", "1"]);
+    world.ok(&["queues", "define", "again", "--visibility-timeout", "2s"]);
+    let held = |world: &World, queue: &str| {
+        world.ok(&["queues", "push", queue, "1"]);
+        take(world, queue, "a")
+    };
+    let woken = |queue: &str, bring: &dyn Fn()| {
+        let waiting = waiter(&world, queue, "w");
+        until_waiting(&world, queue, 1);
+        bring();
+        let taken = got(waiting);
+        let mine = (taken["item"]["id"].as_str().unwrap().to_owned(), taken["item"]["epoch"].to_string());
+        assert_eq!(own(&world, "complete", queue, "w", &mine, &[]).0, 0);
+    };
+    woken("q", &|| drop(world.ok(&["queues", "push", "q", "1"])));
+    woken("q", &|| drop(world.ok(&["queues", "push", "q", "1", "--delay", "200ms"])));
+    let dead = held(&world, "q");
+    own(&world, "fail", "q", "a", &dead, &["--error", "no"]);
+    woken("q", &|| drop(world.ok(&["queues", "requeue", "q", &dead.0])));
+    let failing = held(&world, "again");
+    woken("again", &|| {
+        assert_eq!(own(&world, "fail", "again", "a", &failing, &["--error", "no", "--retry-after", "200ms"]).0, 0);
+    });
+    held(&world, "again");
+    woken("again", &|| {});
+    world.ok(&["queues", "pause", "q"]);
+    world.ok(&["queues", "push", "q", "1"]);
+    woken("q", &|| drop(world.ok(&["queues", "resume", "q"])));
+    assert_eq!(world.data(&["queues", "show", "q"])["waiters"], 0);
+    world.check();
+}
+
+#[test]
+fn a_push_of_many_wakes_all_who_wait_and_the_dead_hold_up_nobody() {
+    let world = World::new();
+    world.ok(&["queues", "define", "q"]);
+    let mut waiting: Vec<Running> = Vec::new();
+    for number in 0..4 {
+        waiting.push(waiter(&world, "q", &format!("w{number}")));
+        until_waiting(&world, "q", number + 1);
+    }
+    // The first and the third die in line; those behind them see it.
+    for dead in [2, 0] {
+        waiting.remove(dead).signal(Signal::KILL);
+    }
+    until_waiting(&world, "q", 2);
+    let mut push = Running(
+        world
+            .command(&["queues", "push", "q", "-"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap(),
+    );
+    push.0.stdin.take().unwrap().write_all(b"1\n2\n").unwrap();
+    assert_eq!(push.end().code, 0);
+    let items: BTreeSet<String> = waiting.into_iter().map(|one| got(one)["item"]["id"].to_string()).collect();
+    assert_eq!(items.len(), 2);
+    world.check();
+}
+
+#[test]
+fn one_who_gives_up_waiting_leaves_the_line() {
+    let world = World::new();
+    world.ok(&["queues", "define", "q"]);
+    let (code, error) = world.error(&["queues", "take", "q", "--wait", "--timeout", "20ms"]);
+    assert_eq!((code, &error["code"]), (6, &json!("WAIT_TIMEOUT")));
+    let waiting = waiter(&world, "q", "w");
+    until_waiting(&world, "q", 1);
+    waiting.signal(Signal::INT);
+    assert_eq!(waiting.end().code, 130);
+    assert_eq!(world.data(&["queues", "show", "q"])["waiters"], 0);
+}
+
+fn piped(world: &World, args: &[&str], text: &str) -> (i32, Value) {
+    let mut command = world.command(&[args, &["--json"]].concat());
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    // It may stop reading before the end.
+    stdin.write_all(text.as_bytes()).ok();
+    drop(stdin);
+    let said = Running(child).end();
+    (said.code, serde_json::from_str(&said.stdout).unwrap_or_else(|_| panic!("{said:?}")))
+}
+
+#[test]
+fn everything_has_a_limit_and_says_so() {
+    let world = World::new();
+    world.ok(&["queues", "define", "q", "--max-length", "3"]);
+    let large = format!("{:?}", "x".repeat(65_536));
+    let (code, error) = world.error(&["queues", "push", "q", &large]);
+    assert_eq!((code, &error["code"]), (2, &json!("ITEM_TOO_LARGE")));
+    assert_eq!(world.error(&["queues", "define", &"n".repeat(201)]).0, 2);
+    assert_eq!(world.error(&["queues", "define", "q", "--max-attempts", "0"]).0, 2);
+    assert_eq!(world.error(&["queues", "define", "q", "--visibility-timeout", "0s"]).0, 2);
+    assert_eq!(world.error(&["queues", "push", "q", "1", "--dedupe", &"k".repeat(201)]).0, 2);
+
+    let (code, answer) = piped(&world, &["queues", "push", "q", "-"], "1\n\n{\"a\":\n3\n");
+    assert_eq!((code, &answer["error"]["details"]), (2, &json!({ "line": 3, "pushed": 1 })), "{answer}");
+    let (code, answer) = piped(&world, &["queues", "push", "q", "-"], "2\n3\n4\n5\n");
+    assert_eq!((code, &answer["error"]["code"], &answer["error"]["details"]["pushed"]), (6, &json!("QUEUE_FULL"), &json!(2)));
+    let (code, answer) = piped(&world, &["queues", "push", "q", "-"], &"x".repeat(300_000));
+    assert_eq!((code, &answer["error"]["code"]), (2, &json!("ITEM_TOO_LARGE")));
+    assert_eq!(world.data(&["queues", "show", "q"])["length"], 3);
+    assert_eq!(world.data(&["queues", "purge", "q"])["purged"], 3);
+    world.check();
+}
+
+#[test]
+fn many_items_go_in_and_out_by_chunks_and_the_log_can_be_compacted_and_copied() {
+    let world = World::on_sqlite();
+    world.ok(&["queues", "define", "q", "--max-attempts", "1"]);
+    let lines: String = (0..1_200).map(|number| format!("{{\"n\":{number}}}\n")).collect();
+    assert_eq!(piped(&world, &["queues", "push", "q", "-"], &lines).1["data"]["pushed"], 1_200);
+    let held = take(&world, "q", "a");
+    own(&world, "fail", "q", "a", &held, &["--error", "no"]);
+    take(&world, "q", "b");
+    world.ok(&["events", "compact", "--keep-events", "10"]);
+    world.check();
+    let copy = tempfile::tempdir().unwrap();
+    let to = format!("sqlite:{}", copy.path().join("store.db").display());
+    let from = format!("sqlite:{}", world.path().join(".banksman/store.db").display());
+    let copied = world.data(&["store", "copy", &from, &to]);
+    assert_eq!(copied["items"], 1_200);
+    let there = |args: &[&str]| world.data(&[&["--store", &to], args].concat());
+    let show = there(&["queues", "show", "q"]);
+    assert_eq!((&show["ready"], &show["processing"], &show["dead"]), (&json!(1_198), &json!(1), &json!(1)));
+    assert_eq!(there(&["doctor"])["healthy"], true);
+    assert_eq!(there(&["queues", "take", "q"])["item"]["data"], json!({ "n": 2 }), "in the same order");
+    assert_eq!(world.data(&["queues", "purge", "q", "--all"])["purged"], 1_200);
+    world.check();
+}
+
+#[test]
+fn the_terms_of_a_new_queue_come_from_the_settings() {
+    let world = World::new();
+    world.ok(&["config", "set", "queue.visibility_timeout", "90s"]);
+    world.ok(&["config", "set", "queue.max_attempts", "7"]);
+    let defined = world.data(&["queues", "define", "q"]);
+    assert_eq!((&defined["visibilityTimeout"], &defined["maxAttempts"]), (&json!("1m30s"), &json!(7)));
+}
+
+/// The variable that makes [`worker`] work: who it is.
+const WORKER: &str = "QUEUE_WORKER";
+
+/// What a process of the tests below does: takes and completes until there is nothing left, or until it is killed.
+#[test]
+#[ignore = "the tests below start it as a process of its own"]
+fn worker() {
+    let Ok(holder) = std::env::var(WORKER) else { return };
+    let holder = HolderId::new(&holder).unwrap();
+    let place = std::env::var("BANKSMAN_STORE").ok().map(|url| Place::parse(&url, |_| None).unwrap());
+    let client = Project::find_at(std::path::Path::new("."), place).unwrap().open().unwrap();
+    let queue = Name::new("q").unwrap();
+    loop {
+        let input = Input::Take { holder: holder.clone(), wait: None, ticket: None };
+        match client.ask_queue(&queue, input).unwrap().0 {
+            Outcome::Taken(item) => {
+                let hold = Hold { item: item.id, holder: holder.clone(), epoch: item.fence };
+                match client.ask_queue(&queue, Input::Complete(hold)).unwrap().0 {
+                    Outcome::Completed => {}
+                    // It was held up for so long that another has it, or was done with it.
+                    Outcome::Fenced { .. } | Outcome::NoItem => {}
+                    other => panic!("{other:?}"),
+                }
+            }
+            // What a killed one has left comes back by itself.
+            Outcome::Empty { next: Some(_) } => std::thread::park_timeout(Duration::from_millis(20)),
+            Outcome::Empty { next: None } => return,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn start_worker(world: &World, number: usize) -> Running {
+    let program = Command::new(std::env::current_exe().unwrap());
+    let mut command = world.clean(program, &["--exact", "queues::worker", "--ignored", "--nocapture"]);
+    // `clean` takes away what begins with BANKSMAN_, and puts back what belongs to the world.
+    command.env(WORKER, format!("worker-{number}")).stdout(Stdio::null()).stderr(Stdio::piped());
+    Running(command.spawn().unwrap())
+}
+
+fn fill(world: &World, items: usize, visibility: &str) {
+    world.ok(&["queues", "define", "q", "--visibility-timeout", visibility, "--max-attempts", "1000"]);
+    let lines: String = (0..items).map(|number| format!("{number}\n")).collect();
+    assert_eq!(piped(world, &["queues", "push", "q", "-"], &lines).0, 0);
+}
+
+/// What the log says: every item was completed once, by the one who took it last; and how often items were taken.
+fn audit(world: &World, items: usize) -> usize {
+    let (mut taken, mut completed, mut takes) = (BTreeMap::new(), BTreeSet::new(), 0);
+    for event in world.events() {
+        let item = event.data["item"].as_str().unwrap_or_default().to_owned();
+        match event.kind.as_str() {
+            "queue:take" => {
+                assert!(!completed.contains(&item), "{item} was taken after it was done");
+                takes += 1;
+                taken.insert(item, (event.data["holder"].clone(), event.id.0));
+            }
+            "queue:complete" => {
+                let (holder, epoch) = &taken[&item];
+                assert_eq!((&event.data["holder"], &event.data["epoch"]), (holder, &json!(epoch)), "{item}");
+                assert!(completed.insert(item.clone()), "{item} was completed twice");
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(completed.len(), items, "none lost");
+    assert_eq!(world.data(&["queues", "show", "q"])["length"], 0);
+    world.check();
+    takes
+}
+
+/// So many processes take from one queue, each item is granted once.
+pub(crate) fn share(processes: usize, items: usize) {
+    let world = World::new();
+    fill(&world, items, "10m");
+    let workers: Vec<Running> = (0..processes).map(|number| start_worker(&world, number)).collect();
+    for worker in workers {
+        let mut worker = worker;
+        assert!(worker.0.wait().unwrap().success());
+    }
+    assert_eq!(audit(&world, items), items, "exactly one grant each");
+}
+
+/// So many processes that are killed at random moments, and replaced, until all is done.
+pub(crate) fn kill_takers(processes: usize, items: usize, kills: usize) {
+    let world = World::new();
+    fill(&world, items, "250ms");
+    let seed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().subsec_nanos();
+    let mut dice = Dice(u64::from(seed));
+    let mut workers: Vec<Running> = (0..processes).map(|number| start_worker(&world, number)).collect();
+    for kill in 0..kills {
+        // Another moment each time: before its first call, in the middle of one, or after its last.
+        std::thread::park_timeout(Duration::from_micros(dice.roll(20_000)));
+        let number = usize::try_from(dice.roll(processes as u64)).unwrap();
+        workers[number].signal(Signal::KILL);
+        workers[number].0.wait().unwrap();
+        workers[number] = start_worker(&world, processes + kill);
+    }
+    for mut worker in workers {
+        assert!(worker.0.wait().unwrap().success());
+    }
+    audit(&world, items);
+}
+
+#[test]
+fn sixteen_processes_get_each_of_3200_items_once() {
+    share(16, 16 * 200);
+}
+
+#[test]
+fn takers_killed_at_random_moments_lose_and_double_nothing() {
+    kill_takers(8, 2_000, 40);
+}

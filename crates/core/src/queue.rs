@@ -1,0 +1,719 @@
+//! Queues: things that wait to be worked on, each by one at a time, until they are done or dead.
+//!
+//! ```text
+//!   push            take                     complete
+//! --------> Pending ------> Processing ------------------> gone: the log has it
+//!            ^   ^              |
+//!            |   |  due         |  fail, or its time is over
+//!            |   +---- Failed <-+
+//!            |                  |  the same at the last attempt
+//!            +--- requeue --- Dead, here or as Pending in the dead-letter queue
+//! ```
+//!
+//! Invariants: an item is worked on by one holder at a time, under the epoch that is its fence; a queue knows how many items
+//! it has; whoever waits for an item stands in the line of a queue that is there.
+//!
+//! Time is looked at by those who take: the first few items whose time has come are put in order before one is chosen, so
+//! that no process has to watch. Like the locks of a project, all queues are one machine: it is the model of a whole
+//! project in tests, and filled with the rows of one batch it *is* the decision.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::claim::{LINE_LIMIT, Standing};
+use crate::event::Event;
+use crate::ids::{DedupeKey, Epoch, HolderId, ItemId, Name, Ticket};
+use crate::step::{Now, Scribe, Step};
+use crate::time::{Lease, Span, Wall};
+
+#[path = "queue/fact.rs"]
+mod fact;
+#[path = "queue/item.rs"]
+mod item;
+#[path = "queue/line.rs"]
+mod line;
+
+pub use fact::Fact;
+pub use item::{AGEING, Attempt, DATA_LIMIT, Data, DataError, HISTORY_LIMIT, Item, Origin, State, Taken};
+pub use line::{Taker, Waiting};
+
+/// How many items whose time has come a take looks at before it chooses.
+pub const DUE_PER_TAKE: usize = 4;
+
+/// The most attempts that an item can have.
+pub const ATTEMPTS_LIMIT: u32 = 1_000;
+
+/// The most items that a queue can have, and has unless it is defined otherwise.
+pub const LENGTH_LIMIT: u32 = 10_000_000;
+
+/// How many queues a project can have.
+pub const QUEUES_LIMIT: usize = 1_000;
+
+/// The longest error text that is kept of an attempt, in bytes.
+pub const ERROR_LIMIT: usize = 10_000;
+
+/// The first in line is told of an item whose time comes within this: it would look too late by itself.
+const SOON: Span = Span::from_secs(60);
+
+/// All queues of a project, their items, and those who wait for one.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Queues {
+    /// The queues.
+    pub queues: BTreeMap<Name, Queue>,
+    /// The items, wherever they are.
+    pub items: BTreeMap<ItemId, Item>,
+    /// Those who wait, in the order of their arrival.
+    pub takers: BTreeMap<Ticket, Taker>,
+}
+
+/// A queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Queue {
+    /// Its name.
+    pub name: Name,
+    /// Its terms.
+    pub config: Config,
+    /// Whether nothing is taken from it.
+    pub paused: bool,
+    /// How many items it has, dead ones included.
+    pub length: u32,
+}
+
+/// The terms of a queue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Config {
+    /// How long an item that was taken is left to its holder.
+    pub visibility_timeout: Span,
+    /// How often it is taken at most.
+    pub max_attempts: u32,
+    /// Where it goes when it is dead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dead_letter: Option<Name>,
+    /// How many items it has at most.
+    pub max_length: u32,
+}
+
+/// What can be asked of a queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Input {
+    /// Make it, or change its terms.
+    Define(Config),
+    /// Put items into it.
+    Push(Vec<New>),
+    /// Take the first item, or stand in line for one.
+    Take {
+        /// Who.
+        holder: HolderId,
+        /// How one who waits can be reached.
+        wait: Option<Standing>,
+        /// The place in the line, of one who waits already.
+        ticket: Option<Ticket>,
+    },
+    /// Give up waiting.
+    Leave {
+        /// Whose place.
+        ticket: Ticket,
+    },
+    /// Keep an item for longer.
+    Extend(Hold, Option<Span>),
+    /// It is done.
+    Complete(Hold),
+    /// The attempt has failed.
+    Fail {
+        /// Whose.
+        hold: Hold,
+        /// Why.
+        error: Box<str>,
+        /// How long to wait before the next.
+        retry_after: Span,
+    },
+    /// End the attempt if its time is over.
+    Expire(ItemId),
+    /// Try a dead item again, or send it back to where it died.
+    Requeue(ItemId),
+    /// The same for many: the first few of this kind.
+    RequeueAll(Part, usize),
+    /// Remove the first few items of this kind.
+    Purge(Part, usize),
+    /// Let nothing be taken.
+    Pause,
+    /// Let items be taken again.
+    Resume,
+}
+
+/// A new item.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct New {
+    /// What it carries.
+    pub data: Data,
+    /// What is higher comes first.
+    pub priority: i32,
+    /// How long it is not to be taken.
+    pub delay: Span,
+    /// Keeps it out while another with this key is not over.
+    pub dedupe: Option<DedupeKey>,
+}
+
+/// Whoever works on an item says so with every call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hold {
+    /// Which item.
+    pub item: ItemId,
+    /// Who.
+    pub holder: HolderId,
+    /// In which take.
+    pub epoch: Epoch,
+}
+
+/// The items of a queue by how they stand; each is in one part only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// Those that can be taken at once, in their order.
+    Ready,
+    /// Those that wait for a time: the earliest first.
+    Resting,
+    /// Those that are worked on: the one whose time is over first comes first.
+    Processing,
+    /// Those that are dead: the oldest first.
+    Dead,
+    /// Of those that can be taken at once, those that died elsewhere.
+    Moved,
+}
+
+/// What a queue can answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// Its terms are set.
+    Defined,
+    /// There are too many queues.
+    TooManyQueues,
+    /// There is no such queue.
+    Unknown,
+    /// The dead-letter queue is not there, or is the queue itself.
+    BadDeadLetter(Name),
+    /// What became of each item.
+    Pushed(Vec<Pushed>),
+    /// It is yours.
+    Taken(Box<Item>),
+    /// There is nothing to take.
+    Empty {
+        /// When that may change by itself.
+        next: Option<Lease>,
+    },
+    /// Nothing is taken from it.
+    Halted,
+    /// You stand in line.
+    Waiting(Waiting),
+    /// The line has no place left.
+    LineFull,
+    /// You wait no longer.
+    Left,
+    /// It is yours until then.
+    Extended {
+        /// Until when.
+        until: Lease,
+    },
+    /// It is done.
+    Completed,
+    /// The attempt is over; the next may begin then.
+    Failed {
+        /// When.
+        due: Lease,
+    },
+    /// It was the last attempt.
+    Dead {
+        /// The queue that it went to, if it did not stay.
+        moved_to: Option<Name>,
+    },
+    /// There is no such item in this queue: it is done, removed, or never was.
+    NoItem,
+    /// Nobody works on it: this very attempt has ended.
+    NotProcessing {
+        /// How it stands.
+        status: &'static str,
+    },
+    /// Another works on it.
+    NotOwner {
+        /// Who.
+        holder: HolderId,
+    },
+    /// The epoch is from before the fence: its time was over.
+    Fenced {
+        /// The fence.
+        fence: Epoch,
+    },
+    /// Its time is not over.
+    Kept,
+    /// It waits to be taken again.
+    Requeued {
+        /// Where.
+        queue: Name,
+    },
+    /// It is not dead.
+    NotDead {
+        /// How it stands.
+        status: &'static str,
+    },
+    /// The queue that it came from is gone or full.
+    NoWayBack(Name),
+    /// How many wait to be taken again, and how many cannot go back.
+    SomeRequeued {
+        /// How many do.
+        count: usize,
+        /// How many cannot.
+        stuck: usize,
+    },
+    /// How many were removed.
+    Purged {
+        /// How many.
+        count: usize,
+    },
+    /// Nothing is taken from now on.
+    Paused,
+    /// Items are taken again.
+    Resumed,
+}
+
+/// What became of an item that was pushed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pushed {
+    /// It is there.
+    Added(ItemId),
+    /// One with its key is there already, and is not over.
+    Duplicate(ItemId),
+    /// The queue has no room.
+    Full,
+}
+
+impl Queue {
+    /// An empty queue.
+    pub fn new(name: Name, config: Config) -> Queue {
+        Queue { name, config, paused: false, length: 0 }
+    }
+}
+
+impl Queues {
+    /// Decides one input to the queue of this name.
+    pub fn step(mut self, name: &Name, input: Input, now: &Now) -> Step<Queues, Outcome> {
+        let mut scribe = Scribe::new(now);
+        let outcome = match input {
+            Input::Define(config) => self.define(name, config, &mut scribe),
+            Input::Leave { ticket } => self.leave(name, ticket, now, &mut scribe),
+            _ if !self.queues.contains_key(name) => Outcome::Unknown,
+            Input::Push(items) => {
+                let pushed = items.into_iter().map(|new| self.push(name, new, now, &mut scribe)).collect();
+                self.wake(name, &mut scribe);
+                Outcome::Pushed(pushed)
+            }
+            Input::Take { holder, wait, ticket } => self.take(name, holder, wait, ticket, now, &mut scribe),
+            Input::Extend(hold, by) => self.extend(name, &hold, by, now),
+            Input::Complete(hold) => self.complete(name, &hold, &mut scribe),
+            Input::Fail { hold, error, retry_after } => match self.owned(name, &hold) {
+                Err(refusal) => refusal,
+                Ok(item) => {
+                    let id = item.id;
+                    let ending = Ending { error, timed_out: false, retry_after };
+                    let outcome = self.end(id, ending, now, &mut scribe);
+                    self.wake(name, &mut scribe);
+                    outcome
+                }
+            },
+            Input::Expire(id) => match self.items.get(&id).filter(|item| item.queue == *name) {
+                None => Outcome::NoItem,
+                Some(item) if is_over(item, now) => {
+                    let outcome = self.end(id, Ending::timed_out(), now, &mut scribe);
+                    self.wake(name, &mut scribe);
+                    outcome
+                }
+                Some(_) => Outcome::Kept,
+            },
+            Input::Requeue(id) => self.requeue(name, id, &mut scribe),
+            Input::RequeueAll(part, limit) => self.requeue_all(name, part, limit, &mut scribe),
+            Input::Purge(part, limit) => self.purge(name, part, limit, &mut scribe),
+            Input::Pause => {
+                if self.set_paused(name, true) {
+                    scribe.emit(Event::Queue { name: name.clone(), fact: Fact::Paused {} });
+                }
+                Outcome::Paused
+            }
+            Input::Resume => {
+                if self.set_paused(name, false) {
+                    scribe.emit(Event::Queue { name: name.clone(), fact: Fact::Resumed {} });
+                    self.wake(name, &mut scribe);
+                }
+                Outcome::Resumed
+            }
+        };
+        Step { state: self, outcome, effects: scribe.effects }
+    }
+
+    /// The next moment at which time alone could change something.
+    pub fn next_deadline(&self) -> Option<Lease> {
+        self.items.values().filter_map(Item::due).min()
+    }
+
+    /// Panics if an invariant is broken. What it says of lengths holds where all items are there.
+    pub fn check(&self) {
+        self.items.values().for_each(Item::check);
+        for queue in self.queues.values() {
+            let there = self.items.values().filter(|item| item.queue == queue.name).count();
+            assert_eq!(there, queue.length as usize, "{} does not know how long it is", queue.name);
+        }
+        for taker in self.takers.values() {
+            assert!(self.queues.contains_key(&taker.queue), "somebody waits for {}, which is not there", taker.queue);
+        }
+    }
+
+    fn define(&mut self, name: &Name, config: Config, scribe: &mut Scribe) -> Outcome {
+        if let Some(dead_letter) = &config.dead_letter
+            && (dead_letter == name || !self.queues.contains_key(dead_letter))
+        {
+            return Outcome::BadDeadLetter(dead_letter.clone());
+        }
+        if !self.queues.contains_key(name) && self.queues.len() >= QUEUES_LIMIT {
+            return Outcome::TooManyQueues;
+        }
+        scribe.emit(Event::Queue { name: name.clone(), fact: Fact::Defined(config.clone()) });
+        match self.queues.get_mut(name) {
+            Some(queue) => queue.config = config,
+            None => drop(self.queues.insert(name.clone(), Queue::new(name.clone(), config))),
+        }
+        Outcome::Defined
+    }
+
+    fn push(&mut self, name: &Name, new: New, now: &Now, scribe: &mut Scribe) -> Pushed {
+        let New { data, priority, delay, dedupe } = new;
+        let same = |item: &&Item| item.queue == *name && item.dedupe == dedupe;
+        if dedupe.is_some()
+            && let Some(item) = self.items.values().find(same)
+        {
+            return Pushed::Duplicate(item.id);
+        }
+        let queue = self.queues.get_mut(name).expect("it was looked for before");
+        if queue.length >= queue.config.max_length {
+            return Pushed::Full;
+        }
+        queue.length += 1;
+        let id = ItemId(scribe.next());
+        let is_delayed = delay > Span::ZERO;
+        let not_before = is_delayed.then(|| wall_after(now, delay));
+        let fact = Fact::Push { item: id, data: data.clone(), priority, not_before, dedupe: dedupe.clone() };
+        scribe.emit(Event::Queue { name: name.clone(), fact });
+        let item = Item {
+            id,
+            queue: name.clone(),
+            data,
+            priority,
+            created: now.stamp(),
+            dedupe,
+            attempts: 0,
+            fence: Epoch(0),
+            state: State::Pending { not_before: is_delayed.then(|| now.lease + delay) },
+            history: Vec::new(),
+            origin: None,
+        };
+        self.items.insert(id, item);
+        Pushed::Added(id)
+    }
+
+    fn take(
+        &mut self,
+        name: &Name,
+        holder: HolderId,
+        wait: Option<Standing>,
+        ticket: Option<Ticket>,
+        now: &Now,
+        scribe: &mut Scribe,
+    ) -> Outcome {
+        self.drop_gone(name, now);
+        let queue = &self.queues[name];
+        let (is_paused, visibility) = (queue.paused, queue.config.visibility_timeout);
+        let next = match is_paused {
+            true => None,
+            false => {
+                self.settle(name, now, scribe);
+                self.part(name, Part::Ready, 1).pop()
+            }
+        };
+        let Some(id) = next else {
+            let due = if is_paused { None } else { self.next_due(name) };
+            return match wait {
+                Some(standing) => self.stand(name, holder, standing, ticket, due, now),
+                None if is_paused => Outcome::Halted,
+                None => Outcome::Empty { next: due },
+            };
+        };
+        let item = self.items.get_mut(&id).expect("it was just found");
+        item.attempts += 1;
+        let fact = Fact::Take { item: id, holder: holder.clone(), attempt: item.attempts };
+        item.fence = scribe.emit(Event::Queue { name: name.clone(), fact });
+        let taken = Taken { holder, since: now.stamp(), epoch: item.fence, until: now.lease + visibility };
+        item.state = State::Processing(taken);
+        let item = Box::new(item.clone());
+        if let Some(ticket) = ticket.filter(|ticket| self.takers.get(ticket).is_some_and(|taker| taker.queue == *name)) {
+            self.takers.remove(&ticket);
+        }
+        // Whoever takes one while there is more wakes the next in line, so that a push has to wake only one.
+        let is_soon = |due: Lease| due <= now.lease + SOON;
+        if !self.part(name, Part::Ready, 1).is_empty() || (ticket.is_some() && self.next_due(name).is_some_and(is_soon)) {
+            self.wake(name, scribe);
+        }
+        Outcome::Taken(item)
+    }
+
+    /// Puts the first few items whose time has come where they belong.
+    fn settle(&mut self, name: &Name, now: &Now, scribe: &mut Scribe) {
+        let mut due: Vec<(Lease, ItemId)> = self.items_of(name).filter_map(|item| Some((item.due()?, item.id))).collect();
+        due.sort_unstable();
+        for (_, id) in due.into_iter().take(DUE_PER_TAKE) {
+            let item = self.items.get_mut(&id).expect("it was just found");
+            match &item.state {
+                State::Pending { not_before: Some(due) } | State::Failed { due } if *due <= now.lease => {
+                    item.state = State::Pending { not_before: None };
+                }
+                State::Processing(_) if is_over(item, now) => drop(self.end(id, Ending::timed_out(), now, scribe)),
+                State::Pending { .. } | State::Failed { .. } | State::Processing(_) => {}
+                State::Completed | State::Dead { .. } => unreachable!("time changes nothing for it"),
+            }
+        }
+    }
+
+    fn extend(&mut self, name: &Name, hold: &Hold, by: Option<Span>, now: &Now) -> Outcome {
+        let visibility = self.queues[name].config.visibility_timeout;
+        match self.owned(name, hold) {
+            Err(refusal) => refusal,
+            Ok(item) => {
+                let until = now.lease + by.unwrap_or(visibility);
+                if let State::Processing(taken) = &mut item.state {
+                    taken.until = until;
+                }
+                Outcome::Extended { until }
+            }
+        }
+    }
+
+    fn complete(&mut self, name: &Name, hold: &Hold, scribe: &mut Scribe) -> Outcome {
+        if let Err(refusal) = self.owned(name, hold) {
+            return refusal;
+        }
+        let Hold { item, holder, epoch } = hold.clone();
+        scribe.emit(Event::Queue { name: name.clone(), fact: Fact::Complete { item, holder, epoch } });
+        self.remove(item);
+        Outcome::Completed
+    }
+
+    /// Ends an attempt that has failed: another follows, unless it was the last.
+    fn end(&mut self, id: ItemId, ending: Ending, now: &Now, scribe: &mut Scribe) -> Outcome {
+        let Ending { error, timed_out, retry_after } = ending;
+        let item = self.items.get_mut(&id).expect("the caller has found it");
+        let State::Processing(taken) = &item.state else { unreachable!("only one who works can fail") };
+        let (name, holder, epoch) = (item.queue.clone(), taken.holder.clone(), taken.epoch);
+        let is_last = item.attempts >= self.queues[&name].config.max_attempts;
+        let retry_at = (retry_after > Span::ZERO && !is_last).then(|| wall_after(now, retry_after));
+        let fact = Fact::Fail { item: id, holder: holder.clone(), epoch, error: error.clone(), timed_out, retry_at };
+        let seq = scribe.emit(Event::Queue { name: name.clone(), fact });
+        let attempt = Attempt { holder, epoch, started: taken.since.wall, ended: now.wall, error: error.clone(), timed_out };
+        remember(&mut item.history, attempt);
+        if timed_out {
+            item.fence = seq;
+        }
+        if is_last {
+            return Outcome::Dead { moved_to: self.bury(id, error, now.wall, scribe) };
+        }
+        let due = now.lease + retry_after;
+        item.state = if retry_at.is_some() { State::Failed { due } } else { State::Pending { not_before: None } };
+        Outcome::Failed { due }
+    }
+
+    /// An item is dead: it goes to the dead-letter queue if there is one with room, and stays where it is otherwise. One that
+    /// died before, elsewhere, stays: it must not go round in circles.
+    fn bury(&mut self, id: ItemId, reason: Box<str>, at: Wall, scribe: &mut Scribe) -> Option<Name> {
+        let item = self.items.get_mut(&id).expect("the caller has found it");
+        let name = item.queue.clone();
+        item.dedupe = None;
+        let dead_letter = self.queues[&name].config.dead_letter.clone().filter(|_| item.origin.is_none());
+        let has_room = |queue: &Queue| queue.length < queue.config.max_length;
+        let moved_to = dead_letter.filter(|dead_letter| self.queues.get(dead_letter).is_some_and(has_room));
+        scribe.emit(Event::Queue {
+            name: name.clone(),
+            fact: Fact::Dead { item: id, reason: reason.clone(), moved_to: moved_to.clone() },
+        });
+        match &moved_to {
+            None => item.state = State::Dead { reason, at },
+            Some(dead_letter) => {
+                item.origin = Some(Origin { queue: name, reason, at });
+                (item.state, item.attempts) = (State::Pending { not_before: None }, 0);
+                self.move_to(id, dead_letter);
+                self.wake(dead_letter, scribe);
+            }
+        }
+        moved_to
+    }
+
+    fn requeue(&mut self, name: &Name, id: ItemId, scribe: &mut Scribe) -> Outcome {
+        let Some(item) = self.items.get_mut(&id).filter(|item| item.queue == *name) else { return Outcome::NoItem };
+        let is_dead = matches!(item.state, State::Dead { .. });
+        if !is_dead && (item.origin.is_none() || !item.is_ready()) {
+            return Outcome::NotDead { status: item.status() };
+        }
+        let back = item.origin.as_ref().map(|origin| origin.queue.clone());
+        if let Some(back) = &back
+            && self.queues.get(back).is_none_or(|queue| queue.length >= queue.config.max_length)
+        {
+            return Outcome::NoWayBack(back.clone());
+        }
+        (item.state, item.attempts, item.origin) = (State::Pending { not_before: None }, 0, None);
+        let queue = back.clone().unwrap_or_else(|| name.clone());
+        scribe.emit(Event::Queue { name: name.clone(), fact: Fact::Requeue { item: id, moved_to: back } });
+        self.move_to(id, &queue);
+        self.wake(&queue, scribe);
+        Outcome::Requeued { queue }
+    }
+
+    fn requeue_all(&mut self, name: &Name, part: Part, limit: usize, scribe: &mut Scribe) -> Outcome {
+        let mut count = 0;
+        let items = self.part(name, part, limit);
+        for id in &items {
+            if let Outcome::Requeued { .. } = self.requeue(name, *id, scribe) {
+                count += 1;
+            }
+        }
+        Outcome::SomeRequeued { count, stuck: items.len() - count }
+    }
+
+    fn purge(&mut self, name: &Name, part: Part, limit: usize, scribe: &mut Scribe) -> Outcome {
+        let items = self.part(name, part, limit);
+        for item in &items {
+            scribe.emit(Event::Queue { name: name.clone(), fact: Fact::Purged { item: *item } });
+            self.remove(*item);
+        }
+        Outcome::Purged { count: items.len() }
+    }
+
+    /// Says whether that was a change.
+    fn set_paused(&mut self, name: &Name, paused: bool) -> bool {
+        let queue = self.queues.get_mut(name).expect("it was looked for before");
+        std::mem::replace(&mut queue.paused, paused) != paused
+    }
+
+    /// The item, if this holder works on it under this epoch; else the refusal. One whose time is over but that nobody has
+    /// taken since is still his: what he has done is not lost.
+    fn owned(&mut self, name: &Name, hold: &Hold) -> Result<&mut Item, Outcome> {
+        let item = self.items.get_mut(&hold.item).ok_or(Outcome::NoItem)?;
+        let fence = item.fence;
+        match &item.state {
+            _ if hold.epoch < fence => Err(Outcome::Fenced { fence }),
+            _ if item.queue != *name => Err(Outcome::NoItem),
+            State::Processing(taken) if taken.epoch == hold.epoch && taken.holder == hold.holder => Ok(item),
+            State::Processing(taken) if taken.epoch == hold.epoch => Err(Outcome::NotOwner { holder: taken.holder.clone() }),
+            State::Pending { .. } | State::Failed { .. } | State::Dead { .. } if hold.epoch == fence && fence != Epoch(0) => {
+                Err(Outcome::NotProcessing { status: item.status() })
+            }
+            // An epoch that was never given out for this item.
+            State::Pending { .. } | State::Processing(_) | State::Failed { .. } | State::Dead { .. } | State::Completed => {
+                Err(Outcome::Fenced { fence })
+            }
+        }
+    }
+
+    fn items_of<'a>(&'a self, name: &'a Name) -> impl Iterator<Item = &'a Item> {
+        self.items.values().filter(move |item| item.queue == *name)
+    }
+
+    fn next_due(&self, name: &Name) -> Option<Lease> {
+        self.items_of(name).filter_map(Item::due).min()
+    }
+
+    /// The first items of a part.
+    fn part(&self, name: &Name, part: Part, limit: usize) -> Vec<ItemId> {
+        let mut keys: Vec<(i64, ItemId)> =
+            self.items_of(name).filter(|item| part.has(item)).map(|item| (part.key(item), item.id)).collect();
+        if limit == 1 {
+            return keys.into_iter().min().map(|(_, id)| id).into_iter().collect();
+        }
+        keys.sort_unstable();
+        keys.into_iter().take(limit).map(|(_, id)| id).collect()
+    }
+
+    fn remove(&mut self, id: ItemId) {
+        if let Some(item) = self.items.remove(&id)
+            && let Some(queue) = self.queues.get_mut(&item.queue)
+        {
+            queue.length -= 1;
+        }
+    }
+
+    fn move_to(&mut self, id: ItemId, to: &Name) {
+        let item = self.items.get_mut(&id).expect("the caller has found it");
+        let from = std::mem::replace(&mut item.queue, to.clone());
+        if let Some(queue) = self.queues.get_mut(&from) {
+            queue.length -= 1;
+        }
+        if let Some(queue) = self.queues.get_mut(to) {
+            queue.length += 1;
+        }
+    }
+}
+
+/// How an attempt failed.
+struct Ending {
+    error: Box<str>,
+    timed_out: bool,
+    retry_after: Span,
+}
+
+impl Ending {
+    fn timed_out() -> Ending {
+        Ending {
+            error: "timed out: it was neither completed nor extended in time".into(),
+            timed_out: true,
+            retry_after: Span::ZERO,
+        }
+    }
+}
+
+/// Adds an attempt to a history, which keeps the last ones.
+pub(crate) fn remember(history: &mut Vec<Attempt>, attempt: Attempt) {
+    history.push(attempt);
+    if history.len() > HISTORY_LIMIT {
+        history.remove(0);
+    }
+}
+
+impl Part {
+    /// Whether an item is in it.
+    pub fn has(self, item: &Item) -> bool {
+        match (self, &item.state) {
+            (Part::Ready, _) => item.is_ready(),
+            (Part::Moved, _) => item.is_ready() && item.origin.is_some(),
+            (Part::Resting, State::Pending { not_before: Some(_) } | State::Failed { .. })
+            | (Part::Processing, State::Processing(_))
+            | (Part::Dead, State::Dead { .. }) => true,
+            (Part::Resting | Part::Processing | Part::Dead, _) => false,
+        }
+    }
+
+    /// What its items are ordered by, before their ids.
+    fn key(self, item: &Item) -> i64 {
+        match self {
+            Part::Ready | Part::Moved => item.rank(),
+            Part::Resting | Part::Processing => item.due().map_or(0, |due| due.0),
+            Part::Dead => 0,
+        }
+    }
+}
+
+/// Whether the time of whoever works on it is over.
+fn is_over(item: &Item, now: &Now) -> bool {
+    matches!(&item.state, State::Processing(taken) if now.is_past(taken.until))
+}
+
+fn wall_after(now: &Now, span: Span) -> Wall {
+    Wall(now.wall.0.saturating_add(span.as_ms()))
+}
+
+#[cfg(test)]
+#[path = "queue_tests.rs"]
+mod tests;

@@ -1,0 +1,208 @@
+//! One thing in a queue, from its push to its end.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use thiserror::Error;
+
+use crate::ids::{DedupeKey, Epoch, HolderId, ItemId, Name};
+use crate::time::{Lease, Span, Stamp, Wall};
+
+/// The largest content of an item, as JSON, in bytes. What is larger belongs in a file whose path the item carries.
+pub const DATA_LIMIT: usize = 64 * 1_024;
+
+/// One step of priority counts as much as having waited for so long: nothing of a low priority waits for ever.
+pub const AGEING: Span = Span::from_secs(3_600);
+
+/// How many attempts an item remembers: the last ones.
+pub const HISTORY_LIMIT: usize = 20;
+
+/// What an item carries: any JSON. A copy of it costs nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Data(Arc<Value>);
+
+/// Why a text cannot be the content of an item.
+#[derive(Debug, Error)]
+pub enum DataError {
+    /// It is no JSON.
+    #[error("it is not JSON: {0}")]
+    NotJson(#[from] serde_json::Error),
+    /// It is too large.
+    #[error("an item may have at most {DATA_LIMIT} bytes, this one has {bytes}")]
+    TooLarge {
+        /// How large it is.
+        bytes: usize,
+    },
+}
+
+/// A thing in a queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Item {
+    /// Which one: the number of the event that pushed it.
+    pub id: ItemId,
+    /// Where it is.
+    pub queue: Name,
+    /// What it carries.
+    pub data: Data,
+    /// What is higher comes first.
+    pub priority: i32,
+    /// When it was pushed.
+    pub created: Stamp,
+    /// While it is not over, nothing else with this key is pushed.
+    pub dedupe: Option<DedupeKey>,
+    /// How often it was taken, since a person last asked for it to be tried again.
+    pub attempts: u32,
+    /// The number of its last take or time-out: every epoch below it is fenced.
+    pub fence: Epoch,
+    /// How it stands.
+    pub state: State,
+    /// The attempts that failed, the oldest first.
+    pub history: Vec<Attempt>,
+    /// Where it died, if this is a dead-letter queue.
+    pub origin: Option<Origin>,
+}
+
+/// How an item stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum State {
+    /// It waits to be taken.
+    Pending {
+        /// Not before this moment; at once if there is none.
+        not_before: Option<Lease>,
+    },
+    /// Somebody works on it.
+    Processing(Taken),
+    /// An attempt has failed, and it waits for the next.
+    Failed {
+        /// When that may begin.
+        due: Lease,
+    },
+    /// It is done. No row is kept of it: the log has it.
+    Completed,
+    /// It will not be tried again by itself.
+    Dead {
+        /// Why.
+        reason: Box<str>,
+        /// Since when.
+        at: Wall,
+    },
+}
+
+/// Who works on an item.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Taken {
+    /// Who.
+    pub holder: HolderId,
+    /// Since when.
+    pub since: Stamp,
+    /// The number of the take: the fencing number of all that its holder does with it.
+    pub epoch: Epoch,
+    /// When others may take it, unless it is extended.
+    pub until: Lease,
+}
+
+/// An attempt that failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Attempt {
+    /// Who made it.
+    pub holder: HolderId,
+    /// The number of the take.
+    pub epoch: Epoch,
+    /// Since when.
+    pub started: Wall,
+    /// Until when.
+    pub ended: Wall,
+    /// Why it failed.
+    pub error: Box<str>,
+    /// Whether its time was over.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub timed_out: bool,
+}
+
+/// Where an item died before it came here.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Origin {
+    /// In which queue.
+    pub queue: Name,
+    /// Why.
+    pub reason: Box<str>,
+    /// When.
+    pub at: Wall,
+}
+
+impl Data {
+    /// Reads a text from outside.
+    pub fn parse(text: &str) -> Result<Data, DataError> {
+        let value: Value = serde_json::from_str(text)?;
+        // What counts is what is kept: spaces between the parts are not.
+        let bytes = value.to_string().len();
+        if bytes > DATA_LIMIT { Err(DataError::TooLarge { bytes }) } else { Ok(Data(Arc::new(value))) }
+    }
+
+    /// What it is.
+    pub fn value(&self) -> &Value {
+        &self.0
+    }
+}
+
+impl Serialize for Data {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Data {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Data, D::Error> {
+        Value::deserialize(deserializer).map(|value| Data(Arc::new(value)))
+    }
+}
+
+impl Item {
+    /// Its place among those that wait: what is lower comes first. It never changes, so that one index has all in order.
+    pub fn rank(&self) -> i64 {
+        self.created.lease.0.saturating_sub(i64::from(self.priority).saturating_mul(AGEING.as_ms()))
+    }
+
+    /// Whether it can be taken at once.
+    pub fn is_ready(&self) -> bool {
+        matches!(self.state, State::Pending { not_before: None })
+    }
+
+    /// When time alone changes how it stands.
+    pub fn due(&self) -> Option<Lease> {
+        match &self.state {
+            State::Pending { not_before } => *not_before,
+            State::Processing(taken) => Some(taken.until),
+            State::Failed { due } => Some(*due),
+            State::Completed | State::Dead { .. } => None,
+        }
+    }
+
+    /// The word for how it stands.
+    pub fn status(&self) -> &'static str {
+        match &self.state {
+            State::Pending { .. } => "pending",
+            State::Processing(_) => "processing",
+            State::Failed { .. } => "failed",
+            State::Completed => "completed",
+            State::Dead { .. } => "dead",
+        }
+    }
+
+    /// Panics if an invariant is broken.
+    pub fn check(&self) {
+        let id = self.id;
+        match &self.state {
+            State::Processing(taken) => {
+                assert_eq!(taken.epoch, self.fence, "the epoch of {id} is not its fence");
+                assert!(self.attempts > 0, "{id} is worked on and was never taken");
+            }
+            State::Dead { .. } => assert!(self.dedupe.is_none(), "{id} is dead and keeps others out"),
+            State::Pending { .. } | State::Failed { .. } => {}
+            State::Completed => unreachable!("{id} is done and still there"),
+        }
+        assert!(self.history.len() <= HISTORY_LIMIT, "{id} remembers too much");
+    }
+}

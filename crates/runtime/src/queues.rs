@@ -1,0 +1,108 @@
+//! Queues: asking them, and the real driver of a wait for an item.
+
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use banksman_core::claim::Standing;
+use banksman_core::queue::{Input, Outcome, Waiting};
+use banksman_core::{HolderId, Name, Stamp};
+use banksman_engine::{Counsel, QueueRequest, Reply, Request, TakingItem};
+
+use crate::client::{Cancel, Client};
+use crate::error::Error;
+use crate::waiting::{Woken, duration, sleep, span};
+
+/// How the wait for an item ended.
+#[derive(Debug)]
+pub enum TakeEnd {
+    /// With an answer of the queue.
+    Answered {
+        /// The answer.
+        outcome: Outcome,
+        /// When it was given.
+        at: Stamp,
+    },
+    /// The time was up. The caller has left the line.
+    TimedOut(Waiting),
+    /// It was cancelled. The caller has left the line.
+    Cancelled,
+}
+
+impl Client {
+    /// Asks a queue once.
+    pub fn ask_queue(&self, queue: &Name, input: Input) -> Result<(Outcome, Stamp), Error> {
+        match self.call(Request::Queue(QueueRequest::new(queue.clone(), input)))? {
+            Reply::Queue { outcome, at } => Ok((outcome, at)),
+            reply => unreachable!("a queue was asked, and the answer is {reply:?}"),
+        }
+    }
+
+    /// Takes an item; waits for one for at most so long, if the caller wants to. `told` hears of the place in the line.
+    pub fn take(
+        &self,
+        queue: &Name,
+        holder: HolderId,
+        wait: Option<Duration>,
+        cancel: Cancel<'_>,
+        told: &mut dyn FnMut(&Waiting),
+    ) -> Result<TakeEnd, Error> {
+        let start = Instant::now();
+        let mailbox = wait.map(|_| self.post().mailbox()).transpose()?;
+        let poll = self.config().poll_interval;
+        let standing = mailbox.as_ref().map(|mailbox| Standing {
+            process: self.this_process().clone(),
+            address: Some(mailbox.address().clone()),
+            // Across machines nobody can see this process die: its place lasts for a few of its own slow looks.
+            lease: mailbox.is_remote().then(|| span(poll * 3)),
+        });
+        let mut taking = TakingItem::new(queue.clone(), holder, standing, span(poll));
+        let mut counsel = Counsel::Ask;
+        loop {
+            counsel = match counsel {
+                Counsel::Ask => match self.call(taking.request()) {
+                    Ok(reply) => taking.answer(reply),
+                    Err(error) => {
+                        // Whoever does not come back must not stand in the way of the others, as long as this process lives.
+                        taking.leave().map(|request| self.call(request).ok());
+                        return Err(error);
+                    }
+                },
+                Counsel::Probe(process, waiting) => {
+                    let liveness = self.host().probe(&process);
+                    taking.probed(process, liveness, waiting)
+                }
+                Counsel::Done(Reply::Queue { outcome, at }) => return Ok(TakeEnd::Answered { outcome, at }),
+                Counsel::Done(reply) => unreachable!("an item was asked for, and the answer is {reply:?}"),
+                Counsel::Sleep { watch, at_most, waiting } => {
+                    let left = wait.unwrap_or_default().saturating_sub(start.elapsed());
+                    if left.is_zero() {
+                        return self.give_up(&taking, TakeEnd::TimedOut(waiting));
+                    }
+                    told(&waiting);
+                    let until = Instant::now() + duration(at_most).min(left);
+                    let mailbox = mailbox.as_ref().expect("only one with a mailbox is told to sleep");
+                    match sleep(self, mailbox.as_fd(), cancel, watch.as_slice(), until) {
+                        Woken::Cancelled => return self.give_up(&taking, TakeEnd::Cancelled),
+                        Woken::Called => {
+                            mailbox.empty();
+                            Counsel::Ask
+                        }
+                        Woken::Died(process, liveness) => taking.probed(process, liveness, waiting),
+                        Woken::Late(late) => {
+                            taking.stalled(span(late));
+                            Counsel::Ask
+                        }
+                        Woken::Time => Counsel::Ask,
+                    }
+                }
+            };
+        }
+    }
+
+    fn give_up(&self, taking: &TakingItem, end: TakeEnd) -> Result<TakeEnd, Error> {
+        if let Some(request) = taking.leave() {
+            self.call(request)?;
+        }
+        Ok(end)
+    }
+}
