@@ -98,7 +98,21 @@ fn threads_of_one_process_share_a_client() {
 fn a_store_of_an_earlier_version_is_brought_up_to_date() {
     let world = World::on_sqlite();
     world.ok(&["locks", "acquire", "db", "--holder", "a", "--ttl", "1h"]);
-    let tables = ["sections", "tasks", "edges", "runs", "runners", "outbox", "baseline", "decisions", "marks", "imports"];
+    let tables = [
+        "sections",
+        "tasks",
+        "edges",
+        "runs",
+        "runners",
+        "outbox",
+        "baseline",
+        "decisions",
+        "marks",
+        "imports",
+        "queues",
+        "items",
+        "takers",
+    ];
     let columns = ["compacted", "compacted_wall"];
     let mut undo: String = tables.iter().map(|table| format!("DROP TABLE {table};")).collect();
     undo.extend(columns.iter().map(|column| format!("ALTER TABLE projects DROP COLUMN {column};")));

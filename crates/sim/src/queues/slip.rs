@@ -86,7 +86,9 @@ impl Tamper for Slip {
             }
             (Slip::OldEpoch, Input::Take { .. }) => return older(reply),
             (Slip::SilentRow, Input::Extend(hold, _)) => {
-                drop(tables.queues.items.get_mut(&hold.item).map(|item| item.attempts += 1));
+                if let Some(item) = tables.queues.items.get_mut(&hold.item) {
+                    item.attempts += 1;
+                }
             }
             _ => {}
         }
