@@ -27,6 +27,8 @@ use crate::ids::{DedupeKey, Epoch, HolderId, ItemId, Name, Ticket};
 use crate::step::{Now, Scribe, Step};
 use crate::time::{Lease, Span, Wall};
 
+#[path = "queue/ends.rs"]
+mod ends;
 #[path = "queue/fact.rs"]
 mod fact;
 #[path = "queue/item.rs"]
@@ -34,6 +36,8 @@ mod item;
 #[path = "queue/line.rs"]
 mod line;
 
+use ends::Ending;
+pub(crate) use ends::remember;
 pub use fact::Fact;
 pub use item::{AGEING, Attempt, DATA_LIMIT, Data, DataError, HISTORY_LIMIT, Item, Origin, State, Taken};
 pub use line::{Taker, Waiting};
@@ -504,94 +508,6 @@ impl Queues {
         Outcome::Completed
     }
 
-    /// Ends an attempt that has failed: another follows, unless it was the last.
-    fn end(&mut self, id: ItemId, ending: Ending, now: &Now, scribe: &mut Scribe) -> Outcome {
-        let Ending { error, timed_out, retry_after } = ending;
-        let item = self.items.get_mut(&id).expect("the caller has found it");
-        let State::Processing(taken) = &item.state else { unreachable!("only one who works can fail") };
-        let (name, holder, epoch) = (item.queue.clone(), taken.holder.clone(), taken.epoch);
-        let is_last = item.attempts >= self.queues[&name].config.max_attempts;
-        let retry_at = (retry_after > Span::ZERO && !is_last).then(|| wall_after(now, retry_after));
-        let fact = Fact::Fail { item: id, holder: holder.clone(), epoch, error: error.clone(), timed_out, retry_at };
-        let seq = scribe.emit(Event::Queue { name: name.clone(), fact });
-        let attempt = Attempt { holder, epoch, started: taken.since.wall, ended: now.wall, error: error.clone(), timed_out };
-        remember(&mut item.history, attempt);
-        if timed_out {
-            item.fence = seq;
-        }
-        if is_last {
-            return Outcome::Dead { moved_to: self.bury(id, error, now.wall, scribe) };
-        }
-        let due = now.lease + retry_after;
-        item.state = if retry_at.is_some() { State::Failed { due } } else { State::Pending { not_before: None } };
-        Outcome::Failed { due }
-    }
-
-    /// An item is dead: it goes to the dead-letter queue if there is one with room, and stays where it is otherwise. One that
-    /// died before, elsewhere, stays: it must not go round in circles.
-    fn bury(&mut self, id: ItemId, reason: Box<str>, at: Wall, scribe: &mut Scribe) -> Option<Name> {
-        let item = self.items.get_mut(&id).expect("the caller has found it");
-        let name = item.queue.clone();
-        item.dedupe = None;
-        let dead_letter = self.queues[&name].config.dead_letter.clone().filter(|_| item.origin.is_none());
-        let has_room = |queue: &Queue| queue.length < queue.config.max_length;
-        let moved_to = dead_letter.filter(|dead_letter| self.queues.get(dead_letter).is_some_and(has_room));
-        scribe.emit(Event::Queue {
-            name: name.clone(),
-            fact: Fact::Dead { item: id, reason: reason.clone(), moved_to: moved_to.clone() },
-        });
-        match &moved_to {
-            None => item.state = State::Dead { reason, at },
-            Some(dead_letter) => {
-                item.origin = Some(Origin { queue: name, reason, at });
-                (item.state, item.attempts) = (State::Pending { not_before: None }, 0);
-                self.move_to(id, dead_letter);
-                self.wake(dead_letter, scribe);
-            }
-        }
-        moved_to
-    }
-
-    fn requeue(&mut self, name: &Name, id: ItemId, scribe: &mut Scribe) -> Outcome {
-        let Some(item) = self.items.get_mut(&id).filter(|item| item.queue == *name) else { return Outcome::NoItem };
-        let is_dead = matches!(item.state, State::Dead { .. });
-        if !is_dead && (item.origin.is_none() || !item.is_ready()) {
-            return Outcome::NotDead { status: item.status() };
-        }
-        let back = item.origin.as_ref().map(|origin| origin.queue.clone());
-        if let Some(back) = &back
-            && self.queues.get(back).is_none_or(|queue| queue.length >= queue.config.max_length)
-        {
-            return Outcome::NoWayBack(back.clone());
-        }
-        (item.state, item.attempts, item.origin) = (State::Pending { not_before: None }, 0, None);
-        let queue = back.clone().unwrap_or_else(|| name.clone());
-        scribe.emit(Event::Queue { name: name.clone(), fact: Fact::Requeue { item: id, moved_to: back } });
-        self.move_to(id, &queue);
-        self.wake(&queue, scribe);
-        Outcome::Requeued { queue }
-    }
-
-    fn requeue_all(&mut self, name: &Name, part: Part, limit: usize, scribe: &mut Scribe) -> Outcome {
-        let mut count = 0;
-        let items = self.part(name, part, limit);
-        for id in &items {
-            if let Outcome::Requeued { .. } = self.requeue(name, *id, scribe) {
-                count += 1;
-            }
-        }
-        Outcome::SomeRequeued { count, stuck: items.len() - count }
-    }
-
-    fn purge(&mut self, name: &Name, part: Part, limit: usize, scribe: &mut Scribe) -> Outcome {
-        let items = self.part(name, part, limit);
-        for item in &items {
-            scribe.emit(Event::Queue { name: name.clone(), fact: Fact::Purged { item: *item } });
-            self.remove(*item);
-        }
-        Outcome::Purged { count: items.len() }
-    }
-
     /// Says whether that was a change.
     fn set_paused(&mut self, name: &Name, paused: bool) -> bool {
         let queue = self.queues.get_mut(name).expect("it was looked for before");
@@ -654,31 +570,6 @@ impl Queues {
         if let Some(queue) = self.queues.get_mut(to) {
             queue.length += 1;
         }
-    }
-}
-
-/// How an attempt failed.
-struct Ending {
-    error: Box<str>,
-    timed_out: bool,
-    retry_after: Span,
-}
-
-impl Ending {
-    fn timed_out() -> Ending {
-        Ending {
-            error: "timed out: it was neither completed nor extended in time".into(),
-            timed_out: true,
-            retry_after: Span::ZERO,
-        }
-    }
-}
-
-/// Adds an attempt to a history, which keeps the last ones.
-pub(crate) fn remember(history: &mut Vec<Attempt>, attempt: Attempt) {
-    history.push(attempt);
-    if history.len() > HISTORY_LIMIT {
-        history.remove(0);
     }
 }
 

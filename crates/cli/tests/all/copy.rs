@@ -16,7 +16,7 @@ fn a_project_moves_to_the_other_database_and_back() {
     let file = format!("sqlite:{}", world.path().join(".banksman/store.db").display());
 
     let copied = world.data(&["store", "copy", &file, &url]);
-    assert_eq!(copied, serde_json::json!({ "locks": 2, "semaphores": 1, "holders": 2, "tasks": 0, "events": 6 }));
+    assert_eq!(copied, serde_json::json!({ "locks": 2, "semaphores": 1, "holders": 2, "tasks": 0, "items": 0, "events": 6 }));
     let remote = |args: &[&str]| world.data(&[&there[..], args].concat());
     let list = remote(&["locks", "list", "--held"]);
     assert_eq!((&list["locks"][0]["holder"], list["locks"][0]["epoch"].to_string()), (&"a".into(), epoch.clone()));

@@ -360,7 +360,7 @@ pub(crate) fn kill_takers(processes: usize, items: usize, kills: usize) {
     for mut worker in workers {
         assert!(worker.0.wait().unwrap().success());
     }
-    audit(&world, items);
+    assert!(audit(&world, items) > items, "some were killed while they worked on an item, and others did it");
 }
 
 #[test]
