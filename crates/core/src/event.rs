@@ -1,18 +1,15 @@
 //! Facts that happened, as the event log keeps them.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
 
-use crate::backlog::Edge;
 use crate::claim::{Claim, Reason};
-use crate::decision::Question;
-use crate::ids::{DecisionId, Epoch, HolderId, ImportId, Name, RunId, RunnerId, SectionId, TaskId, Title};
+use crate::ids::{DecisionId, Epoch, HolderId, ImportId, Name, SectionId, TaskId};
 use crate::queue;
-use crate::task::{After, Ending, Setback, Spec, Status, Stuck};
 use crate::time::Span;
+
+pub use crate::facts::{DecisionFact, Finished, ImportFact, SectionFact, TaskFact};
 
 /// The two kinds of resource that can be held and waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -110,237 +107,6 @@ pub enum Event {
         /// Whatever belongs to it.
         data: Value,
     },
-}
-
-/// What can happen to a task. The variants are the second words of the events.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", rename_all_fields = "camelCase")]
-pub enum TaskFact {
-    /// It was handed over.
-    Added {
-        /// What is to be done.
-        spec: Box<Spec>,
-        /// What must come first.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        depends_on: Vec<Edge>,
-        /// The import that it is part of. It is not there before that is finished.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        import: Option<ImportId>,
-    },
-    /// What is to be done, or what must come first, was changed.
-    Updated {
-        /// What is to be done.
-        spec: Box<Spec>,
-        /// What must come first.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        depends_on: Vec<Edge>,
-    },
-    /// A run began. The event's number is its epoch.
-    Started {
-        /// Which run.
-        run: RunId,
-        /// Counted from 0.
-        attempt: u32,
-        /// Who started it.
-        runner: RunnerId,
-        /// In a loop: how many attempts were made before it.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        restart: Option<u32>,
-    },
-    /// Another runner looks after its run from now on. The event's number is the owner epoch.
-    Adopted {
-        /// Which run.
-        run: RunId,
-        /// Who.
-        runner: RunnerId,
-        /// After whom.
-        from: RunnerId,
-    },
-    /// Its run shows no sign of life.
-    Stuck {
-        /// Which run.
-        run: RunId,
-        /// What makes it look so.
-        reason: Stuck,
-    },
-    /// Its run was woken up.
-    Nudged {
-        /// Which run.
-        run: RunId,
-        /// How often it was helped, this time included.
-        recoveries: u32,
-    },
-    /// Its run shows signs of life again.
-    Recovered {
-        /// Which run.
-        run: RunId,
-    },
-    /// Its run is at work; this was seen of it.
-    Checkpoint {
-        /// Which run.
-        run: RunId,
-        /// How much output it has made, in bytes.
-        output_bytes: u64,
-        /// How long ago the last of it came.
-        quiet: Span,
-    },
-    /// Its run is being stopped.
-    Stopping {
-        /// Which run.
-        run: RunId,
-        /// What then.
-        then: After,
-    },
-    /// Its run ended and another follows.
-    Restarting {
-        /// Which run.
-        run: RunId,
-        /// How it ended.
-        ending: Ending,
-        /// Why another follows. Like the counts, it is not in events of stores before version 3.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        why: Option<Setback>,
-        /// What it said before, if it said that it has failed.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        error: Option<Box<str>>,
-        /// How many runs have failed now.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        failures: Option<u32>,
-        /// How often it was helped now.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        recoveries: Option<u32>,
-    },
-    /// It is done, as far as it depends on itself, and waits for its children.
-    Awaiting {
-        /// The run that ended.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        run: Option<RunId>,
-        /// The result.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        output: Option<Value>,
-        /// How many children have not ended.
-        children: u32,
-    },
-    /// Its children took too long, and are being cancelled.
-    EndingChildren {},
-    /// It cannot go on by itself: a person decides.
-    Escalated {
-        /// The run that ended.
-        run: RunId,
-        /// Why.
-        error: Box<str>,
-        /// The question.
-        decision: DecisionId,
-    },
-    /// Somebody works on it by hand.
-    Taken {
-        /// Who.
-        holder: HolderId,
-        /// The grant of its lock.
-        epoch: Epoch,
-    },
-    /// Nobody works on it by hand any more.
-    Returned {},
-    /// It is done.
-    Complete {
-        /// By which run; by hand if there is none.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        run: Option<RunId>,
-        /// The result.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        output: Option<Value>,
-        /// What a person should know.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        warning: Option<Box<str>>,
-    },
-    /// It has failed.
-    Failed {
-        /// In which run.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        run: Option<RunId>,
-        /// Why.
-        error: Box<str>,
-    },
-    /// Nobody wants it any more.
-    Cancelled {
-        /// In which run.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        run: Option<RunId>,
-    },
-    /// A person wants it tried again.
-    Retried {},
-    /// A person passed it over, or looks at it.
-    Marked {
-        /// How it stands now.
-        status: Status,
-    },
-    /// It is gone.
-    Deleted {},
-}
-
-/// What can happen to a decision.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", rename_all_fields = "camelCase")]
-pub enum DecisionFact {
-    /// It was raised. The event's number is part of its id.
-    Raised(Box<Question>),
-    /// It was answered.
-    Resolved {
-        /// With which option.
-        option: u32,
-        /// By whom.
-        by: Box<str>,
-        /// What was said beside.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        note: Option<Box<str>>,
-    },
-    /// It has become pointless.
-    Withdrawn {},
-}
-
-/// What is left when there is nothing left that a runner could do: how many tasks stand so.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Finished(pub BTreeMap<Status, u64>);
-
-/// What can happen to a section.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", rename_all_fields = "camelCase")]
-pub enum SectionFact {
-    /// It was made.
-    Added {
-        /// What people call it.
-        name: Title,
-        /// Whether one runner at a time works in it.
-        exclusive: bool,
-    },
-    /// It was changed.
-    Updated {
-        /// What people call it.
-        name: Title,
-        /// Whether one runner at a time works in it.
-        exclusive: bool,
-    },
-    /// It is gone.
-    Deleted {},
-}
-
-/// What can happen to an import.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", rename_all_fields = "camelCase")]
-pub enum ImportFact {
-    /// It began.
-    Opened {
-        /// How many tasks it will have.
-        tasks: u32,
-    },
-    /// It is complete: from now on its tasks are there.
-    Finished {
-        /// How many.
-        tasks: u32,
-    },
-    /// It was given up: its tasks never were.
-    Dropped {},
 }
 
 /// Where an event comes from.
@@ -445,7 +211,7 @@ pub enum KindError {
 }
 
 /// The kind of the event that tells of a task which cannot go on by itself.
-const ESCALATE: &str = "escalate";
+pub(crate) const ESCALATE: &str = "escalate";
 
 /// The kind of the event that tells that there is nothing left to do.
 const FINISHED: &str = "backlog:finished";
@@ -615,34 +381,6 @@ impl Event {
         };
         let fact = fact.map_err(|e| fail(Some(e.into())))?;
         Ok(Event::Resource { resource: Resource { kind: resource_kind, name }, fact })
-    }
-}
-
-impl TaskFact {
-    fn kind(&self) -> &'static str {
-        match self {
-            TaskFact::Added { .. } => "task:added",
-            TaskFact::Updated { .. } => "task:updated",
-            TaskFact::Started { .. } => "task:started",
-            TaskFact::Adopted { .. } => "task:adopted",
-            TaskFact::Stuck { .. } => "task:stuck",
-            TaskFact::Nudged { .. } => "task:nudged",
-            TaskFact::Recovered { .. } => "task:recovered",
-            TaskFact::Checkpoint { .. } => "task:checkpoint",
-            TaskFact::Stopping { .. } => "task:stopping",
-            TaskFact::Restarting { .. } => "task:restarting",
-            TaskFact::Awaiting { .. } => "task:awaiting",
-            TaskFact::EndingChildren {} => "task:ending_children",
-            TaskFact::Escalated { .. } => ESCALATE,
-            TaskFact::Taken { .. } => "task:taken",
-            TaskFact::Returned {} => "task:returned",
-            TaskFact::Complete { .. } => "task:complete",
-            TaskFact::Failed { .. } => "task:failed",
-            TaskFact::Cancelled { .. } => "task:cancelled",
-            TaskFact::Retried {} => "task:retried",
-            TaskFact::Marked { .. } => "task:marked",
-            TaskFact::Deleted {} => "task:deleted",
-        }
     }
 }
 

@@ -22,6 +22,7 @@ pub mod dag;
 pub mod deadlock;
 pub mod decision;
 pub mod event;
+mod facts;
 pub mod fold;
 pub mod ids;
 pub mod import;
