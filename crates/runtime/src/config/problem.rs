@@ -128,6 +128,7 @@ mod tests {
         }
         assert_eq!(meant("locking.poll"), Some("locking.poll_interval"));
         assert_eq!(meant("stores"), Some("store"));
+        assert_eq!(meant("queue.visibility"), Some("queue.visibility_timeout"));
         for name in ["frobnicate", "x.y.z", "weather.tomorrow"] {
             assert_eq!(meant(name), None, "{name}");
         }
