@@ -10,6 +10,7 @@ use banksman_core::restart::Marker;
 use banksman_core::task::{Ending, Setback, Work as What, Workspace};
 use banksman_core::{RunId, TaskId, Wall};
 use banksman_engine::Work;
+use jiff::Timestamp;
 use serde_json::json;
 
 use crate::project::Project;
@@ -109,7 +110,7 @@ impl Sessions {
             "signal": signal,
             "error": ended.error,
             "note": ended.note,
-            "endedAtMs": ended.at.0,
+            "endedAt": Timestamp::from_millisecond(ended.at.0).ok().map(|at| format!("{at:.3}")),
             "log": self.log(&run.id),
             "tail": tail(&self.log(&run.id)),
         });

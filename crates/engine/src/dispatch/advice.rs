@@ -33,7 +33,7 @@ pub struct Options {
     /// How long to sleep at most: covers wake-ups that were lost.
     pub poll: Span,
     /// After which silence others may take its runs for lost, where they cannot see whether it lives: it renews three times
-    /// as often. `None` where all runners are on one machine. The [terms](Runner::terms) of its row say the same.
+    /// as often. `None` where all runners are on one machine. The [terms](banksman_core::backlog::Runner::terms) of its row say the same.
     pub lease: Option<Span>,
 }
 
@@ -46,19 +46,19 @@ pub enum Advice {
     Probe(Vec<ProcessId>),
     /// Look for the file DONE of these tasks.
     Check(Vec<TaskId>),
-    /// Send as many requests as [`Dispatcher::requests`] holds, as one batch.
+    /// Send as many requests as [`requests`](super::Dispatcher::requests) holds, as one batch.
     Call,
     /// Start the session of a run.
     Spawn(Box<Work>),
     /// Find out what became of the session of a run, and go on from there.
     Recover(Box<Work>),
-    /// Find out since when nothing was seen of a run, and tell by [`Dispatcher::pulse`].
+    /// Find out since when nothing was seen of a run, and tell by [`pulse`](super::Dispatcher::pulse).
     Pulse(RunId),
     /// End the session of a run.
     Kill(RunId),
     /// Wake the session of a run up, once for this number.
     Nudge(RunId, Seq),
-    /// Tell people, and tell by [`Dispatcher::did`] what came of it.
+    /// Tell people, and tell by [`did`](super::Dispatcher::did) what came of it.
     Notify(Seq, Box<Notice>),
     /// Tell the keeper of a run that its end is durable.
     Acknowledge(RunId),
