@@ -292,22 +292,16 @@ impl Task {
             Input::End { run, ending, marker, children, watch } => {
                 self.end(&run, ending, marker, children, &watch, now, &mut scribe)
             }
-            Input::Ripen => match self.state {
-                State::Resting { until } if now.lease >= until => {
+            Input::Ripen => {
+                if let State::Resting { until } = self.state
+                    && now.lease >= until
+                {
                     self.turn_into(State::Pending, now);
                     Outcome::Clear
+                } else {
+                    Outcome::NotPending(self.status())
                 }
-                State::Pending
-                | State::Resting { .. }
-                | State::Running(_)
-                | State::Stuck { .. }
-                | State::Stopping { .. }
-                | State::Awaiting { .. }
-                | State::Parked { .. }
-                | State::ByHand { .. }
-                | State::Review
-                | State::Done(_) => Outcome::NotPending(self.status()),
-            },
+            }
             Input::Settle { children } => self.settle_after_children(children, now, &mut scribe),
             Input::Retry => self.retry(now, &mut scribe),
             Input::Set(mark) => self.mark(mark, now, &mut scribe),
@@ -345,15 +339,10 @@ impl Task {
 
     /// The run that is at it.
     pub fn live(&self) -> Option<&Live> {
-        match &self.state {
-            State::Running(live) | State::Stuck { live, .. } | State::Stopping { live, .. } => Some(live),
-            State::Pending
-            | State::Resting { .. }
-            | State::Awaiting { .. }
-            | State::Parked { .. }
-            | State::ByHand { .. }
-            | State::Review
-            | State::Done(_) => None,
+        if let State::Running(live) | State::Stuck { live, .. } | State::Stopping { live, .. } = &self.state {
+            Some(live)
+        } else {
+            None
         }
     }
 
@@ -371,30 +360,15 @@ impl Task {
 
     /// Whether it waits to be started, and has rested long enough.
     pub fn is_due(&self, now: Lease) -> bool {
-        match &self.state {
-            State::Pending => true,
-            State::Resting { until } => now >= *until,
-            State::Running(_)
-            | State::Stuck { .. }
-            | State::Stopping { .. }
-            | State::Awaiting { .. }
-            | State::Parked { .. }
-            | State::ByHand { .. }
-            | State::Review
-            | State::Done(_) => false,
-        }
+        let is_rested = matches!(self.state, State::Resting { until } if now >= until);
+        self.state == State::Pending || is_rested
     }
 
     fn live_mut(&mut self) -> Option<&mut Live> {
-        match &mut self.state {
-            State::Running(live) | State::Stuck { live, .. } | State::Stopping { live, .. } => Some(live),
-            State::Pending
-            | State::Resting { .. }
-            | State::Awaiting { .. }
-            | State::Parked { .. }
-            | State::ByHand { .. }
-            | State::Review
-            | State::Done(_) => None,
+        if let State::Running(live) | State::Stuck { live, .. } | State::Stopping { live, .. } = &mut self.state {
+            Some(live)
+        } else {
+            None
         }
     }
 

@@ -128,19 +128,10 @@ fn moved_backlog(backlog: Backlog, by: i64) -> Backlog {
     let mut backlog = Backlog { runners: Default::default(), outbox: Default::default(), ..backlog };
     for task in backlog.tasks.values_mut() {
         task.changed.lease = Lease(task.changed.lease.0 + by);
-        match &mut task.state {
-            State::Resting { until } | State::Awaiting { until: Some(until), .. } | State::ByHand { until: Some(until), .. } => {
-                until.0 += by;
-            }
-            State::Awaiting { until: None, .. }
-            | State::ByHand { until: None, .. }
-            | State::Pending
-            | State::Running(_)
-            | State::Stuck { .. }
-            | State::Stopping { .. }
-            | State::Parked { .. }
-            | State::Review
-            | State::Done(_) => {}
+        if let State::Resting { until } | State::Awaiting { until: Some(until), .. } | State::ByHand { until: Some(until), .. } =
+            &mut task.state
+        {
+            until.0 += by;
         }
     }
     for run in backlog.runs.values_mut() {

@@ -1,6 +1,6 @@
 //! Telling people what happened, on their desktop, through a command of theirs, or through a webhook.
 //!
-//! One attempt at a time: whoever sends a notice keeps count, waits for [`backoff`], and gives every attempt the same
+//! One attempt at a time: whoever sends a notice keeps count, waits between attempts, and gives every attempt the same
 //! delivery id, so that a receiver can tell a repetition from a second notice.
 
 mod child;
@@ -21,9 +21,6 @@ pub use webhook::{Secret, SecretError, Webhook};
 
 /// How long one attempt on one channel may take.
 pub const LIMIT: Duration = Duration::from_secs(10);
-
-/// How often a notice is tried on a channel.
-pub const ATTEMPTS: u32 = 5;
 
 /// Where notices go.
 #[derive(Debug, Clone)]
@@ -92,21 +89,4 @@ pub fn send_to(channels: &Channels, channel: Channel, notice: &Notice, delivery:
         Channel::Webhook => webhook.as_ref().map(|webhook| webhook.send(notice, delivery, *limit)),
     };
     done.unwrap_or(Ok(()))
-}
-
-/// How long to wait after attempt `attempt` (from 1 on) has failed; `None` if it was the last one.
-pub fn backoff(attempt: u32) -> Option<Duration> {
-    let doublings = attempt.saturating_sub(1);
-    (attempt < ATTEMPTS).then(|| Duration::from_secs(1 << doublings))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_pauses_double_and_end() {
-        let pauses: Vec<Option<u64>> = (1..=6).map(|attempt| backoff(attempt).map(|pause| pause.as_secs())).collect();
-        assert_eq!(pauses, [Some(1), Some(2), Some(4), Some(8), None, None]);
-    }
 }

@@ -1,5 +1,4 @@
 use banksman::core::Status as Word;
-use banksman::core::task::{Done as Ended, State};
 use banksman::engine::why::Life;
 use banksman::inspect::{self, LiveRun, Manned, Overview};
 use clap::Args;
@@ -138,10 +137,7 @@ fn runner_json(manned: &Manned) -> Value {
 }
 
 fn error(task: &banksman::core::Task) -> &str {
-    match &task.state {
-        State::Done(Ended::Failed { error }) => error,
-        _ => "",
-    }
+    super::tasks::error(task).unwrap_or_default()
 }
 
 fn human(overview: &Overview, next: &str, host: &str, roots: Option<u32>) -> String {

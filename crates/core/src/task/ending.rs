@@ -72,17 +72,7 @@ impl Task {
         scribe: &mut Scribe,
     ) -> Outcome {
         let Some(live) = self.live().filter(|live| live.run == *run).cloned() else { return Outcome::Late };
-        let then = match &self.state {
-            State::Stopping { then, .. } => Some(then.clone()),
-            State::Running(_) | State::Stuck { .. } => None,
-            State::Pending
-            | State::Resting { .. }
-            | State::Awaiting { .. }
-            | State::Parked { .. }
-            | State::ByHand { .. }
-            | State::Review
-            | State::Done(_) => unreachable!("a state without a run has no live run"),
-        };
+        let then = if let State::Stopping { then, .. } = &self.state { Some(then.clone()) } else { None };
         if then == Some(After::Cancel) {
             return self.finish(Done::Cancelled, Some(live.run), now, scribe);
         }

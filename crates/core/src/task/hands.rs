@@ -68,21 +68,9 @@ impl Task {
     }
 
     pub(super) fn give_back(&mut self, now: &Now, scribe: &mut Scribe) -> Outcome {
-        match &self.state {
-            State::ByHand { .. } => {
-                self.emit(TaskFact::Returned {}, scribe);
-                self.turn_into(State::Pending, now);
-                Outcome::Returned
-            }
-            State::Pending
-            | State::Resting { .. }
-            | State::Running(_)
-            | State::Stuck { .. }
-            | State::Stopping { .. }
-            | State::Awaiting { .. }
-            | State::Parked { .. }
-            | State::Review
-            | State::Done(_) => Outcome::NotPending(self.status()),
-        }
+        let State::ByHand { .. } = self.state else { return Outcome::NotPending(self.status()) };
+        self.emit(TaskFact::Returned {}, scribe);
+        self.turn_into(State::Pending, now);
+        Outcome::Returned
     }
 }

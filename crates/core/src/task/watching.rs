@@ -111,25 +111,13 @@ impl Task {
     }
 
     pub(super) fn overtime(&mut self, run: &RunId, max: Span, now: &Now, scribe: &mut Scribe) -> Outcome {
-        match &self.state {
-            State::Running(live) | State::Stuck { live, .. } if live.run == *run => {
-                if now.is_past(live.started.lease + max) {
-                    self.stop(After::Overtime { max }, now, scribe)
-                } else {
-                    Outcome::Seen
-                }
-            }
-            State::Stopping { live, .. } if live.run == *run => Outcome::Stopping,
-            State::Pending
-            | State::Resting { .. }
-            | State::Running(_)
-            | State::Stuck { .. }
-            | State::Stopping { .. }
-            | State::Awaiting { .. }
-            | State::Parked { .. }
-            | State::ByHand { .. }
-            | State::Review
-            | State::Done(_) => Outcome::Late,
+        let Some(live) = self.live().filter(|live| live.run == *run) else { return Outcome::Late };
+        if let State::Stopping { .. } = self.state {
+            Outcome::Stopping
+        } else if now.is_past(live.started.lease + max) {
+            self.stop(After::Overtime { max }, now, scribe)
+        } else {
+            Outcome::Seen
         }
     }
 }

@@ -231,17 +231,6 @@ fn command(task: &Task) -> Option<&str> {
 }
 
 fn output(task: &Task) -> Option<&Value> {
-    match &task.state {
-        State::Done(How::Success { output, .. }) => output.as_ref(),
-        State::Pending
-        | State::Resting { .. }
-        | State::Running(_)
-        | State::Stuck { .. }
-        | State::Stopping { .. }
-        | State::Awaiting { .. }
-        | State::Parked { .. }
-        | State::ByHand { .. }
-        | State::Review
-        | State::Done(How::Failed { .. } | How::Cancelled | How::Skipped) => None,
-    }
+    let State::Done(How::Success { output, .. }) = &task.state else { return None };
+    output.as_ref()
 }

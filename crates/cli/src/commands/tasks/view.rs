@@ -96,19 +96,8 @@ fn by_hand(task: &Task) -> Value {
 
 /// Why it has failed.
 pub(crate) fn error(task: &Task) -> Option<&str> {
-    match &task.state {
-        State::Done(Done::Failed { error }) => Some(error),
-        State::Pending
-        | State::Resting { .. }
-        | State::Running(_)
-        | State::Stuck { .. }
-        | State::Stopping { .. }
-        | State::Awaiting { .. }
-        | State::Parked { .. }
-        | State::ByHand { .. }
-        | State::Review
-        | State::Done(Done::Success { .. } | Done::Cancelled | Done::Skipped) => None,
-    }
+    let State::Done(Done::Failed { error }) = &task.state else { return None };
+    Some(error)
 }
 
 /// What is worth a remark about how a task stands.
