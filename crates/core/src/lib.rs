@@ -12,6 +12,8 @@
 //! * [`restart`]: the loop of a task that does not give up; [`decision`]: a question for a person.
 //! * [`backlog`]: the rows around tasks; [`import`]: many tasks that appear together.
 //! * [`queue`]: things that wait to be worked on, each by one at a time.
+//! * [`plan`]: what a pipeline does; [`guard`]: what must hold for it to go on; [`strategy`]: what is tried one after the other.
+//! * [`router`]: what follows from events; [`worker`]: what becomes of the items of a queue.
 //! * [`event`], [`fold`]: the facts, and the tables that follow from them.
 
 pub mod admission;
@@ -24,22 +26,27 @@ pub mod decision;
 pub mod event;
 mod facts;
 pub mod fold;
+pub mod guard;
 pub mod ids;
 pub mod import;
 mod live;
 pub mod lock;
+pub mod plan;
 pub mod planner;
 pub mod process;
 pub mod queue;
 pub mod restart;
+pub mod router;
 pub mod semaphore;
 mod status;
 mod step;
+pub mod strategy;
 pub mod task;
 #[cfg(test)]
 mod test_world;
 pub mod time;
 mod work;
+pub mod worker;
 
 pub use claim::Grant;
 pub use decision::Decision;

@@ -44,18 +44,7 @@ pub(crate) const POLICY: Policy = Policy {
 };
 
 pub(crate) fn spec(title: &str) -> Spec {
-    Spec {
-        title: title.parse().unwrap(),
-        section: None,
-        parent: None,
-        labels: Vec::new(),
-        priority: 0,
-        work: Some(Work::Run("make".into())),
-        needs: Vec::new(),
-        retries: RETRIES,
-        restart: None,
-        workspace: Workspace::None,
-    }
+    Spec { work: Some(Work::Run("make".into())), retries: RETRIES, ..Spec::new(title.parse().unwrap()) }
 }
 
 pub(super) fn run(number: usize) -> RunId {

@@ -1,9 +1,14 @@
 //! What a task asks for: the words of its specification.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{Label, Name, SectionId, TaskId, Title};
+use crate::plan::{MergeHow, Plan};
 use crate::restart::Policy;
+use crate::time::Span;
 
 /// The longest command, in bytes.
 pub const COMMAND_LIMIT: usize = 100_000;
@@ -47,6 +52,12 @@ pub struct Spec {
     /// Where it works.
     #[serde(default)]
     pub workspace: Workspace,
+    /// What its runs find in their environment, beside what every run finds there.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<Box<str>, Box<str>>,
+    /// How long a run of it may take, if that is not what the settings say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<Span>,
 }
 
 impl Spec {
@@ -63,6 +74,8 @@ impl Spec {
             retries: 0,
             restart: None,
             workspace: Workspace::None,
+            env: BTreeMap::new(),
+            timeout: None,
         }
     }
 }
@@ -73,6 +86,37 @@ impl Spec {
 pub enum Work {
     /// Runs this line in a shell.
     Run(Box<str>),
+    /// Runs a program.
+    Exec {
+        /// The program with its arguments.
+        argv: Vec<Box<str>>,
+        /// What it reads.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        input: Option<Box<str>>,
+    },
+    /// Merges a branch.
+    Merge {
+        /// Which one.
+        branch: Box<str>,
+        /// Into which.
+        into: Box<str>,
+        /// How.
+        how: MergeHow,
+    },
+    /// Goes through the phases of a pipeline. Each of them is a task of its own; this one has no runs.
+    Pipeline(Arc<Plan>),
+}
+
+impl Work {
+    /// It as people would write it, in a line.
+    pub fn words(&self) -> String {
+        match self {
+            Work::Run(command) => command.to_string(),
+            Work::Exec { argv, .. } => argv.join(" "),
+            Work::Merge { branch, into, how } => format!("merge {branch} into {into} ({})", how.as_str()),
+            Work::Pipeline(plan) => format!("pipeline {} of runbook {}", plan.name, plan.runbook),
+        }
+    }
 }
 
 /// Where a run works.

@@ -18,7 +18,6 @@ fn backlog(tasks: &[(&str, &[&str], State)]) -> Backlog {
     let mut backlog = Backlog::default();
     for (name, depends_on, state) in tasks {
         let spec = Spec {
-            title: Title::new(name).unwrap(),
             section: None,
             parent: None,
             labels: Vec::new(),
@@ -27,7 +26,7 @@ fn backlog(tasks: &[(&str, &[&str], State)]) -> Backlog {
             needs: Vec::new(),
             retries: 0,
             restart: None,
-            workspace: Default::default(),
+            ..Spec::new(Title::new(name).unwrap())
         };
         let task = Task { state: state.clone(), ..Task::new(id(name), spec, &Now::default()) };
         backlog.tasks.insert(id(name), task);

@@ -276,7 +276,8 @@ impl<'a> Runner<'a> {
         {
             tell(Told::RunTrouble(work.run.id.clone(), format!("it cannot be told how the last run ended: {error}")));
         }
-        match self.keepers.start(&self.files.spec(work, self.limit)) {
+        let started = self.files.write_input(work).and_then(|()| self.keepers.start(&self.files.spec(work, self.limit)));
+        match started {
             Ok(session) => drop(self.sessions.insert(work.run.id.clone(), session)),
             Err(error) => {
                 let ending = Ending::NotStarted { error: format!("its keeper cannot be started: {error}").into() };

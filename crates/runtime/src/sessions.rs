@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use banksman_adapters::keeper::{self, Found, Limit, Record, Spec};
 use banksman_core::backlog::{Ended, Run};
+use banksman_core::plan::MergeHow;
 use banksman_core::restart::Marker;
 use banksman_core::task::{Ending, Setback, Work as What, Workspace};
 use banksman_core::{RunId, TaskId, Wall};
@@ -122,6 +123,18 @@ impl Sessions {
         std::fs::rename(draft, path)
     }
 
+    /// What the runs of a task read.
+    fn input(&self, task: &TaskId) -> PathBuf {
+        self.task_dir(task).join("input")
+    }
+
+    /// Writes down what a run reads, if it reads something.
+    pub(crate) fn write_input(&self, work: &Work) -> std::io::Result<()> {
+        let Some(text) = reads(work) else { return Ok(()) };
+        std::fs::create_dir_all(self.task_dir(&work.task.id))?;
+        std::fs::write(self.input(&work.task.id), text)
+    }
+
     /// Where a task works if it has a directory of its own.
     pub fn workspace(&self, task: &TaskId) -> PathBuf {
         self.project.folder().join("workspaces").join(task.as_str())
@@ -159,7 +172,10 @@ impl Sessions {
         }
         let argv = match &task.spec.work {
             Some(What::Run(command)) => vec!["/bin/sh".into(), "-c".into(), command.to_string()],
-            None => Vec::new(),
+            Some(What::Exec { argv, .. }) => argv.iter().map(ToString::to_string).collect(),
+            Some(What::Merge { branch, into, how }) => merge_argv(branch, into, *how),
+            // A pipeline has no runs: its phases have.
+            Some(What::Pipeline(_)) | None => Vec::new(),
         };
         let mut env = vec![
             ("BANKSMAN_PROJECT".into(), self.project.root().display().to_string()),
@@ -174,6 +190,7 @@ impl Sessions {
         if run.attempt > 0 {
             env.push(("BANKSMAN_LAST_RESULT".into(), self.last_result(&task.id).display().to_string()));
         }
+        env.extend(task.spec.env.iter().map(|(name, value)| (name.to_string(), value.to_string())));
         env.extend(self.store.clone().map(|url| ("BANKSMAN_STORE".into(), url)));
         Spec {
             run: run.id.to_string(),
@@ -188,11 +205,24 @@ impl Sessions {
             make_dirs,
             env,
             env_remove: FOREIGN.map(Into::into).into(),
-            stdin: None,
+            stdin: reads(work).map(|_| self.input(&task.id)),
             grace_ms: u64::try_from(config.kill_grace.as_millis()).unwrap_or(u64::MAX),
             limit,
         }
     }
+}
+
+/// The text that a run reads.
+fn reads(work: &Work) -> Option<&str> {
+    match &work.task.spec.work {
+        Some(What::Exec { input, .. }) => input.as_deref(),
+        Some(What::Run(_) | What::Merge { .. } | What::Pipeline(_)) | None => None,
+    }
+}
+
+/// This program merges.
+fn merge_argv(branch: &str, into: &str, how: MergeHow) -> Vec<String> {
+    ["/proc/self/exe", "merge-branch", "--how", how.as_str(), "--", branch, into].map(Into::into).into()
 }
 
 /// The last bytes of a log, from the beginning of a line if there is one.

@@ -7,7 +7,7 @@ use banksman_core::backlog::{Edge, Ended, Runner};
 use banksman_core::claim::{Address, Ask, Claim, Standing};
 use banksman_core::coordination::{Command, Outcome};
 use banksman_core::restart::{Marker, OnTimeout, Policy};
-use banksman_core::task::{Ending, OnExhausted, Spec, Watch, Work, Workspace};
+use banksman_core::task::{Ending, OnExhausted, Spec, Watch, Work};
 use banksman_core::{
     Epoch, HolderId, Lease, Liveness, Name, NoticeKind, ProcessId, RequestId, RunId, RunnerId, SectionId, Span, Stamp, TaskId,
     Ticket, Title, Wall, lock,
@@ -191,16 +191,10 @@ fn add_task(store: &mut Store, id: &str, section: Option<&str>, priority: i32) {
 
 fn spec(id: &str, section: Option<&str>, priority: i32) -> Spec {
     Spec {
-        title: Title::new(id).expect("a good title"),
         section: section.map(|section| SectionId::new(section).expect("a good id")),
-        parent: None,
-        labels: Vec::new(),
         priority,
         work: Some(Work::Run("true".into())),
-        needs: Vec::new(),
-        retries: 0,
-        restart: None,
-        workspace: Workspace::None,
+        ..Spec::new(Title::new(id).expect("a good title"))
     }
 }
 

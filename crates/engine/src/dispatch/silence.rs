@@ -23,11 +23,16 @@ impl Dispatcher {
         let timeout = self.options.watch.timeout;
         let live = self.mine.values().filter(|mine| mine.phase == Phase::Live);
         let due = |mine: &Mine| {
-            let max = self.options.max_duration.filter(|_| !mine.stopping);
+            let max = self.max_duration(mine).filter(|_| !mine.stopping);
             let overtime = max.map(|max| mine.work.run.started.lease + max);
             [Some(mine.seen + timeout), overtime, self.checkpoint_due(mine)].into_iter().flatten().min()
         };
         live.filter_map(due).min()
+    }
+
+    /// How long a run may take.
+    fn max_duration(&self, mine: &Mine) -> Option<Span> {
+        mine.work.task.spec.timeout.or(self.options.max_duration)
     }
 
     fn checkpoint_due(&self, mine: &Mine) -> Option<Lease> {
@@ -37,13 +42,15 @@ impl Dispatcher {
 
     /// Looks at a run that is due, or ends one that takes too long.
     pub(super) fn watch_runs(&mut self, now: Lease) -> Option<Advice> {
-        if let Some(max) = self.options.max_duration {
-            let is_late = |mine: &&Mine| mine.phase == Phase::Live && !mine.stopping && mine.work.run.started.lease + max <= now;
-            let late: Vec<Request> = self.mine.values().filter(is_late).map(|mine| overtime(mine, max)).collect();
-            if !late.is_empty() {
-                self.requests = late;
-                return Some(Advice::Call);
-            }
+        let may_be_late = self.mine.values().filter(|mine| mine.phase == Phase::Live && !mine.stopping);
+        let late = may_be_late.filter_map(|mine| {
+            let max = self.max_duration(mine)?;
+            (mine.work.run.started.lease + max <= now).then(|| overtime(mine, max))
+        });
+        let late: Vec<Request> = late.collect();
+        if !late.is_empty() {
+            self.requests = late;
+            return Some(Advice::Call);
         }
         let timeout = self.options.watch.timeout;
         let is_due = |mine: &Mine| mine.seen + timeout <= now || self.checkpoint_due(mine).is_some_and(|due| due <= now);

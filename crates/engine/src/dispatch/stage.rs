@@ -139,7 +139,6 @@ impl Stage {
 
     pub(super) fn add(&mut self, name: &str, change: impl FnOnce(&mut Spec)) {
         let mut spec = Spec {
-            title: name.parse().unwrap(),
             section: None,
             parent: None,
             labels: Vec::new(),
@@ -148,7 +147,7 @@ impl Stage {
             needs: Vec::new(),
             retries: 0,
             restart: None,
-            workspace: Default::default(),
+            ..Spec::new(name.parse().unwrap())
         };
         change(&mut spec);
         let request = TaskRequest::Add { id: task(name), spec: Box::new(spec), depends_on: Vec::new(), by: None };

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use banksman_core::backlog::Edge;
 use banksman_core::event::Kind;
 use banksman_core::restart::{OnTimeout, Policy};
-use banksman_core::task::{Mark, Need, Spec, Verdict, Work, Workspace};
+use banksman_core::task::{Mark, Need, Spec, Verdict, Work};
 use banksman_core::{Epoch, Label, SectionId, Span, TaskId, Title};
 use banksman_engine::{Edit, Request, SectionRequest, TaskRequest};
 
@@ -134,7 +134,6 @@ impl World<'_> {
         }
         let restart = random.in_thousand(350).then(|| policy(random));
         Spec {
-            title: title("some work"),
             section,
             parent,
             labels: if random.in_thousand(100) { vec![Label::new("l").expect("a good label")] } else { Vec::new() },
@@ -143,7 +142,7 @@ impl World<'_> {
             needs,
             retries: if restart.is_some() { 0 } else { u32::from(random.in_thousand(400)) + u32::from(random.in_thousand(300)) },
             restart,
-            workspace: Workspace::None,
+            ..Spec::new(title("some work"))
         }
     }
 

@@ -64,7 +64,6 @@ fn task(number: i64, parent: Option<i64>, state: State) -> Task {
         on_children_timeout: OnTimeout::Kill,
     };
     let spec = Spec {
-        title: format!("task {number}").parse().unwrap(),
         section: None,
         parent: parent.map(id),
         labels: Vec::new(),
@@ -73,7 +72,7 @@ fn task(number: i64, parent: Option<i64>, state: State) -> Task {
         needs: Vec::new(),
         retries: 0,
         restart: (number % 2 == 1).then_some(policy),
-        workspace: Default::default(),
+        ..Spec::new(format!("task {number}").parse().unwrap())
     };
     Task { state, ..Task::new(id(number), spec, &Now { seq: Seq(number), ..Now::default() }) }
 }

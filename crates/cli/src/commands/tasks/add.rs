@@ -110,7 +110,6 @@ impl Add {
         let section = self.section.as_deref().map(|name| find::section(&mut reader, name)).transpose()?;
         let restart = self.policy(client.config());
         let spec = Spec {
-            title: self.title,
             section: section.as_ref().map(|section| section.id.clone()),
             parent,
             labels,
@@ -123,6 +122,7 @@ impl Add {
                 Where::None => Workspace::None,
                 Where::Dir => Workspace::Dir,
             },
+            ..Spec::new(self.title)
         };
         let depends_on = edges(&mut reader, &self.depends_on, self.allow_failed)?;
         let id = TaskId::new(&ids::short("t")).expect("a short id is valid");

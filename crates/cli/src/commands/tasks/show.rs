@@ -160,7 +160,7 @@ impl Page {
         let spec = &task.spec;
         let join = |words: Vec<String>| words.join(", ");
         let mut fields = vec![("id", task.id.to_string())];
-        fields.extend(command(task).map(|command| ("command", view::brief(command, 100))));
+        fields.extend(command(task).map(|command| ("command", view::brief(&command, 100))));
         fields.extend(self.section.as_ref().map(|section| ("section", section.name.to_string())));
         fields.extend((spec.priority != 0).then(|| ("priority", spec.priority.to_string())));
         fields.extend((!spec.labels.is_empty()).then(|| ("labels", join(spec.labels.iter().map(ToString::to_string).collect()))));
@@ -226,8 +226,8 @@ fn block(text: &mut String, title: &str, rows: Vec<Vec<String>>) {
     }
 }
 
-fn command(task: &Task) -> Option<&str> {
-    task.spec.work.as_ref().map(|Work::Run(command)| &**command)
+fn command(task: &Task) -> Option<String> {
+    task.spec.work.as_ref().map(Work::words)
 }
 
 fn output(task: &Task) -> Option<&Value> {

@@ -201,9 +201,7 @@ pub(super) fn spec(record: &Record, section: Option<SectionId>, policy: &Policy,
     found.into_iter().for_each(|problem| problems.push(problem));
     let max_restarts = record.max_restarts.unwrap_or(policy.max_restarts);
     Some(Spec {
-        title: title?,
         section,
-        parent: None,
         labels: labels?,
         priority: record.priority,
         work: work?,
@@ -211,6 +209,7 @@ pub(super) fn spec(record: &Record, section: Option<SectionId>, policy: &Policy,
         retries: record.retries,
         restart: record.looped.then(|| Policy { max_restarts, ..policy.clone() }),
         workspace: record.workspace,
+        ..Spec::new(title?)
     })
 }
 

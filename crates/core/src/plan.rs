@@ -1,0 +1,300 @@
+//! What a pipeline does, phase by phase: what a runbook says of it, fixed when the pipeline starts.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use thiserror::Error;
+
+use crate::guard::Guard;
+use crate::ids::Name;
+use crate::strategy::Approach;
+use crate::task::Need;
+use crate::time::Span;
+
+/// The most phases of one pipeline.
+pub const PHASE_LIMIT: usize = 10_000;
+
+/// The largest context of a pipeline, as JSON, in bytes.
+pub const CONTEXT_LIMIT: usize = 64 * 1_024;
+
+/// How often a phase that fails is tried again, or left for another, unless the runbook says otherwise.
+pub const DEFAULT_TIMES: u32 = 3;
+
+/// Variables that phases share.
+pub type Context = BTreeMap<Box<str>, Value>;
+
+/// The definition of a pipeline. It stands by itself: nothing in it refers to the runbook that it came from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Plan {
+    /// The runbook.
+    pub runbook: Box<str>,
+    /// Which pipeline of it.
+    pub name: Name,
+    /// Its variables, each with its default; without one it must be given.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub vars: BTreeMap<Box<str>, Option<Value>>,
+    /// Its phases. The first is the one that it begins with.
+    pub phases: Vec<Phase>,
+}
+
+/// One phase.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Phase {
+    /// What people call it.
+    pub name: Name,
+    /// What is done in it.
+    pub action: Action,
+    /// What must hold before it begins.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pre: Vec<Guard>,
+    /// What must hold before it is over.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub post: Vec<Guard>,
+    /// What is held while it runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub needs: Vec<Need>,
+    /// How long a run of it may take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<Span>,
+    /// How often a run that failed is followed by another before the phase has failed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub retries: u32,
+    /// What comes after it.
+    #[serde(default, skip_serializing_if = "After::is_next")]
+    pub then: After,
+    /// What comes when it has failed.
+    #[serde(default, skip_serializing_if = "OnFail::is_fail")]
+    pub on_fail: OnFail,
+}
+
+/// What comes after a phase.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum After {
+    /// The phase that is written below it, or the end.
+    #[default]
+    Next,
+    /// This one.
+    Phase(Name),
+    /// The end.
+    Done,
+}
+
+/// What comes when a phase has failed.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum OnFail {
+    /// The pipeline has failed.
+    #[default]
+    Fail,
+    /// The phase is tried again, so many times; then the pipeline has failed.
+    Retry {
+        /// How often.
+        times: u32,
+    },
+    /// Another phase, so many times; then the pipeline has failed.
+    Phase {
+        /// Which one.
+        to: Name,
+        /// How often.
+        times: u32,
+    },
+}
+
+/// What is done in a phase.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Action {
+    /// One thing.
+    Do(Deed),
+    /// One approach after the other, until one succeeds.
+    Strategy {
+        /// What it is called.
+        name: Name,
+        /// The approaches.
+        approaches: Vec<Approach>,
+    },
+    /// An item is put into a queue.
+    Push(Push),
+}
+
+/// Something that a run does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Deed {
+    /// A line for the shell. Nothing is ever put into it: it finds the variables in its environment.
+    Run(Box<str>),
+    /// A program with its arguments. Each of them is a template.
+    Argv(Vec<Box<str>>),
+    /// An agent: a program that is given a prompt, which is a template.
+    Agent {
+        /// What the runbook calls it.
+        name: Name,
+        /// The program with its arguments, which are no templates.
+        command: Vec<Box<str>>,
+        /// The prompt.
+        prompt: Box<str>,
+    },
+    /// A branch is merged.
+    Merge(Merge),
+}
+
+/// The merge of a branch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Merge {
+    /// Which one.
+    pub branch: Text,
+    /// Into which.
+    pub into: Text,
+    /// How.
+    pub how: MergeHow,
+}
+
+/// How a branch is merged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MergeHow {
+    /// Only if nothing has to be made.
+    FastForward,
+    /// Its commits are made anew on top.
+    Rebase,
+    /// By a commit with two parents.
+    MergeCommit,
+}
+
+/// An item that a phase puts into a queue: an object with the variables.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Push {
+    /// Which queue.
+    pub queue: Name,
+    /// What is higher comes first.
+    #[serde(default)]
+    pub priority: i32,
+    /// Which variables; all if there is none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub vars: Vec<Box<str>>,
+}
+
+/// A text that stands there, or the value of a variable.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Text {
+    /// The text itself.
+    Literal(Box<str>),
+    /// What this variable has for a value, at the moment when it is needed.
+    Var {
+        /// Which variable.
+        var: Box<str>,
+    },
+}
+
+/// Why a pipeline cannot start with these variables.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum BindError {
+    /// One has no value.
+    #[error("the variable {0:?} has no value")]
+    Missing(Box<str>),
+    /// There is no such variable.
+    #[error("there is no variable {0:?}")]
+    Unknown(Box<str>),
+    /// Together they are too large.
+    #[error("the variables of a pipeline may have at most {CONTEXT_LIMIT} bytes, these have {0}")]
+    TooLarge(usize),
+}
+
+impl MergeHow {
+    /// All of them.
+    pub const ALL: [MergeHow; 3] = [MergeHow::FastForward, MergeHow::Rebase, MergeHow::MergeCommit];
+
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            MergeHow::FastForward => "fast_forward",
+            MergeHow::Rebase => "rebase",
+            MergeHow::MergeCommit => "merge_commit",
+        }
+    }
+}
+
+impl After {
+    fn is_next(&self) -> bool {
+        *self == After::Next
+    }
+}
+
+impl OnFail {
+    fn is_fail(&self) -> bool {
+        *self == OnFail::Fail
+    }
+}
+
+impl Text {
+    /// The text with these variables; `None` if it is the value of one that is not there.
+    pub fn get(&self, context: &Context) -> Option<Box<str>> {
+        match self {
+            Text::Literal(text) => Some(text.clone()),
+            Text::Var { var } => context.get(var).map(plain),
+        }
+    }
+}
+
+impl Plan {
+    /// The variables that a pipeline begins with.
+    pub fn bind(&self, given: Context) -> Result<Context, BindError> {
+        if let Some(unknown) = given.keys().find(|name| !self.vars.contains_key(*name)) {
+            return Err(BindError::Unknown(unknown.clone()));
+        }
+        let mut context = given;
+        for (name, default) in &self.vars {
+            if !context.contains_key(name) {
+                let default = default.clone().ok_or_else(|| BindError::Missing(name.clone()))?;
+                context.insert(name.clone(), default);
+            }
+        }
+        fits(&context)?;
+        Ok(context)
+    }
+
+    /// The same for variables that come from elsewhere, as from an item: those that are not known are passed over.
+    pub fn bind_known(&self, mut given: Context) -> Result<Context, BindError> {
+        given.retain(|name, _| self.vars.contains_key(name));
+        self.bind(given)
+    }
+
+    /// The place of a phase.
+    pub fn index(&self, phase: &Name) -> Option<usize> {
+        self.phases.iter().position(|other| other.name == *phase)
+    }
+
+    /// The phase of this name.
+    pub fn phase(&self, name: &Name) -> Option<&Phase> {
+        self.phases.iter().find(|phase| phase.name == *name)
+    }
+}
+
+/// Whether a context is not too large.
+pub fn fits(context: &Context) -> Result<(), BindError> {
+    let bytes = serde_json::to_string(context).map_or(0, |text| text.len());
+    if bytes > CONTEXT_LIMIT { Err(BindError::TooLarge(bytes)) } else { Ok(()) }
+}
+
+/// A value as a command sees it: a text without quotes, everything else as JSON.
+pub fn plain(value: &Value) -> Box<str> {
+    match value {
+        Value::String(text) => text.as_str().into(),
+        other => other.to_string().into(),
+    }
+}
+
+/// The environment variable in which a command finds a variable: `title` is in `VAR_TITLE`.
+pub fn env_name(var: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
+    format!("VAR_{}", var.chars().map(plain).collect::<String>())
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}

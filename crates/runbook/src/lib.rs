@@ -1,0 +1,5 @@
+//! Runbooks: TOML text becomes typed definitions, or diagnostics that point at the place. Nothing here reads a file.
+
+mod runbook;
+
+pub use runbook::{LockTerms, PipelineDef, Runbook, SemaphoreTerms};

@@ -1,0 +1,59 @@
+//! What a runbook says, once it was found to make sense.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use banksman_core::guard::Guard;
+use banksman_core::plan::Plan;
+use banksman_core::router::Route;
+use banksman_core::{Name, Span, queue, worker};
+
+/// A runbook.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Runbook {
+    /// What it is called: its file name without the ending.
+    pub name: Box<str>,
+    /// What it is for.
+    pub description: Option<Box<str>>,
+    /// Its pipelines.
+    pub pipelines: BTreeMap<Name, PipelineDef>,
+    /// Its guards.
+    pub guards: BTreeMap<Name, Guard>,
+    /// Its locks.
+    pub locks: BTreeMap<Name, LockTerms>,
+    /// Its semaphores.
+    pub semaphores: BTreeMap<Name, SemaphoreTerms>,
+    /// Its queues.
+    pub queues: BTreeMap<Name, queue::Config>,
+    /// Its workers.
+    pub workers: BTreeMap<Name, worker::Definition>,
+    /// What it does when something happens.
+    pub routes: Vec<Route>,
+}
+
+/// A pipeline of a runbook.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PipelineDef {
+    /// What it is for.
+    pub description: Option<Box<str>>,
+    /// What it does.
+    pub plan: Arc<Plan>,
+}
+
+/// The terms of a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LockTerms {
+    /// How long a grant lasts without a heartbeat.
+    pub ttl: Option<Span>,
+    /// How long it lasts at most.
+    pub max_hold: Option<Span>,
+}
+
+/// The terms of a semaphore.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SemaphoreTerms {
+    /// How many slots it has.
+    pub capacity: u32,
+    /// How long a grant lasts without a heartbeat.
+    pub ttl: Option<Span>,
+}
