@@ -6,6 +6,7 @@ use thiserror::Error;
 
 use crate::claim::{Claim, Reason};
 use crate::ids::{DecisionId, Epoch, HolderId, ImportId, Name, SectionId, TaskId};
+use crate::pipeline;
 use crate::queue;
 use crate::time::Span;
 
@@ -97,6 +98,13 @@ pub enum Event {
         name: Name,
         /// What happened.
         fact: queue::Fact,
+    },
+    /// Something happened to a pipeline.
+    Pipeline {
+        /// To which one.
+        id: TaskId,
+        /// What happened.
+        fact: pipeline::Fact,
     },
     /// A fact that a user recorded. It changes nothing by itself.
     Custom {
@@ -219,6 +227,9 @@ const FINISHED: &str = "backlog:finished";
 /// The category and the component of the events of queues.
 const QUEUE: &str = "queue";
 
+/// The component of the events of pipelines and their strategies.
+const PIPELINE: &str = "pipeline";
+
 /// The categories of events that only Banksman writes.
 const OWN: [&str; 11] =
     ["lock", "semaphore", "section", "task", "decision", "import", "backlog", "pipeline", "queue", "strategy", "escalate"];
@@ -288,6 +299,7 @@ impl Event {
                 ImportFact::Dropped {} => "import:dropped",
             },
             Event::Queue { fact, .. } => fact.kind(),
+            Event::Pipeline { fact, .. } => fact.kind(),
             Event::Custom { kind, .. } => kind.as_str(),
         }
     }
@@ -302,6 +314,7 @@ impl Event {
             Event::Finished(_) => ("backlog", None),
             Event::Import { id, .. } => ("import", Some(id.as_str())),
             Event::Queue { name, .. } => (QUEUE, Some(name.as_str())),
+            Event::Pipeline { id, .. } => (PIPELINE, Some(id.as_str())),
             Event::Custom { source, .. } => (&source.component, source.id.as_deref()),
         }
     }
@@ -329,6 +342,7 @@ impl Event {
             Event::Finished(finished) => serde_json::to_string(finished),
             Event::Import { fact, .. } => serde_json::to_string(&inner(fact)),
             Event::Queue { fact, .. } => fact.data(),
+            Event::Pipeline { fact, .. } => serde_json::to_string(&inner(fact)),
             Event::Custom { data, .. } => serde_json::to_string(data),
         };
         text.expect("plain data without maps of odd keys always becomes JSON")
@@ -363,6 +377,10 @@ impl Event {
         if category == QUEUE && component == QUEUE {
             let name = Name::new(id.unwrap_or_default()).map_err(|e| fail(Some(e.into())))?;
             return Ok(Event::Queue { name, fact: outer(action, data).map_err(|e| fail(Some(e.into())))? });
+        }
+        if component == PIPELINE && matches!(category, PIPELINE | "strategy") {
+            let id = TaskId::new(id.unwrap_or_default()).map_err(|e| fail(Some(e.into())))?;
+            return Ok(Event::Pipeline { id, fact: outer(action, data).map_err(|e| fail(Some(e.into())))? });
         }
         let Some(resource_kind) = Kind::parse(category) else {
             let source = Source { component: component.into(), id: id.map(Into::into) };

@@ -15,6 +15,8 @@ use crate::lock::State;
 use crate::task::{self, After, Done, Ending, Spec, Status, Stuck, Task};
 use crate::time::{Lease, Stamp, Wall};
 
+#[path = "fold_pipelines.rs"]
+mod pipelines;
 #[path = "fold_queues.rs"]
 mod queues;
 #[path = "fold_stored.rs"]
@@ -31,6 +33,7 @@ pub struct Folded {
     imports: BTreeMap<ImportId, bool>,
     queues: BTreeMap<Name, queues::Belt>,
     items: BTreeMap<ItemId, queues::Thing>,
+    pipelines: BTreeMap<TaskId, pipelines::Going>,
 }
 
 /// A lock or a semaphore. This and all below is [`stored`]: a new field needs a default.
@@ -85,6 +88,7 @@ enum Standing {
     Awaiting { output: Option<Value>, is_ending: bool },
     Parked(DecisionId),
     ByHand(HolderId, Epoch),
+    InPhases { is_blocked: bool },
     Review,
     Done(Done),
 }
@@ -123,6 +127,7 @@ impl Folded {
                 }
             },
             Event::Queue { name, fact } => self.apply_to_queue(seq, wall, name, fact),
+            Event::Pipeline { id, fact } => self.apply_to_pipeline(id, fact),
             Event::Finished(_) | Event::Custom { .. } => {}
         }
     }
@@ -210,6 +215,7 @@ impl Folded {
             sections: backlog.sections.iter().map(|(id, section)| (id.clone(), group(section))).collect(),
             tasks: backlog.tasks.iter().map(|(id, task)| (id.clone(), Job::of(task, backlog))).collect(),
             decisions: backlog.decisions.clone(),
+            pipelines: backlog.pipelines.iter().map(|(id, pipeline)| (id.clone(), pipelines::Going::of(pipeline))).collect(),
             ..Folded::of(tables)
         }
     }
@@ -237,7 +243,8 @@ impl Folded {
         });
         let queues = differing("queue", &self.measured(), &tables.queues, queues::Belt::fields);
         let items = differing("item", &self.items, &tables.items, queues::Thing::fields);
-        differs.chain(sections).chain(tasks).chain(decisions).chain(queues).chain(items).collect()
+        let pipelines = differing("pipeline", &self.pipelines, &tables.pipelines, pipelines::Going::fields);
+        differs.chain(sections).chain(tasks).chain(decisions).chain(queues).chain(items).chain(pipelines).collect()
     }
 }
 
@@ -353,6 +360,7 @@ impl Job {
                 self.standing = Standing::ByHand(holder, epoch);
             }
             TaskFact::Returned {} => self.standing = Standing::Pending,
+            TaskFact::InPhases { is_blocked } => self.standing = Standing::InPhases { is_blocked },
             TaskFact::Complete { output, warning, .. } => self.standing = Standing::Done(Done::Success { output, warning }),
             TaskFact::Failed { error, .. } => self.standing = Standing::Done(Done::Failed { error }),
             TaskFact::Cancelled { .. } => self.standing = Standing::Done(Done::Cancelled),
@@ -413,6 +421,7 @@ impl Standing {
             task::State::Running(run) => live(run, Phase::Running),
             task::State::Stuck { live: run, reason, .. } => live(run, Phase::Stuck(timeless(*reason))),
             task::State::Stopping { live: run, then, .. } => live(run, Phase::Stopping(then.clone())),
+            task::State::InPhases { is_blocked } => Standing::InPhases { is_blocked: *is_blocked },
             task::State::Review => Standing::Review,
             task::State::Done(done) => Standing::Done(done.clone()),
         }

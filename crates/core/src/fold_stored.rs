@@ -40,6 +40,7 @@ enum Slot {
     Import(ImportId),
     Queue(Name),
     Item(ItemId),
+    Pipeline(TaskId),
 }
 
 impl Entity {
@@ -51,6 +52,7 @@ impl Entity {
             | Event::Section { .. }
             | Event::Task { .. }
             | Event::Decision { .. }
+            | Event::Pipeline { .. }
             | Event::Import { .. } => Some(Entity { component: component.into(), id: id?.into() }),
             // A queue and each of its items are entities of their own, whatever the source says.
             Event::Queue { fact, .. } if fact.item().is_some() => {
@@ -69,6 +71,7 @@ impl Entity {
             ("decision", None) => self.told(DecisionId::new(&self.id)).map(Slot::Decision),
             ("import", None) => self.told(ImportId::new(&self.id)).map(Slot::Import),
             ("queue", None) => self.told(Name::new(&self.id)).map(Slot::Queue),
+            ("pipeline", None) => self.told(TaskId::new(&self.id)).map(Slot::Pipeline),
             (ITEM, None) => self.told(self.id.parse()).map(Slot::Item),
             (_, None) => Err(self.unreadable("there is no such kind of thing")),
         }
@@ -98,6 +101,7 @@ impl Folded {
             Slot::Import(id) => self.imports.get(&id).map(serde_json::to_string),
             Slot::Queue(name) => self.queues.get(&name).map(serde_json::to_string),
             Slot::Item(id) => self.items.get(&id).map(serde_json::to_string),
+            Slot::Pipeline(id) => self.pipelines.get(&id).map(serde_json::to_string),
         };
         entity.told(text.transpose())
     }
@@ -112,6 +116,7 @@ impl Folded {
             Slot::Import(id) => drop(self.imports.insert(id, entity.read(data)?)),
             Slot::Queue(name) => drop(self.queues.insert(name, entity.read(data)?)),
             Slot::Item(id) => drop(self.items.insert(id, entity.read(data)?)),
+            Slot::Pipeline(id) => drop(self.pipelines.insert(id, entity.read(data)?)),
         }
         Ok(())
     }

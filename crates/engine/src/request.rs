@@ -10,6 +10,7 @@ use crate::decisions::{DecisionOutcome, DecisionRequest};
 use crate::hands::follow_lock;
 use crate::imports::{ImportOutcome, ImportRequest};
 use crate::ledger::wake_watchers;
+use crate::pipelines::{PipelineOutcome, PipelineRequest};
 use crate::queues::QueueRequest;
 use crate::runs::{RunOutcome, RunRequest};
 use crate::sections::{SectionOutcome, SectionRequest};
@@ -39,6 +40,8 @@ pub enum Request {
     Import(ImportRequest),
     /// Something of a queue.
     Queue(QueueRequest),
+    /// Something of a pipeline.
+    Pipeline(PipelineRequest),
 }
 
 /// What a caller has found out about the world outside, to be believed at the moment of the decision.
@@ -74,6 +77,8 @@ pub enum Reply {
     Decision(DecisionOutcome),
     /// The answer about an import.
     Import(ImportOutcome),
+    /// The answer of a pipeline.
+    Pipeline(PipelineOutcome),
     /// The answer of a queue.
     Queue {
         /// The answer.
@@ -123,6 +128,7 @@ impl Call for Request {
             Request::Decision(request) => request.keys(),
             Request::Import(request) => request.keys(),
             Request::Queue(request) => request.keys(),
+            Request::Pipeline(request) => request.keys(),
         }
     }
 
@@ -140,6 +146,7 @@ impl Call for Request {
             Request::Decision(request) => Reply::Decision(request.decide(tables, turn)),
             Request::Import(request) => Reply::Import(request.decide(tables, turn)),
             Request::Queue(request) => request.decide(tables, turn),
+            Request::Pipeline(request) => Reply::Pipeline(request.decide(tables, turn)),
         }
     }
 }

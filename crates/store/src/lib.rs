@@ -19,6 +19,7 @@ mod dialect;
 mod error;
 mod import;
 mod machine;
+mod pipelines;
 pub mod postgres;
 mod queues;
 mod reader;
