@@ -14,6 +14,7 @@
 //! * [`queue`]: things that wait to be worked on, each by one at a time.
 //! * [`pipeline`]: one go through the phases of a [`plan`]; [`guard`]: what must hold for it to go on; [`strategy`]: what is tried one after the other.
 //! * [`router`]: what follows from events; [`worker`]: what becomes of the items of a queue.
+//! * [`pattern`], [`spelling`]: regular expressions with limits, and words that are almost right.
 //! * [`event`], [`fold`]: the facts, and the tables that follow from them.
 
 pub mod admission;
@@ -32,6 +33,7 @@ pub mod import;
 mod live;
 pub mod lock;
 pub mod pipeline;
+pub mod pattern;
 pub mod plan;
 pub mod planner;
 pub mod process;
@@ -39,6 +41,7 @@ pub mod queue;
 pub mod restart;
 pub mod router;
 pub mod semaphore;
+pub mod spelling;
 mod status;
 mod step;
 pub mod strategy;
