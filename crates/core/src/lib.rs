@@ -13,6 +13,7 @@
 //! * [`backlog`]: the rows around tasks; [`import`]: many tasks that appear together.
 //! * [`queue`]: things that wait to be worked on, each by one at a time.
 //! * [`plan`]: what a pipeline does; [`guard`]: what must hold for it to go on; [`strategy`]: what is tried one after the other.
+//! * [`pattern`]: the regular expressions of a runbook.
 //! * [`router`]: what follows from events; [`worker`]: what becomes of the items of a queue.
 //! * [`event`], [`fold`]: the facts, and the tables that follow from them.
 
@@ -31,6 +32,7 @@ pub mod ids;
 pub mod import;
 mod live;
 pub mod lock;
+pub mod pattern;
 pub mod plan;
 pub mod planner;
 pub mod process;
