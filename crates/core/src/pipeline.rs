@@ -402,7 +402,8 @@ impl Pipeline {
     pub fn next_deadline(&self) -> Option<Lease> {
         match &self.state {
             State::Checking { .. } | State::Running { task: None, .. } => Some(Lease(0)),
-            State::Blocked { reason: Reason::Guard { again, .. }, .. } => *again,
+            // Somebody may tell of a reason to look again at any time.
+            State::Blocked { reason: Reason::Guard { again, .. }, .. } => Some(again.unwrap_or(Lease(i64::MAX))),
             State::Init
             | State::Blocked { .. }
             | State::Running { .. }
@@ -477,8 +478,7 @@ impl Pipeline {
     /// The guards that are to be looked at.
     pub fn guards(&self) -> &[crate::guard::Guard] {
         match &self.state {
-            State::Checking { phase, when }
-            | State::Blocked { phase, when, reason: Reason::Guard { .. } } => {
+            State::Checking { phase, when } | State::Blocked { phase, when, reason: Reason::Guard { .. } } => {
                 let phase = self.plan.phase(phase);
                 phase.map_or(&[], |phase| if *when == When::Pre { &phase.pre } else { &phase.post })
             }

@@ -444,10 +444,7 @@ impl Task {
             (Course::InPhases { is_blocked }, State::InPhases { is_blocked: was }) if is_blocked == *was => {
                 Outcome::Followed(self.status())
             }
-            (
-                Course::InPhases { is_blocked },
-                State::Pending | State::InPhases { .. } | State::Done(Done::Failed { .. }),
-            ) => {
+            (Course::InPhases { is_blocked }, State::Pending | State::InPhases { .. } | State::Done(Done::Failed { .. })) => {
                 self.emit(TaskFact::InPhases { is_blocked }, scribe);
                 self.turn_into(State::InPhases { is_blocked }, now);
                 Outcome::Followed(self.status())

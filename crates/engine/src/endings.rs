@@ -10,7 +10,9 @@ use banksman_core::{Name, RunId, RunnerId, SectionId, Span, lock};
 use banksman_store::{Tables, Turn};
 
 use crate::claims::enter_section;
-use crate::ledger::{Draft, any_runner, drop_errands, emit, give_back, inherit, open_children, step_task, step_task_after, wake_runners};
+use crate::ledger::{
+    Draft, any_runner, drop_errands, emit, give_back, inherit, open_children, step_task, step_task_after, wake_runners,
+};
 use crate::phases::printed;
 use crate::request::Seen;
 use crate::runs::{RunOutcome, Work, ended};

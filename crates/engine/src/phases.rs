@@ -86,7 +86,8 @@ pub(crate) fn work(deed: &Deed, context: &Context) -> Result<Work, String> {
         Deed::Argv(argv) => Work::Exec { argv: argv.iter().map(|text| put(text)).collect::<Result<_, _>>()?, input: None },
         Deed::Agent { command, prompt, .. } => Work::Exec { argv: command.clone(), input: Some(put(prompt)?) },
         Deed::Merge(Merge { branch, into, how }) => {
-            let get = |text: &plan::Text| text.get(context).ok_or_else(|| "the branch has no name: a variable is not set".to_owned());
+            let get =
+                |text: &plan::Text| text.get(context).ok_or_else(|| "the branch has no name: a variable is not set".to_owned());
             Work::Merge { branch: get(branch)?, into: get(into)?, how: *how }
         }
     })

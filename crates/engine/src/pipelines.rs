@@ -7,10 +7,11 @@ use banksman_core::pipeline::{Fact, Input, Outcome, Pipeline, State};
 use banksman_core::plan::Context;
 use banksman_core::queue::{self, Data, New, Pushed};
 use banksman_core::task::{self, Course, Done, Spec, Work};
-use banksman_core::{Epoch, Name, Span, Task, TaskId, dag};
+use banksman_core::{Epoch, Name, RunnerId, Span, Task, TaskId, dag};
 use banksman_store::{Key, Tables, Turn};
 
 use crate::facts;
+use crate::guards::{self, Judgement};
 use crate::ledger::{carry_out, emit, wake_runners};
 use crate::phases;
 use crate::request::Seen;
@@ -30,6 +31,15 @@ pub enum PipelineRequest {
         /// What was seen of those in the way.
         seen: Seen,
     },
+    /// Look at its guards: only one runner at a time does.
+    Examine {
+        /// Which one.
+        id: TaskId,
+        /// Who.
+        by: RunnerId,
+    },
+    /// Tell what its guards say.
+    Judge(Box<Judgement>),
     /// Put the item of a phase into its queue.
     Push {
         /// Of which one.
@@ -118,7 +128,8 @@ impl PipelineRequest {
                 own(id).into_iter().chain(queue).collect()
             }
             PipelineRequest::Set { id, by, .. } | PipelineRequest::Checkpoint { id, by, .. } => of_run(id, by),
-            PipelineRequest::Unblock { id } | PipelineRequest::Retry { id } => own(id),
+            PipelineRequest::Judge(judgement) => judgement.keys(),
+            PipelineRequest::Unblock { id } | PipelineRequest::Retry { id } | PipelineRequest::Examine { id, .. } => own(id),
         }
     }
 
@@ -131,6 +142,8 @@ impl PipelineRequest {
             PipelineRequest::Checkpoint { id, message, by } => {
                 said(id, by.as_ref(), Input::Checkpoint(message.clone()), tables, turn)
             }
+            PipelineRequest::Examine { id, by } => guards::examine(id, by, tables, turn),
+            PipelineRequest::Judge(judgement) => judgement.decide(tables, turn),
             PipelineRequest::Unblock { id } => stepped(id, Input::Unblock, tables, turn),
             PipelineRequest::Retry { id } => stepped(id, Input::Retry, tables, turn),
         }
@@ -145,9 +158,7 @@ pub(crate) fn begin_life(start: &Start, tables: &mut Tables, turn: &mut Turn) ->
         TaskOutcome::Kept(_) => {}
         refused => return PipelineOutcome::Refused(refused),
     }
-    let is_met = |edge: &Edge| {
-        tables.backlog.tasks.get(&edge.on).is_some_and(|on| dag::is_met(on.status(), edge.allow_failed))
-    };
+    let is_met = |edge: &Edge| tables.backlog.tasks.get(&edge.on).is_some_and(|on| dag::is_met(on.status(), edge.allow_failed));
     let unmet = !depends_on.iter().all(is_met);
     let now = turn.now(Vec::new(), Span::ZERO);
     tables.backlog.pipelines.insert(id.clone(), Pipeline::new(id.clone(), plan.clone(), context.clone(), &now));
@@ -164,9 +175,8 @@ fn begin(id: &TaskId, root_limit: u32, seen: &Seen, tables: &mut Tables, turn: &
 }
 
 fn push(id: &TaskId, phase: &Name, name: &Name, item: &New, tables: &mut Tables, turn: &mut Turn) -> PipelineOutcome {
-    let is_awaited = |pipeline: &Pipeline| {
-        matches!(&pipeline.state, State::Running { phase: current, task: None, .. } if current == phase)
-    };
+    let is_awaited =
+        |pipeline: &Pipeline| matches!(&pipeline.state, State::Running { phase: current, task: None, .. } if current == phase);
     match tables.backlog.pipelines.get(id) {
         None => return PipelineOutcome::Unknown,
         Some(pipeline) if !is_awaited(pipeline) => {
@@ -189,7 +199,8 @@ fn push(id: &TaskId, phase: &Name, name: &Name, item: &New, tables: &mut Tables,
 /// The item that a phase of a pipeline puts into a queue: `None` if its variables are too large for one.
 pub(crate) fn item(pipeline: &Pipeline, push: &banksman_core::plan::Push) -> Option<New> {
     let is_wanted = |name: &str| push.vars.is_empty() || push.vars.iter().any(|var| &**var == name);
-    let vars: Context = pipeline.context.iter().filter(|(name, _)| is_wanted(name)).map(|(n, v)| (n.clone(), v.clone())).collect();
+    let vars: Context =
+        pipeline.context.iter().filter(|(name, _)| is_wanted(name)).map(|(n, v)| (n.clone(), v.clone())).collect();
     let text = serde_json::to_string(&vars).ok()?;
     Some(New { data: Data::parse(&text).ok()?, priority: push.priority, delay: Span::ZERO, dedupe: None })
 }
@@ -207,7 +218,7 @@ fn said(id: &TaskId, by: Option<&(TaskId, Epoch)>, input: Input, tables: &mut Ta
     }
 }
 
-fn stepped(id: &TaskId, input: Input, tables: &mut Tables, turn: &mut Turn) -> PipelineOutcome {
+pub(crate) fn stepped(id: &TaskId, input: Input, tables: &mut Tables, turn: &mut Turn) -> PipelineOutcome {
     match step_pipeline(id, input, tables, turn) {
         None => PipelineOutcome::Unknown,
         Some(outcome) => PipelineOutcome::Stepped(outcome, Box::new(tables.backlog.pipelines[id].clone())),

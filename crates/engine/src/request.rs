@@ -95,6 +95,12 @@ impl Request {
     }
 }
 
+impl From<RunRequest> for Request {
+    fn from(request: RunRequest) -> Request {
+        Request::Run(request)
+    }
+}
+
 impl Call for Request {
     type Reply = Reply;
 

@@ -8,8 +8,8 @@ use banksman_core::{Epoch, HolderId, Label, RunId, RunnerId, SectionId, Span, Ta
 use banksman_store::{Key, Tables, Turn};
 
 use crate::hands::{self, Lockout, Taking};
-use crate::pipelines;
 use crate::ledger::{descendants, emit, step_task, wake_runner, wake_runners, withdraw};
+use crate::pipelines;
 
 /// What can be asked.
 #[derive(Debug, Clone)]
@@ -267,7 +267,14 @@ pub(crate) fn add_keys(id: &TaskId, spec: &Spec, depends_on: &[Edge]) -> Vec<Key
     [Key::Task(id.clone()), Key::Runners, Key::Sections].into_iter().chain(parent).chain(on).collect()
 }
 
-pub(crate) fn add(id: &TaskId, spec: &Spec, depends_on: &[Edge], by: Option<Epoch>, tables: &mut Tables, turn: &mut Turn) -> TaskOutcome {
+pub(crate) fn add(
+    id: &TaskId,
+    spec: &Spec,
+    depends_on: &[Edge],
+    by: Option<Epoch>,
+    tables: &mut Tables,
+    turn: &mut Turn,
+) -> TaskOutcome {
     let backlog = &mut tables.backlog;
     if let Some(section) = spec.section.as_ref().filter(|section| !backlog.sections.contains_key(*section)) {
         return TaskOutcome::UnknownSection(section.clone());

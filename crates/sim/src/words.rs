@@ -130,6 +130,7 @@ impl fmt::Display for Told<'_> {
             Request::Run(request) => write!(f, "{request:?}")?,
             Request::Import(request) => write!(f, "{request:?}")?,
             Request::Queue(request) => write!(f, "{request:?}")?,
+            Request::Pipeline(request) => write!(f, "{request:?}")?,
             Request::Decision(request) => write!(f, "{request:?}")?,
         }
         match self.1 {
@@ -141,6 +142,7 @@ impl fmt::Display for Told<'_> {
             Reply::Run(outcome) => write!(f, ": {outcome:?}"),
             Reply::Import(outcome) => write!(f, ": {outcome:?}"),
             Reply::Queue { outcome, .. } => write!(f, ": {outcome:?}"),
+            Reply::Pipeline(outcome) => write!(f, ": {outcome:?}"),
             Reply::Decision(outcome) => write!(f, ": {outcome:?}"),
         }
     }

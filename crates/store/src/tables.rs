@@ -401,10 +401,9 @@ pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables
                     let import = row.import()?;
                     tables.backlog.imports.insert(import.id.clone(), import);
                 }
-                Statement::Pipeline
-                | Statement::FamilyPipelines
-                | Statement::DuePipelines
-                | Statement::AllPipelines => pipelines.push((row.task_id()?, row.pipeline_body()?)),
+                Statement::Pipeline | Statement::FamilyPipelines | Statement::DuePipelines | Statement::AllPipelines => {
+                    pipelines.push((row.task_id()?, row.pipeline_body()?))
+                }
                 Statement::AllQueues | Statement::QueueRow => {
                     let queue = row.queue()?;
                     tables.queues.queues.insert(queue.name.clone(), queue);

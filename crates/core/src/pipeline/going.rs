@@ -1,7 +1,7 @@
 //! How a pipeline goes from phase to phase.
 
 use super::*;
-use crate::strategy::{Approach, Fallback};
+use crate::strategy::{self, Strategy};
 
 impl Pipeline {
     pub(super) fn start(&mut self, unmet: bool, scribe: &mut Scribe) -> Outcome {
@@ -71,9 +71,8 @@ impl Pipeline {
 
     pub(super) fn examined(&mut self, phase: &Name, when: When, verdict: Verdict, now: &Now, scribe: &mut Scribe) -> Outcome {
         let is_awaited = match &self.state {
-            State::Checking { phase: at, when: side } | State::Blocked { phase: at, when: side, reason: Reason::Guard { .. } } => {
-                (at, *side) == (phase, when)
-            }
+            State::Checking { phase: at, when: side }
+            | State::Blocked { phase: at, when: side, reason: Reason::Guard { .. } } => (at, *side) == (phase, when),
             _ => false,
         };
         let Some(index) = self.plan.index(phase).filter(|_| is_awaited) else { return Outcome::Late };
@@ -170,18 +169,19 @@ impl Pipeline {
         scribe: &mut Scribe,
     ) -> Outcome {
         let Action::Strategy { name, approaches } = &self.at(index).action else { return self.failed(index, error, now, scribe) };
-        let at = approach as usize;
-        let (name, from) = (name.clone(), approaches[at].name.clone());
-        match fall(approaches, at, &format!("{error}\n{tail}"), timed_out) {
-            Some(next) => {
-                let to = approaches[next].name.clone();
+        let strategy = Strategy { name: name.clone(), approaches: approaches.clone(), current: approach as usize };
+        let name = name.clone();
+        let told = format!("{error}\n{tail}").into();
+        match strategy.step(strategy::Input::Failed { error: told, timed_out }).outcome {
+            strategy::Outcome::TryNext { index: next, from, to, .. } => {
                 self.emit(Fact::Fallback { strategy: name, from, to, error }, scribe);
                 self.go(index, u32::try_from(next).unwrap_or(u32::MAX), now, scribe)
             }
-            None => {
-                self.emit(Fact::Exhausted { strategy: name, approach: from, error: error.clone() }, scribe);
+            strategy::Outcome::Exhausted { at, .. } => {
+                self.emit(Fact::Exhausted { strategy: name, approach: at, error: error.clone() }, scribe);
                 self.failed(index, error, now, scribe)
             }
+            strategy::Outcome::Success { .. } => unreachable!("it has failed"),
         }
     }
 
@@ -325,14 +325,4 @@ impl Pipeline {
     fn at(&self, index: usize) -> &Phase {
         &self.plan.phases[index]
     }
-}
-
-fn fall(approaches: &[Approach], at: usize, error: &str, timed_out: bool) -> Option<usize> {
-    let is_reason = |fallback: &Fallback| match fallback {
-        Fallback::Any => true,
-        Fallback::Timeout => timed_out,
-        Fallback::Error(pattern) => error.contains(&**pattern),
-    };
-    let next = at + 1;
-    (next < approaches.len() && approaches[at].fallback_on.iter().any(is_reason)).then_some(next)
 }
