@@ -56,7 +56,12 @@ struct Template {
 }
 
 /// Makes a runbook of a table that was looked at already. If anything is wrong, what comes out is not complete.
-pub(crate) fn build<'a>(sink: &mut Sink<'a>, name: &'a str, root: &'a toml::Spanned<toml::de::DeValue<'a>>, files: Files<'_>) -> Runbook {
+pub(crate) fn build<'a>(
+    sink: &mut Sink<'a>,
+    name: &'a str,
+    root: &'a toml::Spanned<toml::de::DeValue<'a>>,
+    files: Files<'_>,
+) -> Runbook {
     let mut runbook = Runbook { name: name.into(), ..Runbook::default() };
     let Some(root) = View::of(root) else { return runbook };
     let mut build = Build {

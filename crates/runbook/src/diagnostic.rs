@@ -284,7 +284,10 @@ mod tests {
         assert_eq!((wrong.list[0].line, wrong.list[0].column), (2, 1));
         let drawn = wrong.to_string();
         assert!(drawn.contains("error[unknown-key]: there is no key `näme`"), "{drawn}");
-        assert!(drawn.contains("--> x.toml:2:1") && drawn.contains("^^^^") && drawn.contains("help: did you mean `name`?"), "{drawn}");
+        assert!(
+            drawn.contains("--> x.toml:2:1") && drawn.contains("^^^^") && drawn.contains("help: did you mean `name`?"),
+            "{drawn}"
+        );
         assert!(!drawn.contains('\x1b'), "what is in a file must not reach the terminal as commands: {drawn:?}");
     }
 

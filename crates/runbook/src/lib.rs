@@ -33,12 +33,11 @@ pub type Files<'a> = &'a dyn Fn(&str) -> Result<String, String>;
 
 /// Reads a runbook, or finds everything that is wrong with it.
 pub fn parse(name: &str, text: &str, files: Files<'_>) -> Result<Runbook, Diagnostics> {
-    let mut sink = Sink::new(text);
     if text.len() > RUNBOOK_LIMIT {
-        let message = format!("a runbook may have at most {RUNBOOK_LIMIT} bytes, this one has {}", text.len());
-        sink.hint(Code::TooLarge, 0..0, message, "split it into several");
-        return Err(sink.finish(name));
+        return Err(too_large(name, text.len() as u64));
     }
+    let mut sink = Sink::new(text);
+    shape::check_name(&mut sink, name);
     let (table, errors) = DeTable::parse_recoverable(text);
     for error in errors {
         sink.add(Code::Syntax, error.span().unwrap_or(0..0), error.message());
@@ -48,4 +47,25 @@ pub fn parse(name: &str, text: &str, files: Files<'_>) -> Result<Runbook, Diagno
     let root = Spanned::new(span, DeValue::Table(table.into_inner()));
     let runbook = build::build(&mut sink, name, &root, files);
     if sink.is_empty() { Ok(runbook) } else { Err(sink.finish(name)) }
+}
+
+/// The same for what may be no text at all.
+pub fn parse_bytes(name: &str, bytes: &[u8], files: Files<'_>) -> Result<Runbook, Diagnostics> {
+    match str::from_utf8(bytes) {
+        Ok(text) => parse(name, text, files),
+        Err(error) => {
+            let text = String::from_utf8_lossy(bytes);
+            let mut sink = Sink::new(&text);
+            sink.add(Code::Syntax, error.valid_up_to()..error.valid_up_to(), "the text is not UTF-8");
+            Err(sink.finish(name))
+        }
+    }
+}
+
+/// What is wrong with a runbook that was not read because it has so many bytes.
+pub fn too_large(name: &str, bytes: u64) -> Diagnostics {
+    let mut sink = Sink::new("");
+    let message = format!("a runbook may have at most {RUNBOOK_LIMIT} bytes, this one has {bytes}");
+    sink.hint(Code::TooLarge, 0..0, message, "split it into several");
+    sink.finish(name)
 }

@@ -28,6 +28,11 @@ pub(crate) fn check(sink: &mut Sink, table: &DeTable, at: At, format: &'static T
     check_table(sink, table, at, format, 0);
 }
 
+/// Looks at the name of the runbook itself.
+pub(crate) fn check_name(sink: &mut Sink, name: &str) {
+    own_name(sink, name, 0..0, "runbook");
+}
+
 fn check_table(sink: &mut Sink, table: &DeTable, at: At, format: &'static Table, depth: usize) {
     for (key, value) in table.iter() {
         match format.key(key.get_ref()) {
@@ -215,7 +220,11 @@ fn written(sink: &mut Sink, text: &str, at: At, kind: &Kind) {
         sink.add(Code::OutOfRange, at.clone(), "the text is empty");
     }
     if text.len() > COMMAND_LIMIT && !matches!(kind, Kind::Template) {
-        sink.add(Code::OutOfRange, at.clone(), format!("a text may have at most {COMMAND_LIMIT} bytes, this one has {}", text.len()));
+        sink.add(
+            Code::OutOfRange,
+            at.clone(),
+            format!("a text may have at most {COMMAND_LIMIT} bytes, this one has {}", text.len()),
+        );
     }
     if text.contains('\0') {
         sink.add(Code::OutOfRange, at.clone(), "the text has a NUL in it, which no command can be given");

@@ -1,6 +1,8 @@
 //! Guards and their conditions.
 
-use banksman_core::guard::{CONDITION_LIMIT, COMMAND_TIMEOUT, Cmd, Condition, DEPTH_LIMIT, FRESH_FOR, Guard, GuardAction, IssueFilter};
+use banksman_core::guard::{
+    COMMAND_TIMEOUT, CONDITION_LIMIT, Cmd, Condition, DEPTH_LIMIT, FRESH_FOR, Guard, GuardAction, IssueFilter,
+};
 use banksman_core::plan::Text;
 use banksman_core::task::Status;
 use toml::de::DeValue;

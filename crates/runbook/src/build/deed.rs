@@ -84,7 +84,12 @@ impl<'a> Build<'a, '_> {
 
     fn prompt_file(&mut self, path: &str, at: At) -> Option<Template> {
         if path.starts_with('/') {
-            self.sink.hint(Code::File, at, "the path of a prompt cannot be absolute", "write it as seen from the runbook's folder");
+            self.sink.hint(
+                Code::File,
+                at,
+                "the path of a prompt cannot be absolute",
+                "write it as seen from the runbook's folder",
+            );
             return None;
         }
         match (self.files)(path) {

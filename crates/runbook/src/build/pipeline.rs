@@ -150,7 +150,8 @@ impl<'a> Build<'a, '_> {
     }
 
     fn needs(&mut self, view: View<'a>) -> Vec<Need> {
-        let locks = view.many("lock").into_iter().filter_map(|lock| Some((lock.span(), Need::Lock(own(lock.get_ref().as_str()?)?))));
+        let locks =
+            view.many("lock").into_iter().filter_map(|lock| Some((lock.span(), Need::Lock(own(lock.get_ref().as_str()?)?))));
         let slots = view.many("semaphore").into_iter().filter_map(|value| Some((value.span(), slots(value)?)));
         let mut needs: Vec<Need> = Vec::new();
         for (at, need) in locks.chain(slots) {

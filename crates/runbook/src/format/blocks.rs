@@ -184,10 +184,7 @@ post = ["tests-pass"]
 static STRATEGY: Table = Table {
     title: "[strategy.NAME]",
     doc: "Approaches that are tried one after the other, until one succeeds.",
-    keys: &[
-        DESCRIPTION,
-        key("approach", Kind::List(&Kind::Table(&APPROACH)), "The approaches, in order; up to 100.").required(),
-    ],
+    keys: &[DESCRIPTION, key("approach", Kind::List(&Kind::Table(&APPROACH)), "The approaches, in order; up to 100.").required()],
     one_of: &[],
     some_of: &[],
     example: r#"[strategy.land]
@@ -243,10 +240,7 @@ static APPROACH: Table = Table {
 static AGENT_BLOCK: Table = Table {
     title: "[agent.NAME]",
     doc: "A program that is given a prompt on its standard input.",
-    keys: &[
-        DESCRIPTION,
-        key("command", Kind::List(&Kind::Plain), "The program with its arguments, without a shell.").required(),
-    ],
+    keys: &[DESCRIPTION, key("command", Kind::List(&Kind::Plain), "The program with its arguments, without a shell.").required()],
     one_of: &[],
     some_of: &[],
     example: r#"[agent.reviewer]

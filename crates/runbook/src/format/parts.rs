@@ -16,17 +16,8 @@ const PRIORITY: Kind = Kind::Number(i32::MIN as i64, i32::MAX as i64);
 const HOW: Kind = Kind::Word(&["fast_forward", "rebase", "merge_commit"]);
 
 /// The states of a task, as in `Status`.
-const STATUS: Kind = Kind::Word(&[
-    "pending",
-    "blocked",
-    "in_progress",
-    "stuck",
-    "review",
-    "completed",
-    "failed",
-    "cancelled",
-    "skipped",
-]);
+const STATUS: Kind =
+    Kind::Word(&["pending", "blocked", "in_progress", "stuck", "review", "completed", "failed", "cancelled", "skipped"]);
 
 /// `lock = …`
 pub(super) const LOCKS: Kind = Kind::OneOrMany(&LOCK);
@@ -37,10 +28,7 @@ pub(super) const SEMAPHORES: Kind = Kind::OneOrMany(&Kind::Short(&Kind::Shared("
 static SLOTS_OF: Table = Table {
     title: "semaphore = { … }",
     doc: "Slots of a semaphore that are held while a phase runs.",
-    keys: &[
-        key("name", Kind::Shared("semaphore"), "Which one.").required(),
-        key("weight", SLOTS, "How many slots.").or("1"),
-    ],
+    keys: &[key("name", Kind::Shared("semaphore"), "Which one.").required(), key("weight", SLOTS, "How many slots.").or("1")],
     one_of: &[],
     some_of: &[],
     example: "",
@@ -124,10 +112,7 @@ static ERROR: Table = Table {
 static HELD: Table = Table {
     title: "lock_held = { … }",
     doc: "A lock that must be held.",
-    keys: &[
-        key("lock", Kind::Text, "Which one.").required(),
-        key("by", Kind::Text, "By whom; anybody without it."),
-    ],
+    keys: &[key("lock", Kind::Text, "Which one.").required(), key("by", Kind::Text, "By whom; anybody without it.")],
     one_of: &[],
     some_of: &[],
     example: "",
@@ -136,10 +121,7 @@ static HELD: Table = Table {
 static AVAILABLE: Table = Table {
     title: "semaphore_available = { … }",
     doc: "A semaphore that must have free slots.",
-    keys: &[
-        key("semaphore", Kind::Text, "Which one.").required(),
-        key("slots", SLOTS, "How many slots must be free.").or("1"),
-    ],
+    keys: &[key("semaphore", Kind::Text, "Which one.").required(), key("slots", SLOTS, "How many slots must be free.").or("1")],
     one_of: &[],
     some_of: &[],
     example: "",
@@ -148,10 +130,7 @@ static AVAILABLE: Table = Table {
 static MERGED: Table = Table {
     title: "branch_merged = { … }",
     doc: "A branch that must be in another.",
-    keys: &[
-        key("branch", Kind::Text, "Which one.").required(),
-        key("into", Kind::Text, "In which.").required(),
-    ],
+    keys: &[key("branch", Kind::Text, "Which one.").required(), key("into", Kind::Text, "In which.").required()],
     one_of: &[],
     some_of: &[],
     example: "",
@@ -234,11 +213,7 @@ pub(crate) static CONDITION: Table = Table {
         key("command", Kind::Short(&Kind::Shell, &COMMAND), "A command exits with 0. One that takes too long is unknown."),
         key("lock_free", Kind::Text, "Nobody holds this lock."),
         key("lock_held", Kind::Short(&Kind::Plain, &HELD), "Somebody holds this lock."),
-        key(
-            "semaphore_available",
-            Kind::Short(&Kind::Plain, &AVAILABLE),
-            "This semaphore has a free slot, or so many.",
-        ),
+        key("semaphore_available", Kind::Short(&Kind::Plain, &AVAILABLE), "This semaphore has a free slot, or so many."),
         key("issues_complete", Kind::Table(&ISSUES), "All these issues are completed. None at all is as good."),
         key("no_blocked_issues", Kind::Table(&ISSUES), "None of these issues is blocked."),
         key("branch_exists", Kind::Text, "There is a branch of this name."),
