@@ -16,6 +16,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use banksman::adapters::{keeper, minder};
 use clap::{Parser, Subcommand};
 
 use commands::{
@@ -126,7 +127,7 @@ impl Command {
 
 fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();
-    if let Some(status) = gate::enter(&args).or_else(|| banksman::adapters::keeper::enter(&args)) {
+    if let Some(status) = gate::enter(&args).or_else(|| keeper::enter(&args)).or_else(|| minder::enter(&args)) {
         return status;
     }
     let cli = match Cli::try_parse_from(&args) {
