@@ -40,7 +40,8 @@ impl Git {
             let head = |kind: &str| fs::read_to_string(dir.join(kind).join("head-name")).unwrap_or_default();
             head("rebase-merge").trim_end() == name || head("rebase-apply").trim_end() == name
         };
-        let mut found: Vec<PathBuf> = is_rebasing(&common).then(|| common.parent().unwrap_or(&common).into()).into_iter().collect();
+        let mut found: Vec<PathBuf> =
+            is_rebasing(&common).then(|| common.parent().unwrap_or(&common).into()).into_iter().collect();
         for linked in fs::read_dir(common.join("worktrees")).into_iter().flatten().flatten().map(|entry| entry.path()) {
             if is_rebasing(&linked) {
                 let link = fs::read(linked.join("gitdir")).unwrap_or_default();

@@ -3,8 +3,13 @@
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::{Git, GitError, Id};
+
+/// How often the worktree of a killed merge is removed until it stays away, and the pause between.
+const CLEARINGS: usize = 50;
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// The right to merge. Others wait until this process gives it back or is dead.
 pub(super) struct Turn {
@@ -32,15 +37,21 @@ impl Turn {
         Ok(turn)
     }
 
+    /// Removes the worktree. A git whose merge was killed may still write there, and gives up when it finds it gone.
     fn clear(&self, git: &Git) {
-        if !self.path.exists() {
-            return;
-        }
         let remove: [&OsStr; 6] =
             ["worktree".as_ref(), "remove".as_ref(), "--force".as_ref(), "--force".as_ref(), "--".as_ref(), self.path.as_ref()];
-        if !git.says(&remove).unwrap_or(false) {
-            // Half a worktree, which git does not know as one. What cannot be removed is told by whoever wants the place next.
-            fs::remove_dir_all(&self.path).ok();
+        for _ in 0..CLEARINGS {
+            if !self.path.exists() {
+                return;
+            }
+            if !git.says(&remove).unwrap_or(false) {
+                // Half a worktree, which git does not know as one. What cannot be removed is told by whoever wants the place next.
+                fs::remove_dir_all(&self.path).ok();
+            }
+            if self.path.exists() {
+                std::thread::sleep(PAUSE);
+            }
         }
     }
 }

@@ -5,7 +5,8 @@ use banksman_adapters::git::GitError;
 use crate::world::World;
 
 /// Names that a shell, git's expressions or a path could trip over.
-pub(crate) const ODD: [&str; 7] = ["feature/it's", "a$(touch${IFS}x)b", "ümläut/日本", "a;b&c", "@head", "refs/heads/main", "50%-off#1"];
+pub(crate) const ODD: [&str; 7] =
+    ["feature/it's", "a$(touch${IFS}x)b", "ümläut/日本", "a;b&c", "@head", "refs/heads/main", "50%-off#1"];
 
 #[test]
 fn a_branch_is_there_or_not() {
