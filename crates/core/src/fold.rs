@@ -12,8 +12,10 @@ use crate::decision::Decision;
 use crate::event::{DecisionFact, Defined, Event, Fact, ImportFact, Kind, Resource, SectionFact, TaskFact};
 use crate::ids::{DecisionId, Epoch, HolderId, ImportId, ItemId, Name, RunId, RunnerId, SectionId, Seq, TaskId, Title};
 use crate::lock::State;
+use crate::router::Routes;
 use crate::task::{self, After, Done, Ending, Spec, Status, Stuck, Task};
 use crate::time::{Lease, Stamp, Wall};
+use crate::worker::{Worker, Workers};
 
 #[path = "fold_queues.rs"]
 mod queues;
@@ -31,6 +33,8 @@ pub struct Folded {
     imports: BTreeMap<ImportId, bool>,
     queues: BTreeMap<Name, queues::Belt>,
     items: BTreeMap<ItemId, queues::Thing>,
+    workers: Workers,
+    routes: Routes,
 }
 
 /// A lock or a semaphore. This and all below is [`stored`]: a new field needs a default.
@@ -123,6 +127,8 @@ impl Folded {
                 }
             },
             Event::Queue { name, fact } => self.apply_to_queue(seq, wall, name, fact),
+            Event::Worker { name, fact } => self.workers.apply(seq, &name, fact),
+            Event::Route { id, fact } => self.routes.apply(seq, &id, fact),
             Event::Finished(_) | Event::Custom { .. } => {}
         }
     }
@@ -214,6 +220,11 @@ impl Folded {
         }
     }
 
+    /// The same view with the real workers and routes beside the other tables.
+    pub fn with_crew(self, workers: &Workers, routes: &Routes) -> Folded {
+        Folded { workers: workers.clone(), routes: routes.clone(), ..self }
+    }
+
     /// The tasks that are there: those of an import are not before its end.
     fn shown(&self) -> BTreeMap<TaskId, Job> {
         let is_there = |import: &ImportId| self.imports.get(import).copied().unwrap_or(false);
@@ -237,7 +248,12 @@ impl Folded {
         });
         let queues = differing("queue", &self.measured(), &tables.queues, queues::Belt::fields);
         let items = differing("item", &self.items, &tables.items, queues::Thing::fields);
-        differs.chain(sections).chain(tasks).chain(decisions).chain(queues).chain(items).collect()
+        let workers = differing("worker", &self.workers.workers, &tables.workers.workers, worker_fields);
+        let routes = differing("route", &self.routes.routes, &tables.routes.routes, |in_force| {
+            [("terms", format!("{:?}", in_force.route)), ("since", in_force.since.to_string())]
+        });
+        let crew = workers.into_iter().chain(routes);
+        differs.chain(sections).chain(tasks).chain(decisions).chain(queues).chain(items).chain(crew).collect()
     }
 }
 
@@ -267,6 +283,17 @@ fn differing<K: Ord + std::fmt::Display, V: PartialEq, const N: usize>(
         }
     }
     found
+}
+
+fn worker_fields(worker: &Worker) -> [(&'static str, String); 6] {
+    [
+        ("terms", format!("{:?}", worker.definition)),
+        ("paused", worker.paused.to_string()),
+        ("awake", worker.awake.to_string()),
+        ("removed", worker.removed.to_string()),
+        ("since", worker.since.to_string()),
+        ("jobs", format!("{:?}", worker.jobs)),
+    ]
 }
 
 fn cut(text: &str) -> String {

@@ -197,6 +197,8 @@ pub(crate) fn wake_watchers(tables: &Tables, effects: &[Effect], turn: &mut Turn
             | Event::Decision { .. }
             | Event::Import { .. }
             | Event::Queue { .. }
+            | Event::Worker { .. }
+            | Event::Route { .. }
             | Event::Finished(_)
             | Event::Custom { .. },
         )
