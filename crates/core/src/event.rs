@@ -243,7 +243,18 @@ const ROUTE: &str = "route";
 
 /// The categories of events that only Banksman writes.
 const OWN: [&str; 13] = [
-    "lock", "semaphore", "section", "task", "decision", "import", "backlog", "pipeline", "queue", "strategy", "escalate", "worker",
+    "lock",
+    "semaphore",
+    "section",
+    "task",
+    "decision",
+    "import",
+    "backlog",
+    "pipeline",
+    "queue",
+    "strategy",
+    "escalate",
+    "worker",
     "route",
 ];
 

@@ -7,7 +7,7 @@
 //!
 //! Routing is pure: the same events and subscriptions give the same reactions, in the order of the events and, for one event,
 //! in the order of the subscriptions. Laws: what comes before a subscription does not reach it; a route never acts on what
-//! happens to the very thing that it acts on, or it would feed itself.
+//! happens to the very thing that it acts on, nor on what happens to routes, or it would feed itself.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -93,6 +93,11 @@ pub enum RouteFact {
     Defined(Arc<Route>),
     /// It is no longer in force.
     Removed {},
+    /// People are told what it says.
+    Notified {
+        /// Of which event.
+        event: Seq,
+    },
     /// Something that it says could not be done.
     Failed {
         /// For which event.
@@ -190,6 +195,8 @@ pub fn route(heard: &Heard, subscriptions: &[Subscription]) -> Vec<Reaction> {
             Subscriber::Worker(name) if is_about(&heard.event, "worker", name.as_str()) => {}
             Subscriber::Worker(name) => add(None, Does::Wake(name.clone())),
             Subscriber::Pipeline(id) => add(None, Does::Recheck(id.clone())),
+            // What routes do reaches no route: who asks for everything would be told of being told.
+            Subscriber::Route(..) if matches!(heard.event, Event::Route { .. }) => {}
             Subscriber::Route(id, route) => {
                 let then = route.then.iter().filter(|then| !feeds(then, &heard.event));
                 then.for_each(|then| add(Some(id), heard.react(then)));
@@ -248,10 +255,9 @@ impl Heard {
                 Err(error) => Does::Nothing(unbound(plan, &error)),
             },
             Then::Push(push) => match self.item(push) {
-                Ok(data) => Does::Push(
-                    push.queue.clone(),
-                    New { data, priority: push.priority, delay: Span::ZERO, dedupe: None },
-                ),
+                Ok(data) => {
+                    Does::Push(push.queue.clone(), New { data, priority: push.priority, delay: Span::ZERO, dedupe: None })
+                }
                 Err(error) => Does::Nothing(format!("nothing was put into the queue {}: {error}", push.queue).into()),
             },
             Then::Wake(worker) => Does::Wake(worker.clone()),
@@ -310,7 +316,7 @@ impl Routes {
         match fact {
             RouteFact::Defined(route) => drop(self.routes.insert(id.into(), InForce { route, since: seq })),
             RouteFact::Removed {} => drop(self.routes.remove(id)),
-            RouteFact::Failed { .. } => {}
+            RouteFact::Notified { .. } | RouteFact::Failed { .. } => {}
         }
     }
 }
@@ -321,6 +327,7 @@ impl RouteFact {
         match self {
             RouteFact::Defined(_) => "route:defined",
             RouteFact::Removed {} => "route:removed",
+            RouteFact::Notified { .. } => "route:notified",
             RouteFact::Failed { .. } => "route:failed",
         }
     }

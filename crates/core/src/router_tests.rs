@@ -118,6 +118,8 @@ fn nothing_feeds_itself() {
         route(&heard(7, asleep()), &[Subscription { pattern, since: Seq(0), subscriber: Subscriber::Worker(name(name_)) }]).len()
     };
     assert_eq!((worker("w"), worker("v")), (0, 1));
+    let told = Event::Route { id: "r/*".into(), fact: RouteFact::Notified { event: Seq(6) } };
+    assert_eq!(does(told, "*", Then::Notify("x".into())), [], "else they would be told of being told");
     assert_eq!(does(failed("p-1.1"), "task:failed", Then::Start(plan("p", &[]))), [], "a phase is its pipeline's business");
     assert_eq!(does(failed("t-1"), "task:failed", Then::Start(plan("p", &[]))).len(), 1);
 }
@@ -148,8 +150,9 @@ fn an_event() -> impl Strategy<Value = Event> {
 
 fn a_subscription() -> impl Strategy<Value = Subscription> {
     let words = |words: &[&'static str]| prop::sample::select(words.to_vec());
-    let pattern = (words(&["*", "deploy", "release", "queue"]), words(&["*", "done", "failed", "push"]), words(&["", "(a)", "(b)"]))
-        .prop_map(|(category, action, argument)| format!("{category}:{action}{argument}"));
+    let pattern =
+        (words(&["*", "deploy", "release", "queue"]), words(&["*", "done", "failed", "push"]), words(&["", "(a)", "(b)"]))
+            .prop_map(|(category, action, argument)| format!("{category}:{action}{argument}"));
     (pattern, 0i64..20, 0usize..3).prop_map(|(pattern, since, kind)| {
         let one = match kind {
             0 => subscribe(&pattern, vec![push("b"), Then::Notify("x".into())]),
@@ -168,7 +171,8 @@ fn on_paper(seq: i64, event: &Event, one: &Subscription) -> usize {
     let (is_category, is_action) = event.kind().split_once(':').unwrap();
     let fits = |wanted: &str, is: &str| wanted == "*" || wanted == is;
     let id = event.source().1.unwrap_or("none");
-    if seq <= one.since.0 || !fits(category, is_category) || !fits(action, is_action) || (!argument.is_empty() && argument != id) {
+    if seq <= one.since.0 || !fits(category, is_category) || !fits(action, is_action) || (!argument.is_empty() && argument != id)
+    {
         return 0;
     }
     match &one.subscriber {
@@ -203,10 +207,13 @@ proptest! {
 /// What is in people's files today must be readable for ever.
 #[test]
 fn the_stored_form_is_frozen() {
-    let data = r#"{"on":"queue:dead(q)","runbook":"r","then":[{"push":{"priority":2,"queue":"graves"}},{"wake":"w"},{"notify":"x"}]}"#;
+    let data =
+        r#"{"on":"queue:dead(q)","runbook":"r","then":[{"push":{"priority":2,"queue":"graves"}},{"wake":"w"},{"notify":"x"}]}"#;
     let event = Event::parse("route:defined", "route", Some("r/queue:dead(q)"), data).unwrap();
     assert_eq!((event.kind(), event.data().as_str()), ("route:defined", data));
-    for (kind, data) in [("route:removed", "{}"), ("route:failed", r#"{"error":"x","event":3}"#)] {
+    for (kind, data) in
+        [("route:removed", "{}"), ("route:notified", r#"{"event":3}"#), ("route:failed", r#"{"error":"x","event":3}"#)]
+    {
         let event = Event::parse(kind, "route", Some("r/*"), data).unwrap();
         assert_eq!((event.kind(), event.data().as_str()), (kind, data));
     }

@@ -6,14 +6,17 @@ use banksman_core::event::{Event, Fact};
 use banksman_core::{Effect, Epoch, Liveness, ProcessId, Seq, Span, Stamp, lock, queue, semaphore};
 use banksman_store::{Call, Granted, Key, Tables, Turn};
 
+use crate::applying::{ApplyOutcome, ApplyRequest};
 use crate::decisions::{DecisionOutcome, DecisionRequest};
 use crate::hands::follow_lock;
 use crate::imports::{ImportOutcome, ImportRequest};
 use crate::ledger::wake_watchers;
 use crate::queues::QueueRequest;
+use crate::routing::{RouteOutcome, RouteRequest};
 use crate::runs::{RunOutcome, RunRequest};
 use crate::sections::{SectionOutcome, SectionRequest};
 use crate::tasks::{TaskOutcome, TaskRequest};
+use crate::workers::{WorkerOutcome, WorkerRequest};
 
 /// What can be asked.
 #[derive(Debug, Clone)]
@@ -39,6 +42,12 @@ pub enum Request {
     Import(ImportRequest),
     /// Something of a queue.
     Queue(QueueRequest),
+    /// Something of a worker.
+    Worker(WorkerRequest),
+    /// What follows from events.
+    Route(RouteRequest),
+    /// A runbook comes into force.
+    Apply(Box<ApplyRequest>),
 }
 
 /// What a caller has found out about the world outside, to be believed at the moment of the decision.
@@ -81,6 +90,12 @@ pub enum Reply {
         /// When it was given.
         at: Stamp,
     },
+    /// The answer about a worker.
+    Worker(WorkerOutcome),
+    /// The answer about events.
+    Route(RouteOutcome),
+    /// The answer about a runbook.
+    Apply(ApplyOutcome),
 }
 
 impl Request {
@@ -123,6 +138,9 @@ impl Call for Request {
             Request::Decision(request) => request.keys(),
             Request::Import(request) => request.keys(),
             Request::Queue(request) => request.keys(),
+            Request::Worker(request) => request.keys(),
+            Request::Route(request) => request.keys(),
+            Request::Apply(request) => request.keys(),
         }
     }
 
@@ -140,6 +158,9 @@ impl Call for Request {
             Request::Decision(request) => Reply::Decision(request.decide(tables, turn)),
             Request::Import(request) => Reply::Import(request.decide(tables, turn)),
             Request::Queue(request) => request.decide(tables, turn),
+            Request::Worker(request) => Reply::Worker(request.decide(tables, turn)),
+            Request::Route(request) => Reply::Route(request.decide(tables, turn)),
+            Request::Apply(request) => Reply::Apply(request.decide(tables, turn)),
         }
     }
 }

@@ -262,7 +262,14 @@ impl TaskRequest {
     }
 }
 
-fn add(id: &TaskId, spec: &Spec, depends_on: &[Edge], by: Option<Epoch>, tables: &mut Tables, turn: &mut Turn) -> TaskOutcome {
+pub(crate) fn add(
+    id: &TaskId,
+    spec: &Spec,
+    depends_on: &[Edge],
+    by: Option<Epoch>,
+    tables: &mut Tables,
+    turn: &mut Turn,
+) -> TaskOutcome {
     let backlog = &mut tables.backlog;
     if let Some(section) = spec.section.as_ref().filter(|section| !backlog.sections.contains_key(*section)) {
         return TaskOutcome::UnknownSection(section.clone());

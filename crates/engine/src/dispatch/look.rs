@@ -12,7 +12,7 @@ use banksman_store::{Key, Snapshot};
 use super::{Advice, Dispatcher, Look, Mine, News, Phase, Rest};
 use crate::claims::occupy;
 use crate::facts;
-use crate::request::Seen;
+use crate::request::{Request, Seen};
 use crate::runs::{Candidate, RunRequest, Work};
 
 impl Dispatcher {
@@ -34,6 +34,7 @@ impl Dispatcher {
                 let sections = foreign.filter_map(|run| snapshot.backlog.tasks.get(&run.task)?.spec.section.as_ref());
                 keys.extend(sections.map(|section| Key::Lock(section.lock())));
                 keys.extend(self.family_keys(&snapshot));
+                keys.extend(self.crew_keys(&snapshot));
                 if keys.is_empty() {
                     return self.evaluate(snapshot);
                 }
@@ -43,6 +44,8 @@ impl Dispatcher {
             Look::Second(mut first) => {
                 first.coordination.locks.extend(snapshot.coordination.locks);
                 first.coordination.semaphores.extend(snapshot.coordination.semaphores);
+                first.queues = snapshot.queues;
+                first.crew.heard = snapshot.crew.heard;
                 // Children come with those who wait for them.
                 for (id, task) in snapshot.backlog.tasks {
                     first.backlog.tasks.entry(id).or_insert(task);
@@ -185,7 +188,8 @@ impl Dispatcher {
                 requests.push(RunRequest::Watch { runner, resources: watching });
             }
         }
-        if requests.is_empty() {
+        let crew = self.crew_requests(&snapshot);
+        if requests.is_empty() && crew.is_empty() {
             let rest = self.what_to_wait_for(&snapshot, &blocked);
             self.is_told &= rest.idle;
             if rest.idle && !self.is_told && self.only.is_none() && self.options.sections.is_empty() {
@@ -195,7 +199,8 @@ impl Dispatcher {
                 self.look = Look::Done(rest);
             }
         } else {
-            let advice = self.call(requests);
+            let requests = requests.into_iter().map(Request::Run).chain(crew).collect();
+            let advice = self.call_all(requests);
             self.queue.push_back(advice);
         }
     }
@@ -382,12 +387,15 @@ impl Dispatcher {
                 // One with a lease ends by time, at the latest.
                 is_elsewhere && run.lease.is_none() && self.is_orphan(run, &snapshot.backlog)
             }),
-            None => snapshot.backlog.runs.is_empty() && blocked.iter().all(hopeless) && !Dispatcher::is_waiting(snapshot),
+            None => {
+                let waits = Dispatcher::is_waiting(snapshot) || self.crew_waits(snapshot);
+                snapshot.backlog.runs.is_empty() && blocked.iter().all(hopeless) && !waits
+            }
         };
         let slow = snapshot.lease + self.options.poll;
         let ends = snapshot.backlog.runs.values().filter(|run| run.owner != self.me.id).filter_map(|run| run.lease.as_ref());
         let lost = ends.map(|lease| lease.end() + self.patience()).filter(|end| *end > snapshot.lease).min();
-        let due = self.next_due(snapshot).map(|due| Lease(due.0 - 1));
+        let due = self.next_due(snapshot).into_iter().chain(self.crew_due(snapshot)).min().map(|due| Lease(due.0 - 1));
         let until =
             deadline.into_iter().chain(lost).chain(due).fold(slow, |until, deadline| until.min(deadline + Span::from_ms(1)));
         Rest { watch: watch.into_iter().cloned().collect(), until, idle }

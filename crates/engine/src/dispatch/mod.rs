@@ -17,6 +17,9 @@
 
 mod advice;
 mod answers;
+mod crew;
+#[cfg(test)]
+mod crew_tests;
 mod errands;
 mod look;
 mod loops;
@@ -104,6 +107,10 @@ pub struct Dispatcher {
     renewed_at: Lease,
     /// Whose keepers are to be told of the renewal.
     renewed: Option<BTreeSet<RunId>>,
+    /// Up to which event it has found that nothing follows.
+    routed: Seq,
+    /// Whether something may follow from new events.
+    listens: bool,
     /// How long it was stalled itself, and until when it gives others so much longer.
     stall: Option<(Span, Lease)>,
 }
@@ -208,6 +215,8 @@ impl Dispatcher {
             sent: Lease(0),
             renewed_at: Lease(0),
             renewed: None,
+            routed: Seq(0),
+            listens: false,
             stall: None,
         }
     }
@@ -415,7 +424,11 @@ impl Dispatcher {
     }
 
     fn call(&mut self, requests: Vec<RunRequest>) -> Advice {
-        self.requests = requests.into_iter().map(Request::Run).collect();
+        self.call_all(requests.into_iter().map(Request::Run).collect())
+    }
+
+    fn call_all(&mut self, requests: Vec<Request>) -> Advice {
+        self.requests = requests;
         Advice::Call
     }
 
@@ -447,6 +460,9 @@ impl Dispatcher {
             keys.extend([Key::Queue { of_each }, Key::DueRoots]);
         }
         keys.insert(Key::Due);
+        if self.serves() {
+            keys.insert(Key::Crew);
+        }
         keys
     }
 

@@ -35,7 +35,12 @@ impl World<'_> {
             Event::Task { id, fact } => self.take_in_task(id, fact, logged.seq),
             Event::Decision { id, fact } => self.take_in_decision(id, fact),
             // Nobody imports here.
-            Event::Import { .. } | Event::Queue { .. } | Event::Finished(_) | Event::Custom { .. } => {}
+            Event::Import { .. }
+            | Event::Queue { .. }
+            | Event::Worker { .. }
+            | Event::Route { .. }
+            | Event::Finished(_)
+            | Event::Custom { .. } => {}
         }
     }
 
