@@ -16,10 +16,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use banksman::adapters::{keeper, minder};
 use clap::{Parser, Subcommand};
 
 use commands::{
-    completions, config, decisions, demo, doctor, events, init, locks, man, notify, queues, run, sections, semaphores, sessions,
+    completions, config, decisions, demo, doctor, events, init, locks, man, notify, pipelines, queues, run, sections, semaphores, sessions,
     status, store, tasks, trust, why,
 };
 use context::Context;
@@ -70,6 +71,8 @@ enum Command {
     Semaphores(semaphores::Semaphores),
     #[command(visible_alias = "queue")]
     Queues(queues::Queues),
+    #[command(visible_alias = "pipeline")]
+    Pipelines(pipelines::Pipelines),
     #[command(visible_alias = "event")]
     Events(events::Events),
     #[command(visible_alias = "section")]
@@ -101,6 +104,7 @@ impl Command {
             Command::Locks(locks) => locks.name(),
             Command::Semaphores(semaphores) => semaphores.name(),
             Command::Queues(queues) => queues.name(),
+            Command::Pipelines(pipelines) => pipelines.name(),
             Command::Events(events) => events.name(),
             Command::Sections(sections) => sections.name(),
             Command::Tasks(tasks) => tasks.name(),
@@ -123,7 +127,7 @@ impl Command {
 
 fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();
-    if let Some(status) = gate::enter(&args).or_else(|| banksman::adapters::keeper::enter(&args)) {
+    if let Some(status) = gate::enter(&args).or_else(|| keeper::enter(&args)).or_else(|| minder::enter(&args)) {
         return status;
     }
     let cli = match Cli::try_parse_from(&args) {
@@ -137,6 +141,7 @@ fn main() -> ExitCode {
         Command::Locks(locks) => locks.run(&context),
         Command::Semaphores(semaphores) => semaphores.run(&context),
         Command::Queues(queues) => queues.run(&context),
+        Command::Pipelines(pipelines) => pipelines.run(&context),
         Command::Events(events) => events.run(&context),
         Command::Sections(sections) => sections.run(&context),
         Command::Tasks(tasks) => tasks.run(&context),

@@ -9,6 +9,7 @@ use crate::decision::Decision;
 use crate::event::Resource;
 use crate::ids::{DecisionId, Epoch, ImportId, RunId, RunnerId, SectionId, Seq, TaskId, Title};
 use crate::import::Import;
+use crate::pipeline::Pipeline;
 use crate::process::ProcessId;
 use crate::step::{Errand, Now};
 use crate::task::{Ending, Need, Setback, Status, Task};
@@ -33,6 +34,8 @@ pub struct Backlog {
     pub decisions: BTreeMap<DecisionId, Decision>,
     /// Whether there is something new to be said of the whole.
     pub finish: Finish,
+    /// The pipelines, each under the id of its task.
+    pub pipelines: BTreeMap<TaskId, Pipeline>,
     /// The imports that are not finished.
     pub imports: BTreeMap<ImportId, Import>,
     /// The tasks that are added as part of an import. It is for the row alone and is not read back.
@@ -158,6 +161,9 @@ pub struct Ended {
     /// What the run said of its failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Box<str>>,
+    /// The last that it has printed, if it is a phase of a pipeline. It is not kept: the log has it.
+    #[serde(skip)]
+    pub tail: Option<Box<str>>,
 }
 
 /// A process that claims tasks.
@@ -231,7 +237,7 @@ impl Run {
 impl Ended {
     /// How it ended, and when, with nothing to be said beside.
     pub fn new(ending: Ending, at: Wall, note: Option<Box<str>>) -> Ended {
-        Ended { ending, at, note, setback: None, error: None }
+        Ended { ending, at, note, setback: None, error: None, tail: None }
     }
 }
 
@@ -285,6 +291,7 @@ impl Backlog {
     pub fn check(&self) {
         self.tasks.values().for_each(Task::check);
         self.decisions.values().for_each(Decision::check);
+        self.pipelines.values().for_each(Pipeline::check);
         for run in self.runs.values().filter(|run| run.is_live()) {
             if let Some(task) = self.tasks.get(&run.task) {
                 let live = task.live().map(|live| (&live.run, live.epoch));

@@ -6,6 +6,7 @@ use thiserror::Error;
 
 use crate::claim::{Claim, Reason};
 use crate::ids::{DecisionId, Epoch, HolderId, ImportId, Name, SectionId, TaskId};
+use crate::pipeline;
 use crate::queue;
 use crate::router::RouteFact;
 use crate::time::Span;
@@ -113,6 +114,13 @@ pub enum Event {
         id: Box<str>,
         /// What happened.
         fact: RouteFact,
+    },
+    /// Something happened to a pipeline.
+    Pipeline {
+        /// To which one.
+        id: TaskId,
+        /// What happened.
+        fact: pipeline::Fact,
     },
     /// A fact that a user recorded. It changes nothing by itself.
     Custom {
@@ -240,6 +248,8 @@ const WORKER: &str = "worker";
 
 /// The category and the component of the events of routes.
 const ROUTE: &str = "route";
+/// The component of the events of pipelines and their strategies.
+const PIPELINE: &str = "pipeline";
 
 /// The categories of events that only Banksman writes.
 const OWN: [&str; 13] = [
@@ -325,6 +335,7 @@ impl Event {
             Event::Queue { fact, .. } => fact.kind(),
             Event::Worker { fact, .. } => fact.kind(),
             Event::Route { fact, .. } => fact.kind(),
+            Event::Pipeline { fact, .. } => fact.kind(),
             Event::Custom { kind, .. } => kind.as_str(),
         }
     }
@@ -341,6 +352,7 @@ impl Event {
             Event::Queue { name, .. } => (QUEUE, Some(name.as_str())),
             Event::Worker { name, .. } => (WORKER, Some(name.as_str())),
             Event::Route { id, .. } => (ROUTE, Some(id)),
+            Event::Pipeline { id, .. } => (PIPELINE, Some(id.as_str())),
             Event::Custom { source, .. } => (&source.component, source.id.as_deref()),
         }
     }
@@ -375,6 +387,7 @@ impl Event {
             Event::Queue { fact, .. } => fact.data(),
             Event::Worker { fact, .. } => serde_json::to_string(&inner(fact)),
             Event::Route { fact, .. } => serde_json::to_string(&inner(fact)),
+            Event::Pipeline { fact, .. } => serde_json::to_string(&inner(fact)),
             Event::Custom { data, .. } => serde_json::to_string(data),
         };
         text.expect("plain data without maps of odd keys always becomes JSON")
@@ -417,6 +430,10 @@ impl Event {
         if category == ROUTE && component == ROUTE {
             let fact = outer(action, data).map_err(|e| fail(Some(e.into())))?;
             return Ok(Event::Route { id: id.unwrap_or_default().into(), fact });
+        }
+        if component == PIPELINE && matches!(category, PIPELINE | "strategy") {
+            let id = TaskId::new(id.unwrap_or_default()).map_err(|e| fail(Some(e.into())))?;
+            return Ok(Event::Pipeline { id, fact: outer(action, data).map_err(|e| fail(Some(e.into())))? });
         }
         let Some(resource_kind) = Kind::parse(category) else {
             let source = Source { component: component.into(), id: id.map(Into::into) };

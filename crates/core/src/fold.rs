@@ -17,6 +17,8 @@ use crate::task::{self, After, Done, Ending, Spec, Status, Stuck, Task};
 use crate::time::{Lease, Stamp, Wall};
 use crate::worker::{Worker, Workers};
 
+#[path = "fold_pipelines.rs"]
+mod pipelines;
 #[path = "fold_queues.rs"]
 mod queues;
 #[path = "fold_stored.rs"]
@@ -35,6 +37,7 @@ pub struct Folded {
     items: BTreeMap<ItemId, queues::Thing>,
     workers: Workers,
     routes: Routes,
+    pipelines: BTreeMap<TaskId, pipelines::Going>,
 }
 
 /// A lock or a semaphore. This and all below is [`stored`]: a new field needs a default.
@@ -89,6 +92,7 @@ enum Standing {
     Awaiting { output: Option<Value>, is_ending: bool },
     Parked(DecisionId),
     ByHand(HolderId, Epoch),
+    InPhases { is_blocked: bool },
     Review,
     Done(Done),
 }
@@ -129,6 +133,7 @@ impl Folded {
             Event::Queue { name, fact } => self.apply_to_queue(seq, wall, name, fact),
             Event::Worker { name, fact } => self.workers.apply(seq, &name, fact),
             Event::Route { id, fact } => self.routes.apply(seq, &id, fact),
+            Event::Pipeline { id, fact } => self.apply_to_pipeline(id, fact),
             Event::Finished(_) | Event::Custom { .. } => {}
         }
     }
@@ -216,6 +221,7 @@ impl Folded {
             sections: backlog.sections.iter().map(|(id, section)| (id.clone(), group(section))).collect(),
             tasks: backlog.tasks.iter().map(|(id, task)| (id.clone(), Job::of(task, backlog))).collect(),
             decisions: backlog.decisions.clone(),
+            pipelines: backlog.pipelines.iter().map(|(id, pipeline)| (id.clone(), pipelines::Going::of(pipeline))).collect(),
             ..Folded::of(tables)
         }
     }
@@ -252,8 +258,9 @@ impl Folded {
         let routes = differing("route", &self.routes.routes, &tables.routes.routes, |in_force| {
             [("terms", format!("{:?}", in_force.route)), ("since", in_force.since.to_string())]
         });
-        let crew = workers.into_iter().chain(routes);
-        differs.chain(sections).chain(tasks).chain(decisions).chain(queues).chain(items).chain(crew).collect()
+        let pipelines = differing("pipeline", &self.pipelines, &tables.pipelines, pipelines::Going::fields);
+        let lately = pipelines.into_iter().chain(workers).chain(routes);
+        differs.chain(sections).chain(tasks).chain(decisions).chain(queues).chain(items).chain(lately).collect()
     }
 }
 
@@ -380,6 +387,7 @@ impl Job {
                 self.standing = Standing::ByHand(holder, epoch);
             }
             TaskFact::Returned {} => self.standing = Standing::Pending,
+            TaskFact::InPhases { is_blocked } => self.standing = Standing::InPhases { is_blocked },
             TaskFact::Complete { output, warning, .. } => self.standing = Standing::Done(Done::Success { output, warning }),
             TaskFact::Failed { error, .. } => self.standing = Standing::Done(Done::Failed { error }),
             TaskFact::Cancelled { .. } => self.standing = Standing::Done(Done::Cancelled),
@@ -440,6 +448,7 @@ impl Standing {
             task::State::Running(run) => live(run, Phase::Running),
             task::State::Stuck { live: run, reason, .. } => live(run, Phase::Stuck(timeless(*reason))),
             task::State::Stopping { live: run, then, .. } => live(run, Phase::Stopping(then.clone())),
+            task::State::InPhases { is_blocked } => Standing::InPhases { is_blocked: *is_blocked },
             task::State::Review => Standing::Review,
             task::State::Done(done) => Standing::Done(done.clone()),
         }

@@ -43,6 +43,7 @@ enum Slot {
     Item(ItemId),
     Worker(Name),
     Route(Box<str>),
+    Pipeline(TaskId),
 }
 
 impl Entity {
@@ -56,6 +57,7 @@ impl Entity {
             | Event::Decision { .. }
             | Event::Worker { .. }
             | Event::Route { .. }
+            | Event::Pipeline { .. }
             | Event::Import { .. } => Some(Entity { component: component.into(), id: id?.into() }),
             // A queue and each of its items are entities of their own, whatever the source says.
             Event::Queue { fact, .. } if fact.item().is_some() => {
@@ -74,6 +76,7 @@ impl Entity {
             ("decision", None) => self.told(DecisionId::new(&self.id)).map(Slot::Decision),
             ("import", None) => self.told(ImportId::new(&self.id)).map(Slot::Import),
             ("queue", None) => self.told(Name::new(&self.id)).map(Slot::Queue),
+            ("pipeline", None) => self.told(TaskId::new(&self.id)).map(Slot::Pipeline),
             (ITEM, None) => self.told(self.id.parse()).map(Slot::Item),
             ("worker", None) => self.told(Name::new(&self.id)).map(Slot::Worker),
             ("route", None) => Ok(Slot::Route(self.id.clone())),
@@ -107,6 +110,7 @@ impl Folded {
             Slot::Item(id) => self.items.get(&id).map(serde_json::to_string),
             Slot::Worker(name) => self.workers.workers.get(&name).map(serde_json::to_string),
             Slot::Route(id) => self.routes.routes.get(&id).map(serde_json::to_string),
+            Slot::Pipeline(id) => self.pipelines.get(&id).map(serde_json::to_string),
         };
         entity.told(text.transpose())
     }
@@ -123,6 +127,7 @@ impl Folded {
             Slot::Item(id) => drop(self.items.insert(id, entity.read(data)?)),
             Slot::Worker(name) => drop(self.workers.workers.insert(name, entity.read(data)?)),
             Slot::Route(id) => drop(self.routes.routes.insert(id, entity.read(data)?)),
+            Slot::Pipeline(id) => drop(self.pipelines.insert(id, entity.read(data)?)),
         }
         Ok(())
     }

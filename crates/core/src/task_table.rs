@@ -23,6 +23,8 @@ pub(super) fn letters(state: &State) -> &'static str {
         State::Awaiting { until: None, .. } => "ending children",
         State::Parked { .. } => "parked",
         State::ByHand { .. } => "by hand",
+        State::InPhases { is_blocked: false } => "in phases",
+        State::InPhases { is_blocked: true } => "in phases, blocked",
         State::Review => "review",
         State::Done(done) => done.status().as_str(),
     }
@@ -67,6 +69,8 @@ fn word(outcome: &Outcome) -> &'static str {
         Outcome::Fenced(_) => "fenced",
         Outcome::Busy(_) => "busy",
         Outcome::Marked(_) => "marked",
+        Outcome::Followed(_) => "followed",
+        Outcome::HasPhases => "has phases",
     }
 }
 

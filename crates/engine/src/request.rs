@@ -11,6 +11,7 @@ use crate::decisions::{DecisionOutcome, DecisionRequest};
 use crate::hands::follow_lock;
 use crate::imports::{ImportOutcome, ImportRequest};
 use crate::ledger::wake_watchers;
+use crate::pipelines::{PipelineOutcome, PipelineRequest};
 use crate::queues::QueueRequest;
 use crate::routing::{RouteOutcome, RouteRequest};
 use crate::runs::{RunOutcome, RunRequest};
@@ -48,6 +49,8 @@ pub enum Request {
     Route(RouteRequest),
     /// A runbook comes into force.
     Apply(Box<ApplyRequest>),
+    /// Something of a pipeline.
+    Pipeline(PipelineRequest),
 }
 
 /// What a caller has found out about the world outside, to be believed at the moment of the decision.
@@ -83,6 +86,8 @@ pub enum Reply {
     Decision(DecisionOutcome),
     /// The answer about an import.
     Import(ImportOutcome),
+    /// The answer of a pipeline.
+    Pipeline(PipelineOutcome),
     /// The answer of a queue.
     Queue {
         /// The answer.
@@ -102,6 +107,12 @@ impl Request {
     /// A request to a lock or a semaphore, without any probes.
     pub fn plain(command: Command) -> Request {
         Request::Coordinate { command, seen: Seen::default() }
+    }
+}
+
+impl From<RunRequest> for Request {
+    fn from(request: RunRequest) -> Request {
+        Request::Run(request)
     }
 }
 
@@ -141,6 +152,7 @@ impl Call for Request {
             Request::Worker(request) => request.keys(),
             Request::Route(request) => request.keys(),
             Request::Apply(request) => request.keys(),
+            Request::Pipeline(request) => request.keys(),
         }
     }
 
@@ -161,6 +173,7 @@ impl Call for Request {
             Request::Worker(request) => Reply::Worker(request.decide(tables, turn)),
             Request::Route(request) => Reply::Route(request.decide(tables, turn)),
             Request::Apply(request) => Reply::Apply(request.decide(tables, turn)),
+            Request::Pipeline(request) => Reply::Pipeline(request.decide(tables, turn)),
         }
     }
 }

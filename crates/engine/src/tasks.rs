@@ -9,6 +9,7 @@ use banksman_store::{Key, Tables, Turn};
 
 use crate::hands::{self, Lockout, Taking};
 use crate::ledger::{descendants, emit, step_task, wake_runner, wake_runners, withdraw};
+use crate::pipelines;
 
 /// What can be asked.
 #[derive(Debug, Clone)]
@@ -193,11 +194,7 @@ impl TaskRequest {
         let id = self.id().clone();
         let mut keys = vec![Key::Task(id.clone()), Key::Runners];
         match self {
-            TaskRequest::Add { spec, depends_on, .. } => {
-                keys.push(Key::Sections);
-                keys.extend(spec.parent.clone().map(Key::Task));
-                keys.extend(depends_on.iter().map(|edge| Key::Task(edge.on.clone())));
-            }
+            TaskRequest::Add { spec, depends_on, .. } => return add_keys(&id, spec, depends_on),
             TaskRequest::Update { edit, .. } => {
                 keys.extend([Key::Sections, Key::Dependencies(id)]);
                 for edge in edit.depends_on.iter().flatten() {
@@ -205,7 +202,8 @@ impl TaskRequest {
                 }
             }
             TaskRequest::Cancel { .. } => {
-                keys.extend([Key::ByHand(id.clone()), Key::Family(id), Key::Live, Key::Outbox, Key::OpenDecisions]);
+                keys.extend([Key::ByHand(id.clone()), Key::Family(id.clone()), Key::Pipeline(id)]);
+                keys.extend([Key::Live, Key::Outbox, Key::OpenDecisions]);
             }
             TaskRequest::Take { taking, .. } => keys.extend(hands::keys(&id, taking)),
             TaskRequest::GiveBack { .. } => keys.push(Key::ByHand(id)),
@@ -214,12 +212,12 @@ impl TaskRequest {
                 keys.extend([Key::Live, Key::Outbox]);
             }
             TaskRequest::Delete { .. } => {
-                keys.extend([Key::OpenDecisions, Key::ByHand(id.clone())]);
+                keys.extend([Key::OpenDecisions, Key::ByHand(id.clone()), Key::Pipeline(id.clone())]);
                 keys.extend([Key::Family(id.clone()), Key::Dependents(id.clone()), Key::Lock(id.lock()), Key::RunsOf(id)]);
             }
             // Only a person speaks for a task that waits for a decision.
             TaskRequest::Conclude { epoch: None, .. } | TaskRequest::Retry { .. } | TaskRequest::Set { .. } => {
-                keys.extend([Key::OpenDecisions, Key::ByHand(id)]);
+                keys.extend([Key::OpenDecisions, Key::ByHand(id.clone()), Key::Pipeline(id)]);
             }
             TaskRequest::Conclude { .. } | TaskRequest::Checkpoint { .. } => {}
         }
@@ -260,6 +258,13 @@ impl TaskRequest {
             TaskRequest::Delete { id, force } => delete(id, *force, tables, turn),
         }
     }
+}
+
+/// The rows that a new task needs.
+pub(crate) fn add_keys(id: &TaskId, spec: &Spec, depends_on: &[Edge]) -> Vec<Key> {
+    let on = depends_on.iter().map(|edge| Key::Task(edge.on.clone()));
+    let parent = spec.parent.clone().map(Key::Task);
+    [Key::Task(id.clone()), Key::Runners, Key::Sections].into_iter().chain(parent).chain(on).collect()
 }
 
 pub(crate) fn add(
@@ -412,9 +417,10 @@ fn delete(id: &TaskId, force: bool, tables: &mut Tables, turn: &mut Turn) -> Tas
         task::State::ByHand { holder, epoch, .. } => hands::let_go(id, &holder, epoch, tables, turn),
         _ => {}
     }
-    tables.backlog.tasks.remove(id);
+    let task = tables.backlog.tasks.remove(id).expect("it was looked at above");
     tables.backlog.edges.remove(id);
     tables.backlog.runs.retain(|_, run| run.task != *id);
     emit(turn, Event::Task { id: id.clone(), fact: TaskFact::Deleted {} });
+    pipelines::forget(&task, tables, turn);
     TaskOutcome::Deleted
 }

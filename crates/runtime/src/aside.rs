@@ -10,8 +10,9 @@ use std::time::Duration;
 use banksman_adapters::keeper::{self, Record};
 use banksman_adapters::notify::{self, Channel, Fate, Kind};
 use banksman_core::backlog::Ended;
+use banksman_core::guard::GuardInputs;
 use banksman_core::task::Ending;
-use banksman_core::{Notice, NoticeKind, RunId, Seq};
+use banksman_core::{Notice, NoticeKind, Pipeline, RunId, Seq};
 
 use crate::project::Project;
 use crate::runner::now_ended;
@@ -20,6 +21,8 @@ use crate::runner::now_ended;
 pub(crate) enum Deed {
     /// What was left of a session was ended.
     Swept(RunId, Ended),
+    /// What the guards of a pipeline ask about was looked at.
+    Gathered(Box<Pipeline>, Box<GuardInputs>),
     /// People were told, or not.
     Told(Seq, Result<(), Untold>),
 }
@@ -119,6 +122,15 @@ impl Aside {
         });
         let refused = outlets.refused.iter().map(|(channel, refusal)| format!("{}: {refusal}", channel.as_str()));
         Telling::Begun { refused: refused.collect() }
+    }
+
+    /// Finds out what the guards of a pipeline ask about.
+    pub(crate) fn look_at_guards(&self, project: &Project, pipeline: Box<Pipeline>) {
+        let _project = project.clone();
+        self.start(move || {
+            let inputs = GuardInputs { vars: pipeline.context.clone(), ..GuardInputs::default() };
+            (Deed::Gathered(pipeline, Box::new(inputs)), Vec::new())
+        });
     }
 
     fn start(&self, deed: impl FnOnce() -> (Deed, Vec<Channel>) + Send + 'static) {

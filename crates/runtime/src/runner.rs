@@ -212,6 +212,7 @@ impl<'a> Runner<'a> {
                     Telling::Begun { refused } => tell(Told::NoticeTrouble(notice, refused.join("; "))),
                     Telling::Unwanted => self.dispatcher.did(errand, Ok(())),
                 },
+                Next::Gather(pipeline) => self.aside.look_at_guards(self.client.project(), pipeline),
                 Next::Acknowledge(run) => self.acknowledge(&run, tell),
                 Next::Forget(run) => drop(self.sessions.remove(&run)),
                 // What has happened before it began to listen must be looked at first.
@@ -305,7 +306,7 @@ impl<'a> Runner<'a> {
             Ok(session) => drop(self.sessions.insert(work.run.id.clone(), session)),
             Err(error) => {
                 let ending = Ending::NotStarted { error: format!("its keeper cannot be started: {error}").into() };
-                self.dispatcher.ended(&work.run.id, now_ended(ending, None));
+                self.ended(&work.run.id, now_ended(ending, None));
             }
         }
     }
@@ -317,6 +318,12 @@ impl<'a> Runner<'a> {
         last.map_or(Ok(()), |last| self.files.tell_last_result(last)).map_err(|error| error.to_string())
     }
 
+    /// The session of a run has ended.
+    fn ended(&mut self, run: &RunId, ended: Ended) {
+        let ended = self.files.with_tail(self.dispatcher.work(run), ended);
+        self.dispatcher.ended(run, ended);
+    }
+
     /// Finds out what became of a session that this process did not start, or has lost sight of.
     fn recover(&mut self, work: &Work, tell: &mut dyn FnMut(Told)) {
         let run = &work.run;
@@ -326,7 +333,7 @@ impl<'a> Runner<'a> {
                 Ok(Found::Ended(_, ending)) => sessions::ended(ending),
                 _ => now_ended(Ending::Lost, Some("the machine was restarted")),
             };
-            return self.dispatcher.ended(&run.id, ended);
+            return self.ended(&run.id, ended);
         }
         let found = match self.files.look(&run.id) {
             Ok(Found::Nothing) => keeper::bury(&self.files.record(&run.id)),
@@ -335,9 +342,9 @@ impl<'a> Runner<'a> {
         match found {
             Ok(Found::Nothing | Found::Buried) => {
                 let ending = if run.session.is_some() { Ending::Lost } else { Ending::Never };
-                self.dispatcher.ended(&run.id, now_ended(ending, None));
+                self.ended(&run.id, now_ended(ending, None));
             }
-            Ok(Found::Ended(_, ending)) => self.dispatcher.ended(&run.id, sessions::ended(ending)),
+            Ok(Found::Ended(_, ending)) => self.ended(&run.id, sessions::ended(ending)),
             Ok(Found::Live(_)) => match keeper::adopt(&self.files.record(&run.id), run.owner_epoch.0) {
                 Ok(mut session) => {
                     if let Some(limit) = self.limit {
@@ -431,7 +438,8 @@ impl<'a> Runner<'a> {
         if ready[2] {
             for deed in self.aside.take() {
                 match deed {
-                    Deed::Swept(run, ended) => self.dispatcher.ended(&run, ended),
+                    Deed::Swept(run, ended) => self.ended(&run, ended),
+                    Deed::Gathered(pipeline, inputs) => self.dispatcher.gathered(&pipeline, *inputs),
                     Deed::Told(errand, Ok(())) => self.dispatcher.did(errand, Ok(())),
                     Deed::Told(errand, Err(untold)) if untold.is_final => self.dispatcher.gave_up(errand, untold.error),
                     Deed::Told(errand, Err(untold)) => self.dispatcher.did(errand, Err(untold.error)),
@@ -455,10 +463,10 @@ impl<'a> Runner<'a> {
                     let now = Lease(host::monotonic_ms() + self.offset);
                     self.dispatcher.started(run, backlog::Session { keeper: keeper_pid, child: child_pid }, now);
                 }
-                Notice::Ended(ending) => self.dispatcher.ended(run, sessions::ended(ending)),
+                Notice::Ended(ending) => self.ended(run, sessions::ended(ending)),
                 Notice::Refused(Refusal::NoRecord { error }) => {
                     let ending = Ending::NotStarted { error: format!("its record cannot be made: {error}").into() };
-                    self.dispatcher.ended(run, now_ended(ending, None));
+                    self.ended(run, now_ended(ending, None));
                 }
                 Notice::Ready => {}
                 // Others own it; the rows will tell.

@@ -74,6 +74,7 @@ impl Model {
             | Request::Decision(_)
             | Request::Import(_)
             | Request::Queue(_)
+            | Request::Pipeline(_)
             | Request::Worker(_)
             | Request::Route(_)
             | Request::Apply(_) => unreachable!("this world has no tasks and no queues"),

@@ -133,6 +133,7 @@ impl fmt::Display for Told<'_> {
             Request::Worker(request) => write!(f, "{request:?}")?,
             Request::Route(request) => write!(f, "{request:?}")?,
             Request::Apply(request) => write!(f, "{request:?}")?,
+            Request::Pipeline(request) => write!(f, "{request:?}")?,
             Request::Decision(request) => write!(f, "{request:?}")?,
         }
         match self.1 {
@@ -147,6 +148,7 @@ impl fmt::Display for Told<'_> {
             Reply::Worker(outcome) => write!(f, ": {outcome:?}"),
             Reply::Route(outcome) => write!(f, ": {outcome:?}"),
             Reply::Apply(outcome) => write!(f, ": {outcome:?}"),
+            Reply::Pipeline(outcome) => write!(f, ": {outcome:?}"),
             Reply::Decision(outcome) => write!(f, ": {outcome:?}"),
         }
     }

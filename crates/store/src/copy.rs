@@ -12,6 +12,7 @@ use banksman_core::{Lease, Seq};
 use crate::changes;
 use crate::compact::parse;
 use crate::error::StoreError;
+use crate::pipelines;
 use crate::queues;
 use crate::reader::{EventFilter, Reader};
 use crate::sql::Statement;
@@ -139,6 +140,7 @@ fn moved_backlog(backlog: Backlog, by: i64) -> Backlog {
     for run in backlog.runs.values_mut() {
         run.started.lease = Lease(run.started.lease.0 + by);
     }
+    backlog.pipelines = pipelines::moved(backlog.pipelines, by);
     backlog
 }
 

@@ -20,6 +20,7 @@ mod dialect;
 mod error;
 mod import;
 mod machine;
+mod pipelines;
 pub mod postgres;
 mod queues;
 mod reader;

@@ -192,6 +192,17 @@ macro_rules! family {
         )
     };
 }
+macro_rules! pipelines {
+    () => {
+        "SELECT p.id, p.body FROM pipelines p WHERE p.project = $1"
+    };
+}
+/// A task, and the one that created it.
+macro_rules! with_parent {
+    () => {
+        " IN (SELECT CAST($2 AS TEXT) UNION ALL SELECT c.parent FROM tasks c WHERE c.project = $1 AND c.id = $2)"
+    };
+}
 /// The lanes that have ready tasks, found by one step in the index for each.
 macro_rules! lanes {
     () => {
@@ -380,7 +391,28 @@ statements! {
     );
     // What time alone may change, the most urgent first.
     Due => concat!(tasks!(), " AND t.due IS NOT NULL ORDER BY t.due, t.id LIMIT $2");
-    DueRoots => concat!(tasks!(), " AND t.due IS NOT NULL AND t.parent IS NULL ORDER BY t.due, t.id");
+    DueRoots => concat!(
+        tasks!(), " AND t.due IS NOT NULL AND t.parent IS NULL ",
+        "UNION ALL ", tasks!(), " AND t.state = 'phases' AND t.parent IS NULL"
+    );
+    // The pipeline of a task, or that whose phase it is; and the task of that pipeline.
+    Pipeline => concat!(pipelines!(), " AND p.id", with_parent!());
+    PipelineHost => concat!(tasks!(), " AND t.id", with_parent!(), " AND t.id IN (SELECT p.id FROM pipelines p WHERE p.project = $1)");
+    FamilyPipelines => concat!(family!(), pipelines!(), " AND p.id IN (SELECT id FROM family)");
+    // Those that are to be looked at, the most urgent first.
+    DuePipelines => concat!(pipelines!(), " AND p.due IS NOT NULL ORDER BY p.due, p.id LIMIT $2");
+    DuePipelineHosts => concat!(
+        tasks!(), " AND t.id IN (SELECT p.id FROM pipelines p WHERE p.project = $1 AND p.due IS NOT NULL ORDER BY p.due, p.id LIMIT $2)"
+    );
+    AllPipelines => concat!(pipelines!(), " ORDER BY p.id");
+    PipelinePage => concat!(
+        "SELECT ", task!(), ", p.body FROM tasks t JOIN pipelines p ON p.project = t.project AND p.id = t.id ",
+        "WHERE t.project = $1 AND t.position > $2 AND (CAST($4 AS TEXT) IS NULL OR p.state = $4) ORDER BY t.position LIMIT $3"
+    );
+    PipelineCounts => "SELECT p.state, count(*) FROM pipelines p WHERE p.project = $1 GROUP BY 1 ORDER BY 1";
+    InsertPipeline => "INSERT INTO pipelines (project, id, state, phase, due, body) VALUES ($1, $2, $3, $4, $5, $6)";
+    UpdatePipeline => "UPDATE pipelines SET state = $3, phase = $4, due = $5, body = $6 WHERE project = $1 AND id = $2";
+    DeletePipeline => "DELETE FROM pipelines WHERE project = $1 AND id = $2";
     // Loops that wait for their next attempt, in turn.
     Loops => concat!(
         tasks!(), " AND t.loops = 1 AND t.state IN ('pending', 'resting') AND t.position > $3 AND ", shown!("t"),

@@ -92,6 +92,13 @@ pub enum Key {
     Imports,
     /// The first [`IMPORTED`] tasks of an import that is not finished.
     Imported(ImportId),
+    /// The pipeline of a task, or that whose phase it is, with its task.
+    Pipeline(TaskId),
+    /// The first few pipelines that are to be looked at, now or at a time.
+    DuePipelines {
+        /// How many.
+        limit: u32,
+    },
     /// All queues, without their items.
     Queues,
     /// One queue and its dead-letter queue, without their items.
@@ -222,7 +229,15 @@ pub(crate) fn plan(project: i64, keys: &BTreeSet<Key>) -> Vec<Query<'_>> {
             Key::Request(request) => add(Statement::Request, Some(request.as_str())),
             Key::Sections => add(Statement::Sections, None),
             Key::Task(id) => add(Statement::Task, Some(id.as_str())),
-            Key::Family(id) => add(Statement::Family, Some(id.as_str())),
+            Key::Family(id) => {
+                add(Statement::Family, Some(id.as_str()));
+                add(Statement::FamilyPipelines, Some(id.as_str()));
+            }
+            Key::Pipeline(id) => {
+                add(Statement::PipelineHost, Some(id.as_str()));
+                add(Statement::Pipeline, Some(id.as_str()));
+            }
+            Key::DuePipelines { .. } => {}
             Key::Dependencies(id) => {
                 add(Statement::Edges, Some(id.as_str()));
                 add(Statement::Dependencies, Some(id.as_str()));
@@ -279,6 +294,11 @@ pub(crate) fn plan(project: i64, keys: &BTreeSet<Key>) -> Vec<Query<'_>> {
             Key::Queue { of_each } => {
                 queries.push(Query::new(Statement::Queue, [project.into(), i64::from(*of_each).into()]));
             }
+            Key::DuePipelines { limit } => {
+                let limit = i64::from(*limit);
+                queries.push(Query::new(Statement::DuePipelineHosts, [project.into(), limit.into()]));
+                queries.push(Query::new(Statement::DuePipelines, [project.into(), limit.into()]));
+            }
             Key::Due => queries.push(Query::new(Statement::Due, [project.into(), DUE_LIMIT.into()])),
             Key::Loops { after, limit } => {
                 queries.push(Query::new(Statement::Loops, [project.into(), i64::from(*limit).into(), after.0.into()]));
@@ -311,6 +331,7 @@ pub(crate) fn plan_all(project: i64) -> Vec<Query<'static>> {
         Statement::Outbox,
         Statement::AllDecisions,
         Statement::Imports,
+        Statement::AllPipelines,
         Statement::AllQueues,
         Statement::AllItems,
         Statement::Crew,
@@ -327,6 +348,7 @@ fn plan_of(project: i64, statements: &[Statement]) -> Vec<Query<'static>> {
 pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables, StoreError> {
     let mut tables = Tables::default();
     let (mut waiters, mut jobs) = (Vec::new(), Vec::new());
+    let mut pipelines = Vec::new();
     for (query, rows) in queries.iter().zip(answers) {
         for mut row in rows {
             match query.statement {
@@ -368,6 +390,8 @@ pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables
                 | Statement::HandTasks
                 | Statement::Loops
                 | Statement::LiveTasks
+                | Statement::PipelineHost
+                | Statement::DuePipelineHosts
                 | Statement::Imported => {
                     let task = row.task()?;
                     tables.backlog.tasks.insert(task.id.clone(), task);
@@ -408,6 +432,9 @@ pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables
                     let import = row.import()?;
                     tables.backlog.imports.insert(import.id.clone(), import);
                 }
+                Statement::Pipeline | Statement::FamilyPipelines | Statement::DuePipelines | Statement::AllPipelines => {
+                    pipelines.push((row.task_id()?, row.pipeline_body()?))
+                }
                 Statement::AllQueues | Statement::QueueRow => {
                     let queue = row.queue()?;
                     tables.queues.queues.insert(queue.name.clone(), queue);
@@ -442,6 +469,10 @@ pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables
         stand(resource, waiter, &mut tables.coordination);
     }
     tables.crew.assign(jobs)?;
+    for (id, body) in pipelines {
+        let pipeline = body.pipeline(tables.backlog.tasks.get(&id))?;
+        tables.backlog.pipelines.insert(id, pipeline);
+    }
     Ok(tables)
 }
 

@@ -12,6 +12,7 @@ pub(crate) mod init;
 pub(crate) mod locks;
 pub(crate) mod man;
 pub(crate) mod notify;
+pub(crate) mod pipelines;
 pub(crate) mod queues;
 pub(crate) mod run;
 pub(crate) mod sections;

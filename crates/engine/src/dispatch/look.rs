@@ -58,7 +58,7 @@ impl Dispatcher {
                 self.look = Look::Done(rest);
                 if snapshot.backlog.finish.is_news() {
                     let (runner, counts) = (self.me.id.clone(), snapshot.backlog.finish.counts);
-                    let advice = self.call(vec![RunRequest::Rest { runner, counts }]);
+                    let advice = self.call([RunRequest::Rest { runner, counts }]);
                     self.queue.push_back(advice);
                 }
             }
@@ -151,41 +151,45 @@ impl Dispatcher {
         let is_found = |id: &TaskId| found.iter().any(|request| matches!(request, RunRequest::Found { task, .. } if task == id));
         candidates.retain(|candidate| !is_found(&candidate.task));
         let ripe = if self.only.is_none() { self.ripe(&snapshot, &candidates) } else { Vec::new() };
-        let mut requests = self.finishes();
-        requests.extend(found);
-        requests.extend(ripe);
-        requests.append(&mut self.results);
+        let mut requests: Vec<Request> = self.finishes().into_iter().map(Into::into).collect();
+        requests.extend(found.into_iter().chain(ripe).chain(std::mem::take(&mut self.results)).map(Request::from));
+        if self.only.is_none() {
+            let (beginnings, waiting) = self.beginnings(&snapshot, &now);
+            requests.extend(beginnings.into_iter().chain(self.advance(&snapshot)).chain(std::mem::take(&mut self.judgements)));
+            blocked.extend(waiting);
+        }
         self.markers.clear();
         let runner = self.me.id.clone();
         for work in orphans {
-            requests.push(RunRequest::Adopt { runner: runner.clone(), what: Box::new(work), seen: self.seen() });
+            requests.push(RunRequest::Adopt { runner: runner.clone(), what: Box::new(work), seen: self.seen() }.into());
         }
         for work in lost {
             let (what, patience, watch) = (Box::new(work), self.patience(), self.options.watch);
-            requests.push(RunRequest::Lose { runner: runner.clone(), what, patience, watch });
+            requests.push(RunRequest::Lose { runner: runner.clone(), what, patience, watch }.into());
         }
         for gone in self.gone_runners(&snapshot.backlog, &now) {
-            requests.push(match self.options.lease {
+            let clear = match self.options.lease {
                 None => RunRequest::Retire { runner: gone, seen: self.seen() },
                 Some(_) => {
                     let exclusive = snapshot.backlog.sections.values().filter(|section| section.exclusive);
                     let sections = exclusive.map(|section| section.id.clone()).collect();
                     RunRequest::Dismiss { runner: gone, sections, seen: self.seen() }
                 }
-            });
+            };
+            requests.push(clear.into());
         }
         for section in self.idle_sections(&snapshot.backlog, &candidates) {
-            requests.push(RunRequest::LeaveSection { runner: runner.clone(), section });
+            requests.push(RunRequest::LeaveSection { runner: runner.clone(), section }.into());
         }
         if !candidates.is_empty() {
             let (room, seen, root_limit) = (self.room(), self.seen(), self.options.root_limit);
-            requests.push(RunRequest::Claim { runner, room, candidates, seen, root_limit });
+            requests.push(RunRequest::Claim { runner, room, candidates, seen, root_limit }.into());
         } else {
             let watching: BTreeSet<Resource> = blocked.iter().flatten().filter_map(Reason::resource).collect();
             let watching: Vec<Resource> = watching.into_iter().collect();
             if watching != self.watching {
                 self.watching.clone_from(&watching);
-                requests.push(RunRequest::Watch { runner, resources: watching });
+                requests.push(RunRequest::Watch { runner, resources: watching }.into());
             }
         }
         let crew = self.crew_requests(&snapshot);
@@ -199,8 +203,7 @@ impl Dispatcher {
                 self.look = Look::Done(rest);
             }
         } else {
-            let requests = requests.into_iter().map(Request::Run).chain(crew).collect();
-            let advice = self.call_all(requests);
+            let advice = self.call(requests.into_iter().chain(crew));
             self.queue.push_back(advice);
         }
     }
@@ -305,7 +308,7 @@ impl Dispatcher {
     fn choose(&mut self, snapshot: &Snapshot, now: &Now) -> Choice {
         let room = self.room();
         let limit = self.options.root_limit;
-        let ready = snapshot.backlog.tasks.values().filter(|task| self.may_take(task, snapshot.lease));
+        let ready = snapshot.backlog.tasks.values().filter(|task| !task.has_phases() && self.may_take(task, snapshot.lease));
         let mut ready: Vec<&Task> = ready.collect();
         ready.sort_by_key(|task| planner::order(task, limit));
         let mut choice = Choice::default();
@@ -388,14 +391,17 @@ impl Dispatcher {
                 is_elsewhere && run.lease.is_none() && self.is_orphan(run, &snapshot.backlog)
             }),
             None => {
-                let waits = Dispatcher::is_waiting(snapshot) || self.crew_waits(snapshot);
-                snapshot.backlog.runs.is_empty() && blocked.iter().all(hopeless) && !waits
+                let is_waiting = Dispatcher::is_waiting(snapshot)
+                    || Dispatcher::has_open_pipelines(snapshot)
+                    || self.crew_waits(snapshot);
+                snapshot.backlog.runs.is_empty() && blocked.iter().all(hopeless) && !is_waiting
             }
         };
         let slow = snapshot.lease + self.options.poll;
         let ends = snapshot.backlog.runs.values().filter(|run| run.owner != self.me.id).filter_map(|run| run.lease.as_ref());
         let lost = ends.map(|lease| lease.end() + self.patience()).filter(|end| *end > snapshot.lease).min();
-        let due = self.next_due(snapshot).into_iter().chain(self.crew_due(snapshot)).min().map(|due| Lease(due.0 - 1));
+        let due = [self.next_due(snapshot), Dispatcher::next_pipeline(snapshot), self.crew_due(snapshot)];
+        let due = due.into_iter().flatten().min().map(|due| Lease(due.0 - 1));
         let until =
             deadline.into_iter().chain(lost).chain(due).fold(slow, |until, deadline| until.min(deadline + Span::from_ms(1)));
         Rest { watch: watch.into_iter().cloned().collect(), until, idle }

@@ -8,6 +8,7 @@
 //!          --> Spawn, Recover, Kill, Nudge, Acknowledge      act on a session; what comes of it is told by started, ended,
 //!                                                            gone, did
 //!          --> Notify          tell people, then did(…)
+//!          --> Gather          find out what the guards of a pipeline ask about, then gathered(…)
 //!          --> Sleep           until woken (then woken()), one of these dies (then died(…)), or time passes
 //!          --> Done            there is nothing left to do here
 //! ```
@@ -23,6 +24,7 @@ mod crew_tests;
 mod errands;
 mod look;
 mod loops;
+mod pipelines;
 mod silence;
 #[cfg(test)]
 mod stage;
@@ -81,6 +83,10 @@ pub struct Dispatcher {
     doing: BTreeMap<Seq, Lease>,
     /// What came of errands, to be told.
     results: Vec<RunRequest>,
+    /// The pipelines whose guards it looks at.
+    looking: BTreeSet<TaskId>,
+    /// What it has found out about them, to be told.
+    judgements: Vec<Request>,
     /// When the next errand is to be tried again.
     errand_due: Option<Lease>,
     /// How far waiting loops were gone through.
@@ -198,6 +204,8 @@ impl Dispatcher {
             scan_at: None,
             doing: BTreeMap::new(),
             results: Vec::new(),
+            looking: BTreeSet::new(),
+            judgements: Vec::new(),
             errand_due: None,
             scanned: Seq(0),
             is_told: false,
@@ -308,11 +316,12 @@ impl Dispatcher {
         self.not_before = None;
         if !self.enlisted {
             let enlist = RunRequest::Enlist { runner: Box::new(self.me.clone()), limit: self.options.limit };
-            return self.call(std::iter::once(enlist).chain(self.renewal()).collect());
+            let requests: Vec<RunRequest> = std::iter::once(enlist).chain(self.renewal()).collect();
+            return self.call(requests);
         }
         if self.renewal_due().is_some_and(|due| due <= now) {
             let renewal = self.renewal();
-            return self.call(renewal.into_iter().collect());
+            return self.call(renewal);
         }
         if let Some(mine) = self.mine.values_mut().find(|mine| mine.recover_at.is_some_and(|due| due <= now)) {
             mine.recover_at = None;
@@ -358,6 +367,9 @@ impl Dispatcher {
             return advice;
         }
         if let Some(advice) = self.give_up_errands(now) {
+            return advice;
+        }
+        if let Some(advice) = self.judge() {
             return advice;
         }
         // People are told before it goes.
@@ -423,12 +435,8 @@ impl Dispatcher {
         self.call(requests)
     }
 
-    fn call(&mut self, requests: Vec<RunRequest>) -> Advice {
-        self.call_all(requests.into_iter().map(Request::Run).collect())
-    }
-
-    fn call_all(&mut self, requests: Vec<Request>) -> Advice {
-        self.requests = requests;
+    fn call(&mut self, requests: impl IntoIterator<Item: Into<Request>>) -> Advice {
+        self.requests = requests.into_iter().map(Into::into).collect();
         Advice::Call
     }
 
@@ -459,7 +467,7 @@ impl Dispatcher {
         if of_each > 0 && self.options.root_limit > 0 {
             keys.extend([Key::Queue { of_each }, Key::DueRoots]);
         }
-        keys.insert(Key::Due);
+        keys.extend([Key::Due, Key::DuePipelines { limit: pipelines::PIPELINES }]);
         if self.serves() {
             keys.insert(Key::Crew);
         }

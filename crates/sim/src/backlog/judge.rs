@@ -37,6 +37,7 @@ impl World<'_> {
             // Nobody imports here.
             Event::Import { .. }
             | Event::Queue { .. }
+            | Event::Pipeline { .. }
             | Event::Worker { .. }
             | Event::Route { .. }
             | Event::Finished(_)
@@ -117,7 +118,7 @@ impl World<'_> {
             TaskFact::Awaiting { run, .. } => self.take_in_end(id, run.as_ref(), Made::Awaiting),
             TaskFact::EndingChildren {} => self.take_in_ending_children(id),
             TaskFact::Escalated { run, decision, .. } => self.take_in_end(id, Some(run), Made::Parked(decision.clone())),
-            TaskFact::Taken { .. } | TaskFact::Returned {} => {
+            TaskFact::Taken { .. } | TaskFact::Returned {} | TaskFact::InPhases { .. } => {
                 self.verdict.report(Checker::Model, || format!("nobody works on {id} by hand here: {fact:?}"));
             }
             TaskFact::Complete { run, .. } => self.take_in_end(id, run.as_ref(), Made::Over(Status::Completed)),

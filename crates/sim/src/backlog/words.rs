@@ -32,6 +32,7 @@ impl fmt::Display for Deed<'_> {
             Request::Worker(request) => write!(f, "{request:?}")?,
             Request::Route(request) => write!(f, "{request:?}")?,
             Request::Apply(request) => write!(f, "{request:?}")?,
+            Request::Pipeline(request) => write!(f, "{request:?}")?,
             Request::Decision(request) => write!(f, "answers {} with {}", request.id, request.option)?,
         }
         match self.reply {
@@ -52,6 +53,7 @@ impl fmt::Display for Deed<'_> {
             Reply::Worker(outcome) => write!(f, ": {outcome:?}"),
             Reply::Route(outcome) => write!(f, ": {outcome:?}"),
             Reply::Apply(outcome) => write!(f, ": {outcome:?}"),
+            Reply::Pipeline(outcome) => write!(f, ": {outcome:?}"),
             Reply::Decision(DecisionOutcome::Stepped(outcome, _)) => write!(f, ": {outcome:?}"),
             Reply::Decision(outcome) => write!(f, ": {outcome:?}"),
         }
@@ -143,6 +145,7 @@ impl fmt::Display for Line<'_> {
             Event::Queue { fact, .. } => write!(f, " {fact:?}"),
             Event::Worker { fact, .. } => write!(f, " {fact:?}"),
             Event::Route { fact, .. } => write!(f, " {fact:?}"),
+            Event::Pipeline { fact, .. } => write!(f, " {fact:?}"),
             Event::Decision { fact, .. } => write!(f, " {fact:?}"),
             Event::Finished(finished) => write!(f, " {finished:?}"),
             Event::Custom { .. } => Ok(()),

@@ -34,4 +34,4 @@ CREATE TABLE routes (
     PRIMARY KEY (project, id)
 ) /* wide */;
 
-UPDATE store SET version = 5;
+UPDATE store SET version = 6;

@@ -101,7 +101,7 @@ struct Prospect {
 
 impl Add {
     pub(super) fn run(self, context: &Context) -> Done {
-        let (parent, by) = self.parent()?;
+        let (parent, by) = if self.child { parent()? } else { (None, None) };
         let needs = self.needs()?;
         let work = self.run.as_deref().map(|run| spec::work(run).map_err(|error| error.at("--run"))).transpose()?;
         let labels = spec::labels(self.labels.clone())?;
@@ -152,18 +152,6 @@ impl Add {
         Ok(exit::OK)
     }
 
-    /// The task that creates it, with the number of the run that speaks for it.
-    fn parent(&self) -> Result<(Option<TaskId>, Option<Epoch>), Failure> {
-        if !self.child {
-            return Ok((None, None));
-        }
-        let (task, epoch) = super::inherited()?.ok_or_else(|| {
-            Failure::usage("--child only makes sense inside of a run: BANKSMAN_TASK and BANKSMAN_RUN_EPOCH are not set")
-                .hint("leave out --child to hand over a task of its own")
-        })?;
-        Ok((Some(task), Some(epoch)))
-    }
-
     /// How it is tried again. What the settings say now is kept with the task.
     fn policy(&self, config: &Config) -> Option<Policy> {
         let policy = Policy {
@@ -186,8 +174,17 @@ impl Add {
     }
 }
 
+/// The task that creates another, with the number of the run that speaks for it.
+pub(crate) fn parent() -> Result<(Option<TaskId>, Option<Epoch>), Failure> {
+    let (task, epoch) = super::inherited()?.ok_or_else(|| {
+        Failure::usage("--child only makes sense inside of a run: BANKSMAN_TASK and BANKSMAN_RUN_EPOCH are not set")
+            .hint("leave out --child to hand over a task of its own")
+    })?;
+    Ok((Some(task), Some(epoch)))
+}
+
 /// The dependencies that these lists name.
-pub(super) fn edges(reader: &mut Reader, lists: &[String], allow_failed: bool) -> Result<Vec<Edge>, Failure> {
+pub(crate) fn edges(reader: &mut Reader, lists: &[String], allow_failed: bool) -> Result<Vec<Edge>, Failure> {
     let names = dag::names(lists.iter().map(String::as_str));
     // Before each of them is looked for.
     if names.len() > EDGE_LIMIT {

@@ -63,16 +63,22 @@ pub(super) struct Delete {
 
 impl Cancel {
     pub(super) fn run(self, context: &Context) -> Done {
+        cancel_all(context, &self.tasks, self.no_wait)
+    }
+}
+
+/// Cancels tasks with their families, and waits until their processes are dead if that is wanted.
+pub(crate) fn cancel_all(context: &Context, names: &[String], no_wait: bool) -> Done {
         let signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
         let client = context.client()?;
         let mut reader = client.reader()?;
-        let ids = find::task_ids(&mut reader, self.tasks.iter().map(String::as_str))?;
+        let ids = find::task_ids(&mut reader, names.iter().map(String::as_str))?;
         let mut cancelled = Vec::new();
         for id in &ids {
             let children = family(&mut reader, id)?.iter().filter(|task| task.id != *id && !task.status().is_over()).count();
             cancelled.push((cancel(&client, id)?, children));
         }
-        if !self.no_wait {
+        if !no_wait {
             wait_for_end(context, &client, &signals, &ids)?;
         }
         let mut data = Vec::new();
@@ -92,7 +98,6 @@ impl Cancel {
         context.printer.result(json!({ "tasks": data }), lines.join("\n"));
         Ok(exit::OK)
     }
-}
 
 fn cancelled_line(task: &Task, outcome: &str, children: usize) -> String {
     let name = format!("{BOLD}{}{BOLD:#} {DIM}{}{DIM:#}", task.spec.title, task.id);

@@ -117,6 +117,8 @@ pub(super) fn remark(listed: &Listed, at: Stamp) -> String {
         State::Awaiting { until: None, .. } => "done; its children are being ended".into(),
         State::Parked { decision } => format!("waits for decision {decision}"),
         State::ByHand { holder, .. } => format!("by hand: {holder}"),
+        State::InPhases { is_blocked: true } => "its pipeline is blocked".into(),
+        State::InPhases { is_blocked: false } => "in its phases".into(),
         State::Running(_) if task.attempts > 1 => format!("{} run", words::ordinal(task.attempts as usize)),
         State::Running(_) => String::new(),
         State::Stuck { reason, .. } => match reason {
