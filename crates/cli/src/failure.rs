@@ -1,5 +1,6 @@
 //! How a command fails: a code for programs, a sentence for people, a hint, an exit status. All in one place.
 
+use banksman::RunbookError;
 use banksman::config::{ConfigError, Problem, Source};
 use banksman::store::StoreError;
 use banksman::{Error, ProjectError};
@@ -126,6 +127,23 @@ impl From<Error> for Failure {
         match error {
             Error::Store(error) => error.into(),
             Error::System { .. } => Failure::new(exit::ERROR, "SYSTEM", error.to_string()),
+        }
+    }
+}
+
+impl From<RunbookError> for Failure {
+    fn from(error: RunbookError) -> Failure {
+        let message = error.to_string();
+        match error {
+            RunbookError::NotFound { name, near, .. } => {
+                let hint =
+                    near.map_or("banksman runbooks list shows all runbooks".into(), |near| format!("did you mean {near}?"));
+                Failure::new(exit::NOT_FOUND, "RUNBOOK_NOT_FOUND", message).details(json!({ "runbook": name })).hint(hint)
+            }
+            RunbookError::Io { .. } => Failure::new(exit::NOT_FOUND, "NO_SUCH_FILE", message),
+            RunbookError::Wrong(_) => {
+                Failure::new(exit::CONFIG, "RUNBOOK", message).hint("banksman runbooks check shows each mistake at its place")
+            }
         }
     }
 }

@@ -20,8 +20,8 @@ use banksman::adapters::{keeper, minder};
 use clap::{Parser, Subcommand};
 
 use commands::{
-    completions, config, decisions, demo, doctor, events, init, locks, man, notify, pipelines, queues, run, sections, semaphores, sessions,
-    status, store, tasks, trust, why,
+    completions, config, decisions, demo, doctor, events, init, locks, man, notify, pipelines, queues, run, sections, semaphores,
+    sessions, status, store, tasks, trust, why,
 };
 use context::Context;
 use printer::Printer;

@@ -18,7 +18,9 @@ use crate::printer::{BOLD, DIM};
 /// Inside a phase the pipeline need not be named. A phase can also print them: the last line of its output that is a JSON
 /// object is its result, and each field of it becomes a variable.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  banksman pipelines set version=1.2 files:='[\"a\", \"b\"]'\n  banksman pipelines set --pipeline p-7k2m9q branch=login")]
+#[command(
+    after_help = "Examples:\n  banksman pipelines set version=1.2 files:='[\"a\", \"b\"]'\n  banksman pipelines set --pipeline p-7k2m9q branch=login"
+)]
 pub(super) struct Set {
     /// The variables: NAME=TEXT or NAME:=JSON
     #[arg(required = true, value_name = "NAME=VALUE")]
@@ -69,7 +71,8 @@ pub(super) struct Cancel {
 
 /// The pipeline that is meant: the one that is named, or the one that this command is part of.
 fn meant(name: Option<String>) -> Result<String, Failure> {
-    name.or_else(own).ok_or_else(|| Failure::usage("no pipeline is named, and this is not part of one").hint("--pipeline PIPELINE"))
+    name.or_else(own)
+        .ok_or_else(|| Failure::usage("no pipeline is named, and this is not part of one").hint("--pipeline PIPELINE"))
 }
 
 impl Set {

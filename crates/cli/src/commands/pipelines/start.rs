@@ -1,5 +1,6 @@
 //! `pipelines start`.
 
+use banksman::Client;
 use banksman::adapters::ids;
 use banksman::core::coordination::Command;
 use banksman::core::plan::{BindError, Context as Vars};
@@ -7,9 +8,8 @@ use banksman::core::task::{Spec, Work, Workspace};
 use banksman::core::{Label, Name, TaskId, Title, lock, queue, semaphore};
 use banksman::engine::{PipelineRequest, QueueRequest, Request};
 use banksman::runbook::{PipelineDef, Runbook};
-use banksman::store::Key;
 use banksman::runbooks::{load_all, load_runbook};
-use banksman::Client;
+use banksman::store::Key;
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -101,9 +101,9 @@ impl Start {
 /// Variables from the command line: `NAME=TEXT` or `NAME:=JSON`.
 pub(crate) fn variables(words: &[String]) -> Result<Vars, Failure> {
     let variable = |word: &String| {
-        let (name, value) = word.split_once('=').ok_or_else(|| {
-            Failure::usage(format!("a variable is written NAME=TEXT or NAME:=JSON, not {word:?}"))
-        })?;
+        let (name, value) = word
+            .split_once('=')
+            .ok_or_else(|| Failure::usage(format!("a variable is written NAME=TEXT or NAME:=JSON, not {word:?}")))?;
         match name.strip_suffix(':') {
             None => Ok((name.into(), Value::from(value))),
             Some(name) => {
@@ -154,7 +154,8 @@ fn no_definition(name: &Name, names: &[String]) -> Failure {
 }
 
 fn unbound(error: &BindError, pipeline: &Name, vars: &std::collections::BTreeMap<Box<str>, Option<Value>>) -> Failure {
-    let known: Vec<String> = vars.iter().map(|(name, default)| if default.is_some() { format!("[{name}]") } else { name.to_string() }).collect();
+    let known: Vec<String> =
+        vars.iter().map(|(name, default)| if default.is_some() { format!("[{name}]") } else { name.to_string() }).collect();
     let hint = match (error, &known[..]) {
         (BindError::Missing(name), _) => format!("give it one: --var {name}=…"),
         (_, []) => format!("{pipeline} has no variables"),
