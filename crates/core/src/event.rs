@@ -357,9 +357,13 @@ impl Event {
         }
     }
 
-    /// What a pattern's argument is compared with: the name or id of what it is about.
+    /// What a pattern's argument is compared with: the name or id of what it is about, and the phase of a pipeline.
     pub fn arguments(&self) -> Vec<Box<str>> {
-        self.source().1.map(Into::into).into_iter().collect()
+        let phase = match self {
+            Event::Pipeline { fact, .. } => fact.phase().map(Name::as_str),
+            _ => None,
+        };
+        self.source().1.into_iter().chain(phase).map(Into::into).collect()
     }
 
     /// The request that this event granted.

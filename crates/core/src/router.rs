@@ -30,7 +30,7 @@ pub struct Pattern {
     pub category: Option<Box<str>>,
     /// The action; any if there is none.
     pub action: Option<Box<str>>,
-    /// What it must be about: the name of the lock, queue or phase, the id of the task or pipeline.
+    /// What it must be about: the name of the lock, queue, worker, pipeline or phase, the id of the task or pipeline.
     pub argument: Option<Box<str>>,
 }
 
@@ -116,6 +116,17 @@ pub struct Heard {
     pub wall: Wall,
     /// What happened.
     pub event: Event,
+    /// What the pipeline is that it happened to, if it was one.
+    pub pipeline: Option<Definition>,
+}
+
+/// What a pipeline is one of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Definition {
+    /// The runbook.
+    pub runbook: Box<str>,
+    /// The pipeline of it.
+    pub name: Box<str>,
 }
 
 /// Who wants to hear of events.
@@ -185,7 +196,7 @@ pub struct FeedsItself {
 
 /// What follows from an event, in the order of the subscriptions.
 pub fn route(heard: &Heard, subscriptions: &[Subscription]) -> Vec<Reaction> {
-    let reached = subscriptions.iter().filter(|one| heard.seq > one.since && one.pattern.matches(&heard.event));
+    let reached = subscriptions.iter().filter(|one| heard.seq > one.since && heard.is_meant_by(&one.pattern));
     let mut reactions = Vec::new();
     for one in reached {
         let mut add = |route: Option<&Box<str>>, does| {
@@ -198,7 +209,7 @@ pub fn route(heard: &Heard, subscriptions: &[Subscription]) -> Vec<Reaction> {
             // What routes do reaches no route: who asks for everything would be told of being told.
             Subscriber::Route(..) if matches!(heard.event, Event::Route { .. }) => {}
             Subscriber::Route(id, route) => {
-                let then = route.then.iter().filter(|then| !feeds(then, &heard.event));
+                let then = route.then.iter().filter(|then| !feeds(then, heard));
                 then.for_each(|then| add(Some(id), heard.react(then)));
             }
         }
@@ -207,25 +218,32 @@ pub fn route(heard: &Heard, subscriptions: &[Subscription]) -> Vec<Reaction> {
 }
 
 /// Whether something that a route does is done to the very thing that the event is about.
-fn feeds(then: &Then, event: &Event) -> bool {
+fn feeds(then: &Then, heard: &Heard) -> bool {
     match then {
         Then::Start(plan) => {
             // The tasks of pipelines are pipelines' business: what happens to them is told by events of pipelines.
-            let is_phase = matches!(event, Event::Task { id, .. } if id.as_str().starts_with("p-"));
-            is_phase || is_about(event, "pipeline", plan.name.as_str())
+            let is_phase = matches!(&heard.event, Event::Task { id, .. } if id.as_str().starts_with("p-"));
+            let is_own = |own: &Definition| own.runbook == plan.runbook && *own.name == *plan.name.as_str();
+            is_phase || heard.pipeline.as_ref().is_some_and(is_own)
         }
-        Then::Push(push) => is_about(event, "queue", push.queue.as_str()),
-        Then::Wake(worker) => is_about(event, "worker", worker.as_str()),
+        Then::Push(push) => is_about(&heard.event, "queue", push.queue.as_str()),
+        Then::Wake(worker) => is_about(&heard.event, "worker", worker.as_str()),
         Then::Notify(_) => false,
     }
 }
 
-/// Whether an event is about this worker, queue, or pipeline definition.
+/// Whether an event is about this worker or queue.
 fn is_about(event: &Event, category: &str, name: &str) -> bool {
     event.kind().split(':').next() == Some(category) && event.arguments().iter().any(|argument| &**argument == name)
 }
 
 impl Heard {
+    /// Whether a pattern means it. A pipeline is known by its name, too.
+    pub fn is_meant_by(&self, pattern: &Pattern) -> bool {
+        let name = self.pipeline.as_ref().map(|definition| definition.name.clone());
+        pattern.fits(&self.event, name.as_deref())
+    }
+
     /// It as people and programs see it.
     pub fn json(&self) -> Value {
         let (component, id) = self.event.source();
@@ -336,12 +354,20 @@ impl RouteFact {
 impl Pattern {
     /// Whether an event is one of those that it means.
     pub fn matches(&self, event: &Event) -> bool {
+        self.fits(event, None)
+    }
+
+    /// The same, for an event that is also about something of another name.
+    fn fits(&self, event: &Event, other: Option<&str>) -> bool {
         let kind = event.kind();
         let (category, action) = kind.split_once(':').map_or((kind, None), |(category, action)| (category, Some(action)));
         let is = |wanted: &Option<Box<str>>, word: Option<&str>| wanted.as_deref().is_none_or(|wanted| Some(wanted) == word);
         is(&self.category, Some(category))
             && is(&self.action, action)
-            && self.argument.as_ref().is_none_or(|argument| event.arguments().contains(argument))
+            && self
+                .argument
+                .as_deref()
+                .is_none_or(|argument| other == Some(argument) || event.arguments().iter().any(|about| &**about == argument))
     }
 
     /// Reads a pattern.

@@ -16,7 +16,14 @@ fn custom(kind: &str, id: Option<&str>, data: Value) -> Event {
 }
 
 fn heard(seq: i64, event: Event) -> Heard {
-    Heard { seq: Seq(seq), wall: Wall(1_000), event }
+    Heard { seq: Seq(seq), wall: Wall(1_000), event, pipeline: None }
+}
+
+/// A pipeline of this definition enters the phase `merge`.
+fn in_phase(runbook: &str, pipeline: &str) -> Heard {
+    let event = Event::parse("pipeline:phase", "pipeline", Some("p-1"), r#"{"phase":"merge","attempt":1}"#).unwrap();
+    let definition = Definition { runbook: runbook.into(), name: pipeline.into() };
+    Heard { pipeline: Some(definition), ..heard(7, event) }
 }
 
 fn pushed(queue: &str) -> Event {
@@ -68,6 +75,18 @@ fn a_pattern_means_a_kind_and_what_it_is_about() {
     }
     assert!(Pattern::new("escalate(t-1)").unwrap().matches(&escalated));
     assert!(!Pattern::new("escalate:now").unwrap().matches(&escalated));
+}
+
+#[test]
+fn a_pipeline_is_known_by_its_id_its_name_and_its_phase() {
+    for pattern in ["pipeline:phase", "pipeline:phase(merge)", "pipeline:phase(p-1)", "pipeline:*(feature)"] {
+        assert!(in_phase("r", "feature").is_meant_by(&Pattern::new(pattern).unwrap()), "{pattern}");
+    }
+    for pattern in ["pipeline:phase(build)", "pipeline:complete", "pipeline:*(other)"] {
+        assert!(!in_phase("r", "feature").is_meant_by(&Pattern::new(pattern).unwrap()), "{pattern}");
+    }
+    let started = |heard: Heard| route(&heard, &[subscribe("pipeline:*", vec![Then::Start(plan("p", &[]))])]).len();
+    assert_eq!((started(in_phase("r", "p")), started(in_phase("r", "q")), started(in_phase("s", "p"))), (0, 1, 1));
 }
 
 #[test]

@@ -1,12 +1,17 @@
 //! What follows from events, carried out: one transaction that also moves the place in the log, so that it is done once.
 
+use std::sync::Arc;
+
 use banksman_core::event::Event;
+use banksman_core::plan::{Context, Plan};
 use banksman_core::queue::{self, Pushed};
 use banksman_core::router::{Does, Reaction, RouteFact};
-use banksman_core::{Effect, Errand, Name, Notice, NoticeKind, Seq, worker};
+use banksman_core::task::{Spec, Work};
+use banksman_core::{Effect, Errand, Name, Notice, NoticeKind, Seq, TaskId, Title, worker};
 use banksman_store::{Key, Tables, Turn};
 
 use crate::ledger::{carry_out, emit, wake_runners};
+use crate::pipelines::{self, Start};
 use crate::queues::step_queue;
 use crate::workers::step_worker;
 
@@ -83,10 +88,22 @@ fn react(reaction: &Reaction, tables: &mut Tables, turn: &mut Turn) -> Result<()
             carry_out(tables, turn, vec![Effect::Send(Errand::Notify(Box::new(notice)))], None);
             Ok(())
         }
-        Does::Start(plan, _context) => Err(format!("there are no pipelines: {}", plan.name)),
+        Does::Start(plan, context) => {
+            start(reaction.event, plan, context.clone(), tables, turn);
+            Ok(())
+        }
+        // Runners are woken by every reaction, and find that it is due.
         Does::Recheck(_) => Ok(()),
         Does::Nothing(error) => Err(error.to_string()),
     }
+}
+
+/// Starts a pipeline. The number of the event that adds its task is nobody else's, so no other has its id.
+fn start(event: Seq, plan: &Arc<Plan>, context: Context, tables: &mut Tables, turn: &mut Turn) {
+    let id = TaskId::new(&format!("p-{event}.{}", turn.seq)).expect("two numbers are short and plain");
+    let title = Title::new(plan.name.as_str()).expect("a name is a title");
+    let spec = Spec { work: Some(Work::Pipeline(Arc::clone(plan))), ..Spec::new(title) };
+    pipelines::begin_life(&Start { id, spec, depends_on: Vec::new(), context, by: None }, tables, turn);
 }
 
 fn push(queue: &Name, item: &queue::New, tables: &mut Tables, turn: &mut Turn) -> Result<(), String> {

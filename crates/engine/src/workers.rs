@@ -8,6 +8,8 @@ use banksman_core::{ItemId, Lease, Name, Span, Task, TaskId, Title};
 use banksman_store::{Key, Tables, Turn};
 
 use crate::ledger::wake_runners;
+use crate::phases;
+use crate::pipelines::{self, Start};
 use crate::queues::step_queue;
 use crate::tasks;
 
@@ -188,14 +190,17 @@ fn begin(definition: &Definition, item: &Item, tables: &mut Tables, turn: &mut T
     match &definition.job {
         Job::Pipeline(plan) => {
             let context = plan.bind_known(variables(item, true)).map_err(|error| error.to_string())?;
-            let _ = (context, title);
-            Err("there are no pipelines".into())
+            let spec = Spec { work: Some(Work::Pipeline(plan.clone())), ..Spec::new(title) };
+            let id = id_of(item, "p");
+            pipelines::begin_life(&Start { id: id.clone(), spec, depends_on: Vec::new(), context, by: None }, tables, turn);
+            Ok(id)
         }
         Job::Task { deed, timeout } => {
-            let mut env = vars(&variables(item, false));
+            let mut env = phases::vars(&variables(item, false));
             env.insert("BANKSMAN_ITEM".into(), item.data.value().to_string().into());
             env.insert("BANKSMAN_ITEM_ID".into(), item.id.to_string().into());
-            let spec = Spec { work: Some(work(deed, &variables(item, true))?), env, timeout: *timeout, ..Spec::new(title) };
+            let spec =
+                Spec { work: Some(phases::work(deed, &variables(item, true))?), env, timeout: *timeout, ..Spec::new(title) };
             let id = id_of(item, "t");
             tasks::add(&id, &spec, &[], None, tables, turn);
             Ok(id)
@@ -255,16 +260,4 @@ fn settle(name: &Name, task: &TaskId, taken: &Taken, tables: &mut Tables, turn: 
         End::Completed => step_queue(&taken.queue, queue::Input::Complete(hold), tables, turn),
         End::Failed | End::Cancelled => fail(&taken.queue, hold, &error, tables, turn),
     })
-}
-
-fn work(deed: &banksman_core::plan::Deed, _context: &Context) -> Result<Work, String> {
-    match deed {
-        banksman_core::plan::Deed::Run(line) => Ok(Work::Run(line.clone())),
-        _ => Err("no".into()),
-    }
-}
-
-fn vars(context: &Context) -> std::collections::BTreeMap<Box<str>, Box<str>> {
-    let var = |(name, value): (&Box<str>, _)| (banksman_core::plan::env_name(name).into(), banksman_core::plan::plain(value));
-    context.iter().map(var).collect()
 }

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use banksman_core::claim::Address;
-use banksman_core::router::{Heard, InForce, Routes};
+use banksman_core::router::{Definition, Heard, InForce, Routes};
+use banksman_core::task::{Spec, Work};
 use banksman_core::worker::{Taken, Worker, Workers};
 use banksman_core::{Epoch, Event, ItemId, Name, Seq, TaskId, Wall};
 
@@ -70,7 +71,11 @@ impl Row {
         let (seq, wall) = (Seq(self.int()?), Wall(self.int()?));
         let (kind, component, id, data) = (self.text()?, self.text()?, self.maybe_text()?, self.text()?);
         let event = Event::parse(&kind, &component, id.as_deref(), &data).map_err(StoreError::corrupt)?;
-        Ok(Heard { seq, wall, event })
+        let pipeline = self.json::<Spec>()?.and_then(|spec| match spec.work {
+            Some(Work::Pipeline(plan)) => Some(Definition { runbook: plan.runbook.clone(), name: plan.name.as_str().into() }),
+            _ => None,
+        });
+        Ok(Heard { seq, wall, event, pipeline })
     }
 }
 
@@ -118,7 +123,7 @@ pub(crate) fn plan<'a>(project: i64, key: &'a Key, queries: &mut Vec<Query<'a>>)
         Key::HandsBeyond(queue) => add(Statement::HandsBeyond, vec![queue.as_str().into()]),
         Key::AllHands => add(Statement::AllHands, vec![]),
         Key::Log { after, limit } => {
-            add(Statement::Events, vec![after.0.into(), i64::from(*limit).into(), i64::MIN.into()]);
+            add(Statement::Heard, vec![after.0.into(), i64::from(*limit).into()]);
         }
         _ => {}
     }

@@ -275,6 +275,12 @@ statements! {
                 "SELECT seq, wall, kind, component, id, data FROM events WHERE project = $1 AND seq > $2 ",
                 "AND wall >= $4 ORDER BY seq LIMIT $3"
             );
+    // With what a pipeline is to do, if it happened to one: that tells which pipeline of which runbook it is.
+    Heard => concat!(
+                "SELECT e.seq, e.wall, e.kind, e.component, e.id, e.data, CASE WHEN e.component = 'pipeline' THEN ",
+                "(SELECT t.spec FROM tasks t WHERE t.project = $1 AND t.id = e.id) END FROM events e ",
+                "WHERE e.project = $1 AND e.seq > $2 ORDER BY e.seq LIMIT $3"
+            );
     LastEvents => concat!(
                 "SELECT seq, wall, kind, component, id, data FROM events WHERE project = $1 AND seq > $2 ",
                 "AND component = $3 AND id = $4 ORDER BY seq DESC LIMIT $5"

@@ -460,7 +460,7 @@ pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables
                     let (queue, address) = (row.name()?, Address(row.text()?.into()));
                     tables.crew.hands.entry(queue).or_default().insert(address);
                 }
-                Statement::Events => tables.crew.heard.push(row.heard()?),
+                Statement::Heard => tables.crew.heard.push(row.heard()?),
                 other => unreachable!("{other:?} loads no table"),
             }
         }

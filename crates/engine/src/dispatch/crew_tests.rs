@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use banksman_core::event::{CustomKind, Event, Source};
-use banksman_core::plan::{Deed, Push};
+use banksman_core::plan::{Action, Deed, Phase, Plan, Push};
 use banksman_core::queue::{self, Data, Input, New, Outcome};
 use banksman_core::router::{Pattern, Route, Then};
 use banksman_core::task::Work;
@@ -380,6 +380,74 @@ fn a_task_that_is_gone_fails_its_item() {
     let mut actor = stage.runner("m", options());
     stage.play(&mut actor);
     assert_eq!(stage.states("graves"), ["pending"]);
+}
+
+fn plan(vars: &[&str]) -> Arc<Plan> {
+    let phase = |phase: &str, deed: Deed| Phase {
+        name: name(phase),
+        action: Action::Do(deed),
+        pre: Vec::new(),
+        post: Vec::new(),
+        needs: Vec::new(),
+        timeout: None,
+        retries: 0,
+        then: Default::default(),
+        on_fail: Default::default(),
+    };
+    let phases =
+        vec![phase("build", Deed::Run("make".into())), phase("say", Deed::Argv(vec!["echo".into(), "{{ title }}".into()]))];
+    let vars = vars.iter().map(|name| ((*name).into(), None)).collect();
+    Arc::new(Plan { runbook: "r".into(), name: name("p"), vars, phases })
+}
+
+#[test]
+fn an_item_becomes_a_pipeline_and_is_done_with_it() {
+    let mut stage = Stage::new();
+    let worker = Definition { job: Job::Pipeline(plan(&["title"])), ..definition("w", "q", 1, &[]) };
+    stage.in_force(vec![worker], vec![]);
+    stage.push("q", &json!({ "title": "a b", "other": 1 }), Span::ZERO);
+    let mut actor = stage.runner("m", options());
+    stage.play(&mut actor);
+    assert_eq!(stage.standing(), ("busy", 1));
+    let phases = [end_all(&mut stage, &mut actor, 0), end_all(&mut stage, &mut actor, 0)].concat();
+    assert_eq!(phases.len(), 2);
+    assert!(phases.iter().all(|id| id.as_str().starts_with("p-")), "{phases:?}");
+    let said = stage.rows().tasks[&phases[1]].spec.work.clone();
+    assert_eq!(said, Some(Work::Exec { argv: vec!["echo".into(), "a b".into()], input: None }));
+    assert_eq!((stage.standing(), stage.told("queue:complete")), (("awake", 0), 1));
+    // One without the variable cannot begin, and says so.
+    stage.push("q", &json!({ "other": 1 }), Span::ZERO);
+    stage.play(&mut actor);
+    let rows = stage.everything().queues;
+    let history = &rows.items.values().next().unwrap().history;
+    assert_eq!((history.len(), &*history[1].error), (2, r#"the variable "title" has no value"#));
+    // One whose phase fails is tried again as another pipeline.
+    stage.push("q", &json!({ "title": "x" }), Span::ZERO);
+    stage.play(&mut actor);
+    let first = end_all(&mut stage, &mut actor, 3);
+    let second = end_all(&mut stage, &mut actor, 3);
+    assert_ne!(first, second);
+    let reasons: Vec<_> = stage.everything().queues.items.into_values().filter_map(|item| item.origin).collect();
+    assert!(reasons.iter().any(|origin| origin.reason.contains("build: exit status 3")), "{reasons:?}");
+}
+
+#[test]
+fn a_route_starts_a_pipeline_with_what_the_event_says_and_not_for_its_own_events() {
+    let mut stage = Stage::new();
+    let routes = ["deploy:done", "pipeline:complete", "task:complete"].map(|on| route(on, vec![Then::Start(plan(&["title"]))]));
+    stage.in_force(vec![], routes.into());
+    let mut actor = stage.runner("m", options());
+    stage.play(&mut actor);
+    stage.emit("deploy:done", json!({ "title": "a" }));
+    stage.play(&mut actor);
+    assert_eq!(stage.rows().pipelines.len(), 1);
+    end_all(&mut stage, &mut actor, 0);
+    end_all(&mut stage, &mut actor, 0);
+    assert_eq!((stage.rows().pipelines.len(), stage.told("pipeline:complete")), (1, 1), "it does not feed itself");
+    assert_eq!(stage.told("route:failed"), 0);
+    stage.emit("deploy:done", json!({}));
+    stage.play(&mut actor);
+    assert_eq!((stage.rows().pipelines.len(), stage.told("route:failed")), (1, 1), "the title is missing");
 }
 
 #[test]

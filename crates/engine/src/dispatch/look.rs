@@ -391,9 +391,8 @@ impl Dispatcher {
                 is_elsewhere && run.lease.is_none() && self.is_orphan(run, &snapshot.backlog)
             }),
             None => {
-                let is_waiting = Dispatcher::is_waiting(snapshot)
-                    || Dispatcher::has_open_pipelines(snapshot)
-                    || self.crew_waits(snapshot);
+                let is_waiting =
+                    Dispatcher::is_waiting(snapshot) || Dispatcher::has_open_pipelines(snapshot) || self.crew_waits(snapshot);
                 snapshot.backlog.runs.is_empty() && blocked.iter().all(hopeless) && !is_waiting
             }
         };
