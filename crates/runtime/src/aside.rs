@@ -86,6 +86,7 @@ impl Aside {
             NoticeKind::Decision => Kind::Decision,
             NoticeKind::TaskFailed => Kind::TaskFailed,
             NoticeKind::BacklogFinished => Kind::BacklogFinished,
+            NoticeKind::Route => Kind::Route,
         };
         let outlets = project.outlets();
         if !project.config().notify.on.contains(&kind) || outlets.is_empty() {
