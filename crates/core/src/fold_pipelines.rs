@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::Folded;
-use crate::ids::{Name, TaskId};
+use crate::ids::{Name, Seq, TaskId};
 use crate::pipeline::{Checkpoint, Fact, Pipeline, Reason, State, remember};
 use crate::plan::Context;
+use crate::time::Lease;
 
 /// A pipeline, without the moments of the lease clock. This is stored: a new field needs a default.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,10 +89,10 @@ impl Going {
     }
 }
 
-/// A state without the lease clock.
+/// A state without what is known of its guards beside the answer: the same answer may have been found again since.
 fn timeless(mut state: State) -> State {
-    if let State::Blocked { reason: Reason::Guard { again, .. }, .. } = &mut state {
-        *again = None;
+    if let State::Blocked { reason: Reason::Guard { at, again, .. }, .. } = &mut state {
+        (*at, *again) = (Seq(0), Lease(0));
     }
     state
 }

@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::event::Event;
-use crate::ids::{DecisionId, Name, RunnerId, TaskId};
+use crate::ids::{DecisionId, Name, RunnerId, Seq, TaskId};
 use crate::plan::{self, Action, After, BindError, Context, OnFail, Phase, Plan};
 use crate::step::{Now, Scribe, Step};
 use crate::time::{Lease, Stamp, Wall};
@@ -146,9 +146,12 @@ pub enum Reason {
         guard: Name,
         /// The part of it that fails, in words.
         part: Box<str>,
-        /// When it is looked at again, if time alone is a reason to.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        again: Option<Lease>,
+        /// The last event that the answer knows of: what comes after it may change the answer.
+        #[serde(default)]
+        at: Seq,
+        /// When it is looked at again, if nothing is heard before.
+        #[serde(default)]
+        again: Lease,
     },
     /// The task of the phase waits for a decision.
     Decision {
@@ -255,8 +258,8 @@ pub enum Verdict {
         guard: Name,
         /// The part that fails.
         part: Box<str>,
-        /// When it is looked at again by time.
-        again: Option<Lease>,
+        /// When it is looked at again, if nothing is heard before.
+        again: Lease,
     },
     /// It has failed for good.
     Fail {
@@ -402,8 +405,7 @@ impl Pipeline {
     pub fn next_deadline(&self) -> Option<Lease> {
         match &self.state {
             State::Checking { .. } | State::Running { task: None, .. } => Some(Lease(0)),
-            // Somebody may tell of a reason to look again at any time.
-            State::Blocked { reason: Reason::Guard { again, .. }, .. } => Some(again.unwrap_or(Lease(i64::MAX))),
+            State::Blocked { reason: Reason::Guard { again, .. }, .. } => Some(*again),
             State::Init
             | State::Blocked { .. }
             | State::Running { .. }
