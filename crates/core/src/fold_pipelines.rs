@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::Folded;
-use crate::ids::{Name, Seq, TaskId};
+use crate::ids::{Name, TaskId};
 use crate::pipeline::{Checkpoint, Fact, Pipeline, Reason, State, remember};
 use crate::plan::Context;
-use crate::time::Lease;
 
 /// A pipeline, without the moments of the lease clock. This is stored: a new field needs a default.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -89,10 +88,9 @@ impl Going {
     }
 }
 
-/// A state without what is known of its guards beside the answer: the same answer may have been found again since.
-fn timeless(mut state: State) -> State {
-    if let State::Blocked { reason: Reason::Guard { at, again, .. }, .. } = &mut state {
-        (*at, *again) = (Seq(0), Lease(0));
+fn timeless(state: State) -> State {
+    match state {
+        State::Blocked { phase, when, reason } => State::Blocked { phase, when, reason: reason.timeless() },
+        state => state,
     }
-    state
 }

@@ -147,10 +147,10 @@ pub enum Reason {
         /// The part of it that fails, in words.
         part: Box<str>,
         /// The last event that the answer knows of: what comes after it may change the answer.
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "is_none")]
         at: Seq,
         /// When it is looked at again, if nothing is heard before.
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "is_never")]
         again: Lease,
     },
     /// The task of the phase waits for a decision.
@@ -332,6 +332,24 @@ pub enum Refusal {
     Over,
     /// The variables would be too large.
     TooLarge(BindError),
+}
+
+fn is_none(at: &Seq) -> bool {
+    at.0 == 0
+}
+
+fn is_never(again: &Lease) -> bool {
+    again.0 == 0
+}
+
+impl Reason {
+    /// It without what is known beside the answer: the same answer may be found again and again.
+    pub fn timeless(&self) -> Reason {
+        match self.clone() {
+            Reason::Guard { guard, part, .. } => Reason::Guard { guard, part, at: Seq(0), again: Lease(0) },
+            reason @ (Reason::Dependencies | Reason::Decision { .. }) => reason,
+        }
+    }
 }
 
 impl Pipeline {

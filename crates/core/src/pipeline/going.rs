@@ -44,7 +44,7 @@ impl Pipeline {
     }
 
     fn block(&mut self, phase: Name, when: When, reason: Reason, scribe: &mut Scribe) -> Outcome {
-        self.emit(Fact::Blocked { phase: phase.clone(), when, reason: reason.clone() }, scribe);
+        self.emit(Fact::Blocked { phase: phase.clone(), when, reason: reason.timeless() }, scribe);
         self.state = State::Blocked { phase, when, reason };
         Outcome::Blocked
     }
