@@ -13,8 +13,9 @@
 //! * [`backlog`]: the rows around tasks; [`import`]: many tasks that appear together.
 //! * [`queue`]: things that wait to be worked on, each by one at a time.
 //! * [`plan`]: what a pipeline does; [`guard`]: what must hold for it to go on; [`strategy`]: what is tried one after the other.
+//! * [`pattern`]: the regular expressions of a runbook.
 //! * [`router`]: what follows from events; [`worker`]: what becomes of the items of a queue.
-//! * [`pattern`], [`spelling`]: regular expressions with limits, and words that are almost right.
+//! * [`spelling`]: words that are almost right.
 //! * [`event`], [`fold`]: the facts, and the tables that follow from them.
 
 pub mod admission;

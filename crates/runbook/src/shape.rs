@@ -191,7 +191,7 @@ fn check_text(sink: &mut Sink, text: &str, at: At, kind: &Kind) {
         },
         Kind::Regex => {
             if let Err(wrong) = pattern::compile(text) {
-                sink.add(Code::BadRegex, at, wrong);
+                sink.add(Code::BadRegex, at, format!("this is no regular expression: {wrong}"));
             }
         }
         Kind::Event => {
