@@ -15,6 +15,7 @@
 //! * [`plan`]: what a pipeline does; [`guard`]: what must hold for it to go on; [`strategy`]: what is tried one after the other.
 //! * [`pattern`]: the regular expressions of a runbook.
 //! * [`router`]: what follows from events; [`worker`]: what becomes of the items of a queue.
+//! * [`spelling`]: words that are almost right.
 //! * [`event`], [`fold`]: the facts, and the tables that follow from them.
 
 pub mod admission;
@@ -40,6 +41,7 @@ pub mod queue;
 pub mod restart;
 pub mod router;
 pub mod semaphore;
+pub mod spelling;
 mod status;
 mod step;
 pub mod strategy;

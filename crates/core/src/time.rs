@@ -49,6 +49,43 @@ impl Span {
     }
 }
 
+/// Reads a duration such as `500ms`, `90s`, `1h30m` or `2d`.
+impl std::str::FromStr for Span {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Span, String> {
+        let hint = "write it like 500ms, 90s, 1h30m or 2d";
+        let mut rest = text.trim();
+        let mut total: i64 = 0;
+        if rest.is_empty() {
+            return Err(format!("a duration is missing: {hint}"));
+        }
+        if rest.starts_with('-') {
+            return Err(format!("a duration cannot be negative: {text:?}"));
+        }
+        while !rest.is_empty() {
+            let digits = rest.find(|c: char| !c.is_ascii_digit()).ok_or_else(|| format!("{text:?} has no unit: {hint}"))?;
+            let number: i64 = rest[..digits].parse().map_err(|_| format!("{text:?} is not a duration: {hint}"))?;
+            let unit_end = rest[digits..].find(|c: char| c.is_ascii_digit()).map_or(rest.len(), |at| digits + at);
+            let unit_ms: i64 = match &rest[digits..unit_end] {
+                "ms" => 1,
+                "s" => 1_000,
+                "m" => 60_000,
+                "h" => 3_600_000,
+                "d" => 86_400_000,
+                _ => return Err(format!("{text:?} is not a duration: {hint}")),
+            };
+            let part = number.checked_mul(unit_ms);
+            total = part.and_then(|part| total.checked_add(part)).ok_or_else(|| format!("{text:?} is too long"))?;
+            rest = &rest[unit_end..];
+        }
+        // A century: anything longer is a slip, and must not overflow the clocks.
+        if total > 100 * 366 * 86_400_000 {
+            return Err(format!("{text:?} is longer than a hundred years"));
+        }
+        Ok(Span(total))
+    }
+}
+
 /// As it would be written on the command line: `90s`, `1h30m`.
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -109,6 +146,17 @@ impl std::ops::Sub for Wall {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_span_is_read_as_people_write_it() {
+        let read = |text: &str| text.parse::<Span>();
+        assert_eq!(read("500ms"), Ok(Span::from_ms(500)));
+        assert_eq!(read("1h30m"), Ok(Span::from_secs(5_400)));
+        assert_eq!([read("0s"), read("5s ")], [Ok(Span::ZERO), Ok(Span::from_secs(5))]);
+        for bad in ["", "5", "-5s", "5x", "s", "1.5s", "99999999999999999999s", "9000000d", "9223372036854775807d"] {
+            assert!(read(bad).is_err(), "{bad:?}");
+        }
+    }
 
     #[test]
     fn a_span_is_written_as_people_type_it() {

@@ -28,7 +28,7 @@ pub use edit::set;
 pub use keys::KEYS;
 pub use layers::{Foreign, Layer, Setting, Settings, Source, Surroundings};
 pub use notify::Notify;
-pub use problem::{ConfigError, Problem, distance, unknown_key};
+pub use problem::{ConfigError, Problem, unknown_key};
 
 /// What every variable that sets a key begins with.
 pub const VARIABLE_PREFIX: &str = "BANKSMAN_CONFIG_";

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use banksman_adapters::notify::{Kind, Program, Webhook};
 use toml_edit::Value;
 
-use super::problem::distance;
+use banksman_core::spelling::distance;
 
 /// Who is told what.
 #[derive(Clone, Default, PartialEq, Eq)]

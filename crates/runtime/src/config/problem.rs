@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use banksman_core::spelling::distance;
 use thiserror::Error;
 
 use super::layers::{Layer, Source};
@@ -95,30 +96,9 @@ fn nearest(name: &str) -> Option<&'static Key> {
     KEYS.iter().filter(close).min_by_key(score)
 }
 
-/// How many letters must be added, removed or replaced to turn one word into the other.
-pub fn distance(from: &str, to: &str) -> usize {
-    let to: Vec<char> = to.chars().collect();
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (above, letter) in from.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = above + 1;
-        for (index, other) in to.iter().enumerate() {
-            let replaced = diagonal + usize::from(letter != *other);
-            diagonal = row[index + 1];
-            row[index + 1] = replaced.min(diagonal + 1).min(row[index] + 1);
-        }
-    }
-    row[to.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn distances_count_letters() {
-        assert_eq!([distance("", "abc"), distance("kitten", "sitting"), distance("same", "same")], [3, 3, 0]);
-    }
 
     #[test]
     fn a_slip_finds_its_key_and_nonsense_finds_none() {

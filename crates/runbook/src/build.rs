@@ -1,0 +1,155 @@
+//! The second look at a runbook: what its parts mean together. References, variables, what follows what.
+//!
+//! * `build/pipeline.rs`: pipelines and their phases, `build/order.rs`: what follows what;
+//! * `build/condition.rs`: guards; `build/deed.rs`: what is done, and strategies;
+//! * `build/others.rs`: locks, semaphores, queues, workers, routes.
+
+mod condition;
+mod deed;
+mod order;
+mod others;
+mod pipeline;
+mod read;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use banksman_core::Name;
+use banksman_core::guard::Guard;
+use banksman_core::spelling::near;
+use banksman_core::strategy::Approach;
+
+use crate::diagnostic::{At, Code, Diagnostic, Sink};
+use crate::runbook::Runbook;
+use crate::template::{TemplateError, check_template};
+use crate::{Files, PHASE_VARS};
+use read::View;
+
+/// What the parts of a runbook are made from.
+struct Build<'a, 's> {
+    sink: &'s mut Sink<'a>,
+    name: &'a str,
+    files: Files<'s>,
+    agents: BTreeMap<&'a str, Vec<Box<str>>>,
+    guards: BTreeMap<&'a str, (Option<Guard>, Uses)>,
+    strategies: BTreeMap<&'a str, (Vec<Approach>, Uses)>,
+    /// Which guards and strategies were looked at with the variables of which pipeline.
+    seen: BTreeSet<(&'static str, &'a str, &'a str)>,
+    /// How many slots the semaphores of this runbook have.
+    capacities: BTreeMap<&'a str, u32>,
+}
+
+/// The variables that something needs.
+#[derive(Debug, Clone, Default)]
+struct Uses {
+    vars: Vec<(Box<str>, At)>,
+    templates: Vec<Template>,
+}
+
+/// A template, and where it stands.
+#[derive(Debug, Clone)]
+struct Template {
+    text: Box<str>,
+    at: At,
+    /// The file that it is in, if it is not the runbook.
+    file: Option<(Box<str>, Arc<str>)>,
+}
+
+/// Makes a runbook of a table that was looked at already. If anything is wrong, what comes out is not complete.
+pub(crate) fn build<'a>(
+    sink: &mut Sink<'a>,
+    name: &'a str,
+    root: &'a toml::Spanned<toml::de::DeValue<'a>>,
+    files: Files<'_>,
+) -> Runbook {
+    let mut runbook = Runbook { name: name.into(), ..Runbook::default() };
+    let Some(root) = View::of(root) else { return runbook };
+    let mut build = Build {
+        sink,
+        name,
+        files,
+        agents: BTreeMap::new(),
+        guards: BTreeMap::new(),
+        strategies: BTreeMap::new(),
+        seen: BTreeSet::new(),
+        capacities: BTreeMap::new(),
+    };
+    runbook.description = root.words("description");
+    build.read_shared(root, &mut runbook);
+    build.read_agents(root);
+    build.read_guards(root, &mut runbook);
+    build.read_strategies(root);
+    build.read_pipelines(root, &mut runbook);
+    build.read_workers(root, &mut runbook);
+    build.read_routes(root, &mut runbook);
+    runbook
+}
+
+impl<'a> Build<'a, '_> {
+    /// There is no such thing in this runbook.
+    fn no_such<'n>(&mut self, what: &str, name: &str, at: At, names: impl IntoIterator<Item = &'n str>) {
+        let message = format!("there is no {what} {name:?} in this runbook");
+        // Long lists are not searched for mistakes that nobody is shown.
+        let near = if self.sink.is_full() { None } else { near(name, names) };
+        match near {
+            Some(near) => self.sink.hint(Code::UnknownReference, at, message, format!("did you mean {near:?}?")),
+            None if what == "phase" => self.sink.add(Code::UnknownReference, at, message),
+            None => self.sink.hint(Code::UnknownReference, at, message, format!("define it: [{what}.{}]", quoted(name))),
+        }
+    }
+
+    /// Whether all variables are there. `place` says where they were looked for.
+    fn check_uses(&mut self, uses: &Uses, vars: &BTreeSet<&str>, place: &str) {
+        for (var, at) in &uses.vars {
+            if !vars.contains(&**var) {
+                let message = format!("there is no variable {var:?} in {place}");
+                let hint = near(var, vars.iter().copied()).map_or_else(
+                    || "declare it in `vars` of the pipeline, with a default if a phase sets it".to_owned(),
+                    |near| format!("did you mean {near:?}?"),
+                );
+                self.sink.hint(Code::UnknownVariable, at.clone(), message, hint);
+            }
+        }
+        for template in &uses.templates {
+            let wrong = check_template(&template.text, vars).err().unwrap_or_default();
+            wrong.into_iter().for_each(|wrong| self.bad_template(template, wrong, place));
+        }
+    }
+
+    fn bad_template(&mut self, template: &Template, wrong: TemplateError, place: &str) {
+        let absent = wrong.message.starts_with("there is no variable");
+        let code = if absent { Code::UnknownVariable } else { Code::Template };
+        let message = if absent { format!("{} in {place}", wrong.message).into() } else { wrong.message };
+        let inside = wrong.at;
+        let (span, elsewhere) = match &template.file {
+            Some(file) => (inside.unwrap_or(0..0), Some(file.clone())),
+            None => (place_in(self.sink.text, template, inside), None),
+        };
+        self.sink.put(Diagnostic { code, message, hint: wrong.hint, elsewhere, span, line: 0, column: 0 });
+    }
+
+    /// The names that templates and conditions of a pipeline know.
+    fn known<'v>(vars: impl Iterator<Item = &'v str>) -> BTreeSet<&'v str> {
+        vars.chain(PHASE_VARS).collect()
+    }
+}
+
+/// Where a part of a template stands in the runbook. Of a text with escapes only the whole is known.
+fn place_in(file: &str, template: &Template, inside: Option<At>) -> At {
+    let (Some(inside), Some(raw)) = (inside, file.get(template.at.clone())) else { return template.at.clone() };
+    match raw.find(&*template.text) {
+        Some(found) => template.at.start + found + inside.start..template.at.start + found + inside.end,
+        None => template.at.clone(),
+    }
+}
+
+/// A name as a part of a header.
+fn quoted(name: &str) -> String {
+    let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
+    if plain && !name.is_empty() { name.to_owned() } else { format!("{name:?}") }
+}
+
+/// A name that was found to be one.
+fn own(text: &str) -> Option<Name> {
+    Name::new(text).ok()
+}

@@ -1,0 +1,224 @@
+//! Pipelines and their phases.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use banksman_core::guard::Guard;
+use banksman_core::plan::{Action, After, CONTEXT_LIMIT, Context, DEFAULT_TIMES, OnFail, PHASE_LIMIT, Phase, Plan, fits};
+use banksman_core::task::{NEED_LIMIT, Need};
+use serde_json::Value;
+
+use super::deed::push_of;
+use super::order::{self, Stop};
+use super::read::{Spot, View, json};
+use super::{Build, Uses, own};
+use crate::diagnostic::{At, Code};
+use crate::runbook::{PipelineDef, Runbook};
+
+/// What `next` says instead of a phase, when the pipeline is over.
+const DONE: &str = "done";
+
+type Vars = BTreeMap<Box<str>, Option<Value>>;
+
+impl<'a> Build<'a, '_> {
+    pub(super) fn read_pipelines(&mut self, root: View<'a>, runbook: &mut Runbook) {
+        for (name, _, value) in root.view("pipeline").map(|all| all.entries()).unwrap_or_default() {
+            let Some((view, title)) = View::of(value).zip(own(name)) else { continue };
+            let vars = self.vars(view);
+            let phases = self.phases(view, name, &vars);
+            let plan = Plan { runbook: self.name.into(), name: title.clone(), vars, phases };
+            let def = PipelineDef { description: view.words("description"), plan: Arc::new(plan) };
+            runbook.pipelines.insert(title, def);
+        }
+    }
+
+    fn vars(&mut self, view: View<'a>) -> Vars {
+        let Some(table) = view.view("vars") else { return self.listed(view) };
+        let mut vars = Vars::new();
+        for (name, _, value) in table.entries() {
+            let default = json(value.get_ref());
+            if default.is_none() {
+                self.sink.add(Code::WrongType, value.span(), "this number is too large for a variable");
+            }
+            vars.insert(name.into(), default);
+        }
+        let context: Context = vars.iter().filter_map(|(name, value)| Some((name.clone(), value.clone()?))).collect();
+        if fits(&context).is_err() {
+            let message = format!("the defaults of a pipeline's variables may have at most {CONTEXT_LIMIT} bytes, together");
+            self.sink.add(Code::OutOfRange, table.at(), message);
+        }
+        vars
+    }
+
+    fn listed(&mut self, view: View<'a>) -> Vars {
+        let mut vars = Vars::new();
+        for var in view.many("vars") {
+            let Some(name) = var.get_ref().as_str() else { continue };
+            if vars.insert(name.into(), None).is_some() {
+                self.sink.add(Code::Duplicate, var.span(), format!("the variable {name:?} is there already"));
+            }
+        }
+        vars
+    }
+
+    fn phases(&mut self, view: View<'a>, pipeline: &'a str, vars: &Vars) -> Vec<Phase> {
+        let views = view.views("phase");
+        if let Some(extra) = views.get(PHASE_LIMIT) {
+            self.sink.add(Code::OutOfRange, extra.at(), format!("a pipeline can have at most {PHASE_LIMIT} phases"));
+        }
+        let known = Self::known(vars.keys().map(|name| &**name));
+        let stops: Vec<Stop<'a>> = views.iter().map(|view| stop(*view)).collect();
+        self.check_names(&stops);
+        order::check(self, &stops);
+        views.into_iter().filter_map(|view| self.phase(view, pipeline, &known)).collect()
+    }
+
+    fn check_names(&mut self, stops: &[Stop<'a>]) {
+        let mut names = BTreeSet::new();
+        for stop in stops {
+            let Some((name, at)) = &stop.name else { continue };
+            if *name == DONE {
+                let hint = "it is what `next` says when the pipeline is over";
+                self.sink.hint(Code::BadName, at.clone(), "a phase cannot be called \"done\"", hint);
+            } else if !names.insert(*name) {
+                self.sink.add(Code::Duplicate, at.clone(), format!("there are two phases {name:?}"));
+            }
+        }
+    }
+
+    fn phase(&mut self, view: View<'a>, pipeline: &'a str, known: &BTreeSet<&str>) -> Option<Phase> {
+        let place = format!("pipeline {pipeline:?}");
+        let mut uses = Uses::default();
+        let action = self.action(view, pipeline, known, &mut uses);
+        let pre = self.guards_of(view, "pre", pipeline, known);
+        let post = self.guards_of(view, "post", pipeline, known);
+        let needs = self.needs(view);
+        self.check_uses(&uses, known, &place);
+        Some(Phase {
+            name: view.name("name")?,
+            action: action?,
+            pre,
+            post,
+            needs,
+            timeout: view.span("timeout"),
+            retries: view.number("retries").unwrap_or(0),
+            then: after(view),
+            on_fail: on_fail(view),
+        })
+    }
+
+    fn action(&mut self, view: View<'a>, pipeline: &'a str, known: &BTreeSet<&str>, uses: &mut Uses) -> Option<Action> {
+        if let Some(name) = view.str("strategy") {
+            return self.strategy(name, view.value_at("strategy"), pipeline, known);
+        }
+        if let Some(push) = view.get("push") {
+            return push_of(push, uses).map(Action::Push);
+        }
+        self.deed(view, uses).map(Action::Do)
+    }
+
+    fn strategy(&mut self, name: &'a str, at: At, pipeline: &'a str, known: &BTreeSet<&str>) -> Option<Action> {
+        let Some((approaches, uses)) = self.strategies.get(name) else {
+            let names: Vec<&str> = self.strategies.keys().copied().collect();
+            self.no_such("strategy", name, at, names);
+            return None;
+        };
+        let approaches = approaches.clone();
+        if self.seen.insert(("strategy", name, pipeline)) {
+            let uses = uses.clone();
+            self.check_uses(&uses, known, &format!("pipeline {pipeline:?}"));
+        }
+        Some(Action::Strategy { name: own(name)?, approaches })
+    }
+
+    fn guards_of(&mut self, view: View<'a>, key: &str, pipeline: &'a str, known: &BTreeSet<&str>) -> Vec<Guard> {
+        let mut guards = Vec::new();
+        for value in view.many(key) {
+            let Some(name) = value.get_ref().as_str() else { continue };
+            if !self.guards.contains_key(name) {
+                let names: Vec<&str> = self.guards.keys().copied().collect();
+                self.no_such("guard", name, value.span(), names);
+                continue;
+            }
+            if self.seen.insert(("guard", name, pipeline)) {
+                let uses = self.guards[name].1.clone();
+                self.check_uses(&uses, known, &format!("pipeline {pipeline:?}"));
+            }
+            guards.extend(self.guards[name].0.clone());
+        }
+        guards
+    }
+
+    fn needs(&mut self, view: View<'a>) -> Vec<Need> {
+        let locks =
+            view.many("lock").into_iter().filter_map(|lock| Some((lock.span(), Need::Lock(own(lock.get_ref().as_str()?)?))));
+        let slots = view.many("semaphore").into_iter().filter_map(|value| Some((value.span(), slots(value)?)));
+        let mut needs: Vec<Need> = Vec::new();
+        for (at, need) in locks.chain(slots) {
+            self.check_weight(&need, at.clone());
+            let is_lock = |need: &Need| matches!(need, Need::Lock(_));
+            if needs.iter().any(|other| other.name() == need.name() && is_lock(other) == is_lock(&need)) {
+                self.sink.add(Code::Duplicate, at, format!("the phase holds {:?} already", need.name().as_str()));
+            } else {
+                needs.push(need);
+            }
+        }
+        if needs.len() > NEED_LIMIT {
+            let message = format!("a phase can hold at most {NEED_LIMIT} locks and semaphores, this one has {}", needs.len());
+            self.sink.add(Code::OutOfRange, view.value_at("lock"), message);
+        }
+        needs
+    }
+
+    /// More slots than there are will never be free.
+    fn check_weight(&mut self, need: &Need, at: At) {
+        let Need::Slots { name, weight } = need else { return };
+        if let Some(capacity) = self.capacities.get(name.as_str()).filter(|capacity| *capacity < weight) {
+            let message = format!("the semaphore {:?} has {capacity} slots, and never {weight}", name.as_str());
+            self.sink.add(Code::OutOfRange, at, message);
+        }
+    }
+}
+
+/// What comes after a phase, as it is written.
+fn stop(view: View<'_>) -> Stop<'_> {
+    let name = |view: View<'_>, key: &str| view.value_at(key);
+    let next = view.str("next").map(|next| (next, name(view, "next")));
+    let fallback = view.view("on_fail").and_then(|fail| Some((fail.str("phase")?, name(fail, "phase"))));
+    Stop {
+        name: view.str("name").map(|text| (text, view.value_at("name"))),
+        at: view.at(),
+        is_last: next.as_ref().is_some_and(|(next, _)| *next == DONE),
+        next: next.filter(|(next, _)| *next != DONE),
+        fallback,
+    }
+}
+
+fn after(view: View<'_>) -> After {
+    match view.str("next") {
+        None => After::Next,
+        Some(DONE) => After::Done,
+        Some(phase) => own(phase).map_or(After::Next, After::Phase),
+    }
+}
+
+fn on_fail(view: View<'_>) -> OnFail {
+    let Some(table) = view.view("on_fail") else {
+        return match view.str("on_fail") {
+            Some("retry") => OnFail::Retry { times: DEFAULT_TIMES },
+            _ => OnFail::Fail,
+        };
+    };
+    match (table.number("retry"), table.name("phase")) {
+        (Some(times), _) => OnFail::Retry { times },
+        (None, Some(to)) => OnFail::Phase { to, times: table.number("times").unwrap_or(DEFAULT_TIMES) },
+        (None, None) => OnFail::Fail,
+    }
+}
+
+fn slots(value: Spot<'_>) -> Option<Need> {
+    match View::of(value) {
+        Some(view) => Some(Need::Slots { name: view.name("name")?, weight: view.number("weight").unwrap_or(1) }),
+        None => Some(Need::Slots { name: own(value.get_ref().as_str()?)?, weight: 1 }),
+    }
+}

@@ -1,0 +1,305 @@
+//! What is wrong with a runbook: all of it at once, each with its place.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
+
+/// How many things that are wrong are told of one file.
+pub const DIAGNOSTIC_LIMIT: usize = 1_000;
+
+/// How many of them are drawn with their lines.
+const DRAWN: usize = 100;
+
+/// What kind of thing is wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Code {
+    /// It is too large to be read.
+    TooLarge,
+    /// It is no TOML.
+    Syntax,
+    /// There is no such key.
+    UnknownKey,
+    /// A key has a value of another type.
+    WrongType,
+    /// A key is not there.
+    MissingKey,
+    /// Two keys that exclude each other, or one without the other that it needs.
+    Conflict,
+    /// A text cannot be a name.
+    BadName,
+    /// A name is given twice.
+    Duplicate,
+    /// A text is none of those that there are.
+    BadWord,
+    /// A text is no duration.
+    BadDuration,
+    /// A number is too small or too large; there are too many or too few of something.
+    OutOfRange,
+    /// A text is no regular expression.
+    BadRegex,
+    /// A text is no pattern for events.
+    BadPattern,
+    /// A template is wrong, or stands where none can be.
+    Template,
+    /// There is no such variable.
+    UnknownVariable,
+    /// There is no such guard, strategy, agent, pipeline, worker or phase.
+    UnknownReference,
+    /// Phases follow each other for ever, or queues.
+    Cycle,
+    /// A phase that can never be reached.
+    Unreachable,
+    /// A file that is referred to cannot be used.
+    File,
+}
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// What kind of thing.
+    pub code: Code,
+    /// In words.
+    pub message: Box<str>,
+    /// What to do about it.
+    pub hint: Option<Box<str>>,
+    /// In which other file, if it is one that the runbook refers to, with its text.
+    pub elsewhere: Option<(Box<str>, Arc<str>)>,
+    /// Where, in bytes of the text.
+    pub span: Range<usize>,
+    /// The line, from 1 on.
+    pub line: usize,
+    /// The column, in characters from 1 on.
+    pub column: usize,
+}
+
+/// All that is wrong with a runbook, in the order of its lines; at least one thing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Diagnostics {
+    /// The runbook's file, as it is shown.
+    pub file: Box<str>,
+    /// What is in it.
+    pub text: Arc<str>,
+    /// What is wrong.
+    pub list: Vec<Diagnostic>,
+    /// How much more is wrong than is told.
+    pub more: usize,
+}
+
+impl Code {
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Code::TooLarge => "too-large",
+            Code::Syntax => "syntax",
+            Code::UnknownKey => "unknown-key",
+            Code::WrongType => "wrong-type",
+            Code::MissingKey => "missing-key",
+            Code::Conflict => "conflict",
+            Code::BadName => "bad-name",
+            Code::Duplicate => "duplicate",
+            Code::BadWord => "bad-word",
+            Code::BadDuration => "bad-duration",
+            Code::OutOfRange => "out-of-range",
+            Code::BadRegex => "bad-regex",
+            Code::BadPattern => "bad-pattern",
+            Code::Template => "template",
+            Code::UnknownVariable => "unknown-variable",
+            Code::UnknownReference => "unknown-reference",
+            Code::Cycle => "cycle",
+            Code::Unreachable => "unreachable",
+            Code::File => "file",
+        }
+    }
+
+    /// Whether it is said of something that is not there, which may be in the part that could not be read.
+    fn is_absence(self) -> bool {
+        match self {
+            Code::MissingKey | Code::Conflict | Code::UnknownReference | Code::UnknownVariable | Code::Unreachable => true,
+            Code::Cycle | Code::OutOfRange => true,
+            Code::TooLarge | Code::Syntax | Code::UnknownKey | Code::WrongType | Code::BadName | Code::Duplicate => false,
+            Code::BadWord | Code::BadDuration | Code::BadRegex | Code::BadPattern | Code::Template | Code::File => false,
+        }
+    }
+}
+
+impl fmt::Display for Diagnostics {
+    /// As it is shown to people, without colours.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.draw(false))
+    }
+}
+
+impl std::error::Error for Diagnostics {}
+
+impl Diagnostics {
+    /// Everything with its lines, as it is shown to people.
+    pub fn draw(&self, colours: bool) -> String {
+        let renderer = if colours { Renderer::styled() } else { Renderer::plain() };
+        let drawn: Vec<String> = self.list.iter().take(DRAWN).map(|wrong| self.draw_one(wrong, &renderer)).collect();
+        let mut text = drawn.join("\n\n");
+        let rest = self.list.len().saturating_sub(DRAWN) + self.more;
+        if rest > 0 {
+            text += &format!("\n\nand {rest} more in {}", self.file);
+        }
+        text
+    }
+
+    fn draw_one(&self, wrong: &Diagnostic, renderer: &Renderer) -> String {
+        let (file, text) = match &wrong.elsewhere {
+            Some((file, text)) => (&**file, &**text),
+            None => (&*self.file, &*self.text),
+        };
+        // Only the line itself is handed over: a long file with many mistakes must not take long.
+        let start = text[..wrong.span.start].rfind('\n').map_or(0, |at| at + 1);
+        let end = text[wrong.span.start..].find('\n').map_or(text.len(), |at| wrong.span.start + at);
+        let span = wrong.span.start - start..wrong.span.end.min(end) - start;
+        let snippet = Snippet::source(&text[start..end]).line_start(wrong.line).path(file);
+        let title = Level::ERROR.primary_title(&*wrong.message).id(wrong.code.as_str());
+        let group = title.element(snippet.annotation(AnnotationKind::Primary.span(span)));
+        let group = match &wrong.hint {
+            Some(hint) => group.element(Level::HELP.message(&**hint)),
+            None => group,
+        };
+        renderer.render(&[group])
+    }
+}
+
+/// Collects what is wrong with one text.
+#[derive(Debug)]
+pub(crate) struct Sink<'a> {
+    pub(crate) text: &'a str,
+    list: Vec<Diagnostic>,
+    more: usize,
+}
+
+/// A place in the text.
+pub(crate) type At = Range<usize>;
+
+impl<'a> Sink<'a> {
+    pub(crate) fn new(text: &'a str) -> Sink<'a> {
+        Sink { text, list: Vec::new(), more: 0 }
+    }
+
+    /// Something is wrong here.
+    pub(crate) fn add(&mut self, code: Code, at: At, message: impl Into<Box<str>>) {
+        self.push(code, at, message.into(), None);
+    }
+
+    /// Something is wrong here, and this is what to do about it.
+    pub(crate) fn hint(&mut self, code: Code, at: At, message: impl Into<Box<str>>, hint: impl Into<Box<str>>) {
+        self.push(code, at, message.into(), Some(hint.into()));
+    }
+
+    fn push(&mut self, code: Code, span: At, message: Box<str>, hint: Option<Box<str>>) {
+        self.put(Diagnostic { code, message, hint, elsewhere: None, span, line: 0, column: 0 });
+    }
+
+    /// Something is wrong in another file.
+    pub(crate) fn put(&mut self, wrong: Diagnostic) {
+        if self.list.len() < DIAGNOSTIC_LIMIT { self.list.push(wrong) } else { self.more += 1 }
+    }
+
+    /// Whether there is room for another thing that is wrong: nobody reads a suggestion that is not shown.
+    pub(crate) fn is_full(&self) -> bool {
+        self.list.len() >= DRAWN
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// All of it with lines and columns, in order, each once.
+    pub(crate) fn finish(mut self, file: &str) -> Diagnostics {
+        let own = Lines::new(self.text);
+        for wrong in &mut self.list {
+            let found = match &wrong.elsewhere {
+                Some((_, text)) => Lines::new(text).find(wrong.span.clone()),
+                None => own.find(wrong.span.clone()),
+            };
+            (wrong.line, wrong.column, wrong.span) = found;
+        }
+        self.leave_out_what_follows();
+        // What is wrong with the runbook itself comes first.
+        self.list.sort_by(|a, b| {
+            let key = |wrong: &Diagnostic| (wrong.elsewhere.is_some(), wrong.span.start, wrong.code);
+            key(a).cmp(&key(b)).then_with(|| a.message.cmp(&b.message))
+        });
+        self.list.dedup();
+        Diagnostics { file: file.into(), text: self.text.into(), list: self.list, more: self.more }
+    }
+
+    /// Where the text is no TOML, what is not there may only not have been read.
+    fn leave_out_what_follows(&mut self) {
+        let broken: BTreeSet<usize> =
+            self.list.iter().filter(|wrong| wrong.code == Code::Syntax).map(|wrong| wrong.line).collect();
+        if !broken.is_empty() {
+            let kept =
+                |wrong: &Diagnostic| wrong.code == Code::Syntax || !wrong.code.is_absence() && !broken.contains(&wrong.line);
+            self.list.retain(kept);
+        }
+    }
+}
+
+/// Where the lines of a text begin.
+struct Lines<'a> {
+    text: &'a str,
+    starts: Vec<usize>,
+}
+
+impl<'a> Lines<'a> {
+    fn new(text: &'a str) -> Lines<'a> {
+        let starts = [0].into_iter().chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
+        Lines { text, starts }
+    }
+
+    /// Line and column, and the place itself, moved onto characters that there are.
+    fn find(&self, span: At) -> (usize, usize, At) {
+        let inside = |mut at: usize| {
+            at = at.min(self.text.len());
+            while !self.text.is_char_boundary(at) {
+                at -= 1;
+            }
+            at
+        };
+        let span = inside(span.start)..inside(span.end.max(span.start));
+        let line = self.starts.partition_point(|start| *start <= span.start);
+        let column = self.text[self.starts[line - 1]..span.start].chars().count() + 1;
+        (line, column, span)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_drawn_with_its_line() {
+        let text = "a = 1\nnäme = \"\x1b[31mx\"\n";
+        let mut sink = Sink::new(text);
+        sink.hint(Code::UnknownKey, 6..11, "there is no key `näme`", "did you mean `name`?");
+        let wrong = sink.finish("x.toml");
+        assert_eq!((wrong.list[0].line, wrong.list[0].column), (2, 1));
+        let drawn = wrong.to_string();
+        assert!(drawn.contains("error[unknown-key]: there is no key `näme`"), "{drawn}");
+        assert!(
+            drawn.contains("--> x.toml:2:1") && drawn.contains("^^^^") && drawn.contains("help: did you mean `name`?"),
+            "{drawn}"
+        );
+        assert!(!drawn.contains('\x1b'), "what is in a file must not reach the terminal as commands: {drawn:?}");
+    }
+
+    #[test]
+    fn a_file_full_of_mistakes_is_told_in_part() {
+        let text = "x = 1\n".repeat(5_000);
+        let mut sink = Sink::new(&text);
+        (0..5_000).for_each(|line| sink.add(Code::UnknownKey, line * 6..line * 6 + 1, "wrong"));
+        let wrong = sink.finish("x.toml");
+        assert_eq!((wrong.list.len(), wrong.more), (DIAGNOSTIC_LIMIT, 4_000));
+        let drawn = wrong.draw(false);
+        assert_eq!(drawn.matches("error[").count(), DRAWN);
+        assert!(drawn.ends_with("and 4900 more in x.toml"), "{drawn}");
+    }
+}

@@ -1,0 +1,278 @@
+//! Templates: `{{ name }}` in a prompt or in an element of an argv.
+//!
+//! A template can name variables and parts of them, choose with `{% if %}`, repeat with `{% for %}`, and use a few filters.
+//! Nothing in it can make a value that is larger than what it was given: what joins, repeats or keeps values is refused before
+//! anything is rendered. So a template ends soon, with little memory, whoever wrote it.
+
+mod language;
+
+use std::collections::BTreeSet;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use banksman_core::plan::Context;
+use minijinja::value::{Serde, Value};
+use minijinja::{Environment, Error, ErrorKind, Output, State, UndefinedBehavior};
+use thiserror::Error as ThisError;
+
+/// The longest template, in bytes.
+pub const TEMPLATE_LIMIT: usize = 256 * 1_024;
+
+/// The longest text that can come out of one, in bytes.
+pub const OUTPUT_LIMIT: usize = 1_024 * 1_024;
+
+/// How many steps a template may take.
+const FUEL: u64 = 100_000;
+
+/// How many bytes the filters of a template may make, all together.
+const FILTER_LIMIT: usize = 8 * 1_024 * 1_024;
+
+/// The filters that there are.
+pub const FILTERS: [&str; 8] = ["default", "first", "join", "json", "last", "length", "lower", "upper"];
+
+/// What is wrong with a template, or why it could not be rendered.
+#[derive(Debug, Clone, PartialEq, Eq, ThisError)]
+#[error("{message}")]
+pub struct TemplateError {
+    /// In words.
+    pub message: Box<str>,
+    /// Where, in bytes of the template, if that is known.
+    pub at: Option<Range<usize>>,
+    /// What to write instead.
+    pub hint: Option<Box<str>>,
+}
+
+impl TemplateError {
+    fn new(message: impl Into<Box<str>>) -> TemplateError {
+        TemplateError { message: message.into(), at: None, hint: None }
+    }
+
+    fn at(mut self, at: Range<usize>) -> TemplateError {
+        self.at = Some(at);
+        self
+    }
+
+    fn hint(mut self, hint: impl Into<Box<str>>) -> TemplateError {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+/// Puts the variables into a template.
+pub fn render(template: &str, context: &Context) -> Result<String, TemplateError> {
+    // Most elements of an argv are plain words.
+    if !template.contains("{{") && !template.contains("{%") && !template.contains("{#") {
+        return Ok(template.to_owned());
+    }
+    let known: BTreeSet<&str> = context.keys().map(|name| &**name).collect();
+    check_template(template, &known).map_err(|mut wrong| wrong.swap_remove(0))?;
+    let environment = environment();
+    let mut text = Bounded(Vec::new());
+    let made = environment
+        .template_from_str(template)
+        .and_then(|template| template.render_captured_to(Value::from(Serde(context)), &mut text).map(drop));
+    made.map_err(|error| failed(&error))?;
+    String::from_utf8(text.0).map_err(|_| TemplateError::new("the text is not UTF-8"))
+}
+
+/// Everything that is wrong with a template that can use these variables. At least one if it is an error.
+pub fn check_template(template: &str, vars: &BTreeSet<&str>) -> Result<(), Vec<TemplateError>> {
+    let wrong = language::check(template, vars);
+    if wrong.is_empty() { Ok(()) } else { Err(wrong) }
+}
+
+fn failed(error: &Error) -> TemplateError {
+    let wrong = match error.kind() {
+        ErrorKind::OutOfFuel => TemplateError::new(format!("the template takes more than {FUEL} steps")),
+        ErrorKind::WriteFailure => {
+            TemplateError::new(format!("the template becomes longer than {OUTPUT_LIMIT} bytes")).hint("let it say less")
+        }
+        ErrorKind::UndefinedError => TemplateError::new("a part of a variable that it does not have"),
+        _ => TemplateError::new(error.detail().map_or_else(|| error.kind().to_string(), ToOwned::to_owned)),
+    };
+    error.range().map_or(wrong.clone(), |range| wrong.at(range))
+}
+
+/// A place for text that takes no more than the limit.
+struct Bounded(Vec<u8>);
+
+impl io::Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.len() + bytes.len() > OUTPUT_LIMIT {
+            return Err(io::Error::other("too long"));
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn environment() -> Environment<'static> {
+    let mut environment = Environment::empty();
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    environment.set_fuel(Some(FUEL));
+    environment.set_syntax(language::syntax());
+    environment.set_formatter(print);
+    add_filters(&mut environment);
+    environment
+}
+
+/// A value as a command would see it: a text without quotes, everything else as JSON.
+fn print(out: &mut Output, _state: &mut State, value: &Value) -> Result<(), Error> {
+    if value.is_undefined() {
+        return Err(ErrorKind::UndefinedError.into());
+    }
+    match value.as_str() {
+        Some(text) => out.write_str(text).map_err(Error::from),
+        None => out.write_str(&json(value)?).map_err(Error::from),
+    }
+}
+
+fn json(value: &Value) -> Result<String, Error> {
+    serde_json::to_string(value).map_err(|error| Error::new(ErrorKind::BadSerialization, error.to_string()))
+}
+
+fn plain(value: &Value) -> Result<String, Error> {
+    value.as_str().map_or_else(|| json(value), |text| Ok(text.to_owned()))
+}
+
+/// The filters. All that they make together has a limit, or one of them in a loop would be slow.
+fn add_filters(environment: &mut Environment<'static>) {
+    let made = Arc::new(AtomicUsize::new(0));
+    let meter = |change: fn(&Value) -> Result<String, Error>| {
+        let made = made.clone();
+        move |value: &Value| change(value).and_then(|text| counted(&made, text))
+    };
+    environment.add_filter("upper", meter(|value| Ok(plain(value)?.to_uppercase())));
+    environment.add_filter("lower", meter(|value| Ok(plain(value)?.to_lowercase())));
+    environment.add_filter("json", meter(json));
+    environment.add_filter("length", length);
+    environment.add_filter("first", |value: &Value| value.try_iter().map(|mut all| all.next().unwrap_or(Value::UNDEFINED)));
+    environment.add_filter("last", |value: &Value| value.try_iter().map(|all| all.last().unwrap_or(Value::UNDEFINED)));
+    environment.add_filter("default", |value: &Value, other: &Value| if value.is_true() { value.clone() } else { other.clone() });
+    let total = made.clone();
+    environment.add_filter("join", move |value: &Value, between: &str| join(&total, value, between));
+}
+
+fn length(value: &Value) -> Result<usize, Error> {
+    value.len().ok_or_else(|| Error::new(ErrorKind::InvalidOperation, "a number has no length"))
+}
+
+fn join(made: &AtomicUsize, value: &Value, between: &str) -> Result<String, Error> {
+    let mut text = String::new();
+    for (index, part) in value.try_iter()?.enumerate() {
+        if index > 0 {
+            text += between;
+        }
+        text += &plain(&part)?;
+        if text.len() > OUTPUT_LIMIT {
+            break;
+        }
+    }
+    counted(made, text)
+}
+
+fn counted(made: &AtomicUsize, text: String) -> Result<String, Error> {
+    let before = made.fetch_add(text.len(), Ordering::Relaxed);
+    if text.len() > OUTPUT_LIMIT || before + text.len() > FILTER_LIMIT {
+        return Err(Error::new(ErrorKind::InvalidOperation, "the filters of the template make too much text"));
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn context() -> Context {
+        let vars = [
+            ("title", json!("Add a door")),
+            ("files", json!(["a.rs", "b.rs"])),
+            ("item", json!({ "id": 7, "by": { "name": "Ada" } })),
+            ("empty", json!("")),
+            ("long", json!("x".repeat(20_000))),
+            ("many", json!("x".repeat(400).split("").collect::<Vec<_>>())),
+        ];
+        vars.into_iter().map(|(name, value)| (name.into(), value)).collect()
+    }
+
+    fn rendered(template: &str) -> Result<String, String> {
+        render(template, &context()).map_err(|error| error.message.into())
+    }
+
+    #[test]
+    fn variables_come_as_a_command_would_see_them() {
+        let cases = [
+            ("plain } text {", "plain } text {"),
+            ("{{ title }}\n", "Add a door\n"),
+            ("{{ item.id }} by {{ item.by.name }}", "7 by Ada"),
+            ("{{ files }} {{ files[1] }}", r#"["a.rs","b.rs"] b.rs"#),
+            ("{% for file in files %}- {{ file }}{% if not loop.last %}, {% endif %}{% endfor %}", "- a.rs, - b.rs"),
+            ("{% if title == 'x' %}a{% elif 'a.rs' in files %}b{% else %}c{% endif %}", "b"),
+            ("{{ title|upper }} {{ files|join('; ') }} {{ files|length }} {{ files|first }}", "ADD A DOOR a.rs; b.rs 2 a.rs"),
+            ("{{ empty|default('none') }} {{ title|json }}", "none \"Add a door\""),
+            ("{# a note #}<{{ '{{' }}>", "<{{>"),
+            ("{{ title if empty else 'no' }}", "no"),
+        ];
+        for (template, text) in cases {
+            assert_eq!(rendered(template), Ok(text.to_owned()), "{template}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_there_is_an_error() {
+        assert_eq!(rendered("{{ titel }}"), Err("there is no variable \"titel\"".into()));
+        assert!(rendered("{{ item.nothing }}").is_err());
+        assert!(rendered("{{ item.nothing.more }}").is_err());
+    }
+
+    #[test]
+    fn bombs_are_refused_at_once() {
+        let nested = |depth: usize, open: &str, close: &str| format!("{}x{}", open.repeat(depth), close.repeat(depth));
+        let bombs = [
+            ("joins", "{{ long ~ long }}".to_owned()),
+            ("adds", "{{ long + long }}".into()),
+            ("multiplies", "{{ 'x' * 1000000000 }}".into()),
+            ("remembers", "{% set a = title %}{{ a }}".into()),
+            ("captures", "{% set a %}{{ title }}{% endset %}{{ a }}".into()),
+            ("doubles lists", "{% for a in [[title, title]] %}{{ a }}{% endfor %}".into()),
+            ("calls", "{% for i in range(100000) %}x{% endfor %}".into()),
+            ("goes around", nested(4, "{% for a in many %}", "{% endfor %}")),
+            ("prints", "{% for a in many %}{{ long }}{% endfor %}".into()),
+            ("filters", "{% for a in many %}{% if long|json|upper|length %}{% endif %}{% endfor %}".into()),
+            ("widens", "{{ many|join(long) }}".into()),
+            ("nests", nested(5_000, "{% if title %}", "{% endif %}")),
+            ("stacks", format!("{{{{ title{} }}}}", "|upper".repeat(40_000))),
+            ("digs", format!("{{{{ title{} }}}}", ".a".repeat(100_000))),
+            ("branches", format!("{{% if title %}}{}{{% endif %}}", "{% elif title %}".repeat(10_000))),
+            ("escapes", format!("{{{{ title{} }}}}", "|json".repeat(45))),
+            ("is long", "x{{ title }}".repeat(TEMPLATE_LIMIT / 10)),
+        ];
+        for (what, bomb) in bombs {
+            let start = std::time::Instant::now();
+            assert!(rendered(&bomb).is_err(), "{what}");
+            assert!(start.elapsed().as_secs() < 5, "{what} took {:?}", start.elapsed());
+        }
+    }
+
+    #[test]
+    fn a_check_finds_everything_with_its_place() {
+        let template = "{{ a }} {{ title }} {{ b }} {% for f in c %}{{ f }}{{ loop.index }}{% endfor %}{{ f }}";
+        let wrong = check_template(template, &["title"].into()).unwrap_err();
+        let found: Vec<&str> = wrong.iter().map(|wrong| &template[wrong.at.clone().unwrap()]).collect();
+        assert_eq!(found, ["a", "b", "c", "f"]);
+        for bad in ["{{ title", "{% if title %}", "{{ title|shout }}", "{% include 'x' %}", "{{ title is odd }}", "{{ title() }}"]
+        {
+            let wrong = check_template(bad, &["title"].into()).unwrap_err();
+            assert_eq!(wrong.len(), 1, "{bad}");
+        }
+        let wrong = check_template("{{ title|uper }}", &["title"].into()).unwrap_err();
+        assert_eq!(wrong[0].hint.as_deref(), Some("did you mean `upper`?"));
+    }
+}
