@@ -134,7 +134,7 @@ impl Kind {
             Kind::Word(words) => listed(words),
             Kind::Variable => "the name of a variable".into(),
             Kind::Text => "a text, or `{ var = \"NAME\" }`".into(),
-            Kind::Vars => "a list of names, or a table with defaults".into(),
+            Kind::Vars => "a list of names and of tables with defaults".into(),
             Kind::List(Kind::Table(table)) if table.title.starts_with("[[") => format!("`{}`", table.title),
             Kind::List(Kind::Table(table)) => format!("a list of tables as in `{}`", table.title),
             Kind::List(kind) => format!("a list, each {}", kind.words()),

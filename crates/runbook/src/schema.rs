@@ -81,8 +81,8 @@ fn kind(of: &Kind, definitions: &mut Definitions) -> Value {
         Kind::Variable => json!({ "type": "string", "pattern": VARIABLE }),
         Kind::Text => json!({ "anyOf": [{ "type": "string", "minLength": 1 }, variable_reference()] }),
         Kind::Vars => json!({ "anyOf": [
-            { "type": "array", "items": { "type": "string", "pattern": VARIABLE } },
-            { "type": "object", "propertyNames": { "pattern": VARIABLE } },
+            { "type": "array", "items": { "anyOf": [{ "type": "string", "pattern": VARIABLE }, defaults()] } },
+            defaults(),
         ] }),
         Kind::List(each) => json!({ "type": "array", "items": kind(each, definitions) }),
         Kind::OneOrMany(each) => {
@@ -96,6 +96,10 @@ fn kind(of: &Kind, definitions: &mut Definitions) -> Value {
         }
         Kind::Each(_, each) => json!({ "type": "object", "additionalProperties": reference(each, definitions) }),
     }
+}
+
+fn defaults() -> Value {
+    json!({ "type": "object", "propertyNames": { "pattern": VARIABLE } })
 }
 
 fn variable_reference() -> Value {

@@ -14,6 +14,7 @@ pub(crate) mod man;
 pub(crate) mod notify;
 pub(crate) mod queues;
 pub(crate) mod run;
+pub(crate) mod runbooks;
 pub(crate) mod sections;
 pub(crate) mod semaphores;
 pub(crate) mod sessions;
