@@ -8,7 +8,7 @@ use banksman_core::guard::{Guard, GuardAction, GuardInputs, GuardResult, Pipelin
 use banksman_core::pipeline::{self, Pipeline, State, Verdict, When};
 use banksman_core::plan::Context;
 use banksman_core::router::{Subscriber, Subscription};
-use banksman_core::{Lease, Name, Now, RunnerId, Span, TaskId, lock};
+use banksman_core::{Lease, Name, Now, RunnerId, Span, TaskId};
 use banksman_store::{Key, Tables, Turn};
 
 use crate::pipelines::{PipelineOutcome, stepped};
@@ -80,21 +80,7 @@ pub fn store_keys(wants: &Wants) -> BTreeSet<Key> {
 
 /// Puts down what rows say of what guards ask about.
 pub fn know(wants: &Wants, coordination: &Coordination, backlog: &Backlog, now: &Now, inputs: &mut GuardInputs) {
-    for name in &wants.locks {
-        let lock = coordination.locks.get(&**name).map(|lock| &lock.state);
-        let grant = match lock {
-            Some(lock::State::Held(grant)) if grant.over(now).is_none() => Some(grant),
-            Some(lock::State::Held(_) | lock::State::Free) | None => None,
-        };
-        inputs.locks.insert(name.clone(), grant.map(|grant| grant.claim.holder.clone()));
-    }
-    for name in &wants.semaphores {
-        if let Some(semaphore) = coordination.semaphores.get(&**name) {
-            let taken: u32 =
-                semaphore.holders.values().filter(|grant| grant.over(now).is_none()).map(|grant| grant.claim.weight).sum();
-            inputs.semaphores.insert(name.clone(), semaphore.config.capacity.saturating_sub(taken));
-        }
-    }
+    inputs.add_held(wants, coordination, now);
     for id in &wants.pipelines {
         if let Some(pipeline) = backlog.pipelines.get(&**id) {
             let phase = pipeline.phase().filter(|_| !pipeline.is_over()).cloned();
