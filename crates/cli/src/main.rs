@@ -22,7 +22,7 @@ use clap::{Parser, Subcommand};
 
 use commands::{
     completions, config, decisions, demo, doctor, events, init, locks, man, notify, pipelines, queues, run, runbooks, sections,
-    semaphores, sessions, status, store, tasks, trust, why,
+    semaphores, sessions, status, store, tasks, trust, why, workers,
 };
 use context::Context;
 use printer::Printer;
@@ -76,6 +76,8 @@ enum Command {
     Pipelines(pipelines::Pipelines),
     #[command(visible_alias = "runbook")]
     Runbooks(runbooks::Runbooks),
+    #[command(visible_alias = "worker")]
+    Workers(workers::Workers),
     #[command(visible_alias = "event")]
     Events(events::Events),
     #[command(visible_alias = "section")]
@@ -109,6 +111,7 @@ impl Command {
             Command::Queues(queues) => queues.name(),
             Command::Pipelines(pipelines) => pipelines.name(),
             Command::Runbooks(runbooks) => runbooks.name(),
+            Command::Workers(workers) => workers.name(),
             Command::Events(events) => events.name(),
             Command::Sections(sections) => sections.name(),
             Command::Tasks(tasks) => tasks.name(),
@@ -149,6 +152,7 @@ fn main() -> ExitCode {
         Command::Queues(queues) => queues.run(&context),
         Command::Pipelines(pipelines) => pipelines.run(&context),
         Command::Runbooks(runbooks) => runbooks.run(&context),
+        Command::Workers(workers) => workers.run(&context),
         Command::Events(events) => events.run(&context),
         Command::Sections(sections) => sections.run(&context),
         Command::Tasks(tasks) => tasks.run(&context),

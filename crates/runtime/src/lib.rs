@@ -19,6 +19,7 @@
 //! Every method blocks; the engine below does not. A process needs one [`Client`] for all its threads: calls that
 //! arrive at the same time share one transaction.
 
+mod applying;
 mod aside;
 mod client;
 pub mod config;

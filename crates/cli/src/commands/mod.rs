@@ -25,6 +25,7 @@ pub(crate) mod tail;
 pub(crate) mod tasks;
 pub(crate) mod trust;
 pub(crate) mod why;
+pub(crate) mod workers;
 
 use crate::failure::Failure;
 
