@@ -188,7 +188,8 @@ macro_rules! family {
     () => {
         concat!(
             "WITH RECURSIVE family(id) AS (SELECT CAST($2 AS TEXT) ",
-            "UNION SELECT c.id FROM tasks c JOIN family f ON c.parent = f.id WHERE c.project = $1) "
+            // In the order in which SQLite shall join them: else it goes through all tasks that have a parent.
+            "UNION SELECT c.id FROM family f CROSS JOIN tasks c WHERE c.project = $1 AND c.parent = f.id) "
         )
     };
 }
