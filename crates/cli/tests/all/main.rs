@@ -35,6 +35,7 @@ mod sections;
 mod semaphores;
 mod sessions;
 mod shapes;
+mod shipped;
 mod soak;
 mod status;
 mod store;
