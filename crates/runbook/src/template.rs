@@ -235,6 +235,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "it must not take long")]
     fn bombs_are_refused_at_once() {
         let nested = |depth: usize, open: &str, close: &str| format!("{}x{}", open.repeat(depth), close.repeat(depth));
         let bombs = [

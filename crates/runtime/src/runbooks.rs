@@ -49,6 +49,9 @@ pub enum RunbookError {
     Wrong(Box<Diagnostics>),
 }
 
+/// A runbook's file, and what is in it.
+pub type LoadedRunbook = (RunbookFile, Result<Runbook, RunbookError>);
+
 impl Project {
     /// The folder of the runbooks.
     pub fn runbooks_dir(&self) -> PathBuf {
@@ -82,7 +85,7 @@ impl RunbookFile {
 }
 
 /// Reads every runbook of a project; each by itself, so that all that is wrong can be told at once.
-pub fn load_all(project: &Project) -> Result<Vec<(RunbookFile, Result<Runbook, RunbookError>)>, RunbookError> {
+pub fn load_all(project: &Project) -> Result<Vec<LoadedRunbook>, RunbookError> {
     let load = |file: RunbookFile| {
         let runbook = load_file(&file.path, Some(project.root()));
         (file, runbook)
