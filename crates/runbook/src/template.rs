@@ -219,6 +219,7 @@ mod tests {
             ("{% if title == 'x' %}a{% elif 'a.rs' in files %}b{% else %}c{% endif %}", "b"),
             ("{{ title|upper }} {{ files|join('; ') }} {{ files|length }} {{ files|first }}", "ADD A DOOR a.rs; b.rs 2 a.rs"),
             ("{{ empty|default('none') }} {{ title|json }}", "none \"Add a door\""),
+            ("{{ item.nothing|default('none') }}", "none"),
             ("{# a note #}<{{ '{{' }}>", "<{{>"),
             ("{{ title if empty else 'no' }}", "no"),
         ];
