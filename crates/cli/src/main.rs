@@ -21,8 +21,8 @@ use banksman::adapters::{keeper, minder};
 use clap::{Parser, Subcommand};
 
 use commands::{
-    completions, config, decisions, demo, doctor, events, init, locks, man, notify, queues, run, runbooks, sections, semaphores,
-    sessions, status, store, tasks, trust, why,
+    completions, config, decisions, demo, doctor, events, guards, init, locks, man, notify, queues, run, runbooks, sections,
+    semaphores, sessions, status, store, tasks, trust, why,
 };
 use context::Context;
 use printer::Printer;
@@ -72,6 +72,8 @@ enum Command {
     Semaphores(semaphores::Semaphores),
     #[command(visible_alias = "queue")]
     Queues(queues::Queues),
+    #[command(visible_alias = "guard")]
+    Guards(guards::Guards),
     #[command(visible_alias = "runbook")]
     Runbooks(runbooks::Runbooks),
     #[command(visible_alias = "event")]
@@ -105,6 +107,7 @@ impl Command {
             Command::Locks(locks) => locks.name(),
             Command::Semaphores(semaphores) => semaphores.name(),
             Command::Queues(queues) => queues.name(),
+            Command::Guards(guards) => guards.name(),
             Command::Runbooks(runbooks) => runbooks.name(),
             Command::Events(events) => events.name(),
             Command::Sections(sections) => sections.name(),
@@ -144,6 +147,7 @@ fn main() -> ExitCode {
         Command::Locks(locks) => locks.run(&context),
         Command::Semaphores(semaphores) => semaphores.run(&context),
         Command::Queues(queues) => queues.run(&context),
+        Command::Guards(guards) => guards.run(&context),
         Command::Runbooks(runbooks) => runbooks.run(&context),
         Command::Events(events) => events.run(&context),
         Command::Sections(sections) => sections.run(&context),

@@ -1,7 +1,7 @@
 //! Runbooks: files that say what is done, phase by phase.
 
 mod check;
-mod guard;
+pub(super) mod guard;
 mod picture;
 mod view;
 
