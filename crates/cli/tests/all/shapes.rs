@@ -464,12 +464,51 @@ fn queue_story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
     ]
 }
 
+/// The verbs of runbooks, with the shape of what they print.
+fn runbook_story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
+    let checked = json!({
+        "name": "string", "file": "string", "pipelines": "number", "phases": "number", "guards": "number", "workers": "number",
+        "routes": "number",
+    });
+    let listed =
+        json!({ "name": "string", "file": "string", "valid": "bool", "description": "string?", "pipelines": ["string"] });
+    let phase = json!({
+        "name": "string", "action": "string", "pre": ["string"], "post": ["string"], "locks": ["string"],
+        "semaphores": [{ "name": "string", "weight": "number" }], "timeout": "string?", "retries": "number", "next": "string?",
+        "onFail": "any",
+    });
+    let pipeline = json!({
+        "name": "string", "description": "string?", "vars": [{ "name": "string", "required": "bool", "default": "any" }],
+        "phases": [phase],
+    });
+    let guard =
+        json!({ "name": "string", "condition": "string", "onFailure": "string", "freshFor": "string", "timeout": "string" });
+    let queue = json!({
+        "name": "string", "visibilityTimeout": "string", "maxAttempts": "number", "deadLetter": "string?", "maxLength": "number",
+    });
+    let worker = json!({
+        "name": "string", "queue": "string", "job": "string", "concurrency": "number", "wakeOn": ["string"],
+    });
+    let shown = json!({
+        "name": "string", "description": "string?", "pipelines": [pipeline], "guards": [guard],
+        "locks": [{ "name": "string", "ttl": "string?", "maxHold": "string?" }],
+        "semaphores": [{ "name": "string", "capacity": "number", "ttl": "string?" }],
+        "queues": [queue], "workers": [worker], "routes": [{ "on": "string", "then": ["string"] }],
+    });
+    vec![
+        ("runbooks check", vec!["runbooks", "check"], json!({ "runbooks": [checked] })),
+        ("runbooks list", vec!["runbooks", "list"], json!({ "runbooks": [listed] })),
+        ("runbooks show", vec!["runbooks", "show", "good"], shown),
+        ("runbooks schema", vec!["runbooks", "schema"], json!({ "schema": "any" })),
+    ]
+}
+
 /// These leave stdout to the command that they run.
 const PASS_THROUGH: [&str; 2] = ["locks run", "semaphores run"];
 
 /// These are only there for their verbs.
-const NOUNS: [&str; 10] =
-    ["locks", "semaphores", "queues", "sections", "tasks", "sessions", "decisions", "config", "notify", "store"];
+const NOUNS: [&str; 11] =
+    ["locks", "semaphores", "queues", "runbooks", "sections", "tasks", "sessions", "decisions", "config", "notify", "store"];
 
 /// They need two stores, a live run, or a decision: their shapes are checked in `copy.rs`, `tasks.rs` and `decisions.rs`.
 const ELSEWHERE: [&str; 4] = ["store copy", "tasks heartbeat", "decisions show", "decisions resolve"];
@@ -478,8 +517,10 @@ const ELSEWHERE: [&str; 4] = ["store copy", "tasks heartbeat", "decisions show",
 fn every_verb_prints_exactly_what_it_promises() {
     let (world, queues) = (World::empty(), World::new());
     std::fs::write(world.path().join("none.md"), "- [x] This is done already.\n").unwrap();
+    crate::runbooks::write(&queues, "good", crate::runbooks::GOOD);
     let main = [story(), backlog_story(), insight_story()].concat();
-    let all = main.iter().map(|line| (&world, line.clone())).chain(queue_story().into_iter().map(|line| (&queues, line)));
+    let beside = [queue_story(), runbook_story()].concat();
+    let all = main.iter().map(|line| (&world, line.clone())).chain(beside.into_iter().map(|line| (&queues, line)));
     let mut story = Vec::new();
     for (world, line @ (command, ..)) in all {
         story.push(line);
@@ -531,6 +572,11 @@ fn every_failure_says_what_in_the_same_form() {
     std::fs::write(world.path().join("wrong.csv"), "titel\n").unwrap();
     let mistake = json!({ "line": "number", "column": "number?", "field": "string?", "what": "string", "hint": "string?" });
     let invalid = json!({ "file": "string", "problems": [mistake], "more": "bool" });
+    crate::runbooks::write(&world, "bad", crate::runbooks::BAD);
+    let place = json!({
+        "file": "string", "line": "number?", "column": "number?", "code": "string?", "message": "string", "hint": "string?",
+    });
+    let wrong = json!({ "problems": [place] });
     let problems = json!({ "problems": [{ "place": "string?", "line": "number?", "key": "string?", "what": "string" }] });
     let cases: &[(&[&str], i32, &str, Value)] = &[
         (&["init"], 2, "PROJECT_EXISTS", json!({})),
@@ -610,6 +656,11 @@ fn every_failure_says_what_in_the_same_form() {
         (&["queues", "push", "tiny", "2"], 6, "QUEUE_FULL", json!({ "queue": "string", "pushed": "number" })),
         (&["queues", "define", "q", "--dead-letter", "nothing"], 4, "QUEUE_NOT_FOUND", json!({ "queue": "string" })),
         (&["queues", "define", "q", "--dead-letter", "q"], 2, "USAGE", json!({})),
+        (&["runbooks", "check"], 3, "RUNBOOK_INVALID", wrong.clone()),
+        (&["runbooks", "check", "bad", "nothing"], 3, "RUNBOOK_INVALID", wrong.clone()),
+        (&["runbooks", "show", "bad"], 3, "RUNBOOK_INVALID", wrong),
+        (&["runbooks", "show", "nothing"], 4, "RUNBOOK_NOT_FOUND", json!({ "name": "string" })),
+        (&["runbooks", "show", "nothing.toml"], 4, "NO_SUCH_FILE", json!({})),
         (&["tasks", "logs", "a"], 4, "RUN_NOT_FOUND", json!({ "taskId": "string", "run": "string?" })),
     ];
     for (args, exit, code, details) in cases {
