@@ -374,5 +374,7 @@ fn what_is_held_by_one_whose_time_is_over_is_free() {
     );
     assert_eq!(late.locks, BTreeMap::from([("for-ever".into(), holder("h")), ("a-while".into(), None), ("never".into(), None)]));
     assert_eq!((early.semaphores["slots"], late.semaphores["slots"]), (1, 4));
+    assert_eq!(wants.next_deadline(&rows), Some(Lease(100)));
+    assert_eq!(guard(lock_free("for-ever")).wants(&Context::new()).next_deadline(&rows), None);
     assert_eq!(&*self::slots("nowhere", 1).part(&late), "not known: semaphore nowhere is not there");
 }
