@@ -76,7 +76,7 @@ fn locks_and_semaphores() {
 fn a_lock_of_the_dead_is_free() {
     let world = World::new();
     runbook(&world, "r", &[("free", r#"{ lock_free = "deploy" }"#)]);
-    let holder = world.start(&["locks", "run", "deploy", "--holder", "h", "--", "sleep", "60"]);
+    let holder = world.start(&["locks", "run", "deploy", "--holder", "h", "--ttl", "1h", "--", "sleep", "60"]);
     world.until_held_by("deploy", "h");
     fails(&world, "free", "lock deploy is held by h");
     holder.signal(rustix::process::Signal::KILL);
