@@ -11,6 +11,7 @@ mod crashes;
 mod decisions;
 mod demo;
 mod feed;
+mod guards;
 mod hands;
 mod import;
 mod input;

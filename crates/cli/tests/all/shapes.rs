@@ -503,12 +503,39 @@ fn runbook_story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
     ]
 }
 
+/// A guard that holds, and one that does not.
+const GUARDED: &str = "[guard.calm]\ncondition = { lock_free = \"x\" }\n[guard.never]\ncondition = { any = [] }\n";
+
+fn guard_story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
+    let listed = json!({
+        "name": "string", "runbook": "string", "condition": "string", "onFailure": "string", "freshFor": "string",
+        "timeout": "string",
+    });
+    let passed = json!({ "guard": "string", "runbook": "string", "passed": "bool" });
+    vec![
+        ("guards list", vec!["guards", "list"], json!({ "guards": [listed] })),
+        ("guards check", vec!["guards", "check", "calm"], passed),
+    ]
+}
+
 /// These leave stdout to the command that they run.
 const PASS_THROUGH: [&str; 2] = ["locks run", "semaphores run"];
 
 /// These are only there for their verbs.
-const NOUNS: [&str; 11] =
-    ["locks", "semaphores", "queues", "runbooks", "sections", "tasks", "sessions", "decisions", "config", "notify", "store"];
+const NOUNS: [&str; 12] = [
+    "locks",
+    "semaphores",
+    "queues",
+    "guards",
+    "runbooks",
+    "sections",
+    "tasks",
+    "sessions",
+    "decisions",
+    "config",
+    "notify",
+    "store",
+];
 
 /// They need two stores, a live run, or a decision: their shapes are checked in `copy.rs`, `tasks.rs` and `decisions.rs`.
 const ELSEWHERE: [&str; 4] = ["store copy", "tasks heartbeat", "decisions show", "decisions resolve"];
@@ -518,8 +545,9 @@ fn every_verb_prints_exactly_what_it_promises() {
     let (world, queues) = (World::empty(), World::new());
     std::fs::write(world.path().join("none.md"), "- [x] This is done already.\n").unwrap();
     crate::runbooks::write(&queues, "good", crate::runbooks::GOOD);
+    crate::runbooks::write(&queues, "guarded", GUARDED);
     let main = [story(), backlog_story(), insight_story()].concat();
-    let beside = [queue_story(), runbook_story()].concat();
+    let beside = [queue_story(), runbook_story(), guard_story()].concat();
     let all = main.iter().map(|line| (&world, line.clone())).chain(beside.into_iter().map(|line| (&queues, line)));
     let mut story = Vec::new();
     for (world, line @ (command, ..)) in all {
@@ -573,6 +601,8 @@ fn every_failure_says_what_in_the_same_form() {
     let mistake = json!({ "line": "number", "column": "number?", "field": "string?", "what": "string", "hint": "string?" });
     let invalid = json!({ "file": "string", "problems": [mistake], "more": "bool" });
     crate::runbooks::write(&world, "bad", crate::runbooks::BAD);
+    crate::runbooks::write(&world, "guarded", GUARDED);
+    let failed = json!({ "guard": "string", "runbook": "string", "part": "string", "action": "string" });
     let place = json!({
         "file": "string", "line": "number?", "column": "number?", "code": "string?", "message": "string", "hint": "string?",
     });
@@ -661,6 +691,9 @@ fn every_failure_says_what_in_the_same_form() {
         (&["runbooks", "show", "bad"], 3, "RUNBOOK_INVALID", wrong),
         (&["runbooks", "show", "nothing"], 4, "RUNBOOK_NOT_FOUND", json!({ "name": "string" })),
         (&["runbooks", "show", "nothing.toml"], 4, "NO_SUCH_FILE", json!({})),
+        (&["guards", "check", "never"], 6, "GUARD_FAILED", failed),
+        (&["guards", "check", "nothing", "--runbook", "guarded"], 4, "GUARD_NOT_FOUND", json!({ "guard": "string" })),
+        (&["guards", "check", "never", "--var", "x=1"], 4, "VAR_NOT_FOUND", json!({ "guard": "string", "var": "string" })),
         (&["tasks", "logs", "a"], 4, "RUN_NOT_FOUND", json!({ "taskId": "string", "run": "string?" })),
     ];
     for (args, exit, code, details) in cases {
