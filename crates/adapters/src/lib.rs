@@ -4,6 +4,7 @@
 //! * [`tree`]: all descendants of a process. * [`ids`]: short random names.
 //! * [`keeper`]: the process beside a session, which outlives whoever started it.
 //! * [`program`]: running a program for a limited time. * [`minder`]: the same, and nothing of it is left behind.
+//! * [`git`]: branches, and merging them.
 //! * [`notify`]: telling people what happened. * [`digest`]: hashes and signatures.
 //! * [`wake`]: telling one waiter that its row has changed. * [`bell`]: telling all followers of the event log.
 
@@ -12,6 +13,7 @@ compile_error!("banksman runs on Linux only: it relies on pidfds, /proc and Linu
 
 pub mod bell;
 pub mod digest;
+pub mod git;
 pub mod host;
 pub mod ids;
 pub mod keeper;

@@ -6,7 +6,7 @@
 //! * [`single`], [`threads`], [`processes`], [`handoff`], [`listing`], [`steps`], [`postgres`]: locks, one file per figure.
 //! * [`backlog`], [`starts`], [`restarts`], [`runner_start`], [`claims`], [`resting`], [`memory`], [`status`], [`compaction`],
 //!   [`import`]: tasks and runners, likewise.
-//! * [`items`]: queues, likewise.
+//! * [`items`]: queues, and [`phases`]: pipelines, likewise.
 //! * [`tasks`], [`program`], [`fifo`]: projects full of tasks, the binary, and how a command is heard.
 //! * [`crew`] and [`worker`]: this program again, as many processes that start together.
 //! * [`plain`], [`peers`], [`queues`], [`machine`], [`proc`]: what the figures are compared with.
@@ -26,6 +26,7 @@ mod listing;
 mod machine;
 mod memory;
 mod peers;
+mod phases;
 mod plain;
 mod postgres;
 mod proc;
@@ -53,7 +54,7 @@ use report::{Report, Row};
 /// A figure: its name on the command line, and how it is taken.
 type Figure = (&'static str, fn(&Bench) -> Result<Vec<Row>>);
 
-const FIGURES: [Figure; 18] = [
+const FIGURES: [Figure; 19] = [
     ("single", single::measure),
     ("threads", threads::measure),
     ("processes", processes::measure),
@@ -72,6 +73,7 @@ const FIGURES: [Figure; 18] = [
     ("compaction", compaction::measure),
     ("import", import::measure),
     ("queues", items::measure),
+    ("pipelines", phases::measure),
 ];
 
 /// What the command line asks for.

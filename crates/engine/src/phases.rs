@@ -5,16 +5,13 @@ use std::collections::BTreeMap;
 use banksman_core::event::{Event, TaskFact};
 use banksman_core::pipeline::{End, Pipeline, State};
 use banksman_core::plan::{self, Action, Context, Deed, Merge, Phase};
-use banksman_core::task::{self, After, Done, Spec, Work};
+use banksman_core::task::{self, After, Done, PHASE_ENV, PIPELINE_ENV, Spec, Work};
 use banksman_core::{Span, Task, TaskId, Title};
 use banksman_runbook::render;
 use banksman_store::{Tables, Turn};
 use serde_json::Value;
 
 use crate::ledger::emit;
-
-/// The environment variable in which a run finds the pipeline that it is a phase of.
-pub const PIPELINE_ENV: &str = "BANKSMAN_PIPELINE";
 
 /// Adds the task that a pipeline has named for its phase. Says why what is to be done cannot be put into words.
 pub(crate) fn add(id: &TaskId, task: &TaskId, tables: &mut Tables, turn: &mut Turn) -> Result<(), String> {
@@ -69,7 +66,7 @@ fn known(pipeline: &Pipeline, phase: &Phase) -> Context {
 fn env(pipeline: &Pipeline, phase: &Phase) -> BTreeMap<Box<str>, Box<str>> {
     let mut env = vars(&pipeline.context);
     env.insert(PIPELINE_ENV.into(), pipeline.id.as_str().into());
-    env.insert("BANKSMAN_PHASE".into(), phase.name.as_str().into());
+    env.insert(PHASE_ENV.into(), phase.name.as_str().into());
     env
 }
 
@@ -104,11 +101,6 @@ pub(crate) fn end(before: &task::State, done: &Done, tail: &str) -> End {
         Done::Cancelled => End::Dropped { how: "cancelled".into() },
         Done::Skipped => End::Dropped { how: "skipped".into() },
     }
-}
-
-/// Whether a task is a phase of a pipeline.
-pub fn is_phase(task: &Task) -> bool {
-    task.spec.parent.is_some() && task.spec.env.contains_key(PIPELINE_ENV)
 }
 
 /// The result that a phase has printed: the last line that is a JSON object.

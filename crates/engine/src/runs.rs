@@ -17,7 +17,6 @@ use crate::claims::claim;
 use crate::endings::{adopt, dismiss, finish, free_slot, leave_section, lose, renew};
 use crate::facts;
 use crate::ledger::{Draft, any_runner, descendants, inherit, open_children, wake_runner, wake_runners};
-use crate::phases::is_phase;
 use crate::request::Seen;
 use crate::tasks;
 
@@ -403,7 +402,7 @@ fn own_key(task: &Task) -> Key {
 
 /// The pipeline that a task is a phase of: it goes on when the task ends.
 fn pipeline_key(task: &Task) -> Option<Key> {
-    is_phase(task).then(|| Key::Pipeline(task.id.clone()))
+    task.spec.phase().map(|_| Key::Pipeline(task.id.clone()))
 }
 
 /// Whether this is the number of a live run.

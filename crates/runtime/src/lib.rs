@@ -26,6 +26,7 @@ pub mod config;
 mod error;
 mod follow;
 mod guard;
+pub mod guards;
 mod import;
 pub mod inspect;
 mod machine;

@@ -10,7 +10,7 @@ use banksman_core::plan::MergeHow;
 use banksman_core::restart::Marker;
 use banksman_core::task::{Ending, Setback, Work as What, Workspace};
 use banksman_core::{RunId, TaskId, Wall};
-use banksman_engine::{Work, is_phase};
+use banksman_engine::Work;
 use jiff::Timestamp;
 use serde_json::json;
 
@@ -140,7 +140,8 @@ impl Sessions {
 
     /// The end of what a run has printed, if somebody goes by that: it is a phase of a pipeline.
     pub(crate) fn with_tail(&self, work: Option<&Work>, ended: Ended) -> Ended {
-        let tail = work.filter(|work| is_phase(&work.task)).map(|work| tail(&self.log(&work.run.id), PHASE_TAIL).into());
+        let tail =
+            work.filter(|work| work.task.spec.phase().is_some()).map(|work| tail(&self.log(&work.run.id), PHASE_TAIL).into());
         Ended { tail, ..ended }
     }
 

@@ -91,7 +91,7 @@ pub(crate) fn moved(pipelines: BTreeMap<TaskId, Pipeline>, by: i64) -> BTreeMap<
     let mut pipelines = pipelines;
     for pipeline in pipelines.values_mut() {
         shift(&mut pipeline.phase_started.lease);
-        if let State::Blocked { reason: Reason::Guard { again: Some(again), .. }, .. } = &mut pipeline.state {
+        if let State::Blocked { reason: Reason::Guard { again, .. }, .. } = &mut pipeline.state {
             shift(again);
         }
         // Nobody at the new place looks at it.
@@ -106,14 +106,15 @@ impl View<'_> {
         let params: [Value<'_>; 4] = [self.project.into(), after.0.into(), PAGE.into(), state.map(str::to_owned).into()];
         let rows = self.rows(Query::new(Statement::PipelinePage, params))?;
         let full = rows.len() as i64 == PAGE;
-        let mut listed = Vec::with_capacity(rows.len());
-        for mut row in rows {
-            let task = row.task()?;
-            let pipeline = row.pipeline_body()?.pipeline(Some(&task))?;
-            listed.push((task, pipeline));
-        }
+        let listed = rows.into_iter().map(with_task).collect::<Result<Vec<_>, _>>()?;
         let next = listed.last().map(|(task, _)| task.position).filter(|_| full);
         Ok((listed, next))
+    }
+
+    /// The first pipelines that are not over, each with its task.
+    pub fn open_pipelines(&mut self, limit: i64) -> Result<Vec<(Task, Pipeline)>, StoreError> {
+        let rows = self.rows(Query::new(Statement::OpenPipelines, [self.project.into(), limit.into()]))?;
+        rows.into_iter().map(with_task).collect()
     }
 
     /// How many pipelines stand how.
@@ -121,4 +122,10 @@ impl View<'_> {
         let rows = self.rows(Query::new(Statement::PipelineCounts, [self.project.into()]))?;
         rows.into_iter().map(|mut row| Ok((row.text()?, u64::try_from(row.int()?).map_err(StoreError::corrupt)?))).collect()
     }
+}
+
+fn with_task(mut row: Row) -> Result<(Task, Pipeline), StoreError> {
+    let task = row.task()?;
+    let pipeline = row.pipeline_body()?.pipeline(Some(&task))?;
+    Ok((task, pipeline))
 }

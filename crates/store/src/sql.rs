@@ -193,6 +193,12 @@ macro_rules! family {
         )
     };
 }
+/// Not a phase of a pipeline: a pipeline counts as one task, whatever became of its phases on the way.
+macro_rules! no_phase {
+    ($t:literal) => {
+        concat!("(", $t, ".parent IS NULL OR ", $t, ".parent NOT IN (SELECT h.id FROM pipelines h WHERE h.project = $1))")
+    };
+}
 macro_rules! pipelines {
     () => {
         "SELECT p.id, p.body FROM pipelines p WHERE p.project = $1"
@@ -318,7 +324,7 @@ statements! {
     );
     TaskCounts => concat!(
         "SELECT state, CAST(CASE WHEN unmet > 0 THEN 1 ELSE 0 END AS BIGINT), CAST(CASE WHEN lane IS NULL THEN 1 ELSE 0 END AS BIGINT), count(*) ",
-        "FROM tasks t WHERE project = $1 AND ", shown!("t"), " GROUP BY 1, 2, 3 ORDER BY 1, 2, 3"
+        "FROM tasks t WHERE project = $1 AND ", shown!("t"), " AND ", no_phase!("t"), " GROUP BY 1, 2, 3 ORDER BY 1, 2, 3"
     );
     SectionCounts => concat!(
         "SELECT section, state, CAST(CASE WHEN unmet > 0 THEN 1 ELSE 0 END AS BIGINT), count(*) ",
@@ -340,8 +346,8 @@ statements! {
         "AND (i.priority > $2 OR (i.priority = $2 AND i.position < $3))) FROM lanes l WHERE ", shown_lane!()
     );
     LastFailed => concat!(
-        tasks!(), " AND t.state IN ('failed', 'cancelled', 'skipped') AND t.state = 'failed' ",
-        "ORDER BY t.changed_lease DESC, t.position DESC LIMIT $2"
+        tasks!(), " AND t.state IN ('failed', 'cancelled', 'skipped') AND t.state = 'failed' AND ", no_phase!("t"),
+        " ORDER BY t.changed_lease DESC, t.position DESC LIMIT $2"
     );
     // Pending tasks that wait for one that will not complete by itself. The bound on changed_lease leads to the small index
     // `tasks_ended`, and the joins are in the order in which SQLite shall do them.
@@ -415,6 +421,10 @@ statements! {
     PipelinePage => concat!(
         "SELECT ", task!(), ", p.body FROM tasks t JOIN pipelines p ON p.project = t.project AND p.id = t.id ",
         "WHERE t.project = $1 AND t.position > $2 AND (CAST($4 AS TEXT) IS NULL OR p.state = $4) ORDER BY t.position LIMIT $3"
+    );
+    OpenPipelines => concat!(
+        "SELECT ", task!(), ", p.body FROM pipelines p CROSS JOIN tasks t WHERE p.project = $1 ",
+        "AND p.state IN ('init', 'checking', 'blocked', 'running') AND t.project = $1 AND t.id = p.id ORDER BY t.position LIMIT $2"
     );
     PipelineCounts => "SELECT p.state, count(*) FROM pipelines p WHERE p.project = $1 GROUP BY 1 ORDER BY 1";
     InsertPipeline => "INSERT INTO pipelines (project, id, state, phase, due, body) VALUES ($1, $2, $3, $4, $5, $6)";

@@ -19,6 +19,7 @@ mod listing;
 mod locks;
 mod loops;
 mod machines;
+mod merging;
 mod night;
 mod notices;
 mod notify;

@@ -296,7 +296,10 @@ impl Task {
             },
             scribe,
         );
-        if let Done::Failed { error } = &done {
+        // What the failure of a phase means is for its pipeline to say.
+        if let Done::Failed { error } = &done
+            && self.spec.phase().is_none()
+        {
             let subject = format!("failed: {}", self.spec.title).into();
             scribe.send(Errand::Notify(Box::new(Notice { kind: NoticeKind::TaskFailed, subject, text: error.clone() })));
         }

@@ -10,6 +10,7 @@ CREATE TABLE pipelines (
     body TEXT NOT NULL,
     PRIMARY KEY (project, id)
 ) /* wide */;
+CREATE INDEX pipelines_open ON pipelines (project, id) WHERE state IN ('init', 'checking', 'blocked', 'running');
 CREATE INDEX pipelines_due ON pipelines (project, due, id) WHERE due IS NOT NULL;
 
 -- Roots that go through their phases are under way, where only so many may be.

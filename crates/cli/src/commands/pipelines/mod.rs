@@ -12,7 +12,8 @@ use banksman::store::{Key, Reader};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-pub(crate) use start::variables;
+pub(crate) use start::Order;
+pub(crate) use view::{COLUMNS, is_held_up, pipeline_json, row};
 
 use super::{Done, find};
 use crate::context::{Context, variable};
@@ -92,7 +93,7 @@ fn find_pipeline(reader: &mut Reader, name: &str) -> Result<Pipeline, Failure> {
 
 /// The pipeline that this command is part of.
 fn own() -> Option<String> {
-    variable(banksman::engine::PIPELINE_ENV)
+    variable(banksman::core::task::PIPELINE_ENV)
 }
 
 /// The run that speaks, if this command is part of one that is a phase of this pipeline.

@@ -1,6 +1,6 @@
 //! Pipelines for people and for programs.
 
-use banksman::core::pipeline::{Pipeline, State};
+use banksman::core::pipeline::{Pipeline, Reason, State};
 use banksman::core::plan::{Action, Deed, Phase};
 use banksman::core::{Name, Seq, Stamp, Status, Task};
 use banksman::store::{Reader, TaskFilter};
@@ -16,6 +16,9 @@ use crate::failure::Failure;
 use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
 use crate::table;
 use crate::words;
+
+/// The columns of a list of pipelines.
+pub(crate) const COLUMNS: [&str; 7] = ["PIPELINE", "ID", "STATE", "PHASE", "FOR>", "TITLE", "DETAIL"];
 
 /// Show all pipelines.
 #[derive(Debug, Args)]
@@ -56,14 +59,15 @@ impl List {
             format!("no pipelines\n{DIM}try: banksman runbooks list{DIM:#}")
         } else {
             let rows = found.iter().map(|(task, pipeline)| row(task, pipeline, at)).collect();
-            table::render(&["ID", "STATE", "PIPELINE", "PHASE", "FOR>", "TITLE", "DETAIL"], rows)
+            table::render(&COLUMNS, rows)
         };
         context.printer.result(json!({ "pipelines": data }), human);
         Ok(exit::OK)
     }
 }
 
-fn row(task: &Task, pipeline: &Pipeline, at: Stamp) -> Vec<String> {
+/// A line of that list.
+pub(crate) fn row(task: &Task, pipeline: &Pipeline, at: Stamp) -> Vec<String> {
     let place = |phase: &Name| {
         let index = pipeline.plan.index(phase).map_or(0, |index| index + 1);
         format!("{phase} {DIM}{index}/{}{DIM:#}", pipeline.plan.phases.len())
@@ -74,14 +78,19 @@ fn row(task: &Task, pipeline: &Pipeline, at: Stamp) -> Vec<String> {
     };
     let since = if pipeline.is_over() { task.changed } else { pipeline.phase_started };
     vec![
+        pipeline.plan.name.to_string(),
         pipeline.id.to_string(),
         state(pipeline),
-        pipeline.plan.name.to_string(),
         pipeline.phase().map(place).unwrap_or_default(),
         words::span(at.lease - since.lease),
         brief(task.spec.title.as_str(), 40),
         detail,
     ]
+}
+
+/// Whether it needs a person: a guard holds it up. What it depends on, and decisions, are told elsewhere.
+pub(crate) fn is_held_up(pipeline: &Pipeline) -> bool {
+    matches!(&pipeline.state, State::Blocked { reason: Reason::Guard { .. }, .. })
 }
 
 fn state(pipeline: &Pipeline) -> String {
@@ -144,11 +153,11 @@ fn phases(reader: &mut Reader, pipeline: &Pipeline) -> Result<Vec<Task>, Failure
 }
 
 fn of_phase(task: &Task, phase: &Name) -> bool {
-    task.spec.env.get("BANKSMAN_PHASE").is_some_and(|name| **name == *phase.as_str())
+    task.spec.phase() == Some(phase.as_str())
 }
 
 /// What programs are told of a pipeline.
-pub(super) fn pipeline_json(task: &Task, pipeline: &Pipeline) -> Value {
+pub(crate) fn pipeline_json(task: &Task, pipeline: &Pipeline) -> Value {
     let blocked = match &pipeline.state {
         State::Blocked { reason, .. } => json!(reason),
         _ => Value::Null,
@@ -205,6 +214,8 @@ fn phase_row(phase: &Phase, pipeline: &Pipeline, children: &[Task], at: Stamp) -
         _ if is_current => format!("{GREEN}▶{GREEN:#}"),
         (Some(Status::Completed), _) => format!("{GREEN}✓{GREEN:#}"),
         (Some(Status::Failed), _) => format!("{RED}✗{RED:#}"),
+        // What has no task leaves no other trace.
+        (None, _) if is_passed(phase, pipeline) => format!("{GREEN}✓{GREEN:#}"),
         (Some(_), _) => format!("{YELLOW}-{YELLOW:#}"),
         (None, _) => format!("{DIM}·{DIM:#}"),
     };
@@ -221,6 +232,13 @@ fn phase_row(phase: &Phase, pipeline: &Pipeline, children: &[Task], at: Stamp) -
         took.unwrap_or_default(),
         brief(&does(phase), 60),
     ]
+}
+
+/// Whether an item of this phase must be in its queue: the pipeline has gone past it.
+fn is_passed(phase: &Phase, pipeline: &Pipeline) -> bool {
+    let place = |name: &Name| pipeline.plan.index(name);
+    let is_behind = || pipeline.phase().and_then(place) > place(&phase.name);
+    matches!(phase.action, Action::Push(_)) && (pipeline.state == State::Done || is_behind())
 }
 
 /// What is done in a phase, in a few words.
