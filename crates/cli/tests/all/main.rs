@@ -31,6 +31,7 @@ mod queues_model;
 mod reference;
 mod roots;
 mod run;
+mod runbooks;
 mod sections;
 mod semaphores;
 mod sessions;

@@ -264,3 +264,19 @@ fn the_help_pages_of_queues() {
     let world = World::empty();
     assert_snapshot!(session(&world, &[&["queues", "--help"], &["queues", "push", "--help"], &["queues", "take", "--help"]]));
 }
+
+#[test]
+fn a_session_with_runbooks() {
+    let world = World::new();
+    crate::runbooks::write(&world, "good", crate::runbooks::GOOD);
+    let first = session(&world, &[&["runbooks", "list"], &["runbooks", "check"], &["runbooks", "show", "good"]]);
+    crate::runbooks::write(&world, "bad", crate::runbooks::BAD);
+    let rest = session(&world, &[&["runbooks", "check"], &["runbooks", "list"], &["runbooks", "show", "goood"]]);
+    hidden(&world, || assert_snapshot!(first + &rest));
+}
+
+#[test]
+fn the_help_pages_of_runbooks() {
+    let world = World::empty();
+    assert_snapshot!(session(&world, &[&["runbooks", "--help"], &["runbooks", "check", "--help"]]));
+}

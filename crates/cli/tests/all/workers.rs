@@ -131,7 +131,10 @@ fn what_fails_goes_to_the_dead_letters_with_the_error_of_its_task() {
         .collect();
     assert_eq!(reasons["exit status 3"], 2, "{reasons:?}");
     assert_eq!(reasons.len(), 2);
-    assert!(reasons.keys().any(|reason| reason.contains("variable that it does not have")), "a template that cannot be filled says so: {reasons:?}");
+    assert!(
+        reasons.keys().any(|reason| reason.contains("variable that it does not have")),
+        "a template that cannot be filled says so: {reasons:?}"
+    );
     assert_at_most(&world, 1);
     world.check();
 }
@@ -220,7 +223,9 @@ fn routes_push_tell_wake_and_start_once_with_several_runners() {
     world.ok(&["events", "emit", "deploy:done", "--data", r#"{"stage": "test"}"#]);
     until("all pipelines are done", || count(&world, "pipeline:complete") == 4);
     until("the items are done", || count(&world, "queue:complete") == 2);
-    until("people are told", || std::fs::read_to_string(&told).is_ok_and(|told| told.matches("something was deployed").count() == 2));
+    until("people are told", || {
+        std::fs::read_to_string(&told).is_ok_and(|told| told.matches("something was deployed").count() == 2)
+    });
     let smoked = std::fs::read_to_string(world.path().join("smoked")).unwrap();
     assert_eq!((smoked.matches("prod").count(), smoked.matches("test").count()), (2, 2));
     // What cannot be done is written down.
