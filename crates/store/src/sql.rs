@@ -137,7 +137,8 @@ macro_rules! worker {
 macro_rules! cursor {
     () => {
         concat!(
-            "SELECT 'cursor', name, CAST(NULL AS TEXT), CAST(NULL AS TEXT), CAST(NULL AS TEXT), 0, 0, seq, 0 ",
+            "SELECT 'cursor', name, CAST(NULL AS TEXT), CAST(NULL AS TEXT), CAST(NULL AS TEXT), CAST(0 AS BIGINT), ",
+            "CAST(0 AS BIGINT), seq, CAST(0 AS BIGINT) ",
             "FROM marks WHERE project = $1 AND name = 'router'"
         )
     };

@@ -44,4 +44,5 @@ mod store;
 mod tasks;
 mod trouble;
 mod why;
+mod workers;
 mod world;
