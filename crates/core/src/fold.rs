@@ -12,8 +12,10 @@ use crate::decision::Decision;
 use crate::event::{DecisionFact, Defined, Event, Fact, ImportFact, Kind, Resource, SectionFact, TaskFact};
 use crate::ids::{DecisionId, Epoch, HolderId, ImportId, ItemId, Name, RunId, RunnerId, SectionId, Seq, TaskId, Title};
 use crate::lock::State;
+use crate::router::Routes;
 use crate::task::{self, After, Done, Ending, Spec, Status, Stuck, Task};
 use crate::time::{Lease, Stamp, Wall};
+use crate::worker::{Worker, Workers};
 
 #[path = "fold_pipelines.rs"]
 mod pipelines;
@@ -33,6 +35,8 @@ pub struct Folded {
     imports: BTreeMap<ImportId, bool>,
     queues: BTreeMap<Name, queues::Belt>,
     items: BTreeMap<ItemId, queues::Thing>,
+    workers: Workers,
+    routes: Routes,
     pipelines: BTreeMap<TaskId, pipelines::Going>,
 }
 
@@ -127,6 +131,8 @@ impl Folded {
                 }
             },
             Event::Queue { name, fact } => self.apply_to_queue(seq, wall, name, fact),
+            Event::Worker { name, fact } => self.workers.apply(seq, &name, fact),
+            Event::Route { id, fact } => self.routes.apply(seq, &id, fact),
             Event::Pipeline { id, fact } => self.apply_to_pipeline(id, fact),
             Event::Finished(_) | Event::Custom { .. } => {}
         }
@@ -220,6 +226,11 @@ impl Folded {
         }
     }
 
+    /// The same view with the real workers and routes beside the other tables.
+    pub fn with_crew(self, workers: &Workers, routes: &Routes) -> Folded {
+        Folded { workers: workers.clone(), routes: routes.clone(), ..self }
+    }
+
     /// The tasks that are there: those of an import are not before its end.
     fn shown(&self) -> BTreeMap<TaskId, Job> {
         let is_there = |import: &ImportId| self.imports.get(import).copied().unwrap_or(false);
@@ -243,8 +254,13 @@ impl Folded {
         });
         let queues = differing("queue", &self.measured(), &tables.queues, queues::Belt::fields);
         let items = differing("item", &self.items, &tables.items, queues::Thing::fields);
+        let workers = differing("worker", &self.workers.workers, &tables.workers.workers, worker_fields);
+        let routes = differing("route", &self.routes.routes, &tables.routes.routes, |in_force| {
+            [("terms", format!("{:?}", in_force.route)), ("since", in_force.since.to_string())]
+        });
         let pipelines = differing("pipeline", &self.pipelines, &tables.pipelines, pipelines::Going::fields);
-        differs.chain(sections).chain(tasks).chain(decisions).chain(queues).chain(items).chain(pipelines).collect()
+        let lately = pipelines.into_iter().chain(workers).chain(routes);
+        differs.chain(sections).chain(tasks).chain(decisions).chain(queues).chain(items).chain(lately).collect()
     }
 }
 
@@ -274,6 +290,17 @@ fn differing<K: Ord + std::fmt::Display, V: PartialEq, const N: usize>(
         }
     }
     found
+}
+
+fn worker_fields(worker: &Worker) -> [(&'static str, String); 6] {
+    [
+        ("terms", format!("{:?}", worker.definition)),
+        ("paused", worker.paused.to_string()),
+        ("awake", worker.awake.to_string()),
+        ("removed", worker.removed.to_string()),
+        ("since", worker.since.to_string()),
+        ("jobs", format!("{:?}", worker.jobs)),
+    ]
 }
 
 fn cut(text: &str) -> String {

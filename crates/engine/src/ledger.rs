@@ -211,6 +211,8 @@ pub(crate) fn wake_watchers(tables: &Tables, effects: &[Effect], turn: &mut Turn
             | Event::Decision { .. }
             | Event::Import { .. }
             | Event::Queue { .. }
+            | Event::Worker { .. }
+            | Event::Route { .. }
             | Event::Pipeline { .. }
             | Event::Finished(_)
             | Event::Custom { .. },

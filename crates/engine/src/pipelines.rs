@@ -14,6 +14,7 @@ use crate::facts;
 use crate::guards::{self, Judgement};
 use crate::ledger::{carry_out, emit, wake_runners};
 use crate::phases;
+use crate::queues::step_queue;
 use crate::request::Seen;
 use crate::tasks::{self, TaskOutcome};
 
@@ -124,7 +125,7 @@ impl PipelineRequest {
                 own(id).into_iter().chain(facts::keys(id, None, &[])).chain(roots).collect()
             }
             PipelineRequest::Push { id, queue, .. } => {
-                let queue = [Key::NamedQueue(queue.clone()), Key::FirstTaker(queue.clone())];
+                let queue = [Key::NamedQueue(queue.clone()), Key::FirstTaker(queue.clone()), Key::Hands(queue.clone())];
                 own(id).into_iter().chain(queue).collect()
             }
             PipelineRequest::Set { id, by, .. } | PipelineRequest::Checkpoint { id, by, .. } => of_run(id, by),
@@ -184,11 +185,7 @@ fn push(id: &TaskId, phase: &Name, name: &Name, item: &New, tables: &mut Tables,
         }
         Some(_) => {}
     }
-    let now = turn.now(Vec::new(), Span::ZERO);
-    let step = std::mem::take(&mut tables.queues).step(name, queue::Input::Push(vec![item.clone()]), &now);
-    tables.queues = step.state;
-    turn.carry_out(step.effects, false);
-    let error = match &step.outcome {
+    let error = match &step_queue(name, queue::Input::Push(vec![item.clone()]), tables, turn) {
         queue::Outcome::Unknown => Some(format!("there is no queue {name}").into()),
         queue::Outcome::Pushed(pushed) if pushed.first() == Some(&Pushed::Full) => Some(format!("queue {name} is full").into()),
         _ => None,

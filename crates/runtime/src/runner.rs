@@ -16,7 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::aside::{Aside, Deed, Telling};
 use crate::client::Client;
 use crate::error::Error;
-use crate::post::Mailbox;
+use crate::post::{Ear, Mailbox};
 use crate::sessions::{self, Sessions};
 use crate::waiting::{STALL, span};
 
@@ -62,6 +62,8 @@ pub struct Runner<'a> {
     client: &'a Client,
     files: Sessions,
     mailbox: Mailbox,
+    /// Hears of new events, while something may follow from them.
+    ear: Option<Ear>,
     dispatcher: Dispatcher,
     sessions: BTreeMap<RunId, Session>,
     /// Those whose session has ended.
@@ -130,6 +132,7 @@ impl<'a> Runner<'a> {
             client,
             files,
             mailbox,
+            ear: None,
             dispatcher: match only {
                 Some(run) => dispatcher.only(run),
                 None => dispatcher,
@@ -212,6 +215,8 @@ impl<'a> Runner<'a> {
                 Next::Gather(pipeline) => self.aside.look_at_guards(self.client.project(), pipeline),
                 Next::Acknowledge(run) => self.acknowledge(&run, tell),
                 Next::Forget(run) => drop(self.sessions.remove(&run)),
+                // What has happened before it began to listen must be looked at first.
+                Next::Sleep { .. } if self.prick_up_ears(tell) => self.dispatcher.heard(),
                 Next::Sleep { watch, at_most } => match self.sleep(cancel, &watch, at_most) {
                     Woken::Called => {
                         self.mailbox.empty();
@@ -250,6 +255,25 @@ impl<'a> Runner<'a> {
                 }
             }
         }
+    }
+
+    /// Begins to listen, or stops, as the dispatcher wants it. Says whether it has begun.
+    fn prick_up_ears(&mut self, tell: &mut dyn FnMut(Told)) -> bool {
+        if !self.dispatcher.listens() {
+            self.ear = None;
+            return false;
+        }
+        if self.ear.is_some() {
+            return false;
+        }
+        let ear = self.client.reader().map_err(Error::from);
+        match ear.and_then(|reader| Ear::open(self.client.project(), reader.project())) {
+            Ok(ear) => self.ear = Some(ear),
+            // The slow look is for such.
+            Err(Error::Store(error)) => tell(Told::Trouble(error)),
+            Err(_) => {}
+        }
+        self.ear.is_some()
     }
 
     fn now(&self) -> Lease {
@@ -379,6 +403,7 @@ impl<'a> Runner<'a> {
             PollFd::from_borrowed_fd(cancel, PollFlags::IN),
             PollFd::new(&self.aside, PollFlags::IN),
         ];
+        fds.extend(self.ear.as_ref().map(|ear| PollFd::new(ear, PollFlags::IN)));
         let fixed = fds.len();
         fds.extend(self.sessions.values().map(|session| PollFd::from_borrowed_fd(session.as_fd(), PollFlags::IN)));
         fds.extend(pidfds.iter().map(|(_, pidfd)| PollFd::new(pidfd, PollFlags::IN)));
@@ -405,6 +430,10 @@ impl<'a> Runner<'a> {
             .map(|((process, _), _)| (*process).clone());
         for run in runs.iter().zip(&ready[fixed..]).filter(|(_, ready)| **ready).map(|(run, _)| run) {
             self.listen(run);
+        }
+        if let Some(ear) = self.ear.as_ref().filter(|_| ready[3]) {
+            ear.empty();
+            self.dispatcher.heard();
         }
         if ready[2] {
             for deed in self.aside.take() {

@@ -74,7 +74,10 @@ impl Model {
             | Request::Decision(_)
             | Request::Import(_)
             | Request::Queue(_)
-            | Request::Pipeline(_) => unreachable!("this world has no tasks and no queues"),
+            | Request::Pipeline(_)
+            | Request::Worker(_)
+            | Request::Route(_)
+            | Request::Apply(_) => unreachable!("this world has no tasks and no queues"),
         };
         let mut command = command.clone();
         let resource = command.resource();

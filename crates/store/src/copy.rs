@@ -71,7 +71,8 @@ fn fill(from: &mut Reader, to: &mut Store, answers: Vec<crate::value::Rows>) -> 
     let by = lease.0 - snapshot.lease.0;
     let (coordination, backlog) = (moved(snapshot.coordination, by), moved_backlog(snapshot.backlog, by));
     let queues = queues::moved(snapshot.queues, by);
-    let after = Tables { coordination, backlog, queues, ..Tables::default() };
+    let crew = snapshot.crew.kept();
+    let after = Tables { coordination, backlog, queues, crew, ..Tables::default() };
     to.backend.write(&changes::between(to.project, &before, &after))?;
 
     to.backend.write(&baseline.writes(to.project))?;
@@ -96,7 +97,8 @@ fn fill(from: &mut Reader, to: &mut Store, answers: Vec<crate::value::Rows>) -> 
         }
         at = page.last;
     }
-    let differences = folded.differences(&Folded::of_all(&after.coordination, &after.backlog).with_queues(&after.queues));
+    let tables = Folded::of_all(&after.coordination, &after.backlog).with_queues(&after.queues);
+    let differences = folded.differences(&tables.with_crew(&after.crew.workers, &after.crew.routes));
     if let Some(first) = differences.first() {
         return Err(StoreError::corrupt(first));
     }

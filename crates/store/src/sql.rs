@@ -125,6 +125,29 @@ macro_rules! and_dead_letter {
         " IN (SELECT CAST($2 AS TEXT) UNION ALL SELECT d.dead_letter FROM queues d WHERE d.project = $1 AND d.name = $2)"
     };
 }
+/// A worker, in the columns that it shares with jobs, routes and the place in the log.
+macro_rules! worker {
+    () => {
+        concat!(
+            "SELECT 'worker', name, definition, CAST(NULL AS TEXT), queue, paused, awake, since, removed FROM workers ",
+            "WHERE project = $1"
+        )
+    };
+}
+macro_rules! cursor {
+    () => {
+        concat!(
+            "SELECT 'cursor', name, CAST(NULL AS TEXT), CAST(NULL AS TEXT), CAST(NULL AS TEXT), 0, 0, seq, 0 ",
+            "FROM marks WHERE project = $1 AND name = 'router'"
+        )
+    };
+}
+/// The runners, once for each worker.
+macro_rules! hands {
+    () => {
+        "SELECT w.queue, r.address FROM workers w CROSS JOIN runners r WHERE w.project = $1 AND r.project = $1"
+    };
+}
 macro_rules! edges {
     () => {
         "SELECT e.task, e.on_task, e.allow_failed FROM edges e WHERE e.project = $1"
@@ -257,6 +280,12 @@ statements! {
     Events => concat!(
                 "SELECT seq, wall, kind, component, id, data FROM events WHERE project = $1 AND seq > $2 ",
                 "AND wall >= $4 ORDER BY seq LIMIT $3"
+            );
+    // With what a pipeline is to do, if it happened to one: that tells which pipeline of which runbook it is.
+    Heard => concat!(
+                "SELECT e.seq, e.wall, e.kind, e.component, e.id, e.data, CASE WHEN e.component = 'pipeline' THEN ",
+                "(SELECT t.spec FROM tasks t WHERE t.project = $1 AND t.id = e.id) END FROM events e ",
+                "WHERE e.project = $1 AND e.seq > $2 ORDER BY e.seq LIMIT $3"
             );
     LastEvents => concat!(
                 "SELECT seq, wall, kind, component, id, data FROM events WHERE project = $1 AND seq > $2 ",
@@ -551,6 +580,39 @@ statements! {
         "INSERT INTO takers (project, ticket, queue, holder, standing, since_lease, since_wall, seen_lease) ",
         "VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (project, queue, ticket) DO UPDATE SET seen_lease = $8"
     );
+    // One statement tells a runner that there are no workers and no routes.
+    Crew => concat!(
+        worker!(),
+        " UNION ALL SELECT 'job', j.task, NULL, j.worker, j.queue, j.item, j.epoch, 0, ",
+        "CASE WHEN coalesce(t.state, 'gone') IN ('gone', 'completed', 'failed', 'cancelled', 'skipped') THEN 1 ELSE 0 END ",
+        "FROM jobs j LEFT JOIN tasks t ON t.project = j.project AND t.id = j.task WHERE j.project = $1 ",
+        "UNION ALL SELECT 'route', id, route, NULL, NULL, 0, 0, since, 0 FROM routes WHERE project = $1 ",
+        "UNION ALL ", cursor!()
+    );
+    WorkerRows => concat!(
+        worker!(), " AND name = $2 UNION ALL SELECT 'job', task, NULL, worker, queue, item, epoch, 0, 0 FROM jobs ",
+        "WHERE project = $1 AND worker = $2"
+    );
+    Cursor => cursor!();
+    MoveCursor =>
+        "INSERT INTO marks (project, name, seq) VALUES ($1, 'router', $2) ON CONFLICT (project, name) DO UPDATE SET seq = $2";
+    Hands => concat!(hands!(), " AND w.queue = $2");
+    HandsBeyond => concat!(hands!(), " AND w.queue", and_dead_letter!());
+    AllHands => hands!();
+    UpsertWorker => concat!(
+        "INSERT INTO workers (project, name, queue, definition, paused, awake, removed, since) ",
+        "VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (project, name) ",
+        "DO UPDATE SET queue = $3, definition = $4, paused = $5, awake = $6, removed = $7, since = $8"
+    );
+    UpdateWorker => "UPDATE workers SET paused = $3, awake = $4, removed = $5 WHERE project = $1 AND name = $2";
+    DeleteWorker => "DELETE FROM workers WHERE project = $1 AND name = $2";
+    InsertJob => "INSERT INTO jobs (project, worker, task, queue, item, epoch) VALUES ($1, $2, $3, $4, $5, $6)";
+    DeleteJob => "DELETE FROM jobs WHERE project = $1 AND worker = $2 AND task = $3";
+    UpsertRoute => concat!(
+        "INSERT INTO routes (project, id, route, since) VALUES ($1, $2, $3, $4) ",
+        "ON CONFLICT (project, id) DO UPDATE SET route = $3, since = $4"
+    );
+    DeleteRoute => "DELETE FROM routes WHERE project = $1 AND id = $2";
     DeleteTaker => "DELETE FROM takers WHERE project = $1 AND queue = $2 AND ticket = $3";
     Notify => "SELECT pg_notify($1, $2)";
 }

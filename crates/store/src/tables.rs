@@ -11,6 +11,7 @@ use banksman_core::queue::{Part, Queues};
 use banksman_core::semaphore::{self, Semaphore};
 use banksman_core::{DecisionId, DedupeKey, Epoch, HolderId, ImportId, ItemId, Name, RequestId, RunId, SectionId, Seq, TaskId};
 
+use crate::crew::{self, Crew};
 use crate::error::StoreError;
 use crate::queues;
 use crate::rows::Waits;
@@ -132,6 +133,25 @@ pub enum Key {
     Takers(Name),
     /// All who wait for an item.
     AllTakers,
+    /// All workers, their jobs, all routes, and how far events were routed: one statement.
+    Crew,
+    /// One worker with its jobs.
+    Worker(Name),
+    /// How far events were routed.
+    Router,
+    /// Where to wake the runners, if a queue has a worker.
+    Hands(Name),
+    /// The same for a queue and its dead-letter queue.
+    HandsBeyond(Name),
+    /// The same for all queues.
+    AllHands,
+    /// Events.
+    Log {
+        /// Those after this one.
+        after: Seq,
+        /// How many at most.
+        limit: u32,
+    },
 }
 
 /// How many tasks that wait for time, or for their children, are looked at together.
@@ -156,6 +176,8 @@ pub struct Tables {
     pub backlog: Backlog,
     /// Queues and their items.
     pub queues: Queues,
+    /// Workers and routes.
+    pub crew: Crew,
 }
 
 /// A runner that waits until something is freed.
@@ -236,7 +258,14 @@ pub(crate) fn plan(project: i64, keys: &BTreeSet<Key>) -> Vec<Query<'_>> {
             | Key::Part { .. }
             | Key::FirstTaker(_)
             | Key::Takers(_)
-            | Key::AllTakers => {}
+            | Key::AllTakers
+            | Key::Crew
+            | Key::Worker(_)
+            | Key::Router
+            | Key::Hands(_)
+            | Key::HandsBeyond(_)
+            | Key::AllHands
+            | Key::Log { .. } => {}
             Key::ByHand(id) => {
                 add(Statement::HandLocks, Some(id.as_str()));
                 add(Statement::HandTasks, Some(id.as_str()));
@@ -277,6 +306,7 @@ pub(crate) fn plan(project: i64, keys: &BTreeSet<Key>) -> Vec<Query<'_>> {
             _ => {}
         }
         queues::plan(project, key, &mut queries);
+        crew::plan(project, key, &mut queries);
         if let Key::Imported(id) = key {
             queries.push(Query::new(Statement::Imported, [project.into(), id.as_str().into(), (IMPORTED as i64).into()]));
         }
@@ -304,6 +334,7 @@ pub(crate) fn plan_all(project: i64) -> Vec<Query<'static>> {
         Statement::AllPipelines,
         Statement::AllQueues,
         Statement::AllItems,
+        Statement::Crew,
     ];
     plan_of(project, &[&held[..], &backlog[..]].concat())
 }
@@ -316,7 +347,7 @@ fn plan_of(project: i64, statements: &[Statement]) -> Vec<Query<'static>> {
 /// transaction.
 pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables, StoreError> {
     let mut tables = Tables::default();
-    let mut waiters = Vec::new();
+    let (mut waiters, mut jobs) = (Vec::new(), Vec::new());
     let mut pipelines = Vec::new();
     for (query, rows) in queries.iter().zip(answers) {
         for mut row in rows {
@@ -424,6 +455,12 @@ pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables
                     let taker = row.taker()?;
                     tables.queues.takers.insert(taker.ticket, taker);
                 }
+                Statement::Crew | Statement::WorkerRows | Statement::Cursor => tables.crew.put(row.crew()?, &mut jobs),
+                Statement::Hands | Statement::HandsBeyond | Statement::AllHands => {
+                    let (queue, address) = (row.name()?, Address(row.text()?.into()));
+                    tables.crew.hands.entry(queue).or_default().insert(address);
+                }
+                Statement::Heard => tables.crew.heard.push(row.heard()?),
                 other => unreachable!("{other:?} loads no table"),
             }
         }
@@ -431,6 +468,7 @@ pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables
     for (resource, waiter) in waiters {
         stand(resource, waiter, &mut tables.coordination);
     }
+    tables.crew.assign(jobs)?;
     for (id, body) in pipelines {
         let pipeline = body.pipeline(tables.backlog.tasks.get(&id))?;
         tables.backlog.pipelines.insert(id, pipeline);

@@ -34,6 +34,7 @@ impl Dispatcher {
                 let sections = foreign.filter_map(|run| snapshot.backlog.tasks.get(&run.task)?.spec.section.as_ref());
                 keys.extend(sections.map(|section| Key::Lock(section.lock())));
                 keys.extend(self.family_keys(&snapshot));
+                keys.extend(self.crew_keys(&snapshot));
                 if keys.is_empty() {
                     return self.evaluate(snapshot);
                 }
@@ -43,6 +44,8 @@ impl Dispatcher {
             Look::Second(mut first) => {
                 first.coordination.locks.extend(snapshot.coordination.locks);
                 first.coordination.semaphores.extend(snapshot.coordination.semaphores);
+                first.queues = snapshot.queues;
+                first.crew.heard = snapshot.crew.heard;
                 // Children come with those who wait for them.
                 for (id, task) in snapshot.backlog.tasks {
                     first.backlog.tasks.entry(id).or_insert(task);
@@ -189,7 +192,8 @@ impl Dispatcher {
                 requests.push(RunRequest::Watch { runner, resources: watching }.into());
             }
         }
-        if requests.is_empty() {
+        let crew = self.crew_requests(&snapshot);
+        if requests.is_empty() && crew.is_empty() {
             let rest = self.what_to_wait_for(&snapshot, &blocked);
             self.is_told &= rest.idle;
             if rest.idle && !self.is_told && self.only.is_none() && self.options.sections.is_empty() {
@@ -199,7 +203,7 @@ impl Dispatcher {
                 self.look = Look::Done(rest);
             }
         } else {
-            let advice = self.call(requests);
+            let advice = self.call(requests.into_iter().chain(crew));
             self.queue.push_back(advice);
         }
     }
@@ -387,15 +391,16 @@ impl Dispatcher {
                 is_elsewhere && run.lease.is_none() && self.is_orphan(run, &snapshot.backlog)
             }),
             None => {
-                let is_waiting = Dispatcher::is_waiting(snapshot) || Dispatcher::has_open_pipelines(snapshot);
+                let is_waiting =
+                    Dispatcher::is_waiting(snapshot) || Dispatcher::has_open_pipelines(snapshot) || self.crew_waits(snapshot);
                 snapshot.backlog.runs.is_empty() && blocked.iter().all(hopeless) && !is_waiting
             }
         };
         let slow = snapshot.lease + self.options.poll;
         let ends = snapshot.backlog.runs.values().filter(|run| run.owner != self.me.id).filter_map(|run| run.lease.as_ref());
         let lost = ends.map(|lease| lease.end() + self.patience()).filter(|end| *end > snapshot.lease).min();
-        let due = self.next_due(snapshot).into_iter().chain(Dispatcher::next_pipeline(snapshot)).min();
-        let due = due.map(|due| Lease(due.0 - 1));
+        let due = [self.next_due(snapshot), Dispatcher::next_pipeline(snapshot), self.crew_due(snapshot)];
+        let due = due.into_iter().flatten().min().map(|due| Lease(due.0 - 1));
         let until =
             deadline.into_iter().chain(lost).chain(due).fold(slow, |until, deadline| until.min(deadline + Span::from_ms(1)));
         Rest { watch: watch.into_iter().cloned().collect(), until, idle }

@@ -18,6 +18,9 @@
 
 mod advice;
 mod answers;
+mod crew;
+#[cfg(test)]
+mod crew_tests;
 mod errands;
 mod look;
 mod loops;
@@ -110,6 +113,10 @@ pub struct Dispatcher {
     renewed_at: Lease,
     /// Whose keepers are to be told of the renewal.
     renewed: Option<BTreeSet<RunId>>,
+    /// Up to which event it has found that nothing follows.
+    routed: Seq,
+    /// Whether something may follow from new events.
+    listens: bool,
     /// How long it was stalled itself, and until when it gives others so much longer.
     stall: Option<(Span, Lease)>,
 }
@@ -216,6 +223,8 @@ impl Dispatcher {
             sent: Lease(0),
             renewed_at: Lease(0),
             renewed: None,
+            routed: Seq(0),
+            listens: false,
             stall: None,
         }
     }
@@ -459,6 +468,9 @@ impl Dispatcher {
             keys.extend([Key::Queue { of_each }, Key::DueRoots]);
         }
         keys.extend([Key::Due, Key::DuePipelines { limit: pipelines::PIPELINES }]);
+        if self.serves() {
+            keys.insert(Key::Crew);
+        }
         keys
     }
 

@@ -11,12 +11,13 @@ use banksman_core::claim::Address;
 use banksman_core::restart::{Marker, OnTimeout, Policy};
 use banksman_core::task::{Ending, OnExhausted, Spec, Watch, Work as Command};
 use banksman_core::{Lease, Liveness, NoticeKind, ProcessId, RunId, RunnerId, Seq, Span, Stamp, TaskId, Wall};
-use banksman_store::{Machine, Reading, Store, sqlite};
+use banksman_store::{Machine, Reading, Snapshot, Store, sqlite};
 
 use super::{Advice, Dispatcher, Options};
 use crate::request::{Reply, Request};
 use crate::runs::RunRequest;
 use crate::tasks::TaskRequest;
+use crate::workers::WorkerRequest;
 
 /// How many steps it may take to come to rest: more than any test needs, less than for ever.
 const STEPS: usize = 1_000;
@@ -51,6 +52,8 @@ pub(super) struct Stage {
     pub(super) dead: BTreeSet<ProcessId>,
     /// Whom the store has woken.
     woken: BTreeSet<Address>,
+    /// The last event: whoever listens hears of it.
+    last: Seq,
 }
 
 /// One runner.
@@ -64,6 +67,8 @@ pub(super) struct Actor {
     pub(super) wants: VecDeque<Advice>,
     /// The errands to tell that all is done.
     pub(super) finishes: BTreeSet<Seq>,
+    /// The last event that it has heard of.
+    heard: Seq,
 }
 
 pub(super) fn task(name: &str) -> TaskId {
@@ -104,7 +109,7 @@ impl Stage {
     pub(super) fn new() -> Stage {
         let clock = Arc::new(AtomicI64::new(1_000));
         let store = sqlite::memory(Box::new(Clock(Arc::clone(&clock)))).unwrap();
-        Stage { store, clock, files: BTreeMap::new(), dead: BTreeSet::new(), woken: BTreeSet::new() }
+        Stage { store, clock, files: BTreeMap::new(), dead: BTreeSet::new(), woken: BTreeSet::new(), last: Seq(0) }
     }
 
     pub(super) fn now(&self) -> Lease {
@@ -129,7 +134,7 @@ impl Stage {
             terms: None,
         };
         let dispatcher = Dispatcher::new(row.clone(), options);
-        Actor { dispatcher, row, runs: 0, trace: Vec::new(), wants: VecDeque::new(), finishes: BTreeSet::new() }
+        Actor { dispatcher, row, runs: 0, trace: Vec::new(), wants: VecDeque::new(), finishes: BTreeSet::new(), heard: Seq(0) }
     }
 
     /// Nobody hears of its end, but whoever looks sees it.
@@ -167,14 +172,23 @@ impl Stage {
         for committed in self.store.batch(requests) {
             let committed = committed.unwrap();
             self.woken.extend(committed.wakes);
+            self.last = committed.seq;
             replies.extend(committed.replies);
         }
         replies
     }
 
     pub(super) fn rows(&mut self) -> Backlog {
-        let rows = self.store.view().everything().unwrap().backlog;
-        rows.check();
+        self.everything().backlog
+    }
+
+    /// All rows, which must be sound and what the log says.
+    pub(super) fn everything(&mut self) -> Snapshot {
+        let rows = self.store.view().everything().unwrap();
+        rows.backlog.check();
+        rows.queues.check();
+        rows.crew.workers.check();
+        assert_eq!(self.store.view().compare_with_log().unwrap(), Vec::<String>::new());
         rows
     }
 
@@ -229,6 +243,10 @@ impl Stage {
                     actor.trace.extend(words);
                     let replies = self.ask_all(&requests);
                     actor.dispatcher.answered(replies);
+                }
+                Advice::Sleep { .. } if actor.dispatcher.listens() && actor.heard < self.last => {
+                    actor.heard = self.last;
+                    actor.dispatcher.heard();
                 }
                 Advice::Sleep { at_most, .. } => {
                     if !self.woken.remove(&actor.row.address) {
@@ -303,6 +321,9 @@ fn word(request: &Request) -> Option<&'static str> {
         Request::Task(TaskRequest::Heartbeat { .. }) => Some("heartbeat"),
         Request::Task(TaskRequest::Overtime { .. }) => Some("overtime"),
         Request::Task(TaskRequest::Checkpoint { .. }) => Some("checkpoint"),
+        Request::Worker(WorkerRequest::Take { .. }) => Some("take"),
+        Request::Worker(WorkerRequest::Settle { .. }) => Some("settle item"),
+        Request::Route(_) => Some("route"),
         _ => None,
     }
 }

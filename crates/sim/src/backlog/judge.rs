@@ -35,7 +35,13 @@ impl World<'_> {
             Event::Task { id, fact } => self.take_in_task(id, fact, logged.seq),
             Event::Decision { id, fact } => self.take_in_decision(id, fact),
             // Nobody imports here.
-            Event::Import { .. } | Event::Queue { .. } | Event::Pipeline { .. } | Event::Finished(_) | Event::Custom { .. } => {}
+            Event::Import { .. }
+            | Event::Queue { .. }
+            | Event::Pipeline { .. }
+            | Event::Worker { .. }
+            | Event::Route { .. }
+            | Event::Finished(_)
+            | Event::Custom { .. } => {}
         }
     }
 

@@ -3,7 +3,7 @@
 use banksman::Client;
 use banksman::adapters::ids;
 use banksman::core::coordination::Command;
-use banksman::core::plan::{BindError, Context as Vars};
+use banksman::core::plan::{BindError, Context as Vars, Plan};
 use banksman::core::task::{Spec, Work, Workspace};
 use banksman::core::{Label, Name, TaskId, Title, lock, queue, semaphore};
 use banksman::engine::{PipelineRequest, QueueRequest, Request};
@@ -63,19 +63,46 @@ pub(super) struct Start {
     child: bool,
 }
 
+/// A pipeline that somebody wants, however that was said.
+pub(crate) struct Order {
+    /// Its name; without one it is the only one of its runbook.
+    pub(crate) pipeline: Option<Name>,
+    pub(crate) runbook: Option<String>,
+    pub(crate) vars: Vec<String>,
+    pub(crate) title: Option<Title>,
+    pub(crate) section: Option<String>,
+    pub(crate) labels: Vec<Label>,
+    pub(crate) depends_on: Vec<String>,
+    pub(crate) allow_failed: bool,
+    pub(crate) priority: i32,
+    pub(crate) own_directory: bool,
+    pub(crate) child: bool,
+}
+
 impl Start {
     pub(super) fn run(self, context: &Context) -> Done {
+        let Start { pipeline, runbook, vars, title, section, labels, depends_on, allow_failed, .. } = self;
+        let (priority, own_directory, child) = (self.priority, self.own_directory, self.child);
+        let pipeline = Some(pipeline);
+        Order { pipeline, runbook, vars, title, section, labels, depends_on, allow_failed, priority, own_directory, child }
+            .carry_out(context)
+    }
+}
+
+impl Order {
+    /// Starts it.
+    pub(crate) fn carry_out(self, context: &Context) -> Done {
         let vars = variables(&self.vars)?;
         let (parent, by) = if self.child { tasks::parent()? } else { (None, None) };
         let client = context.client()?;
-        let (book, definition) = find_definition(&client, &self.pipeline, self.runbook.as_deref())?;
+        let (book, definition) = find_definition(&client, self.pipeline.as_ref(), self.runbook.as_deref())?;
         let plan = definition.plan;
-        let bound = plan.bind(vars).map_err(|error| unbound(&error, &self.pipeline, &plan.vars))?;
+        let bound = plan.bind(vars).map_err(|error| unbound(&error, &plan))?;
         let mut reader = client.reader()?;
         let section = self.section.as_deref().map(|name| find::section(&mut reader, name)).transpose()?;
         let depends_on = tasks::edges(&mut reader, &self.depends_on, self.allow_failed)?;
         define_missing(&client, &book)?;
-        let title = self.title.unwrap_or_else(|| Title::new(self.pipeline.as_str()).expect("a name is a title"));
+        let title = self.title.unwrap_or_else(|| Title::new(plan.name.as_str()).expect("a name is a title"));
         let spec = Spec {
             section: section.map(|section| section.id),
             parent,
@@ -90,10 +117,11 @@ impl Start {
         let pipeline = stepped(&id, ask(&client, PipelineRequest::Start(Box::new(start)))?)?;
         let task = reader.view().load(&[Key::Task(id.clone())].into())?.backlog.tasks.remove(&id);
         let task = task.ok_or_else(|| find::no_task(id.as_str()))?;
-        let runner = tasks::runner_note(&client, &mut reader)?;
-        let mut human = format!("started {BOLD}{}{BOLD:#} {DIM}{id}{DIM:#}", task.spec.title);
-        runner.iter().for_each(|note| human.push_str(&format!("\n{DIM}{note}{DIM:#}")));
+        let human = format!("started {BOLD}{}{BOLD:#} {DIM}{id}{DIM:#}", task.spec.title);
         context.printer.result(view::pipeline_json(&task, &pipeline), human);
+        if let Some(note) = tasks::runner_note(&client, &mut reader)?.filter(|_| !context.printer.json) {
+            context.printer.note(&format!("{DIM}{note}{DIM:#}"));
+        }
         Ok(exit::OK)
     }
 }
@@ -116,7 +144,7 @@ pub(crate) fn variables(words: &[String]) -> Result<Vars, Failure> {
 }
 
 /// The pipeline of this name, in the one runbook that has it.
-fn find_definition(client: &Client, name: &Name, runbook: Option<&str>) -> Result<(Runbook, PipelineDef), Failure> {
+fn find_definition(client: &Client, name: Option<&Name>, runbook: Option<&str>) -> Result<(Runbook, PipelineDef), Failure> {
     let mut wrong = None;
     let books = match runbook {
         Some(runbook) => vec![load_runbook(client.project(), runbook)?],
@@ -127,35 +155,45 @@ fn find_definition(client: &Client, name: &Name, runbook: Option<&str>) -> Resul
         }
     };
     let names: Vec<String> = books.iter().flat_map(|book| book.pipelines.keys()).map(ToString::to_string).collect();
-    let mut found: Vec<Runbook> = books.into_iter().filter(|book| book.pipelines.contains_key(name)).collect();
-    match found.len() {
-        0 => Err(wrong.map_or_else(|| no_definition(name, &names), Into::into)),
-        1 => {
-            let book = found.remove(0);
-            let definition = book.pipelines[name].clone();
+    let is_meant = |candidate: &Name| name.is_none_or(|name| name == candidate);
+    let mut found: Vec<(Runbook, Name)> = Vec::new();
+    for book in books {
+        let meant: Vec<Name> = book.pipelines.keys().filter(|candidate| is_meant(candidate)).cloned().collect();
+        found.extend(meant.into_iter().map(|name| (book.clone(), name)));
+    }
+    match (found.len(), name) {
+        (0, name) => Err(wrong.map_or_else(|| no_definition(name, &names), Into::into)),
+        (1, _) => {
+            let (book, name) = found.remove(0);
+            let definition = book.pipelines[&name].clone();
             Ok((book, definition))
         }
-        _ => {
-            let books: Vec<&str> = found.iter().map(|book| &*book.name).collect();
+        (_, Some(name)) => {
+            let books: Vec<&str> = found.iter().map(|(book, _)| &*book.name).collect();
             let message = format!("more than one runbook has a pipeline {name}: {}", books.join(", "));
             Err(Failure::new(exit::USAGE, "AMBIGUOUS_NAME", message).hint("say which with --runbook"))
+        }
+        (_, None) => {
+            let message = format!("the runbook has more than one pipeline: {}", names.join(", "));
+            Err(Failure::new(exit::USAGE, "AMBIGUOUS_NAME", message).hint("say which with --runbook FILE:PIPELINE"))
         }
     }
 }
 
-fn no_definition(name: &Name, names: &[String]) -> Failure {
+fn no_definition(name: Option<&Name>, names: &[String]) -> Failure {
     let hint = match names {
         [] => "there are no pipelines; put a runbook into .banksman/runbooks".into(),
         names => format!("there are: {}", names.join(", ")),
     };
-    Failure::new(exit::NOT_FOUND, "PIPELINE_NOT_FOUND", format!("no runbook has a pipeline {name}"))
-        .details(json!({ "pipeline": name }))
-        .hint(hint)
+    let message = name.map_or("the runbook has no pipelines".into(), |name| format!("no runbook has a pipeline {name}"));
+    Failure::new(exit::NOT_FOUND, "PIPELINE_NOT_FOUND", message).details(json!({ "pipeline": name })).hint(hint)
 }
 
-fn unbound(error: &BindError, pipeline: &Name, vars: &std::collections::BTreeMap<Box<str>, Option<Value>>) -> Failure {
-    let known: Vec<String> =
-        vars.iter().map(|(name, default)| if default.is_some() { format!("[{name}]") } else { name.to_string() }).collect();
+fn unbound(error: &BindError, plan: &Plan) -> Failure {
+    let pipeline = &plan.name;
+    let spelt =
+        |(name, default): (&Box<str>, &Option<Value>)| if default.is_some() { format!("[{name}]") } else { name.to_string() };
+    let known: Vec<String> = plan.vars.iter().map(spelt).collect();
     let hint = match (error, &known[..]) {
         (BindError::Missing(name), _) => format!("give it one: --var {name}=…"),
         (_, []) => format!("{pipeline} has no variables"),
