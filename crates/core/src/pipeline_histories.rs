@@ -145,7 +145,7 @@ fn act(site: &mut Site, paper: &mut Paper, deed: Deed) -> (Outcome, bool) {
             let is_awaited = is_meant && matches!(paper.finger, Finger::Before { .. } | Finger::After { .. });
             let verdict = match kind {
                 0 if site.now.seq.0 % 3 == 0 => Verdict::Fail { guard: name("g"), message: "no".into(), part: "p".into() },
-                1 | 2 => Verdict::Block { guard: name("g"), part: format!("part {kind}").into(), again: None },
+                1 | 2 => Verdict::Block { guard: name("g"), part: format!("part {kind}").into(), again: Lease(9_000) },
                 _ => passed(),
             };
             match &verdict {

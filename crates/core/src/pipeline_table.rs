@@ -37,7 +37,7 @@ const STATES: [&str; 18] = [
     "cancelled",
 ];
 
-fn block(guard: &str, again: Option<Lease>) -> Verdict {
+fn block(guard: &str, again: Lease) -> Verdict {
     Verdict::Block { guard: name(guard), part: "part".into(), again }
 }
 
@@ -66,11 +66,11 @@ fn in_state(state: &str) -> Site {
         "checking pre" => drop(to_check(&mut site)),
         "blocked pre" => {
             to_check(&mut site);
-            site.judge(block("g", None));
+            site.judge(block("g", Lease(9_000)));
         }
         "blocked pre, due" => {
             to_check(&mut site);
-            site.judge(block("g", Some(Lease(1_500))));
+            site.judge(block("g", Lease(1_500)));
             site.pass(500);
         }
         "approach a" => lead(&mut site, vec![Box::new(to_check), Box::new(pass)]),
@@ -84,7 +84,7 @@ fn in_state(state: &str) -> Site {
         "checking post" => lead(&mut site, vec![Box::new(to_check), Box::new(pass), Box::new(well)]),
         "blocked post" => {
             lead(&mut site, vec![Box::new(to_check), Box::new(pass), Box::new(well)]);
-            site.judge(block("h", None));
+            site.judge(block("h", Lease(9_000)));
         }
         "pushing" => lead(&mut site, vec![Box::new(to_check), Box::new(pass), Box::new(well), Box::new(pass)]),
         "done" => {
@@ -120,10 +120,10 @@ fn inputs(site: &Site) -> Vec<(&'static str, Input)> {
         ("examine", Input::Examine { by: runner("m"), is_free: false }),
         ("pre pass", judged("check", When::Pre, passed())),
         ("pre warn", judged("check", When::Pre, Verdict::Pass { warnings: vec![(name("w"), "part".into())] })),
-        ("pre block", judged("check", When::Pre, block("g", None))),
+        ("pre block", judged("check", When::Pre, block("g", Lease(9_000)))),
         ("pre fail", judged("check", When::Pre, fail.clone())),
         ("post pass", judged("check", When::Post, passed())),
-        ("post block", judged("check", When::Post, block("h", None))),
+        ("post block", judged("check", When::Post, block("h", Lease(9_000)))),
         ("post fail", judged("check", When::Post, fail)),
         ("other guards", judged("build", When::Pre, passed())),
         ("no such phase", judged("nowhere", When::Pre, passed())),

@@ -299,11 +299,11 @@ fn guards_stand_before_and_after_a_phase() {
     let mut site = Site::new(vec![held, phase("two")]);
     assert_eq!(site.ask(Input::Begin), Outcome::Check);
     let block = |part: &str, again| Verdict::Block { guard: name("before"), part: part.into(), again };
-    assert_eq!(site.judge(block("a", None)), Outcome::Blocked);
+    assert_eq!(site.judge(block("a", Lease(9_000))), Outcome::Blocked);
     let told = site.told.len();
-    assert_eq!(site.judge(block("a", Some(Lease(2_000)))), Outcome::Blocked);
+    assert_eq!(site.judge(block("a", Lease(2_000))), Outcome::Blocked);
     assert_eq!((site.told.len(), site.pipeline.next_deadline()), (told, Some(Lease(2_000))), "it is no news");
-    assert_eq!(site.judge(block("b", None)), Outcome::Blocked);
+    assert_eq!(site.judge(block("b", Lease(9_000))), Outcome::Blocked);
     assert_eq!(site.told.len(), told + 1, "it is held up by something else");
     let warnings = vec![(name("soft"), "c".into())];
     assert_eq!(site.judge(Verdict::Pass { warnings }), Outcome::Begin(child(1)));
@@ -336,16 +336,16 @@ fn one_runner_at_a_time_looks_at_guards() {
     assert_eq!(look(&mut site, "n", true), Outcome::Check, "the first is gone");
     assert_eq!(site.pipeline.looker, Some(runner("n")));
     let block = |again| Verdict::Block { guard: name("g"), part: "p".into(), again };
-    site.judge(block(Some(Lease(5_000))));
+    site.judge(block(Lease(5_000)));
     assert_eq!((look(&mut site, "m", true), &site.pipeline.looker), (Outcome::Late, &None), "not before its time");
     site.pass(4_000);
     assert_eq!(look(&mut site, "m", false), Outcome::Check);
-    site.judge(block(None));
-    site.pass(1_000_000);
-    assert_eq!(look(&mut site, "m", true), Outcome::Late, "time alone is no reason");
+    site.judge(block(Lease(1_000_000)));
+    site.pass(1_000);
+    assert_eq!(look(&mut site, "m", true), Outcome::Late, "nothing was heard");
     assert_eq!(site.ask(Input::Look), Outcome::Check);
     assert_eq!(look(&mut site, "m", false), Outcome::Check);
-    site.judge(block(None));
+    site.judge(block(Lease(1_000_000)));
     site.ask(Input::Set(vars(json!({ "title": "z" }))));
     assert_eq!(look(&mut site, "m", false), Outcome::Check, "it may ask about something else");
     // Who has looked before it went on is not the one who looks after it.
