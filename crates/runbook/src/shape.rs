@@ -3,7 +3,7 @@
 
 use banksman_core::guard::DEPTH_LIMIT;
 use banksman_core::ids::{Name, NameError};
-use banksman_core::pattern;
+use banksman_core::pattern::{self, RegexError};
 use banksman_core::router::Pattern;
 use banksman_core::spelling::near;
 use banksman_core::task::COMMAND_LIMIT;
@@ -46,7 +46,10 @@ fn check_table(sink: &mut Sink, table: &DeTable, at: At, format: &'static Table,
         }
     }
     for key in format.keys.iter().filter(|key| key.required && !table.contains_key(key.name) && !meant.contains(&key.name)) {
-        let hint = format!("add `{} = …`: {}", key.name, key.kind.words());
+        let hint = match &key.kind {
+            Kind::List(Kind::Table(table)) => format!("add {}", table.title),
+            kind => format!("add `{} = …`: {}", key.name, kind.words()),
+        };
         sink.hint(Code::MissingKey, at.clone(), format!("`{}` is missing in {}", key.name, format.title), hint);
     }
     choice(sink, table, at, format, &meant);
@@ -163,7 +166,9 @@ fn wrong_type(sink: &mut Sink, at: At, kind: &Kind, found: &DeValue) {
     let message = format!("this is {found}, and must be {}", kind.words());
     match kind {
         Kind::Duration | Kind::DurationOrZero => sink.hint(Code::WrongType, at, message, "write it in quotes: \"90s\""),
-        Kind::List(Kind::Table(table)) => sink.hint(Code::WrongType, at, message, format!("write it as {}", table.title)),
+        Kind::List(Kind::Table(table)) if table.title.starts_with("[[") => {
+            sink.hint(Code::WrongType, at, message, format!("write it as {}", table.title))
+        }
         _ => sink.add(Code::WrongType, at, message),
     }
 }
@@ -198,11 +203,11 @@ fn check_text(sink: &mut Sink, text: &str, at: At, kind: &Kind) {
             Ok(_) => {}
             Err(wrong) => bad_name(sink, &wrong, at),
         },
-        Kind::Regex => {
-            if let Err(wrong) = pattern::compile(text) {
-                sink.add(Code::BadRegex, at, format!("this is no regular expression: {wrong}"));
-            }
-        }
+        Kind::Regex => match pattern::compile(text) {
+            Ok(_) => {}
+            Err(RegexError::Syntax(wrong)) => sink.add(Code::BadRegex, at, format!("this is no regular expression: {wrong}")),
+            Err(RegexError::TooLarge) => sink.add(Code::BadRegex, at, RegexError::TooLarge.to_string()),
+        },
         Kind::Event => {
             if let Err(wrong) = Pattern::new(text) {
                 sink.hint(Code::BadPattern, at, wrong.to_string(), "such as pipeline:complete(feature) or queue:push");

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::deed::push_of;
 use super::order::{self, Stop};
 use super::read::{Spot, View, json};
-use super::{Build, Uses, own};
+use super::{Build, Place, Uses, own};
 use crate::diagnostic::{At, Code};
 use crate::runbook::{PipelineDef, Runbook};
 
@@ -57,7 +57,7 @@ impl<'a> Build<'a, '_> {
     fn default(&mut self, value: Spot<'a>) -> Option<Value> {
         let default = json(value.get_ref());
         if default.is_none() {
-            self.sink.add(Code::WrongType, value.span(), "this number is too large for a variable");
+            self.sink.add(Code::WrongType, value.span(), "a variable cannot have this number");
         }
         default
     }
@@ -88,13 +88,12 @@ impl<'a> Build<'a, '_> {
     }
 
     fn phase(&mut self, view: View<'a>, pipeline: &'a str, known: &BTreeSet<&str>) -> Option<Phase> {
-        let place = format!("pipeline {pipeline:?}");
         let mut uses = Uses::default();
         let action = self.action(view, pipeline, known, &mut uses);
         let pre = self.guards_of(view, "pre", pipeline, known);
         let post = self.guards_of(view, "post", pipeline, known);
         let needs = self.needs(view);
-        self.check_uses(&uses, known, &place);
+        self.check_uses(&uses, known, Place::Pipeline(pipeline));
         Some(Phase {
             name: view.name("name")?,
             action: action?,
@@ -127,7 +126,7 @@ impl<'a> Build<'a, '_> {
         let approaches = approaches.clone();
         if self.seen.insert(("strategy", name, pipeline)) {
             let uses = uses.clone();
-            self.check_uses(&uses, known, &format!("pipeline {pipeline:?}"));
+            self.check_uses(&uses, known, Place::Pipeline(pipeline));
         }
         Some(Action::Strategy { name: own(name)?, approaches })
     }
@@ -143,7 +142,7 @@ impl<'a> Build<'a, '_> {
             }
             if self.seen.insert(("guard", name, pipeline)) {
                 let uses = self.guards[name].1.clone();
-                self.check_uses(&uses, known, &format!("pipeline {pipeline:?}"));
+                self.check_uses(&uses, known, Place::Pipeline(pipeline));
             }
             guards.extend(self.guards[name].0.clone());
         }

@@ -20,7 +20,7 @@ const PROMPT_FILE: Key =
 
 /// The whole file.
 pub(crate) static ROOT: Table = Table {
-    title: "the top of the file",
+    title: "a runbook",
     doc: "A runbook is a TOML file in `.banksman/runbooks`; it is called like the file, without the ending.",
     keys: &[
         DESCRIPTION,
