@@ -6,7 +6,7 @@
 //! * [`single`], [`threads`], [`processes`], [`handoff`], [`listing`], [`steps`], [`postgres`]: locks, one file per figure.
 //! * [`backlog`], [`starts`], [`restarts`], [`runner_start`], [`claims`], [`resting`], [`memory`], [`status`], [`compaction`],
 //!   [`import`]: tasks and runners, likewise.
-//! * [`items`]: queues, likewise.
+//! * [`items`]: queues, [`runbooks`]: runbooks, likewise.
 //! * [`tasks`], [`program`], [`fifo`]: projects full of tasks, the binary, and how a command is heard.
 //! * [`crew`] and [`worker`]: this program again, as many processes that start together.
 //! * [`plain`], [`peers`], [`queues`], [`machine`], [`proc`]: what the figures are compared with.
@@ -35,6 +35,7 @@ mod queues;
 mod report;
 mod restarts;
 mod resting;
+mod runbooks;
 mod runner_start;
 mod single;
 mod starts;
@@ -53,7 +54,7 @@ use report::{Report, Row};
 /// A figure: its name on the command line, and how it is taken.
 type Figure = (&'static str, fn(&Bench) -> Result<Vec<Row>>);
 
-const FIGURES: [Figure; 18] = [
+const FIGURES: [Figure; 19] = [
     ("single", single::measure),
     ("threads", threads::measure),
     ("processes", processes::measure),
@@ -72,6 +73,7 @@ const FIGURES: [Figure; 18] = [
     ("compaction", compaction::measure),
     ("import", import::measure),
     ("queues", items::measure),
+    ("runbooks", runbooks::measure),
 ];
 
 /// What the command line asks for.
