@@ -47,7 +47,7 @@ fn run(project: &Project, cmd: &Cmd, vars: &Context, limits: Limits) -> Result<M
     };
     let mut env: Vec<(String, String)> = vars.iter().map(|(name, value)| (env_name(name), plain(value).into())).collect();
     env.push(("BANKSMAN_PROJECT".into(), project.root().display().to_string()));
-    // Nor does it act for whoever holds something here.
+    // It does not act for whoever holds something here.
     let env_remove = &[&FOREIGN[..], &["BANKSMAN_HOLDER"]].concat();
     let task = Task { argv, directory: project.root(), env, env_remove, limit: limits.command, keep: OUTPUT };
     minder::run(task).map_err(|error| format!("could not be started: {error}"))
