@@ -13,6 +13,7 @@ mod demo;
 mod feed;
 mod guards;
 mod hands;
+mod held_up;
 mod import;
 mod input;
 mod ladder;
