@@ -24,6 +24,7 @@ mod night;
 mod notices;
 mod notify;
 mod output;
+mod pipelines_model;
 mod postgres;
 mod processes;
 mod queues;
