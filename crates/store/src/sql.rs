@@ -137,7 +137,8 @@ macro_rules! worker {
 macro_rules! cursor {
     () => {
         concat!(
-            "SELECT 'cursor', name, CAST(NULL AS TEXT), CAST(NULL AS TEXT), CAST(NULL AS TEXT), 0, 0, seq, 0 ",
+            "SELECT 'cursor', name, CAST(NULL AS TEXT), CAST(NULL AS TEXT), CAST(NULL AS TEXT), CAST(0 AS BIGINT), ",
+            "CAST(0 AS BIGINT), seq, CAST(0 AS BIGINT) ",
             "FROM marks WHERE project = $1 AND name = 'router'"
         )
     };
@@ -188,7 +189,8 @@ macro_rules! family {
     () => {
         concat!(
             "WITH RECURSIVE family(id) AS (SELECT CAST($2 AS TEXT) ",
-            "UNION SELECT c.id FROM tasks c JOIN family f ON c.parent = f.id WHERE c.project = $1) "
+            // In the order in which SQLite shall join them: else it goes through all tasks that have a parent.
+            "UNION SELECT c.id FROM family f CROSS JOIN tasks c WHERE c.project = $1 AND c.parent = f.id) "
         )
     };
 }
@@ -345,7 +347,7 @@ statements! {
         "AND (i.priority > $2 OR (i.priority = $2 AND i.position < $3))) FROM lanes l WHERE ", shown_lane!()
     );
     LastFailed => concat!(
-        tasks!(), " AND t.state IN ('failed', 'cancelled', 'skipped') AND t.state = 'failed' AND ", no_phase!("t"),
+        tasks!(), " AND t.state IN ('failed', 'cancelled', 'skipped') AND t.state = 'failed' AND ", "NOT EXISTS (SELECT 1 FROM pipelines h WHERE h.project = $1 AND h.id = t.parent)",
         " ORDER BY t.changed_lease DESC, t.position DESC LIMIT $2"
     );
     // Pending tasks that wait for one that will not complete by itself. The bound on changed_lease leads to the small index
@@ -409,7 +411,7 @@ statements! {
     );
     // The pipeline of a task, or that whose phase it is; and the task of that pipeline.
     Pipeline => concat!(pipelines!(), " AND p.id", with_parent!());
-    PipelineHost => concat!(tasks!(), " AND t.id", with_parent!(), " AND t.id IN (SELECT p.id FROM pipelines p WHERE p.project = $1)");
+    PipelineHost => concat!(tasks!(), " AND t.id", with_parent!(), " AND EXISTS (SELECT 1 FROM pipelines p WHERE p.project = $1 AND p.id = t.id)");
     FamilyPipelines => concat!(family!(), pipelines!(), " AND p.id IN (SELECT id FROM family)");
     // Those that are to be looked at, the most urgent first.
     DuePipelines => concat!(pipelines!(), " AND p.due IS NOT NULL ORDER BY p.due, p.id LIMIT $2");
