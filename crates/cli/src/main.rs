@@ -21,8 +21,8 @@ use banksman::adapters::{keeper, minder};
 use clap::{Parser, Subcommand};
 
 use commands::{
-    completions, config, decisions, demo, doctor, events, guards, init, locks, man, notify, pipelines, queues, run, runbooks, sections,
-    semaphores, sessions, status, store, tasks, trust, why, workers,
+    completions, config, decisions, demo, doctor, events, guards, init, locks, man, notify, pipelines, queues, run, runbooks,
+    sections, semaphores, sessions, status, store, tasks, trust, why, workers,
 };
 use context::Context;
 use printer::Printer;

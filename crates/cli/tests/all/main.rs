@@ -25,6 +25,7 @@ mod night;
 mod notices;
 mod notify;
 mod output;
+mod pipelines;
 mod pipelines_model;
 mod postgres;
 mod processes;
