@@ -26,6 +26,8 @@ mod night;
 mod notices;
 mod notify;
 mod output;
+mod pipelines;
+mod pipelines_model;
 mod postgres;
 mod processes;
 mod queues;

@@ -66,7 +66,7 @@ fn stepped(task: &TaskId, outcome: &Outcome) -> Failure {
                 .hint(format!("to stop its run: banksman tasks cancel {task}"))
         }
         Outcome::HasPhases => {
-            let message = format!("{task} is a pipeline: its phases say what becomes of it");
+            let message = format!("only its pipeline says what becomes of {task}");
             Failure::new(exit::USAGE, "TASK_IS_PIPELINE", message)
                 .details(json!({ "taskId": task }))
                 .hint(format!("banksman pipelines retry, unblock or cancel {task}"))
