@@ -3,6 +3,8 @@
 //! * [`host`]: this machine and its clocks. * [`process`]: who a process is, and whether it lives.
 //! * [`tree`]: all descendants of a process. * [`ids`]: short random names.
 //! * [`keeper`]: the process beside a session, which outlives whoever started it.
+//! * [`program`]: running a program for a limited time. * [`minder`]: the same, and nothing of it is left behind.
+//! * [`git`]: branches, and merging them.
 //! * [`notify`]: telling people what happened. * [`digest`]: hashes and signatures.
 //! * [`wake`]: telling one waiter that its row has changed. * [`bell`]: telling all followers of the event log.
 
@@ -11,10 +13,13 @@ compile_error!("banksman runs on Linux only: it relies on pidfds, /proc and Linu
 
 pub mod bell;
 pub mod digest;
+pub mod git;
 pub mod host;
 pub mod ids;
 pub mod keeper;
+pub mod minder;
 pub mod notify;
 pub mod process;
+pub mod program;
 pub mod tree;
 pub mod wake;

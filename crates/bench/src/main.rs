@@ -6,7 +6,7 @@
 //! * [`single`], [`threads`], [`processes`], [`handoff`], [`listing`], [`steps`], [`postgres`]: locks, one file per figure.
 //! * [`backlog`], [`starts`], [`restarts`], [`runner_start`], [`claims`], [`resting`], [`memory`], [`status`], [`compaction`],
 //!   [`import`]: tasks and runners, likewise.
-//! * [`items`]: queues, [`runbooks`]: runbooks, likewise.
+//! * [`items`]: queues, [`phases`]: pipelines, and [`runbooks`], likewise.
 //! * [`tasks`], [`program`], [`fifo`]: projects full of tasks, the binary, and how a command is heard.
 //! * [`crew`] and [`worker`]: this program again, as many processes that start together.
 //! * [`plain`], [`peers`], [`queues`], [`machine`], [`proc`]: what the figures are compared with.
@@ -26,6 +26,7 @@ mod listing;
 mod machine;
 mod memory;
 mod peers;
+mod phases;
 mod plain;
 mod postgres;
 mod proc;
@@ -54,7 +55,7 @@ use report::{Report, Row};
 /// A figure: its name on the command line, and how it is taken.
 type Figure = (&'static str, fn(&Bench) -> Result<Vec<Row>>);
 
-const FIGURES: [Figure; 19] = [
+const FIGURES: [Figure; 20] = [
     ("single", single::measure),
     ("threads", threads::measure),
     ("processes", processes::measure),
@@ -73,6 +74,7 @@ const FIGURES: [Figure; 19] = [
     ("compaction", compaction::measure),
     ("import", import::measure),
     ("queues", items::measure),
+    ("pipelines", phases::measure),
     ("runbooks", runbooks::measure),
 ];
 

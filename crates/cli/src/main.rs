@@ -5,6 +5,7 @@ mod context;
 mod exit_codes;
 mod failure;
 mod gate;
+mod merge_branch;
 mod printer;
 #[cfg(test)]
 mod reference;
@@ -16,11 +17,12 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use banksman::adapters::{keeper, minder};
 use clap::{Parser, Subcommand};
 
 use commands::{
-    completions, config, decisions, demo, doctor, events, init, locks, man, notify, queues, run, runbooks, sections, semaphores,
-    sessions, status, store, tasks, trust, why,
+    completions, config, decisions, demo, doctor, events, guards, init, locks, man, notify, pipelines, queues, run, runbooks,
+    sections, semaphores, sessions, status, store, tasks, trust, why, workers,
 };
 use context::Context;
 use printer::Printer;
@@ -70,8 +72,14 @@ enum Command {
     Semaphores(semaphores::Semaphores),
     #[command(visible_alias = "queue")]
     Queues(queues::Queues),
+    #[command(visible_alias = "pipeline")]
+    Pipelines(pipelines::Pipelines),
+    #[command(visible_alias = "guard")]
+    Guards(guards::Guards),
     #[command(visible_alias = "runbook")]
     Runbooks(runbooks::Runbooks),
+    #[command(visible_alias = "worker")]
+    Workers(workers::Workers),
     #[command(visible_alias = "event")]
     Events(events::Events),
     #[command(visible_alias = "section")]
@@ -103,7 +111,10 @@ impl Command {
             Command::Locks(locks) => locks.name(),
             Command::Semaphores(semaphores) => semaphores.name(),
             Command::Queues(queues) => queues.name(),
+            Command::Pipelines(pipelines) => pipelines.name(),
+            Command::Guards(guards) => guards.name(),
             Command::Runbooks(runbooks) => runbooks.name(),
+            Command::Workers(workers) => workers.name(),
             Command::Events(events) => events.name(),
             Command::Sections(sections) => sections.name(),
             Command::Tasks(tasks) => tasks.name(),
@@ -126,7 +137,9 @@ impl Command {
 
 fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();
-    if let Some(status) = gate::enter(&args).or_else(|| banksman::adapters::keeper::enter(&args)) {
+    // What this program starts itself as: none of it is a verb for people.
+    let inner = gate::enter(&args).or_else(|| keeper::enter(&args)).or_else(|| minder::enter(&args));
+    if let Some(status) = inner.or_else(|| merge_branch::enter(&args)) {
         return status;
     }
     let cli = match Cli::try_parse_from(&args) {
@@ -140,7 +153,10 @@ fn main() -> ExitCode {
         Command::Locks(locks) => locks.run(&context),
         Command::Semaphores(semaphores) => semaphores.run(&context),
         Command::Queues(queues) => queues.run(&context),
+        Command::Pipelines(pipelines) => pipelines.run(&context),
+        Command::Guards(guards) => guards.run(&context),
         Command::Runbooks(runbooks) => runbooks.run(&context),
+        Command::Workers(workers) => workers.run(&context),
         Command::Events(events) => events.run(&context),
         Command::Sections(sections) => sections.run(&context),
         Command::Tasks(tasks) => tasks.run(&context),

@@ -244,6 +244,7 @@ pub fn admit(task: &Task, facts: &Facts<'_>, now: &Now) -> Admission {
         | State::Stuck { .. }
         | State::Stopping { .. }
         | State::Awaiting { .. }
+        | State::InPhases { .. }
         | State::Review
         | State::Done(_) => {
             return Admission::Blocked(vec![Reason::NotPending(task.status())]);
@@ -263,7 +264,8 @@ pub fn admit(task: &Task, facts: &Facts<'_>, now: &Now) -> Admission {
     if let Some(holder) = held(facts.lock, None, now) {
         reasons.push(Reason::TaskLock { resource: Resource { kind: Kind::Lock, name: own }, holder });
     }
-    if let Some(exclusive) = &facts.section {
+    // A pipeline does nothing itself: its phases need what they need.
+    if let Some(exclusive) = facts.section.as_ref().filter(|_| !task.has_phases()) {
         reasons.extend(exclusive.reason(facts.runner, now));
     }
     assert_eq!(task.spec.needs.len(), facts.needs.len(), "each need of {} has its fact", task.id);
@@ -272,7 +274,7 @@ pub fn admit(task: &Task, facts: &Facts<'_>, now: &Now) -> Admission {
         let begun = roots.begun.iter().map(|root| (root.id.clone(), root.spec.title.clone(), root.changed));
         reasons.push(Reason::NoRoot { limit: roots.limit, roots: begun.collect() });
     }
-    if let Some(slots) = facts.slots {
+    if let Some(slots) = facts.slots.filter(|_| !task.has_phases()) {
         let blocked = unmet_slots(slots, 1, now);
         reasons.extend(blocked.map(|(_, holders)| Reason::NoSlot {
             capacity: slots.config.capacity,

@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::claim::Address;
+use crate::dag;
 use crate::decision::Decision;
 use crate::event::Resource;
 use crate::ids::{DecisionId, Epoch, ImportId, RunId, RunnerId, SectionId, Seq, TaskId, Title};
 use crate::import::Import;
+use crate::pipeline::Pipeline;
 use crate::process::ProcessId;
 use crate::step::{Errand, Now};
 use crate::task::{Ending, Need, Setback, Status, Task};
@@ -33,6 +35,8 @@ pub struct Backlog {
     pub decisions: BTreeMap<DecisionId, Decision>,
     /// Whether there is something new to be said of the whole.
     pub finish: Finish,
+    /// The pipelines, each under the id of its task.
+    pub pipelines: BTreeMap<TaskId, Pipeline>,
     /// The imports that are not finished.
     pub imports: BTreeMap<ImportId, Import>,
     /// The tasks that are added as part of an import. It is for the row alone and is not read back.
@@ -158,6 +162,9 @@ pub struct Ended {
     /// What the run said of its failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Box<str>>,
+    /// The last that it has printed, if it is a phase of a pipeline. It is not kept: the log has it.
+    #[serde(skip)]
+    pub tail: Option<Box<str>>,
 }
 
 /// A process that claims tasks.
@@ -231,7 +238,7 @@ impl Run {
 impl Ended {
     /// How it ended, and when, with nothing to be said beside.
     pub fn new(ending: Ending, at: Wall, note: Option<Box<str>>) -> Ended {
-        Ended { ending, at, note, setback: None, error: None }
+        Ended { ending, at, note, setback: None, error: None, tail: None }
     }
 }
 
@@ -281,10 +288,19 @@ impl Backlog {
         self.runs.values().filter(|run| run.is_live()).filter(is_in)
     }
 
+    /// How many dependencies hold a task back. They must be among the rows.
+    pub fn unmet(&self, id: &TaskId) -> u32 {
+        let status = |on: &TaskId| self.tasks.get(on).map(Task::status);
+        let edges = self.edges.get(id).into_iter().flatten();
+        let unmet = edges.filter(|edge| !status(&edge.on).is_some_and(|status| dag::is_met(status, edge.allow_failed)));
+        u32::try_from(unmet.count()).unwrap_or(u32::MAX)
+    }
+
     /// Panics if an invariant is broken.
     pub fn check(&self) {
         self.tasks.values().for_each(Task::check);
         self.decisions.values().for_each(Decision::check);
+        self.pipelines.values().for_each(Pipeline::check);
         for run in self.runs.values().filter(|run| run.is_live()) {
             if let Some(task) = self.tasks.get(&run.task) {
                 let live = task.live().map(|live| (&live.run, live.epoch));

@@ -6,8 +6,11 @@ use thiserror::Error;
 
 use crate::claim::{Claim, Reason};
 use crate::ids::{DecisionId, Epoch, HolderId, ImportId, Name, SectionId, TaskId};
+use crate::pipeline;
 use crate::queue;
+use crate::router::RouteFact;
 use crate::time::Span;
+use crate::worker;
 
 pub use crate::facts::{DecisionFact, Finished, ImportFact, SectionFact, TaskFact};
 
@@ -97,6 +100,27 @@ pub enum Event {
         name: Name,
         /// What happened.
         fact: queue::Fact,
+    },
+    /// Something happened to a worker.
+    Worker {
+        /// To which one.
+        name: Name,
+        /// What happened.
+        fact: worker::Fact,
+    },
+    /// Something happened to a route.
+    Route {
+        /// To which one.
+        id: Box<str>,
+        /// What happened.
+        fact: RouteFact,
+    },
+    /// Something happened to a pipeline.
+    Pipeline {
+        /// To which one.
+        id: TaskId,
+        /// What happened.
+        fact: pipeline::Fact,
     },
     /// A fact that a user recorded. It changes nothing by itself.
     Custom {
@@ -219,9 +243,30 @@ const FINISHED: &str = "backlog:finished";
 /// The category and the component of the events of queues.
 const QUEUE: &str = "queue";
 
+/// The category and the component of the events of workers.
+const WORKER: &str = "worker";
+
+/// The category and the component of the events of routes.
+const ROUTE: &str = "route";
+/// The component of the events of pipelines and their strategies.
+const PIPELINE: &str = "pipeline";
+
 /// The categories of events that only Banksman writes.
-const OWN: [&str; 11] =
-    ["lock", "semaphore", "section", "task", "decision", "import", "backlog", "pipeline", "queue", "strategy", "escalate"];
+const OWN: [&str; 13] = [
+    "lock",
+    "semaphore",
+    "section",
+    "task",
+    "decision",
+    "import",
+    "backlog",
+    "pipeline",
+    "queue",
+    "strategy",
+    "escalate",
+    "worker",
+    "route",
+];
 
 impl CustomKind {
     /// Checks a kind from outside.
@@ -288,6 +333,9 @@ impl Event {
                 ImportFact::Dropped {} => "import:dropped",
             },
             Event::Queue { fact, .. } => fact.kind(),
+            Event::Worker { fact, .. } => fact.kind(),
+            Event::Route { fact, .. } => fact.kind(),
+            Event::Pipeline { fact, .. } => fact.kind(),
             Event::Custom { kind, .. } => kind.as_str(),
         }
     }
@@ -302,8 +350,20 @@ impl Event {
             Event::Finished(_) => ("backlog", None),
             Event::Import { id, .. } => ("import", Some(id.as_str())),
             Event::Queue { name, .. } => (QUEUE, Some(name.as_str())),
+            Event::Worker { name, .. } => (WORKER, Some(name.as_str())),
+            Event::Route { id, .. } => (ROUTE, Some(id)),
+            Event::Pipeline { id, .. } => (PIPELINE, Some(id.as_str())),
             Event::Custom { source, .. } => (&source.component, source.id.as_deref()),
         }
+    }
+
+    /// What a pattern's argument is compared with: the name or id of what it is about, and the phase of a pipeline.
+    pub fn arguments(&self) -> Vec<Box<str>> {
+        let phase = match self {
+            Event::Pipeline { fact, .. } => fact.phase().map(Name::as_str),
+            _ => None,
+        };
+        self.source().1.into_iter().chain(phase).map(Into::into).collect()
     }
 
     /// The request that this event granted.
@@ -329,6 +389,9 @@ impl Event {
             Event::Finished(finished) => serde_json::to_string(finished),
             Event::Import { fact, .. } => serde_json::to_string(&inner(fact)),
             Event::Queue { fact, .. } => fact.data(),
+            Event::Worker { fact, .. } => serde_json::to_string(&inner(fact)),
+            Event::Route { fact, .. } => serde_json::to_string(&inner(fact)),
+            Event::Pipeline { fact, .. } => serde_json::to_string(&inner(fact)),
             Event::Custom { data, .. } => serde_json::to_string(data),
         };
         text.expect("plain data without maps of odd keys always becomes JSON")
@@ -363,6 +426,18 @@ impl Event {
         if category == QUEUE && component == QUEUE {
             let name = Name::new(id.unwrap_or_default()).map_err(|e| fail(Some(e.into())))?;
             return Ok(Event::Queue { name, fact: outer(action, data).map_err(|e| fail(Some(e.into())))? });
+        }
+        if category == WORKER && component == WORKER {
+            let name = Name::new(id.unwrap_or_default()).map_err(|e| fail(Some(e.into())))?;
+            return Ok(Event::Worker { name, fact: outer(action, data).map_err(|e| fail(Some(e.into())))? });
+        }
+        if category == ROUTE && component == ROUTE {
+            let fact = outer(action, data).map_err(|e| fail(Some(e.into())))?;
+            return Ok(Event::Route { id: id.unwrap_or_default().into(), fact });
+        }
+        if component == PIPELINE && matches!(category, PIPELINE | "strategy") {
+            let id = TaskId::new(id.unwrap_or_default()).map_err(|e| fail(Some(e.into())))?;
+            return Ok(Event::Pipeline { id, fact: outer(action, data).map_err(|e| fail(Some(e.into())))? });
         }
         let Some(resource_kind) = Kind::parse(category) else {
             let source = Source { component: component.into(), id: id.map(Into::into) };

@@ -141,6 +141,11 @@ pub enum TaskFact {
     },
     /// Nobody works on it by hand any more.
     Returned {},
+    /// It goes through the phases of its pipeline.
+    InPhases {
+        /// Whether that cannot go on.
+        is_blocked: bool,
+    },
     /// It is done.
     Complete {
         /// By which run; by hand if there is none.
@@ -262,6 +267,7 @@ impl TaskFact {
             TaskFact::Escalated { .. } => ESCALATE,
             TaskFact::Taken { .. } => "task:taken",
             TaskFact::Returned {} => "task:returned",
+            TaskFact::InPhases { .. } => "task:in_phases",
             TaskFact::Complete { .. } => "task:complete",
             TaskFact::Failed { .. } => "task:failed",
             TaskFact::Cancelled { .. } => "task:cancelled",

@@ -12,9 +12,13 @@ use crate::decision::Decision;
 use crate::event::{DecisionFact, Defined, Event, Fact, ImportFact, Kind, Resource, SectionFact, TaskFact};
 use crate::ids::{DecisionId, Epoch, HolderId, ImportId, ItemId, Name, RunId, RunnerId, SectionId, Seq, TaskId, Title};
 use crate::lock::State;
+use crate::router::Routes;
 use crate::task::{self, After, Done, Ending, Spec, Status, Stuck, Task};
 use crate::time::{Lease, Stamp, Wall};
+use crate::worker::{Worker, Workers};
 
+#[path = "fold_pipelines.rs"]
+mod pipelines;
 #[path = "fold_queues.rs"]
 mod queues;
 #[path = "fold_stored.rs"]
@@ -31,6 +35,9 @@ pub struct Folded {
     imports: BTreeMap<ImportId, bool>,
     queues: BTreeMap<Name, queues::Belt>,
     items: BTreeMap<ItemId, queues::Thing>,
+    workers: Workers,
+    routes: Routes,
+    pipelines: BTreeMap<TaskId, pipelines::Going>,
 }
 
 /// A lock or a semaphore. This and all below is [`stored`]: a new field needs a default.
@@ -85,6 +92,7 @@ enum Standing {
     Awaiting { output: Option<Value>, is_ending: bool },
     Parked(DecisionId),
     ByHand(HolderId, Epoch),
+    InPhases { is_blocked: bool },
     Review,
     Done(Done),
 }
@@ -123,6 +131,9 @@ impl Folded {
                 }
             },
             Event::Queue { name, fact } => self.apply_to_queue(seq, wall, name, fact),
+            Event::Worker { name, fact } => self.workers.apply(seq, &name, fact),
+            Event::Route { id, fact } => self.routes.apply(seq, &id, fact),
+            Event::Pipeline { id, fact } => self.apply_to_pipeline(id, fact),
             Event::Finished(_) | Event::Custom { .. } => {}
         }
     }
@@ -210,8 +221,14 @@ impl Folded {
             sections: backlog.sections.iter().map(|(id, section)| (id.clone(), group(section))).collect(),
             tasks: backlog.tasks.iter().map(|(id, task)| (id.clone(), Job::of(task, backlog))).collect(),
             decisions: backlog.decisions.clone(),
+            pipelines: backlog.pipelines.iter().map(|(id, pipeline)| (id.clone(), pipelines::Going::of(pipeline))).collect(),
             ..Folded::of(tables)
         }
+    }
+
+    /// The same view with the real workers and routes beside the other tables.
+    pub fn with_crew(self, workers: &Workers, routes: &Routes) -> Folded {
+        Folded { workers: workers.clone(), routes: routes.clone(), ..self }
     }
 
     /// The tasks that are there: those of an import are not before its end.
@@ -237,7 +254,13 @@ impl Folded {
         });
         let queues = differing("queue", &self.measured(), &tables.queues, queues::Belt::fields);
         let items = differing("item", &self.items, &tables.items, queues::Thing::fields);
-        differs.chain(sections).chain(tasks).chain(decisions).chain(queues).chain(items).collect()
+        let workers = differing("worker", &self.workers.workers, &tables.workers.workers, worker_fields);
+        let routes = differing("route", &self.routes.routes, &tables.routes.routes, |in_force| {
+            [("terms", format!("{:?}", in_force.route)), ("since", in_force.since.to_string())]
+        });
+        let pipelines = differing("pipeline", &self.pipelines, &tables.pipelines, pipelines::Going::fields);
+        let lately = pipelines.into_iter().chain(workers).chain(routes);
+        differs.chain(sections).chain(tasks).chain(decisions).chain(queues).chain(items).chain(lately).collect()
     }
 }
 
@@ -267,6 +290,17 @@ fn differing<K: Ord + std::fmt::Display, V: PartialEq, const N: usize>(
         }
     }
     found
+}
+
+fn worker_fields(worker: &Worker) -> [(&'static str, String); 6] {
+    [
+        ("terms", format!("{:?}", worker.definition)),
+        ("paused", worker.paused.to_string()),
+        ("awake", worker.awake.to_string()),
+        ("removed", worker.removed.to_string()),
+        ("since", worker.since.to_string()),
+        ("jobs", format!("{:?}", worker.jobs)),
+    ]
 }
 
 fn cut(text: &str) -> String {
@@ -353,6 +387,7 @@ impl Job {
                 self.standing = Standing::ByHand(holder, epoch);
             }
             TaskFact::Returned {} => self.standing = Standing::Pending,
+            TaskFact::InPhases { is_blocked } => self.standing = Standing::InPhases { is_blocked },
             TaskFact::Complete { output, warning, .. } => self.standing = Standing::Done(Done::Success { output, warning }),
             TaskFact::Failed { error, .. } => self.standing = Standing::Done(Done::Failed { error }),
             TaskFact::Cancelled { .. } => self.standing = Standing::Done(Done::Cancelled),
@@ -413,6 +448,7 @@ impl Standing {
             task::State::Running(run) => live(run, Phase::Running),
             task::State::Stuck { live: run, reason, .. } => live(run, Phase::Stuck(timeless(*reason))),
             task::State::Stopping { live: run, then, .. } => live(run, Phase::Stopping(then.clone())),
+            task::State::InPhases { is_blocked } => Standing::InPhases { is_blocked: *is_blocked },
             task::State::Review => Standing::Review,
             task::State::Done(done) => Standing::Done(done.clone()),
         }

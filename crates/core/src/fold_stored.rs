@@ -1,4 +1,5 @@
-//! The fold of a part of the log, as rows that replace it: one for each lock, semaphore, section, task, decision and import.
+//! The fold of a part of the log, as rows that replace it: one for each lock, semaphore, section, task, decision,
+//! import, queue, item, worker and route.
 //!
 //! Every event changes at most one of them, so a part of the log can be folded over the few rows that it is about. The
 //! form of the rows is as frozen as that of the events: fields may be added with a default, nothing else.
@@ -40,6 +41,9 @@ enum Slot {
     Import(ImportId),
     Queue(Name),
     Item(ItemId),
+    Worker(Name),
+    Route(Box<str>),
+    Pipeline(TaskId),
 }
 
 impl Entity {
@@ -51,6 +55,9 @@ impl Entity {
             | Event::Section { .. }
             | Event::Task { .. }
             | Event::Decision { .. }
+            | Event::Worker { .. }
+            | Event::Route { .. }
+            | Event::Pipeline { .. }
             | Event::Import { .. } => Some(Entity { component: component.into(), id: id?.into() }),
             // A queue and each of its items are entities of their own, whatever the source says.
             Event::Queue { fact, .. } if fact.item().is_some() => {
@@ -69,7 +76,10 @@ impl Entity {
             ("decision", None) => self.told(DecisionId::new(&self.id)).map(Slot::Decision),
             ("import", None) => self.told(ImportId::new(&self.id)).map(Slot::Import),
             ("queue", None) => self.told(Name::new(&self.id)).map(Slot::Queue),
+            ("pipeline", None) => self.told(TaskId::new(&self.id)).map(Slot::Pipeline),
             (ITEM, None) => self.told(self.id.parse()).map(Slot::Item),
+            ("worker", None) => self.told(Name::new(&self.id)).map(Slot::Worker),
+            ("route", None) => Ok(Slot::Route(self.id.clone())),
             (_, None) => Err(self.unreadable("there is no such kind of thing")),
         }
     }
@@ -98,6 +108,9 @@ impl Folded {
             Slot::Import(id) => self.imports.get(&id).map(serde_json::to_string),
             Slot::Queue(name) => self.queues.get(&name).map(serde_json::to_string),
             Slot::Item(id) => self.items.get(&id).map(serde_json::to_string),
+            Slot::Worker(name) => self.workers.workers.get(&name).map(serde_json::to_string),
+            Slot::Route(id) => self.routes.routes.get(&id).map(serde_json::to_string),
+            Slot::Pipeline(id) => self.pipelines.get(&id).map(serde_json::to_string),
         };
         entity.told(text.transpose())
     }
@@ -112,6 +125,9 @@ impl Folded {
             Slot::Import(id) => drop(self.imports.insert(id, entity.read(data)?)),
             Slot::Queue(name) => drop(self.queues.insert(name, entity.read(data)?)),
             Slot::Item(id) => drop(self.items.insert(id, entity.read(data)?)),
+            Slot::Worker(name) => drop(self.workers.workers.insert(name, entity.read(data)?)),
+            Slot::Route(id) => drop(self.routes.routes.insert(id, entity.read(data)?)),
+            Slot::Pipeline(id) => drop(self.pipelines.insert(id, entity.read(data)?)),
         }
         Ok(())
     }
@@ -119,4 +135,4 @@ impl Folded {
 
 #[cfg(test)]
 #[path = "fold_stored_tests.rs"]
-pub(super) mod tests;
+pub(crate) mod tests;

@@ -1,7 +1,20 @@
 //! A guard: a condition that must hold before a phase begins, or before it is over.
 //!
+//! ```text
+//!   Guard --wants(vars)--> Wants --looked at by somebody--> GuardInputs --evaluate--> Passed | Failed { part }
+//! ```
+//!
 //! Conditions are three-valued. What nobody could find out is unknown, and only what is true passes: the opposite of
-//! unknown is unknown.
+//! unknown is unknown. Invariants: what is true or false stays so when more becomes known, but for a lock that nothing is
+//! known of, which counts as free; and an answer depends on nothing but what its condition wants.
+
+mod rows;
+mod truth;
+mod wants;
+mod words;
+
+pub use truth::Truth;
+pub use wants::Wants;
 
 use std::collections::BTreeMap;
 
@@ -206,6 +219,29 @@ pub struct GuardInputs {
     pub pipelines: BTreeMap<Box<str>, PipelineInfo>,
     /// What commands came to, by the command with its variables put in.
     pub command_results: BTreeMap<Cmd, CommandResult>,
+    /// Why something could not be found out: words that go on after its name, as in "took too long".
+    pub doubts: BTreeMap<Topic, Box<str>>,
+}
+
+/// Something that a condition asks about.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Topic {
+    /// A lock.
+    Lock(Box<str>),
+    /// A semaphore.
+    Semaphore(Box<str>),
+    /// Issues.
+    Issues(IssueFilter),
+    /// A branch.
+    Branch(Box<str>),
+    /// Whether the one branch is merged into the other.
+    Merged(Box<str>, Box<str>),
+    /// A file.
+    File(Box<str>),
+    /// A pipeline.
+    Pipeline(Box<str>),
+    /// A command.
+    Command(Cmd),
 }
 
 /// An issue.
@@ -271,7 +307,28 @@ pub enum GuardResult {
     },
 }
 
+impl Guard {
+    /// Whether its condition holds, as far as is known.
+    pub fn evaluate(&self, inputs: &GuardInputs) -> GuardResult {
+        if self.condition.truth(inputs) == Truth::True {
+            return GuardResult::Passed;
+        }
+        let part = self.condition.part(inputs);
+        GuardResult::Failed { guard: self.name.clone(), action: self.on_failure.clone(), part }
+    }
+}
+
 impl GuardAction {
+    /// The word for it.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            GuardAction::Block => "block",
+            GuardAction::Warn => "warn",
+            GuardAction::Retry { .. } => "retry",
+            GuardAction::Fail { .. } => "fail",
+        }
+    }
+
     fn is_block(&self) -> bool {
         *self == GuardAction::Block
     }
@@ -281,3 +338,11 @@ impl GuardAction {
 pub fn task_id(text: &str) -> Option<TaskId> {
     TaskId::new(text).ok()
 }
+
+#[cfg(test)]
+#[path = "guard_tests.rs"]
+mod tests;
+
+#[cfg(test)]
+#[path = "guard_model.rs"]
+mod model;

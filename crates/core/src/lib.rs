@@ -12,8 +12,7 @@
 //! * [`restart`]: the loop of a task that does not give up; [`decision`]: a question for a person.
 //! * [`backlog`]: the rows around tasks; [`import`]: many tasks that appear together.
 //! * [`queue`]: things that wait to be worked on, each by one at a time.
-//! * [`plan`]: what a pipeline does; [`guard`]: what must hold for it to go on; [`strategy`]: what is tried one after the other.
-//! * [`pattern`]: the regular expressions of a runbook.
+//! * [`pipeline`]: one go through the phases of a [`plan`]; [`guard`]: what must hold for it to go on; [`strategy`]: what is tried one after the other.
 //! * [`router`]: what follows from events; [`worker`]: what becomes of the items of a queue.
 //! * [`spelling`]: words that are almost right.
 //! * [`event`], [`fold`]: the facts, and the tables that follow from them.
@@ -34,6 +33,7 @@ pub mod import;
 mod live;
 pub mod lock;
 pub mod pattern;
+pub mod pipeline;
 pub mod plan;
 pub mod planner;
 pub mod process;
@@ -59,6 +59,7 @@ pub use ids::{
     DecisionId, DedupeKey, Epoch, HolderId, ImportId, ItemId, Label, Name, RequestId, RunId, RunnerId, SectionId, Seq, TaskId,
     Ticket, Title,
 };
+pub use pipeline::Pipeline;
 pub use process::{Liveness, ProcessId};
 pub use step::{Effect, Errand, Notice, NoticeKind, Now, Step};
 pub use task::{Status, Task};

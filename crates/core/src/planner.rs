@@ -43,8 +43,9 @@ pub fn is_under_way(task: &Task) -> bool {
         | State::Stopping { .. }
         | State::Resting { .. }
         | State::Awaiting { .. }
-        | State::ByHand { .. } => true,
-        State::Pending | State::Parked { .. } | State::Review | State::Done(_) => false,
+        | State::ByHand { .. }
+        | State::InPhases { is_blocked: false } => true,
+        State::Pending | State::Parked { .. } | State::InPhases { is_blocked: true } | State::Review | State::Done(_) => false,
     };
     has_begun && task.spec.parent.is_none()
 }

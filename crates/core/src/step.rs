@@ -112,6 +112,8 @@ pub enum NoticeKind {
     TaskFailed,
     /// There is nothing left that a runner could do.
     BacklogFinished,
+    /// A runbook says that people are to be told of an event.
+    Route,
 }
 
 impl Errand {

@@ -35,7 +35,7 @@ use crate::time::{Lease, Span, Stamp, Wall};
 
 pub use crate::live::{After, ERROR_LIMIT, Ending, Live, OUTPUT_LIMIT, OnExhausted, Pulse, Setback, Stuck, Verdict, Watch};
 pub use crate::status::{Done, Status};
-pub use crate::work::{COMMAND_LIMIT, LABEL_LIMIT, NEED_LIMIT, Need, Spec, Work, Workspace};
+pub use crate::work::{COMMAND_LIMIT, LABEL_LIMIT, NEED_LIMIT, Need, PHASE_ENV, PIPELINE_ENV, Spec, Work, Workspace};
 
 /// A task.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,6 +113,11 @@ pub enum State {
         epoch: Epoch,
         /// When the grant ends by itself, as far as it was looked at.
         until: Option<Lease>,
+    },
+    /// It goes through the phases of its pipeline.
+    InPhases {
+        /// Whether that cannot go on.
+        is_blocked: bool,
     },
     /// A person looks at the result. It is neither done nor to be claimed.
     Review,
@@ -206,6 +211,20 @@ pub enum Input {
     },
     /// The person has given its lock back, or lost it.
     Return,
+    /// Its pipeline goes on, or is over.
+    Follow(Course),
+}
+
+/// How the task of a pipeline stands, as the pipeline says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Course {
+    /// It goes through its phases.
+    InPhases {
+        /// Whether it cannot go on.
+        is_blocked: bool,
+    },
+    /// It is over.
+    Over(Done),
 }
 
 /// What a person makes of a task that no run is at.
@@ -260,6 +279,10 @@ pub enum Outcome {
     Busy(Epoch),
     /// It is marked.
     Marked(Status),
+    /// It stands as its pipeline says.
+    Followed(Status),
+    /// Only its pipeline says what becomes of it.
+    HasPhases,
 }
 
 impl Task {
@@ -307,6 +330,7 @@ impl Task {
             Input::Set(mark) => self.mark(mark, now, &mut scribe),
             Input::Take { holder, epoch, until } => self.take(holder, epoch, until, now, &mut scribe),
             Input::Return => self.give_back(now, &mut scribe),
+            Input::Follow(course) => self.follow(course, now, &mut scribe),
         };
         Step { state: self, outcome, effects: scribe.effects }
     }
@@ -320,7 +344,12 @@ impl Task {
             State::Stuck { detected, .. } => Some(detected.lease + timeout),
             State::Resting { until } => Some(*until),
             State::Awaiting { until, .. } | State::ByHand { until, .. } => *until,
-            State::Pending | State::Stopping { .. } | State::Parked { .. } | State::Review | State::Done(_) => None,
+            State::Pending
+            | State::Stopping { .. }
+            | State::Parked { .. }
+            | State::InPhases { .. }
+            | State::Review
+            | State::Done(_) => None,
         }
     }
 
@@ -350,9 +379,13 @@ impl Task {
     pub fn status(&self) -> Status {
         match &self.state {
             State::Pending | State::Resting { .. } => Status::Pending,
-            State::Running(_) | State::Stopping { .. } | State::Awaiting { .. } | State::ByHand { .. } => Status::InProgress,
+            State::Running(_)
+            | State::Stopping { .. }
+            | State::Awaiting { .. }
+            | State::ByHand { .. }
+            | State::InPhases { is_blocked: false } => Status::InProgress,
             State::Stuck { .. } => Status::Stuck,
-            State::Parked { .. } => Status::Blocked,
+            State::Parked { .. } | State::InPhases { is_blocked: true } => Status::Blocked,
             State::Review => Status::Review,
             State::Done(done) => done.status(),
         }
@@ -362,6 +395,11 @@ impl Task {
     pub fn is_due(&self, now: Lease) -> bool {
         let is_rested = matches!(self.state, State::Resting { until } if now >= until);
         self.state == State::Pending || is_rested
+    }
+
+    /// Whether it is the task of a pipeline, which alone says what becomes of it.
+    pub fn has_phases(&self) -> bool {
+        matches!(self.spec.work, Some(Work::Pipeline(_)))
     }
 
     fn live_mut(&mut self) -> Option<&mut Live> {
@@ -386,6 +424,9 @@ impl Task {
     }
 
     fn start(&mut self, run: RunId, runner: RunnerId, now: &Now, scribe: &mut Scribe) -> Outcome {
+        if self.has_phases() {
+            return Outcome::HasPhases;
+        }
         if !self.is_due(now.lease) {
             return Outcome::NotPending(self.status());
         }
@@ -397,6 +438,23 @@ impl Task {
         let live = Live { run, epoch, started: now.stamp(), seen: now.stamp(), verdict: None };
         self.turn_into(State::Running(live), now);
         Outcome::Started(epoch)
+    }
+
+    /// Does as its pipeline does. What is over goes on only if it has failed: a person wants that tried again.
+    fn follow(&mut self, course: Course, now: &Now, scribe: &mut Scribe) -> Outcome {
+        match (course, &self.state) {
+            _ if !self.has_phases() => Outcome::NotPending(self.status()),
+            (Course::Over(done), State::InPhases { .. } | State::Pending) => self.finish(done, None, now, scribe),
+            (Course::InPhases { is_blocked }, State::InPhases { is_blocked: was }) if is_blocked == *was => {
+                Outcome::Followed(self.status())
+            }
+            (Course::InPhases { is_blocked }, State::Pending | State::InPhases { .. } | State::Done(Done::Failed { .. })) => {
+                self.emit(TaskFact::InPhases { is_blocked }, scribe);
+                self.turn_into(State::InPhases { is_blocked }, now);
+                Outcome::Followed(self.status())
+            }
+            (_, _) => Outcome::NotPending(self.status()),
+        }
     }
 
     fn turn_into(&mut self, state: State, now: &Now) {

@@ -75,7 +75,7 @@ fn assert_step_is_sound(before: &World<Task>, after: &World<Task>, outcome: &Out
             State::Parked { .. } => assert!(matches!(then, After::Restart | After::Escalate { .. })),
             State::Awaiting { .. } => assert_ne!(then, &After::Cancel),
             State::Done(done) => assert!(then != &After::Cancel || done == &Done::Cancelled),
-            State::Running(_) | State::Stuck { .. } | State::ByHand { .. } | State::Review => {
+            State::Running(_) | State::Stuck { .. } | State::ByHand { .. } | State::InPhases { .. } | State::Review => {
                 panic!("a run that is being stopped became {new:?}")
             }
         }
@@ -143,7 +143,7 @@ fn assert_log_is_sound(world: &World<Task>) {
                 assert_eq!(live, None);
                 (begun, helped) = (0, 0);
             }
-            TaskFact::Marked { .. } | TaskFact::Returned {} | TaskFact::EndingChildren {} => {
+            TaskFact::Marked { .. } | TaskFact::Returned {} | TaskFact::InPhases { .. } | TaskFact::EndingChildren {} => {
                 assert_eq!(live, None);
             }
             TaskFact::Added { .. } | TaskFact::Updated { .. } | TaskFact::Adopted { .. } | TaskFact::Deleted {} => {}
@@ -197,7 +197,12 @@ fn assert_deadline_is_exact(world: &World<Task>) {
         State::Resting { .. } => drop(world.act(Input::Ripen)),
         State::Awaiting { .. } => drop(world.act(Input::Settle { children: 1 })),
         State::Running(_) | State::Stuck { .. } | State::Stopping { .. } => drop(world.pulse(epoch, long)),
-        State::Pending | State::Parked { .. } | State::ByHand { .. } | State::Review | State::Done(_) => {
+        State::Pending
+        | State::Parked { .. }
+        | State::ByHand { .. }
+        | State::InPhases { .. }
+        | State::Review
+        | State::Done(_) => {
             drop(world.pulse(epoch, long));
             world.act(Input::Ripen);
             world.act(Input::Settle { children: 1 });

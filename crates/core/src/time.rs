@@ -100,6 +100,25 @@ impl fmt::Display for Span {
     }
 }
 
+impl Wall {
+    /// It as RFC 3339 writes it, in UTC.
+    pub fn utc(self) -> String {
+        let (days, ms) = (self.0.div_euclid(86_400_000), self.0.rem_euclid(86_400_000));
+        // The days are counted from the first of March of the year 0, in eras of 400 years: so the leap day is the last of its
+        // year, and the months before it have fixed lengths.
+        let from_march = days + 719_468;
+        let (era, of_era) = (from_march.div_euclid(146_097), from_march.rem_euclid(146_097));
+        let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+        let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+        let from_march = (5 * of_year + 2) / 153;
+        let day = of_year - (153 * from_march + 2) / 5 + 1;
+        let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+        let year = year_of_era + era * 400 + i64::from(month <= 2);
+        let (hour, minute, second, ms) = (ms / 3_600_000, ms / 60_000 % 60, ms / 1_000 % 60, ms % 1_000);
+        format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
+    }
+}
+
 impl Stamp {
     /// The moment so long ago.
     pub fn before(self, span: Span) -> Stamp {
@@ -146,6 +165,19 @@ impl std::ops::Sub for Wall {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_moment_is_written_as_programs_read_it() {
+        let words = [0, 951_782_400_000, 1_709_164_799_999, 4_102_444_800_001, -1].map(|ms| Wall(ms).utc());
+        let wanted = [
+            "1970-01-01T00:00:00.000Z",
+            "2000-02-29T00:00:00.000Z",
+            "2024-02-28T23:59:59.999Z",
+            "2100-01-01T00:00:00.001Z",
+            "1969-12-31T23:59:59.999Z",
+        ];
+        assert_eq!(words, wanted);
+    }
 
     #[test]
     fn a_span_is_read_as_people_write_it() {

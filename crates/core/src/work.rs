@@ -19,6 +19,12 @@ pub const NEED_LIMIT: usize = 20;
 /// The most labels of one task.
 pub const LABEL_LIMIT: usize = 20;
 
+/// The environment variable in which a run finds the pipeline that it is a phase of.
+pub const PIPELINE_ENV: &str = "BANKSMAN_PIPELINE";
+
+/// The same for the name of the phase.
+pub const PHASE_ENV: &str = "BANKSMAN_PHASE";
+
 /// What is to be done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -61,6 +67,11 @@ pub struct Spec {
 }
 
 impl Spec {
+    /// The phase of a pipeline that this is, if it is one.
+    pub fn phase(&self) -> Option<&str> {
+        self.parent.as_ref().and_then(|_| self.env.get(PHASE_ENV)).map(|phase| &**phase)
+    }
+
     /// A task with this title, for people, without any conditions.
     pub fn new(title: Title) -> Spec {
         Spec {

@@ -36,8 +36,8 @@ impl DecisionRequest {
     pub(crate) fn keys(&self) -> Vec<Key> {
         let own = [Key::Decision(self.id.clone()), Key::OpenDecisions, Key::Runners, Key::Live, Key::Outbox];
         let about = match &self.about {
-            About::Task(task) => Some(Key::Family(task.clone())),
-            About::Errand(_) => None,
+            About::Task(task) => vec![Key::Family(task.clone()), Key::Pipeline(task.clone())],
+            About::Errand(_) => Vec::new(),
         };
         own.into_iter().chain(about).collect()
     }

@@ -10,7 +10,10 @@ use banksman_core::{Name, RunId, RunnerId, SectionId, Span, lock};
 use banksman_store::{Tables, Turn};
 
 use crate::claims::enter_section;
-use crate::ledger::{Draft, any_runner, drop_errands, emit, give_back, inherit, open_children, step_task, wake_runners};
+use crate::ledger::{
+    Draft, any_runner, drop_errands, emit, give_back, inherit, open_children, step_task, step_task_after, wake_runners,
+};
+use crate::phases::printed;
 use crate::request::Seen;
 use crate::runs::{RunOutcome, Work, ended};
 
@@ -65,7 +68,9 @@ pub(crate) fn end(
     };
     // What is left to do for the run is done, or pointless.
     drop_errands(tables, turn, |sent| sent.errand.run() == Some(id));
-    let outcome = step_task(tables, turn, &what.task.id, input, Some(by));
+    let tail = ending.tail.clone().unwrap_or_default();
+    note_printed(what, &ending.ending, &tail, tables, turn);
+    let outcome = step_task_after(tables, turn, &what.task.id, input, Some(by), &tail);
     let outcome = outcome.expect("a task with a live run is not deleted");
     let setback = match &outcome {
         task::Outcome::Again(setback) => Some(*setback),
@@ -76,9 +81,26 @@ pub(crate) fn end(
         task::Verdict::Done { .. } => None,
     });
     let run = tables.backlog.runs.get_mut(id).expect("it was just there");
-    run.ended = Some(Ended { setback, error, ..ending });
+    run.ended = Some(Ended { setback, error, tail: None, ..ending });
     wake_runners(tables, turn, Some(by));
     outcome
+}
+
+/// What a phase has printed as its result counts as said, if it ended well and has said nothing else.
+fn note_printed(what: &Work, ending: &Ending, tail: &str, tables: &mut Tables, turn: &mut Turn) {
+    let Some(task::State::Running(live) | task::State::Stuck { live, .. }) =
+        tables.backlog.tasks.get(&what.task.id).map(|task| &task.state)
+    else {
+        return;
+    };
+    if *ending == Ending::Exited(0)
+        && live.verdict.is_none()
+        && let Some(output) = printed(tail)
+    {
+        let verdict = task::Verdict::Done { output: Some(output) };
+        let epoch = Some(live.epoch);
+        step_task(tables, turn, &what.task.id, task::Input::Conclude { epoch, verdict }, None);
+    }
 }
 
 pub(crate) fn lose(

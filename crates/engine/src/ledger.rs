@@ -10,6 +10,7 @@ use banksman_core::{Decision, DecisionId, Effect, Epoch, HolderId, Now, ProcessI
 use banksman_store::{Tables, Turn};
 
 use crate::hands::let_go;
+use crate::pipelines;
 
 /// Steps a task that is there, and carries out what follows. Errands go to `executor`.
 pub(crate) fn step_task(
@@ -19,6 +20,18 @@ pub(crate) fn step_task(
     input: task::Input,
     executor: Option<&RunnerId>,
 ) -> Option<task::Outcome> {
+    step_task_after(tables, turn, id, input, executor, "")
+}
+
+/// The same at the end of a run, with the last that it has printed.
+pub(crate) fn step_task_after(
+    tables: &mut Tables,
+    turn: &mut Turn,
+    id: &TaskId,
+    input: task::Input,
+    executor: Option<&RunnerId>,
+    tail: &str,
+) -> Option<task::Outcome> {
     let task = tables.backlog.tasks.remove(id)?;
     let before = task.state.clone();
     let now = turn.now(Vec::new(), banksman_core::Span::ZERO);
@@ -26,6 +39,7 @@ pub(crate) fn step_task(
     let is_same = std::mem::discriminant(&before) == std::mem::discriminant(&step.state.state);
     tables.backlog.tasks.insert(id.clone(), step.state);
     carry_out(tables, turn, step.effects, executor);
+    pipelines::follow(id, &before, tail, tables, turn);
     // What belongs to a state ends with it.
     match before {
         task::State::Parked { decision } if !is_same => withdraw(tables, turn, &decision),
@@ -197,6 +211,9 @@ pub(crate) fn wake_watchers(tables: &Tables, effects: &[Effect], turn: &mut Turn
             | Event::Decision { .. }
             | Event::Import { .. }
             | Event::Queue { .. }
+            | Event::Worker { .. }
+            | Event::Route { .. }
+            | Event::Pipeline { .. }
             | Event::Finished(_)
             | Event::Custom { .. },
         )

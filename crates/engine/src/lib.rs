@@ -3,6 +3,7 @@
 //! The engine starts no thread and never blocks. A driver, real or simulated, passes [`Request`]s to the store,
 //! and sleeps as long as a [`Wait`] tells it to.
 
+mod applying;
 mod calm;
 mod chains;
 mod claims;
@@ -10,27 +11,37 @@ mod decisions;
 mod dispatch;
 mod endings;
 mod facts;
+mod guards;
 mod hands;
 mod imports;
 mod ledger;
+mod phases;
+mod pipelines;
 mod queues;
 mod request;
+mod routing;
 mod runs;
 mod sections;
 mod taking;
 mod tasks;
 mod wait;
 pub mod why;
+mod workers;
 
+pub use applying::{ApplyOutcome, ApplyRequest, Change, How, Misfit};
 pub use decisions::{DecisionOutcome, DecisionRequest};
 pub use dispatch::{Advice as Next, Dispatcher, News, Options, Vitals};
 pub use facts::{admission_keys, admit};
+pub use guards::{Judgement, know, store_keys};
 pub use hands::{Lockout, Taking};
 pub use imports::{ImportOutcome, ImportRequest};
+pub use pipelines::{PipelineOutcome, PipelineRequest, Start};
 pub use queues::QueueRequest;
 pub use request::{Reply, Request, Seen};
+pub use routing::{RouteOutcome, RouteRequest};
 pub use runs::{Candidate, RunOutcome, RunRequest, Work, ended};
 pub use sections::{SectionOutcome, SectionRequest};
 pub use taking::{Counsel, Taking as TakingItem};
 pub use tasks::{Edit, TaskOutcome, TaskRequest};
 pub use wait::{Advice, Wait};
+pub use workers::{WorkerOutcome, WorkerRequest};

@@ -1,7 +1,8 @@
 //! What can be asked of a queue: which rows that needs. The machine decides.
 
-use banksman_core::Name;
-use banksman_core::queue::{Input, Outcome};
+use banksman_core::event::Event;
+use banksman_core::queue::{Fact, Input, Outcome};
+use banksman_core::{Effect, Name, Now, Span};
 use banksman_store::{Key, Tables, Turn};
 
 use crate::request::{Reply, Seen};
@@ -35,9 +36,10 @@ impl QueueRequest {
             Input::Define(_) => vec![Key::Queues],
             Input::Push(items) => {
                 let dedupe = items.iter().filter_map(|new| new.dedupe.clone()).map(|key| Key::Dedupe(name(), key));
-                [Key::NamedQueue(name()), Key::FirstTaker(name())].into_iter().chain(dedupe).collect()
+                [Key::NamedQueue(name()), Key::FirstTaker(name()), Key::Hands(name())].into_iter().chain(dedupe).collect()
             }
             Input::Take { .. } => {
+                // What has died by time on the way is found by the slow looks of runners, if it went to a queue with a worker.
                 vec![Key::NamedQueue(name()), Key::Takers(name()), Key::Head { queue: name(), takes: 1, removed: 0, ended: 0 }]
             }
             Input::Leave { .. } => vec![Key::NamedQueue(name()), Key::Takers(name())],
@@ -45,25 +47,61 @@ impl QueueRequest {
                 vec![Key::NamedQueue(name()), Key::Item(hold.item), gone(0, 1)]
             }
             Input::Fail { hold, .. } => {
-                vec![Key::NamedQueue(name()), Key::Item(hold.item), Key::Takers(name()), gone(0, 1)]
+                vec![Key::NamedQueue(name()), Key::Item(hold.item), Key::Takers(name()), Key::HandsBeyond(name()), gone(0, 1)]
             }
-            Input::Expire(item) => vec![Key::NamedQueue(name()), Key::Item(*item), Key::Takers(name()), gone(0, 1)],
+            Input::Expire(item) => {
+                vec![Key::NamedQueue(name()), Key::Item(*item), Key::Takers(name()), Key::HandsBeyond(name()), gone(0, 1)]
+            }
             // Where it goes back to stands in its row.
-            Input::Requeue(item) => vec![Key::Queues, Key::Item(*item), Key::AllTakers, gone(1, 0)],
-            Input::RequeueAll(of, limit) => vec![Key::Queues, part(*of, *limit), Key::AllTakers, gone(*limit, *limit)],
+            Input::Requeue(item) => vec![Key::Queues, Key::Item(*item), Key::AllTakers, Key::AllHands, gone(1, 0)],
+            Input::RequeueAll(of, limit) => {
+                vec![Key::Queues, part(*of, *limit), Key::AllTakers, Key::AllHands, gone(*limit, *limit)]
+            }
             Input::Purge(of, limit) => vec![Key::NamedQueue(name()), part(*of, *limit), gone(*limit, *limit)],
             Input::Pause => vec![Key::NamedQueue(name())],
-            Input::Resume => vec![Key::NamedQueue(name()), Key::FirstTaker(name())],
+            Input::Resume => vec![Key::NamedQueue(name()), Key::FirstTaker(name()), Key::Hands(name())],
         }
     }
 
     pub(crate) fn decide(&self, tables: &mut Tables, turn: &mut Turn) -> Reply {
         let now = self.seen.now(turn);
-        let step = std::mem::take(&mut tables.queues).step(&self.queue, self.input.clone(), &now);
-        tables.queues = step.state;
-        let took_ticket = matches!(&step.outcome, Outcome::Waiting(waiting) if waiting.ticket == now.ticket);
-        let errands = turn.carry_out(step.effects, took_ticket);
-        debug_assert!(errands.is_empty(), "queues send no errands");
-        Reply::Queue { outcome: step.outcome, at: now.stamp() }
+        let outcome = step_at(&self.queue, self.input.clone(), &now, tables, turn);
+        Reply::Queue { outcome, at: now.stamp() }
     }
+}
+
+/// Steps a queue for somebody who does not wait, and carries out what follows.
+pub(crate) fn step_queue(name: &Name, input: Input, tables: &mut Tables, turn: &mut Turn) -> Outcome {
+    let now = turn.now(Vec::new(), Span::ZERO);
+    step_at(name, input, &now, tables, turn)
+}
+
+fn step_at(name: &Name, input: Input, now: &Now, tables: &mut Tables, turn: &mut Turn) -> Outcome {
+    let step = std::mem::take(&mut tables.queues).step(name, input, now);
+    tables.queues = step.state;
+    wake_hands(&step.effects, tables, turn);
+    let took_ticket = matches!(&step.outcome, Outcome::Waiting(waiting) if waiting.ticket == now.ticket);
+    let errands = turn.carry_out(step.effects, took_ticket);
+    debug_assert!(errands.is_empty(), "queues send no errands");
+    step.outcome
+}
+
+/// Wakes the runners if there may be something for a worker. Who a queue has for workers was loaded with it.
+fn wake_hands(effects: &[Effect], tables: &Tables, turn: &mut Turn) {
+    if tables.crew.hands.is_empty() {
+        return;
+    }
+    let filled = |effect: &Effect| match effect {
+        Effect::Emit(Event::Queue { name, fact }) => match fact {
+            Fact::Push { .. } | Fact::Fail { .. } | Fact::Resumed {} => Some(name.clone()),
+            Fact::Dead { moved_to, .. } => moved_to.clone(),
+            Fact::Requeue { moved_to, .. } => Some(moved_to.clone().unwrap_or_else(|| name.clone())),
+            Fact::Defined(_) | Fact::Paused {} | Fact::Take { .. } | Fact::Complete { .. } | Fact::Purged { .. } => None,
+        },
+        Effect::Emit(_) | Effect::Wake(_) | Effect::Send(_) => None,
+    };
+    let queues: std::collections::BTreeSet<Name> = effects.iter().filter_map(filled).collect();
+    let hands = queues.iter().filter_map(|queue| tables.crew.hands.get(queue)).flatten();
+    let wakes = hands.map(|address| Effect::Wake(address.clone())).collect();
+    turn.carry_out(wakes, false);
 }

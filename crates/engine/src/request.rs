@@ -6,14 +6,18 @@ use banksman_core::event::{Event, Fact};
 use banksman_core::{Effect, Epoch, Liveness, ProcessId, Seq, Span, Stamp, lock, queue, semaphore};
 use banksman_store::{Call, Granted, Key, Tables, Turn};
 
+use crate::applying::{ApplyOutcome, ApplyRequest};
 use crate::decisions::{DecisionOutcome, DecisionRequest};
 use crate::hands::follow_lock;
 use crate::imports::{ImportOutcome, ImportRequest};
 use crate::ledger::wake_watchers;
+use crate::pipelines::{PipelineOutcome, PipelineRequest};
 use crate::queues::QueueRequest;
+use crate::routing::{RouteOutcome, RouteRequest};
 use crate::runs::{RunOutcome, RunRequest};
 use crate::sections::{SectionOutcome, SectionRequest};
 use crate::tasks::{TaskOutcome, TaskRequest};
+use crate::workers::{WorkerOutcome, WorkerRequest};
 
 /// What can be asked.
 #[derive(Debug, Clone)]
@@ -39,6 +43,14 @@ pub enum Request {
     Import(ImportRequest),
     /// Something of a queue.
     Queue(QueueRequest),
+    /// Something of a worker.
+    Worker(WorkerRequest),
+    /// What follows from events.
+    Route(RouteRequest),
+    /// A runbook comes into force.
+    Apply(Box<ApplyRequest>),
+    /// Something of a pipeline.
+    Pipeline(PipelineRequest),
 }
 
 /// What a caller has found out about the world outside, to be believed at the moment of the decision.
@@ -74,6 +86,8 @@ pub enum Reply {
     Decision(DecisionOutcome),
     /// The answer about an import.
     Import(ImportOutcome),
+    /// The answer of a pipeline.
+    Pipeline(PipelineOutcome),
     /// The answer of a queue.
     Queue {
         /// The answer.
@@ -81,12 +95,24 @@ pub enum Reply {
         /// When it was given.
         at: Stamp,
     },
+    /// The answer about a worker.
+    Worker(WorkerOutcome),
+    /// The answer about events.
+    Route(RouteOutcome),
+    /// The answer about a runbook.
+    Apply(ApplyOutcome),
 }
 
 impl Request {
     /// A request to a lock or a semaphore, without any probes.
     pub fn plain(command: Command) -> Request {
         Request::Coordinate { command, seen: Seen::default() }
+    }
+}
+
+impl From<RunRequest> for Request {
+    fn from(request: RunRequest) -> Request {
+        Request::Run(request)
     }
 }
 
@@ -123,6 +149,10 @@ impl Call for Request {
             Request::Decision(request) => request.keys(),
             Request::Import(request) => request.keys(),
             Request::Queue(request) => request.keys(),
+            Request::Worker(request) => request.keys(),
+            Request::Route(request) => request.keys(),
+            Request::Apply(request) => request.keys(),
+            Request::Pipeline(request) => request.keys(),
         }
     }
 
@@ -140,6 +170,10 @@ impl Call for Request {
             Request::Decision(request) => Reply::Decision(request.decide(tables, turn)),
             Request::Import(request) => Reply::Import(request.decide(tables, turn)),
             Request::Queue(request) => request.decide(tables, turn),
+            Request::Worker(request) => Reply::Worker(request.decide(tables, turn)),
+            Request::Route(request) => Reply::Route(request.decide(tables, turn)),
+            Request::Apply(request) => Reply::Apply(request.decide(tables, turn)),
+            Request::Pipeline(request) => Reply::Pipeline(request.decide(tables, turn)),
         }
     }
 }

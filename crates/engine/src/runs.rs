@@ -263,7 +263,7 @@ impl RunRequest {
                 let Work { run, task } = &**what;
                 let holds = run.holds.iter().map(|hold| facts::need_key(&hold.need));
                 let own = [Key::Run(run.id.clone()), own_key(task), Key::Runners, Key::Outbox, Key::OpenDecisions];
-                holds.chain(own).collect()
+                holds.chain(own).chain(pipeline_key(task)).collect()
             }
             RunRequest::Adopt { what, .. } => {
                 let Work { run, task } = &**what;
@@ -277,7 +277,7 @@ impl RunRequest {
                 let holds = run.holds.iter().map(|hold| facts::need_key(&hold.need));
                 let section = task.spec.section.as_ref().map(|section| Key::Lock(section.lock()));
                 let own = [Key::Run(run.id.clone()), own_key(task), Key::Live, Key::Runners, Key::Outbox, Key::OpenDecisions];
-                holds.chain(section).chain(own).collect()
+                holds.chain(section).chain(own).chain(pipeline_key(task)).collect()
             }
             RunRequest::LeaveSection { section, .. } => vec![Key::Lock(section.lock()), Key::Live, Key::Runners],
             RunRequest::Pause { run, .. } | RunRequest::Resume { run, .. } => {
@@ -398,6 +398,11 @@ fn own_key(task: &Task) -> Key {
         Some(_) => Key::Family(task.id.clone()),
         None => Key::Task(task.id.clone()),
     }
+}
+
+/// The pipeline that a task is a phase of: it goes on when the task ends.
+fn pipeline_key(task: &Task) -> Option<Key> {
+    task.spec.phase().map(|_| Key::Pipeline(task.id.clone()))
 }
 
 /// Whether this is the number of a live run.

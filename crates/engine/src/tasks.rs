@@ -9,6 +9,7 @@ use banksman_store::{Key, Tables, Turn};
 
 use crate::hands::{self, Lockout, Taking};
 use crate::ledger::{descendants, emit, step_task, wake_runner, wake_runners, withdraw};
+use crate::pipelines;
 
 /// What can be asked.
 #[derive(Debug, Clone)]
@@ -193,11 +194,7 @@ impl TaskRequest {
         let id = self.id().clone();
         let mut keys = vec![Key::Task(id.clone()), Key::Runners];
         match self {
-            TaskRequest::Add { spec, depends_on, .. } => {
-                keys.push(Key::Sections);
-                keys.extend(spec.parent.clone().map(Key::Task));
-                keys.extend(depends_on.iter().map(|edge| Key::Task(edge.on.clone())));
-            }
+            TaskRequest::Add { spec, depends_on, .. } => return add_keys(&id, spec, depends_on),
             TaskRequest::Update { edit, .. } => {
                 keys.extend([Key::Sections, Key::Dependencies(id)]);
                 for edge in edit.depends_on.iter().flatten() {
@@ -205,21 +202,25 @@ impl TaskRequest {
                 }
             }
             TaskRequest::Cancel { .. } => {
-                keys.extend([Key::ByHand(id.clone()), Key::Family(id), Key::Live, Key::Outbox, Key::OpenDecisions]);
+                keys.extend([Key::ByHand(id.clone()), Key::Family(id.clone()), Key::Pipeline(id)]);
+                keys.extend([Key::Live, Key::Outbox, Key::OpenDecisions]);
             }
-            TaskRequest::Take { taking, .. } => keys.extend(hands::keys(&id, taking)),
+            TaskRequest::Take { taking, .. } => {
+                keys.extend(hands::keys(&id, taking));
+                keys.push(Key::Pipeline(id));
+            }
             TaskRequest::GiveBack { .. } => keys.push(Key::ByHand(id)),
             // Who looks at a run may find that it must be stopped.
             TaskRequest::Kill { .. } | TaskRequest::Overtime { .. } | TaskRequest::Heartbeat { .. } => {
                 keys.extend([Key::Live, Key::Outbox]);
             }
             TaskRequest::Delete { .. } => {
-                keys.extend([Key::OpenDecisions, Key::ByHand(id.clone())]);
+                keys.extend([Key::OpenDecisions, Key::ByHand(id.clone()), Key::Pipeline(id.clone())]);
                 keys.extend([Key::Family(id.clone()), Key::Dependents(id.clone()), Key::Lock(id.lock()), Key::RunsOf(id)]);
             }
             // Only a person speaks for a task that waits for a decision.
             TaskRequest::Conclude { epoch: None, .. } | TaskRequest::Retry { .. } | TaskRequest::Set { .. } => {
-                keys.extend([Key::OpenDecisions, Key::ByHand(id)]);
+                keys.extend([Key::OpenDecisions, Key::ByHand(id.clone()), Key::Pipeline(id)]);
             }
             TaskRequest::Conclude { .. } | TaskRequest::Checkpoint { .. } => {}
         }
@@ -255,14 +256,28 @@ impl TaskRequest {
                 Some(Some(live)) if live.run == *run => stop(id, After::Fail { error: error.clone() }, tables, turn),
                 Some(_) => TaskOutcome::Fenced,
             },
-            TaskRequest::Retry { id } => unless_locked(id, None, task::Input::Retry, tables, turn),
+            TaskRequest::Retry { id } => retry(id, tables, turn),
             TaskRequest::Set { id, by, mark } => unless_locked(id, by.as_ref(), task::Input::Set(*mark), tables, turn),
             TaskRequest::Delete { id, force } => delete(id, *force, tables, turn),
         }
     }
 }
 
-fn add(id: &TaskId, spec: &Spec, depends_on: &[Edge], by: Option<Epoch>, tables: &mut Tables, turn: &mut Turn) -> TaskOutcome {
+/// The rows that a new task needs.
+pub(crate) fn add_keys(id: &TaskId, spec: &Spec, depends_on: &[Edge]) -> Vec<Key> {
+    let on = depends_on.iter().map(|edge| Key::Task(edge.on.clone()));
+    let parent = spec.parent.clone().map(Key::Task);
+    [Key::Task(id.clone()), Key::Runners, Key::Sections].into_iter().chain(parent).chain(on).collect()
+}
+
+pub(crate) fn add(
+    id: &TaskId,
+    spec: &Spec,
+    depends_on: &[Edge],
+    by: Option<Epoch>,
+    tables: &mut Tables,
+    turn: &mut Turn,
+) -> TaskOutcome {
     let backlog = &mut tables.backlog;
     if let Some(section) = spec.section.as_ref().filter(|section| !backlog.sections.contains_key(*section)) {
         return TaskOutcome::UnknownSection(section.clone());
@@ -331,6 +346,16 @@ fn unless_locked(id: &TaskId, by: Option<&HolderId>, input: task::Input, tables:
     match tables.backlog.tasks.get(id).and_then(|task| hands::lockout(task, by, turn)) {
         Some(lockout) => TaskOutcome::Locked(lockout),
         None => stepped(id, input, tables, turn),
+    }
+}
+
+fn retry(id: &TaskId, tables: &mut Tables, turn: &mut Turn) -> TaskOutcome {
+    match tables.backlog.tasks.get(id) {
+        // Its pipeline has gone on, and knows nothing of another run of it.
+        Some(task) if task.spec.phase().is_some() && task.status().is_over() => {
+            TaskOutcome::Stepped(task::Outcome::HasPhases, Box::new(task.clone()))
+        }
+        _ => unless_locked(id, None, task::Input::Retry, tables, turn),
     }
 }
 
@@ -405,9 +430,10 @@ fn delete(id: &TaskId, force: bool, tables: &mut Tables, turn: &mut Turn) -> Tas
         task::State::ByHand { holder, epoch, .. } => hands::let_go(id, &holder, epoch, tables, turn),
         _ => {}
     }
-    tables.backlog.tasks.remove(id);
+    let task = tables.backlog.tasks.remove(id).expect("it was looked at above");
     tables.backlog.edges.remove(id);
     tables.backlog.runs.retain(|_, run| run.task != *id);
     emit(turn, Event::Task { id: id.clone(), fact: TaskFact::Deleted {} });
+    pipelines::forget(&task, tables, turn);
     TaskOutcome::Deleted
 }

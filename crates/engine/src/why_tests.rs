@@ -1,10 +1,9 @@
 //! The way from a task to where its waiting begins. What stands in the way of a claim is compared with the claim itself
 //! in `cli/tests/all/causes.rs`.
 
-use banksman_core::task::{Spec, Work};
-use banksman_core::{Lease, Seq, Wall};
-
 use banksman_core::backlog::Edge;
+use banksman_core::task::{Done, Spec, Work};
+use banksman_core::{Lease, Seq, Wall};
 use banksman_store::CHAIN_LIMIT;
 
 use super::*;
@@ -46,6 +45,7 @@ fn done() -> State {
 
 fn why(backlog: Backlog, task: &str) -> Why {
     let snapshot = Snapshot {
+        crew: Default::default(),
         coordination: Coordination::default(),
         backlog,
         queues: Default::default(),

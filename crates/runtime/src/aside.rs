@@ -4,15 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
 use banksman_adapters::keeper::{self, Record};
 use banksman_adapters::notify::{self, Channel, Fate, Kind};
 use banksman_core::backlog::Ended;
+use banksman_core::guard::GuardInputs;
 use banksman_core::task::Ending;
-use banksman_core::{Notice, NoticeKind, RunId, Seq};
+use banksman_core::{Notice, NoticeKind, Pipeline, RunId, Seq};
 
+use crate::guards::Answers;
 use crate::project::Project;
 use crate::runner::now_ended;
 
@@ -20,6 +23,8 @@ use crate::runner::now_ended;
 pub(crate) enum Deed {
     /// What was left of a session was ended.
     Swept(RunId, Ended),
+    /// What the guards of a pipeline ask about was looked at.
+    Gathered(Box<Pipeline>, Box<GuardInputs>),
     /// People were told, or not.
     Told(Seq, Result<(), Untold>),
 }
@@ -50,6 +55,8 @@ pub(crate) struct Aside {
     far: UnixStream,
     /// The ways in which people were told already, where another has failed.
     told: BTreeMap<Seq, BTreeSet<Channel>>,
+    /// What the commands of guards have answered.
+    answers: Arc<Answers>,
 }
 
 impl Aside {
@@ -57,7 +64,7 @@ impl Aside {
         let (sender, receiver) = mpsc::channel();
         let (near, far) = UnixStream::pair()?;
         near.set_nonblocking(true)?;
-        Ok(Aside { sender, receiver, near, far, told: BTreeMap::new() })
+        Ok(Aside { sender, receiver, near, far, told: BTreeMap::new(), answers: Arc::default() })
     }
 
     /// The keeper of a session was killed: what is left of its tree is ended.
@@ -83,6 +90,7 @@ impl Aside {
             NoticeKind::Decision => Kind::Decision,
             NoticeKind::TaskFailed => Kind::TaskFailed,
             NoticeKind::BacklogFinished => Kind::BacklogFinished,
+            NoticeKind::Route => Kind::Route,
         };
         let outlets = project.outlets();
         if !project.config().notify.on.contains(&kind) || outlets.is_empty() {
@@ -118,6 +126,15 @@ impl Aside {
         });
         let refused = outlets.refused.iter().map(|(channel, refusal)| format!("{}: {refusal}", channel.as_str()));
         Telling::Begun { refused: refused.collect() }
+    }
+
+    /// Finds out what the guards of a pipeline ask about.
+    pub(crate) fn look_at_guards(&self, project: &Project, pipeline: Box<Pipeline>) {
+        let (project, answers) = (project.clone(), Arc::clone(&self.answers));
+        self.start(move || {
+            let inputs = answers.gather(&project, pipeline.guards(), &pipeline.context);
+            (Deed::Gathered(pipeline, Box::new(inputs)), Vec::new())
+        });
     }
 
     fn start(&self, deed: impl FnOnce() -> (Deed, Vec<Channel>) + Send + 'static) {

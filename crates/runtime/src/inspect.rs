@@ -6,7 +6,7 @@ use banksman_adapters::host::Host;
 use banksman_core::backlog::{Backlog, Run, Runner};
 use banksman_core::planner;
 use banksman_core::semaphore::CAPACITY_LIMIT;
-use banksman_core::{Liveness, Name, ProcessId, Stamp, Task, TaskId, Title};
+use banksman_core::{Liveness, Name, Pipeline, ProcessId, Stamp, Task, TaskId, Title};
 use banksman_engine::why::{self, Attended, Life, Situation, Why};
 use banksman_store::{Counts, Key, Reader, Snapshot, StoreError};
 
@@ -14,6 +14,9 @@ use crate::project::Project;
 
 /// How many failures are shown.
 const FAILURES: i64 = 3;
+
+/// How many pipelines are shown.
+const PIPELINES: i64 = 10;
 
 /// How things stand with the backlog.
 #[derive(Debug, Clone)]
@@ -36,6 +39,10 @@ pub struct Overview {
     pub roots: usize,
     /// How many decisions wait for an answer.
     pub decisions: usize,
+    /// The first pipelines that are not over, each with its task.
+    pub pipelines: Vec<(Task, Pipeline)>,
+    /// How many pipelines stand how.
+    pub pipeline_counts: BTreeMap<String, u64>,
     /// The tasks that failed last, newest first.
     pub failures: Vec<Task>,
     /// How many pending tasks wait for one that will not complete by itself, and one of them.
@@ -92,6 +99,7 @@ pub fn overview(reader: &mut Reader, project: &Project) -> Result<Overview, Stor
     let counts = reader.view().counts()?;
     let failures = reader.view().last_failed(FAILURES)?;
     let held = reader.view().held_by_ended()?;
+    let (pipelines, pipeline_counts) = (reader.view().open_pipelines(PIPELINES)?, reader.view().pipeline_counts()?);
     let mut keys: BTreeSet<Key> = why::lane_keys(&counts.ready, &Backlog::default());
     keys.extend([Key::OpenDecisions, Key::DueRoots]);
     let snapshot = loop {
@@ -116,6 +124,8 @@ pub fn overview(reader: &mut Reader, project: &Project) -> Result<Overview, Stor
         queued,
         roots: snapshot.backlog.tasks.values().filter(|task| planner::is_under_way(task)).count(),
         decisions: snapshot.backlog.decisions.len(),
+        pipelines,
+        pipeline_counts,
         failures,
         held,
         counts,

@@ -16,7 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::aside::{Aside, Deed, Telling};
 use crate::client::Client;
 use crate::error::Error;
-use crate::post::Mailbox;
+use crate::post::{Ear, Mailbox};
 use crate::sessions::{self, Sessions};
 use crate::waiting::{STALL, span};
 
@@ -62,6 +62,8 @@ pub struct Runner<'a> {
     client: &'a Client,
     files: Sessions,
     mailbox: Mailbox,
+    /// Hears of new events, while something may follow from them.
+    ear: Option<Ear>,
     dispatcher: Dispatcher,
     sessions: BTreeMap<RunId, Session>,
     /// Those whose session has ended.
@@ -130,6 +132,7 @@ impl<'a> Runner<'a> {
             client,
             files,
             mailbox,
+            ear: None,
             dispatcher: match only {
                 Some(run) => dispatcher.only(run),
                 None => dispatcher,
@@ -209,8 +212,11 @@ impl<'a> Runner<'a> {
                     Telling::Begun { refused } => tell(Told::NoticeTrouble(notice, refused.join("; "))),
                     Telling::Unwanted => self.dispatcher.did(errand, Ok(())),
                 },
+                Next::Gather(pipeline) => self.aside.look_at_guards(self.client.project(), pipeline),
                 Next::Acknowledge(run) => self.acknowledge(&run, tell),
                 Next::Forget(run) => drop(self.sessions.remove(&run)),
+                // What has happened before it began to listen must be looked at first.
+                Next::Sleep { .. } if self.prick_up_ears(tell) => self.dispatcher.heard(),
                 Next::Sleep { watch, at_most } => match self.sleep(cancel, &watch, at_most) {
                     Woken::Called => {
                         self.mailbox.empty();
@@ -251,6 +257,25 @@ impl<'a> Runner<'a> {
         }
     }
 
+    /// Begins to listen, or stops, as the dispatcher wants it. Says whether it has begun.
+    fn prick_up_ears(&mut self, tell: &mut dyn FnMut(Told)) -> bool {
+        if !self.dispatcher.listens() {
+            self.ear = None;
+            return false;
+        }
+        if self.ear.is_some() {
+            return false;
+        }
+        let ear = self.client.reader().map_err(Error::from);
+        match ear.and_then(|reader| Ear::open(self.client.project(), reader.project())) {
+            Ok(ear) => self.ear = Some(ear),
+            // The slow look is for such.
+            Err(Error::Store(error)) => tell(Told::Trouble(error)),
+            Err(_) => {}
+        }
+        self.ear.is_some()
+    }
+
     fn now(&self) -> Lease {
         Lease(host::monotonic_ms() + self.offset)
     }
@@ -281,7 +306,7 @@ impl<'a> Runner<'a> {
             Ok(session) => drop(self.sessions.insert(work.run.id.clone(), session)),
             Err(error) => {
                 let ending = Ending::NotStarted { error: format!("its keeper cannot be started: {error}").into() };
-                self.dispatcher.ended(&work.run.id, now_ended(ending, None));
+                self.ended(&work.run.id, now_ended(ending, None));
             }
         }
     }
@@ -293,6 +318,12 @@ impl<'a> Runner<'a> {
         last.map_or(Ok(()), |last| self.files.tell_last_result(last)).map_err(|error| error.to_string())
     }
 
+    /// The session of a run has ended.
+    fn ended(&mut self, run: &RunId, ended: Ended) {
+        let ended = self.files.with_tail(self.dispatcher.work(run), ended);
+        self.dispatcher.ended(run, ended);
+    }
+
     /// Finds out what became of a session that this process did not start, or has lost sight of.
     fn recover(&mut self, work: &Work, tell: &mut dyn FnMut(Told)) {
         let run = &work.run;
@@ -302,7 +333,7 @@ impl<'a> Runner<'a> {
                 Ok(Found::Ended(_, ending)) => sessions::ended(ending),
                 _ => now_ended(Ending::Lost, Some("the machine was restarted")),
             };
-            return self.dispatcher.ended(&run.id, ended);
+            return self.ended(&run.id, ended);
         }
         let found = match self.files.look(&run.id) {
             Ok(Found::Nothing) => keeper::bury(&self.files.record(&run.id)),
@@ -311,9 +342,9 @@ impl<'a> Runner<'a> {
         match found {
             Ok(Found::Nothing | Found::Buried) => {
                 let ending = if run.session.is_some() { Ending::Lost } else { Ending::Never };
-                self.dispatcher.ended(&run.id, now_ended(ending, None));
+                self.ended(&run.id, now_ended(ending, None));
             }
-            Ok(Found::Ended(_, ending)) => self.dispatcher.ended(&run.id, sessions::ended(ending)),
+            Ok(Found::Ended(_, ending)) => self.ended(&run.id, sessions::ended(ending)),
             Ok(Found::Live(_)) => match keeper::adopt(&self.files.record(&run.id), run.owner_epoch.0) {
                 Ok(mut session) => {
                     if let Some(limit) = self.limit {
@@ -372,6 +403,7 @@ impl<'a> Runner<'a> {
             PollFd::from_borrowed_fd(cancel, PollFlags::IN),
             PollFd::new(&self.aside, PollFlags::IN),
         ];
+        fds.extend(self.ear.as_ref().map(|ear| PollFd::new(ear, PollFlags::IN)));
         let fixed = fds.len();
         fds.extend(self.sessions.values().map(|session| PollFd::from_borrowed_fd(session.as_fd(), PollFlags::IN)));
         fds.extend(pidfds.iter().map(|(_, pidfd)| PollFd::new(pidfd, PollFlags::IN)));
@@ -399,10 +431,15 @@ impl<'a> Runner<'a> {
         for run in runs.iter().zip(&ready[fixed..]).filter(|(_, ready)| **ready).map(|(run, _)| run) {
             self.listen(run);
         }
+        if let Some(ear) = self.ear.as_ref().filter(|_| ready[3]) {
+            ear.empty();
+            self.dispatcher.heard();
+        }
         if ready[2] {
             for deed in self.aside.take() {
                 match deed {
-                    Deed::Swept(run, ended) => self.dispatcher.ended(&run, ended),
+                    Deed::Swept(run, ended) => self.ended(&run, ended),
+                    Deed::Gathered(pipeline, inputs) => self.dispatcher.gathered(&pipeline, *inputs),
                     Deed::Told(errand, Ok(())) => self.dispatcher.did(errand, Ok(())),
                     Deed::Told(errand, Err(untold)) if untold.is_final => self.dispatcher.gave_up(errand, untold.error),
                     Deed::Told(errand, Err(untold)) => self.dispatcher.did(errand, Err(untold.error)),
@@ -426,10 +463,10 @@ impl<'a> Runner<'a> {
                     let now = Lease(host::monotonic_ms() + self.offset);
                     self.dispatcher.started(run, backlog::Session { keeper: keeper_pid, child: child_pid }, now);
                 }
-                Notice::Ended(ending) => self.dispatcher.ended(run, sessions::ended(ending)),
+                Notice::Ended(ending) => self.ended(run, sessions::ended(ending)),
                 Notice::Refused(Refusal::NoRecord { error }) => {
                     let ending = Ending::NotStarted { error: format!("its record cannot be made: {error}").into() };
-                    self.dispatcher.ended(run, now_ended(ending, None));
+                    self.ended(run, now_ended(ending, None));
                 }
                 Notice::Ready => {}
                 // Others own it; the rows will tell.

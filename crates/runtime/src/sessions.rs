@@ -23,6 +23,9 @@ const FOREIGN: [&str; 5] =
 /// How much of the last output the next run is told, in bytes.
 const TAIL: u64 = 4_000;
 
+/// How much of the output of a phase is looked at for its result.
+const PHASE_TAIL: u64 = 64 * 1_024;
+
 /// Where the sessions of a project keep their files.
 #[derive(Debug, Clone)]
 pub struct Sessions {
@@ -113,7 +116,7 @@ impl Sessions {
             "note": ended.note,
             "endedAt": Timestamp::from_millisecond(ended.at.0).ok().map(|at| format!("{at:.3}")),
             "log": self.log(&run.id),
-            "tail": tail(&self.log(&run.id)),
+            "tail": tail(&self.log(&run.id), TAIL),
         });
         let (directory, path) = (self.task_dir(&run.task), self.last_result(&run.task));
         std::fs::create_dir_all(&directory)?;
@@ -133,6 +136,13 @@ impl Sessions {
         let Some(text) = reads(work) else { return Ok(()) };
         std::fs::create_dir_all(self.task_dir(&work.task.id))?;
         std::fs::write(self.input(&work.task.id), text)
+    }
+
+    /// The end of what a run has printed, if somebody goes by that: it is a phase of a pipeline.
+    pub(crate) fn with_tail(&self, work: Option<&Work>, ended: Ended) -> Ended {
+        let tail =
+            work.filter(|work| work.task.spec.phase().is_some()).map(|work| tail(&self.log(&work.run.id), PHASE_TAIL).into());
+        Ended { tail, ..ended }
     }
 
     /// Where a task works if it has a directory of its own.
@@ -226,13 +236,13 @@ fn merge_argv(branch: &str, into: &str, how: MergeHow) -> Vec<String> {
 }
 
 /// The last bytes of a log, from the beginning of a line if there is one.
-fn tail(log: &Path) -> String {
+fn tail(log: &Path, most: u64) -> String {
     let read = || -> std::io::Result<Vec<u8>> {
         let mut file = File::open(log)?;
-        let from = file.metadata()?.len().saturating_sub(TAIL);
+        let from = file.metadata()?.len().saturating_sub(most);
         file.seek(SeekFrom::Start(from))?;
         let mut bytes = Vec::new();
-        file.take(TAIL).read_to_end(&mut bytes)?;
+        file.take(most).read_to_end(&mut bytes)?;
         let cut = bytes.iter().position(|byte| *byte == b'\n').filter(|_| from > 0).map_or(0, |at| at + 1);
         Ok(bytes.split_off(cut))
     };

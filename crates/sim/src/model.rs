@@ -73,7 +73,11 @@ impl Model {
             | Request::Run(_)
             | Request::Decision(_)
             | Request::Import(_)
-            | Request::Queue(_) => unreachable!("this world has no tasks and no queues"),
+            | Request::Queue(_)
+            | Request::Pipeline(_)
+            | Request::Worker(_)
+            | Request::Route(_)
+            | Request::Apply(_) => unreachable!("this world has no tasks and no queues"),
         };
         let mut command = command.clone();
         let resource = command.resource();

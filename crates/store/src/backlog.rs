@@ -10,6 +10,7 @@ use banksman_core::{Decision, Lease, Seq, Wall};
 
 use crate::error::StoreError;
 use crate::import;
+use crate::pipelines;
 use crate::rows::{json, list, parsed, push_stamp};
 use crate::sql::Statement;
 use crate::value::{Query, Row, Value};
@@ -115,6 +116,8 @@ fn word(task: &Task) -> &'static str {
         State::Awaiting { .. } => "awaiting",
         State::Parked { .. } => "parked",
         State::ByHand { .. } => "by_hand",
+        State::InPhases { is_blocked: false } => "phases",
+        State::InPhases { is_blocked: true } => "phases_blocked",
         State::Pending | State::Stuck { .. } | State::Review | State::Done(_) => task.status().as_str(),
     }
 }
@@ -141,6 +144,7 @@ fn due(task: &Task) -> Option<i64> {
         | State::Stuck { .. }
         | State::Stopping { .. }
         | State::Parked { .. }
+        | State::InPhases { .. }
         | State::Review
         | State::Done(_) => None,
     }
@@ -186,6 +190,7 @@ pub(crate) fn between<'a>(project: i64, before: &'a Backlog, after: &'a Backlog,
         }
     }
     import::between(project, before, after, queries);
+    pipelines::between(project, before, after, queries);
 }
 
 fn gone<'a, K: Ord, V>(before: &'a BTreeMap<K, V>, after: &BTreeMap<K, V>, delete: impl FnMut(&'a K)) {

@@ -65,9 +65,9 @@ impl TaskFilter {
     fn states(&self) -> String {
         let words = self.statuses.iter().flat_map(|status| match status {
             Status::Pending => &["pending", "resting"][..],
-            Status::Blocked => &["pending", "resting", "parked"],
+            Status::Blocked => &["pending", "resting", "parked", "phases_blocked"],
             // What is being stopped is in progress too.
-            Status::InProgress => &["running", "stopping", "awaiting", "by_hand"],
+            Status::InProgress => &["running", "stopping", "awaiting", "by_hand", "phases"],
             Status::Stuck => &["stuck"],
             Status::Review => &["review"],
             Status::Completed => &["completed"],
@@ -227,8 +227,8 @@ impl Row {
 /// The status that the word of a row stands for.
 fn status(word: &str, held_back: bool) -> Result<Status, StoreError> {
     let status = match word {
-        "running" | "stopping" | "awaiting" | "by_hand" => Some(Status::InProgress),
-        "parked" => Some(Status::Blocked),
+        "running" | "stopping" | "awaiting" | "by_hand" | "phases" => Some(Status::InProgress),
+        "parked" | "phases_blocked" => Some(Status::Blocked),
         "resting" => Some(Status::Pending),
         "pending" if held_back => Some(Status::Blocked),
         other => Status::parse(other),

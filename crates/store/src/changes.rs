@@ -7,6 +7,7 @@ use banksman_core::semaphore::Semaphore;
 use banksman_core::{HolderId, Name, Span};
 
 use crate::backlog;
+use crate::crew;
 use crate::queues;
 use crate::rows::{push_grant, push_waiter};
 use crate::sql::Statement;
@@ -36,6 +37,7 @@ pub(crate) fn between<'a>(project: i64, before: &'a Tables, after: &'a Tables) -
     }
     backlog::between(project, &before.backlog, &after.backlog, &mut queries);
     queues::between(project, &before.queues, &after.queues, &mut queries);
+    crew::between(project, &before.crew, &after.crew, &mut queries);
     queries
 }
 

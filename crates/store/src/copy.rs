@@ -12,6 +12,7 @@ use banksman_core::{Lease, Seq};
 use crate::changes;
 use crate::compact::parse;
 use crate::error::StoreError;
+use crate::pipelines;
 use crate::queues;
 use crate::reader::{EventFilter, Reader};
 use crate::sql::Statement;
@@ -70,7 +71,8 @@ fn fill(from: &mut Reader, to: &mut Store, answers: Vec<crate::value::Rows>) -> 
     let by = lease.0 - snapshot.lease.0;
     let (coordination, backlog) = (moved(snapshot.coordination, by), moved_backlog(snapshot.backlog, by));
     let queues = queues::moved(snapshot.queues, by);
-    let after = Tables { coordination, backlog, queues, ..Tables::default() };
+    let crew = snapshot.crew.kept();
+    let after = Tables { coordination, backlog, queues, crew, ..Tables::default() };
     to.backend.write(&changes::between(to.project, &before, &after))?;
 
     to.backend.write(&baseline.writes(to.project))?;
@@ -95,7 +97,8 @@ fn fill(from: &mut Reader, to: &mut Store, answers: Vec<crate::value::Rows>) -> 
         }
         at = page.last;
     }
-    let differences = folded.differences(&Folded::of_all(&after.coordination, &after.backlog).with_queues(&after.queues));
+    let tables = Folded::of_all(&after.coordination, &after.backlog).with_queues(&after.queues);
+    let differences = folded.differences(&tables.with_crew(&after.crew.workers, &after.crew.routes));
     if let Some(first) = differences.first() {
         return Err(StoreError::corrupt(first));
     }
@@ -137,6 +140,7 @@ fn moved_backlog(backlog: Backlog, by: i64) -> Backlog {
     for run in backlog.runs.values_mut() {
         run.started.lease = Lease(run.started.lease.0 + by);
     }
+    backlog.pipelines = pipelines::moved(backlog.pipelines, by);
     backlog
 }
 

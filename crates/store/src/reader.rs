@@ -13,6 +13,7 @@ use serde_json::Value as Json;
 
 use crate::backend::Backend;
 use crate::compact::{self, Mark};
+use crate::crew::Crew;
 use crate::error::StoreError;
 use crate::machine::Machine;
 use crate::sql::Statement;
@@ -65,6 +66,8 @@ pub struct Snapshot {
     pub backlog: Backlog,
     /// Queues and their items.
     pub queues: Queues,
+    /// Workers and routes.
+    pub crew: Crew,
     /// The moment, on the lease clock.
     pub lease: Lease,
     /// The moment, on the wall clock.
@@ -136,8 +139,8 @@ impl View<'_> {
         let rest = answers.split_off(1);
         let counters = Counters::read(answers.pop().unwrap_or_default())?;
         let (lease, wall) = counters.clocks(self.machine);
-        let Tables { coordination, backlog, queues, .. } = tables::decode(&queries[1..], rest)?;
-        Ok(Snapshot { coordination, backlog, queues, lease, wall, seq: Seq(counters.seq) })
+        let Tables { coordination, backlog, queues, crew, .. } = tables::decode(&queries[1..], rest)?;
+        Ok(Snapshot { coordination, backlog, queues, crew, lease, wall, seq: Seq(counters.seq) })
     }
 
     /// The events of the page after `after` that pass the filter.
@@ -202,6 +205,7 @@ impl View<'_> {
             let snapshot = self.everything()?;
             if snapshot.seq == after {
                 let tables = Folded::of_all(&snapshot.coordination, &snapshot.backlog).with_queues(&snapshot.queues);
+                let tables = tables.with_crew(&snapshot.crew.workers, &snapshot.crew.routes);
                 return Ok(Some(folded.differences(&tables)));
             }
         }

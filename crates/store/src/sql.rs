@@ -24,164 +24,6 @@ macro_rules! statements {
     };
 }
 
-macro_rules! claim {
-    () => {
-        "holder, weight, ttl, max_hold, ancestors, processes, metadata, request"
-    };
-}
-macro_rules! grant {
-    () => {
-        concat!(claim!(), ", epoch, acquired_lease, acquired_wall, heartbeat_lease, heartbeat_wall, ticket, offer")
-    };
-}
-macro_rules! locks {
-    () => {
-        concat!("SELECT name, default_ttl, default_max_hold, fence, ", grant!(), " FROM locks WHERE project = $1")
-    };
-}
-macro_rules! semaphores {
-    () => {
-        "SELECT name, capacity, default_ttl FROM semaphores WHERE project = $1"
-    };
-}
-macro_rules! slots {
-    () => {
-        concat!("SELECT semaphore, ", grant!(), " FROM slots WHERE project = $1")
-    };
-}
-macro_rules! waited {
-    ($kind:literal) => {
-        concat!(" IN (SELECT resource FROM waiters WHERE project = $1 AND kind = '", $kind, "')")
-    };
-}
-macro_rules! task {
-    () => {
-        concat!(
-            "t.id, t.spec, t.position, t.created_wall, t.state, t.detail, t.changed_lease, t.changed_wall, ",
-            "t.attempts, t.failures, t.recoveries"
-        )
-    };
-}
-macro_rules! tasks {
-    () => {
-        concat!("SELECT ", task!(), " FROM tasks t WHERE t.project = $1")
-    };
-}
-macro_rules! decisions {
-    () => {
-        "SELECT id, raised_wall, question, state FROM decisions WHERE project = $1"
-    };
-}
-/// Not part of an import that is not finished.
-macro_rules! shown {
-    ($t:literal) => {
-        concat!("(", $t, ".import IS NULL OR ", $t, ".import NOT IN (SELECT m.id FROM imports m WHERE m.project = $1))")
-    };
-}
-/// The lane `l` has tasks that are shown: those of an import that is not finished have lanes of their own.
-macro_rules! shown_lane {
-    () => {
-        concat!(
-            "l.lane IS NOT NULL AND NOT EXISTS (SELECT 1 FROM imports m WHERE m.project = $1 ",
-            "AND substr(l.lane, 1, length(m.id)) = m.id)"
-        )
-    };
-}
-/// 1 unless the run has ended.
-macro_rules! live {
-    ($ended:literal) => {
-        concat!("CASE WHEN CAST(", $ended, " AS TEXT) IS NULL THEN 1 END")
-    };
-}
-macro_rules! runs {
-    () => {
-        concat!(
-            "SELECT id, task, attempt, epoch, owner, owner_epoch, holds, session, host, boot, started_lease, started_wall, ",
-            "lease, ended FROM runs WHERE project = $1"
-        )
-    };
-}
-macro_rules! queue {
-    () => {
-        "name, visibility, max_attempts, dead_letter, max_length, paused, length"
-    };
-}
-macro_rules! items {
-    () => {
-        concat!(
-            "SELECT id, queue, data, priority, created_lease, created_wall, dedupe, attempts, fence, state, due, holder, ",
-            "taken_lease, taken_wall, reason, died_wall, history, origin FROM items WHERE project = $1"
-        )
-    };
-}
-macro_rules! takers {
-    () => {
-        "SELECT ticket, queue, holder, standing, since_lease, since_wall, seen_lease FROM takers WHERE project = $1"
-    };
-}
-/// A queue, and the one that its dead items go to.
-macro_rules! and_dead_letter {
-    () => {
-        " IN (SELECT CAST($2 AS TEXT) UNION ALL SELECT d.dead_letter FROM queues d WHERE d.project = $1 AND d.name = $2)"
-    };
-}
-macro_rules! edges {
-    () => {
-        "SELECT e.task, e.on_task, e.allow_failed FROM edges e WHERE e.project = $1"
-    };
-}
-/// What the partial index `tasks_ready` holds.
-macro_rules! ready {
-    ($t:literal) => {
-        concat!($t, ".project = $1 AND ", $t, ".state = 'pending' AND ", $t, ".unmet = 0 AND ", $t, ".lane IS NOT NULL")
-    };
-}
-/// How many dependencies hold a task back.
-macro_rules! unmet {
-    ($task:literal) => {
-        concat!(
-            "(SELECT count(*) FROM edges e LEFT JOIN tasks d ON d.project = e.project AND d.id = e.on_task ",
-            "WHERE e.project = $1 AND e.task = ",
-            $task,
-            " AND NOT (coalesce(d.state, '') = 'completed' ",
-            "OR (e.allow_failed = 1 AND coalesce(d.state, '') IN ('failed', 'cancelled', 'skipped'))))"
-        )
-    };
-}
-/// The task, and if it is pending all that holds it back, directly or not, the nearest first. See `CHAIN_LIMIT`.
-macro_rules! chain {
-    () => {
-        concat!(
-            "WITH RECURSIVE chain(task) AS (SELECT CAST($2 AS TEXT) ",
-            "UNION SELECT e.on_task FROM chain c JOIN tasks s ON s.project = $1 AND s.id = c.task ",
-            "JOIN edges e ON e.project = $1 AND e.task = c.task LEFT JOIN tasks d ON d.project = $1 AND d.id = e.on_task ",
-            "WHERE s.state = 'pending' AND NOT (coalesce(d.state, '') = 'completed' ",
-            "OR (e.allow_failed = 1 AND coalesce(d.state, '') IN ('failed', 'cancelled', 'skipped')))) "
-        )
-    };
-}
-/// A task and all that it has created.
-macro_rules! family {
-    () => {
-        concat!(
-            "WITH RECURSIVE family(id) AS (SELECT CAST($2 AS TEXT) ",
-            "UNION SELECT c.id FROM tasks c JOIN family f ON c.parent = f.id WHERE c.project = $1) "
-        )
-    };
-}
-/// The lanes that have ready tasks, found by one step in the index for each.
-macro_rules! lanes {
-    () => {
-        concat!(
-            "WITH RECURSIVE lanes(lane) AS (SELECT (SELECT min(t.lane) FROM tasks t WHERE ",
-            ready!("t"),
-            ") UNION ALL SELECT (SELECT min(t.lane) FROM tasks t WHERE ",
-            ready!("t"),
-            " AND t.lane > l.lane) FROM lanes l WHERE l.lane IS NOT NULL) "
-        )
-    };
-}
-
 statements! {
     Project => "SELECT p.seq, p.ticket, p.lease, p.lease_base, p.boot, s.version, /* clock */ NULL FROM projects p, store s WHERE p.project = $1";
     InsertProject => "INSERT INTO projects (project, id, seq, ticket, lease, lease_base, boot) VALUES ($1, $2, 0, 0, $3, 0, $4)";
@@ -241,6 +83,12 @@ statements! {
                 "SELECT seq, wall, kind, component, id, data FROM events WHERE project = $1 AND seq > $2 ",
                 "AND wall >= $4 ORDER BY seq LIMIT $3"
             );
+    // With what a pipeline is to do, if it happened to one: that tells which pipeline of which runbook it is.
+    Heard => concat!(
+                "SELECT e.seq, e.wall, e.kind, e.component, e.id, e.data, CASE WHEN e.component = 'pipeline' THEN ",
+                "(SELECT t.spec FROM tasks t WHERE t.project = $1 AND t.id = e.id) END FROM events e ",
+                "WHERE e.project = $1 AND e.seq > $2 ORDER BY e.seq LIMIT $3"
+            );
     LastEvents => concat!(
                 "SELECT seq, wall, kind, component, id, data FROM events WHERE project = $1 AND seq > $2 ",
                 "AND component = $3 AND id = $4 ORDER BY seq DESC LIMIT $5"
@@ -277,7 +125,7 @@ statements! {
     );
     TaskCounts => concat!(
         "SELECT state, CAST(CASE WHEN unmet > 0 THEN 1 ELSE 0 END AS BIGINT), CAST(CASE WHEN lane IS NULL THEN 1 ELSE 0 END AS BIGINT), count(*) ",
-        "FROM tasks t WHERE project = $1 AND ", shown!("t"), " GROUP BY 1, 2, 3 ORDER BY 1, 2, 3"
+        "FROM tasks t WHERE project = $1 AND ", shown!("t"), " AND ", no_phase!("t"), " GROUP BY 1, 2, 3 ORDER BY 1, 2, 3"
     );
     SectionCounts => concat!(
         "SELECT section, state, CAST(CASE WHEN unmet > 0 THEN 1 ELSE 0 END AS BIGINT), count(*) ",
@@ -299,8 +147,8 @@ statements! {
         "AND (i.priority > $2 OR (i.priority = $2 AND i.position < $3))) FROM lanes l WHERE ", shown_lane!()
     );
     LastFailed => concat!(
-        tasks!(), " AND t.state IN ('failed', 'cancelled', 'skipped') AND t.state = 'failed' ",
-        "ORDER BY t.changed_lease DESC, t.position DESC LIMIT $2"
+        tasks!(), " AND t.state IN ('failed', 'cancelled', 'skipped') AND t.state = 'failed' AND ", "NOT EXISTS (SELECT 1 FROM pipelines h WHERE h.project = $1 AND h.id = t.parent)",
+        " ORDER BY t.changed_lease DESC, t.position DESC LIMIT $2"
     );
     // Pending tasks that wait for one that will not complete by itself. The bound on changed_lease leads to the small index
     // `tasks_ended`, and the joins are in the order in which SQLite shall do them.
@@ -357,7 +205,32 @@ statements! {
     );
     // What time alone may change, the most urgent first.
     Due => concat!(tasks!(), " AND t.due IS NOT NULL ORDER BY t.due, t.id LIMIT $2");
-    DueRoots => concat!(tasks!(), " AND t.due IS NOT NULL AND t.parent IS NULL ORDER BY t.due, t.id");
+    DueRoots => concat!(
+        tasks!(), " AND t.due IS NOT NULL AND t.parent IS NULL ",
+        "UNION ALL ", tasks!(), " AND t.state = 'phases' AND t.parent IS NULL"
+    );
+    // The pipeline of a task, or that whose phase it is; and the task of that pipeline.
+    Pipeline => concat!(pipelines!(), " AND p.id", with_parent!());
+    PipelineHost => concat!(tasks!(), " AND t.id", with_parent!(), " AND EXISTS (SELECT 1 FROM pipelines p WHERE p.project = $1 AND p.id = t.id)");
+    FamilyPipelines => concat!(family!(), pipelines!(), " AND p.id IN (SELECT id FROM family)");
+    // Those that are to be looked at, the most urgent first.
+    DuePipelines => concat!(pipelines!(), " AND p.due IS NOT NULL ORDER BY p.due, p.id LIMIT $2");
+    DuePipelineHosts => concat!(
+        tasks!(), " AND t.id IN (SELECT p.id FROM pipelines p WHERE p.project = $1 AND p.due IS NOT NULL ORDER BY p.due, p.id LIMIT $2)"
+    );
+    AllPipelines => concat!(pipelines!(), " ORDER BY p.id");
+    PipelinePage => concat!(
+        "SELECT ", task!(), ", p.body FROM tasks t JOIN pipelines p ON p.project = t.project AND p.id = t.id ",
+        "WHERE t.project = $1 AND t.position > $2 AND (CAST($4 AS TEXT) IS NULL OR p.state = $4) ORDER BY t.position LIMIT $3"
+    );
+    OpenPipelines => concat!(
+        "SELECT ", task!(), ", p.body FROM pipelines p CROSS JOIN tasks t WHERE p.project = $1 ",
+        "AND p.state IN ('init', 'checking', 'blocked', 'running') AND t.project = $1 AND t.id = p.id ORDER BY t.position LIMIT $2"
+    );
+    PipelineCounts => "SELECT p.state, count(*) FROM pipelines p WHERE p.project = $1 GROUP BY 1 ORDER BY 1";
+    InsertPipeline => "INSERT INTO pipelines (project, id, state, phase, due, body) VALUES ($1, $2, $3, $4, $5, $6)";
+    UpdatePipeline => "UPDATE pipelines SET state = $3, phase = $4, due = $5, body = $6 WHERE project = $1 AND id = $2";
+    DeletePipeline => "DELETE FROM pipelines WHERE project = $1 AND id = $2";
     // Loops that wait for their next attempt, in turn.
     Loops => concat!(
         tasks!(), " AND t.loops = 1 AND t.state IN ('pending', 'resting') AND t.position > $3 AND ", shown!("t"),
@@ -509,6 +382,39 @@ statements! {
         "INSERT INTO takers (project, ticket, queue, holder, standing, since_lease, since_wall, seen_lease) ",
         "VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (project, queue, ticket) DO UPDATE SET seen_lease = $8"
     );
+    // One statement tells a runner that there are no workers and no routes.
+    Crew => concat!(
+        worker!(),
+        " UNION ALL SELECT 'job', j.task, NULL, j.worker, j.queue, j.item, j.epoch, 0, ",
+        "CASE WHEN coalesce(t.state, 'gone') IN ('gone', 'completed', 'failed', 'cancelled', 'skipped') THEN 1 ELSE 0 END ",
+        "FROM jobs j LEFT JOIN tasks t ON t.project = j.project AND t.id = j.task WHERE j.project = $1 ",
+        "UNION ALL SELECT 'route', id, route, NULL, NULL, 0, 0, since, 0 FROM routes WHERE project = $1 ",
+        "UNION ALL ", cursor!()
+    );
+    WorkerRows => concat!(
+        worker!(), " AND name = $2 UNION ALL SELECT 'job', task, NULL, worker, queue, item, epoch, 0, 0 FROM jobs ",
+        "WHERE project = $1 AND worker = $2"
+    );
+    Cursor => cursor!();
+    MoveCursor =>
+        "INSERT INTO marks (project, name, seq) VALUES ($1, 'router', $2) ON CONFLICT (project, name) DO UPDATE SET seq = $2";
+    Hands => concat!(hands!(), " AND w.queue = $2");
+    HandsBeyond => concat!(hands!(), " AND w.queue", and_dead_letter!());
+    AllHands => hands!();
+    UpsertWorker => concat!(
+        "INSERT INTO workers (project, name, queue, definition, paused, awake, removed, since) ",
+        "VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (project, name) ",
+        "DO UPDATE SET queue = $3, definition = $4, paused = $5, awake = $6, removed = $7, since = $8"
+    );
+    UpdateWorker => "UPDATE workers SET paused = $3, awake = $4, removed = $5 WHERE project = $1 AND name = $2";
+    DeleteWorker => "DELETE FROM workers WHERE project = $1 AND name = $2";
+    InsertJob => "INSERT INTO jobs (project, worker, task, queue, item, epoch) VALUES ($1, $2, $3, $4, $5, $6)";
+    DeleteJob => "DELETE FROM jobs WHERE project = $1 AND worker = $2 AND task = $3";
+    UpsertRoute => concat!(
+        "INSERT INTO routes (project, id, route, since) VALUES ($1, $2, $3, $4) ",
+        "ON CONFLICT (project, id) DO UPDATE SET route = $3, since = $4"
+    );
+    DeleteRoute => "DELETE FROM routes WHERE project = $1 AND id = $2";
     DeleteTaker => "DELETE FROM takers WHERE project = $1 AND queue = $2 AND ticket = $3";
     Notify => "SELECT pg_notify($1, $2)";
 }

@@ -11,6 +11,7 @@ use banksman_core::queue::{Part, Queues};
 use banksman_core::semaphore::{self, Semaphore};
 use banksman_core::{DecisionId, DedupeKey, Epoch, HolderId, ImportId, ItemId, Name, RequestId, RunId, SectionId, Seq, TaskId};
 
+use crate::crew::{self, Crew};
 use crate::error::StoreError;
 use crate::queues;
 use crate::rows::Waits;
@@ -91,6 +92,13 @@ pub enum Key {
     Imports,
     /// The first [`IMPORTED`] tasks of an import that is not finished.
     Imported(ImportId),
+    /// The pipeline of a task, or that whose phase it is, with its task.
+    Pipeline(TaskId),
+    /// The first few pipelines that are to be looked at, now or at a time.
+    DuePipelines {
+        /// How many.
+        limit: u32,
+    },
     /// All queues, without their items.
     Queues,
     /// One queue and its dead-letter queue, without their items.
@@ -125,6 +133,25 @@ pub enum Key {
     Takers(Name),
     /// All who wait for an item.
     AllTakers,
+    /// All workers, their jobs, all routes, and how far events were routed: one statement.
+    Crew,
+    /// One worker with its jobs.
+    Worker(Name),
+    /// How far events were routed.
+    Router,
+    /// Where to wake the runners, if a queue has a worker.
+    Hands(Name),
+    /// The same for a queue and its dead-letter queue.
+    HandsBeyond(Name),
+    /// The same for all queues.
+    AllHands,
+    /// Events.
+    Log {
+        /// Those after this one.
+        after: Seq,
+        /// How many at most.
+        limit: u32,
+    },
 }
 
 /// How many tasks that wait for time, or for their children, are looked at together.
@@ -149,6 +176,8 @@ pub struct Tables {
     pub backlog: Backlog,
     /// Queues and their items.
     pub queues: Queues,
+    /// Workers and routes.
+    pub crew: Crew,
 }
 
 /// A runner that waits until something is freed.
@@ -200,7 +229,15 @@ pub(crate) fn plan(project: i64, keys: &BTreeSet<Key>) -> Vec<Query<'_>> {
             Key::Request(request) => add(Statement::Request, Some(request.as_str())),
             Key::Sections => add(Statement::Sections, None),
             Key::Task(id) => add(Statement::Task, Some(id.as_str())),
-            Key::Family(id) => add(Statement::Family, Some(id.as_str())),
+            Key::Family(id) => {
+                add(Statement::Family, Some(id.as_str()));
+                add(Statement::FamilyPipelines, Some(id.as_str()));
+            }
+            Key::Pipeline(id) => {
+                add(Statement::PipelineHost, Some(id.as_str()));
+                add(Statement::Pipeline, Some(id.as_str()));
+            }
+            Key::DuePipelines { .. } => {}
             Key::Dependencies(id) => {
                 add(Statement::Edges, Some(id.as_str()));
                 add(Statement::Dependencies, Some(id.as_str()));
@@ -221,7 +258,14 @@ pub(crate) fn plan(project: i64, keys: &BTreeSet<Key>) -> Vec<Query<'_>> {
             | Key::Part { .. }
             | Key::FirstTaker(_)
             | Key::Takers(_)
-            | Key::AllTakers => {}
+            | Key::AllTakers
+            | Key::Crew
+            | Key::Worker(_)
+            | Key::Router
+            | Key::Hands(_)
+            | Key::HandsBeyond(_)
+            | Key::AllHands
+            | Key::Log { .. } => {}
             Key::ByHand(id) => {
                 add(Statement::HandLocks, Some(id.as_str()));
                 add(Statement::HandTasks, Some(id.as_str()));
@@ -250,6 +294,11 @@ pub(crate) fn plan(project: i64, keys: &BTreeSet<Key>) -> Vec<Query<'_>> {
             Key::Queue { of_each } => {
                 queries.push(Query::new(Statement::Queue, [project.into(), i64::from(*of_each).into()]));
             }
+            Key::DuePipelines { limit } => {
+                let limit = i64::from(*limit);
+                queries.push(Query::new(Statement::DuePipelineHosts, [project.into(), limit.into()]));
+                queries.push(Query::new(Statement::DuePipelines, [project.into(), limit.into()]));
+            }
             Key::Due => queries.push(Query::new(Statement::Due, [project.into(), DUE_LIMIT.into()])),
             Key::Loops { after, limit } => {
                 queries.push(Query::new(Statement::Loops, [project.into(), i64::from(*limit).into(), after.0.into()]));
@@ -257,6 +306,7 @@ pub(crate) fn plan(project: i64, keys: &BTreeSet<Key>) -> Vec<Query<'_>> {
             _ => {}
         }
         queues::plan(project, key, &mut queries);
+        crew::plan(project, key, &mut queries);
         if let Key::Imported(id) = key {
             queries.push(Query::new(Statement::Imported, [project.into(), id.as_str().into(), (IMPORTED as i64).into()]));
         }
@@ -281,8 +331,10 @@ pub(crate) fn plan_all(project: i64) -> Vec<Query<'static>> {
         Statement::Outbox,
         Statement::AllDecisions,
         Statement::Imports,
+        Statement::AllPipelines,
         Statement::AllQueues,
         Statement::AllItems,
+        Statement::Crew,
     ];
     plan_of(project, &[&held[..], &backlog[..]].concat())
 }
@@ -295,7 +347,8 @@ fn plan_of(project: i64, statements: &[Statement]) -> Vec<Query<'static>> {
 /// transaction.
 pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables, StoreError> {
     let mut tables = Tables::default();
-    let mut waiters = Vec::new();
+    let (mut waiters, mut jobs) = (Vec::new(), Vec::new());
+    let mut pipelines = Vec::new();
     for (query, rows) in queries.iter().zip(answers) {
         for mut row in rows {
             match query.statement {
@@ -337,6 +390,8 @@ pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables
                 | Statement::HandTasks
                 | Statement::Loops
                 | Statement::LiveTasks
+                | Statement::PipelineHost
+                | Statement::DuePipelineHosts
                 | Statement::Imported => {
                     let task = row.task()?;
                     tables.backlog.tasks.insert(task.id.clone(), task);
@@ -377,6 +432,9 @@ pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables
                     let import = row.import()?;
                     tables.backlog.imports.insert(import.id.clone(), import);
                 }
+                Statement::Pipeline | Statement::FamilyPipelines | Statement::DuePipelines | Statement::AllPipelines => {
+                    pipelines.push((row.task_id()?, row.pipeline_body()?))
+                }
                 Statement::AllQueues | Statement::QueueRow => {
                     let queue = row.queue()?;
                     tables.queues.queues.insert(queue.name.clone(), queue);
@@ -397,12 +455,23 @@ pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables
                     let taker = row.taker()?;
                     tables.queues.takers.insert(taker.ticket, taker);
                 }
+                Statement::Crew | Statement::WorkerRows | Statement::Cursor => tables.crew.put(row.crew()?, &mut jobs),
+                Statement::Hands | Statement::HandsBeyond | Statement::AllHands => {
+                    let (queue, address) = (row.name()?, Address(row.text()?.into()));
+                    tables.crew.hands.entry(queue).or_default().insert(address);
+                }
+                Statement::Heard => tables.crew.heard.push(row.heard()?),
                 other => unreachable!("{other:?} loads no table"),
             }
         }
     }
     for (resource, waiter) in waiters {
         stand(resource, waiter, &mut tables.coordination);
+    }
+    tables.crew.assign(jobs)?;
+    for (id, body) in pipelines {
+        let pipeline = body.pipeline(tables.backlog.tasks.get(&id))?;
+        tables.backlog.pipelines.insert(id, pipeline);
     }
     Ok(tables)
 }

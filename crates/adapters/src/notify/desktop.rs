@@ -42,7 +42,7 @@ fn sound(kind: Kind) -> &'static str {
         Kind::Escalate | Kind::Decision => "dialog-warning",
         Kind::TaskFailed => "dialog-error",
         Kind::BacklogFinished => "complete",
-        Kind::Test => "message-new-instant",
+        Kind::Route | Kind::Test => "message-new-instant",
     }
 }
 

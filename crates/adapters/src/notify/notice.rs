@@ -30,13 +30,15 @@ pub enum Kind {
     TaskFailed,
     /// Nothing is left to do.
     BacklogFinished,
+    /// A runbook wants people to know of an event.
+    Route,
     /// Somebody tries whether notices arrive.
     Test,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 5] = [Kind::Escalate, Kind::Decision, Kind::TaskFailed, Kind::BacklogFinished, Kind::Test];
+    pub const ALL: [Kind; 6] = [Kind::Escalate, Kind::Decision, Kind::TaskFailed, Kind::BacklogFinished, Kind::Route, Kind::Test];
 
     /// One word for it, as settings and receivers know it.
     pub fn as_str(self) -> &'static str {
@@ -45,6 +47,7 @@ impl Kind {
             Kind::Decision => "decision",
             Kind::TaskFailed => "task_failed",
             Kind::BacklogFinished => "backlog_finished",
+            Kind::Route => "route",
             Kind::Test => "test",
         }
     }
@@ -58,7 +61,7 @@ impl Kind {
     pub(super) fn is_urgent(self) -> bool {
         match self {
             Kind::Escalate | Kind::Decision => true,
-            Kind::TaskFailed | Kind::BacklogFinished | Kind::Test => false,
+            Kind::TaskFailed | Kind::BacklogFinished | Kind::Route | Kind::Test => false,
         }
     }
 }

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use crate::world::{PROGRAM, World, alive, signal, start, until};
 
 /// Four processes that hide: in another session, behind a parent that has exited, without any environment, and both.
-const HIDDEN: &str = r#"
+pub(crate) const HIDDEN: &str = r#"
     note='echo $$ >> pids; exec sleep 60'
     sh -c "$note" &
     setsid sh -c "$note" &

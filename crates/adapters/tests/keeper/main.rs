@@ -4,6 +4,7 @@
 
 mod ends;
 mod limits;
+mod minder;
 mod nudges;
 mod owners;
 mod pool;

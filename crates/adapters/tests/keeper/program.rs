@@ -3,6 +3,7 @@
 //! ```text
 //! banksman-keeper-test hold SPEC              starts a session and waits for its end
 //! banksman-keeper-test fell SCRIPT            runs a script, then ends all that it has left behind
+//! banksman-keeper-test mind MS SCRIPT         runs a script under a minder and prints what it came to
 //! banksman-keeper-test bench N PARALLEL DIR   runs `sh -c true` N times and prints sessions per second
 //! ```
 
@@ -14,19 +15,20 @@ use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use banksman_adapters::keeper::{self, Notice, Session, Spec};
-use banksman_adapters::tree;
+use banksman_adapters::{minder, tree};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{getpid, set_child_subreaper};
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     let args: Vec<OsString> = std::env::args_os().collect();
-    if let Some(code) = keeper::enter(&args) {
+    if let Some(code) = keeper::enter(&args).or_else(|| minder::enter(&args)) {
         return Ok(code);
     }
     let words: Vec<&str> = args.iter().filter_map(|arg| arg.to_str()).collect();
     match words[..] {
         [_, "hold", spec] => hold(Path::new(spec))?,
         [_, "fell", script] => fell(script)?,
+        [_, "mind", limit, script] => mind(limit.parse()?, script)?,
         [_, "bench", sessions, parallel, dir] => bench(sessions.parse()?, parallel.parse()?, Path::new(dir))?,
         _ => return Ok(ExitCode::FAILURE),
     }
@@ -45,6 +47,26 @@ fn fell(script: &str) -> Result<(), Box<dyn Error>> {
     set_child_subreaper(Some(getpid()))?;
     Command::new("sh").args(["-c", script]).status()?;
     tree::end_descendants(Duration::from_secs(10));
+    Ok(())
+}
+
+fn mind(limit: u64, script: &str) -> Result<(), Box<dyn Error>> {
+    let task = minder::Task {
+        argv: script.split_whitespace().next().map_or_else(Vec::new, |program| match program {
+            "/nowhere" => vec![program.into()],
+            _ => vec!["sh".into(), "-c".into(), script.into()],
+        }),
+        directory: Path::new("."),
+        env: vec![("GREETING".into(), "hello".into())],
+        limit: Duration::from_millis(limit),
+        keep: 10,
+    };
+    let minded = minder::run(task)?;
+    let (stdout, stderr) = (String::from_utf8(minded.stdout.bytes)?, minded.stderr.last_line());
+    #[expect(clippy::print_stdout, reason = "this is its purpose")]
+    {
+        print!("{:?} {stdout:?} {} {stderr:?}", minded.end, minded.stdout.is_cut);
+    }
     Ok(())
 }
 

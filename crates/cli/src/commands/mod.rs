@@ -7,11 +7,13 @@ pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod events;
 pub(crate) mod find;
+pub(crate) mod guards;
 pub(crate) mod hold;
 pub(crate) mod init;
 pub(crate) mod locks;
 pub(crate) mod man;
 pub(crate) mod notify;
+pub(crate) mod pipelines;
 pub(crate) mod queues;
 pub(crate) mod run;
 pub(crate) mod runbooks;
@@ -24,6 +26,7 @@ pub(crate) mod tail;
 pub(crate) mod tasks;
 pub(crate) mod trust;
 pub(crate) mod why;
+pub(crate) mod workers;
 
 use crate::failure::Failure;
 

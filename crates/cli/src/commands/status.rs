@@ -5,7 +5,7 @@ use clap::Args;
 use serde_json::{Map, Value, json};
 
 use super::tasks::brief;
-use super::{Done, why};
+use super::{Done, pipelines, why};
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
@@ -59,6 +59,9 @@ fn next(overview: &Overview) -> String {
         let decisions = if overview.decisions == 1 { "1 decision".into() } else { format!("{} decisions", overview.decisions) };
         return format!("{decisions} {} for you: banksman decisions review", waits(overview.decisions as u64));
     }
+    if let Some((_, blocked)) = overview.pipelines.iter().find(|(_, pipeline)| pipelines::is_held_up(pipeline)) {
+        return format!("a pipeline is blocked: banksman why {}", blocked.id);
+    }
     if stuck > 0 {
         return format!("{} shows no sign of life: banksman tasks list --status stuck", tasks(stuck));
     }
@@ -104,6 +107,10 @@ fn data(overview: &Overview, next: &str, roots: Option<u32>) -> Value {
         "decisions": overview.decisions,
         "runs": overview.runs.iter().map(run_json).collect::<Vec<_>>(),
         "runners": overview.runners.iter().map(runner_json).collect::<Vec<_>>(),
+        "pipelines": {
+            "byState": overview.pipeline_counts,
+            "open": overview.pipelines.iter().map(|(task, pipeline)| pipelines::pipeline_json(task, pipeline)).collect::<Vec<_>>(),
+        },
         "failures": overview.failures.iter().map(failure).collect::<Vec<_>>(),
         "heldByFailed": overview.held.0,
         "next": next,
@@ -145,6 +152,10 @@ fn human(overview: &Overview, next: &str, host: &str, roots: Option<u32>) -> Str
     if !overview.runs.is_empty() {
         let rows = overview.runs.iter().map(|live| run_row(live, overview)).collect();
         text.push_str(&format!("\n\n{}", table::render(&["RUNNING", "TASK", "RUN", "RUNNER", "FOR>"], rows)));
+    }
+    if !overview.pipelines.is_empty() {
+        let rows = overview.pipelines.iter().map(|(task, pipeline)| pipelines::row(task, pipeline, overview.at)).collect();
+        text.push_str(&format!("\n\n{}", table::render(&pipelines::COLUMNS, rows)));
     }
     if !overview.runners.is_empty() {
         let rows = overview.runners.iter().map(|manned| runner_row(manned, overview, host)).collect();

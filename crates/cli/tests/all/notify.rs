@@ -147,7 +147,7 @@ fn settings_of_notices_are_checked() {
     let world = World::on_sqlite();
     for (key, value, words) in [
         ("notify.on", "escalate,decison", "did you mean decision?"),
-        ("notify.on", "weather", "only of escalate, decision, task_failed, backlog_finished"),
+        ("notify.on", "weather", "only of escalate, decision, task_failed, backlog_finished, route"),
         ("notify.desktop", "yes", "it must be on or off"),
         ("notify.webhook", "hooks.example/token", "begins with https://"),
         ("notify.webhook_secret_file", "secret", "an absolute path"),

@@ -135,7 +135,11 @@ pub struct Origin {
 impl Data {
     /// Reads a text from outside.
     pub fn parse(text: &str) -> Result<Data, DataError> {
-        let value: Value = serde_json::from_str(text)?;
+        Data::new(serde_json::from_str(text)?)
+    }
+
+    /// Takes a value, if it is not too large.
+    pub fn new(value: Value) -> Result<Data, DataError> {
         // What counts is what is kept: spaces between the parts are not.
         let bytes = value.to_string().len();
         if bytes > DATA_LIMIT { Err(DataError::TooLarge { bytes }) } else { Ok(Data(Arc::new(value))) }

@@ -7,6 +7,7 @@ use crate::step::{Notice, NoticeKind};
 
 impl Task {
     pub(super) fn conclude(&mut self, epoch: Option<Epoch>, verdict: Verdict, now: &Now, scribe: &mut Scribe) -> Outcome {
+        let has_phases = self.has_phases();
         match (self.live_mut(), epoch) {
             (Some(live), Some(epoch)) if live.epoch == epoch => {
                 live.verdict = Some(verdict);
@@ -20,6 +21,7 @@ impl Task {
             (Some(live), Some(_)) => Outcome::Fenced(Some(live.epoch)),
             (Some(live), None) => Outcome::Busy(live.epoch),
             (None, Some(_)) => Outcome::Fenced(None),
+            (None, None) if has_phases => Outcome::HasPhases,
             (None, None) => match verdict {
                 Verdict::Done { output } => self.finish(Done::Success { output, warning: None }, None, now, scribe),
                 Verdict::Failed { error } => self.finish(Done::Failed { error }, None, now, scribe),
@@ -34,6 +36,7 @@ impl Task {
             | State::Awaiting { .. }
             | State::Parked { .. }
             | State::ByHand { .. }
+            | State::InPhases { .. }
             | State::Review => match after {
                 After::Cancel => self.finish(Done::Cancelled, None, now, scribe),
                 After::Fail { error } => self.finish(Done::Failed { error }, None, now, scribe),
@@ -293,7 +296,10 @@ impl Task {
             },
             scribe,
         );
-        if let Done::Failed { error } = &done {
+        // What the failure of a phase means is for its pipeline to say.
+        if let Done::Failed { error } = &done
+            && self.spec.phase().is_none()
+        {
             let subject = format!("failed: {}", self.spec.title).into();
             scribe.send(Errand::Notify(Box::new(Notice { kind: NoticeKind::TaskFailed, subject, text: error.clone() })));
         }

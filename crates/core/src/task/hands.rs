@@ -5,12 +5,14 @@ use super::*;
 impl Task {
     pub(super) fn retry(&mut self, now: &Now, scribe: &mut Scribe) -> Outcome {
         match &self.state {
+            _ if self.has_phases() => Outcome::HasPhases,
             State::Pending
             | State::Resting { .. }
             | State::Running(_)
             | State::Stuck { .. }
             | State::Stopping { .. }
             | State::Awaiting { .. }
+            | State::InPhases { .. }
             | State::ByHand { .. } => Outcome::NotPending(self.status()),
             State::Parked { .. } | State::Review | State::Done(_) => {
                 (self.failures, self.recoveries) = (0, 0);
@@ -23,8 +25,9 @@ impl Task {
 
     pub(super) fn mark(&mut self, mark: Mark, now: &Now, scribe: &mut Scribe) -> Outcome {
         match &self.state {
+            _ if self.has_phases() => Outcome::HasPhases,
             State::Running(live) | State::Stuck { live, .. } | State::Stopping { live, .. } => Outcome::Busy(live.epoch),
-            State::Awaiting { .. } => Outcome::NotPending(self.status()),
+            State::Awaiting { .. } | State::InPhases { .. } => Outcome::NotPending(self.status()),
             // What others may have waited for stays as it is, until a retry.
             State::Done(done) => Outcome::Over(done.status()),
             State::Pending | State::Resting { .. } | State::Parked { .. } | State::ByHand { .. } | State::Review => {
@@ -49,8 +52,9 @@ impl Task {
         scribe: &mut Scribe,
     ) -> Outcome {
         match &self.state {
+            _ if self.has_phases() => Outcome::HasPhases,
             State::Running(live) | State::Stuck { live, .. } | State::Stopping { live, .. } => Outcome::Busy(live.epoch),
-            State::Awaiting { .. } => Outcome::NotPending(self.status()),
+            State::Awaiting { .. } | State::InPhases { .. } => Outcome::NotPending(self.status()),
             State::Done(done) => Outcome::Over(done.status()),
             // It is looked at again, or the lock was renewed.
             State::ByHand { epoch: current, .. } if *current == epoch => {

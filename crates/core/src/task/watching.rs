@@ -54,6 +54,7 @@ impl Task {
                 | State::Awaiting { .. }
                 | State::Parked { .. }
                 | State::ByHand { .. }
+                | State::InPhases { .. }
                 | State::Review
                 | State::Done(_),
                 Pulse::Active | Pulse::Idle(_) | Pulse::SessionDead,

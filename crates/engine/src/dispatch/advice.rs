@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use banksman_core::backlog::Ended;
 use banksman_core::task::{self, Watch};
-use banksman_core::{Notice, ProcessId, RunId, SectionId, Seq, Span, Task, TaskId};
+use banksman_core::{Notice, Pipeline, ProcessId, RunId, SectionId, Seq, Span, Task, TaskId};
 use banksman_store::Key;
 
 use crate::runs::Work;
@@ -60,6 +60,8 @@ pub enum Advice {
     Nudge(RunId, Seq),
     /// Tell people, and tell by [`did`](super::Dispatcher::did) what came of it.
     Notify(Seq, Box<Notice>),
+    /// Find out what the guards of a pipeline ask about, and tell by [`gathered`](super::Dispatcher::gathered).
+    Gather(Box<Pipeline>),
     /// Tell the keeper of a run that its end is durable.
     Acknowledge(RunId),
     /// Let go of the session of a run: another runner looks after it.

@@ -16,6 +16,9 @@ impl Dispatcher {
         for (request, reply) in requests.into_iter().zip(replies) {
             match (request, reply) {
                 (Request::Run(request), Reply::Run(outcome)) => look |= self.take_in(request, outcome),
+                // Whatever came of it, the rows are others now.
+                (_, Reply::Worker(_) | Reply::Route(_)) => look = true,
+                (Request::Pipeline(request), Reply::Pipeline(outcome)) => look |= self.take_in_pipeline(request, outcome),
                 (_, Reply::Task(TaskOutcome::Stepped(outcome, task))) => {
                     // What follows from it is in the outbox, or the run is not its own any more.
                     look |= outcome != task::Outcome::Seen;
@@ -31,7 +34,8 @@ impl Dispatcher {
 
     /// The store did not answer. What was asked may or may not have happened: the rows will tell.
     pub fn unanswered(&mut self, now: Lease) {
-        self.requests.clear();
+        let requests = std::mem::take(&mut self.requests);
+        self.forget_looks(requests);
         self.look = Look::Due;
         self.not_before = Some(now + RETRY_AFTER);
     }

@@ -12,7 +12,7 @@ use banksman_store::{Key, Snapshot};
 use super::{Advice, Dispatcher, Look, Mine, News, Phase, Rest};
 use crate::claims::occupy;
 use crate::facts;
-use crate::request::Seen;
+use crate::request::{Request, Seen};
 use crate::runs::{Candidate, RunRequest, Work};
 
 impl Dispatcher {
@@ -34,6 +34,7 @@ impl Dispatcher {
                 let sections = foreign.filter_map(|run| snapshot.backlog.tasks.get(&run.task)?.spec.section.as_ref());
                 keys.extend(sections.map(|section| Key::Lock(section.lock())));
                 keys.extend(self.family_keys(&snapshot));
+                keys.extend(self.crew_keys(&snapshot));
                 if keys.is_empty() {
                     return self.evaluate(snapshot);
                 }
@@ -43,6 +44,8 @@ impl Dispatcher {
             Look::Second(mut first) => {
                 first.coordination.locks.extend(snapshot.coordination.locks);
                 first.coordination.semaphores.extend(snapshot.coordination.semaphores);
+                first.queues = snapshot.queues;
+                first.crew.heard = snapshot.crew.heard;
                 // Children come with those who wait for them.
                 for (id, task) in snapshot.backlog.tasks {
                     first.backlog.tasks.entry(id).or_insert(task);
@@ -55,7 +58,7 @@ impl Dispatcher {
                 self.look = Look::Done(rest);
                 if snapshot.backlog.finish.is_news() {
                     let (runner, counts) = (self.me.id.clone(), snapshot.backlog.finish.counts);
-                    let advice = self.call(vec![RunRequest::Rest { runner, counts }]);
+                    let advice = self.call([RunRequest::Rest { runner, counts }]);
                     self.queue.push_back(advice);
                 }
             }
@@ -125,7 +128,7 @@ impl Dispatcher {
         let orphans = self.orphans(&snapshot.backlog);
         let lost = self.lost(&snapshot.backlog, &now);
         self.assume_ended(&mut snapshot);
-        let Choice { mut candidates, mut blocked } = self.choose(&snapshot, &now);
+        let Choice { mut candidates, beginnings, mut blocked } = self.choose(&snapshot, &now);
         // Whoever holds the lock of a task keeps runners from it, but not from those behind it, which were not read.
         let is_locked = |reasons: &&Vec<Reason>| reasons.iter().any(|reason| matches!(reason, Reason::TaskLock { .. }));
         let locked = blocked.iter().filter(is_locked).count();
@@ -148,44 +151,47 @@ impl Dispatcher {
         let is_found = |id: &TaskId| found.iter().any(|request| matches!(request, RunRequest::Found { task, .. } if task == id));
         candidates.retain(|candidate| !is_found(&candidate.task));
         let ripe = if self.only.is_none() { self.ripe(&snapshot, &candidates) } else { Vec::new() };
-        let mut requests = self.finishes();
-        requests.extend(found);
-        requests.extend(ripe);
-        requests.append(&mut self.results);
+        let mut requests: Vec<Request> = self.finishes().into_iter().map(Into::into).collect();
+        requests.extend(found.into_iter().chain(ripe).chain(std::mem::take(&mut self.results)).map(Request::from));
+        if self.only.is_none() {
+            requests.extend(beginnings.into_iter().chain(self.advance(&snapshot)).chain(std::mem::take(&mut self.judgements)));
+        }
         self.markers.clear();
         let runner = self.me.id.clone();
         for work in orphans {
-            requests.push(RunRequest::Adopt { runner: runner.clone(), what: Box::new(work), seen: self.seen() });
+            requests.push(RunRequest::Adopt { runner: runner.clone(), what: Box::new(work), seen: self.seen() }.into());
         }
         for work in lost {
             let (what, patience, watch) = (Box::new(work), self.patience(), self.options.watch);
-            requests.push(RunRequest::Lose { runner: runner.clone(), what, patience, watch });
+            requests.push(RunRequest::Lose { runner: runner.clone(), what, patience, watch }.into());
         }
         for gone in self.gone_runners(&snapshot.backlog, &now) {
-            requests.push(match self.options.lease {
+            let clear = match self.options.lease {
                 None => RunRequest::Retire { runner: gone, seen: self.seen() },
                 Some(_) => {
                     let exclusive = snapshot.backlog.sections.values().filter(|section| section.exclusive);
                     let sections = exclusive.map(|section| section.id.clone()).collect();
                     RunRequest::Dismiss { runner: gone, sections, seen: self.seen() }
                 }
-            });
+            };
+            requests.push(clear.into());
         }
         for section in self.idle_sections(&snapshot.backlog, &candidates) {
-            requests.push(RunRequest::LeaveSection { runner: runner.clone(), section });
+            requests.push(RunRequest::LeaveSection { runner: runner.clone(), section }.into());
         }
         if !candidates.is_empty() {
             let (room, seen, root_limit) = (self.room(), self.seen(), self.options.root_limit);
-            requests.push(RunRequest::Claim { runner, room, candidates, seen, root_limit });
+            requests.push(RunRequest::Claim { runner, room, candidates, seen, root_limit }.into());
         } else {
             let watching: BTreeSet<Resource> = blocked.iter().flatten().filter_map(Reason::resource).collect();
             let watching: Vec<Resource> = watching.into_iter().collect();
             if watching != self.watching {
                 self.watching.clone_from(&watching);
-                requests.push(RunRequest::Watch { runner, resources: watching });
+                requests.push(RunRequest::Watch { runner, resources: watching }.into());
             }
         }
-        if requests.is_empty() {
+        let crew = self.crew_requests(&snapshot);
+        if requests.is_empty() && crew.is_empty() {
             let rest = self.what_to_wait_for(&snapshot, &blocked);
             self.is_told &= rest.idle;
             if rest.idle && !self.is_told && self.only.is_none() && self.options.sections.is_empty() {
@@ -195,7 +201,7 @@ impl Dispatcher {
                 self.look = Look::Done(rest);
             }
         } else {
-            let advice = self.call(requests);
+            let advice = self.call(requests.into_iter().chain(crew));
             self.queue.push_back(advice);
         }
     }
@@ -300,8 +306,7 @@ impl Dispatcher {
     fn choose(&mut self, snapshot: &Snapshot, now: &Now) -> Choice {
         let room = self.room();
         let limit = self.options.root_limit;
-        let ready = snapshot.backlog.tasks.values().filter(|task| self.may_take(task, snapshot.lease));
-        let mut ready: Vec<&Task> = ready.collect();
+        let mut ready: Vec<&Task> = snapshot.backlog.tasks.values().filter(|task| self.may_take(task, snapshot.lease)).collect();
         ready.sort_by_key(|task| planner::order(task, limit));
         let mut choice = Choice::default();
         let under_way = snapshot.backlog.tasks.values().filter(|task| planner::is_under_way(task)).count();
@@ -313,9 +318,15 @@ impl Dispatcher {
         let mut coordination = snapshot.coordination.clone();
         for task in ready {
             let begins = limit > 0 && task.spec.parent.is_none() && !planner::is_under_way(task);
-            match facts::admit(task, Some(&self.me.id), limit, &coordination, &snapshot.backlog, now) {
+            // A pipeline has no run of its own, and needs no room for one.
+            let runner = (!task.has_phases()).then_some(&self.me.id);
+            match facts::admit(task, runner, limit, &coordination, &snapshot.backlog, now) {
                 // The places that are left go to the first ones.
                 Admission::Run if begins && places == 0 => {}
+                Admission::Run if task.has_phases() => {
+                    choice.beginnings.push(self.beginning(task));
+                    places -= usize::from(begins);
+                }
                 Admission::Run if choice.candidates.len() < room => {
                     let Some(run) = self.fresh_runs.pop() else { break };
                     let (section, needs) = (task.spec.section.clone(), task.spec.needs.clone());
@@ -382,12 +393,17 @@ impl Dispatcher {
                 // One with a lease ends by time, at the latest.
                 is_elsewhere && run.lease.is_none() && self.is_orphan(run, &snapshot.backlog)
             }),
-            None => snapshot.backlog.runs.is_empty() && blocked.iter().all(hopeless) && !Dispatcher::is_waiting(snapshot),
+            None => {
+                let is_waiting =
+                    Dispatcher::is_waiting(snapshot) || Dispatcher::has_open_pipelines(snapshot) || self.crew_waits(snapshot);
+                snapshot.backlog.runs.is_empty() && blocked.iter().all(hopeless) && !is_waiting
+            }
         };
         let slow = snapshot.lease + self.options.poll;
         let ends = snapshot.backlog.runs.values().filter(|run| run.owner != self.me.id).filter_map(|run| run.lease.as_ref());
         let lost = ends.map(|lease| lease.end() + self.patience()).filter(|end| *end > snapshot.lease).min();
-        let due = self.next_due(snapshot).map(|due| Lease(due.0 - 1));
+        let due = [self.next_due(snapshot), Dispatcher::next_pipeline(snapshot), self.crew_due(snapshot)];
+        let due = due.into_iter().flatten().min().map(|due| Lease(due.0 - 1));
         let until =
             deadline.into_iter().chain(lost).chain(due).fold(slow, |until, deadline| until.min(deadline + Span::from_ms(1)));
         Rest { watch: watch.into_iter().cloned().collect(), until, idle }
@@ -397,5 +413,7 @@ impl Dispatcher {
 #[derive(Default)]
 struct Choice {
     candidates: Vec<Candidate>,
+    /// The pipelines that may begin.
+    beginnings: Vec<Request>,
     blocked: Vec<Vec<Reason>>,
 }

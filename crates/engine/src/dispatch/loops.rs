@@ -106,6 +106,7 @@ impl Dispatcher {
                 | State::Awaiting { .. }
                 | State::Parked { .. }
                 | State::ByHand { .. }
+                | State::InPhases { .. }
                 | State::Review
                 | State::Done(_) => {}
             }

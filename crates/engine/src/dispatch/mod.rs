@@ -8,6 +8,7 @@
 //!          --> Spawn, Recover, Kill, Nudge, Acknowledge      act on a session; what comes of it is told by started, ended,
 //!                                                            gone, did
 //!          --> Notify          tell people, then did(…)
+//!          --> Gather          find out what the guards of a pipeline ask about, then gathered(…)
 //!          --> Sleep           until woken (then woken()), one of these dies (then died(…)), or time passes
 //!          --> Done            there is nothing left to do here
 //! ```
@@ -17,9 +18,15 @@
 
 mod advice;
 mod answers;
+mod crew;
+#[cfg(test)]
+mod crew_tests;
 mod errands;
 mod look;
 mod loops;
+#[cfg(test)]
+mod pipeline_tests;
+mod pipelines;
 mod silence;
 #[cfg(test)]
 mod stage;
@@ -78,6 +85,10 @@ pub struct Dispatcher {
     doing: BTreeMap<Seq, Lease>,
     /// What came of errands, to be told.
     results: Vec<RunRequest>,
+    /// The pipelines whose guards it looks at.
+    looking: BTreeSet<TaskId>,
+    /// What it has found out about them, to be told.
+    judgements: Vec<Request>,
     /// When the next errand is to be tried again.
     errand_due: Option<Lease>,
     /// How far waiting loops were gone through.
@@ -104,6 +115,10 @@ pub struct Dispatcher {
     renewed_at: Lease,
     /// Whose keepers are to be told of the renewal.
     renewed: Option<BTreeSet<RunId>>,
+    /// Up to which event it has found that nothing follows.
+    routed: Seq,
+    /// Whether something may follow from new events.
+    listens: bool,
     /// How long it was stalled itself, and until when it gives others so much longer.
     stall: Option<(Span, Lease)>,
 }
@@ -191,6 +206,8 @@ impl Dispatcher {
             scan_at: None,
             doing: BTreeMap::new(),
             results: Vec::new(),
+            looking: BTreeSet::new(),
+            judgements: Vec::new(),
             errand_due: None,
             scanned: Seq(0),
             is_told: false,
@@ -208,6 +225,8 @@ impl Dispatcher {
             sent: Lease(0),
             renewed_at: Lease(0),
             renewed: None,
+            routed: Seq(0),
+            listens: false,
             stall: None,
         }
     }
@@ -299,11 +318,12 @@ impl Dispatcher {
         self.not_before = None;
         if !self.enlisted {
             let enlist = RunRequest::Enlist { runner: Box::new(self.me.clone()), limit: self.options.limit };
-            return self.call(std::iter::once(enlist).chain(self.renewal()).collect());
+            let requests: Vec<RunRequest> = std::iter::once(enlist).chain(self.renewal()).collect();
+            return self.call(requests);
         }
         if self.renewal_due().is_some_and(|due| due <= now) {
             let renewal = self.renewal();
-            return self.call(renewal.into_iter().collect());
+            return self.call(renewal);
         }
         if let Some(mine) = self.mine.values_mut().find(|mine| mine.recover_at.is_some_and(|due| due <= now)) {
             mine.recover_at = None;
@@ -349,6 +369,9 @@ impl Dispatcher {
             return advice;
         }
         if let Some(advice) = self.give_up_errands(now) {
+            return advice;
+        }
+        if let Some(advice) = self.judge() {
             return advice;
         }
         // People are told before it goes.
@@ -414,8 +437,8 @@ impl Dispatcher {
         self.call(requests)
     }
 
-    fn call(&mut self, requests: Vec<RunRequest>) -> Advice {
-        self.requests = requests.into_iter().map(Request::Run).collect();
+    fn call(&mut self, requests: impl IntoIterator<Item: Into<Request>>) -> Advice {
+        self.requests = requests.into_iter().map(Into::into).collect();
         Advice::Call
     }
 
@@ -446,7 +469,10 @@ impl Dispatcher {
         if of_each > 0 && self.options.root_limit > 0 {
             keys.extend([Key::Queue { of_each }, Key::DueRoots]);
         }
-        keys.insert(Key::Due);
+        keys.extend([Key::Due, Key::DuePipelines { limit: pipelines::PIPELINES }]);
+        if self.serves() {
+            keys.insert(Key::Crew);
+        }
         keys
     }
 

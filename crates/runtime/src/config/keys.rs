@@ -170,7 +170,7 @@ pub static KEYS: &[Key] = &[
         kind: Kind::Notices(|config| &mut config.notify.on),
         home: Home::Everywhere,
         default: Some("all"),
-        description: "what people are told of: all, or some of escalate, decision, task_failed, backlog_finished",
+        description: "what people are told of: all, or some of escalate, decision, task_failed, backlog_finished, route",
     },
     Key {
         name: "notify.desktop",

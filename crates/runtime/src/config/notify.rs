@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(kinds("escalate,decison").unwrap_err(), "there is no notice of \"decison\"; did you mean decision?");
         assert_eq!(kinds("backlog").unwrap_err(), "there is no notice of \"backlog\"; did you mean backlog_finished?");
         for word in ["test", "weather"] {
-            assert!(kinds(word).unwrap_err().ends_with("only of escalate, decision, task_failed, backlog_finished"));
+            assert!(kinds(word).unwrap_err().ends_with("only of escalate, decision, task_failed, backlog_finished, route"));
         }
     }
 

@@ -49,6 +49,7 @@ impl World<'_> {
             Next::Kill(run) => self.kill_run(slot, &run),
             Next::Nudge(run, errand) => self.nudge_run(slot, &run, errand),
             Next::Notify(errand, _) => self.tell_people(slot, errand),
+            Next::Gather(pipeline) => unreachable!("nobody starts {} here", pipeline.id),
             Next::Acknowledge(run) => self.acknowledge(slot, &run),
             Next::Forget(run) => drop(runner.sessions.remove(&run)),
             Next::Sleep { watch, at_most } => {

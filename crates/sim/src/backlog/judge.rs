@@ -35,7 +35,13 @@ impl World<'_> {
             Event::Task { id, fact } => self.take_in_task(id, fact, logged.seq),
             Event::Decision { id, fact } => self.take_in_decision(id, fact),
             // Nobody imports here.
-            Event::Import { .. } | Event::Queue { .. } | Event::Finished(_) | Event::Custom { .. } => {}
+            Event::Import { .. }
+            | Event::Queue { .. }
+            | Event::Pipeline { .. }
+            | Event::Worker { .. }
+            | Event::Route { .. }
+            | Event::Finished(_)
+            | Event::Custom { .. } => {}
         }
     }
 
@@ -112,7 +118,7 @@ impl World<'_> {
             TaskFact::Awaiting { run, .. } => self.take_in_end(id, run.as_ref(), Made::Awaiting),
             TaskFact::EndingChildren {} => self.take_in_ending_children(id),
             TaskFact::Escalated { run, decision, .. } => self.take_in_end(id, Some(run), Made::Parked(decision.clone())),
-            TaskFact::Taken { .. } | TaskFact::Returned {} => {
+            TaskFact::Taken { .. } | TaskFact::Returned {} | TaskFact::InPhases { .. } => {
                 self.verdict.report(Checker::Model, || format!("nobody works on {id} by hand here: {fact:?}"));
             }
             TaskFact::Complete { run, .. } => self.take_in_end(id, run.as_ref(), Made::Over(Status::Completed)),

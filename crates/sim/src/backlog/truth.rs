@@ -142,6 +142,7 @@ impl World<'_> {
                     State::Awaiting { until, .. } => Standing::Awaiting(*until),
                     State::Parked { decision } => Standing::Parked(decision.clone()),
                     State::ByHand { .. } => return Some(format!("{} is worked on by hand", task.id)),
+                    State::InPhases { .. } => return Some(format!("{} goes through phases", task.id)),
                     State::Review => Standing::Review,
                     State::Done(done) => Standing::Over(done.status()),
                 };

@@ -29,6 +29,10 @@ impl fmt::Display for Deed<'_> {
             Request::Run(request) => run(f, request)?,
             Request::Import(request) => write!(f, "{request:?}")?,
             Request::Queue(request) => write!(f, "{request:?}")?,
+            Request::Worker(request) => write!(f, "{request:?}")?,
+            Request::Route(request) => write!(f, "{request:?}")?,
+            Request::Apply(request) => write!(f, "{request:?}")?,
+            Request::Pipeline(request) => write!(f, "{request:?}")?,
             Request::Decision(request) => write!(f, "answers {} with {}", request.id, request.option)?,
         }
         match self.reply {
@@ -46,6 +50,10 @@ impl fmt::Display for Deed<'_> {
             Reply::Run(outcome) => write!(f, ": {outcome:?}"),
             Reply::Import(outcome) => write!(f, ": {outcome:?}"),
             Reply::Queue { outcome, .. } => write!(f, ": {outcome:?}"),
+            Reply::Worker(outcome) => write!(f, ": {outcome:?}"),
+            Reply::Route(outcome) => write!(f, ": {outcome:?}"),
+            Reply::Apply(outcome) => write!(f, ": {outcome:?}"),
+            Reply::Pipeline(outcome) => write!(f, ": {outcome:?}"),
             Reply::Decision(DecisionOutcome::Stepped(outcome, _)) => write!(f, ": {outcome:?}"),
             Reply::Decision(outcome) => write!(f, ": {outcome:?}"),
         }
@@ -135,6 +143,9 @@ impl fmt::Display for Line<'_> {
             Event::Section { fact, .. } => write!(f, " {fact:?}"),
             Event::Import { fact, .. } => write!(f, " {fact:?}"),
             Event::Queue { fact, .. } => write!(f, " {fact:?}"),
+            Event::Worker { fact, .. } => write!(f, " {fact:?}"),
+            Event::Route { fact, .. } => write!(f, " {fact:?}"),
+            Event::Pipeline { fact, .. } => write!(f, " {fact:?}"),
             Event::Decision { fact, .. } => write!(f, " {fact:?}"),
             Event::Finished(finished) => write!(f, " {finished:?}"),
             Event::Custom { .. } => Ok(()),

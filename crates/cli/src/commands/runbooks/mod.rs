@@ -1,7 +1,8 @@
 //! Runbooks: files that say what is done, phase by phase.
 
+mod apply;
 mod check;
-mod guard;
+pub(super) mod guard;
 mod picture;
 mod view;
 
@@ -29,6 +30,8 @@ enum Verb {
     List(view::List),
     Show(view::Show),
     Schema(Schema),
+    Apply(apply::Apply),
+    Drop(apply::Drop),
 }
 
 /// Print a JSON Schema of the format, so that editors complete and check runbooks while one writes.
@@ -43,6 +46,8 @@ impl Runbooks {
             Verb::List(_) => "runbooks list",
             Verb::Show(_) => "runbooks show",
             Verb::Schema(_) => "runbooks schema",
+            Verb::Apply(_) => "runbooks apply",
+            Verb::Drop(_) => "runbooks drop",
         }
     }
 
@@ -52,6 +57,8 @@ impl Runbooks {
             Verb::List(list) => list.run(context),
             Verb::Show(show) => show.run(context),
             Verb::Schema(Schema {}) => schema(context),
+            Verb::Apply(apply) => apply.run(context),
+            Verb::Drop(drop) => drop.run(context),
         }
     }
 }

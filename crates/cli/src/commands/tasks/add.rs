@@ -18,6 +18,7 @@ use serde_json::json;
 use super::refused::refused;
 use super::{spec, view};
 use crate::commands::hold::Dur;
+use crate::commands::pipelines::Order;
 use crate::commands::{Done, find};
 use crate::context::Context;
 use crate::exit_codes as exit;
@@ -31,7 +32,7 @@ use crate::words;
 /// project's directory, through a shell, with BANKSMAN_TASK, BANKSMAN_TITLE, BANKSMAN_RUN and BANKSMAN_RUN_EPOCH in its environment.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  banksman tasks add 'Run the tests' --run 'make test' --retries 1\n  banksman tasks add 'Release' --run ./release.sh --depends-on 'Run the tests' --lock deploy\n  banksman tasks add 'Train' --run 'python train.py' --semaphore gpu=2 --section models\n  banksman tasks add 'Decide about the name'"
+    after_help = "Examples:\n  banksman tasks add 'Run the tests' --run 'make test' --retries 1\n  banksman tasks add 'Release' --run ./release.sh --depends-on 'Run the tests' --lock deploy\n  banksman tasks add 'Train' --run 'python train.py' --semaphore gpu=2 --section models\n  banksman tasks add 'Add login' --runbook feature --var branch=login\n  banksman tasks add 'Decide about the name'"
 )]
 pub(super) struct Add {
     /// What people call it
@@ -39,6 +40,12 @@ pub(super) struct Add {
     /// The command line to run, in a shell
     #[arg(long, value_name = "CMD")]
     run: Option<String>,
+    /// The runbook whose pipeline it goes through: its name or path, and the pipeline if it has several
+    #[arg(long, value_name = "FILE[:PIPELINE]", conflicts_with_all = ["run", "locks", "semaphores", "retries", "looped"])]
+    runbook: Option<String>,
+    /// A variable of that pipeline: NAME=TEXT or NAME:=JSON; may be given more than once
+    #[arg(long = "var", value_name = "NAME=VALUE", requires = "runbook")]
+    vars: Vec<String>,
     /// The section it belongs to
     #[arg(long, value_name = "SECTION")]
     section: Option<String>,
@@ -101,7 +108,10 @@ struct Prospect {
 
 impl Add {
     pub(super) fn run(self, context: &Context) -> Done {
-        let (parent, by) = self.parent()?;
+        if self.runbook.is_some() {
+            return self.order()?.carry_out(context);
+        }
+        let (parent, by) = if self.child { parent()? } else { (None, None) };
         let needs = self.needs()?;
         let work = self.run.as_deref().map(|run| spec::work(run).map_err(|error| error.at("--run"))).transpose()?;
         let labels = spec::labels(self.labels.clone())?;
@@ -152,16 +162,26 @@ impl Add {
         Ok(exit::OK)
     }
 
-    /// The task that creates it, with the number of the run that speaks for it.
-    fn parent(&self) -> Result<(Option<TaskId>, Option<Epoch>), Failure> {
-        if !self.child {
-            return Ok((None, None));
-        }
-        let (task, epoch) = super::inherited()?.ok_or_else(|| {
-            Failure::usage("--child only makes sense inside of a run: BANKSMAN_TASK and BANKSMAN_RUN_EPOCH are not set")
-                .hint("leave out --child to hand over a task of its own")
-        })?;
-        Ok((Some(task), Some(epoch)))
+    /// The pipeline that it is.
+    fn order(self) -> Result<Order, Failure> {
+        let runbook = self.runbook.unwrap_or_default();
+        let (runbook, pipeline) = match runbook.rsplit_once(':') {
+            Some((runbook, pipeline)) => (runbook.to_owned(), Some(Name::new(pipeline).map_err(Failure::usage)?)),
+            None => (runbook, None),
+        };
+        Ok(Order {
+            pipeline,
+            runbook: Some(runbook),
+            vars: self.vars,
+            title: Some(self.title),
+            section: self.section,
+            labels: self.labels,
+            depends_on: self.depends_on,
+            allow_failed: self.allow_failed,
+            priority: self.priority,
+            own_directory: matches!(self.workspace, Where::Dir),
+            child: self.child,
+        })
     }
 
     /// How it is tried again. What the settings say now is kept with the task.
@@ -186,8 +206,17 @@ impl Add {
     }
 }
 
+/// The task that creates another, with the number of the run that speaks for it.
+pub(crate) fn parent() -> Result<(Option<TaskId>, Option<Epoch>), Failure> {
+    let (task, epoch) = super::inherited()?.ok_or_else(|| {
+        Failure::usage("--child only makes sense inside of a run: BANKSMAN_TASK and BANKSMAN_RUN_EPOCH are not set")
+            .hint("leave out --child to hand over a task of its own")
+    })?;
+    Ok((Some(task), Some(epoch)))
+}
+
 /// The dependencies that these lists name.
-pub(super) fn edges(reader: &mut Reader, lists: &[String], allow_failed: bool) -> Result<Vec<Edge>, Failure> {
+pub(crate) fn edges(reader: &mut Reader, lists: &[String], allow_failed: bool) -> Result<Vec<Edge>, Failure> {
     let names = dag::names(lists.iter().map(String::as_str));
     // Before each of them is looked for.
     if names.len() > EDGE_LIMIT {
@@ -215,7 +244,7 @@ fn prospect(client: &Client, reader: &mut Reader, added: Task) -> Result<Prospec
         Admission::Run => Vec::new(),
         Admission::Blocked(reasons) => reasons,
     };
-    let unmet = view::unmet(&task.id, &rows.backlog);
+    let unmet = rows.backlog.unmet(&task.id);
     let status = if task.status() == Status::Pending && unmet > 0 { Status::Blocked } else { task.status() };
     let section = task.spec.section.as_ref();
     let takes =

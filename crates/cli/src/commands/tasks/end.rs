@@ -63,35 +63,40 @@ pub(super) struct Delete {
 
 impl Cancel {
     pub(super) fn run(self, context: &Context) -> Done {
-        let signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
-        let client = context.client()?;
-        let mut reader = client.reader()?;
-        let ids = find::task_ids(&mut reader, self.tasks.iter().map(String::as_str))?;
-        let mut cancelled = Vec::new();
-        for id in &ids {
-            let children = family(&mut reader, id)?.iter().filter(|task| task.id != *id && !task.status().is_over()).count();
-            cancelled.push((cancel(&client, id)?, children));
-        }
-        if !self.no_wait {
-            wait_for_end(context, &client, &signals, &ids)?;
-        }
-        let mut data = Vec::new();
-        let mut lines = Vec::new();
-        for (id, (over_before, children)) in ids.iter().zip(cancelled) {
-            let task = view::listed(&mut reader, id)?.0.task;
-            let outcome = match task.status() {
-                status if over_before && status.is_over() => "already_over",
-                status if status.is_over() => "cancelled",
-                _ => "stopping",
-            };
-            data.push(
-                json!({ "id": id, "title": task.spec.title, "status": task.status(), "outcome": outcome, "children": children }),
-            );
-            lines.push(cancelled_line(&task, outcome, children));
-        }
-        context.printer.result(json!({ "tasks": data }), lines.join("\n"));
-        Ok(exit::OK)
+        cancel_all(context, &self.tasks, self.no_wait)
     }
+}
+
+/// Cancels tasks with their families, and waits until their processes are dead if that is wanted.
+pub(crate) fn cancel_all(context: &Context, names: &[String], no_wait: bool) -> Done {
+    let signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
+    let client = context.client()?;
+    let mut reader = client.reader()?;
+    let ids = find::task_ids(&mut reader, names.iter().map(String::as_str))?;
+    let mut cancelled = Vec::new();
+    for id in &ids {
+        let children = family(&mut reader, id)?.iter().filter(|task| task.id != *id && !task.status().is_over()).count();
+        cancelled.push((cancel(&client, id)?, children));
+    }
+    if !no_wait {
+        wait_for_end(context, &client, &signals, &ids)?;
+    }
+    let mut data = Vec::new();
+    let mut lines = Vec::new();
+    for (id, (over_before, children)) in ids.iter().zip(cancelled) {
+        let task = view::listed(&mut reader, id)?.0.task;
+        let outcome = match task.status() {
+            status if over_before && status.is_over() => "already_over",
+            status if status.is_over() => "cancelled",
+            _ => "stopping",
+        };
+        data.push(
+            json!({ "id": id, "title": task.spec.title, "status": task.status(), "outcome": outcome, "children": children }),
+        );
+        lines.push(cancelled_line(&task, outcome, children));
+    }
+    context.printer.result(json!({ "tasks": data }), lines.join("\n"));
+    Ok(exit::OK)
 }
 
 fn cancelled_line(task: &Task, outcome: &str, children: usize) -> String {

@@ -20,10 +20,14 @@ use banksman::Client;
 use banksman::core::backlog::Runner;
 use banksman::core::{Epoch, Liveness, TaskId};
 use banksman::engine::{Reply, Request, TaskOutcome, TaskRequest};
+use banksman::store::{Key, Reader};
 use clap::{Args, Subcommand};
 
-pub(crate) use end::remove_done;
+pub(crate) use add::{edges, parent};
+pub(crate) use end::{cancel_all, remove_done};
 pub(crate) use hands::who;
+pub(crate) use refused::refused;
+pub(crate) use spec::labels;
 pub(crate) use view::{brief, coloured, error};
 
 use super::Done;
@@ -113,11 +117,17 @@ fn is_alive(client: &Client, runner: &Runner) -> bool {
     }
 }
 
+/// What to say when nobody would start anything.
+pub(crate) fn runner_note(client: &Client, reader: &mut Reader) -> Result<Option<&'static str>, Failure> {
+    let runners = reader.view().load(&[Key::Runners].into())?.backlog.runners;
+    Ok((!runners.values().any(|runner| is_alive(client, runner))).then_some(NO_RUNNER))
+}
+
 /// What to do when nobody would start anything.
 const NO_RUNNER: &str = "no runner is alive; start one with: banksman run";
 
 /// The task whose run this command is part of, with the number of that run.
-fn inherited() -> Result<Option<(TaskId, Epoch)>, Failure> {
+pub(crate) fn inherited() -> Result<Option<(TaskId, Epoch)>, Failure> {
     let (Some(task), Some(epoch)) = (variable("BANKSMAN_TASK"), variable("BANKSMAN_RUN_EPOCH")) else { return Ok(None) };
     let task = TaskId::new(&task).map_err(|error| Failure::usage(format!("BANKSMAN_TASK: {error}")))?;
     let bad = |_| Failure::usage(format!("BANKSMAN_RUN_EPOCH is not a number: {epoch:?}"));

@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::words;
 
 /// Why something was not done to a task.
-pub(super) fn refused(task: &TaskId, outcome: &TaskOutcome) -> Failure {
+pub(crate) fn refused(task: &TaskId, outcome: &TaskOutcome) -> Failure {
     match outcome {
         TaskOutcome::Unknown => find::no_task(task.as_str()),
         TaskOutcome::UnknownSection(section) => find::no_section(section.as_str()),
@@ -64,6 +64,12 @@ fn stepped(task: &TaskId, outcome: &Outcome) -> Failure {
             Failure::new(exit::LOCKED, "TASK_BUSY", format!("{task} is {status}: a run is at it"))
                 .details(json!({ "taskId": task, "status": status }))
                 .hint(format!("to stop its run: banksman tasks cancel {task}"))
+        }
+        Outcome::HasPhases => {
+            let message = format!("{task} is a pipeline: its phases say what becomes of it");
+            Failure::new(exit::USAGE, "TASK_IS_PIPELINE", message)
+                .details(json!({ "taskId": task }))
+                .hint(format!("banksman pipelines retry, unblock or cancel {task}"))
         }
         other => Failure::unexpected(other),
     }

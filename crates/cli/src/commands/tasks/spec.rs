@@ -24,7 +24,7 @@ pub(super) fn work(command: &str) -> Result<Work, Failure> {
 }
 
 /// The labels, each once.
-pub(super) fn labels(mut labels: Vec<Label>) -> Result<Vec<Label>, Failure> {
+pub(crate) fn labels(mut labels: Vec<Label>) -> Result<Vec<Label>, Failure> {
     labels.sort();
     labels.dedup();
     if labels.len() > LABEL_LIMIT {

@@ -1,8 +1,10 @@
 //! `banksman why`: what stands in the way of a task, or how it ended.
 
+mod phases;
 mod reason;
 mod sentence;
 
+use banksman::core::pipeline::State;
 use banksman::core::task::Done as Ended;
 use banksman::engine::why::{Answer, Life, Why as Found};
 use banksman::inspect;
@@ -16,6 +18,7 @@ use crate::exit_codes as exit;
 use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
 use crate::words;
 
+pub(crate) use phases::standing;
 pub(crate) use sentence::attention;
 
 /// Say why a task is not running.
@@ -62,7 +65,16 @@ fn human(why: &Found) -> String {
                 reason.print("", &mut text);
             }
         }
-        Answer::Over { done, last } => {
+        Answer::InPhases { pipeline, phase } => {
+            text.push_str(&phases::in_phases(pipeline, phase.as_ref(), at));
+            // What the task of the phase waits for.
+            if let Some((task, answer)) = phase
+                && let Answer::Waits(causes) = &**answer
+            {
+                causes.iter().map(|cause| reason::of(cause, task, at)).for_each(|reason| reason.print("", &mut text));
+            }
+        }
+        Answer::Over { done, last, pipeline } => {
             let style = match done {
                 Ended::Success { .. } => GREEN,
                 Ended::Failed { .. } => RED,
@@ -77,6 +89,9 @@ fn human(why: &Found) -> String {
                     text.push_str(&format!("\n  {DIM}note{DIM:#}  {note}"));
                 }
                 text.push_str(&format!("\n  {DIM}its output: banksman sessions logs {}{DIM:#}", run.id));
+            }
+            if let Some(pipeline) = pipeline.as_ref().filter(|pipeline| pipeline.state != State::Done) {
+                text.push_str(&format!("\n  {DIM}it{DIM:#}    {}", standing(pipeline, at)));
             }
         }
         answer => text.push_str(&sentence::answer(answer, task.changed, at)),
@@ -103,6 +118,7 @@ fn data(why: &Found) -> Value {
         "holder": null,
         "error": null,
         "output": null,
+        "pipeline": null,
     });
     data["message"] = match &why.answer {
         Answer::Waits(causes) => sentence::headline(causes),
@@ -139,8 +155,18 @@ fn data(why: &Found) -> Value {
             data["holder"] = json!(holder);
         }
         Answer::Review => data["answer"] = "review".into(),
-        Answer::Over { done, last } => {
+        Answer::InPhases { pipeline, phase } => {
+            data["answer"] = "in_phases".into();
+            data["pipeline"] = reason::pipeline_json(pipeline);
+            if let Some((task, answer)) = phase
+                && let Answer::Waits(causes) = &**answer
+            {
+                data["reasons"] = causes.iter().map(|cause| reason::of(cause, task, why.at).json()).collect();
+            }
+        }
+        Answer::Over { done, last, pipeline } => {
             data["answer"] = "finished".into();
+            data["pipeline"] = pipeline.as_ref().map_or(Value::Null, |pipeline| reason::pipeline_json(pipeline));
             match done {
                 Ended::Success { output, .. } => data["output"] = json!(output),
                 Ended::Failed { error } => data["error"] = json!(error),

@@ -2,6 +2,7 @@
 
 use banksman::core::admission::Reason as Refusal;
 use banksman::core::backlog::Run;
+use banksman::core::pipeline::{Pipeline, State};
 use banksman::core::task::{Done, Ending};
 use banksman::core::{RunnerId, Stamp, Status, TaskId, Title};
 use banksman::engine::why::{Answer, Attended, Cause, Chain, End, Holder, Life, Link, Obstacle};
@@ -416,6 +417,7 @@ fn dependency(chain: &Chain, at: Stamp) -> Reason {
                     reason.hint = Some(format!("banksman decisions show {decision}"));
                 }
                 Answer::ByHand { .. } => reason.wakes = "it may start when somebody says that that is done".into(),
+                Answer::InPhases { pipeline, .. } => reason.hint = Some(format!("banksman pipelines show {}", pipeline.id)),
                 Answer::Starting(_) | Answer::Running { .. } | Answer::Stopping { .. } | Answer::Awaiting { .. } => {}
             }
             if !matches!(**answer, Answer::Waits(_)) {
@@ -425,6 +427,23 @@ fn dependency(chain: &Chain, at: Stamp) -> Reason {
         }
     }
     Reason { message, ..reason }
+}
+
+/// What programs are told of a pipeline.
+pub(super) fn pipeline_json(pipeline: &Pipeline) -> Value {
+    let reason = match &pipeline.state {
+        State::Blocked { reason, .. } => json!(reason),
+        _ => Value::Null,
+    };
+    json!({
+        "id": pipeline.id,
+        "name": pipeline.plan.name,
+        "state": pipeline.word(),
+        "phase": pipeline.phase(),
+        "attempt": pipeline.attempt,
+        "task": pipeline.task(),
+        "blockedBy": reason,
+    })
 }
 
 /// `Build (t-1), which waits for Compile (t-2)`. What is too long is counted in the middle.

@@ -4,6 +4,7 @@ use banksman::core::Stamp;
 use banksman::core::task::{After, Done, Stuck};
 use banksman::engine::why::{Answer, Attended, Cause, Life};
 
+use super::phases;
 use crate::words;
 
 /// What is said before the list of reasons.
@@ -51,6 +52,7 @@ pub(super) fn answer(answer: &Answer, changed: Stamp, at: Stamp) -> String {
             let until = until.map(|until| format!("; {} are left before others may take it", words::span(until - at.lease)));
             format!("has been worked on by {holder} for {}{}", ago(changed), until.unwrap_or_default())
         }
+        Answer::InPhases { pipeline, phase } => phases::in_phases(pipeline, phase.as_ref(), at),
         Answer::Review => format!("is being looked at by a person, for {} by now", ago(changed)),
         Answer::Over { done, .. } => over(done, changed, at),
     }

@@ -1,0 +1,60 @@
+//! Where a branch is checked out, and whether that checkout has changes.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use super::{Git, GitError};
+
+/// A directory in which a branch is checked out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Checkout {
+    pub(super) path: PathBuf,
+    /// A rebase of the branch has begun there and is not over: the branch will move when it is.
+    pub(super) is_rebasing: bool,
+}
+
+impl Git {
+    /// The checkouts of a branch. One whose directory is gone is none.
+    pub(super) fn checkouts(&self, branch: &str) -> Result<Vec<Checkout>, GitError> {
+        let name = format!("refs/heads/{branch}");
+        let list = self.get(&["worktree", "list", "--porcelain", "-z"])?;
+        let mut found = Vec::new();
+        let mut path = None;
+        for line in list.split(|byte| *byte == 0) {
+            if let Some(directory) = line.strip_prefix(b"worktree ") {
+                path = Some(PathBuf::from(OsStr::from_bytes(directory)));
+            } else if line.strip_prefix(b"branch ") == Some(name.as_bytes()) {
+                found.extend(path.take().filter(|path| path.is_dir()).map(|path| Checkout { path, is_rebasing: false }));
+            }
+        }
+        found.extend(self.rebasing(&name)?.into_iter().map(|path| Checkout { path, is_rebasing: true }));
+        Ok(found)
+    }
+
+    /// Where a rebase of a branch is under way. Git lists such a worktree as one without a branch.
+    fn rebasing(&self, name: &str) -> Result<Vec<PathBuf>, GitError> {
+        let common = self.directory.join(OsStr::from_bytes(self.line(&["rev-parse", "--git-common-dir"])?.as_bytes()));
+        let is_rebasing = |dir: &Path| {
+            let head = |kind: &str| fs::read_to_string(dir.join(kind).join("head-name")).unwrap_or_default();
+            head("rebase-merge").trim_end() == name || head("rebase-apply").trim_end() == name
+        };
+        let mut found: Vec<PathBuf> =
+            is_rebasing(&common).then(|| common.parent().unwrap_or(&common).into()).into_iter().collect();
+        for linked in fs::read_dir(common.join("worktrees")).into_iter().flatten().flatten().map(|entry| entry.path()) {
+            if is_rebasing(&linked) {
+                let link = fs::read(linked.join("gitdir")).unwrap_or_default();
+                found.extend(Path::new(OsStr::from_bytes(link.trim_ascii_end())).parent().map(Into::into));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Whether nothing in a checkout differs from its commit. New files count if they are asked for.
+    pub(super) fn is_clean(&self, checkout: &Checkout, new_files: bool) -> Result<bool, GitError> {
+        let new_files = if new_files { "--untracked-files=normal" } else { "--untracked-files=no" };
+        let changes = self.at(&checkout.path).get(&["status", "--porcelain", "-z", new_files])?;
+        Ok(changes.is_empty() && !checkout.is_rebasing)
+    }
+}

@@ -1,0 +1,100 @@
+//! What is known of branches.
+
+use super::{Git, GitError, Id, check};
+
+/// Who the commit is from that only exists to be compared.
+const NOBODY: [(&str, &str); 6] = [
+    ("GIT_AUTHOR_NAME", "banksman"),
+    ("GIT_AUTHOR_EMAIL", "banksman@localhost"),
+    ("GIT_AUTHOR_DATE", "2000-01-01T00:00:00Z"),
+    ("GIT_COMMITTER_NAME", "banksman"),
+    ("GIT_COMMITTER_EMAIL", "banksman@localhost"),
+    ("GIT_COMMITTER_DATE", "2000-01-01T00:00:00Z"),
+];
+
+impl Git {
+    /// Whether there is a branch of this name, here or as it was last seen on a remote (`origin/main`).
+    pub fn branch_exists(&self, branch: &str) -> Result<bool, GitError> {
+        Ok(self.seen(branch)?.is_some())
+    }
+
+    /// Whether the checkout of a branch has no changes and no new files, wherever it is checked out. A branch that is not
+    /// checked out has none.
+    pub fn branch_clean(&self, branch: &str) -> Result<bool, GitError> {
+        self.seen(branch)?.ok_or_else(|| GitError::NoBranch(branch.into()))?;
+        for checkout in self.checkouts(branch)? {
+            if !self.is_clean(&checkout, true)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether all that is in a branch is in another: its commits; or commits with equal changes; or one commit with all its
+    /// changes. Where that one commit had to change anything on the way, it is not recognised.
+    pub fn is_merged(&self, branch: &str, into: &str) -> Result<bool, GitError> {
+        let known = |name: &str| self.seen(name)?.ok_or_else(|| GitError::NoBranch(name.into()));
+        let (branch, into) = (known(branch)?, known(into)?);
+        Ok(self.contains(&into, &branch)? || self.has_equal_changes(&into, &branch)? || self.has_squashed(&into, &branch)?)
+    }
+
+    /// The tip of a local branch.
+    pub(super) fn tip(&self, branch: &str) -> Result<Option<Id>, GitError> {
+        self.find(branch, &["refs/heads/"])
+    }
+
+    fn seen(&self, branch: &str) -> Result<Option<Id>, GitError> {
+        self.find(branch, &["refs/heads/", "refs/remotes/"])
+    }
+
+    /// The tip of the branch with exactly this name, in the first of these places that has it. Unlike `rev-parse`, this takes no
+    /// name for an expression such as `main~1`.
+    fn find(&self, branch: &str, places: &[&str]) -> Result<Option<Id>, GitError> {
+        check(branch)?;
+        let names: Vec<String> = places.iter().map(|place| format!("{place}{branch}")).collect();
+        let mut args = vec!["for-each-ref".to_owned(), "--format=%(objectname) %(refname)".into(), "--".into()];
+        args.extend(names.clone());
+        let list = self.line(&args)?;
+        let refs: Vec<(&str, &str)> = list.lines().filter_map(|line| line.split_once(' ')).collect();
+        let exactly = |name: &String| refs.iter().find(|(_, other)| other == name).map(|(id, _)| (*id).to_owned());
+        Ok(names.iter().find_map(exactly))
+    }
+
+    /// Whether a commit is `other` or comes after it.
+    pub(super) fn contains(&self, commit: &Id, other: &Id) -> Result<bool, GitError> {
+        self.says(&["merge-base", "--is-ancestor", other, commit])
+    }
+
+    /// Whether every commit that is missing in `into` has one there with an equal change.
+    fn has_equal_changes(&self, into: &Id, branch: &Id) -> Result<bool, GitError> {
+        // The comparison passes over merges, which can have changes of their own.
+        if !self.get(&["rev-list", "--merges", "--max-count=1", branch, &format!("^{into}")])?.is_empty() {
+            return Ok(false);
+        }
+        Ok(self.line(&["cherry", into, branch])?.lines().all(|line| line.starts_with("- ")))
+    }
+
+    /// Whether a commit of `into` has all changes of the branch at once, or there are none.
+    fn has_squashed(&self, into: &Id, branch: &Id) -> Result<bool, GitError> {
+        let base = self.ask(&["merge-base", into, branch])?;
+        let base = match base.status {
+            0 => String::from_utf8_lossy(&base.stdout).trim().to_owned(),
+            1 => return Ok(false),
+            _ => return Err(base.failed()),
+        };
+        let tree = self.line(&["rev-parse", "--verify", &format!("{branch}^{{tree}}")])?;
+        if self.line(&["rev-parse", "--verify", &format!("{base}^{{tree}}")])? == tree {
+            return Ok(true);
+        }
+        // The same commit each time, so that looking often leaves one unused object behind, not many.
+        let args = ["commit-tree", &tree, "-p", &base, "-m", "squashed"];
+        let mut command = self.command(&args);
+        command.envs(NOBODY);
+        let answer = self.end(command, "commit-tree".into())?;
+        if answer.status != 0 {
+            return Err(answer.failed());
+        }
+        let squashed = String::from_utf8_lossy(&answer.stdout).trim().to_owned();
+        Ok(self.line(&["cherry", into, &squashed])?.starts_with("- "))
+    }
+}

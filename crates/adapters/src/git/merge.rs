@@ -1,0 +1,260 @@
+//! Merging a branch into another, without touching anything that somebody works on.
+//!
+//! The new commit is made in a worktree of its own. Then the target moves, from the very commit that the merge began with: in its
+//! checkout if it has one, which must be clean; else by comparing and swapping. If somebody else has moved it meanwhile, the merge
+//! begins anew. The branch itself never moves.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use banksman_core::plan::MergeHow;
+use thiserror::Error;
+
+use super::checkouts::Checkout;
+use super::scratch::{Tree, Turn};
+use super::{Git, GitError, Id, check};
+
+/// How often a merge begins anew because somebody else has moved the target.
+const ATTEMPTS: u32 = 5;
+
+/// How long one command of git may take. Whoever wants the whole merge to end sooner ends the process.
+const LIMIT: Duration = Duration::from_secs(3_600);
+
+/// How many former tips of a branch are kept.
+const KEPT: usize = 50;
+
+/// How many files of a conflict are named.
+const NAMED: usize = 10;
+
+/// What a merge came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Merged {
+    /// Where the target is now.
+    pub commit: String,
+    /// Where it was before.
+    pub before: String,
+    /// The checkout that moved along.
+    pub checkout: Option<PathBuf>,
+}
+
+impl Merged {
+    /// Whether the target has moved. It has not if all of the branch was in it already.
+    pub fn has_moved(&self) -> bool {
+        self.commit != self.before
+    }
+}
+
+/// Why a branch is not merged. Nothing was changed then.
+#[derive(Debug, Error)]
+pub enum MergeError {
+    /// The target has commits of its own.
+    #[error("not a fast-forward: {into} has commits that {branch} does not have")]
+    NotFastForward {
+        /// What was to be merged.
+        branch: Box<str>,
+        /// Into which.
+        into: Box<str>,
+    },
+    /// The two have changed the same in different ways.
+    #[error("conflict in {}", files(.0))]
+    Conflict(Vec<String>),
+    /// Somebody works in the checkout of the target.
+    #[error("the checkout at {} has changes", .0.display())]
+    Dirty(PathBuf),
+    /// New files in the checkout of the target would be overwritten.
+    #[error("the checkout at {} has changes: new files are in the way", .0.display())]
+    InTheWay(PathBuf),
+    /// A rebase of the target is under way.
+    #[error("the checkout at {} has changes: a rebase of it is under way", .0.display())]
+    Rebasing(PathBuf),
+    /// The target is checked out in more than one directory, and only one of them could move along.
+    #[error("the checkout at {} is not the only one of {into}", path.display())]
+    SeveralCheckouts {
+        /// The target.
+        into: Box<str>,
+        /// One of them.
+        path: PathBuf,
+    },
+    /// Somebody else moved the target, every time.
+    #[error("the branch {into} was moved by others meanwhile, {ATTEMPTS} times: {said}")]
+    Moved {
+        /// The target.
+        into: Box<str>,
+        /// What git said.
+        said: String,
+    },
+    /// Git could not do it.
+    #[error(transparent)]
+    Git(#[from] GitError),
+}
+
+/// Merges a branch of the repository that `repo` belongs to into another, in a worktree below `scratch`. Merges with the same
+/// `scratch` wait for each other.
+///
+/// Hooks do not run in that worktree; in the checkout of the target they do. The tip that the target had before is kept as
+/// `refs/banksman/merges/TARGET/TIME-ID`, until 50 later merges into it have been made.
+pub fn merge(repo: &Path, scratch: &Path, branch: &str, into: &str, how: MergeHow) -> Result<Merged, MergeError> {
+    check(branch)?;
+    check(into)?;
+    let git = known(Git::new(repo, LIMIT))?;
+    let turn = Turn::take(&git, scratch)?;
+    let job = Job { git: &git, turn: &turn, branch, into, how };
+    let mut attempt = 1;
+    loop {
+        match job.attempt() {
+            Err(MergeError::Moved { .. }) if attempt < ATTEMPTS => {
+                // Whoever has it locked at this moment needs a moment.
+                std::thread::sleep(Duration::from_millis(20) * attempt);
+                attempt += 1;
+            }
+            end => return end,
+        }
+    }
+}
+
+/// Git with a name to make commits with, if nobody has given it one.
+fn known(git: Git) -> Result<Git, GitError> {
+    if git.ask(&["var", "GIT_COMMITTER_IDENT"])?.status == 0 {
+        return Ok(git);
+    }
+    Ok(git.with("user.name=banksman").with("user.email=banksman@localhost"))
+}
+
+struct Job<'a> {
+    git: &'a Git,
+    turn: &'a Turn,
+    branch: &'a str,
+    into: &'a str,
+    how: MergeHow,
+}
+
+impl Job<'_> {
+    fn attempt(&self) -> Result<Merged, MergeError> {
+        let (tip, before) = (self.tip(self.branch)?, self.tip(self.into)?);
+        if self.git.contains(&before, &tip)? {
+            return Ok(Merged { commit: before.clone(), before, checkout: None });
+        }
+        let checkout = self.checkout()?;
+        let commit = match self.how {
+            MergeHow::FastForward => self.fast_forward(&tip, &before)?,
+            MergeHow::Rebase => self.rebase(&tip, &before)?,
+            MergeHow::MergeCommit => self.merge_commit(&tip, &before)?,
+        };
+        if commit != before {
+            self.save(&before)?;
+            match &checkout {
+                Some(checkout) => self.forward_checkout(checkout, &before, &commit)?,
+                None => self.swap(&before, &commit)?,
+            }
+        }
+        Ok(Merged { commit, before, checkout: checkout.map(|checkout| checkout.path) })
+    }
+
+    fn tip(&self, branch: &str) -> Result<Id, GitError> {
+        self.git.tip(branch)?.ok_or_else(|| GitError::NoBranch(branch.into()))
+    }
+
+    /// The checkout of the target, which must be one that can move along.
+    fn checkout(&self) -> Result<Option<Checkout>, MergeError> {
+        let mut all = self.git.checkouts(self.into)?;
+        let Some(checkout) = all.pop() else { return Ok(None) };
+        if !all.is_empty() {
+            return Err(MergeError::SeveralCheckouts { into: self.into.into(), path: checkout.path });
+        }
+        if checkout.is_rebasing {
+            return Err(MergeError::Rebasing(checkout.path));
+        }
+        if !self.git.is_clean(&checkout, false)? {
+            return Err(MergeError::Dirty(checkout.path));
+        }
+        Ok(Some(checkout))
+    }
+
+    fn fast_forward(&self, tip: &Id, before: &Id) -> Result<Id, MergeError> {
+        if self.git.contains(tip, before)? {
+            return Ok(tip.clone());
+        }
+        Err(MergeError::NotFastForward { branch: self.branch.into(), into: self.into.into() })
+    }
+
+    /// Makes the commits of the branch anew on top of the target. Those with a change that the target has already fall away.
+    fn rebase(&self, tip: &Id, before: &Id) -> Result<Id, MergeError> {
+        let tree = Tree::add(self.git, self.turn, tip)?;
+        // Settings of the user's can ask for each of these, and one of them would move other branches along.
+        let plain = ["--no-autostash", "--no-autosquash", "--no-update-refs", "--no-rebase-merges", "--no-stat", "--empty=drop"];
+        let mut args = vec!["rebase"];
+        args.extend(plain);
+        args.push(before);
+        self.finish(&tree, &args)
+    }
+
+    fn merge_commit(&self, tip: &Id, before: &Id) -> Result<Id, MergeError> {
+        let tree = Tree::add(self.git, self.turn, before)?;
+        let message = format!("Merge branch '{}' into {}", self.branch, self.into);
+        self.finish(&tree, &["merge", "--no-ff", "--no-squash", "--commit", "--no-edit", "--no-stat", "-m", &message, tip])
+    }
+
+    fn finish(&self, tree: &Tree<'_>, args: &[&str]) -> Result<Id, MergeError> {
+        let answer = tree.git().ask(args)?;
+        if answer.status == 0 {
+            return Ok(tree.head()?);
+        }
+        let conflicts = tree.conflicts()?;
+        Err(if conflicts.is_empty() { answer.failed().into() } else { MergeError::Conflict(conflicts) })
+    }
+
+    /// Moves the target together with its checkout. Git itself refuses to overwrite what somebody has begun there meanwhile.
+    fn forward_checkout(&self, checkout: &Checkout, before: &Id, commit: &Id) -> Result<(), MergeError> {
+        let there = self.git.at(&checkout.path);
+        // Whoever has switched to another branch there does not want that one to move.
+        if there.line(&["symbolic-ref", "--quiet", "HEAD"])? != format!("refs/heads/{}", self.into) {
+            return Err(self.moved("its checkout has switched to another branch".into()));
+        }
+        let answer = there.ask(&["merge", "--ff-only", "--no-squash", "--no-autostash", "--no-stat", "--quiet", commit])?;
+        if answer.status == 0 {
+            return Ok(());
+        }
+        let path = || checkout.path.clone();
+        if self.tip(self.into)? != *before || answer.stderr.contains("index.lock") {
+            return Err(self.moved(answer.stderr));
+        }
+        if answer.stderr.contains("untracked working tree files would be") {
+            return Err(MergeError::InTheWay(path()));
+        }
+        if !self.git.is_clean(checkout, false)? {
+            return Err(MergeError::Dirty(path()));
+        }
+        Err(answer.failed().into())
+    }
+
+    /// Moves a target that is not checked out, if it still is where it was.
+    fn swap(&self, before: &Id, commit: &Id) -> Result<(), MergeError> {
+        let (note, name) = (format!("banksman: merge {}", self.branch), format!("refs/heads/{}", self.into));
+        let answer = self.git.ask(&["update-ref", "-m", &note, &name, commit, before])?;
+        if answer.status == 0 { Ok(()) } else { Err(self.moved(answer.stderr)) }
+    }
+
+    fn moved(&self, said: String) -> MergeError {
+        MergeError::Moved { into: self.into.into(), said }
+    }
+
+    /// Keeps the tip that the target has, and drops the oldest ones.
+    fn save(&self, before: &Id) -> Result<(), GitError> {
+        let place = format!("refs/banksman/merges/{}/", self.into);
+        let ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+        let name = format!("{place}{ms:014}-{}", before.get(..12).unwrap_or(before));
+        self.git.get(&["update-ref", &name, before])?;
+        let list = self.git.line(&["for-each-ref", "--format=%(refname)", "--sort=-refname", &place])?;
+        // A branch `a/b` has its own below those of `a`.
+        let own = list.lines().filter(|name| name.strip_prefix(&place).is_some_and(|rest| !rest.contains('/')));
+        for old in own.skip(KEPT) {
+            self.git.get(&["update-ref", "-d", old])?;
+        }
+        Ok(())
+    }
+}
+
+fn files(files: &[String]) -> String {
+    let named = files.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+    if files.len() > NAMED { format!("{named} and {} more", files.len() - NAMED) } else { named }
+}

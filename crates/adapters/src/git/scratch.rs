@@ -1,0 +1,106 @@
+//! The worktree that a merge works in: one for a project, by one merge at a time, and gone when the merge is over.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::{Git, GitError, Id};
+
+/// How often the worktree of a killed merge is removed until it stays away, and the pause between.
+const CLEARINGS: usize = 50;
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// The right to merge. Others wait until this process gives it back or is dead.
+pub(super) struct Turn {
+    path: PathBuf,
+    _lock: File,
+}
+
+/// A worktree without a branch. It is removed when it is dropped.
+pub(super) struct Tree<'a> {
+    git: &'a Git,
+    turn: &'a Turn,
+}
+
+impl Turn {
+    /// Waits for it, and clears away what a merge has left behind that was killed.
+    pub(super) fn take(git: &Git, directory: &Path) -> Result<Turn, GitError> {
+        let system = |source| GitError::System { what: directory.display().to_string(), source };
+        fs::create_dir_all(directory).map_err(system)?;
+        let lock = File::create(directory.join(".merge.lock")).map_err(system)?;
+        lock.lock().map_err(system)?;
+        let directory = directory.canonicalize().map_err(system)?;
+        let turn = Turn { path: directory.join(".merge"), _lock: lock };
+        // Whoever made it is dead: otherwise the turn would be theirs.
+        turn.clear(git);
+        Ok(turn)
+    }
+
+    /// Removes the worktree. A git whose merge was killed may still write there, and gives up when it finds it gone.
+    fn clear(&self, git: &Git) {
+        let remove: [&OsStr; 6] =
+            ["worktree".as_ref(), "remove".as_ref(), "--force".as_ref(), "--force".as_ref(), "--".as_ref(), self.path.as_ref()];
+        for _ in 0..CLEARINGS {
+            if !self.path.exists() {
+                return;
+            }
+            if !git.says(&remove).unwrap_or(false) {
+                // Half a worktree, which git does not know as one. What cannot be removed is told by whoever wants the place next.
+                fs::remove_dir_all(&self.path).ok();
+            }
+            if self.path.exists() {
+                std::thread::sleep(PAUSE);
+            }
+        }
+    }
+}
+
+impl<'a> Tree<'a> {
+    /// Checks a commit out.
+    pub(super) fn add(git: &'a Git, turn: &'a Turn, commit: &Id) -> Result<Tree<'a>, GitError> {
+        let tree = Tree { git, turn };
+        // Forced, as git may still know one here whose directory is gone.
+        let options: [&OsStr; 7] = [
+            "worktree".as_ref(),
+            "add".as_ref(),
+            "--force".as_ref(),
+            "--force".as_ref(),
+            "--detach".as_ref(),
+            "--quiet".as_ref(),
+            "--".as_ref(),
+        ];
+        let mut args = options.to_vec();
+        args.extend([turn.path.as_os_str(), commit.as_ref()]);
+        quiet(git.clone()).get(&args)?;
+        Ok(tree)
+    }
+
+    /// Git in it.
+    pub(super) fn git(&self) -> Git {
+        quiet(self.git.at(&self.turn.path))
+    }
+
+    /// The commit that it is at.
+    pub(super) fn head(&self) -> Result<Id, GitError> {
+        self.git().line(&["rev-parse", "--verify", "HEAD"])
+    }
+
+    /// The files that two sides have changed in different ways.
+    pub(super) fn conflicts(&self) -> Result<Vec<String>, GitError> {
+        let list = self.git().get(&["diff", "--name-only", "--diff-filter=U", "-z"])?;
+        let names = list.split(|byte| *byte == 0).filter(|name| !name.is_empty());
+        Ok(names.map(|name| String::from_utf8_lossy(name).into_owned()).collect())
+    }
+}
+
+impl Drop for Tree<'_> {
+    fn drop(&mut self) {
+        self.turn.clear(self.git);
+    }
+}
+
+/// Hooks are for the directories that people work in.
+fn quiet(git: Git) -> Git {
+    git.with("core.hooksPath=/dev/null")
+}

@@ -1,0 +1,172 @@
+//! The minder: a process above a short command, so that nothing of the command is left when it is over.
+//!
+//! ```text
+//!  caller --socket-- minder --spawn--> command --> ...     the minder is a subreaper: whatever a descendant does, it stays
+//!                      `-- "exit 0" to the caller          below the minder and can be found, killed and reaped
+//! ```
+//!
+//! The command is over when it exits, or when the caller shuts the socket: because its time is up, or because the caller is
+//! dead. Then the minder kills whatever is left below it, and says how the command ended.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, WaitStatus, getpid, pidfd_open, set_child_subreaper};
+
+use crate::program::{Kept, Stream, watch};
+use crate::tree;
+
+/// The hidden first argument.
+const MARK: &str = "__minder";
+
+/// How long a minder may take to kill everything. Only a process that sleeps uninterruptibly takes longer.
+const KILLED: Duration = Duration::from_secs(5);
+
+/// How soon those who must die are looked at again.
+const ROUND: Duration = Duration::from_millis(5);
+
+/// What a command is given.
+#[derive(Debug)]
+pub struct Task<'a> {
+    /// The program with its arguments.
+    pub argv: Vec<OsString>,
+    /// Where it works.
+    pub directory: &'a Path,
+    /// What it finds in its environment beside what this process has.
+    pub env: Vec<(String, String)>,
+    /// How long it may take.
+    pub limit: Duration,
+    /// How much of what it prints is kept, from the beginning, in bytes.
+    pub keep: usize,
+}
+
+/// What a command came to.
+#[derive(Debug)]
+pub struct Minded {
+    /// How it ended.
+    pub end: End,
+    /// What it printed.
+    pub stdout: Kept,
+    /// The last of what it complained about.
+    pub stderr: Kept,
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum End {
+    /// By itself, with this status.
+    Exited(i32),
+    /// By this signal.
+    Signalled(i32),
+    /// It could not be started.
+    NotStarted(String),
+    /// It took too long.
+    TimedOut,
+    /// Its minder was killed.
+    Lost,
+}
+
+/// Runs a command to its end, and ends whatever it leaves behind. The program of this process must call [`enter`].
+pub fn run(task: Task<'_>) -> io::Result<Minded> {
+    let end = Instant::now() + task.limit;
+    let (near, far) = UnixStream::pair()?;
+    let (mut stdout, out) = Stream::new(Kept::first(task.keep))?;
+    let (mut stderr, err) = Stream::new(Kept::last(4_096))?;
+    let mut minder = Command::new("/proc/self/exe");
+    minder.arg0("banksman").arg(MARK).args(task.argv).current_dir(task.directory).envs(task.env).process_group(0);
+    minder.stdin(Stdio::from(OwnedFd::from(far))).stdout(out).stderr(err);
+    let mut child = minder.spawn()?;
+    // It has the other ends, which are to close with the minder.
+    drop(minder);
+    let streams = &mut [&mut stdout, &mut stderr];
+    let in_time = watch(&child, streams, end);
+    if !matches!(in_time, Ok(true)) {
+        near.shutdown(Shutdown::Write).ok();
+        if !watch(&child, streams, Instant::now() + KILLED).unwrap_or(false) {
+            tree::kill_group(&child);
+        }
+    }
+    child.wait()?;
+    let end = if in_time? { report(near)? } else { End::TimedOut };
+    Ok(Minded { end, stdout: stdout.kept, stderr: stderr.kept })
+}
+
+/// What the minder has said before it went.
+fn report(mut near: UnixStream) -> io::Result<End> {
+    let mut text = String::new();
+    near.read_to_string(&mut text)?;
+    let number = |text: &str| text.parse().ok();
+    let end = match text.split_once(' ') {
+        Some(("exit", status)) => number(status).map(End::Exited),
+        Some(("signal", signal)) => number(signal).map(End::Signalled),
+        Some(("error", words)) => Some(End::NotStarted(words.into())),
+        Some(_) | None => None,
+    };
+    Ok(end.unwrap_or(End::Lost))
+}
+
+/// The far end. Returns `None` if this process is not a minder.
+pub fn enter(args: &[OsString]) -> Option<ExitCode> {
+    let (mark, argv) = args.get(1..)?.split_first()?;
+    if mark != MARK {
+        return None;
+    }
+    let mut control = match io::stdin().as_fd().try_clone_to_owned() {
+        Ok(socket) => UnixStream::from(socket),
+        Err(_) => return Some(ExitCode::FAILURE),
+    };
+    let said = mind(argv, &control).unwrap_or_else(|error| format!("error {error}"));
+    // If nobody listens any more, nobody wants to know.
+    control.write_all(said.as_bytes()).ok();
+    Some(ExitCode::SUCCESS)
+}
+
+fn mind(argv: &[OsString], control: &UnixStream) -> io::Result<String> {
+    set_child_subreaper(Some(getpid()))?;
+    let (program, arguments) = argv.split_first().ok_or_else(|| io::Error::other("there is no command"))?;
+    let child = Command::new(program).args(arguments).stdin(Stdio::null()).process_group(0).spawn();
+    let child = child.map_err(|error| io::Error::other(format!("{}: {error}", display(program))))?;
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or_else(|| io::Error::other("a child without a pid"))?;
+    let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
+    let mut fds = [PollFd::new(&pidfd, PollFlags::IN), PollFd::new(control, PollFlags::IN)];
+    while matches!(poll(&mut fds, None), Err(rustix::io::Errno::INTR)) {}
+    Ok(end_all(pid))
+}
+
+/// Kills and reaps everything, and says how the command ended.
+fn end_all(command: Pid) -> String {
+    let mut said = String::new();
+    let mut end = tree::End::begin(Duration::ZERO);
+    let mut reap = || {
+        tree::reap(|pid, status| {
+            if pid == command {
+                said = words(status)
+            }
+        })
+    };
+    // What is dead already has ended by itself.
+    while reap() {
+        std::thread::sleep(end.step().min(ROUND));
+    }
+    said
+}
+
+fn words(status: WaitStatus) -> String {
+    match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => format!("exit {code}"),
+        (None, Some(signal)) => format!("signal {signal}"),
+        (None, None) => String::new(),
+    }
+}
+
+fn display(program: &OsStr) -> String {
+    program.to_string_lossy().into_owned()
+}

@@ -1,0 +1,152 @@
+//! Running a program for a limited time, and keeping a limited part of what it prints.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::time::Timespec;
+
+use crate::tree;
+
+/// What a program came to.
+#[derive(Debug)]
+pub struct Ended {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// What it printed, as much of it as was to be kept.
+    pub stdout: Kept,
+    /// What it complained about, likewise.
+    pub stderr: Kept,
+}
+
+/// A part of what a program prints.
+#[derive(Debug)]
+pub struct Kept {
+    which: Which,
+    limit: usize,
+    /// The bytes.
+    pub bytes: Vec<u8>,
+    /// Whether there was more.
+    pub is_cut: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Which {
+    First,
+    Last,
+}
+
+impl Kept {
+    /// Keeps the beginning.
+    pub fn first(limit: usize) -> Kept {
+        Kept { which: Which::First, limit, bytes: Vec::new(), is_cut: false }
+    }
+
+    /// Keeps the end.
+    pub fn last(limit: usize) -> Kept {
+        Kept { which: Which::Last, limit, bytes: Vec::new(), is_cut: false }
+    }
+
+    /// The last line with something in it, without anything that would disturb a terminal.
+    pub fn last_line(&self) -> String {
+        let text = String::from_utf8_lossy(&self.bytes);
+        let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+        line.trim().chars().filter(|letter| !letter.is_control()).collect()
+    }
+
+    fn add(&mut self, piece: &[u8]) {
+        let room = match self.which {
+            Which::First => piece.len().min(self.limit - self.bytes.len()),
+            Which::Last => piece.len(),
+        };
+        self.bytes.extend_from_slice(&piece[..room]);
+        let over = self.bytes.len().saturating_sub(self.limit);
+        self.bytes.drain(..over);
+        self.is_cut |= room < piece.len() || over > 0;
+    }
+}
+
+/// Runs it in a process group of its own. After `limit` the group and all descendants are killed, and there is no end to tell
+/// of. What it started and left behind is not waited for.
+pub fn run(mut command: Command, limit: Duration, stdout: Kept, stderr: Kept) -> io::Result<Option<Ended>> {
+    let end = Instant::now() + limit;
+    let (mut stdout, out) = Stream::new(stdout)?;
+    let (mut stderr, err) = Stream::new(stderr)?;
+    command.stdout(out).stderr(err).process_group(0);
+    let mut child = command.spawn()?;
+    // The command has the ends to write into, which are to close with the program.
+    drop(command);
+    let in_time = watch(&child, &mut [&mut stdout, &mut stderr], end);
+    if !matches!(in_time, Ok(true)) {
+        tree::kill_group(&child);
+    }
+    let status = child.wait()?;
+    Ok(in_time?.then_some(Ended { status, stdout: stdout.kept, stderr: stderr.kept }))
+}
+
+/// A pipe that is read while the program runs.
+pub(crate) struct Stream {
+    file: Option<File>,
+    pub(crate) kept: Kept,
+}
+
+impl Stream {
+    /// The end to read from, and the one to write into.
+    pub(crate) fn new(kept: Kept) -> io::Result<(Stream, OwnedFd)> {
+        let (output, input) = pipe_with(PipeFlags::CLOEXEC)?;
+        fcntl_setfl(&output, OFlags::NONBLOCK)?;
+        Ok((Stream { file: Some(File::from(output)), kept }, input))
+    }
+
+    /// Reads what is there, at most a pipe full.
+    fn drain(&mut self) -> io::Result<()> {
+        let Some(file) = &mut self.file else { return Ok(()) };
+        let mut piece = [0; 4_096];
+        for _ in 0..16 {
+            match file.read(&mut piece) {
+                Ok(0) => {
+                    self.file = None;
+                    return Ok(());
+                }
+                Ok(length) => self.kept.add(&piece[..length]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Waits until a child is dead, and reads what it prints meanwhile, so that it never waits for a reader. Says whether it is
+/// dead before `end`.
+pub(crate) fn watch(child: &Child, streams: &mut [&mut Stream], end: Instant) -> io::Result<bool> {
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("a child has a pid");
+    let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(false);
+        }
+        let mut fds = vec![PollFd::new(&pidfd, PollFlags::IN)];
+        fds.extend(streams.iter().filter_map(|stream| stream.file.as_ref()).map(|file| PollFd::new(file, PollFlags::IN)));
+        let timeout = Timespec { tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() };
+        match poll(&mut fds, Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let dead = !fds[0].revents().is_empty();
+        drop(fds);
+        streams.iter_mut().try_for_each(|stream| stream.drain())?;
+        if dead {
+            return Ok(true);
+        }
+    }
+}

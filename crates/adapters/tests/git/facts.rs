@@ -1,0 +1,162 @@
+//! What is known of branches.
+
+use banksman_adapters::git::GitError;
+
+use crate::world::World;
+
+/// Names that a shell, git's expressions or a path could trip over.
+pub(crate) const ODD: [&str; 7] =
+    ["feature/it's", "a$(touch${IFS}x)b", "ümläut/日本", "a;b&c", "@head", "refs/heads/main", "50%-off#1"];
+
+#[test]
+fn a_branch_is_there_or_not() {
+    let world = World::new();
+    let git = world.facts();
+    assert!(git.branch_exists("main").unwrap());
+    assert!(!git.branch_exists("topic").unwrap());
+    for name in ODD {
+        assert!(!git.branch_exists(name).unwrap(), "{name}");
+        world.git(&["branch", name]);
+        assert!(git.branch_exists(name).unwrap(), "{name}");
+        assert!(git.branch_clean(name).unwrap(), "{name}");
+        assert!(git.is_merged(name, "main").unwrap(), "{name}");
+    }
+    assert!(!git.branch_exists("feature").unwrap(), "a part of a name is none");
+    world.commit("second", "x");
+    for expression in ["main~1", "main^", "main@{0}", "HEAD", "ma*", "m?in", "main:base", "a..b", " main", "main/"] {
+        assert!(!git.branch_exists(expression).unwrap(), "{expression}");
+    }
+    for name in ["-d", "--help", "", "a\nb", "a\0b"] {
+        assert!(matches!(git.branch_exists(name), Err(GitError::Name(_))), "{name:?}");
+    }
+}
+
+#[test]
+fn a_branch_of_a_remote_is_known_as_it_was_last_seen() {
+    let world = World::new();
+    world.git(&["update-ref", "refs/remotes/origin/main", "HEAD"]);
+    world.branch("topic", "a", "a");
+    let git = world.facts();
+    assert!(git.branch_exists("origin/main").unwrap());
+    assert!(git.branch_clean("origin/main").unwrap());
+    assert!(git.is_merged("main", "origin/main").unwrap());
+    assert!(!git.is_merged("topic", "origin/main").unwrap());
+}
+
+#[test]
+fn a_checkout_has_changes_wherever_it_is() {
+    let world = World::new();
+    let git = world.facts();
+    world.git(&["branch", "topic"]);
+    assert!(git.branch_clean("main").unwrap());
+    assert!(git.branch_clean("topic").unwrap(), "it is not checked out");
+    assert!(matches!(git.branch_clean("other"), Err(GitError::NoBranch(_))));
+
+    // A directory whose name no list of words could hold.
+    let linked = world.path("linked\n two");
+    world.git(&["worktree", "add", "-q", linked.to_str().unwrap(), "topic"]);
+    assert!(git.branch_clean("topic").unwrap());
+    std::fs::write(linked.join("new"), "x").unwrap();
+    assert!(!git.branch_clean("topic").unwrap(), "a new file");
+    assert!(git.branch_clean("main").unwrap(), "another branch");
+    world.git_in(&linked, &["add", "new"]);
+    assert!(!git.branch_clean("topic").unwrap(), "a new file that is to be committed");
+    world.git_in(&linked, &["commit", "-q", "-m", "new"]);
+    assert!(git.branch_clean("topic").unwrap());
+    std::fs::write(linked.join("base"), "changed").unwrap();
+    assert!(!git.branch_clean("topic").unwrap(), "a change");
+    std::fs::remove_dir_all(&linked).unwrap();
+    assert!(git.branch_clean("topic").unwrap(), "there is no checkout any more");
+}
+
+#[test]
+fn a_branch_in_the_middle_of_a_rebase_is_not_clean() {
+    let world = World::new();
+    world.branch("topic", "a", "topic\n");
+    world.commit("a", "main\n");
+    for directory in [world.path("linked"), world.repo()] {
+        if directory != world.repo() {
+            world.git(&["worktree", "add", "-q", directory.to_str().unwrap(), "topic"]);
+        } else {
+            world.git(&["worktree", "remove", "--force", world.path("linked").to_str().unwrap()]);
+            world.git(&["switch", "-q", "topic"]);
+        }
+        let done = std::process::Command::new("git").current_dir(&directory).args(["rebase", "main"]).output().unwrap();
+        assert!(!done.status.success(), "a conflict");
+        assert!(!world.facts().branch_clean("topic").unwrap(), "{}", directory.display());
+        world.git_in(&directory, &["rebase", "--abort"]);
+        assert!(world.facts().branch_clean("topic").unwrap());
+    }
+}
+
+#[test]
+fn what_is_merged_is_merged_however_it_got_there() {
+    let world = World::new();
+    let git = world.facts();
+    let merged = |branch: &str| git.is_merged(branch, "main").unwrap();
+    world.branch("topic", "a", "a\n");
+    world.git(&["switch", "-q", "topic"]);
+    world.commit("b", "b\n");
+    world.git(&["switch", "-q", "main"]);
+    for copy in ["forward", "merged", "rebased", "squashed", "half", "not"] {
+        world.git(&["branch", copy, "topic"]);
+    }
+    world.commit("c", "c\n");
+    assert!(!merged("topic"));
+    let start = world.tip("main");
+    let reset = || drop(world.git(&["reset", "-q", "--hard", &start]));
+
+    world.git(&["merge", "-q", "--no-edit", "merged"]);
+    assert!(merged("merged"));
+    reset();
+    world.git(&["cherry-pick", "topic~1", "topic"]);
+    assert!(merged("rebased"));
+    reset();
+    world.git(&["cherry-pick", "topic~1"]);
+    assert!(!merged("half"), "one of two commits");
+    reset();
+    world.git(&["merge", "-q", "--squash", "squashed"]);
+    world.git(&["commit", "-q", "-m", "all at once"]);
+    world.commit("d", "d\n");
+    assert!(merged("squashed"), "and main has gone on since");
+    assert!(matches!(git.is_merged("main", "other"), Err(GitError::NoBranch(name)) if &*name == "other"));
+}
+
+#[test]
+fn a_merge_with_changes_of_its_own_is_not_passed_over() {
+    let world = World::new();
+    let git = world.facts();
+    world.branch("topic", "a", "a\n");
+    world.branch("side", "s", "s\n");
+    world.git(&["switch", "-q", "topic"]);
+    world.git(&["merge", "-q", "--no-commit", "--no-ff", "side"]);
+    world.commit("evil", "only in the merge\n");
+    world.git(&["switch", "-q", "main"]);
+    world.git(&["cherry-pick", "topic^1", "side"]);
+    assert!(!git.is_merged("topic", "main").unwrap());
+}
+
+#[test]
+fn a_branch_without_changes_is_merged_and_one_without_a_common_commit_is_not() {
+    let world = World::new();
+    let git = world.facts();
+    world.branch("back", "a", "a\n");
+    world.git(&["switch", "-q", "back"]);
+    world.git(&["revert", "--no-edit", "HEAD"]);
+    world.git(&["switch", "-q", "--orphan", "strange"]);
+    world.commit("z", "z\n");
+    world.git(&["switch", "-q", "main"]);
+    world.commit("c", "c\n");
+    assert!(git.is_merged("back", "main").unwrap());
+    assert!(!git.is_merged("strange", "main").unwrap());
+}
+
+#[test]
+fn no_repository_is_an_error() {
+    let world = World::new();
+    let nowhere = world.path("nowhere");
+    std::fs::create_dir(&nowhere).unwrap();
+    let git = banksman_adapters::git::Git::new(&nowhere, std::time::Duration::from_secs(30));
+    let error = git.branch_exists("main").unwrap_err().to_string();
+    assert!(error.contains("not a git repository"), "{error}");
+}

@@ -1,0 +1,7 @@
+//! Git with real repositories. One test binary, because linking dominates.
+
+#![expect(clippy::unwrap_used, reason = "a test that fails shall say so at once")]
+
+mod facts;
+mod merges;
+mod world;

@@ -1,0 +1,330 @@
+//! Merging: each way, with a target that is checked out and one that is not, and everything that can be in the way.
+
+use banksman_adapters::git::{MergeError, merge};
+use banksman_core::plan::MergeHow;
+use std::os::unix::fs::PermissionsExt;
+
+use crate::facts::ODD;
+use crate::world::World;
+
+/// A branch `topic` with the file `a`, and a `main` that has gone on with the file `m`.
+fn diverged() -> World {
+    let world = World::new();
+    world.branch("topic", "a", "a\n");
+    world.commit("m", "m\n");
+    world
+}
+
+#[test]
+fn a_fast_forward_moves_the_target_and_its_checkout() {
+    let world = World::new();
+    let before = world.tip("main");
+    let tip = world.branch("topic", "a", "a\n");
+    let merged = world.merge("topic", MergeHow::FastForward).unwrap();
+    assert_eq!((merged.commit.as_str(), merged.before.as_str()), (tip.as_str(), before.as_str()));
+    assert_eq!(merged.checkout.as_deref(), Some(&*world.repo().canonicalize().unwrap()));
+    assert_eq!(world.tip("main"), tip);
+    assert_eq!(std::fs::read_to_string(world.repo().join("a")).unwrap(), "a\n");
+    assert_eq!(world.git(&["status", "--porcelain"]), "");
+    world.assert_tidy();
+}
+
+#[test]
+fn what_is_no_fast_forward_is_none() {
+    let world = diverged();
+    let before = world.tip("main");
+    let error = world.merge("topic", MergeHow::FastForward).unwrap_err().to_string();
+    assert_eq!(error, "not a fast-forward: main has commits that topic does not have");
+    assert_eq!(world.tip("main"), before);
+}
+
+#[test]
+fn a_rebase_makes_the_commits_anew_and_leaves_the_branch_alone() {
+    for elsewhere in [false, true] {
+        let world = diverged();
+        if elsewhere {
+            world.git(&["switch", "-q", "--detach"]);
+        }
+        let (before, topic) = (world.tip("main"), world.tip("topic"));
+        let merged = world.merge("topic", MergeHow::Rebase).unwrap();
+        assert_eq!(merged.checkout.is_none(), elsewhere);
+        assert_eq!(world.tip("main"), merged.commit);
+        assert_eq!(world.tip("main^"), before, "one commit on top");
+        assert_eq!((world.show("main", "a"), world.show("main", "m")), ("a".into(), "m".into()));
+        assert_eq!(world.tip("topic"), topic);
+        assert_eq!(world.git(&["status", "--porcelain"]), "");
+        world.assert_tidy();
+    }
+}
+
+#[test]
+fn a_merge_commit_has_both_parents() {
+    for elsewhere in [false, true] {
+        let world = diverged();
+        if elsewhere {
+            world.git(&["switch", "-q", "--detach"]);
+        }
+        let (before, topic) = (world.tip("main"), world.tip("topic"));
+        let merged = world.merge("topic", MergeHow::MergeCommit).unwrap();
+        assert_eq!((world.tip("main"), world.tip("main^1"), world.tip("main^2")), (merged.commit, before, topic));
+        assert_eq!(world.git(&["log", "-1", "--format=%s", "main"]), "Merge branch 'topic' into main");
+        let tree = world.git(&["merge-tree", "--write-tree", "main^1", "main^2"]);
+        assert_eq!(world.tip("main^{tree}"), tree, "nothing else is in it");
+        world.assert_tidy();
+    }
+}
+
+#[test]
+fn what_is_merged_already_is_a_success_and_moves_nothing() {
+    let world = diverged();
+    world.git(&["merge", "-q", "--no-edit", "topic"]);
+    let before = world.tip("main");
+    for how in MergeHow::ALL {
+        let merged = world.merge("topic", how).unwrap();
+        assert!(!merged.has_moved() && merged.commit == before, "{merged:?}");
+    }
+    // A rebase of which nothing is left.
+    let world = diverged();
+    world.git(&["cherry-pick", "topic"]);
+    let before = world.tip("main");
+    assert!(!world.merge("topic", MergeHow::Rebase).unwrap().has_moved());
+    assert_eq!(world.tip("main"), before);
+    assert_eq!(world.git(&["for-each-ref", "refs/banksman"]), "");
+}
+
+#[test]
+fn a_conflict_names_the_files_and_changes_nothing() {
+    let world = World::new();
+    world.git(&["switch", "-q", "-c", "topic"]);
+    world.commit("a file", "topic\n");
+    world.commit("ü", "topic\n");
+    world.git(&["switch", "-q", "main"]);
+    world.commit("a file", "main\n");
+    world.commit("ü", "main\n");
+    let (before, topic) = (world.tip("main"), world.tip("topic"));
+    let error = world.merge("topic", MergeHow::MergeCommit).unwrap_err().to_string();
+    assert_eq!(error, "conflict in a file, ü");
+    let error = world.merge("topic", MergeHow::Rebase).unwrap_err().to_string();
+    assert_eq!(error, "conflict in a file", "the first commit that does not fit");
+    assert_eq!((world.tip("main"), world.tip("topic")), (before, topic));
+    assert_eq!(world.git(&["status", "--porcelain"]), "");
+    world.assert_tidy();
+}
+
+#[test]
+fn a_checkout_with_changes_is_left_alone() {
+    let world = diverged();
+    let before = world.tip("main");
+    std::fs::write(world.repo().join("base"), "begun").unwrap();
+    for how in [MergeHow::Rebase, MergeHow::MergeCommit] {
+        let error = world.merge("topic", how).unwrap_err().to_string();
+        assert_eq!(error, format!("the checkout at {} has changes", world.repo().canonicalize().unwrap().display()));
+    }
+    world.git(&["checkout", "-q", "base"]);
+    // A new file is no change, unless the merge would overwrite it.
+    std::fs::write(world.repo().join("a"), "mine").unwrap();
+    let error = world.merge("topic", MergeHow::Rebase).unwrap_err();
+    assert!(matches!(error, MergeError::InTheWay(_)), "{error}");
+    assert_eq!(std::fs::read_to_string(world.repo().join("a")).unwrap(), "mine");
+    assert_eq!(world.tip("main"), before);
+    std::fs::rename(world.repo().join("a"), world.repo().join("another")).unwrap();
+    assert!(world.merge("topic", MergeHow::Rebase).unwrap().has_moved());
+    assert!(world.repo().join("another").exists());
+}
+
+#[test]
+fn a_target_that_is_checked_out_elsewhere_moves_there() {
+    let world = diverged();
+    world.git(&["switch", "-q", "-c", "work"]);
+    let linked = world.path("linked");
+    world.git(&["worktree", "add", "-q", linked.to_str().unwrap(), "main"]);
+    let merged = world.merge("topic", MergeHow::Rebase).unwrap();
+    assert_eq!(merged.checkout, Some(linked.canonicalize().unwrap()));
+    assert_eq!(std::fs::read_to_string(linked.join("a")).unwrap(), "a\n");
+    assert_eq!(world.git_in(&linked, &["status", "--porcelain"]), "");
+    assert!(!world.repo().join("a").exists());
+}
+
+#[test]
+fn the_former_tip_is_kept_for_a_while() {
+    let world = World::new();
+    world.git(&["switch", "-q", "--detach"]);
+    let mut tips = Vec::new();
+    for n in 0..52 {
+        tips.push(world.tip("main"));
+        world.git(&["branch", "-f", "topic", "main"]);
+        world.git(&["checkout", "-q", "--detach", "topic"]);
+        let tip = world.commit("n", &n.to_string());
+        world.git(&["branch", "-f", "topic", &tip]);
+        world.merge("topic", MergeHow::FastForward).unwrap();
+    }
+    let kept = world.git(&["for-each-ref", "--format=%(objectname)", "--sort=refname", "refs/banksman/merges/main/"]);
+    assert_eq!(kept.lines().collect::<Vec<_>>(), tips[2..], "the last fifty");
+}
+
+#[test]
+fn branches_may_have_odd_names() {
+    for (n, name) in ODD.iter().enumerate() {
+        let world = World::new();
+        world.branch(name, "a", "a\n");
+        world.commit("m", "m\n");
+        let how = [MergeHow::Rebase, MergeHow::MergeCommit][n % 2];
+        assert!(world.merge(name, how).unwrap().has_moved(), "{name}");
+        assert_eq!(world.show("main", "a"), "a");
+        // And as a target that is not checked out.
+        world.git(&["branch", "-M", name, "former"]);
+        world.git(&["branch", name, "main~1"]);
+        merge(&world.repo(), &world.path("scratch"), "main", name, MergeHow::FastForward).unwrap();
+        assert_eq!(world.tip(&format!("refs/heads/{name}")), world.tip("refs/heads/main"));
+    }
+    let world = World::new();
+    for (branch, into) in [("-d", "main"), ("main", "--force"), ("", "main")] {
+        let error = merge(&world.repo(), &world.path("scratch"), branch, into, MergeHow::Rebase).unwrap_err().to_string();
+        assert!(error.ends_with("is no name of a branch"), "{error}");
+    }
+    for (branch, into) in [("gone", "main"), ("main", "gone"), ("main~0", "main")] {
+        let error = merge(&world.repo(), &world.path("scratch"), branch, into, MergeHow::Rebase).unwrap_err().to_string();
+        assert!(error.starts_with("no such branch: "), "{error}");
+    }
+}
+
+/// Puts a script into the way of every checkout of a file with the ending `.slow`.
+fn on_checkout(world: &World, script: &str) {
+    let path = world.path("filter");
+    std::fs::write(&path, format!("#!/bin/sh\nunset GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_PREFIX\n{script}\ncat\n")).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    world.git(&["config", "filter.slow.smudge", path.to_str().unwrap()]);
+}
+
+/// A branch `topic`, and a `main` that has gone on and is not checked out, with a file that is slow to check out.
+fn slow() -> World {
+    let world = World::new();
+    world.commit(".gitattributes", "*.slow filter=slow\n");
+    world.commit("x.slow", "x\n");
+    world.branch("topic", "a", "a\n");
+    world.commit("m", "m\n");
+    world.git(&["switch", "-q", "--detach"]);
+    world
+}
+
+#[test]
+fn a_target_that_moves_meanwhile_is_merged_into_as_it_is_then() {
+    let world = slow();
+    // Whenever the merge makes its worktree, somebody commits to main, twice.
+    let (repo, count) = (world.repo(), world.path("count"));
+    on_checkout(
+        &world,
+        &format!(
+            "cd '{}'; echo x >> '{count}'; [ $(wc -l < '{count}') -gt 2 ] || git update-ref refs/heads/main \
+             $(git commit-tree -p main -m other main^{{tree}})",
+            repo.display(),
+            count = count.display()
+        ),
+    );
+    let merged = world.merge("topic", MergeHow::MergeCommit).unwrap();
+    assert_eq!(world.tip("main"), merged.commit);
+    assert_eq!(world.git(&["log", "--format=%s", "--first-parent", "main"]).lines().filter(|line| *line == "other").count(), 2);
+    assert_eq!(std::fs::read_to_string(count).unwrap().lines().count(), 3, "two races were lost");
+    world.assert_tidy();
+}
+
+#[test]
+fn a_target_that_never_rests_is_an_error_in_the_end() {
+    let world = slow();
+    let repo = world.repo();
+    on_checkout(
+        &world,
+        &format!("cd '{}'; git update-ref refs/heads/main $(git commit-tree -p main -m other main^{{tree}})", repo.display()),
+    );
+    let error = world.merge("topic", MergeHow::Rebase).unwrap_err().to_string();
+    assert!(error.starts_with("the branch main was moved by others meanwhile, 5 times"), "{error}");
+    assert_eq!(world.git(&["log", "--format=%s", "main"]).lines().filter(|line| *line == "other").count(), 5, "nothing is lost");
+    world.assert_tidy();
+}
+
+#[test]
+fn many_merges_at_once_all_arrive() {
+    let world = World::new();
+    let branches: Vec<String> = (0..6).map(|n| format!("b{n}")).collect();
+    for branch in &branches {
+        world.branch(branch, branch, "x\n");
+    }
+    std::thread::scope(|scope| {
+        for (n, branch) in branches.iter().enumerate() {
+            let world = &world;
+            scope.spawn(move || world.merge(branch, [MergeHow::Rebase, MergeHow::MergeCommit][n % 2]).unwrap());
+        }
+    });
+    for branch in &branches {
+        assert!(world.facts().is_merged(branch, "main").unwrap());
+    }
+    assert_eq!(world.git(&["status", "--porcelain"]), "");
+    world.assert_tidy();
+}
+
+#[test]
+fn what_a_killed_merge_has_left_is_cleared_away() {
+    let world = diverged();
+    let left = world.path("scratch/.merge");
+    std::fs::create_dir_all(world.path("scratch")).unwrap();
+    // A whole worktree, with a rebase in the middle.
+    world.git(&["worktree", "add", "-q", "--detach", left.to_str().unwrap(), "topic"]);
+    world.git(&["worktree", "lock", left.to_str().unwrap()]);
+    std::fs::write(left.join("base"), "begun").unwrap();
+    assert!(world.merge("topic", MergeHow::Rebase).unwrap().has_moved());
+    world.assert_tidy();
+    // One whose directory is gone, and a directory that git does not know.
+    let world = diverged();
+    std::fs::create_dir_all(world.path("scratch")).unwrap();
+    let left = world.path("scratch/.merge");
+    world.git(&["worktree", "add", "-q", "--detach", left.to_str().unwrap(), "topic"]);
+    std::fs::remove_dir_all(&left).unwrap();
+    std::fs::create_dir(&left).unwrap();
+    std::fs::write(left.join("junk"), "x").unwrap();
+    assert!(world.merge("topic", MergeHow::MergeCommit).unwrap().has_moved());
+    world.assert_tidy();
+}
+
+#[test]
+fn settings_and_hooks_of_the_user_do_not_get_in_the_way() {
+    let world = diverged();
+    world.branch("second", "s", "s\n");
+    world.git(&["branch", "middle", "topic"]);
+    let middle = world.tip("middle");
+    for (key, value) in [
+        ("rebase.updateRefs", "true"),
+        ("rebase.autoStash", "true"),
+        ("rebase.rebaseMerges", "true"),
+        ("merge.ff", "only"),
+        ("branch.main.mergeoptions", "--squash"),
+        ("core.editor", "false"),
+        ("commit.template", "/nowhere"),
+    ] {
+        world.git(&["config", key, value]);
+    }
+    let hook = |name: &str, script: &str| {
+        let path = world.repo().join(".git/hooks").join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    hook("post-checkout", "exit 1");
+    hook("pre-rebase", "exit 1");
+    hook("commit-msg", "exit 1");
+    hook("post-merge", "echo here > merged");
+    assert!(world.merge("topic", MergeHow::Rebase).unwrap().has_moved());
+    assert_eq!(world.tip("middle"), middle);
+    assert!(world.repo().join("merged").exists(), "a hook of the checkout that moved along");
+    assert!(world.merge("second", MergeHow::MergeCommit).unwrap().has_moved());
+    world.assert_tidy();
+}
+
+#[test]
+fn a_repository_without_a_user_gets_one() {
+    let world = diverged();
+    world.git(&["config", "--unset", "user.name"]);
+    world.git(&["config", "--unset", "user.email"]);
+    world.git(&["config", "user.useConfigOnly", "true"]);
+    let merged = world.merge("topic", MergeHow::MergeCommit);
+    assert!(merged.is_ok_and(|merged| merged.has_moved()));
+}

@@ -1,0 +1,60 @@
+//! A command under a minder: how it ended, and that nothing of it is left.
+
+use std::process::{Command, Stdio};
+
+use crate::ends::HIDDEN;
+use crate::world::{PROGRAM, World, alive, until};
+
+/// What a script came to.
+fn mind(world: &World, limit_ms: u32, script: &str) -> String {
+    let mut command = Command::new(PROGRAM);
+    let output = command.args(["mind", &limit_ms.to_string(), script]).current_dir(world.path(".")).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_minder_says_how_its_command_ended() {
+    let world = World::new();
+    assert_eq!(mind(&world, 20_000, "echo $GREETING; echo bad >&2; exit 7"), r#"Exited(7) "hello\n" false "bad""#);
+    assert_eq!(mind(&world, 20_000, "kill -9 $$"), r#"Signalled(9) "" false """#);
+    assert_eq!(mind(&world, 20_000, "echo 0123456789abc; cat"), r#"Exited(0) "0123456789" true """#, "and it reads nothing");
+    assert!(mind(&world, 20_000, "/nowhere").starts_with("NotStarted(\"/nowhere: No such file"));
+}
+
+#[test]
+fn what_a_command_prints_never_holds_it_up() {
+    let world = World::new();
+    let said = mind(&world, 60_000, "head -c 3000000 /dev/zero | tr '\\0' x; exit 3");
+    assert_eq!(said, r#"Exited(3) "xxxxxxxxxx" true """#);
+}
+
+#[test]
+fn after_the_time_is_up_nothing_is_left() {
+    let world = World::new();
+    let said = mind(&world, 500, &format!("trap '' TERM; {HIDDEN} while :; do sleep 1; done"));
+    assert!(said.starts_with("TimedOut"), "{said}");
+    let pids = world.pids(4);
+    assert!(pids.iter().all(|pid| !alive(*pid)), "{pids:?}");
+}
+
+#[test]
+fn after_its_own_end_nothing_is_left() {
+    let world = World::new();
+    let said = mind(&world, 60_000, &format!("{HIDDEN} while [ $(wc -l < pids) != 4 ]; do sleep 0.01; done; exit 6"));
+    assert!(said.starts_with("Exited(6)"), "{said}");
+    assert!(world.pids(4).iter().all(|pid| !alive(*pid)));
+}
+
+#[test]
+fn a_command_ends_with_whoever_wanted_it() {
+    let world = World::new();
+    let script = format!("{HIDDEN} wait");
+    let mut command = Command::new(PROGRAM);
+    let mut caller = command.args(["mind", "60000", &script]).current_dir(world.path(".")).stdout(Stdio::null()).spawn().unwrap();
+    let pids = world.pids(4);
+    assert!(pids.iter().all(|pid| alive(*pid)), "{pids:?}");
+    caller.kill().unwrap();
+    caller.wait().unwrap();
+    until("all of them are dead", || pids.iter().all(|pid| !alive(*pid)).then_some(()));
+}

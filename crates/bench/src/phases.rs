@@ -1,0 +1,133 @@
+//! Pipelines: from the end of one phase to the beginning of the next, durable, many at once; and whole pipelines.
+
+use std::sync::Arc;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use banksman::Client;
+use banksman::core::plan::{Action, After, Deed, OnFail, Phase, Plan};
+use banksman::core::task::{Outcome, Spec, Verdict, Work};
+use banksman::core::{Name, Status, TaskId, Title, pipeline};
+use banksman::engine::{PipelineOutcome, PipelineRequest, Reply, Request, Start, TaskOutcome, TaskRequest};
+
+use crate::bench::{Bench, Result};
+use crate::report::{Row, Target, Unit};
+use crate::stats::Sample;
+use crate::{clock, threads, worker};
+
+const THREADS: usize = 64;
+const ROUND: Duration = Duration::from_secs(2);
+const ROUNDS: usize = 5;
+
+/// How many phases one pipeline goes through before a thread starts another.
+const PHASES: u32 = 500;
+
+/// How many phases a whole pipeline has.
+const SHORT: u32 = 4;
+
+pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
+    let (project, client) = bench.project("phases")?;
+    let made = AtomicU32::new(0);
+    let (mut rates, mut batches, mut whole) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..bench.rounds(ROUNDS) {
+        let before = worker::commits(&threads::index_file(&project))?;
+        let (steps, _, seconds) = round(&client, &made, PHASES, bench.span(ROUND))?;
+        let commits = worker::commits(&threads::index_file(&project))? - before;
+        rates.push(steps / seconds);
+        batches.push(steps / commits as f64);
+    }
+    for _ in 0..bench.rounds(ROUNDS) {
+        let (_, pipelines, seconds) = round(&client, &made, SHORT, bench.span(ROUND))?;
+        whole.push(pipelines / seconds);
+    }
+    Ok(vec![
+        Row::new("pipelines: phase done to next phase begun, 64 at once", Unit::StepsPerSecond, Sample::of(&rates))
+            .beside("each a task of its own, acknowledged by itself")
+            .target(Target::AtLeast(6_000.0)),
+        Row::new("pipelines: transitions per commit", Unit::Count, Sample::of(&batches)).beside("64 at most"),
+        Row::new("pipelines: whole ones of 4 phases, 64 at once", Unit::CyclesPerSecond, Sample::of(&whole))
+            .beside("6 calls each: start, begin, 4 phases"),
+    ])
+}
+
+/// How many transitions and whole pipelines all threads did, and in how many seconds.
+fn round(client: &Client, made: &AtomicU32, phases: u32, span: Duration) -> Result<(f64, f64, f64)> {
+    let start = Barrier::new(THREADS);
+    let plan = plan(phases)?;
+    let began = clock::now();
+    let end = began + clock::nanos(span);
+    let counts = std::thread::scope(|scope| {
+        let work = || {
+            start.wait();
+            let (mut steps, mut pipelines) = (0u32, 0u32);
+            while clock::now() < end {
+                let id = begin(client, made.fetch_add(1, Ordering::Relaxed), &plan)?;
+                for number in 1..=phases {
+                    conclude(client, &id, number)?;
+                    steps += 1;
+                    if clock::now() >= end && phases == PHASES {
+                        return Ok((steps, pipelines));
+                    }
+                }
+                pipelines += 1;
+            }
+            Ok((steps, pipelines))
+        };
+        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().map(|thread| thread.join().map_err(|_| "a thread panicked")?).collect::<Result<Vec<(u32, u32)>>>()
+    })?;
+    let sum = |part: fn(&(u32, u32)) -> u32| counts.iter().map(|count| f64::from(part(count))).sum();
+    Ok((sum(|count| count.0), sum(|count| count.1), (clock::now() - began) as f64 / 1e9))
+}
+
+/// A pipeline with so many phases in a row.
+fn plan(phases: u32) -> Result<Arc<Plan>> {
+    let phase = |number: u32| -> Result<Phase> {
+        Ok(Phase {
+            name: Name::new(&format!("phase-{}", number % 4))?,
+            action: Action::Do(Deed::Run("make".into())),
+            pre: Vec::new(),
+            post: Vec::new(),
+            needs: Vec::new(),
+            timeout: None,
+            retries: 0,
+            then: After::Next,
+            on_fail: OnFail::Fail,
+        })
+    };
+    let mut list = (0..4).map(phase).collect::<Result<Vec<_>>>()?;
+    // The plan is as long as people write them: a long way goes round.
+    if phases > SHORT {
+        list[3].then = After::Phase(list[0].name.clone());
+    }
+    Ok(Arc::new(Plan { runbook: "bench".into(), name: Name::new("bench")?, vars: Default::default(), phases: list }))
+}
+
+fn begin(client: &Client, number: u32, plan: &Arc<Plan>) -> Result<TaskId> {
+    let id = TaskId::new(&format!("p-{number}"))?;
+    let spec = Spec { work: Some(Work::Pipeline(plan.clone())), ..Spec::new(Title::new("a pipeline of the bench")?) };
+    let start = Start { id: id.clone(), spec, depends_on: Vec::new(), context: Default::default(), by: None };
+    ask(client, PipelineRequest::Start(Box::new(start)))?;
+    match ask(client, PipelineRequest::Begin { id: id.clone(), root_limit: 0, seen: Default::default() })? {
+        PipelineOutcome::Stepped(pipeline::Outcome::Begin(_), _) => Ok(id),
+        other => Err(format!("it did not begin: {other:?}").into()),
+    }
+}
+
+fn ask(client: &Client, request: PipelineRequest) -> Result<PipelineOutcome> {
+    match client.call(Request::Pipeline(request))? {
+        Reply::Pipeline(outcome) => Ok(outcome),
+        other => Err(format!("{other:?}").into()),
+    }
+}
+
+/// The task of a phase is done, and the next phase begins with it.
+fn conclude(client: &Client, pipeline: &TaskId, number: u32) -> Result<()> {
+    let id = TaskId::new(&format!("{pipeline}.{number}"))?;
+    let verdict = Verdict::Done { output: None };
+    match client.call(Request::Task(TaskRequest::Conclude { id, epoch: None, by: None, verdict }))? {
+        Reply::Task(TaskOutcome::Stepped(Outcome::Ended(Status::Completed), _)) => Ok(()),
+        other => Err(format!("not done: {other:?}").into()),
+    }
+}

@@ -1,0 +1,146 @@
+//! What people and phases do with a pipeline under way.
+
+use banksman::core::Pipeline;
+use banksman::core::pipeline::MESSAGE_LIMIT;
+use banksman::engine::PipelineRequest;
+use clap::Args;
+use serde_json::json;
+
+use super::{ask, find_pipeline, own, speaker, start, stepped};
+use crate::commands::{Done, tasks, why};
+use crate::context::Context;
+use crate::exit_codes as exit;
+use crate::failure::Failure;
+use crate::printer::{BOLD, DIM};
+
+/// Set variables of a pipeline.
+///
+/// Inside a phase the pipeline need not be named. A phase can also print them: the last line of its output that is a JSON
+/// object is its result, and each field of it becomes a variable.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  banksman pipelines set version=1.2 files:='[\"a\", \"b\"]'\n  banksman pipelines set --pipeline p-7k2m9q branch=login"
+)]
+pub(super) struct Set {
+    /// The variables: NAME=TEXT or NAME:=JSON
+    #[arg(required = true, value_name = "NAME=VALUE")]
+    vars: Vec<String>,
+    /// The pipeline [default: the one that this command is a phase of]
+    #[arg(long, value_name = "PIPELINE")]
+    pipeline: Option<String>,
+}
+
+/// Say something on the way: it is kept with the pipeline.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  banksman pipelines checkpoint 'half of the files are done'")]
+pub(super) struct Checkpoint {
+    /// What
+    message: String,
+    /// The pipeline [default: the one that this command is a phase of]
+    #[arg(long, value_name = "PIPELINE")]
+    pipeline: Option<String>,
+}
+
+/// Try the phase that failed again.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  banksman pipelines retry p-7k2m9q")]
+pub(super) struct Retry {
+    /// The pipeline
+    pipeline: String,
+}
+
+/// Go on where a pipeline is blocked, whatever its guards say.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  banksman pipelines unblock p-7k2m9q")]
+pub(super) struct Unblock {
+    /// The pipeline
+    pipeline: String,
+}
+
+/// Stop pipelines for good, with the processes of their phases.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  banksman pipelines cancel p-7k2m9q")]
+pub(super) struct Cancel {
+    /// The pipelines
+    #[arg(required = true, value_name = "PIPELINE")]
+    pipelines: Vec<String>,
+    /// Do not wait until their processes are dead
+    #[arg(long)]
+    no_wait: bool,
+}
+
+/// The pipeline that is meant: the one that is named, or the one that this command is part of.
+fn meant(name: Option<String>) -> Result<String, Failure> {
+    name.or_else(own)
+        .ok_or_else(|| Failure::usage("no pipeline is named, and this is not part of one").hint("--pipeline PIPELINE"))
+}
+
+impl Set {
+    pub(super) fn run(self, context: &Context) -> Done {
+        let vars = start::variables(&self.vars)?;
+        let client = context.client()?;
+        let id = find_pipeline(&mut client.reader()?, &meant(self.pipeline)?)?.id;
+        let names: Vec<String> = vars.keys().map(ToString::to_string).collect();
+        let request = PipelineRequest::Set { id: id.clone(), vars, by: speaker(&id)? };
+        let pipeline = stepped(&id, ask(&client, request)?)?;
+        let data = json!({ "pipeline": id, "vars": pipeline.context });
+        context.printer.result(data, format!("set {} of {BOLD}{id}{BOLD:#}", names.join(", ")));
+        Ok(exit::OK)
+    }
+}
+
+impl Checkpoint {
+    pub(super) fn run(self, context: &Context) -> Done {
+        if self.message.trim().is_empty() || self.message.len() > MESSAGE_LIMIT {
+            return Err(Failure::usage(format!("a message has between 1 and {MESSAGE_LIMIT} bytes")));
+        }
+        let client = context.client()?;
+        let id = find_pipeline(&mut client.reader()?, &meant(self.pipeline)?)?.id;
+        let message = self.message.trim().into();
+        let pipeline = stepped(&id, ask(&client, PipelineRequest::Checkpoint { id: id.clone(), message, by: speaker(&id)? })?)?;
+        let data = json!({ "pipeline": id, "phase": pipeline.phase(), "message": self.message.trim() });
+        context.printer.result(data, format!("noted for {BOLD}{id}{BOLD:#}"));
+        Ok(exit::OK)
+    }
+}
+
+impl Retry {
+    pub(super) fn run(self, context: &Context) -> Done {
+        let client = context.client()?;
+        let id = find_pipeline(&mut client.reader()?, &self.pipeline)?.id;
+        let pipeline = stepped(&id, ask(&client, PipelineRequest::Retry { id: id.clone() })?)?;
+        told(context, &client, &pipeline)
+    }
+}
+
+impl Unblock {
+    pub(super) fn run(self, context: &Context) -> Done {
+        let client = context.client()?;
+        let id = find_pipeline(&mut client.reader()?, &self.pipeline)?.id;
+        let pipeline = stepped(&id, ask(&client, PipelineRequest::Unblock { id: id.clone() })?)?;
+        told(context, &client, &pipeline)
+    }
+}
+
+impl Cancel {
+    pub(super) fn run(self, context: &Context) -> Done {
+        let mut reader = context.reader()?;
+        let ids: Result<Vec<String>, Failure> =
+            self.pipelines.iter().map(|name| Ok(find_pipeline(&mut reader, name)?.id.to_string())).collect();
+        tasks::cancel_all(context, &ids?, self.no_wait)
+    }
+}
+
+fn told(context: &Context, client: &banksman::Client, pipeline: &Pipeline) -> Done {
+    let now = client.load(&Default::default())?;
+    let at = banksman::core::Stamp { lease: now.lease, wall: now.wall };
+    let data = json!({
+        "pipeline": pipeline.id,
+        "state": pipeline.word(),
+        "phase": pipeline.phase(),
+        "attempt": pipeline.attempt,
+    });
+    let human = format!("{BOLD}{}{BOLD:#} {}{DIM}{DIM:#}", pipeline.id, why::standing(pipeline, at));
+    context.printer.result(data, human);
+    Ok(exit::OK)
+}

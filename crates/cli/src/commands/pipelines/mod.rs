@@ -1,0 +1,151 @@
+//! Pipelines: one go through the phases that a runbook spells out.
+
+mod change;
+mod start;
+mod view;
+
+use banksman::Client;
+use banksman::core::pipeline::{Outcome, Pipeline, Refusal};
+use banksman::core::{Epoch, TaskId};
+use banksman::engine::{PipelineOutcome, PipelineRequest, Reply, Request};
+use banksman::store::{Key, Reader};
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+pub(crate) use start::Order;
+pub(crate) use view::{COLUMNS, is_held_up, pipeline_json, row};
+
+use super::{Done, find};
+use crate::context::{Context, variable};
+use crate::exit_codes as exit;
+use crate::failure::Failure;
+
+/// Pipelines: work that goes from phase to phase, as a runbook says.
+///
+/// Each phase is a task of its own. A pipeline is a task too: what waits for it, `tasks wait` and `why` take its id.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  banksman pipelines start feature --var title='Add login' --var branch=login\n  banksman pipelines list\n  banksman pipelines show p-7k2m9q"
+)]
+pub(crate) struct Pipelines {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    Start(start::Start),
+    List(view::List),
+    Show(view::Show),
+    Set(change::Set),
+    Checkpoint(change::Checkpoint),
+    Retry(change::Retry),
+    Unblock(change::Unblock),
+    Cancel(change::Cancel),
+}
+
+impl Pipelines {
+    pub(crate) fn name(&self) -> &'static str {
+        match self.verb {
+            Verb::Start(_) => "pipelines start",
+            Verb::List(_) => "pipelines list",
+            Verb::Show(_) => "pipelines show",
+            Verb::Set(_) => "pipelines set",
+            Verb::Checkpoint(_) => "pipelines checkpoint",
+            Verb::Retry(_) => "pipelines retry",
+            Verb::Unblock(_) => "pipelines unblock",
+            Verb::Cancel(_) => "pipelines cancel",
+        }
+    }
+
+    pub(crate) fn run(self, context: &Context) -> Done {
+        match self.verb {
+            Verb::Start(start) => start.run(context),
+            Verb::List(list) => list.run(context),
+            Verb::Show(show) => show.run(context),
+            Verb::Set(set) => set.run(context),
+            Verb::Checkpoint(checkpoint) => checkpoint.run(context),
+            Verb::Retry(retry) => retry.run(context),
+            Verb::Unblock(unblock) => unblock.run(context),
+            Verb::Cancel(cancel) => cancel.run(context),
+        }
+    }
+}
+
+/// Asks something of a pipeline.
+fn ask(client: &Client, request: PipelineRequest) -> Result<PipelineOutcome, Failure> {
+    match client.call(Request::Pipeline(request))? {
+        Reply::Pipeline(outcome) => Ok(outcome),
+        reply => Err(Failure::unexpected(&reply)),
+    }
+}
+
+/// The pipeline that a name means, as it stands now.
+fn find_pipeline(reader: &mut Reader, name: &str) -> Result<Pipeline, Failure> {
+    let id = find::task_id(reader, name).map_err(|_| no_pipeline(name))?;
+    let keys = [Key::Task(id.clone()), Key::Pipeline(id.clone())];
+    let mut backlog = reader.view().load(&keys.into())?.backlog;
+    // The id of a phase means its pipeline.
+    let parent = backlog.tasks.get(&id).and_then(|task| task.spec.parent.clone());
+    let found = backlog.pipelines.remove(&id).or_else(|| backlog.pipelines.remove(&parent?));
+    found.ok_or_else(|| no_pipeline(name))
+}
+
+/// The pipeline that this command is part of.
+fn own() -> Option<String> {
+    variable(banksman::core::task::PIPELINE_ENV)
+}
+
+/// The run that speaks, if this command is part of one that is a phase of this pipeline.
+fn speaker(id: &TaskId) -> Result<Option<(TaskId, Epoch)>, Failure> {
+    if own().as_deref() != Some(id.as_str()) {
+        return Ok(None);
+    }
+    super::tasks::inherited()
+}
+
+fn no_pipeline(name: &str) -> Failure {
+    Failure::new(exit::NOT_FOUND, "PIPELINE_NOT_FOUND", format!("there is no pipeline {name:?}"))
+        .details(json!({ "pipeline": name }))
+        .hint("banksman pipelines list shows all pipelines")
+}
+
+/// The pipeline after a step, or why it was not made.
+fn stepped(id: &TaskId, outcome: PipelineOutcome) -> Result<Box<Pipeline>, Failure> {
+    let details = json!({ "pipeline": id });
+    match outcome {
+        PipelineOutcome::Stepped(Outcome::Refused(refusal), pipeline) => Err(refused(&refusal, &pipeline)),
+        PipelineOutcome::Stepped(_, pipeline) => Ok(pipeline),
+        PipelineOutcome::Unknown => Err(no_pipeline(id.as_str())),
+        PipelineOutcome::Fenced => {
+            let message = format!("fenced: this is not the run that is at the phase of {id}");
+            Err(Failure::new(exit::FENCED, "FENCED", message)
+                .details(details)
+                .hint("the run that says so is over; stop what is left of it"))
+        }
+        PipelineOutcome::Refused(outcome) => Err(super::tasks::refused(id, &outcome)),
+        outcome @ PipelineOutcome::Waits(_) => Err(Failure::unexpected(&outcome)),
+    }
+}
+
+fn refused(refusal: &Refusal, pipeline: &Pipeline) -> Failure {
+    let (id, word) = (&pipeline.id, pipeline.word());
+    let details = json!({ "pipeline": id, "state": word, "phase": pipeline.phase() });
+    let failure = match refusal {
+        Refusal::NotBlocked => Failure::new(exit::USAGE, "PIPELINE_NOT_BLOCKED", format!("{id} is {word}, not blocked")),
+        Refusal::NotFailed => Failure::new(exit::USAGE, "PIPELINE_NOT_FAILED", format!("{id} is {word}, and has not failed")),
+        Refusal::NotRecoverable => {
+            let message = format!("{id} has failed for good, and cannot be tried again");
+            let again = format!("start a new one: banksman pipelines start {}", pipeline.plan.name);
+            Failure::new(exit::NOT_PERMITTED, "NOT_RECOVERABLE", message).hint(again)
+        }
+        Refusal::Over => Failure::new(exit::USAGE, "PIPELINE_OVER", format!("{id} is {word} already")),
+        Refusal::Undecided(decision) => {
+            let message = format!("{id} waits for decision {decision}");
+            let hint = format!("answer it: banksman decisions resolve {decision} N");
+            Failure::new(exit::USAGE, "PIPELINE_UNDECIDED", message).hint(hint)
+        }
+        Refusal::TooLarge(error) => Failure::usage(error),
+    };
+    failure.details(details)
+}

@@ -1,0 +1,226 @@
+//! `pipelines start`.
+
+use banksman::Client;
+use banksman::adapters::ids;
+use banksman::core::coordination::Command;
+use banksman::core::plan::{BindError, Context as Vars, Plan};
+use banksman::core::task::{Spec, Work, Workspace};
+use banksman::core::{Label, Name, TaskId, Title, lock, queue, semaphore};
+use banksman::engine::{PipelineRequest, QueueRequest, Request};
+use banksman::runbook::{PipelineDef, Runbook};
+use banksman::runbooks::{load_all, load_runbook};
+use banksman::store::Key;
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::{ask, stepped, view};
+use crate::commands::{Done, find, tasks};
+use crate::context::Context;
+use crate::exit_codes as exit;
+use crate::failure::Failure;
+use crate::printer::{BOLD, DIM};
+
+/// Start a pipeline of a runbook.
+///
+/// It keeps to the text of the runbook as it is now, whatever becomes of the file. What the runbook says of locks,
+/// semaphores and queues that are not there yet is defined along with it.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  banksman pipelines start feature --var title='Add login' --var branch=login\n  banksman pipelines start release --runbook ops --var tries:=3 --depends-on 'Run the tests'"
+)]
+pub(super) struct Start {
+    /// Which pipeline: its name
+    pipeline: Name,
+    /// The runbook that has it, by name or path; needed if several have one of this name
+    #[arg(long, value_name = "NAME|FILE")]
+    runbook: Option<String>,
+    /// A variable: NAME=TEXT or NAME:=JSON; may be given more than once
+    #[arg(long = "var", value_name = "NAME=VALUE")]
+    vars: Vec<String>,
+    /// What people call it [default: the name of the pipeline]
+    #[arg(long)]
+    title: Option<Title>,
+    /// The section its phases belong to
+    #[arg(long, value_name = "SECTION")]
+    section: Option<String>,
+    /// A mark to find it by; may be given more than once
+    #[arg(long = "label", value_name = "LABEL")]
+    labels: Vec<Label>,
+    /// What must be completed first, separated by commas; may be given more than once
+    #[arg(long, value_name = "TASKS")]
+    depends_on: Vec<String>,
+    /// It is enough that those are over, however they ended
+    #[arg(long, requires = "depends_on")]
+    allow_failed: bool,
+    /// Higher comes first
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
+    priority: i32,
+    /// Its phases work in a directory of their own each, not in the project
+    #[arg(long)]
+    own_directory: bool,
+    /// It is part of the task whose run calls this: cancelled with it, listed below it
+    #[arg(long)]
+    child: bool,
+}
+
+/// A pipeline that somebody wants, however that was said.
+pub(crate) struct Order {
+    /// Its name; without one it is the only one of its runbook.
+    pub(crate) pipeline: Option<Name>,
+    pub(crate) runbook: Option<String>,
+    pub(crate) vars: Vec<String>,
+    pub(crate) title: Option<Title>,
+    pub(crate) section: Option<String>,
+    pub(crate) labels: Vec<Label>,
+    pub(crate) depends_on: Vec<String>,
+    pub(crate) allow_failed: bool,
+    pub(crate) priority: i32,
+    pub(crate) own_directory: bool,
+    pub(crate) child: bool,
+}
+
+impl Start {
+    pub(super) fn run(self, context: &Context) -> Done {
+        let Start { pipeline, runbook, vars, title, section, labels, depends_on, allow_failed, .. } = self;
+        let (priority, own_directory, child) = (self.priority, self.own_directory, self.child);
+        let pipeline = Some(pipeline);
+        Order { pipeline, runbook, vars, title, section, labels, depends_on, allow_failed, priority, own_directory, child }
+            .carry_out(context)
+    }
+}
+
+impl Order {
+    /// Starts it.
+    pub(crate) fn carry_out(self, context: &Context) -> Done {
+        let vars = variables(&self.vars)?;
+        let (parent, by) = if self.child { tasks::parent()? } else { (None, None) };
+        let client = context.client()?;
+        let (book, definition) = find_definition(&client, self.pipeline.as_ref(), self.runbook.as_deref())?;
+        let plan = definition.plan;
+        let bound = plan.bind(vars).map_err(|error| unbound(&error, &plan))?;
+        let mut reader = client.reader()?;
+        let section = self.section.as_deref().map(|name| find::section(&mut reader, name)).transpose()?;
+        let depends_on = tasks::edges(&mut reader, &self.depends_on, self.allow_failed)?;
+        define_missing(&client, &book)?;
+        let title = self.title.unwrap_or_else(|| Title::new(plan.name.as_str()).expect("a name is a title"));
+        let spec = Spec {
+            section: section.map(|section| section.id),
+            parent,
+            labels: tasks::labels(self.labels)?,
+            priority: self.priority,
+            work: Some(Work::Pipeline(plan)),
+            workspace: if self.own_directory { Workspace::Dir } else { Workspace::None },
+            ..Spec::new(title)
+        };
+        let id = TaskId::new(&ids::short("p")).expect("a short id is valid");
+        let start = banksman::engine::Start { id: id.clone(), spec, depends_on, context: bound, by };
+        let pipeline = stepped(&id, ask(&client, PipelineRequest::Start(Box::new(start)))?)?;
+        let task = reader.view().load(&[Key::Task(id.clone())].into())?.backlog.tasks.remove(&id);
+        let task = task.ok_or_else(|| find::no_task(id.as_str()))?;
+        let human = format!("started {BOLD}{}{BOLD:#} {DIM}{id}{DIM:#}", task.spec.title);
+        context.printer.result(view::pipeline_json(&task, &pipeline), human);
+        if let Some(note) = tasks::runner_note(&client, &mut reader)?.filter(|_| !context.printer.json) {
+            context.printer.note(&format!("{DIM}{note}{DIM:#}"));
+        }
+        Ok(exit::OK)
+    }
+}
+
+/// Variables from the command line: `NAME=TEXT` or `NAME:=JSON`.
+pub(crate) fn variables(words: &[String]) -> Result<Vars, Failure> {
+    let variable = |word: &String| {
+        let (name, value) = word
+            .split_once('=')
+            .ok_or_else(|| Failure::usage(format!("a variable is written NAME=TEXT or NAME:=JSON, not {word:?}")))?;
+        match name.strip_suffix(':') {
+            None => Ok((name.into(), Value::from(value))),
+            Some(name) => {
+                let value = serde_json::from_str(value).map_err(|error| Failure::usage(format!("{name}: {error}")))?;
+                Ok((name.into(), value))
+            }
+        }
+    };
+    words.iter().map(variable).collect()
+}
+
+/// The pipeline of this name, in the one runbook that has it.
+fn find_definition(client: &Client, name: Option<&Name>, runbook: Option<&str>) -> Result<(Runbook, PipelineDef), Failure> {
+    let mut wrong = None;
+    let books = match runbook {
+        Some(runbook) => vec![load_runbook(client.project(), runbook)?],
+        // What is wrong with another one matters only if this is not found.
+        None => {
+            let loaded = load_all(client.project())?.into_iter().map(|(_, runbook)| runbook);
+            loaded.filter_map(|runbook| runbook.map_err(|error| wrong = Some(error)).ok()).collect()
+        }
+    };
+    let names: Vec<String> = books.iter().flat_map(|book| book.pipelines.keys()).map(ToString::to_string).collect();
+    let is_meant = |candidate: &Name| name.is_none_or(|name| name == candidate);
+    let mut found: Vec<(Runbook, Name)> = Vec::new();
+    for book in books {
+        let meant: Vec<Name> = book.pipelines.keys().filter(|candidate| is_meant(candidate)).cloned().collect();
+        found.extend(meant.into_iter().map(|name| (book.clone(), name)));
+    }
+    match (found.len(), name) {
+        (0, name) => Err(wrong.map_or_else(|| no_definition(name, &names), Into::into)),
+        (1, _) => {
+            let (book, name) = found.remove(0);
+            let definition = book.pipelines[&name].clone();
+            Ok((book, definition))
+        }
+        (_, Some(name)) => {
+            let books: Vec<&str> = found.iter().map(|(book, _)| &*book.name).collect();
+            let message = format!("more than one runbook has a pipeline {name}: {}", books.join(", "));
+            Err(Failure::new(exit::USAGE, "AMBIGUOUS_NAME", message).hint("say which with --runbook"))
+        }
+        (_, None) => {
+            let message = format!("the runbook has more than one pipeline: {}", names.join(", "));
+            Err(Failure::new(exit::USAGE, "AMBIGUOUS_NAME", message).hint("say which with --runbook FILE:PIPELINE"))
+        }
+    }
+}
+
+fn no_definition(name: Option<&Name>, names: &[String]) -> Failure {
+    let hint = match names {
+        [] => "there are no pipelines; put a runbook into .banksman/runbooks".into(),
+        names => format!("there are: {}", names.join(", ")),
+    };
+    let message = name.map_or("the runbook has no pipelines".into(), |name| format!("no runbook has a pipeline {name}"));
+    Failure::new(exit::NOT_FOUND, "PIPELINE_NOT_FOUND", message).details(json!({ "pipeline": name })).hint(hint)
+}
+
+fn unbound(error: &BindError, plan: &Plan) -> Failure {
+    let pipeline = &plan.name;
+    let spelt =
+        |(name, default): (&Box<str>, &Option<Value>)| if default.is_some() { format!("[{name}]") } else { name.to_string() };
+    let known: Vec<String> = plan.vars.iter().map(spelt).collect();
+    let hint = match (error, &known[..]) {
+        (BindError::Missing(name), _) => format!("give it one: --var {name}=…"),
+        (_, []) => format!("{pipeline} has no variables"),
+        (_, known) => format!("{pipeline} has: {}", known.join(", ")),
+    };
+    Failure::new(exit::USAGE, "VARIABLES", error.to_string()).details(json!({ "pipeline": pipeline })).hint(hint)
+}
+
+/// Defines what a runbook says of locks, semaphores and queues that are not there.
+fn define_missing(client: &Client, book: &Runbook) -> Result<(), Failure> {
+    let keys = book.locks.keys().cloned().map(Key::Lock);
+    let keys = keys.chain(book.semaphores.keys().cloned().map(Key::Semaphore)).chain([Key::Queues]).collect();
+    let rows = client.load(&keys)?;
+    for (name, terms) in book.locks.iter().filter(|(name, _)| !rows.coordination.locks.contains_key(*name)) {
+        let config = lock::Config { ttl: terms.ttl, max_hold: terms.max_hold };
+        client.call(Request::plain(Command::Lock(name.clone(), lock::Input::Define(config))))?;
+    }
+    for (name, terms) in book.semaphores.iter().filter(|(name, _)| !rows.coordination.semaphores.contains_key(*name)) {
+        let config = semaphore::Config { capacity: terms.capacity, ttl: terms.ttl };
+        client.call(Request::plain(Command::Semaphore(name.clone(), semaphore::Input::Define(config))))?;
+    }
+    let missing = book.queues.iter().filter(|(name, _)| !rows.queues.queues.contains_key(*name));
+    // One that is the dead-letter queue of another must be there before.
+    let (targets, others): (Vec<_>, Vec<_>) =
+        missing.partition(|(name, _)| book.queues.values().any(|config| config.dead_letter.as_ref() == Some(*name)));
+    for (name, config) in targets.into_iter().chain(others) {
+        client.call(Request::Queue(QueueRequest::new(name.clone(), queue::Input::Define(config.clone()))))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,257 @@
+//! Pipelines for people and for programs.
+
+use banksman::core::pipeline::{Pipeline, Reason, State};
+use banksman::core::plan::{Action, Deed, Phase};
+use banksman::core::{Name, Seq, Stamp, Status, Task};
+use banksman::store::{Reader, TaskFilter};
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::find_pipeline;
+use crate::commands::tasks::{brief, coloured};
+use crate::commands::{Done, events, find, why};
+use crate::context::Context;
+use crate::exit_codes as exit;
+use crate::failure::Failure;
+use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
+use crate::table;
+use crate::words;
+
+/// The columns of a list of pipelines.
+pub(crate) const COLUMNS: [&str; 7] = ["PIPELINE", "ID", "STATE", "PHASE", "FOR>", "TITLE", "DETAIL"];
+
+/// Show all pipelines.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  banksman pipelines list\n  banksman pipelines list --state blocked")]
+pub(super) struct List {
+    /// Only those that stand so: init, checking, blocked, running, done, failed or cancelled
+    #[arg(long, value_name = "STATE", value_parser = ["init", "checking", "blocked", "running", "done", "failed", "cancelled"])]
+    state: Option<String>,
+    /// At most so many, the newest
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
+}
+
+/// Show one pipeline: its phases, how far it has come, and what keeps it.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  banksman pipelines show p-7k2m9q")]
+pub(super) struct Show {
+    /// The pipeline, or a task of one of its phases
+    pipeline: String,
+}
+
+impl List {
+    pub(super) fn run(self, context: &Context) -> Done {
+        let mut reader = context.reader()?;
+        let now = reader.view().load(&Default::default())?;
+        let at = Stamp { lease: now.lease, wall: now.wall };
+        let mut found = Vec::new();
+        let mut next = Some(Seq(0));
+        while let Some(after) = next {
+            let (page, more) = reader.view().pipelines(self.state.as_deref(), after)?;
+            found.extend(page);
+            next = more;
+        }
+        let from = self.limit.map_or(0, |limit| found.len().saturating_sub(limit));
+        let found = found.split_off(from);
+        let data: Vec<Value> = found.iter().map(|(task, pipeline)| pipeline_json(task, pipeline)).collect();
+        let human = if found.is_empty() {
+            format!("no pipelines\n{DIM}try: banksman runbooks list{DIM:#}")
+        } else {
+            let rows = found.iter().map(|(task, pipeline)| row(task, pipeline, at)).collect();
+            table::render(&COLUMNS, rows)
+        };
+        context.printer.result(json!({ "pipelines": data }), human);
+        Ok(exit::OK)
+    }
+}
+
+/// A line of that list.
+pub(crate) fn row(task: &Task, pipeline: &Pipeline, at: Stamp) -> Vec<String> {
+    let place = |phase: &Name| {
+        let index = pipeline.plan.index(phase).map_or(0, |index| index + 1);
+        format!("{phase} {DIM}{index}/{}{DIM:#}", pipeline.plan.phases.len())
+    };
+    let detail = match &pipeline.state {
+        State::Blocked { .. } | State::Failed { .. } => brief(&why::standing(pipeline, at), 70),
+        State::Init | State::Checking { .. } | State::Running { .. } | State::Done | State::Cancelled { .. } => String::new(),
+    };
+    let since = if pipeline.is_over() { task.changed } else { pipeline.phase_started };
+    vec![
+        pipeline.plan.name.to_string(),
+        pipeline.id.to_string(),
+        state(pipeline),
+        pipeline.phase().map(place).unwrap_or_default(),
+        words::span(at.lease - since.lease),
+        brief(task.spec.title.as_str(), 40),
+        detail,
+    ]
+}
+
+/// Whether it needs a person: a guard holds it up. What it depends on, and decisions, are told elsewhere.
+pub(crate) fn is_held_up(pipeline: &Pipeline) -> bool {
+    matches!(&pipeline.state, State::Blocked { reason: Reason::Guard { .. }, .. })
+}
+
+fn state(pipeline: &Pipeline) -> String {
+    let style = match &pipeline.state {
+        State::Running { .. } | State::Checking { .. } | State::Done => GREEN,
+        State::Failed { .. } => RED,
+        State::Blocked { .. } | State::Cancelled { .. } => YELLOW,
+        State::Init => anstyle::Style::new(),
+    };
+    format!("{style}{}{style:#}", pipeline.word())
+}
+
+impl Show {
+    pub(super) fn run(self, context: &Context) -> Done {
+        let mut reader = context.reader()?;
+        let pipeline = find_pipeline(&mut reader, &self.pipeline)?;
+        let children = phases(&mut reader, &pipeline)?;
+        let now = reader.view().load(&[banksman::store::Key::Task(pipeline.id.clone())].into())?;
+        let at = Stamp { lease: now.lease, wall: now.wall };
+        let host = now.backlog.tasks.get(&pipeline.id).ok_or_else(|| find::no_task(pipeline.id.as_str()))?;
+        let recent = reader.view().recent("pipeline", pipeline.id.as_str(), 5)?;
+        let mut data = pipeline_json(host, &pipeline);
+        let tasks_of = |phase: &Phase| -> Vec<Value> {
+            let own = children.iter().filter(|task| of_phase(task, &phase.name));
+            own.map(|task| json!({ "id": task.id, "status": task.status(), "startedAt": words::rfc3339(task.created) })).collect()
+        };
+        data["phases"] = pipeline
+            .plan
+            .phases
+            .iter()
+            .map(|phase| json!({ "name": phase.name, "does": does(phase), "tasks": tasks_of(phase) }))
+            .collect();
+        data["checkpoints"] = pipeline
+            .checkpoints
+            .iter()
+            .map(|said| json!({ "phase": said.phase, "message": said.message, "at": words::rfc3339(said.at) }))
+            .collect();
+        data["recentEvents"] = recent.iter().map(events::event_json).collect();
+        let mut human = page(host, &pipeline, &children, at);
+        if !recent.is_empty() {
+            human += &format!("\n\n{DIM}RECENT{DIM:#}");
+            recent.iter().rev().for_each(|event| human += &format!("\n{}", events::event_line(event)));
+        }
+        context.printer.result(data, human);
+        Ok(exit::OK)
+    }
+}
+
+/// The tasks of its phases, the oldest first.
+fn phases(reader: &mut Reader, pipeline: &Pipeline) -> Result<Vec<Task>, Failure> {
+    let filter = TaskFilter { parent: Some(pipeline.id.clone()), ..TaskFilter::default() };
+    let mut tasks = Vec::new();
+    let mut next = Some(Seq(0));
+    while let Some(after) = next {
+        let (page, more) = reader.view().tasks(&filter, after)?;
+        tasks.extend(page.into_iter().map(|listed| listed.task));
+        next = more;
+    }
+    Ok(tasks)
+}
+
+fn of_phase(task: &Task, phase: &Name) -> bool {
+    task.spec.phase() == Some(phase.as_str())
+}
+
+/// What programs are told of a pipeline.
+pub(crate) fn pipeline_json(task: &Task, pipeline: &Pipeline) -> Value {
+    let blocked = match &pipeline.state {
+        State::Blocked { reason, .. } => json!(reason),
+        _ => Value::Null,
+    };
+    let (error, recoverable) = match &pipeline.state {
+        State::Failed { error, recoverable, .. } => (json!(error), json!(recoverable)),
+        _ => (Value::Null, Value::Null),
+    };
+    json!({
+        "id": pipeline.id,
+        "title": task.spec.title,
+        "runbook": pipeline.plan.runbook,
+        "pipeline": pipeline.plan.name,
+        "state": pipeline.word(),
+        "status": task.status(),
+        "phase": pipeline.phase(),
+        "attempt": pipeline.attempt,
+        "phaseStartedAt": words::rfc3339(pipeline.phase_started.wall),
+        "task": pipeline.task(),
+        "blockedBy": blocked,
+        "error": error,
+        "recoverable": recoverable,
+        "vars": pipeline.context,
+        "createdAt": words::rfc3339(task.created),
+    })
+}
+
+fn page(host: &Task, pipeline: &Pipeline, children: &[Task], at: Stamp) -> String {
+    let mut text = format!("{BOLD}{}{BOLD:#} {DIM}{}{DIM:#} {}", host.spec.title, pipeline.id, why::standing(pipeline, at));
+    let mut field = |name: &str, value: String| text.push_str(&format!("\n  {DIM}{name:<9}{DIM:#} {value}"));
+    field("pipeline", format!("{} of runbook {}", pipeline.plan.name, pipeline.plan.runbook));
+    field("started", words::rfc3339(host.created));
+    for (name, value) in &pipeline.context {
+        field("var", format!("{name} = {}", brief(&value.to_string(), 80)));
+    }
+    let rows = pipeline.plan.phases.iter().map(|phase| phase_row(phase, pipeline, children, at)).collect();
+    text.push_str(&format!("\n\n{}", table::render(&["", "PHASE", "TASK", "STATUS", "TOOK>", "DOES"], rows)));
+    if !pipeline.checkpoints.is_empty() {
+        text.push_str(&format!("\n\n{DIM}CHECKPOINTS{DIM:#}"));
+        for said in pipeline.checkpoints.iter().rev().take(5).rev() {
+            let phase = said.phase.as_ref().map(|phase| format!(" {DIM}in {phase}{DIM:#}")).unwrap_or_default();
+            text.push_str(&format!("\n  {DIM}{}{DIM:#} {}{phase}", words::rfc3339(said.at), said.message));
+        }
+    }
+    text
+}
+
+fn phase_row(phase: &Phase, pipeline: &Pipeline, children: &[Task], at: Stamp) -> Vec<String> {
+    let own: Vec<&Task> = children.iter().filter(|task| of_phase(task, &phase.name)).collect();
+    let last = own.last();
+    let is_current = !pipeline.is_over() && pipeline.phase() == Some(&phase.name);
+    let mark = match (last.map(|task| task.status()), &pipeline.state) {
+        (_, State::Blocked { .. }) if is_current => format!("{YELLOW}■{YELLOW:#}"),
+        _ if is_current => format!("{GREEN}▶{GREEN:#}"),
+        (Some(Status::Completed), _) => format!("{GREEN}✓{GREEN:#}"),
+        (Some(Status::Failed), _) => format!("{RED}✗{RED:#}"),
+        // What has no task leaves no other trace.
+        (None, _) if is_passed(phase, pipeline) => format!("{GREEN}✓{GREEN:#}"),
+        (Some(_), _) => format!("{YELLOW}-{YELLOW:#}"),
+        (None, _) => format!("{DIM}·{DIM:#}"),
+    };
+    let took = last.map(|task| {
+        let until = if task.status().is_over() { task.changed.wall } else { at.wall };
+        words::span(until - task.created)
+    });
+    let tries = if own.len() > 1 { format!(" {DIM}({} tasks){DIM:#}", own.len()) } else { String::new() };
+    vec![
+        mark,
+        phase.name.to_string(),
+        last.map(|task| format!("{}{tries}", task.id)).unwrap_or_default(),
+        last.map(|task| coloured(task.status())).unwrap_or_default(),
+        took.unwrap_or_default(),
+        brief(&does(phase), 60),
+    ]
+}
+
+/// Whether an item of this phase must be in its queue: the pipeline has gone past it.
+fn is_passed(phase: &Phase, pipeline: &Pipeline) -> bool {
+    let place = |name: &Name| pipeline.plan.index(name);
+    let is_behind = || pipeline.phase().and_then(place) > place(&phase.name);
+    matches!(phase.action, Action::Push(_)) && (pipeline.state == State::Done || is_behind())
+}
+
+/// What is done in a phase, in a few words.
+fn does(phase: &Phase) -> String {
+    match &phase.action {
+        Action::Do(Deed::Run(line)) => line.to_string(),
+        Action::Do(Deed::Argv(argv)) => argv.join(" "),
+        Action::Do(Deed::Agent { name, .. }) => format!("agent {name}"),
+        Action::Do(Deed::Merge(merge)) => format!("merge ({})", merge.how.as_str()),
+        Action::Strategy { name, approaches } => {
+            let names: Vec<&str> = approaches.iter().map(|approach| approach.name.as_str()).collect();
+            format!("strategy {name}: {}", names.join(", then "))
+        }
+        Action::Push(push) => format!("push to queue {}", push.queue),
+    }
+}

@@ -1,0 +1,79 @@
+//! The merge of a branch, as the command of a session. It is no verb for people: a runbook asks for it.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use banksman::adapters::git;
+use banksman::core::plan::MergeHow;
+use clap::Parser;
+use serde_json::json;
+
+use crate::context::Context;
+use crate::exit_codes as exit;
+use crate::printer::Printer;
+
+/// The first argument.
+const VERB: &str = "merge-branch";
+
+/// Merges a branch into another of the project's repository.
+#[derive(Debug, Parser)]
+#[command(name = "banksman merge-branch")]
+struct MergeBranch {
+    /// How: fast_forward, rebase or merge_commit
+    #[arg(long, value_parser = how)]
+    how: MergeHow,
+    /// Which branch
+    branch: String,
+    /// Into which
+    into: String,
+}
+
+fn how(word: &str) -> Result<MergeHow, String> {
+    let words = || MergeHow::ALL.map(MergeHow::as_str).join(", ");
+    MergeHow::ALL.into_iter().find(|how| how.as_str() == word).ok_or_else(|| format!("the words are {}", words()))
+}
+
+/// Does it, if that is what this process is for.
+pub(crate) fn enter(args: &[OsString]) -> Option<ExitCode> {
+    let rest = args.get(1..).filter(|rest| rest.first().is_some_and(|verb| verb == VERB))?;
+    let printer = Printer { json: false, quiet: false, command: VERB };
+    let order = match MergeBranch::try_parse_from(rest) {
+        Ok(order) => order,
+        Err(error) => {
+            printer.note(error.render().to_string().trim_end());
+            return Some(ExitCode::from(exit::USAGE));
+        }
+    };
+    let directory = std::env::var_os("BANKSMAN_PROJECT").map(Into::into);
+    let store = crate::context::variable("BANKSMAN_STORE");
+    let context = Context { printer: printer.clone(), directory, store };
+    Some(ExitCode::from(match order.run(&context) {
+        Ok(()) => exit::OK,
+        Err(message) => {
+            // As it is: a strategy compares the beginning of the line.
+            printer.note(&message);
+            exit::ERROR
+        }
+    }))
+}
+
+impl MergeBranch {
+    fn run(&self, context: &Context) -> Result<(), String> {
+        let project = context.project().map_err(|failure| failure.message)?;
+        let scratch = project.folder().join("workspaces");
+        let (branch, into, how) = (&self.branch, &self.into, self.how.as_str());
+        let merged = git::merge(project.root(), &scratch, branch, into, self.how).map_err(|error| error.to_string())?;
+        let words = if merged.has_moved() {
+            format!("merged {branch} into {into} ({how}): from {} to {}", merged.before, merged.commit)
+        } else {
+            format!("all of {branch} is in {into} already")
+        };
+        context.printer.line(&words);
+        if let Some(checkout) = merged.checkout.as_ref().filter(|_| merged.has_moved()) {
+            context.printer.line(&format!("the checkout at {} moved along", checkout.display()));
+        }
+        // The last line is the result of the run.
+        context.printer.line(&json!({ "merged": true, "how": how, "commit": merged.commit }).to_string());
+        Ok(())
+    }
+}

@@ -1,0 +1,113 @@
+//! The merge of a branch as a session runs it, with real git.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::world::{World, until};
+
+/// Runs git, which must succeed, and returns what it prints.
+pub(crate) fn git(directory: &Path, args: &[&str]) -> String {
+    let done = Command::new("git").current_dir(directory).args(args).output().unwrap();
+    assert!(done.status.success(), "{args:?}: {done:?}");
+    String::from_utf8(done.stdout).unwrap().trim_end().to_owned()
+}
+
+/// Makes the project a repository, with a branch `main` and one commit.
+pub(crate) fn repository(world: &World) {
+    git(world.path(), &["init", "-q", "-b", "main"]);
+    git(world.path(), &["config", "user.name", "t"]);
+    git(world.path(), &["config", "user.email", "t@example.invalid"]);
+    std::fs::write(world.path().join(".gitignore"), "/state\n/config\n").unwrap();
+    commit(world, "base", "base\n");
+}
+
+pub(crate) fn commit(world: &World, file: &str, text: &str) {
+    std::fs::write(world.path().join(file), text).unwrap();
+    git(world.path(), &["add", "-A"]);
+    git(world.path(), &["commit", "-q", "-m", file]);
+}
+
+/// Makes a branch at `main`, with one commit, and goes back to `main`.
+pub(crate) fn branch(world: &World, name: &str, file: &str, text: &str) {
+    git(world.path(), &["switch", "-q", "-c", name, "main"]);
+    commit(world, file, text);
+    git(world.path(), &["switch", "-q", "main"]);
+}
+
+#[test]
+fn a_merge_says_what_it_did_and_its_last_line_is_the_result() {
+    let world = World::new();
+    repository(&world);
+    branch(&world, "topic", "a", "a\n");
+    commit(&world, "m", "m\n");
+    let said = world.run(&["merge-branch", "--how", "rebase", "--", "topic", "main"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    let result: Value = serde_json::from_str(said.stdout.lines().last().unwrap()).unwrap();
+    let commit = git(world.path(), &["rev-parse", "main"]);
+    assert_eq!(result, serde_json::json!({ "merged": true, "how": "rebase", "commit": commit }));
+    assert!(said.stdout.starts_with("merged topic into main (rebase): from "), "{said:?}");
+    let again = world.ok(&["merge-branch", "--how", "merge_commit", "--", "main", "main"]);
+    assert!(again.starts_with("all of main is in main already\n{"), "{again}");
+}
+
+#[test]
+fn a_merge_that_fails_begins_with_words_to_match() {
+    let world = World::new();
+    repository(&world);
+    branch(&world, "topic", "a", "topic\n");
+    commit(&world, "a", "main\n");
+    let fails = |args: &[&str], begins: &str| {
+        let said = world.run(&[&["merge-branch", "--how"], args].concat());
+        assert_eq!((said.code, said.stdout.as_str()), (1, ""), "{said:?}");
+        assert!(said.stderr.starts_with(begins), "{said:?}");
+    };
+    fails(&["fast_forward", "--", "topic", "main"], "not a fast-forward: ");
+    fails(&["rebase", "--", "topic", "main"], "conflict in a\n");
+    fails(&["merge_commit", "--", "topic", "main"], "conflict in a\n");
+    fails(&["rebase", "--", "gone", "main"], "no such branch: gone\n");
+    fails(&["rebase", "--", "-d", "main"], "\"-d\" is no name of a branch\n");
+    std::fs::write(world.path().join("base"), "begun").unwrap();
+    fails(&["rebase", "--", "topic", "main"], "the checkout at /");
+    assert_eq!(world.run(&["merge-branch", "--how", "magic", "--", "a", "b"]).code, 2);
+    assert!(!world.ok(&["--help"]).contains("merge-branch"));
+    assert!(!world.ok(&["completions", "bash"]).contains("merge-branch"));
+}
+
+#[test]
+fn a_merge_that_was_killed_in_the_middle_is_done_again() {
+    let world = World::new();
+    repository(&world);
+    commit(&world, ".gitattributes", "*.slow filter=slow\n");
+    commit(&world, "x.slow", "x\n");
+    branch(&world, "topic", "a", "a\n");
+    commit(&world, "m", "m\n");
+    // A checkout of it waits as long as the file is there.
+    let (filter, here, wait) =
+        (world.path().join("state/filter"), world.path().join("state/here"), world.path().join("state/wait"));
+    let script = format!("#!/bin/sh\ntouch '{}'\nwhile [ -e '{}' ]; do sleep 0.01; done\ncat\n", here.display(), wait.display());
+    std::fs::create_dir_all(world.path().join("state")).unwrap();
+    std::fs::write(&filter, script).unwrap();
+    std::fs::set_permissions(&filter, std::fs::Permissions::from_mode(0o755)).unwrap();
+    git(world.path(), &["config", "filter.slow.smudge", filter.to_str().unwrap()]);
+    std::fs::write(&wait, "").unwrap();
+    let before = git(world.path(), &["rev-parse", "main"]);
+
+    let merge = ["merge-branch", "--how", "rebase", "--", "topic", "main"];
+    let killed = world.start(&merge);
+    until("the merge is in the middle", || here.exists());
+    killed.signal(Signal::KILL);
+    killed.end();
+    assert_eq!(git(world.path(), &["rev-parse", "main"]), before);
+    assert!(world.path().join(".banksman/workspaces/.merge").exists(), "it could not clear up");
+    std::fs::remove_file(&wait).unwrap();
+
+    world.ok(&merge);
+    assert_eq!(git(world.path(), &["rev-parse", "main~1"]), before);
+    assert_eq!(git(world.path(), &["worktree", "list"]).lines().count(), 1);
+    assert!(!world.path().join(".banksman/workspaces/.merge").exists());
+    assert_eq!(git(world.path(), &["status", "--porcelain"]), "");
+}

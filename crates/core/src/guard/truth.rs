@@ -1,0 +1,154 @@
+//! Whether a condition holds, in three values.
+
+use std::ops::Not;
+
+use super::{Cmd, CommandResult, Condition, GuardInputs, Issue, IssueFilter, PipelineInfo, Topic};
+use crate::plan::{Context, Text};
+use crate::task::Status;
+
+/// The truth of a condition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Truth {
+    /// It does not hold.
+    False,
+    /// Nobody knows.
+    Unknown,
+    /// It holds.
+    True,
+}
+
+impl Not for Truth {
+    type Output = Truth;
+    fn not(self) -> Truth {
+        match self {
+            Truth::False => Truth::True,
+            Truth::Unknown => Truth::Unknown,
+            Truth::True => Truth::False,
+        }
+    }
+}
+
+impl From<Option<bool>> for Truth {
+    fn from(known: Option<bool>) -> Truth {
+        match known {
+            Some(true) => Truth::True,
+            Some(false) => Truth::False,
+            None => Truth::Unknown,
+        }
+    }
+}
+
+impl Condition {
+    /// Whether it holds. A variable without a value makes it unknown.
+    pub fn truth(&self, inputs: &GuardInputs) -> Truth {
+        match self {
+            // False, unknown, true is the order of the values, so that "all" is the least and "any" the greatest of them.
+            Condition::All(parts) => parts.iter().map(|part| part.truth(inputs)).min().unwrap_or(Truth::True),
+            Condition::Any(parts) => parts.iter().map(|part| part.truth(inputs)).max().unwrap_or(Truth::False),
+            Condition::Not(part) => !part.truth(inputs),
+            Condition::LockFree { .. }
+            | Condition::LockHeld { .. }
+            | Condition::SemaphoreAvailable { .. }
+            | Condition::IssuesComplete { .. }
+            | Condition::NoBlockedIssues { .. }
+            | Condition::BranchExists { .. }
+            | Condition::BranchClean { .. }
+            | Condition::BranchMerged { .. }
+            | Condition::FileExists { .. }
+            | Condition::FileContains { .. }
+            | Condition::PipelineInPhase { .. }
+            | Condition::PipelineComplete { .. }
+            | Condition::Command { .. } => Truth::from(self.known(inputs)),
+        }
+    }
+
+    /// The answer of a condition that has no parts; `None` if it is not known.
+    fn known(&self, inputs: &GuardInputs) -> Option<bool> {
+        let get = |text: &Text| text.get(&inputs.vars);
+        match self {
+            Condition::LockFree { lock } => inputs.is_free(get(lock)?),
+            Condition::LockHeld { lock, by } => {
+                let by = by.as_ref().map(|by| get(by).ok_or(())).transpose().ok()?;
+                let holder = inputs.locks.get(&get(lock)?)?.as_ref();
+                Some(holder.is_some_and(|holder| by.is_none_or(|by| *by == *holder.as_str())))
+            }
+            Condition::SemaphoreAvailable { semaphore, slots } => Some(inputs.semaphores.get(&get(semaphore)?)? >= slots),
+            Condition::IssuesComplete { filter } => {
+                Some(inputs.found(filter)?.iter().all(|issue| issue.status == Status::Completed))
+            }
+            Condition::NoBlockedIssues { filter } => {
+                Some(inputs.found(filter)?.iter().all(|issue| issue.status != Status::Blocked))
+            }
+            Condition::BranchExists { branch } => Some(inputs.branches.get(&get(branch)?)?.exists),
+            // A branch that is not there has no checkout, with changes or without.
+            Condition::BranchClean { branch } => inputs.branches.get(&get(branch)?).filter(|info| info.exists)?.clean,
+            Condition::BranchMerged { branch, into } => inputs.merged.get(&(get(branch)?, get(into)?)).copied(),
+            Condition::FileExists { path } => Some(inputs.files.get(&get(path)?)?.exists),
+            Condition::FileContains { path, pattern } => {
+                let info = inputs.files.get(&get(path)?)?;
+                if info.exists { info.matches.get(pattern).copied() } else { Some(false) }
+            }
+            Condition::PipelineInPhase { pipeline, phase } => {
+                let PipelineInfo { phase: at, .. } = inputs.pipelines.get(&get(pipeline)?)?;
+                Some(at.as_ref() == Some(phase))
+            }
+            Condition::PipelineComplete { pipeline } => Some(inputs.pipelines.get(&get(pipeline)?)?.is_complete),
+            Condition::Command { cmd, expect_success } => match inputs.command_results.get(&cmd.with(&inputs.vars)?)? {
+                CommandResult::Success => Some(*expect_success),
+                CommandResult::Failure => Some(!expect_success),
+                CommandResult::Unknown => None,
+            },
+            Condition::All(_) | Condition::Any(_) | Condition::Not(_) => None,
+        }
+    }
+}
+
+impl GuardInputs {
+    /// The one place where what is missing is good: a lock has no row before somebody wants it. That is not the same as one that
+    /// could not be looked at.
+    fn is_free(&self, lock: Box<str>) -> Option<bool> {
+        match self.locks.get(&lock) {
+            Some(holder) => Some(holder.is_none()),
+            None => (!self.doubts.contains_key(&Topic::Lock(lock))).then_some(true),
+        }
+    }
+
+    /// The issues that a filter stands for.
+    pub(super) fn found(&self, filter: &IssueFilter) -> Option<&[Issue]> {
+        self.issues.get(&filter.with(&self.vars)?).map(Vec::as_slice)
+    }
+}
+
+impl Cmd {
+    /// The command with its variables put in; `None` if one has no value. A line for the shell finds them in its environment.
+    pub fn with(&self, vars: &Context) -> Option<Cmd> {
+        match self {
+            Cmd::Run(line) => Some(Cmd::Run(line.clone())),
+            Cmd::Argv(argv) => argv.iter().map(|arg| put(arg, vars)).collect::<Option<_>>().map(Cmd::Argv),
+        }
+    }
+}
+
+impl IssueFilter {
+    /// The filter with its variables put in; `None` if one has no value.
+    pub fn with(&self, vars: &Context) -> Option<IssueFilter> {
+        let maybe = |text: &Option<Text>| match text {
+            Some(text) => put(text, vars).map(Some),
+            None => Some(None),
+        };
+        Some(IssueFilter {
+            section: maybe(&self.section)?,
+            label: maybe(&self.label)?,
+            status: self.status,
+            ids: self.ids.iter().map(|id| put(id, vars)).collect::<Option<_>>()?,
+            from: match &self.from {
+                Some(cmd) => Some(cmd.with(vars)?),
+                None => None,
+            },
+        })
+    }
+}
+
+fn put(text: &Text, vars: &Context) -> Option<Text> {
+    text.get(vars).map(Text::Literal)
+}

@@ -1,0 +1,194 @@
+//! What has to be known for an answer, and what could change it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Cmd, Condition, Guard, IssueFilter};
+use crate::plan::{Context, Text, env_name};
+use crate::router::Pattern;
+
+/// All that has to be looked at, with variables put in. What a variable without a value stands for is left out.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Wants {
+    /// Locks, by name.
+    pub locks: BTreeSet<Box<str>>,
+    /// Semaphores, by name.
+    pub semaphores: BTreeSet<Box<str>>,
+    /// Issues.
+    pub issues: BTreeSet<IssueFilter>,
+    /// Branches, by name.
+    pub branches: BTreeSet<Box<str>>,
+    /// Which branch is merged into which.
+    pub merged: BTreeSet<(Box<str>, Box<str>)>,
+    /// Files by path, each with the regular expressions to look for in it.
+    pub files: BTreeMap<Box<str>, BTreeSet<Box<str>>>,
+    /// Pipelines, by id.
+    pub pipelines: BTreeSet<Box<str>>,
+    /// Commands.
+    pub commands: BTreeSet<Cmd>,
+}
+
+impl Wants {
+    /// Whether the store has all of it in a few rows: locks, semaphores and pipelines.
+    pub fn is_internal(&self) -> bool {
+        self.issues.is_empty() && !self.asks_outside()
+    }
+
+    /// Whether it asks about the world outside, which tells nobody when it changes.
+    pub fn asks_outside(&self) -> bool {
+        let all = self.branches.is_empty() && self.merged.is_empty() && self.files.is_empty() && self.commands.is_empty();
+        !all || self.issues.iter().any(|filter| filter.from.is_some())
+    }
+
+    /// Adds what another one wants.
+    pub fn extend(&mut self, other: Wants) {
+        self.locks.extend(other.locks);
+        self.semaphores.extend(other.semaphores);
+        self.issues.extend(other.issues);
+        self.branches.extend(other.branches);
+        self.merged.extend(other.merged);
+        for (path, patterns) in other.files {
+            self.files.entry(path).or_default().extend(patterns);
+        }
+        self.pipelines.extend(other.pipelines);
+        self.commands.extend(other.commands);
+    }
+
+    /// The events that could change an answer that depends on all this. Nothing tells of the world outside.
+    pub fn subscriptions(&self) -> Vec<Pattern> {
+        let about = |category: &str, argument: Option<&Box<str>>| Pattern {
+            category: Some(category.into()),
+            action: None,
+            argument: argument.cloned(),
+        };
+        let mut all: Vec<Pattern> = self.locks.iter().map(|name| about("lock", Some(name))).collect();
+        all.extend(self.semaphores.iter().map(|name| about("semaphore", Some(name))));
+        all.extend(self.pipelines.iter().map(|id| about("pipeline", Some(id))));
+        let ours: Vec<&IssueFilter> = self.issues.iter().filter(|filter| filter.from.is_none()).collect();
+        if !ours.is_empty() {
+            // An import that is finished shows its tasks all at once.
+            all.extend([about("task", None), about("import", None)]);
+        }
+        if ours.iter().any(|filter| filter.section.is_some()) {
+            all.push(about("section", None));
+        }
+        all
+    }
+
+    fn collect(&mut self, condition: &Condition, vars: &Context) {
+        // An option with nothing in it adds nothing.
+        let get = |text: &Text| text.get(vars);
+        match condition {
+            Condition::All(parts) | Condition::Any(parts) => parts.iter().for_each(|part| self.collect(part, vars)),
+            Condition::Not(part) => self.collect(part, vars),
+            Condition::LockFree { lock } | Condition::LockHeld { lock, .. } => self.locks.extend(get(lock)),
+            Condition::SemaphoreAvailable { semaphore, .. } => self.semaphores.extend(get(semaphore)),
+            Condition::IssuesComplete { filter } | Condition::NoBlockedIssues { filter } => self.issues.extend(filter.with(vars)),
+            Condition::BranchExists { branch } | Condition::BranchClean { branch } => self.branches.extend(get(branch)),
+            Condition::BranchMerged { branch, into } => self.merged.extend(get(branch).zip(get(into))),
+            Condition::FileExists { path } => self.file(get(path), None),
+            Condition::FileContains { path, pattern } => self.file(get(path), Some(pattern)),
+            Condition::PipelineInPhase { pipeline, .. } | Condition::PipelineComplete { pipeline } => {
+                self.pipelines.extend(get(pipeline))
+            }
+            Condition::Command { cmd, .. } => self.commands.extend(cmd.with(vars)),
+        }
+    }
+
+    fn file(&mut self, path: Option<Box<str>>, pattern: Option<&str>) {
+        if let Some(path) = path {
+            self.files.entry(path).or_default().extend(pattern.map(Into::into));
+        }
+    }
+}
+
+impl Guard {
+    /// What has to be known for an answer with these variables.
+    pub fn wants(&self, vars: &Context) -> Wants {
+        let mut wants = Wants::default();
+        wants.collect(&self.condition, vars);
+        wants
+    }
+
+    /// Whether a line for the shell mentions the environment variable of this variable.
+    pub fn mentions(&self, var: &str) -> bool {
+        self.condition.mentions(&env_name(var))
+    }
+
+    /// The variables that its conditions name. Lines for the shell may [mention](Guard::mentions) others.
+    pub fn vars<'a>(&'a self) -> BTreeSet<&'a str> {
+        let mut texts = Vec::new();
+        self.condition.texts(&mut texts);
+        let var = |text: &'a Text| match text {
+            Text::Literal(_) => None,
+            Text::Var { var } => Some(&**var),
+        };
+        texts.into_iter().filter_map(var).collect()
+    }
+
+    /// The events that could change the answer with these variables. Nothing tells of the world outside.
+    pub fn subscriptions(&self, vars: &Context) -> Vec<Pattern> {
+        self.wants(vars).subscriptions()
+    }
+}
+
+impl Condition {
+    fn mentions(&self, env_name: &str) -> bool {
+        let line = |cmd: &Cmd| matches!(cmd, Cmd::Run(line) if line.contains(env_name));
+        match self {
+            Condition::All(parts) | Condition::Any(parts) => parts.iter().any(|part| part.mentions(env_name)),
+            Condition::Not(part) => part.mentions(env_name),
+            Condition::Command { cmd, .. } => line(cmd),
+            Condition::IssuesComplete { filter } | Condition::NoBlockedIssues { filter } => {
+                filter.from.as_ref().is_some_and(line)
+            }
+            Condition::LockFree { .. }
+            | Condition::LockHeld { .. }
+            | Condition::SemaphoreAvailable { .. }
+            | Condition::BranchExists { .. }
+            | Condition::BranchClean { .. }
+            | Condition::BranchMerged { .. }
+            | Condition::FileExists { .. }
+            | Condition::FileContains { .. }
+            | Condition::PipelineInPhase { .. }
+            | Condition::PipelineComplete { .. } => false,
+        }
+    }
+
+    /// All texts that may be variables.
+    fn texts<'a>(&'a self, all: &mut Vec<&'a Text>) {
+        match self {
+            Condition::All(parts) | Condition::Any(parts) => parts.iter().for_each(|part| part.texts(all)),
+            Condition::Not(part) => part.texts(all),
+            Condition::LockHeld { lock, by } => all.extend(std::iter::once(lock).chain(by)),
+            Condition::BranchMerged { branch, into } => all.extend([branch, into]),
+            Condition::IssuesComplete { filter } | Condition::NoBlockedIssues { filter } => all.extend(filter.texts()),
+            Condition::Command { cmd, .. } => all.extend(cmd.texts()),
+            Condition::LockFree { lock: text }
+            | Condition::SemaphoreAvailable { semaphore: text, .. }
+            | Condition::BranchExists { branch: text }
+            | Condition::BranchClean { branch: text }
+            | Condition::FileExists { path: text }
+            | Condition::FileContains { path: text, .. }
+            | Condition::PipelineInPhase { pipeline: text, .. }
+            | Condition::PipelineComplete { pipeline: text } => all.push(text),
+        }
+    }
+}
+
+impl Cmd {
+    /// Its arguments.
+    pub(super) fn texts(&self) -> &[Text] {
+        match self {
+            Cmd::Run(_) => &[],
+            Cmd::Argv(argv) => argv,
+        }
+    }
+}
+
+impl IssueFilter {
+    /// Everything that may be a variable.
+    pub(super) fn texts(&self) -> impl Iterator<Item = &Text> {
+        let from = self.from.as_ref().map(Cmd::texts).unwrap_or_default();
+        self.section.iter().chain(&self.label).chain(&self.ids).chain(from)
+    }
+}

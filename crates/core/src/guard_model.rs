@@ -1,0 +1,194 @@
+//! Random conditions over a world of which little is known, against a naive model: what is unknown is tried out.
+//!
+//! The model knows two values only. It fills in every way to know what is missing, and a condition is true if it is true in all
+//! of these worlds. That is stronger than three-valued logic where one fact stands in a condition twice ("a or not a" is
+//! unknown), so each fact stands there once when the two are compared.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// What one fact is: known to be true, known to be false, or missing.
+type World = BTreeMap<u8, bool>;
+
+/// A condition over numbered facts.
+#[derive(Debug, Clone)]
+enum Tree {
+    Fact(u8),
+    All(Vec<Tree>),
+    Any(Vec<Tree>),
+    Not(Box<Tree>),
+}
+
+fn tree() -> impl Strategy<Value = Tree> {
+    let leaf = (0u8..12).prop_map(Tree::Fact);
+    leaf.prop_recursive(5, 24, 4, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Tree::All),
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Tree::Any),
+            inner.prop_map(|tree| Tree::Not(Box::new(tree))),
+        ]
+    })
+}
+
+fn world() -> impl Strategy<Value = World> {
+    prop::collection::btree_map(0u8..12, any::<bool>(), 0..12)
+}
+
+/// Numbers the facts anew, each with its own number, up to twelve of them.
+fn apart(tree: Tree, next: &mut u8) -> Tree {
+    match tree {
+        Tree::Fact(_) => {
+            *next += 1;
+            if *next > 12 { Tree::All(vec![]) } else { Tree::Fact(*next - 1) }
+        }
+        Tree::All(parts) => Tree::All(parts.into_iter().map(|part| apart(part, next)).collect()),
+        Tree::Any(parts) => Tree::Any(parts.into_iter().map(|part| apart(part, next)).collect()),
+        Tree::Not(part) => Tree::Not(Box::new(apart(*part, next))),
+    }
+}
+
+/// A fact as a condition: of each sort, so that all of them are mixed.
+fn condition(tree: &Tree) -> Condition {
+    let text = |n: u8| Text::Literal(n.to_string().into());
+    match tree {
+        Tree::All(parts) => Condition::All(parts.iter().map(condition).collect()),
+        Tree::Any(parts) => Condition::Any(parts.iter().map(condition).collect()),
+        Tree::Not(part) => Condition::Not(Box::new(condition(part))),
+        Tree::Fact(n) => match n {
+            0 => Condition::LockHeld { lock: text(*n), by: None },
+            1 => Condition::SemaphoreAvailable { semaphore: text(*n), slots: 1 },
+            2 => Condition::IssuesComplete { filter: filter(*n) },
+            3 => Condition::NoBlockedIssues { filter: filter(*n) },
+            4 => Condition::BranchExists { branch: text(*n) },
+            5 => Condition::BranchClean { branch: text(*n) },
+            6 => Condition::BranchMerged { branch: text(*n), into: text(*n) },
+            7 => Condition::FileExists { path: text(*n) },
+            8 => Condition::FileContains { path: text(*n), pattern: "x".into() },
+            9 => Condition::PipelineComplete { pipeline: text(*n) },
+            10 => Condition::Command { cmd: Cmd::Run(n.to_string().into()), expect_success: true },
+            _ => Condition::LockHeld { lock: Text::Var { var: "lock".into() }, by: None },
+        },
+    }
+}
+
+fn filter(n: u8) -> IssueFilter {
+    IssueFilter { ids: vec![Text::Literal(n.to_string().into())], ..IssueFilter::default() }
+}
+
+/// The same world as inputs.
+fn inputs(world: &World) -> GuardInputs {
+    let mut inputs = GuardInputs::default();
+    let holder = |yes: bool| yes.then(|| HolderId::new("h").unwrap());
+    for (&n, &yes) in world {
+        let key: Box<str> = n.to_string().into();
+        let issue = |status: Status| Issue { id: "t".into(), status };
+        match n {
+            0 => drop(inputs.locks.insert(key, holder(yes))),
+            1 => drop(inputs.semaphores.insert(key, u32::from(yes))),
+            2 => drop(inputs.issues.insert(filter(n), vec![issue(if yes { Status::Completed } else { Status::Review })])),
+            3 => drop(inputs.issues.insert(filter(n), vec![issue(if yes { Status::Failed } else { Status::Blocked })])),
+            4 => drop(inputs.branches.insert(key, BranchInfo { exists: yes, clean: None })),
+            5 => drop(inputs.branches.insert(key, BranchInfo { exists: true, clean: Some(yes) })),
+            6 => drop(inputs.merged.insert((key.clone(), key), yes)),
+            7 => drop(inputs.files.insert(key, FileInfo { exists: yes, matches: BTreeMap::new() })),
+            8 => drop(inputs.files.insert(key, FileInfo { exists: true, matches: BTreeMap::from([("x".into(), yes)]) })),
+            9 => drop(inputs.pipelines.insert(key, PipelineInfo { phase: None, is_complete: yes })),
+            10 => {
+                let result = if yes { CommandResult::Success } else { CommandResult::Failure };
+                inputs.command_results.insert(Cmd::Run(key), result);
+            }
+            _ => {
+                inputs.vars.insert("lock".into(), "l".into());
+                inputs.locks.insert("l".into(), holder(yes));
+            }
+        }
+    }
+    inputs
+}
+
+fn plainly(tree: &Tree, world: &World) -> bool {
+    match tree {
+        Tree::Fact(n) => world[n],
+        Tree::All(parts) => parts.iter().all(|part| plainly(part, world)),
+        Tree::Any(parts) => parts.iter().any(|part| plainly(part, world)),
+        Tree::Not(part) => !plainly(part, world),
+    }
+}
+
+/// Every world in which nothing is missing and all that is known is so.
+fn completions(world: &World) -> impl Iterator<Item = World> {
+    let missing: Vec<u8> = (0..12).filter(|n| !world.contains_key(n)).collect();
+    (0u32..1 << missing.len()).map(move |bits| {
+        let mut whole = world.clone();
+        whole.extend(missing.iter().enumerate().map(|(at, n)| (*n, bits >> at & 1 == 1)));
+        whole
+    })
+}
+
+/// The naive answer.
+fn tried_out(tree: &Tree, world: &World) -> Truth {
+    let answers: Vec<bool> = completions(world).map(|whole| plainly(tree, &whole)).collect();
+    match (answers.contains(&true), answers.contains(&false)) {
+        (true, true) => Truth::Unknown,
+        (yes, _) => Truth::from(Some(yes)),
+    }
+}
+
+proptest! {
+    #[test]
+    fn three_values_say_what_trying_everything_out_says(tree in tree(), world in world()) {
+        let tree = apart(tree, &mut 0);
+        prop_assert_eq!(condition(&tree).truth(&inputs(&world)), tried_out(&tree, &world));
+    }
+
+    #[test]
+    fn what_is_known_stays_when_more_becomes_known(tree in tree(), world in world(), more in world()) {
+        // Here facts may stand in it twice, and then only one direction holds: what is said to be known is so.
+        let condition = condition(&tree);
+        let before = condition.truth(&inputs(&world));
+        let mut after = more;
+        after.extend(world.clone());
+        if before != Truth::Unknown {
+            prop_assert_eq!(condition.truth(&inputs(&after)), before);
+            prop_assert_eq!(tried_out(&tree, &world), before);
+        }
+    }
+
+    #[test]
+    fn an_answer_depends_on_nothing_but_what_is_wanted(tree in tree(), world in world()) {
+        let guard = Guard {
+            name: Name::new("g").unwrap(),
+            condition: condition(&tree),
+            on_failure: GuardAction::Warn,
+            fresh_for: FRESH_FOR,
+            timeout: COMMAND_TIMEOUT,
+        };
+        let all = inputs(&world);
+        let wants = guard.wants(&all.vars);
+        let mut some = all.clone();
+        some.locks.retain(|key, _| wants.locks.contains(key));
+        some.semaphores.retain(|key, _| wants.semaphores.contains(key));
+        some.issues.retain(|key, _| wants.issues.contains(key));
+        some.branches.retain(|key, _| wants.branches.contains(key));
+        some.merged.retain(|key, _| wants.merged.contains(key));
+        some.files.retain(|key, _| wants.files.contains_key(key));
+        some.pipelines.retain(|key, _| wants.pipelines.contains(key));
+        some.command_results.retain(|key, _| wants.commands.contains(key));
+        prop_assert_eq!(guard.evaluate(&some), guard.evaluate(&all));
+    }
+
+    #[test]
+    fn a_guard_that_does_not_pass_says_why(tree in tree(), world in world()) {
+        let condition = condition(&tree);
+        let inputs = inputs(&world);
+        let part = condition.part(&inputs);
+        prop_assert!(!part.is_empty());
+        match condition.truth(&inputs) {
+            // Nothing unknown is to blame where something is known to be wrong.
+            Truth::False => prop_assert!(!part.contains("not known"), "{}", part),
+            Truth::Unknown => prop_assert!(part.starts_with("not known"), "{}", part),
+            Truth::True => {}
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! What can happen to a pipeline, as the event log keeps it.
+
+use serde::{Deserialize, Serialize};
+
+use super::{CHECKPOINT_LIMIT, Checkpoint, Reason, When};
+use crate::ids::{Name, TaskId};
+use crate::plan::Context;
+
+/// What can happen to a pipeline. The variants are the second words of the events.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", rename_all_fields = "camelCase")]
+pub enum Fact {
+    /// It was handed over.
+    Created {
+        /// The variables that it begins with.
+        #[serde(default, skip_serializing_if = "Context::is_empty")]
+        context: Context,
+    },
+    /// It has begun.
+    Started {},
+    /// The guards of a phase are to be looked at.
+    Checking {
+        /// Which phase.
+        phase: Name,
+        /// On which side.
+        when: When,
+        /// Which attempt at the phase.
+        attempt: u32,
+    },
+    /// It cannot go on.
+    Blocked {
+        /// In which phase.
+        phase: Name,
+        /// Before it begins, or before it is over.
+        when: When,
+        /// Why.
+        reason: Reason,
+    },
+    /// It goes on: something is done in a phase.
+    Phase {
+        /// Which one.
+        phase: Name,
+        /// Which attempt at it.
+        attempt: u32,
+        /// Which approach of its strategy.
+        #[serde(default)]
+        approach: u32,
+        /// By which task.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        task: Option<TaskId>,
+    },
+    /// The task of its phase waits for a decision no longer.
+    Resumed {},
+    /// A phase has failed, and the pipeline goes on.
+    PhaseFailed {
+        /// Which one.
+        phase: Name,
+        /// Why.
+        error: Box<str>,
+    },
+    /// A guard does not hold, and only warns.
+    Warned {
+        /// Which one.
+        guard: Name,
+        /// The part that fails.
+        part: Box<str>,
+    },
+    /// Variables were set.
+    Set {
+        /// Their values.
+        vars: Context,
+    },
+    /// Something was said on the way.
+    Checkpoint(Checkpoint),
+    /// All phases are done.
+    Complete {},
+    /// It has failed.
+    Failed {
+        /// In which phase.
+        phase: Name,
+        /// Why.
+        error: Box<str>,
+        /// Whether it can be tried again.
+        recoverable: bool,
+    },
+    /// A person wants the phase that failed tried again.
+    Retry {
+        /// Which one.
+        phase: Name,
+    },
+    /// Nobody wants it any more.
+    Cancelled {
+        /// In which phase, if it had begun.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        phase: Option<Name>,
+    },
+    /// It is gone.
+    Deleted {},
+    /// An approach has failed, and the next is tried.
+    Fallback {
+        /// Of which strategy.
+        strategy: Name,
+        /// Which approach.
+        from: Name,
+        /// The next.
+        to: Name,
+        /// Why.
+        error: Box<str>,
+    },
+    /// No approach is left, or none may be tried after this error.
+    Exhausted {
+        /// Of which strategy.
+        strategy: Name,
+        /// The last approach.
+        approach: Name,
+        /// Why.
+        error: Box<str>,
+    },
+}
+
+impl Fact {
+    /// The kind as it stands in the log.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Fact::Created { .. } => "pipeline:created",
+            Fact::Started {} => "pipeline:started",
+            Fact::Checking { .. } => "pipeline:checking",
+            Fact::Blocked { .. } => "pipeline:blocked",
+            Fact::Phase { .. } => "pipeline:phase",
+            Fact::Resumed {} => "pipeline:resumed",
+            Fact::PhaseFailed { .. } => "pipeline:phase_failed",
+            Fact::Warned { .. } => "pipeline:warned",
+            Fact::Set { .. } => "pipeline:set",
+            Fact::Checkpoint(_) => "pipeline:checkpoint",
+            Fact::Complete {} => "pipeline:complete",
+            Fact::Failed { .. } => "pipeline:failed",
+            Fact::Retry { .. } => "pipeline:retry",
+            Fact::Cancelled { .. } => "pipeline:cancelled",
+            Fact::Deleted {} => "pipeline:deleted",
+            Fact::Fallback { .. } => "strategy:fallback",
+            Fact::Exhausted { .. } => "strategy:exhausted",
+        }
+    }
+
+    /// The phase that it tells of.
+    pub fn phase(&self) -> Option<&Name> {
+        match self {
+            Fact::Checking { phase, .. }
+            | Fact::Blocked { phase, .. }
+            | Fact::Phase { phase, .. }
+            | Fact::PhaseFailed { phase, .. }
+            | Fact::Failed { phase, .. }
+            | Fact::Retry { phase } => Some(phase),
+            Fact::Cancelled { phase } => phase.as_ref(),
+            Fact::Checkpoint(checkpoint) => checkpoint.phase.as_ref(),
+            Fact::Created { .. }
+            | Fact::Started {}
+            | Fact::Warned { .. }
+            | Fact::Set { .. }
+            | Fact::Complete {}
+            | Fact::Resumed {}
+            | Fact::Deleted {}
+            | Fact::Fallback { .. }
+            | Fact::Exhausted { .. } => None,
+        }
+    }
+}
+
+/// Keeps the last checkpoints.
+pub(crate) fn remember(checkpoints: &mut Vec<Checkpoint>, checkpoint: Checkpoint) {
+    if checkpoints.len() >= CHECKPOINT_LIMIT {
+        checkpoints.remove(0);
+    }
+    checkpoints.push(checkpoint);
+}

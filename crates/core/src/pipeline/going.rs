@@ -1,0 +1,354 @@
+//! How a pipeline goes from phase to phase.
+
+use super::*;
+use crate::strategy::{self, Strategy};
+
+impl Pipeline {
+    pub(super) fn start(&mut self, unmet: bool, scribe: &mut Scribe) -> Outcome {
+        if self.state != State::Init {
+            return Outcome::Late;
+        }
+        self.emit(Fact::Created { context: self.context.clone() }, scribe);
+        if !unmet {
+            return Outcome::Noted;
+        }
+        let phase = self.plan.phases[0].name.clone();
+        self.block(phase, When::Pre, Reason::Dependencies, scribe)
+    }
+
+    pub(super) fn begin(&mut self, now: &Now, scribe: &mut Scribe) -> Outcome {
+        self.emit(Fact::Started {}, scribe);
+        self.enter(0, now, scribe)
+    }
+
+    /// A phase begins, for the first time or after others.
+    fn enter(&mut self, index: usize, now: &Now, scribe: &mut Scribe) -> Outcome {
+        self.phase_started = now.stamp();
+        self.approach_phase(index, 1, now, scribe)
+    }
+
+    /// An attempt at a phase begins with its guards, if it has some.
+    fn approach_phase(&mut self, index: usize, attempt: u32, now: &Now, scribe: &mut Scribe) -> Outcome {
+        let phase = self.at(index).name.clone();
+        // An attempt that nothing is told of does not count.
+        if self.tasks >= TASK_LIMIT {
+            return self.too_many(phase, scribe);
+        }
+        self.attempt = attempt;
+        match self.at(index).pre.is_empty() {
+            true => self.go(index, 0, now, scribe),
+            false => self.examine(phase, When::Pre, scribe),
+        }
+    }
+
+    fn too_many(&mut self, phase: Name, scribe: &mut Scribe) -> Outcome {
+        let error = format!("its phases have had {TASK_LIMIT} tasks: it seems to go round in circles");
+        self.fail(phase, error.into(), false, scribe)
+    }
+
+    fn examine(&mut self, phase: Name, when: When, scribe: &mut Scribe) -> Outcome {
+        self.emit(Fact::Checking { phase: phase.clone(), when, attempt: self.attempt }, scribe);
+        self.state = State::Checking { phase, when };
+        self.looker = None;
+        Outcome::Check
+    }
+
+    fn block(&mut self, phase: Name, when: When, reason: Reason, scribe: &mut Scribe) -> Outcome {
+        self.emit(Fact::Blocked { phase: phase.clone(), when, reason: reason.timeless() }, scribe);
+        self.state = State::Blocked { phase, when, reason };
+        Outcome::Blocked
+    }
+
+    /// What is done in a phase begins.
+    fn go(&mut self, index: usize, approach: u32, _now: &Now, scribe: &mut Scribe) -> Outcome {
+        let phase = self.at(index).name.clone();
+        let is_push = matches!(self.at(index).action, Action::Push(_));
+        if self.tasks >= TASK_LIMIT {
+            return self.too_many(phase, scribe);
+        }
+        self.tasks += 1;
+        let task = (!is_push).then(|| self.child());
+        self.emit(Fact::Phase { phase: phase.clone(), attempt: self.attempt, approach, task: task.clone() }, scribe);
+        self.state = State::Running { phase, approach, task: task.clone() };
+        task.map_or(Outcome::Push, Outcome::Begin)
+    }
+
+    /// The id of its newest task.
+    fn child(&self) -> TaskId {
+        TaskId::new(&format!("{}.{}", self.id, self.tasks)).expect("the id of a pipeline leaves room for a number")
+    }
+
+    pub(super) fn examined(&mut self, phase: &Name, when: When, verdict: Verdict, now: &Now, scribe: &mut Scribe) -> Outcome {
+        let is_awaited = match &self.state {
+            State::Checking { phase: at, when: side }
+            | State::Blocked { phase: at, when: side, reason: Reason::Guard { .. } } => (at, *side) == (phase, when),
+            _ => false,
+        };
+        let Some(index) = self.plan.index(phase).filter(|_| is_awaited) else { return Outcome::Late };
+        self.looker = None;
+        match verdict {
+            Verdict::Pass { warnings } => {
+                for (guard, part) in warnings {
+                    self.emit(Fact::Warned { guard, part }, scribe);
+                }
+                self.pass(index, when, now, scribe)
+            }
+            Verdict::Block { guard, part, again } => {
+                // Only what is news is written down: the moment of the next look is not.
+                let is_same = matches!(&self.state, State::Blocked { reason: Reason::Guard { guard: old, part: was, .. }, .. }
+                    if (old, was) == (&guard, &part));
+                let reason = Reason::Guard { guard, part, at: Seq(now.seq.0 - 1), again };
+                match is_same {
+                    true => self.state = State::Blocked { phase: phase.clone(), when, reason },
+                    false => return self.block(phase.clone(), when, reason, scribe),
+                }
+                Outcome::Blocked
+            }
+            Verdict::Fail { guard, message, part } => {
+                self.fail(phase.clone(), format!("{message} (guard {guard}: {part})").into(), false, scribe)
+            }
+        }
+    }
+
+    /// Nothing stands in the way on this side of a phase.
+    fn pass(&mut self, index: usize, when: When, now: &Now, scribe: &mut Scribe) -> Outcome {
+        match when {
+            When::Pre => self.go(index, 0, now, scribe),
+            When::Post => self.leave(index, now, scribe),
+        }
+    }
+
+    /// A phase is over: the next one, or the end.
+    fn leave(&mut self, index: usize, now: &Now, scribe: &mut Scribe) -> Outcome {
+        let next = match &self.at(index).then {
+            After::Next => Some(index + 1).filter(|next| *next < self.plan.phases.len()),
+            After::Phase(name) => self.plan.index(name),
+            After::Done => None,
+        };
+        match next {
+            Some(next) => self.enter(next, now, scribe),
+            None => {
+                self.emit(Fact::Complete {}, scribe);
+                self.state = State::Done;
+                Outcome::Over
+            }
+        }
+    }
+
+    /// What was to be done in a phase is done.
+    fn complete(&mut self, index: usize, now: &Now, scribe: &mut Scribe) -> Outcome {
+        let phase = self.at(index);
+        match phase.post.is_empty() {
+            true => self.leave(index, now, scribe),
+            false => self.examine(phase.name.clone(), When::Post, scribe),
+        }
+    }
+
+    pub(super) fn ended(&mut self, task: &TaskId, end: End, now: &Now, scribe: &mut Scribe) -> Outcome {
+        let (State::Running { phase, approach, task: Some(current) }
+        | State::Blocked { phase, reason: Reason::Decision { approach, task: current, .. }, .. }) = &self.state
+        else {
+            return Outcome::Late;
+        };
+        if current != task {
+            return Outcome::Late;
+        }
+        let (phase, approach) = (phase.clone(), *approach);
+        let index = self.plan.index(&phase).expect("it is in a phase of its plan");
+        match end {
+            End::Success { output } => match self.take_in(output, scribe) {
+                Ok(()) => self.complete(index, now, scribe),
+                Err(error) => self.failed(index, error.to_string().into(), now, scribe),
+            },
+            End::Failed { error, tail, timed_out } => self.fall(index, approach, error, &tail, timed_out, now, scribe),
+            End::Dropped { how } => self.fail(phase, format!("its task was {how}").into(), true, scribe),
+        }
+    }
+
+    /// The task of a phase has failed: the next approach, if the phase has a strategy and that is a reason.
+    #[expect(clippy::too_many_arguments, reason = "they are what is known of the end")]
+    fn fall(
+        &mut self,
+        index: usize,
+        approach: u32,
+        error: Box<str>,
+        tail: &str,
+        timed_out: bool,
+        now: &Now,
+        scribe: &mut Scribe,
+    ) -> Outcome {
+        let Action::Strategy { name, approaches } = &self.at(index).action else { return self.failed(index, error, now, scribe) };
+        let strategy = Strategy { name: name.clone(), approaches: approaches.clone(), current: approach as usize };
+        let name = name.clone();
+        let told = format!("{error}\n{tail}").into();
+        match strategy.step(strategy::Input::Failed { error: told, timed_out }).outcome {
+            strategy::Outcome::TryNext { index: next, from, to, .. } => {
+                self.emit(Fact::Fallback { strategy: name, from, to, error }, scribe);
+                self.go(index, u32::try_from(next).unwrap_or(u32::MAX), now, scribe)
+            }
+            strategy::Outcome::Exhausted { at, .. } => {
+                self.emit(Fact::Exhausted { strategy: name, approach: at, error: error.clone() }, scribe);
+                self.failed(index, error, now, scribe)
+            }
+            strategy::Outcome::Success { .. } => unreachable!("it has failed"),
+        }
+    }
+
+    /// A phase has failed: the runbook says what comes then.
+    fn failed(&mut self, index: usize, error: Box<str>, now: &Now, scribe: &mut Scribe) -> Outcome {
+        let phase = self.at(index).name.clone();
+        let failures = self.failures.get(&phase).copied().unwrap_or(0);
+        match self.at(index).on_fail.clone() {
+            OnFail::Retry { times } if failures < times => {
+                self.go_on(phase, error, scribe);
+                self.approach_phase(index, self.attempt.saturating_add(1), now, scribe)
+            }
+            OnFail::Phase { to, times } if failures < times => {
+                self.go_on(phase, error, scribe);
+                let to = self.plan.index(&to).expect("a plan leads to phases that it has");
+                self.enter(to, now, scribe)
+            }
+            OnFail::Fail | OnFail::Retry { .. } | OnFail::Phase { .. } => self.fail(phase, error, true, scribe),
+        }
+    }
+
+    /// A phase has failed, and the pipeline has not.
+    fn go_on(&mut self, phase: Name, error: Box<str>, scribe: &mut Scribe) {
+        self.emit(Fact::PhaseFailed { phase: phase.clone(), error }, scribe);
+        *self.failures.entry(phase).or_default() += 1;
+    }
+
+    /// The pipeline has failed.
+    pub(super) fn fail(&mut self, phase: Name, error: Box<str>, recoverable: bool, scribe: &mut Scribe) -> Outcome {
+        self.emit(Fact::Failed { phase: phase.clone(), error: error.clone(), recoverable }, scribe);
+        self.state = State::Failed { phase, error, recoverable };
+        Outcome::Over
+    }
+
+    pub(super) fn parked(&mut self, task: &TaskId, decision: Option<DecisionId>, scribe: &mut Scribe) -> Outcome {
+        match (&self.state, decision) {
+            (State::Running { phase, approach, task: Some(current) }, Some(decision)) if current == task => {
+                let reason = Reason::Decision { decision, approach: *approach, task: task.clone() };
+                self.block(phase.clone(), When::Post, reason, scribe)
+            }
+            (State::Blocked { phase, reason: Reason::Decision { approach, task: current, .. }, .. }, None) if current == task => {
+                let (phase, approach, task) = (phase.clone(), *approach, Some(task.clone()));
+                self.emit(Fact::Resumed {}, scribe);
+                self.state = State::Running { phase, approach, task };
+                Outcome::Noted
+            }
+            _ => Outcome::Late,
+        }
+    }
+
+    pub(super) fn pushed(&mut self, phase: &Name, error: Option<Box<str>>, now: &Now, scribe: &mut Scribe) -> Outcome {
+        match &self.state {
+            State::Running { phase: current, task: None, .. } if current == phase => {
+                let index = self.plan.index(phase).expect("it is in a phase of its plan");
+                match error {
+                    None => self.complete(index, now, scribe),
+                    Some(error) => self.failed(index, error, now, scribe),
+                }
+            }
+            _ => Outcome::Late,
+        }
+    }
+
+    /// A guard may say something else: it is looked at again at once.
+    pub(super) fn look(&mut self, now: &Now) -> Outcome {
+        match &mut self.state {
+            State::Blocked { reason: Reason::Guard { again, .. }, .. } => {
+                *again = now.lease;
+                Outcome::Check
+            }
+            _ => Outcome::Late,
+        }
+    }
+
+    pub(super) fn unblock(&mut self, now: &Now, scribe: &mut Scribe) -> Outcome {
+        match &self.state {
+            State::Blocked { reason: Reason::Dependencies, .. } => self.begin(now, scribe),
+            State::Blocked { reason: Reason::Decision { decision, .. }, .. } => {
+                Outcome::Refused(Refusal::Undecided(decision.clone()))
+            }
+            State::Checking { phase, when } | State::Blocked { phase, when, reason: Reason::Guard { .. } } => {
+                let (index, when) = (self.plan.index(phase).expect("it is in a phase of its plan"), *when);
+                self.pass(index, when, now, scribe)
+            }
+            State::Done | State::Failed { .. } | State::Cancelled { .. } => Outcome::Refused(Refusal::Over),
+            State::Init | State::Running { .. } => Outcome::Refused(Refusal::NotBlocked),
+        }
+    }
+
+    pub(super) fn retry(&mut self, now: &Now, scribe: &mut Scribe) -> Outcome {
+        match &self.state {
+            State::Failed { recoverable: false, .. } => Outcome::Refused(Refusal::NotRecoverable),
+            State::Failed { phase, .. } => {
+                let phase = phase.clone();
+                let index = self.plan.index(&phase).expect("it failed in a phase of its plan");
+                self.emit(Fact::Retry { phase }, scribe);
+                self.failures.clear();
+                self.phase_started = now.stamp();
+                self.approach_phase(index, self.attempt.saturating_add(1), now, scribe)
+            }
+            State::Init
+            | State::Checking { .. }
+            | State::Blocked { .. }
+            | State::Running { .. }
+            | State::Done
+            | State::Cancelled { .. } => Outcome::Refused(Refusal::NotFailed),
+        }
+    }
+
+    /// Whether nothing can come of it any more. One that failed may be tried again.
+    fn is_through(&self) -> bool {
+        matches!(self.state, State::Done | State::Cancelled { .. })
+    }
+
+    pub(super) fn say(&mut self, message: Box<str>, now: &Now, scribe: &mut Scribe) -> Outcome {
+        if self.is_through() {
+            return Outcome::Refused(Refusal::Over);
+        }
+        let checkpoint = Checkpoint { phase: self.phase().cloned(), message, at: now.wall };
+        self.emit(Fact::Checkpoint(checkpoint.clone()), scribe);
+        remember(&mut self.checkpoints, checkpoint);
+        Outcome::Noted
+    }
+
+    pub(super) fn set(&mut self, vars: Context, now: &Now, scribe: &mut Scribe) -> Outcome {
+        if self.is_through() {
+            return Outcome::Refused(Refusal::Over);
+        }
+        match self.merge(vars, scribe) {
+            Ok(()) => {
+                // A guard may ask about something else with them.
+                self.look(now);
+                Outcome::Noted
+            }
+            Err(error) => Outcome::Refused(Refusal::TooLarge(error)),
+        }
+    }
+
+    /// The fields of what a phase came to become variables.
+    fn take_in(&mut self, output: Option<Value>, scribe: &mut Scribe) -> Result<(), BindError> {
+        let Some(Value::Object(fields)) = output else { return Ok(()) };
+        self.merge(fields.into_iter().map(|(name, value)| (name.into(), value)).collect(), scribe)
+    }
+
+    fn merge(&mut self, vars: Context, scribe: &mut Scribe) -> Result<(), BindError> {
+        let news: Context = vars.into_iter().filter(|(name, value)| self.context.get(name) != Some(value)).collect();
+        if news.is_empty() {
+            return Ok(());
+        }
+        let mut context = self.context.clone();
+        context.extend(news.clone());
+        plan::fits(&context)?;
+        self.context = context;
+        self.emit(Fact::Set { vars: news }, scribe);
+        Ok(())
+    }
+
+    fn at(&self, index: usize) -> &Phase {
+        &self.plan.phases[index]
+    }
+}

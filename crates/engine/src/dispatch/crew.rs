@@ -1,0 +1,166 @@
+//! Workers and routes, as a runner looks after them: items that become tasks, tasks that are over, events that have come.
+
+use banksman_core::queue::{Item, State};
+use banksman_core::router::{Reaction, Subscriber, Subscription, route};
+use banksman_core::worker::Worker;
+use banksman_core::{Lease, Name, Seq};
+use banksman_store::{Crew, Key, Snapshot};
+
+use super::{CLAIM_LIMIT, Dispatcher};
+use crate::guards;
+use crate::request::Request;
+use crate::routing::RouteRequest;
+use crate::workers::WorkerRequest;
+
+/// How many events are read at a time, and after how many the place in the log is written down though nothing followed.
+const PAGE: u32 = 500;
+
+/// After how many reactions a transaction is large enough.
+const REACTIONS: usize = 200;
+
+impl Dispatcher {
+    /// Whether it looks after workers and routes. Who takes only some of the tasks does not.
+    pub(super) fn serves(&self) -> bool {
+        self.only.is_none() && self.options.sections.is_empty()
+    }
+
+    /// Whether it wants to hear of every event, because something may follow from it.
+    pub fn listens(&self) -> bool {
+        self.listens
+    }
+
+    /// There are new events.
+    pub fn heard(&mut self) {
+        self.look = super::Look::Due;
+    }
+
+    /// The rows that workers and routes depend on: the heads of queues, and new events.
+    pub(super) fn crew_keys(&self, snapshot: &Snapshot) -> Vec<Key> {
+        let mut keys = Vec::new();
+        for worker in takers(&snapshot.crew) {
+            let takes = u32::try_from(worker.room().min(CLAIM_LIMIT)).unwrap_or(u32::MAX);
+            let queue = worker.definition.queue.clone();
+            keys.extend([Key::NamedQueue(queue.clone()), Key::Head { queue, takes, removed: 0, ended: 0 }]);
+        }
+        let after = self.routed_to(snapshot).filter(|after| *after < snapshot.seq);
+        keys.extend(after.map(|after| Key::Log { after, limit: PAGE }));
+        keys
+    }
+
+    /// Up to where events are routed; nothing if nobody wants to hear of any. What comes before every subscription reaches
+    /// none of them.
+    fn routed_to(&self, snapshot: &Snapshot) -> Option<Seq> {
+        let first = subscriptions(snapshot).into_iter().map(|one| one.since).min()?;
+        Some(snapshot.crew.cursor.max(self.routed).max(first))
+    }
+
+    /// What is to be done for workers and routes.
+    pub(super) fn crew_requests(&mut self, snapshot: &Snapshot) -> Vec<Request> {
+        self.listens = false;
+        if !self.serves() {
+            return Vec::new();
+        }
+        let mut requests = settled(&snapshot.crew);
+        requests.extend(takers(&snapshot.crew).flat_map(|worker| takes(worker, snapshot)));
+        requests.extend(self.routed(snapshot));
+        requests
+    }
+
+    /// Routes the events that were read.
+    fn routed(&mut self, snapshot: &Snapshot) -> Option<Request> {
+        let crew = &snapshot.crew;
+        let subscriptions = subscriptions(snapshot);
+        let from = self.routed_to(snapshot)?;
+        self.listens = true;
+        let mut reactions: Vec<Reaction> = Vec::new();
+        let mut to = from;
+        // What has happened since the subscriptions were read may be for others than these.
+        for heard in crew.heard.iter().filter(|heard| heard.seq > from && heard.seq <= snapshot.seq) {
+            reactions.extend(route(heard, &subscriptions));
+            to = heard.seq;
+            if reactions.len() >= REACTIONS {
+                break;
+            }
+        }
+        if reactions.is_empty() && to.0 - crew.cursor.0 < i64::from(PAGE) {
+            // It would be the same for every other runner.
+            self.routed = to;
+            return None;
+        }
+        (to > from).then(|| Request::Route(RouteRequest { from: crew.cursor, to, reactions }))
+    }
+
+    /// When the next item that waits for its time can be taken.
+    pub(super) fn crew_due(&self, snapshot: &Snapshot) -> Option<Lease> {
+        let waiting = self.takers_here(snapshot).flat_map(|worker| items(&worker.definition.queue, snapshot));
+        waiting.filter_map(Item::due).filter(|due| *due > snapshot.lease).min()
+    }
+
+    /// Whether there are items that a worker will take when their time has come.
+    pub(super) fn crew_waits(&self, snapshot: &Snapshot) -> bool {
+        let waits = |item: &Item| matches!(item.state, State::Pending { .. } | State::Failed { .. });
+        self.takers_here(snapshot).any(|worker| items(&worker.definition.queue, snapshot).any(waits))
+    }
+
+    fn takers_here<'a>(&self, snapshot: &'a Snapshot) -> impl Iterator<Item = &'a Worker> {
+        let serves = self.serves();
+        takers(&snapshot.crew).filter(move |worker| serves && is_open(&worker.definition.queue, snapshot))
+    }
+}
+
+/// Who wants to hear of events: routes, workers that are asleep, and pipelines that a guard holds up. A worker that is awake
+/// takes what there is anyway.
+fn subscriptions(snapshot: &Snapshot) -> Vec<Subscription> {
+    let crew = &snapshot.crew;
+    let routes = crew.routes.routes.iter().map(|(id, in_force)| Subscription {
+        pattern: in_force.route.on.clone(),
+        since: in_force.since,
+        subscriber: Subscriber::Route(id.clone(), in_force.route.clone()),
+    });
+    let asleep = crew.workers.workers.iter().filter(|(_, worker)| !worker.awake && !worker.removed);
+    let workers = asleep.flat_map(|(name, worker)| {
+        let of = |pattern: &banksman_core::router::Pattern| Subscription {
+            pattern: pattern.clone(),
+            since: worker.since,
+            subscriber: Subscriber::Worker(name.clone()),
+        };
+        worker.definition.wake_on.iter().map(of).collect::<Vec<_>>()
+    });
+    let pipelines = snapshot.backlog.pipelines.values().flat_map(guards::subscriptions);
+    routes.chain(workers).chain(pipelines).collect()
+}
+
+/// The workers that could take something.
+fn takers(crew: &Crew) -> impl Iterator<Item = &Worker> {
+    crew.workers.workers.values().filter(|worker| worker.refusal().is_none())
+}
+
+fn items<'a>(queue: &'a Name, snapshot: &'a Snapshot) -> impl Iterator<Item = &'a Item> {
+    snapshot.queues.items.values().filter(move |item| item.queue == *queue)
+}
+
+fn is_open(queue: &Name, snapshot: &Snapshot) -> bool {
+    snapshot.queues.queues.get(queue).is_some_and(|queue| !queue.paused)
+}
+
+fn settled(crew: &Crew) -> Vec<Request> {
+    let jobs = crew.workers.workers.iter().flat_map(|(name, worker)| worker.jobs.iter().map(move |job| (name, job)));
+    let over = jobs.filter(|(_, (task, _))| crew.over.contains(*task));
+    over.map(|(name, (task, taken))| {
+        Request::Worker(WorkerRequest::Settle { worker: name.clone(), task: task.clone(), taken: taken.clone() })
+    })
+    .collect()
+}
+
+/// One request for each item that a worker can take. One that is awake only until its queue is empty finds that out by asking.
+fn takes(worker: &Worker, snapshot: &Snapshot) -> Vec<Request> {
+    let queue = &worker.definition.queue;
+    if !is_open(queue, snapshot) {
+        return Vec::new();
+    }
+    let is_there = |item: &&Item| item.is_ready() || item.due().is_some_and(|due| due <= snapshot.lease);
+    let there = items(queue, snapshot).filter(is_there).count().min(worker.room()).min(CLAIM_LIMIT);
+    let is_drained = there == 0 && worker.jobs.is_empty() && !worker.definition.wake_on.is_empty();
+    let take = || Request::Worker(WorkerRequest::Take { worker: worker.definition.name.clone(), queue: queue.clone() });
+    std::iter::repeat_with(take).take(there.max(usize::from(is_drained))).collect()
+}

@@ -1,0 +1,94 @@
+//! Pipelines that do not go on by a run alone: those that may begin, whose guards are to be looked at, or that push an item.
+
+use banksman_core::guard::GuardInputs;
+use banksman_core::pipeline::{Outcome, Pipeline, State};
+use banksman_core::plan::Action;
+use banksman_core::{Lease, Task};
+use banksman_store::Snapshot;
+
+use super::{Advice, Dispatcher};
+use crate::guards::{self, Judgement};
+use crate::pipelines::{PipelineOutcome, PipelineRequest, item};
+use crate::request::Request;
+
+/// How many pipelines are looked at in one go.
+pub(super) const PIPELINES: u32 = 100;
+
+impl Dispatcher {
+    /// A pipeline begins that nothing stands in the way of.
+    pub(super) fn beginning(&self, task: &Task) -> Request {
+        let root_limit = self.options.root_limit;
+        Request::Pipeline(PipelineRequest::Begin { id: task.id.clone(), root_limit, seen: self.seen() })
+    }
+
+    /// What is to be done for pipelines whose time has come.
+    pub(super) fn advance(&self, snapshot: &Snapshot) -> Vec<Request> {
+        let due = snapshot.backlog.pipelines.values().filter(|pipeline| guards::is_due(pipeline, snapshot.lease));
+        due.filter_map(|pipeline| self.next_of(pipeline, snapshot)).map(Request::Pipeline).collect()
+    }
+
+    fn next_of(&self, pipeline: &Pipeline, snapshot: &Snapshot) -> Option<PipelineRequest> {
+        let id = pipeline.id.clone();
+        if let State::Running { phase, task: None, .. } = &pipeline.state {
+            let Action::Push(push) = &pipeline.plan.phase(phase)?.action else { return None };
+            let item = Box::new(item(pipeline, push)?);
+            return Some(PipelineRequest::Push { id, phase: phase.clone(), queue: push.queue.clone(), item });
+        }
+        if guards::wants(pipeline.guards(), &pipeline.context).is_internal() {
+            let inputs = GuardInputs { vars: pipeline.context.clone(), ..GuardInputs::default() };
+            return Some(PipelineRequest::Judge(Box::new(Judgement::new(pipeline, inputs)?)));
+        }
+        let is_taken = self.looking.contains(&id) || guards::is_looked_at(pipeline, &self.me.id, &snapshot.backlog);
+        (!is_taken).then(|| PipelineRequest::Examine { id, by: self.me.id.clone() })
+    }
+
+    /// Takes in the answer to a request about a pipeline. Says whether to look again.
+    pub(super) fn take_in_pipeline(&mut self, request: PipelineRequest, outcome: PipelineOutcome) -> bool {
+        match (request, outcome) {
+            (PipelineRequest::Examine { id, .. }, PipelineOutcome::Stepped(Outcome::Check, pipeline)) => {
+                self.looking.insert(id);
+                self.queue.push_back(Advice::Gather(pipeline));
+                true
+            }
+            (PipelineRequest::Judge(judgement), _) => {
+                self.looking.remove(&judgement.id);
+                true
+            }
+            (_, _) => true,
+        }
+    }
+
+    /// What the guards of a pipeline ask about was looked at.
+    pub fn gathered(&mut self, pipeline: &Pipeline, inputs: GuardInputs) {
+        match Judgement::new(pipeline, inputs) {
+            Some(judgement) => self.judgements.push(Request::Pipeline(PipelineRequest::Judge(Box::new(judgement)))),
+            None => drop(self.looking.remove(&pipeline.id)),
+        }
+    }
+
+    /// Tells the store what was found out about guards.
+    pub(super) fn judge(&mut self) -> Option<Advice> {
+        let judgements = std::mem::take(&mut self.judgements);
+        (!judgements.is_empty()).then(|| self.call(judgements))
+    }
+
+    /// The next moment at which time alone makes something of these pipelines due.
+    pub(super) fn next_pipeline(snapshot: &Snapshot) -> Option<Lease> {
+        let due = snapshot.backlog.pipelines.values().filter_map(Pipeline::next_deadline);
+        due.filter(|due| *due > snapshot.lease).min()
+    }
+
+    /// Whether one of these pipelines may go on by itself.
+    pub(super) fn has_open_pipelines(snapshot: &Snapshot) -> bool {
+        snapshot.backlog.pipelines.values().any(|pipeline| !pipeline.is_over())
+    }
+
+    /// The store did not answer: what these requests told may not have arrived, and is looked at again.
+    pub(super) fn forget_looks(&mut self, requests: Vec<Request>) {
+        for request in requests {
+            if let Request::Pipeline(PipelineRequest::Judge(judgement)) = request {
+                self.looking.remove(&judgement.id);
+            }
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Guards of pipelines: what the store knows of what they ask about, and what their answers mean together.
+
+use std::collections::BTreeSet;
+
+use banksman_core::backlog::Backlog;
+use banksman_core::coordination::Coordination;
+use banksman_core::guard::{Guard, GuardAction, GuardInputs, GuardResult, PipelineInfo, Wants, task_id};
+use banksman_core::pipeline::{self, Pipeline, State, Verdict, When};
+use banksman_core::plan::Context;
+use banksman_core::router::{Subscriber, Subscription};
+use banksman_core::{Lease, Name, Now, RunnerId, Span, TaskId};
+use banksman_store::{Key, Tables, Turn};
+
+use crate::pipelines::{PipelineOutcome, stepped};
+
+/// How long a guard whose answer only events can change is left alone: that covers an event that nobody heard of.
+const HEARD_OF: Span = Span::from_secs(300);
+
+/// The answer of the guards of a phase, as far as the world outside has a say in it.
+#[derive(Debug, Clone)]
+pub struct Judgement {
+    /// The pipeline.
+    pub id: TaskId,
+    /// The phase.
+    pub phase: Name,
+    /// On which side of it.
+    pub when: When,
+    /// Its guards.
+    pub guards: Vec<Guard>,
+    /// What was found out before. What the store has is looked at again.
+    pub inputs: GuardInputs,
+}
+
+impl Judgement {
+    /// About the guards that a pipeline waits for.
+    pub(crate) fn new(pipeline: &Pipeline, inputs: GuardInputs) -> Option<Judgement> {
+        let (State::Checking { phase, when } | State::Blocked { phase, when, .. }) = &pipeline.state else { return None };
+        let (phase, when, guards) = (phase.clone(), *when, pipeline.guards().to_vec());
+        Some(Judgement { id: pipeline.id.clone(), phase, when, guards, inputs })
+    }
+
+    pub(crate) fn keys(&self) -> Vec<Key> {
+        let own = [Key::Task(self.id.clone()), Key::Pipeline(self.id.clone()), Key::Runners];
+        own.into_iter().chain(store_keys(&wants(&self.guards, &self.inputs.vars))).collect()
+    }
+
+    pub(crate) fn decide(&self, tables: &mut Tables, turn: &mut Turn) -> PipelineOutcome {
+        let Some(pipeline) = tables.backlog.pipelines.get(&self.id) else { return PipelineOutcome::Unknown };
+        // What was looked at is not what is asked about any more.
+        if pipeline.context != self.inputs.vars {
+            let input = pipeline::Input::Look;
+            return stepped(&self.id, input, tables, turn);
+        }
+        let now = turn.now(Vec::new(), Default::default());
+        let wants = wants(&self.guards, &self.inputs.vars);
+        let mut inputs = self.inputs.clone();
+        know(&wants, &tables.coordination, &tables.backlog, &now, &mut inputs);
+        let verdict = verdict(&self.guards, &inputs, &now);
+        let input = pipeline::Input::Examined { phase: self.phase.clone(), when: self.when, verdict };
+        stepped(&self.id, input, tables, turn)
+    }
+}
+
+/// All that guards ask about.
+pub(crate) fn wants(guards: &[Guard], vars: &Context) -> Wants {
+    let mut all = Wants::default();
+    guards.iter().for_each(|guard| all.extend(guard.wants(vars)));
+    all
+}
+
+/// The rows that guards ask about.
+pub fn store_keys(wants: &Wants) -> BTreeSet<Key> {
+    let name = |text: &str| Name::new(text).ok();
+    let locks = wants.locks.iter().filter_map(|lock| name(lock)).map(Key::Lock);
+    let semaphores = wants.semaphores.iter().filter_map(|semaphore| name(semaphore)).map(Key::Semaphore);
+    let pipelines = wants.pipelines.iter().filter_map(|id| task_id(id));
+    let pipelines = pipelines.flat_map(|id| [Key::Task(id.clone()), Key::Pipeline(id)]);
+    locks.chain(semaphores).chain(pipelines).collect()
+}
+
+/// Puts down what rows say of what guards ask about.
+pub fn know(wants: &Wants, coordination: &Coordination, backlog: &Backlog, now: &Now, inputs: &mut GuardInputs) {
+    inputs.add_held(wants, coordination, now);
+    for id in &wants.pipelines {
+        if let Some(pipeline) = backlog.pipelines.get(&**id) {
+            let phase = pipeline.phase().filter(|_| !pipeline.is_over()).cloned();
+            let info = PipelineInfo { phase, is_complete: pipeline.state == State::Done };
+            inputs.pipelines.insert(id.clone(), info);
+        }
+    }
+}
+
+/// What guards say together: the first that fails the pipeline decides, else the first that holds it up.
+pub(crate) fn verdict(guards: &[Guard], inputs: &GuardInputs, now: &Now) -> Verdict {
+    let (mut block, mut warnings) = (None, Vec::new());
+    for asked in guards {
+        let GuardResult::Failed { guard, action, part } = asked.evaluate(inputs) else { continue };
+        match action {
+            GuardAction::Fail { message } => return Verdict::Fail { guard, message, part },
+            GuardAction::Warn => warnings.push((guard, part)),
+            GuardAction::Block | GuardAction::Retry { .. } if block.is_some() => {}
+            GuardAction::Block => {
+                // The world outside tells nobody when it changes; of what the store has, events tell.
+                let fresh = if asked.wants(&inputs.vars).is_internal() { HEARD_OF } else { asked.fresh_for };
+                block = Some(Verdict::Block { guard, part, again: now.lease + fresh });
+            }
+            GuardAction::Retry { delay } => block = Some(Verdict::Block { guard, part, again: now.lease + delay }),
+        }
+    }
+    block.unwrap_or(Verdict::Pass { warnings })
+}
+
+/// A runner wants to look at the guards of a pipeline.
+pub(crate) fn examine(id: &TaskId, by: &RunnerId, tables: &mut Tables, turn: &mut Turn) -> PipelineOutcome {
+    let Some(pipeline) = tables.backlog.pipelines.get(id) else { return PipelineOutcome::Unknown };
+    let is_free = pipeline.looker.as_ref().is_none_or(|looker| looker == by || !tables.backlog.runners.contains_key(looker));
+    stepped(id, pipeline::Input::Examine { by: by.clone(), is_free }, tables, turn)
+}
+
+/// Whether somebody else looks at the guards of a pipeline.
+pub(crate) fn is_looked_at(pipeline: &Pipeline, me: &RunnerId, backlog: &Backlog) -> bool {
+    pipeline.looker.as_ref().is_some_and(|looker| looker != me && backlog.runners.contains_key(looker))
+}
+
+/// Whether something of a pipeline is to be done now.
+pub(crate) fn is_due(pipeline: &Pipeline, now: Lease) -> bool {
+    pipeline.next_deadline().is_some_and(|due| due <= now)
+}
+
+/// The events that may change what holds a pipeline up.
+pub(crate) fn subscriptions(pipeline: &Pipeline) -> Vec<Subscription> {
+    let State::Blocked { reason: pipeline::Reason::Guard { guard, at, .. }, .. } = &pipeline.state else { return Vec::new() };
+    let asked = pipeline.guards().iter().find(|asked| asked.name == *guard);
+    let patterns = asked.map(|guard| guard.subscriptions(&pipeline.context)).unwrap_or_default();
+    let subscriber = || Subscriber::Pipeline(pipeline.id.clone());
+    patterns.into_iter().map(|pattern| Subscription { pattern, since: *at, subscriber: subscriber() }).collect()
+}

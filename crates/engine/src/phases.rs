@@ -1,0 +1,123 @@
+//! The tasks of phases: what they are to do, and what their end means.
+
+use std::collections::BTreeMap;
+
+use banksman_core::event::{Event, TaskFact};
+use banksman_core::pipeline::{End, Pipeline, State};
+use banksman_core::plan::{self, Action, Context, Deed, Merge, Phase};
+use banksman_core::task::{self, After, Done, PHASE_ENV, PIPELINE_ENV, Spec, Work};
+use banksman_core::{Span, Task, TaskId, Title};
+use banksman_runbook::render;
+use banksman_store::{Tables, Turn};
+use serde_json::Value;
+
+use crate::ledger::emit;
+
+/// How much of the last line of its output is told with the failure of a phase, in characters.
+const LAST_LINE: usize = 200;
+
+/// Adds the task that a pipeline has named for its phase. Says why what is to be done cannot be put into words.
+pub(crate) fn add(id: &TaskId, task: &TaskId, tables: &mut Tables, turn: &mut Turn) -> Result<(), String> {
+    let (pipeline, host) = (&tables.backlog.pipelines[id], &tables.backlog.tasks[id]);
+    let spec = spec(pipeline, host)?;
+    let row = Task::new(task.clone(), spec.clone(), &turn.now(Vec::new(), Span::ZERO));
+    tables.backlog.tasks.insert(task.clone(), row);
+    let fact = TaskFact::Added { spec: Box::new(spec), depends_on: Vec::new(), import: None };
+    emit(turn, Event::Task { id: task.clone(), fact });
+    Ok(())
+}
+
+fn spec(pipeline: &Pipeline, host: &Task) -> Result<Spec, String> {
+    let State::Running { phase, approach, .. } = &pipeline.state else { unreachable!("only who runs has a task") };
+    let phase = pipeline.plan.phase(phase).expect("it is in a phase of its plan");
+    let (deed, name, timeout) = match &phase.action {
+        Action::Do(deed) => (deed, phase.name.to_string(), None),
+        Action::Strategy { approaches, .. } => {
+            let approach = &approaches[*approach as usize];
+            (&approach.deed, format!("{} ({})", phase.name, approach.name), approach.timeout)
+        }
+        Action::Push(_) => unreachable!("a push has no task"),
+    };
+    let context = known(pipeline, phase);
+    let title: String = format!("{}: {name}", host.spec.title).chars().take(100).collect();
+    Ok(Spec {
+        section: host.spec.section.clone(),
+        parent: Some(pipeline.id.clone()),
+        priority: host.spec.priority,
+        work: Some(work(deed, &context)?),
+        needs: phase.needs.clone(),
+        retries: phase.retries,
+        env: env(pipeline, phase),
+        timeout: timeout.or(phase.timeout),
+        workspace: host.spec.workspace,
+        ..Spec::new(Title::new(title.trim()).map_err(|error| error.to_string())?)
+    })
+}
+
+/// What templates of a phase can name.
+fn known(pipeline: &Pipeline, phase: &Phase) -> Context {
+    let own = [
+        ("pipeline", Value::from(pipeline.id.as_str())),
+        ("phase", Value::from(phase.name.as_str())),
+        ("attempt", Value::from(pipeline.attempt)),
+    ];
+    let mut context = pipeline.context.clone();
+    context.extend(own.map(|(name, value)| (name.into(), value)));
+    context
+}
+
+fn env(pipeline: &Pipeline, phase: &Phase) -> BTreeMap<Box<str>, Box<str>> {
+    let mut env = vars(&pipeline.context);
+    env.insert(PIPELINE_ENV.into(), pipeline.id.as_str().into());
+    env.insert(PHASE_ENV.into(), phase.name.as_str().into());
+    env
+}
+
+/// Variables as a command finds them.
+pub(crate) fn vars(context: &Context) -> BTreeMap<Box<str>, Box<str>> {
+    context.iter().map(|(name, value)| (plan::env_name(name).into(), plan::plain(value))).collect()
+}
+
+/// What is to be done, with the variables put in.
+pub(crate) fn work(deed: &Deed, context: &Context) -> Result<Work, String> {
+    let put = |text: &str| render(text, context).map(Box::<str>::from).map_err(|error| error.to_string());
+    Ok(match deed {
+        Deed::Run(line) => Work::Run(line.clone()),
+        Deed::Argv(argv) => Work::Exec { argv: argv.iter().map(|text| put(text)).collect::<Result<_, _>>()?, input: None },
+        Deed::Agent { command, prompt, .. } => Work::Exec { argv: command.clone(), input: Some(put(prompt)?) },
+        Deed::Merge(Merge { branch, into, how }) => {
+            let get =
+                |text: &plan::Text| text.get(context).ok_or_else(|| "the branch has no name: a variable is not set".to_owned());
+            Work::Merge { branch: get(branch)?, into: get(into)?, how: *how }
+        }
+    })
+}
+
+/// What the end of its task means for a phase.
+pub(crate) fn end(before: &task::State, done: &Done, tail: &str) -> End {
+    match done {
+        Done::Success { output, .. } => End::Success { output: output.clone() },
+        Done::Failed { error } => {
+            let timed_out = matches!(before, task::State::Stopping { then: After::Overtime { .. }, .. });
+            End::Failed { error: explained(error, tail), tail: tail.into(), timed_out }
+        }
+        Done::Cancelled => End::Dropped { how: "cancelled".into() },
+        Done::Skipped => End::Dropped { how: "skipped".into() },
+    }
+}
+
+/// An error with the last that was printed before it, which often says more.
+fn explained(error: &str, tail: &str) -> Box<str> {
+    let last = tail.lines().rev().map(str::trim).find(|line| !line.is_empty());
+    let plain = |line: &str| -> String { line.chars().filter(|letter| !letter.is_control()).take(LAST_LINE).collect() };
+    match last.map(plain).filter(|line| !error.contains(line.as_str())) {
+        Some(line) => format!("{error}: {line}").into(),
+        None => error.into(),
+    }
+}
+
+/// The result that a phase has printed: the last line that is a JSON object.
+pub(crate) fn printed(tail: &str) -> Option<Value> {
+    let lines = tail.lines().rev().map(str::trim).filter(|line| line.starts_with('{') && line.ends_with('}'));
+    lines.filter_map(|line| serde_json::from_str::<Value>(line).ok()).find(Value::is_object)
+}

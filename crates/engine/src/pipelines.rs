@@ -1,0 +1,301 @@
+//! What people and runners do with pipelines: start, set, retry, unblock; and how a pipeline goes on with its tasks.
+
+use banksman_core::admission::Admission;
+use banksman_core::backlog::Edge;
+use banksman_core::event::Event;
+use banksman_core::pipeline::{Fact, Input, Outcome, Pipeline, State};
+use banksman_core::plan::Context;
+use banksman_core::queue::{self, Data, New, Pushed};
+use banksman_core::task::{self, Course, Done, Spec, Work};
+use banksman_core::{Epoch, Name, RunnerId, Span, Task, TaskId, dag};
+use banksman_store::{Key, Tables, Turn};
+
+use crate::facts;
+use crate::guards::{self, Judgement};
+use crate::ledger::{carry_out, emit, wake_runners};
+use crate::phases;
+use crate::queues::step_queue;
+use crate::request::Seen;
+use crate::tasks::{self, TaskOutcome};
+
+/// What can be asked.
+#[derive(Debug, Clone)]
+pub enum PipelineRequest {
+    /// Hand one over.
+    Start(Box<Start>),
+    /// Begin with the first phase, if nothing stands in the way.
+    Begin {
+        /// Which one.
+        id: TaskId,
+        /// How many roots may be under way; 0 for any number.
+        root_limit: u32,
+        /// What was seen of those in the way.
+        seen: Seen,
+    },
+    /// Look at its guards: only one runner at a time does.
+    Examine {
+        /// Which one.
+        id: TaskId,
+        /// Who.
+        by: RunnerId,
+    },
+    /// Tell what its guards say.
+    Judge(Box<Judgement>),
+    /// Put the item of a phase into its queue.
+    Push {
+        /// Of which one.
+        id: TaskId,
+        /// The phase.
+        phase: Name,
+        /// The queue.
+        queue: Name,
+        /// The item.
+        item: Box<New>,
+    },
+    /// Set variables.
+    Set {
+        /// Of which one.
+        id: TaskId,
+        /// Their values.
+        vars: Context,
+        /// The run that does so, if one does.
+        by: Option<(TaskId, Epoch)>,
+    },
+    /// Say something on the way.
+    Checkpoint {
+        /// Of which one.
+        id: TaskId,
+        /// What.
+        message: Box<str>,
+        /// The run that does so, if one does.
+        by: Option<(TaskId, Epoch)>,
+    },
+    /// Go on where it is blocked.
+    Unblock {
+        /// Which one.
+        id: TaskId,
+    },
+    /// Try the phase that failed again.
+    Retry {
+        /// Which one.
+        id: TaskId,
+    },
+}
+
+/// A pipeline to be started.
+#[derive(Debug, Clone)]
+pub struct Start {
+    /// Its id, and that of its task.
+    pub id: TaskId,
+    /// Its task, whose work is the pipeline.
+    pub spec: Spec,
+    /// What must come first.
+    pub depends_on: Vec<Edge>,
+    /// The variables that it begins with.
+    pub context: Context,
+    /// The run that starts it, if its parent's run does.
+    pub by: Option<Epoch>,
+}
+
+/// What can be answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PipelineOutcome {
+    /// The machine's answer, with the pipeline as it stands now.
+    Stepped(Outcome, Box<Pipeline>),
+    /// There is no such pipeline.
+    Unknown,
+    /// Its task cannot be added.
+    Refused(TaskOutcome),
+    /// Something stands in the way of its first phase.
+    Waits(Vec<banksman_core::admission::Reason>),
+    /// The run is not the one that is at its phase.
+    Fenced,
+}
+
+impl PipelineRequest {
+    pub(crate) fn keys(&self) -> Vec<Key> {
+        let own = |id: &TaskId| vec![Key::Task(id.clone()), Key::Pipeline(id.clone()), Key::Runners];
+        let of_run = |id: &TaskId, by: &Option<(TaskId, Epoch)>| {
+            own(id).into_iter().chain(by.iter().map(|(task, _)| Key::Task(task.clone()))).collect()
+        };
+        match self {
+            PipelineRequest::Start(start) => tasks::add_keys(&start.id, &start.spec, &start.depends_on),
+            PipelineRequest::Begin { id, root_limit, .. } => {
+                let roots = (*root_limit > 0).then_some(Key::DueRoots);
+                own(id).into_iter().chain(facts::keys(id, None, &[])).chain(roots).collect()
+            }
+            PipelineRequest::Push { id, queue, .. } => {
+                let queue = [Key::NamedQueue(queue.clone()), Key::FirstTaker(queue.clone()), Key::Hands(queue.clone())];
+                own(id).into_iter().chain(queue).collect()
+            }
+            PipelineRequest::Set { id, by, .. } | PipelineRequest::Checkpoint { id, by, .. } => of_run(id, by),
+            PipelineRequest::Judge(judgement) => judgement.keys(),
+            PipelineRequest::Unblock { id } | PipelineRequest::Retry { id } | PipelineRequest::Examine { id, .. } => own(id),
+        }
+    }
+
+    pub(crate) fn decide(&self, tables: &mut Tables, turn: &mut Turn) -> PipelineOutcome {
+        match self {
+            PipelineRequest::Start(start) => begin_life(start, tables, turn),
+            PipelineRequest::Begin { id, root_limit, seen } => begin(id, *root_limit, seen, tables, turn),
+            PipelineRequest::Push { id, phase, queue, item } => push(id, phase, queue, item, tables, turn),
+            PipelineRequest::Set { id, vars, by } => said(id, by.as_ref(), Input::Set(vars.clone()), tables, turn),
+            PipelineRequest::Checkpoint { id, message, by } => {
+                said(id, by.as_ref(), Input::Checkpoint(message.clone()), tables, turn)
+            }
+            PipelineRequest::Examine { id, by } => guards::examine(id, by, tables, turn),
+            PipelineRequest::Judge(judgement) => judgement.decide(tables, turn),
+            PipelineRequest::Unblock { id } => stepped(id, Input::Unblock, tables, turn),
+            PipelineRequest::Retry { id } => stepped(id, Input::Retry, tables, turn),
+        }
+    }
+}
+
+/// Adds a pipeline with its task.
+pub(crate) fn begin_life(start: &Start, tables: &mut Tables, turn: &mut Turn) -> PipelineOutcome {
+    let Start { id, spec, depends_on, context, by } = start;
+    let Some(Work::Pipeline(plan)) = &spec.work else { unreachable!("a pipeline is started with its plan") };
+    match tasks::add(id, spec, depends_on, *by, tables, turn) {
+        TaskOutcome::Kept(_) => {}
+        refused => return PipelineOutcome::Refused(refused),
+    }
+    let is_met = |edge: &Edge| tables.backlog.tasks.get(&edge.on).is_some_and(|on| dag::is_met(on.status(), edge.allow_failed));
+    let unmet = !depends_on.iter().all(is_met);
+    let now = turn.now(Vec::new(), Span::ZERO);
+    tables.backlog.pipelines.insert(id.clone(), Pipeline::new(id.clone(), plan.clone(), context.clone(), &now));
+    stepped(id, Input::Start { unmet }, tables, turn)
+}
+
+fn begin(id: &TaskId, root_limit: u32, seen: &Seen, tables: &mut Tables, turn: &mut Turn) -> PipelineOutcome {
+    let Some(task) = tables.backlog.tasks.get(id) else { return PipelineOutcome::Unknown };
+    let now = seen.now(turn);
+    match facts::admit(task, None, root_limit, &tables.coordination, &tables.backlog, &now) {
+        Admission::Run => stepped(id, Input::Begin, tables, turn),
+        Admission::Blocked(reasons) => PipelineOutcome::Waits(reasons),
+    }
+}
+
+fn push(id: &TaskId, phase: &Name, name: &Name, item: &New, tables: &mut Tables, turn: &mut Turn) -> PipelineOutcome {
+    let is_awaited =
+        |pipeline: &Pipeline| matches!(&pipeline.state, State::Running { phase: current, task: None, .. } if current == phase);
+    match tables.backlog.pipelines.get(id) {
+        None => return PipelineOutcome::Unknown,
+        Some(pipeline) if !is_awaited(pipeline) => {
+            return PipelineOutcome::Stepped(Outcome::Late, Box::new(pipeline.clone()));
+        }
+        Some(_) => {}
+    }
+    let error = match &step_queue(name, queue::Input::Push(vec![item.clone()]), tables, turn) {
+        queue::Outcome::Unknown => Some(format!("there is no queue {name}").into()),
+        queue::Outcome::Pushed(pushed) if pushed.first() == Some(&Pushed::Full) => Some(format!("queue {name} is full").into()),
+        _ => None,
+    };
+    stepped(id, Input::Pushed { phase: phase.clone(), error }, tables, turn)
+}
+
+/// The item that a phase of a pipeline puts into a queue: `None` if its variables are too large for one.
+pub(crate) fn item(pipeline: &Pipeline, push: &banksman_core::plan::Push) -> Option<New> {
+    let is_wanted = |name: &str| push.vars.is_empty() || push.vars.iter().any(|var| &**var == name);
+    let vars: Context =
+        pipeline.context.iter().filter(|(name, _)| is_wanted(name)).map(|(n, v)| (n.clone(), v.clone())).collect();
+    let text = serde_json::to_string(&vars).ok()?;
+    Some(New { data: Data::parse(&text).ok()?, priority: push.priority, delay: Span::ZERO, dedupe: None })
+}
+
+/// Something that a run of its phase says, or a person.
+fn said(id: &TaskId, by: Option<&(TaskId, Epoch)>, input: Input, tables: &mut Tables, turn: &mut Turn) -> PipelineOutcome {
+    let Some(pipeline) = tables.backlog.pipelines.get(id) else { return PipelineOutcome::Unknown };
+    let is_at_it = |(task, epoch): &(TaskId, Epoch)| {
+        let live = tables.backlog.tasks.get(task).and_then(Task::live);
+        pipeline.task() == Some(task) && live.is_some_and(|live| live.epoch == *epoch)
+    };
+    match by {
+        Some(by) if !is_at_it(by) => PipelineOutcome::Fenced,
+        _ => stepped(id, input, tables, turn),
+    }
+}
+
+pub(crate) fn stepped(id: &TaskId, input: Input, tables: &mut Tables, turn: &mut Turn) -> PipelineOutcome {
+    match step_pipeline(id, input, tables, turn) {
+        None => PipelineOutcome::Unknown,
+        Some(outcome) => PipelineOutcome::Stepped(outcome, Box::new(tables.backlog.pipelines[id].clone())),
+    }
+}
+
+/// Steps a pipeline that is there, and carries out what follows: the task of its next phase, and how its own task stands.
+pub(crate) fn step_pipeline(id: &TaskId, input: Input, tables: &mut Tables, turn: &mut Turn) -> Option<Outcome> {
+    let pipeline = tables.backlog.pipelines.remove(id)?;
+    let before = pipeline.state.clone();
+    let step = pipeline.step(input, &turn.now(Vec::new(), Span::ZERO));
+    let is_same = step.state.state == before;
+    tables.backlog.pipelines.insert(id.clone(), step.state);
+    turn.carry_out(step.effects, false);
+    if let Outcome::Begin(task) = &step.outcome
+        && let Err(error) = phases::add(id, task, tables, turn)
+    {
+        return step_pipeline(id, Input::Unclear { task: task.clone(), error: error.into() }, tables, turn);
+    }
+    if !is_same {
+        lead(id, tables, turn);
+        wake_runners(tables, turn, None);
+    }
+    Some(step.outcome)
+}
+
+/// The task of a pipeline stands as the pipeline does.
+fn lead(id: &TaskId, tables: &mut Tables, turn: &mut Turn) {
+    let course = match &tables.backlog.pipelines[id].state {
+        // Its task waits, and that it has to wait is told by what it depends on.
+        State::Init | State::Blocked { reason: banksman_core::pipeline::Reason::Dependencies, .. } => return,
+        State::Checking { .. } | State::Running { .. } => Course::InPhases { is_blocked: false },
+        State::Blocked { .. } => Course::InPhases { is_blocked: true },
+        State::Done => Course::Over(Done::Success { output: output(&tables.backlog.pipelines[id]), warning: None }),
+        State::Failed { phase, error, .. } => Course::Over(Done::Failed { error: format!("phase {phase}: {error}").into() }),
+        State::Cancelled { .. } => Course::Over(Done::Cancelled),
+    };
+    let Some(host) = tables.backlog.tasks.remove(id) else { return };
+    let step = host.step(task::Input::Follow(course), &turn.now(Vec::new(), Span::ZERO));
+    tables.backlog.tasks.insert(id.clone(), step.state);
+    carry_out(tables, turn, step.effects, None);
+}
+
+/// What a pipeline came to: its variables.
+fn output(pipeline: &Pipeline) -> Option<serde_json::Value> {
+    (!pipeline.context.is_empty()).then(|| serde_json::to_value(&pipeline.context).ok()).flatten()
+}
+
+/// A task was stepped: if it is a phase of a pipeline, that goes on; if it is the task of a pipeline, that ends with it.
+pub(crate) fn follow(id: &TaskId, before: &task::State, tail: &str, tables: &mut Tables, turn: &mut Turn) {
+    let Some(task) = tables.backlog.tasks.get(id) else { return };
+    if let Some(pipeline) = tables.backlog.pipelines.get(id) {
+        if matches!(task.state, task::State::Done(_)) && !pipeline.is_over() {
+            step_pipeline(id, Input::Cancel, tables, turn);
+        }
+        return;
+    }
+    let Some(host) = task.spec.parent.clone() else { return };
+    if tables.backlog.pipelines.get(&host).and_then(Pipeline::task) != Some(id) {
+        return;
+    }
+    let task = id.clone();
+    let input = match (before, &tables.backlog.tasks[id].state) {
+        (_, task::State::Done(done)) => Input::Ended { task, end: phases::end(before, done, tail) },
+        (_, task::State::Parked { decision }) => Input::Parked { task, decision: Some(decision.clone()) },
+        (task::State::Parked { .. }, _) => Input::Parked { task, decision: None },
+        _ => return,
+    };
+    step_pipeline(&host, input, tables, turn);
+}
+
+/// A task is gone: its pipeline with it, or the phase that it was at has failed.
+pub(crate) fn forget(task: &Task, tables: &mut Tables, turn: &mut Turn) {
+    if tables.backlog.pipelines.remove(&task.id).is_some() {
+        emit(turn, Event::Pipeline { id: task.id.clone(), fact: Fact::Deleted {} });
+    }
+    if let Some(host) = &task.spec.parent
+        && tables.backlog.pipelines.get(host).and_then(Pipeline::task) == Some(&task.id)
+    {
+        let end = banksman_core::pipeline::End::Dropped { how: "deleted".into() };
+        step_pipeline(host, Input::Ended { task: task.id.clone(), end }, tables, turn);
+    }
+}

@@ -1,0 +1,117 @@
+//! What follows from events, carried out: one transaction that also moves the place in the log, so that it is done once.
+
+use std::sync::Arc;
+
+use banksman_core::event::Event;
+use banksman_core::plan::{Context, Plan};
+use banksman_core::queue::{self, Pushed};
+use banksman_core::router::{Does, Reaction, RouteFact};
+use banksman_core::task::{Spec, Work};
+use banksman_core::{Effect, Errand, Name, Notice, NoticeKind, Seq, TaskId, Title, pipeline, worker};
+use banksman_store::{Key, Tables, Turn};
+
+use crate::ledger::{carry_out, emit, wake_runners};
+use crate::pipelines::{self, Start};
+use crate::queues::step_queue;
+use crate::workers::step_worker;
+
+/// A part of the log that was routed, and what follows from it.
+#[derive(Debug, Clone)]
+pub struct RouteRequest {
+    /// Up to which event everything was routed before.
+    pub from: Seq,
+    /// Up to which event it is now.
+    pub to: Seq,
+    /// What follows from the events in between, in their order.
+    pub reactions: Vec<Reaction>,
+}
+
+/// What can be answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RouteOutcome {
+    /// It is done.
+    Routed,
+    /// Another runner was faster.
+    Late,
+}
+
+impl RouteRequest {
+    pub(crate) fn keys(&self) -> Vec<Key> {
+        let of = |reaction: &Reaction| match &reaction.does {
+            Does::Wake(worker) => vec![Key::Worker(worker.clone())],
+            Does::Push(queue, _) => {
+                vec![Key::NamedQueue(queue.clone()), Key::FirstTaker(queue.clone()), Key::Hands(queue.clone())]
+            }
+            Does::Start(..) => vec![Key::Sections],
+            Does::Recheck(id) => vec![Key::Task(id.clone()), Key::Pipeline(id.clone())],
+            Does::Notify { .. } | Does::Nothing(_) => Vec::new(),
+        };
+        self.reactions.iter().flat_map(of).chain([Key::Router, Key::Runners]).collect()
+    }
+
+    pub(crate) fn decide(&self, tables: &mut Tables, turn: &mut Turn) -> RouteOutcome {
+        if tables.crew.cursor != self.from {
+            return RouteOutcome::Late;
+        }
+        tables.crew.cursor = self.to;
+        for reaction in &self.reactions {
+            if let Err(error) = react(reaction, tables, turn) {
+                tell(reaction, |event| RouteFact::Failed { event, error: error.into() }, turn);
+            }
+        }
+        if !self.reactions.is_empty() {
+            wake_runners(tables, turn, None);
+        }
+        RouteOutcome::Routed
+    }
+}
+
+/// Writes down what became of a reaction, if a route wanted it.
+fn tell(reaction: &Reaction, fact: impl FnOnce(Seq) -> RouteFact, turn: &mut Turn) {
+    if let Some(id) = &reaction.route {
+        emit(turn, Event::Route { id: id.clone(), fact: fact(reaction.event) });
+    }
+}
+
+/// Does it, or says why that cannot be done.
+fn react(reaction: &Reaction, tables: &mut Tables, turn: &mut Turn) -> Result<(), String> {
+    match &reaction.does {
+        Does::Wake(name) => match step_worker(name, worker::Input::Wake, tables, turn) {
+            worker::Outcome::Unknown => Err(format!("there is no worker {name}")),
+            _ => Ok(()),
+        },
+        Does::Push(queue, item) => push(queue, item, tables, turn),
+        Does::Notify { subject, text } => {
+            // The event before it is what an errand is known by.
+            tell(reaction, |event| RouteFact::Notified { event }, turn);
+            let notice = Notice { kind: NoticeKind::Route, subject: subject.clone(), text: text.clone() };
+            carry_out(tables, turn, vec![Effect::Send(Errand::Notify(Box::new(notice)))], None);
+            Ok(())
+        }
+        Does::Start(plan, context) => {
+            start(reaction.event, plan, context.clone(), tables, turn);
+            Ok(())
+        }
+        Does::Recheck(id) => {
+            pipelines::step_pipeline(id, pipeline::Input::Look, tables, turn);
+            Ok(())
+        }
+        Does::Nothing(error) => Err(error.to_string()),
+    }
+}
+
+/// Starts a pipeline. The number of the event that adds its task is nobody else's, so no other has its id.
+fn start(event: Seq, plan: &Arc<Plan>, context: Context, tables: &mut Tables, turn: &mut Turn) {
+    let id = TaskId::new(&format!("p-{event}.{}", turn.seq)).expect("two numbers are short and plain");
+    let title = Title::new(plan.name.as_str()).expect("a name is a title");
+    let spec = Spec { work: Some(Work::Pipeline(Arc::clone(plan))), ..Spec::new(title) };
+    pipelines::begin_life(&Start { id, spec, depends_on: Vec::new(), context, by: None }, tables, turn);
+}
+
+fn push(queue: &Name, item: &queue::New, tables: &mut Tables, turn: &mut Turn) -> Result<(), String> {
+    match step_queue(queue, queue::Input::Push(vec![item.clone()]), tables, turn) {
+        queue::Outcome::Pushed(pushed) if pushed.contains(&Pushed::Full) => Err(format!("the queue {queue} is full")),
+        queue::Outcome::Pushed(_) => Ok(()),
+        _ => Err(format!("there is no queue {queue}")),
+    }
+}

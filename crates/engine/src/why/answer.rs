@@ -1,0 +1,236 @@
+//! What can be said of where a task is, as data.
+
+use banksman_core::admission::{Holding, Reason};
+use banksman_core::backlog::{Run, Session};
+use banksman_core::claim;
+use banksman_core::decision::Question;
+use banksman_core::pipeline::Pipeline;
+use banksman_core::task::{After, Done, Stuck};
+use banksman_core::{DecisionId, HolderId, Lease, RunId, RunnerId, Stamp, Status, Task, TaskId, Title};
+
+/// The answer about one task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Why {
+    /// The task.
+    pub task: Task,
+    /// The word for how it stands, with what dependencies tell.
+    pub status: Status,
+    /// The moment of which all this is true.
+    pub at: Stamp,
+    /// Why it is where it is.
+    pub answer: Answer,
+}
+
+/// Why a task is where it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// It waits for all of this.
+    Waits(Vec<Cause>),
+    /// Nothing stands in the way, and this runner has room for it.
+    Starting(RunnerId),
+    /// A run is at it.
+    Running {
+        /// The run.
+        run: Attended,
+        /// Since when it looks stuck, and why.
+        stuck: Option<(Stamp, Stuck)>,
+    },
+    /// Its run is being stopped.
+    Stopping {
+        /// The run.
+        run: Attended,
+        /// Since when.
+        since: Stamp,
+        /// What then.
+        then: After,
+    },
+    /// It is done, as far as it depends on itself, and waits for its children.
+    Awaiting {
+        /// Those that have not ended.
+        children: Vec<Link>,
+        /// Until when they have time; without it they are being ended.
+        until: Option<Lease>,
+    },
+    /// It cannot go on by itself: a person decides.
+    Parked {
+        /// The decision.
+        decision: DecisionId,
+        /// What is asked.
+        question: Option<Question>,
+    },
+    /// A person works on it.
+    ByHand {
+        /// Who.
+        holder: HolderId,
+        /// Until when, if time alone ends it.
+        until: Option<Lease>,
+    },
+    /// It goes through the phases of its pipeline.
+    InPhases {
+        /// Which says how it stands.
+        pipeline: Box<Pipeline>,
+        /// The task of its phase, and why that is where it is.
+        phase: Option<(TaskId, Box<Answer>)>,
+    },
+    /// A person looks at it.
+    Review,
+    /// It is over.
+    Over {
+        /// How it ended.
+        done: Done,
+        /// Its last run, if it had one and it was looked up.
+        last: Option<Box<Run>>,
+        /// Its pipeline, if it has one.
+        pipeline: Option<Box<Pipeline>>,
+    },
+}
+
+/// Something that must change before the task can start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Cause {
+    /// It has nothing for a runner to do: it is for people.
+    ByHand,
+    /// It rests between two attempts.
+    Resting {
+        /// Until when.
+        until: Lease,
+    },
+    /// As many roots as allowed are under way.
+    Roots {
+        /// How many that is.
+        limit: u32,
+        /// Which ones, and since when they stand as they do.
+        roots: Vec<(TaskId, Title, Stamp)>,
+        /// How many ready tasks come before this one.
+        ahead: u64,
+    },
+    /// A task that must come first is not completed.
+    Dependency(Chain),
+    /// A lock or slots are taken: `Section`, `TaskLock`, `Lock`, `Slots`, `Undefined` or `NoSlot` of admission.
+    Taken {
+        /// What is missing.
+        reason: Reason,
+        /// Who has it.
+        holders: Vec<Holder>,
+        /// Who stands in line for it.
+        line: Vec<(HolderId, Stamp)>,
+        /// How many ready tasks come before this one, if a run slot is what is missing.
+        ahead: u64,
+    },
+    /// A run that others look after, or nobody, still lives in its exclusive section.
+    SectionBusy {
+        /// Which section.
+        name: Title,
+        /// The run.
+        run: Attended,
+        /// Its task.
+        task: TaskId,
+    },
+    /// No runner is alive.
+    NoRunner,
+    /// Runners are alive, and none of them can take it.
+    NoRunnerFree {
+        /// Each of them, with what keeps it from it.
+        runners: Vec<(RunnerId, Vec<Obstacle>)>,
+        /// How many ready tasks come before this one.
+        ahead: u64,
+    },
+}
+
+/// What keeps one runner from taking the task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Obstacle {
+    /// It works in these sections only.
+    OtherSections(Vec<Title>),
+    /// It has as many runs as it may.
+    Full(u32),
+    /// The exclusive section of the task: a `Taken` or a `SectionBusy`.
+    Section(Box<Cause>),
+}
+
+/// A dependency, followed to where the waiting begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chain {
+    /// The dependency, what it waits for, and so on.
+    pub links: Vec<Link>,
+    /// What is the matter with the last of them.
+    pub end: End,
+}
+
+/// A task that is waited for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Link {
+    /// Which one.
+    pub id: TaskId,
+    /// What people call it; unknown if it is gone.
+    pub title: Option<Title>,
+    /// How it stands; `None` if it is gone.
+    pub status: Option<Status>,
+    /// Since when.
+    pub since: Option<Stamp>,
+}
+
+/// What is the matter with the last task of a chain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum End {
+    /// It is gone.
+    Gone,
+    /// The chain goes on; it was not followed further.
+    More,
+    /// The tasks wait for each other. The first is named again as the last.
+    Cycle(Vec<TaskId>),
+    /// This.
+    Because(Box<Answer>),
+}
+
+/// Whether a runner lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Life {
+    /// It does.
+    Alive,
+    /// It does not.
+    Gone,
+    /// It cannot be seen from here. It may.
+    Unknown,
+}
+
+/// A live run, and who looks after it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attended {
+    /// Which one.
+    pub id: RunId,
+    /// Counted from 0.
+    pub attempt: u32,
+    /// Since when.
+    pub started: Stamp,
+    /// Its processes, once it is known that they were started.
+    pub session: Option<Session>,
+    /// Who looks after it.
+    pub owner: RunnerId,
+    /// Whether that one lives.
+    pub life: Life,
+    /// Who will look after it, if its owner is gone.
+    pub heir: Option<RunnerId>,
+}
+
+/// Who holds something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holder {
+    /// Who, since when, and until when if time alone ends it.
+    pub holding: Holding,
+    /// Its processes.
+    pub pids: Vec<i32>,
+    /// Why the grant is over though it is still there.
+    pub over: Option<claim::Reason>,
+    /// The run, with its task, if it is one.
+    pub run: Option<(Attended, TaskId, Title)>,
+}
+
+impl Obstacle {
+    pub(super) fn is_full(&self) -> bool {
+        match self {
+            Obstacle::Full(_) => true,
+            Obstacle::OtherSections(_) | Obstacle::Section(_) => false,
+        }
+    }
+}

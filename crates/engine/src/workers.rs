@@ -1,0 +1,264 @@
+//! What people and runners do with workers: wake, pause, resume; items become tasks, and the ends of tasks the ends of items.
+
+use banksman_core::plan::Context;
+use banksman_core::queue::{self, Hold, Item};
+use banksman_core::task::{Done, Spec, State, Work};
+use banksman_core::worker::{self, Definition, End, Job, Taken, Worker};
+use banksman_core::{ItemId, Lease, Name, Span, Task, TaskId, Title};
+use banksman_store::{Key, Tables, Turn};
+
+use crate::ledger::wake_runners;
+use crate::phases;
+use crate::pipelines::{self, Start};
+use crate::queues::step_queue;
+use crate::tasks;
+
+/// How long an item is left to a worker: its task's end decides, not time.
+const KEPT: Span = Span::from_secs(100 * 365 * 86_400);
+
+/// What can be asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WorkerRequest {
+    /// Let it take items until its queue is empty.
+    Wake {
+        /// Which one.
+        worker: Name,
+    },
+    /// Let it take nothing.
+    Pause {
+        /// Which one.
+        worker: Name,
+    },
+    /// Let it take items again.
+    Resume {
+        /// Which one.
+        worker: Name,
+    },
+    /// Let the next item of its queue become a task.
+    Take {
+        /// Which one.
+        worker: Name,
+        /// Its queue.
+        queue: Name,
+    },
+    /// The task of one of its items is over: so is the item, or the attempt at it.
+    Settle {
+        /// Which one.
+        worker: Name,
+        /// Which task.
+        task: TaskId,
+        /// What it was made of.
+        taken: Taken,
+    },
+}
+
+/// What can be answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WorkerOutcome {
+    /// The machine's answer.
+    Stepped(worker::Outcome),
+    /// An item became this task.
+    Took {
+        /// Which task.
+        task: TaskId,
+        /// Which item.
+        item: ItemId,
+    },
+    /// Nothing can be made of the item: the attempt has failed.
+    Unfit {
+        /// Which item.
+        item: ItemId,
+        /// Why.
+        error: Box<str>,
+    },
+    /// There is nothing to take.
+    Empty {
+        /// When that may change by itself.
+        next: Option<Lease>,
+    },
+    /// Nothing is taken from its queue, or that is not there.
+    NoQueue,
+    /// It takes from another queue.
+    Elsewhere,
+    /// The task is not over.
+    NotOver,
+    /// The item is done, or the attempt at it has failed, as the queue answers.
+    Settled(queue::Outcome),
+}
+
+impl WorkerRequest {
+    fn worker(&self) -> &Name {
+        match self {
+            WorkerRequest::Wake { worker }
+            | WorkerRequest::Pause { worker }
+            | WorkerRequest::Resume { worker }
+            | WorkerRequest::Take { worker, .. }
+            | WorkerRequest::Settle { worker, .. } => worker,
+        }
+    }
+
+    pub(crate) fn keys(&self) -> Vec<Key> {
+        let mut keys = vec![Key::Worker(self.worker().clone()), Key::Runners];
+        let around = |queue: &Name| {
+            [Key::NamedQueue(queue.clone()), Key::Takers(queue.clone()), Key::HandsBeyond(queue.clone())].into_iter()
+        };
+        match self {
+            WorkerRequest::Wake { .. } | WorkerRequest::Pause { .. } | WorkerRequest::Resume { .. } => {}
+            WorkerRequest::Take { queue, .. } => {
+                keys.extend(around(queue));
+                keys.extend([Key::Sections, Key::Head { queue: queue.clone(), takes: 1, removed: 0, ended: 0 }]);
+            }
+            WorkerRequest::Settle { task, taken, .. } => {
+                keys.extend(around(&taken.queue));
+                keys.extend([Key::Task(task.clone()), Key::Item(taken.item)]);
+                keys.push(Key::Head { queue: taken.queue.clone(), takes: 0, removed: 0, ended: 1 });
+            }
+        }
+        keys
+    }
+
+    pub(crate) fn decide(&self, tables: &mut Tables, turn: &mut Turn) -> WorkerOutcome {
+        match self {
+            WorkerRequest::Wake { worker } => by_hand(worker, worker::Input::Wake, tables, turn),
+            WorkerRequest::Pause { worker } => by_hand(worker, worker::Input::Pause, tables, turn),
+            WorkerRequest::Resume { worker } => by_hand(worker, worker::Input::Resume, tables, turn),
+            WorkerRequest::Take { worker, queue } => take(worker, queue, tables, turn),
+            WorkerRequest::Settle { worker, task, taken } => settle(worker, task, taken, tables, turn),
+        }
+    }
+}
+
+/// Steps a worker, and carries out what follows.
+pub(crate) fn step_worker(name: &Name, input: worker::Input, tables: &mut Tables, turn: &mut Turn) -> worker::Outcome {
+    let now = turn.now(Vec::new(), Span::ZERO);
+    let step = std::mem::take(&mut tables.crew.workers).step(name, input, &now);
+    tables.crew.workers = step.state;
+    turn.carry_out(step.effects, false);
+    step.outcome
+}
+
+fn by_hand(name: &Name, input: worker::Input, tables: &mut Tables, turn: &mut Turn) -> WorkerOutcome {
+    let before = turn.seq;
+    let outcome = step_worker(name, input, tables, turn);
+    if turn.seq != before {
+        wake_runners(tables, turn, None);
+    }
+    WorkerOutcome::Stepped(outcome)
+}
+
+/// One item becomes a task: taken, kept, the task added and the job noted, or nothing of it.
+fn take(name: &Name, queue: &Name, tables: &mut Tables, turn: &mut Turn) -> WorkerOutcome {
+    let Some(worker) = tables.crew.workers.workers.get(name) else {
+        return WorkerOutcome::Stepped(worker::Outcome::Unknown);
+    };
+    if let Some(refusal) = worker.refusal() {
+        return WorkerOutcome::Stepped(refusal);
+    }
+    let definition = worker.definition.clone();
+    if definition.queue != *queue {
+        return WorkerOutcome::Elsewhere;
+    }
+    let holder = worker::holder(name).expect("one with a longer name was refused");
+    let input = queue::Input::Take { holder: holder.clone(), wait: None, ticket: None };
+    let item = match step_queue(queue, input, tables, turn) {
+        queue::Outcome::Taken(item) => *item,
+        queue::Outcome::Empty { next } => {
+            step_worker(name, worker::Input::Drained, tables, turn);
+            return WorkerOutcome::Empty { next };
+        }
+        _ => return WorkerOutcome::NoQueue,
+    };
+    let hold = Hold { item: item.id, holder, epoch: item.fence };
+    step_queue(queue, queue::Input::Extend(hold.clone(), Some(KEPT)), tables, turn);
+    match begin(&definition, &item, tables, turn) {
+        Ok(task) => {
+            let taken = Taken { queue: queue.clone(), item: item.id, epoch: item.fence };
+            let outcome = step_worker(name, worker::Input::Take { task: task.clone(), taken }, tables, turn);
+            debug_assert_eq!(outcome, worker::Outcome::Taken, "it was asked before");
+            WorkerOutcome::Took { task, item: item.id }
+        }
+        Err(error) => {
+            fail(queue, hold, &error, tables, turn);
+            WorkerOutcome::Unfit { item: item.id, error: error.into() }
+        }
+    }
+}
+
+/// Adds the task, or starts the pipeline, that an item becomes.
+fn begin(definition: &Definition, item: &Item, tables: &mut Tables, turn: &mut Turn) -> Result<TaskId, String> {
+    let title = Title::new(&format!("{} {}", definition.name, item.id)).map_err(|error| error.to_string())?;
+    match &definition.job {
+        Job::Pipeline(plan) => {
+            let context = plan.bind_known(variables(item, true)).map_err(|error| error.to_string())?;
+            let spec = Spec { work: Some(Work::Pipeline(plan.clone())), ..Spec::new(title) };
+            let id = id_of(item, "p");
+            pipelines::begin_life(&Start { id: id.clone(), spec, depends_on: Vec::new(), context, by: None }, tables, turn);
+            Ok(id)
+        }
+        Job::Task { deed, timeout } => {
+            let mut env = phases::vars(&variables(item, false));
+            env.insert("BANKSMAN_ITEM".into(), item.data.value().to_string().into());
+            env.insert("BANKSMAN_ITEM_ID".into(), item.id.to_string().into());
+            let spec =
+                Spec { work: Some(phases::work(deed, &variables(item, true))?), env, timeout: *timeout, ..Spec::new(title) };
+            let id = id_of(item, "t");
+            tasks::add(&id, &spec, &[], None, tables, turn);
+            Ok(id)
+        }
+    }
+}
+
+/// The id of the task that an item becomes in this take. The number of a take is that of its event, so no other has it.
+fn id_of(item: &Item, kind: &str) -> TaskId {
+    TaskId::new(&format!("{kind}-{}.{}", item.id.0, item.fence)).expect("two numbers are short and plain")
+}
+
+/// The fields of an item; with `whole` also all of it as `item`, and the number of the attempt.
+fn variables(item: &Item, whole: bool) -> Context {
+    let mut variables: Context = match item.data.value() {
+        serde_json::Value::Object(fields) => fields.iter().map(|(name, value)| (name.as_str().into(), value.clone())).collect(),
+        _ => Context::new(),
+    };
+    if whole {
+        variables.insert("item".into(), item.data.value().clone());
+        variables.insert("attempt".into(), item.attempts.into());
+    }
+    variables
+}
+
+fn fail(queue: &Name, hold: Hold, error: &str, tables: &mut Tables, turn: &mut Turn) -> queue::Outcome {
+    let mut end = error.len().min(queue::ERROR_LIMIT);
+    while !error.is_char_boundary(end) {
+        end -= 1;
+    }
+    let input = queue::Input::Fail { hold, error: error[..end].into(), retry_after: Span::ZERO };
+    step_queue(queue, input, tables, turn)
+}
+
+/// What the end of a job's task means: how the job ended, and what is said of the item.
+fn verdict(task: Option<&Task>) -> Option<(End, String)> {
+    Some(match task.map(|task| (&task.id, &task.state)) {
+        None => (End::Cancelled, "its task was deleted".into()),
+        Some((_, State::Done(Done::Success { .. }))) => (End::Completed, String::new()),
+        Some((_, State::Done(Done::Failed { error }))) => (End::Failed, error.to_string()),
+        Some((id, State::Done(Done::Cancelled))) => (End::Cancelled, format!("its task {id} was cancelled")),
+        Some((id, State::Done(Done::Skipped))) => (End::Cancelled, format!("its task {id} was skipped")),
+        Some(_) => return None,
+    })
+}
+
+fn settle(name: &Name, task: &TaskId, taken: &Taken, tables: &mut Tables, turn: &mut Turn) -> WorkerOutcome {
+    let job = tables.crew.workers.workers.get(name).and_then(|worker: &Worker| worker.jobs.get(task));
+    if job != Some(taken) {
+        return WorkerOutcome::Stepped(worker::Outcome::NoJob);
+    }
+    let Some((how, error)) = verdict(tables.backlog.tasks.get(task)) else { return WorkerOutcome::NotOver };
+    step_worker(name, worker::Input::Ended { task: task.clone(), how }, tables, turn);
+    let holder = worker::holder(name).expect("one with a longer name was refused");
+    let hold = Hold { item: taken.item, holder, epoch: taken.epoch };
+    // An item that a person has purged or taken away meanwhile is refused, and that is as good.
+    WorkerOutcome::Settled(match how {
+        End::Completed => step_queue(&taken.queue, queue::Input::Complete(hold), tables, turn),
+        End::Failed | End::Cancelled => fail(&taken.queue, hold, &error, tables, turn),
+    })
+}

@@ -1,0 +1,131 @@
+//! How pipelines stand in columns, and what a batch has changed of them.
+
+use std::collections::BTreeMap;
+
+use banksman_core::backlog::Backlog;
+use banksman_core::ids::{Name, RunnerId, TaskId};
+use banksman_core::pipeline::{Checkpoint, Pipeline, Reason, State};
+use banksman_core::plan::Context;
+use banksman_core::task::{Task, Work};
+use banksman_core::{Lease, Seq, Stamp};
+use serde::{Deserialize, Serialize};
+
+use crate::error::StoreError;
+use crate::reader::View;
+use crate::rows::json;
+use crate::sql::Statement;
+use crate::value::{Query, Row, Value};
+
+/// How many pipelines one read returns at most.
+const PAGE: i64 = 500;
+
+/// What a row has of a pipeline. The plan is in the spec of its task.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Body {
+    state: State,
+    attempt: u32,
+    phase_started: Stamp,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    context: Context,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    checkpoints: Vec<Checkpoint>,
+    tasks: u32,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    failures: BTreeMap<Name, u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    looker: Option<RunnerId>,
+}
+
+impl Body {
+    fn of(pipeline: &Pipeline) -> Body {
+        let Pipeline { state, attempt, phase_started, context, checkpoints, tasks, failures, looker, .. } = pipeline.clone();
+        Body { state, attempt, phase_started, context, checkpoints, tasks, failures, looker }
+    }
+
+    /// The pipeline of this task.
+    pub(crate) fn pipeline(self, host: Option<&Task>) -> Result<Pipeline, StoreError> {
+        let Some((id, Some(Work::Pipeline(plan)))) = host.map(|host| (host.id.clone(), &host.spec.work)) else {
+            return Err(StoreError::corrupt("a pipeline without a task that says what it does"));
+        };
+        let Body { state, attempt, phase_started, context, checkpoints, tasks, failures, looker } = self;
+        let plan = plan.clone();
+        Ok(Pipeline { id, plan, state, attempt, phase_started, context, checkpoints, tasks, failures, looker })
+    }
+}
+
+impl Row {
+    pub(crate) fn pipeline_body(&mut self) -> Result<Body, StoreError> {
+        self.json()?.ok_or_else(|| StoreError::corrupt("a pipeline without content"))
+    }
+}
+
+/// The statements that turn the pipelines of `before` into those of `after`.
+pub(crate) fn between<'a>(project: i64, before: &'a Backlog, after: &'a Backlog, queries: &mut Vec<Query<'a>>) {
+    for (id, pipeline) in &after.pipelines {
+        match before.pipelines.get(id) {
+            Some(was) if was == pipeline => {}
+            Some(_) => queries.push(Query::new(Statement::UpdatePipeline, params(project, pipeline))),
+            None => queries.push(Query::new(Statement::InsertPipeline, params(project, pipeline))),
+        }
+    }
+    for id in before.pipelines.keys().filter(|id| !after.pipelines.contains_key(*id)) {
+        queries.push(Query::new(Statement::DeletePipeline, [project.into(), id.as_str().into()]));
+    }
+}
+
+fn params(project: i64, pipeline: &Pipeline) -> [Value<'_>; 6] {
+    [
+        project.into(),
+        pipeline.id.as_str().into(),
+        pipeline.word().into(),
+        pipeline.phase().map(Name::as_str).into(),
+        pipeline.next_deadline().map(|due| due.0).into(),
+        json(&Body::of(pipeline)),
+    ]
+}
+
+/// The same pipelines by a clock that is so much ahead.
+pub(crate) fn moved(pipelines: BTreeMap<TaskId, Pipeline>, by: i64) -> BTreeMap<TaskId, Pipeline> {
+    let shift = |lease: &mut Lease| lease.0 = lease.0.saturating_add(by);
+    let mut pipelines = pipelines;
+    for pipeline in pipelines.values_mut() {
+        shift(&mut pipeline.phase_started.lease);
+        if let State::Blocked { reason: Reason::Guard { again, .. }, .. } = &mut pipeline.state {
+            shift(again);
+        }
+        // Nobody at the new place looks at it.
+        pipeline.looker = None;
+    }
+    pipelines
+}
+
+impl View<'_> {
+    /// The next pipelines after a position that stand so, each with its task; and where to go on, if there may be more.
+    pub fn pipelines(&mut self, state: Option<&str>, after: Seq) -> Result<(Vec<(Task, Pipeline)>, Option<Seq>), StoreError> {
+        let params: [Value<'_>; 4] = [self.project.into(), after.0.into(), PAGE.into(), state.map(str::to_owned).into()];
+        let rows = self.rows(Query::new(Statement::PipelinePage, params))?;
+        let full = rows.len() as i64 == PAGE;
+        let listed = rows.into_iter().map(with_task).collect::<Result<Vec<_>, _>>()?;
+        let next = listed.last().map(|(task, _)| task.position).filter(|_| full);
+        Ok((listed, next))
+    }
+
+    /// The first pipelines that are not over, each with its task.
+    pub fn open_pipelines(&mut self, limit: i64) -> Result<Vec<(Task, Pipeline)>, StoreError> {
+        let rows = self.rows(Query::new(Statement::OpenPipelines, [self.project.into(), limit.into()]))?;
+        rows.into_iter().map(with_task).collect()
+    }
+
+    /// How many pipelines stand how.
+    pub fn pipeline_counts(&mut self) -> Result<BTreeMap<String, u64>, StoreError> {
+        let rows = self.rows(Query::new(Statement::PipelineCounts, [self.project.into()]))?;
+        rows.into_iter().map(|mut row| Ok((row.text()?, u64::try_from(row.int()?).map_err(StoreError::corrupt)?))).collect()
+    }
+}
+
+fn with_task(mut row: Row) -> Result<(Task, Pipeline), StoreError> {
+    let task = row.task()?;
+    let pipeline = row.pipeline_body()?.pipeline(Some(&task))?;
+    Ok((task, pipeline))
+}
