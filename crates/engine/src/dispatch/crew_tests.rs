@@ -262,6 +262,26 @@ fn an_event_wakes_a_worker_until_its_queue_is_empty() {
 }
 
 #[test]
+fn an_event_that_came_while_it_was_awake_does_not_wake_it_later() {
+    let mut stage = Stage::new();
+    stage.in_force(vec![definition("w", "q", 1, &["night:begin"])], vec![]);
+    stage.push("q", &json!(1), Span::ZERO);
+    let mut actor = stage.runner("m", options());
+    stage.emit("night:begin", json!({}));
+    stage.play(&mut actor);
+    stage.emit("night:begin", json!({}));
+    stage.play(&mut actor);
+    end_all(&mut stage, &mut actor, 0);
+    assert_eq!(stage.standing(), ("asleep", 0));
+    stage.push("q", &json!(2), Span::ZERO);
+    // A runner that has seen nothing of it goes through the log again.
+    stage.kill(actor);
+    let mut heir = stage.runner("n", options());
+    stage.play(&mut heir);
+    assert_eq!(stage.standing(), ("asleep", 0), "it is day");
+}
+
+#[test]
 fn routes_push_wake_and_tell_once_however_many_runners_there_are() {
     let mut stage = Stage::new();
     let then = vec![
