@@ -11,7 +11,7 @@ use banksman_core::claim::Address;
 use banksman_core::restart::{Marker, OnTimeout, Policy};
 use banksman_core::task::{Ending, OnExhausted, Spec, Watch, Work as Command};
 use banksman_core::{Lease, Liveness, NoticeKind, ProcessId, RunId, RunnerId, Seq, Span, Stamp, TaskId, Wall};
-use banksman_store::{Machine, Reading, Snapshot, Store, sqlite};
+use banksman_store::{Key, Machine, Reading, Snapshot, Store, sqlite};
 
 use super::{Advice, Dispatcher, Options};
 use crate::request::{Reply, Request};
@@ -194,6 +194,11 @@ impl Stage {
 
     pub(super) fn status(&mut self, name: &str) -> String {
         self.rows().tasks[&task(name)].status().to_string()
+    }
+
+    /// What a runner reads.
+    pub(super) fn load(&mut self, keys: &BTreeSet<Key>) -> Snapshot {
+        self.store.view().load(keys).unwrap()
     }
 
     /// How many events of this kind there were.
