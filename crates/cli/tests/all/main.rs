@@ -48,4 +48,5 @@ mod tasks;
 mod trouble;
 mod why;
 mod workers;
+mod workers_model;
 mod world;
