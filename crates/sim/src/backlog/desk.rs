@@ -164,7 +164,11 @@ impl World<'_> {
             let deed = Deed { request, reply };
             let who = self.name_of(from);
             self.say(format_args!("{who} {deed}"));
-            self.said = Said { lease: note.lease, ..Said::of(request) };
+            let by = match from {
+                Sender::Runner(slot) | Sender::Thread(slot) => Some(self.runners[slot].id.clone()),
+                Sender::Program(_) | Sender::User(_) | Sender::Nobody => None,
+            };
+            self.said = Said { lease: note.lease, by, ..Said::of(request) };
             self.before(&deed);
             for logged in &events[start..end] {
                 self.say(format_args!("    {}", super::words::Line(logged)));
@@ -174,6 +178,7 @@ impl World<'_> {
             self.check_answer(&deed, &events[start..end]);
         }
         self.check_questions();
+        self.check_ways();
         let last = events.last().map_or(self.book.last, |logged| logged.seq);
         let expected = Seq(self.book.last.0 + i64::try_from(events.len()).expect("few"));
         self.verdict.expect(Checker::Order, last == expected, || format!("the log goes from {:?} to {last:?}", self.book.last));
