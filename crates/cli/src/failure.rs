@@ -1,9 +1,9 @@
 //! How a command fails: a code for programs, a sentence for people, a hint, an exit status. All in one place.
 
-use banksman::RunbookError;
 use banksman::config::{ConfigError, Problem, Source};
+use banksman::runbook::{Diagnostic, Diagnostics};
 use banksman::store::StoreError;
-use banksman::{Error, ProjectError};
+use banksman::{Error, ProjectError, RunbookError};
 use serde_json::{Value, json};
 
 use crate::exit_codes as exit;
@@ -16,15 +16,22 @@ pub(crate) struct Failure {
     pub(crate) message: String,
     pub(crate) details: Value,
     pub(crate) hint: Option<String>,
+    /// What people are shown before the sentence, such as the lines of a file.
+    pub(crate) body: Option<String>,
 }
 
 impl Failure {
     pub(crate) fn new(exit: u8, code: &'static str, message: impl Into<String>) -> Failure {
-        Failure { exit, code, message: message.into(), details: json!({}), hint: None }
+        Failure { exit, code, message: message.into(), details: json!({}), hint: None, body: None }
     }
 
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Failure {
         self.hint = Some(hint.into());
+        self
+    }
+
+    pub(crate) fn body(mut self, body: String) -> Failure {
+        self.body = Some(body);
         self
     }
 
@@ -131,23 +138,6 @@ impl From<Error> for Failure {
     }
 }
 
-impl From<RunbookError> for Failure {
-    fn from(error: RunbookError) -> Failure {
-        let message = error.to_string();
-        match error {
-            RunbookError::NotFound { name, near, .. } => {
-                let hint =
-                    near.map_or("banksman runbooks list shows all runbooks".into(), |near| format!("did you mean {near}?"));
-                Failure::new(exit::NOT_FOUND, "RUNBOOK_NOT_FOUND", message).details(json!({ "runbook": name })).hint(hint)
-            }
-            RunbookError::Io { .. } => Failure::new(exit::NOT_FOUND, "NO_SUCH_FILE", message),
-            RunbookError::Wrong(_) => {
-                Failure::new(exit::CONFIG, "RUNBOOK", message).hint("banksman runbooks check shows each mistake at its place")
-            }
-        }
-    }
-}
-
 impl From<ConfigError> for Failure {
     fn from(error: ConfigError) -> Failure {
         let problem = |problem: &Problem| {
@@ -187,4 +177,60 @@ impl From<ProjectError> for Failure {
             },
         }
     }
+}
+
+impl From<RunbookError> for Failure {
+    fn from(error: RunbookError) -> Failure {
+        let details = json!({ "problems": problems(&error) });
+        let message = error.to_string();
+        match error {
+            RunbookError::NotFound { near, .. } => {
+                Failure::new(exit::NOT_FOUND, "RUNBOOK_NOT_FOUND", message).hint(near.map_or_else(
+                    || "banksman runbooks list shows those that there are".to_owned(),
+                    |near| format!("did you mean {near}?"),
+                ))
+            }
+            RunbookError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
+                Failure::new(exit::NOT_FOUND, "NO_SUCH_FILE", message)
+            }
+            RunbookError::Io { .. } => Failure::new(exit::ERROR, "SYSTEM", message),
+            RunbookError::Wrong(mut wrong) => {
+                wrong.file = near_path(&wrong.file).into();
+                let count = wrong.list.len() + wrong.more;
+                let number = if count == 1 { "1 mistake".to_owned() } else { format!("{count} mistakes") };
+                Failure::new(exit::CONFIG, "RUNBOOK_INVALID", format!("{} has {number}", wrong.file))
+                    .details(details)
+                    .body(wrong.draw(true))
+            }
+        }
+    }
+}
+
+/// A path as people would write it here.
+pub(crate) fn near_path(path: &str) -> String {
+    let here = std::env::current_dir().unwrap_or_default();
+    let near = std::path::Path::new(path).strip_prefix(here).map(|path| path.display().to_string());
+    near.unwrap_or_else(|_| path.to_owned())
+}
+
+/// Everything that is wrong with a runbook, for programs.
+pub(crate) fn problems(error: &RunbookError) -> Vec<Value> {
+    match error {
+        RunbookError::Wrong(wrong) => wrong.list.iter().map(|one| problem(wrong, one)).collect(),
+        RunbookError::NotFound { dir: path, .. } | RunbookError::Io { path, .. } => {
+            let message = error.to_string();
+            vec![json!({ "file": path, "line": null, "column": null, "code": null, "message": message, "hint": null })]
+        }
+    }
+}
+
+fn problem(all: &Diagnostics, one: &Diagnostic) -> Value {
+    json!({
+        "file": one.elsewhere.as_ref().map_or(&all.file, |(file, _)| file),
+        "line": one.line,
+        "column": one.column,
+        "code": one.code.as_str(),
+        "message": one.message,
+        "hint": one.hint,
+    })
 }

@@ -21,8 +21,8 @@ use banksman::adapters::{keeper, minder};
 use clap::{Parser, Subcommand};
 
 use commands::{
-    completions, config, decisions, demo, doctor, events, init, locks, man, notify, pipelines, queues, run, sections, semaphores,
-    sessions, status, store, tasks, trust, why,
+    completions, config, decisions, demo, doctor, events, init, locks, man, notify, pipelines, queues, run, runbooks, sections,
+    semaphores, sessions, status, store, tasks, trust, why, workers,
 };
 use context::Context;
 use printer::Printer;
@@ -74,6 +74,10 @@ enum Command {
     Queues(queues::Queues),
     #[command(visible_alias = "pipeline")]
     Pipelines(pipelines::Pipelines),
+    #[command(visible_alias = "runbook")]
+    Runbooks(runbooks::Runbooks),
+    #[command(visible_alias = "worker")]
+    Workers(workers::Workers),
     #[command(visible_alias = "event")]
     Events(events::Events),
     #[command(visible_alias = "section")]
@@ -106,6 +110,8 @@ impl Command {
             Command::Semaphores(semaphores) => semaphores.name(),
             Command::Queues(queues) => queues.name(),
             Command::Pipelines(pipelines) => pipelines.name(),
+            Command::Runbooks(runbooks) => runbooks.name(),
+            Command::Workers(workers) => workers.name(),
             Command::Events(events) => events.name(),
             Command::Sections(sections) => sections.name(),
             Command::Tasks(tasks) => tasks.name(),
@@ -145,6 +151,8 @@ fn main() -> ExitCode {
         Command::Semaphores(semaphores) => semaphores.run(&context),
         Command::Queues(queues) => queues.run(&context),
         Command::Pipelines(pipelines) => pipelines.run(&context),
+        Command::Runbooks(runbooks) => runbooks.run(&context),
+        Command::Workers(workers) => workers.run(&context),
         Command::Events(events) => events.run(&context),
         Command::Sections(sections) => sections.run(&context),
         Command::Tasks(tasks) => tasks.run(&context),

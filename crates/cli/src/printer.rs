@@ -66,7 +66,8 @@ impl Printer {
             self.line(&json!({ "success": false, "command": self.command, "error": error }).to_string());
             return;
         }
-        let mut text = format!("{RED}error:{RED:#} {}\n", failure.message);
+        let body = failure.body.as_ref().map_or_else(String::new, |body| format!("{body}\n\n"));
+        let mut text = format!("{body}{RED}error:{RED:#} {}\n", failure.message);
         if let Some(hint) = &failure.hint {
             text.push_str(&format!("{DIM}hint: {hint}{DIM:#}\n"));
         }

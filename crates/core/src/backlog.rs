@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::claim::Address;
+use crate::dag;
 use crate::decision::Decision;
 use crate::event::Resource;
 use crate::ids::{DecisionId, Epoch, ImportId, RunId, RunnerId, SectionId, Seq, TaskId, Title};
@@ -285,6 +286,14 @@ impl Backlog {
     pub fn live_in<'a>(&'a self, section: &'a SectionId) -> impl Iterator<Item = &'a Run> {
         let is_in = move |run: &&Run| self.tasks.get(&run.task).is_some_and(|task| task.spec.section.as_ref() == Some(section));
         self.runs.values().filter(|run| run.is_live()).filter(is_in)
+    }
+
+    /// How many dependencies hold a task back. They must be among the rows.
+    pub fn unmet(&self, id: &TaskId) -> u32 {
+        let status = |on: &TaskId| self.tasks.get(on).map(Task::status);
+        let edges = self.edges.get(id).into_iter().flatten();
+        let unmet = edges.filter(|edge| !status(&edge.on).is_some_and(|status| dag::is_met(status, edge.allow_failed)));
+        u32::try_from(unmet.count()).unwrap_or(u32::MAX)
     }
 
     /// Panics if an invariant is broken.

@@ -88,10 +88,9 @@ impl Going {
     }
 }
 
-/// A state without the lease clock.
-fn timeless(mut state: State) -> State {
-    if let State::Blocked { reason: Reason::Guard { again, .. }, .. } = &mut state {
-        *again = None;
+fn timeless(state: State) -> State {
+    match state {
+        State::Blocked { phase, when, reason } => State::Blocked { phase, when, reason: reason.timeless() },
+        state => state,
     }
-    state
 }

@@ -8,6 +8,7 @@
 //! unknown is unknown. Invariants: what is true or false stays so when more becomes known, but for a lock that nothing is
 //! known of, which counts as free; and an answer depends on nothing but what its condition wants.
 
+mod rows;
 mod truth;
 mod wants;
 mod words;

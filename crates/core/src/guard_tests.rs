@@ -67,6 +67,7 @@ fn inputs() -> GuardInputs {
     inputs.command_results.insert(run("false"), CommandResult::Failure);
     inputs.command_results.insert(run("make test"), CommandResult::Unknown);
     inputs.command_results.insert(Cmd::Argv(vec![text("check"), text("topic")]), CommandResult::Success);
+    inputs.doubts.insert(Topic::Lock("walled".into()), "cannot be looked at".into());
     inputs.doubts.insert(Topic::Command(run("make test")), "took too long".into());
     inputs
 }
@@ -132,6 +133,7 @@ fn every_condition_with_every_sort_of_answer() {
         (lock_free("idle"), True, "lock idle is free"),
         (lock_free("dark"), True, "lock dark is free"),
         (lock_free("deploy"), False, "lock deploy is held by run:r-1"),
+        (lock_free("walled"), Unknown, "not known: lock walled cannot be looked at"),
         (Condition::LockFree { lock: var("nobody") }, Unknown, "not known: the variable nobody has no value"),
         (held("deploy", None), True, "lock deploy is held by run:r-1"),
         (held("deploy", Some(text("run:r-1"))), True, "lock deploy is held by run:r-1"),
@@ -324,4 +326,50 @@ fn the_stored_form_stays() {
     let frozen = r#"{"name":"ready","condition":{"all":[{"lockHeld":{"lock":"deploy","by":{"var":"who"}}},{"not":{"command":{"cmd":{"argv":["check",{"var":"branch"}]},"expect_success":false}}}]},"onFailure":{"retry":{"delay":5000}},"freshFor":30000,"timeout":60000}"#;
     assert_eq!(serde_json::to_string(&stored).unwrap(), frozen);
     assert_eq!(serde_json::from_str::<Guard>(frozen).unwrap(), stored);
+}
+
+#[test]
+fn what_is_held_by_one_whose_time_is_over_is_free() {
+    use crate::claim::Claim;
+    use crate::coordination::Coordination;
+    use crate::step::Now;
+    use crate::time::Lease;
+    use crate::{Grant, lock, semaphore};
+
+    let start = Now::default();
+    let grant = |weight: u32, ttl: Option<i64>| {
+        let claim = Claim { ttl: ttl.map(Span::from_ms), weight, ..crate::test_world::ask("h").claim };
+        Grant::new(claim, crate::Epoch(1), &start)
+    };
+    let mut rows = Coordination::default();
+    for (of, ttl) in [("for-ever", None), ("a-while", Some(100))] {
+        let state = lock::State::Held(Box::new(grant(1, ttl)));
+        rows.locks.insert(name(of), lock::Lock { state, ..lock::Lock::new(name(of)) });
+    }
+    let mut slots = semaphore::Semaphore::new(name("slots"), semaphore::Config { capacity: 5, ttl: None });
+    slots.holders.insert(HolderId::new("a").unwrap(), grant(1, None));
+    slots.holders.insert(HolderId::new("b").unwrap(), grant(3, Some(100)));
+    rows.semaphores.insert(name("slots"), slots);
+
+    let all = Condition::All(vec![
+        lock_free("for-ever"),
+        lock_free("a-while"),
+        lock_free("never"),
+        self::slots("slots", 1),
+        self::slots("nowhere", 1),
+    ]);
+    let wants = guard(all).wants(&Context::new());
+    let look = |ms: i64| {
+        let mut inputs = GuardInputs::default();
+        inputs.add_held(&wants, &rows, &Now { lease: Lease(ms), ..Now::default() });
+        inputs
+    };
+    let (early, late) = (look(99), look(100));
+    assert_eq!(
+        early.locks,
+        BTreeMap::from([("for-ever".into(), holder("h")), ("a-while".into(), holder("h")), ("never".into(), None)])
+    );
+    assert_eq!(late.locks, BTreeMap::from([("for-ever".into(), holder("h")), ("a-while".into(), None), ("never".into(), None)]));
+    assert_eq!((early.semaphores["slots"], late.semaphores["slots"]), (1, 4));
+    assert_eq!(&*self::slots("nowhere", 1).part(&late), "not known: semaphore nowhere is not there");
 }

@@ -14,7 +14,7 @@
 //! * [`queue`]: things that wait to be worked on, each by one at a time.
 //! * [`pipeline`]: one go through the phases of a [`plan`]; [`guard`]: what must hold for it to go on; [`strategy`]: what is tried one after the other.
 //! * [`router`]: what follows from events; [`worker`]: what becomes of the items of a queue.
-//! * [`pattern`], [`spelling`]: regular expressions with limits, and words that are almost right.
+//! * [`spelling`]: words that are almost right.
 //! * [`event`], [`fold`]: the facts, and the tables that follow from them.
 
 pub mod admission;

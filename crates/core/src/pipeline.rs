@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::event::Event;
-use crate::ids::{DecisionId, Name, RunnerId, TaskId};
+use crate::ids::{DecisionId, Name, RunnerId, Seq, TaskId};
 use crate::plan::{self, Action, After, BindError, Context, OnFail, Phase, Plan};
 use crate::step::{Now, Scribe, Step};
 use crate::time::{Lease, Stamp, Wall};
@@ -146,9 +146,12 @@ pub enum Reason {
         guard: Name,
         /// The part of it that fails, in words.
         part: Box<str>,
-        /// When it is looked at again, if time alone is a reason to.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        again: Option<Lease>,
+        /// The last event that the answer knows of: what comes after it may change the answer.
+        #[serde(default, skip_serializing_if = "is_none")]
+        at: Seq,
+        /// When it is looked at again, if nothing is heard before.
+        #[serde(default, skip_serializing_if = "is_never")]
+        again: Lease,
     },
     /// The task of the phase waits for a decision.
     Decision {
@@ -255,8 +258,8 @@ pub enum Verdict {
         guard: Name,
         /// The part that fails.
         part: Box<str>,
-        /// When it is looked at again by time.
-        again: Option<Lease>,
+        /// When it is looked at again, if nothing is heard before.
+        again: Lease,
     },
     /// It has failed for good.
     Fail {
@@ -331,6 +334,24 @@ pub enum Refusal {
     TooLarge(BindError),
 }
 
+fn is_none(at: &Seq) -> bool {
+    at.0 == 0
+}
+
+fn is_never(again: &Lease) -> bool {
+    again.0 == 0
+}
+
+impl Reason {
+    /// It without what is known beside the answer: the same answer may be found again and again.
+    pub fn timeless(&self) -> Reason {
+        match self.clone() {
+            Reason::Guard { guard, part, .. } => Reason::Guard { guard, part, at: Seq(0), again: Lease(0) },
+            reason @ (Reason::Dependencies | Reason::Decision { .. }) => reason,
+        }
+    }
+}
+
 impl Pipeline {
     /// A pipeline that was just handed over.
     pub fn new(id: TaskId, plan: Arc<Plan>, context: Context, now: &Now) -> Pipeline {
@@ -402,8 +423,7 @@ impl Pipeline {
     pub fn next_deadline(&self) -> Option<Lease> {
         match &self.state {
             State::Checking { .. } | State::Running { task: None, .. } => Some(Lease(0)),
-            // Somebody may tell of a reason to look again at any time.
-            State::Blocked { reason: Reason::Guard { again, .. }, .. } => Some(again.unwrap_or(Lease(i64::MAX))),
+            State::Blocked { reason: Reason::Guard { again, .. }, .. } => Some(*again),
             State::Init
             | State::Blocked { .. }
             | State::Running { .. }

@@ -232,6 +232,14 @@ impl OnFail {
 }
 
 impl Text {
+    /// The text, if it stands there.
+    pub fn literal(&self) -> Option<&str> {
+        match self {
+            Text::Literal(text) => Some(text),
+            Text::Var { .. } => None,
+        }
+    }
+
     /// The text with these variables; `None` if it is the value of one that is not there.
     pub fn get(&self, context: &Context) -> Option<Box<str>> {
         match self {

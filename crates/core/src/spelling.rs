@@ -18,19 +18,35 @@ pub fn distance(from: &str, to: &str) -> usize {
 
 /// Which of these words was most likely meant, if one is near.
 pub fn near<'a>(word: &str, words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let plain = |text: &str| text.replace(['_', '-', ' '], "").to_lowercase();
-    let (meant, limit) = (plain(word), 2.max(word.len() / 4));
-    let score = |other: &str| {
+    let meant = plain(word);
+    // In a short word, a second slip makes it another word.
+    let limit = match word.chars().count() {
+        0..=4 => 1,
+        5..=11 => 2,
+        length => length / 4,
+    };
+    let score = |other: &'a str| {
+        let plain = plain(other);
         // A word that the other begins with is as good as a slip: `desc` for `description`.
-        let begun = meant.len() > 2 && plain(other).starts_with(&meant);
-        let apart = if begun { 1 } else { distance(&meant, &plain(other)) };
+        let begun = meant.len() > 2 && plain.starts_with(&meant);
+        let apart = if begun || is_swapped(&meant, &plain) { 1 } else { distance(&meant, &plain) };
         // Two short words are near each other even if they share no letter.
-        (apart <= limit && apart < other.chars().count().min(word.chars().count())).then_some(apart)
+        (apart <= limit && apart < meant.chars().count().min(plain.chars().count())).then_some((apart, other))
     };
     // Most words are too long or too short to be looked at letter by letter.
-    let alike = |other: &&str| other.len() + limit >= word.len() && (other.len() <= word.len() + limit || other.len() < 64);
-    let scored = words.into_iter().filter(alike).filter_map(|other| Some((score(other)?, other)));
-    scored.min_by_key(|(score, _)| *score).map(|(_, other)| other)
+    let alike = |other: &&str| other.len() + 2 * limit >= word.len() && other.len() <= word.len() + 64;
+    words.into_iter().filter(alike).filter_map(score).min_by_key(|(apart, _)| *apart).map(|(_, other)| other)
+}
+
+fn plain(text: &str) -> String {
+    text.replace(['_', '-', ' '], "").to_lowercase()
+}
+
+/// Whether two letters that stand beside each other have changed places, and nothing else is different.
+fn is_swapped(a: &str, b: &str) -> bool {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let Some(at) = a.iter().zip(&b).position(|(a, b)| a != b) else { return false };
+    a.len() == b.len() && at + 1 < a.len() && a[at] == b[at + 1] && a[at + 1] == b[at] && a[at + 2..] == b[at + 2..]
 }
 
 #[cfg(test)]
@@ -45,12 +61,17 @@ mod tests {
     #[test]
     fn a_slip_finds_its_word_and_nonsense_finds_none() {
         let words = ["description", "pre", "post", "run", "argv", "retries", "on_fail"];
-        for (slip, meant) in
-            [("desc", "description"), ("pst", "post"), ("retires", "retries"), ("onfail", "on_fail"), ("Run", "run")]
-        {
+        for (slip, meant) in [
+            ("desc", "description"),
+            ("pst", "post"),
+            ("retires", "retries"),
+            ("onfail", "on_fail"),
+            ("Run", "run"),
+            ("psot", "post"),
+        ] {
             assert_eq!(near(slip, words), Some(meant), "{slip}");
         }
-        for nonsense in ["", "x", "abc", "frobnicate"] {
+        for nonsense in ["", "x", "abc", "tops", "frobnicate"] {
             assert_eq!(near(nonsense, words), None, "{nonsense}");
         }
     }

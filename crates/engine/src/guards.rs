@@ -7,10 +7,14 @@ use banksman_core::coordination::Coordination;
 use banksman_core::guard::{Guard, GuardAction, GuardInputs, GuardResult, PipelineInfo, Wants, task_id};
 use banksman_core::pipeline::{self, Pipeline, State, Verdict, When};
 use banksman_core::plan::Context;
-use banksman_core::{Lease, Name, Now, RunnerId, TaskId, lock};
+use banksman_core::router::{Subscriber, Subscription};
+use banksman_core::{Lease, Name, Now, RunnerId, Span, TaskId};
 use banksman_store::{Key, Tables, Turn};
 
 use crate::pipelines::{PipelineOutcome, stepped};
+
+/// How long a guard whose answer only events can change is left alone: that covers an event that nobody heard of.
+const HEARD_OF: Span = Span::from_secs(300);
 
 /// The answer of the guards of a phase, as far as the world outside has a say in it.
 #[derive(Debug, Clone)]
@@ -76,21 +80,7 @@ pub fn store_keys(wants: &Wants) -> BTreeSet<Key> {
 
 /// Puts down what rows say of what guards ask about.
 pub fn know(wants: &Wants, coordination: &Coordination, backlog: &Backlog, now: &Now, inputs: &mut GuardInputs) {
-    for name in &wants.locks {
-        let lock = coordination.locks.get(&**name).map(|lock| &lock.state);
-        let grant = match lock {
-            Some(lock::State::Held(grant)) if grant.over(now).is_none() => Some(grant),
-            Some(lock::State::Held(_) | lock::State::Free) | None => None,
-        };
-        inputs.locks.insert(name.clone(), grant.map(|grant| grant.claim.holder.clone()));
-    }
-    for name in &wants.semaphores {
-        if let Some(semaphore) = coordination.semaphores.get(&**name) {
-            let taken: u32 =
-                semaphore.holders.values().filter(|grant| grant.over(now).is_none()).map(|grant| grant.claim.weight).sum();
-            inputs.semaphores.insert(name.clone(), semaphore.config.capacity.saturating_sub(taken));
-        }
-    }
+    inputs.add_held(wants, coordination, now);
     for id in &wants.pipelines {
         if let Some(pipeline) = backlog.pipelines.get(&**id) {
             let phase = pipeline.phase().filter(|_| !pipeline.is_over()).cloned();
@@ -110,11 +100,11 @@ pub(crate) fn verdict(guards: &[Guard], inputs: &GuardInputs, now: &Now) -> Verd
             GuardAction::Warn => warnings.push((guard, part)),
             GuardAction::Block | GuardAction::Retry { .. } if block.is_some() => {}
             GuardAction::Block => {
-                // The world outside tells nobody when it changes.
-                let again = asked.wants(&inputs.vars).asks_outside().then(|| now.lease + asked.fresh_for);
-                block = Some(Verdict::Block { guard, part, again });
+                // The world outside tells nobody when it changes; of what the store has, events tell.
+                let fresh = if asked.wants(&inputs.vars).is_internal() { HEARD_OF } else { asked.fresh_for };
+                block = Some(Verdict::Block { guard, part, again: now.lease + fresh });
             }
-            GuardAction::Retry { delay } => block = Some(Verdict::Block { guard, part, again: Some(now.lease + delay) }),
+            GuardAction::Retry { delay } => block = Some(Verdict::Block { guard, part, again: now.lease + delay }),
         }
     }
     block.unwrap_or(Verdict::Pass { warnings })
@@ -135,4 +125,13 @@ pub(crate) fn is_looked_at(pipeline: &Pipeline, me: &RunnerId, backlog: &Backlog
 /// Whether something of a pipeline is to be done now.
 pub(crate) fn is_due(pipeline: &Pipeline, now: Lease) -> bool {
     pipeline.next_deadline().is_some_and(|due| due <= now)
+}
+
+/// The events that may change what holds a pipeline up.
+pub(crate) fn subscriptions(pipeline: &Pipeline) -> Vec<Subscription> {
+    let State::Blocked { reason: pipeline::Reason::Guard { guard, at, .. }, .. } = &pipeline.state else { return Vec::new() };
+    let asked = pipeline.guards().iter().find(|asked| asked.name == *guard);
+    let patterns = asked.map(|guard| guard.subscriptions(&pipeline.context)).unwrap_or_default();
+    let subscriber = || Subscriber::Pipeline(pipeline.id.clone());
+    patterns.into_iter().map(|pattern| Subscription { pattern, since: *at, subscriber: subscriber() }).collect()
 }

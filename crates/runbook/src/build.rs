@@ -12,6 +12,7 @@ mod pipeline;
 mod read;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 
 use banksman_core::Name;
@@ -55,6 +56,32 @@ struct Template {
     file: Option<(Box<str>, Arc<str>)>,
 }
 
+/// Where variables were looked for.
+#[derive(Debug, Clone, Copy)]
+enum Place<'a> {
+    Pipeline(&'a str),
+    Worker,
+}
+
+impl Place<'_> {
+    /// How there can be such a variable.
+    fn hint(self, var: &str) -> String {
+        match self {
+            Place::Pipeline(_) => "declare it in `vars` of the pipeline, with a default if a phase sets it".into(),
+            Place::Worker => format!("what is in the item is written {{{{ item.{var} }}}}"),
+        }
+    }
+}
+
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Pipeline(name) => write!(f, "pipeline {name:?}"),
+            Place::Worker => f.write_str("a worker"),
+        }
+    }
+}
+
 /// Makes a runbook of a table that was looked at already. If anything is wrong, what comes out is not complete.
 pub(crate) fn build<'a>(
     sink: &mut Sink<'a>,
@@ -88,7 +115,8 @@ pub(crate) fn build<'a>(
 impl<'a> Build<'a, '_> {
     /// There is no such thing in this runbook.
     fn no_such<'n>(&mut self, what: &str, name: &str, at: At, names: impl IntoIterator<Item = &'n str>) {
-        let message = format!("there is no {what} {name:?} in this runbook");
+        let whole = if what == "phase" { "pipeline" } else { "runbook" };
+        let message = format!("there is no {what} {name:?} in this {whole}");
         // Long lists are not searched for mistakes that nobody is shown.
         let near = if self.sink.is_full() { None } else { near(name, names) };
         match near {
@@ -98,16 +126,13 @@ impl<'a> Build<'a, '_> {
         }
     }
 
-    /// Whether all variables are there. `place` says where they were looked for.
-    fn check_uses(&mut self, uses: &Uses, vars: &BTreeSet<&str>, place: &str) {
+    /// Whether all variables are there.
+    fn check_uses(&mut self, uses: &Uses, vars: &BTreeSet<&str>, place: Place<'_>) {
         for (var, at) in &uses.vars {
             if !vars.contains(&**var) {
-                let message = format!("there is no variable {var:?} in {place}");
-                let hint = near(var, vars.iter().copied()).map_or_else(
-                    || "declare it in `vars` of the pipeline, with a default if a phase sets it".to_owned(),
-                    |near| format!("did you mean {near:?}?"),
-                );
-                self.sink.hint(Code::UnknownVariable, at.clone(), message, hint);
+                let near = near(var, vars.iter().copied()).map(|near| format!("did you mean {near:?}?"));
+                let hint = near.unwrap_or_else(|| place.hint(var));
+                self.sink.hint(Code::UnknownVariable, at.clone(), format!("there is no variable {var:?} in {place}"), hint);
             }
         }
         for template in &uses.templates {
@@ -116,16 +141,20 @@ impl<'a> Build<'a, '_> {
         }
     }
 
-    fn bad_template(&mut self, template: &Template, wrong: TemplateError, place: &str) {
-        let absent = wrong.message.starts_with("there is no variable");
-        let code = if absent { Code::UnknownVariable } else { Code::Template };
-        let message = if absent { format!("{} in {place}", wrong.message).into() } else { wrong.message };
+    fn bad_template(&mut self, template: &Template, wrong: TemplateError, place: Place<'_>) {
         let inside = wrong.at;
         let (span, elsewhere) = match &template.file {
             Some(file) => (inside.unwrap_or(0..0), Some(file.clone())),
             None => (place_in(self.sink.text, template, inside), None),
         };
-        self.sink.put(Diagnostic { code, message, hint: wrong.hint, elsewhere, span, line: 0, column: 0 });
+        let (code, message, hint) = match wrong.variable {
+            Some(var) => {
+                let hint = wrong.hint.unwrap_or_else(|| place.hint(&var).into());
+                (Code::UnknownVariable, format!("{} in {place}", wrong.message).into(), Some(hint))
+            }
+            None => (Code::Template, wrong.message, wrong.hint),
+        };
+        self.sink.put(Diagnostic { code, message, hint, elsewhere, span, line: 0, column: 0 });
     }
 
     /// The names that templates and conditions of a pipeline know.

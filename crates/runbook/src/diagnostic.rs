@@ -5,13 +5,16 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
+use annotate_snippets::{AnnotationKind, Level, Origin, Renderer, Snippet};
 
 /// How many things that are wrong are told of one file.
 pub const DIAGNOSTIC_LIMIT: usize = 1_000;
 
 /// How many of them are drawn with their lines.
 const DRAWN: usize = 100;
+
+/// The longest line that is drawn, in bytes. Of a longer one only the place is told.
+const LINE: usize = 4_000;
 
 /// What kind of thing is wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -156,9 +159,13 @@ impl Diagnostics {
         let start = text[..wrong.span.start].rfind('\n').map_or(0, |at| at + 1);
         let end = text[wrong.span.start..].find('\n').map_or(text.len(), |at| wrong.span.start + at);
         let span = wrong.span.start - start..wrong.span.end.min(end) - start;
-        let snippet = Snippet::source(&text[start..end]).line_start(wrong.line).path(file);
         let title = Level::ERROR.primary_title(&*wrong.message).id(wrong.code.as_str());
-        let group = title.element(snippet.annotation(AnnotationKind::Primary.span(span)));
+        let group = if end - start > LINE {
+            title.element(Origin::path(file).line(wrong.line).char_column(wrong.column))
+        } else {
+            let snippet = Snippet::source(&text[start..end]).line_start(wrong.line).path(file);
+            title.element(snippet.annotation(AnnotationKind::Primary.span(span)))
+        };
         let group = match &wrong.hint {
             Some(hint) => group.element(Level::HELP.message(&**hint)),
             None => group,
@@ -198,7 +205,9 @@ impl<'a> Sink<'a> {
     }
 
     /// Something is wrong in another file.
-    pub(crate) fn put(&mut self, wrong: Diagnostic) {
+    pub(crate) fn put(&mut self, mut wrong: Diagnostic) {
+        wrong.message = harmless(wrong.message);
+        wrong.hint = wrong.hint.map(harmless);
         if self.list.len() < DIAGNOSTIC_LIMIT { self.list.push(wrong) } else { self.more += 1 }
     }
 
@@ -231,16 +240,30 @@ impl<'a> Sink<'a> {
         Diagnostics { file: file.into(), text: self.text.into(), list: self.list, more: self.more }
     }
 
-    /// Where the text is no TOML, what is not there may only not have been read.
+    /// Where the text is no TOML, what is not there may only not have been read, and what follows up to the next header may have
+    /// been read as a part of something else.
     fn leave_out_what_follows(&mut self) {
         let broken: BTreeSet<usize> =
             self.list.iter().filter(|wrong| wrong.code == Code::Syntax).map(|wrong| wrong.line).collect();
-        if !broken.is_empty() {
-            let kept =
-                |wrong: &Diagnostic| wrong.code == Code::Syntax || !wrong.code.is_absence() && !broken.contains(&wrong.line);
-            self.list.retain(kept);
+        if broken.is_empty() {
+            return;
         }
+        let headers: BTreeSet<usize> =
+            self.text.lines().enumerate().filter(|(_, line)| line.starts_with('[')).map(|(index, _)| index + 1).collect();
+        let lost = |line: usize| {
+            let start = broken.range(..=line).next_back();
+            start.is_some_and(|start| headers.range(start + 1..=line.max(start + 1)).next().is_none_or(|header| *header > line))
+        };
+        self.list.retain(|wrong| wrong.code == Code::Syntax || !wrong.code.is_absence() && !lost(wrong.line));
     }
+}
+
+/// Names out of the file must not reach a terminal as commands.
+fn harmless(text: Box<str>) -> Box<str> {
+    if !text.contains(char::is_control) {
+        return text;
+    }
+    text.chars().map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() }).collect::<String>().into()
 }
 
 /// Where the lines of a text begin.
@@ -279,7 +302,7 @@ mod tests {
     fn a_place_is_drawn_with_its_line() {
         let text = "a = 1\nnäme = \"\x1b[31mx\"\n";
         let mut sink = Sink::new(text);
-        sink.hint(Code::UnknownKey, 6..11, "there is no key `näme`", "did you mean `name`?");
+        sink.hint(Code::UnknownKey, 6..11, "there is no key `näme`", "did you mean `name`?\x1b[2J");
         let wrong = sink.finish("x.toml");
         assert_eq!((wrong.list[0].line, wrong.list[0].column), (2, 1));
         let drawn = wrong.to_string();

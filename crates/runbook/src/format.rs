@@ -125,17 +125,18 @@ impl Kind {
             Kind::Number(least, most) => format!("a whole number from {least} to {most}"),
             Kind::Duration | Kind::DurationOrZero => "a duration such as \"90s\"".into(),
             Kind::Prose | Kind::Plain => "a text".into(),
-            Kind::Own(what) | Kind::Shared(what) => format!("the name of a {what}"),
+            Kind::Own(what) | Kind::Shared(what) => format!("the name of {} {what}", article(what)),
             Kind::Shell => "a line for the shell".into(),
             Kind::Template => "a template".into(),
             Kind::Path => "a path".into(),
             Kind::Regex => "a regular expression".into(),
             Kind::Event => "a pattern for events".into(),
-            Kind::Word(words) => words.iter().map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(" or "),
+            Kind::Word(words) => listed(words),
             Kind::Variable => "the name of a variable".into(),
             Kind::Text => "a text, or `{ var = \"NAME\" }`".into(),
-            Kind::Vars => "a list of names, or a table with defaults".into(),
-            Kind::List(Kind::Table(table)) => format!("`{}`", table.title),
+            Kind::Vars => "a list of names and of tables with defaults".into(),
+            Kind::List(Kind::Table(table)) if table.title.starts_with("[[") => format!("`{}`", table.title),
+            Kind::List(Kind::Table(table)) => format!("a list of tables as in `{}`", table.title),
             Kind::List(kind) => format!("a list, each {}", kind.words()),
             Kind::OneOrMany(kind) => format!("{}, or a list of them", kind.words()),
             Kind::Short(kind, table) => format!("{}, or {}", kind.words(), brief(table)),
@@ -145,10 +146,23 @@ impl Kind {
     }
 }
 
+pub(crate) fn article(what: &str) -> &'static str {
+    if what.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" }
+}
+
+/// `"a", "b" or "c"`.
+fn listed(words: &[&str]) -> String {
+    let quoted: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
+    match quoted.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
+        _ => quoted.concat(),
+    }
+}
+
 /// A table in a few signs: `{ retry }` or `{ phase, times }`.
 fn brief(table: &Table) -> String {
     if table.keys.len() > 4 {
-        return format!("a table: {}", table.title);
+        return format!("a table as in `{}`", table.title);
     }
     let names = |names: Vec<&str>| format!("`{{ {} }}`", names.join(", "));
     let own = |first: &str| {

@@ -7,7 +7,9 @@
 mod build;
 mod diagnostic;
 mod format;
+mod reference;
 mod runbook;
+mod schema;
 mod shape;
 pub mod template;
 
@@ -16,7 +18,9 @@ use toml::de::{DeTable, DeValue};
 
 use diagnostic::Sink;
 pub use diagnostic::{Code, DIAGNOSTIC_LIMIT, Diagnostic, Diagnostics};
+pub use reference::{examples, reference};
 pub use runbook::{LockTerms, PipelineDef, Runbook, SemaphoreTerms};
+pub use schema::schema;
 pub use template::{TemplateError, check_template, render};
 
 /// The largest runbook, in bytes.

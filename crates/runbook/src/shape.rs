@@ -3,7 +3,7 @@
 
 use banksman_core::guard::DEPTH_LIMIT;
 use banksman_core::ids::{Name, NameError};
-use banksman_core::pattern;
+use banksman_core::pattern::{self, RegexError};
 use banksman_core::router::Pattern;
 use banksman_core::spelling::near;
 use banksman_core::task::COMMAND_LIMIT;
@@ -12,7 +12,7 @@ use toml::Spanned;
 use toml::de::{DeInteger, DeTable, DeValue};
 
 use crate::diagnostic::{At, Code, Sink};
-use crate::format::{CONDITION, Key, Kind, Table};
+use crate::format::{CONDITION, Key, Kind, Table, article};
 
 /// What no name of a runbook's own things can have in it: these signs have a meaning where such names are used.
 const SIGNS: [char; 5] = [':', '(', ')', '/', '"'];
@@ -34,20 +34,25 @@ pub(crate) fn check_name(sink: &mut Sink, name: &str) {
 }
 
 fn check_table(sink: &mut Sink, table: &DeTable, at: At, format: &'static Table, depth: usize) {
+    // A key that is only misspelt is not missing as well.
+    let mut meant = Vec::new();
     for (key, value) in table.iter() {
         match format.key(key.get_ref()) {
             Some(known) => {
                 beside(sink, table, key, known);
                 check_value(sink, value, &known.kind, depth);
             }
-            None => unknown(sink, key, format),
+            None => meant.extend(unknown(sink, key, format)),
         }
     }
-    for key in format.keys.iter().filter(|key| key.required && !table.contains_key(key.name)) {
-        let hint = format!("add `{} = …`: {}", key.name, key.kind.words());
+    for key in format.keys.iter().filter(|key| key.required && !table.contains_key(key.name) && !meant.contains(&key.name)) {
+        let hint = match &key.kind {
+            Kind::List(Kind::Table(table)) => format!("add {}", table.title),
+            kind => format!("add `{} = …`: {}", key.name, kind.words()),
+        };
         sink.hint(Code::MissingKey, at.clone(), format!("`{}` is missing in {}", key.name, format.title), hint);
     }
-    choice(sink, table, at, format);
+    choice(sink, table, at, format, &meant);
 }
 
 /// A key that needs another beside it.
@@ -58,17 +63,20 @@ fn beside(sink: &mut Sink, table: &DeTable, key: &Spanned<toml::de::DeString<'_>
     }
 }
 
-fn unknown(sink: &mut Sink, key: &Spanned<toml::de::DeString<'_>>, format: &'static Table) {
+/// A key that there is not. Gives the one that was meant, if one is near.
+fn unknown(sink: &mut Sink, key: &Spanned<toml::de::DeString<'_>>, format: &'static Table) -> Option<&'static str> {
     let names = || format.keys.iter().map(|key| key.name);
-    let hint = match near(key.get_ref(), names()) {
+    let near = near(key.get_ref(), names());
+    let hint = match near {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!("the keys are {}", names().collect::<Vec<_>>().join(", ")),
     };
     sink.hint(Code::UnknownKey, key.span(), format!("there is no key `{}` in {}", key.get_ref(), format.title), hint);
+    near
 }
 
 /// Where exactly one key, or at least one, must be there.
-fn choice(sink: &mut Sink, table: &DeTable, at: At, format: &'static Table) {
+fn choice(sink: &mut Sink, table: &DeTable, at: At, format: &'static Table, meant: &[&str]) {
     let listed = |names: &[&str]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
     let there = |names: &[&str]| -> Vec<(At, String)> {
         let key = |name: &&str| table.get_key_value(*name).map(|(key, _)| (key.span(), name.to_string()));
@@ -81,10 +89,11 @@ fn choice(sink: &mut Sink, table: &DeTable, at: At, format: &'static Table) {
             let message = format!("`{name}` beside `{}`: {} can have only one of them", first.1, format.title);
             sink.hint(Code::Conflict, at.clone(), message, format!("one of {}", listed(format.one_of)));
         }
-    } else if !format.one_of.is_empty() {
+    } else if !format.one_of.is_empty() && !meant.iter().any(|name| format.one_of.contains(name)) {
         sink.add(Code::MissingKey, at.clone(), format!("{} needs one of {}", format.title, listed(format.one_of)));
     }
-    if !format.some_of.is_empty() && there(format.some_of).is_empty() {
+    let some = there(format.some_of).is_empty() && !meant.iter().any(|name| format.some_of.contains(name));
+    if !format.some_of.is_empty() && some {
         sink.add(Code::MissingKey, at, format!("{} needs at least one of {}", format.title, listed(format.some_of)));
     }
 }
@@ -117,7 +126,10 @@ fn check_value(sink: &mut Sink, value: &Spanned<DeValue>, kind: &Kind, depth: us
         }
         (Kind::Each(name, table), DeValue::Table(all)) => each(sink, all, name, table),
         (Kind::Text, DeValue::Table(inner)) => variable_reference(sink, inner, at),
-        (Kind::Vars, DeValue::Array(list)) => list.iter().for_each(|name| check_value(sink, name, &Kind::Variable, depth)),
+        (Kind::Vars, DeValue::Array(list)) => list.iter().for_each(|each| match each.get_ref() {
+            DeValue::Table(defaults) => defaults.iter().for_each(|(name, _)| variable(sink, name.get_ref(), name.span())),
+            _ => check_value(sink, each, &Kind::Variable, depth),
+        }),
         (Kind::Vars, DeValue::Table(defaults)) => {
             defaults.iter().for_each(|(name, _)| variable(sink, name.get_ref(), name.span()));
         }
@@ -154,7 +166,9 @@ fn wrong_type(sink: &mut Sink, at: At, kind: &Kind, found: &DeValue) {
     let message = format!("this is {found}, and must be {}", kind.words());
     match kind {
         Kind::Duration | Kind::DurationOrZero => sink.hint(Code::WrongType, at, message, "write it in quotes: \"90s\""),
-        Kind::List(Kind::Table(table)) => sink.hint(Code::WrongType, at, message, format!("write it as {}", table.title)),
+        Kind::List(Kind::Table(table)) if table.title.starts_with("[[") => {
+            sink.hint(Code::WrongType, at, message, format!("write it as {}", table.title))
+        }
         _ => sink.add(Code::WrongType, at, message),
     }
 }
@@ -189,11 +203,11 @@ fn check_text(sink: &mut Sink, text: &str, at: At, kind: &Kind) {
             Ok(_) => {}
             Err(wrong) => bad_name(sink, &wrong, at),
         },
-        Kind::Regex => {
-            if let Err(wrong) = pattern::compile(text) {
-                sink.add(Code::BadRegex, at, wrong);
-            }
-        }
+        Kind::Regex => match pattern::compile(text) {
+            Ok(_) => {}
+            Err(RegexError::Syntax(wrong)) => sink.add(Code::BadRegex, at, format!("this is no regular expression: {wrong}")),
+            Err(RegexError::TooLarge) => sink.add(Code::BadRegex, at, RegexError::TooLarge.to_string()),
+        },
         Kind::Event => {
             if let Err(wrong) = Pattern::new(text) {
                 sink.hint(Code::BadPattern, at, wrong.to_string(), "such as pipeline:complete(feature) or queue:push");
@@ -265,7 +279,7 @@ fn own_name(sink: &mut Sink, text: &str, at: At, what: &str) {
         Err(wrong) => bad_name(sink, &wrong, at),
         Ok(_) => {
             if let Some(sign) = text.chars().find(|c| SIGNS.contains(c)) {
-                sink.add(Code::BadName, at, format!("the name of a {what} must not contain `{sign}`"));
+                sink.add(Code::BadName, at, format!("the name of {} {what} must not contain `{sign}`", article(what)));
             }
         }
     }

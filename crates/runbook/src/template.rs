@@ -42,11 +42,13 @@ pub struct TemplateError {
     pub at: Option<Range<usize>>,
     /// What to write instead.
     pub hint: Option<Box<str>>,
+    /// The variable that there is not, if that is what is wrong.
+    pub variable: Option<Box<str>>,
 }
 
 impl TemplateError {
     fn new(message: impl Into<Box<str>>) -> TemplateError {
-        TemplateError { message: message.into(), at: None, hint: None }
+        TemplateError { message: message.into(), at: None, hint: None, variable: None }
     }
 
     fn at(mut self, at: Range<usize>) -> TemplateError {

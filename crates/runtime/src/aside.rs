@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use banksman_core::guard::GuardInputs;
 use banksman_core::task::Ending;
 use banksman_core::{Notice, NoticeKind, Pipeline, RunId, Seq};
 
+use crate::guards::Answers;
 use crate::project::Project;
 use crate::runner::now_ended;
 
@@ -53,6 +55,8 @@ pub(crate) struct Aside {
     far: UnixStream,
     /// The ways in which people were told already, where another has failed.
     told: BTreeMap<Seq, BTreeSet<Channel>>,
+    /// What the commands of guards have answered.
+    answers: Arc<Answers>,
 }
 
 impl Aside {
@@ -60,7 +64,7 @@ impl Aside {
         let (sender, receiver) = mpsc::channel();
         let (near, far) = UnixStream::pair()?;
         near.set_nonblocking(true)?;
-        Ok(Aside { sender, receiver, near, far, told: BTreeMap::new() })
+        Ok(Aside { sender, receiver, near, far, told: BTreeMap::new(), answers: Arc::default() })
     }
 
     /// The keeper of a session was killed: what is left of its tree is ended.
@@ -126,9 +130,9 @@ impl Aside {
 
     /// Finds out what the guards of a pipeline ask about.
     pub(crate) fn look_at_guards(&self, project: &Project, pipeline: Box<Pipeline>) {
-        let _project = project.clone();
+        let (project, answers) = (project.clone(), Arc::clone(&self.answers));
         self.start(move || {
-            let inputs = GuardInputs { vars: pipeline.context.clone(), ..GuardInputs::default() };
+            let inputs = answers.gather(&project, pipeline.guards(), &pipeline.context);
             (Deed::Gathered(pipeline, Box::new(inputs)), Vec::new())
         });
     }

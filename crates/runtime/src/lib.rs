@@ -19,12 +19,14 @@
 //! Every method blocks; the engine below does not. A process needs one [`Client`] for all its threads: calls that
 //! arrive at the same time share one transaction.
 
+mod applying;
 mod aside;
 mod client;
 pub mod config;
 mod error;
 mod follow;
 mod guard;
+pub mod guards;
 mod import;
 pub mod inspect;
 mod machine;

@@ -91,7 +91,7 @@ pub(crate) fn moved(pipelines: BTreeMap<TaskId, Pipeline>, by: i64) -> BTreeMap<
     let mut pipelines = pipelines;
     for pipeline in pipelines.values_mut() {
         shift(&mut pipeline.phase_started.lease);
-        if let State::Blocked { reason: Reason::Guard { again: Some(again), .. }, .. } = &mut pipeline.state {
+        if let State::Blocked { reason: Reason::Guard { again, .. }, .. } = &mut pipeline.state {
             shift(again);
         }
         // Nobody at the new place looks at it.

@@ -15,6 +15,7 @@ pub(crate) mod notify;
 pub(crate) mod pipelines;
 pub(crate) mod queues;
 pub(crate) mod run;
+pub(crate) mod runbooks;
 pub(crate) mod sections;
 pub(crate) mod semaphores;
 pub(crate) mod sessions;
@@ -24,6 +25,7 @@ pub(crate) mod tail;
 pub(crate) mod tasks;
 pub(crate) mod trust;
 pub(crate) mod why;
+pub(crate) mod workers;
 
 use crate::failure::Failure;
 

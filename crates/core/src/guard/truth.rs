@@ -2,7 +2,7 @@
 
 use std::ops::Not;
 
-use super::{Cmd, CommandResult, Condition, GuardInputs, Issue, IssueFilter, PipelineInfo};
+use super::{Cmd, CommandResult, Condition, GuardInputs, Issue, IssueFilter, PipelineInfo, Topic};
 use crate::plan::{Context, Text};
 use crate::task::Status;
 
@@ -66,8 +66,7 @@ impl Condition {
     fn known(&self, inputs: &GuardInputs) -> Option<bool> {
         let get = |text: &Text| text.get(&inputs.vars);
         match self {
-            // The one place where what is missing is good: a lock has no row before somebody wants it.
-            Condition::LockFree { lock } => Some(inputs.locks.get(&get(lock)?).is_none_or(Option::is_none)),
+            Condition::LockFree { lock } => inputs.is_free(get(lock)?),
             Condition::LockHeld { lock, by } => {
                 let by = by.as_ref().map(|by| get(by).ok_or(())).transpose().ok()?;
                 let holder = inputs.locks.get(&get(lock)?)?.as_ref();
@@ -105,6 +104,15 @@ impl Condition {
 }
 
 impl GuardInputs {
+    /// The one place where what is missing is good: a lock has no row before somebody wants it. That is not the same as one that
+    /// could not be looked at.
+    fn is_free(&self, lock: Box<str>) -> Option<bool> {
+        match self.locks.get(&lock) {
+            Some(holder) => Some(holder.is_none()),
+            None => (!self.doubts.contains_key(&Topic::Lock(lock))).then_some(true),
+        }
+    }
+
     /// The issues that a filter stands for.
     pub(super) fn found(&self, filter: &IssueFilter) -> Option<&[Issue]> {
         self.issues.get(&filter.with(&self.vars)?).map(Vec::as_slice)

@@ -44,7 +44,7 @@ impl Pipeline {
     }
 
     fn block(&mut self, phase: Name, when: When, reason: Reason, scribe: &mut Scribe) -> Outcome {
-        self.emit(Fact::Blocked { phase: phase.clone(), when, reason: reason.clone() }, scribe);
+        self.emit(Fact::Blocked { phase: phase.clone(), when, reason: reason.timeless() }, scribe);
         self.state = State::Blocked { phase, when, reason };
         Outcome::Blocked
     }
@@ -88,7 +88,7 @@ impl Pipeline {
                 // Only what is news is written down: the moment of the next look is not.
                 let is_same = matches!(&self.state, State::Blocked { reason: Reason::Guard { guard: old, part: was, .. }, .. }
                     if (old, was) == (&guard, &part));
-                let reason = Reason::Guard { guard, part, again };
+                let reason = Reason::Guard { guard, part, at: Seq(now.seq.0 - 1), again };
                 match is_same {
                     true => self.state = State::Blocked { phase: phase.clone(), when, reason },
                     false => return self.block(phase.clone(), when, reason, scribe),
@@ -250,7 +250,7 @@ impl Pipeline {
     pub(super) fn look(&mut self, now: &Now) -> Outcome {
         match &mut self.state {
             State::Blocked { reason: Reason::Guard { again, .. }, .. } => {
-                *again = Some(now.lease);
+                *again = now.lease;
                 Outcome::Check
             }
             _ => Outcome::Late,

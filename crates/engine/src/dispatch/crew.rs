@@ -7,6 +7,7 @@ use banksman_core::{Lease, Name, Seq};
 use banksman_store::{Crew, Key, Snapshot};
 
 use super::{CLAIM_LIMIT, Dispatcher};
+use crate::guards;
 use crate::request::Request;
 use crate::routing::RouteRequest;
 use crate::workers::WorkerRequest;
@@ -41,16 +42,16 @@ impl Dispatcher {
             let queue = worker.definition.queue.clone();
             keys.extend([Key::NamedQueue(queue.clone()), Key::Head { queue, takes, removed: 0, ended: 0 }]);
         }
-        let after = self.routed_to(&snapshot.crew).filter(|after| *after < snapshot.seq);
+        let after = self.routed_to(snapshot).filter(|after| *after < snapshot.seq);
         keys.extend(after.map(|after| Key::Log { after, limit: PAGE }));
         keys
     }
 
     /// Up to where events are routed; nothing if nobody wants to hear of any. What comes before every subscription reaches
     /// none of them.
-    fn routed_to(&self, crew: &Crew) -> Option<Seq> {
-        let first = subscriptions(crew).into_iter().map(|one| one.since).min()?;
-        Some(crew.cursor.max(self.routed).max(first))
+    fn routed_to(&self, snapshot: &Snapshot) -> Option<Seq> {
+        let first = subscriptions(snapshot).into_iter().map(|one| one.since).min()?;
+        Some(snapshot.crew.cursor.max(self.routed).max(first))
     }
 
     /// What is to be done for workers and routes.
@@ -68,8 +69,8 @@ impl Dispatcher {
     /// Routes the events that were read.
     fn routed(&mut self, snapshot: &Snapshot) -> Option<Request> {
         let crew = &snapshot.crew;
-        let subscriptions = subscriptions(crew);
-        let from = self.routed_to(crew)?;
+        let subscriptions = subscriptions(snapshot);
+        let from = self.routed_to(snapshot)?;
         self.listens = true;
         let mut reactions: Vec<Reaction> = Vec::new();
         let mut to = from;
@@ -107,8 +108,10 @@ impl Dispatcher {
     }
 }
 
-/// Who wants to hear of events: routes, and workers that are asleep. One that is awake takes what there is anyway.
-fn subscriptions(crew: &Crew) -> Vec<Subscription> {
+/// Who wants to hear of events: routes, workers that are asleep, and pipelines that a guard holds up. A worker that is awake
+/// takes what there is anyway.
+fn subscriptions(snapshot: &Snapshot) -> Vec<Subscription> {
+    let crew = &snapshot.crew;
     let routes = crew.routes.routes.iter().map(|(id, in_force)| Subscription {
         pattern: in_force.route.on.clone(),
         since: in_force.since,
@@ -123,7 +126,8 @@ fn subscriptions(crew: &Crew) -> Vec<Subscription> {
         };
         worker.definition.wake_on.iter().map(of).collect::<Vec<_>>()
     });
-    routes.chain(workers).collect()
+    let pipelines = snapshot.backlog.pipelines.values().flat_map(guards::subscriptions);
+    routes.chain(workers).chain(pipelines).collect()
 }
 
 /// The workers that could take something.

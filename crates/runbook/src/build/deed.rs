@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use banksman_core::pattern::PATTERN_LIMIT;
 use banksman_core::plan::{Deed, Merge, MergeHow, Push, Text};
 use banksman_core::strategy::{APPROACH_LIMIT, Approach, Fallback};
 use toml::de::DeValue;
@@ -11,8 +10,6 @@ use toml::de::DeValue;
 use super::read::{Spot, View, text};
 use super::{Build, Template, Uses, own};
 use crate::diagnostic::{At, Code};
-
-const _: () = assert!(PATTERN_LIMIT <= 1_000, "patterns stand in every plan that uses them");
 
 impl<'a> Build<'a, '_> {
     pub(super) fn read_agents(&mut self, root: View<'a>) {

@@ -11,7 +11,7 @@ use banksman_core::{Name, Span};
 
 use super::deed::push_of;
 use super::read::{Spot, View};
-use super::{Build, Uses, own};
+use super::{Build, Place, Uses, own};
 use crate::WORKER_VARS;
 use crate::diagnostic::{At, Code};
 use crate::runbook::{LockTerms, Runbook, SemaphoreTerms};
@@ -107,7 +107,7 @@ impl<'a> Build<'a, '_> {
         }
         let mut uses = Uses::default();
         let deed = self.deed(view, &mut uses);
-        self.check_uses(&uses, &WORKER_VARS.into(), "a worker");
+        self.check_uses(&uses, &WORKER_VARS.into(), Place::Worker);
         Some(Job::Task { deed: deed?, timeout: view.span("timeout") })
     }
 

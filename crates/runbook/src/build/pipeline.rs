@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::deed::push_of;
 use super::order::{self, Stop};
 use super::read::{Spot, View, json};
-use super::{Build, Uses, own};
+use super::{Build, Place, Uses, own};
 use crate::diagnostic::{At, Code};
 use crate::runbook::{PipelineDef, Runbook};
 
@@ -33,32 +33,33 @@ impl<'a> Build<'a, '_> {
     }
 
     fn vars(&mut self, view: View<'a>) -> Vars {
-        let Some(table) = view.view("vars") else { return self.listed(view) };
         let mut vars = Vars::new();
-        for (name, _, value) in table.entries() {
-            let default = json(value.get_ref());
-            if default.is_none() {
-                self.sink.add(Code::WrongType, value.span(), "this number is too large for a variable");
+        for spot in view.many("vars") {
+            let given = match View::of(spot) {
+                Some(defaults) => defaults.entries().into_iter().map(|(name, at, value)| (name, at, Some(value))).collect(),
+                None => spot.get_ref().as_str().map(|name| (name, spot.span(), None)).into_iter().collect::<Vec<_>>(),
+            };
+            for (name, at, value) in given {
+                let default = value.and_then(|value| self.default(value));
+                if vars.insert(name.into(), default).is_some() {
+                    self.sink.add(Code::Duplicate, at, format!("the variable {name:?} is there already"));
+                }
             }
-            vars.insert(name.into(), default);
         }
         let context: Context = vars.iter().filter_map(|(name, value)| Some((name.clone(), value.clone()?))).collect();
         if fits(&context).is_err() {
             let message = format!("the defaults of a pipeline's variables may have at most {CONTEXT_LIMIT} bytes, together");
-            self.sink.add(Code::OutOfRange, table.at(), message);
+            self.sink.add(Code::OutOfRange, view.value_at("vars"), message);
         }
         vars
     }
 
-    fn listed(&mut self, view: View<'a>) -> Vars {
-        let mut vars = Vars::new();
-        for var in view.many("vars") {
-            let Some(name) = var.get_ref().as_str() else { continue };
-            if vars.insert(name.into(), None).is_some() {
-                self.sink.add(Code::Duplicate, var.span(), format!("the variable {name:?} is there already"));
-            }
+    fn default(&mut self, value: Spot<'a>) -> Option<Value> {
+        let default = json(value.get_ref());
+        if default.is_none() {
+            self.sink.add(Code::WrongType, value.span(), "a variable cannot have this number");
         }
-        vars
+        default
     }
 
     fn phases(&mut self, view: View<'a>, pipeline: &'a str, vars: &Vars) -> Vec<Phase> {
@@ -87,13 +88,12 @@ impl<'a> Build<'a, '_> {
     }
 
     fn phase(&mut self, view: View<'a>, pipeline: &'a str, known: &BTreeSet<&str>) -> Option<Phase> {
-        let place = format!("pipeline {pipeline:?}");
         let mut uses = Uses::default();
         let action = self.action(view, pipeline, known, &mut uses);
         let pre = self.guards_of(view, "pre", pipeline, known);
         let post = self.guards_of(view, "post", pipeline, known);
         let needs = self.needs(view);
-        self.check_uses(&uses, known, &place);
+        self.check_uses(&uses, known, Place::Pipeline(pipeline));
         Some(Phase {
             name: view.name("name")?,
             action: action?,
@@ -126,7 +126,7 @@ impl<'a> Build<'a, '_> {
         let approaches = approaches.clone();
         if self.seen.insert(("strategy", name, pipeline)) {
             let uses = uses.clone();
-            self.check_uses(&uses, known, &format!("pipeline {pipeline:?}"));
+            self.check_uses(&uses, known, Place::Pipeline(pipeline));
         }
         Some(Action::Strategy { name: own(name)?, approaches })
     }
@@ -142,7 +142,7 @@ impl<'a> Build<'a, '_> {
             }
             if self.seen.insert(("guard", name, pipeline)) {
                 let uses = self.guards[name].1.clone();
-                self.check_uses(&uses, known, &format!("pipeline {pipeline:?}"));
+                self.check_uses(&uses, known, Place::Pipeline(pipeline));
             }
             guards.extend(self.guards[name].0.clone());
         }

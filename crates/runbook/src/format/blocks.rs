@@ -20,7 +20,7 @@ const PROMPT_FILE: Key =
 
 /// The whole file.
 pub(crate) static ROOT: Table = Table {
-    title: "the top of the file",
+    title: "a runbook",
     doc: "A runbook is a TOML file in `.banksman/runbooks`; it is called like the file, without the ending.",
     keys: &[
         DESCRIPTION,
@@ -59,8 +59,8 @@ static PIPELINE: Table = Table {
         key(
             "vars",
             Kind::Vars,
-            "Its variables. Those of a list must be given when it starts; a table gives each its default. Names are lower-case \
-             letters, digits and `_`.",
+            "Its variables. A name in the list must be given when the pipeline starts; a table in it, or instead of it, gives \
+             variables their defaults. Names are lower-case letters, digits and `_`.",
         ),
         key("phase", Kind::List(&Kind::Table(&PHASE)), "Its phases. It begins with the first.").required(),
     ],
@@ -68,7 +68,7 @@ static PIPELINE: Table = Table {
     some_of: &[],
     example: r#"[pipeline.release]
 description = "Tag a version and tell people"
-vars = { version = "0.1.0", channel = "beta" }
+vars = ["version", { channel = "beta" }]
 
 [[pipeline.release.phase]]
 name = "tag"

@@ -103,7 +103,7 @@ pub(super) const FALLBACK: Kind = Kind::OneOrMany(&Kind::Short(&Kind::Word(&["an
 static ERROR: Table = Table {
     title: "fallback_on = [{ … }]",
     doc: "An error that is a reason to try the next approach.",
-    keys: &[key("error", Kind::Regex, "The error, or the output before it, has a line that this matches.").required()],
+    keys: &[key("error", Kind::Regex, "This matches the error, or the output before it.").required()],
     one_of: &[],
     some_of: &[],
     example: "",

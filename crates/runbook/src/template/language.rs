@@ -179,11 +179,8 @@ impl<'t> Walk<'_, 't> {
             return;
         }
         let wrong = TemplateError::new(format!("there is no variable {name:?}")).at(range(span));
-        let hint = near(name, self.vars.iter().copied());
-        self.wrong.push(match hint {
-            Some(near) => wrong.hint(format!("did you mean `{near}`?")),
-            None => wrong.hint("declare it in `vars` of the pipeline, with a default if a phase sets it"),
-        });
+        let hint = near(name, self.vars.iter().copied()).map(|near| format!("did you mean {near:?}?").into());
+        self.wrong.push(TemplateError { variable: Some(name.into()), hint, ..wrong });
     }
 
     fn operator(&mut self, operator: BinOpKind, span: Span) {

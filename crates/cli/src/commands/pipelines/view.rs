@@ -214,6 +214,8 @@ fn phase_row(phase: &Phase, pipeline: &Pipeline, children: &[Task], at: Stamp) -
         _ if is_current => format!("{GREEN}▶{GREEN:#}"),
         (Some(Status::Completed), _) => format!("{GREEN}✓{GREEN:#}"),
         (Some(Status::Failed), _) => format!("{RED}✗{RED:#}"),
+        // What has no task leaves no other trace.
+        (None, _) if is_passed(phase, pipeline) => format!("{GREEN}✓{GREEN:#}"),
         (Some(_), _) => format!("{YELLOW}-{YELLOW:#}"),
         (None, _) => format!("{DIM}·{DIM:#}"),
     };
@@ -230,6 +232,13 @@ fn phase_row(phase: &Phase, pipeline: &Pipeline, children: &[Task], at: Stamp) -
         took.unwrap_or_default(),
         brief(&does(phase), 60),
     ]
+}
+
+/// Whether an item of this phase must be in its queue: the pipeline has gone past it.
+fn is_passed(phase: &Phase, pipeline: &Pipeline) -> bool {
+    let place = |name: &Name| pipeline.plan.index(name);
+    let is_behind = || pipeline.phase().and_then(place) > place(&phase.name);
+    matches!(phase.action, Action::Push(_)) && (pipeline.state == State::Done || is_behind())
 }
 
 /// What is done in a phase, in a few words.

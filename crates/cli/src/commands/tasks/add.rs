@@ -244,7 +244,7 @@ fn prospect(client: &Client, reader: &mut Reader, added: Task) -> Result<Prospec
         Admission::Run => Vec::new(),
         Admission::Blocked(reasons) => reasons,
     };
-    let unmet = view::unmet(&task.id, &rows.backlog);
+    let unmet = rows.backlog.unmet(&task.id);
     let status = if task.status() == Status::Pending && unmet > 0 { Status::Blocked } else { task.status() };
     let section = task.spec.section.as_ref();
     let takes =

@@ -64,7 +64,7 @@ impl Page {
         ];
         let rows = reader.view().load(&keys.into())?;
         let (at, mut backlog) = (Stamp { lease: rows.lease, wall: rows.wall }, rows.backlog);
-        let unmet = view::unmet(id, &backlog);
+        let unmet = backlog.unmet(id);
         let task = backlog.tasks.remove(id).ok_or_else(|| find::no_task(id.as_str()))?;
         let edges = backlog.edges.remove(id).unwrap_or_default();
         let waiting = backlog.edges.into_iter().filter(|(_, edges)| edges.iter().any(|edge| edge.on == *id));
@@ -205,8 +205,7 @@ fn others<'a>(reader: &mut Reader, ids: impl Iterator<Item = &'a TaskId>) -> Res
     let ids: BTreeSet<&TaskId> = ids.collect();
     let keys = ids.iter().flat_map(|id| [Key::Task((*id).clone()), Key::Dependencies((*id).clone())]).collect();
     let backlog = reader.view().load(&keys)?.backlog;
-    let listed =
-        |id: &TaskId| Some((id.clone(), Listed { task: backlog.tasks.get(id)?.clone(), unmet: view::unmet(id, &backlog) }));
+    let listed = |id: &TaskId| Some((id.clone(), Listed { task: backlog.tasks.get(id)?.clone(), unmet: backlog.unmet(id) }));
     Ok(ids.into_iter().filter_map(listed).collect())
 }
 

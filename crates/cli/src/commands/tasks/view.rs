@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use banksman::core::backlog::{Backlog, Run, Section};
-use banksman::core::dag;
+use banksman::core::backlog::{Run, Section};
 use banksman::core::task::{Done, Ending, Need, Setback, State, Stuck};
 use banksman::core::{SectionId, Stamp, Status, Task, TaskId};
 use banksman::store::{Key, Listed, Reader};
@@ -43,17 +42,9 @@ pub(super) fn tasks(number: usize) -> String {
 pub(super) fn listed(reader: &mut Reader, id: &TaskId) -> Result<(Listed, BTreeMap<SectionId, Section>), Failure> {
     let keys = [Key::Task(id.clone()), Key::Dependencies(id.clone()), Key::Sections].into();
     let mut backlog = reader.view().load(&keys)?.backlog;
-    let unmet = unmet(id, &backlog);
+    let unmet = backlog.unmet(id);
     let task = backlog.tasks.remove(id).ok_or_else(|| find::no_task(id.as_str()))?;
     Ok((Listed { task, unmet }, backlog.sections))
-}
-
-/// How many dependencies hold a task back. They must be among the rows.
-pub(super) fn unmet(id: &TaskId, backlog: &Backlog) -> u32 {
-    let status = |on: &TaskId| backlog.tasks.get(on).map(Task::status);
-    let edges = backlog.edges.get(id).into_iter().flatten();
-    let unmet = edges.filter(|edge| !status(&edge.on).is_some_and(|status| dag::is_met(status, edge.allow_failed)));
-    u32::try_from(unmet.count()).unwrap_or(u32::MAX)
 }
 
 /// The fields of a task in a list.

@@ -1,0 +1,167 @@
+//! `runbooks apply` and `runbooks drop`: what is in force.
+
+use std::collections::BTreeSet;
+
+use banksman::core::queue;
+use banksman::core::worker::{self, WORKERS_LIMIT};
+use banksman::engine::{ApplyOutcome, Change, How, Misfit};
+use banksman::runbook::Runbook;
+use banksman::runbooks::{load_all, load_runbook};
+use banksman::store::{Key, Snapshot};
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::commands::{Done, tasks};
+use crate::context::Context;
+use crate::exit_codes as exit;
+use crate::failure::Failure;
+use crate::printer::{BOLD, DIM, GREEN, YELLOW};
+
+/// Put runbooks into force: their locks, semaphores and queues are defined, their workers and routes made or changed.
+///
+/// What a runbook no longer says of workers and routes is removed; a worker that is removed finishes what it is at. Each
+/// runbook comes into force as a whole or not at all, and keeps to its text as it is now until it is applied again.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  banksman runbooks apply\n  banksman runbooks apply nightly\n  banksman runbooks apply ops/release.toml"
+)]
+pub(super) struct Apply {
+    /// Which ones, by name or path [default: all runbooks of the project]
+    #[arg(value_name = "NAME|FILE")]
+    runbooks: Vec<String>,
+}
+
+/// Remove the workers and routes of a runbook. Its locks, semaphores and queues stay: others may use them.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  banksman runbooks drop nightly")]
+pub(super) struct Drop {
+    /// The runbook's name
+    runbook: String,
+}
+
+impl Apply {
+    pub(super) fn run(self, context: &Context) -> Done {
+        let client = context.client()?;
+        let books: Vec<Runbook> = if self.runbooks.is_empty() {
+            let all = load_all(client.project())?.into_iter().map(|(_, runbook)| runbook);
+            all.collect::<Result<_, _>>()?
+        } else {
+            let load = |name: &String| load_runbook(client.project(), name);
+            self.runbooks.iter().map(load).collect::<Result<_, _>>()?
+        };
+        let mut applied = Vec::new();
+        for book in &books {
+            match client.apply(book)? {
+                ApplyOutcome::Applied(changes) => applied.push((book.name.clone(), changes)),
+                ApplyOutcome::Refused(misfits) => return Err(refused(&book.name, &misfits, &applied)),
+            }
+        }
+        let data: Vec<Value> = applied.iter().map(|(name, changes)| runbook_json(name, changes)).collect();
+        let mut human = match &applied[..] {
+            [] => format!("no runbooks yet\n{DIM}put one into .banksman/runbooks{DIM:#}"),
+            all => all.iter().map(|(name, changes)| page(name, changes)).collect::<Vec<_>>().join("\n"),
+        };
+        let mut reader = client.reader()?;
+        if self.runbooks.is_empty() {
+            let known: BTreeSet<&str> = books.iter().map(|book| &*book.name).collect();
+            let crew = reader.view().load(&[Key::Crew].into())?;
+            for name in in_force(&crew).into_iter().filter(|name| !known.contains(&**name)) {
+                human += &format!("\n{DIM}{name} is in force and has no file: banksman runbooks drop {name}{DIM:#}");
+            }
+        }
+        let has_workers = books.iter().any(|book| !book.workers.is_empty() || !book.routes.is_empty());
+        if let Some(note) = tasks::runner_note(&client, &mut reader)?.filter(|_| has_workers) {
+            human += &format!("\n{DIM}{note}{DIM:#}");
+        }
+        context.printer.result(json!({ "runbooks": data }), human);
+        Ok(exit::OK)
+    }
+}
+
+impl Drop {
+    pub(super) fn run(self, context: &Context) -> Done {
+        let client = context.client()?;
+        let changes = match client.drop_runbook(&self.runbook)? {
+            ApplyOutcome::Applied(changes) => changes,
+            ApplyOutcome::Refused(misfits) => return Err(refused(&self.runbook, &misfits, &[])),
+        };
+        if changes.is_empty() {
+            let message = format!("nothing of a runbook {:?} is in force", self.runbook);
+            return Err(Failure::new(exit::NOT_FOUND, "RUNBOOK_NOT_FOUND", message)
+                .details(json!({ "runbook": self.runbook }))
+                .hint("banksman workers list shows which workers are of which runbook"));
+        }
+        context.printer.result(runbook_json(&self.runbook, &changes), page(&self.runbook, &changes));
+        Ok(exit::OK)
+    }
+}
+
+/// The runbooks of which something is in force.
+fn in_force(snapshot: &Snapshot) -> BTreeSet<Box<str>> {
+    let workers = snapshot.crew.workers.workers.values().filter(|worker| !worker.removed);
+    let routes = snapshot.crew.routes.routes.values().map(|in_force| in_force.route.runbook.clone());
+    workers.map(|worker| worker.definition.runbook.clone()).chain(routes).collect()
+}
+
+fn runbook_json(name: &str, changes: &[Change]) -> Value {
+    let change = |change: &Change| {
+        let jobs = match change.how {
+            How::Finishing { jobs } => Some(jobs),
+            How::Created | How::Changed | How::Same | How::Removed => None,
+        };
+        json!({ "kind": change.sort, "name": change.name, "outcome": change.how.as_str(), "jobs": jobs })
+    };
+    json!({ "name": name, "changes": changes.iter().map(change).collect::<Vec<_>>() })
+}
+
+fn page(name: &str, changes: &[Change]) -> String {
+    let mut text = format!("{BOLD}{name}{BOLD:#}");
+    if changes.is_empty() {
+        text += &format!(" {DIM}has nothing to put into force{DIM:#}");
+    }
+    for change in changes {
+        let word = format!("{:<9}", change.how.as_str());
+        let word = match change.how {
+            How::Created => format!("{GREEN}{word}{GREEN:#}"),
+            How::Changed | How::Removed | How::Finishing { .. } => format!("{YELLOW}{word}{YELLOW:#}"),
+            How::Same => format!("{DIM}{word}{DIM:#}"),
+        };
+        let note = match change.how {
+            How::Finishing { jobs } => format!(" {DIM}({jobs} to go){DIM:#}"),
+            How::Created | How::Changed | How::Same | How::Removed => String::new(),
+        };
+        text += &format!("\n  {word}  {} {}{note}", change.sort, change.name);
+    }
+    text
+}
+
+fn refused(runbook: &str, misfits: &[Misfit], applied: &[(Box<str>, Vec<Change>)]) -> Failure {
+    let problems: Vec<String> = misfits.iter().map(words).collect();
+    let applied: Vec<&str> = applied.iter().map(|(name, _)| &**name).collect();
+    let message = format!("the runbook {runbook} cannot be put into force: {}", problems.join("; "));
+    Failure::new(exit::CONFIG, "RUNBOOK_REFUSED", message)
+        .details(json!({ "runbook": runbook, "problems": problems, "applied": applied }))
+        .hint("nothing of it was changed")
+}
+
+fn words(misfit: &Misfit) -> String {
+    match misfit {
+        Misfit::NoQueue { user, queue } => format!("{user}: there is no queue {queue}"),
+        Misfit::NoWorker { route, worker } => format!("route {route}: there is no worker {worker}"),
+        Misfit::Worker(name, worker::Outcome::Foreign { runbook }) => {
+            format!("worker {name}: the runbook {runbook} has one of this name")
+        }
+        Misfit::Worker(name, worker::Outcome::TooMany) => {
+            format!("worker {name}: a project may have at most {WORKERS_LIMIT} workers")
+        }
+        Misfit::Worker(name, worker::Outcome::BadName) => format!("worker {name}: its name is too long"),
+        Misfit::Worker(name, other) => format!("worker {name}: {other:?}"),
+        Misfit::Queue(name, queue::Outcome::BadDeadLetter(dead_letter)) => {
+            format!("queue {name}: there is no queue {dead_letter} for its dead items")
+        }
+        Misfit::Queue(name, queue::Outcome::TooManyQueues) => format!("queue {name}: there are too many queues"),
+        Misfit::Queue(name, other) => format!("queue {name}: {other:?}"),
+        Misfit::Feeds(error) => format!("route {}: {error}", error.pattern),
+        Misfit::TooManyRoutes => "there are too many routes".into(),
+    }
+}

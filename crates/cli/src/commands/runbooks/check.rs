@@ -1,0 +1,120 @@
+//! Whether runbooks make sense.
+
+use std::path::Path;
+
+use banksman::runbook::{Diagnostics, Runbook};
+use banksman::runbooks::{is_path, load_file};
+use banksman::{Project, RunbookError, RunbookFile, load_all, load_runbook};
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::commands::Done;
+use crate::context::Context;
+use crate::exit_codes as exit;
+use crate::failure::{Failure, near_path, problems};
+use crate::printer::{DIM, GREEN};
+
+/// Find everything that is wrong with runbooks, each with its file, line and column.
+///
+/// Exits with 0 if nothing is, else with 3. A file that is named needs no project around it.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  banksman runbooks check\n  banksman runbooks check feature drafts/triage.toml --json")]
+pub(super) struct Check {
+    /// Runbooks, by name or file; all of .banksman/runbooks without any
+    #[arg(value_name = "FILE")]
+    files: Vec<String>,
+}
+
+type Loaded = (RunbookFile, Result<Runbook, RunbookError>);
+
+impl Check {
+    pub(super) fn run(self, context: &Context) -> Done {
+        let loaded = if self.files.is_empty() { load_all(&context.project()?)? } else { self.named(context)? };
+        let (count, wrong) = (loaded.len(), loaded.iter().filter(|(_, found)| found.is_err()).count());
+        if wrong > 0 {
+            return Err(failure(loaded, count, wrong));
+        }
+        let data: Vec<Value> = loaded.iter().filter_map(|(file, found)| Some(sizes(file, found.as_ref().ok()?))).collect();
+        let lines: Vec<String> = loaded.iter().filter_map(|(file, found)| Some(line(file, found.as_ref().ok()?))).collect();
+        let human = if lines.is_empty() { format!("{DIM}there are no runbooks{DIM:#}") } else { lines.join("\n") };
+        context.printer.result(json!({ "runbooks": data }), human);
+        Ok(exit::OK)
+    }
+
+    /// The files that were named. Only for a name, a project must be there.
+    fn named(&self, context: &Context) -> Result<Vec<Loaded>, Failure> {
+        let project: Option<Project> =
+            if self.files.iter().all(|file| is_path(file)) { context.project().ok() } else { Some(context.project()?) };
+        let load = |file: &String| {
+            let found = match &project {
+                Some(project) => load_runbook(project, file),
+                None => load_file(Path::new(file), None),
+            };
+            (RunbookFile { name: file.clone(), path: file.into() }, found)
+        };
+        Ok(self.files.iter().map(load).collect())
+    }
+}
+
+/// Everything that is wrong with any of them.
+fn failure(loaded: Vec<Loaded>, count: usize, wrong: usize) -> Failure {
+    let mut errors: Vec<RunbookError> = loaded.into_iter().filter_map(|(_, found)| found.err()).collect();
+    if let [_] = errors.as_slice()
+        && let Some(only) = errors.pop()
+    {
+        return only.into();
+    }
+    let bodies: Vec<String> = errors.iter().map(drawn).collect();
+    let list: Vec<Value> = errors.iter().flat_map(problems).collect();
+    Failure::new(exit::CONFIG, "RUNBOOK_INVALID", format!("{wrong} of {count} runbooks are wrong"))
+        .details(json!({ "problems": list }))
+        .body(bodies.join("\n\n"))
+}
+
+fn drawn(error: &RunbookError) -> String {
+    match error {
+        RunbookError::Wrong(wrong) => Diagnostics { file: near_path(&wrong.file).into(), ..(**wrong).clone() }.draw(true),
+        RunbookError::NotFound { .. } | RunbookError::Io { .. } => format!("error: {error}"),
+    }
+}
+
+pub(super) fn phases(runbook: &Runbook) -> usize {
+    runbook.pipelines.values().map(|def| def.plan.phases.len()).sum()
+}
+
+fn sizes(file: &RunbookFile, runbook: &Runbook) -> Value {
+    json!({
+        "name": runbook.name,
+        "file": file.path,
+        "pipelines": runbook.pipelines.len(),
+        "phases": phases(runbook),
+        "guards": runbook.guards.len(),
+        "workers": runbook.workers.len(),
+        "routes": runbook.routes.len(),
+    })
+}
+
+fn line(file: &RunbookFile, runbook: &Runbook) -> String {
+    format!("{GREEN}ok{GREEN:#}  {}  {DIM}{}{DIM:#}", near_path(&file.path.to_string_lossy()), contents(runbook))
+}
+
+/// `2 pipelines with 7 phases, 3 guards, 1 worker`.
+pub(super) fn contents(runbook: &Runbook) -> String {
+    let counted = |count: usize, what: &str| match count {
+        0 => None,
+        1 => Some(format!("1 {what}")),
+        _ => Some(format!("{count} {what}s")),
+    };
+    let pipelines = counted(runbook.pipelines.len(), "pipeline")
+        .map(|words| format!("{words} with {}", counted(phases(runbook), "phase").unwrap_or_default()));
+    let rest = [
+        counted(runbook.guards.len(), "guard"),
+        counted(runbook.locks.len(), "lock"),
+        counted(runbook.semaphores.len(), "semaphore"),
+        counted(runbook.queues.len(), "queue"),
+        counted(runbook.workers.len(), "worker"),
+        counted(runbook.routes.len(), "route"),
+    ];
+    let all: Vec<String> = [pipelines].into_iter().chain(rest).flatten().collect();
+    if all.is_empty() { "empty".into() } else { all.join(", ") }
+}

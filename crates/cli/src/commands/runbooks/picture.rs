@@ -1,0 +1,192 @@
+//! A runbook as a picture: phases one below the other, with what lies between them.
+
+use std::fmt::Write;
+
+use banksman::core::plan::{Action, After, Deed, Merge, OnFail, Phase, Plan, Push, Text};
+use banksman::core::router::Then;
+use banksman::core::task::Need;
+use banksman::core::worker::Job;
+use banksman::runbook::{PipelineDef, Runbook};
+
+use super::guard;
+use crate::commands::tasks::brief;
+use crate::printer::{BOLD, CYAN, DIM, GREEN, YELLOW};
+use crate::words;
+
+/// How much of a command or a prompt is shown.
+const SHOWN: usize = 80;
+
+pub(super) fn runbook(runbook: &Runbook) -> String {
+    let mut parts = vec![heading(&runbook.name, runbook.description.as_deref())];
+    parts.extend(runbook.pipelines.values().map(pipeline));
+    parts.extend(list("GUARDS", runbook.guards.values().map(guard::lines).collect()));
+    let workers = runbook.workers.values().map(|worker| {
+        let awake = worker.wake_on.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let wake = if awake.is_empty() { String::new() } else { format!("; woken by {awake}") };
+        let (name, queue, concurrency) = (&worker.name, &worker.queue, worker.concurrency);
+        format!("{BOLD}{name}{BOLD:#}  each item of {queue}: {}, {concurrency} at a time{wake}", job(&worker.job))
+    });
+    parts.extend(list("WORKERS", workers.collect()));
+    let routes = runbook.routes.iter().map(|route| {
+        let then: Vec<String> = route.then.iter().map(then).collect();
+        format!("{BOLD}{}{BOLD:#}  {}", route.on, then.join(", "))
+    });
+    parts.extend(list("ON", routes.collect()));
+    parts.extend(list("SHARED", shared(runbook)));
+    parts.join("\n\n")
+}
+
+fn heading(name: &str, description: Option<&str>) -> String {
+    let description = description.map_or_else(String::new, |text| format!("  {text}"));
+    format!("{BOLD}{name}{BOLD:#}{description}")
+}
+
+fn list(title: &str, lines: Vec<String>) -> Option<String> {
+    let lines = lines.into_iter().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n");
+    (!lines.is_empty()).then(|| format!("{DIM}{title}{DIM:#}\n{lines}"))
+}
+
+fn shared(runbook: &Runbook) -> Vec<String> {
+    let ttl = |ttl: Option<banksman::core::Span>| ttl.map_or_else(String::new, |ttl| format!(", {ttl} without a heartbeat"));
+    let locks = runbook.locks.iter().map(|(name, terms)| {
+        let most = terms.max_hold.map_or_else(String::new, |most| format!(", at most {most}"));
+        format!("lock {name}{}{most}", ttl(terms.ttl))
+    });
+    let semaphores = runbook
+        .semaphores
+        .iter()
+        .map(|(name, terms)| format!("semaphore {name}, {}{}", words::slots(terms.capacity), ttl(terms.ttl)));
+    let queues = runbook.queues.iter().map(|(name, config)| {
+        let dead = config.dead_letter.as_ref().map_or_else(String::new, |dead| format!(", then to {dead}"));
+        format!("queue {name}, {} attempts of {}{dead}", config.max_attempts, config.visibility_timeout)
+    });
+    locks.chain(semaphores).chain(queues).collect()
+}
+
+fn pipeline(def: &PipelineDef) -> String {
+    let plan = &def.plan;
+    let vars = plan.vars.iter().map(|(name, default)| match default {
+        None => name.to_string(),
+        Some(value) => format!("{name} = {}", brief(&value.to_string(), 40)),
+    });
+    let vars = vars.collect::<Vec<_>>().join(", ");
+    let description = def.description.as_ref().map_or_else(String::new, |text| format!("  {text}"));
+    let mut text = format!("{DIM}PIPELINE{DIM:#} {BOLD}{}{BOLD:#}({vars}){description}", plan.name);
+    for (index, phase) in plan.phases.iter().enumerate() {
+        text += &phase_lines(plan, index, phase);
+    }
+    text
+}
+
+fn phase_lines(plan: &Plan, index: usize, phase: &Phase) -> String {
+    let mut text = format!("\n  ● {BOLD}{}{BOLD:#}  {}", phase.name, action(&phase.action));
+    let mut line = |name: &str, value: String| {
+        if !value.is_empty() {
+            write!(text, "\n  │   {DIM}{name:<7}{DIM:#} {value}").ok();
+        }
+    };
+    let names =
+        |guards: &[banksman::core::guard::Guard]| guards.iter().map(|guard| guard.name.as_str()).collect::<Vec<_>>().join(", ");
+    line("before", names(&phase.pre));
+    line("after", names(&phase.post));
+    line("holds", phase.needs.iter().map(need).collect::<Vec<_>>().join(", "));
+    line("limits", limits(phase));
+    line("fails", fails(&phase.on_fail));
+    match (&phase.then, plan.phases.get(index + 1)) {
+        (After::Next, Some(_)) => {}
+        (After::Phase(name), Some(below)) if *name == below.name => {}
+        (After::Phase(name), _) => write!(text, "\n  ╰─▶ {CYAN}{name}{CYAN:#}").unwrap_or_default(),
+        (After::Done, _) | (After::Next, None) => write!(text, "\n  ╰─▶ {GREEN}done{GREEN:#}").unwrap_or_default(),
+    }
+    text
+}
+
+fn need(need: &Need) -> String {
+    match need {
+        Need::Lock(name) => format!("lock {name}"),
+        Need::Slots { name, weight } => format!("{} of {name}", words::slots(*weight)),
+    }
+}
+
+fn limits(phase: &Phase) -> String {
+    let timeout = phase.timeout.map(|timeout| format!("at most {timeout}"));
+    let retries = (phase.retries > 0).then(|| format!("{} tries", phase.retries + 1));
+    [timeout, retries].into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+fn fails(on_fail: &OnFail) -> String {
+    match on_fail {
+        OnFail::Fail => String::new(),
+        OnFail::Retry { times } => format!("{YELLOW}again{YELLOW:#}, {}", often(*times)),
+        OnFail::Phase { to, times } => format!("─▶ {YELLOW}{to}{YELLOW:#}, {}", often(*times)),
+    }
+}
+
+fn often(times: u32) -> String {
+    match times {
+        1 => "once".into(),
+        2 => "twice".into(),
+        times => format!("{times} times"),
+    }
+}
+
+/// What is done in a phase, in a line.
+pub(super) fn action(action: &Action) -> String {
+    match action {
+        Action::Do(what) => deed(what),
+        Action::Strategy { name, approaches } => {
+            let names: Vec<&str> = approaches.iter().map(|approach| approach.name.as_str()).collect();
+            format!("strategy {name}: {}", names.join(", then "))
+        }
+        Action::Push(what) => push(what),
+    }
+}
+
+fn deed(deed: &Deed) -> String {
+    match deed {
+        Deed::Run(script) => brief(&telling(script), SHOWN),
+        Deed::Argv(argv) => brief(&argv.join(" "), SHOWN),
+        Deed::Agent { name, prompt, .. } => format!("agent {name}: {}", brief(prompt, SHOWN)),
+        Deed::Merge(Merge { branch, into, how }) => format!("merge {} into {} ({})", text(branch), text(into), how.as_str()),
+    }
+}
+
+/// A script without the lines that say nothing about it.
+fn telling(script: &str) -> String {
+    let tells = |line: &&str| !line.is_empty() && !line.starts_with('#') && !line.starts_with("set -");
+    script.lines().map(str::trim).filter(tells).collect::<Vec<_>>().join("\n")
+}
+
+/// A text, or the name of its variable.
+pub(super) fn text(text: &Text) -> String {
+    match text {
+        Text::Literal(text) => text.to_string(),
+        Text::Var { var } => format!("${var}"),
+    }
+}
+
+fn push(push: &Push) -> String {
+    let vars = if push.vars.is_empty() { String::new() } else { format!(" with {}", push.vars.join(", ")) };
+    format!("push to {}{vars}", push.queue)
+}
+
+/// What becomes of an item.
+pub(super) fn job(job: &Job) -> String {
+    match job {
+        Job::Pipeline(plan) => format!("pipeline {}", plan.name),
+        Job::Task { deed: what, timeout } => {
+            let most = timeout.map_or_else(String::new, |timeout| format!(" (at most {timeout})"));
+            format!("{}{most}", deed(what))
+        }
+    }
+}
+
+/// What an event leads to.
+pub(super) fn then(then: &Then) -> String {
+    match then {
+        Then::Start(plan) => format!("start {}", plan.name),
+        Then::Push(what) => push(what),
+        Then::Wake(worker) => format!("wake {worker}"),
+        Then::Notify(words) => format!("notify: {}", brief(words, SHOWN)),
+    }
+}

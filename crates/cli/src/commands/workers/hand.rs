@@ -1,0 +1,77 @@
+//! What people tell workers to do.
+
+use banksman::core::Name;
+use banksman::core::worker::Outcome;
+use banksman::engine::{Reply, Request, WorkerOutcome, WorkerRequest};
+use clap::Args;
+use serde_json::json;
+
+use super::no_worker;
+use crate::commands::Done;
+use crate::context::Context;
+use crate::exit_codes as exit;
+use crate::failure::Failure;
+use crate::printer::{BOLD, DIM, GREEN, YELLOW};
+
+/// Let a worker take items until its queue is empty, as if one of its events had come.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  banksman workers wake triager")]
+pub(super) struct Wake {
+    /// The worker
+    worker: Name,
+}
+
+/// Let a worker take nothing until it is resumed. What it is at goes on.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  banksman workers pause triager")]
+pub(super) struct Pause {
+    /// The worker
+    worker: Name,
+}
+
+/// Let a worker take items again.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  banksman workers resume triager")]
+pub(super) struct Resume {
+    /// The worker
+    worker: Name,
+}
+
+fn ask(context: &Context, worker: &Name, request: WorkerRequest) -> Result<Outcome, Failure> {
+    match context.client()?.call(Request::Worker(request))? {
+        Reply::Worker(WorkerOutcome::Stepped(Outcome::Unknown)) => Err(no_worker(worker)),
+        Reply::Worker(WorkerOutcome::Stepped(outcome)) => Ok(outcome),
+        reply => Err(Failure::unexpected(&reply)),
+    }
+}
+
+impl Wake {
+    pub(super) fn run(self, context: &Context) -> Done {
+        let outcome = ask(context, &self.worker, WorkerRequest::Wake { worker: self.worker.clone() })?;
+        let (word, human) = match outcome {
+            Outcome::Woken => ("woken", format!("{GREEN}woken{GREEN:#} {BOLD}{}{BOLD:#}", self.worker)),
+            Outcome::Awake => ("awake", format!("{BOLD}{}{BOLD:#} {DIM}is awake already{DIM:#}", self.worker)),
+            other => return Err(Failure::unexpected(&other)),
+        };
+        context.printer.result(json!({ "worker": self.worker, "outcome": word }), human);
+        Ok(exit::OK)
+    }
+}
+
+impl Pause {
+    pub(super) fn run(self, context: &Context) -> Done {
+        ask(context, &self.worker, WorkerRequest::Pause { worker: self.worker.clone() })?;
+        let human = format!("{YELLOW}paused{YELLOW:#} {BOLD}{}{BOLD:#}", self.worker);
+        context.printer.result(json!({ "worker": self.worker, "paused": true }), human);
+        Ok(exit::OK)
+    }
+}
+
+impl Resume {
+    pub(super) fn run(self, context: &Context) -> Done {
+        ask(context, &self.worker, WorkerRequest::Resume { worker: self.worker.clone() })?;
+        let human = format!("resumed {BOLD}{}{BOLD:#}", self.worker);
+        context.printer.result(json!({ "worker": self.worker, "paused": false }), human);
+        Ok(exit::OK)
+    }
+}

@@ -1,0 +1,60 @@
+//! Workers: what turns the items of queues into tasks.
+
+mod hand;
+mod view;
+
+use banksman::core::Name;
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use super::Done;
+use crate::context::Context;
+use crate::exit_codes as exit;
+use crate::failure::Failure;
+
+/// Workers: they turn the items of a queue into tasks or pipelines, a few at a time.
+///
+/// A runbook says what they do; `runbooks apply` puts them into force, and runners do the work.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  banksman workers list\n  banksman workers show triager\n  banksman workers wake triager")]
+pub(crate) struct Workers {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    List(view::List),
+    Show(view::Show),
+    Wake(hand::Wake),
+    Pause(hand::Pause),
+    Resume(hand::Resume),
+}
+
+impl Workers {
+    pub(crate) fn name(&self) -> &'static str {
+        match self.verb {
+            Verb::List(_) => "workers list",
+            Verb::Show(_) => "workers show",
+            Verb::Wake(_) => "workers wake",
+            Verb::Pause(_) => "workers pause",
+            Verb::Resume(_) => "workers resume",
+        }
+    }
+
+    pub(crate) fn run(self, context: &Context) -> Done {
+        match self.verb {
+            Verb::List(list) => list.run(context),
+            Verb::Show(show) => show.run(context),
+            Verb::Wake(wake) => wake.run(context),
+            Verb::Pause(pause) => pause.run(context),
+            Verb::Resume(resume) => resume.run(context),
+        }
+    }
+}
+
+fn no_worker(worker: &Name) -> Failure {
+    Failure::new(exit::NOT_FOUND, "WORKER_NOT_FOUND", format!("there is no worker {worker}"))
+        .details(json!({ "worker": worker }))
+        .hint("banksman runbooks apply puts the workers of runbooks into force; banksman workers list shows them")
+}

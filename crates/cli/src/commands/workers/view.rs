@@ -1,0 +1,169 @@
+//! Workers for people and for programs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use banksman::core::worker::{Taken, Worker};
+use banksman::core::{Name, Task, TaskId};
+use banksman::store::{Key, QueueCounts};
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::no_worker;
+use crate::commands::tasks::brief;
+use crate::commands::{Done, events};
+use crate::context::Context;
+use crate::exit_codes as exit;
+use crate::printer::{BOLD, DIM, GREEN, YELLOW};
+use crate::table;
+
+/// How many jobs `show` prints.
+const SHOWN: usize = 20;
+
+/// Show all workers, with what they are at and what waits for them.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  banksman workers list")]
+pub(super) struct List {}
+
+/// Show one worker with its jobs.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  banksman workers show triager")]
+pub(super) struct Show {
+    /// The worker
+    worker: Name,
+}
+
+/// A worker with what is around it.
+struct Seen<'a> {
+    worker: &'a Worker,
+    /// How many items wait in its queue.
+    waiting: u64,
+    /// Whether nothing is taken from its queue.
+    is_halted: bool,
+}
+
+impl Seen<'_> {
+    /// The word for how it stands: nothing comes from a queue that is paused, whatever the worker does.
+    fn state(&self) -> &'static str {
+        match self.worker.state() {
+            "awake" if self.is_halted => "halted",
+            state => state,
+        }
+    }
+
+    fn coloured(&self) -> String {
+        match self.state() {
+            state @ ("busy" | "awake") => format!("{GREEN}{state}{GREEN:#}"),
+            state @ ("asleep" | "finishing") => format!("{DIM}{state}{DIM:#}"),
+            state => format!("{YELLOW}{state}{YELLOW:#}"),
+        }
+    }
+
+    fn json(&self) -> Value {
+        let definition = &self.worker.definition;
+        let patterns: Vec<String> = definition.wake_on.iter().map(ToString::to_string).collect();
+        json!({
+            "name": definition.name,
+            "runbook": definition.runbook,
+            "queue": definition.queue,
+            "does": definition.job.words(),
+            "state": self.state(),
+            "paused": self.worker.paused,
+            "awake": self.worker.awake,
+            "busy": self.worker.jobs.len(),
+            "concurrency": definition.concurrency,
+            "waiting": self.waiting,
+            "wakeOn": patterns,
+        })
+    }
+
+    fn row(&self) -> Vec<String> {
+        let definition = &self.worker.definition;
+        vec![
+            definition.name.to_string(),
+            self.coloured(),
+            definition.queue.to_string(),
+            brief(&definition.job.words(), 40),
+            format!("{}/{}", self.worker.jobs.len(), definition.concurrency),
+            if self.waiting == 0 { "-".into() } else { self.waiting.to_string() },
+            definition.runbook.to_string(),
+        ]
+    }
+}
+
+impl List {
+    pub(super) fn run(self, context: &Context) -> Done {
+        let mut reader = context.reader()?;
+        let snapshot = reader.view().load(&[Key::Crew, Key::Queues].into())?;
+        let counts = reader.view().queue_counts()?;
+        let is_halted = |queue: &Name| snapshot.queues.queues.get(queue).is_some_and(|queue| queue.paused);
+        let seen = |worker| see(worker, &counts, is_halted);
+        let workers: Vec<Seen<'_>> = snapshot.crew.workers.workers.values().map(seen).collect();
+        let data: Vec<Value> = workers.iter().map(Seen::json).collect();
+        let human = if workers.is_empty() {
+            format!("no workers yet\n{DIM}a runbook has them: banksman runbooks apply{DIM:#}")
+        } else {
+            let columns = ["NAME", "STATE", "QUEUE", "DOES", "BUSY>", "WAITING>", "RUNBOOK"];
+            table::render(&columns, workers.iter().map(Seen::row).collect())
+        };
+        context.printer.result(json!({ "workers": data }), human);
+        Ok(exit::OK)
+    }
+}
+
+fn see<'a>(worker: &'a Worker, counts: &BTreeMap<Name, QueueCounts>, is_halted: impl Fn(&Name) -> bool) -> Seen<'a> {
+    let queue = &worker.definition.queue;
+    let waiting = counts.get(queue).map_or(0, |counts| counts.ready + counts.resting);
+    Seen { worker, waiting, is_halted: is_halted(queue) }
+}
+
+impl Show {
+    pub(super) fn run(self, context: &Context) -> Done {
+        let mut reader = context.reader()?;
+        let snapshot = reader.view().load(&[Key::Worker(self.worker.clone()), Key::Queues].into())?;
+        let worker = snapshot.crew.workers.workers.get(&self.worker).ok_or_else(|| no_worker(&self.worker))?;
+        let keys: BTreeSet<Key> = worker.jobs.keys().take(SHOWN).cloned().map(Key::Task).collect();
+        let tasks = reader.view().load(&keys)?.backlog.tasks;
+        let counts = reader.view().queue_counts()?;
+        let recent = reader.view().recent("worker", self.worker.as_str(), 5)?;
+        let seen = see(worker, &counts, |queue| snapshot.queues.queues.get(queue).is_some_and(|queue| queue.paused));
+        let jobs: Vec<(&TaskId, &Taken, Option<&Task>)> =
+            worker.jobs.iter().take(SHOWN).map(|(id, taken)| (id, taken, tasks.get(id))).collect();
+        let mut data = seen.json();
+        data["jobs"] = jobs.iter().copied().map(job_json).collect();
+        data["recentEvents"] = recent.iter().map(events::event_json).collect();
+        let mut human = page(&seen);
+        if !jobs.is_empty() {
+            let row = |(id, taken, task): &(&TaskId, &Taken, Option<&Task>)| {
+                vec![id.to_string(), taken.item.to_string(), task.map_or("gone".into(), |task| task.status().to_string())]
+            };
+            human += &format!("\n\n{}", table::render(&["TASK", "ITEM", "STATUS"], jobs.iter().map(row).collect()));
+        }
+        if worker.jobs.len() > SHOWN {
+            human += &format!("\n{DIM}and {} more{DIM:#}", worker.jobs.len() - SHOWN);
+        }
+        if !recent.is_empty() {
+            human += &format!("\n\n{DIM}RECENT{DIM:#}");
+            recent.iter().rev().for_each(|event| human += &format!("\n{}", events::event_line(event)));
+        }
+        context.printer.result(data, human);
+        Ok(exit::OK)
+    }
+}
+
+fn job_json((id, taken, task): (&TaskId, &Taken, Option<&Task>)) -> Value {
+    let status = task.map(|task| task.status().to_string());
+    json!({ "task": id, "queue": taken.queue, "item": taken.item, "epoch": taken.epoch, "status": status })
+}
+
+fn page(seen: &Seen<'_>) -> String {
+    let definition = &seen.worker.definition;
+    let mut text = format!("{BOLD}{}{BOLD:#} is {}", definition.name, seen.coloured());
+    let mut field = |name: &str, value: String| text.push_str(&format!("\n  {DIM}{name:<10}{DIM:#} {value}"));
+    field("queue", format!("{}, {} waiting", definition.queue, seen.waiting));
+    field("does", brief(&definition.job.words(), 100));
+    field("busy", format!("{} of {}", seen.worker.jobs.len(), definition.concurrency));
+    let patterns: Vec<String> = definition.wake_on.iter().map(ToString::to_string).collect();
+    field("woken by", if patterns.is_empty() { "nothing: it is always awake".into() } else { patterns.join(", ") });
+    field("runbook", definition.runbook.to_string());
+    text
+}

@@ -1,0 +1,48 @@
+//! What the rows of locks and semaphores tell.
+
+use super::{GuardInputs, Topic, Wants};
+use crate::coordination::Coordination;
+use crate::lock::State;
+use crate::step::Now;
+
+impl GuardInputs {
+    /// Takes over what others have found out.
+    pub fn extend(&mut self, other: GuardInputs) {
+        self.locks.extend(other.locks);
+        self.semaphores.extend(other.semaphores);
+        self.issues.extend(other.issues);
+        self.branches.extend(other.branches);
+        self.merged.extend(other.merged);
+        for (path, file) in other.files {
+            let known = self.files.entry(path).or_default();
+            known.exists = file.exists;
+            known.matches.extend(file.matches);
+        }
+        self.pipelines.extend(other.pipelines);
+        self.command_results.extend(other.command_results);
+        self.doubts.extend(other.doubts);
+    }
+
+    /// Takes over what is wanted of locks and semaphores. What is held by one who is dead, or whose time is over, is free: whoever
+    /// asks for it gets it. A lock that has no row is free, a semaphore that has none is not known.
+    pub fn add_held(&mut self, wants: &Wants, rows: &Coordination, now: &Now) {
+        for name in &wants.locks {
+            let grant = rows.locks.get(&**name).and_then(|lock| match &lock.state {
+                State::Free => None,
+                State::Held(grant) => Some(grant),
+            });
+            let holder = grant.filter(|grant| grant.over(now).is_none()).map(|grant| grant.claim.holder.clone());
+            self.locks.insert(name.clone(), holder);
+        }
+        for name in &wants.semaphores {
+            let Some(semaphore) = rows.semaphores.get(&**name) else {
+                self.doubts.insert(Topic::Semaphore(name.clone()), "is not there".into());
+                continue;
+            };
+            let held = semaphore.holders.values().filter(|grant| grant.over(now).is_none());
+            let used: u64 = held.map(|grant| u64::from(grant.claim.weight)).sum();
+            let free = u64::from(semaphore.config.capacity).saturating_sub(used);
+            self.semaphores.insert(name.clone(), u32::try_from(free).unwrap_or(u32::MAX));
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! The description of the format is one: its examples are runbooks, and the schema says the same as the check.
+
+use banksman_runbook::{examples, parse, reference, schema};
+use serde_json::Value;
+
+fn no_files(_: &str) -> Result<String, String> {
+    Err("there are no files here".into())
+}
+
+#[test]
+fn every_example_of_the_page_is_a_runbook() {
+    assert!(examples().len() >= 10);
+    for example in examples() {
+        if let Err(wrong) = parse("example", example, &no_files) {
+            panic!("{wrong}\nin\n{example}");
+        }
+    }
+}
+
+#[test]
+fn every_block_is_on_the_page_with_an_example() {
+    let page = reference();
+    for block in ["pipeline", "guard", "strategy", "agent", "lock", "semaphore", "queue", "worker"] {
+        let section = page.split(&format!("\n## `[{block}.NAME]`")).nth(1).unwrap_or_else(|| panic!("[{block}.NAME]"));
+        let section = section.split("\n## ").next().unwrap();
+        assert!(section.contains("```toml") && section.contains("| key |"), "{block}");
+    }
+    assert!(page.contains("## `[on.\"PATTERN\"]`"));
+}
+
+/// Every `$ref` leads somewhere.
+#[test]
+fn the_schema_is_whole() {
+    fn references(value: &Value, found: &mut Vec<String>) {
+        match value {
+            Value::Object(map) => {
+                found.extend(map.get("$ref").and_then(Value::as_str).map(str::to_owned));
+                map.values().for_each(|value| references(value, found));
+            }
+            Value::Array(list) => list.iter().for_each(|value| references(value, found)),
+            _ => {}
+        }
+    }
+    let schema = schema();
+    let mut found = Vec::new();
+    references(&schema, &mut found);
+    assert!(found.len() > 10);
+    for reference in found {
+        let target = schema.pointer(reference.trim_start_matches('#')).unwrap_or(&Value::Null);
+        assert!(target["properties"].is_object(), "{reference}");
+    }
+    assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
+    assert_eq!(schema["$defs"]["pipeline-phase"]["required"], serde_json::json!(["name"]));
+    assert_eq!(schema["$defs"]["pipeline-phase"]["properties"]["retries"]["default"], 0);
+}

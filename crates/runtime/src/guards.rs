@@ -1,0 +1,180 @@
+//! Finds out what guards want to know. It changes nothing, prints nothing, and what cannot be found out stays unknown, with the
+//! reason.
+
+mod commands;
+mod files;
+mod issues;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use banksman_adapters::git::{Git, GitError};
+use banksman_core::guard::{BranchInfo, Cmd, CommandResult, Guard, GuardInputs, Topic, Wants};
+use banksman_core::lock::State;
+use banksman_core::plan::Context;
+use banksman_core::{Liveness, Name, Now, Span};
+use banksman_store::{Key, Reader, StoreError};
+
+use crate::project::Project;
+
+/// How long looking may take.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// For each command.
+    pub command: Duration,
+    /// For each question to git.
+    pub git: Duration,
+}
+
+impl Limits {
+    /// What a guard says, and half a minute for git.
+    pub fn of(guard: &Guard) -> Limits {
+        Limits { command: Limits::span(guard.timeout), git: Duration::from_secs(30) }
+    }
+
+    fn span(span: Span) -> Duration {
+        Duration::from_millis(u64::try_from(span.as_ms()).unwrap_or_default())
+    }
+}
+
+/// What commands have answered, as long as that is good: an event that makes a guard be looked at again is no reason to run
+/// its commands again.
+#[derive(Debug, Default)]
+pub(crate) struct Answers(Mutex<BTreeMap<(Cmd, String), (CommandResult, Instant)>>);
+
+impl Answers {
+    /// Looks at everything that several guards want to know, each with its own limits.
+    pub(crate) fn gather(&self, project: &Project, guards: &[Guard], vars: &Context) -> GuardInputs {
+        let mut inputs = GuardInputs { vars: vars.clone(), ..GuardInputs::default() };
+        for guard in guards {
+            let mut wants = guard.wants(vars);
+            let fresh = self.fresh(&wants, vars);
+            wants.commands.retain(|command| !fresh.contains_key(command));
+            let found = gather(project, &wants, vars, Limits::of(guard));
+            self.remember(&found, vars, Limits::span(guard.fresh_for));
+            inputs.command_results.extend(fresh);
+            inputs.extend(found);
+        }
+        inputs
+    }
+
+    fn fresh(&self, wants: &Wants, vars: &Context) -> BTreeMap<Cmd, CommandResult> {
+        let mut answers = self.lock();
+        answers.retain(|_, (_, until)| Instant::now() < *until);
+        let known = |command: &Cmd| Some((command.clone(), answers.get(&key(command, vars))?.0));
+        wants.commands.iter().filter_map(known).collect()
+    }
+
+    /// What nobody knows is asked again.
+    fn remember(&self, found: &GuardInputs, vars: &Context, fresh_for: Duration) {
+        let known = found.command_results.iter().filter(|(_, result)| **result != CommandResult::Unknown);
+        let until = Instant::now() + fresh_for;
+        self.lock().extend(known.map(|(command, result)| (key(command, vars), (*result, until))));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<(Cmd, String), (CommandResult, Instant)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A command with what it finds in its environment.
+fn key(command: &Cmd, vars: &Context) -> (Cmd, String) {
+    (command.clone(), format!("{vars:?}"))
+}
+
+/// Looks at everything that is wanted. This takes as long as the slowest command, so it is for a thread that has nothing else to
+/// do. The program must call [`minder::enter`](banksman_adapters::minder::enter) when it starts.
+pub fn gather(project: &Project, wants: &Wants, vars: &Context, limits: Limits) -> GuardInputs {
+    let mut inputs = GuardInputs { vars: vars.clone(), ..GuardInputs::default() };
+    std::thread::scope(|scope| {
+        // What takes longest begins first.
+        let commands = scope.spawn(|| commands::run_all(project, wants, vars, limits));
+        look(project, wants, limits, &mut inputs);
+        if let Ok(results) = commands.join() {
+            issues::foreign(wants, &results, &mut inputs);
+            commands::take(wants, results, &mut inputs);
+        }
+    });
+    inputs
+}
+
+/// What is not found out by a command of the guard's.
+fn look(project: &Project, wants: &Wants, limits: Limits, inputs: &mut GuardInputs) {
+    match project.reader() {
+        Ok(mut reader) => {
+            if let Err(error) = held(&mut reader, project, wants, inputs) {
+                doubt_all(wants, inputs, &error);
+            }
+            issues::ours(&mut reader, wants, inputs);
+        }
+        Err(error) => doubt_all(wants, inputs, &error),
+    }
+    let git = Git::new(project.root(), limits.git);
+    wants.branches.iter().for_each(|branch| look_at_branch(&git, branch, inputs));
+    for pair in &wants.merged {
+        match git.is_merged(&pair.0, &pair.1) {
+            Ok(yes) => drop(inputs.merged.insert(pair.clone(), yes)),
+            Err(error) => doubt(inputs, Topic::Merged(pair.0.clone(), pair.1.clone()), format!("({error})")),
+        }
+    }
+    for (path, patterns) in &wants.files {
+        files::look_at(project.root(), path, patterns, inputs);
+    }
+}
+
+/// Locks and semaphores. A look at the processes of the holders is part of it, as wherever they are listed.
+fn held(reader: &mut Reader, project: &Project, wants: &Wants, inputs: &mut GuardInputs) -> Result<(), StoreError> {
+    // What can be no name has no row.
+    let locks = wants.locks.iter().filter_map(|name| Name::new(name).ok()).map(Key::Lock);
+    let semaphores = wants.semaphores.iter().filter_map(|name| Name::new(name).ok()).map(Key::Semaphore);
+    let keys: BTreeSet<Key> = locks.chain(semaphores).collect();
+    if keys.is_empty() && wants.semaphores.is_empty() && wants.locks.is_empty() {
+        return Ok(());
+    }
+    let rows = reader.view().load(&keys)?;
+    let of_locks = rows.coordination.locks.values().filter_map(|lock| match &lock.state {
+        State::Free => None,
+        State::Held(grant) => Some(&**grant),
+    });
+    let of_semaphores = rows.coordination.semaphores.values().flat_map(|semaphore| semaphore.holders.values());
+    let processes = of_locks.chain(of_semaphores).flat_map(|grant| grant.watch());
+    let dead = processes.filter(|process| project.host().probe(process) == Liveness::Dead).collect();
+    let now = Now { lease: rows.lease, wall: rows.wall, dead, ..Now::default() };
+    inputs.add_held(wants, &rows.coordination, &now);
+    Ok(())
+}
+
+fn look_at_branch(git: &Git, branch: &str, inputs: &mut GuardInputs) {
+    let topic = || Topic::Branch(branch.into());
+    match git.branch_exists(branch) {
+        Ok(false) => {
+            inputs.branches.insert(branch.into(), BranchInfo { exists: false, clean: None });
+            doubt(inputs, topic(), "is not there".into());
+        }
+        Ok(true) => {
+            let clean = git.branch_clean(branch);
+            if let Err(error) = &clean {
+                doubt(inputs, topic(), format!("cannot be looked at ({error})"));
+            }
+            inputs.branches.insert(branch.into(), BranchInfo { exists: true, clean: clean.ok() });
+        }
+        Err(error @ GitError::Name(_)) => doubt(inputs, topic(), format!("cannot be there: {error}")),
+        Err(error) => doubt(inputs, topic(), format!("cannot be looked at ({error})")),
+    }
+}
+
+/// The store cannot be read.
+fn doubt_all(wants: &Wants, inputs: &mut GuardInputs, error: &StoreError) {
+    let words = format!("cannot be looked at ({error})");
+    let locks = wants.locks.iter().cloned().map(Topic::Lock);
+    let semaphores = wants.semaphores.iter().cloned().map(Topic::Semaphore);
+    let issues = wants.issues.iter().filter(|filter| filter.from.is_none()).cloned().map(Topic::Issues);
+    for topic in locks.chain(semaphores).chain(issues) {
+        doubt(inputs, topic, words.clone());
+    }
+}
+
+fn doubt(inputs: &mut GuardInputs, topic: Topic, words: String) {
+    inputs.doubts.insert(topic, words.into());
+}

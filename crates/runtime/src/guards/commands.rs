@@ -1,0 +1,78 @@
+//! Commands of guards, several at once.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use banksman_adapters::minder::{self, End, Minded, Task};
+use banksman_core::guard::{Cmd, CommandResult, GuardInputs, Topic, Wants};
+use banksman_core::plan::{Context, Text, env_name, plain};
+
+use super::{Limits, doubt};
+use crate::project::Project;
+
+/// How many run at the same time.
+const AT_ONCE: usize = 8;
+
+/// How much of what one prints is read: a long list of issues.
+const OUTPUT: usize = 16 * 1_024 * 1_024;
+
+/// What every command came to, or why it could not be run.
+pub(super) type Results = BTreeMap<Cmd, Result<Minded, String>>;
+
+/// Runs all commands that are wanted.
+pub(super) fn run_all(project: &Project, wants: &Wants, vars: &Context, limits: Limits) -> Results {
+    let lists = wants.issues.iter().filter_map(|filter| filter.from.clone());
+    let mut todo: Vec<Cmd> = wants.commands.iter().cloned().chain(lists).collect();
+    todo.sort();
+    todo.dedup();
+    let (count, todo, results) = (todo.len().min(AT_ONCE), Mutex::new(todo), Mutex::new(Results::new()));
+    let work = || {
+        while let Some(cmd) = todo.lock().ok().and_then(|mut todo| todo.pop()) {
+            let result = run(project, &cmd, vars, limits);
+            if let Ok(mut results) = results.lock() {
+                results.insert(cmd, result);
+            }
+        }
+    };
+    std::thread::scope(|scope| (0..count).for_each(|_| drop(scope.spawn(work))));
+    results.into_inner().unwrap_or_default()
+}
+
+fn run(project: &Project, cmd: &Cmd, vars: &Context, limits: Limits) -> Result<Minded, String> {
+    let argv = match cmd {
+        Cmd::Run(line) => vec!["/bin/sh".into(), "-c".into(), (&**line).into()],
+        // They have been put in.
+        Cmd::Argv(argv) => argv.iter().filter_map(Text::literal).map(Into::into).collect(),
+    };
+    let mut env: Vec<(String, String)> = vars.iter().map(|(name, value)| (env_name(name), plain(value).into())).collect();
+    env.push(("BANKSMAN_PROJECT".into(), project.root().display().to_string()));
+    let task = Task { argv, directory: project.root(), env, limit: limits.command, keep: OUTPUT };
+    minder::run(task).map_err(|error| format!("could not be started: {error}"))
+}
+
+/// Takes over how the commands of conditions ended.
+pub(super) fn take(wants: &Wants, results: Results, inputs: &mut GuardInputs) {
+    for (cmd, result) in results.into_iter().filter(|(cmd, _)| wants.commands.contains(cmd)) {
+        let result = match ended(&result) {
+            Ok(0) => CommandResult::Success,
+            Ok(_) => CommandResult::Failure,
+            Err(words) => {
+                doubt(inputs, Topic::Command(cmd.clone()), words);
+                CommandResult::Unknown
+            }
+        };
+        inputs.command_results.insert(cmd, result);
+    }
+}
+
+/// The status that a command ended with, as in a shell; or why there is none.
+pub(super) fn ended(result: &Result<Minded, String>) -> Result<i32, String> {
+    match result.as_ref().map(|minded| &minded.end) {
+        Ok(End::Exited(status)) => Ok(*status),
+        Ok(End::Signalled(signal)) => Ok(128 + signal),
+        Ok(End::TimedOut) => Err("took too long".into()),
+        Ok(End::NotStarted(error)) => Err(format!("could not be started: {error}")),
+        Ok(End::Lost) => Err("was killed together with its minder".into()),
+        Err(words) => Err(words.clone()),
+    }
+}
