@@ -128,7 +128,7 @@ impl Dispatcher {
         let orphans = self.orphans(&snapshot.backlog);
         let lost = self.lost(&snapshot.backlog, &now);
         self.assume_ended(&mut snapshot);
-        let Choice { mut candidates, mut blocked } = self.choose(&snapshot, &now);
+        let Choice { mut candidates, mut beginnings, mut blocked } = self.choose(&snapshot, &now);
         // Whoever holds the lock of a task keeps runners from it, but not from those behind it, which were not read.
         let is_locked = |reasons: &&Vec<Reason>| reasons.iter().any(|reason| matches!(reason, Reason::TaskLock { .. }));
         let locked = blocked.iter().filter(is_locked).count();
@@ -146,6 +146,7 @@ impl Dispatcher {
         if !orphans.is_empty() {
             // They may fill the room that there is.
             candidates.clear();
+            beginnings.clear();
         }
         let found = self.found(&snapshot);
         let is_found = |id: &TaskId| found.iter().any(|request| matches!(request, RunRequest::Found { task, .. } if task == id));
@@ -154,9 +155,7 @@ impl Dispatcher {
         let mut requests: Vec<Request> = self.finishes().into_iter().map(Into::into).collect();
         requests.extend(found.into_iter().chain(ripe).chain(std::mem::take(&mut self.results)).map(Request::from));
         if self.only.is_none() {
-            let (beginnings, waiting) = self.beginnings(&snapshot, &now);
             requests.extend(beginnings.into_iter().chain(self.advance(&snapshot)).chain(std::mem::take(&mut self.judgements)));
-            blocked.extend(waiting);
         }
         self.markers.clear();
         let runner = self.me.id.clone();
@@ -308,7 +307,7 @@ impl Dispatcher {
     fn choose(&mut self, snapshot: &Snapshot, now: &Now) -> Choice {
         let room = self.room();
         let limit = self.options.root_limit;
-        let ready = snapshot.backlog.tasks.values().filter(|task| !task.has_phases() && self.may_take(task, snapshot.lease));
+        let ready = snapshot.backlog.tasks.values().filter(|task| self.may_take(task, snapshot.lease));
         let mut ready: Vec<&Task> = ready.collect();
         ready.sort_by_key(|task| planner::order(task, limit));
         let mut choice = Choice::default();
@@ -324,6 +323,11 @@ impl Dispatcher {
             match facts::admit(task, Some(&self.me.id), limit, &coordination, &snapshot.backlog, now) {
                 // The places that are left go to the first ones.
                 Admission::Run if begins && places == 0 => {}
+                // A pipeline needs no room: its phases do.
+                Admission::Run if task.has_phases() => {
+                    choice.beginnings.push(self.begin_pipeline(&task.id));
+                    places -= usize::from(begins);
+                }
                 Admission::Run if choice.candidates.len() < room => {
                     let Some(run) = self.fresh_runs.pop() else { break };
                     let (section, needs) = (task.spec.section.clone(), task.spec.needs.clone());
@@ -334,7 +338,8 @@ impl Dispatcher {
                         places -= usize::from(begins);
                     }
                 }
-                Admission::Run => {}
+                // Who comes after it must not take its place among the roots.
+                Admission::Run => places -= usize::from(begins),
                 Admission::Blocked(reasons) => choice.blocked.push(reasons),
             }
         }
@@ -410,5 +415,6 @@ impl Dispatcher {
 #[derive(Default)]
 struct Choice {
     candidates: Vec<Candidate>,
+    beginnings: Vec<Request>,
     blocked: Vec<Vec<Reason>>,
 }

@@ -255,6 +255,7 @@ impl World<'_> {
             }
             Doing::Sleeping { watch, until } => {
                 runner.mailbox
+                    || (runner.bell && runner.dispatcher.listens())
                     || runner.cancelled
                     || *until <= now
                     || self.hears_sessions(slot)
@@ -281,6 +282,10 @@ impl World<'_> {
         self.finish_sweeps(slot);
         self.finish_tellings(slot);
         self.finish_gatherings(slot);
+        let runner = &mut self.runners[slot];
+        if std::mem::take(&mut runner.bell) && runner.dispatcher.listens() {
+            runner.dispatcher.heard();
+        }
         let died = watch.into_iter().find(|process| self.look_at(process) != Liveness::Alive);
         let runner = &mut self.runners[slot];
         if runner.cancelled {

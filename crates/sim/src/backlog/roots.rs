@@ -59,7 +59,20 @@ impl World<'_> {
         let is_own = |root: &TaskId| self.book.live(root).is_some_and(|(_, entry)| entry.owner == *runner);
         let is_sure = !placed.contains(id) && before.clone().all(|(_, root)| waits(root) || is_own(root));
         let passed = before.find(|(_, root)| is_sure && waits(root) && !claimant.passed_over.contains(root));
-        self.verdict.expect(Checker::Roots, passed.is_none(), || format!("{id} begins before {passed:?}"));
+        self.passed.extend(passed.map(|(_, root)| (id.clone(), root.clone(), runner.clone())));
+    }
+
+    /// After a commit: who was passed over while another root began was not taken in the same transaction either, nor refused.
+    pub(crate) fn check_passed_over(&mut self) {
+        for (id, root, runner) in std::mem::take(&mut self.passed) {
+            let claimant = self.runners.iter().find(|claimant| claimant.id == runner && claimant.alive);
+            let is_refused = claimant.is_some_and(|claimant| claimant.passed_over.contains(&root));
+            let waits = self.book.jobs.get(&root).is_some_and(|job| self.is_plain(&root, job));
+            // A pipeline needs no slot to begin, so that it does not pass by one that waits for a slot.
+            let has_phases = |id: &TaskId| self.book.jobs.get(id).is_some_and(|job| job.plan().is_some());
+            let has_slot = has_phases(&root) || !has_phases(&id) || self.is_free(Kind::Semaphore, &Name::runs(), 1);
+            self.verdict.expect(Checker::Roots, is_refused || !waits || !has_slot, || format!("{id} begins before {root}"));
+        }
     }
 
     /// Whether a task would find its place among the roots, if a runner with these orders took it.

@@ -31,6 +31,8 @@ pub(crate) struct Runner {
     pub(crate) dispatcher: Dispatcher,
     pub(crate) doing: Doing,
     pub(crate) mailbox: bool,
+    /// There were events since it last looked up.
+    pub(crate) bell: bool,
     /// It was asked to end.
     pub(crate) cancelled: bool,
     pub(crate) sessions: BTreeMap<RunId, Stream>,
@@ -150,6 +152,7 @@ impl World<'_> {
             dispatcher: Dispatcher::new(row, options),
             doing: Doing::Acting,
             mailbox: false,
+            bell: false,
             cancelled: false,
             sessions: BTreeMap::new(),
             sweeps: Vec::new(),

@@ -59,6 +59,8 @@ pub(crate) struct World<'a> {
     pub(crate) outside: Outside,
     /// For which of the times a runner was given the guards of a pipeline to look at.
     pub(crate) examined: BTreeMap<(RunnerId, TaskId), u32>,
+    /// Roots that began while others that came before them waited, with those, and who began them.
+    pub(crate) passed: Vec<(TaskId, TaskId, RunnerId)>,
     /// What runners have last found outside.
     pub(crate) samples: BTreeMap<(RunnerId, TaskId), Sample>,
     /// What really became of the runs.
@@ -144,6 +146,7 @@ impl<'a> World<'a> {
             outside: Outside::default(),
             examined: BTreeMap::new(),
             samples: BTreeMap::new(),
+            passed: Vec::new(),
             fates: BTreeMap::new(),
             checks: BTreeMap::new(),
             said: Said::default(),
