@@ -8,7 +8,7 @@ use banksman_core::guard::{Guard, GuardAction, GuardInputs, GuardResult, Pipelin
 use banksman_core::pipeline::{self, Pipeline, State, Verdict, When};
 use banksman_core::plan::Context;
 use banksman_core::router::{Subscriber, Subscription};
-use banksman_core::{Lease, Name, Now, RunnerId, Span, TaskId};
+use banksman_core::{Lease, Name, Now, RunnerId, Span, TaskId, lock};
 use banksman_store::{Key, Tables, Turn};
 
 use crate::pipelines::{PipelineOutcome, stepped};
@@ -55,7 +55,13 @@ impl Judgement {
         let wants = wants(&self.guards, &self.inputs.vars);
         let mut inputs = self.inputs.clone();
         know(&wants, &tables.coordination, &tables.backlog, &now, &mut inputs);
-        let verdict = verdict(&self.guards, &inputs, &now);
+        let verdict = match verdict(&self.guards, &inputs, &now) {
+            Verdict::Block { guard, part, again } => {
+                let again = next_lapse(&wants, &tables.coordination, now.lease).map_or(again, |lapse| lapse.min(again));
+                Verdict::Block { guard, part, again }
+            }
+            verdict @ (Verdict::Pass { .. } | Verdict::Fail { .. }) => verdict,
+        };
         let input = pipeline::Input::Examined { phase: self.phase.clone(), when: self.when, verdict };
         stepped(&self.id, input, tables, turn)
     }
@@ -88,6 +94,18 @@ pub fn know(wants: &Wants, coordination: &Coordination, backlog: &Backlog, now: 
             inputs.pipelines.insert(id.clone(), info);
         }
     }
+}
+
+/// When the next grant ends that guards ask about: no event tells of that.
+fn next_lapse(wants: &Wants, coordination: &Coordination, now: Lease) -> Option<Lease> {
+    let locks = wants.locks.iter().filter_map(|name| coordination.locks.get(&**name));
+    let locks = locks.filter_map(|lock| match &lock.state {
+        lock::State::Held(grant) => Some(&**grant),
+        lock::State::Free => None,
+    });
+    let semaphores = wants.semaphores.iter().filter_map(|name| coordination.semaphores.get(&**name));
+    let grants = locks.chain(semaphores.flat_map(|semaphore| semaphore.holders.values()));
+    grants.filter_map(|grant| grant.deadline()).filter(|end| *end > now).min()
 }
 
 /// What guards say together: the first that fails the pipeline decides, else the first that holds it up.
