@@ -58,7 +58,14 @@ impl Judgement {
         let wants = wants(&self.guards, &self.inputs.vars);
         let mut inputs = self.inputs.clone();
         know(&wants, &tables.coordination, &tables.backlog, &now, &mut inputs);
-        let verdict = verdict(&self.guards, &inputs, &now);
+        let verdict = match verdict(&self.guards, &inputs, &now) {
+            Verdict::Block { guard, part, again } => {
+                // No event tells of a grant that ends by time.
+                let lapse = wants.next_deadline(&tables.coordination).filter(|end| *end > now.lease);
+                Verdict::Block { guard, part, again: lapse.map_or(again, |lapse| lapse.min(again)) }
+            }
+            verdict @ (Verdict::Pass { .. } | Verdict::Fail { .. }) => verdict,
+        };
         let input = pipeline::Input::Examined { phase: self.phase.clone(), when: self.when, verdict };
         stepped(&self.id, input, tables, turn)
     }
