@@ -271,7 +271,7 @@ impl Play {
             State::Checking { phase, when } | State::Blocked { phase, when, reason: Reason::Guard { .. } } => {
                 let inputs = GuardInputs { vars: pipeline.context.clone(), ..GuardInputs::default() };
                 let guards = pipeline.guards().to_vec();
-                let judgement = Judgement { id, phase: phase.clone(), when: *when, guards, inputs, seen: Default::default() };
+                let judgement = Judgement { id, phase: phase.clone(), when: *when, guards, inputs, seen: Seen::default() };
                 // Sometimes it comes late.
                 let now = match self.dice.chance(4) {
                     true => self.model.stale.replace(judgement),
