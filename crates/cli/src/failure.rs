@@ -17,7 +17,7 @@ pub(crate) struct Failure {
     pub(crate) details: Value,
     pub(crate) hint: Option<String>,
     /// What people are shown before the sentence, such as the lines of a file.
-    pub(crate) body: Option<String>,
+    pub(crate) body: Option<Box<str>>,
 }
 
 impl Failure {
@@ -31,7 +31,7 @@ impl Failure {
     }
 
     pub(crate) fn body(mut self, body: String) -> Failure {
-        self.body = Some(body);
+        self.body = Some(body.into());
         self
     }
 

@@ -503,6 +503,21 @@ fn runbook_story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
     ]
 }
 
+/// A guard that holds, and one that does not.
+const GUARDED: &str = "[guard.calm]\ncondition = { lock_free = \"x\" }\n[guard.never]\ncondition = { any = [] }\n";
+
+fn guard_story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
+    let listed = json!({
+        "name": "string", "runbook": "string", "condition": "string", "onFailure": "string", "freshFor": "string",
+        "timeout": "string",
+    });
+    let passed = json!({ "guard": "string", "runbook": "string", "passed": "bool" });
+    vec![
+        ("guards list", vec!["guards", "list"], json!({ "guards": [listed] })),
+        ("guards check", vec!["guards", "check", "calm"], passed),
+    ]
+}
+
 /// A worker from its runbook to its end.
 const CREW: &str =
     "[queue.work]\n[worker.hand]\nqueue = \"work\"\nrun = \"true\"\nwake_on = \"git:push\"\n[on.\"git:push\"]\nnotify = \"x\"\n";
@@ -535,10 +550,11 @@ fn worker_story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
 const PASS_THROUGH: [&str; 2] = ["locks run", "semaphores run"];
 
 /// These are only there for their verbs.
-const NOUNS: [&str; 12] = [
+const NOUNS: [&str; 13] = [
     "locks",
     "semaphores",
     "queues",
+    "guards",
     "runbooks",
     "sections",
     "tasks",
@@ -558,10 +574,11 @@ fn every_verb_prints_exactly_what_it_promises() {
     let (world, queues) = (World::empty(), World::new());
     std::fs::write(world.path().join("none.md"), "- [x] This is done already.\n").unwrap();
     crate::runbooks::write(&queues, "good", crate::runbooks::GOOD);
+    crate::runbooks::write(&queues, "guarded", GUARDED);
     let crew = World::new();
     crate::runbooks::write(&crew, "crew", CREW);
     let main = [story(), backlog_story(), insight_story()].concat();
-    let beside = [queue_story(), runbook_story()].concat();
+    let beside = [queue_story(), runbook_story(), guard_story()].concat();
     let all = main.iter().map(|line| (&world, line.clone())).chain(beside.into_iter().map(|line| (&queues, line)));
     let all = all.chain(worker_story().into_iter().map(|line| (&crew, line)));
     let mut story = Vec::new();
@@ -617,6 +634,8 @@ fn every_failure_says_what_in_the_same_form() {
     let mistake = json!({ "line": "number", "column": "number?", "field": "string?", "what": "string", "hint": "string?" });
     let invalid = json!({ "file": "string", "problems": [mistake], "more": "bool" });
     crate::runbooks::write(&world, "bad", crate::runbooks::BAD);
+    crate::runbooks::write(&world, "guarded", GUARDED);
+    let failed = json!({ "guard": "string", "runbook": "string", "part": "string", "action": "string" });
     crate::runbooks::write(&world, "lost", "[worker.w]\nqueue = \"nowhere\"\nrun = \"true\"\n");
     let refused = json!({ "runbook": "string", "problems": ["string"], "applied": ["string"] });
     let place = json!({
@@ -707,6 +726,9 @@ fn every_failure_says_what_in_the_same_form() {
         (&["runbooks", "show", "bad"], 3, "RUNBOOK_INVALID", wrong),
         (&["runbooks", "show", "nothing"], 4, "RUNBOOK_NOT_FOUND", json!({ "name": "string" })),
         (&["runbooks", "show", "nothing.toml"], 4, "NO_SUCH_FILE", json!({})),
+        (&["guards", "check", "never"], 6, "GUARD_FAILED", failed),
+        (&["guards", "check", "nothing", "--runbook", "guarded"], 4, "GUARD_NOT_FOUND", json!({ "guard": "string" })),
+        (&["guards", "check", "never", "--var", "x=1"], 4, "VAR_NOT_FOUND", json!({ "guard": "string", "var": "string" })),
         (&["runbooks", "apply", "lost"], 3, "RUNBOOK_REFUSED", refused),
         (&["runbooks", "drop", "nothing"], 4, "RUNBOOK_NOT_FOUND", json!({ "name": "string" })),
         (&["workers", "show", "nothing"], 4, "WORKER_NOT_FOUND", json!({ "worker": "string" })),

@@ -128,7 +128,7 @@ impl Dispatcher {
         let orphans = self.orphans(&snapshot.backlog);
         let lost = self.lost(&snapshot.backlog, &now);
         self.assume_ended(&mut snapshot);
-        let Choice { mut candidates, mut blocked } = self.choose(&snapshot, &now);
+        let Choice { mut candidates, beginnings, mut blocked } = self.choose(&snapshot, &now);
         // Whoever holds the lock of a task keeps runners from it, but not from those behind it, which were not read.
         let is_locked = |reasons: &&Vec<Reason>| reasons.iter().any(|reason| matches!(reason, Reason::TaskLock { .. }));
         let locked = blocked.iter().filter(is_locked).count();
@@ -154,9 +154,7 @@ impl Dispatcher {
         let mut requests: Vec<Request> = self.finishes().into_iter().map(Into::into).collect();
         requests.extend(found.into_iter().chain(ripe).chain(std::mem::take(&mut self.results)).map(Request::from));
         if self.only.is_none() {
-            let (beginnings, waiting) = self.beginnings(&snapshot, &now);
             requests.extend(beginnings.into_iter().chain(self.advance(&snapshot)).chain(std::mem::take(&mut self.judgements)));
-            blocked.extend(waiting);
         }
         self.markers.clear();
         let runner = self.me.id.clone();
@@ -308,8 +306,7 @@ impl Dispatcher {
     fn choose(&mut self, snapshot: &Snapshot, now: &Now) -> Choice {
         let room = self.room();
         let limit = self.options.root_limit;
-        let ready = snapshot.backlog.tasks.values().filter(|task| !task.has_phases() && self.may_take(task, snapshot.lease));
-        let mut ready: Vec<&Task> = ready.collect();
+        let mut ready: Vec<&Task> = snapshot.backlog.tasks.values().filter(|task| self.may_take(task, snapshot.lease)).collect();
         ready.sort_by_key(|task| planner::order(task, limit));
         let mut choice = Choice::default();
         let under_way = snapshot.backlog.tasks.values().filter(|task| planner::is_under_way(task)).count();
@@ -321,9 +318,15 @@ impl Dispatcher {
         let mut coordination = snapshot.coordination.clone();
         for task in ready {
             let begins = limit > 0 && task.spec.parent.is_none() && !planner::is_under_way(task);
-            match facts::admit(task, Some(&self.me.id), limit, &coordination, &snapshot.backlog, now) {
+            // A pipeline has no run of its own, and needs no room for one.
+            let runner = (!task.has_phases()).then_some(&self.me.id);
+            match facts::admit(task, runner, limit, &coordination, &snapshot.backlog, now) {
                 // The places that are left go to the first ones.
                 Admission::Run if begins && places == 0 => {}
+                Admission::Run if task.has_phases() => {
+                    choice.beginnings.push(self.beginning(task));
+                    places -= usize::from(begins);
+                }
                 Admission::Run if choice.candidates.len() < room => {
                     let Some(run) = self.fresh_runs.pop() else { break };
                     let (section, needs) = (task.spec.section.clone(), task.spec.needs.clone());
@@ -410,5 +413,7 @@ impl Dispatcher {
 #[derive(Default)]
 struct Choice {
     candidates: Vec<Candidate>,
+    /// The pipelines that may begin.
+    beginnings: Vec<Request>,
     blocked: Vec<Vec<Reason>>,
 }

@@ -1,14 +1,12 @@
 //! Pipelines that do not go on by a run alone: those that may begin, whose guards are to be looked at, or that push an item.
 
-use banksman_core::admission::{Admission, Reason};
 use banksman_core::guard::GuardInputs;
 use banksman_core::pipeline::{Outcome, Pipeline, State};
 use banksman_core::plan::Action;
-use banksman_core::{Lease, Now, Task, planner};
+use banksman_core::{Lease, Task};
 use banksman_store::Snapshot;
 
 use super::{Advice, Dispatcher};
-use crate::facts;
 use crate::guards::{self, Judgement};
 use crate::pipelines::{PipelineOutcome, PipelineRequest, item};
 use crate::request::Request;
@@ -17,23 +15,10 @@ use crate::request::Request;
 pub(super) const PIPELINES: u32 = 100;
 
 impl Dispatcher {
-    /// The pipelines that may begin; and what stands in the way of the others.
-    pub(super) fn beginnings(&self, snapshot: &Snapshot, now: &Now) -> (Vec<Request>, Vec<Vec<Reason>>) {
-        let ready = snapshot.backlog.tasks.values().filter(|task| task.has_phases() && self.may_take(task, snapshot.lease));
-        let mut ready: Vec<&Task> = ready.collect();
-        ready.sort_by_key(|task| planner::order(task, self.options.root_limit));
-        let (mut requests, mut blocked) = (Vec::new(), Vec::new());
-        for task in ready {
-            let root_limit = self.options.root_limit;
-            match facts::admit(task, None, root_limit, &snapshot.coordination, &snapshot.backlog, now) {
-                Admission::Run => {
-                    let begin = PipelineRequest::Begin { id: task.id.clone(), root_limit, seen: self.seen() };
-                    requests.push(Request::Pipeline(begin));
-                }
-                Admission::Blocked(reasons) => blocked.push(reasons),
-            }
-        }
-        (requests, blocked)
+    /// A pipeline begins that nothing stands in the way of.
+    pub(super) fn beginning(&self, task: &Task) -> Request {
+        let root_limit = self.options.root_limit;
+        Request::Pipeline(PipelineRequest::Begin { id: task.id.clone(), root_limit, seen: self.seen() })
     }
 
     /// What is to be done for pipelines whose time has come.
