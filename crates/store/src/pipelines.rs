@@ -100,9 +100,12 @@ pub(crate) fn moved(pipelines: BTreeMap<TaskId, Pipeline>, by: i64) -> BTreeMap<
     pipelines
 }
 
+/// A pipeline with its task.
+type Hosted = (Task, Pipeline);
+
 impl View<'_> {
     /// The next pipelines after a position that stand so, each with its task; and where to go on, if there may be more.
-    pub fn pipelines(&mut self, state: Option<&str>, after: Seq) -> Result<(Vec<(Task, Pipeline)>, Option<Seq>), StoreError> {
+    pub fn pipelines(&mut self, state: Option<&str>, after: Seq) -> Result<(Vec<Hosted>, Option<Seq>), StoreError> {
         let params: [Value<'_>; 4] = [self.project.into(), after.0.into(), PAGE.into(), state.map(str::to_owned).into()];
         let rows = self.rows(Query::new(Statement::PipelinePage, params))?;
         let full = rows.len() as i64 == PAGE;
