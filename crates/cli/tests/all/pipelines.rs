@@ -5,6 +5,7 @@ use std::fs;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::conformance::Dice;
 use crate::runbooks;
 use crate::tasks::Backlog;
 use crate::world::{Said, World, is_alive, until};
@@ -506,4 +507,38 @@ fn pipelines_move_to_the_other_database_with_their_project() {
     assert_eq!(there(&["pipelines", "show", &id])["state"], "done");
     assert_eq!(there(&["pipelines", "show", &other])["state"], "done");
     assert_eq!(there(&["doctor"])["healthy"], true);
+}
+
+#[test]
+fn runners_that_are_killed_at_any_moment_lose_no_phase_and_repeat_none() {
+    const PIPELINES: usize = 10;
+    let world = World::new();
+    let note = "run = 'echo \"$BANKSMAN_PIPELINE $BANKSMAN_PHASE\" >> out; echo \"{\\\"last\\\": \\\"$BANKSMAN_PHASE\\\"}\"'";
+    let send = "push = \"q\"";
+    let quiet = format!("{note}\npre = \"quiet\"");
+    let phases = way(&[("one", note), ("two", &quiet), ("three", send), ("four", note)]);
+    world.book(&format!("{phases}\n[queue.q]\n[guard.quiet]\ncondition = {{ lock_free = \"deploy\" }}\n"));
+    let ids: Vec<String> = (0..PIPELINES).map(|_| world.begin(&[])).collect();
+    let mut dice = Dice(7);
+    let is_done = || world.data(&["pipelines", "list", "--state", "done"])["pipelines"].as_array().unwrap().len() == PIPELINES;
+    let mut runners = vec![world.runner(&[]), world.runner(&[])];
+    for _ in 0..8 {
+        // So many lines later one of them dies, wherever it is.
+        let wanted = world.lines("out").len() + usize::try_from(dice.roll(4)).unwrap();
+        until("there is progress", || world.lines("out").len() >= wanted || is_done());
+        let victim = runners.remove(usize::try_from(dice.roll(2)).unwrap());
+        victim.signal(Signal::KILL);
+        drop(victim);
+        runners.push(world.runner(&[]));
+    }
+    until("all are through", is_done);
+    drop(runners);
+    let mut lines = world.lines("out");
+    let mut expected: Vec<String> =
+        ids.iter().flat_map(|id| ["one", "two", "four"].map(|phase| format!("{id} {phase}"))).collect();
+    lines.sort();
+    expected.sort();
+    assert_eq!(lines, expected, "each phase once");
+    assert_eq!(world.data(&["queues", "show", "q"])["ready"], PIPELINES, "each item once");
+    world.check();
 }
