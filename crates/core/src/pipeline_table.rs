@@ -3,7 +3,7 @@
 use super::*;
 
 /// Something that happens.
-type Act = Box<dyn Fn(&mut Site) -> Outcome>;
+type Act<'a> = Box<dyn Fn(&mut Site) -> Outcome + 'a>;
 
 /// A phase with retries; one with guards and a strategy, from which it goes back; one that pushes.
 fn way() -> Vec<Phase> {
@@ -46,7 +46,7 @@ fn block(guard: &str, again: Lease) -> Verdict {
 
 fn in_state(state: &str) -> Site {
     let mut site = Site::blank(way());
-    let lead = |site: &mut Site, acts: Vec<Act>| acts.iter().for_each(|act| drop(act(site)));
+    let lead = |site: &mut Site, acts: Vec<Act<'_>>| acts.iter().for_each(|act| drop(act(site)));
     let start = |site: &mut Site| site.ask(Input::Start { unmet: false });
     let begin = |site: &mut Site| site.ask(Input::Begin);
     let well = |site: &mut Site| site.end(success(Value::Null));
