@@ -139,7 +139,14 @@ impl PipelineRequest {
             PipelineRequest::Start(start) => begin_life(start, tables, turn),
             PipelineRequest::Begin { id, root_limit, seen } => begin(id, *root_limit, seen, tables, turn),
             PipelineRequest::Push { id, phase, queue, item } => push(id, phase, queue, item, tables, turn),
-            PipelineRequest::Set { id, vars, by } => said(id, by.as_ref(), Input::Set(vars.clone()), tables, turn),
+            PipelineRequest::Set { id, vars, by } => {
+                let outcome = said(id, by.as_ref(), Input::Set(vars.clone()), tables, turn);
+                // What a guard asks about may be the value of a variable.
+                if let PipelineOutcome::Stepped(Outcome::Noted, _) = outcome {
+                    step_pipeline(id, Input::Look, tables, turn);
+                }
+                outcome
+            }
             PipelineRequest::Checkpoint { id, message, by } => {
                 said(id, by.as_ref(), Input::Checkpoint(message.clone()), tables, turn)
             }

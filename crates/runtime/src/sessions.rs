@@ -17,14 +17,15 @@ use serde_json::json;
 use crate::project::Project;
 
 /// Variables that belong to whoever started the runner, not to its runs.
-const FOREIGN: [&str; 5] =
+pub(crate) const FOREIGN: [&str; 5] =
     ["BANKSMAN_ANCESTORS", "BANKSMAN_LOCK", "BANKSMAN_LOCK_EPOCH", "BANKSMAN_SEMAPHORE", "BANKSMAN_SEMAPHORE_EPOCH"];
 
 /// How much of the last output the next run is told, in bytes.
 const TAIL: u64 = 4_000;
 
-/// How much of the output of a phase is looked at for its result.
-const PHASE_TAIL: u64 = 64 * 1_024;
+/// How much of the output of a phase is looked at for its result: more than variables may have, so that a result that is too
+/// large is refused and not overlooked.
+const PHASE_TAIL: u64 = 256 * 1_024;
 
 /// Where the sessions of a project keep their files.
 #[derive(Debug, Clone)]

@@ -50,6 +50,10 @@ pub enum Checker {
     Decisions,
     /// Not more roots are under way than allowed, and they begin in the order of their arrival.
     Roots,
+    /// A pipeline does one thing at a time, in an order that its plan allows, and its own task stands as it does.
+    Phases,
+    /// No pipeline goes on before its guards let it, and one runner at a time looks at them.
+    Guards,
 }
 
 impl fmt::Display for Checker {
@@ -77,6 +81,8 @@ impl fmt::Display for Checker {
             Checker::Ladder => "ladder",
             Checker::Decisions => "decisions",
             Checker::Roots => "roots",
+            Checker::Phases => "phases",
+            Checker::Guards => "guards",
         })
     }
 }

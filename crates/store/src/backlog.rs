@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use banksman_core::backlog::{Backlog, Edge, Run, Runner, Section, Sent};
 use banksman_core::claim::Address;
 use banksman_core::ids::{DecisionId, Epoch, RunId, RunnerId, SectionId, TaskId, Title};
-use banksman_core::task::{Spec, State, Task};
+use banksman_core::task::{Spec, State, Task, Work};
 use banksman_core::{Decision, Lease, Seq, Wall};
 
 use crate::error::StoreError;
@@ -127,10 +127,15 @@ fn plain(word: &str) -> Option<State> {
     (word == "pending").then_some(State::Pending)
 }
 
-/// What a run of the task needs: tasks that need the same are admitted or refused together.
+/// What a run of the task needs: tasks that need the same are admitted or refused together. A pipeline needs no slot, so that
+/// it must not wait behind tasks that do.
 pub(crate) fn lane(spec: &Spec) -> Option<String> {
     let lane = (&spec.section, &spec.needs, spec.parent.is_some());
-    spec.work.as_ref().map(|_| serde_json::to_string(&lane).expect("plain data always becomes JSON"))
+    let lane = match spec.work.as_ref()? {
+        Work::Pipeline(_) => serde_json::to_string(&(lane, "pipeline")),
+        Work::Run(_) | Work::Exec { .. } | Work::Merge { .. } => serde_json::to_string(&lane),
+    };
+    Some(lane.expect("plain data always becomes JSON"))
 }
 
 /// When time alone may change how a task stands. One whose children are being ended is always looked at.

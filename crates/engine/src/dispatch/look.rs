@@ -35,6 +35,7 @@ impl Dispatcher {
                 keys.extend(sections.map(|section| Key::Lock(section.lock())));
                 keys.extend(self.family_keys(&snapshot));
                 keys.extend(self.crew_keys(&snapshot));
+                keys.extend(self.guard_keys(&snapshot));
                 if keys.is_empty() {
                     return self.evaluate(snapshot);
                 }
@@ -128,7 +129,7 @@ impl Dispatcher {
         let orphans = self.orphans(&snapshot.backlog);
         let lost = self.lost(&snapshot.backlog, &now);
         self.assume_ended(&mut snapshot);
-        let Choice { mut candidates, beginnings, mut blocked } = self.choose(&snapshot, &now);
+        let Choice { mut candidates, mut beginnings, mut blocked } = self.choose(&snapshot, &now);
         // Whoever holds the lock of a task keeps runners from it, but not from those behind it, which were not read.
         let is_locked = |reasons: &&Vec<Reason>| reasons.iter().any(|reason| matches!(reason, Reason::TaskLock { .. }));
         let locked = blocked.iter().filter(is_locked).count();
@@ -146,6 +147,7 @@ impl Dispatcher {
         if !orphans.is_empty() {
             // They may fill the room that there is.
             candidates.clear();
+            beginnings.clear();
         }
         let found = self.found(&snapshot);
         let is_found = |id: &TaskId| found.iter().any(|request| matches!(request, RunRequest::Found { task, .. } if task == id));
@@ -154,7 +156,8 @@ impl Dispatcher {
         let mut requests: Vec<Request> = self.finishes().into_iter().map(Into::into).collect();
         requests.extend(found.into_iter().chain(ripe).chain(std::mem::take(&mut self.results)).map(Request::from));
         if self.only.is_none() {
-            requests.extend(beginnings.into_iter().chain(self.advance(&snapshot)).chain(std::mem::take(&mut self.judgements)));
+            requests
+                .extend(beginnings.into_iter().chain(self.advance(&snapshot, &now)).chain(std::mem::take(&mut self.judgements)));
         }
         self.markers.clear();
         let runner = self.me.id.clone();
@@ -337,7 +340,8 @@ impl Dispatcher {
                         places -= usize::from(begins);
                     }
                 }
-                Admission::Run => {}
+                // Who comes after it must not take its place among the roots.
+                Admission::Run => places -= usize::from(begins),
                 Admission::Blocked(reasons) => choice.blocked.push(reasons),
             }
         }

@@ -133,7 +133,12 @@ impl World<'_> {
     pub(crate) fn check_questions(&mut self) {
         let parked = self.book.jobs.iter().filter_map(|(id, job)| match &job.standing {
             Standing::Parked(decision) => Some((decision.clone(), id.clone())),
-            Standing::Pending | Standing::Live(_) | Standing::Awaiting(_) | Standing::Review | Standing::Over(_) => None,
+            Standing::Pending
+            | Standing::Live(_)
+            | Standing::Awaiting(_)
+            | Standing::InPhases(_)
+            | Standing::Review
+            | Standing::Over(_) => None,
         });
         let mut parked: Vec<(DecisionId, TaskId)> = parked.collect();
         parked.sort();

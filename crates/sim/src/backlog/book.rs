@@ -3,14 +3,17 @@
 //! It is the naive model of the backlog. It shares no code with the machines of the core.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use banksman_core::backlog::Edge;
 use banksman_core::event::Resource;
-use banksman_core::task::{After, Spec, Verdict};
+use banksman_core::plan::Plan;
+use banksman_core::task::{After, PIPELINE_ENV, Spec, Verdict, Work};
 use banksman_core::{DecisionId, Epoch, HolderId, Lease, Name, ProcessId, RunId, RunnerId, SectionId, Seq, Status, TaskId};
 
 use super::answers::Asked;
 use super::pause::runs;
+use super::way::Way;
 
 /// All that an outsider knows.
 #[derive(Debug, Default)]
@@ -25,6 +28,7 @@ pub(crate) struct Book {
     pub(crate) capacity: BTreeMap<Name, u32>,
     pub(crate) runners: BTreeMap<RunnerId, Known>,
     pub(crate) decisions: BTreeMap<DecisionId, Asked>,
+    pub(crate) ways: BTreeMap<TaskId, Way>,
     /// The number of the boot, and what leads from its clock to the lease clock.
     pub(crate) lease: Option<(i64, i64)>,
 }
@@ -54,6 +58,8 @@ pub(crate) enum Standing {
     /// It is done, and its children have so long; for ever once they are being cancelled.
     Awaiting(Option<Lease>),
     Parked(DecisionId),
+    /// It goes as its pipeline does, which may be blocked.
+    InPhases(bool),
     Review,
     Over(Status),
 }
@@ -83,6 +89,8 @@ pub(crate) struct Holding {
     pub(crate) processes: Vec<ProcessId>,
     /// When time ends it.
     pub(crate) until: Option<Lease>,
+    /// It was offered to somebody in line, who may not have taken it up.
+    pub(crate) offered: bool,
 }
 
 /// A runner.
@@ -113,10 +121,23 @@ impl Job {
     /// Whether it has begun and goes on by itself.
     pub(crate) fn is_under_way(&self) -> bool {
         match self.standing {
-            Standing::Live(_) | Standing::Awaiting(_) => true,
+            Standing::Live(_) | Standing::Awaiting(_) | Standing::InPhases(false) => true,
             Standing::Pending => self.rests.is_some(),
-            Standing::Parked(_) | Standing::Review | Standing::Over(_) => false,
+            Standing::Parked(_) | Standing::InPhases(true) | Standing::Review | Standing::Over(_) => false,
         }
+    }
+
+    /// The plan of the pipeline whose task it is.
+    pub(crate) fn plan(&self) -> Option<&Arc<Plan>> {
+        match &self.spec.work {
+            Some(Work::Pipeline(plan)) => Some(plan),
+            Some(_) | None => None,
+        }
+    }
+
+    /// Whether it is a phase of this pipeline.
+    pub(crate) fn is_phase_of(&self, pipeline: &TaskId) -> bool {
+        self.spec.parent.as_ref() == Some(pipeline) && self.spec.env.contains_key(PIPELINE_ENV)
     }
 }
 
@@ -161,7 +182,12 @@ impl Book {
     pub(crate) fn live(&self, task: &TaskId) -> Option<(&RunId, &Entry)> {
         match &self.jobs.get(task)?.standing {
             Standing::Live(run) => Some((run, self.runs.get(run)?)),
-            Standing::Pending | Standing::Awaiting(_) | Standing::Parked(_) | Standing::Review | Standing::Over(_) => None,
+            Standing::Pending
+            | Standing::Awaiting(_)
+            | Standing::Parked(_)
+            | Standing::InPhases(_)
+            | Standing::Review
+            | Standing::Over(_) => None,
         }
     }
 

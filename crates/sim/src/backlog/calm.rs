@@ -29,6 +29,7 @@ impl World<'_> {
         self.say(format_args!("the faults stop"));
         self.calm = true;
         self.send_users_home();
+        self.settle_outside();
         for resource in resources() {
             if resource.kind == Kind::Semaphore && self.book.capacity.contains_key(&resource.name) {
                 self.operate(define(&resource, TOP_CAPACITY));
@@ -49,6 +50,7 @@ impl World<'_> {
             return;
         }
         self.check_tasks();
+        self.check_rest();
         for runner in self.runners.iter_mut().filter(|runner| runner.alive) {
             runner.cancelled = true;
         }
@@ -101,6 +103,11 @@ impl World<'_> {
             && self.late.is_empty()
             && self.keepers.values().all(|keeper| !keeper.alive && !keeper.tree_lives());
         let idle = self.runners.iter().all(|runner| !runner.alive || !runner.told.until_idle);
+        // Who waits for a guard that does not hold waits for people, and so does every runner.
+        let is_held_up = self.book.ways.values().any(World::is_awaited);
+        let rests = self.book.ways.iter().all(|(id, way)| self.is_at_rest(id, way));
+        let mut pending = self.book.jobs.values().filter(|job| job.standing == Standing::Pending);
+        let idle = idle || (is_held_up && rests && pending.all(|job| self.is_rightly_blocked(job)));
         quiet && idle && self.book.jobs.values().all(|job| over(&job.standing)) && self.outbox_is_empty()
     }
 

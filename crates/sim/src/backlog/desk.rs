@@ -136,6 +136,9 @@ impl World<'_> {
         self.tally.count("batches");
         let events = if committed.events > 0 { self.new_events()? } else { Vec::new() };
         self.witness(batch, &committed.replies, &notes.into_inner(), &events);
+        if !events.is_empty() {
+            self.ring_bell();
+        }
         Some((committed.replies, committed.wakes))
     }
 
@@ -164,7 +167,11 @@ impl World<'_> {
             let deed = Deed { request, reply };
             let who = self.name_of(from);
             self.say(format_args!("{who} {deed}"));
-            self.said = Said { lease: note.lease, ..Said::of(request) };
+            let by = match from {
+                Sender::Runner(slot) | Sender::Thread(slot) => Some(self.runners[slot].id.clone()),
+                Sender::Program(_) | Sender::User(_) | Sender::Nobody => None,
+            };
+            self.said = Said { lease: note.lease, by, ..Said::of(request) };
             self.before(&deed);
             for logged in &events[start..end] {
                 self.say(format_args!("    {}", super::words::Line(logged)));
@@ -174,6 +181,8 @@ impl World<'_> {
             self.check_answer(&deed, &events[start..end]);
         }
         self.check_questions();
+        self.check_ways();
+        self.check_passed_over(events);
         let last = events.last().map_or(self.book.last, |logged| logged.seq);
         let expected = Seq(self.book.last.0 + i64::try_from(events.len()).expect("few"));
         self.verdict.expect(Checker::Order, last == expected, || format!("the log goes from {:?} to {last:?}", self.book.last));
@@ -211,6 +220,18 @@ impl World<'_> {
             }
             n if n < odds * 4 => self.tally.count("fault: wake-up lost"),
             _ => self.ring(address),
+        }
+    }
+
+    /// Whoever listens hears that there are events; or not.
+    fn ring_bell(&mut self) {
+        let odds = if self.calm { 0 } else { self.harsh };
+        for slot in 0..self.runners.len() {
+            if self.random.below(1_000) < odds {
+                self.tally.count("fault: bell not heard");
+            } else {
+                self.runners[slot].bell = true;
+            }
         }
     }
 

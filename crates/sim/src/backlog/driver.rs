@@ -49,7 +49,7 @@ impl World<'_> {
             Next::Kill(run) => self.kill_run(slot, &run),
             Next::Nudge(run, errand) => self.nudge_run(slot, &run, errand),
             Next::Notify(errand, _) => self.tell_people(slot, errand),
-            Next::Gather(pipeline) => unreachable!("nobody starts {} here", pipeline.id),
+            Next::Gather(pipeline) => self.gather(slot, pipeline),
             Next::Acknowledge(run) => self.acknowledge(slot, &run),
             Next::Forget(run) => drop(runner.sessions.remove(&run)),
             Next::Sleep { watch, at_most } => {
@@ -255,6 +255,7 @@ impl World<'_> {
             }
             Doing::Sleeping { watch, until } => {
                 runner.mailbox
+                    || (runner.bell && runner.dispatcher.listens())
                     || runner.cancelled
                     || *until <= now
                     || self.hears_sessions(slot)
@@ -268,6 +269,7 @@ impl World<'_> {
         runner.sessions.values().any(|stream| stream.closed || !stream.notices.is_empty())
             || runner.sweeps.iter().any(|sweep| sweep.done_at <= self.clock.now())
             || runner.tellings.iter().any(|telling| telling.done_at <= self.clock.now())
+            || runner.gatherings.iter().any(|gathering| gathering.done_at <= self.clock.now())
     }
 
     /// A sleeper gets up: the same order of reasons as in the real driver.
@@ -279,6 +281,11 @@ impl World<'_> {
         }
         self.finish_sweeps(slot);
         self.finish_tellings(slot);
+        self.finish_gatherings(slot);
+        let runner = &mut self.runners[slot];
+        if std::mem::take(&mut runner.bell) && runner.dispatcher.listens() {
+            runner.dispatcher.heard();
+        }
         let died = watch.into_iter().find(|process| self.look_at(process) != Liveness::Alive);
         let runner = &mut self.runners[slot];
         if runner.cancelled {

@@ -12,6 +12,7 @@ use banksman_core::{Decision, DecisionId, Effect, Name, Task, decision};
 use banksman_engine::{Reply, Request, RunRequest, TaskRequest};
 use banksman_store::{Call as _, Key, Snapshot, Store, StoreError, Tables, Turn};
 
+use super::slips;
 use crate::report::Checker;
 use crate::tried::Tamper;
 
@@ -80,11 +81,35 @@ pub enum Flaw {
     QuestionStays,
     /// A loop that is done does not wait for its children.
     ChildrenOff,
+    /// The end of a phase is not told to its pipeline.
+    EndForgotten,
+    /// A pipeline goes on with the phase after the next one.
+    PhaseSkipped,
+    /// A phase has two tasks.
+    SecondTask,
+    /// The task of a pipeline does not hear that the pipeline is over.
+    HostForgotten,
+    /// What has failed for good is tried again.
+    RetriedForGood,
+    /// A pipeline that was cancelled goes on with its next phase.
+    GoesOnCancelled,
+    /// Guards let everything pass.
+    GuardsOff,
+    /// What was found out for other guards counts for those that are looked at now.
+    OldAnswer,
+    /// A runner looks at guards that another one looks at.
+    TwoLookers,
+    /// Whoever died while it looked at guards keeps others from them.
+    LookerStays,
+    /// A runner looks at guards and tells nobody.
+    AnswerLost,
+    /// A pipeline changes and the log does not tell.
+    SilentPipeline,
 }
 
 impl Flaw {
     /// All of them.
-    pub const ALL: [Flaw; 31] = [
+    pub const ALL: [Flaw; 43] = [
         Flaw::RecordShared,
         Flaw::Respawn,
         Flaw::NoSweep,
@@ -116,6 +141,18 @@ impl Flaw {
         Flaw::AnsweredTwice,
         Flaw::QuestionStays,
         Flaw::ChildrenOff,
+        Flaw::EndForgotten,
+        Flaw::PhaseSkipped,
+        Flaw::SecondTask,
+        Flaw::HostForgotten,
+        Flaw::RetriedForGood,
+        Flaw::GoesOnCancelled,
+        Flaw::GuardsOff,
+        Flaw::OldAnswer,
+        Flaw::TwoLookers,
+        Flaw::LookerStays,
+        Flaw::AnswerLost,
+        Flaw::SilentPipeline,
     ];
 
     /// The word on the command line.
@@ -152,6 +189,18 @@ impl Flaw {
             Flaw::AnsweredTwice => "answered-twice",
             Flaw::QuestionStays => "question-stays",
             Flaw::ChildrenOff => "children-off",
+            Flaw::EndForgotten => "end-forgotten",
+            Flaw::PhaseSkipped => "phase-skipped",
+            Flaw::SecondTask => "second-task",
+            Flaw::HostForgotten => "host-forgotten",
+            Flaw::RetriedForGood => "retried-for-good",
+            Flaw::GoesOnCancelled => "goes-on-cancelled",
+            Flaw::GuardsOff => "guards-off",
+            Flaw::OldAnswer => "old-answer",
+            Flaw::TwoLookers => "two-lookers",
+            Flaw::LookerStays => "looker-stays",
+            Flaw::AnswerLost => "answer-lost",
+            Flaw::SilentPipeline => "silent-pipeline",
         }
     }
 
@@ -172,6 +221,15 @@ impl Flaw {
             Flaw::RootsOff | Flaw::QueueJumped => Checker::Roots,
             Flaw::CountersReset | Flaw::NudgeFree => Checker::Ladder,
             Flaw::AskedTwice | Flaw::AnsweredTwice | Flaw::QuestionStays => Checker::Decisions,
+            Flaw::EndForgotten
+            | Flaw::PhaseSkipped
+            | Flaw::SecondTask
+            | Flaw::HostForgotten
+            | Flaw::RetriedForGood
+            | Flaw::GoesOnCancelled => Checker::Phases,
+            Flaw::GuardsOff | Flaw::OldAnswer | Flaw::TwoLookers => Checker::Guards,
+            Flaw::LookerStays | Flaw::AnswerLost => Checker::Idle,
+            Flaw::SilentPipeline => Checker::Fold,
         }
     }
 
@@ -199,6 +257,7 @@ impl Flaw {
             Flaw::RestForgotten => {
                 snapshot.backlog.tasks.retain(|_, task| !matches!(task.state, State::Resting { .. }));
             }
+            Flaw::TwoLookers => snapshot.backlog.pipelines.values_mut().for_each(|pipeline| pipeline.looker = None),
             Flaw::IdleEarly => {
                 snapshot.backlog.tasks.retain(|_, task| task.state != State::Pending || task.spec.needs.is_empty());
             }
@@ -311,7 +370,7 @@ impl Tamper for Flaw {
                 tables.backlog.tasks.get_mut(id).into_iter().for_each(|task| task.attempts += 1);
                 reply
             }
-            _ => request.decide(tables, turn),
+            _ => slips::decide(self, request, tables, turn),
         }
     }
 }

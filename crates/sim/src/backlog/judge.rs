@@ -6,7 +6,7 @@ use banksman_core::dag::DagError;
 use banksman_core::event::{Event, Fact, Kind, Resource, SectionFact, TaskFact};
 use banksman_core::task::Outcome;
 use banksman_core::task::{Need, Spec};
-use banksman_core::{Lease, Name, RunId, RunnerId, Seq, Span, Status, TaskId};
+use banksman_core::{Lease, Name, RunId, RunnerId, Seq, Span, Status, TaskId, queue};
 use banksman_engine::{Reply, Request, RunOutcome, RunRequest, TaskOutcome, TaskRequest};
 
 use super::book::{Entry, Holding, Job, Standing};
@@ -34,10 +34,11 @@ impl World<'_> {
             },
             Event::Task { id, fact } => self.take_in_task(id, fact, logged.seq),
             Event::Decision { id, fact } => self.take_in_decision(id, fact),
+            Event::Pipeline { id, fact } => self.take_in_pipeline(id, fact),
+            Event::Queue { fact: queue::Fact::Push { .. }, .. } => self.take_in_push(),
             // Nobody imports here.
             Event::Import { .. }
             | Event::Queue { .. }
-            | Event::Pipeline { .. }
             | Event::Worker { .. }
             | Event::Route { .. }
             | Event::Finished(_)
@@ -54,7 +55,8 @@ impl World<'_> {
             }
             Fact::Acquired(claim) => {
                 let until = claim.ttl.map(|ttl| lease + ttl);
-                let holding = Holding { weight: claim.weight, processes: claim.processes.clone(), until };
+                let offered = !claim.holder.as_str().starts_with("run:") && self.said.asks.as_ref() != Some(&claim.holder);
+                let holding = Holding { weight: claim.weight, processes: claim.processes.clone(), until, offered };
                 let holders = self.book.held.entry(resource.clone()).or_default();
                 holders.insert(claim.holder.clone(), holding);
                 let used: u32 = holders.values().map(|holding| holding.weight).sum();
@@ -118,12 +120,16 @@ impl World<'_> {
             TaskFact::Awaiting { run, .. } => self.take_in_end(id, run.as_ref(), Made::Awaiting),
             TaskFact::EndingChildren {} => self.take_in_ending_children(id),
             TaskFact::Escalated { run, decision, .. } => self.take_in_end(id, Some(run), Made::Parked(decision.clone())),
-            TaskFact::Taken { .. } | TaskFact::Returned {} | TaskFact::InPhases { .. } => {
+            TaskFact::InPhases { is_blocked } => {
+                let standing = Standing::InPhases(*is_blocked);
+                self.book.jobs.get_mut(id).into_iter().for_each(|job| job.standing = standing.clone());
+            }
+            TaskFact::Taken { .. } | TaskFact::Returned {} => {
                 self.verdict.report(Checker::Model, || format!("nobody works on {id} by hand here: {fact:?}"));
             }
-            TaskFact::Complete { run, .. } => self.take_in_end(id, run.as_ref(), Made::Over(Status::Completed)),
-            TaskFact::Failed { run, .. } => self.take_in_end(id, run.as_ref(), Made::Over(Status::Failed)),
-            TaskFact::Cancelled { run } => self.take_in_end(id, run.as_ref(), Made::Over(Status::Cancelled)),
+            TaskFact::Complete { run, .. } => self.take_in_over(id, run.as_ref(), Status::Completed, fact),
+            TaskFact::Failed { run, .. } => self.take_in_over(id, run.as_ref(), Status::Failed, fact),
+            TaskFact::Cancelled { run } => self.take_in_over(id, run.as_ref(), Status::Cancelled, fact),
             TaskFact::Retried {} => {
                 if let Some(job) = self.book.jobs.get_mut(id) {
                     (job.standing, job.failures, job.recoveries, job.tried) = (Standing::Pending, 0, 0, 0);
@@ -132,13 +138,23 @@ impl World<'_> {
             TaskFact::Marked { status } => {
                 let standing = if *status == Status::Review { Standing::Review } else { Standing::Over(*status) };
                 self.book.jobs.get_mut(id).into_iter().for_each(|job| (job.standing, job.rests) = (standing.clone(), None));
+                if *status != Status::Review {
+                    self.end_phase(id, None, false);
+                }
             }
             TaskFact::Deleted {} => {
                 let live = self.book.live(id).is_some();
                 self.verdict.expect(Checker::Ends, !live, || format!("{id} is deleted while a run is at it"));
                 self.book.jobs.remove(id);
+                self.end_phase(id, None, false);
             }
         }
+    }
+
+    fn take_in_over(&mut self, id: &TaskId, run: Option<&RunId>, status: Status, fact: &TaskFact) {
+        let timed_out = self.took_too_long(id);
+        self.take_in_end(id, run, Made::Over(status));
+        self.end_phase(id, Some(fact), timed_out);
     }
 
     fn change(&mut self, id: &TaskId, spec: &Spec, deps: &[Edge]) {
@@ -290,9 +306,11 @@ impl World<'_> {
                     && let Some(holding) = holders.get_mut(&grant.claim.holder)
                 {
                     let offered = grant.acquired.lease + if grant.ticket.is_some() { OFFER } else { Span::ZERO };
+                    holding.offered = false;
                     holding.until = grant.claim.ttl.map(|ttl| (at.lease + ttl).max(offered));
                 }
             }
+            (Request::Pipeline(request), Reply::Pipeline(outcome)) => self.after_pipeline(request, outcome),
             (Request::Run(RunRequest::Resume { run, .. }), Reply::Run(RunOutcome::Done)) => {
                 self.book.runs.get_mut(run).into_iter().for_each(|entry| entry.paused = false);
             }

@@ -1,10 +1,11 @@
 //! Loops as an outsider sees them: the file DONE, how often they are tried, when they rest, and whom they wait for.
 
+use banksman_core::coordination::Command;
 use banksman_core::event::TaskFact;
 use banksman_core::restart::{Marker, OnTimeout};
 use banksman_core::task::{After, OnExhausted, Watch};
-use banksman_core::{Lease, RunId, RunnerId, Seq, Span, Status, TaskId};
-use banksman_engine::{Request, RunRequest, TaskRequest};
+use banksman_core::{HolderId, Lease, RunId, RunnerId, Seq, Span, Status, TaskId, lock, semaphore};
+use banksman_engine::{PipelineRequest, Request, RunRequest, TaskRequest};
 
 use super::book::Standing;
 use super::ends::Made;
@@ -23,6 +24,12 @@ pub(crate) struct Said {
     pub(crate) watch: Watch,
     /// What it looks at: this run's end, the file of a task, the children of one.
     pub(crate) about: Looked,
+    /// The runner that speaks.
+    pub(crate) by: Option<RunnerId>,
+    /// The pipeline that puts an item into a queue.
+    pub(crate) pushes: Option<TaskId>,
+    /// Who wants a lock or slots.
+    pub(crate) asks: Option<HolderId>,
 }
 
 /// What somebody has looked at before it speaks of a task.
@@ -32,6 +39,11 @@ pub(crate) enum Looked {
     File,
     Children,
     Pulse,
+    /// The guards of a pipeline.
+    Guards(TaskId),
+    Push,
+    /// Nothing: a person wants a pipeline to go on.
+    Unblock,
     Other,
 }
 
@@ -47,7 +59,8 @@ pub(crate) struct Checked {
 impl Default for Said {
     fn default() -> Said {
         let watch = Watch { timeout: Span::ZERO, max_recoveries: 0, on_exhausted: OnExhausted::Escalate };
-        Said { seq: Seq(0), lease: Lease(0), marker: Marker::Absent, watch, about: Looked::Other }
+        let (by, pushes, asks) = (None, None, None);
+        Said { seq: Seq(0), lease: Lease(0), marker: Marker::Absent, watch, about: Looked::Other, by, pushes, asks }
     }
 }
 
@@ -61,6 +74,15 @@ impl Said {
             Request::Run(RunRequest::Found { marker, .. }) => Said { marker: marker.clone(), about: Looked::File, ..blank },
             Request::Run(RunRequest::Settle { .. }) => Said { about: Looked::Children, ..blank },
             Request::Task(TaskRequest::Heartbeat { watch, .. }) => Said { watch: *watch, about: Looked::Pulse, ..blank },
+            Request::Pipeline(PipelineRequest::Judge(judgement)) => Said { about: Looked::Guards(judgement.id.clone()), ..blank },
+            Request::Pipeline(PipelineRequest::Push { id, .. }) => {
+                Said { about: Looked::Push, pushes: Some(id.clone()), ..blank }
+            }
+            Request::Pipeline(PipelineRequest::Unblock { .. }) => Said { about: Looked::Unblock, ..blank },
+            Request::Coordinate {
+                command: Command::Lock(_, lock::Input::Acquire(ask)) | Command::Semaphore(_, semaphore::Input::Acquire(ask)),
+                ..
+            } => Said { asks: Some(ask.claim.holder.clone()), ..blank },
             _ => blank,
         }
     }

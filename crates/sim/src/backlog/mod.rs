@@ -3,9 +3,10 @@
 //! The runners are the real `Dispatcher`, on the real store; what they start, watch and lose is simulated with the
 //! promises of the real keeper. Checkers compare what the log says with what the processes really did.
 //!
-//! * `world`, `users`, `wishes`, `hands`, `runner`, `driver`, `errands`, `keeper`, `program`, `pause`, `machine`, `faults`, `desk`,
-//!   `calm`: what happens.
-//! * `book`, `judge`, `ends`, `loops`, `roots`, `truth`: what must be true, kept by an outsider; `answers`: both, for decisions.
+//! * `world`, `users`, `wishes`, `hands`, `plans`, `outside`, `runner`, `driver`, `errands`, `keeper`, `program`, `pause`,
+//!   `machine`, `faults`, `desk`, `calm`: what happens.
+//! * `book`, `judge`, `ends`, `loops`, `roots`, `truth`, `way`, `phases`, `verdicts`: what must be true, kept by an outsider;
+//!   `answers`: both, for decisions.
 //! * [`Flaw`]: engines, drivers and keepers with one fault each.
 
 mod answers;
@@ -22,12 +23,18 @@ mod judge;
 mod keeper;
 mod loops;
 mod machine;
+mod outside;
 mod pause;
+mod phases;
+mod plans;
 mod program;
 mod roots;
 mod runner;
+mod slips;
 mod truth;
 mod users;
+mod verdicts;
+mod way;
 mod wishes;
 mod words;
 mod world;

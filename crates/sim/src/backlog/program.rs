@@ -10,6 +10,7 @@ use super::desk::{InFlight, Sender};
 use super::keeper::Keeper;
 use super::machine::Placed;
 use super::pause::Pause;
+use super::plans::PIPELINE_LIMIT;
 use super::runner::HeardAll;
 use super::world::World;
 use crate::clock::Ms;
@@ -157,15 +158,23 @@ impl World<'_> {
             Act::Mark => return self.make_done(&id, Placed::File),
             Act::Blunder => return self.make_done(&id, Placed::Directory),
             Act::AddChild if self.counts.tasks >= CHILD_LIMIT => return,
+            Act::AddChild if self.counts.pipelines < PIPELINE_LIMIT && self.random.in_thousand(150) => {
+                let request = self.start_pipeline(Some((id, epoch)));
+                return self.send_of_program(number, request);
+            }
             Act::AddChild => self.child_task(&id, epoch),
-            Act::Done => conclude(Verdict::Done { output: Some(serde_json::Value::from(number)) }),
+            Act::Done => conclude(Verdict::Done { output: Some(serde_json::json!({ "n": number })) }),
             Act::Fail => conclude(Verdict::Failed { error: "I say so".into() }),
             Act::Heartbeat => TaskRequest::Heartbeat { id: id.clone(), epoch, pulse: Pulse::Active, watch: WATCH },
         };
+        self.send_of_program(number, Request::Task(request));
+    }
+
+    fn send_of_program(&mut self, number: u32, request: Request) {
         if let Some(child) = self.keepers.get_mut(&number).and_then(|keeper| keeper.child.as_mut()) {
             child.calling = true;
         }
-        self.calls.push(InFlight { from: Sender::Program(number), requests: vec![Request::Task(request)] });
+        self.calls.push(InFlight { from: Sender::Program(number), requests: vec![request] });
     }
 
     /// Somebody makes the file DONE, or something in its place.

@@ -1,12 +1,14 @@
 //! Roots as an outsider sees them: never more under way than a claim allows, and taken in the order of their arrival.
 
-use banksman_core::event::Kind;
+use banksman_core::event::{Event, Kind};
 use banksman_core::task::Spec;
 use banksman_core::{Name, RunnerId, Seq, TaskId};
 
 use super::book::{Job, Standing};
+use super::pause::runs;
 use super::runner::Told;
 use super::world::World;
+use crate::ledger::Logged;
 use crate::report::Checker;
 
 /// What a look can see of the roots.
@@ -59,7 +61,24 @@ impl World<'_> {
         let is_own = |root: &TaskId| self.book.live(root).is_some_and(|(_, entry)| entry.owner == *runner);
         let is_sure = !placed.contains(id) && before.clone().all(|(_, root)| waits(root) || is_own(root));
         let passed = before.find(|(_, root)| is_sure && waits(root) && !claimant.passed_over.contains(root));
-        self.verdict.expect(Checker::Roots, passed.is_none(), || format!("{id} begins before {passed:?}"));
+        self.passed.extend(passed.map(|(_, root)| (id.clone(), root.clone(), runner.clone())));
+    }
+
+    /// After a commit: who was passed over while another root began was not taken in the same transaction either, nor refused.
+    pub(crate) fn check_passed_over(&mut self, events: &[Logged]) {
+        let of_slots = |logged: &Logged| matches!(&logged.event, Event::Resource { resource, .. } if *resource == runs());
+        let slots_moved = events.iter().any(of_slots);
+        for (id, root, runner) in std::mem::take(&mut self.passed) {
+            let claimant = self.runners.iter().find(|claimant| claimant.id == runner && claimant.alive);
+            let is_refused = claimant.is_some_and(|claimant| claimant.passed_over.contains(&root));
+            let waits = self.book.jobs.get(&root).is_some_and(|job| self.is_plain(&root, job));
+            // A pipeline needs no slot to begin, so that it does not pass by one that waits for a slot. Whether there was one
+            // is only plain if none was taken or given back meanwhile.
+            let has_phases = |id: &TaskId| self.book.jobs.get(id).is_some_and(|job| job.plan().is_some());
+            let is_plain = !slots_moved && self.is_free(Kind::Semaphore, &Name::runs(), 1);
+            let has_slot = has_phases(&root) || !has_phases(&id) || is_plain;
+            self.verdict.expect(Checker::Roots, is_refused || !waits || !has_slot, || format!("{id} begins before {root}"));
+        }
     }
 
     /// Whether a task would find its place among the roots, if a runner with these orders took it.

@@ -13,6 +13,7 @@ use super::errands::Telling;
 use super::flaw::Flaw;
 use super::keeper::Notice;
 use super::machine::Record;
+use super::outside::Gathering;
 use super::roots::Roots;
 use super::world::World;
 use crate::clock::Ms;
@@ -30,11 +31,15 @@ pub(crate) struct Runner {
     pub(crate) dispatcher: Dispatcher,
     pub(crate) doing: Doing,
     pub(crate) mailbox: bool,
+    /// There were events since it last looked up.
+    pub(crate) bell: bool,
     /// It was asked to end.
     pub(crate) cancelled: bool,
     pub(crate) sessions: BTreeMap<RunId, Stream>,
     pub(crate) sweeps: Vec<Sweep>,
     pub(crate) tellings: Vec<Telling>,
+    /// The guards that it looks at.
+    pub(crate) gatherings: Vec<Gathering>,
     /// What leads from the machine's clock to the store's.
     pub(crate) offset: i64,
     pub(crate) told: Told,
@@ -147,10 +152,12 @@ impl World<'_> {
             dispatcher: Dispatcher::new(row, options),
             doing: Doing::Acting,
             mailbox: false,
+            bell: false,
             cancelled: false,
             sessions: BTreeMap::new(),
             sweeps: Vec::new(),
             tellings: Vec::new(),
+            gatherings: Vec::new(),
             offset: 0,
             told,
             may_leave: false,
@@ -197,6 +204,7 @@ impl World<'_> {
         runner.sessions.clear();
         runner.sweeps.clear();
         runner.tellings.clear();
+        runner.gatherings.clear();
         let process = runner.process.clone();
         self.machine.exit(&process);
         self.calls.retain(|call| call.from != Sender::Runner(slot) && call.from != Sender::Thread(slot));

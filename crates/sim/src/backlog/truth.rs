@@ -22,7 +22,8 @@ impl World<'_> {
     pub(crate) fn is_idle_for(&self, told: &Told) -> bool {
         let waits = |job: &Job| is_for(told, job) && self.book.unmet(job).next().is_none() && !self.is_hopeless(job);
         let goes_on = |job: &Job| matches!(job.standing, Standing::Awaiting(_)) || waits(job);
-        self.book.live_runs().next().is_none() && !self.book.jobs.values().any(goes_on)
+        let waits = self.book.jobs.values().any(goes_on) || self.book.ways.values().any(World::is_awaited);
+        self.book.live_runs().next().is_none() && !waits
     }
 
     /// Notes for how long there has been work that somebody could start.
@@ -30,7 +31,8 @@ impl World<'_> {
         let now = self.clock.now();
         let mut idle = std::mem::take(&mut self.idle);
         let enabled = self.book.jobs.iter().filter(|(id, job)| self.could_start(id, job) || self.could_settle(id, job));
-        let enabled: Vec<TaskId> = enabled.map(|(id, _)| id.clone()).collect();
+        let pipelines = self.book.ways.iter().filter(|(id, way)| self.could_go_on(id, way)).map(|(id, _)| id);
+        let enabled: Vec<TaskId> = enabled.map(|(id, _)| id).chain(pipelines).cloned().collect();
         idle.retain(|id, _| enabled.contains(id));
         for id in enabled {
             idle.entry(id).or_insert(now);
@@ -60,19 +62,21 @@ impl World<'_> {
 
     /// Whether some runner could start the task right now.
     fn could_start(&self, id: &TaskId, job: &Job) -> bool {
+        // The phases of a pipeline need what it does not.
+        let has_phases = job.plan().is_some();
         let able = |runner: &&super::runner::Runner| {
             runner.is_awake()
                 && !runner.cancelled
                 && is_for(&runner.told, job)
                 && runner.told.max_runs.is_none_or(|max| self.book.at_work(&runner.id) < max as usize)
-                && self.may_enter(runner, job)
+                && (has_phases || self.may_enter(runner, job))
                 && self.has_place(&runner.told, job)
         };
         job.standing == Standing::Pending
             && job.rests.is_none_or(|until| self.lease().is_some_and(|lease| lease >= until))
             && self.book.unmet(job).next().is_none()
             && self.is_free(Kind::Lock, &id.lock(), 1)
-            && self.is_free(Kind::Semaphore, &Name::runs(), 1)
+            && (has_phases || self.is_free(Kind::Semaphore, &Name::runs(), 1))
             && job.spec.needs.iter().all(|need| match need {
                 Need::Lock(name) => self.is_free(Kind::Lock, name, 1),
                 Need::Slots { name, weight } => self.is_free(Kind::Semaphore, name, *weight),
@@ -111,7 +115,7 @@ impl World<'_> {
         dead || holding.until.is_some_and(|until| self.lease().is_some_and(|lease| lease >= until))
     }
 
-    fn lease(&self) -> Option<Lease> {
+    pub(crate) fn lease(&self) -> Option<Lease> {
         let (boot, offset) = self.book.lease?;
         (boot == self.clock.boot_number()).then(|| Lease(self.clock.monotonic() + offset))
     }
@@ -142,7 +146,7 @@ impl World<'_> {
                     State::Awaiting { until, .. } => Standing::Awaiting(*until),
                     State::Parked { decision } => Standing::Parked(decision.clone()),
                     State::ByHand { .. } => return Some(format!("{} is worked on by hand", task.id)),
-                    State::InPhases { .. } => return Some(format!("{} goes through phases", task.id)),
+                    State::InPhases { is_blocked } => Standing::InPhases(*is_blocked),
                     State::Review => Standing::Review,
                     State::Done(done) => Standing::Over(done.status()),
                 };
@@ -166,6 +170,7 @@ impl World<'_> {
         let dead = rows.outbox.values().find(|sent| sent.errand.run().is_some_and(is_over));
         self.verdict.expect(Checker::Left, dead.is_none(), || format!("an errand for a run that is over: {dead:?}"));
         self.check_given_up(&rows);
+        self.compare_pipelines(&rows);
     }
 
     /// Why a task that is pending when nothing moves any more may be so, in the words of an outsider.

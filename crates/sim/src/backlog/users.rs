@@ -7,6 +7,8 @@ use banksman_engine::Request;
 
 use super::desk::{InFlight, Sender};
 use super::hands::{Hold, Place};
+use super::outside::{COMMANDS, FILES};
+use super::plans::define_queue;
 use super::world::World;
 use crate::clock::Ms;
 
@@ -80,6 +82,19 @@ impl World<'_> {
         }
         for _ in 0..2 + self.random.below(12) {
             let request = self.add_task();
+            self.operate(request);
+        }
+        for file in FILES {
+            let is_there = self.random.in_thousand(600);
+            self.outside.files.insert(file.into(), is_there);
+        }
+        for command in COMMANDS {
+            let works = self.random.in_thousand(600);
+            self.outside.commands.insert(command.into(), Some(works));
+        }
+        self.operate(define_queue());
+        for _ in 0..self.random.below(4) {
+            let request = self.start_pipeline(None);
             self.operate(request);
         }
         for slot in 0..1 + self.random.below(3) {

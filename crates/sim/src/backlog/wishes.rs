@@ -11,6 +11,7 @@ use banksman_engine::{Edit, Request, SectionRequest, TaskRequest};
 
 use super::book::Standing;
 use super::machine::Placed;
+use super::plans::PIPELINE_LIMIT;
 use super::users::{TOP_CAPACITY, define, resources};
 use super::world::World;
 use crate::random::Random;
@@ -26,8 +27,14 @@ impl World<'_> {
         let parked: Vec<TaskId> = tasks.iter().filter(parked).cloned().collect();
         let tasks = if parked.is_empty() || self.random.in_thousand(700) { tasks } else { parked };
         let task = (!tasks.is_empty()).then(|| self.random.pick(&tasks).clone());
-        let request = match self.random.below(110) {
+        let request = match self.random.below(140) {
             0..30 => return (self.counts.tasks < TASK_LIMIT).then(|| self.add_task()),
+            110..118 => return (self.counts.pipelines < PIPELINE_LIMIT).then(|| self.start_pipeline(None)),
+            118..132 => return self.change_pipeline(),
+            132..140 => {
+                self.change_outside();
+                return None;
+            }
             30..34 => return Some(self.add_section()),
             34..42 => return self.change_section(),
             42..47 => {
@@ -94,7 +101,7 @@ impl World<'_> {
         }))
     }
 
-    fn some_section(&mut self) -> Option<SectionId> {
+    pub(crate) fn some_section(&mut self) -> Option<SectionId> {
         let sections: Vec<SectionId> = self.book.sections.keys().cloned().collect();
         (!sections.is_empty()).then(|| self.random.pick(&sections).clone())
     }
@@ -147,7 +154,7 @@ impl World<'_> {
     }
 
     /// None in so many of a thousand cases, else a few tasks that exist.
-    fn dependencies(&mut self, none: usize) -> Vec<Edge> {
+    pub(crate) fn dependencies(&mut self, none: usize) -> Vec<Edge> {
         let tasks: Vec<TaskId> = self.book.jobs.keys().cloned().collect();
         if tasks.is_empty() || self.random.in_thousand(none) {
             return Vec::new();

@@ -5,7 +5,8 @@ use std::fmt;
 use banksman_core::TaskId;
 use banksman_core::event::{Event, Fact, TaskFact};
 use banksman_engine::{
-    DecisionOutcome, Reply, Request, RunOutcome, RunRequest, SectionOutcome, SectionRequest, TaskOutcome, TaskRequest,
+    DecisionOutcome, PipelineOutcome, PipelineRequest, Reply, Request, RunOutcome, RunRequest, SectionOutcome, SectionRequest,
+    TaskOutcome, TaskRequest,
 };
 
 use crate::ledger::Logged;
@@ -32,7 +33,7 @@ impl fmt::Display for Deed<'_> {
             Request::Worker(request) => write!(f, "{request:?}")?,
             Request::Route(request) => write!(f, "{request:?}")?,
             Request::Apply(request) => write!(f, "{request:?}")?,
-            Request::Pipeline(request) => write!(f, "{request:?}")?,
+            Request::Pipeline(request) => pipeline(f, request)?,
             Request::Decision(request) => write!(f, "answers {} with {}", request.id, request.option)?,
         }
         match self.reply {
@@ -53,6 +54,7 @@ impl fmt::Display for Deed<'_> {
             Reply::Worker(outcome) => write!(f, ": {outcome:?}"),
             Reply::Route(outcome) => write!(f, ": {outcome:?}"),
             Reply::Apply(outcome) => write!(f, ": {outcome:?}"),
+            Reply::Pipeline(PipelineOutcome::Stepped(outcome, pipeline)) => write!(f, ": {outcome:?}, {:?}", pipeline.state),
             Reply::Pipeline(outcome) => write!(f, ": {outcome:?}"),
             Reply::Decision(DecisionOutcome::Stepped(outcome, _)) => write!(f, ": {outcome:?}"),
             Reply::Decision(outcome) => write!(f, ": {outcome:?}"),
@@ -79,6 +81,22 @@ fn task(f: &mut fmt::Formatter<'_>, request: &TaskRequest) -> fmt::Result {
         TaskRequest::GiveBack { id, by } => write!(f, "{by} gives {id} back"),
         TaskRequest::Set { id, mark, .. } => write!(f, "marks {id} {mark:?}"),
         TaskRequest::Delete { id, force } => write!(f, "deletes {id}, force {force}"),
+    }
+}
+
+fn pipeline(f: &mut fmt::Formatter<'_>, request: &PipelineRequest) -> fmt::Result {
+    match request {
+        PipelineRequest::Start(start) => write!(f, "starts {} with {:?}", start.id, start.spec.work),
+        PipelineRequest::Begin { id, .. } => write!(f, "begins {id}"),
+        PipelineRequest::Examine { id, .. } => write!(f, "wants to look at the guards of {id}"),
+        PipelineRequest::Judge(judgement) => {
+            write!(f, "tells of the guards of {} at {} ({:?})", judgement.id, judgement.phase, judgement.when)
+        }
+        PipelineRequest::Push { id, phase, queue, .. } => write!(f, "puts an item of {id} at {phase} into {queue}"),
+        PipelineRequest::Set { id, vars, .. } => write!(f, "sets {vars:?} of {id}"),
+        PipelineRequest::Checkpoint { id, .. } => write!(f, "says something of {id}"),
+        PipelineRequest::Unblock { id } => write!(f, "unblocks {id}"),
+        PipelineRequest::Retry { id } => write!(f, "retries pipeline {id}"),
     }
 }
 

@@ -14,6 +14,7 @@ use super::flaw::Flaw;
 use super::keeper::Keeper;
 use super::loops::{Checked, Said};
 use super::machine::Machine;
+use super::outside::{Outside, Sample};
 use super::runner::{Doing, Runner};
 use super::users::User;
 use crate::Options;
@@ -54,6 +55,14 @@ pub(crate) struct World<'a> {
     /// No more faults; everybody finishes.
     pub(crate) calm: bool,
     pub(crate) book: Book,
+    /// What guards ask about.
+    pub(crate) outside: Outside,
+    /// For which of the times a runner was given the guards of a pipeline to look at.
+    pub(crate) examined: BTreeMap<(RunnerId, TaskId), u32>,
+    /// Roots that began while others that came before them waited, with those, and who began them.
+    pub(crate) passed: Vec<(TaskId, TaskId, RunnerId)>,
+    /// What runners have last found outside.
+    pub(crate) samples: BTreeMap<(RunnerId, TaskId), Sample>,
     /// What really became of the runs.
     pub(crate) fates: BTreeMap<RunId, Fated>,
     /// What the runners have last found in the places of the files DONE.
@@ -76,6 +85,7 @@ pub(crate) struct World<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) tasks: u32,
+    pub(crate) pipelines: u32,
     pub(crate) sections: u32,
     pub(crate) runs: u32,
     pub(crate) runners: u32,
@@ -133,6 +143,10 @@ impl<'a> World<'a> {
             unreachable,
             calm: false,
             book: Book::default(),
+            outside: Outside::default(),
+            examined: BTreeMap::new(),
+            samples: BTreeMap::new(),
+            passed: Vec::new(),
             fates: BTreeMap::new(),
             checks: BTreeMap::new(),
             said: Said::default(),
@@ -267,6 +281,7 @@ impl<'a> World<'a> {
             }
             times.extend(runner.sweeps.iter().map(|sweep| sweep.done_at));
             times.extend(runner.tellings.iter().map(|telling| telling.done_at));
+            times.extend(runner.gatherings.iter().map(|gathering| gathering.done_at));
         }
         for keeper in self.keepers.values() {
             times.extend(keeper.due());

@@ -1,0 +1,138 @@
+//! The world outside that guards ask about: files that come and go, commands that succeed, fail, or never tell. A runner that
+//! looks at it takes its time, and may be killed meanwhile.
+
+use std::collections::BTreeMap;
+
+use banksman_core::Pipeline;
+use banksman_core::guard::{Cmd, CommandResult, FileInfo, GuardInputs};
+use banksman_core::pipeline::{State, When};
+use banksman_core::{Name, RunnerId, TaskId};
+
+use super::flaw::Flaw;
+use super::world::World;
+use crate::clock::Ms;
+use crate::report::Checker;
+
+/// The files that guards ask about.
+pub(crate) const FILES: [&str; 2] = ["f1", "f2"];
+
+/// The commands that guards run.
+pub(crate) const COMMANDS: [&str; 2] = ["c1", "c2"];
+
+/// What is true outside. A command that hangs tells nothing.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Outside {
+    pub(crate) files: BTreeMap<Box<str>, bool>,
+    pub(crate) commands: BTreeMap<Box<str>, Option<bool>>,
+}
+
+/// A look at it, under way.
+pub(crate) struct Gathering {
+    pub(crate) done_at: Ms,
+    pipeline: Box<Pipeline>,
+    /// For which of the times that its guards were to be looked at.
+    visit: u32,
+}
+
+/// What a runner has found outside, and for which of the times.
+#[derive(Debug, Clone)]
+pub(crate) struct Sample {
+    pub(crate) visit: u32,
+    pub(crate) found: Outside,
+}
+
+impl World<'_> {
+    /// Something changes outside.
+    pub(crate) fn change_outside(&mut self) {
+        self.tally.count("changes outside");
+        let (file, command) = ((*self.random.pick(&FILES)).into(), (*self.random.pick(&COMMANDS)).into());
+        if self.random.in_thousand(500) {
+            let is_there = self.random.in_thousand(600);
+            self.outside.files.insert(file, is_there);
+        } else {
+            let result = (!self.random.in_thousand(200)).then(|| self.random.in_thousand(600));
+            self.outside.commands.insert(command, result);
+        }
+    }
+
+    /// Nothing hangs any more.
+    pub(crate) fn settle_outside(&mut self) {
+        let hanging: Vec<Box<str>> =
+            self.outside.commands.iter().filter(|(_, result)| result.is_none()).map(|(name, _)| name.clone()).collect();
+        for name in hanging {
+            let works = self.random.in_thousand(700);
+            self.outside.commands.insert(name, Some(works));
+        }
+    }
+
+    /// A runner begins to look at what the guards of a pipeline ask about. Nobody else may be at it.
+    pub(crate) fn gather(&mut self, slot: usize, pipeline: Box<Pipeline>) {
+        self.tally.count("looks at guards");
+        let id = pipeline.id.clone();
+        let others = self.runners.iter().filter(|other| other.alive).flat_map(|other| &other.gatherings);
+        let mut others = others.filter(|other| other.pipeline.id == id && side(&other.pipeline) == side(&pipeline));
+        let is_alone = others.next().is_none();
+        let runner = self.runners[slot].id.clone();
+        self.verdict.expect(Checker::Guards, is_alone, || format!("{runner} looks at the guards of {id}, and so does another"));
+        let takes = if self.random.in_thousand(150) { self.random.between(2_000, 20_000) } else { self.random.between(0, 2_500) };
+        let visit = self.examined.get(&(runner, id)).copied().unwrap_or_default();
+        self.note(slot, format_args!("looks at the guards of {}", pipeline.id));
+        let done_at = self.clock.now() + takes;
+        self.runners[slot].gatherings.push(Gathering { done_at, pipeline, visit });
+    }
+
+    pub(crate) fn finish_gatherings(&mut self, slot: usize) {
+        let now = self.clock.now();
+        let done: Vec<Gathering> = self.runners[slot].gatherings.extract_if(.., |gathering| gathering.done_at <= now).collect();
+        for Gathering { pipeline, visit, .. } in done {
+            let found = self.outside.clone();
+            let inputs = inputs(&found, &pipeline);
+            self.samples.insert((self.runners[slot].id.clone(), pipeline.id.clone()), Sample { visit, found });
+            self.note(slot, format_args!("has looked at the guards of {}", pipeline.id));
+            if self.flaw() == Some(Flaw::AnswerLost) {
+                continue;
+            }
+            self.runners[slot].dispatcher.gathered(&pipeline, inputs);
+        }
+    }
+
+    /// Whether somebody who lives looks at the guards of a pipeline.
+    pub(crate) fn is_looked_at(&self, id: &TaskId) -> bool {
+        let living = self.runners.iter().filter(|runner| runner.alive);
+        living.flat_map(|runner| &runner.gatherings).any(|gathering| gathering.pipeline.id == *id)
+    }
+
+    /// A runner was given the guards of a pipeline to look at.
+    pub(crate) fn take_in_examination(&mut self, id: &TaskId, by: &RunnerId) {
+        if let Some(way) = self.book.ways.get_mut(id) {
+            way.looker = Some(by.clone());
+            self.examined.insert((by.clone(), id.clone()), way.visit);
+        }
+    }
+}
+
+/// Which guards are to be looked at.
+fn side(pipeline: &Pipeline) -> Option<(&Name, When)> {
+    match &pipeline.state {
+        State::Checking { phase, when } | State::Blocked { phase, when, .. } => Some((phase, *when)),
+        _ => None,
+    }
+}
+
+fn inputs(found: &Outside, pipeline: &Pipeline) -> GuardInputs {
+    let file = |(path, exists): (&Box<str>, &bool)| (path.clone(), FileInfo { exists: *exists, matches: BTreeMap::new() });
+    let command = |(line, result): (&Box<str>, &Option<bool>)| {
+        let result = match result {
+            Some(true) => CommandResult::Success,
+            Some(false) => CommandResult::Failure,
+            None => CommandResult::Unknown,
+        };
+        (Cmd::Run(line.clone()), result)
+    };
+    GuardInputs {
+        vars: pipeline.context.clone(),
+        files: found.files.iter().map(file).collect(),
+        command_results: found.commands.iter().map(command).collect(),
+        ..GuardInputs::default()
+    }
+}

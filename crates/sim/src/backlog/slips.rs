@@ -1,0 +1,133 @@
+//! The faults of [`Flaw`] around pipelines.
+
+use std::sync::Arc;
+
+use banksman_core::event::{Event, TaskFact};
+use banksman_core::pipeline::{Outcome, Pipeline, State};
+use banksman_core::plan::{Action, After, OnFail, Plan};
+use banksman_core::{Effect, Now, Task, TaskId};
+use banksman_engine::{Judgement, PipelineOutcome, PipelineRequest, Reply, Request, RunRequest};
+use banksman_store::{Call as _, Tables, Turn};
+
+use super::Flaw;
+
+/// Decides like the real request, except for the fault.
+pub(super) fn decide(flaw: Flaw, request: &Request, tables: &mut Tables, turn: &mut Turn) -> Reply {
+    match (flaw, request) {
+        (Flaw::EndForgotten, Request::Run(RunRequest::Finish { .. })) => {
+            let pipelines = std::mem::take(&mut tables.backlog.pipelines);
+            let reply = request.decide(tables, turn);
+            tables.backlog.pipelines = pipelines;
+            reply
+        }
+        (Flaw::PhaseSkipped, Request::Run(RunRequest::Finish { .. })) => with_plans(request, skip, tables, turn),
+        (Flaw::SecondTask, Request::Run(RunRequest::Finish { .. })) => {
+            let before: Vec<TaskId> = tables.backlog.tasks.keys().cloned().collect();
+            let reply = request.decide(tables, turn);
+            let is_new = |task: &&Task| !before.contains(&task.id);
+            let new: Vec<Task> = tables.backlog.tasks.values().filter(is_new).cloned().collect();
+            new.into_iter().for_each(|task| add_twin(task, tables, turn));
+            reply
+        }
+        (Flaw::HostForgotten, Request::Run(RunRequest::Finish { .. })) => {
+            let last = tables.backlog.pipelines.values().filter(|pipeline| is_at_its_end(pipeline));
+            let last: Vec<TaskId> = last.map(|pipeline| pipeline.id.clone()).collect();
+            let hosts: Vec<Task> = last.iter().filter_map(|id| tables.backlog.tasks.remove(id)).collect();
+            let reply = request.decide(tables, turn);
+            tables.backlog.tasks.extend(hosts.into_iter().map(|host| (host.id.clone(), host)));
+            reply
+        }
+        (Flaw::RetriedForGood, Request::Pipeline(PipelineRequest::Retry { id })) => {
+            if let Some(State::Failed { recoverable, .. }) = tables.backlog.pipelines.get_mut(id).map(|row| &mut row.state) {
+                *recoverable = true;
+            }
+            request.decide(tables, turn)
+        }
+        (Flaw::GoesOnCancelled, Request::Run(RunRequest::Finish { what, .. })) => {
+            let host = what.task.spec.parent.as_ref().and_then(|host| tables.backlog.pipelines.get_mut(host));
+            if let Some(host) = host
+                && let State::Cancelled { phase: Some(phase) } = &host.state
+            {
+                host.state = State::Running { phase: phase.clone(), approach: 0, task: Some(what.task.id.clone()) };
+            }
+            request.decide(tables, turn)
+        }
+        (Flaw::GuardsOff, Request::Pipeline(PipelineRequest::Judge(judgement))) => {
+            let judgement = Judgement { guards: Vec::new(), ..(**judgement).clone() };
+            Request::Pipeline(PipelineRequest::Judge(Box::new(judgement))).decide(tables, turn)
+        }
+        (Flaw::OldAnswer, Request::Pipeline(PipelineRequest::Judge(judgement))) => {
+            let judgement = transferred(judgement, tables);
+            Request::Pipeline(PipelineRequest::Judge(Box::new(judgement))).decide(tables, turn)
+        }
+        (Flaw::TwoLookers, Request::Pipeline(PipelineRequest::Examine { id, .. })) => {
+            tables.backlog.pipelines.get_mut(id).into_iter().for_each(|pipeline| pipeline.looker = None);
+            request.decide(tables, turn)
+        }
+        (Flaw::LookerStays, Request::Pipeline(PipelineRequest::Examine { id, by })) => match tables.backlog.pipelines.get(id) {
+            Some(row) if row.looker.as_ref().is_some_and(|looker| looker != by) => {
+                Reply::Pipeline(PipelineOutcome::Stepped(Outcome::Late, Box::new(row.clone())))
+            }
+            Some(_) | None => request.decide(tables, turn),
+        },
+        (Flaw::SilentPipeline, Request::Pipeline(PipelineRequest::Set { id, .. })) => {
+            let reply = request.decide(tables, turn);
+            tables.backlog.pipelines.get_mut(id).into_iter().for_each(|pipeline| pipeline.attempt += 1);
+            reply
+        }
+        _ => request.decide(tables, turn),
+    }
+}
+
+/// Decides as if the plans were others.
+fn with_plans(request: &Request, change: impl Fn(&Plan) -> Plan, tables: &mut Tables, turn: &mut Turn) -> Reply {
+    let plans: Vec<(TaskId, Arc<Plan>)> =
+        tables.backlog.pipelines.iter().map(|(id, pipeline)| (id.clone(), Arc::clone(&pipeline.plan))).collect();
+    for pipeline in tables.backlog.pipelines.values_mut() {
+        pipeline.plan = Arc::new(change(&pipeline.plan));
+    }
+    let reply = request.decide(tables, turn);
+    for (id, plan) in plans {
+        tables.backlog.pipelines.get_mut(&id).into_iter().for_each(|pipeline| pipeline.plan = Arc::clone(&plan));
+    }
+    reply
+}
+
+fn skip(plan: &Plan) -> Plan {
+    let mut plan = plan.clone();
+    for at in 2..plan.phases.len() {
+        plan.phases[at - 2].then = After::Phase(plan.phases[at].name.clone());
+    }
+    plan
+}
+
+/// Whether the end of its phase is the end of a pipeline, however it comes.
+fn is_at_its_end(pipeline: &Pipeline) -> bool {
+    let phase = pipeline.task().and(pipeline.phase()).and_then(|phase| pipeline.plan.phase(phase));
+    let is_last = phase.is_some_and(|phase| pipeline.plan.phases.last() == Some(phase) || phase.then == After::Done);
+    is_last
+        && phase.is_some_and(|phase| {
+            let is_plain = matches!(phase.action, Action::Do(_)) && phase.on_fail == OnFail::Fail;
+            is_plain && phase.post.is_empty() && !matches!(phase.then, After::Phase(_))
+        })
+}
+
+fn add_twin(task: Task, tables: &mut Tables, turn: &mut Turn) {
+    let id = TaskId::new(&format!("{}x", task.id)).expect("a good id");
+    let now: Now = turn.now(Vec::new(), Default::default());
+    let twin = Task::new(id.clone(), task.spec.clone(), &now);
+    let fact = TaskFact::Added { spec: Box::new(task.spec), depends_on: Vec::new(), import: None };
+    turn.carry_out(vec![Effect::Emit(Event::Task { id: id.clone(), fact })], false);
+    tables.backlog.tasks.insert(id, twin);
+}
+
+/// The same answer, as if it had been asked for what the pipeline waits for now.
+fn transferred(judgement: &Judgement, tables: &Tables) -> Judgement {
+    let mut judgement = judgement.clone();
+    if let Some(State::Checking { phase, when } | State::Blocked { phase, when, .. }) =
+        tables.backlog.pipelines.get(&judgement.id).map(|pipeline| &pipeline.state)
+    {
+        (judgement.phase, judgement.when) = (phase.clone(), *when);
+    }
+    judgement
+}

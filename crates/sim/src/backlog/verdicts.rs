@@ -1,0 +1,203 @@
+//! What guards should say, told by the book and by what runners have found outside.
+
+use banksman_core::event::{Kind, Resource};
+use banksman_core::guard::{Cmd, Condition, Guard, GuardAction};
+use banksman_core::plan::{Context, Text};
+use banksman_core::{Lease, Name, TaskId};
+
+use super::book::Holding;
+use super::loops::Looked;
+use super::outside::Outside;
+use super::way::{Stand, Way};
+use super::world::World;
+use crate::report::Checker;
+
+/// What an outsider knows of a condition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Known {
+    Yes,
+    No,
+    /// Nobody can know.
+    Unknown,
+    /// Somebody may know, but not an outsider.
+    Unsure,
+}
+
+impl World<'_> {
+    /// A pipeline goes on behind guards: a person wants it to, or all of them hold.
+    pub(crate) fn check_passed(&mut self, id: &TaskId) {
+        if self.said.about == Looked::Unblock {
+            return;
+        }
+        self.check_sample(id);
+        let Some(way) = self.book.ways.get(id) else { return };
+        let holds =
+            |guard: &&Guard| guard.on_failure == GuardAction::Warn || matches!(self.says(guard, way), Known::Yes | Known::Unsure);
+        let failing = way.guards().iter().find(|guard| !holds(guard));
+        let was_asked = self.said.about == Looked::Guards(id.clone());
+        self.verdict.expect(Checker::Guards, was_asked && failing.is_none(), || {
+            format!("{id} goes on from {:?}, asked: {was_asked}, and this does not hold: {failing:?}", way.stand)
+        });
+    }
+
+    /// A guard holds a pipeline up: it does not hold, and none fails it.
+    pub(crate) fn check_held_up(&mut self, id: &TaskId, guard: &Name) {
+        self.check_sample(id);
+        let Some(way) = self.book.ways.get(id) else { return };
+        let named = way.guards().iter().find(|other| other.name == *guard);
+        let right = named.is_some_and(|named| {
+            matches!(named.on_failure, GuardAction::Block | GuardAction::Retry { .. })
+                && self.says(named, way) != Known::Yes
+                && !way.guards().iter().any(|other| self.fails(other, way))
+        });
+        self.verdict.expect(Checker::Guards, right, || format!("{id} is held up at {:?} by {named:?}", way.stand));
+    }
+
+    /// A guard fails a pipeline for good.
+    pub(crate) fn check_failed_by_guard(&mut self, id: &TaskId) {
+        self.check_sample(id);
+        let Some(way) = self.book.ways.get(id) else { return };
+        let is_so = |guard: &Guard| matches!(guard.on_failure, GuardAction::Fail { .. }) && self.says(guard, way) != Known::Yes;
+        let right = way.guards().iter().any(is_so);
+        self.verdict.expect(Checker::Guards, right, || format!("{id} is failed at {:?}, and no guard says so", way.stand));
+    }
+
+    fn fails(&self, guard: &Guard, way: &Way) -> bool {
+        matches!(guard.on_failure, GuardAction::Fail { .. }) && matches!(self.says(guard, way), Known::No | Known::Unknown)
+    }
+
+    /// What was found outside was looked at for these guards, this time.
+    fn check_sample(&mut self, id: &TaskId) {
+        let (Some(way), Looked::Guards(_)) = (self.book.ways.get(id), &self.said.about) else { return };
+        if !way.guards().iter().any(|guard| asks_outside(&guard.condition)) {
+            return;
+        }
+        let sample = self.said.by.as_ref().and_then(|by| self.samples.get(&(by.clone(), id.clone())));
+        let is_fresh = sample.is_some_and(|sample| sample.visit == way.visit);
+        self.verdict.expect(Checker::Guards, is_fresh, || {
+            format!("the guards of {id} at {:?}, time {}, are answered with {sample:?}", way.stand, way.visit)
+        });
+    }
+
+    /// What a guard says in the transaction that is looked at.
+    fn says(&self, guard: &Guard, way: &Way) -> Known {
+        let id = match &self.said.about {
+            Looked::Guards(id) => id,
+            _ => return Known::Unsure,
+        };
+        let sample = self.said.by.as_ref().and_then(|by| self.samples.get(&(by.clone(), id.clone())));
+        self.known(&guard.condition, &way.context, sample.map(|sample| &sample.found), self.said.lease)
+    }
+
+    /// Whether all guards that a pipeline stands before would let it go on now, if somebody looked.
+    pub(crate) fn would_pass(&self, way: &Way, lease: Lease) -> bool {
+        let holds = |guard: &Guard| {
+            guard.on_failure == GuardAction::Warn
+                || self.known(&guard.condition, &way.context, Some(&self.outside), lease) == Known::Yes
+        };
+        way.guards().iter().all(holds)
+    }
+
+    /// Whether a guard that a pipeline stands before would hold it up now, or fail it.
+    pub(crate) fn is_rightly_held_up(&self, way: &Way, lease: Lease) -> bool {
+        let stands = |guard: &Guard| {
+            matches!(guard.on_failure, GuardAction::Block | GuardAction::Retry { .. })
+                && self.known(&guard.condition, &way.context, Some(&self.outside), lease) != Known::Yes
+        };
+        way.guards().iter().any(stands)
+    }
+
+    fn known(&self, condition: &Condition, vars: &Context, found: Option<&Outside>, lease: Lease) -> Known {
+        let all = |parts: &[Condition]| -> Vec<Known> { parts.iter().map(|part| self.known(part, vars, found, lease)).collect() };
+        match condition {
+            Condition::All(parts) => weigh(&all(parts), [Known::No, Known::Unsure, Known::Unknown], Known::Yes),
+            Condition::Any(parts) => weigh(&all(parts), [Known::Yes, Known::Unsure, Known::Unknown], Known::No),
+            Condition::Not(part) => opposite(self.known(part, vars, found, lease)),
+            Condition::LockFree { lock } => {
+                text(lock, vars).map_or(Known::Unknown, |lock| opposite(self.is_locked(&lock, lease)))
+            }
+            Condition::LockHeld { lock, .. } => text(lock, vars).map_or(Known::Unknown, |lock| self.is_locked(&lock, lease)),
+            Condition::SemaphoreAvailable { semaphore, slots } => match text(semaphore, vars) {
+                Some(semaphore) => self.has_slots(&semaphore, *slots, lease),
+                None => Known::Unknown,
+            },
+            Condition::FileExists { path: Text::Literal(path) } => plain(found.and_then(|found| found.files.get(path)).copied()),
+            Condition::Command { cmd: Cmd::Run(line), expect_success } => {
+                let result = found.and_then(|found| found.commands.get(line)).copied().flatten();
+                plain(result.map(|result| result == *expect_success))
+            }
+            Condition::PipelineComplete { pipeline: Text::Literal(id) } => {
+                let way = TaskId::new(id).ok().and_then(|id| self.book.ways.get(&id));
+                plain(way.map(|way| way.stand == Stand::Done))
+            }
+            // Nobody asks that here.
+            _ => Known::Unsure,
+        }
+    }
+
+    fn is_locked(&self, lock: &Name, lease: Lease) -> Known {
+        let resource = Resource { kind: Kind::Lock, name: lock.clone() };
+        let holders: Vec<Known> = self.book.holders(&resource).map(|(_, held)| is_held(held, lease)).collect();
+        weigh(&holders, [Known::Yes, Known::Unsure, Known::Unknown], Known::No)
+    }
+
+    fn has_slots(&self, semaphore: &Name, slots: u32, lease: Lease) -> Known {
+        let Some(capacity) = self.book.capacity.get(semaphore) else { return Known::Unknown };
+        let resource = Resource { kind: Kind::Semaphore, name: semaphore.clone() };
+        let of = |wanted: &[Known]| -> u32 {
+            let held = self.book.holders(&resource).filter(|(_, held)| wanted.contains(&is_held(held, lease)));
+            held.map(|(_, held)| held.weight).sum()
+        };
+        let (least, most) = (of(&[Known::Yes]), of(&[Known::Yes, Known::Unsure]));
+        match (capacity.saturating_sub(most) >= slots, capacity.saturating_sub(least) >= slots) {
+            (true, _) => Known::Yes,
+            (false, false) => Known::No,
+            (false, true) => Known::Unsure,
+        }
+    }
+}
+
+/// Whether a grant still counts, as far as time tells: a guard asks no process whether it lives.
+fn is_held(held: &Holding, lease: Lease) -> Known {
+    match held.until {
+        _ if held.offered => Known::Unsure,
+        Some(until) if until < lease => Known::No,
+        Some(until) if until == lease => Known::Unsure,
+        Some(_) | None => Known::Yes,
+    }
+}
+
+/// The first of these that is there, else the last.
+fn weigh(parts: &[Known], order: [Known; 3], other: Known) -> Known {
+    order.into_iter().find(|known| parts.contains(known)).unwrap_or(other)
+}
+
+fn opposite(known: Known) -> Known {
+    match known {
+        Known::Yes => Known::No,
+        Known::No => Known::Yes,
+        Known::Unknown | Known::Unsure => known,
+    }
+}
+
+fn plain(known: Option<bool>) -> Known {
+    known.map_or(Known::Unknown, |is_so| if is_so { Known::Yes } else { Known::No })
+}
+
+fn text(text: &Text, vars: &Context) -> Option<Name> {
+    let text = match text {
+        Text::Literal(text) => text.to_string(),
+        Text::Var { var } => vars.get(var)?.as_str()?.to_owned(),
+    };
+    Name::new(&text).ok()
+}
+
+/// Whether a condition asks about the world outside.
+pub(crate) fn asks_outside(condition: &Condition) -> bool {
+    match condition {
+        Condition::All(parts) | Condition::Any(parts) => parts.iter().any(asks_outside),
+        Condition::Not(part) => asks_outside(part),
+        Condition::FileExists { .. } | Condition::Command { .. } => true,
+        _ => false,
+    }
+}
