@@ -455,6 +455,7 @@ impl Play {
 
 /// Tells what led to a failure.
 impl Drop for Play {
+    #[expect(clippy::print_stderr, reason = "it is all that is left to read of a history that fails")]
     fn drop(&mut self) {
         if std::thread::panicking() {
             let last = self.asked.len().saturating_sub(3);
