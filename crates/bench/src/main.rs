@@ -6,7 +6,7 @@
 //! * [`single`], [`threads`], [`processes`], [`handoff`], [`listing`], [`steps`], [`postgres`]: locks, one file per figure.
 //! * [`backlog`], [`starts`], [`restarts`], [`runner_start`], [`claims`], [`resting`], [`memory`], [`status`], [`compaction`],
 //!   [`import`]: tasks and runners, likewise.
-//! * [`items`]: queues, and [`phases`]: pipelines, likewise.
+//! * [`items`]: queues, [`phases`]: pipelines, and [`runbooks`], likewise.
 //! * [`tasks`], [`program`], [`fifo`]: projects full of tasks, the binary, and how a command is heard.
 //! * [`crew`] and [`worker`]: this program again, as many processes that start together.
 //! * [`plain`], [`peers`], [`queues`], [`machine`], [`proc`]: what the figures are compared with.
@@ -36,6 +36,7 @@ mod queues;
 mod report;
 mod restarts;
 mod resting;
+mod runbooks;
 mod runner_start;
 mod single;
 mod starts;
@@ -54,7 +55,7 @@ use report::{Report, Row};
 /// A figure: its name on the command line, and how it is taken.
 type Figure = (&'static str, fn(&Bench) -> Result<Vec<Row>>);
 
-const FIGURES: [Figure; 19] = [
+const FIGURES: [Figure; 20] = [
     ("single", single::measure),
     ("threads", threads::measure),
     ("processes", processes::measure),
@@ -74,6 +75,7 @@ const FIGURES: [Figure; 19] = [
     ("import", import::measure),
     ("queues", items::measure),
     ("pipelines", phases::measure),
+    ("runbooks", runbooks::measure),
 ];
 
 /// What the command line asks for.

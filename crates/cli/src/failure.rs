@@ -17,7 +17,7 @@ pub(crate) struct Failure {
     pub(crate) details: Value,
     pub(crate) hint: Option<String>,
     /// What people are shown before the sentence, such as the lines of a file.
-    pub(crate) body: Option<String>,
+    pub(crate) body: Option<Box<str>>,
 }
 
 impl Failure {
@@ -31,7 +31,7 @@ impl Failure {
     }
 
     pub(crate) fn body(mut self, body: String) -> Failure {
-        self.body = Some(body);
+        self.body = Some(body.into());
         self
     }
 
@@ -184,8 +184,9 @@ impl From<RunbookError> for Failure {
         let details = json!({ "problems": problems(&error) });
         let message = error.to_string();
         match error {
-            RunbookError::NotFound { near, .. } => {
-                Failure::new(exit::NOT_FOUND, "RUNBOOK_NOT_FOUND", message).hint(near.map_or_else(
+            RunbookError::NotFound { name, near, .. } => {
+                let failure = Failure::new(exit::NOT_FOUND, "RUNBOOK_NOT_FOUND", message);
+                failure.details(json!({ "name": name })).hint(near.map_or_else(
                     || "banksman runbooks list shows those that there are".to_owned(),
                     |near| format!("did you mean {near}?"),
                 ))

@@ -21,8 +21,8 @@ use banksman::adapters::{keeper, minder};
 use clap::{Parser, Subcommand};
 
 use commands::{
-    completions, config, decisions, demo, doctor, events, init, locks, man, notify, pipelines, queues, run, runbooks, sections,
-    semaphores, sessions, status, store, tasks, trust, why, workers,
+    completions, config, decisions, demo, doctor, events, guards, init, locks, man, notify, pipelines, queues, run, runbooks,
+    sections, semaphores, sessions, status, store, tasks, trust, why, workers,
 };
 use context::Context;
 use printer::Printer;
@@ -74,6 +74,8 @@ enum Command {
     Queues(queues::Queues),
     #[command(visible_alias = "pipeline")]
     Pipelines(pipelines::Pipelines),
+    #[command(visible_alias = "guard")]
+    Guards(guards::Guards),
     #[command(visible_alias = "runbook")]
     Runbooks(runbooks::Runbooks),
     #[command(visible_alias = "worker")]
@@ -110,6 +112,7 @@ impl Command {
             Command::Semaphores(semaphores) => semaphores.name(),
             Command::Queues(queues) => queues.name(),
             Command::Pipelines(pipelines) => pipelines.name(),
+            Command::Guards(guards) => guards.name(),
             Command::Runbooks(runbooks) => runbooks.name(),
             Command::Workers(workers) => workers.name(),
             Command::Events(events) => events.name(),
@@ -151,6 +154,7 @@ fn main() -> ExitCode {
         Command::Semaphores(semaphores) => semaphores.run(&context),
         Command::Queues(queues) => queues.run(&context),
         Command::Pipelines(pipelines) => pipelines.run(&context),
+        Command::Guards(guards) => guards.run(&context),
         Command::Runbooks(runbooks) => runbooks.run(&context),
         Command::Workers(workers) => workers.run(&context),
         Command::Events(events) => events.run(&context),

@@ -1,5 +1,5 @@
-//! The pages of docs/reference that are generated: from the definition of the command line, and from the table of
-//! keys. `UPDATE_DOCS=1 cargo test -p banksman-cli reference` writes them anew.
+//! The pages of docs/reference that are generated: from the definition of the command line, from the table of keys, and from
+//! the description of runbooks. `UPDATE_DOCS=1 cargo test -p banksman-cli reference` writes them anew.
 
 use std::fmt::Write;
 
@@ -17,6 +17,11 @@ fn the_reference_of_the_command_line_is_up_to_date() {
 #[test]
 fn the_reference_of_the_settings_is_up_to_date() {
     compare("config.md", &config_page());
+}
+
+#[test]
+fn the_reference_of_runbooks_is_up_to_date() {
+    compare("runbook.md", &format!("{NOTICE}\n\n{}", banksman::runbook::reference()));
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Every condition, with every sort of answer: its truth, and the words for it.
 
+use std::collections::BTreeSet;
+
 use serde_json::json;
 
 use super::*;
@@ -242,7 +244,7 @@ fn an_explanation_has_one_line_and_an_end() {
 #[test]
 fn a_guard_wants_what_its_variables_stand_for() {
     let inputs = inputs();
-    let wants = guard(Condition::All(vec![
+    let guard = guard(Condition::All(vec![
         lock_free("a"),
         held("b", Some(var("nobody"))),
         Condition::LockFree { lock: var("nobody") },
@@ -258,8 +260,9 @@ fn a_guard_wants_what_its_variables_stand_for() {
         Condition::Command { cmd: Cmd::Argv(vec![var("nobody")]), expect_success: true },
         complete("l"),
         Condition::IssuesComplete { filter: IssueFilter { ids: vec![var("nobody")], ..IssueFilter::default() } },
-    ]))
-    .wants(&inputs.vars);
+    ]));
+    assert_eq!(guard.vars(), BTreeSet::from(["branch", "nobody", "number"]));
+    let wants = guard.wants(&inputs.vars);
     let set = |names: &[&str]| names.iter().map(|name| Box::from(*name)).collect();
     let expected = Wants {
         locks: set(&["a", "b"]),
@@ -371,5 +374,7 @@ fn what_is_held_by_one_whose_time_is_over_is_free() {
     );
     assert_eq!(late.locks, BTreeMap::from([("for-ever".into(), holder("h")), ("a-while".into(), None), ("never".into(), None)]));
     assert_eq!((early.semaphores["slots"], late.semaphores["slots"]), (1, 4));
+    assert_eq!(wants.next_deadline(&rows), Some(Lease(100)));
+    assert_eq!(guard(lock_free("for-ever")).wants(&Context::new()).next_deadline(&rows), None);
     assert_eq!(&*self::slots("nowhere", 1).part(&late), "not known: semaphore nowhere is not there");
 }

@@ -408,13 +408,8 @@ impl Pipeline {
                     Outcome::Over
                 }
             },
-            Input::Set(vars) => self.set(vars, &mut scribe),
-            Input::Checkpoint(message) => {
-                let checkpoint = Checkpoint { phase: self.phase().cloned(), message, at: now.wall };
-                self.emit(Fact::Checkpoint(checkpoint.clone()), &mut scribe);
-                remember(&mut self.checkpoints, checkpoint);
-                Outcome::Noted
-            }
+            Input::Set(vars) => self.set(vars, now, &mut scribe),
+            Input::Checkpoint(message) => self.say(message, now, &mut scribe),
         };
         Step { state: self, outcome, effects: scribe.effects }
     }

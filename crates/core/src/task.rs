@@ -431,6 +431,9 @@ impl Task {
     }
 
     fn start(&mut self, run: RunId, runner: RunnerId, now: &Now, scribe: &mut Scribe) -> Outcome {
+        if self.has_phases() {
+            return Outcome::HasPhases;
+        }
         if !self.is_due(now.lease) {
             return Outcome::NotPending(self.status());
         }
@@ -447,6 +450,7 @@ impl Task {
     /// Does as its pipeline does. What is over goes on only if it has failed: a person wants that tried again.
     fn follow(&mut self, course: Course, now: &Now, scribe: &mut Scribe) -> Outcome {
         match (course, &self.state) {
+            _ if !self.has_phases() => Outcome::NotPending(self.status()),
             (Course::Over(done), State::InPhases { .. } | State::Pending) => self.finish(done, None, now, scribe),
             (Course::InPhases { is_blocked }, State::InPhases { is_blocked: was }) if is_blocked == *was => {
                 Outcome::Followed(self.status())

@@ -4,6 +4,8 @@ use super::*;
 
 #[path = "task_table_loops.rs"]
 mod loops;
+#[path = "task_phases.rs"]
+mod phases;
 
 /// A state in few letters.
 pub(super) fn letters(state: &State) -> &'static str {
@@ -78,6 +80,9 @@ fn word(outcome: &Outcome) -> &'static str {
 /// A task in that state. One that is a loop has its name from the second list.
 fn scene(state: &str) -> World<Task> {
     let (state, said) = state.split_once(", said ").unwrap_or((state, ""));
+    if let Some(state) = state.strip_prefix("host: ") {
+        return phases::scene(state);
+    }
     let mut world = match state.strip_prefix("loop: ") {
         Some(state) => {
             let mut world = World::looping();
@@ -329,7 +334,10 @@ fn cell(name: &str, act: impl FnOnce(&mut World<Task>) -> Outcome) -> String {
 }
 
 pub(super) fn is_refusal(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::NotPending(_) | Outcome::Over(_) | Outcome::Late | Outcome::Fenced(_) | Outcome::Busy(_))
+    matches!(
+        outcome,
+        Outcome::NotPending(_) | Outcome::Over(_) | Outcome::Late | Outcome::Fenced(_) | Outcome::Busy(_) | Outcome::HasPhases
+    )
 }
 
 fn run_it(world: &mut World<Task>, input: &str) -> Outcome {

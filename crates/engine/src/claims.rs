@@ -50,7 +50,7 @@ fn claim_one(
 ) -> Result<Work, Vec<Reason>> {
     let Some(task) = tables.backlog.tasks.get(&candidate.task) else { return Err(Vec::new()) };
     // It was changed since it was seen: the rows that it needs now were not loaded.
-    if (&task.spec.section, &task.spec.needs) != (&candidate.section, &candidate.needs) {
+    if (&task.spec.section, &task.spec.needs) != (&candidate.section, &candidate.needs) || task.has_phases() {
         return Err(Vec::new());
     }
     let now = seen.now(turn);

@@ -53,6 +53,7 @@ pub(crate) fn take(id: &TaskId, taking: &Taking, tables: &mut Tables, turn: &mut
         return TaskOutcome::Locked(Lockout { lock: id.lock(), holder: live.run.holder(), until: None });
     }
     let refusal = match &task.state {
+        _ if task.has_phases() => Some(task::Outcome::HasPhases),
         State::Done(done) => Some(task::Outcome::Over(done.status())),
         State::Awaiting { .. } => Some(task::Outcome::NotPending(task.status())),
         _ => None,

@@ -13,6 +13,9 @@ use serde_json::Value;
 
 use crate::ledger::emit;
 
+/// How much of the last line of its output is told with the failure of a phase, in characters.
+const LAST_LINE: usize = 200;
+
 /// Adds the task that a pipeline has named for its phase. Says why what is to be done cannot be put into words.
 pub(crate) fn add(id: &TaskId, task: &TaskId, tables: &mut Tables, turn: &mut Turn) -> Result<(), String> {
     let (pipeline, host) = (&tables.backlog.pipelines[id], &tables.backlog.tasks[id]);
@@ -96,10 +99,20 @@ pub(crate) fn end(before: &task::State, done: &Done, tail: &str) -> End {
         Done::Success { output, .. } => End::Success { output: output.clone() },
         Done::Failed { error } => {
             let timed_out = matches!(before, task::State::Stopping { then: After::Overtime { .. }, .. });
-            End::Failed { error: error.clone(), tail: tail.into(), timed_out }
+            End::Failed { error: explained(error, tail), tail: tail.into(), timed_out }
         }
         Done::Cancelled => End::Dropped { how: "cancelled".into() },
         Done::Skipped => End::Dropped { how: "skipped".into() },
+    }
+}
+
+/// An error with the last that was printed before it, which often says more.
+fn explained(error: &str, tail: &str) -> Box<str> {
+    let last = tail.lines().rev().map(str::trim).find(|line| !line.is_empty());
+    let plain = |line: &str| -> String { line.chars().filter(|letter| !letter.is_control()).take(LAST_LINE).collect() };
+    match last.map(plain).filter(|line| !error.contains(line.as_str())) {
+        Some(line) => format!("{error}: {line}").into(),
+        None => error.into(),
     }
 }
 

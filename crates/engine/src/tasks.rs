@@ -205,7 +205,10 @@ impl TaskRequest {
                 keys.extend([Key::ByHand(id.clone()), Key::Family(id.clone()), Key::Pipeline(id)]);
                 keys.extend([Key::Live, Key::Outbox, Key::OpenDecisions]);
             }
-            TaskRequest::Take { taking, .. } => keys.extend(hands::keys(&id, taking)),
+            TaskRequest::Take { taking, .. } => {
+                keys.extend(hands::keys(&id, taking));
+                keys.push(Key::Pipeline(id));
+            }
             TaskRequest::GiveBack { .. } => keys.push(Key::ByHand(id)),
             // Who looks at a run may find that it must be stopped.
             TaskRequest::Kill { .. } | TaskRequest::Overtime { .. } | TaskRequest::Heartbeat { .. } => {
@@ -253,7 +256,7 @@ impl TaskRequest {
                 Some(Some(live)) if live.run == *run => stop(id, After::Fail { error: error.clone() }, tables, turn),
                 Some(_) => TaskOutcome::Fenced,
             },
-            TaskRequest::Retry { id } => unless_locked(id, None, task::Input::Retry, tables, turn),
+            TaskRequest::Retry { id } => retry(id, tables, turn),
             TaskRequest::Set { id, by, mark } => unless_locked(id, by.as_ref(), task::Input::Set(*mark), tables, turn),
             TaskRequest::Delete { id, force } => delete(id, *force, tables, turn),
         }
@@ -343,6 +346,16 @@ fn unless_locked(id: &TaskId, by: Option<&HolderId>, input: task::Input, tables:
     match tables.backlog.tasks.get(id).and_then(|task| hands::lockout(task, by, turn)) {
         Some(lockout) => TaskOutcome::Locked(lockout),
         None => stepped(id, input, tables, turn),
+    }
+}
+
+fn retry(id: &TaskId, tables: &mut Tables, turn: &mut Turn) -> TaskOutcome {
+    match tables.backlog.tasks.get(id) {
+        // Its pipeline has gone on, and knows nothing of another run of it.
+        Some(task) if task.spec.phase().is_some() && task.status().is_over() => {
+            TaskOutcome::Stepped(task::Outcome::HasPhases, Box::new(task.clone()))
+        }
+        _ => unless_locked(id, None, task::Input::Retry, tables, turn),
     }
 }
 

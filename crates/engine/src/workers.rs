@@ -213,7 +213,7 @@ fn id_of(item: &Item, kind: &str) -> TaskId {
     TaskId::new(&format!("{kind}-{}.{}", item.id.0, item.fence)).expect("two numbers are short and plain")
 }
 
-/// The fields of an item, and the whole of it as `item`.
+/// The fields of an item; with `whole` also all of it as `item`, and the number of the attempt.
 fn variables(item: &Item, whole: bool) -> Context {
     let mut variables: Context = match item.data.value() {
         serde_json::Value::Object(fields) => fields.iter().map(|(name, value)| (name.as_str().into(), value.clone())).collect(),
@@ -221,6 +221,7 @@ fn variables(item: &Item, whole: bool) -> Context {
     };
     if whole {
         variables.insert("item".into(), item.data.value().clone());
+        variables.insert("attempt".into(), item.attempts.into());
     }
     variables
 }

@@ -107,6 +107,7 @@ pub(crate) fn build<'a>(
     build.read_guards(root, &mut runbook);
     build.read_strategies(root);
     build.read_pipelines(root, &mut runbook);
+    build.check_unused();
     build.read_workers(root, &mut runbook);
     build.read_routes(root, &mut runbook);
     runbook
@@ -138,6 +139,22 @@ impl<'a> Build<'a, '_> {
         for template in &uses.templates {
             let wrong = check_template(&template.text, vars).err().unwrap_or_default();
             wrong.into_iter().for_each(|wrong| self.bad_template(template, wrong, place));
+        }
+    }
+
+    /// What no pipeline uses has no variables to be compared with, but must be written in the right way.
+    fn check_unused(&mut self) {
+        let used: BTreeSet<&str> = self.seen.iter().filter(|(what, ..)| *what == "strategy").map(|(_, name, _)| *name).collect();
+        let unused: Vec<Template> = self
+            .strategies
+            .iter()
+            .filter(|(name, _)| !used.contains(*name))
+            .flat_map(|(_, (_, uses))| uses.templates.clone())
+            .collect();
+        for template in unused {
+            let wrong = check_template(&template.text, &BTreeSet::new()).err().unwrap_or_default();
+            let wrong = wrong.into_iter().filter(|wrong| wrong.variable.is_none());
+            wrong.for_each(|wrong| self.bad_template(&template, wrong, Place::Worker));
         }
     }
 

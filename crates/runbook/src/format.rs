@@ -78,6 +78,8 @@ pub(crate) enum Kind {
     Variable,
     /// A text, or `{ var = "NAME" }`.
     Text,
+    /// The same for the path of a file in the project.
+    Inside,
     /// The variables of a pipeline.
     Vars,
     /// A list.
@@ -134,6 +136,7 @@ impl Kind {
             Kind::Word(words) => listed(words),
             Kind::Variable => "the name of a variable".into(),
             Kind::Text => "a text, or `{ var = \"NAME\" }`".into(),
+            Kind::Inside => "a path, or `{ var = \"NAME\" }`".into(),
             Kind::Vars => "a list of names and of tables with defaults".into(),
             Kind::List(Kind::Table(table)) if table.title.starts_with("[[") => format!("`{}`", table.title),
             Kind::List(Kind::Table(table)) => format!("a list of tables as in `{}`", table.title),

@@ -1,7 +1,7 @@
 //! Runbooks: TOML text becomes typed definitions, or diagnostics that point at the place. Nothing here reads a file.
 //!
 //! * [`parse`]: the one way in. It looks at each value by itself (`shape.rs`), then at what they mean together (`build.rs`);
-//! * `format.rs`: what can stand in a runbook, said once. [`schema`] and [`reference`] are made from it, and so is the check;
+//! * `format.rs`: what can stand in a runbook, said once. [`schema()`] and [`reference()`] are made from it, and so is the check;
 //! * [`template`]: the texts in which variables are put.
 
 mod build;

@@ -62,7 +62,7 @@ fn inner(kind: &Kind) -> Option<&'static Table> {
         Kind::List(kind) | Kind::OneOrMany(kind) => inner(kind),
         Kind::Flag | Kind::Number(..) | Kind::Duration | Kind::DurationOrZero | Kind::Prose | Kind::Own(_) => None,
         Kind::Shared(_) | Kind::Shell | Kind::Template | Kind::Plain | Kind::Path | Kind::Regex | Kind::Event => None,
-        Kind::Word(_) | Kind::Variable | Kind::Text | Kind::Vars => None,
+        Kind::Word(_) | Kind::Variable | Kind::Text | Kind::Inside | Kind::Vars => None,
     }
 }
 

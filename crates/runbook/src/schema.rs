@@ -79,7 +79,7 @@ fn kind(of: &Kind, definitions: &mut Definitions) -> Value {
         Kind::Shared(_) => json!({ "type": "string", "minLength": 1, "maxLength": 200 }),
         Kind::Word(words) => json!({ "enum": words }),
         Kind::Variable => json!({ "type": "string", "pattern": VARIABLE }),
-        Kind::Text => json!({ "anyOf": [{ "type": "string", "minLength": 1 }, variable_reference()] }),
+        Kind::Text | Kind::Inside => json!({ "anyOf": [{ "type": "string", "minLength": 1 }, variable_reference()] }),
         Kind::Vars => json!({ "anyOf": [
             { "type": "array", "items": { "anyOf": [{ "type": "string", "pattern": VARIABLE }, defaults()] } },
             defaults(),

@@ -125,7 +125,7 @@ fn check_value(sink: &mut Sink, value: &Spanned<DeValue>, kind: &Kind, depth: us
             }
         }
         (Kind::Each(name, table), DeValue::Table(all)) => each(sink, all, name, table),
-        (Kind::Text, DeValue::Table(inner)) => variable_reference(sink, inner, at),
+        (Kind::Text | Kind::Inside, DeValue::Table(inner)) => variable_reference(sink, inner, at, kind),
         (Kind::Vars, DeValue::Array(list)) => list.iter().for_each(|each| match each.get_ref() {
             DeValue::Table(defaults) => defaults.iter().for_each(|(name, _)| variable(sink, name.get_ref(), name.span())),
             _ => check_value(sink, each, &Kind::Variable, depth),
@@ -147,7 +147,7 @@ fn is_text(kind: &Kind) -> bool {
     match kind {
         Kind::Duration | Kind::DurationOrZero | Kind::Prose | Kind::Own(_) | Kind::Shared(_) | Kind::Shell => true,
         Kind::Template | Kind::Plain | Kind::Path | Kind::Regex | Kind::Event | Kind::Word(_) | Kind::Variable => true,
-        Kind::Text => true,
+        Kind::Text | Kind::Inside => true,
         Kind::Flag | Kind::Number(..) | Kind::Vars | Kind::List(_) | Kind::OneOrMany(_) => false,
         Kind::Short(..) | Kind::Table(_) | Kind::Each(..) => false,
     }
@@ -194,6 +194,12 @@ fn check_text(sink: &mut Sink, text: &str, at: At, kind: &Kind) {
             Err(wrong) => sink.add(Code::BadDuration, at, wrong),
         },
         Kind::Prose | Kind::Plain | Kind::Path | Kind::Template | Kind::Shell | Kind::Text => written(sink, text, at, kind),
+        Kind::Inside => {
+            written(sink, text, at.clone(), &Kind::Text);
+            if text.starts_with('/') || text.split('/').any(|part| part == "..") {
+                sink.add(Code::File, at, "the path must stay inside the project");
+            }
+        }
         Kind::Own(what) => own_name(sink, text, at, what),
         Kind::Shared(what) => match Name::new(text) {
             Ok(name) if name.is_reserved() => {
@@ -303,11 +309,11 @@ fn variable(sink: &mut Sink, name: &str, at: At) {
 }
 
 /// `{ var = "NAME" }`
-fn variable_reference(sink: &mut Sink, inner: &DeTable, at: At) {
+fn variable_reference(sink: &mut Sink, inner: &DeTable, at: At, kind: &Kind) {
     match inner.get("var").map(|value| (value.span(), value.get_ref())) {
         Some((_, DeValue::String(_))) if inner.len() == 1 => {}
         Some((at, other)) if inner.len() == 1 => wrong_type(sink, at, &Kind::Variable, other),
-        _ => sink.add(Code::WrongType, at, format!("this is another table, and must be {}", Kind::Text.words())),
+        _ => sink.add(Code::WrongType, at, format!("this is another table, and must be {}", kind.words())),
     }
 }
 

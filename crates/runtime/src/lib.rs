@@ -57,7 +57,7 @@ pub use machine::RealMachine;
 pub use outlets::{Outlets, Refusal};
 pub use project::{Place, Project, ProjectError};
 pub use queues::TakeEnd;
-pub use runbooks::{RunbookError, RunbookFile, load_all, load_runbook};
+pub use runbooks::{LoadedRunbook, RunbookError, RunbookFile, load_all, load_runbook};
 pub use runner::{RunOptions, Runner, Told, recover_run};
 pub use sessions::Sessions;
 pub use trust::Trust;

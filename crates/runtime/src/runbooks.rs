@@ -49,6 +49,9 @@ pub enum RunbookError {
     Wrong(Box<Diagnostics>),
 }
 
+/// A runbook's file, and what is in it.
+pub type LoadedRunbook = (RunbookFile, Result<Runbook, RunbookError>);
+
 impl Project {
     /// The folder of the runbooks.
     pub fn runbooks_dir(&self) -> PathBuf {
@@ -82,7 +85,7 @@ impl RunbookFile {
 }
 
 /// Reads every runbook of a project; each by itself, so that all that is wrong can be told at once.
-pub fn load_all(project: &Project) -> Result<Vec<(RunbookFile, Result<Runbook, RunbookError>)>, RunbookError> {
+pub fn load_all(project: &Project) -> Result<Vec<LoadedRunbook>, RunbookError> {
     let load = |file: RunbookFile| {
         let runbook = load_file(&file.path, Some(project.root()));
         (file, runbook)
@@ -116,6 +119,9 @@ pub fn load_file(path: &Path, root: Option<&Path>) -> Result<Runbook, RunbookErr
     let io = |source| RunbookError::Io { path: path.into(), source };
     let named = |mut wrong: Diagnostics| {
         wrong.file = path.to_string_lossy().into();
+        for (file, _) in wrong.list.iter_mut().filter_map(|one| one.elsewhere.as_mut()) {
+            *file = path.with_file_name(&**file).to_string_lossy().into();
+        }
         RunbookError::Wrong(Box::new(wrong))
     };
     let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
@@ -200,6 +206,14 @@ mod tests {
         }
         let (_dir, path) = world("../../prompt.md");
         assert!(load_file(&path, None).unwrap_err().to_string().contains("it is outside of"));
+    }
+
+    #[test]
+    fn a_mistake_in_a_prompt_is_told_where_it_is() {
+        let (dir, path) = world("../../prompt.md");
+        fs::write(dir.path().join("project/prompt.md"), "a\n{{ nothing }}").unwrap();
+        let wrong = load_file(&path, Some(&dir.path().join("project"))).unwrap_err().to_string();
+        assert!(wrong.contains("runbooks/../../prompt.md:2:4"), "{wrong}");
     }
 
     #[test]

@@ -18,6 +18,8 @@ mod copy;
 mod crew;
 mod dialect;
 mod error;
+#[macro_use]
+mod fragments;
 mod import;
 mod machine;
 mod pipelines;

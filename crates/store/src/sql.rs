@@ -24,204 +24,6 @@ macro_rules! statements {
     };
 }
 
-macro_rules! claim {
-    () => {
-        "holder, weight, ttl, max_hold, ancestors, processes, metadata, request"
-    };
-}
-macro_rules! grant {
-    () => {
-        concat!(claim!(), ", epoch, acquired_lease, acquired_wall, heartbeat_lease, heartbeat_wall, ticket, offer")
-    };
-}
-macro_rules! locks {
-    () => {
-        concat!("SELECT name, default_ttl, default_max_hold, fence, ", grant!(), " FROM locks WHERE project = $1")
-    };
-}
-macro_rules! semaphores {
-    () => {
-        "SELECT name, capacity, default_ttl FROM semaphores WHERE project = $1"
-    };
-}
-macro_rules! slots {
-    () => {
-        concat!("SELECT semaphore, ", grant!(), " FROM slots WHERE project = $1")
-    };
-}
-macro_rules! waited {
-    ($kind:literal) => {
-        concat!(" IN (SELECT resource FROM waiters WHERE project = $1 AND kind = '", $kind, "')")
-    };
-}
-macro_rules! task {
-    () => {
-        concat!(
-            "t.id, t.spec, t.position, t.created_wall, t.state, t.detail, t.changed_lease, t.changed_wall, ",
-            "t.attempts, t.failures, t.recoveries"
-        )
-    };
-}
-macro_rules! tasks {
-    () => {
-        concat!("SELECT ", task!(), " FROM tasks t WHERE t.project = $1")
-    };
-}
-macro_rules! decisions {
-    () => {
-        "SELECT id, raised_wall, question, state FROM decisions WHERE project = $1"
-    };
-}
-/// Not part of an import that is not finished.
-macro_rules! shown {
-    ($t:literal) => {
-        concat!("(", $t, ".import IS NULL OR ", $t, ".import NOT IN (SELECT m.id FROM imports m WHERE m.project = $1))")
-    };
-}
-/// The lane `l` has tasks that are shown: those of an import that is not finished have lanes of their own.
-macro_rules! shown_lane {
-    () => {
-        concat!(
-            "l.lane IS NOT NULL AND NOT EXISTS (SELECT 1 FROM imports m WHERE m.project = $1 ",
-            "AND substr(l.lane, 1, length(m.id)) = m.id)"
-        )
-    };
-}
-/// 1 unless the run has ended.
-macro_rules! live {
-    ($ended:literal) => {
-        concat!("CASE WHEN CAST(", $ended, " AS TEXT) IS NULL THEN 1 END")
-    };
-}
-macro_rules! runs {
-    () => {
-        concat!(
-            "SELECT id, task, attempt, epoch, owner, owner_epoch, holds, session, host, boot, started_lease, started_wall, ",
-            "lease, ended FROM runs WHERE project = $1"
-        )
-    };
-}
-macro_rules! queue {
-    () => {
-        "name, visibility, max_attempts, dead_letter, max_length, paused, length"
-    };
-}
-macro_rules! items {
-    () => {
-        concat!(
-            "SELECT id, queue, data, priority, created_lease, created_wall, dedupe, attempts, fence, state, due, holder, ",
-            "taken_lease, taken_wall, reason, died_wall, history, origin FROM items WHERE project = $1"
-        )
-    };
-}
-macro_rules! takers {
-    () => {
-        "SELECT ticket, queue, holder, standing, since_lease, since_wall, seen_lease FROM takers WHERE project = $1"
-    };
-}
-/// A queue, and the one that its dead items go to.
-macro_rules! and_dead_letter {
-    () => {
-        " IN (SELECT CAST($2 AS TEXT) UNION ALL SELECT d.dead_letter FROM queues d WHERE d.project = $1 AND d.name = $2)"
-    };
-}
-/// A worker, in the columns that it shares with jobs, routes and the place in the log.
-macro_rules! worker {
-    () => {
-        concat!(
-            "SELECT 'worker', name, definition, CAST(NULL AS TEXT), queue, paused, awake, since, removed FROM workers ",
-            "WHERE project = $1"
-        )
-    };
-}
-macro_rules! cursor {
-    () => {
-        concat!(
-            "SELECT 'cursor', name, CAST(NULL AS TEXT), CAST(NULL AS TEXT), CAST(NULL AS TEXT), 0, 0, seq, 0 ",
-            "FROM marks WHERE project = $1 AND name = 'router'"
-        )
-    };
-}
-/// The runners, once for each worker.
-macro_rules! hands {
-    () => {
-        "SELECT w.queue, r.address FROM workers w CROSS JOIN runners r WHERE w.project = $1 AND r.project = $1"
-    };
-}
-macro_rules! edges {
-    () => {
-        "SELECT e.task, e.on_task, e.allow_failed FROM edges e WHERE e.project = $1"
-    };
-}
-/// What the partial index `tasks_ready` holds.
-macro_rules! ready {
-    ($t:literal) => {
-        concat!($t, ".project = $1 AND ", $t, ".state = 'pending' AND ", $t, ".unmet = 0 AND ", $t, ".lane IS NOT NULL")
-    };
-}
-/// How many dependencies hold a task back.
-macro_rules! unmet {
-    ($task:literal) => {
-        concat!(
-            "(SELECT count(*) FROM edges e LEFT JOIN tasks d ON d.project = e.project AND d.id = e.on_task ",
-            "WHERE e.project = $1 AND e.task = ",
-            $task,
-            " AND NOT (coalesce(d.state, '') = 'completed' ",
-            "OR (e.allow_failed = 1 AND coalesce(d.state, '') IN ('failed', 'cancelled', 'skipped'))))"
-        )
-    };
-}
-/// The task, and if it is pending all that holds it back, directly or not, the nearest first. See `CHAIN_LIMIT`.
-macro_rules! chain {
-    () => {
-        concat!(
-            "WITH RECURSIVE chain(task) AS (SELECT CAST($2 AS TEXT) ",
-            "UNION SELECT e.on_task FROM chain c JOIN tasks s ON s.project = $1 AND s.id = c.task ",
-            "JOIN edges e ON e.project = $1 AND e.task = c.task LEFT JOIN tasks d ON d.project = $1 AND d.id = e.on_task ",
-            "WHERE s.state = 'pending' AND NOT (coalesce(d.state, '') = 'completed' ",
-            "OR (e.allow_failed = 1 AND coalesce(d.state, '') IN ('failed', 'cancelled', 'skipped')))) "
-        )
-    };
-}
-/// A task and all that it has created.
-macro_rules! family {
-    () => {
-        concat!(
-            "WITH RECURSIVE family(id) AS (SELECT CAST($2 AS TEXT) ",
-            "UNION SELECT c.id FROM tasks c JOIN family f ON c.parent = f.id WHERE c.project = $1) "
-        )
-    };
-}
-/// Not a phase of a pipeline: a pipeline counts as one task, whatever became of its phases on the way.
-macro_rules! no_phase {
-    ($t:literal) => {
-        concat!("(", $t, ".parent IS NULL OR ", $t, ".parent NOT IN (SELECT h.id FROM pipelines h WHERE h.project = $1))")
-    };
-}
-macro_rules! pipelines {
-    () => {
-        "SELECT p.id, p.body FROM pipelines p WHERE p.project = $1"
-    };
-}
-/// A task, and the one that created it.
-macro_rules! with_parent {
-    () => {
-        " IN (SELECT CAST($2 AS TEXT) UNION ALL SELECT c.parent FROM tasks c WHERE c.project = $1 AND c.id = $2)"
-    };
-}
-/// The lanes that have ready tasks, found by one step in the index for each.
-macro_rules! lanes {
-    () => {
-        concat!(
-            "WITH RECURSIVE lanes(lane) AS (SELECT (SELECT min(t.lane) FROM tasks t WHERE ",
-            ready!("t"),
-            ") UNION ALL SELECT (SELECT min(t.lane) FROM tasks t WHERE ",
-            ready!("t"),
-            " AND t.lane > l.lane) FROM lanes l WHERE l.lane IS NOT NULL) "
-        )
-    };
-}
-
 statements! {
     Project => "SELECT p.seq, p.ticket, p.lease, p.lease_base, p.boot, s.version, /* clock */ NULL FROM projects p, store s WHERE p.project = $1";
     InsertProject => "INSERT INTO projects (project, id, seq, ticket, lease, lease_base, boot) VALUES ($1, $2, 0, 0, $3, 0, $4)";
@@ -345,7 +147,7 @@ statements! {
         "AND (i.priority > $2 OR (i.priority = $2 AND i.position < $3))) FROM lanes l WHERE ", shown_lane!()
     );
     LastFailed => concat!(
-        tasks!(), " AND t.state IN ('failed', 'cancelled', 'skipped') AND t.state = 'failed' AND ", no_phase!("t"),
+        tasks!(), " AND t.state IN ('failed', 'cancelled', 'skipped') AND t.state = 'failed' AND ", "NOT EXISTS (SELECT 1 FROM pipelines h WHERE h.project = $1 AND h.id = t.parent)",
         " ORDER BY t.changed_lease DESC, t.position DESC LIMIT $2"
     );
     // Pending tasks that wait for one that will not complete by itself. The bound on changed_lease leads to the small index
@@ -409,7 +211,7 @@ statements! {
     );
     // The pipeline of a task, or that whose phase it is; and the task of that pipeline.
     Pipeline => concat!(pipelines!(), " AND p.id", with_parent!());
-    PipelineHost => concat!(tasks!(), " AND t.id", with_parent!(), " AND t.id IN (SELECT p.id FROM pipelines p WHERE p.project = $1)");
+    PipelineHost => concat!(tasks!(), " AND t.id", with_parent!(), " AND EXISTS (SELECT 1 FROM pipelines p WHERE p.project = $1 AND p.id = t.id)");
     FamilyPipelines => concat!(family!(), pipelines!(), " AND p.id IN (SELECT id FROM family)");
     // Those that are to be looked at, the most urgent first.
     DuePipelines => concat!(pipelines!(), " AND p.due IS NOT NULL ORDER BY p.due, p.id LIMIT $2");

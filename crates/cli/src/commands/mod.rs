@@ -7,6 +7,7 @@ pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod events;
 pub(crate) mod find;
+pub(crate) mod guards;
 pub(crate) mod hold;
 pub(crate) mod init;
 pub(crate) mod locks;

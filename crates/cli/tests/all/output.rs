@@ -264,3 +264,48 @@ fn the_help_pages_of_queues() {
     let world = World::empty();
     assert_snapshot!(session(&world, &[&["queues", "--help"], &["queues", "push", "--help"], &["queues", "take", "--help"]]));
 }
+
+#[test]
+fn a_session_with_runbooks() {
+    let world = World::new();
+    crate::runbooks::write(&world, "good", crate::runbooks::GOOD);
+    let first = session(&world, &[&["runbooks", "list"], &["runbooks", "check"], &["runbooks", "show", "good"]]);
+    crate::runbooks::write(&world, "bad", crate::runbooks::BAD);
+    let rest = session(&world, &[&["runbooks", "check"], &["runbooks", "list"], &["runbooks", "show", "goood"]]);
+    hidden(&world, || assert_snapshot!(first + &rest));
+}
+
+#[test]
+fn the_help_pages_of_runbooks() {
+    let world = World::empty();
+    assert_snapshot!(session(&world, &[&["runbooks", "--help"], &["runbooks", "check", "--help"]]));
+}
+
+#[test]
+fn a_session_with_guards() {
+    let world = World::new();
+    let guards = r#"[guard.may-deploy]
+condition = { all = [{ lock_free = "deploy" }, { file_contains = { path = "VERSION", pattern = '^1\.' } }, { not = { file_exists = { var = "stop" } } }] }
+
+[guard.tested]
+condition = { any = [{ command = "false" }, { branch_merged = { branch = "topic", into = "main" } }] }
+on_failure = { retry = "30s" }
+"#;
+    let first = session(&world, &[&["guards", "list"]]);
+    crate::runbooks::write(&world, "release", guards);
+    std::fs::write(world.path().join("VERSION"), "1.0\n").unwrap();
+    let rest = session(
+        &world,
+        &[
+            &["guards", "list"],
+            &["guards", "check", "may-deploy", "--var", "stop=STOP"],
+            &["guards", "check", "may-deploy"],
+            &["locks", "acquire", "deploy", "--holder", "ann"],
+            &["guards", "check", "may-deploy", "--var", "stop=STOP"],
+            &["guards", "check", "may-deploi"],
+            &["guards", "check", "may-deploy", "--var", "stopp=STOP"],
+            &["guards", "check", "--help"],
+        ],
+    );
+    assert_snapshot!(format!("{first}{rest}"));
+}

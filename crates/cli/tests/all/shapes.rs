@@ -464,12 +464,107 @@ fn queue_story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
     ]
 }
 
+/// The verbs of runbooks, with the shape of what they print.
+fn runbook_story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
+    let checked = json!({
+        "name": "string", "file": "string", "pipelines": "number", "phases": "number", "guards": "number", "workers": "number",
+        "routes": "number",
+    });
+    let listed =
+        json!({ "name": "string", "file": "string", "valid": "bool", "description": "string?", "pipelines": ["string"] });
+    let phase = json!({
+        "name": "string", "action": "string", "pre": ["string"], "post": ["string"], "locks": ["string"],
+        "semaphores": [{ "name": "string", "weight": "number" }], "timeout": "string?", "retries": "number", "next": "string?",
+        "onFail": "any",
+    });
+    let pipeline = json!({
+        "name": "string", "description": "string?", "vars": [{ "name": "string", "required": "bool", "default": "any" }],
+        "phases": [phase],
+    });
+    let guard =
+        json!({ "name": "string", "condition": "string", "onFailure": "string", "freshFor": "string", "timeout": "string" });
+    let queue = json!({
+        "name": "string", "visibilityTimeout": "string", "maxAttempts": "number", "deadLetter": "string?", "maxLength": "number",
+    });
+    let worker = json!({
+        "name": "string", "queue": "string", "job": "string", "concurrency": "number", "wakeOn": ["string"],
+    });
+    let shown = json!({
+        "name": "string", "description": "string?", "pipelines": [pipeline], "guards": [guard],
+        "locks": [{ "name": "string", "ttl": "string?", "maxHold": "string?" }],
+        "semaphores": [{ "name": "string", "capacity": "number", "ttl": "string?" }],
+        "queues": [queue], "workers": [worker], "routes": [{ "on": "string", "then": ["string"] }],
+    });
+    vec![
+        ("runbooks check", vec!["runbooks", "check"], json!({ "runbooks": [checked] })),
+        ("runbooks list", vec!["runbooks", "list"], json!({ "runbooks": [listed] })),
+        ("runbooks show", vec!["runbooks", "show", "good"], shown),
+        ("runbooks schema", vec!["runbooks", "schema"], json!({ "schema": "any" })),
+    ]
+}
+
+/// A guard that holds, and one that does not.
+const GUARDED: &str = "[guard.calm]\ncondition = { lock_free = \"x\" }\n[guard.never]\ncondition = { any = [] }\n";
+
+fn guard_story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
+    let listed = json!({
+        "name": "string", "runbook": "string", "condition": "string", "onFailure": "string", "freshFor": "string",
+        "timeout": "string",
+    });
+    let passed = json!({ "guard": "string", "runbook": "string", "passed": "bool" });
+    vec![
+        ("guards list", vec!["guards", "list"], json!({ "guards": [listed] })),
+        ("guards check", vec!["guards", "check", "calm"], passed),
+    ]
+}
+
+/// A worker from its runbook to its end.
+const CREW: &str =
+    "[queue.work]\n[worker.hand]\nqueue = \"work\"\nrun = \"true\"\nwake_on = \"git:push\"\n[on.\"git:push\"]\nnotify = \"x\"\n";
+
+fn worker_story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
+    let worker = || {
+        json!({
+            "name": "string", "runbook": "string", "queue": "string", "does": "string", "state": "string", "paused": "bool",
+            "awake": "bool", "busy": "number", "concurrency": "number", "waiting": "number", "wakeOn": ["string"],
+        })
+    };
+    let job = json!({ "task": "string", "queue": "string", "item": "string", "epoch": "number", "status": "string?" });
+    let page = with(worker(), json!({ "jobs": [job], "recentEvents": [event()] }));
+    let change = json!({ "kind": "string", "name": "string", "outcome": "string", "jobs": "number?" });
+    let applied = || json!({ "name": "string", "changes": [change] });
+    let paused = || json!({ "worker": "string", "paused": "bool" });
+    vec![
+        ("workers list", vec!["workers", "list"], json!({ "workers": [] })),
+        ("runbooks apply", vec!["runbooks", "apply", "crew"], json!({ "runbooks": [applied()] })),
+        ("workers list", vec!["workers", "list"], json!({ "workers": [worker()] })),
+        ("workers wake", vec!["workers", "wake", "hand"], json!({ "worker": "string", "outcome": "string" })),
+        ("workers pause", vec!["workers", "pause", "hand"], paused()),
+        ("workers resume", vec!["workers", "resume", "hand"], paused()),
+        ("workers show", vec!["workers", "show", "hand"], page),
+        ("runbooks drop", vec!["runbooks", "drop", "crew"], applied()),
+    ]
+}
+
 /// These leave stdout to the command that they run.
 const PASS_THROUGH: [&str; 2] = ["locks run", "semaphores run"];
 
 /// These are only there for their verbs.
-const NOUNS: [&str; 10] =
-    ["locks", "semaphores", "queues", "sections", "tasks", "sessions", "decisions", "config", "notify", "store"];
+const NOUNS: [&str; 13] = [
+    "locks",
+    "semaphores",
+    "queues",
+    "guards",
+    "runbooks",
+    "sections",
+    "tasks",
+    "sessions",
+    "decisions",
+    "config",
+    "notify",
+    "store",
+    "workers",
+];
 
 /// They need two stores, a live run, or a decision: their shapes are checked in `copy.rs`, `tasks.rs` and `decisions.rs`.
 const ELSEWHERE: [&str; 4] = ["store copy", "tasks heartbeat", "decisions show", "decisions resolve"];
@@ -478,8 +573,14 @@ const ELSEWHERE: [&str; 4] = ["store copy", "tasks heartbeat", "decisions show",
 fn every_verb_prints_exactly_what_it_promises() {
     let (world, queues) = (World::empty(), World::new());
     std::fs::write(world.path().join("none.md"), "- [x] This is done already.\n").unwrap();
+    crate::runbooks::write(&queues, "good", crate::runbooks::GOOD);
+    crate::runbooks::write(&queues, "guarded", GUARDED);
+    let crew = World::new();
+    crate::runbooks::write(&crew, "crew", CREW);
     let main = [story(), backlog_story(), insight_story()].concat();
-    let all = main.iter().map(|line| (&world, line.clone())).chain(queue_story().into_iter().map(|line| (&queues, line)));
+    let beside = [queue_story(), runbook_story(), guard_story()].concat();
+    let all = main.iter().map(|line| (&world, line.clone())).chain(beside.into_iter().map(|line| (&queues, line)));
+    let all = all.chain(worker_story().into_iter().map(|line| (&crew, line)));
     let mut story = Vec::new();
     for (world, line @ (command, ..)) in all {
         story.push(line);
@@ -497,6 +598,7 @@ fn every_verb_prints_exactly_what_it_promises() {
     assert_eq!(told, all.iter().map(String::as_str).collect(), "a verb without a shape, or a shape without a verb");
     world.check();
     queues.check();
+    crew.check();
 }
 
 #[test]
@@ -531,6 +633,15 @@ fn every_failure_says_what_in_the_same_form() {
     std::fs::write(world.path().join("wrong.csv"), "titel\n").unwrap();
     let mistake = json!({ "line": "number", "column": "number?", "field": "string?", "what": "string", "hint": "string?" });
     let invalid = json!({ "file": "string", "problems": [mistake], "more": "bool" });
+    crate::runbooks::write(&world, "bad", crate::runbooks::BAD);
+    crate::runbooks::write(&world, "guarded", GUARDED);
+    let failed = json!({ "guard": "string", "runbook": "string", "part": "string", "action": "string" });
+    crate::runbooks::write(&world, "lost", "[worker.w]\nqueue = \"nowhere\"\nrun = \"true\"\n");
+    let refused = json!({ "runbook": "string", "problems": ["string"], "applied": ["string"] });
+    let place = json!({
+        "file": "string", "line": "number?", "column": "number?", "code": "string?", "message": "string", "hint": "string?",
+    });
+    let wrong = json!({ "problems": [place] });
     let problems = json!({ "problems": [{ "place": "string?", "line": "number?", "key": "string?", "what": "string" }] });
     let cases: &[(&[&str], i32, &str, Value)] = &[
         (&["init"], 2, "PROJECT_EXISTS", json!({})),
@@ -610,6 +721,18 @@ fn every_failure_says_what_in_the_same_form() {
         (&["queues", "push", "tiny", "2"], 6, "QUEUE_FULL", json!({ "queue": "string", "pushed": "number" })),
         (&["queues", "define", "q", "--dead-letter", "nothing"], 4, "QUEUE_NOT_FOUND", json!({ "queue": "string" })),
         (&["queues", "define", "q", "--dead-letter", "q"], 2, "USAGE", json!({})),
+        (&["runbooks", "check"], 3, "RUNBOOK_INVALID", wrong.clone()),
+        (&["runbooks", "check", "bad", "nothing"], 3, "RUNBOOK_INVALID", wrong.clone()),
+        (&["runbooks", "show", "bad"], 3, "RUNBOOK_INVALID", wrong),
+        (&["runbooks", "show", "nothing"], 4, "RUNBOOK_NOT_FOUND", json!({ "name": "string" })),
+        (&["runbooks", "show", "nothing.toml"], 4, "NO_SUCH_FILE", json!({})),
+        (&["guards", "check", "never"], 6, "GUARD_FAILED", failed),
+        (&["guards", "check", "nothing", "--runbook", "guarded"], 4, "GUARD_NOT_FOUND", json!({ "guard": "string" })),
+        (&["guards", "check", "never", "--var", "x=1"], 4, "VAR_NOT_FOUND", json!({ "guard": "string", "var": "string" })),
+        (&["runbooks", "apply", "lost"], 3, "RUNBOOK_REFUSED", refused),
+        (&["runbooks", "drop", "nothing"], 4, "RUNBOOK_NOT_FOUND", json!({ "name": "string" })),
+        (&["workers", "show", "nothing"], 4, "WORKER_NOT_FOUND", json!({ "worker": "string" })),
+        (&["workers", "wake", "nothing"], 4, "WORKER_NOT_FOUND", json!({ "worker": "string" })),
         (&["tasks", "logs", "a"], 4, "RUN_NOT_FOUND", json!({ "taskId": "string", "run": "string?" })),
     ];
     for (args, exit, code, details) in cases {

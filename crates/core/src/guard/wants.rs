@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Cmd, Condition, Guard, IssueFilter};
-use crate::plan::{Context, Text};
+use crate::plan::{Context, Text, env_name};
 use crate::router::Pattern;
 
 /// All that has to be looked at, with variables put in. What a variable without a value stands for is left out.
@@ -109,8 +109,86 @@ impl Guard {
         wants
     }
 
+    /// Whether a line for the shell mentions the environment variable of this variable.
+    pub fn mentions(&self, var: &str) -> bool {
+        self.condition.mentions(&env_name(var))
+    }
+
+    /// The variables that its conditions name. Lines for the shell may [mention](Guard::mentions) others.
+    pub fn vars<'a>(&'a self) -> BTreeSet<&'a str> {
+        let mut texts = Vec::new();
+        self.condition.texts(&mut texts);
+        let var = |text: &'a Text| match text {
+            Text::Literal(_) => None,
+            Text::Var { var } => Some(&**var),
+        };
+        texts.into_iter().filter_map(var).collect()
+    }
+
     /// The events that could change the answer with these variables. Nothing tells of the world outside.
     pub fn subscriptions(&self, vars: &Context) -> Vec<Pattern> {
         self.wants(vars).subscriptions()
+    }
+}
+
+impl Condition {
+    fn mentions(&self, env_name: &str) -> bool {
+        let line = |cmd: &Cmd| matches!(cmd, Cmd::Run(line) if line.contains(env_name));
+        match self {
+            Condition::All(parts) | Condition::Any(parts) => parts.iter().any(|part| part.mentions(env_name)),
+            Condition::Not(part) => part.mentions(env_name),
+            Condition::Command { cmd, .. } => line(cmd),
+            Condition::IssuesComplete { filter } | Condition::NoBlockedIssues { filter } => {
+                filter.from.as_ref().is_some_and(line)
+            }
+            Condition::LockFree { .. }
+            | Condition::LockHeld { .. }
+            | Condition::SemaphoreAvailable { .. }
+            | Condition::BranchExists { .. }
+            | Condition::BranchClean { .. }
+            | Condition::BranchMerged { .. }
+            | Condition::FileExists { .. }
+            | Condition::FileContains { .. }
+            | Condition::PipelineInPhase { .. }
+            | Condition::PipelineComplete { .. } => false,
+        }
+    }
+
+    /// All texts that may be variables.
+    fn texts<'a>(&'a self, all: &mut Vec<&'a Text>) {
+        match self {
+            Condition::All(parts) | Condition::Any(parts) => parts.iter().for_each(|part| part.texts(all)),
+            Condition::Not(part) => part.texts(all),
+            Condition::LockHeld { lock, by } => all.extend(std::iter::once(lock).chain(by)),
+            Condition::BranchMerged { branch, into } => all.extend([branch, into]),
+            Condition::IssuesComplete { filter } | Condition::NoBlockedIssues { filter } => all.extend(filter.texts()),
+            Condition::Command { cmd, .. } => all.extend(cmd.texts()),
+            Condition::LockFree { lock: text }
+            | Condition::SemaphoreAvailable { semaphore: text, .. }
+            | Condition::BranchExists { branch: text }
+            | Condition::BranchClean { branch: text }
+            | Condition::FileExists { path: text }
+            | Condition::FileContains { path: text, .. }
+            | Condition::PipelineInPhase { pipeline: text, .. }
+            | Condition::PipelineComplete { pipeline: text } => all.push(text),
+        }
+    }
+}
+
+impl Cmd {
+    /// Its arguments.
+    pub(super) fn texts(&self) -> &[Text] {
+        match self {
+            Cmd::Run(_) => &[],
+            Cmd::Argv(argv) => argv,
+        }
+    }
+}
+
+impl IssueFilter {
+    /// Everything that may be a variable.
+    pub(super) fn texts(&self) -> impl Iterator<Item = &Text> {
+        let from = self.from.as_ref().map(Cmd::texts).unwrap_or_default();
+        self.section.iter().chain(&self.label).chain(&self.ids).chain(from)
     }
 }

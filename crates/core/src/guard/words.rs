@@ -249,22 +249,6 @@ impl std::fmt::Display for Cmd {
     }
 }
 
-impl Cmd {
-    fn texts(&self) -> &[Text] {
-        match self {
-            Cmd::Run(_) => &[],
-            Cmd::Argv(argv) => argv,
-        }
-    }
-}
-
-impl IssueFilter {
-    fn texts(&self) -> impl Iterator<Item = &Text> {
-        let from = self.from.as_ref().map(Cmd::texts).unwrap_or_default();
-        self.section.iter().chain(&self.label).chain(&self.ids).chain(from)
-    }
-}
-
 fn word(text: &Text) -> &str {
     match text {
         Text::Literal(text) => text,

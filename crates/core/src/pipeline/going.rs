@@ -23,17 +23,27 @@ impl Pipeline {
 
     /// A phase begins, for the first time or after others.
     fn enter(&mut self, index: usize, now: &Now, scribe: &mut Scribe) -> Outcome {
-        (self.attempt, self.phase_started) = (1, now.stamp());
-        self.approach_phase(index, now, scribe)
+        self.phase_started = now.stamp();
+        self.approach_phase(index, 1, now, scribe)
     }
 
-    /// A phase begins with its guards, if it has some.
-    fn approach_phase(&mut self, index: usize, now: &Now, scribe: &mut Scribe) -> Outcome {
-        let phase = self.at(index);
-        match phase.pre.is_empty() {
-            true => self.go(index, 0, now, scribe),
-            false => self.examine(phase.name.clone(), When::Pre, scribe),
+    /// An attempt at a phase begins with its guards, if it has some.
+    fn approach_phase(&mut self, index: usize, attempt: u32, now: &Now, scribe: &mut Scribe) -> Outcome {
+        let phase = self.at(index).name.clone();
+        // An attempt that nothing is told of does not count.
+        if self.tasks >= TASK_LIMIT {
+            return self.too_many(phase, scribe);
         }
+        self.attempt = attempt;
+        match self.at(index).pre.is_empty() {
+            true => self.go(index, 0, now, scribe),
+            false => self.examine(phase, When::Pre, scribe),
+        }
+    }
+
+    fn too_many(&mut self, phase: Name, scribe: &mut Scribe) -> Outcome {
+        let error = format!("its phases have had {TASK_LIMIT} tasks: it seems to go round in circles");
+        self.fail(phase, error.into(), false, scribe)
     }
 
     fn examine(&mut self, phase: Name, when: When, scribe: &mut Scribe) -> Outcome {
@@ -54,8 +64,7 @@ impl Pipeline {
         let phase = self.at(index).name.clone();
         let is_push = matches!(self.at(index).action, Action::Push(_));
         if self.tasks >= TASK_LIMIT {
-            let error = format!("its phases have had {TASK_LIMIT} tasks: it seems to go round in circles");
-            return self.fail(phase, error.into(), false, scribe);
+            return self.too_many(phase, scribe);
         }
         self.tasks += 1;
         let task = (!is_push).then(|| self.child());
@@ -192,8 +201,7 @@ impl Pipeline {
         match self.at(index).on_fail.clone() {
             OnFail::Retry { times } if failures < times => {
                 self.go_on(phase, error, scribe);
-                self.attempt += 1;
-                self.approach_phase(index, now, scribe)
+                self.approach_phase(index, self.attempt.saturating_add(1), now, scribe)
             }
             OnFail::Phase { to, times } if failures < times => {
                 self.go_on(phase, error, scribe);
@@ -280,9 +288,8 @@ impl Pipeline {
                 let index = self.plan.index(&phase).expect("it failed in a phase of its plan");
                 self.emit(Fact::Retry { phase }, scribe);
                 self.failures.clear();
-                self.attempt += 1;
                 self.phase_started = now.stamp();
-                self.approach_phase(index, now, scribe)
+                self.approach_phase(index, self.attempt.saturating_add(1), now, scribe)
             }
             State::Init
             | State::Checking { .. }
@@ -293,12 +300,31 @@ impl Pipeline {
         }
     }
 
-    pub(super) fn set(&mut self, vars: Context, scribe: &mut Scribe) -> Outcome {
-        if matches!(self.state, State::Done | State::Cancelled { .. }) {
+    /// Whether nothing can come of it any more. One that failed may be tried again.
+    fn is_through(&self) -> bool {
+        matches!(self.state, State::Done | State::Cancelled { .. })
+    }
+
+    pub(super) fn say(&mut self, message: Box<str>, now: &Now, scribe: &mut Scribe) -> Outcome {
+        if self.is_through() {
+            return Outcome::Refused(Refusal::Over);
+        }
+        let checkpoint = Checkpoint { phase: self.phase().cloned(), message, at: now.wall };
+        self.emit(Fact::Checkpoint(checkpoint.clone()), scribe);
+        remember(&mut self.checkpoints, checkpoint);
+        Outcome::Noted
+    }
+
+    pub(super) fn set(&mut self, vars: Context, now: &Now, scribe: &mut Scribe) -> Outcome {
+        if self.is_through() {
             return Outcome::Refused(Refusal::Over);
         }
         match self.merge(vars, scribe) {
-            Ok(()) => Outcome::Noted,
+            Ok(()) => {
+                // A guard may ask about something else with them.
+                self.look(now);
+                Outcome::Noted
+            }
             Err(error) => Outcome::Refused(Refusal::TooLarge(error)),
         }
     }

@@ -144,7 +144,7 @@ impl Dispatcher {
             self.tell_queued(blocked.iter().filter(|reasons| matches!(&reasons[..], [Reason::NoSlot { .. }])).count());
         }
         if !orphans.is_empty() {
-            // They may fill the room that there is.
+            // They may fill the room that there is, and nobody takes the place of a root before those who wait for room.
             candidates.clear();
             beginnings.clear();
         }
@@ -307,8 +307,7 @@ impl Dispatcher {
     fn choose(&mut self, snapshot: &Snapshot, now: &Now) -> Choice {
         let room = self.room();
         let limit = self.options.root_limit;
-        let ready = snapshot.backlog.tasks.values().filter(|task| self.may_take(task, snapshot.lease));
-        let mut ready: Vec<&Task> = ready.collect();
+        let mut ready: Vec<&Task> = snapshot.backlog.tasks.values().filter(|task| self.may_take(task, snapshot.lease)).collect();
         ready.sort_by_key(|task| planner::order(task, limit));
         let mut choice = Choice::default();
         let under_way = snapshot.backlog.tasks.values().filter(|task| planner::is_under_way(task)).count();
@@ -320,12 +319,13 @@ impl Dispatcher {
         let mut coordination = snapshot.coordination.clone();
         for task in ready {
             let begins = limit > 0 && task.spec.parent.is_none() && !planner::is_under_way(task);
-            match facts::admit(task, Some(&self.me.id), limit, &coordination, &snapshot.backlog, now) {
+            // A pipeline has no run of its own, and needs no room for one.
+            let runner = (!task.has_phases()).then_some(&self.me.id);
+            match facts::admit(task, runner, limit, &coordination, &snapshot.backlog, now) {
                 // The places that are left go to the first ones.
                 Admission::Run if begins && places == 0 => {}
-                // A pipeline needs no room: its phases do.
                 Admission::Run if task.has_phases() => {
-                    choice.beginnings.push(self.begin_pipeline(&task.id));
+                    choice.beginnings.push(self.beginning(task));
                     places -= usize::from(begins);
                 }
                 Admission::Run if choice.candidates.len() < room => {
@@ -415,6 +415,7 @@ impl Dispatcher {
 #[derive(Default)]
 struct Choice {
     candidates: Vec<Candidate>,
+    /// The pipelines that may begin.
     beginnings: Vec<Request>,
     blocked: Vec<Vec<Reason>>,
 }

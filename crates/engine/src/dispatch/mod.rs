@@ -24,6 +24,8 @@ mod crew_tests;
 mod errands;
 mod look;
 mod loops;
+#[cfg(test)]
+mod pipeline_tests;
 mod pipelines;
 mod silence;
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use banksman_core::guard::GuardInputs;
 use banksman_core::pipeline::{Outcome, Pipeline, State};
 use banksman_core::plan::Action;
-use banksman_core::{Lease, TaskId};
+use banksman_core::{Lease, Task};
 use banksman_store::Snapshot;
 
 use super::{Advice, Dispatcher};
@@ -15,10 +15,10 @@ use crate::request::Request;
 pub(super) const PIPELINES: u32 = 100;
 
 impl Dispatcher {
-    /// The request to begin with a pipeline.
-    pub(super) fn begin_pipeline(&self, id: &TaskId) -> Request {
+    /// A pipeline begins that nothing stands in the way of.
+    pub(super) fn beginning(&self, task: &Task) -> Request {
         let root_limit = self.options.root_limit;
-        Request::Pipeline(PipelineRequest::Begin { id: id.clone(), root_limit, seen: self.seen() })
+        Request::Pipeline(PipelineRequest::Begin { id: task.id.clone(), root_limit, seen: self.seen() })
     }
 
     /// What is to be done for pipelines whose time has come.

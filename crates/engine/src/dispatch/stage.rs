@@ -8,12 +8,14 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use banksman_core::backlog::{Backlog, Ended, Runner};
 use banksman_core::claim::Address;
+use banksman_core::pipeline::{Reason, State as Stand};
 use banksman_core::restart::{Marker, OnTimeout, Policy};
-use banksman_core::task::{Ending, OnExhausted, Spec, Watch, Work as Command};
+use banksman_core::task::{Done, Ending, OnExhausted, Spec, State, Watch, Work as Command};
 use banksman_core::{Lease, Liveness, NoticeKind, ProcessId, RunId, RunnerId, Seq, Span, Stamp, TaskId, Wall};
 use banksman_store::{Machine, Reading, Snapshot, Store, sqlite};
 
 use super::{Advice, Dispatcher, Options};
+use crate::pipelines::PipelineRequest;
 use crate::request::{Reply, Request};
 use crate::runs::RunRequest;
 use crate::tasks::TaskRequest;
@@ -174,6 +176,9 @@ impl Stage {
             self.woken.extend(committed.wakes);
             self.last = committed.seq;
             replies.extend(committed.replies);
+            if let Err(wrong) = agrees(&self.store.view().everything().unwrap().backlog) {
+                panic!("{wrong}, after {requests:#?}");
+            }
         }
         replies
     }
@@ -204,6 +209,11 @@ impl Stage {
 
     /// Lets a runner do what it wants until it would sleep, wants to look at a run, or is done. Says for how long it would.
     pub(super) fn play(&mut self, actor: &mut Actor) -> Option<Span> {
+        self.play_with(actor, |_, _| {})
+    }
+
+    /// The same, and something happens between what it has seen and what it asks.
+    pub(super) fn play_with(&mut self, actor: &mut Actor, mut between: impl FnMut(&mut Stage, &[Request])) -> Option<Span> {
         for _ in 0..STEPS {
             let Actor { dispatcher, runs, row, .. } = actor;
             dispatcher.give_ids(|| {
@@ -241,6 +251,7 @@ impl Stage {
                     let told = requests.iter().filter(|request| !is_told(request));
                     let words: Vec<String> = told.filter_map(word).map(str::to_owned).collect();
                     actor.trace.extend(words);
+                    between(self, &requests);
                     let replies = self.ask_all(&requests);
                     actor.dispatcher.answered(replies);
                 }
@@ -269,6 +280,7 @@ impl Stage {
                         Advice::Nudge(..) => "nudge".into(),
                         Advice::Notify(..) => "notify".into(),
                         Advice::Acknowledge(_) => "acknowledge".into(),
+                        Advice::Gather(pipeline) => format!("gather {}", pipeline.id),
                         other => format!("{other:?}"),
                     };
                     actor.trace.push(word);
@@ -324,6 +336,46 @@ fn word(request: &Request) -> Option<&'static str> {
         Request::Worker(WorkerRequest::Take { .. }) => Some("take"),
         Request::Worker(WorkerRequest::Settle { .. }) => Some("settle item"),
         Request::Route(_) => Some("route"),
+        Request::Pipeline(request) => match request {
+            PipelineRequest::Begin { .. } => Some("begin"),
+            PipelineRequest::Examine { .. } => Some("examine"),
+            PipelineRequest::Judge(_) => Some("judge"),
+            PipelineRequest::Push { .. } => Some("push"),
+            _ => None,
+        },
         _ => None,
     }
+}
+
+/// After every transaction: a pipeline, its own task and the task that is at its phase tell the same.
+fn agrees(backlog: &Backlog) -> Result<(), String> {
+    for (id, pipeline) in &backlog.pipelines {
+        let host = &backlog.tasks[id].state;
+        let current = pipeline.task().map(|task| (task, &backlog.tasks[task].state));
+        let is_parked = matches!(current, Some((_, State::Parked { .. })));
+        let is_asked = matches!(&pipeline.state, Stand::Blocked { reason: Reason::Decision { .. }, .. });
+        let is_right = match &pipeline.state {
+            Stand::Init | Stand::Blocked { reason: Reason::Dependencies, .. } => *host == State::Pending,
+            Stand::Checking { .. } | Stand::Running { .. } => *host == State::InPhases { is_blocked: false },
+            Stand::Blocked { .. } => *host == State::InPhases { is_blocked: true },
+            Stand::Done => matches!(host, State::Done(Done::Success { .. })),
+            Stand::Failed { .. } => matches!(host, State::Done(Done::Failed { .. })),
+            Stand::Cancelled { .. } => matches!(host, State::Done(Done::Cancelled)),
+        };
+        if !is_right {
+            return Err(format!("{id} is {:?} and its task {host:?}", pipeline.state));
+        }
+        if let Some((task, State::Done(done))) = current {
+            return Err(format!("{id} waits for {task}, which is over: {done:?}"));
+        }
+        if is_parked != is_asked {
+            return Err(format!("{id} is {:?} and the task of its phase {current:?}", pipeline.state));
+        }
+        let open = backlog.tasks.values().filter(|task| task.spec.phase().is_some() && task.spec.parent.as_ref() == Some(id));
+        let stray = open.filter(|task| task.live().is_none() && !task.status().is_over() && Some(&task.id) != pipeline.task());
+        if let Some(stray) = stray.map(|task| &task.id).next() {
+            return Err(format!("{stray} would run, and {id} knows nothing of it"));
+        }
+    }
+    Ok(())
 }

@@ -112,9 +112,21 @@ impl<'a> Build<'a, '_> {
             return self.strategy(name, view.value_at("strategy"), pipeline, known);
         }
         if let Some(push) = view.get("push") {
+            self.check_push(view);
             return push_of(push, uses).map(Action::Push);
         }
         self.deed(view, uses).map(Action::Do)
+    }
+
+    /// Nothing runs in such a phase, so nothing can be held or take too long.
+    fn check_push(&mut self, view: View<'a>) {
+        for key in ["lock", "semaphore", "timeout", "retries"].into_iter().filter(|key| view.get(key).is_some()) {
+            self.sink.add(
+                Code::Conflict,
+                view.key_at(key),
+                format!("`{key}` means nothing beside `push`: nothing runs meanwhile"),
+            );
+        }
     }
 
     fn strategy(&mut self, name: &'a str, at: At, pipeline: &'a str, known: &BTreeSet<&str>) -> Option<Action> {

@@ -140,7 +140,7 @@ static CONTAINS: Table = Table {
     title: "file_contains = { … }",
     doc: "What a file must have in it.",
     keys: &[
-        key("path", Kind::Text, "Which file, seen from the project.").required(),
+        key("path", Kind::Inside, "Which file, seen from the project.").required(),
         key("pattern", Kind::Regex, "It has a line that this matches.").required(),
     ],
     one_of: &[],
@@ -219,7 +219,7 @@ pub(crate) static CONDITION: Table = Table {
         key("branch_exists", Kind::Text, "There is a branch of this name."),
         key("branch_clean", Kind::Text, "The checkout of this branch has no changes. One that is not checked out has none."),
         key("branch_merged", Kind::Table(&MERGED), "All that is in a branch is in another: its commits, or equal changes."),
-        key("file_exists", Kind::Text, "There is a file, seen from the project."),
+        key("file_exists", Kind::Inside, "There is a file, seen from the project."),
         key("file_contains", Kind::Table(&CONTAINS), "A file has a line that a regular expression matches."),
         key("pipeline_in_phase", Kind::Table(&IN_PHASE), "Another pipeline is in a phase."),
         key("pipeline_complete", Kind::Text, "Another pipeline, by its id, is done."),

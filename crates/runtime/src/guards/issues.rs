@@ -166,3 +166,29 @@ fn read(bytes: &[u8], filter: &IssueFilter) -> Result<Vec<Issue>, String> {
     }
     Ok(issues)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use banksman_core::plan::Plan;
+    use banksman_core::task::{Spec, Work};
+    use banksman_core::{Name, Now, Title};
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    fn task(id: &str, parent: Option<&str>, work: Option<Work>) -> Task {
+        let parent = parent.map(|parent| TaskId::new(parent).unwrap());
+        let spec = Spec { parent, work, ..Spec::new(Title::new("t").unwrap()) };
+        Task::new(TaskId::new(id).unwrap(), spec, &Now::default())
+    }
+
+    #[test]
+    fn a_pipeline_and_its_phases_are_no_issues_and_what_a_task_created_is() {
+        let plan = Plan { runbook: "r".into(), name: Name::new("p").unwrap(), vars: BTreeMap::new(), phases: Vec::new() };
+        assert!(is_of_pipeline(&task("p-1", None, Some(Work::Pipeline(Arc::new(plan))))));
+        assert!(is_of_pipeline(&task("p-1.2", Some("p-1"), None)));
+        assert!(!is_of_pipeline(&task("t-1", None, Some(Work::Run("true".into())))));
+        assert!(!is_of_pipeline(&task("t-2", Some("t-1"), None)));
+        assert!(!is_of_pipeline(&task("p-12", Some("p-1"), None)));
+    }
+}

@@ -175,3 +175,28 @@ fn a_take_is_the_same_work_however_many_items_wait() {
     let many = [Statement::ReadyItems, Statement::DueItems].map(|statement| first_item(&connection, statement));
     assert_eq!(few, many);
 }
+
+#[test]
+fn a_pipeline_goes_on_without_a_look_at_others() {
+    let connection = store();
+    let by_key = [
+        (Statement::Pipeline, "SEARCH p USING INDEX"),
+        (Statement::PipelineHost, "SEARCH p EXISTS USING COVERING INDEX sqlite_autoindex_pipelines_1 (project=? AND id=?)"),
+        (Statement::DuePipelines, "pipelines_due (project=?"),
+        (Statement::DuePipelineHosts, "pipelines_due (project=?"),
+        (Statement::OpenPipelines, "pipelines_open (project=?"),
+        (Statement::FamilyPipelines, "tasks_parent (project=? AND parent=?)"),
+        (Statement::Family, "tasks_parent (project=? AND parent=?)"),
+    ];
+    for (statement, wanted) in by_key {
+        let plan = plan(&connection, statement);
+        assert!(plan.iter().any(|step| step.contains(wanted)), "{statement:?}: {plan:?}");
+        // A search by the project alone goes through all of them.
+        let is_slow = |step: &&String| {
+            step.starts_with("SCAN") && !step.contains(" f") && !step.contains("CONSTANT ROW")
+                || step.ends_with("autoindex_pipelines_1 (project=?)")
+                || step.ends_with("autoindex_tasks_1 (project=?)")
+        };
+        assert_eq!(plan.iter().find(is_slow), None, "{statement:?}: {plan:?}");
+    }
+}

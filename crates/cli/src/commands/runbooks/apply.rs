@@ -88,7 +88,7 @@ impl Drop {
         if changes.is_empty() {
             let message = format!("nothing of a runbook {:?} is in force", self.runbook);
             return Err(Failure::new(exit::NOT_FOUND, "RUNBOOK_NOT_FOUND", message)
-                .details(json!({ "runbook": self.runbook }))
+                .details(json!({ "name": self.runbook }))
                 .hint("banksman workers list shows which workers are of which runbook"));
         }
         context.printer.result(runbook_json(&self.runbook, &changes), page(&self.runbook, &changes));

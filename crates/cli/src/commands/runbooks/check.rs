@@ -4,7 +4,7 @@ use std::path::Path;
 
 use banksman::runbook::{Diagnostics, Runbook};
 use banksman::runbooks::{is_path, load_file};
-use banksman::{Project, RunbookError, RunbookFile, load_all, load_runbook};
+use banksman::{LoadedRunbook, Project, RunbookError, RunbookFile, load_all, load_runbook};
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -25,8 +25,6 @@ pub(super) struct Check {
     files: Vec<String>,
 }
 
-type Loaded = (RunbookFile, Result<Runbook, RunbookError>);
-
 impl Check {
     pub(super) fn run(self, context: &Context) -> Done {
         let loaded = if self.files.is_empty() { load_all(&context.project()?)? } else { self.named(context)? };
@@ -42,7 +40,7 @@ impl Check {
     }
 
     /// The files that were named. Only for a name, a project must be there.
-    fn named(&self, context: &Context) -> Result<Vec<Loaded>, Failure> {
+    fn named(&self, context: &Context) -> Result<Vec<LoadedRunbook>, Failure> {
         let project: Option<Project> =
             if self.files.iter().all(|file| is_path(file)) { context.project().ok() } else { Some(context.project()?) };
         let load = |file: &String| {
@@ -57,7 +55,7 @@ impl Check {
 }
 
 /// Everything that is wrong with any of them.
-fn failure(loaded: Vec<Loaded>, count: usize, wrong: usize) -> Failure {
+fn failure(loaded: Vec<LoadedRunbook>, count: usize, wrong: usize) -> Failure {
     let mut errors: Vec<RunbookError> = loaded.into_iter().filter_map(|(_, found)| found.err()).collect();
     if let [_] = errors.as_slice()
         && let Some(only) = errors.pop()

@@ -16,7 +16,7 @@ pub(super) fn lines(guard: &Guard) -> String {
     format!("{BOLD}{}{BOLD:#}  {}  {DIM}else {}{fresh}{DIM:#}", guard.name, words(&guard.condition), action(&guard.on_failure))
 }
 
-pub(super) fn json(guard: &Guard) -> Value {
+pub(in crate::commands) fn json(guard: &Guard) -> Value {
     json!({
         "name": guard.name,
         "condition": words(&guard.condition),
@@ -26,7 +26,7 @@ pub(super) fn json(guard: &Guard) -> Value {
     })
 }
 
-fn action(action: &GuardAction) -> String {
+pub(in crate::commands) fn action(action: &GuardAction) -> String {
     match action {
         GuardAction::Block => "block".into(),
         GuardAction::Warn => "warn".into(),
@@ -35,7 +35,7 @@ fn action(action: &GuardAction) -> String {
     }
 }
 
-fn words(condition: &Condition) -> String {
+pub(in crate::commands) fn words(condition: &Condition) -> String {
     match condition {
         Condition::LockFree { lock } => format!("lock {} is free", text(lock)),
         Condition::LockHeld { lock, by: None } => format!("lock {} is held", text(lock)),

@@ -2,7 +2,7 @@
 
 mod apply;
 mod check;
-mod guard;
+pub(super) mod guard;
 mod picture;
 mod view;
 

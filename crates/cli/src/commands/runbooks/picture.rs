@@ -73,9 +73,21 @@ fn pipeline(def: &PipelineDef) -> String {
     let description = def.description.as_ref().map_or_else(String::new, |text| format!("  {text}"));
     let mut text = format!("{DIM}PIPELINE{DIM:#} {BOLD}{}{BOLD:#}({vars}){description}", plan.name);
     for (index, phase) in plan.phases.iter().enumerate() {
+        // What is not reached from above stands by itself.
+        if index > 0 && !leads_below(plan, index - 1) {
+            text.push('\n');
+        }
         text += &phase_lines(plan, index, phase);
     }
     text
+}
+
+fn leads_below(plan: &Plan, index: usize) -> bool {
+    match (&plan.phases[index].then, plan.phases.get(index + 1)) {
+        (After::Next, below) => below.is_some(),
+        (After::Phase(name), Some(below)) => *name == below.name,
+        (After::Phase(_), None) | (After::Done, _) => false,
+    }
 }
 
 fn phase_lines(plan: &Plan, index: usize, phase: &Phase) -> String {
@@ -92,11 +104,11 @@ fn phase_lines(plan: &Plan, index: usize, phase: &Phase) -> String {
     line("holds", phase.needs.iter().map(need).collect::<Vec<_>>().join(", "));
     line("limits", limits(phase));
     line("fails", fails(&phase.on_fail));
-    match (&phase.then, plan.phases.get(index + 1)) {
-        (After::Next, Some(_)) => {}
-        (After::Phase(name), Some(below)) if *name == below.name => {}
-        (After::Phase(name), _) => write!(text, "\n  ╰─▶ {CYAN}{name}{CYAN:#}").unwrap_or_default(),
-        (After::Done, _) | (After::Next, None) => write!(text, "\n  ╰─▶ {GREEN}done{GREEN:#}").unwrap_or_default(),
+    if !leads_below(plan, index) {
+        text += &match &phase.then {
+            After::Phase(name) => format!("\n  ╰─▶ {CYAN}{name}{CYAN:#}"),
+            After::Done | After::Next => format!("\n  ╰─▶ {GREEN}done{GREEN:#}"),
+        };
     }
     text
 }

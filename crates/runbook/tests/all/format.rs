@@ -18,6 +18,16 @@ fn every_example_of_the_page_is_a_runbook() {
 }
 
 #[test]
+fn the_runbooks_of_the_guide_are_right() {
+    let guide = include_str!("../../../../docs/guides/runbooks.md");
+    let shown: Vec<&str> = guide.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    assert!(!shown.is_empty());
+    for text in shown {
+        parse("guide", text, &no_files).unwrap_or_else(|wrong| panic!("{wrong}"));
+    }
+}
+
+#[test]
 fn every_block_is_on_the_page_with_an_example() {
     let page = reference();
     for block in ["pipeline", "guard", "strategy", "agent", "lock", "semaphore", "queue", "worker"] {

@@ -62,7 +62,8 @@ fn phases_are_what_they_say() {
     assert_eq!((build.timeout, build.retries), (Some(Span::from_secs(5_400)), 2));
     let fails: Vec<OnFail> = plan.phases.iter().map(|phase| phase.on_fail.clone()).collect();
     let mend = |times| OnFail::Phase { to: name("mend"), times };
-    let expected = [OnFail::Retry { times: 3 }, mend(3), mend(7), OnFail::Fail, OnFail::Retry { times: 2 }, OnFail::Fail];
+    let again = |times| OnFail::Retry { times };
+    let expected = [again(3), mend(3), mend(7), again(3), again(2), OnFail::Fail];
     assert_eq!(fails, expected);
     let then: Vec<After> = plan.phases.iter().map(|phase| phase.then.clone()).collect();
     let expected = [After::Next, After::Next, After::Next, After::Next, After::Done, After::Phase(name("test"))];

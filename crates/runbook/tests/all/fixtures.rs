@@ -3,6 +3,8 @@
 //! What is expected stands at the top of each file. `UPDATE_EXPECT=1 cargo test -p banksman-runbook` writes it anew: read the
 //! difference.
 
+#![expect(clippy::disallowed_methods, reason = "what is expected can be written anew")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

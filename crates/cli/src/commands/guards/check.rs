@@ -1,0 +1,139 @@
+//! Whether a guard holds.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use banksman::core::guard::{Guard, GuardResult};
+use banksman::core::plan::{Context as Vars, Plan};
+use banksman::core::spelling::near;
+use banksman::guards::{Limits, gather};
+use banksman::runbook::Runbook;
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::Shelf;
+use crate::commands::Done;
+use crate::context::Context;
+use crate::exit_codes as exit;
+use crate::failure::Failure;
+use crate::printer::GREEN;
+use crate::words;
+
+/// Say whether a guard holds right now, and if not, which part of it fails.
+///
+/// Exits with 0 if it holds, else with 6. What nobody could find out does not hold. Nothing is changed, but its commands run.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  banksman guards check may-deploy\n  banksman guards check reviewed --runbook feature --var branch=topic --json"
+)]
+pub(super) struct Check {
+    /// The guard
+    name: String,
+    /// The runbook that it is in, by name or file; needed if several have one of this name
+    #[arg(long, value_name = "RUNBOOK")]
+    runbook: Option<String>,
+    /// A variable with its value; those of the pipelines that use the guard have their defaults
+    #[arg(long = "var", value_name = "NAME=VALUE", value_parser = assignment)]
+    vars: Vec<(String, String)>,
+}
+
+fn assignment(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("a variable is written NAME=VALUE")?;
+    Ok((name.into(), value.into()))
+}
+
+impl Check {
+    pub(super) fn run(self, context: &Context) -> Done {
+        let shelf = Shelf::load(context, self.runbook.as_deref())?;
+        let (runbook, guard) = self.find(shelf, context)?;
+        let vars = self.bind(&runbook, &guard)?;
+        let inputs = gather(&context.project()?, &guard.wants(&vars), &vars, Limits::of(&guard));
+        match guard.evaluate(&inputs) {
+            GuardResult::Passed => {
+                let human = format!("guard {} of runbook {} {GREEN}holds{GREEN:#}", guard.name, runbook.name);
+                context.printer.result(json!({ "guard": guard.name, "runbook": runbook.name, "passed": true }), human);
+                Ok(exit::OK)
+            }
+            GuardResult::Failed { guard, action, part } => {
+                Err(Failure::new(exit::LOCKED, "GUARD_FAILED", format!("guard {guard} does not hold: {part}"))
+                    .details(json!({ "guard": guard, "runbook": runbook.name, "part": part, "action": action.as_str() })))
+            }
+        }
+    }
+
+    /// The one guard of this name.
+    fn find(&self, shelf: Shelf, context: &Context) -> Result<(Runbook, Guard), Failure> {
+        let names: BTreeSet<String> =
+            shelf.runbooks.iter().flat_map(|runbook| runbook.guards.keys().map(ToString::to_string)).collect();
+        let mut having: Vec<&Runbook> =
+            shelf.runbooks.iter().filter(|runbook| runbook.guards.contains_key(self.name.as_str())).collect();
+        match (having.pop(), having.is_empty()) {
+            (Some(runbook), true) => {
+                shelf.note_wrong(context);
+                Ok((runbook.clone(), runbook.guards[self.name.as_str()].clone()))
+            }
+            (Some(last), false) => {
+                let runbooks: Vec<&str> = having.iter().chain([&last]).map(|runbook| &*runbook.name).collect();
+                let message = format!("more than one runbook has a guard {:?}: {}", self.name, runbooks.join(", "));
+                Err(Failure::new(exit::USAGE, "AMBIGUOUS_NAME", message)
+                    .details(json!({ "name": self.name, "runbooks": runbooks }))
+                    .hint("say which one with --runbook"))
+            }
+            // It may be in the one that cannot be read.
+            (None, _) => Err(match shelf.wrong {
+                Some((_, error)) => error.into(),
+                None => self.no_guard(&names),
+            }),
+        }
+    }
+
+    fn no_guard(&self, names: &BTreeSet<String>) -> Failure {
+        let near = near(&self.name, names.iter().map(String::as_str));
+        Failure::new(exit::NOT_FOUND, "GUARD_NOT_FOUND", format!("there is no guard {:?}", self.name))
+            .details(json!({ "guard": self.name }))
+            .hint(near.map_or("banksman guards list shows all guards".into(), |near| format!("did you mean {near}?")))
+    }
+
+    /// The variables: as given, else as the pipelines that use the guard have them by default.
+    fn bind(&self, runbook: &Runbook, guard: &Guard) -> Result<Vars, Failure> {
+        let users: Vec<&Plan> = runbook.pipelines.values().map(|def| &*def.plan).filter(|plan| uses(plan, guard)).collect();
+        let mut known: BTreeSet<&str> = guard.vars();
+        known.extend(users.iter().flat_map(|plan| plan.vars.keys()).map(|name| &**name));
+        let mut vars = defaults(&users);
+        for (name, value) in &self.vars {
+            if !known.contains(name.as_str()) && !guard.mentions(name) {
+                return Err(self.no_var(name, &known));
+            }
+            vars.insert(name.as_str().into(), value.as_str().into());
+        }
+        Ok(vars)
+    }
+
+    fn no_var(&self, name: &str, known: &BTreeSet<&str>) -> Failure {
+        let all = known.iter().copied().collect::<Vec<_>>().join(", ");
+        let hint = match near(name, known.iter().copied()) {
+            Some(near) => format!("did you mean {near}?"),
+            None if known.is_empty() => "it has none".into(),
+            None => format!("it has {all}"),
+        };
+        Failure::new(exit::NOT_FOUND, "VAR_NOT_FOUND", format!("guard {} has no variable {}", self.name, words::quoted(name)))
+            .details(json!({ "guard": self.name, "var": name }))
+            .hint(hint)
+    }
+}
+
+/// Whether a phase of a pipeline names the guard.
+fn uses(plan: &Plan, guard: &Guard) -> bool {
+    plan.phases.iter().flat_map(|phase| phase.pre.iter().chain(&phase.post)).any(|other| other.name == guard.name)
+}
+
+/// The defaults that pipelines agree on.
+fn defaults(plans: &[&Plan]) -> Vars {
+    let mut all: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    let mut vars = Vars::new();
+    for (name, default) in plans.iter().flat_map(|plan| &plan.vars) {
+        all.entry(name).or_default().insert(default.as_ref().map(Value::to_string).unwrap_or_default());
+        vars.extend(default.clone().map(|default| (name.clone(), default)));
+    }
+    vars.retain(|name, _| all.get(&**name).is_some_and(|values| values.len() == 1));
+    vars
+}

@@ -1,0 +1,120 @@
+//! Guards: conditions that runbooks name.
+
+mod check;
+
+use banksman::core::guard::Guard;
+use banksman::runbook::Runbook;
+use banksman::{RunbookError, RunbookFile, load_all, load_runbook};
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use super::Done;
+use super::runbooks::guard;
+use crate::context::Context;
+use crate::exit_codes as exit;
+use crate::failure::Failure;
+use crate::printer::DIM;
+use crate::table;
+
+/// Guards: conditions that must hold before a phase of a pipeline begins, or before it is over.
+///
+/// They are written in runbooks. What can be asked is described in docs/concepts/guards.md.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  banksman guards list\n  banksman guards check may-deploy --var branch=topic")]
+pub(crate) struct Guards {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    Check(check::Check),
+    List(List),
+}
+
+/// Show all guards of all runbooks.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  banksman guards list\n  banksman guards list --runbook feature --json")]
+struct List {
+    /// Only those of this runbook, by name or file
+    #[arg(long, value_name = "RUNBOOK")]
+    runbook: Option<String>,
+}
+
+impl Guards {
+    pub(crate) fn name(&self) -> &'static str {
+        match self.verb {
+            Verb::Check(_) => "guards check",
+            Verb::List(_) => "guards list",
+        }
+    }
+
+    pub(crate) fn run(self, context: &Context) -> Done {
+        match self.verb {
+            Verb::Check(check) => check.run(context),
+            Verb::List(list) => list.run(context),
+        }
+    }
+}
+
+/// The runbooks that can be read, and the first that cannot.
+struct Shelf {
+    runbooks: Vec<Runbook>,
+    wrong: Option<(RunbookFile, RunbookError)>,
+}
+
+impl Shelf {
+    /// One runbook, which must be right, or all of the project.
+    fn load(context: &Context, runbook: Option<&str>) -> Result<Shelf, Failure> {
+        let project = context.project()?;
+        if let Some(name) = runbook {
+            return Ok(Shelf { runbooks: vec![load_runbook(&project, name)?], wrong: None });
+        }
+        let mut shelf = Shelf { runbooks: Vec::new(), wrong: None };
+        for (file, found) in load_all(&project)? {
+            match found {
+                Ok(runbook) => shelf.runbooks.push(runbook),
+                Err(error) => shelf.wrong = shelf.wrong.or(Some((file, error))),
+            }
+        }
+        Ok(shelf)
+    }
+
+    /// Says that there are guards which nobody can see.
+    fn note_wrong(&self, context: &Context) {
+        if let Some((file, _)) = &self.wrong {
+            let name = &file.name;
+            context
+                .printer
+                .note(&format!("{DIM}runbook {name} is wrong, so its guards are not known: banksman runbooks check{DIM:#}"));
+        }
+    }
+}
+
+impl List {
+    fn run(self, context: &Context) -> Done {
+        let shelf = Shelf::load(context, self.runbook.as_deref())?;
+        let all: Vec<(&Runbook, &Guard)> =
+            shelf.runbooks.iter().flat_map(|runbook| runbook.guards.values().map(move |guard| (runbook, guard))).collect();
+        let data: Vec<Value> = all
+            .iter()
+            .map(|(runbook, guard)| {
+                let mut data = guard::json(guard);
+                data["runbook"] = (*runbook.name).into();
+                data
+            })
+            .collect();
+        let human = if all.is_empty() {
+            format!("no guards yet\n{DIM}docs/concepts/guards.md shows how to write one{DIM:#}")
+        } else {
+            let rows = all.iter().map(|(runbook, guard)| {
+                let (holds, otherwise) = (guard::words(&guard.condition), guard::action(&guard.on_failure));
+                vec![guard.name.to_string(), runbook.name.to_string(), holds, otherwise]
+            });
+            table::render(&["GUARD", "RUNBOOK", "HOLDS IF", "ELSE"], rows.collect())
+        };
+        context.printer.result(json!({ "guards": data }), human);
+        shelf.note_wrong(context);
+        Ok(exit::OK)
+    }
+}

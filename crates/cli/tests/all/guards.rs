@@ -1,0 +1,355 @@
+//! Guards from the command line: every condition with real locks, tasks, git, files and commands.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::merging::{branch, commit, git, repository};
+use crate::world::{World, is_alive, until};
+
+/// Writes a runbook whose guards have these conditions.
+fn runbook(world: &World, name: &str, guards: &[(&str, &str)]) {
+    let dir = world.path().join(".banksman/runbooks");
+    std::fs::create_dir_all(&dir).unwrap();
+    let text: String = guards.iter().map(|(name, condition)| format!("[guard.{name}]\ncondition = {condition}\n")).collect();
+    std::fs::write(dir.join(format!("{name}.toml")), text).unwrap();
+}
+
+/// The part that a guard fails at; `None` if it holds.
+fn failing(world: &World, args: &[&str]) -> Option<String> {
+    let said = world.run(&[&["guards", "check", "--json"], args].concat());
+    let answer: serde_json::Value = serde_json::from_str(&said.stdout).unwrap_or_else(|_| panic!("{args:?}: {said:?}"));
+    match said.code {
+        0 => {
+            assert_eq!(answer["data"]["passed"], true, "{said:?}");
+            None
+        }
+        6 => {
+            assert_eq!(answer["error"]["code"], "GUARD_FAILED", "{said:?}");
+            Some(answer["error"]["details"]["part"].as_str().unwrap().to_owned())
+        }
+        _ => panic!("{args:?}: {said:?}"),
+    }
+}
+
+fn passes(world: &World, guard: &str) {
+    assert_eq!(failing(world, &[guard]), None, "{guard}");
+}
+
+fn fails(world: &World, guard: &str, part: &str) {
+    assert_eq!(failing(world, &[guard]).as_deref(), Some(part), "{guard}");
+}
+
+#[test]
+fn locks_and_semaphores() {
+    let world = World::new();
+    runbook(
+        &world,
+        "r",
+        &[
+            ("free", r#"{ lock_free = "deploy" }"#),
+            ("held", r#"{ lock_held = "deploy" }"#),
+            ("mine", r#"{ lock_held = { lock = "deploy", by = "me" } }"#),
+            ("two", r#"{ semaphore_available = { semaphore = "builds", slots = 2 } }"#),
+            ("three", r#"{ semaphore_available = { semaphore = "builds", slots = 3 } }"#),
+            ("none", r#"{ semaphore_available = "nowhere" }"#),
+            ("not-none", r#"{ not = { semaphore_available = "nowhere" } }"#),
+        ],
+    );
+    passes(&world, "free");
+    fails(&world, "held", "lock deploy is free");
+    world.ok(&["locks", "acquire", "deploy", "--holder", "you"]);
+    fails(&world, "free", "lock deploy is held by you");
+    passes(&world, "held");
+    fails(&world, "mine", "lock deploy is held by you");
+
+    fails(&world, "none", "not known: semaphore nowhere is not there");
+    fails(&world, "not-none", "not known: semaphore nowhere is not there");
+    world.ok(&["semaphores", "define", "builds", "--capacity", "3"]);
+    world.ok(&["semaphores", "acquire", "builds", "--holder", "x"]);
+    passes(&world, "two");
+    fails(&world, "three", "semaphore builds has 2 free slots (3 are asked for)");
+    world.check();
+}
+
+#[test]
+fn a_lock_of_the_dead_is_free() {
+    let world = World::new();
+    runbook(&world, "r", &[("free", r#"{ lock_free = "deploy" }"#)]);
+    let holder = world.start(&["locks", "run", "deploy", "--holder", "h", "--ttl", "1h", "--", "sleep", "60"]);
+    world.until_held_by("deploy", "h");
+    fails(&world, "free", "lock deploy is held by h");
+    holder.signal(rustix::process::Signal::KILL);
+    until("the lock counts as free", || failing(&world, &["free"]).is_none());
+    assert!(world.grant("deploy").is_some(), "nobody has cleared it away");
+}
+
+#[test]
+fn issues_are_tasks() {
+    let world = World::new();
+    runbook(
+        &world,
+        "r",
+        &[
+            ("all", "{ issues_complete = { } }"),
+            ("must", r#"{ issues_complete = { label = "must" } }"#),
+            ("back", r#"{ issues_complete = { section = "backend" } }"#),
+            ("lost", r#"{ issues_complete = { section = "nowhere" } }"#),
+            ("these", r#"{ issues_complete = { ids = [{ var = "id" }] } }"#),
+            ("open", r#"{ no_blocked_issues = { label = "must" } }"#),
+            ("failed", r#"{ issues_complete = { status = "failed" } }"#),
+        ],
+    );
+    passes(&world, "all");
+    fails(&world, "lost", "not known: issues of section nowhere cannot be told: there is no such section");
+    world.ok(&["sections", "add", "backend"]);
+    let add = |args: &[&str]| world.data(&[&["tasks", "add"], args].concat())["id"].as_str().unwrap().to_owned();
+    let first = add(&["First", "--label", "must", "--section", "backend"]);
+    let second = add(&["Second", "--label", "must", "--depends-on", &first]);
+    add(&["Third"]);
+    fails(&world, "all", &format!("issue {first} is pending (3 of 3 not completed)"));
+    fails(&world, "must", &format!("issue {first} is pending (2 of 2 not completed)"));
+    fails(&world, "open", &format!("issue {second} is blocked (1 of 2 are blocked)"));
+    assert_eq!(
+        failing(&world, &["these", "--var", &format!("id={second}")]).unwrap(),
+        format!("issue {second} is blocked (1 of 1 not completed)")
+    );
+    passes(&world, "failed");
+    world.ok(&["tasks", "update", &first, "--status", "completed"]);
+    passes(&world, "back");
+    passes(&world, "open");
+    fails(&world, "must", &format!("issue {second} is pending (1 of 2 not completed)"));
+    assert_eq!(failing(&world, &["these", "--var", &format!("id={first}")]), None);
+    let nothing = failing(&world, &["these", "--var", "id=t-none"]).unwrap();
+    assert_eq!(nothing, "not known: issues t-none cannot be told: there is no task t-none");
+    assert_eq!(failing(&world, &["these"]).unwrap(), "not known: the variable id has no value");
+}
+
+#[test]
+fn issues_of_another_tracker_are_what_a_command_prints() {
+    let world = World::new();
+    let list = r#"[{"id":1,"status":"completed","labels":["a"]},{"id":"X-2","status":"blocked","labels":["b"]}]"#;
+    std::fs::write(world.path().join("list.json"), list).unwrap();
+    std::fs::write(world.path().join("odd.json"), r#"[{"id":1,"status":"wontfix"}]"#).unwrap();
+    runbook(
+        &world,
+        "r",
+        &[
+            ("a", r#"{ issues_complete = { label = "a", command = "cat list.json" } }"#),
+            ("b", r#"{ issues_complete = { command = { argv = ["cat", "list.json"] } } }"#),
+            ("blocked", r#"{ no_blocked_issues = { command = "cat list.json" } }"#),
+            ("one", r#"{ issues_complete = { ids = ["1"], command = "cat list.json" } }"#),
+            ("nine", r#"{ issues_complete = { ids = ["9"], command = "cat list.json" } }"#),
+            ("odd", r#"{ issues_complete = { command = "cat odd.json" } }"#),
+            ("prose", r#"{ issues_complete = { command = "echo hello" } }"#),
+            ("broken", r#"{ issues_complete = { command = "cat list.json; exit 3" } }"#),
+        ],
+    );
+    passes(&world, "a");
+    fails(&world, "b", "issue X-2 is blocked (1 of 2 not completed)");
+    fails(&world, "blocked", "issue X-2 is blocked (1 of 2 are blocked)");
+    passes(&world, "one");
+    for (guard, words) in [
+        ("nine", "did not print all issues that were asked for"),
+        ("odd", "printed the status \"wontfix\" for issue 1, which is none of ours"),
+        ("prose", "printed no list of issues"),
+        ("broken", "ended with status 3"),
+    ] {
+        let part = failing(&world, &[guard]).unwrap();
+        assert!(part.starts_with("not known: issues") && part.contains(words), "{part}");
+    }
+}
+
+#[test]
+fn branches() {
+    let world = World::new();
+    runbook(
+        &world,
+        "r",
+        &[
+            ("exists", r#"{ branch_exists = { var = "b" } }"#),
+            ("clean", r#"{ branch_clean = { var = "b" } }"#),
+            ("merged", r#"{ branch_merged = { branch = { var = "b" }, into = "main" } }"#),
+        ],
+    );
+    let ask = |guard: &str, branch: &str| failing(&world, &[guard, "--var", &format!("b={branch}")]);
+    assert!(ask("exists", "main").unwrap().starts_with("not known: branch main cannot be looked at (git for-each-ref failed: "));
+    repository(&world);
+    branch(&world, "topic", "a", "a\n");
+    assert_eq!(ask("exists", "topic"), None);
+    assert_eq!(ask("exists", "other").unwrap(), "branch other is not there");
+    assert_eq!(ask("exists", "-d").unwrap(), "not known: branch -d cannot be there: \"-d\" is no name of a branch");
+    assert_eq!(ask("clean", "other").unwrap(), "not known: branch other is not there");
+    assert_eq!(ask("clean", "main"), None);
+    assert_eq!(ask("merged", "topic").unwrap(), "branch topic is not merged into main");
+    commit(&world, "m", "m\n");
+    git(world.path(), &["cherry-pick", "topic"]);
+    assert_eq!(ask("merged", "topic"), None, "an equal change");
+    assert_eq!(ask("merged", "other").unwrap(), "not known: whether branch other is merged into main (no such branch: other)");
+    std::fs::write(world.path().join("base"), "begun").unwrap();
+    assert_eq!(ask("clean", "main").unwrap(), "branch main has changes in its checkout");
+}
+
+#[test]
+fn files_of_the_project() {
+    let world = World::new();
+    runbook(
+        &world,
+        "r",
+        &[
+            ("there", r#"{ file_exists = { var = "f" } }"#),
+            ("version", r#"{ file_contains = { path = { var = "f" }, pattern = '^1\.\d+$' } }"#),
+        ],
+    );
+    let ask = |guard: &str, file: &str| failing(&world, &[guard, "--var", &format!("f={file}")]);
+    let outside = tempfile::tempdir().unwrap();
+    std::fs::write(outside.path().join("secret"), "1.1\n").unwrap();
+    std::os::unix::fs::symlink(outside.path().join("secret"), world.path().join("link")).unwrap();
+    std::os::unix::fs::symlink(world.path().join("VERSION"), world.path().join("own-link")).unwrap();
+    std::fs::create_dir(world.path().join("dir")).unwrap();
+    std::fs::write(world.path().join("VERSION"), "first\n1.42\n").unwrap();
+    std::fs::write(world.path().join("bytes"), b"\xff\xfe\n1.5\n").unwrap();
+    std::fs::File::create(world.path().join("large")).unwrap().set_len(10 * 1_024 * 1_024 + 1).unwrap();
+    rustix::fs::mknodat(rustix::fs::CWD, world.path().join("pipe"), rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+
+    for file in ["VERSION", "own-link", "dir", "dir/../VERSION", "large", "pipe"] {
+        assert_eq!(ask("there", file), None, "{file}");
+    }
+    assert_eq!(ask("there", "nothing").unwrap(), "file nothing is not there");
+    assert_eq!(ask("there", "nothing/../../x").unwrap(), "file nothing/../../x is not there");
+    for file in ["link", "../x", "/etc/passwd", "/nowhere", "dir/../../x"] {
+        assert_eq!(ask("there", file).unwrap(), format!("not known: file {file} lies outside the project"), "{file}");
+        assert!(ask("version", file).unwrap().starts_with("not known: "), "{file}");
+    }
+    for file in ["VERSION", "own-link", "bytes"] {
+        assert_eq!(ask("version", file), None, "{file}");
+    }
+    assert_eq!(ask("version", "nothing").unwrap(), "file nothing is not there");
+    assert_eq!(ask("version", "large").unwrap(), "not known: file large has more than 10 MiB");
+    assert_eq!(ask("version", "pipe").unwrap(), "not known: file pipe is no file that has lines");
+    std::fs::write(world.path().join("VERSION"), "2.0\n").unwrap();
+    assert_eq!(ask("version", "VERSION").unwrap(), r"file VERSION has no line that /^1\.\d+$/ matches");
+}
+
+#[test]
+fn commands() {
+    let world = World::new();
+    runbook(
+        &world,
+        "r",
+        &[
+            ("good", r#"{ command = "true" }"#),
+            ("bad", r#"{ command = "exit 7" }"#),
+            ("wanted", r#"{ command = { run = "exit 7", expect_success = false } }"#),
+            (
+                "env",
+                r#"{ all = [{ command = { argv = ["test", { var = "a-b" }, "=", "$(x); exit 1"] } }, { command = '[ "$VAR_A_B" = "\$(x); exit 1" ] && [ "$BANKSMAN_PROJECT" = "$PWD" ]' }] }"#,
+            ),
+            ("shell", r#"{ command = '[ "$VAR_ONLY_HERE" = 1 ]' }"#),
+            ("none", r#"{ command = { argv = ["./nowhere"] } }"#),
+            ("not-none", r#"{ not = { command = { argv = ["./nowhere"] } } }"#),
+            ("reads", r#"{ command = "cat" }"#),
+            ("prints", r#"{ command = "head -c 30000000 /dev/zero" }"#),
+        ],
+    );
+    passes(&world, "good");
+    fails(&world, "bad", "command `exit 7` failed");
+    passes(&world, "wanted");
+    assert_eq!(failing(&world, &["env", "--var", "a-b=$(x); exit 1"]), None);
+    assert_eq!(failing(&world, &["shell", "--var", "only-here=1"]), None);
+    assert_eq!(world.error(&["guards", "check", "shell", "--var", "not-here=1"]).1["code"], "VAR_NOT_FOUND");
+    for guard in ["none", "not-none"] {
+        let part = failing(&world, &[guard]).unwrap();
+        assert!(part.starts_with("not known: command `./nowhere` could not be started: ./nowhere: No such file"), "{part}");
+    }
+    passes(&world, "reads");
+    passes(&world, "prints");
+}
+
+#[test]
+fn a_command_that_hangs_is_unknown_and_leaves_nothing_behind() {
+    let world = World::new();
+    // It hides: in another session, behind a parent that has exited, deaf to being asked.
+    let hide = "trap '' TERM; setsid sh -c '(sh -c \"echo \\$\\$ >> pids; exec sleep 600\" &) ; exit 0'; echo $$ >> pids; while :; do sleep 1; done";
+    let dir = world.path().join(".banksman/runbooks");
+    std::fs::create_dir_all(&dir).unwrap();
+    let text = format!("[guard.hangs]\ncondition = {{ not = {{ command = '''{hide}''' }} }}\ntimeout = \"1s\"\n");
+    std::fs::write(dir.join("r.toml"), text).unwrap();
+    let begin = Instant::now();
+    let part = failing(&world, &["hangs"]).unwrap();
+    assert!(part.starts_with("not known: command `trap '' TERM;") && part.ends_with("took too long"), "{part}");
+    assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
+    let pids = std::fs::read_to_string(world.path().join("pids")).unwrap();
+    assert_eq!(pids.lines().count(), 2);
+    assert!(pids.lines().all(|pid| !is_alive(pid.parse().unwrap())), "{pids}");
+}
+
+#[test]
+fn commands_run_at_the_same_time() {
+    let world = World::new();
+    // Each waits for the other.
+    let wait =
+        |mine: &str, other: &str| format!(r#"{{ command = "touch {mine}; while [ ! -e {other} ]; do sleep 0.01; done" }}"#);
+    runbook(&world, "r", &[("both", &format!("{{ all = [{}, {}] }}", wait("a", "b"), wait("b", "a")))]);
+    passes(&world, "both");
+}
+
+#[test]
+fn a_guard_of_parts_fails_at_the_smallest() {
+    let world = World::new();
+    runbook(
+        &world,
+        "r",
+        &[(
+            "mixed",
+            r#"{ all = [{ lock_free = "a" }, { any = [{ file_exists = "x" }, { command = "false" }] }, { not = { command = "true" } }] }"#,
+        )],
+    );
+    fails(&world, "mixed", "file x is not there, and command `false` failed");
+    std::fs::write(world.path().join("x"), "").unwrap();
+    fails(&world, "mixed", "command `true` succeeded");
+}
+
+#[test]
+fn a_guard_is_found_by_its_name_and_its_runbook() {
+    let world = World::new();
+    assert_eq!(world.error(&["guards", "check", "may"]).1["code"], "GUARD_NOT_FOUND");
+    runbook(&world, "one", &[("may", r#"{ file_exists = "x" }"#), ("both", "{ all = [] }")]);
+    runbook(&world, "two", &[("both", "{ any = [] }")]);
+    let (code, error) = world.error(&["guards", "check", "mya"]);
+    assert_eq!((code, &error["code"], &error["hint"]), (4, &json!("GUARD_NOT_FOUND"), &json!("did you mean may?")));
+    let (code, error) = world.error(&["guards", "check", "both"]);
+    assert_eq!((code, &error["code"], &error["details"]["runbooks"]), (2, &json!("AMBIGUOUS_NAME"), &json!(["one", "two"])));
+    assert_eq!(failing(&world, &["both", "--runbook", "one"]), None);
+    assert_eq!(failing(&world, &["both", "--runbook", ".banksman/runbooks/two.toml"]).unwrap(), "an empty `any` does not hold");
+    assert_eq!(world.error(&["guards", "check", "both", "--runbook", "three"]).1["code"], "RUNBOOK_NOT_FOUND");
+    let (code, error) = world.error(&["guards", "check", "may", "--var", "branch=x"]);
+    assert_eq!((code, &error["code"]), (4, &json!("VAR_NOT_FOUND")));
+    assert_eq!(world.run(&["guards", "check", "may", "--var", "branch"]).code, 2);
+
+    std::fs::write(world.path().join(".banksman/runbooks/wrong.toml"), "[guard.mine]\ncondtion = 1\n").unwrap();
+    let (code, error) = world.error(&["guards", "check", "mine"]);
+    assert_eq!((code, &error["code"]), (3, &json!("RUNBOOK_INVALID")), "it may be in there");
+    fails(&world, "may", "file x is not there");
+    let said = world.run(&["guards", "check", "may"]);
+    assert!(said.stderr.starts_with("runbook wrong is wrong, so its guards are not known"), "{said:?}");
+    assert_eq!(world.data(&["guards", "list"])["guards"].as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn variables_have_the_defaults_of_the_pipelines_that_use_the_guard() {
+    let world = World::new();
+    let dir = world.path().join(".banksman/runbooks");
+    std::fs::create_dir_all(&dir).unwrap();
+    let pipeline = |name: &str, vars: &str| {
+        format!("[pipeline.{name}]\nvars = {vars}\n[[pipeline.{name}.phase]]\nname = \"x\"\nrun = \"true\"\npre = [\"there\"]\n")
+    };
+    let guard = "[guard.there]\ncondition = { file_exists = { var = \"path\" } }\n";
+    std::fs::write(dir.join("r.toml"), format!("{guard}{}", pipeline("p", r#"{ path = "x", more = 1 }"#))).unwrap();
+    fails(&world, "there", "file x is not there");
+    assert_eq!(failing(&world, &["there", "--var", "path=y"]).unwrap(), "file y is not there");
+    fails(&world, "there", "file x is not there");
+    let both = format!("{guard}{}{}", pipeline("p", r#"{ path = "x" }"#), pipeline("q", r#"{ path = "z" }"#));
+    std::fs::write(dir.join("r.toml"), both).unwrap();
+    fails(&world, "there", "not known: the variable path has no value");
+}

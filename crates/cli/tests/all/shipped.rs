@@ -1,0 +1,132 @@
+//! The runbooks of docs/runbooks, end to end: real git, real processes, and a script where an agent would be.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use crate::world::{Running, World, until};
+
+/// What the script that stands for an agent does with its prompt. Whoever builds wants the first line of the same file.
+const AGENT: &str = r#"#!/bin/sh
+set -eu
+prompt=$(cat)
+case "$prompt" in
+  *"Review the branch"*)
+    # The first look at the window finds something.
+    case "$VAR_TITLE" in *window*) test -e "$MARKS/reviewed" || { : > "$MARKS/reviewed"; echo "no glass in it"; exit 1; } ;; esac ;;
+  *"has conflicts with"*)
+    git rebase --quiet "$VAR_BASE" || {
+      printf 'door\nwindow\n' > house
+      git add house
+      GIT_EDITOR=true git rebase --continue
+    } ;;
+  *"Issue"*) printf '%s\n' "$prompt" ;;
+  *)
+    echo "$VAR_BRANCH" > house
+    date +%N > "built-$VAR_BRANCH"
+    git add --all
+    git commit --quiet --message "$VAR_TITLE" ;;
+esac
+"#;
+
+/// A project in a git repository with one file, and the runbook of this name.
+fn repository(runbook: &str) -> World {
+    let world = World::new();
+    let git = |args: &[&str]| {
+        let done = Command::new("git").args(args).current_dir(world.path()).output().unwrap();
+        assert!(done.status.success(), "{args:?}: {done:?}");
+    };
+    git(&["init", "--quiet", "--initial-branch", "main"]);
+    git(&["config", "user.name", "Test"]);
+    git(&["config", "user.email", "test@example.org"]);
+    std::fs::write(world.path().join("house"), "wall\n").unwrap();
+    std::fs::write(world.path().join("Makefile"), "test:\n\tgrep -q . house\n").unwrap();
+    std::fs::write(world.path().join(".gitignore"), ".banksman\nstate\nconfig\nmarks\nagent\nanswers\n").unwrap();
+    git(&["add", "."]);
+    git(&["commit", "--quiet", "--message", "a wall"]);
+    std::fs::create_dir(world.path().join("marks")).unwrap();
+    let agent = world.path().join("agent");
+    std::fs::write(&agent, AGENT).unwrap();
+    std::fs::set_permissions(&agent, PermissionsExt::from_mode(0o755)).unwrap();
+    let shipped = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/runbooks").join(format!("{runbook}.toml"));
+    let folder = world.path().join(".banksman/runbooks");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::copy(shipped, folder.join(format!("{runbook}.toml"))).unwrap();
+    world
+}
+
+/// A runner whose agent is the script.
+fn runner(world: &World, args: &[&str]) -> Running {
+    let mut command = world.command(&[&["run"], args].concat());
+    command.env("AGENT", world.path().join("agent")).env("MARKS", world.path().join("marks"));
+    Running(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+}
+
+fn git(world: &World, args: &[&str]) -> String {
+    let done = Command::new("git").args(args).current_dir(world.path()).output().unwrap();
+    assert!(done.status.success(), "{args:?}: {done:?}");
+    String::from_utf8(done.stdout).unwrap()
+}
+
+#[test]
+fn two_features_that_edit_the_same_line_both_land() {
+    let world = repository("feature");
+    for branch in ["door", "window"] {
+        let vars = [format!("title=Add a {branch}"), format!("branch={branch}")];
+        world.ok(&["pipelines", "start", "feature", "--title", branch, "--var", &vars[0], "--var", &vars[1]]);
+    }
+    let said = runner(&world, &["--until-idle"]).end();
+    assert_eq!(said.code, 0, "{said:?}\n{}", world.ok(&["pipelines", "list"]));
+
+    assert_eq!(std::fs::read_to_string(world.path().join("house")).unwrap().lines().count(), 2, "no content is lost");
+    let log = git(&world, &["log", "--format=%s", "main"]);
+    for title in ["Add a door", "Add a window"] {
+        assert!(log.lines().any(|line| line == title), "{log}");
+    }
+    assert_eq!(git(&world, &["status", "--porcelain"]), "", "the checkout is as the branch");
+    assert_eq!(git(&world, &["worktree", "list"]).lines().count(), 1, "worktrees are tidied up");
+
+    let kinds: Vec<String> = world.events().iter().map(|event| event.kind.clone()).collect();
+    let count = |kind: &str| kinds.iter().filter(|other| *other == kind).count();
+    assert_eq!(count("pipeline:complete"), 2);
+    assert!(count("strategy:fallback") >= 1, "whoever comes second cannot be fast-forwarded");
+    assert!(count("strategy:exhausted") >= 1, "and has a conflict");
+    let rebuilt =
+        world.events().iter().filter(|event| event.kind == "pipeline:phase_failed" && event.data["phase"] == "review").count();
+    assert_eq!(rebuilt, 1, "the review sent one back");
+    world.check();
+}
+
+#[test]
+fn a_night_of_triage() {
+    let world = repository("triage");
+    world.ok(&["runbooks", "apply", "triage"]);
+    for (issue, title) in [(1, "It crashes"), (2, "How does it work?"), (3, "$(touch hacked) `touch hacked`")] {
+        world.ok(&["queues", "push", "triage", &format!(r#"{{"issue": {issue}, "title": "{title}"}}"#)]);
+    }
+    // It has no title, so no pipeline can begin with it.
+    world.ok(&["queues", "push", "triage", r#"{"issue": 4}"#]);
+    let running = runner(&world, &[]);
+    until("the worker is there", || world.data(&["workers", "list"])["workers"][0]["name"] == "triage");
+    assert_eq!(world.data(&["queues", "show", "triage"])["ready"], 4, "nothing is taken by day");
+
+    world.ok(&["events", "emit", "night:begin"]);
+    until("the queue is empty", || world.data(&["queues", "show", "triage"])["length"] == 0);
+    until("all are over", || world.data(&["pipelines", "list", "--state", "done"])["pipelines"].as_array().unwrap().len() == 3);
+    drop(running);
+    let dead = world.data(&["queues", "show", "triage-dead"]);
+    assert_eq!((&dead["length"], &dead["items"][0]["data"]["issue"]), (&1.into(), &4.into()), "{dead}");
+    assert!(dead["items"][0]["reason"].as_str().unwrap().contains("title"), "{dead}");
+    let labels: Vec<String> = world.data(&["pipelines", "list"])["pipelines"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|pipeline| format!("{} {}", pipeline["vars"]["issue"], pipeline["vars"]["label"].as_str().unwrap()))
+        .collect();
+    let mut sorted = labels.clone();
+    sorted.sort();
+    assert_eq!(sorted, ["1 bug", "2 question", "3 wish"]);
+    assert_eq!(std::fs::read_dir(world.path().join("answers")).unwrap().count(), 3);
+    assert!(!world.path().join("hacked").exists(), "what comes from outside is never a command");
+    world.check();
+}

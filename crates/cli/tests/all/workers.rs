@@ -1,0 +1,313 @@
+//! Workers and routes: items become tasks, each once, whatever happens to runners; what follows from events; runbooks that
+//! come into force.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::conformance::Dice;
+use crate::world::{Running, World, until};
+
+/// Puts this text into force as the runbook `ops`.
+fn apply(world: &World, text: &str) -> Value {
+    write(world, "ops", text);
+    world.data(&["runbooks", "apply", "ops"])
+}
+
+fn write(world: &World, name: &str, text: &str) {
+    let dir = world.path().join(".banksman/runbooks");
+    std::fs::create_dir_all(&dir).unwrap();
+    std::fs::write(dir.join(format!("{name}.toml")), text).unwrap();
+}
+
+/// A runner that would not look by itself before the test has failed.
+fn runner(world: &World) -> Running {
+    let mut command = world.command(&["run", "--quiet"]);
+    command.env("BANKSMAN_CONFIG_LOCKING__POLL_INTERVAL", "1h");
+    let running = Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    let pid = running.pid();
+    until("the runner is there", || {
+        let mut reader = world.project().reader().unwrap();
+        let keys = [banksman::store::Key::Runners].into();
+        reader.view().load(&keys).unwrap().backlog.runners.values().any(|runner| runner.process.pid == pid)
+    });
+    running
+}
+
+fn state(world: &World, worker: &str) -> String {
+    world.data(&["workers", "show", worker])["state"].as_str().unwrap().to_owned()
+}
+
+fn until_state(world: &World, worker: &str, wanted: &str) {
+    until(&format!("{worker} is {wanted}"), || state(world, worker) == wanted);
+}
+
+fn count(world: &World, kind: &str) -> usize {
+    world.events().iter().filter(|event| event.kind == kind).count()
+}
+
+/// How the jobs of a worker came and went never leads to more than so many.
+fn assert_at_most(world: &World, limit: usize) {
+    let mut jobs = BTreeSet::new();
+    for event in world.events() {
+        match event.kind.as_str() {
+            "worker:take" => assert!(jobs.insert(event.data["task"].to_string()), "twice the same task"),
+            "worker:end" => assert!(jobs.remove(&event.data["task"].to_string())),
+            _ => {}
+        }
+        assert!(jobs.len() <= limit, "{jobs:?}");
+    }
+    assert!(jobs.is_empty());
+}
+
+const DIGEST: &str = r#"
+[queue.q]
+[worker.w]
+queue = "q"
+concurrency = 3
+run = 'echo "$VAR_NUMBER $BANKSMAN_ITEM_ID $BANKSMAN_ITEM" >> ran'
+"#;
+
+#[test]
+fn items_become_tasks_once_though_runners_are_killed_at_random_moments() {
+    const ITEMS: usize = 200;
+    let world = World::new();
+    apply(&world, DIGEST);
+    let lines: Vec<String> = (0..ITEMS).map(|number| json!({ "number": number }).to_string()).collect();
+    std::fs::write(world.path().join("items"), lines.join("\n")).unwrap();
+    let items = std::fs::File::open(world.path().join("items")).unwrap();
+    assert!(world.command(&["queues", "push", "q", "-"]).stdin(items).output().unwrap().status.success());
+    let mut dice = Dice(17);
+    let mut runners: Vec<Running> = (0..3).map(|_| world.start(&["run"])).collect();
+    let (start, mut reader) = (Instant::now(), world.project().reader().unwrap());
+    let mut kills = 0;
+    while reader.view().queue_counts().unwrap().values().any(|counts| counts.ready + counts.processing > 0) {
+        assert!(start.elapsed() < Duration::from_secs(120), "{} kills, and there is more", kills);
+        std::thread::park_timeout(Duration::from_millis(50 + dice.roll(300)));
+        let victim = usize::try_from(dice.roll(3)).unwrap();
+        runners[victim].signal(Signal::KILL);
+        kills += 1;
+        runners[victim] = world.start(&["run"]);
+    }
+    drop(runners);
+    let ran = std::fs::read_to_string(world.path().join("ran")).unwrap();
+    let numbers: Vec<&str> = ran.lines().map(|line| line.split(' ').next().unwrap()).collect();
+    assert_eq!((numbers.len(), numbers.iter().collect::<BTreeSet<_>>().len()), (ITEMS, ITEMS), "each once");
+    assert_eq!((count(&world, "queue:complete"), count(&world, "queue:fail")), (ITEMS, 0));
+    assert!(kills > 5, "{kills} kills");
+    assert_at_most(&world, 3);
+    world.check();
+}
+
+#[test]
+fn what_fails_goes_to_the_dead_letters_with_the_error_of_its_task() {
+    let world = World::new();
+    apply(
+        &world,
+        r#"
+        [queue.graves]
+        [queue.q]
+        max_attempts = 2
+        dead_letter = "graves"
+        [worker.w]
+        queue = "q"
+        argv = ["sh", "-c", "exit $0", "{{ item.code }}"]
+        "#,
+    );
+    world.ok(&["queues", "push", "q", r#"{"code": 3}"#]);
+    world.ok(&["queues", "push", "q", r#"{"other": 1}"#]);
+    world.ok(&["queues", "push", "q", r#"{"code": 0}"#]);
+    let said = world.run(&["run", "--until-idle"]);
+    assert_eq!(said.code, 7, "not everything was completed: {said:?}");
+    let dead = world.data(&["queues", "list", "--dead"])["items"].take();
+    let reasons: BTreeMap<&str, usize> = dead
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|item| (item["reason"].as_str().unwrap(), item["history"].as_array().unwrap().len()))
+        .collect();
+    assert_eq!(reasons["exit status 3"], 2, "{reasons:?}");
+    assert_eq!(reasons.len(), 2);
+    assert!(
+        reasons.keys().any(|reason| reason.contains("variable that it does not have")),
+        "a template that cannot be filled says so: {reasons:?}"
+    );
+    assert_at_most(&world, 1);
+    world.check();
+}
+
+#[test]
+fn a_push_is_worked_on_at_once_and_a_pause_outlives_the_runner() {
+    let world = World::new();
+    apply(&world, DIGEST);
+    let mut first = runner(&world);
+    world.ok(&["queues", "push", "q", r#"{"number": 1}"#]);
+    until("it is done", || count(&world, "queue:complete") == 1);
+    world.ok(&["workers", "pause", "w"]);
+    world.ok(&["queues", "push", "q", r#"{"number": 2}"#]);
+    first.signal(Signal::TERM);
+    first.0.wait().unwrap();
+    let second = runner(&world);
+    assert_eq!(state(&world, "w"), "paused");
+    let list = world.data(&["workers", "list"])["workers"][0].take();
+    assert_eq!((&list["waiting"], &list["busy"]), (&json!(1), &json!(0)));
+    world.ok(&["workers", "resume", "w"]);
+    until("it is done", || count(&world, "queue:complete") == 2);
+    drop(second);
+    world.check();
+}
+
+#[test]
+fn an_event_or_a_person_wakes_a_worker_and_it_sleeps_again() {
+    let world = World::new();
+    apply(
+        &world,
+        r#"
+        [queue.q]
+        [worker.w]
+        queue = "q"
+        run = "true"
+        wake_on = "deploy:done(prod)"
+        "#,
+    );
+    world.ok(&["queues", "push", "q", "1"]);
+    let runner = runner(&world);
+    until_state(&world, "w", "asleep");
+    for holder in ["test", "prod"] {
+        let mut emit = world.command(&["events", "emit", "deploy:done"]);
+        assert!(emit.env("BANKSMAN_HOLDER", holder).output().unwrap().status.success());
+    }
+    until("it is done", || count(&world, "queue:complete") == 1);
+    until_state(&world, "w", "asleep");
+    world.ok(&["queues", "push", "q", "2"]);
+    assert_eq!(state(&world, "w"), "asleep");
+    assert_eq!(world.data(&["workers", "wake", "w"])["outcome"], "woken");
+    until("it is done", || count(&world, "queue:complete") == 2);
+    until_state(&world, "w", "asleep");
+    assert_eq!((count(&world, "worker:woken"), count(&world, "worker:asleep")), (2, 2));
+    drop(runner);
+    world.check();
+}
+
+#[test]
+fn routes_push_tell_wake_and_start_once_with_several_runners() {
+    let world = World::new();
+    let told = world.path().join("told");
+    let command = format!("cat >> '{}'; echo >> '{}'", told.display(), told.display());
+    world.ok(&["config", "set", "--user", "notify.command", &command]);
+    apply(
+        &world,
+        r#"
+        [queue.q]
+        [worker.w]
+        queue = "q"
+        pipeline = "smoke"
+        wake_on = "never:comes"
+        [on."deploy:done"]
+        push = { queue = "q", vars = ["stage"] }
+        wake = "w"
+        notify = "something was deployed"
+        start = "smoke"
+        [pipeline.smoke]
+        vars = ["stage"]
+        [[pipeline.smoke.phase]]
+        name = "smoke"
+        run = 'echo "$VAR_STAGE" >> smoked'
+        "#,
+    );
+    let runners = [runner(&world), runner(&world)];
+    world.ok(&["events", "emit", "deploy:done", "--data", r#"{"stage": "prod"}"#]);
+    world.ok(&["events", "emit", "deploy:done", "--data", r#"{"stage": "test"}"#]);
+    until("all pipelines are done", || count(&world, "pipeline:complete") == 4);
+    until("the items are done", || count(&world, "queue:complete") == 2);
+    until("people are told", || {
+        std::fs::read_to_string(&told).is_ok_and(|told| told.matches("something was deployed").count() == 2)
+    });
+    let smoked = std::fs::read_to_string(world.path().join("smoked")).unwrap();
+    assert_eq!((smoked.matches("prod").count(), smoked.matches("test").count()), (2, 2));
+    // What cannot be done is written down.
+    world.ok(&["events", "emit", "deploy:done", "--data", "{}"]);
+    until("the failures are written down", || count(&world, "route:failed") == 1);
+    drop(runners);
+    assert_eq!(count(&world, "queue:push"), 3);
+    world.check();
+}
+
+#[test]
+fn a_runbook_comes_into_force_changes_and_goes() {
+    let world = World::new();
+    let outcomes = |data: &Value| -> Vec<String> {
+        let changes = data["runbooks"][0]["changes"].as_array().unwrap().clone();
+        let word = |change: &Value, key: &str| change[key].as_str().unwrap().to_owned();
+        changes.iter().map(|change| ["outcome", "kind", "name"].map(|key| word(change, key)).join(" ")).collect()
+    };
+    let text = r#"
+        [lock.deploy]
+        ttl = "5m"
+        [semaphore.gpu]
+        capacity = 2
+        [queue.q]
+        [worker.w]
+        queue = "q"
+        run = "true"
+        [on."task:failed"]
+        notify = "look"
+    "#;
+    let applied = outcomes(&apply(&world, text));
+    let wanted = ["lock deploy", "semaphore gpu", "queue q", "worker w", "route task:failed"];
+    assert_eq!(applied, wanted.map(|what| format!("created {what}")));
+    assert_eq!(outcomes(&apply(&world, text)), wanted.map(|what| format!("unchanged {what}")));
+    let changed = text.replace("run = \"true\"", "run = \"false\"").replace("task:failed", "queue:dead");
+    let changed = outcomes(&apply(&world, &changed));
+    assert_eq!(changed[3..], ["changed worker w", "created route queue:dead", "removed route task:failed"].map(String::from));
+    // A name belongs to one runbook; the other one is left as it was, as a whole.
+    write(&world, "other", "[queue.new]\n[worker.w]\nqueue = \"new\"\nrun = \"true\"\n");
+    let (code, error) = world.error(&["runbooks", "apply", "other"]);
+    assert_eq!((code, &error["code"]), (3, &json!("RUNBOOK_REFUSED")), "{error}");
+    assert_eq!(world.error(&["queues", "show", "new"]).0, 4);
+    let gone = world.data(&["runbooks", "drop", "ops"]);
+    assert_eq!(gone["changes"].as_array().unwrap().len(), 2, "{gone}");
+    assert_eq!(world.error(&["runbooks", "drop", "ops"]).0, 4);
+    assert_eq!(world.data(&["workers", "list"])["workers"], json!([]));
+    assert_eq!(world.data(&["locks", "show", "deploy"])["name"], "deploy", "others may use it");
+    assert_eq!(world.error(&["workers", "wake", "w"]).0, 4);
+    world.check();
+}
+
+#[test]
+fn a_worker_that_was_removed_finishes_what_it_is_at() {
+    let world = World::new();
+    apply(&world, "[queue.q]\n[worker.w]\nqueue = \"q\"\nrun = 'while ! test -e go; do sleep 0.01; done'\n");
+    world.ok(&["queues", "push", "q", "1"]);
+    let runner = runner(&world);
+    until_state(&world, "w", "busy");
+    let dropped = world.data(&["runbooks", "drop", "ops"]);
+    assert_eq!((&dropped["changes"][0]["outcome"], &dropped["changes"][0]["jobs"]), (&json!("finishing"), &json!(1)));
+    assert_eq!(state(&world, "w"), "finishing");
+    world.ok(&["queues", "push", "q", "2"]);
+    std::fs::write(world.path().join("go"), "").unwrap();
+    until("it is gone", || world.data(&["workers", "list"])["workers"] == json!([]));
+    assert_eq!(count(&world, "queue:complete"), 1, "it has taken nothing more");
+    drop(runner);
+    world.check();
+}
+
+#[test]
+fn the_log_is_compacted_and_the_store_copied_with_workers_in_force() {
+    let world = World::on_sqlite();
+    apply(&world, &DIGEST.replace("[worker.w]", "[on.\"task:failed\"]\nnotify = \"x\"\n[worker.w]"));
+    world.ok(&["queues", "push", "q", r#"{"number": 1}"#]);
+    world.ok(&["run", "--until-idle"]);
+    world.ok(&["workers", "pause", "w"]);
+    world.ok(&["events", "compact", "--keep-events", "1"]);
+    world.check();
+    let copy = format!("sqlite:{}", world.path().join("copy.db").display());
+    world.ok(&["store", "copy", &format!("sqlite:{}", world.path().join(".banksman/store.db").display()), &copy]);
+    let there = world.data(&["workers", "list", "--store", &copy]);
+    assert_eq!(there, world.data(&["workers", "list"]));
+    assert_eq!(there["workers"][0]["state"], "paused");
+    assert_eq!(world.data(&["doctor", "--store", &copy])["healthy"], true);
+}

@@ -1,0 +1,290 @@
+//! Random histories of random plans, against the paper.
+
+use proptest::prelude::*;
+
+use super::paper::{Entry, Finger, Paper, Then, Work};
+use super::*;
+
+/// Something that happens. What is about a task names it by how far it is from the newest one.
+#[derive(Debug, Clone)]
+enum Deed {
+    Begin,
+    Judge { kind: u8, is_meant: bool },
+    End { well: bool, before: u32 },
+    TakeAway { before: u32 },
+    Ask(bool),
+    Pushed { well: bool },
+    Unclear,
+    Look,
+    Unblock,
+    Retry,
+    Cancel,
+    Set(u8),
+    Say,
+}
+
+fn deed() -> impl Strategy<Value = Deed> {
+    let before = || prop_oneof![9 => Just(0u32), 1 => 1u32..4];
+    prop_oneof![
+        3 => Just(Deed::Begin),
+        8 => (0u8..6, prop::bool::weighted(0.9)).prop_map(|(kind, is_meant)| Deed::Judge { kind, is_meant }),
+        14 => (prop::bool::weighted(0.6), before()).prop_map(|(well, before)| Deed::End { well, before }),
+        1 => before().prop_map(|before| Deed::TakeAway { before }),
+        2 => any::<bool>().prop_map(Deed::Ask),
+        5 => prop::bool::weighted(0.7).prop_map(|well| Deed::Pushed { well }),
+        1 => Just(Deed::Unclear),
+        1 => Just(Deed::Look),
+        1 => Just(Deed::Unblock),
+        2 => Just(Deed::Retry),
+        1 => prop::bool::weighted(0.1).prop_map(|really| if really { Deed::Cancel } else { Deed::Look }),
+        1 => (0u8..3).prop_map(Deed::Set),
+        1 => Just(Deed::Say),
+    ]
+}
+
+fn entries() -> impl Strategy<Value = Vec<Entry>> {
+    (1usize..6).prop_flat_map(|count| prop::collection::vec(entry(count), count))
+}
+
+fn entry(count: usize) -> impl Strategy<Value = Entry> {
+    let work = prop_oneof![
+        3 => Just(Work::Command),
+        2 => (1u32..4, any::<bool>()).prop_map(|(count, falls)| Work::Choices(count, falls)),
+        1 => Just(Work::Item),
+    ];
+    let then = prop_oneof![6 => Just(Then::Next), 2 => (0..count).prop_map(Then::Go), 1 => Just(Then::End)];
+    let if_fails = prop_oneof![2 => Just(Then::End), 2 => Just(Then::Same), 2 => (0..count).prop_map(Then::Go)];
+    (work, any::<bool>(), any::<bool>(), then, if_fails, 0u32..4).prop_map(|(work, pre, post, then, if_fails, times)| Entry {
+        work,
+        pre,
+        post,
+        then,
+        if_fails,
+        times,
+    })
+}
+
+fn title(at: usize) -> String {
+    format!("p{at}")
+}
+
+/// The plan that the paper means.
+fn phases(entries: &[Entry]) -> Vec<Phase> {
+    let written = |(at, entry): (usize, &Entry)| Phase {
+        action: match entry.work {
+            Work::Command => phase("any").action,
+            Work::Choices(count, falls) => {
+                let reasons = || if falls { vec![Fallback::Any] } else { Vec::new() };
+                strategy((0..count).map(|number| approach(&format!("a{number}"), reasons())).collect())
+            }
+            Work::Item => push(),
+        },
+        pre: if entry.pre { vec![guard("g")] } else { Vec::new() },
+        post: if entry.post { vec![guard("g")] } else { Vec::new() },
+        then: match entry.then {
+            Then::Go(to) => After::Phase(name(&title(to))),
+            Then::End => After::Done,
+            Then::Next | Then::Same => After::Next,
+        },
+        on_fail: match entry.if_fails {
+            Then::Go(to) => OnFail::Phase { to: name(&title(to)), times: entry.times },
+            Then::Same => OnFail::Retry { times: entry.times },
+            Then::End | Then::Next => OnFail::Fail,
+        },
+        ..phase(&title(at))
+    };
+    entries.iter().enumerate().map(written).collect()
+}
+
+/// What the pipeline looks like on paper.
+fn seen(pipeline: &Pipeline) -> Finger {
+    let at = |phase: &Name| pipeline.plan.index(phase).unwrap();
+    let number = |task: &TaskId| task.as_str().rsplit('.').next().unwrap().parse().unwrap();
+    match &pipeline.state {
+        State::Init => Finger::Not,
+        State::Blocked { reason: Reason::Dependencies, .. } => Finger::Waits,
+        State::Checking { phase, when: When::Pre } => Finger::Before { at: at(phase), held: false },
+        State::Checking { phase, when: When::Post } => Finger::After { at: at(phase), held: false },
+        State::Blocked { phase, when, reason: Reason::Guard { .. } } => match when {
+            When::Pre => Finger::Before { at: at(phase), held: true },
+            When::Post => Finger::After { at: at(phase), held: true },
+        },
+        State::Blocked { phase, reason: Reason::Decision { approach, task, .. }, .. } => {
+            Finger::At { at: at(phase), choice: *approach, task: Some(number(task)), asked: true }
+        }
+        State::Running { phase, approach, task } => {
+            Finger::At { at: at(phase), choice: *approach, task: task.as_ref().map(number), asked: false }
+        }
+        State::Done => Finger::Through,
+        State::Failed { phase, recoverable, .. } => Finger::Broken { at: at(phase), for_good: !recoverable },
+        State::Cancelled { .. } => Finger::Dropped,
+    }
+}
+
+/// Does the same in both places. Says whether the paper knows of no reason for it: then it must be late or refused.
+fn act(site: &mut Site, paper: &mut Paper, deed: Deed) -> (Outcome, bool) {
+    let before = (paper.finger, paper.attempt, paper.tasks);
+    let is_newest = |task: &TaskId| site.pipeline.task() == Some(task);
+    let meant = |before: u32| child(site.pipeline.tasks.saturating_sub(before));
+    let mut is_noted = false;
+    let input = match deed {
+        Deed::Begin => {
+            paper.begin();
+            Input::Begin
+        }
+        Deed::Judge { kind, is_meant } => {
+            let (phase, when) = match (&site.pipeline.state, is_meant) {
+                (State::Checking { phase, when } | State::Blocked { phase, when, reason: Reason::Guard { .. } }, true) => {
+                    (phase.clone(), *when)
+                }
+                (State::Checking { phase, when } | State::Blocked { phase, when, .. }, false) => {
+                    (phase.clone(), if *when == When::Pre { When::Post } else { When::Pre })
+                }
+                _ => (name("p0"), When::Pre),
+            };
+            let is_awaited = is_meant && matches!(paper.finger, Finger::Before { .. } | Finger::After { .. });
+            let verdict = match kind {
+                0 if site.now.seq.0 % 3 == 0 => Verdict::Fail { guard: name("g"), message: "no".into(), part: "p".into() },
+                1 | 2 => Verdict::Block { guard: name("g"), part: format!("part {kind}").into(), again: Lease(9_000) },
+                _ => passed(),
+            };
+            match &verdict {
+                _ if !is_awaited => {}
+                Verdict::Fail { .. } => paper.give_up(),
+                Verdict::Block { .. } => {
+                    paper.hold_up();
+                    is_noted = true;
+                }
+                Verdict::Pass { .. } => paper.let_through(),
+            }
+            Input::Examined { phase, when, verdict }
+        }
+        Deed::End { well, before } => {
+            let task = meant(before);
+            if is_newest(&task) {
+                paper.ended(well);
+            }
+            Input::Ended { task, end: if well { success(json!({ "n": before })) } else { failed("no") } }
+        }
+        Deed::TakeAway { before } => {
+            let task = meant(before);
+            if is_newest(&task) {
+                paper.taken_away();
+            }
+            Input::Ended { task, end: End::Dropped { how: "skipped".into() } }
+        }
+        Deed::Ask(is_open) => {
+            let task = meant(0);
+            if is_newest(&task) {
+                paper.ask(is_open);
+            }
+            Input::Parked { task, decision: is_open.then(|| DecisionId::new("d-1").unwrap()) }
+        }
+        Deed::Pushed { well } => {
+            let phase = site.pipeline.phase().cloned().unwrap_or_else(|| name("p0"));
+            if matches!(paper.finger, Finger::At { task: None, .. }) {
+                paper.ended(well);
+            }
+            Input::Pushed { phase, error: (!well).then(|| "full".into()) }
+        }
+        Deed::Unclear => {
+            let task = meant(0);
+            if is_newest(&task) {
+                paper.taken_away();
+            }
+            Input::Unclear { task, error: "no such variable".into() }
+        }
+        Deed::Look => {
+            is_noted = matches!(paper.finger, Finger::Before { held: true, .. } | Finger::After { held: true, .. });
+            Input::Look
+        }
+        Deed::Unblock => {
+            match paper.finger {
+                Finger::Waits => paper.begin(),
+                _ => paper.let_through(),
+            }
+            Input::Unblock
+        }
+        Deed::Retry => {
+            paper.again();
+            Input::Retry
+        }
+        Deed::Cancel => {
+            if !paper.is_over() {
+                paper.drop_it();
+            }
+            Input::Cancel
+        }
+        Deed::Set(number) => {
+            is_noted = !matches!(paper.finger, Finger::Through | Finger::Dropped);
+            Input::Set(vars(json!({ "set": number })))
+        }
+        Deed::Say => {
+            is_noted = !matches!(paper.finger, Finger::Through | Finger::Dropped);
+            Input::Checkpoint("so far".into())
+        }
+    };
+    let is_moved = before != (paper.finger, paper.attempt, paper.tasks);
+    (site.ask(input), !is_moved && !is_noted)
+}
+
+proptest! {
+    #[test]
+    fn a_pipeline_does_what_a_person_with_a_list_would(
+        entries in entries(),
+        waits in any::<bool>(),
+        deeds in prop::collection::vec(deed(), 1..80),
+    ) {
+        let mut site = Site::blank(phases(&entries));
+        let mut paper = Paper::new(entries);
+        site.ask(Input::Start { unmet: waits });
+        if waits {
+            paper.waits();
+        }
+        // The phase that was completed last: nothing but that leads to the end.
+        let mut completed: Option<Name> = None;
+        let mut is_for_good = false;
+        for deed in deeds {
+            let (was, phase) = (site.pipeline.clone(), site.pipeline.phase().cloned());
+            let is_good = matches!(deed, Deed::End { well: true, .. } | Deed::Pushed { well: true });
+            let (outcome, is_unmoved) = act(&mut site, &mut paper, deed.clone());
+            prop_assert_eq!(seen(&site.pipeline), paper.finger, "{:?}: {:?}", &deed, &outcome);
+            prop_assert_eq!((site.pipeline.attempt, site.pipeline.tasks), (paper.attempt, paper.tasks), "{:?}", &deed);
+            let tallies: Vec<u32> =
+                (0..paper.entries.len()).map(|at| site.pipeline.failures.get(&name(&title(at))).copied().unwrap_or(0)).collect();
+            prop_assert_eq!(&tallies, &paper.tallies);
+            let is_refused = matches!(outcome, Outcome::Late | Outcome::Refused(_));
+            prop_assert_eq!(is_refused, is_unmoved, "{:?}: {:?}", &deed, &outcome);
+            if is_good && !is_refused {
+                completed = phase;
+            }
+            if site.pipeline.state == State::Done && was.state != State::Done {
+                prop_assert_eq!(completed.as_ref(), was.phase(), "the last phase on the way was completed");
+            }
+            prop_assert!(!is_for_good || site.pipeline.state == was.state, "what failed for good is never tried again");
+            is_for_good |= matches!(site.pipeline.state, State::Failed { recoverable: false, .. });
+        }
+        prop_assert_eq!(site.made.len(), site.told.iter().filter(|fact| matches!(fact, Fact::Phase { task: Some(_), .. })).count());
+    }
+
+    /// However a plan leads in circles, one that only fails comes to its end.
+    #[test]
+    fn nothing_fails_for_ever(entries in entries()) {
+        let most: u32 = entries.iter().map(|entry| entry.times).sum::<u32>() + 1;
+        let choices: u32 = entries.iter().map(|entry| if let Work::Choices(count, _) = entry.work { count } else { 1 }).max().unwrap();
+        let mut site = Site::begun(phases(&entries));
+        let mut steps = 0;
+        while !site.pipeline.is_over() {
+            match site.pipeline.state.clone() {
+                State::Checking { .. } => drop(site.judge(passed())),
+                State::Running { phase, task: None, .. } => drop(site.ask(Input::Pushed { phase, error: Some("full".into()) })),
+                State::Running { .. } => drop(site.end(failed("no"))),
+                other => prop_assert!(false, "{other:?}"),
+            }
+            steps += 1;
+            prop_assert!(steps <= 2 * most * choices + 2, "it goes on and on");
+        }
+        let is_broken = matches!(site.pipeline.state, State::Failed { recoverable: true, .. });
+        prop_assert!(is_broken);
+    }
+}

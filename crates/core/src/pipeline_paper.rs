@@ -1,0 +1,188 @@
+//! A pipeline as a person would keep it on paper: a list of phases, a finger on one of them, and tallies beside.
+//!
+//! It works by an agenda, one small thing after the other, and knows nothing of events, guards' words or task ids but their
+//! numbers.
+
+/// A phase on paper.
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    pub(super) work: Work,
+    pub(super) pre: bool,
+    pub(super) post: bool,
+    pub(super) then: Then,
+    pub(super) if_fails: Then,
+    /// How often that may happen.
+    pub(super) times: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Work {
+    Command,
+    /// So many approaches; each falls back on everything, or on nothing.
+    Choices(u32, bool),
+    Item,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Then {
+    Next,
+    Go(usize),
+    Same,
+    End,
+}
+
+/// Where the finger is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Finger {
+    Not,
+    Waits,
+    Before { at: usize, held: bool },
+    At { at: usize, choice: u32, task: Option<u32>, asked: bool },
+    After { at: usize, held: bool },
+    Through,
+    Broken { at: usize, for_good: bool },
+    Dropped,
+}
+
+/// What happens next on paper.
+enum Todo {
+    Arrive(usize),
+    Approach(usize),
+    Do(usize, u32),
+    Finished(usize),
+    Leave(usize),
+    Failed(usize),
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Paper {
+    pub(super) entries: Vec<Entry>,
+    pub(super) finger: Finger,
+    pub(super) tasks: u32,
+    pub(super) attempt: u32,
+    pub(super) tallies: Vec<u32>,
+}
+
+impl Paper {
+    pub(super) fn new(entries: Vec<Entry>) -> Paper {
+        let tallies = vec![0; entries.len()];
+        Paper { entries, finger: Finger::Not, tasks: 0, attempt: 1, tallies }
+    }
+
+    pub(super) fn begin(&mut self) {
+        if matches!(self.finger, Finger::Not | Finger::Waits) {
+            self.work(Todo::Arrive(0));
+        }
+    }
+
+    pub(super) fn waits(&mut self) {
+        self.finger = Finger::Waits;
+    }
+
+    /// The guards say yes, or a person does.
+    pub(super) fn let_through(&mut self) {
+        match self.finger {
+            Finger::Before { at, .. } => self.work(Todo::Do(at, 0)),
+            Finger::After { at, .. } => self.work(Todo::Leave(at)),
+            _ => {}
+        }
+    }
+
+    pub(super) fn hold_up(&mut self) {
+        if let Finger::Before { held, .. } | Finger::After { held, .. } = &mut self.finger {
+            *held = true;
+        }
+    }
+
+    pub(super) fn give_up(&mut self) {
+        if let Some(at) = self.place() {
+            self.finger = Finger::Broken { at, for_good: true };
+        }
+    }
+
+    /// The work at the finger has ended.
+    pub(super) fn ended(&mut self, well: bool) {
+        let Finger::At { at, choice, .. } = self.finger else { return };
+        let next = match (well, self.entries[at].work) {
+            (true, _) => Todo::Finished(at),
+            (false, Work::Choices(count, true)) if choice + 1 < count => Todo::Do(at, choice + 1),
+            (false, _) => Todo::Failed(at),
+        };
+        self.work(next);
+    }
+
+    /// Somebody has taken the work away.
+    pub(super) fn taken_away(&mut self) {
+        if let Finger::At { at, .. } = self.finger {
+            self.finger = Finger::Broken { at, for_good: false };
+        }
+    }
+
+    pub(super) fn ask(&mut self, is_open: bool) {
+        if let Finger::At { asked, .. } = &mut self.finger {
+            *asked = is_open;
+        }
+    }
+
+    pub(super) fn again(&mut self) {
+        if let Finger::Broken { at, for_good: false } = self.finger {
+            self.tallies.fill(0);
+            self.attempt += 1;
+            self.work(Todo::Approach(at));
+        }
+    }
+
+    pub(super) fn drop_it(&mut self) {
+        self.finger = Finger::Dropped;
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self.finger, Finger::Through | Finger::Broken { .. } | Finger::Dropped)
+    }
+
+    fn place(&self) -> Option<usize> {
+        match self.finger {
+            Finger::Before { at, .. } | Finger::At { at, .. } | Finger::After { at, .. } | Finger::Broken { at, .. } => Some(at),
+            Finger::Not | Finger::Waits | Finger::Through | Finger::Dropped => None,
+        }
+    }
+
+    fn work(&mut self, first: Todo) {
+        let mut todo = Some(first);
+        while let Some(now) = todo.take() {
+            match now {
+                Todo::Arrive(at) => {
+                    self.attempt = 1;
+                    todo = Some(Todo::Approach(at));
+                }
+                Todo::Approach(at) if self.entries[at].pre => self.finger = Finger::Before { at, held: false },
+                Todo::Approach(at) => todo = Some(Todo::Do(at, 0)),
+                Todo::Do(at, choice) => {
+                    self.tasks += 1;
+                    let task = (self.entries[at].work != Work::Item).then_some(self.tasks);
+                    self.finger = Finger::At { at, choice, task, asked: false };
+                }
+                Todo::Finished(at) if self.entries[at].post => self.finger = Finger::After { at, held: false },
+                Todo::Finished(at) => todo = Some(Todo::Leave(at)),
+                Todo::Leave(at) => match self.entries[at].then {
+                    Then::Next if at + 1 < self.entries.len() => todo = Some(Todo::Arrive(at + 1)),
+                    Then::Go(to) => todo = Some(Todo::Arrive(to)),
+                    Then::Next | Then::End | Then::Same => self.finger = Finger::Through,
+                },
+                Todo::Failed(at) if self.entries[at].if_fails == Then::End || self.tallies[at] >= self.entries[at].times => {
+                    self.finger = Finger::Broken { at, for_good: false };
+                }
+                Todo::Failed(at) => {
+                    self.tallies[at] += 1;
+                    todo = Some(match self.entries[at].if_fails {
+                        Then::Go(to) => Todo::Arrive(to),
+                        Then::Same | Then::Next | Then::End => {
+                            self.attempt += 1;
+                            Todo::Approach(at)
+                        }
+                    });
+                }
+            }
+        }
+    }
+}

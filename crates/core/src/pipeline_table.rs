@@ -1,0 +1,204 @@
+//! A table of every state with every input.
+
+use super::*;
+
+/// A phase with retries; one with guards and a strategy, from which it goes back; one that pushes.
+fn way() -> Vec<Phase> {
+    let approaches = vec![approach("a", vec![Fallback::Error("boom".into()), Fallback::Timeout]), approach("b", Vec::new())];
+    let check = Phase {
+        action: strategy(approaches),
+        pre: vec![guard("g")],
+        post: vec![guard("h")],
+        on_fail: OnFail::Phase { to: name("build"), times: 1 },
+        ..phase("check")
+    };
+    let build = Phase { on_fail: OnFail::Retry { times: 1 }, ..phase("build") };
+    vec![build, check, Phase { action: push(), ..phase("send") }]
+}
+
+const STATES: [&str; 18] = [
+    "init",
+    "dependencies",
+    "running",
+    "running, last try",
+    "parked",
+    "checking pre",
+    "blocked pre",
+    "blocked pre, due",
+    "approach a",
+    "approach b",
+    "approach a, last",
+    "checking post",
+    "blocked post",
+    "pushing",
+    "done",
+    "failed",
+    "failed for good",
+    "cancelled",
+];
+
+fn block(guard: &str, again: Lease) -> Verdict {
+    Verdict::Block { guard: name(guard), part: "part".into(), again }
+}
+
+fn in_state(state: &str) -> Site {
+    let mut site = Site::blank(way());
+    let lead = |site: &mut Site, acts: Vec<Box<dyn Fn(&mut Site) -> Outcome>>| acts.iter().for_each(|act| drop(act(site)));
+    let start = |site: &mut Site| site.ask(Input::Start { unmet: false });
+    let begin = |site: &mut Site| site.ask(Input::Begin);
+    let well = |site: &mut Site| site.end(success(Value::Null));
+    let badly = |site: &mut Site| site.end(failed("no"));
+    let pass = |site: &mut Site| site.judge(passed());
+    let to_check = |site: &mut Site| {
+        start(site);
+        begin(site);
+        well(site)
+    };
+    match state {
+        "init" => drop(start(&mut site)),
+        "dependencies" => drop(site.ask(Input::Start { unmet: true })),
+        "running" => lead(&mut site, vec![Box::new(start), Box::new(begin)]),
+        "running, last try" => lead(&mut site, vec![Box::new(start), Box::new(begin), Box::new(badly)]),
+        "parked" => {
+            lead(&mut site, vec![Box::new(start), Box::new(begin)]);
+            site.ask(Input::Parked { task: child(1), decision: Some(DecisionId::new("d-1").unwrap()) });
+        }
+        "checking pre" => drop(to_check(&mut site)),
+        "blocked pre" => {
+            to_check(&mut site);
+            site.judge(block("g", Lease(9_000)));
+        }
+        "blocked pre, due" => {
+            to_check(&mut site);
+            site.judge(block("g", Lease(1_500)));
+            site.pass(500);
+        }
+        "approach a" => lead(&mut site, vec![Box::new(to_check), Box::new(pass)]),
+        "approach b" => {
+            lead(&mut site, vec![Box::new(to_check), Box::new(pass)]);
+            site.end(failed("boom"));
+        }
+        "approach a, last" => {
+            lead(&mut site, vec![Box::new(to_check), Box::new(pass), Box::new(badly), Box::new(well), Box::new(pass)])
+        }
+        "checking post" => lead(&mut site, vec![Box::new(to_check), Box::new(pass), Box::new(well)]),
+        "blocked post" => {
+            lead(&mut site, vec![Box::new(to_check), Box::new(pass), Box::new(well)]);
+            site.judge(block("h", Lease(9_000)));
+        }
+        "pushing" => lead(&mut site, vec![Box::new(to_check), Box::new(pass), Box::new(well), Box::new(pass)]),
+        "done" => {
+            lead(&mut site, vec![Box::new(to_check), Box::new(pass), Box::new(well), Box::new(pass)]);
+            site.ask(Input::Pushed { phase: name("send"), error: None });
+        }
+        "failed" => lead(&mut site, vec![Box::new(start), Box::new(begin), Box::new(badly), Box::new(badly)]),
+        "failed for good" => {
+            to_check(&mut site);
+            site.judge(Verdict::Fail { guard: name("g"), message: "no".into(), part: "part".into() });
+        }
+        "cancelled" => {
+            to_check(&mut site);
+            site.ask(Input::Cancel);
+        }
+        other => panic!("{other}"),
+    }
+    site
+}
+
+fn inputs(site: &Site) -> Vec<(&'static str, Input)> {
+    let task = site.pipeline.task().cloned().unwrap_or_else(|| child(1));
+    let ended = |end| Input::Ended { task: task.clone(), end };
+    let judged = |phase: &str, when, verdict| Input::Examined { phase: name(phase), when, verdict };
+    let fail = Verdict::Fail { guard: name("g"), message: "no".into(), part: "part".into() };
+    let late = End::Failed { error: "slow".into(), tail: "".into(), timed_out: true };
+    let loud = End::Failed { error: "exit 1".into(), tail: "boom!".into(), timed_out: false };
+    let decision = DecisionId::new("d-2").unwrap();
+    vec![
+        ("start", Input::Start { unmet: false }),
+        ("start, unmet", Input::Start { unmet: true }),
+        ("begin", Input::Begin),
+        ("examine", Input::Examine { by: runner("m"), is_free: false }),
+        ("pre pass", judged("check", When::Pre, passed())),
+        ("pre warn", judged("check", When::Pre, Verdict::Pass { warnings: vec![(name("w"), "part".into())] })),
+        ("pre block", judged("check", When::Pre, block("g", Lease(9_000)))),
+        ("pre fail", judged("check", When::Pre, fail.clone())),
+        ("post pass", judged("check", When::Post, passed())),
+        ("post block", judged("check", When::Post, block("h", Lease(9_000)))),
+        ("post fail", judged("check", When::Post, fail)),
+        ("other guards", judged("build", When::Pre, passed())),
+        ("no such phase", judged("nowhere", When::Pre, passed())),
+        ("well", ended(success(json!({ "a": 1 })))),
+        ("badly", ended(failed("no"))),
+        ("badly, a reason", ended(loud)),
+        ("too slow", ended(late)),
+        ("dropped", ended(End::Dropped { how: "skipped".into() })),
+        ("other task", Input::Ended { task: child(99), end: success(Value::Null) }),
+        ("park", Input::Parked { task: task.clone(), decision: Some(decision) }),
+        ("unpark", Input::Parked { task: task.clone(), decision: None }),
+        ("pushed", Input::Pushed { phase: name("send"), error: None }),
+        ("not pushed", Input::Pushed { phase: name("send"), error: Some("full".into()) }),
+        ("unclear", Input::Unclear { task: task.clone(), error: "no such variable".into() }),
+        ("look", Input::Look),
+        ("unblock", Input::Unblock),
+        ("retry", Input::Retry),
+        ("cancel", Input::Cancel),
+        ("set", Input::Set(vars(json!({ "b": 2 })))),
+        ("checkpoint", Input::Checkpoint("half".into())),
+    ]
+}
+
+fn word(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Begin(task) => format!("begin {}", task.as_str().rsplit('.').next().unwrap()),
+        Outcome::Refused(refusal) => {
+            let text = format!("{refusal:?}");
+            format!("refused: {}", text.split(['(', ' ']).next().unwrap())
+        }
+        other => format!("{other:?}").to_lowercase(),
+    }
+}
+
+/// A state in few letters: the phase, the approach, the attempt if it is not the first.
+fn letters(pipeline: &Pipeline) -> String {
+    let phase = pipeline.phase().map_or("-", Name::as_str);
+    let detail = match &pipeline.state {
+        State::Running { approach, task, .. } => {
+            let task = task.as_ref().map_or("-", |task| task.as_str().rsplit('.').next().unwrap());
+            format!(" {approach} task {task}")
+        }
+        State::Checking { when, .. } => format!(" {when:?}"),
+        State::Blocked { when, reason, .. } => {
+            let reason = format!("{reason:?}");
+            format!(" {when:?} {}", reason.split(' ').next().unwrap())
+        }
+        State::Failed { recoverable: false, .. } => " for good".into(),
+        State::Failed { .. } | State::Init | State::Done | State::Cancelled { .. } => String::new(),
+    };
+    let attempt = if pipeline.attempt > 1 { format!(" attempt {}", pipeline.attempt) } else { String::new() };
+    format!("{} {phase}{detail}{attempt}", pipeline.word()).to_lowercase()
+}
+
+#[test]
+fn every_state_answers_every_input() {
+    let mut table = String::new();
+    for state in STATES {
+        let site = in_state(state);
+        table += &format!("\n{state}: {}\n", letters(&site.pipeline));
+        let mut late = Vec::new();
+        for (what, input) in inputs(&site) {
+            let mut after = site.clone();
+            let outcome = after.ask(input);
+            if outcome == Outcome::Late {
+                late.push(what);
+                continue;
+            }
+            let told = after.told[site.told.len()..].iter().map(|fact| fact.kind().split_once(':').unwrap().1);
+            let told: String = told.map(|kind| format!(" +{kind}")).collect();
+            let stands = if after.pipeline == site.pipeline { "=".into() } else { letters(&after.pipeline) };
+            table += format!("  {what:<16} {:<24} {stands:<40}{told}", word(&outcome)).trim_end();
+            table.push('\n');
+        }
+        table += &format!("  late: {}\n", late.join("; "));
+    }
+    assert_eq!(table.trim(), include_str!("pipeline_table.txt").trim(), "the table in pipeline_table.txt:\n{table}");
+}

@@ -1,0 +1,136 @@
+//! The task of a pipeline: it does as its pipeline does, and nobody else says what becomes of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::*;
+use crate::ids::Name;
+use crate::plan::Plan;
+
+const HOSTS: [&str; 7] = [
+    "host: pending",
+    "host: in phases",
+    "host: in phases, blocked",
+    "host: completed",
+    "host: failed",
+    "host: failed, again",
+    "host: cancelled",
+];
+
+pub(super) fn scene(state: &str) -> World<Task> {
+    let plan = Plan { runbook: "book".into(), name: Name::new("way").unwrap(), vars: BTreeMap::new(), phases: Vec::new() };
+    let mut world = World::of(Spec { work: Some(Work::Pipeline(Arc::new(plan))), retries: 0, ..spec("build") });
+    if !["pending", "cancelled"].contains(&state) {
+        follow(&mut world, "goes on");
+    }
+    match state {
+        "pending" | "in phases" => {}
+        "in phases, blocked" => drop(follow(&mut world, "is blocked")),
+        "completed" => drop(follow(&mut world, "is done")),
+        "failed" => drop(follow(&mut world, "has failed")),
+        "failed, again" => ["has failed", "goes on"].iter().for_each(|course| drop(follow(&mut world, course))),
+        "cancelled" => drop(follow(&mut world, "is cancelled")),
+        _ => unreachable!("{state}"),
+    }
+    world
+}
+
+fn follow(world: &mut World<Task>, input: &str) -> Outcome {
+    world.act(Input::Follow(match input {
+        "goes on" => Course::InPhases { is_blocked: false },
+        "is blocked" => Course::InPhases { is_blocked: true },
+        "is done" => Course::Over(Done::Success { output: Some(json!({ "a": 1 })), warning: None }),
+        "has failed" => Course::Over(Done::Failed { error: "phase one: no".into() }),
+        "is cancelled" => Course::Over(Done::Cancelled),
+        _ => unreachable!("{input}"),
+    }))
+}
+
+const COURSES: [&str; 5] = ["goes on", "is blocked", "is done", "has failed", "is cancelled"];
+
+#[test]
+fn the_task_of_a_pipeline_does_as_its_pipeline_does() {
+    let found = table(&HOSTS, &COURSES, follow);
+    let expected = "
+                          goes on                         is blocked                               is done                     has failed                   is cancelled
+host: pending             followed: in phases +in_phases  followed: in phases, blocked +in_phases  ended: completed +complete  ended: failed +failed !tell  ended: cancelled +cancelled
+host: in phases           followed: in phases             followed: in phases, blocked +in_phases  ended: completed +complete  ended: failed +failed !tell  ended: cancelled +cancelled
+host: in phases, blocked  followed: in phases +in_phases  followed: in phases, blocked             ended: completed +complete  ended: failed +failed !tell  ended: cancelled +cancelled
+host: completed           not pending                     not pending                              not pending                 not pending                  not pending
+host: failed              followed: in phases +in_phases  followed: in phases, blocked +in_phases  not pending                 not pending                  not pending
+host: failed, again       followed: in phases             followed: in phases, blocked +in_phases  ended: completed +complete  ended: failed +failed !tell  ended: cancelled +cancelled
+host: cancelled           not pending                     not pending                              not pending                 not pending                  not pending
+";
+    assert_eq!(found, expected, "{found}");
+}
+
+#[test]
+fn any_other_task_follows_nobody() {
+    for state in STATES.iter().chain(&LOOPS) {
+        for course in COURSES {
+            assert_eq!(cell(state, |world| follow(world, course)), "not pending", "{state}, {course}");
+        }
+    }
+}
+
+#[test]
+fn nobody_else_says_what_becomes_of_the_task_of_a_pipeline() {
+    let inputs = ["start", "never began", "ripen"];
+    let found = table(&HOSTS, &inputs, run_it);
+    let expected = "
+                          start       never began  ripen
+host: pending             has phases  late         not pending
+host: in phases           has phases  late         not pending
+host: in phases, blocked  has phases  late         not pending
+host: completed           has phases  late         not pending
+host: failed              has phases  late         not pending
+host: failed, again       has phases  late         not pending
+host: cancelled           has phases  late         not pending
+";
+    assert_eq!(found, expected, "{found}");
+    let found = table(&HOSTS, &["done", "done, by hand", "failed, by hand"], know_the_result);
+    let expected = "
+                          done    done, by hand  failed, by hand
+host: pending             fenced  has phases     has phases
+host: in phases           fenced  has phases     has phases
+host: in phases, blocked  fenced  has phases     has phases
+host: completed           fenced  has phases     has phases
+host: failed              fenced  has phases     has phases
+host: failed, again       fenced  has phases     has phases
+host: cancelled           fenced  has phases     has phases
+";
+    assert_eq!(found, expected, "{found}");
+    let found = table(&HOSTS, &["cancel", "fail", "escalate", "overtime", "restart"], stop_it);
+    let expected = "
+                          cancel                       fail                         escalate     overtime     restart
+host: pending             ended: cancelled +cancelled  ended: failed +failed !tell  not pending  not pending  not pending
+host: in phases           ended: cancelled +cancelled  ended: failed +failed !tell  not pending  not pending  not pending
+host: in phases, blocked  ended: cancelled +cancelled  ended: failed +failed !tell  not pending  not pending  not pending
+host: completed           over                         over                         over         over         over
+host: failed              over                         over                         over         over         over
+host: failed, again       ended: cancelled +cancelled  ended: failed +failed !tell  not pending  not pending  not pending
+host: cancelled           over                         over                         over         over         over
+";
+    assert_eq!(found, expected, "{found}");
+    let found = table(&HOSTS, &["retry", "skip", "review", "take", "return"], decide_by_hand);
+    let expected = "
+                          retry       skip        review      take        return
+host: pending             has phases  has phases  has phases  has phases  not pending
+host: in phases           has phases  has phases  has phases  has phases  not pending
+host: in phases, blocked  has phases  has phases  has phases  has phases  not pending
+host: completed           has phases  has phases  has phases  has phases  not pending
+host: failed              has phases  has phases  has phases  has phases  not pending
+host: failed, again       has phases  has phases  has phases  has phases  not pending
+host: cancelled           has phases  has phases  has phases  has phases  not pending
+";
+    assert_eq!(found, expected, "{found}");
+    for input in ["active", "dead", "checkpoint", "overtime"] {
+        for host in HOSTS {
+            let found = cell(host, |world| look_at_it(world, input));
+            assert!(["late", "fenced"].contains(&found.as_str()), "{host}, {input}: {found}");
+        }
+    }
+    for input in ["DONE", "children ended"] {
+        HOSTS.iter().for_each(|host| assert_eq!(cell(host, |world| look_for_done(world, input)), "not pending", "{host}"));
+    }
+}

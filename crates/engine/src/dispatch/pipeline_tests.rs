@@ -1,0 +1,632 @@
+//! Pipelines under runners, over the real store. After every transaction the stage compares each pipeline with its tasks.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use banksman_core::backlog::{Edge, Ended};
+use banksman_core::claim::{Ask, Claim};
+use banksman_core::coordination::Command;
+use banksman_core::decision::About;
+use banksman_core::guard::{Condition, FileInfo, Guard, GuardAction, GuardInputs};
+use banksman_core::pipeline::{Outcome, Pipeline, Reason, State, When};
+use banksman_core::plan::{Action, After, Context, Deed, OnFail, Phase, Plan, Push, Text};
+use banksman_core::queue::{self, Input};
+use banksman_core::strategy::{Approach, Fallback};
+use banksman_core::task::{self, Mark, Need, Spec, Verdict, Watch, Work};
+use banksman_core::{Epoch, HolderId, Name, Span, TaskId, lock};
+use serde_json::{Value, json};
+
+use super::stage::{Actor, Stage, TIMEOUT, exited, options, task};
+use super::{Advice, Options, Vitals};
+use crate::decisions::DecisionRequest;
+use crate::hands::Taking;
+use crate::pipelines::{PipelineOutcome, PipelineRequest, Start};
+use crate::queues::QueueRequest;
+use crate::request::{Reply, Request, Seen};
+use crate::runs::RunRequest;
+use crate::tasks::{TaskOutcome, TaskRequest};
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+fn phase(text: &str) -> Phase {
+    Phase {
+        name: name(text),
+        action: Action::Do(Deed::Run("true".into())),
+        pre: Vec::new(),
+        post: Vec::new(),
+        needs: Vec::new(),
+        timeout: None,
+        retries: 0,
+        then: After::Next,
+        on_fail: OnFail::Fail,
+    }
+}
+
+fn two() -> Vec<Phase> {
+    vec![phase("one"), phase("two")]
+}
+
+fn guard(condition: Condition) -> Vec<Guard> {
+    let on_failure = GuardAction::Block;
+    vec![Guard { name: name("g"), condition, on_failure, fresh_for: Span::from_secs(30), timeout: Span::from_secs(1) }]
+}
+
+fn text(literal: &str) -> Text {
+    Text::Literal(literal.into())
+}
+
+/// Guarded by a lock that must be free.
+fn behind(lock: &str) -> Vec<Phase> {
+    vec![Phase { pre: guard(Condition::LockFree { lock: text(lock) }), ..phase("one") }, phase("two")]
+}
+
+/// Guarded by a file that must be there.
+fn after_file() -> Vec<Phase> {
+    vec![Phase { pre: guard(Condition::FileExists { path: text("go") }), ..phase("one") }]
+}
+
+fn found(exists: bool) -> GuardInputs {
+    let file = FileInfo { exists, matches: BTreeMap::new() };
+    GuardInputs { files: [("go".into(), file)].into(), ..GuardInputs::default() }
+}
+
+impl Stage {
+    fn pipeline(&mut self, id: &str, phases: Vec<Phase>) {
+        self.pipeline_after(id, phases, json!({}), &[]);
+    }
+
+    fn pipeline_after(&mut self, id: &str, phases: Vec<Phase>, vars: Value, depends_on: &[&str]) {
+        let plan = Plan { runbook: "book".into(), name: name("way"), vars: BTreeMap::new(), phases };
+        let start = Start {
+            id: task(id),
+            spec: Spec { work: Some(Work::Pipeline(Arc::new(plan))), ..Spec::new(id.parse().unwrap()) },
+            depends_on: depends_on.iter().map(|on| Edge { on: task(on), allow_failed: false }).collect(),
+            context: serde_json::from_value::<Context>(vars).unwrap(),
+            by: None,
+        };
+        let outcome = self.about(PipelineRequest::Start(Box::new(start)));
+        assert!(matches!(outcome, PipelineOutcome::Stepped(..)), "{outcome:?}");
+    }
+
+    fn about(&mut self, request: PipelineRequest) -> PipelineOutcome {
+        match self.ask(Request::Pipeline(request)) {
+            Reply::Pipeline(outcome) => outcome,
+            reply => panic!("{reply:?}"),
+        }
+    }
+
+    fn by_hand(&mut self, request: TaskRequest) -> TaskOutcome {
+        match self.ask(Request::Task(request)) {
+            Reply::Task(outcome) => outcome,
+            reply => panic!("{reply:?}"),
+        }
+    }
+
+    fn at(&mut self, id: &str) -> Pipeline {
+        self.rows().pipelines[&task(id)].clone()
+    }
+
+    /// How a pipeline stands, in two words.
+    fn stands(&mut self, id: &str) -> String {
+        let pipeline = self.at(id);
+        format!("{} {}", pipeline.word(), pipeline.phase().map_or("", Name::as_str)).trim_end().into()
+    }
+
+    fn lock(&mut self, name_: &str, holder: &str) -> Epoch {
+        let claim = Claim {
+            holder: HolderId::new(holder).unwrap(),
+            ancestors: Vec::new(),
+            weight: 1,
+            ttl: None,
+            max_hold: None,
+            processes: Vec::new(),
+            metadata: None,
+            request: None,
+        };
+        let ask = Box::new(Ask { claim, fallback_ttl: None, epoch: None, granted_before: None, wait: None });
+        self.ask(Request::plain(Command::Lock(name(name_), lock::Input::Acquire(ask))));
+        self.everything().coordination.locks[&name(name_)].fence
+    }
+
+    fn unlock(&mut self, name_: &str, holder: &str, epoch: Epoch) {
+        let release = lock::Input::Release { holder: HolderId::new(holder).unwrap(), epoch };
+        self.ask(Request::plain(Command::Lock(name(name_), release)));
+    }
+}
+
+/// The last run of an actor ends, and has printed this.
+fn end(stage: &mut Stage, actor: &mut Actor, code: i32, tail: &str) {
+    actor.dispatcher.ended(&actor.run(), Ended { tail: Some(tail.into()), ..exited(code) });
+    stage.play(actor);
+}
+
+fn spawned(actor: &mut Actor) -> Vec<String> {
+    actor.did().into_iter().filter_map(|word| word.strip_prefix("spawn ").map(str::to_owned)).collect()
+}
+
+#[test]
+fn a_runner_begins_a_pipeline_and_goes_from_phase_to_phase() {
+    let mut stage = Stage::new();
+    stage.pipeline_after("p-1", two(), json!({ "title": "x" }), &[]);
+    let mut actor = stage.runner("m", options());
+    stage.play(&mut actor);
+    assert_eq!(actor.did(), ["begin", "claim", "spawn p-1.1"]);
+    let env = stage.rows().tasks[&task("p-1.1")].spec.env.clone();
+    let expected = [("BANKSMAN_PHASE", "one"), ("BANKSMAN_PIPELINE", "p-1"), ("VAR_TITLE", "x")];
+    assert_eq!(env, expected.map(|(name, value)| (name.into(), value.into())).into());
+    end(&mut stage, &mut actor, 0, "working\n{\"title\": \"y\", \"n\": [1]}\nbye\n");
+    assert_eq!(actor.did(), ["finish", "acknowledge", "claim", "spawn p-1.2"]);
+    let env = stage.rows().tasks[&task("p-1.2")].spec.env.clone();
+    assert_eq!((&*env["VAR_TITLE"], &*env["VAR_N"]), ("y", "[1]"));
+    end(&mut stage, &mut actor, 0, "");
+    assert_eq!((stage.stands("p-1").as_str(), stage.status("p-1").as_str()), ("done", "completed"));
+    let task::State::Done(done) = stage.rows().tasks[&task("p-1")].state.clone() else { panic!("it is over") };
+    assert_eq!(done, task::Done::Success { output: Some(json!({ "title": "y", "n": [1] })), warning: None });
+}
+
+#[test]
+fn several_pipelines_go_side_by_side() {
+    let mut stage = Stage::new();
+    (1..=5).for_each(|number| stage.pipeline(&format!("p-{number}"), two()));
+    let mut actor = stage.runner("m", Options { max_runs: Some(2), until_idle: true, ..options() });
+    let mut order = Vec::new();
+    while stage.play(&mut actor).is_some() {
+        order.extend(spawned(&mut actor));
+        // All that were started end at once.
+        let runs: Vec<_> = actor
+            .wants
+            .drain(..)
+            .filter_map(|advice| if let Advice::Spawn(work) = advice { Some(work.run.id) } else { None })
+            .collect();
+        assert!((1..=2).contains(&runs.len()), "{order:?}");
+        runs.iter().for_each(|run| actor.dispatcher.ended(run, exited(0)));
+    }
+    assert_eq!((order.len(), stage.told("pipeline:complete"), stage.told("task:started")), (10, 5, 10));
+}
+
+#[test]
+fn what_depends_on_others_begins_after_them() {
+    let mut stage = Stage::new();
+    stage.add("t", |_| {});
+    stage.pipeline_after("p-1", two(), json!({}), &["t"]);
+    stage.pipeline_after("p-2", two(), json!({}), &["p-1"]);
+    assert_eq!((stage.stands("p-1"), stage.stands("p-2")), ("blocked one".into(), "blocked one".into()));
+    let mut actor = stage.runner("m", options());
+    stage.play(&mut actor);
+    let mut order = spawned(&mut actor);
+    for _ in 0..5 {
+        end(&mut stage, &mut actor, 0, "");
+        order.extend(spawned(&mut actor));
+    }
+    assert_eq!(order, ["t", "p-1.1", "p-1.2", "p-2.1", "p-2.2"]);
+    assert_eq!(stage.stands("p-2"), "done");
+}
+
+#[test]
+fn a_failure_leads_to_another_phase_or_approach_in_one_transaction() {
+    let mut stage = Stage::new();
+    let approach = |text: &str, fallback_on| Approach {
+        name: name(text),
+        deed: Deed::Run("true".into()),
+        fallback_on,
+        timeout: Some(Span::from_secs(30)),
+    };
+    let approaches = vec![approach("a", vec![Fallback::Error("boom".into()), Fallback::Timeout]), approach("b", Vec::new())];
+    let action = Action::Strategy { name: name("s"), approaches };
+    let on_fail = OnFail::Phase { to: name("fix"), times: 1 };
+    let fix = Phase { then: After::Phase(name("one")), ..phase("fix") };
+    stage.pipeline("p-1", vec![Phase { action, on_fail, then: After::Done, ..phase("one") }, fix]);
+    let mut actor = stage.runner("m", options());
+    stage.play(&mut actor);
+    end(&mut stage, &mut actor, 1, "boom!");
+    assert_eq!(spawned(&mut actor), ["p-1.1", "p-1.2"]);
+    assert_eq!(stage.rows().tasks[&task("p-1.2")].spec.title.as_str(), "p-1: one (b)");
+    end(&mut stage, &mut actor, 1, "boom!");
+    assert_eq!((spawned(&mut actor), stage.stands("p-1")), (vec!["p-1.3".into()], "running fix".into()));
+    end(&mut stage, &mut actor, 0, "");
+    assert_eq!((spawned(&mut actor), stage.stands("p-1")), (vec!["p-1.4".into()], "running one".into()));
+    // The approach takes too long.
+    stage.sleep(&mut actor);
+    assert_eq!(actor.did(), ["overtime", "kill"]);
+    end(&mut stage, &mut actor, 143, "");
+    assert_eq!(spawned(&mut actor), ["p-1.5"]);
+    end(&mut stage, &mut actor, 1, "");
+    assert_eq!((stage.stands("p-1").as_str(), stage.status("p-1").as_str()), ("failed one", "failed"));
+}
+
+#[test]
+fn cancelling_the_pipeline_cancels_its_phase_and_nothing_follows() {
+    let mut stage = Stage::new();
+    stage.pipeline("p-1", two());
+    let mut actor = stage.runner("m", options());
+    stage.play(&mut actor);
+    actor.did();
+    stage.by_hand(TaskRequest::Cancel { id: task("p-1") });
+    stage.play(&mut actor);
+    assert_eq!((actor.did(), stage.stands("p-1")), (vec!["kill".to_owned()], "cancelled one".into()));
+    end(&mut stage, &mut actor, 143, "{\"a\": 1}");
+    assert_eq!((stage.status("p-1.1"), stage.status("p-1")), ("cancelled".into(), "cancelled".into()));
+    assert_eq!((spawned(&mut actor), stage.at("p-1").context.len()), (Vec::new(), 0));
+    // The same before it has begun.
+    stage.pipeline_after("p-2", two(), json!({}), &["p-1"]);
+    stage.by_hand(TaskRequest::Cancel { id: task("p-2") });
+    stage.play(&mut actor);
+    assert_eq!((stage.status("p-2"), spawned(&mut actor)), ("cancelled".into(), Vec::new()));
+}
+
+#[test]
+fn a_phase_that_waits_for_a_decision_holds_its_pipeline_up() {
+    let watch = Watch { max_recoveries: 0, ..options().watch };
+    let parked = || {
+        let mut stage = Stage::new();
+        stage.pipeline("p-1", two());
+        let mut actor = stage.runner("m", Options { watch, until_idle: true, ..options() });
+        stage.play(&mut actor);
+        stage.sleep(&mut actor);
+        actor.dispatcher.pulse(&actor.run(), Vitals { quiet: TIMEOUT, output_bytes: 0 }, stage.now());
+        stage.play(&mut actor);
+        actor.dispatcher.ended(&actor.run(), exited(143));
+        (stage, actor)
+    };
+    for (option, then, spawns) in
+        [(1, "running one", "p-1.1"), (2, "failed one", ""), (3, "failed one", ""), (4, "failed one", "")]
+    {
+        let (mut stage, mut actor) = parked();
+        let idle = stage.play(&mut actor);
+        assert_eq!((stage.stands("p-1").as_str(), stage.status("p-1").as_str()), ("blocked one", "blocked"));
+        assert!(idle.is_some(), "it tells people first");
+        let decision = stage.rows().decisions.into_values().next().unwrap();
+        let about = About::Task(task("p-1.1"));
+        stage.ask(Request::Decision(DecisionRequest { id: decision.id, about, option, by: "ann".into(), note: None }));
+        actor.did();
+        assert_eq!(stage.stands("p-1"), then, "option {option}");
+        stage.play(&mut actor);
+        assert_eq!(spawned(&mut actor).concat(), spawns);
+    }
+    // Whoever takes the task has an answer to it too, or does it, or gives it back.
+    let (mut stage, mut actor) = parked();
+    stage.play(&mut actor);
+    let holder = HolderId::new("ann").unwrap();
+    let taking = Taking {
+        holder: holder.clone(),
+        section: None,
+        ttl: Span::from_secs(60),
+        section_ttl: Span::from_secs(60),
+        epoch: None,
+        seen: Seen::default(),
+    };
+    stage.by_hand(TaskRequest::Take { id: task("p-1.1"), taking: Box::new(taking) });
+    assert_eq!(stage.stands("p-1"), "running one");
+    let verdict = Verdict::Done { output: Some(json!({ "by": "hand" })) };
+    stage.by_hand(TaskRequest::Conclude { id: task("p-1.1"), epoch: None, by: Some(holder), verdict });
+    assert_eq!((stage.stands("p-1"), stage.at("p-1").context["by"].clone()), ("running two".into(), json!("hand")));
+}
+
+#[test]
+fn people_who_end_the_task_of_a_phase_move_its_pipeline() {
+    type End = fn(TaskId) -> TaskRequest;
+    let failed = || Verdict::Failed { error: "no".into() };
+    let ways: [(End, &str); 5] = [
+        (|id| TaskRequest::Conclude { id, epoch: None, by: None, verdict: Verdict::Done { output: None } }, "running two"),
+        (|id| TaskRequest::Conclude { id, epoch: None, by: None, verdict: Verdict::Failed { error: "no".into() } }, "failed one"),
+        (|id| TaskRequest::Cancel { id }, "failed one"),
+        (|id| TaskRequest::Set { id, by: None, mark: Mark::Skipped }, "failed one"),
+        (|id| TaskRequest::Delete { id, force: false }, "failed one"),
+    ];
+    for (way, then) in ways {
+        let mut stage = Stage::new();
+        stage.pipeline("p-1", two());
+        stage.about(PipelineRequest::Begin { id: task("p-1"), root_limit: 0, seen: Seen::default() });
+        assert_eq!(stage.stands("p-1"), "running one");
+        stage.by_hand(way(task("p-1.1")));
+        assert_eq!(stage.stands("p-1"), then, "{:?}", way(task("p-1.1")));
+        if then == "failed one" {
+            // A new task, under a new number.
+            stage.about(PipelineRequest::Retry { id: task("p-1") });
+            assert_eq!((stage.at("p-1").task().cloned(), stage.at("p-1").attempt), (Some(task("p-1.2")), 2));
+        }
+        // Its own task is not for people.
+        let before = stage.rows();
+        for id in [task("p-1")] {
+            let refused = stage.by_hand(TaskRequest::Conclude { id, epoch: None, by: None, verdict: failed() });
+            assert!(matches!(refused, TaskOutcome::Stepped(task::Outcome::HasPhases, _)), "{refused:?}");
+        }
+        assert_eq!(stage.rows(), before);
+    }
+}
+
+#[test]
+fn a_phase_that_is_over_is_tried_again_by_its_pipeline_alone() {
+    let mut stage = Stage::new();
+    stage.pipeline("p-1", two());
+    let mut actor = stage.runner("m", options());
+    stage.play(&mut actor);
+    end(&mut stage, &mut actor, 0, "");
+    end(&mut stage, &mut actor, 1, "");
+    assert_eq!(stage.stands("p-1"), "failed two");
+    actor.did();
+    for id in ["p-1.1", "p-1.2", "p-1"] {
+        let refused = stage.by_hand(TaskRequest::Retry { id: task(id) });
+        assert!(matches!(refused, TaskOutcome::Stepped(task::Outcome::HasPhases, _)), "{id}: {refused:?}");
+    }
+    stage.about(PipelineRequest::Retry { id: task("p-1") });
+    stage.play(&mut actor);
+    assert_eq!(spawned(&mut actor), ["p-1.3"]);
+}
+
+#[test]
+fn nobody_takes_the_task_of_a_pipeline() {
+    let mut stage = Stage::new();
+    stage.pipeline("p-1", two());
+    let taking = Taking {
+        holder: HolderId::new("ann").unwrap(),
+        section: None,
+        ttl: Span::from_secs(60),
+        section_ttl: Span::from_secs(60),
+        epoch: None,
+        seen: Seen::default(),
+    };
+    let refused = stage.by_hand(TaskRequest::Take { id: task("p-1"), taking: Box::new(taking) });
+    assert!(matches!(refused, TaskOutcome::Stepped(task::Outcome::HasPhases, _)), "{refused:?}");
+    assert!(stage.everything().coordination.locks.is_empty(), "and nobody holds its lock");
+}
+
+#[test]
+fn a_guard_about_the_store_is_judged_inside_of_the_transaction() {
+    let mut stage = Stage::new();
+    stage.pipeline("p-1", behind("l"));
+    let mut actor = stage.runner("m", options());
+    stage.play(&mut actor);
+    assert_eq!(actor.did(), ["begin", "judge", "claim", "spawn p-1.1"]);
+
+    // The lock is taken after the runner has looked, and before it asks.
+    let mut stage = Stage::new();
+    stage.pipeline("p-1", behind("l"));
+    let mut actor = stage.runner("m", options());
+    let mut epoch = None;
+    stage.play_with(&mut actor, |stage, requests| {
+        let is_judge = |request: &Request| matches!(request, Request::Pipeline(PipelineRequest::Judge(_)));
+        if requests.iter().any(is_judge) && epoch.is_none() {
+            epoch = Some(stage.lock("l", "ann"));
+        }
+    });
+    assert_eq!(actor.did(), ["begin", "judge"]);
+    let State::Blocked { when: When::Pre, reason: Reason::Guard { part, .. }, .. } = stage.at("p-1").state else {
+        panic!("{}", stage.stands("p-1"))
+    };
+    assert!(part.contains('l') && part.contains("ann"), "{part}");
+    // Others come and go.
+    let other = stage.lock("other", "ann");
+    stage.unlock("other", "ann", other);
+    stage.play(&mut actor);
+    assert_eq!(stage.stands("p-1"), "blocked one");
+    stage.unlock("l", "ann", epoch.unwrap());
+    stage.play(&mut actor);
+    assert_eq!((stage.stands("p-1"), spawned(&mut actor)), ("running one".into(), vec!["p-1.1".into()]));
+}
+
+#[test]
+fn one_pipeline_waits_for_the_phase_of_another() {
+    let mut stage = Stage::new();
+    let in_two = Condition::PipelineInPhase { pipeline: text("p-1"), phase: name("two") };
+    let done = Condition::PipelineComplete { pipeline: text("p-1") };
+    stage.pipeline("p-2", vec![Phase { pre: guard(in_two), post: guard(done), ..phase("one") }]);
+    stage.pipeline("p-1", two());
+    let mut actor = stage.runner("m", options());
+    stage.play(&mut actor);
+    assert_eq!((spawned(&mut actor), stage.stands("p-2")), (vec!["p-1.1".into()], "blocked one".into()));
+    end(&mut stage, &mut actor, 0, "");
+    let mut begun = spawned(&mut actor);
+    begun.sort();
+    assert_eq!(begun, ["p-1.2", "p-2.1"]);
+    let runs: Vec<_> = actor
+        .wants
+        .iter()
+        .filter_map(
+            |advice| if let Advice::Spawn(work) = advice { Some((work.task.id.clone(), work.run.id.clone())) } else { None },
+        )
+        .collect();
+    let run = |id: &str| runs.iter().find(|(of, _)| of.as_str() == id).unwrap().1.clone();
+    actor.dispatcher.ended(&run("p-2.1"), exited(0));
+    stage.play(&mut actor);
+    assert_eq!(stage.stands("p-2"), "blocked one", "its own work is done, and it is not over");
+    actor.dispatcher.ended(&run("p-1.2"), exited(0));
+    stage.play(&mut actor);
+    assert_eq!((stage.stands("p-1"), stage.stands("p-2")), ("done".into(), "done".into()));
+}
+
+#[test]
+fn one_runner_at_a_time_asks_the_world_outside_and_another_takes_over_when_it_is_gone() {
+    let mut stage = Stage::new();
+    stage.pipeline("p-1", after_file());
+    let (mut first, mut second) = (stage.runner("m", options()), stage.runner("n", options()));
+    stage.play(&mut first);
+    stage.play(&mut second);
+    assert_eq!((first.did(), second.did()), (vec!["begin".into(), "examine".into(), "gather p-1".into()], Vec::<String>::new()));
+    // It looks at nothing else meanwhile, and does not ask twice.
+    first.dispatcher.woken();
+    stage.play(&mut first);
+    assert_eq!(first.did(), Vec::<String>::new());
+    let gathered = |actor: &mut Actor, inputs| match actor.wants.pop_back() {
+        Some(Advice::Gather(pipeline)) => actor.dispatcher.gathered(&pipeline, inputs),
+        other => panic!("{other:?}"),
+    };
+    gathered(&mut first, found(false));
+    stage.play(&mut first);
+    assert_eq!((first.did(), stage.stands("p-1")), (vec!["judge".to_owned()], "blocked one".into()));
+    // The answer is good for a while, and then one of them asks again.
+    let slept = stage.sleep(&mut second);
+    assert_eq!(Span::from_ms(slept), Span::from_secs(30));
+    assert_eq!(second.did(), ["examine", "gather p-1"]);
+    stage.play(&mut first);
+    assert_eq!(first.did(), Vec::<String>::new());
+    // It dies before it has an answer.
+    stage.kill(second);
+    let mut third = stage.runner("o", options());
+    stage.play(&mut third);
+    assert_eq!(third.did(), ["retire", "examine", "gather p-1"]);
+    gathered(&mut third, found(true));
+    stage.play(&mut third);
+    assert_eq!(spawned(&mut third), ["p-1.1"]);
+}
+
+#[test]
+fn an_answer_about_other_variables_does_not_count() {
+    let mut stage = Stage::new();
+    let held = Condition::FileExists { path: Text::Var { var: "file".into() } };
+    stage.pipeline_after("p-1", vec![Phase { pre: guard(held), ..phase("one") }], json!({ "file": "go" }), &[]);
+    let mut actor = stage.runner("m", options());
+    stage.play(&mut actor);
+    let Some(Advice::Gather(pipeline)) = actor.wants.pop_back() else { panic!("{:?}", actor.did()) };
+    let vars = serde_json::from_value(json!({ "file": "stop" })).unwrap();
+    stage.about(PipelineRequest::Set { id: task("p-1"), vars, by: None });
+    let mut inputs = found(true);
+    inputs.vars = pipeline.context.clone();
+    actor.dispatcher.gathered(&pipeline, inputs);
+    stage.play(&mut actor);
+    assert_eq!((stage.stands("p-1"), spawned(&mut actor)), ("checking one".into(), Vec::new()));
+    assert!(matches!(actor.wants.pop_back(), Some(Advice::Gather(again)) if again.context["file"] == json!("stop")));
+}
+
+#[test]
+fn an_item_is_put_into_its_queue_once() {
+    let mut stage = Stage::new();
+    let terms = queue::Config { visibility_timeout: Span::from_secs(10), max_attempts: 1, dead_letter: None, max_length: 1 };
+    stage.ask(Request::Queue(QueueRequest::new(name("q"), Input::Define(terms))));
+    let push = |queue: &str, vars: Vec<Box<str>>| Action::Push(Push { queue: name(queue), priority: 3, vars });
+    let send = || vec![Phase { action: push("q", vec!["a".into()]), ..phase("send") }, phase("two")];
+    stage.pipeline_after("p-1", send(), json!({ "a": 1, "b": 2 }), &[]);
+    // Both see that something is to be pushed; one does it.
+    let (mut first, mut second) = (stage.runner("m", options()), stage.runner("n", options()));
+    stage.play_with(&mut first, |stage, requests| {
+        if requests.iter().any(|request| matches!(request, Request::Pipeline(PipelineRequest::Push { .. }))) {
+            stage.play(&mut second);
+        }
+    });
+    let items = stage.everything().queues.items;
+    assert_eq!(items.len(), 1);
+    let item = items.into_values().next().unwrap();
+    assert_eq!((serde_json::to_value(&item.data).unwrap(), item.priority), (json!({ "a": 1 }), 3));
+    assert_eq!(stage.stands("p-1"), "running two");
+    // It is full now, and another is not there.
+    stage.pipeline("p-2", send());
+    stage.pipeline("p-3", vec![Phase { action: push("nowhere", Vec::new()), ..phase("send") }]);
+    stage.play(&mut first);
+    assert_eq!((stage.stands("p-2"), stage.stands("p-3")), ("failed send".into(), "failed send".into()));
+}
+
+#[test]
+fn only_so_many_roots_are_under_way_pipelines_among_them() {
+    let mut stage = Stage::new();
+    stage.pipeline("p-1", two());
+    stage.add("t", |_| {});
+    stage.pipeline("p-2", two());
+    let mut actor = stage.runner("m", Options { root_limit: 1, ..options() });
+    stage.play(&mut actor);
+    let mut order = spawned(&mut actor);
+    for _ in 0..5 {
+        end(&mut stage, &mut actor, 0, "");
+        order.extend(spawned(&mut actor));
+    }
+    assert_eq!(order, ["p-1.1", "p-1.2", "t", "p-2.1", "p-2.2"]);
+    assert_eq!(stage.stands("p-2"), "done");
+}
+
+#[test]
+fn a_lock_that_a_phase_needs_is_held_while_it_runs_and_no_longer() {
+    let mut stage = Stage::new();
+    let needs = || vec![Need::Lock(name("db"))];
+    let phases = || vec![Phase { needs: needs(), ..phase("one") }, phase("two")];
+    stage.pipeline("p-1", phases());
+    stage.pipeline("p-2", phases());
+    let mut actor = stage.runner("m", options());
+    stage.play(&mut actor);
+    assert_eq!(spawned(&mut actor), ["p-1.1"], "the other waits for the lock, in its phase");
+    assert_eq!(stage.stands("p-2"), "running one");
+    end(&mut stage, &mut actor, 0, "");
+    let mut begun = spawned(&mut actor);
+    begun.sort();
+    assert_eq!(begun, ["p-1.2", "p-2.1"]);
+}
+
+#[test]
+fn a_runner_that_ends_when_idle_stays_while_a_pipeline_may_go_on() {
+    let idle = || Options { until_idle: true, ..options() };
+    let mut stage = Stage::new();
+    stage.pipeline("p-1", behind("l"));
+    let epoch = stage.lock("l", "ann");
+    let mut actor = stage.runner("m", idle());
+    assert!(stage.play(&mut actor).is_some(), "the lock may come free");
+    stage.unlock("l", "ann", epoch);
+    assert!(stage.play(&mut actor).is_some());
+    for _ in 0..2 {
+        actor.dispatcher.ended(&actor.run(), exited(0));
+        if stage.play(&mut actor).is_none() {
+            break;
+        }
+    }
+    assert_eq!((stage.stands("p-1"), stage.play(&mut actor)), ("done".into(), None));
+}
+
+#[test]
+fn what_a_phase_says_is_fenced_when_its_run_is_over() {
+    let mut stage = Stage::new();
+    stage.pipeline("p-1", two());
+    let mut actor = stage.runner("m", options());
+    stage.play(&mut actor);
+    let by = |stage: &mut Stage, id: &str| {
+        let live = stage.rows().tasks[&task(id)].live().cloned().expect("it runs");
+        Some((task(id), live.epoch))
+    };
+    let say = |by| PipelineRequest::Checkpoint { id: task("p-1"), message: "half".into(), by };
+    let first = by(&mut stage, "p-1.1");
+    assert!(matches!(stage.about(say(first.clone())), PipelineOutcome::Stepped(Outcome::Noted, _)));
+    end(&mut stage, &mut actor, 0, "");
+    assert_eq!(stage.about(say(first.clone())), PipelineOutcome::Fenced);
+    let vars = || serde_json::from_value(json!({ "a": 1 })).unwrap();
+    assert_eq!(stage.about(PipelineRequest::Set { id: task("p-1"), vars: vars(), by: first }), PipelineOutcome::Fenced);
+    let second = by(&mut stage, "p-1.2");
+    assert!(matches!(stage.about(say(second)), PipelineOutcome::Stepped(Outcome::Noted, _)));
+    assert_eq!(stage.at("p-1").checkpoints.len(), 2);
+}
+
+#[test]
+fn what_cannot_be_put_into_words_fails_the_phase() {
+    let mut stage = Stage::new();
+    let argv = Action::Do(Deed::Argv(vec!["echo".into(), "{{ missing }}".into()]));
+    stage.pipeline("p-1", vec![phase("one"), Phase { action: argv, ..phase("two") }]);
+    let mut actor = stage.runner("m", options());
+    stage.play(&mut actor);
+    end(&mut stage, &mut actor, 0, "");
+    assert_eq!((stage.stands("p-1").as_str(), stage.rows().tasks.len()), ("failed two", 2), "no task was made for it");
+    let vars = serde_json::from_value(json!({ "missing": "$(x) 'y'" })).unwrap();
+    stage.about(PipelineRequest::Set { id: task("p-1"), vars, by: None });
+    stage.about(PipelineRequest::Retry { id: task("p-1") });
+    let work = stage.rows().tasks[&task("p-1.3")].spec.work.clone();
+    assert_eq!(work, Some(Work::Exec { argv: vec!["echo".into(), "$(x) 'y'".into()], input: None }));
+}
+
+#[test]
+fn a_run_that_is_lost_is_tried_again_in_its_phase() {
+    let mut stage = Stage::new();
+    stage.pipeline("p-1", two());
+    let mut first = stage.runner("m", options());
+    stage.play(&mut first);
+    let run = first.run();
+    stage.kill(first);
+    let mut second = stage.runner("n", options());
+    stage.play(&mut second);
+    assert!(second.did().contains(&"recover p-1.1".to_owned()));
+    second.dispatcher.ended(&run, exited(0));
+    stage.play(&mut second);
+    assert_eq!((spawned(&mut second), stage.stands("p-1")), (vec!["p-1.2".into()], "running two".into()));
+    assert_eq!(stage.told("task:started"), 2, "nothing was run twice");
+    // As when the answer to the report was lost: it is told again.
+    let work = stage.rows().tasks[&task("p-1.1")].clone();
+    assert!(work.live().is_none());
+    let retire = RunRequest::Retire { runner: second.dispatcher.id().clone(), seen: Seen::default() };
+    stage.ask(Request::Run(retire));
+    assert_eq!(stage.stands("p-1"), "running two");
+}
