@@ -283,8 +283,6 @@ pub enum Outcome {
     Followed(Status),
     /// Only its pipeline says what becomes of it.
     HasPhases,
-    /// It is a phase that is over: its pipeline has gone on, or is to be tried again itself.
-    IsPhase,
 }
 
 impl Task {
@@ -402,11 +400,6 @@ impl Task {
     /// Whether it is the task of a pipeline, which alone says what becomes of it.
     pub fn has_phases(&self) -> bool {
         matches!(self.spec.work, Some(Work::Pipeline(_)))
-    }
-
-    /// Whether it is a phase of a pipeline.
-    pub fn is_phase(&self) -> bool {
-        self.spec.parent.is_some() && self.spec.env.contains_key(PIPELINE_ENV)
     }
 
     fn live_mut(&mut self) -> Option<&mut Live> {

@@ -66,14 +66,11 @@ fn stepped(task: &TaskId, outcome: &Outcome) -> Failure {
                 .hint(format!("to stop its run: banksman tasks cancel {task}"))
         }
         Outcome::HasPhases => {
-            let message = format!("{task} is a pipeline: its phases say what becomes of it");
+            let message = format!("only its pipeline says what becomes of {task}");
             Failure::new(exit::USAGE, "TASK_IS_PIPELINE", message)
                 .details(json!({ "taskId": task }))
                 .hint(format!("banksman pipelines retry, unblock or cancel {task}"))
         }
-        Outcome::IsPhase => Failure::new(exit::USAGE, "TASK_IS_PHASE", format!("{task} is a phase of a pipeline, and over"))
-            .details(json!({ "taskId": task }))
-            .hint("to try the phase again, if the pipeline has failed: banksman pipelines retry"),
         other => Failure::unexpected(other),
     }
 }
