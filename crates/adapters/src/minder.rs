@@ -42,6 +42,8 @@ pub struct Task<'a> {
     pub directory: &'a Path,
     /// What it finds in its environment beside what this process has.
     pub env: Vec<(String, String)>,
+    /// What it does not find there although this process has it.
+    pub env_remove: &'a [&'a str],
     /// How long it may take.
     pub limit: Duration,
     /// How much of what it prints is kept, from the beginning, in bytes.
@@ -82,6 +84,9 @@ pub fn run(task: Task<'_>) -> io::Result<Minded> {
     let (mut stderr, err) = Stream::new(Kept::last(4_096))?;
     let mut minder = Command::new("/proc/self/exe");
     minder.arg0("banksman").arg(MARK).args(task.argv).current_dir(task.directory).envs(task.env).process_group(0);
+    for name in task.env_remove {
+        minder.env_remove(name);
+    }
     minder.stdin(Stdio::from(OwnedFd::from(far))).stdout(out).stderr(err);
     let mut child = minder.spawn()?;
     // It has the other ends, which are to close with the minder.

@@ -87,7 +87,7 @@ pub struct Worker {
     pub awake: bool,
     /// Whether it is gone but for its jobs.
     pub removed: bool,
-    /// The event that defined it so: only what happens after that wakes it.
+    /// The event that defined it so, or since which it is asleep: only what happens after that wakes it.
     pub since: Seq,
     /// What it is at.
     pub jobs: BTreeMap<TaskId, Taken>,
@@ -296,7 +296,7 @@ impl Workers {
             return;
         }
         let Some(worker) = self.workers.get_mut(name) else { return };
-        worker.apply(fact);
+        worker.apply(seq, fact);
         if worker.removed && worker.jobs.is_empty() {
             self.workers.remove(name);
         }
@@ -334,14 +334,15 @@ impl Worker {
         }
     }
 
-    fn apply(&mut self, fact: Fact) {
+    fn apply(&mut self, seq: Seq, fact: Fact) {
         match fact {
             Fact::Defined(_) => unreachable!("it makes the whole worker"),
             Fact::Removed {} => self.removed = true,
             Fact::Paused {} => self.paused = true,
             Fact::Resumed {} => self.paused = false,
             Fact::Woken {} => self.awake = true,
-            Fact::Asleep {} => self.awake = false,
+            // Its queue was empty then: what has happened before is settled, also if nobody has looked at it yet.
+            Fact::Asleep {} => (self.awake, self.since) = (false, seq),
             Fact::Take { task, taken } => drop(self.jobs.insert(task, taken)),
             Fact::End { task, .. } => drop(self.jobs.remove(&task)),
         }

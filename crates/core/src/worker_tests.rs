@@ -261,6 +261,17 @@ proptest! {
     }
 }
 
+#[test]
+fn what_happened_before_it_fell_asleep_does_not_wake_it() {
+    let mut site = Site::default();
+    site.ask(Input::Define(definition(1, true)));
+    assert_eq!(site.worker().since, Seq(1));
+    site.ask(Input::Wake);
+    site.ask(Input::Drained);
+    assert_eq!((site.worker().since, site.log.len()), (Seq(3), 3));
+    site.compare();
+}
+
 /// What is in people's files today must be readable for ever.
 #[test]
 fn the_stored_form_is_frozen() {

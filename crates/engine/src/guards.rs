@@ -8,10 +8,11 @@ use banksman_core::guard::{Guard, GuardAction, GuardInputs, GuardResult, Pipelin
 use banksman_core::pipeline::{self, Pipeline, State, Verdict, When};
 use banksman_core::plan::Context;
 use banksman_core::router::{Subscriber, Subscription};
-use banksman_core::{Lease, Name, Now, RunnerId, Span, TaskId, lock};
-use banksman_store::{Key, Tables, Turn};
+use banksman_core::{Name, Now, RunnerId, Span, TaskId};
+use banksman_store::{Key, Snapshot, Tables, Turn};
 
 use crate::pipelines::{PipelineOutcome, stepped};
+use crate::request::Seen;
 
 /// How long a guard whose answer only events can change is left alone: that covers an event that nobody heard of.
 const HEARD_OF: Span = Span::from_secs(300);
@@ -29,14 +30,16 @@ pub struct Judgement {
     pub guards: Vec<Guard>,
     /// What was found out before. What the store has is looked at again.
     pub inputs: GuardInputs,
+    /// What was seen of those who hold something.
+    pub seen: Seen,
 }
 
 impl Judgement {
     /// About the guards that a pipeline waits for.
-    pub(crate) fn new(pipeline: &Pipeline, inputs: GuardInputs) -> Option<Judgement> {
+    pub(crate) fn new(pipeline: &Pipeline, inputs: GuardInputs, seen: Seen) -> Option<Judgement> {
         let (State::Checking { phase, when } | State::Blocked { phase, when, .. }) = &pipeline.state else { return None };
         let (phase, when, guards) = (phase.clone(), *when, pipeline.guards().to_vec());
-        Some(Judgement { id: pipeline.id.clone(), phase, when, guards, inputs })
+        Some(Judgement { id: pipeline.id.clone(), phase, when, guards, inputs, seen })
     }
 
     pub(crate) fn keys(&self) -> Vec<Key> {
@@ -51,14 +54,15 @@ impl Judgement {
             let input = pipeline::Input::Look;
             return stepped(&self.id, input, tables, turn);
         }
-        let now = turn.now(Vec::new(), Default::default());
+        let now = self.seen.now(turn);
         let wants = wants(&self.guards, &self.inputs.vars);
         let mut inputs = self.inputs.clone();
         know(&wants, &tables.coordination, &tables.backlog, &now, &mut inputs);
         let verdict = match verdict(&self.guards, &inputs, &now) {
             Verdict::Block { guard, part, again } => {
-                let again = next_lapse(&wants, &tables.coordination, now.lease).map_or(again, |lapse| lapse.min(again));
-                Verdict::Block { guard, part, again }
+                // No event tells of a grant that ends by time.
+                let lapse = wants.next_deadline(&tables.coordination).filter(|end| *end > now.lease);
+                Verdict::Block { guard, part, again: lapse.map_or(again, |lapse| lapse.min(again)) }
             }
             verdict @ (Verdict::Pass { .. } | Verdict::Fail { .. }) => verdict,
         };
@@ -96,18 +100,6 @@ pub fn know(wants: &Wants, coordination: &Coordination, backlog: &Backlog, now: 
     }
 }
 
-/// When the next grant ends that guards ask about: no event tells of that.
-fn next_lapse(wants: &Wants, coordination: &Coordination, now: Lease) -> Option<Lease> {
-    let locks = wants.locks.iter().filter_map(|name| coordination.locks.get(&**name));
-    let locks = locks.filter_map(|lock| match &lock.state {
-        lock::State::Held(grant) => Some(&**grant),
-        lock::State::Free => None,
-    });
-    let semaphores = wants.semaphores.iter().filter_map(|name| coordination.semaphores.get(&**name));
-    let grants = locks.chain(semaphores.flat_map(|semaphore| semaphore.holders.values()));
-    grants.filter_map(|grant| grant.deadline()).filter(|end| *end > now).min()
-}
-
 /// What guards say together: the first that fails the pipeline decides, else the first that holds it up.
 pub(crate) fn verdict(guards: &[Guard], inputs: &GuardInputs, now: &Now) -> Verdict {
     let (mut block, mut warnings) = (None, Vec::new());
@@ -140,9 +132,17 @@ pub(crate) fn is_looked_at(pipeline: &Pipeline, me: &RunnerId, backlog: &Backlog
     pipeline.looker.as_ref().is_some_and(|looker| looker != me && backlog.runners.contains_key(looker))
 }
 
-/// Whether something of a pipeline is to be done now.
-pub(crate) fn is_due(pipeline: &Pipeline, now: Lease) -> bool {
-    pipeline.next_deadline().is_some_and(|due| due <= now)
+/// Whether something of a pipeline is to be done now: its time has come, or a guard that asks the store alone would pass. A holder
+/// that dies, or whose lease runs out, is no event.
+pub(crate) fn is_due(pipeline: &Pipeline, snapshot: &Snapshot, now: &Now) -> bool {
+    let wants = wants(pipeline.guards(), &pipeline.context);
+    let would_pass = || {
+        let mut inputs = GuardInputs { vars: pipeline.context.clone(), ..GuardInputs::default() };
+        know(&wants, &snapshot.coordination, &snapshot.backlog, now, &mut inputs);
+        matches!(verdict(pipeline.guards(), &inputs, now), Verdict::Pass { .. })
+    };
+    let is_held_up = matches!(&pipeline.state, State::Blocked { reason: pipeline::Reason::Guard { .. }, .. });
+    pipeline.next_deadline().is_some_and(|due| due <= now.lease) || is_held_up && wants.is_internal() && would_pass()
 }
 
 /// The events that may change what holds a pipeline up.

@@ -246,6 +246,9 @@ fn written(sink: &mut Sink, text: &str, at: At, kind: &Kind) {
             format!("a text may have at most {COMMAND_LIMIT} bytes, this one has {}", text.len()),
         );
     }
+    if matches!(kind, Kind::Prose) && text.contains(char::is_control) {
+        sink.add(Code::OutOfRange, at.clone(), "a text for people must be one line, without control characters");
+    }
     if text.contains('\0') {
         sink.add(Code::OutOfRange, at.clone(), "the text has a NUL in it, which no command can be given");
     }

@@ -17,7 +17,7 @@ use serde_json::json;
 use crate::project::Project;
 
 /// Variables that belong to whoever started the runner, not to its runs.
-const FOREIGN: [&str; 5] =
+pub(crate) const FOREIGN: [&str; 5] =
     ["BANKSMAN_ANCESTORS", "BANKSMAN_LOCK", "BANKSMAN_LOCK_EPOCH", "BANKSMAN_SEMAPHORE", "BANKSMAN_SEMAPHORE_EPOCH"];
 
 /// How much of the last output the next run is told, in bytes.

@@ -162,9 +162,9 @@ fn worker_rows<'a>(project: i64, name: &'a Name, was: Option<&'a Worker>, worker
     let flags = [worker.paused, worker.awake, worker.removed];
     let [paused, awake, removed]: [Value<'a>; 3] = flags.map(|flag| i64::from(flag).into());
     match was {
-        Some(was) if was.definition == worker.definition && was.since == worker.since => {
-            if [was.paused, was.awake, was.removed] != flags {
-                let params = [project.into(), name.as_str().into(), paused, awake, removed];
+        Some(was) if was.definition == worker.definition => {
+            if ([was.paused, was.awake, was.removed], was.since) != (flags, worker.since) {
+                let params = [project.into(), name.as_str().into(), paused, awake, removed, worker.since.0.into()];
                 queries.push(Query::new(Statement::UpdateWorker, params));
             }
         }

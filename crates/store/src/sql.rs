@@ -406,7 +406,8 @@ statements! {
         "VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (project, name) ",
         "DO UPDATE SET queue = $3, definition = $4, paused = $5, awake = $6, removed = $7, since = $8"
     );
-    UpdateWorker => "UPDATE workers SET paused = $3, awake = $4, removed = $5 WHERE project = $1 AND name = $2";
+    UpdateWorker =>
+        "UPDATE workers SET paused = $3, awake = $4, removed = $5, since = $6 WHERE project = $1 AND name = $2";
     DeleteWorker => "DELETE FROM workers WHERE project = $1 AND name = $2";
     InsertJob => "INSERT INTO jobs (project, worker, task, queue, item, epoch) VALUES ($1, $2, $3, $4, $5, $6)";
     DeleteJob => "DELETE FROM jobs WHERE project = $1 AND worker = $2 AND task = $3";

@@ -58,6 +58,7 @@ fn mind(limit: u64, script: &str) -> Result<(), Box<dyn Error>> {
         }),
         directory: Path::new("."),
         env: vec![("GREETING".into(), "hello".into())],
+        env_remove: &[],
         limit: Duration::from_millis(limit),
         keep: 10,
     };

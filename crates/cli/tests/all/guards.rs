@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::merging::{branch, commit, git, repository};
-use crate::world::{World, is_alive, until};
+use crate::world::{BANKSMAN, World, is_alive, until};
 
 /// Writes a runbook whose guards have these conditions.
 fn runbook(world: &World, name: &str, guards: &[(&str, &str)]) {
@@ -245,6 +245,7 @@ fn commands() {
                 "env",
                 r#"{ all = [{ command = { argv = ["test", { var = "a-b" }, "=", "$(x); exit 1"] } }, { command = '[ "$VAR_A_B" = "\$(x); exit 1" ] && [ "$BANKSMAN_PROJECT" = "$PWD" ]' }] }"#,
             ),
+            ("nobody", r#"{ command = '[ -z "$BANKSMAN_HOLDER$BANKSMAN_LOCK$BANKSMAN_LOCK_EPOCH" ]' }"#),
             ("shell", r#"{ command = '[ "$VAR_ONLY_HERE" = 1 ]' }"#),
             ("none", r#"{ command = { argv = ["./nowhere"] } }"#),
             ("not-none", r#"{ not = { command = { argv = ["./nowhere"] } } }"#),
@@ -258,6 +259,9 @@ fn commands() {
     assert_eq!(failing(&world, &["env", "--var", "a-b=$(x); exit 1"]), None);
     assert_eq!(failing(&world, &["shell", "--var", "only-here=1"]), None);
     assert_eq!(world.error(&["guards", "check", "shell", "--var", "not-here=1"]).1["code"], "VAR_NOT_FOUND");
+    // Whoever starts it inside of `locks run` does not lend it the lock.
+    let inside = ["locks", "run", "l", "--", BANKSMAN, "guards", "check", "nobody"];
+    assert_eq!(world.run(&inside).code, 0);
     for guard in ["none", "not-none"] {
         let part = failing(&world, &[guard]).unwrap();
         assert!(part.starts_with("not known: command `./nowhere` could not be started: ./nowhere: No such file"), "{part}");

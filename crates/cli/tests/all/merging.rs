@@ -4,6 +4,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
+use banksman::core::plan::MergeHow;
+use banksman::core::task::{Spec, Work};
+use banksman::core::{TaskId, Title};
+use banksman::engine::{Request, TaskRequest};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -109,5 +113,28 @@ fn a_merge_that_was_killed_in_the_middle_is_done_again() {
     assert_eq!(git(world.path(), &["rev-parse", "main~1"]), before);
     assert_eq!(git(world.path(), &["worktree", "list"]).lines().count(), 1);
     assert!(!world.path().join(".banksman/workspaces/.merge").exists());
+    assert_eq!(git(world.path(), &["status", "--porcelain"]), "");
+}
+
+#[test]
+fn a_task_that_merges_does_so_in_a_session() {
+    let world = World::new();
+    repository(&world);
+    branch(&world, "topic", "a", "a\n");
+    commit(&world, "m", "m\n");
+    let client = world.project().open().unwrap();
+    let add = |id: &str, branch: &str| {
+        let work = Work::Merge { branch: branch.into(), into: "main".into(), how: MergeHow::MergeCommit };
+        let spec = Box::new(Spec { work: Some(work), ..Spec::new(Title::new("Merge it").unwrap()) });
+        let id = TaskId::new(id).unwrap();
+        client.call(Request::Task(TaskRequest::Add { id, spec, depends_on: Vec::new(), by: None })).unwrap();
+    };
+    add("t-good", "topic");
+    add("t-bad", "gone");
+    assert_eq!(world.run(&["run", "--until-idle"]).code, 7, "one of them failed");
+    assert_eq!(world.data(&["tasks", "show", "t-good"])["status"], "completed");
+    assert_eq!(git(world.path(), &["log", "-1", "--format=%s", "main"]), "Merge branch 'topic' into main");
+    assert_eq!(world.data(&["tasks", "show", "t-bad"])["status"], "failed");
+    assert!(world.ok(&["tasks", "logs", "t-bad"]).contains("no such branch: gone\n"));
     assert_eq!(git(world.path(), &["status", "--porcelain"]), "");
 }

@@ -27,7 +27,8 @@ fn hidden(world: &World, check: impl FnOnce()) {
     settings.add_filter(r#""pids":\[\d+\]"#, "[PIDS]");
     settings.add_filter(r"h-[0-9a-z]{8}", "[FRESH]");
     settings.add_filter(r" +(TOOK|AGO)\b", " $1");
-    settings.add_filter(r"\b(t|s|r|n)-[0-9a-hjkmnp-tv-z]{8}\b", "$1-[RANDOM]");
+    settings.add_filter(r"\b(t|s|r|n|p)-[0-9a-hjkmnp-tv-z]{8}\b", "$1-[RANDOM]");
+    settings.add_filter(r"\bat=\d{13}\b", "at=[WALL]");
     settings.bind(check);
 }
 
@@ -279,6 +280,56 @@ fn a_session_with_runbooks() {
 fn the_help_pages_of_runbooks() {
     let world = World::empty();
     assert_snapshot!(session(&world, &[&["runbooks", "--help"], &["runbooks", "check", "--help"]]));
+}
+
+#[test]
+fn a_session_with_pipelines() {
+    let world = World::new();
+    let text = r#"[pipeline.release]
+vars = ["version", { dry = true }]
+[[pipeline.release.phase]]
+name = "build"
+run = "make"
+[[pipeline.release.phase]]
+name = "publish"
+argv = ["publish", "{{ version }}"]
+pre = "quiet"
+[guard.quiet]
+condition = { lock_free = "deploy" }
+"#;
+    crate::runbooks::write(&world, "release", text);
+    let start = ["pipelines", "start", "release", "--title", "one", "--var", "version=1.2"];
+    let second = ["pipelines", "start", "release", "--title", "two", "--var", "version=1.3", "--depends-on", "one"];
+    let text = session(
+        &world,
+        &[
+            &["pipelines", "list"],
+            &["pipelines", "start", "release"],
+            &["pipelines", "start", "realese"],
+            &start,
+            &second,
+            &["why", "two"],
+            &["pipelines", "unblock", "two"],
+            &["tasks", "fail", "two: build", "--error", "exit 1"],
+            &["why", "two"],
+            &["pipelines", "retry", "two"],
+            &["pipelines", "checkpoint", "--pipeline", "two", "built by hand"],
+            &["pipelines", "set", "--pipeline", "two", "dry:=false"],
+            &["pipelines", "list"],
+            &["pipelines", "show", "two"],
+            &["tasks", "retry", "one"],
+            &["pipelines", "cancel", "one"],
+            &["pipelines", "unblock", "one"],
+        ],
+    );
+    hidden(&world, || assert_snapshot!(text));
+}
+
+#[test]
+fn the_help_pages_of_pipelines() {
+    let world = World::empty();
+    let pages: [&[&str]; 3] = [&["pipelines", "--help"], &["pipelines", "start", "--help"], &["pipelines", "set", "--help"]];
+    assert_snapshot!(session(&world, &pages));
 }
 
 #[test]

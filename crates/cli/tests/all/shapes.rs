@@ -205,7 +205,15 @@ fn why() -> Value {
     json!({
         "task": "string", "title": "string", "status": "string", "answer": "string", "message": "string", "since": "time",
         "attempts": "number", "reasons": [reason], "runner": "string?", "run": "any", "then": "string?", "error": "string?",
-        "output": "any", "decision": "string?", "holder": "string?",
+        "output": "any", "decision": "string?", "holder": "string?", "pipeline": "any",
+    })
+}
+
+fn pipeline() -> Value {
+    json!({
+        "id": "string", "title": "string", "runbook": "string", "pipeline": "string", "state": "string", "status": "string",
+        "phase": "string?", "attempt": "number", "phaseStartedAt": "time", "task": "string?", "blockedBy": "any",
+        "error": "string?", "recoverable": "bool?", "vars": "any", "createdAt": "time",
     })
 }
 
@@ -227,6 +235,7 @@ fn status() -> Value {
             "sections": ["string"], "startedAt": "time",
         }],
         "failures": [{ "task": "string", "title": "string", "error": "string", "at": "time" }],
+        "pipelines": { "byState": "any", "open": [pipeline()] },
     })
 }
 
@@ -546,11 +555,55 @@ fn worker_story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
     ]
 }
 
+/// Two pipelines whose phases end by hand.
+const WAYS: &str = "[pipeline.way]\nvars = [\"a\"]\n[[pipeline.way.phase]]\nname = \"only\"\nrun = \"true\"\n";
+
+fn pipeline_story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
+    let start = |title, more: &[&'static str]| [&["pipelines", "start", "way", "--var", "a=1", "--title", title], more].concat();
+    let task = json!({ "id": "string", "status": "string", "startedAt": "time" });
+    let phase = json!({ "name": "string", "does": "string", "tasks": [task] });
+    let said = json!({ "phase": "string?", "message": "string", "at": "time" });
+    let page = with(pipeline(), json!({ "phases": [phase], "checkpoints": [said], "recentEvents": [event()] }));
+    let stepped = || json!({ "pipeline": "string", "state": "string", "phase": "string?", "attempt": "number" });
+    let concluded = json!({ "id": "string", "outcome": "string", "status": "string" });
+    let of_why = json!({
+        "id": "string", "name": "string", "state": "string", "phase": "string?", "attempt": "number", "task": "string?",
+        "blockedBy": "any",
+    });
+    vec![
+        ("pipelines list", vec!["pipelines", "list"], json!({ "pipelines": [] })),
+        ("pipelines start", start("walk", &[]), pipeline()),
+        ("pipelines start", start("next", &["--depends-on", "walk"]), pipeline()),
+        ("pipelines list", vec!["pipelines", "list"], json!({ "pipelines": [pipeline()] })),
+        ("pipelines unblock", vec!["pipelines", "unblock", "next"], stepped()),
+        ("why", vec!["why", "next"], with(why(), json!({ "pipeline": of_why }))),
+        ("status", vec!["status"], status()),
+        (
+            "pipelines set",
+            vec!["pipelines", "set", "--pipeline", "next", "b:=[2]"],
+            json!({ "pipeline": "string", "vars": "any" }),
+        ),
+        (
+            "pipelines checkpoint",
+            vec!["pipelines", "checkpoint", "--pipeline", "next", "half"],
+            json!({ "pipeline": "string", "phase": "string?", "message": "string" }),
+        ),
+        ("pipelines show", vec!["pipelines", "show", "next"], page),
+        ("tasks fail", vec!["tasks", "fail", "next: only", "--error", "no"], concluded),
+        ("pipelines retry", vec!["pipelines", "retry", "next"], stepped()),
+        (
+            "pipelines cancel",
+            vec!["pipelines", "cancel", "next"],
+            json!({ "tasks": [{ "id": "string", "title": "string", "status": "string", "outcome": "string", "children": "number" }] }),
+        ),
+    ]
+}
+
 /// These leave stdout to the command that they run.
 const PASS_THROUGH: [&str; 2] = ["locks run", "semaphores run"];
 
 /// These are only there for their verbs.
-const NOUNS: [&str; 13] = [
+const NOUNS: [&str; 14] = [
     "locks",
     "semaphores",
     "queues",
@@ -564,6 +617,7 @@ const NOUNS: [&str; 13] = [
     "notify",
     "store",
     "workers",
+    "pipelines",
 ];
 
 /// They need two stores, a live run, or a decision: their shapes are checked in `copy.rs`, `tasks.rs` and `decisions.rs`.
@@ -577,10 +631,13 @@ fn every_verb_prints_exactly_what_it_promises() {
     crate::runbooks::write(&queues, "guarded", GUARDED);
     let crew = World::new();
     crate::runbooks::write(&crew, "crew", CREW);
+    let ways = World::new();
+    crate::runbooks::write(&ways, "ways", WAYS);
     let main = [story(), backlog_story(), insight_story()].concat();
     let beside = [queue_story(), runbook_story(), guard_story()].concat();
     let all = main.iter().map(|line| (&world, line.clone())).chain(beside.into_iter().map(|line| (&queues, line)));
     let all = all.chain(worker_story().into_iter().map(|line| (&crew, line)));
+    let all = all.chain(pipeline_story().into_iter().map(|line| (&ways, line)));
     let mut story = Vec::new();
     for (world, line @ (command, ..)) in all {
         story.push(line);
@@ -599,6 +656,7 @@ fn every_verb_prints_exactly_what_it_promises() {
     world.check();
     queues.check();
     crew.check();
+    ways.check();
 }
 
 #[test]
@@ -638,6 +696,12 @@ fn every_failure_says_what_in_the_same_form() {
     let failed = json!({ "guard": "string", "runbook": "string", "part": "string", "action": "string" });
     crate::runbooks::write(&world, "lost", "[worker.w]\nqueue = \"nowhere\"\nrun = \"true\"\n");
     let refused = json!({ "runbook": "string", "problems": ["string"], "applied": ["string"] });
+    crate::runbooks::write(&world, "ways", WAYS);
+    for title in ["idle", "dropped"] {
+        world.ok(&["pipelines", "start", "way", "--runbook", "ways", "--var", "a=1", "--title", title]);
+    }
+    world.ok(&["pipelines", "cancel", "dropped"]);
+    let stepped = || json!({ "pipeline": "string", "state": "string", "phase": "string?" });
     let place = json!({
         "file": "string", "line": "number?", "column": "number?", "code": "string?", "message": "string", "hint": "string?",
     });
@@ -724,6 +788,14 @@ fn every_failure_says_what_in_the_same_form() {
         (&["runbooks", "check"], 3, "RUNBOOK_INVALID", wrong.clone()),
         (&["runbooks", "check", "bad", "nothing"], 3, "RUNBOOK_INVALID", wrong.clone()),
         (&["runbooks", "show", "bad"], 3, "RUNBOOK_INVALID", wrong),
+        (&["pipelines", "show", "nothing"], 4, "PIPELINE_NOT_FOUND", json!({ "pipeline": "string" })),
+        (&["pipelines", "start", "way", "--runbook", "ways"], 2, "VARIABLES", json!({ "pipeline": "string" })),
+        (&["pipelines", "start", "way", "--runbook", "ways", "--var", "b=1"], 2, "VARIABLES", json!({ "pipeline": "string" })),
+        (&["pipelines", "unblock", "idle"], 2, "PIPELINE_NOT_BLOCKED", stepped()),
+        (&["pipelines", "retry", "idle"], 2, "PIPELINE_NOT_FAILED", stepped()),
+        (&["pipelines", "set", "--pipeline", "dropped", "a=2"], 2, "PIPELINE_OVER", stepped()),
+        (&["pipelines", "checkpoint", "--pipeline", "dropped", "x"], 2, "PIPELINE_OVER", stepped()),
+        (&["tasks", "retry", "idle"], 2, "TASK_IS_PIPELINE", json!({ "taskId": "string" })),
         (&["runbooks", "show", "nothing"], 4, "RUNBOOK_NOT_FOUND", json!({ "name": "string" })),
         (&["runbooks", "show", "nothing.toml"], 4, "NO_SUCH_FILE", json!({})),
         (&["guards", "check", "never"], 6, "GUARD_FAILED", failed),

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use banksman_core::event::{CustomKind, Event, Source};
 use banksman_core::plan::{Action, Deed, Phase, Plan, Push};
 use banksman_core::queue::{self, Data, Input, New, Outcome};
-use banksman_core::router::{Pattern, Route, Then};
+use banksman_core::router::{Does, Pattern, Reaction, Route, Then};
 use banksman_core::task::Work;
 use banksman_core::worker::{Definition, Job};
-use banksman_core::{Name, NoticeKind, Span, TaskId, worker};
+use banksman_core::{Name, NoticeKind, Seq, Span, TaskId, worker};
+use banksman_store::Key;
 use serde_json::{Value, json};
 
 use super::stage::{Actor, Stage, exited, options};
@@ -17,6 +18,7 @@ use super::{Advice, Options};
 use crate::applying::{ApplyOutcome, ApplyRequest, How, Misfit};
 use crate::queues::QueueRequest;
 use crate::request::{Reply, Request};
+use crate::routing::{RouteOutcome, RouteRequest};
 use crate::workers::{WorkerOutcome, WorkerRequest};
 
 fn name(text: &str) -> Name {
@@ -262,6 +264,26 @@ fn an_event_wakes_a_worker_until_its_queue_is_empty() {
 }
 
 #[test]
+fn an_event_that_came_while_it_was_awake_does_not_wake_it_later() {
+    let mut stage = Stage::new();
+    stage.in_force(vec![definition("w", "q", 1, &["night:begin"])], vec![]);
+    stage.push("q", &json!(1), Span::ZERO);
+    let mut actor = stage.runner("m", options());
+    stage.emit("night:begin", json!({}));
+    stage.play(&mut actor);
+    stage.emit("night:begin", json!({}));
+    stage.play(&mut actor);
+    end_all(&mut stage, &mut actor, 0);
+    assert_eq!(stage.standing(), ("asleep", 0));
+    stage.push("q", &json!(2), Span::ZERO);
+    // A runner that has seen nothing of it goes through the log again.
+    stage.kill(actor);
+    let mut heir = stage.runner("n", options());
+    stage.play(&mut heir);
+    assert_eq!((stage.standing(), stage.told("worker:woken")), (("asleep", 0), 1), "it is day");
+}
+
+#[test]
 fn routes_push_wake_and_tell_once_however_many_runners_there_are() {
     let mut stage = Stage::new();
     let then = vec![
@@ -284,6 +306,45 @@ fn routes_push_wake_and_tell_once_however_many_runners_there_are() {
         matches!(advice, Advice::Notify(_, notice) if notice.kind == NoticeKind::Route && &*notice.text == "it is there")
     });
     assert_eq!(notices.count(), 3);
+}
+
+#[test]
+fn of_two_runners_that_have_read_the_same_events_one_is_late() {
+    let mut stage = Stage::new();
+    stage.in_force(vec![], vec![]);
+    let new = New { data: Data::parse("1").unwrap(), priority: 0, delay: Span::ZERO, dedupe: None };
+    let reaction = Reaction { event: Seq(3), route: None, does: Does::Push(name("q"), new) };
+    let request = || Request::Route(RouteRequest { from: Seq(0), to: Seq(3), reactions: vec![reaction.clone()] });
+    assert_eq!(stage.ask(request()), Reply::Route(RouteOutcome::Routed));
+    assert_eq!(stage.ask(request()), Reply::Route(RouteOutcome::Late));
+    assert_eq!(stage.told("queue:push"), 1);
+}
+
+#[test]
+fn a_route_that_comes_while_events_are_read_hears_of_what_follows_it() {
+    let mut stage = Stage::new();
+    let push = || vec![Then::Push(Push { queue: name("graves"), priority: 0, vars: Vec::new() })];
+    stage.in_force(vec![], vec![route("a:b", push())]);
+    let mut actor = stage.runner("m", options());
+    stage.play(&mut actor);
+    stage.emit("x:y", json!({}));
+    actor.dispatcher.heard();
+    // Between the read of the routes and that of the events, another route is applied, and its event comes.
+    loop {
+        let Advice::Load(keys) = actor.dispatcher.next(stage.now()) else { continue };
+        let is_second = keys.iter().any(|key| matches!(key, Key::Log { .. }));
+        if is_second {
+            stage.in_force(vec![], vec![route("a:b", push()), route("deploy:done", push())]);
+            stage.emit("deploy:done", json!({}));
+        }
+        let rows = stage.load(&keys);
+        actor.dispatcher.loaded(rows);
+        if is_second {
+            break;
+        }
+    }
+    stage.play(&mut actor);
+    assert_eq!(stage.told("queue:push"), 1);
 }
 
 #[test]

@@ -35,6 +35,7 @@ impl Dispatcher {
                 keys.extend(sections.map(|section| Key::Lock(section.lock())));
                 keys.extend(self.family_keys(&snapshot));
                 keys.extend(self.crew_keys(&snapshot));
+                keys.extend(self.guard_keys(&snapshot));
                 if keys.is_empty() {
                     return self.evaluate(snapshot);
                 }
@@ -155,7 +156,8 @@ impl Dispatcher {
         let mut requests: Vec<Request> = self.finishes().into_iter().map(Into::into).collect();
         requests.extend(found.into_iter().chain(ripe).chain(std::mem::take(&mut self.results)).map(Request::from));
         if self.only.is_none() {
-            requests.extend(beginnings.into_iter().chain(self.advance(&snapshot)).chain(std::mem::take(&mut self.judgements)));
+            requests
+                .extend(beginnings.into_iter().chain(self.advance(&snapshot, &now)).chain(std::mem::take(&mut self.judgements)));
         }
         self.markers.clear();
         let runner = self.me.id.clone();

@@ -1,10 +1,12 @@
 //! Pipelines that do not go on by a run alone: those that may begin, whose guards are to be looked at, or that push an item.
 
+use std::collections::BTreeSet;
+
 use banksman_core::guard::GuardInputs;
 use banksman_core::pipeline::{Outcome, Pipeline, State};
 use banksman_core::plan::Action;
-use banksman_core::{Lease, Task};
-use banksman_store::Snapshot;
+use banksman_core::{Lease, Now, Task};
+use banksman_store::{Key, Snapshot};
 
 use super::{Advice, Dispatcher};
 use crate::guards::{self, Judgement};
@@ -21,9 +23,16 @@ impl Dispatcher {
         Request::Pipeline(PipelineRequest::Begin { id: task.id.clone(), root_limit, seen: self.seen() })
     }
 
+    /// The locks and semaphores that guards ask about, of pipelines that they hold up.
+    pub(super) fn guard_keys(&self, snapshot: &Snapshot) -> BTreeSet<Key> {
+        let wanted = |pipeline: &Pipeline| guards::store_keys(&guards::wants(pipeline.guards(), &pipeline.context));
+        let keys = snapshot.backlog.pipelines.values().filter(|_| self.only.is_none()).flat_map(wanted);
+        keys.filter(|key| matches!(key, Key::Lock(_) | Key::Semaphore(_))).collect()
+    }
+
     /// What is to be done for pipelines whose time has come.
-    pub(super) fn advance(&self, snapshot: &Snapshot) -> Vec<Request> {
-        let due = snapshot.backlog.pipelines.values().filter(|pipeline| guards::is_due(pipeline, snapshot.lease));
+    pub(super) fn advance(&self, snapshot: &Snapshot, now: &Now) -> Vec<Request> {
+        let due = snapshot.backlog.pipelines.values().filter(|pipeline| guards::is_due(pipeline, snapshot, now));
         due.filter_map(|pipeline| self.next_of(pipeline, snapshot)).map(Request::Pipeline).collect()
     }
 
@@ -36,7 +45,7 @@ impl Dispatcher {
         }
         if guards::wants(pipeline.guards(), &pipeline.context).is_internal() {
             let inputs = GuardInputs { vars: pipeline.context.clone(), ..GuardInputs::default() };
-            return Some(PipelineRequest::Judge(Box::new(Judgement::new(pipeline, inputs)?)));
+            return Some(PipelineRequest::Judge(Box::new(Judgement::new(pipeline, inputs, self.seen())?)));
         }
         let is_taken = self.looking.contains(&id) || guards::is_looked_at(pipeline, &self.me.id, &snapshot.backlog);
         (!is_taken).then(|| PipelineRequest::Examine { id, by: self.me.id.clone() })
@@ -60,7 +69,7 @@ impl Dispatcher {
 
     /// What the guards of a pipeline ask about was looked at.
     pub fn gathered(&mut self, pipeline: &Pipeline, inputs: GuardInputs) {
-        match Judgement::new(pipeline, inputs) {
+        match Judgement::new(pipeline, inputs, self.seen()) {
             Some(judgement) => self.judgements.push(Request::Pipeline(PipelineRequest::Judge(Box::new(judgement)))),
             None => drop(self.looking.remove(&pipeline.id)),
         }
@@ -74,7 +83,10 @@ impl Dispatcher {
 
     /// The next moment at which time alone makes something of these pipelines due.
     pub(super) fn next_pipeline(snapshot: &Snapshot) -> Option<Lease> {
-        let due = snapshot.backlog.pipelines.values().filter_map(Pipeline::next_deadline);
+        let lapses =
+            |pipeline: &Pipeline| guards::wants(pipeline.guards(), &pipeline.context).next_deadline(&snapshot.coordination);
+        let pipelines = || snapshot.backlog.pipelines.values();
+        let due = pipelines().filter_map(Pipeline::next_deadline).chain(pipelines().filter_map(lapses));
         due.filter(|due| *due > snapshot.lease).min()
     }
 

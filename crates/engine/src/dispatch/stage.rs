@@ -12,7 +12,7 @@ use banksman_core::pipeline::{Reason, State as Stand};
 use banksman_core::restart::{Marker, OnTimeout, Policy};
 use banksman_core::task::{Done, Ending, OnExhausted, Spec, State, Watch, Work as Command};
 use banksman_core::{Lease, Liveness, NoticeKind, ProcessId, RunId, RunnerId, Seq, Span, Stamp, TaskId, Wall};
-use banksman_store::{Machine, Reading, Snapshot, Store, sqlite};
+use banksman_store::{Key, Machine, Reading, Snapshot, Store, sqlite};
 
 use super::{Advice, Dispatcher, Options};
 use crate::pipelines::PipelineRequest;
@@ -199,6 +199,11 @@ impl Stage {
 
     pub(super) fn status(&mut self, name: &str) -> String {
         self.rows().tasks[&task(name)].status().to_string()
+    }
+
+    /// What a runner reads.
+    pub(super) fn load(&mut self, keys: &BTreeSet<Key>) -> Snapshot {
+        self.store.view().load(keys).unwrap()
     }
 
     /// How many events of this kind there were.

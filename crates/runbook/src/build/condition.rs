@@ -16,7 +16,10 @@ use crate::runbook::Runbook;
 impl<'a> Build<'a, '_> {
     pub(super) fn read_guards(&mut self, root: View<'a>, runbook: &mut Runbook) {
         for (name, _, value) in root.view("guard").map(|all| all.entries()).unwrap_or_default() {
-            let Some(view) = View::of(value) else { continue };
+            let Some(view) = View::of(value) else {
+                self.guards.insert(name, (None, Uses::default()));
+                continue;
+            };
             let mut reader = Reader { count: 0, uses: Uses::default() };
             let condition = view.view("condition").and_then(|condition| reader.condition(condition, 0));
             if reader.count > CONDITION_LIMIT {

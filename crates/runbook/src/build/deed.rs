@@ -103,7 +103,10 @@ impl<'a> Build<'a, '_> {
 
     pub(super) fn read_strategies(&mut self, root: View<'a>) {
         for (name, _, value) in root.view("strategy").map(|all| all.entries()).unwrap_or_default() {
-            let Some(view) = View::of(value) else { continue };
+            let Some(view) = View::of(value) else {
+                self.strategies.insert(name, Default::default());
+                continue;
+            };
             let mut uses = Uses::default();
             let views = view.views("approach");
             let mut names = BTreeSet::new();

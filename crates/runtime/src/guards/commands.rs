@@ -9,6 +9,7 @@ use banksman_core::plan::{Context, Text, env_name, plain};
 
 use super::{Limits, doubt};
 use crate::project::Project;
+use crate::sessions::FOREIGN;
 
 /// How many run at the same time.
 const AT_ONCE: usize = 8;
@@ -46,7 +47,9 @@ fn run(project: &Project, cmd: &Cmd, vars: &Context, limits: Limits) -> Result<M
     };
     let mut env: Vec<(String, String)> = vars.iter().map(|(name, value)| (env_name(name), plain(value).into())).collect();
     env.push(("BANKSMAN_PROJECT".into(), project.root().display().to_string()));
-    let task = Task { argv, directory: project.root(), env, limit: limits.command, keep: OUTPUT };
+    // It does not act for whoever holds something here.
+    let env_remove = &[&FOREIGN[..], &["BANKSMAN_HOLDER"]].concat();
+    let task = Task { argv, directory: project.root(), env, env_remove, limit: limits.command, keep: OUTPUT };
     minder::run(task).map_err(|error| format!("could not be started: {error}"))
 }
 

@@ -1,6 +1,7 @@
 -- Workers, what they are at, and what follows from events.
 
--- definition is JSON; `queue` is a part of it. `since` is the event that defined it so: only what comes after wakes it.
+-- definition is JSON; `queue` is a part of it. `since` is the event that defined it so, or since which it
+-- is asleep: only what comes after wakes it.
 CREATE TABLE workers (
     project BIGINT NOT NULL,
     name TEXT NOT NULL,

@@ -29,8 +29,15 @@ pub(crate) fn coloured(status: Status) -> String {
 /// The first line of a text, and not much of that.
 pub(crate) fn brief(text: &str, width: usize) -> String {
     let line = text.lines().next().unwrap_or_default();
-    let shown: String = line.chars().take(width).collect();
-    if shown.len() < text.trim_end().len() { format!("{}…", shown.trim_end()) } else { shown }
+    // What would command the terminal is shown as something that does not.
+    let harmless = |c: char| match c {
+        '\t' => ' ',
+        _ if c.is_control() => char::REPLACEMENT_CHARACTER,
+        _ => c,
+    };
+    let shown: String = line.chars().take(width).map(harmless).collect();
+    let is_whole = line.len() == text.trim_end().len() && line.chars().nth(width).is_none();
+    if is_whole { shown } else { format!("{}…", shown.trim_end()) }
 }
 
 /// `1 task`, `2 tasks`.

@@ -1,0 +1,70 @@
+//! What a guard holds up goes on as soon as it may: also when nothing is written down about the reason.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::world::{World, until};
+
+const RUNBOOK: &str = r#"
+[pipeline.deploy]
+[[pipeline.deploy.phase]]
+name = "go"
+run = "true"
+pre = ["free"]
+[guard.free]
+condition = { lock_free = "deploy" }
+"#;
+
+/// How soon is soon: long before anything is looked at by time alone.
+const SOON: Duration = Duration::from_secs(30);
+
+fn state(world: &World) -> String {
+    world.data(&["pipelines", "list"])["pipelines"][0]["state"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn by_a_lease_that_runs_out() {
+    let world = World::new();
+    world.ok(&["locks", "acquire", "deploy", "--holder", "me", "--ttl", "3s"]);
+    crate::runbooks::write(&world, "deploy", RUNBOOK);
+    world.ok(&["pipelines", "start", "deploy"]);
+    let _runner = world.start(&["run"]);
+    let began = Instant::now();
+    until("it is done", || state(&world) == "done");
+    assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
+    world.check();
+}
+
+#[test]
+fn by_a_holder_that_dies() {
+    let world = World::new();
+    let wrapper = world.start(&["locks", "run", "deploy", "--ttl", "1h", "--", "sleep", "600"]);
+    until("it is held", || world.grant("deploy").is_some());
+    crate::runbooks::write(&world, "deploy", RUNBOOK);
+    world.ok(&["pipelines", "start", "deploy"]);
+    let _runner = world.start(&["run"]);
+    until("it is held up", || state(&world) == "blocked");
+    let began = Instant::now();
+    wrapper.signal(Signal::KILL);
+    until("it is done", || state(&world) == "done");
+    assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
+    world.check();
+}
+
+#[test]
+fn by_a_holder_that_lets_go() {
+    let world = World::new();
+    let epoch = world.data(&["locks", "acquire", "deploy", "--holder", "me", "--ttl", "1h"])["epoch"].to_string();
+    crate::runbooks::write(&world, "deploy", RUNBOOK);
+    world.ok(&["pipelines", "start", "deploy"]);
+    let _runner = world.start(&["run"]);
+    until("it is held up", || state(&world) == "blocked");
+    let why = world.data(&["why", "deploy"]);
+    assert_eq!(why["pipeline"]["blockedBy"]["guard"]["part"], "lock deploy is held by me", "{why}");
+    let began = Instant::now();
+    world.ok(&["locks", "release", "deploy", "--holder", "me", "--epoch", &epoch]);
+    until("it is done", || state(&world) == "done");
+    assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
+    world.check();
+}

@@ -1,0 +1,430 @@
+//! Pipelines with real processes: phases, variables, what happens when one fails, and runners that die.
+
+use std::fs;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::runbooks;
+use crate::tasks::Backlog;
+use crate::world::{Said, World, is_alive, until};
+
+/// What tests of pipelines need of the world.
+trait Pipelines {
+    fn book(&self, text: &str);
+    /// Starts the pipeline `way` of the runbook and returns its id.
+    fn begin(&self, args: &[&str]) -> String;
+    fn pipeline(&self, id: &str) -> Value;
+    /// Its state and phase.
+    fn stands(&self, id: &str) -> String;
+    fn until_stands(&self, id: &str, words: &str);
+    /// The statuses of the tasks of a phase, in order.
+    fn tasks_of(&self, id: &str, phase: &str) -> Vec<String>;
+    fn lines(&self, file: &str) -> Vec<String>;
+    /// A command with the environment that a phase has written to the file `env`.
+    fn as_phase(&self, args: &[&str]) -> Said;
+}
+
+impl Pipelines for World {
+    fn book(&self, text: &str) {
+        runbooks::write(self, "book", text);
+    }
+
+    fn begin(&self, args: &[&str]) -> String {
+        self.data(&[&["pipelines", "start", "way"], args].concat())["id"].as_str().unwrap().to_owned()
+    }
+
+    fn pipeline(&self, id: &str) -> Value {
+        self.data(&["pipelines", "show", id])
+    }
+
+    fn stands(&self, id: &str) -> String {
+        let pipeline = self.pipeline(id);
+        format!("{} {}", pipeline["state"].as_str().unwrap(), pipeline["phase"].as_str().unwrap_or_default()).trim_end().into()
+    }
+
+    fn until_stands(&self, id: &str, words: &str) {
+        until(&format!("{id} is {words}"), || self.stands(id) == words);
+    }
+
+    fn tasks_of(&self, id: &str, phase: &str) -> Vec<String> {
+        let page = self.pipeline(id);
+        let own = page["phases"].as_array().unwrap().iter().find(|entry| entry["name"] == phase).unwrap();
+        let tasks = own["tasks"].as_array().unwrap().iter();
+        tasks.map(|task| task["status"].as_str().unwrap().to_owned()).collect()
+    }
+
+    fn lines(&self, file: &str) -> Vec<String> {
+        let text = fs::read_to_string(self.path().join(file)).unwrap_or_default();
+        text.lines().map(Into::into).collect()
+    }
+
+    fn as_phase(&self, args: &[&str]) -> Said {
+        let mut command = self.command(args);
+        for line in self.lines("env") {
+            let (name, value) = line.split_once('=').unwrap();
+            command.env(name, value);
+        }
+        command.output().unwrap().into()
+    }
+}
+
+/// Phases in a row, each with these lines.
+fn way(phases: &[(&str, &str)]) -> String {
+    let one = |(name, lines): &(&str, &str)| format!("[[pipeline.way.phase]]\nname = \"{name}\"\n{lines}\n");
+    format!("[pipeline.way]\n{}", phases.iter().map(one).collect::<String>())
+}
+
+#[test]
+fn phases_follow_each_other_and_what_they_print_is_there_for_the_next() {
+    let world = World::new();
+    world.book(&format!(
+        "[pipeline.way]\nvars = [\"title\", {{ tries = 3 }}]\n{}",
+        way(&[
+            ("first", r#"run = 'echo "$VAR_TITLE $VAR_TRIES $BANKSMAN_PHASE" >> out; echo "{\"no\": 1"; echo "{\"version\": 3, \"list\": [1, \"a\"]}"; echo bye'"#),
+            ("second", r#"run = 'echo "$VAR_VERSION $VAR_LIST $BANKSMAN_PIPELINE" >> out'"#),
+        ])
+        .trim_start_matches("[pipeline.way]\n")
+    ));
+    let (code, error) = world.error(&["pipelines", "start", "way"]);
+    assert_eq!((code, error["code"].as_str()), (2, Some("VARIABLES")), "{error}");
+    let id = world.begin(&["--var", "title=Add login"]);
+    assert_eq!(world.run_all(), 0);
+    assert_eq!(world.lines("out"), ["Add login 3 first".to_owned(), format!("3 [1,\"a\"] {id}")]);
+    let page = world.pipeline(&id);
+    assert_eq!((&page["state"], &page["status"]), (&json!("done"), &json!("completed")));
+    assert_eq!(page["vars"], json!({ "title": "Add login", "tries": 3, "version": 3, "list": [1, "a"] }));
+    assert_eq!(world.task(&id)["output"], page["vars"], "that is what it came to");
+    world.check();
+}
+
+#[test]
+fn nothing_in_a_variable_is_ever_executed() {
+    let world = World::new();
+    let show = r#"argv = ["sh", "-c", "printf '%s\\n' \"$@\" > out", "sh", "{{ evil }}", "a{{ evil }}b"]"#;
+    world.book(&format!(
+        "[pipeline.way]\nvars = [\"evil\"]\n{}",
+        &way(&[("show", show), ("plain", "run = 'echo \"$VAR_EVIL\" >> out'")])[15..]
+    ));
+    let evil = r#"'; touch hacked; "$(touch hacked)" `touch hacked` {{ 7 * 7 }} | & > hacked \"#;
+    let id = world.begin(&["--var", &format!("evil={evil}")]);
+    assert_eq!(world.run_all(), 0);
+    assert_eq!(world.lines("out"), [evil.to_owned(), format!("a{evil}b"), evil.to_owned()]);
+    assert!(!world.has("hacked"), "{}", world.stands(&id));
+}
+
+#[test]
+fn what_no_command_can_be_given_fails_the_phase_and_not_the_runner() {
+    let world = World::new();
+    world.book(&way(&[("first", r#"run = 'echo "{\"nothing\": \"a\\u0000b\"}"'"#), ("second", "run = 'true'")]));
+    let id = world.begin(&[]);
+    assert_eq!(world.run_all(), 7);
+    assert_eq!(world.stands(&id), "failed second");
+    world.ok(&["pipelines", "set", "--pipeline", &id, "nothing=x"]);
+    world.ok(&["pipelines", "retry", &id]);
+    assert_eq!((world.run_all(), world.stands(&id).as_str()), (0, "done"));
+}
+
+#[test]
+fn what_depends_on_others_waits_for_them_or_is_unblocked() {
+    let world = World::new();
+    world.book(&way(&[("only", "run = 'echo \"$BANKSMAN_PIPELINE\" >> out'")]));
+    let before = world.add(&["before", "--run", "echo before >> out"]);
+    let by_hand = world.add(&["by hand"]);
+    let first = world.begin(&["--depends-on", &before]);
+    let second = world.begin(&["--depends-on", &by_hand]);
+    assert_eq!((world.stands(&first).as_str(), world.status(&first).as_str()), ("blocked only", "blocked"));
+    assert_eq!(world.pipeline(&second)["blockedBy"], json!("dependencies"));
+    world.run_all();
+    assert_eq!(world.lines("out"), ["before", &first]);
+    let (code, error) = world.error(&["pipelines", "unblock", &first]);
+    assert_eq!((code, &error["code"]), (2, &json!("PIPELINE_OVER")));
+    let said = world.data(&["pipelines", "unblock", &second]);
+    assert_eq!((&said["state"], &said["phase"]), (&json!("running"), &json!("only")));
+    let (code, error) = world.error(&["pipelines", "unblock", &second]);
+    assert_eq!((code, &error["code"]), (2, &json!("PIPELINE_NOT_BLOCKED")));
+    world.run_all();
+    assert_eq!(world.stands(&second), "done");
+    world.check();
+}
+
+#[test]
+fn a_phase_that_failed_is_tried_again_by_hand_unless_it_failed_for_good() {
+    let world = World::new();
+    world.book(&format!(
+        "{}\n[guard.never]\ncondition = {{ lock_free = \"gate\" }}\non_failure = {{ fail = \"the gate is shut\" }}\n",
+        way(&[("one", "run = 'test -e key'"), ("two", "run = 'true'\npre = \"never\"")])
+    ));
+    let id = world.begin(&[]);
+    assert_eq!(world.run_all(), 7);
+    let page = world.pipeline(&id);
+    assert_eq!((&page["state"], &page["recoverable"], &page["attempt"]), (&json!("failed"), &json!(true), &json!(1)));
+    let phase = page["phases"][0]["tasks"][0]["id"].as_str().unwrap().to_owned();
+    for task in [&phase, &id] {
+        let (code, error) = world.error(&["tasks", "retry", task]);
+        assert_eq!((code, &error["code"]), (2, &json!("TASK_IS_PIPELINE")), "{error}");
+    }
+    world.touch("key");
+    world.ok(&["locks", "acquire", "gate", "--holder", "ann"]);
+    let said = world.data(&["pipelines", "retry", &phase]);
+    assert_eq!((&said["pipeline"], &said["attempt"]), (&json!(id), &json!(2)), "by the id of its phase, too");
+    assert_eq!(world.run_all(), 7);
+    assert_eq!(
+        (world.stands(&id).as_str(), world.tasks_of(&id, "one")),
+        ("failed two", vec!["failed".into(), "completed".into()])
+    );
+    let (code, error) = world.error(&["pipelines", "retry", &id]);
+    assert_eq!((code, &error["code"]), (5, &json!("NOT_RECOVERABLE")));
+    assert!(world.pipeline(&id)["error"].as_str().unwrap().contains("the gate is shut"));
+    world.check();
+}
+
+#[test]
+fn cancelling_kills_the_processes_of_the_phase_and_nothing_follows() {
+    let world = World::new();
+    world.book(&way(&[("one", "run = 'sleep 1000 & echo $! > child; echo $$ > pid; wait'"), ("two", "run = 'touch two'")]));
+    let id = world.begin(&[]);
+    let runner = world.runner(&["--until-idle"]);
+    until("the phase runs", || world.has("pid"));
+    world.ok(&["pipelines", "cancel", &id]);
+    for file in ["pid", "child"] {
+        let pid = world.read(file).trim().parse().unwrap();
+        assert!(!is_alive(pid), "{file} lives");
+    }
+    runner.end();
+    assert_eq!((world.stands(&id).as_str(), world.tasks_of(&id, "one")), ("cancelled one", vec!["cancelled".into()]));
+    assert!(!world.has("two") && world.tasks_of(&id, "two").is_empty());
+    let (code, error) = world.error(&["pipelines", "retry", &id]);
+    assert_eq!((code, &error["code"]), (2, &json!("PIPELINE_NOT_FAILED")));
+    world.check();
+}
+
+#[test]
+fn a_phase_speaks_from_inside_and_is_fenced_when_it_is_over() {
+    let world = World::new();
+    let inside = r#"run = 'env | grep ^BANKSMAN_ > env; "$B" pipelines set n:=7 word=x && "$B" pipelines checkpoint "half way"; touch said; while [ ! -e go ]; do sleep 0.02; done'"#;
+    world.book(&way(&[
+        ("one", &inside.replace("$B", crate::world::BANKSMAN)),
+        ("two", "run = 'echo $VAR_N$VAR_WORD > out; while [ ! -e on ]; do sleep 0.02; done'"),
+    ]));
+    let id = world.begin(&[]);
+    let runner = world.runner(&["--until-idle"]);
+    until("it has spoken", || world.has("said"));
+    let page = world.pipeline(&id);
+    assert_eq!(page["vars"], json!({ "n": 7, "word": "x" }));
+    assert_eq!((&page["checkpoints"][0]["message"], &page["checkpoints"][0]["phase"]), (&json!("half way"), &json!("one")));
+    assert_eq!(world.as_phase(&["pipelines", "set", "word=y"]).code, 0, "it is at its phase");
+    world.touch("go");
+    world.until_stands(&id, "running two");
+    for late in [&["pipelines", "set", "word=z"][..], &["pipelines", "checkpoint", "too late"]] {
+        let said = world.as_phase(late);
+        assert_eq!(said.code, 8, "{said:?}");
+    }
+    // A person may, from outside.
+    world.ok(&["pipelines", "checkpoint", "--pipeline", &id, "by hand"]);
+    world.touch("on");
+    runner.end();
+    assert_eq!((world.lines("out"), world.stands(&id).as_str()), (vec!["7y".to_owned()], "done"));
+    let (code, error) = world.error(&["pipelines", "set", "--pipeline", &id, "a=1"]);
+    assert_eq!((code, &error["code"]), (2, &json!("PIPELINE_OVER")));
+    assert_eq!(world.run(&["pipelines", "set", "a=1"]).code, 2, "no pipeline is named");
+    world.check();
+}
+
+#[test]
+fn a_failure_leads_to_another_phase_and_back() {
+    let world = World::new();
+    world.book(&way(&[
+        ("test", "run = 'echo test >> out; test -e mended'\non_fail = { phase = \"mend\", times = 2 }\nnext = \"done\""),
+        ("mend", "run = 'echo mend >> out; if [ -e once ]; then touch mended; fi; touch once'\nnext = \"test\""),
+    ]));
+    let id = world.begin(&[]);
+    assert_eq!(world.run_all(), 0, "what was mended has not failed");
+    assert_eq!(world.lines("out"), ["test", "mend", "test", "mend", "test"]);
+    assert_eq!((world.stands(&id).as_str(), world.tasks_of(&id, "test").len()), ("done", 3));
+    world.check();
+}
+
+#[test]
+fn a_strategy_falls_back_on_what_was_printed_and_on_a_timeout() {
+    let world = World::new();
+    let approaches = r#"
+[strategy.s]
+[[strategy.s.approach]]
+name = "quick"
+run = 'echo quick >> out; echo "CONFLICT in a.rs" >&2; exit 1'
+fallback_on = { error = "CONFLICT" }
+[[strategy.s.approach]]
+name = "slow"
+run = 'echo slow >> out; sleep 1000'
+timeout = "200ms"
+fallback_on = ["timeout"]
+[[strategy.s.approach]]
+name = "sure"
+run = 'echo sure >> out; echo "{\"by\": \"sure\"}"; test -e key'
+fallback_on = { error = "CONFLICT" }
+[[strategy.s.approach]]
+name = "never"
+run = 'echo never >> out'
+"#;
+    world.book(&format!("{}{approaches}", way(&[("land", "strategy = \"s\"")])));
+    let id = world.begin(&[]);
+    assert_eq!(world.run_all(), 7);
+    assert_eq!(world.lines("out"), ["quick", "slow", "sure"], "an error that is no reason ends the chain");
+    assert_eq!(world.stands(&id), "failed land");
+    world.touch("key");
+    world.ok(&["pipelines", "retry", &id]);
+    assert_eq!(world.run_all(), 0);
+    let page = world.pipeline(&id);
+    assert_eq!((&page["state"], &page["vars"]), (&json!("done"), &json!({ "by": "sure" })));
+    assert_eq!(world.tasks_of(&id, "land").len(), 6);
+    let kinds: Vec<String> =
+        world.events().iter().map(|event| event.kind.to_string()).filter(|kind| kind.starts_with("strategy")).collect();
+    let fallback = || "strategy:fallback".to_owned();
+    assert_eq!(kinds, [fallback(), fallback(), "strategy:exhausted".into(), fallback(), fallback()]);
+    world.check();
+}
+
+#[test]
+fn a_phase_has_its_time_and_its_retries() {
+    let world = World::new();
+    world.book(&way(&[
+        ("flaky", "run = 'echo x >> tries; test $(wc -l < tries) -ge 3'\nretries = 2"),
+        ("slow", "run = 'sleep 1000'\ntimeout = \"200ms\""),
+    ]));
+    let id = world.begin(&[]);
+    assert_eq!(world.run_all(), 7);
+    assert_eq!((world.lines("tries").len(), world.tasks_of(&id, "flaky")), (3, vec!["completed".to_owned()]));
+    let page = world.pipeline(&id);
+    assert_eq!(page["phase"], "slow");
+    assert!(page["error"].as_str().unwrap().contains("longer than"), "{page}");
+}
+
+#[test]
+fn a_phase_pushes_an_item_and_holds_what_it_needs() {
+    let world = World::new();
+    let holds = "run = 'while [ ! -e go ]; do sleep 0.02; done'\nlock = \"db\"\nsemaphore = { name = \"gpu\", weight = 2 }";
+    world.book(&format!(
+        "[pipeline.way]\nvars = {{ a = 1, b = 2 }}\n{}\n[queue.q]\n[lock.db]\n[semaphore.gpu]\ncapacity = 3\n",
+        &way(&[("send", "push = { queue = \"q\", priority = 4, vars = [\"a\"] }"), ("hold", holds)])[15..]
+    ));
+    let id = world.begin(&["--var", "a=x"]);
+    let runner = world.runner(&["--until-idle"]);
+    world.until_stands(&id, "running hold");
+    until("it holds the lock", || world.holder("db").is_some());
+    let used: u32 = world
+        .snapshot()
+        .coordination
+        .semaphores
+        .values()
+        .filter(|row| row.name.as_str() == "gpu")
+        .flat_map(|row| row.holders.values())
+        .map(|grant| grant.claim.weight)
+        .sum();
+    assert_eq!(used, 2);
+    let taken = world.data(&["queues", "take", "q", "--holder", "me"]);
+    assert_eq!((&taken["item"]["data"], &taken["item"]["priority"]), (&json!({ "a": "x" }), &json!(4)), "{taken}");
+    world.touch("go");
+    runner.end();
+    assert_eq!((world.stands(&id).as_str(), world.holder("db")), ("done", None));
+    world.check();
+}
+
+#[test]
+fn a_runner_that_is_killed_in_any_phase_costs_nothing() {
+    let world = World::new();
+    let phase = |name: &str| {
+        format!("run = 'echo {name} >> out; while [ ! -e go-{name} ]; do sleep 0.02; done; echo \"{{\\\"{name}\\\": 1}}\"'")
+    };
+    world.book(&way(&[("one", &phase("one")), ("two", &phase("two")), ("three", &phase("three"))]));
+    let id = world.begin(&[]);
+    for (number, name) in ["one", "two", "three"].iter().enumerate() {
+        let runner = world.runner(&[]);
+        until(&format!("{name} runs"), || world.lines("out").len() == number + 1);
+        runner.signal(Signal::KILL);
+        drop(runner);
+        // It ends while nobody looks after it.
+        world.touch(&format!("go-{name}"));
+    }
+    assert_eq!(world.run_all(), 0);
+    assert_eq!(world.lines("out"), ["one", "two", "three"], "nothing ran twice");
+    let page = world.pipeline(&id);
+    assert_eq!((&page["state"], &page["vars"]), (&json!("done"), &json!({ "one": 1, "two": 1, "three": 1 })));
+    world.check();
+}
+
+#[test]
+fn a_running_pipeline_keeps_to_the_text_that_it_started_with() {
+    let world = World::new();
+    let wait = "run = 'echo old-one >> out; while [ ! -e go ]; do sleep 0.02; done'";
+    world.book(&way(&[("one", wait), ("two", "run = 'echo old-two >> out'")]));
+    world.begin(&[]);
+    let runner = world.runner(&[]);
+    until("it runs", || !world.lines("out").is_empty());
+    world.book(&way(&[("two", "run = 'echo new-two >> out'")]));
+    world.touch("go");
+    let second = world.begin(&[]);
+    until("both are through", || world.lines("out").len() == 3 && world.stands(&second) == "done");
+    let mut lines = world.lines("out");
+    lines.sort();
+    assert_eq!(lines, ["new-two", "old-one", "old-two"]);
+    drop(runner);
+}
+
+#[test]
+fn a_lock_that_comes_free_lets_a_pipeline_go_on() {
+    let world = World::new();
+    let book = way(&[("one", "run = 'echo one >> out'\npre = \"quiet\""), ("two", "run = 'echo two >> out'\npost = \"quiet\"")]);
+    world.book(&format!("{book}\n[guard.quiet]\ncondition = {{ lock_free = \"deploy\" }}\n"));
+    let grab = || world.data(&["locks", "acquire", "deploy", "--holder", "ann"])["epoch"].to_string();
+    let release = |epoch: &str| drop(world.ok(&["locks", "release", "deploy", "--holder", "ann", "--epoch", epoch]));
+    let epoch = grab();
+    let id = world.begin(&[]);
+    let runner = world.runner(&["--until-idle"]);
+    world.until_stands(&id, "blocked one");
+    let page = world.pipeline(&id);
+    assert_eq!(page["blockedBy"]["guard"]["guard"], "quiet");
+    assert!(page["blockedBy"]["guard"]["part"].as_str().unwrap().contains("ann"), "{page}");
+    let why = world.ok(&["why", &id]);
+    assert!(why.contains("guard quiet does not hold") && why.contains("unblock"), "{why}");
+    assert!(!world.has("out"));
+    release(&epoch);
+    // The second stands at the end of its phase.
+    world.until_stands(&id, "done");
+    assert_eq!((world.lines("out"), runner.end().code), (vec!["one".to_owned(), "two".into()], 0));
+    let epoch = grab();
+    let id = world.begin(&[]);
+    let runner = world.runner(&[]);
+    world.until_stands(&id, "blocked one");
+    world.ok(&["pipelines", "unblock", &id]);
+    world.until_stands(&id, "blocked two");
+    assert_eq!((world.lines("out").len(), world.tasks_of(&id, "two")), (4, vec!["completed".to_owned()]));
+    release(&epoch);
+    world.until_stands(&id, "done");
+    drop(runner);
+    world.check();
+}
+
+#[test]
+fn why_and_status_know_pipelines() {
+    let world = World::new();
+    world.book(&way(&[("build", "run = 'touch built; while [ ! -e go ]; do sleep 0.02; done; exit 3'")]));
+    let first = world.begin(&["--title", "first"]);
+    let second = world.begin(&["--title", "second", "--depends-on", &first]);
+    let why = |id: &str| world.ok(&["why", id]);
+    assert!(why(&first).contains("no runner"), "{}", why(&first));
+    assert!(why(&second).contains(&first), "{}", why(&second));
+    let runner = world.runner(&["--until-idle"]);
+    until("it runs", || world.has("built"));
+    let said = why(&first);
+    assert!(said.contains("in phase build (1 of 1)") && said.contains(&format!("{first}.1")), "{said}");
+    let counts = world.data(&["status"]);
+    assert_eq!(counts["pipelines"]["byState"]["running"], 1, "{counts}");
+    world.touch("go");
+    assert_eq!(runner.end().code, 7);
+    let said = why(&first);
+    assert!(said.contains("failed in phase build") && said.contains("pipelines retry"), "{said}");
+    assert_eq!(world.data(&["pipelines", "list", "--state", "failed"])["pipelines"].as_array().unwrap().len(), 1);
+    let (code, error) = world.error(&["pipelines", "show", "p-nothing"]);
+    assert_eq!((code, &error["code"]), (4, &json!("PIPELINE_NOT_FOUND")));
+}
