@@ -283,8 +283,6 @@ pub enum Outcome {
     Followed(Status),
     /// Only its pipeline says what becomes of it.
     HasPhases,
-    /// It is a phase that is over: its pipeline has gone on, or is to be tried again itself.
-    IsPhase,
 }
 
 impl Task {

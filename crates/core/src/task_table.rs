@@ -73,7 +73,6 @@ fn word(outcome: &Outcome) -> &'static str {
         Outcome::Marked(_) => "marked",
         Outcome::Followed(_) => "followed",
         Outcome::HasPhases => "has phases",
-        Outcome::IsPhase => "is a phase",
     }
 }
 

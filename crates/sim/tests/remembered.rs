@@ -6,13 +6,17 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use banksman_core::backlog::{Edge, Ended, Runner};
 use banksman_core::claim::{Address, Ask, Claim, Standing};
 use banksman_core::coordination::{Command, Outcome};
+use banksman_core::guard::{Condition, Guard, GuardAction};
+use banksman_core::plan::{Action, After, Context, Deed, OnFail, Phase, Plan, Text};
 use banksman_core::restart::{Marker, OnTimeout, Policy};
-use banksman_core::task::{Ending, OnExhausted, Spec, Watch, Work};
+use banksman_core::task::{Ending, OnExhausted, Outcome as Refused, Spec, Watch, Work};
 use banksman_core::{
     Epoch, HolderId, Lease, Liveness, Name, NoticeKind, ProcessId, RequestId, RunId, RunnerId, SectionId, Span, Stamp, TaskId,
     Ticket, Title, Wall, lock,
 };
-use banksman_engine::{Dispatcher, Next, Options, Reply, Request, SectionRequest, TaskRequest};
+use banksman_engine::{
+    Dispatcher, Next, Options, PipelineRequest, Reply, Request, SectionRequest, Start, TaskOutcome, TaskRequest,
+};
 use banksman_store::{Machine, Reading, Store, sqlite};
 
 /// A machine whose clock is set by hand.
@@ -396,4 +400,101 @@ fn a_root_that_was_refused_keeps_its_turn() {
     one.ended(&begun[first], exited(0));
     let begun = drive(&mut store, &mut one);
     assert_eq!(begun.iter().map(|run| task_of(&mut store, run)).collect::<Vec<_>>(), [task("next")]);
+}
+
+/// Starts a pipeline with two phases. This guard stands before the second.
+fn start_pipeline(store: &mut Store, id: &str, guard: Option<Condition>) {
+    let phase = |name: &str, pre: Vec<Guard>| Phase {
+        name: Name::new(name).expect("a good name"),
+        action: Action::Do(Deed::Run("true".into())),
+        pre,
+        post: Vec::new(),
+        needs: Vec::new(),
+        timeout: None,
+        retries: 0,
+        then: After::Next,
+        on_fail: OnFail::Fail,
+    };
+    let guard = guard.map(|condition| Guard {
+        name: Name::new("free").expect("a good name"),
+        condition,
+        on_failure: GuardAction::Block,
+        fresh_for: Span::from_secs(30),
+        timeout: Span::from_secs(60),
+    });
+    let phases = vec![phase("first", Vec::new()), phase("second", guard.into_iter().collect())];
+    let vars = [("lock".into(), Some("a".into()))].into();
+    let plan = Plan { runbook: "book".into(), name: Name::new("way").expect("a good name"), vars, phases };
+    let context = plan.bind(Context::new()).expect("it has a default");
+    let spec = Spec { work: Some(Work::Pipeline(Arc::new(plan))), ..spec(id, None, 0) };
+    let start = Start { id: task(id), spec, depends_on: Vec::new(), context, by: None };
+    commit(store, &[Request::Pipeline(PipelineRequest::Start(Box::new(start)))]);
+}
+
+fn pipeline(store: &mut Store, id: &str) -> &'static str {
+    store.view().everything().expect("the store works").backlog.pipelines[&task(id)].word()
+}
+
+/// Somebody holds the lock `a`, perhaps for a time only.
+fn hold(store: &mut Store, ttl: Option<Span>) {
+    let lock::Input::Acquire(mut asked) = acquire("somebody", "r1", 9) else { unreachable!("that is what it is") };
+    (asked.claim.ttl, asked.claim.processes, asked.wait) = (ttl, Vec::new(), None);
+    ask(store, lock::Input::Acquire(asked));
+}
+
+/// A phase that was over was tried again by itself, beside the one that its pipeline had gone on to.
+#[test]
+fn a_phase_that_is_over_stays_so() {
+    let (mut store, mut one) = (sqlite::memory(Box::new(ByHand::default())).expect("a store in memory"), runner("one", 1));
+    start_pipeline(&mut store, "p", None);
+    let begun = drive(&mut store, &mut one);
+    one.ended(&begun[0], exited(0));
+    drive(&mut store, &mut one);
+    let replies = commit(&mut store, &[Request::Task(TaskRequest::Retry { id: task("p.1") })]);
+    assert!(matches!(&replies[..], [Reply::Task(TaskOutcome::Stepped(Refused::HasPhases, _))]), "{replies:?}");
+}
+
+/// A pipeline needs no slot to begin, and was not seen behind tasks that waited for one.
+#[test]
+fn a_pipeline_does_not_wait_behind_those_who_wait_for_a_slot() {
+    let mut store = sqlite::memory(Box::new(ByHand::default())).expect("a store in memory");
+    let mut one = runner_with("one", 1, |options| (options.max_runs, options.limit) = (Some(2), 1));
+    ["first", "second", "third", "fourth"].into_iter().for_each(|id| add_task(&mut store, id, None, 0));
+    start_pipeline(&mut store, "p", None);
+    drive(&mut store, &mut one);
+    assert_eq!(pipeline(&mut store, "p"), "running");
+}
+
+/// A guard waited for a lock whose time was over: no event tells of that, so that nobody looked.
+#[test]
+fn a_guard_is_looked_at_when_a_lock_ends_by_time() {
+    let (clock, mut one) = (ByHand::default(), runner("one", 1));
+    let mut store = sqlite::memory(Box::new(clock.clone())).expect("a store in memory");
+    hold(&mut store, Some(Span::from_secs(5)));
+    start_pipeline(&mut store, "p", Some(Condition::LockFree { lock: Text::Literal("a".into()) }));
+    let begun = drive(&mut store, &mut one);
+    one.ended(&begun[0], exited(0));
+    let advice = drive_at(&mut store, &mut one, Lease(0));
+    let Some(Next::Sleep { at_most, .. }) = advice.last() else { unreachable!("it sleeps") };
+    assert_eq!((pipeline(&mut store, "p"), *at_most), ("blocked", Span::from_secs(5)));
+    clock.0.store(5_000, Ordering::Relaxed);
+    drive_at(&mut store, &mut one, Lease(5_000));
+    assert_eq!(pipeline(&mut store, "p"), "running");
+}
+
+/// A guard asked about the lock that a variable names. When that was set to another, nobody looked.
+#[test]
+fn a_guard_is_looked_at_when_a_variable_is_set() {
+    let (mut store, mut one) = (sqlite::memory(Box::new(ByHand::default())).expect("a store in memory"), runner("one", 1));
+    hold(&mut store, None);
+    start_pipeline(&mut store, "p", Some(Condition::LockFree { lock: Text::Var { var: "lock".into() } }));
+    let begun = drive(&mut store, &mut one);
+    one.ended(&begun[0], exited(0));
+    drive(&mut store, &mut one);
+    assert_eq!(pipeline(&mut store, "p"), "blocked");
+    let vars = Context::from([("lock".into(), "b".into())]);
+    commit(&mut store, &[Request::Pipeline(PipelineRequest::Set { id: task("p"), vars, by: None })]);
+    one.woken();
+    drive(&mut store, &mut one);
+    assert_eq!(pipeline(&mut store, "p"), "running");
 }

@@ -14,7 +14,6 @@ impl Task {
             | State::Awaiting { .. }
             | State::InPhases { .. }
             | State::ByHand { .. } => Outcome::NotPending(self.status()),
-            State::Done(_) if self.spec.phase().is_some() => Outcome::IsPhase,
             State::Parked { .. } | State::Review | State::Done(_) => {
                 (self.failures, self.recoveries) = (0, 0);
                 self.emit(TaskFact::Retried {}, scribe);

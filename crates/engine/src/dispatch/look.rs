@@ -145,7 +145,7 @@ impl Dispatcher {
             self.tell_queued(blocked.iter().filter(|reasons| matches!(&reasons[..], [Reason::NoSlot { .. }])).count());
         }
         if !orphans.is_empty() {
-            // They may fill the room that there is.
+            // They may fill the room that there is, and nobody takes the place of a root before those who wait for room.
             candidates.clear();
             beginnings.clear();
         }

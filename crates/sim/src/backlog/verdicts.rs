@@ -23,6 +23,14 @@ pub(crate) enum Known {
     Unsure,
 }
 
+/// For which moment something is asked.
+#[derive(Debug, Clone, Copy)]
+enum Moment {
+    /// When the transaction that is looked at was decided.
+    Deed(Lease),
+    Now(Lease),
+}
+
 impl World<'_> {
     /// A pipeline goes on behind guards: a person wants it to, or all of them hold.
     pub(crate) fn check_passed(&mut self, id: &TaskId) {
@@ -86,14 +94,14 @@ impl World<'_> {
             _ => return Known::Unsure,
         };
         let sample = self.said.by.as_ref().and_then(|by| self.samples.get(&(by.clone(), id.clone())));
-        self.known(&guard.condition, &way.context, sample.map(|sample| &sample.found), self.said.lease)
+        self.known(&guard.condition, &way.context, sample.map(|sample| &sample.found), Moment::Deed(self.said.lease))
     }
 
     /// Whether all guards that a pipeline stands before would let it go on now, if somebody looked.
     pub(crate) fn would_pass(&self, way: &Way, lease: Lease) -> bool {
         let holds = |guard: &Guard| {
             guard.on_failure == GuardAction::Warn
-                || self.known(&guard.condition, &way.context, Some(&self.outside), lease) == Known::Yes
+                || self.known(&guard.condition, &way.context, Some(&self.outside), Moment::Now(lease)) == Known::Yes
         };
         way.guards().iter().all(holds)
     }
@@ -102,23 +110,21 @@ impl World<'_> {
     pub(crate) fn is_rightly_held_up(&self, way: &Way, lease: Lease) -> bool {
         let stands = |guard: &Guard| {
             matches!(guard.on_failure, GuardAction::Block | GuardAction::Retry { .. })
-                && self.known(&guard.condition, &way.context, Some(&self.outside), lease) != Known::Yes
+                && self.known(&guard.condition, &way.context, Some(&self.outside), Moment::Now(lease)) != Known::Yes
         };
         way.guards().iter().any(stands)
     }
 
-    fn known(&self, condition: &Condition, vars: &Context, found: Option<&Outside>, lease: Lease) -> Known {
-        let all = |parts: &[Condition]| -> Vec<Known> { parts.iter().map(|part| self.known(part, vars, found, lease)).collect() };
+    fn known(&self, condition: &Condition, vars: &Context, found: Option<&Outside>, at: Moment) -> Known {
+        let all = |parts: &[Condition]| -> Vec<Known> { parts.iter().map(|part| self.known(part, vars, found, at)).collect() };
         match condition {
             Condition::All(parts) => weigh(&all(parts), [Known::No, Known::Unsure, Known::Unknown], Known::Yes),
             Condition::Any(parts) => weigh(&all(parts), [Known::Yes, Known::Unsure, Known::Unknown], Known::No),
-            Condition::Not(part) => opposite(self.known(part, vars, found, lease)),
-            Condition::LockFree { lock } => {
-                text(lock, vars).map_or(Known::Unknown, |lock| opposite(self.is_locked(&lock, lease)))
-            }
-            Condition::LockHeld { lock, .. } => text(lock, vars).map_or(Known::Unknown, |lock| self.is_locked(&lock, lease)),
+            Condition::Not(part) => opposite(self.known(part, vars, found, at)),
+            Condition::LockFree { lock } => text(lock, vars).map_or(Known::Unknown, |lock| opposite(self.is_locked(&lock, at))),
+            Condition::LockHeld { lock, .. } => text(lock, vars).map_or(Known::Unknown, |lock| self.is_locked(&lock, at)),
             Condition::SemaphoreAvailable { semaphore, slots } => match text(semaphore, vars) {
-                Some(semaphore) => self.has_slots(&semaphore, *slots, lease),
+                Some(semaphore) => self.has_slots(&semaphore, *slots, at),
                 None => Known::Unknown,
             },
             Condition::FileExists { path: Text::Literal(path) } => plain(found.and_then(|found| found.files.get(path)).copied()),
@@ -135,17 +141,30 @@ impl World<'_> {
         }
     }
 
-    fn is_locked(&self, lock: &Name, lease: Lease) -> Known {
+    fn is_locked(&self, lock: &Name, at: Moment) -> Known {
         let resource = Resource { kind: Kind::Lock, name: lock.clone() };
-        let holders: Vec<Known> = self.book.holders(&resource).map(|(_, held)| is_held(held, lease)).collect();
+        let holders: Vec<Known> = self.book.holders(&resource).map(|(_, held)| self.is_held(held, at)).collect();
         weigh(&holders, [Known::Yes, Known::Unsure, Known::Unknown], Known::No)
     }
 
-    fn has_slots(&self, semaphore: &Name, slots: u32, lease: Lease) -> Known {
+    /// Whether a grant still counts. Who decides may not have seen that its holder is dead.
+    fn is_held(&self, held: &Holding, at: Moment) -> Known {
+        let is_dead = !held.processes.is_empty() && !held.processes.iter().any(|process| self.machine.lives(process));
+        match (at, held.until) {
+            _ if held.offered => Known::Unsure,
+            (Moment::Deed(lease) | Moment::Now(lease), Some(until)) if until < lease => Known::No,
+            (Moment::Deed(lease) | Moment::Now(lease), Some(until)) if until == lease => Known::Unsure,
+            (Moment::Deed(_), _) if is_dead => Known::Unsure,
+            (Moment::Now(_), _) if is_dead => Known::No,
+            (Moment::Deed(_) | Moment::Now(_), _) => Known::Yes,
+        }
+    }
+
+    fn has_slots(&self, semaphore: &Name, slots: u32, at: Moment) -> Known {
         let Some(capacity) = self.book.capacity.get(semaphore) else { return Known::Unknown };
         let resource = Resource { kind: Kind::Semaphore, name: semaphore.clone() };
         let of = |wanted: &[Known]| -> u32 {
-            let held = self.book.holders(&resource).filter(|(_, held)| wanted.contains(&is_held(held, lease)));
+            let held = self.book.holders(&resource).filter(|(_, held)| wanted.contains(&self.is_held(held, at)));
             held.map(|(_, held)| held.weight).sum()
         };
         let (least, most) = (of(&[Known::Yes]), of(&[Known::Yes, Known::Unsure]));
@@ -154,16 +173,6 @@ impl World<'_> {
             (false, false) => Known::No,
             (false, true) => Known::Unsure,
         }
-    }
-}
-
-/// Whether a grant still counts, as far as time tells: a guard asks no process whether it lives.
-fn is_held(held: &Holding, lease: Lease) -> Known {
-    match held.until {
-        _ if held.offered => Known::Unsure,
-        Some(until) if until < lease => Known::No,
-        Some(until) if until == lease => Known::Unsure,
-        Some(_) | None => Known::Yes,
     }
 }
 

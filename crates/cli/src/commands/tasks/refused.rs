@@ -71,9 +71,6 @@ fn stepped(task: &TaskId, outcome: &Outcome) -> Failure {
                 .details(json!({ "taskId": task }))
                 .hint(format!("banksman pipelines retry, unblock or cancel {task}"))
         }
-        Outcome::IsPhase => Failure::new(exit::USAGE, "TASK_IS_PHASE", format!("{task} is a phase of a pipeline, and over"))
-            .details(json!({ "taskId": task }))
-            .hint("to try the phase again, if the pipeline has failed: banksman pipelines retry"),
         other => Failure::unexpected(other),
     }
 }
