@@ -109,9 +109,6 @@ pub(crate) fn moved(pipelines: BTreeMap<TaskId, Pipeline>, by: i64) -> BTreeMap<
     pipelines
 }
 
-/// A pipeline with its task.
-type Hosted = (Task, Pipeline);
-
 impl View<'_> {
     /// The next pipelines after a position that stand so, each with its task; and where to go on, if there may be more.
     pub fn pipelines(&mut self, state: Option<&str>, after: Seq) -> Result<(Vec<Hosted>, Option<Seq>), StoreError> {
