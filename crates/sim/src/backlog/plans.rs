@@ -67,16 +67,19 @@ impl World<'_> {
         }
         let failed = |id: &&TaskId| matches!(self.book.ways[*id].stand, Stand::Failed { .. });
         let failed: Vec<TaskId> = ids.iter().filter(failed).cloned().collect();
+        let for_good = |id: &&TaskId| matches!(self.book.ways[*id].stand, Stand::Failed { recoverable: false, .. });
+        let for_good: Vec<TaskId> = failed.iter().filter(for_good).cloned().collect();
         let id = self.random.pick(&ids).clone();
         Some(Request::Pipeline(match self.random.below(100) {
+            0..10 if !for_good.is_empty() => PipelineRequest::Retry { id: self.random.pick(&for_good).clone() },
             0..30 if !failed.is_empty() => PipelineRequest::Retry { id: self.random.pick(&failed).clone() },
             0..35 => PipelineRequest::Retry { id },
             35..60 => PipelineRequest::Unblock { id },
-            60..85 => {
+            60..82 => {
                 let value = *self.random.pick(&["la", "lb"]);
                 PipelineRequest::Set { id, vars: Context::from([("lock".into(), Value::from(value))]), by: None }
             }
-            85..92 => PipelineRequest::Checkpoint { id, message: "so far".into(), by: None },
+            82..87 => PipelineRequest::Checkpoint { id, message: "so far".into(), by: None },
             _ => return Some(Request::Task(TaskRequest::Cancel { id })),
         }))
     }
@@ -168,9 +171,9 @@ fn guards(share: usize, side: &str, others: &[TaskId], random: &mut Random) -> V
         name: name(&format!("{side}{number}")),
         condition: condition(0, others, random),
         on_failure: match random.below(100) {
-            0..55 => GuardAction::Block,
-            55..65 => GuardAction::Warn,
-            65..90 => GuardAction::Retry { delay: Span::from_ms(random.between(200, 4_000)) },
+            0..50 => GuardAction::Block,
+            50..60 => GuardAction::Warn,
+            60..82 => GuardAction::Retry { delay: Span::from_ms(random.between(200, 4_000)) },
             _ => GuardAction::Fail { message: "no".into() },
         },
         fresh_for: Span::from_ms(random.between(500, 8_000)),
