@@ -41,67 +41,68 @@ fn block(guard: &str, again: Lease) -> Verdict {
     Verdict::Block { guard: name(guard), part: "part".into(), again }
 }
 
-fn in_state(state: &str) -> Site {
-    let mut site = Site::blank(way());
-    let lead = |site: &mut Site, acts: Vec<Box<dyn Fn(&mut Site) -> Outcome>>| acts.iter().for_each(|act| drop(act(site)));
-    let start = |site: &mut Site| site.ask(Input::Start { unmet: false });
-    let begin = |site: &mut Site| site.ask(Input::Begin);
-    let well = |site: &mut Site| site.end(success(Value::Null));
-    let badly = |site: &mut Site| site.end(failed("no"));
-    let pass = |site: &mut Site| site.judge(passed());
-    let to_check = |site: &mut Site| {
-        start(site);
-        begin(site);
-        well(site)
-    };
+type Act = fn(&mut Site) -> Outcome;
+
+fn start(site: &mut Site) -> Outcome {
+    site.ask(Input::Start { unmet: false })
+}
+
+fn begin(site: &mut Site) -> Outcome {
+    site.ask(Input::Begin)
+}
+
+fn well(site: &mut Site) -> Outcome {
+    site.end(success(Value::Null))
+}
+
+fn badly(site: &mut Site) -> Outcome {
+    site.end(failed("no"))
+}
+
+fn pass(site: &mut Site) -> Outcome {
+    site.judge(passed())
+}
+
+fn cancel(site: &mut Site) -> Outcome {
+    site.ask(Input::Cancel)
+}
+
+/// What leads to a state, one step after the other.
+fn path(state: &str) -> &'static [Act] {
     match state {
-        "init" => drop(start(&mut site)),
-        "dependencies" => drop(site.ask(Input::Start { unmet: true })),
-        "running" => lead(&mut site, vec![Box::new(start), Box::new(begin)]),
-        "running, last try" => lead(&mut site, vec![Box::new(start), Box::new(begin), Box::new(badly)]),
+        "dependencies" => &[|site| site.ask(Input::Start { unmet: true })],
+        "init" => &[start],
+        "running" => &[start, begin],
+        "running, last try" => &[start, begin, badly],
         "parked" => {
-            lead(&mut site, vec![Box::new(start), Box::new(begin)]);
-            site.ask(Input::Parked { task: child(1), decision: Some(DecisionId::new("d-1").unwrap()) });
+            &[start, begin, |site| site.ask(Input::Parked { task: child(1), decision: Some(DecisionId::new("d-1").unwrap()) })]
         }
-        "checking pre" => drop(to_check(&mut site)),
-        "blocked pre" => {
-            to_check(&mut site);
-            site.judge(block("g", Lease(9_000)));
-        }
-        "blocked pre, due" => {
-            to_check(&mut site);
-            site.judge(block("g", Lease(1_500)));
+        "checking pre" => &[start, begin, well],
+        "blocked pre" => &[start, begin, well, |site| site.judge(block("g", Lease(9_000)))],
+        "blocked pre, due" => &[start, begin, well, |site| {
+            let outcome = site.judge(block("g", Lease(1_500)));
             site.pass(500);
-        }
-        "approach a" => lead(&mut site, vec![Box::new(to_check), Box::new(pass)]),
-        "approach b" => {
-            lead(&mut site, vec![Box::new(to_check), Box::new(pass)]);
-            site.end(failed("boom"));
-        }
-        "approach a, last" => {
-            lead(&mut site, vec![Box::new(to_check), Box::new(pass), Box::new(badly), Box::new(well), Box::new(pass)])
-        }
-        "checking post" => lead(&mut site, vec![Box::new(to_check), Box::new(pass), Box::new(well)]),
-        "blocked post" => {
-            lead(&mut site, vec![Box::new(to_check), Box::new(pass), Box::new(well)]);
-            site.judge(block("h", Lease(9_000)));
-        }
-        "pushing" => lead(&mut site, vec![Box::new(to_check), Box::new(pass), Box::new(well), Box::new(pass)]),
-        "done" => {
-            lead(&mut site, vec![Box::new(to_check), Box::new(pass), Box::new(well), Box::new(pass)]);
-            site.ask(Input::Pushed { phase: name("send"), error: None });
-        }
-        "failed" => lead(&mut site, vec![Box::new(start), Box::new(begin), Box::new(badly), Box::new(badly)]),
-        "failed for good" => {
-            to_check(&mut site);
-            site.judge(Verdict::Fail { guard: name("g"), message: "no".into(), part: "part".into() });
-        }
-        "cancelled" => {
-            to_check(&mut site);
-            site.ask(Input::Cancel);
-        }
+            outcome
+        }],
+        "approach a" => &[start, begin, well, pass],
+        "approach b" => &[start, begin, well, pass, |site| site.end(failed("boom"))],
+        "approach a, last" => &[start, begin, well, pass, badly, well, pass],
+        "checking post" => &[start, begin, well, pass, well],
+        "blocked post" => &[start, begin, well, pass, well, |site| site.judge(block("h", Lease(9_000)))],
+        "pushing" => &[start, begin, well, pass, well, pass],
+        "done" => &[start, begin, well, pass, well, pass, |site| site.ask(Input::Pushed { phase: name("send"), error: None })],
+        "failed" => &[start, begin, badly, badly],
+        "failed for good" => &[start, begin, well, |site| {
+            site.judge(Verdict::Fail { guard: name("g"), message: "no".into(), part: "part".into() })
+        }],
+        "cancelled" => &[start, begin, well, cancel],
         other => panic!("{other}"),
     }
+}
+
+fn in_state(state: &str) -> Site {
+    let mut site = Site::blank(way());
+    path(state).iter().for_each(|act| drop(act(&mut site)));
     site
 }
 

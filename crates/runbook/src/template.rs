@@ -247,7 +247,7 @@ mod tests {
             ("captures", "{% set title %}{{ title }}{{ title }}{% endset %}{{ title }}".into()),
             ("doubles lists", "{% for a in [[title, title]] %}{{ a }}{% endfor %}".into()),
             ("calls", "{% for i in range(100000) %}x{% endfor %}".into()),
-            ("goes around", nested(3, "{% for a in many %}", "{% endfor %}").replace('x', "")),
+            ("goes around", nested(4, "{% for a in many %}", "{% endfor %}").replace('x', "")),
             ("prints", "{% for a in many %}{{ long }}{% endfor %}".into()),
             ("filters", "{% for a in many %}{% if long|json|upper|length %}{% endif %}{% endfor %}".into()),
             ("widens", "{{ many|join(long) }}".into()),
@@ -261,7 +261,7 @@ mod tests {
         for (what, bomb) in bombs {
             let start = std::time::Instant::now();
             assert!(rendered(&bomb).is_err(), "{what}");
-            assert!(start.elapsed().as_secs() < 5, "{what} took {:?}", start.elapsed());
+            assert!(start.elapsed().as_secs() < 60, "{what} took {:?}", start.elapsed());
         }
     }
 

@@ -6,9 +6,9 @@ use banksman_adapters::host::Host;
 use banksman_core::backlog::{Backlog, Run, Runner};
 use banksman_core::planner;
 use banksman_core::semaphore::CAPACITY_LIMIT;
-use banksman_core::{Liveness, Name, Pipeline, ProcessId, Stamp, Task, TaskId, Title};
+use banksman_core::{Liveness, Name, ProcessId, Stamp, Task, TaskId, Title};
 use banksman_engine::why::{self, Attended, Life, Situation, Why};
-use banksman_store::{Counts, Key, Reader, Snapshot, StoreError};
+use banksman_store::{Counts, Hosted, Key, Reader, Snapshot, StoreError};
 
 use crate::project::Project;
 
@@ -40,7 +40,7 @@ pub struct Overview {
     /// How many decisions wait for an answer.
     pub decisions: usize,
     /// The first pipelines that are not over, each with its task.
-    pub pipelines: Vec<(Task, Pipeline)>,
+    pub pipelines: Vec<Hosted>,
     /// How many pipelines stand how.
     pub pipeline_counts: BTreeMap<String, u64>,
     /// The tasks that failed last, newest first.

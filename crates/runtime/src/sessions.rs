@@ -23,8 +23,9 @@ pub(crate) const FOREIGN: [&str; 5] =
 /// How much of the last output the next run is told, in bytes.
 const TAIL: u64 = 4_000;
 
-/// How much of the output of a phase is looked at for its result.
-const PHASE_TAIL: u64 = 64 * 1_024;
+/// How much of the output of a phase is looked at for its result: more than variables may have, so that a result that is too
+/// large is refused and not overlooked.
+const PHASE_TAIL: u64 = 256 * 1_024;
 
 /// Where the sessions of a project keep their files.
 #[derive(Debug, Clone)]

@@ -19,6 +19,15 @@ use crate::value::{Query, Row, Value};
 /// How many pipelines one read returns at most.
 const PAGE: i64 = 500;
 
+/// A pipeline with its task.
+#[derive(Debug, Clone)]
+pub struct Hosted {
+    /// The task.
+    pub task: Task,
+    /// The pipeline.
+    pub pipeline: Pipeline,
+}
+
 /// What a row has of a pipeline. The plan is in the spec of its task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -102,17 +111,17 @@ pub(crate) fn moved(pipelines: BTreeMap<TaskId, Pipeline>, by: i64) -> BTreeMap<
 
 impl View<'_> {
     /// The next pipelines after a position that stand so, each with its task; and where to go on, if there may be more.
-    pub fn pipelines(&mut self, state: Option<&str>, after: Seq) -> Result<(Vec<(Task, Pipeline)>, Option<Seq>), StoreError> {
+    pub fn pipelines(&mut self, state: Option<&str>, after: Seq) -> Result<(Vec<Hosted>, Option<Seq>), StoreError> {
         let params: [Value<'_>; 4] = [self.project.into(), after.0.into(), PAGE.into(), state.map(str::to_owned).into()];
         let rows = self.rows(Query::new(Statement::PipelinePage, params))?;
         let full = rows.len() as i64 == PAGE;
         let listed = rows.into_iter().map(with_task).collect::<Result<Vec<_>, _>>()?;
-        let next = listed.last().map(|(task, _)| task.position).filter(|_| full);
+        let next = listed.last().map(|hosted| hosted.task.position).filter(|_| full);
         Ok((listed, next))
     }
 
     /// The first pipelines that are not over, each with its task.
-    pub fn open_pipelines(&mut self, limit: i64) -> Result<Vec<(Task, Pipeline)>, StoreError> {
+    pub fn open_pipelines(&mut self, limit: i64) -> Result<Vec<Hosted>, StoreError> {
         let rows = self.rows(Query::new(Statement::OpenPipelines, [self.project.into(), limit.into()]))?;
         rows.into_iter().map(with_task).collect()
     }
@@ -124,8 +133,8 @@ impl View<'_> {
     }
 }
 
-fn with_task(mut row: Row) -> Result<(Task, Pipeline), StoreError> {
+fn with_task(mut row: Row) -> Result<Hosted, StoreError> {
     let task = row.task()?;
     let pipeline = row.pipeline_body()?.pipeline(Some(&task))?;
-    Ok((task, pipeline))
+    Ok(Hosted { task, pipeline })
 }

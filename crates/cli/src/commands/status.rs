@@ -59,8 +59,8 @@ fn next(overview: &Overview) -> String {
         let decisions = if overview.decisions == 1 { "1 decision".into() } else { format!("{} decisions", overview.decisions) };
         return format!("{decisions} {} for you: banksman decisions review", waits(overview.decisions as u64));
     }
-    if let Some((_, blocked)) = overview.pipelines.iter().find(|(_, pipeline)| pipelines::is_held_up(pipeline)) {
-        return format!("a pipeline is blocked: banksman why {}", blocked.id);
+    if let Some(blocked) = overview.pipelines.iter().find(|hosted| pipelines::is_held_up(&hosted.pipeline)) {
+        return format!("a pipeline is blocked: banksman why {}", blocked.task.id);
     }
     if stuck > 0 {
         return format!("{} shows no sign of life: banksman tasks list --status stuck", tasks(stuck));
@@ -109,7 +109,7 @@ fn data(overview: &Overview, next: &str, roots: Option<u32>) -> Value {
         "runners": overview.runners.iter().map(runner_json).collect::<Vec<_>>(),
         "pipelines": {
             "byState": overview.pipeline_counts,
-            "open": overview.pipelines.iter().map(|(task, pipeline)| pipelines::pipeline_json(task, pipeline)).collect::<Vec<_>>(),
+            "open": overview.pipelines.iter().map(|hosted| pipelines::pipeline_json(&hosted.task, &hosted.pipeline)).collect::<Vec<_>>(),
         },
         "failures": overview.failures.iter().map(failure).collect::<Vec<_>>(),
         "heldByFailed": overview.held.0,
@@ -154,7 +154,7 @@ fn human(overview: &Overview, next: &str, host: &str, roots: Option<u32>) -> Str
         text.push_str(&format!("\n\n{}", table::render(&["RUNNING", "TASK", "RUN", "RUNNER", "FOR>"], rows)));
     }
     if !overview.pipelines.is_empty() {
-        let rows = overview.pipelines.iter().map(|(task, pipeline)| pipelines::row(task, pipeline, overview.at)).collect();
+        let rows = overview.pipelines.iter().map(|hosted| pipelines::row(hosted, overview.at)).collect();
         text.push_str(&format!("\n\n{}", table::render(&pipelines::COLUMNS, rows)));
     }
     if !overview.runners.is_empty() {

@@ -283,6 +283,36 @@ fn the_help_pages_of_runbooks() {
 }
 
 #[test]
+fn a_session_with_workers() {
+    let world = World::new();
+    let text = "[queue.triage]\n[worker.triager]\nqueue = \"triage\"\nrun = './triage.sh \"$VAR_ISSUE\"'\nconcurrency = 2\n\
+                wake_on = \"night:begin\"\n[on.\"queue:dead(triage)\"]\nnotify = \"look at it\"\n";
+    crate::runbooks::write(&world, "nightly", text);
+    crate::runbooks::write(&world, "wrong", "[worker.triager]\nqueue = \"nowhere\"\nrun = \"true\"\n");
+    let text = session(
+        &world,
+        &[
+            &["workers", "list"],
+            &["runbooks", "apply", "nightly"],
+            &["runbooks", "apply", "nightly"],
+            &["runbooks", "apply", "wrong"],
+            &["queues", "push", "triage", r#"{"issue": 17}"#],
+            &["workers", "list"],
+            &["workers", "wake", "triager"],
+            &["workers", "wake", "triager"],
+            &["workers", "pause", "triager"],
+            &["workers", "show", "triager"],
+            &["workers", "resume", "triager"],
+            &["workers", "wake", "nobody"],
+            &["runbooks", "drop", "nightly"],
+            &["runbooks", "drop", "nightly"],
+            &["doctor"],
+        ],
+    );
+    hidden(&world, || assert_snapshot!(text));
+}
+
+#[test]
 fn a_session_with_pipelines() {
     let world = World::new();
     let text = r#"[pipeline.release]

@@ -428,3 +428,82 @@ fn why_and_status_know_pipelines() {
     let (code, error) = world.error(&["pipelines", "show", "p-nothing"]);
     assert_eq!((code, &error["code"]), (4, &json!("PIPELINE_NOT_FOUND")));
 }
+
+#[test]
+fn a_phase_without_a_sign_of_life_waits_for_a_decision() {
+    let world = World::new();
+    for (key, value) in [("task.heartbeat_timeout", "200ms"), ("task.max_recovery_attempts", "0"), ("task.kill_grace", "200ms")] {
+        world.ok(&["config", "set", key, value]);
+    }
+    world.book(&way(&[("one", "run = 'test -e mended || sleep 600'"), ("two", "run = 'true'")]));
+    let id = world.begin(&[]);
+    assert_eq!(world.run_all(), 7, "there is nothing to do but for people");
+    let page = world.pipeline(&id);
+    assert_eq!((&page["state"], &page["status"]), (&json!("blocked"), &json!("blocked")));
+    let decision = page["blockedBy"]["decision"]["decision"].as_str().unwrap();
+    let (code, error) = world.error(&["pipelines", "unblock", &id]);
+    assert_eq!((code, &error["code"]), (2, &json!("PIPELINE_UNDECIDED")));
+    assert!(world.ok(&["why", &id]).contains(decision));
+    world.touch("mended");
+    world.ok(&["decisions", "resolve", decision, "1"]);
+    assert_eq!((world.run_all(), world.stands(&id).as_str()), (0, "done"));
+    assert_eq!(world.tasks_of(&id, "one"), ["completed"], "it is the same task");
+    world.check();
+}
+
+#[test]
+fn a_pipeline_that_a_run_has_started_is_cancelled_with_it() {
+    let world = World::new();
+    world.book(&way(&[("one", "run = 'echo $$ > pid; sleep 1000'"), ("two", "run = 'touch two'")]));
+    let start = format!("{} pipelines start way --child --title inner; touch asked; sleep 1000", crate::world::BANKSMAN);
+    let outer = world.add(&["outer", "--run", &start]);
+    let runner = world.runner(&["--until-idle"]);
+    until("the phase runs", || world.has("pid") && world.has("asked"));
+    world.ok(&["tasks", "cancel", &outer]);
+    runner.end();
+    let pid = world.read("pid").trim().parse().unwrap();
+    assert_eq!((is_alive(pid), world.stands("inner").as_str(), world.has("two")), (false, "cancelled one", false));
+    world.check();
+}
+
+#[test]
+fn what_a_phase_prints_is_found_behind_much_else_and_has_a_limit() {
+    let world = World::new();
+    let noise = "head -c 3000000 /dev/zero | tr '\\\\0' x | fold -w 100; echo";
+    let large = |bytes: usize| format!("printf '{{\"large\": \"%s\"}}\\\\n' $(head -c {bytes} /dev/zero | tr '\\\\0' y)");
+    let phase = |line: String| format!("run = \"\"\"\n{}\n\"\"\"", line.replace('"', "\\\""));
+    world.book(&way(&[("noisy", &phase(format!("{noise}; {}", large(60_000)))), ("over", &phase(large(100_000)))]));
+    let id = world.begin(&[]);
+    assert_eq!(world.run_all(), 7);
+    let page = world.pipeline(&id);
+    assert_eq!(
+        (page["vars"]["large"].as_str().map(str::len), &page["phase"]),
+        (Some(60_000), &json!("over")),
+        "{}",
+        page["error"]
+    );
+    assert!(page["error"].as_str().unwrap().contains("at most 65536 bytes"), "{}", page["error"]);
+    world.check();
+}
+
+#[test]
+fn pipelines_move_to_the_other_database_with_their_project() {
+    let world = World::on_sqlite();
+    world.book(&way(&[("one", "run = 'echo \"{\\\"n\\\": 1}\"'"), ("two", "run = 'test -e key'")]));
+    let id = world.begin(&[]);
+    assert_eq!(world.run_all(), 7);
+    let other = world.begin(&["--depends-on", &id]);
+    let url = crate::postgres::fresh_database();
+    let file = format!("sqlite:{}", world.path().join(".banksman/store.db").display());
+    world.ok(&["store", "copy", &file, &url]);
+    let there = |args: &[&str]| world.data(&[&["--store", &url][..], args].concat());
+    assert_eq!(there(&["doctor"])["healthy"], true);
+    let (here, copied) = (world.pipeline(&id), there(&["pipelines", "show", &id]));
+    assert_eq!((&copied["state"], &copied["vars"], &copied["error"]), (&here["state"], &here["vars"], &here["error"]));
+    world.touch("key");
+    there(&["pipelines", "retry", &id]);
+    world.ok(&["--store", &url, "run", "--until-idle"]);
+    assert_eq!(there(&["pipelines", "show", &id])["state"], "done");
+    assert_eq!(there(&["pipelines", "show", &other])["state"], "done");
+    assert_eq!(there(&["doctor"])["healthy"], true);
+}

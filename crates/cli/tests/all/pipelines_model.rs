@@ -271,7 +271,7 @@ impl Play {
             State::Checking { phase, when } | State::Blocked { phase, when, reason: Reason::Guard { .. } } => {
                 let inputs = GuardInputs { vars: pipeline.context.clone(), ..GuardInputs::default() };
                 let guards = pipeline.guards().to_vec();
-                let judgement = Judgement { id, phase: phase.clone(), when: *when, guards, inputs };
+                let judgement = Judgement { id, phase: phase.clone(), when: *when, guards, inputs, seen: Seen::default() };
                 // Sometimes it comes late.
                 let now = match self.dice.chance(4) {
                     true => self.model.stale.replace(judgement),
@@ -455,6 +455,7 @@ impl Play {
 
 /// Tells what led to a failure.
 impl Drop for Play {
+    #[expect(clippy::print_stderr, reason = "it is all that is left to read of a history that fails")]
     fn drop(&mut self) {
         if std::thread::panicking() {
             let last = self.asked.len().saturating_sub(3);

@@ -87,7 +87,7 @@ impl Dispatcher {
             self.routed = to;
             return None;
         }
-        (to > from).then(|| Request::Route(RouteRequest { from: crew.cursor, to, reactions }))
+        (to > from).then_some(Request::Route(RouteRequest { from: crew.cursor, to, reactions }))
     }
 
     /// When the next item that waits for its time can be taken.

@@ -329,10 +329,8 @@ fn people_who_end_the_task_of_a_phase_move_its_pipeline() {
         }
         // Its own task is not for people.
         let before = stage.rows();
-        for id in [task("p-1")] {
-            let refused = stage.by_hand(TaskRequest::Conclude { id, epoch: None, by: None, verdict: failed() });
-            assert!(matches!(refused, TaskOutcome::Stepped(task::Outcome::HasPhases, _)), "{refused:?}");
-        }
+        let refused = stage.by_hand(TaskRequest::Conclude { id: task("p-1"), epoch: None, by: None, verdict: failed() });
+        assert!(matches!(refused, TaskOutcome::Stepped(task::Outcome::HasPhases, _)), "{refused:?}");
         assert_eq!(stage.rows(), before);
     }
 }

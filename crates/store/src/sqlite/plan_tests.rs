@@ -145,6 +145,26 @@ fn a_take_reads_by_the_indexes_of_its_queue() {
     }
 }
 
+/// A look of a runner and a push cost next to nothing where there are no workers and no routes.
+#[test]
+fn workers_and_routes_are_found_by_their_keys() {
+    let connection = store();
+    for (statement, wanted) in [
+        (Statement::Hands, "workers_queue (project=? AND queue=?)"),
+        (Statement::WorkerRows, "PRIMARY KEY (project=? AND worker=?)"),
+        (Statement::Cursor, "PRIMARY KEY (project=? AND name=?)"),
+        (Statement::DeleteJob, "PRIMARY KEY (project=? AND worker=? AND task=?)"),
+        (Statement::Heard, "PRIMARY KEY (project=? AND seq>?)"),
+    ] {
+        let plan = plan(&connection, statement);
+        assert!(plan.iter().any(|step| step.contains(wanted)), "{statement:?}: {plan:?}");
+    }
+    for statement in [Statement::Crew, Statement::WorkerRows, Statement::Hands, Statement::AllHands] {
+        let plan = plan(&connection, statement);
+        assert_eq!(plan.iter().find(|step| step.starts_with("SCAN ")), None, "{statement:?}: {plan:?}");
+    }
+}
+
 /// How much work the first item of a queue is, counted in steps of SQLite's machine.
 fn first_item(connection: &Connection, statement: Statement) -> i32 {
     let mut prepared = connection.prepare(&dialect::sqlite(statement.text())).unwrap();

@@ -20,6 +20,9 @@ use crate::words;
 /// The largest data of an event, in bytes of JSON.
 const DATA_LIMIT: usize = 64 * 1_024;
 
+/// How many characters of a value people are shown.
+const SHOWN: usize = 300;
+
 /// Show what happened, oldest first.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -159,10 +162,18 @@ pub(crate) fn event_line(event: &EventRow) -> String {
     if let Value::Object(fields) = &event.data {
         for (name, value) in fields.iter().filter(|(name, _)| *name != "processes") {
             let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            line.push_str(&format!("  {DIM}{name}={DIM:#}{value}"));
+            // The definition of a pipeline would fill the screen; `--json` has all of it.
+            line.push_str(&format!("  {DIM}{name}={DIM:#}{}", cut(&value)));
         }
     }
     line
+}
+
+fn cut(value: &str) -> String {
+    match value.char_indices().nth(SHOWN) {
+        Some((at, _)) => format!("{}…", &value[..at]),
+        None => value.to_owned(),
+    }
 }
 
 fn since(text: &str) -> Result<Wall, Failure> {

@@ -191,9 +191,8 @@ fn no_definition(name: Option<&Name>, names: &[String]) -> Failure {
 
 fn unbound(error: &BindError, plan: &Plan) -> Failure {
     let pipeline = &plan.name;
-    let spelt =
-        |(name, default): (&Box<str>, &Option<Value>)| if default.is_some() { format!("[{name}]") } else { name.to_string() };
-    let known: Vec<String> = plan.vars.iter().map(spelt).collect();
+    let spelt = |name: &str, is_optional: bool| if is_optional { format!("[{name}]") } else { name.to_owned() };
+    let known: Vec<String> = plan.vars.iter().map(|(name, default)| spelt(name, default.is_some())).collect();
     let hint = match (error, &known[..]) {
         (BindError::Missing(name), _) => format!("give it one: --var {name}=…"),
         (_, []) => format!("{pipeline} has no variables"),

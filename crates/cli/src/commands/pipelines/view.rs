@@ -3,7 +3,7 @@
 use banksman::core::pipeline::{Pipeline, Reason, State};
 use banksman::core::plan::{Action, Deed, Phase};
 use banksman::core::{Name, Seq, Stamp, Status, Task};
-use banksman::store::{Reader, TaskFilter};
+use banksman::store::{Hosted, Reader, TaskFilter};
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -54,11 +54,11 @@ impl List {
         }
         let from = self.limit.map_or(0, |limit| found.len().saturating_sub(limit));
         let found = found.split_off(from);
-        let data: Vec<Value> = found.iter().map(|(task, pipeline)| pipeline_json(task, pipeline)).collect();
+        let data: Vec<Value> = found.iter().map(|hosted| pipeline_json(&hosted.task, &hosted.pipeline)).collect();
         let human = if found.is_empty() {
             format!("no pipelines\n{DIM}try: banksman runbooks list{DIM:#}")
         } else {
-            let rows = found.iter().map(|(task, pipeline)| row(task, pipeline, at)).collect();
+            let rows = found.iter().map(|hosted| row(hosted, at)).collect();
             table::render(&COLUMNS, rows)
         };
         context.printer.result(json!({ "pipelines": data }), human);
@@ -67,7 +67,8 @@ impl List {
 }
 
 /// A line of that list.
-pub(crate) fn row(task: &Task, pipeline: &Pipeline, at: Stamp) -> Vec<String> {
+pub(crate) fn row(hosted: &Hosted, at: Stamp) -> Vec<String> {
+    let Hosted { task, pipeline } = hosted;
     let place = |phase: &Name| {
         let index = pipeline.plan.index(phase).map_or(0, |index| index + 1);
         format!("{phase} {DIM}{index}/{}{DIM:#}", pipeline.plan.phases.len())
