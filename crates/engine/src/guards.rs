@@ -26,6 +26,8 @@ pub struct Judgement {
     pub phase: Name,
     /// On which side of it.
     pub when: When,
+    /// How many tasks its phases had had: it may have come back to the same guards since.
+    pub tasks: u32,
     /// Its guards.
     pub guards: Vec<Guard>,
     /// What was found out before. What the store has is looked at again.
@@ -39,7 +41,7 @@ impl Judgement {
     pub(crate) fn new(pipeline: &Pipeline, inputs: GuardInputs, seen: Seen) -> Option<Judgement> {
         let (State::Checking { phase, when } | State::Blocked { phase, when, .. }) = &pipeline.state else { return None };
         let (phase, when, guards) = (phase.clone(), *when, pipeline.guards().to_vec());
-        Some(Judgement { id: pipeline.id.clone(), phase, when, guards, inputs, seen })
+        Some(Judgement { id: pipeline.id.clone(), phase, when, tasks: pipeline.tasks, guards, inputs, seen })
     }
 
     pub(crate) fn keys(&self) -> Vec<Key> {
@@ -50,7 +52,7 @@ impl Judgement {
     pub(crate) fn decide(&self, tables: &mut Tables, turn: &mut Turn) -> PipelineOutcome {
         let Some(pipeline) = tables.backlog.pipelines.get(&self.id) else { return PipelineOutcome::Unknown };
         // What was looked at is not what is asked about any more.
-        if pipeline.context != self.inputs.vars {
+        if pipeline.context != self.inputs.vars || pipeline.tasks != self.tasks {
             let input = pipeline::Input::Look;
             return stepped(&self.id, input, tables, turn);
         }

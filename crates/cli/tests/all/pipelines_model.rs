@@ -271,7 +271,15 @@ impl Play {
             State::Checking { phase, when } | State::Blocked { phase, when, reason: Reason::Guard { .. } } => {
                 let inputs = GuardInputs { vars: pipeline.context.clone(), ..GuardInputs::default() };
                 let guards = pipeline.guards().to_vec();
-                let judgement = Judgement { id, phase: phase.clone(), when: *when, guards, inputs, seen: Seen::default() };
+                let judgement = Judgement {
+                    id,
+                    phase: phase.clone(),
+                    when: *when,
+                    tasks: pipeline.tasks,
+                    guards,
+                    inputs,
+                    seen: Seen::default(),
+                };
                 // Sometimes it comes late.
                 let now = match self.dice.chance(4) {
                     true => self.model.stale.replace(judgement),
@@ -290,7 +298,7 @@ impl Play {
             return assert_eq!(said, PipelineOutcome::Unknown);
         };
         let (phase, when) = (judgement.phase, judgement.when);
-        let input = match pipeline.context == judgement.inputs.vars {
+        let input = match pipeline.context == judgement.inputs.vars && pipeline.tasks == judgement.tasks {
             false => Input::Look,
             true => Input::Examined { phase, when, verdict: self.model.verdict(&judgement.guards) },
         };

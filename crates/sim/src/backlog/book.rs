@@ -87,8 +87,10 @@ pub(crate) struct Entry {
 pub(crate) struct Holding {
     pub(crate) weight: u32,
     pub(crate) processes: Vec<ProcessId>,
-    /// When time ends it.
+    /// When time ends it, at the latest.
     pub(crate) until: Option<Lease>,
+    /// When time ends it, as its holder was told.
+    pub(crate) ends: Option<Lease>,
     /// It was offered to somebody in line, who may not have taken it up.
     pub(crate) offered: bool,
 }

@@ -182,7 +182,7 @@ impl World<'_> {
         }
         self.check_questions();
         self.check_ways();
-        self.check_passed_over(events);
+        self.check_passed_over();
         let last = events.last().map_or(self.book.last, |logged| logged.seq);
         let expected = Seq(self.book.last.0 + i64::try_from(events.len()).expect("few"));
         self.verdict.expect(Checker::Order, last == expected, || format!("the log goes from {:?} to {last:?}", self.book.last));

@@ -56,7 +56,7 @@ impl World<'_> {
             Fact::Acquired(claim) => {
                 let until = claim.ttl.map(|ttl| lease + ttl);
                 let offered = !claim.holder.as_str().starts_with("run:") && self.said.asks.as_ref() != Some(&claim.holder);
-                let holding = Holding { weight: claim.weight, processes: claim.processes.clone(), until, offered };
+                let holding = Holding { weight: claim.weight, processes: claim.processes.clone(), until, ends: until, offered };
                 let holders = self.book.held.entry(resource.clone()).or_default();
                 holders.insert(claim.holder.clone(), holding);
                 let used: u32 = holders.values().map(|holding| holding.weight).sum();
@@ -307,6 +307,7 @@ impl World<'_> {
                 {
                     let offered = grant.acquired.lease + if grant.ticket.is_some() { OFFER } else { Span::ZERO };
                     holding.offered = false;
+                    holding.ends = grant.claim.ttl.map(|ttl| at.lease + ttl);
                     holding.until = grant.claim.ttl.map(|ttl| (at.lease + ttl).max(offered));
                 }
             }

@@ -120,19 +120,16 @@ fn side(pipeline: &Pipeline) -> Option<(&Name, When)> {
 }
 
 fn inputs(found: &Outside, pipeline: &Pipeline) -> GuardInputs {
-    let file = |(path, exists): (&Box<str>, &bool)| (path.clone(), FileInfo { exists: *exists, matches: BTreeMap::new() });
-    let command = |(line, result): (&Box<str>, &Option<bool>)| {
-        let result = match result {
-            Some(true) => CommandResult::Success,
-            Some(false) => CommandResult::Failure,
-            None => CommandResult::Unknown,
-        };
-        (Cmd::Run(line.clone()), result)
+    let file = |exists: bool| FileInfo { exists, matches: BTreeMap::new() };
+    let command = |result: Option<bool>| match result {
+        Some(true) => CommandResult::Success,
+        Some(false) => CommandResult::Failure,
+        None => CommandResult::Unknown,
     };
     GuardInputs {
         vars: pipeline.context.clone(),
-        files: found.files.iter().map(file).collect(),
-        command_results: found.commands.iter().map(command).collect(),
+        files: found.files.iter().map(|(path, exists)| (path.clone(), file(*exists))).collect(),
+        command_results: found.commands.iter().map(|(line, result)| (Cmd::Run(line.clone()), command(*result))).collect(),
         ..GuardInputs::default()
     }
 }

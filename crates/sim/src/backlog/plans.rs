@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use banksman_core::event::Kind;
+use banksman_core::event::{Kind, Resource};
 use banksman_core::guard::{Cmd, Condition, Guard, GuardAction};
 use banksman_core::plan::{Action, After, Context, Deed, OnFail, Phase, Plan, Push, Text};
 use banksman_core::queue::{Config, Input};
@@ -67,16 +67,19 @@ impl World<'_> {
         }
         let failed = |id: &&TaskId| matches!(self.book.ways[*id].stand, Stand::Failed { .. });
         let failed: Vec<TaskId> = ids.iter().filter(failed).cloned().collect();
+        let for_good = |id: &&TaskId| matches!(self.book.ways[*id].stand, Stand::Failed { recoverable: false, .. });
+        let for_good: Vec<TaskId> = failed.iter().filter(for_good).cloned().collect();
         let id = self.random.pick(&ids).clone();
         Some(Request::Pipeline(match self.random.below(100) {
+            0..10 if !for_good.is_empty() => PipelineRequest::Retry { id: self.random.pick(&for_good).clone() },
             0..30 if !failed.is_empty() => PipelineRequest::Retry { id: self.random.pick(&failed).clone() },
             0..35 => PipelineRequest::Retry { id },
             35..60 => PipelineRequest::Unblock { id },
-            60..85 => {
+            60..82 => {
                 let value = *self.random.pick(&["la", "lb"]);
                 PipelineRequest::Set { id, vars: Context::from([("lock".into(), Value::from(value))]), by: None }
             }
-            85..92 => PipelineRequest::Checkpoint { id, message: "so far".into(), by: None },
+            82..87 => PipelineRequest::Checkpoint { id, message: "so far".into(), by: None },
             _ => return Some(Request::Task(TaskRequest::Cancel { id })),
         }))
     }
@@ -84,13 +87,16 @@ impl World<'_> {
     fn plan(&mut self) -> Plan {
         let count = 2 + self.random.below(4);
         let others: Vec<TaskId> = self.book.ways.keys().cloned().collect();
-        let phases = (0..count).map(|at| phase(at, count, &others, &mut self.random)).collect();
+        // One that needs slots of what nobody has defined would keep its place among the roots for ever.
+        let defined = |resource: &Resource| resource.kind == Kind::Lock || self.book.capacity.contains_key(&resource.name);
+        let had: Vec<Resource> = resources().into_iter().filter(defined).collect();
+        let phases = (0..count).map(|at| phase(at, count, &others, &had, &mut self.random)).collect();
         let vars = BTreeMap::from([("lock".into(), Some(Value::from("la"))), ("n".into(), Some(Value::from(0)))]);
         Plan { runbook: "book".into(), name: name("way"), vars, phases }
     }
 }
 
-fn phase(at: usize, count: usize, others: &[TaskId], random: &mut Random) -> Phase {
+fn phase(at: usize, count: usize, others: &[TaskId], had: &[Resource], random: &mut Random) -> Phase {
     let pre = guards(350, "pre", others, random);
     let post = guards(200, "post", others, random);
     Phase {
@@ -98,7 +104,7 @@ fn phase(at: usize, count: usize, others: &[TaskId], random: &mut Random) -> Pha
         action: action(random),
         pre,
         post,
-        needs: needs(random),
+        needs: needs(had, random),
         timeout: random.in_thousand(150).then(|| Span::from_ms(random.between(300, 4_000))),
         retries: u32::from(random.in_thousand(200)),
         then: match random.below(100) {
@@ -145,10 +151,10 @@ fn action(random: &mut Random) -> Action {
     }
 }
 
-fn needs(random: &mut Random) -> Vec<Need> {
+fn needs(had: &[Resource], random: &mut Random) -> Vec<Need> {
     let mut needs = Vec::new();
-    for (resource, share) in resources().iter().zip([60, 40, 60, 40, 0]) {
-        if random.in_thousand(share) {
+    for resource in had {
+        if random.in_thousand(50) {
             let name = resource.name.clone();
             needs.push(match resource.kind {
                 Kind::Lock => Need::Lock(name),
@@ -168,9 +174,9 @@ fn guards(share: usize, side: &str, others: &[TaskId], random: &mut Random) -> V
         name: name(&format!("{side}{number}")),
         condition: condition(0, others, random),
         on_failure: match random.below(100) {
-            0..55 => GuardAction::Block,
-            55..65 => GuardAction::Warn,
-            65..90 => GuardAction::Retry { delay: Span::from_ms(random.between(200, 4_000)) },
+            0..50 => GuardAction::Block,
+            50..60 => GuardAction::Warn,
+            60..82 => GuardAction::Retry { delay: Span::from_ms(random.between(200, 4_000)) },
             _ => GuardAction::Fail { message: "no".into() },
         },
         fresh_for: Span::from_ms(random.between(500, 8_000)),

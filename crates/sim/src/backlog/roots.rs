@@ -1,14 +1,12 @@
 //! Roots as an outsider sees them: never more under way than a claim allows, and taken in the order of their arrival.
 
-use banksman_core::event::{Event, Kind};
+use banksman_core::event::Kind;
 use banksman_core::task::Spec;
 use banksman_core::{Name, RunnerId, Seq, TaskId};
 
 use super::book::{Job, Standing};
-use super::pause::runs;
 use super::runner::Told;
 use super::world::World;
-use crate::ledger::Logged;
 use crate::report::Checker;
 
 /// What a look can see of the roots.
@@ -65,19 +63,16 @@ impl World<'_> {
     }
 
     /// After a commit: who was passed over while another root began was not taken in the same transaction either, nor refused.
-    pub(crate) fn check_passed_over(&mut self, events: &[Logged]) {
-        let of_slots = |logged: &Logged| matches!(&logged.event, Event::Resource { resource, .. } if *resource == runs());
-        let slots_moved = events.iter().any(of_slots);
+    pub(crate) fn check_passed_over(&mut self) {
         for (id, root, runner) in std::mem::take(&mut self.passed) {
             let claimant = self.runners.iter().find(|claimant| claimant.id == runner && claimant.alive);
             let is_refused = claimant.is_some_and(|claimant| claimant.passed_over.contains(&root));
             let waits = self.book.jobs.get(&root).is_some_and(|job| self.is_plain(&root, job));
-            // A pipeline needs no slot to begin, so that it does not pass by one that waits for a slot. Whether there was one
-            // is only plain if none was taken or given back meanwhile.
+            // A pipeline needs no slot to begin, so that it may begin while a task before it waits for one. Whether there was one
+            // when it was looked at is not known.
             let has_phases = |id: &TaskId| self.book.jobs.get(id).is_some_and(|job| job.plan().is_some());
-            let is_plain = !slots_moved && self.is_free(Kind::Semaphore, &Name::runs(), 1);
-            let has_slot = has_phases(&root) || !has_phases(&id) || is_plain;
-            self.verdict.expect(Checker::Roots, is_refused || !waits || !has_slot, || format!("{id} begins before {root}"));
+            let is_plain = has_phases(&root) || !has_phases(&id);
+            self.verdict.expect(Checker::Roots, is_refused || !waits || !is_plain, || format!("{id} begins before {root}"));
         }
     }
 

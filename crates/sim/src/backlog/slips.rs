@@ -124,6 +124,9 @@ fn add_twin(task: Task, tables: &mut Tables, turn: &mut Turn) {
 /// The same answer, as if it had been asked for what the pipeline waits for now.
 fn transferred(judgement: &Judgement, tables: &Tables) -> Judgement {
     let mut judgement = judgement.clone();
+    if let Some(pipeline) = tables.backlog.pipelines.get(&judgement.id) {
+        judgement.tasks = pipeline.tasks;
+    }
     if let Some(State::Checking { phase, when } | State::Blocked { phase, when, .. }) =
         tables.backlog.pipelines.get(&judgement.id).map(|pipeline| &pipeline.state)
     {

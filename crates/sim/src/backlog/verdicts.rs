@@ -153,7 +153,7 @@ impl World<'_> {
         match (at, held.until) {
             _ if held.offered => Known::Unsure,
             (Moment::Deed(lease) | Moment::Now(lease), Some(until)) if until < lease => Known::No,
-            (Moment::Deed(lease) | Moment::Now(lease), Some(until)) if until == lease => Known::Unsure,
+            (Moment::Deed(lease) | Moment::Now(lease), _) if held.ends.is_some_and(|ends| ends <= lease) => Known::Unsure,
             (Moment::Deed(_), _) if is_dead => Known::Unsure,
             (Moment::Now(_), _) if is_dead => Known::No,
             (Moment::Deed(_) | Moment::Now(_), _) => Known::Yes,
