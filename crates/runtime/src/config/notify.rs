@@ -128,7 +128,7 @@ mod tests {
     fn kinds_are_read_in_any_order_and_slips_are_named() {
         assert_eq!(kinds(" task_failed, escalate,escalate"), Ok(vec![Kind::Escalate, Kind::TaskFailed]));
         assert_eq!(kinds(""), Ok(Vec::new()));
-        assert_eq!(kinds("all").unwrap(), &Kind::ALL[..4]);
+        assert_eq!(kinds("all").unwrap(), &Kind::ALL[..5]);
         assert_eq!(kinds("escalate,decison").unwrap_err(), "there is no notice of \"decison\"; did you mean decision?");
         assert_eq!(kinds("backlog").unwrap_err(), "there is no notice of \"backlog\"; did you mean backlog_finished?");
         for word in ["test", "weather"] {
