@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use banksman_core::backlog::Backlog;
 use banksman_core::coordination::Coordination;
-use banksman_core::guard::{Guard, GuardAction, GuardInputs, GuardResult, PipelineInfo, Wants, task_id};
+use banksman_core::guard::{Guard, GuardAction, GuardInputs, GuardResult, PipelineInfo, Topic, Wants, task_id};
 use banksman_core::pipeline::{self, Pipeline, State, Verdict, When};
 use banksman_core::plan::Context;
 use banksman_core::router::{Subscriber, Subscription};
@@ -94,11 +94,12 @@ pub fn store_keys(wants: &Wants) -> BTreeSet<Key> {
 pub fn know(wants: &Wants, coordination: &Coordination, backlog: &Backlog, now: &Now, inputs: &mut GuardInputs) {
     inputs.add_held(wants, coordination, now);
     for id in &wants.pipelines {
-        if let Some(pipeline) = backlog.pipelines.get(&**id) {
-            let phase = pipeline.phase().filter(|_| !pipeline.is_over()).cloned();
-            let info = PipelineInfo { phase, is_complete: pipeline.state == State::Done };
-            inputs.pipelines.insert(id.clone(), info);
-        }
+        let Some(pipeline) = backlog.pipelines.get(&**id) else {
+            inputs.doubts.insert(Topic::Pipeline(id.clone()), "is not there".into());
+            continue;
+        };
+        let phase = pipeline.phase().filter(|_| !pipeline.is_over()).cloned();
+        inputs.pipelines.insert(id.clone(), PipelineInfo { phase, is_complete: pipeline.state == State::Done });
     }
 }
 

@@ -5,7 +5,7 @@ mod commands;
 mod files;
 mod issues;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,8 +13,9 @@ use banksman_adapters::git::{Git, GitError};
 use banksman_core::guard::{BranchInfo, Cmd, CommandResult, Guard, GuardInputs, Topic, Wants};
 use banksman_core::lock::State;
 use banksman_core::plan::Context;
-use banksman_core::{Liveness, Name, Now, Span};
-use banksman_store::{Key, Reader, StoreError};
+use banksman_core::{Liveness, Now, Span};
+use banksman_engine::{know, store_keys};
+use banksman_store::{Reader, StoreError};
 
 use crate::project::Project;
 
@@ -123,16 +124,9 @@ fn look(project: &Project, wants: &Wants, limits: Limits, inputs: &mut GuardInpu
     }
 }
 
-/// Locks and semaphores. A look at the processes of the holders is part of it, as wherever they are listed.
+/// Locks, semaphores and pipelines. A look at the processes of the holders is part of it, as wherever they are listed.
 fn held(reader: &mut Reader, project: &Project, wants: &Wants, inputs: &mut GuardInputs) -> Result<(), StoreError> {
-    // What can be no name has no row.
-    let locks = wants.locks.iter().filter_map(|name| Name::new(name).ok()).map(Key::Lock);
-    let semaphores = wants.semaphores.iter().filter_map(|name| Name::new(name).ok()).map(Key::Semaphore);
-    let keys: BTreeSet<Key> = locks.chain(semaphores).collect();
-    if keys.is_empty() && wants.semaphores.is_empty() && wants.locks.is_empty() {
-        return Ok(());
-    }
-    let rows = reader.view().load(&keys)?;
+    let rows = reader.view().load(&store_keys(wants))?;
     let of_locks = rows.coordination.locks.values().filter_map(|lock| match &lock.state {
         State::Free => None,
         State::Held(grant) => Some(&**grant),
@@ -141,7 +135,7 @@ fn held(reader: &mut Reader, project: &Project, wants: &Wants, inputs: &mut Guar
     let processes = of_locks.chain(of_semaphores).flat_map(|grant| grant.watch());
     let dead = processes.filter(|process| project.host().probe(process) == Liveness::Dead).collect();
     let now = Now { lease: rows.lease, wall: rows.wall, dead, ..Now::default() };
-    inputs.add_held(wants, &rows.coordination, &now);
+    know(wants, &rows.coordination, &rows.backlog, &now, inputs);
     Ok(())
 }
 

@@ -357,3 +357,26 @@ fn variables_have_the_defaults_of_the_pipelines_that_use_the_guard() {
     std::fs::write(dir.join("r.toml"), both).unwrap();
     fails(&world, "there", "not known: the variable path has no value");
 }
+
+#[test]
+fn pipelines_are_asked_in_which_phase_they_are_and_whether_they_are_done() {
+    let world = World::new();
+    let text = "[pipeline.demo]\n[[pipeline.demo.phase]]\nname = \"only\"\nrun = \"true\"\npre = [\"free\"]\n\
+        [guard.free]\ncondition = { lock_free = \"l\" }\n\
+        [guard.over]\ncondition = { pipeline_complete = { var = \"p\" } }\n\
+        [guard.there]\ncondition = { pipeline_in_phase = { pipeline = { var = \"p\" }, phase = \"only\" } }\n";
+    crate::runbooks::write(&world, "r", text);
+    let epoch = world.data(&["locks", "acquire", "l", "--holder", "me", "--ttl", "1h"])["epoch"].to_string();
+    let id = world.data(&["pipelines", "start", "demo"])["id"].as_str().unwrap().to_owned();
+    let var = format!("p={id}");
+    let (exit, error) = world.error(&["guards", "check", "over", "--var", &var]);
+    assert_eq!((exit, error["code"].as_str()), (6, Some("GUARD_FAILED")), "{error}");
+    let runner = world.start(&["run", "--until-idle"]);
+    crate::world::until("it is in its phase", || world.run(&["guards", "check", "there", "--var", &var]).code == 0);
+    world.ok(&["locks", "release", "l", "--holder", "me", "--epoch", &epoch]);
+    assert_eq!(runner.end().code, 0);
+    world.ok(&["guards", "check", "over", "--var", &var]);
+    assert_eq!(world.run(&["guards", "check", "there", "--var", &var]).code, 6, "it is in no phase any more");
+    let (_, error) = world.error(&["guards", "check", "over", "--var", "p=p-nowhere"]);
+    assert!(error["details"]["part"].as_str().unwrap().contains("not known"), "{error}");
+}

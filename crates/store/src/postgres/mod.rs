@@ -104,7 +104,12 @@ impl Backend for Postgres {
         match runtime.block_on(session.begin(project, patient, queries)) {
             Ok((transaction, answers)) => {
                 self.transaction = Some(transaction);
-                answers.into_iter().map(session::decode).collect()
+                let decoded: Result<Vec<Rows>, StoreError> = answers.into_iter().map(session::decode).collect();
+                // Nobody goes on with a transaction whose rows cannot be read.
+                if decoded.is_err() {
+                    self.roll_back();
+                }
+                decoded
             }
             Err(error) => {
                 let error = judge(error);
