@@ -372,7 +372,7 @@ fn pipelines_are_asked_in_which_phase_they_are_and_whether_they_are_done() {
     let (exit, error) = world.error(&["guards", "check", "over", "--var", &var]);
     assert_eq!((exit, error["code"].as_str()), (6, Some("GUARD_FAILED")), "{error}");
     let runner = world.start(&["run", "--until-idle"]);
-    crate::world::until("it is in its phase", || world.run(&["guards", "check", "there", "--var", &var]).code == 0);
+    until("it is in its phase", || world.run(&["guards", "check", "there", "--var", &var]).code == 0);
     world.ok(&["locks", "release", "l", "--holder", "me", "--epoch", &epoch]);
     assert_eq!(runner.end().code, 0);
     world.ok(&["guards", "check", "over", "--var", &var]);

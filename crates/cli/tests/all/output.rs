@@ -27,6 +27,8 @@ fn hidden(world: &World, check: impl FnOnce()) {
     settings.add_filter(r#""pids":\[\d+\]"#, "[PIDS]");
     settings.add_filter(r"h-[0-9a-z]{8}", "[FRESH]");
     settings.add_filter(r" +(TOOK|AGO)\b", " $1");
+    // A phase that has not begun leaves the column of what others took empty.
+    settings.add_filter(r"(·  \S+) +", "$1  ");
     settings.add_filter(r"\b(t|s|r|n|p)-[0-9a-hjkmnp-tv-z]{8}\b", "$1-[RANDOM]");
     settings.add_filter(r"\bat=\d{13}\b", "at=[WALL]");
     settings.bind(check);
