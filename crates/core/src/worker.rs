@@ -12,7 +12,7 @@
 //! one that was removed and has none is gone; no two of its jobs are the same take.
 //!
 //! Like the queues of a project, all workers are one machine: it is the model of a whole project in tests, and filled with
-//! the rows of one batch it *is* the decision. What is stored is what the events say, so [`Worker::apply`] serves both.
+//! the rows of one batch it *is* the decision. What is stored is what the events say, so `Worker::apply` serves both.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
