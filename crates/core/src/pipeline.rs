@@ -68,7 +68,8 @@ pub struct Pipeline {
     pub tasks: u32,
     /// How often a phase has failed, since a person last asked for a retry.
     pub failures: BTreeMap<Name, u32>,
-    /// The runner that looks at its guards: a command of theirs must not run twice at a time.
+    /// The runner that looks at its guards, until it has told what it found: a command of theirs must not run twice at a time.
+    /// It looks on though the pipeline may have gone on meanwhile.
     pub looker: Option<RunnerId>,
 }
 

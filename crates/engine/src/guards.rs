@@ -26,6 +26,8 @@ pub struct Judgement {
     pub phase: Name,
     /// On which side of it.
     pub when: When,
+    /// The runner that has looked, if it had to.
+    pub by: Option<RunnerId>,
     /// How many tasks its phases had had: it may have come back to the same guards since.
     pub tasks: u32,
     /// Its guards.
@@ -38,10 +40,10 @@ pub struct Judgement {
 
 impl Judgement {
     /// About the guards that a pipeline waits for.
-    pub(crate) fn new(pipeline: &Pipeline, inputs: GuardInputs, seen: Seen) -> Option<Judgement> {
+    pub(crate) fn new(pipeline: &Pipeline, by: Option<RunnerId>, inputs: GuardInputs, seen: Seen) -> Option<Judgement> {
         let (State::Checking { phase, when } | State::Blocked { phase, when, .. }) = &pipeline.state else { return None };
         let (phase, when, guards) = (phase.clone(), *when, pipeline.guards().to_vec());
-        Some(Judgement { id: pipeline.id.clone(), phase, when, tasks: pipeline.tasks, guards, inputs, seen })
+        Some(Judgement { id: pipeline.id.clone(), phase, when, by, tasks: pipeline.tasks, guards, inputs, seen })
     }
 
     pub(crate) fn keys(&self) -> Vec<Key> {
@@ -53,8 +55,8 @@ impl Judgement {
         let Some(pipeline) = tables.backlog.pipelines.get(&self.id) else { return PipelineOutcome::Unknown };
         // What was looked at is not what is asked about any more.
         if pipeline.context != self.inputs.vars || pipeline.tasks != self.tasks {
-            let input = pipeline::Input::Look;
-            return stepped(&self.id, input, tables, turn);
+            self.let_go(tables);
+            return stepped(&self.id, pipeline::Input::Look, tables, turn);
         }
         let now = self.seen.now(turn);
         let wants = wants(&self.guards, &self.inputs.vars);
@@ -68,8 +70,15 @@ impl Judgement {
             }
             verdict @ (Verdict::Pass { .. } | Verdict::Fail { .. }) => verdict,
         };
+        self.let_go(tables);
         let input = pipeline::Input::Examined { phase: self.phase.clone(), when: self.when, verdict };
         stepped(&self.id, input, tables, turn)
+    }
+
+    /// Whoever has looked looks no longer, whatever became of the pipeline meanwhile.
+    fn let_go(&self, tables: &mut Tables) {
+        let pipeline = tables.backlog.pipelines.get_mut(&self.id).filter(|pipeline| pipeline.looker == self.by);
+        pipeline.into_iter().for_each(|pipeline| pipeline.looker = None);
     }
 }
 

@@ -272,6 +272,7 @@ impl Play {
                 let inputs = GuardInputs { vars: pipeline.context.clone(), ..GuardInputs::default() };
                 let guards = pipeline.guards().to_vec();
                 let judgement = Judgement {
+                    by: pipeline.looker.clone(),
                     id,
                     phase: phase.clone(),
                     when: *when,

@@ -49,7 +49,6 @@ impl Pipeline {
     fn examine(&mut self, phase: Name, when: When, scribe: &mut Scribe) -> Outcome {
         self.emit(Fact::Checking { phase: phase.clone(), when, attempt: self.attempt }, scribe);
         self.state = State::Checking { phase, when };
-        self.looker = None;
         Outcome::Check
     }
 
@@ -85,7 +84,6 @@ impl Pipeline {
             _ => false,
         };
         let Some(index) = self.plan.index(phase).filter(|_| is_awaited) else { return Outcome::Late };
-        self.looker = None;
         match verdict {
             Verdict::Pass { warnings } => {
                 for (guard, part) in warnings {

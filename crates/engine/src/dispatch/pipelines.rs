@@ -45,7 +45,7 @@ impl Dispatcher {
         }
         if guards::wants(pipeline.guards(), &pipeline.context).is_internal() {
             let inputs = GuardInputs { vars: pipeline.context.clone(), ..GuardInputs::default() };
-            return Some(PipelineRequest::Judge(Box::new(Judgement::new(pipeline, inputs, self.seen())?)));
+            return Some(PipelineRequest::Judge(Box::new(Judgement::new(pipeline, None, inputs, self.seen())?)));
         }
         let is_taken = self.looking.contains(&id) || guards::is_looked_at(pipeline, &self.me.id, &snapshot.backlog);
         (!is_taken).then(|| PipelineRequest::Examine { id, by: self.me.id.clone() })
@@ -69,7 +69,7 @@ impl Dispatcher {
 
     /// What the guards of a pipeline ask about was looked at.
     pub fn gathered(&mut self, pipeline: &Pipeline, inputs: GuardInputs) {
-        match Judgement::new(pipeline, inputs, self.seen()) {
+        match Judgement::new(pipeline, Some(self.me.id.clone()), inputs, self.seen()) {
             Some(judgement) => self.judgements.push(Request::Pipeline(PipelineRequest::Judge(Box::new(judgement)))),
             None => drop(self.looking.remove(&pipeline.id)),
         }
