@@ -69,7 +69,9 @@ impl World<'_> {
     pub(crate) fn gather(&mut self, slot: usize, pipeline: Box<Pipeline>) {
         self.tally.count("looks at guards");
         let id = pipeline.id.clone();
-        let others = self.runners.iter().filter(|other| other.alive).flat_map(|other| &other.gatherings);
+        // One that has taken its leave is about to end, and what it looks at ends with it.
+        let has_left = |id: &RunnerId| self.book.runners.get(id).is_some_and(|known| known.left);
+        let others = self.runners.iter().filter(|other| other.alive && !has_left(&other.id)).flat_map(|other| &other.gatherings);
         let mut others = others.filter(|other| other.pipeline.id == id && side(&other.pipeline) == side(&pipeline));
         let is_alone = others.next().is_none();
         let runner = self.runners[slot].id.clone();
