@@ -176,9 +176,14 @@ macro_rules! no_phase {
         concat!("(", $t, ".parent IS NULL OR ", $t, ".parent NOT IN (SELECT h.id FROM pipelines h WHERE h.project = $1))")
     };
 }
+/// Pipelines with their tasks, whose specs have the plans. In the order in which SQLite shall join them.
 macro_rules! pipelines {
     () => {
-        "SELECT p.id, p.body FROM pipelines p WHERE p.project = $1"
+        concat!(
+            "SELECT ",
+            task!(),
+            ", p.body FROM pipelines p CROSS JOIN tasks t WHERE p.project = $1 AND t.project = $1 AND t.id = p.id"
+        )
     };
 }
 /// A task, and the one that created it.

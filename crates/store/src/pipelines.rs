@@ -31,7 +31,7 @@ pub struct Hosted {
 /// What a row has of a pipeline. The plan is in the spec of its task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Body {
+struct Body {
     state: State,
     attempt: u32,
     phase_started: Stamp,
@@ -53,19 +53,22 @@ impl Body {
     }
 
     /// The pipeline of this task.
-    pub(crate) fn pipeline(self, host: Option<&Task>) -> Result<Pipeline, StoreError> {
-        let Some((id, Some(Work::Pipeline(plan)))) = host.map(|host| (host.id.clone(), &host.spec.work)) else {
-            return Err(StoreError::corrupt("a pipeline without a task that says what it does"));
+    fn pipeline(self, host: &Task) -> Result<Pipeline, StoreError> {
+        let Some(Work::Pipeline(plan)) = &host.spec.work else {
+            return Err(StoreError::corrupt(format_args!("{} has a pipeline, but does not say what it does", host.id)));
         };
         let Body { state, attempt, phase_started, context, checkpoints, tasks, failures, looker } = self;
-        let plan = plan.clone();
+        let (id, plan) = (host.id.clone(), plan.clone());
         Ok(Pipeline { id, plan, state, attempt, phase_started, context, checkpoints, tasks, failures, looker })
     }
 }
 
 impl Row {
-    pub(crate) fn pipeline_body(&mut self) -> Result<Body, StoreError> {
-        self.json()?.ok_or_else(|| StoreError::corrupt("a pipeline without content"))
+    pub(crate) fn hosted(&mut self) -> Result<Hosted, StoreError> {
+        let task = self.task()?;
+        let body: Body = self.json()?.ok_or_else(|| StoreError::corrupt("a pipeline without content"))?;
+        let pipeline = body.pipeline(&task)?;
+        Ok(Hosted { task, pipeline })
     }
 }
 
@@ -115,7 +118,7 @@ impl View<'_> {
         let params: [Value<'_>; 4] = [self.project.into(), after.0.into(), PAGE.into(), state.map(str::to_owned).into()];
         let rows = self.rows(Query::new(Statement::PipelinePage, params))?;
         let full = rows.len() as i64 == PAGE;
-        let listed = rows.into_iter().map(with_task).collect::<Result<Vec<_>, _>>()?;
+        let listed = rows.into_iter().map(|mut row| row.hosted()).collect::<Result<Vec<_>, _>>()?;
         let next = listed.last().map(|hosted| hosted.task.position).filter(|_| full);
         Ok((listed, next))
     }
@@ -123,7 +126,7 @@ impl View<'_> {
     /// The first pipelines that are not over, each with its task.
     pub fn open_pipelines(&mut self, limit: i64) -> Result<Vec<Hosted>, StoreError> {
         let rows = self.rows(Query::new(Statement::OpenPipelines, [self.project.into(), limit.into()]))?;
-        rows.into_iter().map(with_task).collect()
+        rows.into_iter().map(|mut row| row.hosted()).collect()
     }
 
     /// How many pipelines stand how.
@@ -131,10 +134,4 @@ impl View<'_> {
         let rows = self.rows(Query::new(Statement::PipelineCounts, [self.project.into()]))?;
         rows.into_iter().map(|mut row| Ok((row.text()?, u64::try_from(row.int()?).map_err(StoreError::corrupt)?))).collect()
     }
-}
-
-fn with_task(mut row: Row) -> Result<Hosted, StoreError> {
-    let task = row.task()?;
-    let pipeline = row.pipeline_body()?.pipeline(Some(&task))?;
-    Ok(Hosted { task, pipeline })
 }

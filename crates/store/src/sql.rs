@@ -209,23 +209,18 @@ statements! {
         tasks!(), " AND t.due IS NOT NULL AND t.parent IS NULL ",
         "UNION ALL ", tasks!(), " AND t.state = 'phases' AND t.parent IS NULL"
     );
-    // The pipeline of a task, or that whose phase it is; and the task of that pipeline.
+    // The pipeline of a task, or that whose phase it is.
     Pipeline => concat!(pipelines!(), " AND p.id", with_parent!());
-    PipelineHost => concat!(tasks!(), " AND t.id", with_parent!(), " AND EXISTS (SELECT 1 FROM pipelines p WHERE p.project = $1 AND p.id = t.id)");
     FamilyPipelines => concat!(family!(), pipelines!(), " AND p.id IN (SELECT id FROM family)");
     // Those that are to be looked at, the most urgent first.
     DuePipelines => concat!(pipelines!(), " AND p.due IS NOT NULL ORDER BY p.due, p.id LIMIT $2");
-    DuePipelineHosts => concat!(
-        tasks!(), " AND t.id IN (SELECT p.id FROM pipelines p WHERE p.project = $1 AND p.due IS NOT NULL ORDER BY p.due, p.id LIMIT $2)"
-    );
     AllPipelines => concat!(pipelines!(), " ORDER BY p.id");
     PipelinePage => concat!(
         "SELECT ", task!(), ", p.body FROM tasks t JOIN pipelines p ON p.project = t.project AND p.id = t.id ",
         "WHERE t.project = $1 AND t.position > $2 AND (CAST($4 AS TEXT) IS NULL OR p.state = $4) ORDER BY t.position LIMIT $3"
     );
     OpenPipelines => concat!(
-        "SELECT ", task!(), ", p.body FROM pipelines p CROSS JOIN tasks t WHERE p.project = $1 ",
-        "AND p.state IN ('init', 'checking', 'blocked', 'running') AND t.project = $1 AND t.id = p.id ORDER BY t.position LIMIT $2"
+        pipelines!(), " AND p.state IN ('init', 'checking', 'blocked', 'running') ORDER BY t.position LIMIT $2"
     );
     PipelineCounts => "SELECT p.state, count(*) FROM pipelines p WHERE p.project = $1 GROUP BY 1 ORDER BY 1";
     InsertPipeline => "INSERT INTO pipelines (project, id, state, phase, due, body) VALUES ($1, $2, $3, $4, $5, $6)";

@@ -13,6 +13,7 @@ use banksman_core::{DecisionId, DedupeKey, Epoch, HolderId, ImportId, ItemId, Na
 
 use crate::crew::{self, Crew};
 use crate::error::StoreError;
+use crate::pipelines::Hosted;
 use crate::queues;
 use crate::rows::Waits;
 use crate::sql::Statement;
@@ -233,10 +234,7 @@ pub(crate) fn plan(project: i64, keys: &BTreeSet<Key>) -> Vec<Query<'_>> {
                 add(Statement::Family, Some(id.as_str()));
                 add(Statement::FamilyPipelines, Some(id.as_str()));
             }
-            Key::Pipeline(id) => {
-                add(Statement::PipelineHost, Some(id.as_str()));
-                add(Statement::Pipeline, Some(id.as_str()));
-            }
+            Key::Pipeline(id) => add(Statement::Pipeline, Some(id.as_str())),
             Key::DuePipelines { .. } => {}
             Key::Dependencies(id) => {
                 add(Statement::Edges, Some(id.as_str()));
@@ -295,9 +293,7 @@ pub(crate) fn plan(project: i64, keys: &BTreeSet<Key>) -> Vec<Query<'_>> {
                 queries.push(Query::new(Statement::Queue, [project.into(), i64::from(*of_each).into()]));
             }
             Key::DuePipelines { limit } => {
-                let limit = i64::from(*limit);
-                queries.push(Query::new(Statement::DuePipelineHosts, [project.into(), limit.into()]));
-                queries.push(Query::new(Statement::DuePipelines, [project.into(), limit.into()]));
+                queries.push(Query::new(Statement::DuePipelines, [project.into(), i64::from(*limit).into()]));
             }
             Key::Due => queries.push(Query::new(Statement::Due, [project.into(), DUE_LIMIT.into()])),
             Key::Loops { after, limit } => {
@@ -348,7 +344,6 @@ fn plan_of(project: i64, statements: &[Statement]) -> Vec<Query<'static>> {
 pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables, StoreError> {
     let mut tables = Tables::default();
     let (mut waiters, mut jobs) = (Vec::new(), Vec::new());
-    let mut pipelines = Vec::new();
     for (query, rows) in queries.iter().zip(answers) {
         for mut row in rows {
             match query.statement {
@@ -390,8 +385,6 @@ pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables
                 | Statement::HandTasks
                 | Statement::Loops
                 | Statement::LiveTasks
-                | Statement::PipelineHost
-                | Statement::DuePipelineHosts
                 | Statement::Imported => {
                     let task = row.task()?;
                     tables.backlog.tasks.insert(task.id.clone(), task);
@@ -433,7 +426,9 @@ pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables
                     tables.backlog.imports.insert(import.id.clone(), import);
                 }
                 Statement::Pipeline | Statement::FamilyPipelines | Statement::DuePipelines | Statement::AllPipelines => {
-                    pipelines.push((row.task_id()?, row.pipeline_body()?))
+                    let Hosted { task, pipeline } = row.hosted()?;
+                    tables.backlog.pipelines.insert(task.id.clone(), pipeline);
+                    tables.backlog.tasks.insert(task.id.clone(), task);
                 }
                 Statement::AllQueues | Statement::QueueRow => {
                     let queue = row.queue()?;
@@ -469,10 +464,6 @@ pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables
         stand(resource, waiter, &mut tables.coordination);
     }
     tables.crew.assign(jobs)?;
-    for (id, body) in pipelines {
-        let pipeline = body.pipeline(tables.backlog.tasks.get(&id))?;
-        tables.backlog.pipelines.insert(id, pipeline);
-    }
     Ok(tables)
 }
 

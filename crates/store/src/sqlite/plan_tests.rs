@@ -201,9 +201,7 @@ fn a_pipeline_goes_on_without_a_look_at_others() {
     let connection = store();
     let by_key = [
         (Statement::Pipeline, "SEARCH p USING INDEX"),
-        (Statement::PipelineHost, "SEARCH p EXISTS USING COVERING INDEX sqlite_autoindex_pipelines_1 (project=? AND id=?)"),
         (Statement::DuePipelines, "pipelines_due (project=?"),
-        (Statement::DuePipelineHosts, "pipelines_due (project=?"),
         (Statement::OpenPipelines, "pipelines_open (project=?"),
         (Statement::FamilyPipelines, "tasks_parent (project=? AND parent=?)"),
         (Statement::Family, "tasks_parent (project=? AND parent=?)"),
