@@ -194,6 +194,11 @@ pub enum Input {
         /// Whether the one that did so before is gone.
         is_free: bool,
     },
+    /// A runner has told what it found, whatever became of the pipeline meanwhile.
+    Looked {
+        /// Which one.
+        by: RunnerId,
+    },
     /// The guards of a phase were looked at.
     Examined {
         /// Of which phase.
@@ -385,6 +390,10 @@ impl Pipeline {
                     Outcome::Check
                 }
                 _ => Outcome::Late,
+            },
+            Input::Looked { by } => match self.looker.take_if(|looker| *looker == by) {
+                Some(_) => Outcome::Noted,
+                None => Outcome::Late,
             },
             Input::Examined { phase, when, verdict } => self.examined(&phase, when, verdict, now, &mut scribe),
             Input::Ended { task, end } => self.ended(&task, end, now, &mut scribe),

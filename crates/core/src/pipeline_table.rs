@@ -119,6 +119,7 @@ fn inputs(site: &Site) -> Vec<(&'static str, Input)> {
         ("start, unmet", Input::Start { unmet: true }),
         ("begin", Input::Begin),
         ("examine", Input::Examine { by: runner("m"), is_free: false }),
+        ("looked", Input::Looked { by: runner("m") }),
         ("pre pass", judged("check", When::Pre, passed())),
         ("pre warn", judged("check", When::Pre, Verdict::Pass { warnings: vec![(name("w"), "part".into())] })),
         ("pre block", judged("check", When::Pre, block("g", Lease(9_000)))),

@@ -338,18 +338,19 @@ fn one_runner_at_a_time_looks_at_guards() {
     let block = |again| Verdict::Block { guard: name("g"), part: "p".into(), again };
     site.judge(block(Lease(5_000)));
     assert_eq!(site.pipeline.looker, Some(runner("n")), "until it says itself that it is done");
-    site.pipeline.looker = None;
+    assert_eq!(site.ask(Input::Looked { by: runner("m") }), Outcome::Late, "another does");
+    assert_eq!(site.ask(Input::Looked { by: runner("n") }), Outcome::Noted);
     assert_eq!((look(&mut site, "m", true), &site.pipeline.looker), (Outcome::Late, &None), "not before its time");
     site.pass(4_000);
     assert_eq!(look(&mut site, "m", false), Outcome::Check);
     site.judge(block(Lease(1_000_000)));
-    site.pipeline.looker = None;
+    site.ask(Input::Looked { by: runner("m") });
     site.pass(1_000);
     assert_eq!(look(&mut site, "m", true), Outcome::Late, "nothing was heard");
     assert_eq!(site.ask(Input::Look), Outcome::Check);
     assert_eq!(look(&mut site, "m", false), Outcome::Check);
     site.judge(block(Lease(1_000_000)));
-    site.pipeline.looker = None;
+    site.ask(Input::Looked { by: runner("m") });
     site.ask(Input::Set(vars(json!({ "title": "z" }))));
     assert_eq!(look(&mut site, "m", false), Outcome::Check, "it may ask about something else");
     // Who has looked before it went on is not the one who looks after it.

@@ -11,7 +11,7 @@ use banksman_core::router::{Subscriber, Subscription};
 use banksman_core::{Name, Now, RunnerId, Span, TaskId};
 use banksman_store::{Key, Snapshot, Tables, Turn};
 
-use crate::pipelines::{PipelineOutcome, stepped};
+use crate::pipelines::{PipelineOutcome, step_pipeline, stepped};
 use crate::request::Seen;
 
 /// How long a guard whose answer only events can change is left alone: that covers an event that nobody heard of.
@@ -52,10 +52,12 @@ impl Judgement {
     }
 
     pub(crate) fn decide(&self, tables: &mut Tables, turn: &mut Turn) -> PipelineOutcome {
+        if let Some(by) = &self.by {
+            step_pipeline(&self.id, pipeline::Input::Looked { by: by.clone() }, tables, turn);
+        }
         let Some(pipeline) = tables.backlog.pipelines.get(&self.id) else { return PipelineOutcome::Unknown };
         // What was looked at is not what is asked about any more.
         if pipeline.context != self.inputs.vars || pipeline.tasks != self.tasks {
-            self.let_go(tables);
             return stepped(&self.id, pipeline::Input::Look, tables, turn);
         }
         let now = self.seen.now(turn);
@@ -70,15 +72,8 @@ impl Judgement {
             }
             verdict @ (Verdict::Pass { .. } | Verdict::Fail { .. }) => verdict,
         };
-        self.let_go(tables);
         let input = pipeline::Input::Examined { phase: self.phase.clone(), when: self.when, verdict };
         stepped(&self.id, input, tables, turn)
-    }
-
-    /// Whoever has looked looks no longer, whatever became of the pipeline meanwhile.
-    fn let_go(&self, tables: &mut Tables) {
-        let pipeline = tables.backlog.pipelines.get_mut(&self.id).filter(|pipeline| pipeline.looker == self.by);
-        pipeline.into_iter().for_each(|pipeline| pipeline.looker = None);
     }
 }
 
