@@ -314,6 +314,10 @@ fn update(id: &TaskId, edit: &Edit, tables: &mut Tables, turn: &mut Turn) -> Tas
     {
         return TaskOutcome::InProgress(live.run.clone());
     }
+    // What comes before a phase is for its plan to say: after anything that waits for its pipeline, it would wait for itself.
+    if task.spec.phase().is_some() && edit.depends_on.is_some() {
+        return TaskOutcome::Stepped(task::Outcome::HasPhases, Box::new(task));
+    }
     if let Some(Some(section)) =
         edit.section.as_ref().filter(|section| section.as_ref().is_some_and(|id| !backlog.sections.contains_key(id)))
     {

@@ -795,7 +795,7 @@ fn every_failure_says_what_in_the_same_form() {
         (&["pipelines", "retry", "idle"], 2, "PIPELINE_NOT_FAILED", stepped()),
         (&["pipelines", "set", "--pipeline", "dropped", "a=2"], 2, "PIPELINE_OVER", stepped()),
         (&["pipelines", "checkpoint", "--pipeline", "dropped", "x"], 2, "PIPELINE_OVER", stepped()),
-        (&["tasks", "retry", "idle"], 2, "TASK_IS_PIPELINE", json!({ "taskId": "string" })),
+        (&["tasks", "retry", "idle"], 2, "TASK_IS_PIPELINE", json!({ "taskId": "string", "pipeline": "string" })),
         (&["runbooks", "show", "nothing"], 4, "RUNBOOK_NOT_FOUND", json!({ "name": "string" })),
         (&["runbooks", "show", "nothing.toml"], 4, "NO_SUCH_FILE", json!({})),
         (&["guards", "check", "never"], 6, "GUARD_FAILED", failed),

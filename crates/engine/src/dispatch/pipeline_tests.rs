@@ -24,7 +24,7 @@ use crate::pipelines::{PipelineOutcome, PipelineRequest, Start};
 use crate::queues::QueueRequest;
 use crate::request::{Reply, Request, Seen};
 use crate::runs::RunRequest;
-use crate::tasks::{TaskOutcome, TaskRequest};
+use crate::tasks::{Edit, TaskOutcome, TaskRequest};
 
 #[path = "pipeline_guards.rs"]
 mod guards;
@@ -355,6 +355,20 @@ fn a_phase_that_is_over_is_tried_again_by_its_pipeline_alone() {
     stage.about(PipelineRequest::Retry { id: task("p-1") });
     stage.play(&mut actor);
     assert_eq!(spawned(&mut actor), ["p-1.3"]);
+}
+
+#[test]
+fn what_comes_before_a_phase_is_for_its_plan_to_say() {
+    let mut stage = Stage::new();
+    stage.pipeline("p-1", two());
+    let mut actor = stage.runner("m", options());
+    stage.play(&mut actor);
+    end(&mut stage, &mut actor, 0, "");
+    let before = stage.rows();
+    let edit = Edit { depends_on: Some(vec![Edge { on: task("p-1"), allow_failed: true }]), ..Edit::default() };
+    let refused = stage.by_hand(TaskRequest::Update { id: task("p-1.1"), edit: Box::new(edit) });
+    assert!(matches!(refused, TaskOutcome::Stepped(task::Outcome::HasPhases, _)), "{refused:?}");
+    assert_eq!(stage.rows(), before);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use banksman::core::dag::DagError;
 use banksman::core::task::Outcome;
-use banksman::core::{Status, TaskId};
+use banksman::core::{Status, Task, TaskId};
 use banksman::engine::{Lockout, TaskOutcome};
 use serde_json::json;
 
@@ -43,6 +43,7 @@ pub(crate) fn refused(task: &TaskId, outcome: &TaskOutcome) -> Failure {
                 .details(json!({ "taskId": task, "children": children }))
                 .hint("delete them too: banksman tasks delete TASK…")
         }
+        TaskOutcome::Stepped(Outcome::HasPhases, row) => has_phases(row),
         TaskOutcome::Stepped(outcome, _) => stepped(task, outcome),
         TaskOutcome::Kept(_) | TaskOutcome::Deleted => Failure::unexpected(outcome),
     }
@@ -65,14 +66,16 @@ fn stepped(task: &TaskId, outcome: &Outcome) -> Failure {
                 .details(json!({ "taskId": task, "status": status }))
                 .hint(format!("to stop its run: banksman tasks cancel {task}"))
         }
-        Outcome::HasPhases => {
-            let message = format!("only its pipeline says what becomes of {task}");
-            Failure::new(exit::USAGE, "TASK_IS_PIPELINE", message)
-                .details(json!({ "taskId": task }))
-                .hint(format!("banksman pipelines retry, unblock or cancel {task}"))
-        }
         other => Failure::unexpected(other),
     }
+}
+
+/// The task is that of a pipeline, or of one of its phases.
+fn has_phases(task: &Task) -> Failure {
+    let pipeline = task.spec.parent.as_ref().filter(|_| task.spec.phase().is_some()).unwrap_or(&task.id);
+    Failure::new(exit::USAGE, "TASK_IS_PIPELINE", format!("only its pipeline says what becomes of {}", task.id))
+        .details(json!({ "taskId": task.id, "pipeline": pipeline }))
+        .hint(format!("see banksman pipelines show {pipeline}; it can be retried, unblocked and cancelled"))
 }
 
 fn fenced(task: &TaskId) -> Failure {
