@@ -566,17 +566,13 @@ fn pipeline_story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
     let page = with(pipeline(), json!({ "phases": [phase], "checkpoints": [said], "recentEvents": [event()] }));
     let stepped = || json!({ "pipeline": "string", "state": "string", "phase": "string?", "attempt": "number" });
     let concluded = json!({ "id": "string", "outcome": "string", "status": "string" });
-    let of_why = json!({
-        "id": "string", "name": "string", "state": "string", "phase": "string?", "attempt": "number", "task": "string?",
-        "blockedBy": "any",
-    });
     vec![
         ("pipelines list", vec!["pipelines", "list"], json!({ "pipelines": [] })),
         ("pipelines start", start("walk", &[]), pipeline()),
         ("pipelines start", start("next", &["--depends-on", "walk"]), pipeline()),
         ("pipelines list", vec!["pipelines", "list"], json!({ "pipelines": [pipeline()] })),
         ("pipelines unblock", vec!["pipelines", "unblock", "next"], stepped()),
-        ("why", vec!["why", "next"], with(why(), json!({ "pipeline": of_why }))),
+        ("why", vec!["why", "next"], with(why(), json!({ "pipeline": pipeline() }))),
         ("status", vec!["status"], status()),
         (
             "pipelines set",
