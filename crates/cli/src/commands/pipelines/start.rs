@@ -145,7 +145,7 @@ fn find_definition(client: &Client, name: Option<&Name>, runbook: Option<&str>) 
 
 fn no_definition(name: Option<&Name>, names: &[String]) -> Failure {
     let hint = match names {
-        [] => "there are no pipelines; put a runbook into .banksman/runbooks".into(),
+        [] => "there are no pipelines; one to start from: banksman runbooks new feature".into(),
         names => format!("there are: {}", names.join(", ")),
     };
     let message = name.map_or("the runbook has no pipelines".into(), |name| format!("no runbook has a pipeline {name}"));
