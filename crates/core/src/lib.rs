@@ -30,6 +30,7 @@ pub mod fold;
 pub mod guard;
 pub mod ids;
 pub mod import;
+pub mod json;
 mod live;
 pub mod lock;
 pub mod pattern;

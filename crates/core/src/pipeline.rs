@@ -336,8 +336,8 @@ pub enum Refusal {
     NotRecoverable,
     /// It is over.
     Over,
-    /// The variables would be too large.
-    TooLarge(BindError),
+    /// It cannot have these variables.
+    Unbound(BindError),
 }
 
 fn is_none(at: &Seq) -> bool {

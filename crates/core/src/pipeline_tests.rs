@@ -210,7 +210,8 @@ fn one_phase_follows_the_other_and_what_they_print_is_there_for_the_next() {
 
 #[test]
 fn only_objects_become_variables_and_what_is_not_new_is_not_told() {
-    for output in [json!(7), json!([1]), json!("x"), json!({}), json!({ "title": "x" })] {
+    for output in [json!(7), json!([1]), json!("x"), json!({}), json!({ "title": "x" }), json!({ "a b": 1, "": 2, "phase": "x" })]
+    {
         let mut site = Site::begun(two());
         site.end(success(output));
         assert_eq!(site.pipeline.context, vars(json!({ "title": "x" })));
@@ -397,8 +398,13 @@ fn the_variables_have_a_limit() {
     let mut site = Site::begun(two());
     assert_eq!(site.ask(Input::Set(vars(large(fitting)))), Outcome::Noted);
     let refused = site.ask(Input::Set(vars(large(fitting + 1))));
-    assert_eq!(refused, Outcome::Refused(Refusal::TooLarge(BindError::TooLarge(plan::CONTEXT_LIMIT + 1))));
-    // What a phase prints beyond it fails the phase, and nothing of it is kept.
+    assert_eq!(refused, Outcome::Refused(Refusal::Unbound(BindError::TooLarge(plan::CONTEXT_LIMIT + 1))));
+    let deep = (0..=crate::json::NESTING_LIMIT).fold(json!(1), |inner, _| json!([inner]));
+    let refused = site.ask(Input::Set(vars(json!({ "a": deep }))));
+    assert!(matches!(refused, Outcome::Refused(Refusal::Unbound(BindError::TooDeep(..)))), "{refused:?}");
+    let refused = site.ask(Input::Set(vars(json!({ "attempt": 7 }))));
+    assert_eq!(refused, Outcome::Refused(Refusal::Unbound(BindError::BadName("attempt".into()))));
+    // What a phase prints beyond it fails the pipeline, and nothing of it is kept.
     let before = site.pipeline.context.clone();
     assert_eq!(site.end(success(json!({ "a": 1, "large": "x".repeat(fitting) }))), Outcome::Over);
     assert_eq!((site.where_it_is().as_str(), &site.pipeline.context), ("failed one", &before));

@@ -8,6 +8,7 @@ use thiserror::Error;
 
 use crate::guard::Guard;
 use crate::ids::Name;
+use crate::json::{self, TooDeep};
 use crate::strategy::Approach;
 use crate::task::Need;
 use crate::time::Span;
@@ -17,6 +18,12 @@ pub const PHASE_LIMIT: usize = 10_000;
 
 /// The largest context of a pipeline, as JSON, in bytes.
 pub const CONTEXT_LIMIT: usize = 64 * 1_024;
+
+/// The longest name of a variable.
+pub const VARIABLE_LIMIT: usize = 64;
+
+/// Names that mean something in every template, so that no variable can have them.
+pub const TAKEN: [&str; 8] = ["pipeline", "phase", "attempt", "loop", "true", "false", "none", "not"];
 
 /// How often a phase that fails is tried again, or left for another, unless the runbook says otherwise.
 pub const DEFAULT_TIMES: u32 = 3;
@@ -209,6 +216,12 @@ pub enum BindError {
     /// There is no such variable.
     #[error("there is no variable {0:?}")]
     Unknown(Box<str>),
+    /// No phase can set one of this name.
+    #[error("{0:?} cannot be a variable: names are letters, digits, `-` and `_`, and begin with a letter")]
+    BadName(Box<str>),
+    /// One is nested too deeply.
+    #[error("the variable {0:?}: {1}")]
+    TooDeep(Box<str>, TooDeep),
     /// Together they are too large.
     #[error("the variables of a pipeline may have at most {CONTEXT_LIMIT} bytes, these have {0}")]
     TooLarge(usize),
@@ -292,8 +305,20 @@ impl Plan {
     }
 }
 
-/// Whether a context is not too large.
+/// Whether a pipeline can have a variable of this name. A runbook declares some; phases can set others beside them.
+pub fn is_variable(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    name.len() <= VARIABLE_LIMIT
+        && name.starts_with(|c: char| c.is_ascii_alphabetic())
+        && name.chars().all(plain)
+        && !TAKEN.contains(&name)
+}
+
+/// Whether a context can be kept: it is neither too large, nor nested too deeply.
 pub fn fits(context: &Context) -> Result<(), BindError> {
+    for (name, value) in context {
+        json::keepable(value).map_err(|error| BindError::TooDeep(name.clone(), error))?;
+    }
     let bytes = serde_json::to_string(context).map_or(0, |text| text.len());
     if bytes > CONTEXT_LIMIT { Err(BindError::TooLarge(bytes)) } else { Ok(()) }
 }

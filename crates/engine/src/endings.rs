@@ -95,9 +95,8 @@ fn note_printed(what: &Work, ending: &Ending, tail: &str, tables: &mut Tables, t
     };
     if *ending == Ending::Exited(0)
         && live.verdict.is_none()
-        && let Some(output) = printed(tail)
+        && let Some(verdict) = printed(tail, &what.task)
     {
-        let verdict = task::Verdict::Done { output: Some(output) };
         let epoch = Some(live.epoch);
         step_task(tables, turn, &what.task.id, task::Input::Conclude { epoch, verdict }, None);
     }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use banksman_core::event::{Event, TaskFact};
 use banksman_core::pipeline::{End, Pipeline, State};
 use banksman_core::plan::{self, Action, Context, Deed, Merge, Phase};
-use banksman_core::task::{self, After, Done, PHASE_ENV, PIPELINE_ENV, Spec, Work};
-use banksman_core::{Span, Task, TaskId, Title};
+use banksman_core::task::{self, After, Done, PHASE_ENV, PIPELINE_ENV, Spec, Verdict, Work};
+use banksman_core::{Span, Task, TaskId, Title, json};
 use banksman_runbook::render;
 use banksman_store::{Tables, Turn};
 use serde_json::Value;
@@ -116,8 +116,15 @@ fn explained(error: &str, tail: &str) -> Box<str> {
     }
 }
 
-/// The result that a phase has printed: the last line that is a JSON object.
-pub(crate) fn printed(tail: &str) -> Option<Value> {
+/// What a phase has said by its output: the last line that is a JSON object. What a merge prints is for people.
+pub(crate) fn printed(tail: &str, task: &Task) -> Option<Verdict> {
+    if matches!(task.spec.work, Some(Work::Merge { .. })) {
+        return None;
+    }
     let lines = tail.lines().rev().map(str::trim).filter(|line| line.starts_with('{') && line.ends_with('}'));
-    lines.filter_map(|line| serde_json::from_str::<Value>(line).ok()).find(Value::is_object)
+    let output = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok()).find(Value::is_object)?;
+    Some(match json::keepable(&output) {
+        Ok(()) => Verdict::Done { output: Some(output) },
+        Err(error) => Verdict::Failed { error: format!("what it printed last cannot be kept: {error}").into() },
+    })
 }

@@ -17,12 +17,6 @@ use crate::format::{CONDITION, Key, Kind, Table, article};
 /// What no name of a runbook's own things can have in it: these signs have a meaning where such names are used.
 const SIGNS: [char; 5] = [':', '(', ')', '/', '"'];
 
-/// The longest name of a variable, in bytes.
-const VARIABLE_LIMIT: usize = 64;
-
-/// Names of variables that every phase has by itself, or that mean something else in a template.
-const TAKEN: [&str; 8] = ["pipeline", "phase", "attempt", "loop", "true", "false", "none", "not"];
-
 /// Looks at a table with everything in it.
 pub(crate) fn check(sink: &mut Sink, table: &DeTable, at: At, format: &'static Table) {
     check_table(sink, table, at, format, 0);
@@ -304,9 +298,9 @@ fn variable(sink: &mut Sink, name: &str, at: At) {
     if !begins || !letters.all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_') {
         let message = format!("{name:?} cannot be a variable");
         sink.hint(Code::BadName, at, message, "names are lower-case letters, digits and `_`, and begin with a letter");
-    } else if name.len() > VARIABLE_LIMIT {
-        sink.add(Code::BadName, at, format!("the name of a variable may have at most {VARIABLE_LIMIT} letters"));
-    } else if TAKEN.contains(&name) {
+    } else if name.len() > plan::VARIABLE_LIMIT {
+        sink.add(Code::BadName, at, format!("the name of a variable may have at most {} letters", plan::VARIABLE_LIMIT));
+    } else if plan::TAKEN.contains(&name) {
         sink.add(Code::BadName, at, format!("`{name}` has a meaning already, and cannot be a variable"));
     }
 }

@@ -542,3 +542,28 @@ fn runners_that_are_killed_at_any_moment_lose_no_phase_and_repeat_none() {
     assert_eq!(world.data(&["queues", "show", "q"])["ready"], PIPELINES, "each item once");
     world.check();
 }
+
+#[test]
+fn nothing_is_kept_that_could_not_be_read_again() {
+    let world = World::new();
+    let deep = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+    world.ok(&["queues", "define", "q"]);
+    world.add(&["task", "--run", "true"]);
+    let refused: [&[&str]; 4] = [
+        &["queues", "push", "q", &deep(120)],
+        &["events", "emit", "x:y", "--data", &deep(120)],
+        &["tasks", "done", "task", "--output", &deep(120)],
+        &["locks", "acquire", "l", "--holder", "a", "--metadata", &deep(120)],
+    ];
+    for args in refused {
+        let (code, error) = world.error(args);
+        assert_eq!((code, &error["code"]), (2, &json!("USAGE")), "{error}");
+    }
+    world.book(&way(&[("one", "run = 'cat said'")]));
+    let id = world.begin(&[]);
+    std::fs::write(world.path().join("said"), format!("{{\"x\": {}, \"y\": 2}}\n", deep(126))).unwrap();
+    assert_eq!(world.run_all(), 7);
+    assert_eq!(world.pipeline(&id)["state"], "failed");
+    assert_eq!(world.status("task"), "completed", "and nobody else suffers");
+    world.check();
+}

@@ -156,7 +156,8 @@ impl Pipeline {
         match end {
             End::Success { output } => match self.take_in(output, scribe) {
                 Ok(()) => self.complete(index, now, scribe),
-                Err(error) => self.failed(index, error.to_string().into(), now, scribe),
+                // What it did is done. Whether to do it again is for a person to say.
+                Err(error) => self.fail(phase, error.to_string().into(), true, scribe),
             },
             End::Failed { error, tail, timed_out } => self.fall(index, approach, error, &tail, timed_out, now, scribe),
             End::Dropped { how } => self.fail(phase, format!("its task was {how}").into(), true, scribe),
@@ -317,20 +318,24 @@ impl Pipeline {
         if self.is_through() {
             return Outcome::Refused(Refusal::Over);
         }
+        if let Some(bad) = vars.keys().find(|name| !plan::is_variable(name)) {
+            return Outcome::Refused(Refusal::Unbound(BindError::BadName(bad.clone())));
+        }
         match self.merge(vars, scribe) {
             Ok(()) => {
                 // A guard may ask about something else with them.
                 self.look(now);
                 Outcome::Noted
             }
-            Err(error) => Outcome::Refused(Refusal::TooLarge(error)),
+            Err(error) => Outcome::Refused(Refusal::Unbound(error)),
         }
     }
 
-    /// The fields of what a phase came to become variables.
+    /// The fields of what a phase came to become variables, if they can be.
     fn take_in(&mut self, output: Option<Value>, scribe: &mut Scribe) -> Result<(), BindError> {
         let Some(Value::Object(fields)) = output else { return Ok(()) };
-        self.merge(fields.into_iter().map(|(name, value)| (name.into(), value)).collect(), scribe)
+        let fields = fields.into_iter().map(|(name, value)| (name.into(), value));
+        self.merge(fields.filter(|(name, _): &(Box<str>, Value)| plan::is_variable(name)).collect(), scribe)
     }
 
     fn merge(&mut self, vars: Context, scribe: &mut Scribe) -> Result<(), BindError> {

@@ -7,6 +7,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use crate::ids::{DedupeKey, Epoch, HolderId, ItemId, Name};
+use crate::json::{self, JsonError};
 use crate::time::{Lease, Span, Stamp, Wall};
 
 /// The largest content of an item, as JSON, in bytes. What is larger belongs in a file whose path the item carries.
@@ -25,9 +26,9 @@ pub struct Data(Arc<Value>);
 /// Why a text cannot be the content of an item.
 #[derive(Debug, Error)]
 pub enum DataError {
-    /// It is no JSON.
-    #[error("it is not JSON: {0}")]
-    NotJson(#[from] serde_json::Error),
+    /// It is no JSON, or cannot be kept.
+    #[error(transparent)]
+    Json(#[from] JsonError),
     /// It is too large.
     #[error("an item may have at most {DATA_LIMIT} bytes, this one has {bytes}")]
     TooLarge {
@@ -135,11 +136,12 @@ pub struct Origin {
 impl Data {
     /// Reads a text from outside.
     pub fn parse(text: &str) -> Result<Data, DataError> {
-        Data::new(serde_json::from_str(text)?)
+        Data::new(serde_json::from_str(text).map_err(JsonError::from)?)
     }
 
-    /// Takes a value, if it is not too large.
+    /// Takes a value, if it is neither too large nor nested too deeply.
     pub fn new(value: Value) -> Result<Data, DataError> {
+        json::keepable(&value).map_err(JsonError::from)?;
         // What counts is what is kept: spaces between the parts are not.
         let bytes = value.to_string().len();
         if bytes > DATA_LIMIT { Err(DataError::TooLarge { bytes }) } else { Ok(Data(Arc::new(value))) }

@@ -528,3 +528,16 @@ fn a_run_that_is_lost_is_tried_again_in_its_phase() {
     stage.ask(Request::Run(retire));
     assert_eq!(stage.stands("p-1"), "running two");
 }
+
+#[test]
+fn what_is_nested_too_deeply_is_never_kept() {
+    let deep = format!("{{\"title\": {}{}}}", "[".repeat(120), "]".repeat(120));
+    let mut stage = Stage::new();
+    stage.pipeline_after("p-1", two(), json!({ "title": "x" }), &[]);
+    let mut actor = stage.runner("m", options());
+    stage.play(&mut actor);
+    end(&mut stage, &mut actor, 0, &deep);
+    assert_eq!(stage.stands("p-1"), "failed one");
+    let state = format!("{:?}", stage.rows().tasks[&task("p-1.1")].state);
+    assert!(state.contains("nested 64 levels"), "{state}");
+}

@@ -194,9 +194,8 @@ impl Emit {
         if self.data.len() > DATA_LIMIT {
             return Err(Failure::usage(format!("--data may have at most {DATA_LIMIT} bytes, this one has {}", self.data.len())));
         }
-        let data: Value = serde_json::from_str(&self.data).map_err(|error| {
-            Failure::usage(format!("--data is not JSON: {error}")).hint(r#"for example: --data '{"version": "1.2"}'"#)
-        })?;
+        let data = banksman::core::json::parse(&self.data)
+            .map_err(|error| Failure::usage(format!("--data: {error}")).hint(r#"for example: --data '{"version": "1.2"}'"#))?;
         let source = Source { component: "user".into(), id: std::env::var("BANKSMAN_HOLDER").ok().map(Into::into) };
         let seq = context.client()?.emit(Event::Custom { kind, source, data })?;
         context.printer.result(json!({ "id": seq, "kind": self.kind }), format!("event {seq}"));

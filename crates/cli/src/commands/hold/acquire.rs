@@ -150,8 +150,8 @@ fn metadata(text: &str) -> Result<Value, Failure> {
     if text.len() > METADATA_LIMIT {
         return Err(Failure::usage(format!("--metadata may have at most {METADATA_LIMIT} bytes, this one has {}", text.len())));
     }
-    serde_json::from_str(text).map_err(|error| {
-        Failure::usage(format!("--metadata is not JSON: {error}")).hint(r#"for example: --metadata '{"why": "release 1.2"}'"#)
+    banksman::core::json::parse(text).map_err(|error| {
+        Failure::usage(format!("--metadata: {error}")).hint(r#"for example: --metadata '{"why": "release 1.2"}'"#)
     })
 }
 

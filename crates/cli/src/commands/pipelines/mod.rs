@@ -145,7 +145,7 @@ fn refused(refusal: &Refusal, pipeline: &Pipeline) -> Failure {
             let hint = format!("answer it: banksman decisions resolve {decision} N");
             Failure::new(exit::USAGE, "PIPELINE_UNDECIDED", message).hint(hint)
         }
-        Refusal::TooLarge(error) => Failure::usage(error),
+        Refusal::Unbound(error) => return start::unbound(error, &pipeline.plan),
     };
     failure.details(details)
 }

@@ -98,7 +98,7 @@ pub(crate) fn variables(words: &[String]) -> Result<Vars, Failure> {
         match name.strip_suffix(':') {
             None => Ok((name.into(), Value::from(value))),
             Some(name) => {
-                let value = serde_json::from_str(value).map_err(|error| Failure::usage(format!("{name}: {error}")))?;
+                let value = banksman::core::json::parse(value).map_err(|error| Failure::usage(format!("{name}: {error}")))?;
                 Ok((name.into(), value))
             }
         }
@@ -152,7 +152,7 @@ fn no_definition(name: Option<&Name>, names: &[String]) -> Failure {
     Failure::new(exit::NOT_FOUND, "PIPELINE_NOT_FOUND", message).details(json!({ "pipeline": name })).hint(hint)
 }
 
-fn unbound(error: &BindError, plan: &Plan) -> Failure {
+pub(super) fn unbound(error: &BindError, plan: &Plan) -> Failure {
     let pipeline = &plan.name;
     let spelt = |name: &str, is_optional: bool| if is_optional { format!("[{name}]") } else { name.to_owned() };
     let known: Vec<String> = plan.vars.iter().map(|(name, default)| spelt(name, default.is_some())).collect();

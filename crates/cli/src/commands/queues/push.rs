@@ -121,9 +121,7 @@ impl Push {
             DataError::TooLarge { bytes } => Failure::new(exit::USAGE, "ITEM_TOO_LARGE", error.to_string())
                 .details(json!({ "bytes": bytes, "limit": DATA_LIMIT }))
                 .hint("put it into a file, and the path of the file into the item"),
-            DataError::NotJson(_) => {
-                Failure::usage(error).hint(r#"for example: '{"issue": 17}', or '"text in quotes of its own"'"#)
-            }
+            DataError::Json(_) => Failure::usage(error).hint(r#"for example: '{"issue": 17}', or '"text in quotes of its own"'"#),
         })?;
         let delay = self.delay.map_or(Span::ZERO, Dur::span);
         Ok(New { data, priority: self.priority, delay, dedupe: self.dedupe.clone() })

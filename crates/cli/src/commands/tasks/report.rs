@@ -145,9 +145,8 @@ fn result(text: &str) -> Result<Value, Failure> {
         return Err(Failure::usage(format!("--output may have at most {OUTPUT_LIMIT} bytes, and this one has more"))
             .hint("put it into a file in $BANKSMAN_TASK_DIR, and tell its name"));
     }
-    serde_json::from_str(text).map_err(|error| {
-        Failure::usage(format!("--output is not JSON: {error}")).hint(r#"for example: --output '{"version": "1.2"}'"#)
-    })
+    banksman::core::json::parse(text)
+        .map_err(|error| Failure::usage(format!("--output: {error}")).hint(r#"for example: --output '{"version": "1.2"}'"#))
 }
 
 fn conclude(context: &Context, of: &Of, verdict: Verdict) -> crate::commands::Done {
