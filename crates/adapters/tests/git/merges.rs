@@ -189,7 +189,7 @@ fn branches_may_have_odd_names() {
 }
 
 /// Puts a script into the way of every checkout of a file with the ending `.slow`.
-fn on_checkout(world: &World, script: &str) {
+pub(crate) fn on_checkout(world: &World, script: &str) {
     let path = world.path("filter");
     std::fs::write(&path, format!("#!/bin/sh\nunset GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_PREFIX\n{script}\ncat\n")).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
