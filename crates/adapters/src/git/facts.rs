@@ -23,7 +23,7 @@ impl Git {
     pub fn branch_clean(&self, branch: &str) -> Result<bool, GitError> {
         self.seen(branch)?.ok_or_else(|| GitError::NoBranch(branch.into()))?;
         for checkout in self.checkouts(branch)? {
-            if !self.is_clean(&checkout, true)? {
+            if !self.is_clean(&checkout)? {
                 return Ok(false);
             }
         }

@@ -187,7 +187,7 @@ impl Job<'_> {
         if checkout.is_rebasing {
             return Err(MergeError::Rebasing(checkout.path));
         }
-        if !self.git.is_clean(&checkout, false)? {
+        if !self.git.can_move(&checkout)? {
             return Err(MergeError::Dirty(checkout.path));
         }
         Ok(Some(checkout))
@@ -253,7 +253,7 @@ impl Job<'_> {
         if there.line(&["symbolic-ref", "--quiet", "HEAD"])? != format!("refs/heads/{}", self.into) {
             return Err(self.moved("its checkout has switched to another branch".into()));
         }
-        if !self.git.is_clean(checkout, false)? {
+        if !self.git.can_move(checkout)? {
             return Err(MergeError::Dirty(checkout.path.clone()));
         }
         if moving.in_the_way()? {

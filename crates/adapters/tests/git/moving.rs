@@ -124,3 +124,48 @@ fn kinds_of_checkouts_that_git_knows_move_along() {
     assert_eq!(world.git(&["status", "--porcelain"]), "");
     assert!(world.repo().join("in/x").exists() && !world.repo().join("out").exists());
 }
+
+/// A `main` with a submodule, and a branch `topic` that is ahead with another commit of it. The submodule is at the earlier one.
+fn with_submodule() -> World {
+    let world = World::new();
+    let (sub, origin) = (world.repo().join("sub"), world.path("origin"));
+    fs::create_dir(&origin).unwrap();
+    let commit = |directory: &std::path::Path, file: &str| {
+        fs::write(directory.join(file), file).unwrap();
+        world.git_in(directory, &["add", "-A"]);
+        let who = ["-c", "user.name=t", "-c", "user.email=t@example.invalid"];
+        world.git_in(directory, &[&who[..], &["commit", "-q", "-m", file]].concat());
+    };
+    world.git_in(&origin, &["init", "-q"]);
+    commit(&origin, "first");
+    world.git(&["-c", "protocol.file.allow=always", "submodule", "--quiet", "add", "../origin", "sub"]);
+    world.git(&["commit", "-q", "-m", "sub"]);
+    world.git(&["switch", "-q", "-c", "topic"]);
+    commit(&sub, "second");
+    world.git(&["commit", "-q", "-a", "-m", "bump"]);
+    world.git(&["switch", "-q", "main"]);
+    world.git(&["submodule", "--quiet", "update"]);
+    assert_eq!(world.git(&["status", "--porcelain"]), "");
+    world
+}
+
+#[test]
+fn a_submodule_stays_where_it_is_and_blocks_nothing() {
+    let world = with_submodule();
+    assert!(world.merge("topic", MergeHow::FastForward).unwrap().has_moved());
+    assert_eq!(world.git(&["status", "--porcelain"]), " M sub", "it is where it was");
+    assert!(world.facts().branch_clean("main").unwrap());
+    world.git(&["switch", "-q", "-c", "next"]);
+    fs::write(world.repo().join("a"), "a\n").unwrap();
+    world.git(&["add", "a"]);
+    world.git(&["commit", "-q", "-m", "a"]);
+    world.git(&["switch", "-q", "main"]);
+    fs::write(world.repo().join("sub/first"), "begun").unwrap();
+    assert!(!world.facts().branch_clean("main").unwrap(), "somebody works in it");
+    assert!(world.merge("next", MergeHow::MergeCommit).unwrap().has_moved());
+    assert_eq!(fs::read_to_string(world.repo().join("sub/first")).unwrap(), "begun");
+    // What is staged is a change.
+    world.branch("last", "b", "b\n");
+    world.git(&["add", "sub"]);
+    assert!(matches!(world.merge("last", MergeHow::Rebase), Err(MergeError::Dirty(_))));
+}
