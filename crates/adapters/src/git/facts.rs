@@ -43,6 +43,13 @@ impl Git {
         self.find(branch, &["refs/heads/"])
     }
 
+    /// The branch that a branch is another name of.
+    pub(super) fn alias_of(&self, branch: &str) -> Result<Option<String>, GitError> {
+        let answer = self.ask(&["symbolic-ref", "--quiet", &format!("refs/heads/{branch}")])?;
+        let name = String::from_utf8_lossy(&answer.stdout);
+        Ok((answer.status == 0).then(|| name.trim_end().trim_start_matches("refs/heads/").to_owned()))
+    }
+
     fn seen(&self, branch: &str) -> Result<Option<Id>, GitError> {
         self.find(branch, &["refs/heads/", "refs/remotes/"])
     }

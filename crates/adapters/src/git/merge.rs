@@ -79,6 +79,14 @@ pub enum MergeError {
         /// One of them.
         path: PathBuf,
     },
+    /// The target is a symbolic ref: another branch would move, maybe under its checkout.
+    #[error("the branch {into} is another name of {other}: merge into that")]
+    Alias {
+        /// The target.
+        into: Box<str>,
+        /// What it stands for.
+        other: String,
+    },
     /// Somebody else moved the target, every time.
     #[error("the branch {into} was moved by others meanwhile, {ATTEMPTS} times: {said}")]
     Moved {
@@ -110,6 +118,9 @@ pub fn merge(repo: &Path, scratch: &Path, branch: &str, into: &str, how: MergeHo
     check(into)?;
     let git = known(Git::new(repo, LIMIT))?;
     let turn = Turn::take(&git, scratch)?;
+    if let Some(other) = git.alias_of(into)? {
+        return Err(MergeError::Alias { into: into.into(), other });
+    }
     for checkout in git.checkouts(into)? {
         // Left by a merge that was killed: nothing is known of the checkout before it is where its branch is.
         if let Some(left) = Move::left(&git.at(&checkout.path))? {

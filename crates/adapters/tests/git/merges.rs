@@ -188,6 +188,22 @@ fn branches_may_have_odd_names() {
     }
 }
 
+#[test]
+fn a_target_that_is_another_name_of_a_branch_is_refused() {
+    let world = World::new();
+    let tip = world.branch("topic", "a", "a\n");
+    let before = world.tip("main");
+    world.git(&["symbolic-ref", "refs/heads/alias", "refs/heads/main"]);
+    let error = merge(&world.repo(), &world.path("scratch"), "topic", "alias", MergeHow::FastForward).unwrap_err();
+    assert_eq!(error.to_string(), "the branch alias is another name of main: merge into that");
+    assert_eq!((world.tip("main"), world.git(&["status", "--porcelain"])), (before, String::new()));
+    // A checkout of the other name is one of the branch; and any name will do for what is merged.
+    world.git(&["symbolic-ref", "HEAD", "refs/heads/alias"]);
+    world.git(&["symbolic-ref", "refs/heads/same", "refs/heads/topic"]);
+    assert!(world.merge("same", MergeHow::FastForward).unwrap().checkout.is_some());
+    assert_eq!((world.tip("main"), world.git(&["status", "--porcelain"])), (tip, String::new()));
+}
+
 /// Puts a script into the way of every checkout of a file with the ending `.slow`.
 pub(crate) fn on_checkout(world: &World, script: &str) {
     let path = world.path("filter");
