@@ -116,7 +116,9 @@ pub enum MergeError {
 pub fn merge(repo: &Path, scratch: &Path, branch: &str, into: &str, how: MergeHow) -> Result<Merged, MergeError> {
     check(branch)?;
     check(into)?;
-    let git = known(Git::new(repo, LIMIT))?;
+    let git = Git::new(repo, LIMIT);
+    git.check_version()?;
+    let git = known(git)?;
     let turn = Turn::take(&git, scratch)?;
     if let Some(other) = git.alias_of(into)? {
         return Err(MergeError::Alias { into: into.into(), other });

@@ -47,6 +47,9 @@ const LOCAL: [&str; 15] = [
     "GIT_IMPLICIT_WORK_TREE",
 ];
 
+/// The first version that knows all options which a merge uses: `rebase --no-update-refs` came last.
+const NEEDED: (u32, u32) = (2, 38);
+
 /// Settings that would leave a process behind.
 const SETTINGS: [&str; 3] = ["gc.auto=0", "maintenance.auto=false", "core.fsmonitor=false"];
 
@@ -70,6 +73,9 @@ pub enum GitError {
         /// What it said.
         said: String,
     },
+    /// It does not know all that is asked of it.
+    #[error("git {0} is too old: merging needs {major}.{minor} or later", major = NEEDED.0, minor = NEEDED.1)]
+    TooOld(String),
     /// The system refuses.
     #[error("{what}: {source}")]
     System {
@@ -106,6 +112,17 @@ impl Git {
     /// The repository that `directory` belongs to. One command may take `limit`.
     pub fn new(directory: &Path, limit: Duration) -> Git {
         Git { directory: directory.into(), limit, settings: SETTINGS.map(Into::into).into(), index: None }
+    }
+
+    /// Refuses a git that cannot merge. One that does not say its version in the usual way is taken for a new one.
+    fn check_version(&self) -> Result<(), GitError> {
+        let line = self.line(&["version"])?;
+        let version = line.split(' ').nth(2).unwrap_or_default();
+        let mut numbers = version.split('.').map(str::parse);
+        match (numbers.next(), numbers.next()) {
+            (Some(Ok(major)), Some(Ok(minor))) if (major, minor) < NEEDED => Err(GitError::TooOld(version.into())),
+            _ => Ok(()),
+        }
     }
 
     /// The same repository, seen from another directory.

@@ -82,6 +82,30 @@ fn a_merge_that_fails_begins_with_words_to_match() {
 }
 
 #[test]
+fn a_git_that_is_too_old_is_told_so() {
+    let world = World::new();
+    repository(&world);
+    branch(&world, "topic", "a", "a\n");
+    let (tools, path) = (world.path().join("state/tools"), std::env::var("PATH").unwrap());
+    std::fs::create_dir_all(&tools).unwrap();
+    let merge = |version: &str| {
+        let script = format!(
+            "#!/bin/sh\nPATH='{path}'\ncase \"$*\" in *' version') echo 'git version {version}';; *) git \"$@\";; esac\n"
+        );
+        std::fs::write(tools.join("git"), script).unwrap();
+        std::fs::set_permissions(tools.join("git"), std::fs::Permissions::from_mode(0o755)).unwrap();
+        let mut command = world.command(&["merge-branch", "--how", "rebase", "--", "topic", "main"]);
+        let done = command.env("PATH", format!("{}:{path}", tools.display())).output().unwrap();
+        (done.status.code(), String::from_utf8(done.stderr).unwrap())
+    };
+    assert_eq!(merge("2.37.9"), (Some(1), "git 2.37.9 is too old: merging needs 2.38 or later\n".into()));
+    assert_eq!(merge("1.99.rc0"), (Some(1), "git 1.99.rc0 is too old: merging needs 2.38 or later\n".into()));
+    for new in ["2.38.1 (Apple Git-143)", "3.0", "from somewhere else"] {
+        assert_eq!(merge(new), (Some(0), String::new()), "{new}");
+    }
+}
+
+#[test]
 fn a_merge_that_was_killed_in_the_middle_is_done_again() {
     let world = World::new();
     repository(&world);
