@@ -66,7 +66,21 @@ impl Git {
     fn has_no(&self, checkout: &Checkout, changes: &[&str]) -> Result<bool, GitError> {
         let args = [&["status", "--porcelain=v2", "--no-renames", "-z"], changes].concat();
         let list = self.at(&checkout.path).get(&args)?;
-        let mut entries = list.split(|byte| *byte == 0).filter(|entry| !entry.is_empty());
-        Ok(entries.all(|entry| entry.starts_with(b"1 .M SC.. ")) && !checkout.is_rebasing)
+        // Settings of the user's can ask for more lines, which begin in this way.
+        let mut entries = list.split(|byte| *byte == 0).filter(|entry| !entry.is_empty() && !entry.starts_with(b"# "));
+        Ok(entries.all(|entry| entry.starts_with(b"1 .M SC.. ")) && self.under_way(checkout)?.is_none())
+    }
+
+    /// What has begun in a checkout and is not over. It will move the branch when it is, even if no file has changed.
+    pub(super) fn under_way(&self, checkout: &Checkout) -> Result<Option<&'static str>, GitError> {
+        if checkout.is_rebasing {
+            return Ok(Some("rebase"));
+        }
+        for (what, head) in [("merge", "MERGE_HEAD"), ("cherry-pick", "CHERRY_PICK_HEAD"), ("revert", "REVERT_HEAD")] {
+            if self.at(&checkout.path).says(&["rev-parse", "--quiet", "--verify", head])? {
+                return Ok(Some(what));
+            }
+        }
+        Ok(None)
     }
 }

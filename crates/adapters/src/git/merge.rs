@@ -65,9 +65,14 @@ pub enum MergeError {
     /// New files in the checkout of the target would be overwritten.
     #[error("the checkout at {} has changes: new files are in the way", .0.display())]
     InTheWay(PathBuf),
-    /// A rebase of the target is under way.
-    #[error("the checkout at {} has changes: a rebase of it is under way", .0.display())]
-    Rebasing(PathBuf),
+    /// A rebase of the target, or a merge into it, is under way.
+    #[error("the checkout at {} has changes: a {what} is under way", path.display())]
+    UnderWay {
+        /// Where.
+        path: PathBuf,
+        /// What.
+        what: &'static str,
+    },
     /// Some other git has the checkout of the target locked.
     #[error("the checkout at {} is locked: another git is at work there, or was killed and has left its index.lock", .0.display())]
     Locked(PathBuf),
@@ -123,7 +128,7 @@ pub fn merge(repo: &Path, scratch: &Path, branch: &str, into: &str, how: MergeHo
     if let Some(other) = git.alias_of(into)? {
         return Err(MergeError::Alias { into: into.into(), other });
     }
-    for checkout in git.checkouts(into)? {
+    for checkout in git.checkouts(into)?.into_iter().filter(|checkout| !checkout.is_rebasing) {
         // Left by a merge that was killed: nothing is known of the checkout before it is where its branch is.
         if let Some(left) = Move::left(&git.at(&checkout.path))? {
             settle(&left, &checkout)?;
@@ -197,8 +202,8 @@ impl Job<'_> {
         if !all.is_empty() {
             return Err(MergeError::SeveralCheckouts { into: self.into.into(), path: checkout.path });
         }
-        if checkout.is_rebasing {
-            return Err(MergeError::Rebasing(checkout.path));
+        if let Some(what) = self.git.under_way(&checkout)? {
+            return Err(MergeError::UnderWay { path: checkout.path, what });
         }
         if !self.git.can_move(&checkout)? {
             return Err(MergeError::Dirty(checkout.path));

@@ -302,6 +302,20 @@ fn what_a_killed_merge_has_left_is_cleared_away() {
 }
 
 #[test]
+fn a_merge_that_somebody_has_begun_is_not_disturbed() {
+    let world = diverged();
+    world.branch("other", "o", "o\n");
+    let before = world.tip("main");
+    // Without a change in any file.
+    world.git(&["merge", "-q", "--strategy=ours", "--no-commit", "other"]);
+    assert_eq!(world.git(&["status", "--porcelain"]), "");
+    assert!(!world.facts().branch_clean("main").unwrap());
+    let error = world.merge("topic", MergeHow::Rebase).unwrap_err().to_string();
+    assert!(error.ends_with(" has changes: a merge is under way"), "{error}");
+    assert_eq!(world.tip("main"), before);
+}
+
+#[test]
 fn settings_and_hooks_of_the_user_do_not_get_in_the_way() {
     let world = diverged();
     world.branch("second", "s", "s\n");
@@ -315,9 +329,13 @@ fn settings_and_hooks_of_the_user_do_not_get_in_the_way() {
         ("branch.main.mergeoptions", "--squash"),
         ("core.editor", "false"),
         ("commit.template", "/nowhere"),
+        ("status.showStash", "true"),
+        ("status.branch", "true"),
     ] {
         world.git(&["config", key, value]);
     }
+    std::fs::write(world.repo().join("base"), "later").unwrap();
+    world.git(&["stash", "-q"]);
     let hook = |name: &str, script: &str| {
         let path = world.repo().join(".git/hooks").join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
