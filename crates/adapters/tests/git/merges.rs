@@ -316,6 +316,23 @@ fn a_merge_that_somebody_has_begun_is_not_disturbed() {
 }
 
 #[test]
+fn a_conflict_that_was_resolved_before_is_one() {
+    let world = World::new();
+    world.git(&["config", "rerere.enabled", "true"]);
+    world.git(&["config", "rerere.autoUpdate", "true"]);
+    world.branch("topic", "a", "topic\n");
+    let before = world.commit("a", "main\n");
+    // Git remembers how somebody resolved it.
+    let merged = std::process::Command::new("git").current_dir(world.repo()).args(["merge", "-q", "topic"]).output().unwrap();
+    assert!(!merged.status.success());
+    world.commit("a", "both\n");
+    world.git(&["reset", "-q", "--hard", &before]);
+    for how in [MergeHow::Rebase, MergeHow::MergeCommit] {
+        assert_eq!(world.merge("topic", how).unwrap_err().to_string(), "conflict in a");
+    }
+}
+
+#[test]
 fn settings_and_hooks_of_the_user_do_not_get_in_the_way() {
     let world = diverged();
     world.branch("second", "s", "s\n");
