@@ -29,7 +29,7 @@ pub use merge::{MergeError, Merged, merge};
 const OUTPUT: usize = 256 << 20;
 
 /// Variables that would lead git to another repository than the one that is meant, as in a hook.
-const LOCAL: [&str; 15] = [
+const LOCAL: [&str; 17] = [
     "GIT_DIR",
     "GIT_WORK_TREE",
     "GIT_INDEX_FILE",
@@ -45,6 +45,8 @@ const LOCAL: [&str; 15] = [
     "GIT_CONFIG_PARAMETERS",
     "GIT_CONFIG_COUNT",
     "GIT_IMPLICIT_WORK_TREE",
+    "GIT_ATTR_SOURCE",
+    "GIT_QUARANTINE_PATH",
 ];
 
 /// The first version that knows all options which a merge uses: `rebase --no-update-refs` came last.
