@@ -78,7 +78,9 @@ impl Move {
     }
 
     fn new(git: &Git, place: PathBuf, lock: File, before: Id, commit: Id) -> Move {
-        Move { git: git.clone().with_index(&place.join("banksman-index")), place, lock, before, commit }
+        // A hook would find the checkout locked, and a stranger's index.
+        let git = git.clone().with("core.hooksPath=/dev/null").with_index(&place.join("banksman-index"));
+        Move { git, place, lock, before, commit }
     }
 
     /// Whether the place of a new file is taken by a file of the user's. One that is ignored would be overwritten by git.
@@ -90,6 +92,7 @@ impl Move {
     /// Moves files and index forward, if git finds nothing that would be lost.
     pub(super) fn forward(&self) -> Result<Answer, GitError> {
         self.copy_index()?;
+        self.refresh()?;
         let answer = self.read_tree(&self.before, &self.commit)?;
         if answer.status == 0 {
             self.adopt_index()?;
@@ -128,24 +131,25 @@ impl Move {
         if answer.status != 0 {
             return Err(answer.failed());
         }
-        self.adopt_index()
+        // One that says so already may have marks of the user's, which the copy has lost.
+        if self.own_index().says(&["diff-index", "--cached", "--quiet", to])? { Ok(()) } else { self.adopt_index() }
     }
 
     /// Gives the checkout free.
     pub(super) fn end(self) -> Result<(), GitError> {
+        self.drop_copy()?;
         let name = self.place.join("index.lock");
         fs::remove_file(&name).map_err(system(&name))
+    }
+
+    fn own_index(&self) -> Git {
+        Git { index: None, ..self.git.clone() }
     }
 
     /// The index as it is, for git to work with. Its age is kept: git compares it with the age of files.
     fn copy_index(&self) -> Result<(), GitError> {
         let (index, copy) = (self.place.join("index"), self.place.join("banksman-index"));
-        for former in [copy.clone(), self.place.join("banksman-index.lock")] {
-            match fs::remove_file(&former) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(system(&former)(error)),
-                _ => {}
-            }
-        }
+        self.drop_copy()?;
         let copied = || -> io::Result<()> {
             let modified = fs::metadata(&index)?.modified()?;
             fs::copy(&index, &copy)?;
@@ -156,6 +160,16 @@ impl Move {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             end => end.map_err(system(&copy)),
         }
+    }
+
+    fn drop_copy(&self) -> Result<(), GitError> {
+        for name in ["banksman-index", "banksman-index.lock"].map(|name| self.place.join(name)) {
+            match fs::remove_file(&name) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(system(&name)(error)),
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     fn adopt_index(&self) -> Result<(), GitError> {
@@ -185,6 +199,12 @@ impl Move {
         Ok(fields.chunks_exact(2).map(change).collect())
     }
 
+    /// Lets git look into files whose age alone has changed.
+    fn refresh(&self) -> Result<(), GitError> {
+        // Its answer is whether there are others.
+        self.git.ask(&["update-index", "-q", "--refresh"]).map(drop)
+    }
+
     /// Says in the index that files are as one of the sides has them.
     fn stage(&self, changes: &[Change], side: usize) -> Result<(), GitError> {
         let feed = || -> io::Result<File> {
@@ -206,8 +226,7 @@ impl Move {
 
     /// Which files are not as this side has them, which is what the index says.
     fn others(&self, changes: Vec<Change>, side: usize) -> Result<Vec<Change>, GitError> {
-        // Its answer is whether there are any.
-        self.git.ask(&["update-index", "-q", "--refresh"])?;
+        self.refresh()?;
         let list = self.git.get(&["diff-files", "-z", "--name-only", "--ignore-submodules=all"])?;
         let differ: HashSet<&[u8]> = list.split(|byte| *byte == 0).collect();
         let is_other = |change: &Change| match change.sides[side] {

@@ -23,7 +23,8 @@ fn ahead() -> World {
 
 fn assert_unmoved(world: &World) {
     assert_eq!(world.git(&["status", "--porcelain"]), "");
-    assert!(!world.repo().join("a").exists() && !world.repo().join(".git/index.lock").exists());
+    let has = |name: &str| world.repo().join(name).exists();
+    assert!(!has("a") && !has(".git/index.lock") && !has(".git/banksman-index"));
     world.assert_tidy();
 }
 
@@ -77,6 +78,23 @@ fn a_file_that_is_ignored_is_not_overwritten() {
 }
 
 #[test]
+fn what_git_was_told_not_to_look_at_stays_and_is_not_looked_at() {
+    let world = ahead();
+    for mark in ["--skip-worktree", "--assume-unchanged"] {
+        fs::write(world.repo().join("base"), "mine").unwrap();
+        world.git(&["update-index", mark, "base"]);
+        let marks = world.git(&["ls-files", "-v", "base"]);
+        let error = world.merge("topic", MergeHow::FastForward).unwrap_err();
+        assert!(matches!(error, MergeError::Dirty(_)), "{error}");
+        assert_eq!(fs::read_to_string(world.repo().join("base")).unwrap(), "mine");
+        assert_eq!(world.git(&["ls-files", "-v", "base"]), marks);
+        world.git(&["update-index", &mark.replace("--", "--no-"), "base"]);
+        world.git(&["checkout", "-q", "base"]);
+    }
+    assert_unmoved(&world);
+}
+
+#[test]
 fn files_links_and_directories_take_the_place_of_each_other() {
     let world = World::new();
     let path = |name: &str| world.repo().join(name);
@@ -97,6 +115,16 @@ fn files_links_and_directories_take_the_place_of_each_other() {
     assert!(world.merge("topic", MergeHow::FastForward).unwrap().has_moved());
     assert_eq!(world.git(&["status", "--porcelain"]), "");
     assert_eq!((world.tip("main"), fs::read_to_string(path("lib/x")).unwrap()), (world.tip("topic"), "x\n".into()));
+}
+
+#[test]
+fn a_file_that_was_only_touched_has_not_changed() {
+    let world = ahead();
+    fs::write(world.repo().join("base"), "base\n").unwrap();
+    let file = fs::File::options().write(true).open(world.repo().join("base")).unwrap();
+    file.set_modified(std::time::UNIX_EPOCH).unwrap();
+    assert!(world.merge("topic", MergeHow::FastForward).unwrap().has_moved());
+    assert_eq!(world.git(&["status", "--porcelain"]), "");
 }
 
 #[test]
