@@ -298,7 +298,12 @@ impl Job<'_> {
     fn swap(&self, git: &Git, before: &Id, commit: &Id) -> Result<(), MergeError> {
         let (note, name) = (format!("banksman: merge {}", self.branch), format!("refs/heads/{}", self.into));
         let answer = git.ask(&["update-ref", "-m", &note, &name, commit, before])?;
-        if answer.status == 0 { Ok(()) } else { Err(self.moved(answer.stderr)) }
+        if answer.status == 0 {
+            return Ok(());
+        }
+        // A hook of the user's can refuse it as well.
+        let is_moved = self.tip(self.into)? != *before || answer.stderr.contains(".lock'");
+        Err(if is_moved { self.moved(answer.stderr) } else { answer.failed().into() })
     }
 
     fn moved(&self, said: String) -> MergeError {

@@ -332,6 +332,24 @@ fn a_conflict_that_was_resolved_before_is_one() {
     }
 }
 
+fn hook(world: &World, name: &str, script: &str) {
+    let path = world.repo().join(".git/hooks").join(name);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn a_hook_can_refuse_that_the_target_moves() {
+    let world = diverged();
+    let before = world.tip("main");
+    hook(&world, "reference-transaction", "[ $1 != prepared ] || ! grep refs/heads/main");
+    let error = world.merge("topic", MergeHow::Rebase).unwrap_err().to_string();
+    assert!(error.starts_with("git update-ref failed: "), "{error}");
+    assert_eq!((world.tip("main"), world.git(&["status", "--porcelain"])), (before, String::new()));
+    world.assert_tidy();
+}
+
 #[test]
 fn settings_and_hooks_of_the_user_do_not_get_in_the_way() {
     let world = diverged();
@@ -353,12 +371,7 @@ fn settings_and_hooks_of_the_user_do_not_get_in_the_way() {
     }
     std::fs::write(world.repo().join("base"), "later").unwrap();
     world.git(&["stash", "-q"]);
-    let hook = |name: &str, script: &str| {
-        let path = world.repo().join(".git/hooks").join(name);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-    };
+    let hook = |name: &str, script: &str| hook(&world, name, script);
     hook("post-checkout", "exit 1");
     hook("pre-rebase", "exit 1");
     hook("commit-msg", "exit 1");
