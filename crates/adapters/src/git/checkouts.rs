@@ -51,10 +51,36 @@ impl Git {
         Ok(found)
     }
 
-    /// Whether nothing in a checkout differs from its commit. New files count if they are asked for.
-    pub(super) fn is_clean(&self, checkout: &Checkout, new_files: bool) -> Result<bool, GitError> {
-        let new_files = if new_files { "--untracked-files=normal" } else { "--untracked-files=no" };
-        let changes = self.at(&checkout.path).get(&["status", "--porcelain", "-z", new_files])?;
-        Ok(changes.is_empty() && !checkout.is_rebasing)
+    /// Whether nothing in a checkout differs from its commit, new files and changes inside of submodules included.
+    pub(super) fn is_clean(&self, checkout: &Checkout) -> Result<bool, GitError> {
+        self.has_no(checkout, &["--untracked-files=normal"])
+    }
+
+    /// Whether nothing differs that would be in the way of a merge, as far as that can be said without knowing its result.
+    pub(super) fn can_move(&self, checkout: &Checkout) -> Result<bool, GitError> {
+        self.has_no(checkout, &["--untracked-files=no", "--ignore-submodules=dirty"])
+    }
+
+    /// A submodule that is at another commit is no change: it stays where it is when the branch around it moves, until somebody
+    /// updates it.
+    fn has_no(&self, checkout: &Checkout, changes: &[&str]) -> Result<bool, GitError> {
+        let args = [&["status", "--porcelain=v2", "--no-renames", "-z"], changes].concat();
+        let list = self.at(&checkout.path).get(&args)?;
+        // Settings of the user's can ask for more lines, which begin in this way.
+        let mut entries = list.split(|byte| *byte == 0).filter(|entry| !entry.is_empty() && !entry.starts_with(b"# "));
+        Ok(entries.all(|entry| entry.starts_with(b"1 .M SC.. ")) && self.under_way(checkout)?.is_none())
+    }
+
+    /// What has begun in a checkout and is not over. It will move the branch when it is, even if no file has changed.
+    pub(super) fn under_way(&self, checkout: &Checkout) -> Result<Option<&'static str>, GitError> {
+        if checkout.is_rebasing {
+            return Ok(Some("rebase"));
+        }
+        for (what, head) in [("merge", "MERGE_HEAD"), ("cherry-pick", "CHERRY_PICK_HEAD"), ("revert", "REVERT_HEAD")] {
+            if self.at(&checkout.path).says(&["rev-parse", "--quiet", "--verify", head])? {
+                return Ok(Some(what));
+            }
+        }
+        Ok(None)
     }
 }

@@ -23,7 +23,7 @@ impl Git {
     pub fn branch_clean(&self, branch: &str) -> Result<bool, GitError> {
         self.seen(branch)?.ok_or_else(|| GitError::NoBranch(branch.into()))?;
         for checkout in self.checkouts(branch)? {
-            if !self.is_clean(&checkout, true)? {
+            if !self.is_clean(&checkout)? {
                 return Ok(false);
             }
         }
@@ -41,6 +41,13 @@ impl Git {
     /// The tip of a local branch.
     pub(super) fn tip(&self, branch: &str) -> Result<Option<Id>, GitError> {
         self.find(branch, &["refs/heads/"])
+    }
+
+    /// The branch that a branch is another name of.
+    pub(super) fn alias_of(&self, branch: &str) -> Result<Option<String>, GitError> {
+        let answer = self.ask(&["symbolic-ref", "--quiet", &format!("refs/heads/{branch}")])?;
+        let name = String::from_utf8_lossy(&answer.stdout);
+        Ok((answer.status == 0).then(|| name.trim_end().trim_start_matches("refs/heads/").to_owned()))
     }
 
     fn seen(&self, branch: &str) -> Result<Option<Id>, GitError> {

@@ -1,8 +1,8 @@
 //! Merging a branch into another, without touching anything that somebody works on.
 //!
-//! The new commit is made in a worktree of its own. Then the target moves, from the very commit that the merge began with: in its
-//! checkout if it has one, which must be clean; else by comparing and swapping. If somebody else has moved it meanwhile, the merge
-//! begins anew. The branch itself never moves.
+//! The new commit is made in a worktree of its own. Then the target moves, by comparing and swapping, from the very commit that
+//! the merge began with; before that its checkout does, if it has one, which must be clean. If somebody else has moved the target
+//! meanwhile, the checkout goes back and the merge begins anew. The branch itself never moves.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -11,6 +11,7 @@ use banksman_core::plan::MergeHow;
 use thiserror::Error;
 
 use super::checkouts::Checkout;
+use super::moving::Move;
 use super::scratch::{Tree, Turn};
 use super::{Git, GitError, Id, check};
 
@@ -64,9 +65,17 @@ pub enum MergeError {
     /// New files in the checkout of the target would be overwritten.
     #[error("the checkout at {} has changes: new files are in the way", .0.display())]
     InTheWay(PathBuf),
-    /// A rebase of the target is under way.
-    #[error("the checkout at {} has changes: a rebase of it is under way", .0.display())]
-    Rebasing(PathBuf),
+    /// A rebase of the target, or a merge into it, is under way.
+    #[error("the checkout at {} has changes: a {what} is under way", path.display())]
+    UnderWay {
+        /// Where.
+        path: PathBuf,
+        /// What.
+        what: &'static str,
+    },
+    /// Some other git has the checkout of the target locked.
+    #[error("the checkout at {} is locked: another git is at work there, or was killed and has left its index.lock", .0.display())]
+    Locked(PathBuf),
     /// The target is checked out in more than one directory, and only one of them could move along.
     #[error("the checkout at {} is not the only one of {into}", path.display())]
     SeveralCheckouts {
@@ -75,6 +84,14 @@ pub enum MergeError {
         /// One of them.
         path: PathBuf,
     },
+    /// The target is a symbolic ref: another branch would move, maybe under its checkout.
+    #[error("the branch {into} is another name of {other}: merge into that")]
+    Alias {
+        /// The target.
+        into: Box<str>,
+        /// What it stands for.
+        other: String,
+    },
     /// Somebody else moved the target, every time.
     #[error("the branch {into} was moved by others meanwhile, {ATTEMPTS} times: {said}")]
     Moved {
@@ -82,6 +99,14 @@ pub enum MergeError {
         into: Box<str>,
         /// What git said.
         said: String,
+    },
+    /// The checkout of the target has begun to move and could not be put back.
+    #[error("the checkout at {} is between two commits, and the next merge into it tries to put it back: {source}", path.display())]
+    Halfway {
+        /// Where.
+        path: PathBuf,
+        /// What went wrong.
+        source: GitError,
     },
     /// Git could not do it.
     #[error(transparent)]
@@ -96,13 +121,25 @@ pub enum MergeError {
 pub fn merge(repo: &Path, scratch: &Path, branch: &str, into: &str, how: MergeHow) -> Result<Merged, MergeError> {
     check(branch)?;
     check(into)?;
-    let git = known(Git::new(repo, LIMIT))?;
+    let git = Git::new(repo, LIMIT);
+    git.check_version()?;
+    let git = known(git)?;
     let turn = Turn::take(&git, scratch)?;
+    if let Some(other) = git.alias_of(into)? {
+        return Err(MergeError::Alias { into: into.into(), other });
+    }
+    for checkout in git.checkouts(into)?.into_iter().filter(|checkout| !checkout.is_rebasing) {
+        // Left by a merge that was killed: nothing is known of the checkout before it is where its branch is.
+        if let Some(left) = Move::left(&git.at(&checkout.path))? {
+            settle(&left, &checkout)?;
+            left.end()?;
+        }
+    }
     let job = Job { git: &git, turn: &turn, branch, into, how };
     let mut attempt = 1;
     loop {
         match job.attempt() {
-            Err(MergeError::Moved { .. }) if attempt < ATTEMPTS => {
+            Err(MergeError::Moved { .. } | MergeError::Locked(_)) if attempt < ATTEMPTS => {
                 // Whoever has it locked at this moment needs a moment.
                 std::thread::sleep(Duration::from_millis(20) * attempt);
                 attempt += 1;
@@ -110,6 +147,10 @@ pub fn merge(repo: &Path, scratch: &Path, branch: &str, into: &str, how: MergeHo
             end => return end,
         }
     }
+}
+
+fn settle(moving: &Move, checkout: &Checkout) -> Result<(), MergeError> {
+    moving.settle().map_err(|source| MergeError::Halfway { path: checkout.path.clone(), source })
 }
 
 /// Git with a name to make commits with, if nobody has given it one.
@@ -144,7 +185,7 @@ impl Job<'_> {
             self.save(&before)?;
             match &checkout {
                 Some(checkout) => self.forward_checkout(checkout, &before, &commit)?,
-                None => self.swap(&before, &commit)?,
+                None => self.swap(self.git, &before, &commit)?,
             }
         }
         Ok(Merged { commit, before, checkout: checkout.map(|checkout| checkout.path) })
@@ -161,10 +202,10 @@ impl Job<'_> {
         if !all.is_empty() {
             return Err(MergeError::SeveralCheckouts { into: self.into.into(), path: checkout.path });
         }
-        if checkout.is_rebasing {
-            return Err(MergeError::Rebasing(checkout.path));
+        if let Some(what) = self.git.under_way(&checkout)? {
+            return Err(MergeError::UnderWay { path: checkout.path, what });
         }
-        if !self.git.is_clean(&checkout, false)? {
+        if !self.git.can_move(&checkout)? {
             return Err(MergeError::Dirty(checkout.path));
         }
         Ok(Some(checkout))
@@ -203,35 +244,66 @@ impl Job<'_> {
         Err(if conflicts.is_empty() { answer.failed().into() } else { MergeError::Conflict(conflicts) })
     }
 
-    /// Moves the target together with its checkout. Git itself refuses to overwrite what somebody has begun there meanwhile.
+    /// Moves the target together with its checkout. What has begun and does not succeed is undone.
     fn forward_checkout(&self, checkout: &Checkout, before: &Id, commit: &Id) -> Result<(), MergeError> {
         let there = self.git.at(&checkout.path);
-        // Whoever has switched to another branch there does not want that one to move.
+        let Some(moving) = Move::begin(&there, before, commit)? else {
+            return Err(MergeError::Locked(checkout.path.clone()));
+        };
+        if let Err(refusal) = self.may_move(checkout, &there, &moving) {
+            moving.end()?;
+            return Err(refusal);
+        }
+        let end = self.forward(&there, &moving, before, commit);
+        if end.is_err() {
+            settle(&moving, checkout)?;
+        }
+        moving.end()?;
+        end?;
+        // Whatever it says: the merge is over.
+        there.ask(&["hook", "run", "--ignore-missing", "post-merge", "--", "0"])?;
+        Ok(())
+    }
+
+    /// Whether a checkout may move, which is locked now: from here on nobody stages anything or switches to another branch.
+    fn may_move(&self, checkout: &Checkout, there: &Git, moving: &Move) -> Result<(), MergeError> {
+        // Whoever has switched to another branch meanwhile does not want that one to move.
         if there.line(&["symbolic-ref", "--quiet", "HEAD"])? != format!("refs/heads/{}", self.into) {
             return Err(self.moved("its checkout has switched to another branch".into()));
         }
-        let answer = there.ask(&["merge", "--ff-only", "--no-squash", "--no-autostash", "--no-stat", "--quiet", commit])?;
+        if !self.git.can_move(checkout)? {
+            return Err(MergeError::Dirty(checkout.path.clone()));
+        }
+        if moving.in_the_way()? {
+            return Err(MergeError::InTheWay(checkout.path.clone()));
+        }
+        Ok(())
+    }
+
+    /// Moves the files, then the target. Git itself refuses to overwrite what somebody writes at this moment.
+    fn forward(&self, there: &Git, moving: &Move, before: &Id, commit: &Id) -> Result<(), MergeError> {
+        let answer = moving.forward()?;
+        if answer.status == 0 {
+            return self.swap(there, before, commit);
+        }
+        let path = there.directory.clone();
+        Err(match &answer.stderr {
+            said if said.contains("ntracked") => MergeError::InTheWay(path),
+            said if said.contains("not uptodate") => MergeError::Dirty(path),
+            _ => answer.failed().into(),
+        })
+    }
+
+    /// Moves the target, if it still is where it was.
+    fn swap(&self, git: &Git, before: &Id, commit: &Id) -> Result<(), MergeError> {
+        let (note, name) = (format!("banksman: merge {}", self.branch), format!("refs/heads/{}", self.into));
+        let answer = git.ask(&["update-ref", "-m", &note, &name, commit, before])?;
         if answer.status == 0 {
             return Ok(());
         }
-        let path = || checkout.path.clone();
-        if self.tip(self.into)? != *before || answer.stderr.contains("index.lock") {
-            return Err(self.moved(answer.stderr));
-        }
-        if answer.stderr.contains("untracked working tree files would be") {
-            return Err(MergeError::InTheWay(path()));
-        }
-        if !self.git.is_clean(checkout, false)? {
-            return Err(MergeError::Dirty(path()));
-        }
-        Err(answer.failed().into())
-    }
-
-    /// Moves a target that is not checked out, if it still is where it was.
-    fn swap(&self, before: &Id, commit: &Id) -> Result<(), MergeError> {
-        let (note, name) = (format!("banksman: merge {}", self.branch), format!("refs/heads/{}", self.into));
-        let answer = self.git.ask(&["update-ref", "-m", &note, &name, commit, before])?;
-        if answer.status == 0 { Ok(()) } else { Err(self.moved(answer.stderr)) }
+        // A hook of the user's can refuse it as well.
+        let is_moved = self.tip(self.into)? != *before || answer.stderr.contains(".lock'");
+        Err(if is_moved { self.moved(answer.stderr) } else { answer.failed().into() })
     }
 
     fn moved(&self, said: String) -> MergeError {

@@ -3,11 +3,13 @@
 //! Names of branches never become options or expressions: they are looked up as whole names, and everything after that is told
 //! the ids of commits. Nothing asks anybody, pages, or stays behind.
 //!
-//! Files: `facts` what is known; `checkouts` where a branch is checked out; `merge` the merge; `scratch` the worktree it works in.
+//! Files: `facts` what is known; `checkouts` where a branch is checked out; `merge` the merge; `scratch` the worktree it works in;
+//! `moving` the checkout that moves along.
 
 mod checkouts;
 mod facts;
 mod merge;
+mod moving;
 mod scratch;
 
 use std::ffi::OsStr;
@@ -24,10 +26,10 @@ use crate::program::{self, Kept};
 pub use merge::{MergeError, Merged, merge};
 
 /// How much of what git prints is read. More than that is no list of files that anybody would look at.
-const OUTPUT: usize = 16 << 20;
+const OUTPUT: usize = 256 << 20;
 
 /// Variables that would lead git to another repository than the one that is meant, as in a hook.
-const LOCAL: [&str; 15] = [
+const LOCAL: [&str; 17] = [
     "GIT_DIR",
     "GIT_WORK_TREE",
     "GIT_INDEX_FILE",
@@ -43,7 +45,12 @@ const LOCAL: [&str; 15] = [
     "GIT_CONFIG_PARAMETERS",
     "GIT_CONFIG_COUNT",
     "GIT_IMPLICIT_WORK_TREE",
+    "GIT_ATTR_SOURCE",
+    "GIT_QUARANTINE_PATH",
 ];
+
+/// The first version that knows all options which a merge uses: `rebase --no-update-refs` came last.
+const NEEDED: (u32, u32) = (2, 38);
 
 /// Settings that would leave a process behind.
 const SETTINGS: [&str; 3] = ["gc.auto=0", "maintenance.auto=false", "core.fsmonitor=false"];
@@ -68,6 +75,9 @@ pub enum GitError {
         /// What it said.
         said: String,
     },
+    /// It does not know all that is asked of it.
+    #[error("git {0} is too old: merging needs {major}.{minor} or later", major = NEEDED.0, minor = NEEDED.1)]
+    TooOld(String),
     /// The system refuses.
     #[error("{what}: {source}")]
     System {
@@ -85,6 +95,8 @@ pub struct Git {
     limit: Duration,
     /// Settings beside those of the repository.
     settings: Vec<String>,
+    /// Another index than that of the directory.
+    index: Option<PathBuf>,
 }
 
 /// The id of a commit.
@@ -101,7 +113,18 @@ struct Answer {
 impl Git {
     /// The repository that `directory` belongs to. One command may take `limit`.
     pub fn new(directory: &Path, limit: Duration) -> Git {
-        Git { directory: directory.into(), limit, settings: SETTINGS.map(Into::into).into() }
+        Git { directory: directory.into(), limit, settings: SETTINGS.map(Into::into).into(), index: None }
+    }
+
+    /// Refuses a git that cannot merge. One that does not say its version in the usual way is taken for a new one.
+    fn check_version(&self) -> Result<(), GitError> {
+        let line = self.line(&["version"])?;
+        let version = line.split(' ').nth(2).unwrap_or_default();
+        let mut numbers = version.split('.').map(str::parse);
+        match (numbers.next(), numbers.next()) {
+            (Some(Ok(major)), Some(Ok(minor))) if (major, minor) < NEEDED => Err(GitError::TooOld(version.into())),
+            _ => Ok(()),
+        }
     }
 
     /// The same repository, seen from another directory.
@@ -115,6 +138,12 @@ impl Git {
         self
     }
 
+    /// With another index.
+    fn with_index(mut self, index: &Path) -> Git {
+        self.index = Some(index.into());
+        self
+    }
+
     fn command<S: AsRef<OsStr>>(&self, args: &[S]) -> Command {
         let mut command = Command::new("git");
         command.arg("--no-pager").args(self.settings.iter().flat_map(|setting| ["-c", setting]));
@@ -122,6 +151,7 @@ impl Git {
         for name in LOCAL {
             command.env_remove(name);
         }
+        command.envs(self.index.as_ref().map(|index| ("GIT_INDEX_FILE", index)));
         // Nobody is there to be asked, to edit or to read page by page.
         command.envs([("GIT_TERMINAL_PROMPT", "0"), ("LC_ALL", "C"), ("GIT_PAGER", "cat"), ("GIT_EDITOR", "true")]);
         command.envs([("GIT_SEQUENCE_EDITOR", "true"), ("GIT_ASKPASS", "true"), ("SSH_ASKPASS", "true")]);
@@ -136,14 +166,20 @@ impl Git {
     }
 
     fn end(&self, command: Command, what: String) -> Result<Answer, GitError> {
+        let answer = self.start_of(command, what, OUTPUT)?;
+        if answer.stdout.len() == OUTPUT {
+            return Err(GitError::Failed { what: answer.what, said: "it printed too much".into() });
+        }
+        Ok(answer)
+    }
+
+    /// Like `end`, with no more than the first bytes of what git prints.
+    fn start_of(&self, command: Command, what: String, bytes: usize) -> Result<Answer, GitError> {
         let system = |source| GitError::System { what: format!("git {what}"), source };
-        let ended = program::run(command, self.limit, Kept::first(OUTPUT), Kept::last(4_096)).map_err(system)?;
+        let ended = program::run(command, self.limit, Kept::first(bytes), Kept::last(4_096)).map_err(system)?;
         let Some(ended) = ended else { return Err(GitError::TimedOut(what)) };
         let status = ended.status.code().unwrap_or_else(|| 128 + ended.status.signal().unwrap_or_default());
         let stderr = String::from_utf8_lossy(&ended.stderr.bytes).trim().to_owned();
-        if ended.stdout.is_cut {
-            return Err(GitError::Failed { what, said: "it printed too much".into() });
-        }
         Ok(Answer { what, status, stdout: ended.stdout.bytes, stderr })
     }
 

@@ -100,7 +100,7 @@ impl Drop for Tree<'_> {
     }
 }
 
-/// Hooks are for the directories that people work in.
+/// Hooks are for the directories that people work in; so are resolutions that were recorded, which nobody would look at here.
 fn quiet(git: Git) -> Git {
-    git.with("core.hooksPath=/dev/null")
+    git.with("core.hooksPath=/dev/null").with("rerere.enabled=false")
 }

@@ -4,4 +4,5 @@
 
 mod facts;
 mod merges;
+mod moving;
 mod world;

@@ -188,8 +188,24 @@ fn branches_may_have_odd_names() {
     }
 }
 
+#[test]
+fn a_target_that_is_another_name_of_a_branch_is_refused() {
+    let world = World::new();
+    let tip = world.branch("topic", "a", "a\n");
+    let before = world.tip("main");
+    world.git(&["symbolic-ref", "refs/heads/alias", "refs/heads/main"]);
+    let error = merge(&world.repo(), &world.path("scratch"), "topic", "alias", MergeHow::FastForward).unwrap_err();
+    assert_eq!(error.to_string(), "the branch alias is another name of main: merge into that");
+    assert_eq!((world.tip("main"), world.git(&["status", "--porcelain"])), (before, String::new()));
+    // A checkout of the other name is one of the branch; and any name will do for what is merged.
+    world.git(&["symbolic-ref", "HEAD", "refs/heads/alias"]);
+    world.git(&["symbolic-ref", "refs/heads/same", "refs/heads/topic"]);
+    assert!(world.merge("same", MergeHow::FastForward).unwrap().checkout.is_some());
+    assert_eq!((world.tip("main"), world.git(&["status", "--porcelain"])), (tip, String::new()));
+}
+
 /// Puts a script into the way of every checkout of a file with the ending `.slow`.
-fn on_checkout(world: &World, script: &str) {
+pub(crate) fn on_checkout(world: &World, script: &str) {
     let path = world.path("filter");
     std::fs::write(&path, format!("#!/bin/sh\nunset GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_PREFIX\n{script}\ncat\n")).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -286,6 +302,55 @@ fn what_a_killed_merge_has_left_is_cleared_away() {
 }
 
 #[test]
+fn a_merge_that_somebody_has_begun_is_not_disturbed() {
+    let world = diverged();
+    world.branch("other", "o", "o\n");
+    let before = world.tip("main");
+    // Without a change in any file.
+    world.git(&["merge", "-q", "--strategy=ours", "--no-commit", "other"]);
+    assert_eq!(world.git(&["status", "--porcelain"]), "");
+    assert!(!world.facts().branch_clean("main").unwrap());
+    let error = world.merge("topic", MergeHow::Rebase).unwrap_err().to_string();
+    assert!(error.ends_with(" has changes: a merge is under way"), "{error}");
+    assert_eq!(world.tip("main"), before);
+}
+
+#[test]
+fn a_conflict_that_was_resolved_before_is_one() {
+    let world = World::new();
+    world.git(&["config", "rerere.enabled", "true"]);
+    world.git(&["config", "rerere.autoUpdate", "true"]);
+    world.branch("topic", "a", "topic\n");
+    let before = world.commit("a", "main\n");
+    // Git remembers how somebody resolved it.
+    let merged = std::process::Command::new("git").current_dir(world.repo()).args(["merge", "-q", "topic"]).output().unwrap();
+    assert!(!merged.status.success());
+    world.commit("a", "both\n");
+    world.git(&["reset", "-q", "--hard", &before]);
+    for how in [MergeHow::Rebase, MergeHow::MergeCommit] {
+        assert_eq!(world.merge("topic", how).unwrap_err().to_string(), "conflict in a");
+    }
+}
+
+fn hook(world: &World, name: &str, script: &str) {
+    let path = world.repo().join(".git/hooks").join(name);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn a_hook_can_refuse_that_the_target_moves() {
+    let world = diverged();
+    let before = world.tip("main");
+    hook(&world, "reference-transaction", "[ $1 != prepared ] || ! grep refs/heads/main");
+    let error = world.merge("topic", MergeHow::Rebase).unwrap_err().to_string();
+    assert!(error.starts_with("git update-ref failed: "), "{error}");
+    assert_eq!((world.tip("main"), world.git(&["status", "--porcelain"])), (before, String::new()));
+    world.assert_tidy();
+}
+
+#[test]
 fn settings_and_hooks_of_the_user_do_not_get_in_the_way() {
     let world = diverged();
     world.branch("second", "s", "s\n");
@@ -299,15 +364,14 @@ fn settings_and_hooks_of_the_user_do_not_get_in_the_way() {
         ("branch.main.mergeoptions", "--squash"),
         ("core.editor", "false"),
         ("commit.template", "/nowhere"),
+        ("status.showStash", "true"),
+        ("status.branch", "true"),
     ] {
         world.git(&["config", key, value]);
     }
-    let hook = |name: &str, script: &str| {
-        let path = world.repo().join(".git/hooks").join(name);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-    };
+    std::fs::write(world.repo().join("base"), "later").unwrap();
+    world.git(&["stash", "-q"]);
+    let hook = |name: &str, script: &str| hook(&world, name, script);
     hook("post-checkout", "exit 1");
     hook("pre-rebase", "exit 1");
     hook("commit-msg", "exit 1");

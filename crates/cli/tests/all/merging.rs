@@ -82,6 +82,30 @@ fn a_merge_that_fails_begins_with_words_to_match() {
 }
 
 #[test]
+fn a_git_that_is_too_old_is_told_so() {
+    let world = World::new();
+    repository(&world);
+    branch(&world, "topic", "a", "a\n");
+    let (tools, path) = (world.path().join("state/tools"), std::env::var("PATH").unwrap());
+    std::fs::create_dir_all(&tools).unwrap();
+    let merge = |version: &str| {
+        let script = format!(
+            "#!/bin/sh\nPATH='{path}'\ncase \"$*\" in *' version') echo 'git version {version}';; *) git \"$@\";; esac\n"
+        );
+        std::fs::write(tools.join("git"), script).unwrap();
+        std::fs::set_permissions(tools.join("git"), std::fs::Permissions::from_mode(0o755)).unwrap();
+        let mut command = world.command(&["merge-branch", "--how", "rebase", "--", "topic", "main"]);
+        let done = command.env("PATH", format!("{}:{path}", tools.display())).output().unwrap();
+        (done.status.code(), String::from_utf8(done.stderr).unwrap())
+    };
+    assert_eq!(merge("2.37.9"), (Some(1), "git 2.37.9 is too old: merging needs 2.38 or later\n".into()));
+    assert_eq!(merge("1.99.rc0"), (Some(1), "git 1.99.rc0 is too old: merging needs 2.38 or later\n".into()));
+    for new in ["2.38.1 (Apple Git-143)", "3.0", "from somewhere else"] {
+        assert_eq!(merge(new), (Some(0), String::new()), "{new}");
+    }
+}
+
+#[test]
 fn a_merge_that_was_killed_in_the_middle_is_done_again() {
     let world = World::new();
     repository(&world);
@@ -137,4 +161,159 @@ fn a_task_that_merges_does_so_in_a_session() {
     assert_eq!(world.data(&["tasks", "show", "t-bad"])["status"], "failed");
     assert!(world.ok(&["tasks", "logs", "t-bad"]).contains("no such branch: gone\n"));
     assert_eq!(git(world.path(), &["status", "--porcelain"]), "");
+}
+
+/// A branch `topic` that changes, adds and removes many files, and a script in the way of the checkout of one of them, which
+/// tells who has called it, and waits as long as the file `wait` is there. What comes before it in the alphabet is moved then.
+struct Halfway {
+    world: World,
+    before: String,
+}
+
+impl Halfway {
+    const MERGE: [&str; 6] = ["merge-branch", "--how", "fast_forward", "--", "topic", "main"];
+
+    fn new() -> Halfway {
+        let world = World::new();
+        repository(&world);
+        let write = |name: &str, text: &str| std::fs::write(world.path().join(name), text).unwrap();
+        write(".gitattributes", "*.slow filter=slow\n");
+        write("x.slow", "x\n");
+        for n in 0..40 {
+            write(&format!("{n:02}"), "before\n");
+        }
+        write("gone", "gone\n");
+        commit(&world, "zz", "before\n");
+        git(world.path(), &["switch", "-q", "-c", "topic"]);
+        for n in 0..40 {
+            write(&format!("{n:02}"), "after\n");
+        }
+        write("x.slow", "y\n");
+        std::fs::create_dir(world.path().join("dir")).unwrap();
+        write("dir/new", "new\n");
+        git(world.path(), &["rm", "-q", "gone"]);
+        commit(&world, "zz", "after\n");
+        git(world.path(), &["switch", "-q", "main"]);
+        let script = "#!/bin/sh\necho $$ $PPID > state/draft; mv state/draft state/here\n\
+                      while [ -e state/wait ]; do sleep 0.01; done\ncat\n";
+        std::fs::create_dir_all(world.path().join("state")).unwrap();
+        write("state/filter", script);
+        std::fs::set_permissions(world.path().join("state/filter"), std::fs::Permissions::from_mode(0o755)).unwrap();
+        git(world.path(), &["config", "filter.slow.smudge", "state/filter"]);
+        write("state/wait", "");
+        let before = git(world.path(), &["rev-parse", "main"]);
+        Halfway { world, before }
+    }
+
+    /// Kills a merge in the middle of moving the checkout, and its git too if that is wanted.
+    fn kill(&self, with_git: bool) {
+        let merge = self.world.start(&Self::MERGE);
+        let here = self.world.path().join("state/here");
+        until("the merge is in the middle", || here.exists());
+        merge.signal(Signal::KILL);
+        merge.end();
+        if with_git {
+            let pids = std::fs::read_to_string(&here).unwrap();
+            for pid in pids.split_whitespace().rev() {
+                let pid = rustix::process::Pid::from_raw(pid.parse().unwrap()).unwrap();
+                rustix::process::kill_process(pid, Signal::KILL).unwrap();
+            }
+        }
+        assert_ne!(git(self.world.path(), &["status", "--porcelain"]), "");
+        assert_eq!(git(self.world.path(), &["rev-parse", "main"]), self.before);
+    }
+
+    fn goes_on(&self) {
+        std::fs::remove_file(self.world.path().join("state/wait")).unwrap();
+    }
+
+    fn assert_merged(&self) {
+        assert_eq!(git(self.world.path(), &["rev-parse", "main"]), git(self.world.path(), &["rev-parse", "topic"]));
+        assert_eq!(git(self.world.path(), &["status", "--porcelain"]), "");
+        let left = std::fs::read_dir(self.world.path().join(".git")).unwrap().map(|entry| entry.unwrap().file_name());
+        let left: Vec<_> = left.filter(|name| name.to_string_lossy().contains("index")).collect();
+        assert_eq!(left, ["index"]);
+    }
+}
+
+#[test]
+fn a_checkout_that_a_killed_merge_has_left_halfway_is_put_back() {
+    let halfway = Halfway::new();
+    halfway.kill(true);
+    halfway.goes_on();
+    halfway.world.ok(&Halfway::MERGE);
+    halfway.assert_merged();
+}
+
+#[test]
+fn a_checkout_is_not_touched_as_long_as_the_git_of_a_killed_merge_lives() {
+    let halfway = Halfway::new();
+    halfway.kill(false);
+    let merge = halfway.world.start(&Halfway::MERGE);
+    let waits = |line: &str| line.contains("-> FLOCK") && line.split_whitespace().any(|word| word == merge.pid().to_string());
+    until("it waits for that git", || std::fs::read_to_string("/proc/locks").unwrap().lines().any(waits));
+    halfway.goes_on();
+    assert_eq!(merge.end().code, 0);
+    halfway.assert_merged();
+}
+
+#[test]
+fn a_checkout_is_put_back_also_when_that_was_killed() {
+    let halfway = Halfway::new();
+    halfway.kill(true);
+    std::fs::remove_file(halfway.world.path().join("state/here")).unwrap();
+    // It has to be written to go back, too.
+    halfway.kill(true);
+    halfway.goes_on();
+    halfway.world.ok(&Halfway::MERGE);
+    halfway.assert_merged();
+}
+
+#[test]
+fn what_somebody_writes_into_a_checkout_that_was_left_halfway_stays() {
+    let halfway = Halfway::new();
+    halfway.kill(true);
+    halfway.goes_on();
+    let path = |name: &str| halfway.world.path().join(name);
+    for name in ["03", "dir/new", "gone", "zz"] {
+        std::fs::write(path(name), "mine\n").unwrap();
+    }
+    let said = halfway.world.run(&Halfway::MERGE);
+    assert!(said.code == 1 && said.stderr.contains(" has changes\n"), "{said:?}");
+    for name in ["03", "dir/new", "gone", "zz"] {
+        assert_eq!(std::fs::read_to_string(path(name)).unwrap(), "mine\n", "{name}");
+    }
+    assert_eq!(git(halfway.world.path(), &["status", "--porcelain"]), " M 03\n M gone\n M zz\n?? dir/");
+    git(halfway.world.path(), &["checkout", "-q", "."]);
+    let said = halfway.world.run(&Halfway::MERGE);
+    assert!(said.code == 1 && said.stderr.contains(" new files are in the way\n"), "{said:?}");
+    std::fs::remove_file(path("dir/new")).unwrap();
+    halfway.world.ok(&Halfway::MERGE);
+    halfway.assert_merged();
+}
+
+#[test]
+fn a_file_that_was_not_written_to_its_end_is_written_again() {
+    let halfway = Halfway::new();
+    halfway.kill(true);
+    halfway.goes_on();
+    for (name, text) in [("03", "aft"), ("04", ""), ("dir/new", "n"), ("zz", "befo")] {
+        std::fs::write(halfway.world.path().join(name), text).unwrap();
+    }
+    halfway.world.ok(&Halfway::MERGE);
+    halfway.assert_merged();
+}
+
+#[test]
+fn a_lock_of_somebody_else_is_left_alone() {
+    let halfway = Halfway::new();
+    halfway.goes_on();
+    let lock = halfway.world.path().join(".git/index.lock");
+    for text in ["", "DIRC", "banksman moves this checkout\n"] {
+        std::fs::write(&lock, text).unwrap();
+        let said = halfway.world.run(&Halfway::MERGE);
+        assert!(said.code == 1 && said.stderr.contains(" is locked: another git "), "{said:?}");
+        assert_eq!(std::fs::read_to_string(&lock).unwrap(), text);
+        assert_eq!(git(halfway.world.path(), &["status", "--porcelain"]), "");
+    }
 }

@@ -1,0 +1,199 @@
+//! The checkout of the target, which moves along or stays as it was.
+
+use std::fs;
+
+use banksman_adapters::git::MergeError;
+use banksman_core::plan::MergeHow;
+
+use crate::merges::on_checkout;
+use crate::world::World;
+
+/// A branch `topic` that is ahead of `main`, which is checked out, with a change in a file that is slow to check out.
+fn ahead() -> World {
+    let world = World::new();
+    world.commit(".gitattributes", "*.slow filter=slow\n");
+    world.commit("x.slow", "x\n");
+    world.git(&["switch", "-q", "-c", "topic"]);
+    world.commit("a", "a\n");
+    world.commit("base", "changed\n");
+    world.commit("x.slow", "y\n");
+    world.git(&["switch", "-q", "main"]);
+    world
+}
+
+fn assert_unmoved(world: &World) {
+    assert_eq!(world.git(&["status", "--porcelain"]), "");
+    let has = |name: &str| world.repo().join(name).exists();
+    assert!(!has("a") && !has(".git/index.lock") && !has(".git/banksman-index"));
+    world.assert_tidy();
+}
+
+#[test]
+fn a_checkout_goes_back_when_somebody_moves_the_target_meanwhile() {
+    let world = ahead();
+    let repo = world.repo();
+    // When the checkout moves, somebody takes the target back to an earlier commit, and then forward again.
+    let earlier = world.tip("main~1");
+    on_checkout(&world, &format!("cd '{}'; git update-ref refs/heads/main {earlier}", repo.display()));
+    let error = world.merge("topic", MergeHow::FastForward).unwrap_err();
+    assert!(matches!(error, MergeError::Dirty(_)), "they moved the branch under its checkout: {error}");
+    assert_eq!(world.tip("main"), earlier);
+    world.git(&["update-ref", "refs/heads/main", "topic~3"]);
+    assert_unmoved(&world);
+}
+
+#[test]
+fn a_checkout_goes_back_when_a_file_cannot_be_written() {
+    let world = ahead();
+    let before = world.tip("main");
+    world.git(&["config", "filter.slow.clean", "cat"]);
+    world.git(&["config", "filter.slow.required", "true"]);
+    on_checkout(&world, "! grep y || exit 1; echo x");
+    let error = world.merge("topic", MergeHow::FastForward).unwrap_err().to_string();
+    assert!(error.starts_with("git read-tree failed: "), "{error}");
+    assert_eq!(world.tip("main"), before);
+    assert_unmoved(&world);
+    // If that cannot be written either, it goes back when it can.
+    on_checkout(&world, "exit 1");
+    let error = world.merge("topic", MergeHow::FastForward).unwrap_err();
+    assert!(matches!(error, MergeError::Halfway { .. }), "{error}");
+    let error = world.merge("topic", MergeHow::FastForward).unwrap_err();
+    assert!(matches!(error, MergeError::Halfway { .. }), "{error}");
+    on_checkout(&world, "");
+    assert!(world.merge("topic", MergeHow::FastForward).unwrap().has_moved());
+    assert_eq!(world.git(&["status", "--porcelain"]), "");
+    world.assert_tidy();
+}
+
+#[test]
+fn a_file_that_is_ignored_is_not_overwritten() {
+    let world = ahead();
+    fs::write(world.repo().join(".git/info/exclude"), "a\n").unwrap();
+    fs::write(world.repo().join("a"), "mine").unwrap();
+    let error = world.merge("topic", MergeHow::FastForward).unwrap_err();
+    assert!(matches!(error, MergeError::InTheWay(_)), "{error}");
+    assert_eq!(fs::read_to_string(world.repo().join("a")).unwrap(), "mine");
+    fs::remove_file(world.repo().join("a")).unwrap();
+    assert_unmoved(&world);
+}
+
+#[test]
+fn what_git_was_told_not_to_look_at_stays_and_is_not_looked_at() {
+    let world = ahead();
+    for mark in ["--skip-worktree", "--assume-unchanged"] {
+        fs::write(world.repo().join("base"), "mine").unwrap();
+        world.git(&["update-index", mark, "base"]);
+        let marks = world.git(&["ls-files", "-v", "base"]);
+        let error = world.merge("topic", MergeHow::FastForward).unwrap_err();
+        assert!(matches!(error, MergeError::Dirty(_)), "{error}");
+        assert_eq!(fs::read_to_string(world.repo().join("base")).unwrap(), "mine");
+        assert_eq!(world.git(&["ls-files", "-v", "base"]), marks);
+        world.git(&["update-index", &mark.replace("--", "--no-"), "base"]);
+        world.git(&["checkout", "-q", "base"]);
+    }
+    assert_unmoved(&world);
+}
+
+#[test]
+fn files_links_and_directories_take_the_place_of_each_other() {
+    let world = World::new();
+    let path = |name: &str| world.repo().join(name);
+    for directory in ["dir", "lib"] {
+        fs::create_dir(path(directory)).unwrap();
+        fs::write(path(directory).join("x"), "x\n").unwrap();
+    }
+    std::os::unix::fs::symlink("lib", path("link")).unwrap();
+    world.commit("file", "file\n");
+    world.git(&["switch", "-q", "-c", "topic"]);
+    world.git(&["rm", "-q", "-r", "dir", "link", "file"]);
+    for directory in ["link", "file"] {
+        fs::create_dir(path(directory)).unwrap();
+        fs::write(path(directory).join("x"), "x\n").unwrap();
+    }
+    world.commit("dir", "a file\n");
+    world.git(&["switch", "-q", "main"]);
+    assert!(world.merge("topic", MergeHow::FastForward).unwrap().has_moved());
+    assert_eq!(world.git(&["status", "--porcelain"]), "");
+    assert_eq!((world.tip("main"), fs::read_to_string(path("lib/x")).unwrap()), (world.tip("topic"), "x\n".into()));
+}
+
+#[test]
+fn a_file_that_was_only_touched_has_not_changed() {
+    let world = ahead();
+    fs::write(world.repo().join("base"), "base\n").unwrap();
+    let file = fs::File::options().write(true).open(world.repo().join("base")).unwrap();
+    file.set_modified(std::time::UNIX_EPOCH).unwrap();
+    assert!(world.merge("topic", MergeHow::FastForward).unwrap().has_moved());
+    assert_eq!(world.git(&["status", "--porcelain"]), "");
+}
+
+#[test]
+fn kinds_of_checkouts_that_git_knows_move_along() {
+    for settings in [&[("core.splitIndex", "true")][..], &[("core.untrackedCache", "true"), ("index.version", "4")]] {
+        let world = ahead();
+        settings.iter().for_each(|(key, value)| drop(world.git(&["config", key, value])));
+        world.git(&["update-index", "--force-write-index"]);
+        assert!(world.merge("topic", MergeHow::FastForward).unwrap().has_moved());
+        assert_eq!(world.git(&["status", "--porcelain"]), "");
+        world.git(&["fsck", "--strict"]);
+    }
+    // One that has only some of the files.
+    let world = World::new();
+    fs::create_dir_all(world.repo().join("in")).unwrap();
+    fs::create_dir_all(world.repo().join("out")).unwrap();
+    world.commit("out/x", "x\n");
+    world.git(&["switch", "-q", "-c", "topic"]);
+    world.commit("out/y", "y\n");
+    world.commit("out/x", "changed\n");
+    world.commit("in/x", "x\n");
+    world.git(&["switch", "-q", "main"]);
+    world.git(&["sparse-checkout", "set", "in"]);
+    assert!(world.merge("topic", MergeHow::FastForward).unwrap().has_moved());
+    assert_eq!(world.git(&["status", "--porcelain"]), "");
+    assert!(world.repo().join("in/x").exists() && !world.repo().join("out").exists());
+}
+
+/// A `main` with a submodule, and a branch `topic` that is ahead with another commit of it. The submodule is at the earlier one.
+fn with_submodule() -> World {
+    let world = World::new();
+    let (sub, origin) = (world.repo().join("sub"), world.path("origin"));
+    fs::create_dir(&origin).unwrap();
+    let commit = |directory: &std::path::Path, file: &str| {
+        fs::write(directory.join(file), file).unwrap();
+        world.git_in(directory, &["add", "-A"]);
+        let who = ["-c", "user.name=t", "-c", "user.email=t@example.invalid"];
+        world.git_in(directory, &[&who[..], &["commit", "-q", "-m", file]].concat());
+    };
+    world.git_in(&origin, &["init", "-q"]);
+    commit(&origin, "first");
+    world.git(&["-c", "protocol.file.allow=always", "submodule", "--quiet", "add", "../origin", "sub"]);
+    world.git(&["commit", "-q", "-m", "sub"]);
+    world.git(&["switch", "-q", "-c", "topic"]);
+    commit(&sub, "second");
+    world.git(&["commit", "-q", "-a", "-m", "bump"]);
+    world.git(&["switch", "-q", "main"]);
+    world.git(&["submodule", "--quiet", "update"]);
+    assert_eq!(world.git(&["status", "--porcelain"]), "");
+    world
+}
+
+#[test]
+fn a_submodule_stays_where_it_is_and_blocks_nothing() {
+    let world = with_submodule();
+    assert!(world.merge("topic", MergeHow::FastForward).unwrap().has_moved());
+    assert_eq!(world.git(&["status", "--porcelain"]), " M sub", "it is where it was");
+    assert!(world.facts().branch_clean("main").unwrap());
+    world.git(&["switch", "-q", "-c", "next"]);
+    fs::write(world.repo().join("a"), "a\n").unwrap();
+    world.git(&["add", "a"]);
+    world.git(&["commit", "-q", "-m", "a"]);
+    world.git(&["switch", "-q", "main"]);
+    fs::write(world.repo().join("sub/first"), "begun").unwrap();
+    assert!(!world.facts().branch_clean("main").unwrap(), "somebody works in it");
+    assert!(world.merge("next", MergeHow::MergeCommit).unwrap().has_moved());
+    assert_eq!(fs::read_to_string(world.repo().join("sub/first")).unwrap(), "begun");
+    // What is staged is a change.
+    world.branch("last", "b", "b\n");
+    world.git(&["add", "sub"]);
+    assert!(matches!(world.merge("last", MergeHow::Rebase), Err(MergeError::Dirty(_))));
+}
