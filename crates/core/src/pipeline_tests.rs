@@ -329,7 +329,8 @@ fn what_a_guard_fails_is_never_tried_again() {
 #[test]
 fn one_runner_at_a_time_looks_at_guards() {
     let held = || vec![Phase { pre: vec![guard("g")], ..phase("one") }];
-    let after = |site: &mut Site, by: &str, is_free, heard| site.ask(Input::Examine { by: runner(by), is_free, heard: Seq(heard) });
+    let after =
+        |site: &mut Site, by: &str, is_free, heard| site.ask(Input::Examine { by: runner(by), is_free, heard: Seq(heard) });
     let look = |site: &mut Site, by: &str, is_free| after(site, by, is_free, 0);
     let mut site = Site::begun(held());
     assert_eq!(look(&mut site, "m", false), Outcome::Check);

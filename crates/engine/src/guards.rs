@@ -41,13 +41,7 @@ pub struct Judgement {
 
 impl Judgement {
     /// About the guards that a pipeline waits for.
-    pub(crate) fn new(
-        pipeline: &Pipeline,
-        by: Option<RunnerId>,
-        inputs: GuardInputs,
-        seen: Seen,
-        at: Seq,
-    ) -> Option<Judgement> {
+    pub(crate) fn new(pipeline: &Pipeline, by: Option<RunnerId>, inputs: GuardInputs, seen: Seen, at: Seq) -> Option<Judgement> {
         let (State::Checking { phase, when } | State::Blocked { phase, when, .. }) = &pipeline.state else { return None };
         let (phase, when, guards) = (phase.clone(), *when, pipeline.guards().to_vec());
         Some(Judgement { id: pipeline.id.clone(), phase, when, by, tasks: pipeline.tasks, guards, inputs, seen, at })

@@ -211,7 +211,7 @@ macro_rules! awaited {
             "WITH RECURSIVE awaited(name, number) AS (SELECT (SELECT min(l.about) FROM listeners l WHERE l.project = $1 ",
             "AND l.component = '",
             $kind,
-            "'), 1 UNION ALL SELECT (SELECT min(l.about) FROM listeners l WHERE l.project = $1 AND l.component = '",
+            "'), CAST(1 AS BIGINT) UNION ALL SELECT (SELECT min(l.about) FROM listeners l WHERE l.project = $1 AND l.component = '",
             $kind,
             "' AND l.about > a.name), a.number + 1 FROM awaited a WHERE a.name IS NOT NULL AND a.number < $2) "
         )

@@ -232,7 +232,8 @@ pub(crate) fn plan(project: i64, keys: &BTreeSet<Key>) -> Vec<Query<'_>> {
         queries.push(Query::new(statement, params));
     };
     // The line of every loaded resource is needed, so the usually empty table of waiters is read as a whole, once.
-    if keys.iter().any(|key| matches!(key, Key::Lock(_) | Key::Semaphore(_) | Key::Waits | Key::ByHand(_) | Key::Awaited { .. })) {
+    if keys.iter().any(|key| matches!(key, Key::Lock(_) | Key::Semaphore(_) | Key::Waits | Key::ByHand(_) | Key::Awaited { .. }))
+    {
         add(Statement::Waiters, None);
     }
     for key in keys {
@@ -377,10 +378,7 @@ pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables
                     }
                     tables.coordination.locks.insert(lock.name.clone(), lock);
                 }
-                Statement::Semaphore
-                | Statement::AllSemaphores
-                | Statement::AwaitedSemaphores
-                | Statement::WaitedSemaphores => {
+                Statement::Semaphore | Statement::AllSemaphores | Statement::AwaitedSemaphores | Statement::WaitedSemaphores => {
                     let semaphore = semaphore(&mut row)?;
                     if query.statement == Statement::AwaitedSemaphores {
                         tables.listening.awaited.insert(Resource { kind: Kind::Semaphore, name: semaphore.name.clone() });

@@ -52,9 +52,8 @@ impl Dispatcher {
     /// What is to be done for pipelines whose time has come, or that something has happened for.
     pub(super) fn advance(&mut self, snapshot: &Snapshot, now: &Now) -> Vec<Request> {
         let heard = &snapshot.listening.heard;
-        let is_due = |pipeline: &&Pipeline| {
-            heard.contains(&pipeline.id) || pipeline.next_deadline().is_some_and(|due| due <= now.lease)
-        };
+        let is_due =
+            |pipeline: &&Pipeline| heard.contains(&pipeline.id) || pipeline.next_deadline().is_some_and(|due| due <= now.lease);
         let due = snapshot.backlog.pipelines.values().filter(is_due);
         let steps = due.filter_map(|pipeline| self.next_of(pipeline, snapshot)).map(Request::Pipeline);
         let requests = steps.chain(self.reaps(snapshot, now)).collect();
