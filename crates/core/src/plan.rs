@@ -191,6 +191,15 @@ pub enum Text {
     },
 }
 
+impl std::fmt::Display for Text {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Text::Literal(text) => f.write_str(text),
+            Text::Var { var } => write!(f, "${var}"),
+        }
+    }
+}
+
 /// Why a pipeline cannot start with these variables.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum BindError {

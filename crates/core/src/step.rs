@@ -114,6 +114,37 @@ pub enum NoticeKind {
     BacklogFinished,
     /// A runbook says that people are to be told of an event.
     Route,
+    /// Somebody tries whether notices arrive. No machine says so.
+    Test,
+}
+
+impl NoticeKind {
+    /// All of them.
+    pub const ALL: [NoticeKind; 6] = [
+        NoticeKind::Escalate,
+        NoticeKind::Decision,
+        NoticeKind::TaskFailed,
+        NoticeKind::BacklogFinished,
+        NoticeKind::Route,
+        NoticeKind::Test,
+    ];
+
+    /// One word for it, as settings and receivers know it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            NoticeKind::Escalate => "escalate",
+            NoticeKind::Decision => "decision",
+            NoticeKind::TaskFailed => "task_failed",
+            NoticeKind::BacklogFinished => "backlog_finished",
+            NoticeKind::Route => "route",
+            NoticeKind::Test => "test",
+        }
+    }
+
+    /// The kind with this name.
+    pub fn find(name: &str) -> Option<NoticeKind> {
+        NoticeKind::ALL.into_iter().find(|kind| kind.as_str() == name)
+    }
 }
 
 impl Errand {

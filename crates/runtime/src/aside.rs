@@ -9,11 +9,11 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
 use banksman_adapters::keeper::{self, Record};
-use banksman_adapters::notify::{self, Channel, Fate, Kind};
+use banksman_adapters::notify::{self, Channel, Fate};
 use banksman_core::backlog::Ended;
 use banksman_core::guard::GuardInputs;
 use banksman_core::task::Ending;
-use banksman_core::{Notice, NoticeKind, Pipeline, RunId, Seq};
+use banksman_core::{Notice, Pipeline, RunId, Seq};
 
 use crate::guards::Answers;
 use crate::project::Project;
@@ -85,20 +85,13 @@ impl Aside {
 
     /// Tells people in all ways that the settings name and that were not taken before.
     pub(crate) fn tell_people(&self, project: &Project, errand: Seq, notice: &Notice) -> Telling {
-        let kind = match notice.kind {
-            NoticeKind::Escalate => Kind::Escalate,
-            NoticeKind::Decision => Kind::Decision,
-            NoticeKind::TaskFailed => Kind::TaskFailed,
-            NoticeKind::BacklogFinished => Kind::BacklogFinished,
-            NoticeKind::Route => Kind::Route,
-        };
         let outlets = project.outlets();
-        if !project.config().notify.on.contains(&kind) || outlets.is_empty() {
+        if !project.config().notify.on.contains(&notice.kind) || outlets.is_empty() {
             return Telling::Unwanted;
         }
         let done = self.told.get(&errand).cloned().unwrap_or_default();
         let notice = notify::Notice {
-            kind,
+            kind: notice.kind,
             subject: notice.subject.to_string(),
             text: notice.text.to_string(),
             project: project.root().display().to_string(),

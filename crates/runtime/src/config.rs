@@ -15,10 +15,10 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use banksman_adapters::notify::{Kind as NoticeKind, Program, Webhook};
-use banksman_core::Span;
+use banksman_adapters::notify::{Program, Webhook};
 use banksman_core::restart::{OnTimeout, Policy};
 use banksman_core::task::{OnExhausted, Watch};
+use banksman_core::{NoticeKind, Span};
 use banksman_store::postgres::Server;
 
 use crate::waiting::span;

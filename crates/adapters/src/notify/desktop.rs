@@ -4,8 +4,10 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use banksman_core::NoticeKind;
+
 use super::notice::fitting;
-use super::{Kind, Notice, NotifyError, child};
+use super::{Notice, NotifyError, child};
 
 /// How notices appear on the desktop.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,7 +27,7 @@ impl Desktop {
     pub(super) fn send(&self, notice: &Notice, limit: Duration) -> Result<(), NotifyError> {
         let mut command = Command::new(&self.program);
         command.arg("--app-name=Banksman");
-        command.arg(if notice.kind.is_urgent() { "--urgency=critical" } else { "--urgency=normal" });
+        command.arg(if is_urgent(notice.kind) { "--urgency=critical" } else { "--urgency=normal" });
         if self.sound {
             command.arg(format!("--hint=string:sound-name:{}", sound(notice.kind)));
         }
@@ -37,12 +39,20 @@ impl Desktop {
 }
 
 /// A name of the sound naming specification of freedesktop.org.
-fn sound(kind: Kind) -> &'static str {
+/// Whether somebody is waited for.
+fn is_urgent(kind: NoticeKind) -> bool {
     match kind {
-        Kind::Escalate | Kind::Decision => "dialog-warning",
-        Kind::TaskFailed => "dialog-error",
-        Kind::BacklogFinished => "complete",
-        Kind::Route | Kind::Test => "message-new-instant",
+        NoticeKind::Escalate | NoticeKind::Decision => true,
+        NoticeKind::TaskFailed | NoticeKind::BacklogFinished | NoticeKind::Route | NoticeKind::Test => false,
+    }
+}
+
+fn sound(kind: NoticeKind) -> &'static str {
+    match kind {
+        NoticeKind::Escalate | NoticeKind::Decision => "dialog-warning",
+        NoticeKind::TaskFailed => "dialog-error",
+        NoticeKind::BacklogFinished => "complete",
+        NoticeKind::Route | NoticeKind::Test => "message-new-instant",
     }
 }
 

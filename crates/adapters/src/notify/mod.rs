@@ -16,7 +16,7 @@ use std::time::Duration;
 pub use command::Program;
 pub use desktop::Desktop;
 pub use error::{Fate, NotifyError};
-pub use notice::{Kind, Notice};
+pub use notice::Notice;
 pub use webhook::{Secret, SecretError, Webhook};
 
 /// How long one attempt on one channel may take.

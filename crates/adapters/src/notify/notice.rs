@@ -1,5 +1,6 @@
 //! What is told.
 
+use banksman_core::NoticeKind;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -7,7 +8,7 @@ use serde_json::Value;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Notice {
     /// What kind of thing.
-    pub kind: Kind,
+    pub kind: NoticeKind,
     /// A short title.
     pub subject: String,
     /// One or two plain sentences.
@@ -16,54 +17,6 @@ pub struct Notice {
     pub project: String,
     /// What programs want to know beside that, such as the id of a task.
     pub data: Value,
-}
-
-/// What kind of thing a notice is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Kind {
-    /// Something needs a person now.
-    Escalate,
-    /// A decision is waiting for a person.
-    Decision,
-    /// A task has failed for good.
-    TaskFailed,
-    /// Nothing is left to do.
-    BacklogFinished,
-    /// A runbook wants people to know of an event.
-    Route,
-    /// Somebody tries whether notices arrive.
-    Test,
-}
-
-impl Kind {
-    /// All of them.
-    pub const ALL: [Kind; 6] = [Kind::Escalate, Kind::Decision, Kind::TaskFailed, Kind::BacklogFinished, Kind::Route, Kind::Test];
-
-    /// One word for it, as settings and receivers know it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Kind::Escalate => "escalate",
-            Kind::Decision => "decision",
-            Kind::TaskFailed => "task_failed",
-            Kind::BacklogFinished => "backlog_finished",
-            Kind::Route => "route",
-            Kind::Test => "test",
-        }
-    }
-
-    /// The kind with this name.
-    pub fn find(name: &str) -> Option<Kind> {
-        Kind::ALL.into_iter().find(|kind| kind.as_str() == name)
-    }
-
-    /// Whether somebody is waited for.
-    pub(super) fn is_urgent(self) -> bool {
-        match self {
-            Kind::Escalate | Kind::Decision => true,
-            Kind::TaskFailed | Kind::BacklogFinished | Kind::Route | Kind::Test => false,
-        }
-    }
 }
 
 impl Notice {
@@ -85,9 +38,9 @@ mod tests {
 
     #[test]
     fn the_words_of_kinds_are_those_of_the_json() {
-        for kind in Kind::ALL {
+        for kind in NoticeKind::ALL {
             assert_eq!(serde_json::to_value(kind).unwrap(), kind.as_str());
-            assert_eq!(Kind::find(kind.as_str()), Some(kind));
+            assert_eq!(NoticeKind::find(kind.as_str()), Some(kind));
         }
     }
 }

@@ -6,11 +6,12 @@ mod programs;
 mod server;
 mod webhooks;
 
-use banksman_adapters::notify::{Channels, Kind, Notice};
+use banksman_adapters::notify::{Channels, Notice};
+use banksman_core::NoticeKind;
 use serde_json::json;
 
 /// A notice with everything that a shell, a markup or a protocol could trip over.
-fn nasty(kind: Kind) -> Notice {
+fn nasty(kind: NoticeKind) -> Notice {
     Notice {
         kind,
         subject: "--help \"it's\" $(touch x) `touch x`\nnext; touch x".into(),

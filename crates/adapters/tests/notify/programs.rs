@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use banksman_adapters::notify::{Channel, Channels, Desktop, Fate, Kind, NotifyError, Program, send};
+use banksman_adapters::notify::{Channel, Channels, Desktop, Fate, NotifyError, Program, send};
+use banksman_core::NoticeKind;
 
 use crate::{nasty, none};
 
@@ -41,8 +42,8 @@ fn the_desktop_gets_words_and_no_shell_reads_them() {
     };
     let subject = "--help \"it's\" $(touch x) `touch x` next; touch x";
     let text = "&lt;b&gt;50 &amp; more&lt;/b&gt; $(touch x)\r\n\u{fffd}end";
-    assert_eq!(argv(Kind::Escalate, false), ["--app-name=Banksman", "--urgency=critical", "--", subject, text]);
-    let loud = argv(Kind::BacklogFinished, true);
+    assert_eq!(argv(NoticeKind::Escalate, false), ["--app-name=Banksman", "--urgency=critical", "--", subject, text]);
+    let loud = argv(NoticeKind::BacklogFinished, true);
     assert_eq!(loud[1..3], ["--urgency=normal", "--hint=string:sound-name:complete"]);
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "nothing was executed");
 }
@@ -51,7 +52,7 @@ fn the_desktop_gets_words_and_no_shell_reads_them() {
 fn a_desktop_without_notify_send_is_said_once_and_for_all() {
     let dir = tempfile::tempdir().unwrap();
     let desktop = Desktop { program: dir.path().join("notify-send"), sound: false };
-    let error = only(send(&Channels { desktop: Some(desktop), ..none(&dir) }, &nasty(Kind::Test), "d-1")).unwrap_err();
+    let error = only(send(&Channels { desktop: Some(desktop), ..none(&dir) }, &nasty(NoticeKind::Test), "d-1")).unwrap_err();
     assert!(matches!(error, NotifyError::NoProgram { .. }) && error.fate() == Fate::Final, "{error}");
 }
 
@@ -61,7 +62,7 @@ fn a_command_has_the_notice_in_variables_and_on_stdin() {
     let line = r#"cat > stdin; printf '%s\0' "$BANKSMAN_NOTICE_KIND" "$BANKSMAN_NOTICE_SUBJECT" "$BANKSMAN_NOTICE_TEXT" \
         "$BANKSMAN_PROJECT" "$BANKSMAN_NOTICE_DELIVERY" > variables"#;
     let argv = vec!["sh".into(), "-c".into(), line.into()];
-    let notice = nasty(Kind::TaskFailed);
+    let notice = nasty(NoticeKind::TaskFailed);
     for program in [Program::Shell(line.into()), Program::Argv(argv)] {
         only(send(&Channels { command: Some(program), ..none(&dir) }, &notice, "d-1")).unwrap();
         assert_eq!(fs::read(dir.path().join("stdin")).unwrap(), notice.to_json());
@@ -76,7 +77,7 @@ fn a_command_has_the_notice_in_variables_and_on_stdin() {
 #[test]
 fn a_command_that_reads_nothing_and_says_much_is_fine() {
     let dir = tempfile::tempdir().unwrap();
-    let mut notice = nasty(Kind::Test);
+    let mut notice = nasty(NoticeKind::Test);
     notice.text = "x".repeat(1_000_000);
     only(send(&shell(&dir, "head -c 1000000 /dev/zero"), &notice, "d-1")).unwrap();
 }
@@ -84,12 +85,12 @@ fn a_command_that_reads_nothing_and_says_much_is_fine() {
 #[test]
 fn a_command_that_fails_says_why() {
     let dir = tempfile::tempdir().unwrap();
-    let fail = |line: &str| only(send(&shell(&dir, line), &nasty(Kind::Test), "d-1")).unwrap_err();
+    let fail = |line: &str| only(send(&shell(&dir, line), &nasty(NoticeKind::Test), "d-1")).unwrap_err();
     let error = fail("echo first; printf '\\033[1mno such room\\n\\n' >&2; exit 3");
     assert_eq!((error.to_string().as_str(), error.fate()), ("sh ended with exit status 3: [1mno such room", Fate::Final));
     assert_eq!(fail("kill -9 $$").to_string(), "sh ended with signal 9");
     let missing = Channels { command: Some(Program::Argv(vec!["/none/such".into()])), ..none(&dir) };
-    assert_eq!(only(send(&missing, &nasty(Kind::Test), "d-1")).unwrap_err().to_string(), "/none/such is not there");
+    assert_eq!(only(send(&missing, &nasty(NoticeKind::Test), "d-1")).unwrap_err().to_string(), "/none/such is not there");
 }
 
 #[test]
@@ -100,7 +101,7 @@ fn a_command_that_takes_too_long_is_ended_with_all_that_it_started() {
         (sleep 60 & echo $! >> pids); while [ $(wc -l < pids) -lt 4 ]; do :; done; touch ready; wait; wait";
     let channels = Channels { limit: Duration::from_secs(2), ..shell(&dir, line) };
     let start = Instant::now();
-    let error = only(send(&channels, &nasty(Kind::Test), "d-1")).unwrap_err();
+    let error = only(send(&channels, &nasty(NoticeKind::Test), "d-1")).unwrap_err();
     assert!(matches!(error, NotifyError::Overdue { .. }) && error.fate() == Fate::Unknown, "{error}");
     assert!(start.elapsed() < Duration::from_secs(30));
     assert!(dir.path().join("ready").exists(), "all of them were there");
@@ -123,7 +124,7 @@ fn lives(pid: &str) -> bool {
 fn what_a_command_leaves_behind_keeps_nobody_waiting() {
     let dir = tempfile::tempdir().unwrap();
     let start = Instant::now();
-    only(send(&shell(&dir, "sleep 60 & echo $! > pid"), &nasty(Kind::Test), "d-1")).unwrap();
+    only(send(&shell(&dir, "sleep 60 & echo $! > pid"), &nasty(NoticeKind::Test), "d-1")).unwrap();
     assert!(start.elapsed() < Duration::from_secs(8));
     let pid = fs::read_to_string(dir.path().join("pid")).unwrap();
     assert!(lives(pid.trim()));

@@ -5,7 +5,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use banksman_adapters::digest;
-use banksman_adapters::notify::{Channel, Channels, Fate, Kind, NotifyError, Secret, SecretError, Webhook, send};
+use banksman_adapters::notify::{Channel, Channels, Fate, NotifyError, Secret, SecretError, Webhook, send};
+use banksman_core::NoticeKind;
 use serde_json::Value;
 
 use crate::server::Server;
@@ -23,7 +24,7 @@ fn to(dir: &tempfile::TempDir, url: &str, secret: Option<Secret>) -> Channels {
 }
 
 fn attempt(channels: &Channels) -> Result<(), NotifyError> {
-    let mut done = send(channels, &nasty(Kind::Escalate), "d-17");
+    let mut done = send(channels, &nasty(NoticeKind::Escalate), "d-17");
     let (channel, result) = done.pop().unwrap();
     assert_eq!((channel, done.len()), (Channel::Webhook, 0));
     result
@@ -49,7 +50,7 @@ fn a_notice_is_posted_and_signed_and_a_repetition_can_be_told() {
         assert_eq!(header("x-banksman-signature"), format!("sha256={}", digest::hmac_sha256(b"s3cret", &request.body)));
         assert_eq!((header("x-banksman-delivery"), header("content-type")), ("d-17", "application/json"));
         let body: Value = serde_json::from_slice(&request.body).unwrap();
-        let notice = nasty(Kind::Escalate);
+        let notice = nasty(NoticeKind::Escalate);
         assert_eq!((&body["kind"], &body["subject"]), (&"escalate".into(), &notice.subject.into()));
         assert_eq!((&body["text"], &body["data"]["task"]), (&notice.text.into(), &"t-1".into()));
     }

@@ -1,8 +1,9 @@
 use std::path::Path;
 
 use banksman::adapters::ids;
-use banksman::adapters::notify::{self, Channel, Fate, Kind, Notice, NotifyError, SecretError};
+use banksman::adapters::notify::{self, Channel, Fate, Notice, NotifyError, SecretError};
 use banksman::config::Settings;
+use banksman::core::NoticeKind;
 use banksman::{Outlets, Refusal, Trust};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
@@ -37,11 +38,12 @@ enum Verb {
 struct Test {
     /// Send it as if it were of this kind
     #[arg(long, value_name = "KIND", default_value = "test", value_parser = kinds())]
-    kind: Kind,
+    kind: NoticeKind,
 }
 
-fn kinds() -> impl TypedValueParser<Value = Kind> {
-    PossibleValuesParser::new(Kind::ALL.map(Kind::as_str)).map(|name| Kind::find(&name).expect("only kinds are possible"))
+fn kinds() -> impl TypedValueParser<Value = NoticeKind> {
+    PossibleValuesParser::new(NoticeKind::ALL.map(NoticeKind::as_str))
+        .map(|name| NoticeKind::find(&name).expect("only kinds are possible"))
 }
 
 impl Notify {
@@ -85,7 +87,7 @@ impl Test {
         if outlets.is_empty() {
             return Err(no_channel());
         }
-        if self.kind != Kind::Test && !settings.config().notify.on.contains(&self.kind) {
+        if self.kind != NoticeKind::Test && !settings.config().notify.on.contains(&self.kind) {
             context.printer.note(&format!("note: notify.on does not name {}, so only this test is sent", self.kind.as_str()));
         }
         let delivery = ids::short("d");
@@ -103,7 +105,7 @@ impl Test {
     }
 }
 
-fn notice(kind: Kind, root: &Path) -> Notice {
+fn notice(kind: NoticeKind, root: &Path) -> Notice {
     let name = root.file_name().map_or_else(|| root.display().to_string(), |name| name.to_string_lossy().into_owned());
     Notice {
         kind,

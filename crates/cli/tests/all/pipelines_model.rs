@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use banksman::Client;
 use banksman::core::backlog::Edge;
-use banksman::core::claim::{Ask, Claim};
+use banksman::core::claim::{Ask, Claim, Term};
 use banksman::core::coordination::Command;
 use banksman::core::guard::{Condition, Guard, GuardAction, GuardInputs};
 use banksman::core::pipeline::{End, Input, Outcome, Pipeline, Reason, State, Verdict};
@@ -387,7 +387,7 @@ impl Play {
                     metadata: None,
                     request: None,
                 };
-                let ask = Ask { claim, fallback_ttl: None, epoch: None, granted_before: None, wait: None };
+                let ask = Ask { claim, term: Term::Usual(None), epoch: None, granted_before: None, wait: None };
                 lock::Input::Acquire(Box::new(ask))
             }
         };

@@ -505,6 +505,7 @@ fn runbook_story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
         "queues": [queue], "workers": [worker], "routes": [{ "on": "string", "then": ["string"] }],
     });
     vec![
+        ("runbooks new", vec!["runbooks", "new", "feature"], json!({ "runbook": "string", "path": "string" })),
         ("runbooks check", vec!["runbooks", "check"], json!({ "runbooks": [checked] })),
         ("runbooks list", vec!["runbooks", "list"], json!({ "runbooks": [listed] })),
         ("runbooks show", vec!["runbooks", "show", "good"], shown),
@@ -566,17 +567,13 @@ fn pipeline_story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
     let page = with(pipeline(), json!({ "phases": [phase], "checkpoints": [said], "recentEvents": [event()] }));
     let stepped = || json!({ "pipeline": "string", "state": "string", "phase": "string?", "attempt": "number" });
     let concluded = json!({ "id": "string", "outcome": "string", "status": "string" });
-    let of_why = json!({
-        "id": "string", "name": "string", "state": "string", "phase": "string?", "attempt": "number", "task": "string?",
-        "blockedBy": "any",
-    });
     vec![
         ("pipelines list", vec!["pipelines", "list"], json!({ "pipelines": [] })),
         ("pipelines start", start("walk", &[]), pipeline()),
         ("pipelines start", start("next", &["--depends-on", "walk"]), pipeline()),
         ("pipelines list", vec!["pipelines", "list"], json!({ "pipelines": [pipeline()] })),
         ("pipelines unblock", vec!["pipelines", "unblock", "next"], stepped()),
-        ("why", vec!["why", "next"], with(why(), json!({ "pipeline": of_why }))),
+        ("why", vec!["why", "next"], with(why(), json!({ "pipeline": pipeline() }))),
         ("status", vec!["status"], status()),
         (
             "pipelines set",
@@ -697,6 +694,7 @@ fn every_failure_says_what_in_the_same_form() {
     crate::runbooks::write(&world, "lost", "[worker.w]\nqueue = \"nowhere\"\nrun = \"true\"\n");
     let refused = json!({ "runbook": "string", "problems": ["string"], "applied": ["string"] });
     crate::runbooks::write(&world, "ways", WAYS);
+    world.ok(&["runbooks", "new", "triage"]);
     for title in ["idle", "dropped"] {
         world.ok(&["pipelines", "start", "way", "--runbook", "ways", "--var", "a=1", "--title", title]);
     }
@@ -785,6 +783,7 @@ fn every_failure_says_what_in_the_same_form() {
         (&["queues", "push", "tiny", "2"], 6, "QUEUE_FULL", json!({ "queue": "string", "pushed": "number" })),
         (&["queues", "define", "q", "--dead-letter", "nothing"], 4, "QUEUE_NOT_FOUND", json!({ "queue": "string" })),
         (&["queues", "define", "q", "--dead-letter", "q"], 2, "USAGE", json!({})),
+        (&["runbooks", "new", "triage"], 2, "RUNBOOK_EXISTS", json!({ "runbook": "string", "path": "string" })),
         (&["runbooks", "check"], 3, "RUNBOOK_INVALID", wrong.clone()),
         (&["runbooks", "check", "bad", "nothing"], 3, "RUNBOOK_INVALID", wrong.clone()),
         (&["runbooks", "show", "bad"], 3, "RUNBOOK_INVALID", wrong),

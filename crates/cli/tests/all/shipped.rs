@@ -1,7 +1,6 @@
 //! The runbooks of docs/runbooks, end to end: real git, real processes, and a script where an agent would be.
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use crate::world::{Running, World, until};
@@ -48,10 +47,9 @@ fn repository(runbook: &str) -> World {
     let agent = world.path().join("agent");
     std::fs::write(&agent, AGENT).unwrap();
     std::fs::set_permissions(&agent, PermissionsExt::from_mode(0o755)).unwrap();
-    let shipped = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/runbooks").join(format!("{runbook}.toml"));
-    let folder = world.path().join(".banksman/runbooks");
-    std::fs::create_dir_all(&folder).unwrap();
-    std::fs::copy(shipped, folder.join(format!("{runbook}.toml"))).unwrap();
+    world.ok(&["runbooks", "new", runbook]);
+    // It is the project's now.
+    assert_eq!(world.error(&["runbooks", "new", runbook]).1["code"], "RUNBOOK_EXISTS");
     world
 }
 

@@ -224,16 +224,16 @@ impl std::fmt::Display for Topic {
 impl std::fmt::Display for IssueFilter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if let Some(section) = &self.section {
-            write!(f, " of section {}", word(section))?;
+            write!(f, " of section {section}")?;
         }
         if let Some(label) = &self.label {
-            write!(f, " with label {}", word(label))?;
+            write!(f, " with label {label}")?;
         }
         if let Some(status) = self.status {
             write!(f, " that are {status}")?;
         }
         if !self.ids.is_empty() {
-            write!(f, " {}", self.ids.iter().map(word).collect::<Vec<_>>().join(", "))?;
+            write!(f, " {}", self.ids.iter().map(Text::to_string).collect::<Vec<_>>().join(", "))?;
         }
         self.from.as_ref().map_or(Ok(()), |from| write!(f, " from `{from}`"))
     }
@@ -243,16 +243,9 @@ impl std::fmt::Display for Cmd {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let text = match self {
             Cmd::Run(line) => line.to_string(),
-            Cmd::Argv(argv) => argv.iter().map(word).collect::<Vec<_>>().join(" "),
+            Cmd::Argv(argv) => argv.iter().map(Text::to_string).collect::<Vec<_>>().join(" "),
         };
         f.write_str(&shorten(text.trim(), 100))
-    }
-}
-
-fn word(text: &Text) -> &str {
-    match text {
-        Text::Literal(text) => text,
-        Text::Var { var } => var,
     }
 }
 

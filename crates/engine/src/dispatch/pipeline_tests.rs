@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use banksman_core::backlog::{Edge, Ended};
-use banksman_core::claim::{Ask, Claim};
+use banksman_core::claim::{Ask, Claim, Term};
 use banksman_core::coordination::Command;
 use banksman_core::decision::About;
 use banksman_core::guard::{Condition, FileInfo, Guard, GuardAction, GuardInputs};
@@ -132,7 +132,7 @@ impl Stage {
             metadata: None,
             request: None,
         };
-        let ask = Box::new(Ask { claim, fallback_ttl: None, epoch: None, granted_before: None, wait: None });
+        let ask = Box::new(Ask { claim, term: Term::Usual(None), epoch: None, granted_before: None, wait: None });
         self.ask(Request::plain(Command::Lock(name(name_), lock::Input::Acquire(ask))));
         self.everything().coordination.locks[&name(name_)].fence
     }

@@ -3,16 +3,16 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use banksman_adapters::notify::{Kind, Program, Webhook};
-use toml_edit::Value;
-
+use banksman_adapters::notify::{Program, Webhook};
+use banksman_core::NoticeKind;
 use banksman_core::spelling::distance;
+use toml_edit::Value;
 
 /// Who is told what.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Notify {
     /// What people are told of.
-    pub on: Vec<Kind>,
+    pub on: Vec<NoticeKind>,
     /// Whether notices appear on the desktop.
     pub desktop: bool,
     /// Whether they make a sound there.
@@ -47,7 +47,7 @@ pub(super) fn switch(text: &str) -> Result<bool, String> {
 }
 
 /// Kinds with commas between them, or all. An empty text is none.
-pub(super) fn kinds(text: &str) -> Result<Vec<Kind>, String> {
+pub(super) fn kinds(text: &str) -> Result<Vec<NoticeKind>, String> {
     if text.trim() == "all" {
         return Ok(known().collect());
     }
@@ -58,20 +58,20 @@ pub(super) fn kinds(text: &str) -> Result<Vec<Kind>, String> {
 }
 
 /// A test is sent when somebody asks for it, whatever the settings are.
-fn known() -> impl Iterator<Item = Kind> {
-    Kind::ALL.into_iter().filter(|kind| *kind != Kind::Test)
+fn known() -> impl Iterator<Item = NoticeKind> {
+    NoticeKind::ALL.into_iter().filter(|kind| *kind != NoticeKind::Test)
 }
 
-fn kind(word: &str) -> Result<Kind, String> {
+fn kind(word: &str) -> Result<NoticeKind, String> {
     if let Some(kind) = known().find(|kind| kind.as_str() == word) {
         return Ok(kind);
     }
-    let score = |kind: &Kind| if kind.as_str().starts_with(word) { 1 } else { distance(word, kind.as_str()) };
+    let score = |kind: &NoticeKind| if kind.as_str().starts_with(word) { 1 } else { distance(word, kind.as_str()) };
     let near = known().filter(|kind| score(kind) <= 2.max(word.len() / 4)).min_by_key(score);
     Err(match near {
         Some(kind) => format!("there is no notice of {word:?}; did you mean {}?", kind.as_str()),
         None => {
-            let all: Vec<&str> = known().map(Kind::as_str).collect();
+            let all: Vec<&str> = known().map(NoticeKind::as_str).collect();
             format!("there is no notice of {word:?}, only of {}", all.join(", "))
         }
     })
@@ -126,9 +126,9 @@ mod tests {
 
     #[test]
     fn kinds_are_read_in_any_order_and_slips_are_named() {
-        assert_eq!(kinds(" task_failed, escalate,escalate"), Ok(vec![Kind::Escalate, Kind::TaskFailed]));
+        assert_eq!(kinds(" task_failed, escalate,escalate"), Ok(vec![NoticeKind::Escalate, NoticeKind::TaskFailed]));
         assert_eq!(kinds(""), Ok(Vec::new()));
-        assert_eq!(kinds("all").unwrap(), &Kind::ALL[..5]);
+        assert_eq!(kinds("all").unwrap(), &NoticeKind::ALL[..5]);
         assert_eq!(kinds("escalate,decison").unwrap_err(), "there is no notice of \"decison\"; did you mean decision?");
         assert_eq!(kinds("backlog").unwrap_err(), "there is no notice of \"backlog\"; did you mean backlog_finished?");
         for word in ["test", "weather"] {

@@ -4,8 +4,8 @@ use banksman::Client;
 use banksman::adapters::ids;
 use banksman::core::coordination::Command;
 use banksman::core::plan::{BindError, Context as Vars, Plan};
-use banksman::core::task::{Spec, Work, Workspace};
-use banksman::core::{Label, Name, TaskId, Title, lock, queue, semaphore};
+use banksman::core::task::{Spec, Work};
+use banksman::core::{Name, TaskId, Title, lock, queue, semaphore};
 use banksman::engine::{PipelineRequest, QueueRequest, Request};
 use banksman::runbook::{PipelineDef, Runbook};
 use banksman::runbooks::{load_all, load_runbook};
@@ -14,7 +14,8 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::{ask, stepped, view};
-use crate::commands::{Done, find, tasks};
+use crate::commands::tasks::{self, Place, Placed};
+use crate::commands::{Done, find};
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
@@ -40,27 +41,8 @@ pub(super) struct Start {
     /// What people call it [default: the name of the pipeline]
     #[arg(long)]
     title: Option<Title>,
-    /// The section its phases belong to
-    #[arg(long, value_name = "SECTION")]
-    section: Option<String>,
-    /// A mark to find it by; may be given more than once
-    #[arg(long = "label", value_name = "LABEL")]
-    labels: Vec<Label>,
-    /// What must be completed first, separated by commas; may be given more than once
-    #[arg(long, value_name = "TASKS")]
-    depends_on: Vec<String>,
-    /// It is enough that those are over, however they ended
-    #[arg(long, requires = "depends_on")]
-    allow_failed: bool,
-    /// Higher comes first
-    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
-    priority: i32,
-    /// Its phases work in a directory of their own each, not in the project
-    #[arg(long)]
-    own_directory: bool,
-    /// It is part of the task whose run calls this: cancelled with it, listed below it
-    #[arg(long)]
-    child: bool,
+    #[command(flatten)]
+    place: Place,
 }
 
 /// A pipeline that somebody wants, however that was said.
@@ -70,22 +52,13 @@ pub(crate) struct Order {
     pub(crate) runbook: Option<String>,
     pub(crate) vars: Vec<String>,
     pub(crate) title: Option<Title>,
-    pub(crate) section: Option<String>,
-    pub(crate) labels: Vec<Label>,
-    pub(crate) depends_on: Vec<String>,
-    pub(crate) allow_failed: bool,
-    pub(crate) priority: i32,
-    pub(crate) own_directory: bool,
-    pub(crate) child: bool,
+    pub(crate) place: Place,
 }
 
 impl Start {
     pub(super) fn run(self, context: &Context) -> Done {
-        let Start { pipeline, runbook, vars, title, section, labels, depends_on, allow_failed, .. } = self;
-        let (priority, own_directory, child) = (self.priority, self.own_directory, self.child);
-        let pipeline = Some(pipeline);
-        Order { pipeline, runbook, vars, title, section, labels, depends_on, allow_failed, priority, own_directory, child }
-            .carry_out(context)
+        let Start { pipeline, runbook, vars, title, place } = self;
+        Order { pipeline: Some(pipeline), runbook, vars, title, place }.carry_out(context)
     }
 }
 
@@ -93,25 +66,15 @@ impl Order {
     /// Starts it.
     pub(crate) fn carry_out(self, context: &Context) -> Done {
         let vars = variables(&self.vars)?;
-        let (parent, by) = if self.child { tasks::parent()? } else { (None, None) };
         let client = context.client()?;
         let (book, definition) = find_definition(&client, self.pipeline.as_ref(), self.runbook.as_deref())?;
         let plan = definition.plan;
         let bound = plan.bind(vars).map_err(|error| unbound(&error, &plan))?;
         let mut reader = client.reader()?;
-        let section = self.section.as_deref().map(|name| find::section(&mut reader, name)).transpose()?;
-        let depends_on = tasks::edges(&mut reader, &self.depends_on, self.allow_failed)?;
-        define_missing(&client, &book)?;
         let title = self.title.unwrap_or_else(|| Title::new(plan.name.as_str()).expect("a name is a title"));
-        let spec = Spec {
-            section: section.map(|section| section.id),
-            parent,
-            labels: tasks::labels(self.labels)?,
-            priority: self.priority,
-            work: Some(Work::Pipeline(plan)),
-            workspace: if self.own_directory { Workspace::Dir } else { Workspace::None },
-            ..Spec::new(title)
-        };
+        let Placed { spec, depends_on, by, .. } = self.place.find(title, &mut reader)?;
+        define_missing(&client, &book)?;
+        let spec = Spec { work: Some(Work::Pipeline(plan)), ..spec };
         let id = TaskId::new(&ids::short("p")).expect("a short id is valid");
         let start = banksman::engine::Start { id: id.clone(), spec, depends_on, context: bound, by };
         let pipeline = stepped(&id, ask(&client, PipelineRequest::Start(Box::new(start)))?)?;
@@ -182,7 +145,7 @@ fn find_definition(client: &Client, name: Option<&Name>, runbook: Option<&str>) 
 
 fn no_definition(name: Option<&Name>, names: &[String]) -> Failure {
     let hint = match names {
-        [] => "there are no pipelines; put a runbook into .banksman/runbooks".into(),
+        [] => "there are no pipelines; one to start from: banksman runbooks new feature".into(),
         names => format!("there are: {}", names.join(", ")),
     };
     let message = name.map_or("the runbook has no pipelines".into(), |name| format!("no runbook has a pipeline {name}"));

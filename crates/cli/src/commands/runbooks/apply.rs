@@ -58,7 +58,7 @@ impl Apply {
         }
         let data: Vec<Value> = applied.iter().map(|(name, changes)| runbook_json(name, changes)).collect();
         let mut human = match &applied[..] {
-            [] => format!("no runbooks yet\n{DIM}put one into .banksman/runbooks{DIM:#}"),
+            [] => format!("no runbooks yet\n{DIM}one to start from: banksman runbooks new triage{DIM:#}"),
             all => all.iter().map(|(name, changes)| page(name, changes)).collect::<Vec<_>>().join("\n"),
         };
         let mut reader = client.reader()?;

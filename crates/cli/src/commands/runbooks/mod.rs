@@ -3,6 +3,7 @@
 mod apply;
 mod check;
 pub(super) mod guard;
+mod new;
 mod picture;
 mod view;
 
@@ -18,7 +19,7 @@ use crate::exit_codes as exit;
 /// They are in .banksman/runbooks, and belong to the repository. What can stand in one is described in
 /// docs/reference/runbook.md.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  banksman runbooks check\n  banksman runbooks show feature")]
+#[command(after_help = "Examples:\n  banksman runbooks new feature\n  banksman runbooks check\n  banksman runbooks show feature")]
 pub(crate) struct Runbooks {
     #[command(subcommand)]
     verb: Verb,
@@ -26,6 +27,7 @@ pub(crate) struct Runbooks {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    New(new::New),
     Check(check::Check),
     List(view::List),
     Show(view::Show),
@@ -42,6 +44,7 @@ struct Schema {}
 impl Runbooks {
     pub(crate) fn name(&self) -> &'static str {
         match self.verb {
+            Verb::New(_) => "runbooks new",
             Verb::Check(_) => "runbooks check",
             Verb::List(_) => "runbooks list",
             Verb::Show(_) => "runbooks show",
@@ -53,6 +56,7 @@ impl Runbooks {
 
     pub(crate) fn run(self, context: &Context) -> Done {
         match self.verb {
+            Verb::New(new) => new.run(context),
             Verb::Check(check) => check.run(context),
             Verb::List(list) => list.run(context),
             Verb::Show(show) => show.run(context),

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use banksman::core::plan::{Action, After, Deed, Merge, OnFail, Phase, Plan, Push, Text};
+use banksman::core::plan::{Action, After, Deed, Merge, OnFail, Phase, Plan, Push};
 use banksman::core::router::Then;
 use banksman::core::task::Need;
 use banksman::core::worker::Job;
@@ -159,7 +159,7 @@ fn deed(deed: &Deed) -> String {
         Deed::Run(script) => brief(&telling(script), SHOWN),
         Deed::Argv(argv) => brief(&argv.join(" "), SHOWN),
         Deed::Agent { name, prompt, .. } => format!("agent {name}: {}", brief(prompt, SHOWN)),
-        Deed::Merge(Merge { branch, into, how }) => format!("merge {} into {} ({})", text(branch), text(into), how.as_str()),
+        Deed::Merge(Merge { branch, into, how }) => format!("merge {branch} into {into} ({})", how.as_str()),
     }
 }
 
@@ -167,14 +167,6 @@ fn deed(deed: &Deed) -> String {
 fn telling(script: &str) -> String {
     let tells = |line: &&str| !line.is_empty() && !line.starts_with('#') && !line.starts_with("set -");
     script.lines().map(str::trim).filter(tells).collect::<Vec<_>>().join("\n")
-}
-
-/// A text, or the name of its variable.
-pub(super) fn text(text: &Text) -> String {
-    match text {
-        Text::Literal(text) => text.to_string(),
-        Text::Var { var } => format!("${var}"),
-    }
 }
 
 fn push(push: &Push) -> String {

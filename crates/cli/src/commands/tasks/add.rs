@@ -4,22 +4,22 @@ use banksman::Client;
 use banksman::adapters::ids;
 use banksman::config::Config;
 use banksman::core::admission::{Admission, Reason};
-use banksman::core::backlog::{Backlog, Edge, Runner};
-use banksman::core::dag::{self, EDGE_LIMIT};
+use banksman::core::backlog::{Backlog, Runner};
 use banksman::core::planner;
 use banksman::core::restart::Policy;
-use banksman::core::task::{Need, Spec, Workspace};
-use banksman::core::{Epoch, Label, Name, Now, SectionId, Status, Task, TaskId, Title};
+use banksman::core::task::{Need, Spec};
+use banksman::core::{Name, Now, SectionId, Status, Task, TaskId, Title};
 use banksman::engine::{TaskOutcome, TaskRequest, admission_keys, admit};
 use banksman::store::Reader;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde_json::json;
 
+use super::place::{Place, Placed};
 use super::refused::refused;
 use super::{spec, view};
+use crate::commands::Done;
 use crate::commands::hold::Dur;
 use crate::commands::pipelines::Order;
-use crate::commands::{Done, find};
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
@@ -46,21 +46,8 @@ pub(super) struct Add {
     /// A variable of that pipeline: NAME=TEXT or NAME:=JSON; may be given more than once
     #[arg(long = "var", value_name = "NAME=VALUE", requires = "runbook")]
     vars: Vec<String>,
-    /// The section it belongs to
-    #[arg(long, value_name = "SECTION")]
-    section: Option<String>,
-    /// A mark to find it by; may be given more than once
-    #[arg(long = "label", value_name = "LABEL")]
-    labels: Vec<Label>,
-    /// What must be completed first, separated by commas; may be given more than once
-    #[arg(long, value_name = "TASKS")]
-    depends_on: Vec<String>,
-    /// It is enough that those are over, however they ended
-    #[arg(long, requires = "depends_on")]
-    allow_failed: bool,
-    /// Higher comes first
-    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
-    priority: i32,
+    #[command(flatten)]
+    place: Place,
     /// How often a run that failed is followed by another
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     retries: u32,
@@ -73,26 +60,12 @@ pub(super) struct Add {
     /// How long to rest between two attempts [default: loop.restart_delay]
     #[arg(long, value_name = "DUR", requires = "looped")]
     restart_delay: Option<Dur>,
-    /// It is part of the task whose run calls this: cancelled with it, listed below it
-    #[arg(long)]
-    child: bool,
-    /// Where it works: in the project, or in a directory of its own
-    #[arg(long, value_name = "WHERE", default_value = "none")]
-    workspace: Where,
     /// A lock that its runs hold while they live; may be given more than once
     #[arg(long = "lock", value_name = "NAME")]
     locks: Vec<Name>,
     /// Slots that its runs hold while they live; may be given more than once
     #[arg(long = "semaphore", value_name = "NAME[=WEIGHT]")]
     semaphores: Vec<String>,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Where {
-    /// In the project's directory
-    None,
-    /// In a directory of its own
-    Dir,
 }
 
 /// How things stand for a task that was just added.
@@ -111,30 +84,13 @@ impl Add {
         if self.runbook.is_some() {
             return self.order()?.carry_out(context);
         }
-        let (parent, by) = if self.child { parent()? } else { (None, None) };
         let needs = self.needs()?;
         let work = self.run.as_deref().map(|run| spec::work(run).map_err(|error| error.at("--run"))).transpose()?;
-        let labels = spec::labels(self.labels.clone())?;
         let client = context.client()?;
         let mut reader = client.reader()?;
-        let section = self.section.as_deref().map(|name| find::section(&mut reader, name)).transpose()?;
         let restart = self.policy(client.config());
-        let spec = Spec {
-            section: section.as_ref().map(|section| section.id.clone()),
-            parent,
-            labels,
-            priority: self.priority,
-            work,
-            needs,
-            retries: self.retries,
-            restart,
-            workspace: match self.workspace {
-                Where::None => Workspace::None,
-                Where::Dir => Workspace::Dir,
-            },
-            ..Spec::new(self.title)
-        };
-        let depends_on = edges(&mut reader, &self.depends_on, self.allow_failed)?;
+        let Placed { spec, section, depends_on, by } = self.place.find(self.title, &mut reader)?;
+        let spec = Spec { work, needs, retries: self.retries, restart, ..spec };
         let id = TaskId::new(&ids::short("t")).expect("a short id is valid");
         let request = TaskRequest::Add { id: id.clone(), spec: Box::new(spec), depends_on: depends_on.clone(), by };
         let task = match super::ask(&client, request)? {
@@ -169,19 +125,7 @@ impl Add {
             Some((runbook, pipeline)) => (runbook.to_owned(), Some(Name::new(pipeline).map_err(Failure::usage)?)),
             None => (runbook, None),
         };
-        Ok(Order {
-            pipeline,
-            runbook: Some(runbook),
-            vars: self.vars,
-            title: Some(self.title),
-            section: self.section,
-            labels: self.labels,
-            depends_on: self.depends_on,
-            allow_failed: self.allow_failed,
-            priority: self.priority,
-            own_directory: matches!(self.workspace, Where::Dir),
-            child: self.child,
-        })
+        Ok(Order { pipeline, runbook: Some(runbook), vars: self.vars, title: Some(self.title), place: self.place })
     }
 
     /// How it is tried again. What the settings say now is kept with the task.
@@ -204,26 +148,6 @@ impl Add {
         }
         spec::needs(needs)
     }
-}
-
-/// The task that creates another, with the number of the run that speaks for it.
-pub(crate) fn parent() -> Result<(Option<TaskId>, Option<Epoch>), Failure> {
-    let (task, epoch) = super::inherited()?.ok_or_else(|| {
-        Failure::usage("--child only makes sense inside of a run: BANKSMAN_TASK and BANKSMAN_RUN_EPOCH are not set")
-            .hint("leave out --child to hand over a task of its own")
-    })?;
-    Ok((Some(task), Some(epoch)))
-}
-
-/// The dependencies that these lists name.
-pub(crate) fn edges(reader: &mut Reader, lists: &[String], allow_failed: bool) -> Result<Vec<Edge>, Failure> {
-    let names = dag::names(lists.iter().map(String::as_str));
-    // Before each of them is looked for.
-    if names.len() > EDGE_LIMIT {
-        return Err(Failure::usage(dag::DagError::TooMany(names.len())));
-    }
-    let ids = find::task_ids(reader, names)?;
-    Ok(ids.into_iter().map(|on| Edge { on, allow_failed }).collect())
 }
 
 /// Looks how things stand for a task: a runner may have been faster than this look.

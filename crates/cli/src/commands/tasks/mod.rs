@@ -6,6 +6,7 @@ mod hands;
 mod import;
 mod list;
 mod logs;
+mod place;
 mod refused;
 mod report;
 mod show;
@@ -23,11 +24,10 @@ use banksman::engine::{Reply, Request, TaskOutcome, TaskRequest};
 use banksman::store::{Key, Reader};
 use clap::{Args, Subcommand};
 
-pub(crate) use add::{edges, parent};
 pub(crate) use end::{cancel_all, remove_done};
 pub(crate) use hands::who;
+pub(crate) use place::{Place, Placed};
 pub(crate) use refused::refused;
-pub(crate) use spec::labels;
 pub(crate) use view::{brief, coloured, error};
 
 use super::Done;

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::hands::HandFlags;
 use super::refused::refused;
-use super::{add, hands, list, spec, view};
+use super::{hands, list, place, spec, view};
 use crate::commands::{Done, find};
 use crate::context::Context;
 use crate::exit_codes as exit;
@@ -118,7 +118,7 @@ impl Update {
             (None, false) => None,
         };
         let labels = if self.no_labels { Some(Vec::new()) } else { self.labels.clone().map(spec::labels).transpose()? };
-        let depends_on = self.depends_on.as_deref().map(|lists| add::edges(reader, lists, self.allow_failed)).transpose()?;
+        let depends_on = self.depends_on.as_deref().map(|lists| place::edges(reader, lists, self.allow_failed)).transpose()?;
         let edit = Edit { title: self.title.clone(), section, priority: self.priority, labels, depends_on };
         let Edit { title, section, priority, labels, depends_on } = &edit;
         let any = title.is_some() || section.is_some() || priority.is_some() || labels.is_some() || depends_on.is_some();

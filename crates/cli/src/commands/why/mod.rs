@@ -11,6 +11,7 @@ use banksman::inspect;
 use clap::Args;
 use serde_json::{Value, json};
 
+use super::pipelines::pipeline_json;
 use super::tasks::coloured;
 use super::{Done, find};
 use crate::context::Context;
@@ -157,7 +158,7 @@ fn data(why: &Found) -> Value {
         Answer::Review => data["answer"] = "review".into(),
         Answer::InPhases { pipeline, phase } => {
             data["answer"] = "in_phases".into();
-            data["pipeline"] = reason::pipeline_json(pipeline);
+            data["pipeline"] = pipeline_json(task, pipeline);
             if let Some((task, answer)) = phase
                 && let Answer::Waits(causes) = &**answer
             {
@@ -166,7 +167,7 @@ fn data(why: &Found) -> Value {
         }
         Answer::Over { done, last, pipeline } => {
             data["answer"] = "finished".into();
-            data["pipeline"] = pipeline.as_ref().map_or(Value::Null, |pipeline| reason::pipeline_json(pipeline));
+            data["pipeline"] = pipeline.as_ref().map_or(Value::Null, |pipeline| pipeline_json(task, pipeline));
             match done {
                 Ended::Success { output, .. } => data["output"] = json!(output),
                 Ended::Failed { error } => data["error"] = json!(error),

@@ -2,7 +2,6 @@
 
 use banksman::core::admission::Reason as Refusal;
 use banksman::core::backlog::Run;
-use banksman::core::pipeline::{Pipeline, State};
 use banksman::core::task::{Done, Ending};
 use banksman::core::{RunnerId, Stamp, Status, TaskId, Title};
 use banksman::engine::why::{Answer, Attended, Cause, Chain, End, Holder, Life, Link, Obstacle};
@@ -427,23 +426,6 @@ fn dependency(chain: &Chain, at: Stamp) -> Reason {
         }
     }
     Reason { message, ..reason }
-}
-
-/// What programs are told of a pipeline.
-pub(super) fn pipeline_json(pipeline: &Pipeline) -> Value {
-    let reason = match &pipeline.state {
-        State::Blocked { reason, .. } => json!(reason),
-        _ => Value::Null,
-    };
-    json!({
-        "id": pipeline.id,
-        "name": pipeline.plan.name,
-        "state": pipeline.word(),
-        "phase": pipeline.phase(),
-        "attempt": pipeline.attempt,
-        "task": pipeline.task(),
-        "blockedBy": reason,
-    })
 }
 
 /// `Build (t-1), which waits for Compile (t-2)`. What is too long is counted in the middle.

@@ -1,0 +1,73 @@
+//! `runbooks new`: one to start from.
+
+use std::fs::{self, OpenOptions};
+use std::io::{ErrorKind, Write};
+
+use banksman::runbooks::RunbookError;
+use clap::{Args, ValueEnum};
+use serde_json::json;
+
+use crate::commands::Done;
+use crate::context::Context;
+use crate::exit_codes as exit;
+use crate::failure::{Failure, near_path};
+use crate::printer::{BOLD, DIM};
+
+/// Write a runbook to start from into .banksman/runbooks. A file that is there is left alone.
+///
+/// Its first lines say how it is used. It belongs to you from then on: change it as you like.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  banksman runbooks new feature\n  banksman runbooks new triage")]
+pub(super) struct New {
+    /// Which one
+    which: Which,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Which {
+    /// Takes a branch through build, test and review to the main branch
+    Feature,
+    /// Works through a queue of issues at night, each by a pipeline
+    Triage,
+}
+
+impl Which {
+    fn name(self) -> &'static str {
+        match self {
+            Which::Feature => "feature",
+            Which::Triage => "triage",
+        }
+    }
+
+    fn text(self) -> &'static str {
+        match self {
+            Which::Feature => include_str!("../../../../../docs/runbooks/feature.toml"),
+            Which::Triage => include_str!("../../../../../docs/runbooks/triage.toml"),
+        }
+    }
+}
+
+impl New {
+    pub(super) fn run(self, context: &Context) -> Done {
+        let project = context.project()?;
+        let name = self.which.name();
+        let dir = project.runbooks_dir();
+        let path = dir.join(format!("{name}.toml"));
+        let write = || {
+            fs::create_dir_all(&dir)?;
+            OpenOptions::new().write(true).create_new(true).open(&path)?.write_all(self.which.text().as_bytes())
+        };
+        write().map_err(|error| match error.kind() {
+            ErrorKind::AlreadyExists => Failure::new(exit::USAGE, "RUNBOOK_EXISTS", format!("there is a runbook {name} already"))
+                .details(json!({ "runbook": name, "path": path }))
+                .hint("move it away first"),
+            _ => Failure::from(RunbookError::Io { path: path.clone(), source: error }),
+        })?;
+        let human = format!(
+            "wrote {BOLD}{}{BOLD:#}\n{DIM}read its first lines, make it yours, and look at it with: banksman runbooks show {name}{DIM:#}",
+            near_path(&path.to_string_lossy())
+        );
+        context.printer.result(json!({ "runbook": name, "path": path }), human);
+        Ok(exit::OK)
+    }
+}
