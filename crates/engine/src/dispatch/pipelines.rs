@@ -32,7 +32,8 @@ impl Dispatcher {
     /// A pipeline begins that nothing stands in the way of.
     pub(super) fn beginning(&self, task: &Task) -> Request {
         let root_limit = self.options.root_limit;
-        Request::Pipeline(PipelineRequest::Begin { id: task.id.clone(), root_limit, seen: self.seen() })
+        let (id, needs) = (task.id.clone(), task.spec.needs_to_begin(root_limit > 0).to_vec());
+        Request::Pipeline(PipelineRequest::Begin { id, needs, root_limit, seen: self.seen() })
     }
 
     /// Who listens to what has happened.
