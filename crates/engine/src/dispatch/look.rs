@@ -38,7 +38,7 @@ impl Dispatcher {
                 keys.extend(self.family_keys(&snapshot));
                 keys.extend(self.crew_keys(&snapshot));
                 keys.extend(self.guard_keys(&snapshot));
-                keys.extend(self.heard_key(&snapshot));
+                keys.extend(self.listening_keys(&snapshot));
                 if keys.is_empty() {
                     return self.evaluate(snapshot);
                 }
@@ -52,6 +52,7 @@ impl Dispatcher {
                 first.crew.heard = snapshot.crew.heard;
                 first.backlog.pipelines.extend(snapshot.backlog.pipelines);
                 first.listening.heard = snapshot.listening.heard;
+                first.listening.awaited = snapshot.listening.awaited;
                 // Children come with those who wait for them.
                 for (id, task) in snapshot.backlog.tasks {
                     first.backlog.tasks.entry(id).or_insert(task);
