@@ -6,8 +6,8 @@ use banksman_core::event::Event;
 use banksman_core::pipeline::{Fact, Input, Outcome, Pipeline, State};
 use banksman_core::plan::Context;
 use banksman_core::queue::{self, Data, New, Pushed};
-use banksman_core::task::{self, Course, Done, Spec, Work};
-use banksman_core::{Epoch, Name, RunnerId, Span, Task, TaskId, dag};
+use banksman_core::task::{self, Course, Done, Need, Spec, Work};
+use banksman_core::{Epoch, Name, RunnerId, Seq, Span, Task, TaskId, dag};
 use banksman_store::{Key, Tables, Turn};
 
 use crate::facts;
@@ -27,6 +27,8 @@ pub enum PipelineRequest {
     Begin {
         /// Which one.
         id: TaskId,
+        /// What must be free.
+        needs: Vec<Need>,
         /// How many roots may be under way; 0 for any number.
         root_limit: u32,
         /// What was seen of those in the way.
@@ -38,6 +40,10 @@ pub enum PipelineRequest {
         id: TaskId,
         /// Who.
         by: RunnerId,
+        /// The last event that it knows of.
+        at: Seq,
+        /// Whether it has heard of one that may change what they say.
+        heard: bool,
     },
     /// Tell what its guards say.
     Judge(Box<Judgement>),
@@ -120,9 +126,9 @@ impl PipelineRequest {
         };
         match self {
             PipelineRequest::Start(start) => tasks::add_keys(&start.id, &start.spec, &start.depends_on),
-            PipelineRequest::Begin { id, root_limit, .. } => {
+            PipelineRequest::Begin { id, needs, root_limit, .. } => {
                 let roots = (*root_limit > 0).then_some(Key::DueRoots);
-                own(id).into_iter().chain(facts::keys(id, None, &[])).chain(roots).collect()
+                own(id).into_iter().chain(facts::keys(id, None, needs)).chain(roots).collect()
             }
             PipelineRequest::Push { id, queue, .. } => {
                 let queue = [Key::NamedQueue(queue.clone()), Key::FirstTaker(queue.clone()), Key::Hands(queue.clone())];
@@ -137,7 +143,7 @@ impl PipelineRequest {
     pub(crate) fn decide(&self, tables: &mut Tables, turn: &mut Turn) -> PipelineOutcome {
         match self {
             PipelineRequest::Start(start) => begin_life(start, tables, turn),
-            PipelineRequest::Begin { id, root_limit, seen } => begin(id, *root_limit, seen, tables, turn),
+            PipelineRequest::Begin { id, root_limit, seen, .. } => begin(id, *root_limit, seen, tables, turn),
             PipelineRequest::Push { id, phase, queue, item } => push(id, phase, queue, item, tables, turn),
             PipelineRequest::Set { id, vars, by } => {
                 let outcome = said(id, by.as_ref(), Input::Set(vars.clone()), tables, turn);
@@ -150,7 +156,10 @@ impl PipelineRequest {
             PipelineRequest::Checkpoint { id, message, by } => {
                 said(id, by.as_ref(), Input::Checkpoint(message.clone()), tables, turn)
             }
-            PipelineRequest::Examine { id, by } => guards::examine(id, by, tables, turn),
+            PipelineRequest::Examine { id, by, at, heard } => {
+                let heard = if *heard { *at } else { Seq(0) };
+                guards::examine(id, by, heard, tables, turn)
+            }
             PipelineRequest::Judge(judgement) => judgement.decide(tables, turn),
             PipelineRequest::Unblock { id } => stepped(id, Input::Unblock, tables, turn),
             PipelineRequest::Retry { id } => stepped(id, Input::Retry, tables, turn),
