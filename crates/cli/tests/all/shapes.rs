@@ -168,7 +168,7 @@ fn backlog_story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
         (
             "run",
             vec!["run", "--until-idle", "--quiet"],
-            json!({ "runner": "string", "completed": "number", "tasks": "number", "byStatus": "any" }),
+            json!({ "runner": "string", "completed": "number", "tasks": "number", "byStatus": "any", "items": items() }),
         ),
         (
             "tasks wait",
@@ -206,6 +206,7 @@ fn why() -> Value {
         "task": "string", "title": "string", "status": "string", "answer": "string", "message": "string", "since": "time",
         "attempts": "number", "reasons": [reason], "runner": "string?", "run": "any", "then": "string?", "error": "string?",
         "output": "any", "decision": "string?", "holder": "string?", "pipeline": "any",
+        "item": "any",
     })
 }
 
@@ -236,7 +237,13 @@ fn status() -> Value {
         }],
         "failures": [{ "task": "string", "title": "string", "error": "string", "at": "time" }],
         "pipelines": { "byState": "any", "open": [pipeline()] },
+        "items": items(),
     })
+}
+
+fn items() -> Value {
+    let dead = json!({ "queue": "string", "count": "number", "first": "string" });
+    json!({ "waiting": "number", "processing": "number", "dead": "number", "deadIn": [dead] })
 }
 
 fn session() -> Value {
