@@ -353,7 +353,7 @@ fn story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
             "events compact",
             vec!["events", "compact", "--keep-events", "2"],
             json!({
-                "dryRun": "bool", "removed": "number", "compactedThrough": "number?", "kept": "number", "keptSince": "time?",
+                "dryRun": "bool", "removed": "number", "compactedThrough": "number?", "kept": "number", "unheard": "number?", "keptSince": "time?",
                 "size": { "before": "number", "after": "number", "free": "number?" },
             }),
         ),

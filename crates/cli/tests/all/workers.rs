@@ -348,6 +348,33 @@ fn a_worker_that_was_removed_finishes_what_it_is_at() {
 }
 
 #[test]
+fn what_no_runner_has_routed_stays_in_the_log() {
+    for (subscriber, then) in [("[on.\"deploy:done\"]\npush = { queue = \"q\" }", "queue:push"), ("", "queue:complete")] {
+        let world = World::new();
+        let wake_on = "[queue.q]\n[worker.w]\nqueue = \"q\"\nrun = \"true\"\nwake_on = \"deploy:done\"\n";
+        apply(&world, &format!("{wake_on}{subscriber}"));
+        world.ok(&["queues", "push", "q", "1"]);
+        (0..3).for_each(|_| drop(world.ok(&["events", "emit", "deploy:begun"])));
+        world.ok(&["events", "emit", "deploy:done"]);
+        world.ok(&["events", "emit", "deploy:over"]);
+        world.ok(&["events", "emit", "deploy:over"]);
+        let done = world.events().iter().find(|event| event.kind == "deploy:done").unwrap().id;
+        for dry_run in ["--dry-run", "--quiet"] {
+            let compacted = world.data(&["events", "compact", "--keep-events", "1", dry_run]);
+            assert_eq!((&compacted["unheard"], &compacted["compactedThrough"]), (&json!(done), &json!(done.0 - 1)));
+        }
+        let said = world.ok(&["events", "compact", "--keep-events", "1"]);
+        assert!(said.contains(&format!("event {done} and what came after it stay: a worker or a route has yet to hear of it")));
+        assert_eq!(world.data(&["events", "compact", "--keep-events", "3"])["unheard"], Value::Null, "it would stay anyway");
+        world.ok(&["run", "--until-idle"]);
+        assert_eq!(count(&world, then), 1, "it was heard of");
+        let compacted = world.data(&["events", "compact", "--keep-events", "1"]);
+        assert_eq!((&compacted["unheard"], &compacted["kept"]), (&Value::Null, &json!(1)), "nothing keeps it any more");
+        world.check();
+    }
+}
+
+#[test]
 fn the_log_is_compacted_and_the_store_copied_with_workers_in_force() {
     let world = World::on_sqlite();
     apply(&world, &DIGEST.replace("[worker.w]", "[on.\"task:failed\"]\nnotify = \"x\"\n[worker.w]"));

@@ -1,7 +1,7 @@
 //! Workers and routes, as a runner looks after them: items that become tasks, tasks that are over, events that have come.
 
 use banksman_core::queue::{Item, State};
-use banksman_core::router::{Reaction, Subscriber, Subscription, route};
+use banksman_core::router::{Reaction, Subscription, route};
 use banksman_core::worker::Worker;
 use banksman_core::{Lease, Name, Seq};
 use banksman_store::{Crew, Key, Snapshot};
@@ -108,26 +108,10 @@ impl Dispatcher {
     }
 }
 
-/// Who wants to hear of events: routes, workers that are asleep, and pipelines that a guard holds up. A worker that is awake
-/// takes what there is anyway.
+/// Who wants to hear of events: routes, workers that are asleep, and pipelines that a guard holds up.
 fn subscriptions(snapshot: &Snapshot) -> Vec<Subscription> {
-    let crew = &snapshot.crew;
-    let routes = crew.routes.routes.iter().map(|(id, in_force)| Subscription {
-        pattern: in_force.route.on.clone(),
-        since: in_force.since,
-        subscriber: Subscriber::Route(id.clone(), in_force.route.clone()),
-    });
-    let asleep = crew.workers.workers.iter().filter(|(_, worker)| !worker.awake && !worker.removed);
-    let workers = asleep.flat_map(|(name, worker)| {
-        let of = |pattern: &banksman_core::router::Pattern| Subscription {
-            pattern: pattern.clone(),
-            since: worker.since,
-            subscriber: Subscriber::Worker(name.clone()),
-        };
-        worker.definition.wake_on.iter().map(of).collect::<Vec<_>>()
-    });
     let pipelines = snapshot.backlog.pipelines.values().flat_map(guards::subscriptions);
-    routes.chain(workers).chain(pipelines).collect()
+    snapshot.crew.subscriptions().chain(pipelines).collect()
 }
 
 /// The workers that could take something.
