@@ -500,7 +500,7 @@ fn runbook_story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
     let guard =
         json!({ "name": "string", "condition": "string", "onFailure": "string", "freshFor": "string", "timeout": "string" });
     let queue = json!({
-        "name": "string", "visibilityTimeout": "string", "maxAttempts": "number", "deadLetter": "string?", "maxLength": "number",
+        "name": "string", "visibilityTimeout": "string?", "maxAttempts": "number?", "deadLetter": "string?", "maxLength": "number?",
     });
     let worker = json!({
         "name": "string", "queue": "string", "job": "string", "concurrency": "number", "wakeOn": ["string"],
