@@ -52,6 +52,8 @@ pub struct Finish {
     pub last: Epoch,
     /// How many tasks stand how, as far as they were counted.
     pub counts: BTreeMap<Status, u64>,
+    /// How many items of workers are dead, likewise.
+    pub dead: u64,
 }
 
 /// An ordered group of tasks.

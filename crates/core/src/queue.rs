@@ -48,8 +48,11 @@ pub const DUE_PER_TAKE: usize = 4;
 /// The most attempts that an item can have.
 pub const ATTEMPTS_LIMIT: u32 = 1_000;
 
-/// The most items that a queue can have, and has unless it is defined otherwise.
+/// The most items that a queue can have.
 pub const LENGTH_LIMIT: u32 = 10_000_000;
+
+/// How many it can have unless it is defined otherwise.
+pub const DEFAULT_LENGTH: u32 = 1_000_000;
 
 /// How many queues a project can have.
 pub const QUEUES_LIMIT: usize = 1_000;

@@ -35,7 +35,7 @@ use crate::time::{Lease, Span, Stamp, Wall};
 
 pub use crate::live::{After, ERROR_LIMIT, Ending, Live, OUTPUT_LIMIT, OnExhausted, Pulse, Setback, Stuck, Verdict, Watch};
 pub use crate::status::{Done, Status};
-pub use crate::work::{COMMAND_LIMIT, LABEL_LIMIT, NEED_LIMIT, Need, PHASE_ENV, PIPELINE_ENV, Spec, Work, Workspace};
+pub use crate::work::{COMMAND_LIMIT, LABEL_LIMIT, NEED_LIMIT, Need, OfItem, PHASE_ENV, PIPELINE_ENV, Spec, Work, Workspace};
 
 /// A task.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -46,6 +46,9 @@ fn the_stored_form_is_frozen() {
     }
     frozen::<Spec>(r#"{"title":"build","priority":0,"retries":0,"workspace":"none"}"#);
     frozen::<Spec>(
+        r#"{"title":"w q-3","priority":0,"retries":0,"workspace":"none","item":{"worker":"w","queue":"q","item":"q-3","epoch":4,"attempt":1}}"#,
+    );
+    frozen::<Spec>(
         r#"{"title":"build","section":"s-1","parent":"t-0","labels":["x"],"priority":-3,"work":{"run":"make"},"needs":[{"lock":"db"},{"slots":{"name":"gpu","weight":2}}],"retries":2,"workspace":"dir"}"#,
     );
     for word in ["warn", "fail", "kill"] {

@@ -9,6 +9,7 @@ use crate::ids::{Label, Name, SectionId, TaskId, Title};
 use crate::plan::{MergeHow, Plan};
 use crate::restart::Policy;
 use crate::time::Span;
+use crate::worker::Taken;
 
 /// The longest command, in bytes.
 pub const COMMAND_LIMIT: usize = 100_000;
@@ -64,6 +65,21 @@ pub struct Spec {
     /// How long a run of it may take, if that is not what the settings say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Span>,
+    /// The attempt at an item of a queue that it is, if a worker has made it of one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub item: Option<Box<OfItem>>,
+}
+
+/// An attempt at an item of a queue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OfItem {
+    /// Whose.
+    pub worker: Name,
+    /// At which item.
+    #[serde(flatten)]
+    pub taken: Taken,
+    /// Which one it is, counted from 1.
+    pub attempt: u32,
 }
 
 impl Spec {
@@ -83,6 +99,11 @@ impl Spec {
         }
     }
 
+    /// Whether it counts as a part of something else only: of a pipeline, as a phase of it, or of an item, as an attempt at it.
+    pub fn is_part(&self) -> bool {
+        self.phase().is_some() || self.item.is_some()
+    }
+
     /// A task with this title, for people, without any conditions.
     pub fn new(title: Title) -> Spec {
         Spec {
@@ -98,6 +119,7 @@ impl Spec {
             workspace: Workspace::None,
             env: BTreeMap::new(),
             timeout: None,
+            item: None,
         }
     }
 }

@@ -42,17 +42,23 @@ pub(crate) fn ripen(id: &TaskId, seen: &Seen, tables: &mut Tables, turn: &mut Tu
 }
 
 /// People are told once that there is nothing left to do, after something was done.
-pub(crate) fn rest(runner: &RunnerId, counts: &BTreeMap<Status, u64>, tables: &mut Tables, turn: &mut Turn) -> RunOutcome {
+pub(crate) fn rest(
+    runner: &RunnerId,
+    counts: &BTreeMap<Status, u64>,
+    dead: u64,
+    tables: &mut Tables,
+    turn: &mut Turn,
+) -> RunOutcome {
     if tables.backlog.runs.values().any(Run::is_live) || !tables.backlog.finish.is_news() {
         return RunOutcome::Late;
     }
     tables.backlog.finish.told = turn.seq;
     let words: Vec<String> = counts.iter().map(|(status, number)| format!("{number} {status}")).collect();
-    let notice = Notice {
-        kind: NoticeKind::BacklogFinished,
-        subject: "nothing is left to do".into(),
-        text: format!("Tasks: {}.", words.join(", ")).into(),
-    };
+    let tasks = (!words.is_empty()).then(|| format!("Tasks: {}.", words.join(", ")));
+    let items = (dead > 0).then(|| format!("Items: {dead} dead."));
+    let said: Vec<String> = tasks.into_iter().chain(items).collect();
+    let notice =
+        Notice { kind: NoticeKind::BacklogFinished, subject: "nothing is left to do".into(), text: said.join(" ").into() };
     let effects = vec![Effect::Emit(Event::Finished(Finished(counts.clone()))), Effect::Send(Errand::Notify(Box::new(notice)))];
     carry_out(tables, turn, effects, Some(runner));
     RunOutcome::Done

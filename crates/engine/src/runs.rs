@@ -120,6 +120,8 @@ pub enum RunRequest {
         runner: RunnerId,
         /// How many tasks stand how.
         counts: BTreeMap<Status, u64>,
+        /// How many items of workers are dead.
+        dead: u64,
     },
     /// Tell what came of an errand.
     Tried {
@@ -345,7 +347,7 @@ impl RunRequest {
                 }
                 outcome
             }
-            RunRequest::Rest { runner, counts } => rest(runner, counts, tables, turn),
+            RunRequest::Rest { runner, counts, dead } => rest(runner, counts, *dead, tables, turn),
             RunRequest::Tried { runner, errand, error, is_final } => {
                 tried(runner, *errand, error.as_deref(), *is_final, tables, turn)
             }

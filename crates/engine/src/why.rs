@@ -14,7 +14,9 @@ use banksman_core::claim::{Grant, Waiter};
 use banksman_core::coordination::Coordination;
 use banksman_core::event::{Kind, Resource};
 use banksman_core::pipeline::Pipeline;
-use banksman_core::task::{Live, State};
+use banksman_core::queue::{self, Queues};
+use banksman_core::task::{Live, OfItem, State};
+use banksman_core::worker::Workers;
 use banksman_core::{Liveness, Name, Now, ProcessId, RunId, RunnerId, Status, Task, TaskId, Title, lock};
 use banksman_store::{Key, Snapshot};
 
@@ -24,7 +26,7 @@ use crate::ledger::family;
 
 mod answer;
 
-pub use answer::{Answer, Attended, Cause, Chain, End, Holder, Life, Link, Obstacle, Why};
+pub use answer::{Answer, Attended, Cause, Chain, End, Fate, Holder, Life, Link, Obstacle, Why};
 
 /// The rows that the answer about a task needs, as far as they can be told from what is known: who has read them and
 /// finds that they have not become more has all. `before` has the ready tasks that come before it, by lane.
@@ -33,6 +35,9 @@ pub fn keys(id: &TaskId, before: &[(TaskId, u64)], known: &Backlog) -> BTreeSet<
     keys.extend([Key::Task(id.clone()), Key::Chain(id.clone()), Key::RunsOf(id.clone()), Key::DueRoots]);
     let Some(task) = known.tasks.get(id) else { return keys };
     let ends = chains(task, known).into_iter().filter_map(|(links, _)| known.tasks.get(links.last()?));
+    if let Some(of) = &task.spec.item {
+        keys.extend([Key::Item(of.taken.item), Key::Worker(of.worker.clone())]);
+    }
     for task in ends.chain([task]) {
         standing_keys(task, known, &mut keys);
     }
@@ -92,6 +97,8 @@ pub fn processes(snapshot: &Snapshot) -> BTreeSet<ProcessId> {
 pub struct Situation<'a> {
     backlog: &'a Backlog,
     coordination: &'a Coordination,
+    queues: &'a Queues,
+    workers: &'a Workers,
     probes: &'a BTreeMap<ProcessId, Liveness>,
     root_limit: u32,
     now: Now,
@@ -103,7 +110,8 @@ impl<'a> Situation<'a> {
         let dead = probes.iter().filter(|(_, liveness)| matches!(liveness, Liveness::Dead | Liveness::OtherBoot));
         let dead = dead.map(|(process, _)| process.clone()).collect();
         let now = Now { lease: snapshot.lease, wall: snapshot.wall, dead, ..Now::default() };
-        Situation { backlog: &snapshot.backlog, coordination: &snapshot.coordination, probes, root_limit: 0, now }
+        let Snapshot { backlog, coordination, queues, crew, .. } = snapshot;
+        Situation { backlog, coordination, queues, workers: &crew.workers, probes, root_limit: 0, now }
     }
 
     /// How many roots may be under way; 0 for any number.
@@ -119,7 +127,24 @@ impl<'a> Situation<'a> {
         let held_back =
             matches!(&answer, Answer::Waits(causes) if causes.iter().any(|cause| matches!(cause, Cause::Dependency(_))));
         let status = if held_back { Status::Blocked } else { task.status() };
-        Some(Why { task: task.clone(), status, at: self.now.stamp(), answer })
+        let fate = task.spec.item.as_ref().map(|of| self.fate(of));
+        Some(Why { task: task.clone(), status, at: self.now.stamp(), answer, fate })
+    }
+
+    /// What becomes of the item that a task is an attempt at.
+    fn fate(&self, of: &OfItem) -> Fate {
+        let Some(item) = self.queues.items.get(&of.taken.item) else { return Fate::Gone };
+        match (&item.state, &item.origin) {
+            (queue::State::Processing(taken), _) if taken.epoch == of.taken.epoch => Fate::Open,
+            (queue::State::Processing(taken), _) => {
+                let jobs = self.workers.workers.get(&of.worker).into_iter().flat_map(|worker| &worker.jobs);
+                let task = jobs.filter(|(_, job)| job.epoch == taken.epoch).map(|(task, _)| task.clone()).next();
+                Fate::Again { holder: taken.holder.clone(), task }
+            }
+            (queue::State::Dead { reason, .. }, _) => Fate::Dead { queue: item.queue.clone(), reason: reason.clone() },
+            (_, Some(origin)) => Fate::Dead { queue: item.queue.clone(), reason: origin.reason.clone() },
+            (queue::State::Pending { .. } | queue::State::Failed { .. } | queue::State::Completed, None) => Fate::Waits,
+        }
     }
 
     /// Whether a runner lives.

@@ -2,12 +2,12 @@
 
 use banksman_core::plan::Context;
 use banksman_core::queue::{self, Hold, Item};
-use banksman_core::task::{Done, Spec, State, Work};
+use banksman_core::task::{Done, OfItem, Spec, State, Work};
 use banksman_core::worker::{self, Definition, End, Job, Taken, Worker};
-use banksman_core::{ItemId, Lease, Name, Span, Task, TaskId, Title};
+use banksman_core::{Effect, Errand, ItemId, Lease, Name, Notice, NoticeKind, Span, Task, TaskId, Title};
 use banksman_store::{Key, Tables, Turn};
 
-use crate::ledger::wake_runners;
+use crate::ledger::{carry_out, wake_runners};
 use crate::phases;
 use crate::pipelines::{self, Start};
 use crate::queues::step_queue;
@@ -170,9 +170,9 @@ fn take(name: &Name, queue: &Name, tables: &mut Tables, turn: &mut Turn) -> Work
     };
     let hold = Hold { item: item.id, holder, epoch: item.fence };
     step_queue(queue, queue::Input::Extend(hold.clone(), Some(KEPT)), tables, turn);
-    match begin(&definition, &item, tables, turn) {
+    let taken = Taken { queue: queue.clone(), item: item.id, epoch: item.fence };
+    match begin(&definition, &item, taken.clone(), tables, turn) {
         Ok(task) => {
-            let taken = Taken { queue: queue.clone(), item: item.id, epoch: item.fence };
             let outcome = step_worker(name, worker::Input::Take { task: task.clone(), taken }, tables, turn);
             debug_assert_eq!(outcome, worker::Outcome::Taken, "it was asked before");
             WorkerOutcome::Took { task, item: item.id }
@@ -185,12 +185,14 @@ fn take(name: &Name, queue: &Name, tables: &mut Tables, turn: &mut Turn) -> Work
 }
 
 /// Adds the task, or starts the pipeline, that an item becomes.
-fn begin(definition: &Definition, item: &Item, tables: &mut Tables, turn: &mut Turn) -> Result<TaskId, String> {
+fn begin(definition: &Definition, item: &Item, taken: Taken, tables: &mut Tables, turn: &mut Turn) -> Result<TaskId, String> {
     let title = Title::new(&format!("{} {}", definition.name, item.id)).map_err(|error| error.to_string())?;
+    let of_item = OfItem { worker: definition.name.clone(), taken, attempt: item.attempts };
+    let plain = Spec { item: Some(Box::new(of_item)), ..Spec::new(title) };
     match &definition.job {
         Job::Pipeline(plan) => {
             let context = plan.bind_known(variables(item, true)).map_err(|error| error.to_string())?;
-            let spec = Spec { work: Some(Work::Pipeline(plan.clone())), ..Spec::new(title) };
+            let spec = Spec { work: Some(Work::Pipeline(plan.clone())), ..plain };
             let id = id_of(item, "p");
             pipelines::begin_life(&Start { id: id.clone(), spec, depends_on: Vec::new(), context, by: None }, tables, turn);
             Ok(id)
@@ -199,8 +201,7 @@ fn begin(definition: &Definition, item: &Item, tables: &mut Tables, turn: &mut T
             let mut env = phases::vars(&variables(item, false));
             env.insert("BANKSMAN_ITEM".into(), item.data.value().to_string().into());
             env.insert("BANKSMAN_ITEM_ID".into(), item.id.to_string().into());
-            let spec =
-                Spec { work: Some(phases::work(deed, &variables(item, true))?), env, timeout: *timeout, ..Spec::new(title) };
+            let spec = Spec { work: Some(phases::work(deed, &variables(item, true))?), env, timeout: *timeout, ..plain };
             let id = id_of(item, "t");
             tasks::add(&id, &spec, &[], None, tables, turn);
             Ok(id)
@@ -226,13 +227,20 @@ fn variables(item: &Item, whole: bool) -> Context {
     variables
 }
 
+/// An attempt has failed. If it was the last, people are told: its task is no failure by itself.
 fn fail(queue: &Name, hold: Hold, error: &str, tables: &mut Tables, turn: &mut Turn) -> queue::Outcome {
     let mut end = error.len().min(queue::ERROR_LIMIT);
     while !error.is_char_boundary(end) {
         end -= 1;
     }
-    let input = queue::Input::Fail { hold, error: error[..end].into(), retry_after: Span::ZERO };
-    step_queue(queue, input, tables, turn)
+    let (item, error): (ItemId, Box<str>) = (hold.item, error[..end].into());
+    let outcome = step_queue(queue, queue::Input::Fail { hold, error: error.clone(), retry_after: Span::ZERO }, tables, turn);
+    if let queue::Outcome::Dead { .. } = &outcome {
+        let subject = format!("dead: item {item} of queue {queue}").into();
+        let notice = Notice { kind: NoticeKind::TaskFailed, subject, text: error };
+        carry_out(tables, turn, vec![Effect::Send(Errand::Notify(Box::new(notice)))], None);
+    }
+    outcome
 }
 
 /// What the end of a job's task means: how the job ended, and what is said of the item.

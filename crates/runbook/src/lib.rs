@@ -19,7 +19,7 @@ use toml::de::{DeTable, DeValue};
 use diagnostic::Sink;
 pub use diagnostic::{Code, DIAGNOSTIC_LIMIT, Diagnostic, Diagnostics};
 pub use reference::{examples, reference};
-pub use runbook::{LockTerms, PipelineDef, Runbook, SemaphoreTerms};
+pub use runbook::{LockTerms, PipelineDef, QueueTerms, Runbook, SemaphoreTerms};
 pub use schema::schema;
 pub use template::{TemplateError, check_template, render};
 

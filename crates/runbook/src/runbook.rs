@@ -6,7 +6,7 @@ use std::sync::Arc;
 use banksman_core::guard::Guard;
 use banksman_core::plan::Plan;
 use banksman_core::router::Route;
-use banksman_core::{Name, Span, queue, worker};
+use banksman_core::{Name, Span, worker};
 
 /// A runbook.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -24,7 +24,7 @@ pub struct Runbook {
     /// Its semaphores.
     pub semaphores: BTreeMap<Name, SemaphoreTerms>,
     /// Its queues.
-    pub queues: BTreeMap<Name, queue::Config>,
+    pub queues: BTreeMap<Name, QueueTerms>,
     /// Its workers.
     pub workers: BTreeMap<Name, worker::Definition>,
     /// What it does when something happens.
@@ -56,4 +56,17 @@ pub struct SemaphoreTerms {
     pub capacity: u32,
     /// How long a grant lasts without a heartbeat.
     pub ttl: Option<Span>,
+}
+
+/// The terms of a queue. What it does not say, the settings do.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct QueueTerms {
+    /// How long an item that was taken is left to its holder.
+    pub visibility_timeout: Option<Span>,
+    /// How often it is taken at most.
+    pub max_attempts: Option<u32>,
+    /// Where it goes when it is dead.
+    pub dead_letter: Option<Name>,
+    /// How many items it has at most.
+    pub max_length: Option<u32>,
 }

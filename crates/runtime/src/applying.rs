@@ -19,7 +19,7 @@ impl Client {
             runbook: runbook.name.clone(),
             locks: runbook.locks.iter().map(|(name, terms)| (name.clone(), lock(terms))).collect(),
             semaphores: runbook.semaphores.iter().map(|(name, terms)| (name.clone(), slots(terms))).collect(),
-            queues: runbook.queues.clone(),
+            queues: runbook.queues.iter().map(|(name, terms)| (name.clone(), self.config().queue(terms))).collect(),
             workers: runbook.workers.iter().map(|(name, worker)| (name.clone(), Arc::new(worker.clone()))).collect(),
             routes: runbook.routes.iter().cloned().map(Arc::new).collect(),
         })

@@ -16,9 +16,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use banksman_adapters::notify::{Program, Webhook};
+use banksman_core::queue::{self, ATTEMPTS_LIMIT, DEFAULT_LENGTH};
 use banksman_core::restart::{OnTimeout, Policy};
 use banksman_core::task::{OnExhausted, Watch};
 use banksman_core::{NoticeKind, Span};
+use banksman_runbook::QueueTerms;
 use banksman_store::postgres::Server;
 
 use crate::waiting::span;
@@ -85,6 +87,16 @@ impl Config {
             timeout: span(self.task_heartbeat_timeout),
             max_recoveries: self.max_recovery_attempts,
             on_exhausted: self.on_exhausted,
+        }
+    }
+
+    /// The terms of a queue that is defined so.
+    pub fn queue(&self, terms: &QueueTerms) -> queue::Config {
+        queue::Config {
+            visibility_timeout: terms.visibility_timeout.unwrap_or(span(self.queue_visibility_timeout)),
+            max_attempts: terms.max_attempts.unwrap_or(self.queue_max_attempts.get().min(ATTEMPTS_LIMIT)),
+            dead_letter: terms.dead_letter.clone(),
+            max_length: terms.max_length.unwrap_or(DEFAULT_LENGTH),
         }
     }
 }

@@ -54,6 +54,10 @@ pub enum Checker {
     Phases,
     /// No pipeline goes on before its guards let it, and one runner at a time looks at them.
     Guards,
+    /// An item of a worker is being processed exactly as long as its one task lives, and ends as that does.
+    Items,
+    /// What follows from an event happens, and happens once.
+    Routes,
 }
 
 impl fmt::Display for Checker {
@@ -83,6 +87,8 @@ impl fmt::Display for Checker {
             Checker::Roots => "roots",
             Checker::Phases => "phases",
             Checker::Guards => "guards",
+            Checker::Items => "items",
+            Checker::Routes => "routes",
         })
     }
 }

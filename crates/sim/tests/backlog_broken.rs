@@ -69,4 +69,12 @@ caught! {
     a_dead_runner_that_keeps_a_guard_is_caught: LookerStays,
     a_guard_that_nobody_tells_of_is_caught: AnswerLost,
     a_pipeline_that_changes_without_an_event_is_caught: SilentPipeline,
+    an_item_that_does_not_hear_of_its_end_is_caught: ItemForgotten,
+    an_item_that_becomes_two_tasks_is_caught: TakenTwice,
+    an_item_taken_again_while_its_task_lives_is_caught: ItemNotKept,
+    a_paused_worker_that_takes_is_caught: PauseOff,
+    a_job_that_nobody_settles_is_caught: JobForgotten,
+    a_worker_that_sleeps_on_is_caught: SleepsOn,
+    an_event_routed_twice_is_caught: RoutedTwice,
+    an_event_that_is_passed_over_is_caught: RoutePassed,
 }

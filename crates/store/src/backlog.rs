@@ -282,7 +282,7 @@ fn push_state<'a>(task: &'a Task, params: &mut Vec<Value<'a>>) {
 
 fn insert_task<'a>(project: i64, task: &'a Task, backlog: &'a Backlog) -> Query<'a> {
     let spec = &task.spec;
-    let mut params = Vec::with_capacity(19);
+    let mut params = Vec::with_capacity(22);
     params.push(project.into());
     params.push(task.id.as_str().into());
     params.push(spec.title.as_str().into());
@@ -297,6 +297,7 @@ fn insert_task<'a>(project: i64, task: &'a Task, backlog: &'a Backlog) -> Query<
     push_state(task, &mut params);
     params.push(import::unmet(&task.id, backlog).into());
     params.push(backlog.imported.get(&task.id).map(|import| import.as_str()).into());
+    params.push(spec.is_part().then_some(1).into());
     Query::new(Statement::InsertTask, params)
 }
 

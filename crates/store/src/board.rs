@@ -7,6 +7,7 @@ use banksman_core::ids::{SectionId, TaskId};
 use banksman_core::{Decision, Label, Seq, Status, Task};
 
 use crate::error::StoreError;
+use crate::queues::WorkItems;
 use crate::reader::View;
 use crate::rows::parsed;
 use crate::sql::Statement;
@@ -48,6 +49,8 @@ pub struct Counts {
     pub by_hand: u64,
     /// Ready tasks by lane, with one task of each as its example.
     pub ready: Vec<(TaskId, u64)>,
+    /// The items of workers. Their tasks are not counted by themselves, nor are the phases of pipelines.
+    pub items: WorkItems,
 }
 
 impl Listed {
@@ -131,8 +134,9 @@ impl View<'_> {
     pub fn counts(&mut self) -> Result<Counts, StoreError> {
         let project: Value<'_> = self.project.into();
         let by_state = Query::new(Statement::TaskCounts, [project.clone()]);
-        let ready = Query::new(Statement::ReadyCounts, [project]);
-        let mut answers = self.backend.read(&[by_state, ready])?.into_iter();
+        let ready = Query::new(Statement::ReadyCounts, [project.clone()]);
+        let items = Query::new(Statement::WorkItems, [project]);
+        let mut answers = self.backend.read(&[by_state, ready, items])?.into_iter();
         let mut counts = Counts::default();
         for mut row in answers.next().unwrap_or_default() {
             let (status, for_people, number) = row.task_count()?;
@@ -145,6 +149,7 @@ impl View<'_> {
             let task = row.task_id()?;
             counts.ready.push((task, u64::try_from(row.int()?).map_err(StoreError::corrupt)?));
         }
+        answers.next().unwrap_or_default().into_iter().try_for_each(|row| counts.items.put(row))?;
         Ok(counts)
     }
 

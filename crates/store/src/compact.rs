@@ -13,18 +13,23 @@ use std::collections::BTreeSet;
 use banksman_core::event::Event;
 use banksman_core::fold::Folded;
 use banksman_core::fold::stored::Entity;
+use banksman_core::router::{Subscription, route};
 use banksman_core::{Seq, Span, Wall};
 
 use crate::error::StoreError;
 use crate::reader::{EventFilter, EventRow, View};
 use crate::sql::Statement;
 use crate::store::{Counters, Store};
+use crate::tables::Key;
 use crate::value::{Query, Row, Rows, Value};
 
 /// How much data one step takes out, in bytes; but one event at least. The number of events is that of a page.
 const STEP_BYTES: usize = 1_024 * 1_024;
 
-/// Which events stay in the log. The newest one always does.
+/// How many events are read at a time to see what follows from them.
+const HEARD_PAGE: u32 = 500;
+
+/// Which events stay in the log. The newest one always does, and what workers and routes have yet to hear of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keep {
     /// Those of the last so long.
@@ -49,6 +54,8 @@ pub struct Compacted {
     pub events: u64,
     /// How far the log is compacted now.
     pub mark: Mark,
+    /// The event that a worker or a route has yet to hear of, if more would have been taken out but for that.
+    pub unheard: Option<Seq>,
 }
 
 /// How large a store is.
@@ -70,6 +77,7 @@ pub(crate) struct Baseline {
 struct Limit {
     through: Seq,
     before: Wall,
+    unheard: Option<Seq>,
 }
 
 /// The events of one step.
@@ -83,11 +91,11 @@ impl Store {
     /// Takes events out of the log, and tells after every step how far it has come. It may be interrupted at any moment.
     pub fn compact(&mut self, keep: Keep, mut told: impl FnMut(&Compacted)) -> Result<Compacted, StoreError> {
         let limit = self.view().limit(keep)?;
-        let mut done = Compacted { events: 0, mark: self.view().mark()? };
+        let mut done = Compacted { events: 0, mark: self.view().mark()?, unheard: limit.unheard };
         while let Some(part) = self.view().part(done.mark, &limit)? {
             let rows = self.view().rows_after(&part)?;
             if self.replace(&part, &rows)? {
-                done = Compacted { events: done.events + part.events.len() as u64, mark: part.to };
+                done = Compacted { events: done.events + part.events.len() as u64, mark: part.to, ..done };
                 told(&done);
                 self.backend.tidy(true)?;
             } else {
@@ -133,9 +141,9 @@ impl View<'_> {
     /// How many events a compaction would take out, and how far it would come.
     pub fn compactable(&mut self, keep: Keep) -> Result<Compacted, StoreError> {
         let limit = self.limit(keep)?;
-        let mut found = Compacted { events: 0, mark: self.mark()? };
+        let mut found = Compacted { events: 0, mark: self.mark()?, unheard: limit.unheard };
         while let Some(part) = self.part(found.mark, &limit)? {
-            found = Compacted { events: found.events + part.events.len() as u64, mark: part.to };
+            found = Compacted { events: found.events + part.events.len() as u64, mark: part.to, ..found };
         }
         Ok(found)
     }
@@ -156,10 +164,34 @@ impl View<'_> {
 
     fn limit(&mut self, keep: Keep) -> Result<Limit, StoreError> {
         let (last, now) = self.newest()?;
-        Ok(match keep {
-            Keep::For(span) => Limit { through: Seq(last.0 - 1), before: Wall(now.0.saturating_sub(span.as_ms())) },
-            Keep::Last(count) => Limit { through: Seq(last.0.saturating_sub(count.max(1))), before: Wall(i64::MAX) },
-        })
+        let (through, before) = match keep {
+            Keep::For(span) => (last.0 - 1, now.0.saturating_sub(span.as_ms())),
+            Keep::Last(count) => (last.0.saturating_sub(count.max(1)), i64::MAX),
+        };
+        let unheard = self.unheard(Seq(through), Wall(before))?;
+        let through = unheard.map_or(Seq(through), |unheard| Seq(unheard.0 - 1));
+        Ok(Limit { through, before: Wall(before), unheard })
+    }
+
+    /// The first of these events from which something follows that was not carried out yet. Who subscribes later hears of
+    /// none of them, so the answer stays true while they are taken out. Pipelines that a guard holds up are looked at again by
+    /// time, too.
+    fn unheard(&mut self, through: Seq, before: Wall) -> Result<Option<Seq>, StoreError> {
+        let crew = self.load(&BTreeSet::from([Key::Crew]))?.crew;
+        let subscriptions: Vec<Subscription> = crew.subscriptions().collect();
+        let Some(first) = subscriptions.iter().map(|one| one.since).min() else { return Ok(None) };
+        let mut after = crew.cursor.max(first);
+        loop {
+            let page = self.load(&BTreeSet::from([Key::Log { after, limit: HEARD_PAGE }]))?.crew.heard;
+            let old = page.iter().take_while(|heard| heard.seq <= through && heard.wall < before);
+            if let Some(found) = old.clone().find(|heard| !route(heard, &subscriptions).is_empty()) {
+                return Ok(Some(found.seq));
+            }
+            match page.last() {
+                Some(last) if old.count() == page.len() => after = last.seq,
+                _ => return Ok(None),
+            }
+        }
     }
 
     /// The next events to take out; none if the rest stays.

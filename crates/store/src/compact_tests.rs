@@ -58,7 +58,7 @@ fn said(bytes: usize) -> Event {
 fn a_step_that_was_overtaken_changes_nothing() {
     let mut store = sqlite::memory(Box::new(Still)).unwrap();
     tell(&mut store, vec![defined(1), defined(2), defined(3), said(1)]);
-    let limit = Limit { through: Seq(1), before: Wall(i64::MAX) };
+    let limit = Limit { through: Seq(1), before: Wall(i64::MAX), unheard: None };
     let part = store.view().part(Mark::default(), &limit).unwrap().unwrap();
     let rows = store.view().rows_after(&part).unwrap();
 

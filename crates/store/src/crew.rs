@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use banksman_core::claim::Address;
-use banksman_core::router::{Definition, Heard, InForce, Routes};
+use banksman_core::router::{Definition, Heard, InForce, Routes, Subscriber, Subscription};
 use banksman_core::task::{Spec, Work};
 use banksman_core::worker::{Taken, Worker, Workers};
 use banksman_core::{Epoch, Event, ItemId, Name, Seq, TaskId, Wall};
@@ -102,6 +102,24 @@ impl Crew {
             found.jobs.insert(task, taken);
         }
         Ok(())
+    }
+
+    /// The routes, and the workers that are asleep: one that is awake takes what there is anyway.
+    pub fn subscriptions(&self) -> impl Iterator<Item = Subscription> {
+        let routes = self.routes.routes.iter().map(|(id, in_force)| Subscription {
+            pattern: in_force.route.on.clone(),
+            since: in_force.since,
+            subscriber: Subscriber::Route(id.clone(), in_force.route.clone()),
+        });
+        let asleep = self.workers.workers.iter().filter(|(_, worker)| !worker.awake && !worker.removed);
+        let workers = asleep.flat_map(|(name, worker)| {
+            worker.definition.wake_on.iter().map(|pattern| Subscription {
+                pattern: pattern.clone(),
+                since: worker.since,
+                subscriber: Subscriber::Worker(name.clone()),
+            })
+        });
+        routes.chain(workers)
     }
 
     /// What is in the tables, without what is only there to be looked at.

@@ -125,6 +125,36 @@ macro_rules! hands {
         "SELECT w.queue, r.address FROM workers w CROSS JOIN runners r WHERE w.project = $1 AND r.project = $1"
     };
 }
+/// The queues that workers take from.
+macro_rules! worked {
+    () => {
+        "(SELECT w.queue FROM workers w WHERE w.project = $1)"
+    };
+}
+/// Where what dies in them goes, unless a worker takes it from there.
+macro_rules! graves {
+    () => {
+        concat!(
+            "(SELECT d.dead_letter FROM queues d WHERE d.project = $1 AND d.name IN ",
+            worked!(),
+            " AND d.dead_letter NOT IN ",
+            worked!(),
+            ")"
+        )
+    };
+}
+/// Items of a kind, counted by queue, with the first of each.
+macro_rules! counted {
+    ($word:literal, $where:literal) => {
+        concat!(
+            "SELECT i.queue, ",
+            $word,
+            ", count(*), min(i.id) FROM items i WHERE i.project = $1 AND ",
+            $where,
+            " AND i.queue IN "
+        )
+    };
+}
 macro_rules! edges {
     () => {
         "SELECT e.task, e.on_task, e.allow_failed FROM edges e WHERE e.project = $1"
@@ -170,10 +200,10 @@ macro_rules! family {
         )
     };
 }
-/// Not a phase of a pipeline: a pipeline counts as one task, whatever became of its phases on the way.
-macro_rules! no_phase {
+/// Not a part of something else: a pipeline counts as one task whatever became of its phases, an item as an item.
+macro_rules! whole {
     ($t:literal) => {
-        concat!("(", $t, ".parent IS NULL OR ", $t, ".parent NOT IN (SELECT h.id FROM pipelines h WHERE h.project = $1))")
+        concat!($t, ".part IS NULL")
     };
 }
 /// Pipelines with their tasks, whose specs have the plans. In the order in which SQLite shall join them.

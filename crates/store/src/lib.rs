@@ -42,7 +42,7 @@ pub use crew::Crew;
 pub use error::StoreError;
 pub use machine::{Machine, Reading};
 pub use pipelines::{Hosted, Listening};
-pub use queues::QueueCounts;
+pub use queues::{DeadItems, QueueCounts, WorkItems};
 pub use reader::{EventFilter, EventRow, Page, Reader, Snapshot, View};
 pub use schema::VERSION;
 pub use store::{Committed, Open, Store};

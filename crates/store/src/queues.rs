@@ -28,6 +28,52 @@ pub struct QueueCounts {
     pub takers: u64,
 }
 
+/// The items that workers are there for.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct WorkItems {
+    /// How many wait to be taken, now or at a time.
+    pub waiting: u64,
+    /// How many are worked on.
+    pub processing: u64,
+    /// Those that are dead, by the queue in which they are: that of the worker, or its dead letters.
+    pub dead: BTreeMap<Name, DeadItems>,
+}
+
+/// The dead items of a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeadItems {
+    /// How many there are.
+    pub count: u64,
+    /// The first of them.
+    pub first: ItemId,
+}
+
+impl WorkItems {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        *self == WorkItems::default()
+    }
+
+    /// How many are dead.
+    pub fn deaths(&self) -> u64 {
+        self.dead.values().map(|dead| dead.count).sum()
+    }
+
+    pub(crate) fn put(&mut self, mut row: Row) -> Result<(), StoreError> {
+        let (queue, word) = (row.name()?, row.text()?);
+        let (number, first) = (u64::try_from(row.int()?).map_err(StoreError::corrupt)?, ItemId(Seq(row.int()?)));
+        match word.as_str() {
+            "dead" => {
+                let dead = self.dead.entry(queue).or_insert(DeadItems { count: 0, first });
+                *dead = DeadItems { count: dead.count + number, first: dead.first.min(first) };
+            }
+            "processing" => self.processing += number,
+            _ => self.waiting += number,
+        }
+        Ok(())
+    }
+}
+
 impl Row {
     pub(crate) fn queue(&mut self) -> Result<Queue, StoreError> {
         let count = |number: i64| u32::try_from(number).map_err(StoreError::corrupt);

@@ -125,7 +125,7 @@ statements! {
     );
     TaskCounts => concat!(
         "SELECT state, CAST(CASE WHEN unmet > 0 THEN 1 ELSE 0 END AS BIGINT), CAST(CASE WHEN lane IS NULL THEN 1 ELSE 0 END AS BIGINT), count(*) ",
-        "FROM tasks t WHERE project = $1 AND ", shown!("t"), " AND ", no_phase!("t"), " GROUP BY 1, 2, 3 ORDER BY 1, 2, 3"
+        "FROM tasks t WHERE project = $1 AND ", shown!("t"), " AND ", whole!("t"), " GROUP BY 1, 2, 3 ORDER BY 1, 2, 3"
     );
     SectionCounts => concat!(
         "SELECT section, state, CAST(CASE WHEN unmet > 0 THEN 1 ELSE 0 END AS BIGINT), count(*) ",
@@ -147,7 +147,7 @@ statements! {
         "AND (i.priority > $2 OR (i.priority = $2 AND i.position < $3))) FROM lanes l WHERE ", shown_lane!()
     );
     LastFailed => concat!(
-        tasks!(), " AND t.state IN ('failed', 'cancelled', 'skipped') AND t.state = 'failed' AND ", "NOT EXISTS (SELECT 1 FROM pipelines h WHERE h.project = $1 AND h.id = t.parent)",
+        tasks!(), " AND t.state IN ('failed', 'cancelled', 'skipped') AND t.state = 'failed' AND ", whole!("t"),
         " ORDER BY t.changed_lease DESC, t.position DESC LIMIT $2"
     );
     // Pending tasks that wait for one that will not complete by itself. The bound on changed_lease leads to the small index
@@ -260,8 +260,8 @@ statements! {
     );
     InsertTask => concat!(
         "INSERT INTO tasks (project, id, title, section, parent, priority, position, lane, spec, created_wall, loops, state, detail, ",
-        "changed_lease, changed_wall, attempts, failures, recoveries, due, unmet, import) ",
-        "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)"
+        "changed_lease, changed_wall, attempts, failures, recoveries, due, unmet, import, part) ",
+        "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)"
     );
     UpdateTaskSpec =>
         "UPDATE tasks SET title = $3, section = $4, parent = $5, priority = $6, lane = $7, spec = $8 WHERE project = $1 AND id = $2";
@@ -396,6 +396,14 @@ statements! {
         "UNION ALL SELECT queue, state, count(*) FROM items WHERE project = $1 AND due IS NOT NULL GROUP BY queue, state ",
         "UNION ALL SELECT queue, 'dead', count(*) FROM items WHERE project = $1 AND state = 'dead' GROUP BY queue ",
         "UNION ALL SELECT queue, 'taker', count(*) FROM takers WHERE project = $1 GROUP BY queue"
+    );
+    // What workers have to do, are at, and could not do.
+    WorkItems => concat!(
+        counted!("'ready'", "i.ready = 1"), worked!(), " GROUP BY i.queue ",
+        "UNION ALL ", counted!("i.state", "i.due IS NOT NULL"), worked!(), " GROUP BY i.queue, i.state ",
+        "UNION ALL ", counted!("'dead'", "i.state = 'dead'"), worked!(), " GROUP BY i.queue ",
+        "UNION ALL ", counted!("'dead'", "i.state = 'dead'"), graves!(), " GROUP BY i.queue ",
+        "UNION ALL ", counted!("'dead'", "i.ready = 1 AND i.origin IS NOT NULL"), graves!(), " GROUP BY i.queue"
     );
     FirstTaker => concat!(takers!(), " AND queue = $2 ORDER BY ticket LIMIT 1");
     Takers => concat!(takers!(), " AND queue", and_dead_letter!(), " ORDER BY ticket");

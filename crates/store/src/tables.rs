@@ -16,7 +16,7 @@ use banksman_core::{
 use crate::crew::{self, Crew};
 use crate::error::StoreError;
 use crate::pipelines::{self, Hosted, Listening};
-use crate::queues;
+use crate::queues::{self, WorkItems};
 use crate::rows::Waits;
 use crate::sql::Statement;
 use crate::value::{Query, Row, Rows, Value};
@@ -72,7 +72,7 @@ pub enum Key {
     },
     /// Whether something was done since people were told that there is nothing left to do.
     Finish,
-    /// How many tasks stand how. Every task is looked at.
+    /// How many tasks stand how, and how many items of workers are dead. Every task is looked at.
     Counts,
     /// The decisions that wait for an answer.
     OpenDecisions,
@@ -291,7 +291,10 @@ pub(crate) fn plan(project: i64, keys: &BTreeSet<Key>) -> Vec<Query<'_>> {
             }
             Key::DueRoots => add(Statement::DueRoots, None),
             Key::Finish => add(Statement::Finish, None),
-            Key::Counts => add(Statement::TaskCounts, None),
+            Key::Counts => {
+                add(Statement::TaskCounts, None);
+                add(Statement::WorkItems, None);
+            }
             Key::OpenDecisions => add(Statement::OpenDecisions, None),
             Key::Decision(id) => add(Statement::Decision, Some(id.as_str())),
             Key::Imports => add(Statement::Imports, None),
@@ -444,6 +447,11 @@ pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables
                 Statement::TaskCounts => {
                     let (status, _, number) = row.task_count()?;
                     *tables.backlog.finish.counts.entry(status).or_default() += number;
+                }
+                Statement::WorkItems => {
+                    let mut items = WorkItems::default();
+                    items.put(row)?;
+                    tables.backlog.finish.dead += items.deaths();
                 }
                 Statement::Decision | Statement::AllDecisions | Statement::OpenDecisions => {
                     let decision = row.decision()?;

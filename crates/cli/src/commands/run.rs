@@ -7,7 +7,7 @@ use banksman::{RunOptions, Runner, Told};
 use clap::Args;
 use serde_json::json;
 
-use super::{Done, find};
+use super::{Done, find, status};
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
@@ -28,7 +28,7 @@ pub(crate) struct Run {
     /// Work on tasks of this section only; may be given more than once
     #[arg(long = "section", value_name = "SECTION")]
     sections: Vec<String>,
-    /// End when nothing is left to do: with 0 if every task is completed, else with 7
+    /// End when nothing is left to do: with 0 if every task is completed and no item of a worker is dead, else with 7
     #[arg(long)]
     until_idle: bool,
 }
@@ -53,10 +53,15 @@ impl Run {
         let counts = client.reader()?.view().counts()?;
         let completed = counts.by_status.get(&Status::Completed).copied().unwrap_or_default();
         let all: u64 = counts.by_status.values().sum();
-        let data = json!({ "runner": id, "completed": completed, "tasks": all, "byStatus": counts.by_status });
-        let human = format!("{completed} of {all} tasks completed");
+        let items = status::items_json(&counts.items);
+        let data = json!({ "runner": id, "completed": completed, "tasks": all, "byStatus": counts.by_status, "items": items });
+        let mut human = format!("{completed} of {all} tasks completed");
+        if let Some((queue, dead)) = counts.items.dead.first_key_value() {
+            let deaths = counts.items.deaths();
+            human.push_str(&format!("; {}: {}", status::are_dead(deaths), status::try_again(queue, *dead)));
+        }
         context.printer.result(data, human);
-        Ok(if completed == all { exit::OK } else { exit::UNHEALTHY })
+        Ok(if completed == all && counts.items.dead.is_empty() { exit::OK } else { exit::UNHEALTHY })
     }
 }
 

@@ -1,6 +1,7 @@
-use banksman::core::Status as Word;
+use banksman::core::{Name, Status as Word};
 use banksman::engine::why::Life;
 use banksman::inspect::{self, LiveRun, Manned, Overview};
+use banksman::store::{DeadItems, WorkItems};
 use clap::Args;
 use serde_json::{Map, Value, json};
 
@@ -41,6 +42,28 @@ fn all(overview: &Overview) -> u64 {
     overview.counts.by_status.values().sum()
 }
 
+/// `1 item is dead`.
+pub(super) fn are_dead(number: u64) -> String {
+    if number == 1 { "1 item is dead".into() } else { format!("{number} items are dead") }
+}
+
+/// What to do about the dead items of a queue.
+pub(super) fn try_again(queue: &Name, dead: DeadItems) -> String {
+    let which = if dead.count == 1 { dead.first.to_string() } else { "--all".into() };
+    format!("banksman queues requeue {} {which}", words::quoted(queue))
+}
+
+/// The items of workers as data.
+pub(super) fn items_json(items: &WorkItems) -> Value {
+    let dead = |(queue, dead): (&Name, &DeadItems)| json!({ "queue": queue, "count": dead.count, "first": dead.first });
+    json!({
+        "waiting": items.waiting,
+        "processing": items.processing,
+        "dead": items.deaths(),
+        "deadIn": items.dead.iter().map(dead).collect::<Vec<_>>(),
+    })
+}
+
 /// The one thing to do next.
 fn next(overview: &Overview) -> String {
     let tasks = |number: u64| if number == 1 { "1 task".into() } else { format!("{number} tasks") };
@@ -49,10 +72,11 @@ fn next(overview: &Overview) -> String {
     let ready: u64 = overview.counts.ready.iter().map(|(_, number)| number).sum();
     let (held, example) = &overview.held;
     let stuck = overview.counts.by_status.get(&Word::Stuck).copied().unwrap_or_default();
-    if all(overview) == 0 {
+    let items = &overview.counts.items;
+    if all(overview) == 0 && overview.runs.is_empty() && items.is_empty() {
         return "hand over a task: banksman tasks add TITLE --run CMD".into();
     }
-    if !alive && (ready > 0 || !overview.runs.is_empty()) {
+    if !alive && (ready > 0 || !overview.runs.is_empty() || items.waiting + items.processing > 0) {
         return "no runner is alive; banksman run starts one".into();
     }
     if overview.decisions > 0 {
@@ -69,11 +93,14 @@ fn next(overview: &Overview) -> String {
         let verb = waits(*held);
         return format!("{} {verb} for what failed, was cancelled or skipped: banksman why {example}", tasks(*held));
     }
+    if let Some((queue, dead)) = items.dead.first_key_value() {
+        return format!("{}: {}", are_dead(items.deaths()), try_again(queue, *dead));
+    }
     if let Some(failed) = overview.failures.first() {
         let failures = count(overview, Word::Failed);
         return format!("{} failed: banksman why {}", tasks(failures), failed.id);
     }
-    if !overview.runs.is_empty() || ready > 0 {
+    if !overview.runs.is_empty() || ready > 0 || items.processing > 0 {
         return "nothing; banksman events --follow shows what happens".into();
     }
     if overview.counts.by_hand > 0 {
@@ -90,7 +117,11 @@ fn next(overview: &Overview) -> String {
             waits(count(overview, Word::Review))
         );
     }
-    "nothing: everything is done".into()
+    match items.waiting {
+        0 => "nothing: everything is done".into(),
+        1 => "1 item waits for its worker: banksman workers list".into(),
+        several => format!("{several} items wait for their workers: banksman workers list"),
+    }
 }
 
 fn data(overview: &Overview, next: &str, roots: Option<u32>) -> Value {
@@ -111,6 +142,7 @@ fn data(overview: &Overview, next: &str, roots: Option<u32>) -> Value {
             "byState": overview.pipeline_counts,
             "open": overview.pipelines.iter().map(|hosted| pipelines::pipeline_json(&hosted.task, &hosted.pipeline)).collect::<Vec<_>>(),
         },
+        "items": items_json(&overview.counts.items),
         "failures": overview.failures.iter().map(failure).collect::<Vec<_>>(),
         "heldByFailed": overview.held.0,
         "next": next,
@@ -194,6 +226,7 @@ fn summary(overview: &Overview, roots: Option<u32>) -> String {
     if !counts.is_empty() {
         text.push_str(&format!(": {}", counts.join(", ")));
     }
+    text.push_str(&items(&overview.counts.items));
     let taken = overview.limit.map(|limit| format!("{} of {limit} run slots are taken", overview.used));
     let roots = roots.map(|limit| format!("{} of {limit} roots are under way", overview.roots));
     let queued = match overview.queued {
@@ -203,6 +236,18 @@ fn summary(overview: &Overview, roots: Option<u32>) -> String {
     };
     let slots: Vec<String> = taken.into_iter().chain(roots).chain(queued).collect();
     if slots.is_empty() { text } else { format!("{text}\n{}", slots.join("; ")) }
+}
+
+/// `; items of workers: 3 waiting, 1 dead`.
+fn items(items: &WorkItems) -> String {
+    let plain = anstyle::Style::new();
+    let words = [(items.waiting, "waiting", plain), (items.processing, "in progress", plain), (items.deaths(), "dead", RED)];
+    let said: Vec<String> = words
+        .into_iter()
+        .filter(|(number, ..)| *number > 0)
+        .map(|(number, word, style)| format!("{style}{number} {word}{style:#}"))
+        .collect();
+    if said.is_empty() { String::new() } else { format!("; items of workers: {}", said.join(", ")) }
 }
 
 fn run_row(live: &LiveRun, overview: &Overview) -> Vec<String> {

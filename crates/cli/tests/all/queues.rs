@@ -257,6 +257,17 @@ fn the_terms_of_a_new_queue_come_from_the_settings() {
     world.ok(&["config", "set", "queue.max_attempts", "7"]);
     let defined = world.data(&["queues", "define", "q"]);
     assert_eq!((&defined["visibilityTimeout"], &defined["maxAttempts"]), (&json!("1m30s"), &json!(7)));
+    // Those of a runbook, too; what it says itself comes first.
+    std::fs::create_dir_all(world.path().join(".banksman/runbooks")).unwrap();
+    let runbook = "[queue.r]\n[queue.s]\nmax_attempts = 2\n[pipeline.p]\n[[pipeline.p.phase]]\nname = 'x'\nrun = 'true'\n";
+    std::fs::write(world.path().join(".banksman/runbooks/a.toml"), runbook).unwrap();
+    std::fs::write(world.path().join("b.toml"), runbook.replace("queue.", "queue.b-")).unwrap();
+    world.ok(&["runbooks", "apply"]);
+    world.ok(&["pipelines", "start", "p", "--runbook", "b.toml"]);
+    for (queue, attempts) in [("r", 7), ("s", 2), ("b-r", 7), ("b-s", 2)] {
+        let terms = world.data(&["queues", "show", queue]);
+        assert_eq!((&terms["visibilityTimeout"], &terms["maxAttempts"]), (&json!("1m30s"), &json!(attempts)), "{queue}");
+    }
 }
 
 /// The variables that make [`worker`] work: who it is, and how many items it is at.

@@ -168,7 +168,7 @@ fn backlog_story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
         (
             "run",
             vec!["run", "--until-idle", "--quiet"],
-            json!({ "runner": "string", "completed": "number", "tasks": "number", "byStatus": "any" }),
+            json!({ "runner": "string", "completed": "number", "tasks": "number", "byStatus": "any", "items": items() }),
         ),
         (
             "tasks wait",
@@ -206,6 +206,7 @@ fn why() -> Value {
         "task": "string", "title": "string", "status": "string", "answer": "string", "message": "string", "since": "time",
         "attempts": "number", "reasons": [reason], "runner": "string?", "run": "any", "then": "string?", "error": "string?",
         "output": "any", "decision": "string?", "holder": "string?", "pipeline": "any",
+        "item": "any",
     })
 }
 
@@ -236,7 +237,13 @@ fn status() -> Value {
         }],
         "failures": [{ "task": "string", "title": "string", "error": "string", "at": "time" }],
         "pipelines": { "byState": "any", "open": [pipeline()] },
+        "items": items(),
     })
+}
+
+fn items() -> Value {
+    let dead = json!({ "queue": "string", "count": "number", "first": "string" });
+    json!({ "waiting": "number", "processing": "number", "dead": "number", "deadIn": [dead] })
 }
 
 fn session() -> Value {
@@ -346,7 +353,7 @@ fn story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
             "events compact",
             vec!["events", "compact", "--keep-events", "2"],
             json!({
-                "dryRun": "bool", "removed": "number", "compactedThrough": "number?", "kept": "number", "keptSince": "time?",
+                "dryRun": "bool", "removed": "number", "compactedThrough": "number?", "kept": "number", "unheard": "number?", "keptSince": "time?",
                 "size": { "before": "number", "after": "number", "free": "number?" },
             }),
         ),
@@ -493,7 +500,7 @@ fn runbook_story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
     let guard =
         json!({ "name": "string", "condition": "string", "onFailure": "string", "freshFor": "string", "timeout": "string" });
     let queue = json!({
-        "name": "string", "visibilityTimeout": "string", "maxAttempts": "number", "deadLetter": "string?", "maxLength": "number",
+        "name": "string", "visibilityTimeout": "string?", "maxAttempts": "number?", "deadLetter": "string?", "maxLength": "number?",
     });
     let worker = json!({
         "name": "string", "queue": "string", "job": "string", "concurrency": "number", "wakeOn": ["string"],

@@ -122,6 +122,7 @@ fn what_fails_goes_to_the_dead_letters_with_the_error_of_its_task() {
     world.ok(&["queues", "push", "q", r#"{"code": 0}"#]);
     let said = world.run(&["run", "--until-idle"]);
     assert_eq!(said.code, 7, "not everything was completed: {said:?}");
+    assert!(said.stdout.ends_with("2 items are dead: banksman queues requeue graves --all\n"), "{said:?}");
     let dead = world.data(&["queues", "list", "--dead"])["items"].take();
     let reasons: BTreeMap<&str, usize> = dead
         .as_array()
@@ -137,6 +138,57 @@ fn what_fails_goes_to_the_dead_letters_with_the_error_of_its_task() {
     );
     assert_at_most(&world, 1);
     world.check();
+}
+
+/// The only task that an attempt at the only item was.
+fn attempt(world: &World, number: u64) -> String {
+    let of = |task: &Value| world.data(&["why", task["id"].as_str().unwrap()]);
+    let tasks = world.data(&["tasks", "list", "--all"])["tasks"].take();
+    let found = tasks.as_array().unwrap().iter().map(of).find(|why| why["item"]["attempt"] == number);
+    found.unwrap()["task"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn an_attempt_that_fails_is_no_failure_while_the_item_is_not_dead() {
+    for job in ["run = './try'", "pipeline = \"p\""] {
+        let world = World::new();
+        std::fs::write(world.path().join("try"), "#!/bin/sh\ntest -e ok && exit; test -e once && touch ok; touch once; exit 1\n")
+            .unwrap();
+        std::fs::set_permissions(world.path().join("try"), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let text = "[queue.q]\nmax_attempts = 2\n[worker.w]\nqueue = 'q'\n{job}\n[pipeline.p]\n[[pipeline.p.phase]]\nname = 'try'\nrun = './try'\n";
+        apply(&world, &text.replace("{job}", job));
+        world.ok(&["queues", "push", "q", "1"]);
+        // Both attempts fail: the item is what has failed, once.
+        let said = world.run(&["run", "--until-idle"]);
+        assert_eq!(said.code, 7, "{said:?}");
+        assert!(said.stdout.contains("1 item is dead: banksman queues requeue q q-"), "{said:?}");
+        let status = world.data(&["status"]);
+        assert_eq!((&status["tasks"], &status["failures"]), (&json!(0), &json!([])), "{status}");
+        assert_eq!((&status["items"]["dead"], &status["items"]["deadIn"][0]["queue"]), (&json!(1), &json!("q")));
+        let next = status["next"].as_str().unwrap();
+        let item = status["items"]["deadIn"][0]["first"].as_str().unwrap();
+        assert_eq!(next, format!("1 item is dead: banksman queues requeue q {item}"));
+        for number in [1, 2] {
+            let why = world.data(&["why", &attempt(&world, number)])["item"].take();
+            assert_eq!((&why["id"], &why["queue"], &why["worker"]), (&json!(item), &json!("q"), &json!("w")));
+            assert_eq!((&why["standing"], &why["hint"]), (&json!("dead"), &json!(format!("banksman queues requeue q {item}"))));
+        }
+        // What it says helps.
+        let words: Vec<&str> = next.split(": banksman ").nth(1).unwrap().split(' ').collect();
+        world.ok(&words);
+        let why = world.ok(&["why", &attempt(&world, 2)]);
+        assert!(why.contains("the 2nd attempt of worker w: it waits for the next attempt"), "{why}");
+        let said = world.run(&["run", "--until-idle"]);
+        assert_eq!(said.code, 0, "{said:?}");
+        let status = world.data(&["status"]);
+        assert_eq!(
+            (&status["items"]["dead"], &status["next"]),
+            (&json!(0), &json!("hand over a task: banksman tasks add TITLE --run CMD"))
+        );
+        let why = world.data(&["why", &attempt(&world, 1)])["item"].take();
+        assert_eq!(why["standing"], "gone", "{why}");
+        world.check();
+    }
 }
 
 #[test]
@@ -292,6 +344,33 @@ fn a_worker_that_was_removed_finishes_what_it_is_at() {
     assert_eq!(count(&world, "queue:complete"), 1, "it has taken nothing more");
     drop(runner);
     world.check();
+}
+
+#[test]
+fn what_no_runner_has_routed_stays_in_the_log() {
+    for (subscriber, then) in [("[on.\"deploy:done\"]\npush = { queue = \"q\" }", "queue:push"), ("", "queue:complete")] {
+        let world = World::new();
+        let wake_on = "[queue.q]\n[worker.w]\nqueue = \"q\"\nrun = \"true\"\nwake_on = \"deploy:done\"\n";
+        apply(&world, &format!("{wake_on}{subscriber}"));
+        world.ok(&["queues", "push", "q", "1"]);
+        (0..3).for_each(|_| drop(world.ok(&["events", "emit", "deploy:begun"])));
+        world.ok(&["events", "emit", "deploy:done"]);
+        world.ok(&["events", "emit", "deploy:over"]);
+        world.ok(&["events", "emit", "deploy:over"]);
+        let done = world.events().iter().find(|event| event.kind == "deploy:done").unwrap().id;
+        for dry_run in ["--dry-run", "--quiet"] {
+            let compacted = world.data(&["events", "compact", "--keep-events", "1", dry_run]);
+            assert_eq!((&compacted["unheard"], &compacted["compactedThrough"]), (&json!(done), &json!(done.0 - 1)));
+        }
+        let said = world.ok(&["events", "compact", "--keep-events", "1"]);
+        assert!(said.contains(&format!("event {done} and what came after it stay: a worker or a route has yet to hear of it")));
+        assert_eq!(world.data(&["events", "compact", "--keep-events", "3"])["unheard"], Value::Null, "it would stay anyway");
+        world.ok(&["run", "--until-idle"]);
+        assert_eq!(count(&world, then), 1, "it was heard of");
+        let compacted = world.data(&["events", "compact", "--keep-events", "1"]);
+        assert_eq!((&compacted["unheard"], &compacted["kept"]), (&Value::Null, &json!(1)), "nothing keeps it any more");
+        world.check();
+    }
 }
 
 #[test]

@@ -296,9 +296,9 @@ impl Task {
             },
             scribe,
         );
-        // What the failure of a phase means is for its pipeline to say.
+        // What the failure of a part means is for the whole to say.
         if let Done::Failed { error } = &done
-            && self.spec.phase().is_none()
+            && !self.spec.is_part()
         {
             let subject = format!("failed: {}", self.spec.title).into();
             scribe.send(Errand::Notify(Box::new(Notice { kind: NoticeKind::TaskFailed, subject, text: error.clone() })));

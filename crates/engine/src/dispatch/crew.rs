@@ -1,7 +1,7 @@
 //! Workers and routes, as a runner looks after them: items that become tasks, tasks that are over, events that have come.
 
 use banksman_core::queue::{Item, State};
-use banksman_core::router::{Reaction, Subscriber, Subscription, route};
+use banksman_core::router::{Reaction, Subscription, route};
 use banksman_core::worker::Worker;
 use banksman_core::{Lease, Name, Seq};
 use banksman_store::{Crew, Key, Snapshot};
@@ -109,22 +109,7 @@ impl Dispatcher {
 
 /// Who wants to hear of events: routes, and workers that are asleep. One that is awake takes what there is anyway.
 fn subscriptions(snapshot: &Snapshot) -> Vec<Subscription> {
-    let crew = &snapshot.crew;
-    let routes = crew.routes.routes.iter().map(|(id, in_force)| Subscription {
-        pattern: in_force.route.on.clone(),
-        since: in_force.since,
-        subscriber: Subscriber::Route(id.clone(), in_force.route.clone()),
-    });
-    let asleep = crew.workers.workers.iter().filter(|(_, worker)| !worker.awake && !worker.removed);
-    let workers = asleep.flat_map(|(name, worker)| {
-        let of = |pattern: &banksman_core::router::Pattern| Subscription {
-            pattern: pattern.clone(),
-            since: worker.since,
-            subscriber: Subscriber::Worker(name.clone()),
-        };
-        worker.definition.wake_on.iter().map(of).collect::<Vec<_>>()
-    });
-    routes.chain(workers).collect()
+    snapshot.crew.subscriptions().collect()
 }
 
 /// The workers that could take something.

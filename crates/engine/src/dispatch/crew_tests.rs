@@ -9,7 +9,7 @@ use banksman_core::queue::{self, Data, Input, New, Outcome};
 use banksman_core::router::{Does, Pattern, Reaction, Route, Then};
 use banksman_core::task::Work;
 use banksman_core::worker::{Definition, Job};
-use banksman_core::{Name, NoticeKind, Seq, Span, TaskId, worker};
+use banksman_core::{Errand, Name, NoticeKind, Seq, Span, TaskId, worker};
 use banksman_store::Key;
 use serde_json::{Value, json};
 
@@ -171,6 +171,13 @@ fn what_fails_is_tried_again_and_dies_with_the_error_of_its_task() {
     let errors: Vec<&str> = item.history.iter().map(|attempt| &*attempt.error).collect();
     assert_eq!(errors, ["exit status 3", "exit status 4"]);
     assert_eq!(item.history[0].holder.as_str(), "worker:w");
+    // People are told of the item, once, and not of its tasks.
+    let told = stage.everything().backlog.outbox.into_values().filter_map(|sent| match sent.errand {
+        Errand::Notify(notice) if notice.kind == NoticeKind::TaskFailed => Some((notice.subject, notice.text)),
+        _ => None,
+    });
+    let subject = format!("dead: item {} of queue q", item.id).into();
+    assert_eq!(told.collect::<Vec<_>>(), [(subject, "exit status 4".into())]);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use banksman_core::admission::{Admission, Reason};
-use banksman_core::backlog::{Backlog, Ended, Run, Runner};
+use banksman_core::backlog::{Backlog, Ended, Finish, Run, Runner};
 use banksman_core::event::Resource;
 use banksman_core::planner;
 use banksman_core::{HolderId, Lease, Liveness, Name, Now, ProcessId, RunId, RunnerId, SectionId, Span, Task, TaskId};
@@ -64,8 +64,8 @@ impl Dispatcher {
                 self.is_told = true;
                 self.look = Look::Done(rest);
                 if snapshot.backlog.finish.is_news() {
-                    let (runner, counts) = (self.me.id.clone(), snapshot.backlog.finish.counts);
-                    let advice = self.call([RunRequest::Rest { runner, counts }]);
+                    let Finish { counts, dead, .. } = snapshot.backlog.finish;
+                    let advice = self.call([RunRequest::Rest { runner: self.me.id.clone(), counts, dead }]);
                     self.queue.push_back(advice);
                 }
             }

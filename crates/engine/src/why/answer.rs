@@ -6,7 +6,7 @@ use banksman_core::claim;
 use banksman_core::decision::Question;
 use banksman_core::pipeline::Pipeline;
 use banksman_core::task::{After, Done, Stuck};
-use banksman_core::{DecisionId, HolderId, Lease, RunId, RunnerId, Stamp, Status, Task, TaskId, Title};
+use banksman_core::{DecisionId, HolderId, Lease, Name, RunId, RunnerId, Stamp, Status, Task, TaskId, Title};
 
 /// The answer about one task.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +19,33 @@ pub struct Why {
     pub at: Stamp,
     /// Why it is where it is.
     pub answer: Answer,
+    /// What becomes of the item that it is an attempt at, if it is one.
+    pub fate: Option<Fate>,
+}
+
+/// What becomes of an item, as one of the attempts at it sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fate {
+    /// The end of this attempt decides.
+    Open,
+    /// It waits for the next attempt.
+    Waits,
+    /// Another attempt is made at it.
+    Again {
+        /// Whose.
+        holder: HolderId,
+        /// The task of it, if the same worker makes it.
+        task: Option<TaskId>,
+    },
+    /// It is dead.
+    Dead {
+        /// The queue in which it is: its own, or the one for its dead letters.
+        queue: Name,
+        /// Why.
+        reason: Box<str>,
+    },
+    /// It is done, or was removed.
+    Gone,
 }
 
 /// Why a task is where it is.

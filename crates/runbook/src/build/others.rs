@@ -3,23 +3,18 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use banksman_core::Name;
 use banksman_core::plan::Plan;
-use banksman_core::queue::{Config, QUEUES_LIMIT};
+use banksman_core::queue::QUEUES_LIMIT;
 use banksman_core::router::{Pattern, Route, Then};
 use banksman_core::worker::{Definition, Job};
-use banksman_core::{Name, Span};
 
 use super::deed::push_of;
 use super::read::{Spot, View};
 use super::{Build, Place, Uses, own};
 use crate::WORKER_VARS;
 use crate::diagnostic::{At, Code};
-use crate::runbook::{LockTerms, Runbook, SemaphoreTerms};
-
-/// The terms of a queue, unless it says otherwise.
-const VISIBILITY: Span = Span::from_secs(300);
-const ATTEMPTS: u32 = 3;
-const LENGTH: u32 = 1_000_000;
+use crate::runbook::{LockTerms, QueueTerms, Runbook, SemaphoreTerms};
 
 impl<'a> Build<'a, '_> {
     /// What the whole project shares.
@@ -48,13 +43,13 @@ impl<'a> Build<'a, '_> {
             self.sink.add(Code::OutOfRange, extra.at(), format!("a project can have at most {QUEUES_LIMIT} queues"));
         }
         for (name, view) in &queues {
-            let config = Config {
-                visibility_timeout: view.span("visibility_timeout").unwrap_or(VISIBILITY),
-                max_attempts: view.number("max_attempts").unwrap_or(ATTEMPTS),
+            let terms = QueueTerms {
+                visibility_timeout: view.span("visibility_timeout"),
+                max_attempts: view.number("max_attempts"),
                 dead_letter: view.name("dead_letter"),
-                max_length: view.number("max_length").unwrap_or(LENGTH),
+                max_length: view.number("max_length"),
             };
-            runbook.queues.extend(own(name).map(|name| (name, config)));
+            runbook.queues.extend(own(name).map(|name| (name, terms)));
         }
         self.check_dead_letters(&queues);
     }

@@ -290,8 +290,16 @@ static QUEUE: Table = Table {
     doc: "A queue.",
     keys: &[
         DESCRIPTION,
-        key("visibility_timeout", Kind::Duration, "How long an item that was taken is left to its holder.").or("\"5m\""),
-        key("max_attempts", Kind::Number(1, ATTEMPTS_LIMIT as i64), "How often an item is taken at most.").or("3"),
+        key(
+            "visibility_timeout",
+            Kind::Duration,
+            "How long an item that was taken is left to its holder. Without this, the setting `queue.visibility_timeout`.",
+        ),
+        key(
+            "max_attempts",
+            Kind::Number(1, ATTEMPTS_LIMIT as i64),
+            "How often an item is taken at most. Without this, the setting `queue.max_attempts`.",
+        ),
         key("dead_letter", Kind::Shared("queue"), "Where an item goes when it is dead. It stays where it is without this."),
         key("max_length", Kind::Number(1, LENGTH_LIMIT as i64), "How many items it has at most.").or("1000000"),
     ],

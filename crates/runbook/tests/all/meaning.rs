@@ -10,7 +10,7 @@ use banksman_core::strategy::Fallback;
 use banksman_core::task::{Need, Status};
 use banksman_core::worker::Job;
 use banksman_core::{Name, Span};
-use banksman_runbook::{Runbook, parse};
+use banksman_runbook::{QueueTerms, Runbook, parse};
 use serde_json::json;
 
 fn name(text: &str) -> Name {
@@ -116,8 +116,8 @@ fn what_is_shared_has_its_terms() {
     assert_eq!((runbook.locks["main"].ttl, runbook.locks["docs"].ttl), (Some(Span::from_secs(60)), None));
     assert_eq!((runbook.semaphores["builders"].capacity, runbook.semaphores["builders"].ttl), (4, Some(Span::from_secs(90))));
     let (news, lost) = (&runbook.queues["news"], &runbook.queues["lost"]);
-    assert_eq!((news.max_attempts, news.max_length, &news.dead_letter), (2, 100, &Some(name("lost"))));
-    assert_eq!((lost.max_attempts, lost.max_length, lost.visibility_timeout), (3, 1_000_000, Span::from_secs(300)));
+    assert_eq!((news.max_attempts, news.max_length, &news.dead_letter), (Some(2), Some(100), &Some(name("lost"))));
+    assert_eq!(*lost, QueueTerms::default(), "the settings decide");
 }
 
 #[test]

@@ -156,14 +156,14 @@ pub static KEYS: &[Key] = &[
         kind: Kind::Period(|config| &mut config.queue_visibility_timeout),
         home: Home::Everywhere,
         default: Some("5m"),
-        description: "how long an item that was taken is left to its holder, in queues that are defined without --visibility-timeout",
+        description: "how long an item that was taken is left to its holder, in queues that are defined without a visibility timeout",
     },
     Key {
         name: "queue.max_attempts",
         kind: Kind::Number(|config| &mut config.queue_max_attempts),
         home: Home::Everywhere,
         default: Some("3"),
-        description: "how often an item is taken at most, in queues that are defined without --max-attempts",
+        description: "how often an item is taken at most, in queues that are defined without max attempts",
     },
     Key {
         name: "notify.on",

@@ -12,6 +12,7 @@ use banksman_core::task::{After, PIPELINE_ENV, Spec, Verdict, Work};
 use banksman_core::{DecisionId, Epoch, HolderId, Lease, Name, ProcessId, RunId, RunnerId, SectionId, Seq, Status, TaskId};
 
 use super::answers::Asked;
+use super::items::Crew;
 use super::pause::runs;
 use super::way::Way;
 
@@ -29,6 +30,7 @@ pub(crate) struct Book {
     pub(crate) runners: BTreeMap<RunnerId, Known>,
     pub(crate) decisions: BTreeMap<DecisionId, Asked>,
     pub(crate) ways: BTreeMap<TaskId, Way>,
+    pub(crate) crew: Crew,
     /// The number of the boot, and what leads from its clock to the lease clock.
     pub(crate) lease: Option<(i64, i64)>,
 }

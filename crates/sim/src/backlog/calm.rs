@@ -30,6 +30,9 @@ impl World<'_> {
         self.calm = true;
         self.send_users_home();
         self.settle_outside();
+        if self.has_crew {
+            self.settle_crew();
+        }
         for resource in resources() {
             if resource.kind == Kind::Semaphore && self.book.capacity.contains_key(&resource.name) {
                 self.operate(define(&resource, TOP_CAPACITY));
@@ -51,6 +54,7 @@ impl World<'_> {
         }
         self.check_tasks();
         self.check_rest();
+        self.check_crew_at_the_end();
         for runner in self.runners.iter_mut().filter(|runner| runner.alive) {
             runner.cancelled = true;
         }
@@ -108,7 +112,11 @@ impl World<'_> {
         let rests = self.book.ways.iter().all(|(id, way)| self.is_at_rest(id, way));
         let mut pending = self.book.jobs.values().filter(|job| job.standing == Standing::Pending);
         let idle = idle || (is_held_up && rests && pending.all(|job| self.is_rightly_blocked(job)));
-        quiet && idle && self.book.jobs.values().all(|job| over(&job.standing)) && self.outbox_is_empty()
+        quiet
+            && idle
+            && self.crew_is_at_rest()
+            && self.book.jobs.values().all(|job| over(&job.standing))
+            && self.outbox_is_empty()
     }
 
     fn outbox_is_empty(&mut self) -> bool {

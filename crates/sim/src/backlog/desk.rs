@@ -182,6 +182,7 @@ impl World<'_> {
         }
         self.check_questions();
         self.check_ways();
+        self.check_items();
         self.check_passed_over();
         let last = events.last().map_or(self.book.last, |logged| logged.seq);
         let expected = Seq(self.book.last.0 + i64::try_from(events.len()).expect("few"));

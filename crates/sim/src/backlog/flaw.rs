@@ -12,7 +12,7 @@ use banksman_core::{Decision, DecisionId, Effect, Name, Task, decision};
 use banksman_engine::{Reply, Request, RunRequest, TaskRequest};
 use banksman_store::{Call as _, Key, Snapshot, Store, StoreError, Tables, Turn};
 
-use super::slips;
+use super::{lapses, slips};
 use crate::report::Checker;
 use crate::tried::Tamper;
 
@@ -105,11 +105,27 @@ pub enum Flaw {
     AnswerLost,
     /// A pipeline changes and the log does not tell.
     SilentPipeline,
+    /// The task of an item is over, and the item does not hear of it.
+    ItemForgotten,
+    /// One item becomes two tasks.
+    TakenTwice,
+    /// An item is taken again when its time is over, though its task lives.
+    ItemNotKept,
+    /// A worker takes items though it is paused.
+    PauseOff,
+    /// Nobody sees that the task of a job is over.
+    JobForgotten,
+    /// A worker is not woken by events.
+    SleepsOn,
+    /// What another runner has routed is routed again.
+    RoutedTwice,
+    /// Events are passed over, and nothing follows from them.
+    RoutePassed,
 }
 
 impl Flaw {
     /// All of them.
-    pub const ALL: [Flaw; 43] = [
+    pub const ALL: [Flaw; 51] = [
         Flaw::RecordShared,
         Flaw::Respawn,
         Flaw::NoSweep,
@@ -153,6 +169,14 @@ impl Flaw {
         Flaw::LookerStays,
         Flaw::AnswerLost,
         Flaw::SilentPipeline,
+        Flaw::ItemForgotten,
+        Flaw::TakenTwice,
+        Flaw::ItemNotKept,
+        Flaw::PauseOff,
+        Flaw::JobForgotten,
+        Flaw::SleepsOn,
+        Flaw::RoutedTwice,
+        Flaw::RoutePassed,
     ];
 
     /// The word on the command line.
@@ -201,6 +225,14 @@ impl Flaw {
             Flaw::LookerStays => "looker-stays",
             Flaw::AnswerLost => "answer-lost",
             Flaw::SilentPipeline => "silent-pipeline",
+            Flaw::ItemForgotten => "item-forgotten",
+            Flaw::TakenTwice => "taken-twice",
+            Flaw::ItemNotKept => "item-not-kept",
+            Flaw::PauseOff => "pause-off",
+            Flaw::JobForgotten => "job-forgotten",
+            Flaw::SleepsOn => "sleeps-on",
+            Flaw::RoutedTwice => "routed-twice",
+            Flaw::RoutePassed => "route-passed",
         }
     }
 
@@ -230,6 +262,9 @@ impl Flaw {
             Flaw::GuardsOff | Flaw::OldAnswer | Flaw::TwoLookers => Checker::Guards,
             Flaw::LookerStays | Flaw::AnswerLost => Checker::Idle,
             Flaw::SilentPipeline => Checker::Fold,
+            Flaw::ItemForgotten | Flaw::TakenTwice | Flaw::ItemNotKept | Flaw::PauseOff => Checker::Items,
+            Flaw::JobForgotten | Flaw::SleepsOn => Checker::Idle,
+            Flaw::RoutedTwice | Flaw::RoutePassed => Checker::Routes,
         }
     }
 
@@ -261,7 +296,7 @@ impl Flaw {
             Flaw::IdleEarly => {
                 snapshot.backlog.tasks.retain(|_, task| task.state != State::Pending || task.spec.needs.is_empty());
             }
-            _ => {}
+            _ => lapses::misread(self, &mut snapshot.crew),
         }
         Ok(())
     }

@@ -35,15 +35,17 @@ impl World<'_> {
             Event::Task { id, fact } => self.take_in_task(id, fact, logged.seq),
             Event::Decision { id, fact } => self.take_in_decision(id, fact),
             Event::Pipeline { id, fact } => self.take_in_pipeline(id, fact),
-            Event::Queue { fact: queue::Fact::Push { .. }, .. } => self.take_in_push(),
+            Event::Queue { name, fact } => {
+                if let queue::Fact::Push { .. } = fact {
+                    self.take_in_push();
+                }
+                self.take_in_queue(name, fact, logged.seq);
+            }
+            Event::Worker { name, fact } => self.take_in_worker(name, fact, logged.seq),
             // Nobody imports here.
-            Event::Import { .. }
-            | Event::Queue { .. }
-            | Event::Worker { .. }
-            | Event::Route { .. }
-            | Event::Finished(_)
-            | Event::Custom { .. } => {}
+            Event::Import { .. } | Event::Route { .. } | Event::Finished(_) | Event::Custom { .. } => {}
         }
+        self.take_in_reactions(logged);
     }
 
     fn take_in_resource(&mut self, resource: &Resource, fact: &Fact, lease: Lease) {
@@ -131,6 +133,7 @@ impl World<'_> {
             TaskFact::Failed { run, .. } => self.take_in_over(id, run.as_ref(), Status::Failed, fact),
             TaskFact::Cancelled { run } => self.take_in_over(id, run.as_ref(), Status::Cancelled, fact),
             TaskFact::Retried {} => {
+                self.book.crew.retried.insert(id.clone());
                 if let Some(job) = self.book.jobs.get_mut(id) {
                     (job.standing, job.failures, job.recoveries, job.tried) = (Standing::Pending, 0, 0, 0);
                 }
@@ -288,6 +291,7 @@ impl World<'_> {
 
     /// What an answer tells that no event does.
     pub(crate) fn after(&mut self, deed: &Deed<'_>) {
+        self.after_routing(deed);
         match (deed.request, deed.reply) {
             (
                 Request::Task(TaskRequest::Conclude { id, epoch: Some(_), verdict, .. }),
@@ -301,7 +305,7 @@ impl World<'_> {
             // Whoever takes up an offer shows itself, and its lease begins anew. No runner hears of that: those who know
             // the offer look again when it would have lapsed.
             (Request::Coordinate { command, .. }, Reply::Coordinate { outcome, at }) => {
-                if let Answer::Acquired(grant) = answer(outcome)
+                if let Answer::Acquired(grant) | Answer::Extended(grant) = answer(outcome)
                     && let Some(holders) = self.book.held.get_mut(&command.resource())
                     && let Some(holding) = holders.get_mut(&grant.claim.holder)
                 {

@@ -30,6 +30,8 @@ pub(crate) struct Said {
     pub(crate) pushes: Option<TaskId>,
     /// Who wants a lock or slots.
     pub(crate) asks: Option<HolderId>,
+    /// Up to which event the log is routed.
+    pub(crate) routed: Option<Seq>,
 }
 
 /// What somebody has looked at before it speaks of a task.
@@ -59,8 +61,8 @@ pub(crate) struct Checked {
 impl Default for Said {
     fn default() -> Said {
         let watch = Watch { timeout: Span::ZERO, max_recoveries: 0, on_exhausted: OnExhausted::Escalate };
-        let (by, pushes, asks) = (None, None, None);
-        Said { seq: Seq(0), lease: Lease(0), marker: Marker::Absent, watch, about: Looked::Other, by, pushes, asks }
+        let (by, pushes, asks, routed) = (None, None, None, None);
+        Said { seq: Seq(0), lease: Lease(0), marker: Marker::Absent, watch, about: Looked::Other, by, pushes, asks, routed }
     }
 }
 
@@ -83,6 +85,7 @@ impl Said {
                 command: Command::Lock(_, lock::Input::Acquire(ask)) | Command::Semaphore(_, semaphore::Input::Acquire(ask)),
                 ..
             } => Said { asks: Some(ask.claim.holder.clone()), ..blank },
+            Request::Route(request) => Said { routed: Some(request.to), ..blank },
             _ => blank,
         }
     }

@@ -3,15 +3,16 @@
 //! The runners are the real `Dispatcher`, on the real store; what they start, watch and lose is simulated with the
 //! promises of the real keeper. Checkers compare what the log says with what the processes really did.
 //!
-//! * `world`, `users`, `wishes`, `hands`, `plans`, `outside`, `runner`, `driver`, `errands`, `keeper`, `program`, `pause`,
+//! * `world`, `users`, `wishes`, `hands`, `plans`, `crew`, `outside`, `runner`, `driver`, `errands`, `keeper`, `program`, `pause`,
 //!   `machine`, `faults`, `desk`, `calm`: what happens.
-//! * `book`, `judge`, `ends`, `loops`, `roots`, `truth`, `way`, `phases`, `verdicts`: what must be true, kept by an outsider;
+//! * `book`, `judge`, `ends`, `loops`, `roots`, `truth`, `way`, `phases`, `verdicts`, `items`, `reactions`: what must be true, kept by an outsider;
 //!   `answers`: both, for decisions.
 //! * [`Flaw`]: engines, drivers and keepers with one fault each.
 
 mod answers;
 mod book;
 mod calm;
+mod crew;
 mod desk;
 mod driver;
 mod ends;
@@ -19,8 +20,10 @@ mod errands;
 mod faults;
 mod flaw;
 mod hands;
+mod items;
 mod judge;
 mod keeper;
+mod lapses;
 mod loops;
 mod machine;
 mod outside;
@@ -28,6 +31,7 @@ mod pause;
 mod phases;
 mod plans;
 mod program;
+mod reactions;
 mod roots;
 mod runner;
 mod slips;

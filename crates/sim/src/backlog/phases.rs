@@ -90,6 +90,8 @@ impl World<'_> {
                 stand == Stand::Owes(Owes::Complete)
             }
             Fact::Retry { phase } => {
+                self.book.crew.retried.insert(id.clone());
+                let way = &self.book.ways[id];
                 let Stand::Failed { at, recoverable: true } = stand else { return self.astray(id, fact) };
                 let (is_same, attempt) = (way.at(phase) == Some(at), way.attempt + 1);
                 self.stand(id, Stand::Owes(Owes::Enter(at)));

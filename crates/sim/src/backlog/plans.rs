@@ -84,7 +84,7 @@ impl World<'_> {
         }))
     }
 
-    fn plan(&mut self) -> Plan {
+    pub(crate) fn plan(&mut self) -> Plan {
         let count = 2 + self.random.below(4);
         let others: Vec<TaskId> = self.book.ways.keys().cloned().collect();
         // One that needs slots of what nobody has defined would keep its place among the roots for ever.

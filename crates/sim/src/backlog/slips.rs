@@ -9,7 +9,7 @@ use banksman_core::{Effect, Now, Task, TaskId};
 use banksman_engine::{Judgement, PipelineOutcome, PipelineRequest, Reply, Request, RunRequest};
 use banksman_store::{Call as _, Tables, Turn};
 
-use super::Flaw;
+use super::{Flaw, lapses};
 
 /// Decides like the real request, except for the fault.
 pub(super) fn decide(flaw: Flaw, request: &Request, tables: &mut Tables, turn: &mut Turn) -> Reply {
@@ -76,7 +76,7 @@ pub(super) fn decide(flaw: Flaw, request: &Request, tables: &mut Tables, turn: &
             tables.backlog.pipelines.get_mut(id).into_iter().for_each(|pipeline| pipeline.attempt += 1);
             reply
         }
-        _ => request.decide(tables, turn),
+        _ => lapses::decide(flaw, request, tables, turn),
     }
 }
 

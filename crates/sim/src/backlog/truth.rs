@@ -23,7 +23,7 @@ impl World<'_> {
         let waits = |job: &Job| is_for(told, job) && self.book.unmet(job).next().is_none() && !self.is_hopeless(job);
         let goes_on = |job: &Job| matches!(job.standing, Standing::Awaiting(_)) || waits(job);
         let waits = self.book.jobs.values().any(goes_on) || self.book.ways.values().any(World::is_awaited);
-        self.book.live_runs().next().is_none() && !waits
+        self.book.live_runs().next().is_none() && !waits && !self.waits_for_items(told)
     }
 
     /// Notes for how long there has been work that somebody could start.
@@ -43,6 +43,7 @@ impl World<'_> {
         }
         self.idle = idle;
         self.watch_files(now, reliable);
+        self.watch_crew(reliable, IDLE_LIMIT);
     }
 
     /// Notes for how long a loop that waits for something else has been done without anybody having looked.
@@ -128,10 +129,12 @@ impl World<'_> {
         }
         let listed = self.store.view().tasks(&TaskFilter::default(), Seq(0));
         let rows = self.store.view().everything();
-        let ((listed, _), rows) = match (listed, rows) {
-            (Ok(listed), Ok(rows)) => (listed, rows.backlog),
+        let ((listed, _), everything) = match (listed, rows) {
+            (Ok(listed), Ok(rows)) => (listed, rows),
             (Err(error), _) | (_, Err(error)) => return self.store_failed(&error),
         };
+        self.compare_crew(&everything);
+        let rows = everything.backlog;
         rows.check();
         let differs: Vec<String> = listed
             .iter()

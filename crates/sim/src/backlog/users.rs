@@ -101,6 +101,9 @@ impl World<'_> {
             let request = self.start_pipeline(None);
             self.operate(request);
         }
+        if self.has_crew {
+            self.set_up_crew();
+        }
         for slot in 0..1 + self.random.below(3) {
             let told = self.orders();
             self.start_runner(slot, told);

@@ -22,6 +22,9 @@ const TASK_LIMIT: u32 = 40;
 impl World<'_> {
     /// Something that comes to somebody's mind.
     pub(crate) fn wish(&mut self) -> Option<Request> {
+        if self.has_crew && self.random.in_thousand(350) {
+            return self.crew_wish();
+        }
         let tasks: Vec<TaskId> = self.book.jobs.keys().cloned().collect();
         let parked = |id: &&TaskId| matches!(self.book.jobs[*id].standing, Standing::Parked(_));
         let parked: Vec<TaskId> = tasks.iter().filter(parked).cloned().collect();
@@ -170,7 +173,11 @@ impl World<'_> {
         match self.random.below(10) {
             0..2 => edit.priority = Some(i32::try_from(self.random.between(-2, 2)).expect("small")),
             2..5 => edit.section = Some(self.some_section().filter(|_| self.random.in_thousand(600))),
-            _ => edit.depends_on = Some(self.dependencies(250)),
+            _ => {
+                // A phase that waits for a root would keep the place that this root waits for, among as many roots as there may be.
+                let is_phase = self.book.jobs.get(&id).is_some_and(|job| job.spec.phase().is_some());
+                edit.depends_on = Some(self.dependencies(250)).filter(|_| !is_phase);
+            }
         }
         TaskRequest::Update { id, edit: Box::new(edit) }
     }

@@ -50,6 +50,10 @@ pub(crate) struct World<'a> {
     pub(crate) limit: u32,
     /// The roots that most runners are told.
     pub(crate) root_limit: u32,
+    /// Whether there are workers and routes.
+    pub(crate) has_crew: bool,
+    /// What is to be done for them, and since when.
+    pub(crate) neglected: BTreeMap<String, Ms>,
     /// Whether people can hardly ever be told anything.
     pub(crate) unreachable: bool,
     /// No more faults; everybody finishes.
@@ -91,6 +95,8 @@ pub(crate) struct Counts {
     pub(crate) runners: u32,
     pub(crate) keepers: u32,
     pub(crate) streams: u64,
+    pub(crate) items: u32,
+    pub(crate) emits: u32,
 }
 
 /// What really became of a run.
@@ -125,6 +131,8 @@ impl<'a> World<'a> {
         let limit = *random.pick(&[0, 1, 2, 2, 3]);
         let root_limit = *random.pick(&[0, 0, 1, 2, 2, 3]);
         let unreachable = random.in_thousand(300);
+        // By numbers of its own, so that a history without them is what it is.
+        let has_crew = Random::new(seed ^ 0xc4e3_0000_5eed_0000).in_thousand(450);
         Ok(World {
             options,
             clock,
@@ -140,6 +148,8 @@ impl<'a> World<'a> {
             harsh,
             limit,
             root_limit,
+            has_crew,
+            neglected: BTreeMap::new(),
             unreachable,
             calm: false,
             book: Book::default(),

@@ -33,23 +33,34 @@ INSERT INTO outbox (project, seq, subject, executor, errand) VALUES (1, 5, 'r-1'
 UPDATE projects SET seq = 5;
 "#;
 
-fn make_version_2(path: &Path) {
+/// A pipeline with a phase and a job of a worker, as version 6 left them, and a task that somebody has added.
+const VERSION_6: &str = r#"
+INSERT INTO tasks (project, id, title, parent, priority, position, spec, created_wall, state, changed_lease, changed_wall, attempts, failures, recoveries) VALUES
+    (1, 'p-1', 'release', NULL, 0, 1, '{"title":"release"}', 10, 'phases', 5, 10, 0, 0, 0),
+    (1, 'p-1.1', 'release: build', 'p-1', 0, 2, '{"title":"release: build","parent":"p-1","env":{"BANKSMAN_PHASE":"build"}}', 10, 'failed', 5, 10, 0, 0, 0),
+    (1, 't-3.4', 'w q-3', NULL, 0, 4, '{"title":"w q-3"}', 10, 'failed', 5, 10, 0, 0, 0),
+    (1, 't-5', 'think', 'p-1.1', 0, 5, '{"title":"think","parent":"p-1.1"}', 10, 'failed', 5, 10, 0, 0, 0);
+INSERT INTO pipelines (project, id, state, body) VALUES (1, 'p-1', 'running', '{}');
+INSERT INTO jobs (project, worker, task, queue, item, epoch) VALUES (1, 'w', 't-3.4', 'q', 3, 4);
+"#;
+
+fn make(path: &Path, version: usize, rows: &str) {
     let connection = Connection::open(path).unwrap();
     connection.pragma_update(None, "application_id", 0x424b_534d).unwrap();
     connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(())).unwrap();
-    for migration in &MIGRATIONS[..2] {
+    for migration in &MIGRATIONS[..version] {
         connection.execute_batch(&dialect::sqlite_schema(migration)).unwrap();
     }
     let insert = dialect::sqlite(Statement::InsertProject.text());
     connection.execute(&insert, (1, "p", 1_000, Still.boot())).unwrap();
-    connection.execute_batch(VERSION_2).unwrap();
+    connection.execute_batch(rows).unwrap();
 }
 
 #[test]
 fn a_backlog_of_version_2_goes_on() {
     let dir = tempfile::tempdir().unwrap();
     let (path, turn) = (dir.path().join("store.db"), dir.path().join("turn"));
-    make_version_2(&path);
+    make(&path, 2, VERSION_2);
     let mut store = open(&path, &turn, Box::new(Still)).unwrap();
     let rows = store.view().everything().unwrap().backlog;
     let first = &rows.tasks[&TaskId::new("t-1").unwrap()];
@@ -70,4 +81,14 @@ fn a_backlog_of_version_2_goes_on() {
     assert!(found(Key::Ready { of_each: 9 }).eq(["t-1", "t-2"]));
     assert!(found(Key::Queue { of_each: 9 }).eq(["t-1"]));
     assert_eq!(found(Key::Due).count() + found(Key::Loops { after: Seq(0), limit: 9 }).count(), 0);
+}
+
+#[test]
+fn what_version_6_has_made_of_pipelines_and_items_is_counted_with_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, turn) = (dir.path().join("store.db"), dir.path().join("turn"));
+    make(&path, 6, VERSION_6);
+    let counts = open(&path, &turn, Box::new(Still)).unwrap().view().counts().unwrap();
+    let words: Vec<(&str, u64)> = counts.by_status.iter().map(|(status, number)| (status.as_str(), *number)).collect();
+    assert_eq!(words, [("in_progress", 1), ("failed", 1)], "the pipeline, and what a person has added to its phase");
 }

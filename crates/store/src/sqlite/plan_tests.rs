@@ -139,9 +139,11 @@ fn a_take_reads_by_the_indexes_of_its_queue() {
         let is_slow = |step: &&String| step.contains("TEMP B-TREE FOR ORDER") || step.starts_with("SCAN items");
         assert_eq!(plan.iter().find(is_slow), None, "{statement:?}: {plan:?}");
     }
-    let counts = plan(&connection, Statement::QueueCounts);
-    for index in ["items_ready", "items_due", "items_dead"] {
-        assert!(counts.iter().any(|step| step.contains(index)), "{counts:?}");
+    for statement in [Statement::QueueCounts, Statement::WorkItems] {
+        let counts = plan(&connection, statement);
+        for index in ["items_ready", "items_due", "items_dead"] {
+            assert!(counts.iter().any(|step| step.contains(index)), "{statement:?}: {counts:?}");
+        }
     }
 }
 

@@ -14,8 +14,8 @@ use crate::words;
 /// Take old events out of the log, and keep what they meant.
 ///
 /// What is held, the tasks and the sections stay as they are, and `doctor` still checks them against the log. What is lost
-/// is the history before: `events` no longer shows it, and request ids of that time are forgotten. Others may work
-/// meanwhile. It may be interrupted at any moment; the next one goes on from there.
+/// is the history before: `events` no longer shows it, and request ids of that time are forgotten. What workers and routes
+/// have yet to hear of stays, with all that came after it. Others may work meanwhile. It may be interrupted at any moment; the next one goes on from there.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  banksman events compact\n  banksman events compact --keep 30d --dry-run\n  banksman events compact --keep-events 10000"
@@ -46,6 +46,7 @@ impl Compact {
             "removed": done.events,
             "compactedThrough": (done.mark.through.0 > 0).then_some(done.mark.through),
             "kept": left,
+            "unheard": done.unheard,
             "keptSince": first.as_ref().map(|event| words::rfc3339(event.wall)),
             "size": { "before": before.bytes, "after": after.bytes, "free": after.free },
         });
@@ -57,6 +58,11 @@ impl Compact {
         };
         if let Some(first) = first {
             human.push_str(&format!("; the oldest that stays, of {left}, is of {}", words::rfc3339(first.wall)));
+        }
+        if let Some(unheard) = done.unheard {
+            human.push_str(&format!(
+                "\nevent {unheard} and what came after it stay: a worker or a route has yet to hear of it, by way of banksman run"
+            ));
         }
         human.push_str(&format!("\n{DIM}{}{DIM:#}", size(after)));
         context.printer.result(data, human);

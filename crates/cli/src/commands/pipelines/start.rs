@@ -180,9 +180,10 @@ fn define_missing(client: &Client, book: &Runbook) -> Result<(), Failure> {
     let missing = book.queues.iter().filter(|(name, _)| !rows.queues.queues.contains_key(*name));
     // One that is the dead-letter queue of another must be there before.
     let (targets, others): (Vec<_>, Vec<_>) =
-        missing.partition(|(name, _)| book.queues.values().any(|config| config.dead_letter.as_ref() == Some(*name)));
-    for (name, config) in targets.into_iter().chain(others) {
-        client.call(Request::Queue(QueueRequest::new(name.clone(), queue::Input::Define(config.clone()))))?;
+        missing.partition(|(name, _)| book.queues.values().any(|terms| terms.dead_letter.as_ref() == Some(*name)));
+    for (name, terms) in targets.into_iter().chain(others) {
+        let config = client.config().queue(terms);
+        client.call(Request::Queue(QueueRequest::new(name.clone(), queue::Input::Define(config))))?;
     }
     Ok(())
 }

@@ -1,7 +1,8 @@
 //! The terms of a queue, and whether items are taken from it.
 
 use banksman::core::Name;
-use banksman::core::queue::{ATTEMPTS_LIMIT, Config, Input, LENGTH_LIMIT, Outcome};
+use banksman::core::queue::{ATTEMPTS_LIMIT, DEFAULT_LENGTH, Input, LENGTH_LIMIT, Outcome};
+use banksman::runbook::QueueTerms;
 use clap::Args;
 use serde_json::json;
 
@@ -32,7 +33,7 @@ pub(super) struct Define {
     #[arg(long, value_name = "QUEUE")]
     dead_letter: Option<Name>,
     /// How many items it has at most
-    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(1..=i64::from(LENGTH_LIMIT)))]
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_LENGTH, value_parser = clap::value_parser!(u32).range(1..=i64::from(LENGTH_LIMIT)))]
     max_length: u32,
 }
 
@@ -55,14 +56,12 @@ pub(super) struct Resume {
 impl Define {
     pub(super) fn run(self, context: &Context) -> Done {
         let client = context.client()?;
-        let settings = client.config();
-        let visibility = self.visibility_timeout.unwrap_or(Dur(settings.queue_visibility_timeout));
-        let config = Config {
-            visibility_timeout: visibility.positive("--visibility-timeout")?,
-            max_attempts: self.max_attempts.unwrap_or(settings.queue_max_attempts.get().min(ATTEMPTS_LIMIT)),
+        let config = client.config().queue(&QueueTerms {
+            visibility_timeout: self.visibility_timeout.map(|time| time.positive("--visibility-timeout")).transpose()?,
+            max_attempts: self.max_attempts,
             dead_letter: self.dead_letter,
-            max_length: self.max_length,
-        };
+            max_length: Some(self.max_length),
+        });
         match client.ask_queue(&self.name, Input::Define(config.clone()))?.0 {
             Outcome::Defined => {}
             Outcome::BadDeadLetter(name) if name == self.name => {

@@ -56,9 +56,12 @@ fn shared(runbook: &Runbook) -> Vec<String> {
         .semaphores
         .iter()
         .map(|(name, terms)| format!("semaphore {name}, {}{}", words::slots(terms.capacity), ttl(terms.ttl)));
-    let queues = runbook.queues.iter().map(|(name, config)| {
-        let dead = config.dead_letter.as_ref().map_or_else(String::new, |dead| format!(", then to {dead}"));
-        format!("queue {name}, {} attempts of {}{dead}", config.max_attempts, config.visibility_timeout)
+    let queues = runbook.queues.iter().map(|(name, terms)| {
+        let attempts =
+            terms.max_attempts.map(|number| if number == 1 { "1 attempt".into() } else { format!("{number} attempts") });
+        let visibility = terms.visibility_timeout.map(|time| format!("{time} for each"));
+        let dead = terms.dead_letter.as_ref().map(|dead| format!("the dead to {dead}"));
+        [Some(format!("queue {name}")), attempts, visibility, dead].into_iter().flatten().collect::<Vec<_>>().join(", ")
     });
     locks.chain(semaphores).chain(queues).collect()
 }

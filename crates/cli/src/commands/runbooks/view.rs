@@ -94,7 +94,7 @@ fn runbook_json(runbook: &Runbook) -> Value {
         }).collect::<Vec<_>>(),
         "queues": runbook.queues.iter().map(|(name, queue)| json!({
             "name": name,
-            "visibilityTimeout": queue.visibility_timeout.to_string(),
+            "visibilityTimeout": terms(queue.visibility_timeout),
             "maxAttempts": queue.max_attempts,
             "deadLetter": queue.dead_letter,
             "maxLength": queue.max_length,

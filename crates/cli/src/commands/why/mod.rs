@@ -1,5 +1,6 @@
 //! `banksman why`: what stands in the way of a task, or how it ended.
 
+mod item;
 mod phases;
 mod reason;
 mod sentence;
@@ -97,7 +98,7 @@ fn human(why: &Found) -> String {
         }
         answer => text.push_str(&sentence::answer(answer, task.changed, at)),
     }
-    text
+    text + &item::human(why)
 }
 
 /// The same keys whatever the answer is.
@@ -120,6 +121,7 @@ fn data(why: &Found) -> Value {
         "error": null,
         "output": null,
         "pipeline": null,
+        "item": item::data(why),
     });
     data["message"] = match &why.answer {
         Answer::Waits(causes) => sentence::headline(causes),

@@ -1,0 +1,331 @@
+//! Workers as an outsider sees them: each item is one job at a time, for as long as its task lives, and ends as that does.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use banksman_core::queue::{Config, Fact};
+use banksman_core::router::Route;
+use banksman_core::worker::{self, Definition, End, Taken};
+use banksman_core::{Epoch, ItemId, Name, Seq, Status, TaskId, queue};
+use banksman_store::Snapshot;
+
+use super::book::{Book, Standing};
+use super::runner::{Runner, Told};
+use super::world::World;
+use crate::report::Checker;
+
+/// What an outsider knows of queues, workers and routes.
+#[derive(Debug, Default)]
+pub(crate) struct Crew {
+    queues: BTreeMap<Name, (Config, bool)>,
+    pub(crate) items: BTreeMap<ItemId, Item>,
+    pub(crate) workers: BTreeMap<Name, Worker>,
+    pub(crate) routes: BTreeMap<Box<str>, (Arc<Route>, Seq)>,
+    /// How the jobs of takes have ended.
+    ended: BTreeMap<Epoch, End>,
+    /// The tasks that a person has tried again: their items are none of their business any more.
+    pub(crate) retried: BTreeSet<TaskId>,
+    /// What is to follow from events, with the route that says so.
+    pub(crate) owed: BTreeMap<(Seq, String), Box<str>>,
+    /// The same of routes that are gone or changed: it may have been on its way.
+    pub(crate) lapsed: BTreeSet<(Seq, String)>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Item {
+    pub(crate) queue: Name,
+    attempts: u32,
+    state: State,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum State {
+    /// It can be taken; or will be, if it was delayed.
+    Waits {
+        delayed: bool,
+    },
+    Held {
+        holder: String,
+        epoch: Epoch,
+    },
+    Dead,
+}
+
+#[derive(Debug)]
+pub(crate) struct Worker {
+    definition: Arc<Definition>,
+    paused: bool,
+    pub(crate) awake: bool,
+    pub(crate) removed: bool,
+    pub(crate) since: Seq,
+    jobs: BTreeMap<TaskId, Taken>,
+    /// The first event that should wake it.
+    pub(crate) called: Option<Seq>,
+}
+
+impl Worker {
+    pub(crate) fn wake_on(&self) -> impl Iterator<Item = String> {
+        self.definition.wake_on.iter().map(ToString::to_string)
+    }
+
+    /// Whether it takes what there is.
+    fn takes(&self) -> bool {
+        !self.removed && !self.paused && self.awake && self.jobs.len() < self.definition.concurrency as usize
+    }
+}
+
+impl Crew {
+    fn waiting(&self, worker: &Worker) -> impl Iterator<Item = (&ItemId, &Item)> {
+        let queue = worker.definition.queue.clone();
+        let is_open = worker.takes() && self.queues.get(&queue).is_some_and(|(_, paused)| !paused);
+        self.items.iter().filter(move |(_, item)| is_open && item.queue == queue && matches!(item.state, State::Waits { .. }))
+    }
+
+    /// Whether there are items that a worker takes, or will.
+    fn waits(&self) -> bool {
+        self.workers.values().any(|worker| self.waiting(worker).next().is_some())
+    }
+
+    fn holds(&self, item: ItemId, name: &Name, epoch: Epoch) -> bool {
+        let held = State::Held { holder: format!("worker:{name}"), epoch };
+        self.items.get(&item).is_some_and(|item| item.state == held)
+    }
+}
+
+impl Book {
+    /// What a runner should do for workers and routes right now.
+    fn crew_work(&self) -> Vec<String> {
+        let crew = &self.crew;
+        let mut work = Vec::new();
+        for (name, worker) in &crew.workers {
+            let at_once = crew.waiting(worker).find(|(_, item)| item.state == State::Waits { delayed: false });
+            work.extend(at_once.map(|(item, _)| format!("{name} could take {item}")));
+            work.extend(worker.called.map(|event| format!("event {event} should wake {name}")));
+            let is_over = |task: &&TaskId| self.jobs.get(*task).is_none_or(|job| matches!(job.standing, Standing::Over(_)));
+            work.extend(worker.jobs.keys().filter(is_over).map(|task| format!("the job {task} of {name} is over")));
+        }
+        work.extend(crew.owed.keys().map(|(event, what)| format!("after event {event}: {what}")));
+        work
+    }
+}
+
+impl World<'_> {
+    pub(crate) fn take_in_queue(&mut self, name: &Name, fact: &Fact, seq: Seq) {
+        self.tally.count(fact.kind());
+        let crew = &mut self.book.crew;
+        let right = match fact {
+            Fact::Defined(config) => {
+                let paused = crew.queues.get(name).is_some_and(|(_, paused)| *paused);
+                crew.queues.insert(name.clone(), (config.clone(), paused));
+                true
+            }
+            Fact::Paused {} | Fact::Resumed {} => {
+                let paused = matches!(fact, Fact::Paused {});
+                crew.queues.get_mut(name).is_some_and(|(_, was)| std::mem::replace(was, paused) != paused)
+            }
+            Fact::Push { item, not_before, .. } => {
+                let state = State::Waits { delayed: not_before.is_some() };
+                crew.items.insert(*item, Item { queue: name.clone(), attempts: 0, state }).is_none()
+            }
+            Fact::Take { item, holder, attempt } => crew.items.get_mut(item).is_some_and(|item| {
+                let held = State::Held { holder: holder.to_string(), epoch: seq.into() };
+                let was = std::mem::replace(&mut item.state, held);
+                item.attempts += 1;
+                matches!(was, State::Waits { .. }) && item.attempts == *attempt
+            }),
+            Fact::Complete { item, holder, epoch } => {
+                let is_held = crew.items.remove(item).is_some_and(|item| item.state == held(holder.as_str(), *epoch));
+                is_held && crew.ended.get(epoch) == Some(&End::Completed)
+            }
+            Fact::Fail { item, holder, epoch, timed_out, .. } => {
+                // Of which nothing could be made has had no job.
+                let is_right = !matches!(crew.ended.get(epoch), Some(End::Completed));
+                let is_kept = holder.as_str().starts_with("worker:");
+                crew.items.get_mut(item).is_some_and(|item| {
+                    let was = std::mem::replace(&mut item.state, State::Waits { delayed: false });
+                    was == held(holder.as_str(), *epoch) && is_right && !(is_kept && *timed_out)
+                })
+            }
+            Fact::Dead { item, moved_to, .. } => {
+                let most = crew.queues.get(name).map_or(0, |(config, _)| config.max_attempts);
+                crew.items.get_mut(item).is_some_and(|item| {
+                    let was_last = item.attempts >= most;
+                    match moved_to {
+                        None => item.state = State::Dead,
+                        Some(queue) => (item.queue, item.attempts) = (queue.clone(), 0),
+                    }
+                    was_last
+                })
+            }
+            Fact::Requeue { item, moved_to } => crew.items.get_mut(item).is_some_and(|item| {
+                item.queue = moved_to.clone().unwrap_or_else(|| item.queue.clone());
+                (item.state, item.attempts) = (State::Waits { delayed: false }, 0);
+                true
+            }),
+            Fact::Purged { item } => crew.items.remove(item).is_some(),
+        };
+        self.verdict.expect(Checker::Items, right, || format!("queue {name}: {fact:?} ({seq})"));
+    }
+
+    pub(crate) fn take_in_worker(&mut self, name: &Name, fact: &worker::Fact, seq: Seq) {
+        self.tally.count(fact.kind());
+        let crew = &mut self.book.crew;
+        if let worker::Fact::Defined(definition) = fact {
+            let worker = defined(crew.workers.remove(name), definition, seq);
+            crew.workers.insert(name.clone(), worker);
+            return;
+        }
+        let Some(worker) = crew.workers.get_mut(name) else {
+            return self.verdict.report(Checker::Items, || format!("there is no worker {name}: {fact:?}"));
+        };
+        let right = match fact {
+            worker::Fact::Defined(_) => true,
+            worker::Fact::Removed {} => {
+                worker.called = None;
+                !std::mem::replace(&mut worker.removed, true)
+            }
+            worker::Fact::Paused {} => !std::mem::replace(&mut worker.paused, true),
+            worker::Fact::Resumed {} => std::mem::replace(&mut worker.paused, false),
+            worker::Fact::Woken {} => {
+                let was = std::mem::replace(&mut worker.awake, true);
+                let called = worker.called.take();
+                let name = format!("wake {name}");
+                let is_due = |to: Seq| called.is_some_and(|event| event <= to) || crew.may(to, &name);
+                !was && self.said.routed.is_none_or(is_due)
+            }
+            worker::Fact::Asleep {} => {
+                (worker.awake, worker.since) = (false, seq);
+                let is_free = worker.jobs.is_empty() && !worker.definition.wake_on.is_empty();
+                let queue = worker.definition.queue.clone();
+                let mut left = crew.items.values().filter(|item| item.queue == queue);
+                is_free && !left.any(|item| item.state == State::Waits { delayed: false })
+            }
+            worker::Fact::Take { task, taken } => {
+                let takes = worker.takes() && worker.definition.queue == taken.queue;
+                let of = self.book.jobs.get(task).and_then(|job| job.spec.item.as_deref());
+                let is_its_task = of.is_some_and(|of| of.worker == *name && of.taken == *taken);
+                worker.jobs.insert(task.clone(), taken.clone());
+                takes && is_its_task
+            }
+            worker::Fact::End { task, how } => {
+                let should = match self.book.jobs.get(task).map(|job| &job.standing) {
+                    Some(Standing::Over(Status::Completed)) => Some(End::Completed),
+                    Some(Standing::Over(Status::Failed)) => Some(End::Failed),
+                    Some(Standing::Over(_)) | None => Some(End::Cancelled),
+                    Some(_) => None,
+                };
+                let taken = worker.jobs.remove(task);
+                crew.ended.extend(taken.iter().map(|taken| (taken.epoch, *how)));
+                taken.is_some() && should == Some(*how)
+            }
+        };
+        if crew.workers.get(name).is_some_and(|worker| worker.removed && worker.jobs.is_empty()) {
+            crew.workers.remove(name);
+        }
+        self.verdict.expect(Checker::Items, right, || format!("worker {name}: {fact:?} ({seq})"));
+    }
+
+    /// After every commit: an item is being processed exactly as long as a worker has its job, and has one task at most.
+    pub(crate) fn check_items(&mut self) {
+        let wrong = self.fault_of_items();
+        self.verdict.expect(Checker::Items, wrong.is_none(), || wrong.unwrap_or_default());
+    }
+
+    fn fault_of_items(&self) -> Option<String> {
+        let crew = &self.book.crew;
+        let jobs = || crew.workers.iter().flat_map(|(name, worker)| worker.jobs.iter().map(move |job| (name, job)));
+        let mut known = BTreeSet::new();
+        for (name, (task, taken)) in jobs() {
+            // A person may have removed it.
+            if crew.items.contains_key(&taken.item) && !crew.holds(taken.item, name, taken.epoch) {
+                return Some(format!("{name} has the job {task}, and {} is {:?}", taken.item, crew.items[&taken.item].state));
+            }
+            if !known.insert(taken.item) {
+                return Some(format!("{} is the job of two tasks, one of them is {task}", taken.item));
+            }
+        }
+        for (id, item) in &crew.items {
+            if let State::Held { holder, epoch } = &item.state
+                && holder.starts_with("worker:")
+                && !jobs().any(|(_, (_, taken))| taken.item == *id && taken.epoch == *epoch)
+            {
+                return Some(format!("{id} is left to {holder}, which has no job for it"));
+            }
+        }
+        let open = self.book.jobs.iter().filter(|(_, job)| !matches!(job.standing, Standing::Over(_)));
+        let of_items = open.filter(|(id, job)| job.spec.item.is_some() && !crew.retried.contains(*id));
+        let mut stray = of_items.filter(|(id, _)| !jobs().any(|(_, (task, _))| task == *id));
+        stray.next().map(|(id, _)| format!("{id} is open, and the job of nobody"))
+    }
+
+    /// Whether a runner with these orders has to wait for items.
+    pub(crate) fn waits_for_items(&self, told: &Told) -> bool {
+        told.sections.is_empty() && self.book.crew.waits()
+    }
+
+    /// Notes for how long there has been something to do for workers and routes.
+    pub(crate) fn watch_crew(&mut self, reliable: bool, limit: i64) {
+        let now = self.clock.now();
+        let able = |runner: &Runner| runner.is_awake() && !runner.cancelled && runner.told.sections.is_empty();
+        let work = if self.runners.iter().any(able) { self.book.crew_work() } else { Vec::new() };
+        self.neglected.retain(|what, _| work.contains(what));
+        for what in work {
+            self.neglected.entry(what).or_insert(now);
+        }
+        if let Some((what, since)) = self.neglected.iter().find(|(_, since)| reliable && now - **since > limit) {
+            self.verdict.report(Checker::Idle, || format!("{what}, since {} ms", now - since));
+        }
+    }
+
+    /// In the end nothing is left that could be taken, settled or carried out.
+    pub(crate) fn crew_is_at_rest(&self) -> bool {
+        self.book.crew_work().is_empty()
+    }
+
+    pub(crate) fn check_crew_at_the_end(&mut self) {
+        let work = self.book.crew_work();
+        self.verdict.expect(Checker::Idle, work.is_empty(), || format!("nothing moves, and {}", work.join(", ")));
+    }
+
+    /// Compares the rows of items and workers with the book.
+    pub(crate) fn compare_crew(&mut self, rows: &Snapshot) {
+        let crew = &self.book.crew;
+        let row = |item: &queue::Item| (item.id, item.queue.clone(), item.attempts, item.status());
+        let told = |(id, item): (&ItemId, &Item)| {
+            let status = match &item.state {
+                State::Waits { .. } => "pending",
+                State::Held { .. } => "processing",
+                State::Dead => "dead",
+            };
+            (*id, item.queue.clone(), item.attempts, status)
+        };
+        let items = rows.queues.items.values().map(row).eq(crew.items.iter().map(told));
+        let row = |(name, worker): (&Name, &worker::Worker)| {
+            let flags = [worker.paused, worker.awake, worker.removed];
+            (name.clone(), flags, worker.since, worker.jobs.clone())
+        };
+        let told = |(name, worker): (&Name, &Worker)| {
+            let flags = [worker.paused, worker.awake, worker.removed];
+            (name.clone(), flags, worker.since, worker.jobs.clone())
+        };
+        let workers = rows.crew.workers.workers.iter().map(row).eq(crew.workers.iter().map(told));
+        rows.crew.workers.check();
+        self.verdict.expect(Checker::Model, items, || "the items, or how they stand, differ".to_owned());
+        self.verdict.expect(Checker::Model, workers, || "the workers, or their jobs, differ".to_owned());
+    }
+}
+
+fn held(holder: &str, epoch: Epoch) -> State {
+    State::Held { holder: holder.to_owned(), epoch }
+}
+
+fn defined(was: Option<Worker>, definition: &Arc<Definition>, since: Seq) -> Worker {
+    let sleeps = !definition.wake_on.is_empty();
+    let (was_awake, paused) = match &was {
+        Some(was) if !was.removed => (was.awake, was.paused),
+        Some(_) | None => (false, false),
+    };
+    let jobs = was.map(|was| was.jobs).unwrap_or_default();
+    let awake = was_awake || !sleeps || !jobs.is_empty();
+    Worker { definition: Arc::clone(definition), paused, awake, removed: false, since, jobs, called: None }
+}

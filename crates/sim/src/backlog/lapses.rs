@@ -1,0 +1,84 @@
+//! The faults of [`Flaw`] around workers and routes.
+
+use banksman_core::queue::State;
+use banksman_core::router::Pattern;
+use banksman_core::worker::{End, Input};
+use banksman_core::{Name, Span, Status, Task};
+use banksman_engine::{Reply, Request, RouteRequest, WorkerOutcome, WorkerRequest};
+use banksman_store::{Call as _, Crew, Tables, Turn};
+
+use super::Flaw;
+
+/// Decides like the real request, except for the fault.
+pub(super) fn decide(flaw: Flaw, request: &Request, tables: &mut Tables, turn: &mut Turn) -> Reply {
+    match (flaw, request) {
+        (Flaw::ItemForgotten, Request::Worker(WorkerRequest::Settle { worker, task, .. })) => {
+            let now = turn.now(Vec::new(), Span::ZERO);
+            let how = match tables.backlog.tasks.get(task).map(Task::status) {
+                Some(Status::Completed) => End::Completed,
+                Some(Status::Failed) => End::Failed,
+                Some(_) | None => End::Cancelled,
+            };
+            let input = Input::Ended { task: task.clone(), how };
+            let step = std::mem::take(&mut tables.crew.workers).step(worker, input, &now);
+            tables.crew.workers = step.state;
+            turn.carry_out(step.effects, false);
+            Reply::Worker(WorkerOutcome::Stepped(step.outcome))
+        }
+        (Flaw::TakenTwice, Request::Worker(WorkerRequest::Take { .. })) => {
+            let reply = request.decide(tables, turn);
+            if let Reply::Worker(WorkerOutcome::Took { item, .. }) = &reply {
+                let row = tables.queues.items.get_mut(item);
+                row.into_iter().for_each(|row| row.state = State::Pending { not_before: None });
+                return request.decide(tables, turn);
+            }
+            reply
+        }
+        (Flaw::ItemNotKept, Request::Worker(WorkerRequest::Take { queue, .. })) => {
+            let reply = request.decide(tables, turn);
+            let visibility = tables.queues.queues.get(queue).map(|queue| queue.config.visibility_timeout);
+            if let (Reply::Worker(WorkerOutcome::Took { item, .. }), Some(visibility)) = (&reply, visibility)
+                && let Some(State::Processing(taken)) = tables.queues.items.get_mut(item).map(|item| &mut item.state)
+            {
+                taken.until = turn.lease + visibility;
+            }
+            reply
+        }
+        (Flaw::PauseOff, Request::Worker(WorkerRequest::Take { worker, .. })) => {
+            let was = set_paused(tables, worker, false);
+            let reply = request.decide(tables, turn);
+            set_paused(tables, worker, was);
+            reply
+        }
+        (Flaw::RoutedTwice, Request::Route(routed)) => {
+            tables.crew.cursor = routed.from;
+            request.decide(tables, turn)
+        }
+        (Flaw::RoutePassed, Request::Route(routed)) => {
+            let nothing = RouteRequest { reactions: Vec::new(), ..routed.clone() };
+            Request::Route(nothing).decide(tables, turn)
+        }
+        _ => request.decide(tables, turn),
+    }
+}
+
+fn set_paused(tables: &mut Tables, worker: &Name, paused: bool) -> bool {
+    let worker = tables.crew.workers.workers.get_mut(worker);
+    worker.is_some_and(|worker| std::mem::replace(&mut worker.paused, paused))
+}
+
+/// Spoils what a runner reads of workers and routes.
+pub(super) fn misread(flaw: Flaw, crew: &mut Crew) {
+    match flaw {
+        Flaw::PauseOff => crew.workers.workers.values_mut().for_each(|worker| worker.paused = false),
+        Flaw::JobForgotten => crew.over.clear(),
+        Flaw::SleepsOn => {
+            for worker in crew.workers.workers.values_mut() {
+                let mut definition = (*worker.definition).clone();
+                definition.wake_on = definition.wake_on.into_iter().map(|_| Pattern::new("never:comes").expect("good")).collect();
+                worker.definition = definition.into();
+            }
+        }
+        _ => {}
+    }
+}
