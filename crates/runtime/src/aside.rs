@@ -125,7 +125,7 @@ impl Aside {
     pub(crate) fn look_at_guards(&self, project: &Project, pipeline: Box<Pipeline>) {
         let (project, answers) = (project.clone(), Arc::clone(&self.answers));
         self.start(move || {
-            let inputs = answers.gather(&project, pipeline.guards(), &pipeline.context);
+            let inputs = answers.gather(&project, &pipeline);
             (Deed::Gathered(pipeline, Box::new(inputs)), Vec::new())
         });
     }

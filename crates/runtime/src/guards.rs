@@ -13,7 +13,7 @@ use banksman_adapters::git::{Git, GitError};
 use banksman_core::guard::{BranchInfo, Cmd, CommandResult, Guard, GuardInputs, Topic, Wants};
 use banksman_core::lock::State;
 use banksman_core::plan::Context;
-use banksman_core::{Liveness, Now, Span};
+use banksman_core::{Liveness, Now, Pipeline, Span, TaskId};
 use banksman_engine::{know, store_keys};
 use banksman_store::{Reader, StoreError};
 
@@ -40,48 +40,51 @@ impl Limits {
 }
 
 /// What commands have answered, as long as that is good: an event that makes a guard be looked at again is no reason to run
-/// its commands again.
+/// its commands again. A phase that was at work since is one.
 #[derive(Debug, Default)]
-pub(crate) struct Answers(Mutex<BTreeMap<(Cmd, String), (CommandResult, Instant)>>);
+pub(crate) struct Answers(Mutex<BTreeMap<Asked, (CommandResult, Instant)>>);
+
+/// A command, with the pipeline that asks, how many tasks it has had, and the variables that the command finds in its environment.
+type Asked = (Cmd, TaskId, u32, String);
 
 impl Answers {
-    /// Looks at everything that several guards want to know, each with its own limits.
-    pub(crate) fn gather(&self, project: &Project, guards: &[Guard], vars: &Context) -> GuardInputs {
+    /// Looks at everything that the guards of a pipeline want to know, each with its own limits.
+    pub(crate) fn gather(&self, project: &Project, pipeline: &Pipeline) -> GuardInputs {
+        let vars = &pipeline.context;
         let mut inputs = GuardInputs { vars: vars.clone(), ..GuardInputs::default() };
-        for guard in guards {
+        for guard in pipeline.guards() {
             let mut wants = guard.wants(vars);
-            let fresh = self.fresh(&wants, vars);
+            let fresh = self.fresh(&wants, pipeline);
             wants.commands.retain(|command| !fresh.contains_key(command));
             let found = gather(project, &wants, vars, Limits::of(guard));
-            self.remember(&found, vars, Limits::span(guard.fresh_for));
+            self.remember(&found, pipeline, Limits::span(guard.fresh_for));
             inputs.command_results.extend(fresh);
             inputs.extend(found);
         }
         inputs
     }
 
-    fn fresh(&self, wants: &Wants, vars: &Context) -> BTreeMap<Cmd, CommandResult> {
+    fn fresh(&self, wants: &Wants, pipeline: &Pipeline) -> BTreeMap<Cmd, CommandResult> {
         let mut answers = self.lock();
         answers.retain(|_, (_, until)| Instant::now() < *until);
-        let known = |command: &Cmd| Some((command.clone(), answers.get(&key(command, vars))?.0));
+        let known = |command: &Cmd| Some((command.clone(), answers.get(&asked(command, pipeline))?.0));
         wants.commands.iter().filter_map(known).collect()
     }
 
     /// What nobody knows is asked again.
-    fn remember(&self, found: &GuardInputs, vars: &Context, fresh_for: Duration) {
+    fn remember(&self, found: &GuardInputs, pipeline: &Pipeline, fresh_for: Duration) {
         let known = found.command_results.iter().filter(|(_, result)| **result != CommandResult::Unknown);
         let until = Instant::now() + fresh_for;
-        self.lock().extend(known.map(|(command, result)| (key(command, vars), (*result, until))));
+        self.lock().extend(known.map(|(command, result)| (asked(command, pipeline), (*result, until))));
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<(Cmd, String), (CommandResult, Instant)>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Asked, (CommandResult, Instant)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A command with what it finds in its environment.
-fn key(command: &Cmd, vars: &Context) -> (Cmd, String) {
-    (command.clone(), format!("{vars:?}"))
+fn asked(command: &Cmd, pipeline: &Pipeline) -> Asked {
+    (command.clone(), pipeline.id.clone(), pipeline.tasks, format!("{:?}", pipeline.context))
 }
 
 /// Looks at everything that is wanted. This takes as long as the slowest command, so it is for a thread that has nothing else to
