@@ -134,7 +134,7 @@ pub enum Event {
 }
 
 /// Where an event comes from.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Source {
     /// The kind of thing.
     pub component: Box<str>,

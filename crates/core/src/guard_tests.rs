@@ -297,16 +297,17 @@ fn what_the_store_has_is_internal_and_issues_of_ours_are_not_outside() {
 #[test]
 fn a_guard_is_told_of_the_events_that_could_change_it() {
     let told = |condition: Condition| -> Vec<String> {
-        guard(condition).subscriptions(&inputs().vars).iter().map(ToString::to_string).collect()
+        let sources = guard(condition).sources(&inputs().vars);
+        sources.iter().map(|source| format!("{} {}", source.component, source.id.as_deref().unwrap_or("*"))).collect()
     };
     let all = Condition::All(vec![not(lock_free("deploy")), slots("builds", 1), done("p-1"), command("true", true), file("f")]);
-    assert_eq!(told(all), ["lock:*(deploy)", "semaphore:*(builds)", "pipeline:*(p-1)"]);
-    assert_eq!(told(complete("l")), ["task:*", "import:*"]);
+    assert_eq!(told(all), ["lock deploy", "semaphore builds", "pipeline p-1"]);
+    assert_eq!(told(complete("l")), ["task *", "import *"]);
     let filter = IssueFilter { section: Some(text("backend")), ..IssueFilter::default() };
-    assert_eq!(told(Condition::IssuesComplete { filter: filter.clone() }), ["task:*", "import:*", "section:*"]);
+    assert_eq!(told(Condition::IssuesComplete { filter: filter.clone() }), ["task *", "import *", "section *"]);
     let foreign = IssueFilter { from: Some(run("tracker")), ..filter };
     assert_eq!(told(Condition::IssuesComplete { filter: foreign }), [""; 0]);
-    assert_eq!(told(Condition::LockFree { lock: var("branch") }), ["lock:*(topic)"]);
+    assert_eq!(told(Condition::LockFree { lock: var("branch") }), ["lock topic"]);
 }
 
 #[test]
@@ -374,7 +375,10 @@ fn what_is_held_by_one_whose_time_is_over_is_free() {
     );
     assert_eq!(late.locks, BTreeMap::from([("for-ever".into(), holder("h")), ("a-while".into(), None), ("never".into(), None)]));
     assert_eq!((early.semaphores["slots"], late.semaphores["slots"]), (1, 4));
-    assert_eq!(wants.next_deadline(&rows), Some(Lease(100)));
-    assert_eq!(guard(lock_free("for-ever")).wants(&Context::new()).next_deadline(&rows), None);
+    let next = |wants: &Wants, ms, patience| wants.next_deadline(&rows, &Now { lease: Lease(ms), patience, ..Now::default() });
+    assert_eq!(next(&wants, 99, Span::ZERO), Some(Lease(100)));
+    assert_eq!(next(&wants, 100, Span::ZERO), None, "what is over is over");
+    assert_eq!(next(&wants, 100, Span::from_ms(5)), Some(Lease(105)), "it is not, for one who is patient");
+    assert_eq!(next(&guard(lock_free("for-ever")).wants(&Context::new()), 0, Span::ZERO), None);
     assert_eq!(&*self::slots("nowhere", 1).part(&late), "not known: semaphore nowhere is not there");
 }

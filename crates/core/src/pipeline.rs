@@ -24,7 +24,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::event::Event;
+use crate::event::{Event, Source};
 use crate::ids::{DecisionId, Name, RunnerId, Seq, TaskId};
 use crate::plan::{self, Action, After, BindError, Context, OnFail, Phase, Plan};
 use crate::step::{Now, Scribe, Step};
@@ -193,6 +193,8 @@ pub enum Input {
         by: RunnerId,
         /// Whether the one that did so before is gone.
         is_free: bool,
+        /// The last event that it has heard of, if one of them may change what a guard says.
+        heard: Seq,
     },
     /// A runner has told what it found, whatever became of the pipeline meanwhile.
     Looked {
@@ -207,6 +209,8 @@ pub enum Input {
         when: When,
         /// What they say.
         verdict: Verdict,
+        /// The last event that they know of.
+        at: Seq,
     },
     /// The task of its phase has ended.
     Ended {
@@ -384,18 +388,12 @@ impl Pipeline {
                 State::Init | State::Blocked { reason: Reason::Dependencies, .. } => self.begin(now, &mut scribe),
                 _ => Outcome::Late,
             },
-            Input::Examine { by, is_free } => match self.next_deadline() {
-                Some(due) if due <= now.lease && (is_free || self.looker.is_none()) && !self.guards().is_empty() => {
-                    self.looker = Some(by);
-                    Outcome::Check
-                }
-                _ => Outcome::Late,
-            },
+            Input::Examine { by, is_free, heard } => self.looked_at(by, is_free, heard, now),
             Input::Looked { by } => match self.looker.take_if(|looker| *looker == by) {
                 Some(_) => Outcome::Noted,
                 None => Outcome::Late,
             },
-            Input::Examined { phase, when, verdict } => self.examined(&phase, when, verdict, now, &mut scribe),
+            Input::Examined { phase, when, verdict, at } => self.examined(&phase, when, verdict, at, now, &mut scribe),
             Input::Ended { task, end } => self.ended(&task, end, now, &mut scribe),
             Input::Parked { task, decision } => self.parked(&task, decision, &mut scribe),
             Input::Pushed { phase, error } => self.pushed(&phase, error, now, &mut scribe),
@@ -514,6 +512,21 @@ impl Pipeline {
             | State::Failed { .. }
             | State::Cancelled { .. } => &[],
         }
+    }
+
+    /// The last event that the answer of the guard that holds it up knows of.
+    pub fn knows(&self) -> Option<Seq> {
+        match &self.state {
+            State::Blocked { reason: Reason::Guard { at, .. }, .. } => Some(*at),
+            _ => None,
+        }
+    }
+
+    /// What may change the answer of the guard that holds it up, when something happens to it.
+    pub fn listens(&self) -> Vec<Source> {
+        let State::Blocked { reason: Reason::Guard { guard, .. }, .. } = &self.state else { return Vec::new() };
+        let asked = self.guards().iter().find(|asked| asked.name == *guard);
+        asked.map(|asked| asked.sources(&self.context)).unwrap_or_default()
     }
 
     fn current(&self) -> &Name {

@@ -157,7 +157,7 @@ fn act(site: &mut Site, paper: &mut Paper, deed: Deed) -> (Outcome, bool) {
                 }
                 Verdict::Pass { .. } => paper.let_through(),
             }
-            Input::Examined { phase, when, verdict }
+            Input::Examined { phase, when, verdict, at: Seq(0) }
         }
         Deed::End { well, before } => {
             let task = meant(before);

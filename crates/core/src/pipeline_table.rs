@@ -109,7 +109,7 @@ fn in_state(state: &str) -> Site {
 fn inputs(site: &Site) -> Vec<(&'static str, Input)> {
     let task = site.pipeline.task().cloned().unwrap_or_else(|| child(1));
     let ended = |end| Input::Ended { task: task.clone(), end };
-    let judged = |phase: &str, when, verdict| Input::Examined { phase: name(phase), when, verdict };
+    let judged = |phase: &str, when, verdict| Input::Examined { phase: name(phase), when, verdict, at: Seq(1) };
     let fail = Verdict::Fail { guard: name("g"), message: "no".into(), part: "part".into() };
     let late = End::Failed { error: "slow".into(), tail: "".into(), timed_out: true };
     let loud = End::Failed { error: "exit 1".into(), tail: "boom!".into(), timed_out: false };
@@ -118,7 +118,7 @@ fn inputs(site: &Site) -> Vec<(&'static str, Input)> {
         ("start", Input::Start { unmet: false }),
         ("start, unmet", Input::Start { unmet: true }),
         ("begin", Input::Begin),
-        ("examine", Input::Examine { by: runner("m"), is_free: false }),
+        ("examine", Input::Examine { by: runner("m"), is_free: false, heard: Seq(0) }),
         ("looked", Input::Looked { by: runner("m") }),
         ("pre pass", judged("check", When::Pre, passed())),
         ("pre warn", judged("check", When::Pre, Verdict::Pass { warnings: vec![(name("w"), "part".into())] })),

@@ -178,7 +178,7 @@ impl Site {
         let (State::Checking { phase, when } | State::Blocked { phase, when, .. }) = self.pipeline.state.clone() else {
             panic!("no guards are looked at: {:?}", self.pipeline.state)
         };
-        self.ask(Input::Examined { phase, when, verdict })
+        self.ask(Input::Examined { phase, when, verdict, at: Seq(1) })
     }
 
     pub(super) fn kinds(&self) -> Vec<&'static str> {
@@ -329,7 +329,9 @@ fn what_a_guard_fails_is_never_tried_again() {
 #[test]
 fn one_runner_at_a_time_looks_at_guards() {
     let held = || vec![Phase { pre: vec![guard("g")], ..phase("one") }];
-    let look = |site: &mut Site, by: &str, is_free| site.ask(Input::Examine { by: runner(by), is_free });
+    let after =
+        |site: &mut Site, by: &str, is_free, heard| site.ask(Input::Examine { by: runner(by), is_free, heard: Seq(heard) });
+    let look = |site: &mut Site, by: &str, is_free| after(site, by, is_free, 0);
     let mut site = Site::begun(held());
     assert_eq!(look(&mut site, "m", false), Outcome::Check);
     assert_eq!(look(&mut site, "n", false), Outcome::Late);
@@ -347,8 +349,11 @@ fn one_runner_at_a_time_looks_at_guards() {
     site.ask(Input::Looked { by: runner("m") });
     site.pass(1_000);
     assert_eq!(look(&mut site, "m", true), Outcome::Late, "nothing was heard");
-    assert_eq!(site.ask(Input::Look), Outcome::Check);
-    assert_eq!(look(&mut site, "m", false), Outcome::Check);
+    assert_eq!(after(&mut site, "m", true, 1), Outcome::Late, "the answer knows of that");
+    assert_eq!(after(&mut site, "m", false, 2), Outcome::Check);
+    assert!(site.pipeline.knows().unwrap() >= Seq(2), "what was heard is not heard again");
+    assert_eq!(look(&mut site, "n", true), Outcome::Check, "and if nothing comes of it, somebody else looks at once");
+    site.ask(Input::Looked { by: runner("n") });
     site.judge(block(Lease(1_000_000)));
     site.ask(Input::Looked { by: runner("m") });
     site.ask(Input::Set(vars(json!({ "title": "z" }))));

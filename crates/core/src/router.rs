@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use thiserror::Error;
 
 use crate::event::Event;
-use crate::ids::{Name, Seq, TaskId};
+use crate::ids::{Name, Seq};
 use crate::plan::{BindError, Context, Plan, Push};
 use crate::queue::{Data, DataError, New};
 use crate::time::{Span, Wall};
@@ -147,8 +147,6 @@ pub enum Subscriber {
     Route(Box<str>, Arc<Route>),
     /// A worker that is woken by it.
     Worker(Name),
-    /// A pipeline that waits for something and looks again.
-    Pipeline(TaskId),
 }
 
 /// What follows from an event.
@@ -178,8 +176,6 @@ pub enum Does {
         /// What the route says.
         text: Box<str>,
     },
-    /// A pipeline that waits looks again.
-    Recheck(TaskId),
     /// It cannot be done: the event has not got what it takes, or too much of it.
     Nothing(Box<str>),
 }
@@ -205,7 +201,6 @@ pub fn route(heard: &Heard, subscriptions: &[Subscription]) -> Vec<Reaction> {
         match &one.subscriber {
             Subscriber::Worker(name) if is_about(&heard.event, "worker", name.as_str()) => {}
             Subscriber::Worker(name) => add(None, Does::Wake(name.clone())),
-            Subscriber::Pipeline(id) => add(None, Does::Recheck(id.clone())),
             // What routes do reaches no route: who asks for everything would be told of being told.
             Subscriber::Route(..) if matches!(heard.event, Event::Route { .. }) => {}
             Subscriber::Route(id, route) => {

@@ -3,6 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::event::{CustomKind, Source, TaskFact};
 use crate::fold::Folded;
+use crate::ids::TaskId;
 use crate::queue::Fact as QueueFact;
 use crate::worker::Fact as WorkerFact;
 
@@ -172,11 +173,10 @@ fn a_subscription() -> impl Strategy<Value = Subscription> {
     let pattern =
         (words(&["*", "deploy", "release", "queue"]), words(&["*", "done", "failed", "push"]), words(&["", "(a)", "(b)"]))
             .prop_map(|(category, action, argument)| format!("{category}:{action}{argument}"));
-    (pattern, 0i64..20, 0usize..3).prop_map(|(pattern, since, kind)| {
+    (pattern, 0i64..20, 0usize..2).prop_map(|(pattern, since, kind)| {
         let one = match kind {
             0 => subscribe(&pattern, vec![push("b"), Then::Notify("x".into())]),
-            1 => Subscription { subscriber: Subscriber::Worker(name("w")), ..subscribe(&pattern, vec![]) },
-            _ => Subscription { subscriber: Subscriber::Pipeline(TaskId::new("p-1").unwrap()), ..subscribe(&pattern, vec![]) },
+            _ => Subscription { subscriber: Subscriber::Worker(name("w")), ..subscribe(&pattern, vec![]) },
         };
         Subscription { since: Seq(since), ..one }
     })
@@ -197,7 +197,7 @@ fn on_paper(seq: i64, event: &Event, one: &Subscription) -> usize {
     match &one.subscriber {
         Subscriber::Route(..) if is_category == "queue" && id == "b" => 1,
         Subscriber::Route(..) => 2,
-        Subscriber::Worker(_) | Subscriber::Pipeline(_) => 1,
+        Subscriber::Worker(_) => 1,
     }
 }
 

@@ -7,9 +7,8 @@ use banksman_core::coordination::Coordination;
 use banksman_core::guard::{Guard, GuardAction, GuardInputs, GuardResult, PipelineInfo, Topic, Wants, task_id};
 use banksman_core::pipeline::{self, Pipeline, State, Verdict, When};
 use banksman_core::plan::Context;
-use banksman_core::router::{Subscriber, Subscription};
-use banksman_core::{Name, Now, RunnerId, Span, TaskId};
-use banksman_store::{Key, Snapshot, Tables, Turn};
+use banksman_core::{Name, Now, RunnerId, Seq, Span, TaskId};
+use banksman_store::{Key, Tables, Turn};
 
 use crate::pipelines::{PipelineOutcome, step_pipeline, stepped};
 use crate::request::Seen;
@@ -36,14 +35,16 @@ pub struct Judgement {
     pub inputs: GuardInputs,
     /// What was seen of those who hold something.
     pub seen: Seen,
+    /// The last event before it began to look, if it had to.
+    pub at: Seq,
 }
 
 impl Judgement {
     /// About the guards that a pipeline waits for.
-    pub(crate) fn new(pipeline: &Pipeline, by: Option<RunnerId>, inputs: GuardInputs, seen: Seen) -> Option<Judgement> {
+    pub(crate) fn new(pipeline: &Pipeline, by: Option<RunnerId>, inputs: GuardInputs, seen: Seen, at: Seq) -> Option<Judgement> {
         let (State::Checking { phase, when } | State::Blocked { phase, when, .. }) = &pipeline.state else { return None };
         let (phase, when, guards) = (phase.clone(), *when, pipeline.guards().to_vec());
-        Some(Judgement { id: pipeline.id.clone(), phase, when, by, tasks: pipeline.tasks, guards, inputs, seen })
+        Some(Judgement { id: pipeline.id.clone(), phase, when, by, tasks: pipeline.tasks, guards, inputs, seen, at })
     }
 
     pub(crate) fn keys(&self) -> Vec<Key> {
@@ -67,12 +68,14 @@ impl Judgement {
         let verdict = match verdict(&self.guards, &inputs, &now) {
             Verdict::Block { guard, part, again } => {
                 // No event tells of a grant that ends by time.
-                let lapse = wants.next_deadline(&tables.coordination).filter(|end| *end > now.lease);
+                let lapse = wants.next_deadline(&tables.coordination, &now);
                 Verdict::Block { guard, part, again: lapse.map_or(again, |lapse| lapse.min(again)) }
             }
             verdict @ (Verdict::Pass { .. } | Verdict::Fail { .. }) => verdict,
         };
-        let input = pipeline::Input::Examined { phase: self.phase.clone(), when: self.when, verdict };
+        // What asks the store alone is asked here and now.
+        let at = if self.by.is_some() { self.at } else { Seq(now.seq.0 - 1) };
+        let input = pipeline::Input::Examined { phase: self.phase.clone(), when: self.when, verdict, at };
         stepped(&self.id, input, tables, turn)
     }
 }
@@ -128,35 +131,13 @@ pub(crate) fn verdict(guards: &[Guard], inputs: &GuardInputs, now: &Now) -> Verd
 }
 
 /// A runner wants to look at the guards of a pipeline.
-pub(crate) fn examine(id: &TaskId, by: &RunnerId, tables: &mut Tables, turn: &mut Turn) -> PipelineOutcome {
+pub(crate) fn examine(id: &TaskId, by: &RunnerId, heard: Seq, tables: &mut Tables, turn: &mut Turn) -> PipelineOutcome {
     let Some(pipeline) = tables.backlog.pipelines.get(id) else { return PipelineOutcome::Unknown };
     let is_free = pipeline.looker.as_ref().is_none_or(|looker| looker == by || !tables.backlog.runners.contains_key(looker));
-    stepped(id, pipeline::Input::Examine { by: by.clone(), is_free }, tables, turn)
+    stepped(id, pipeline::Input::Examine { by: by.clone(), is_free, heard }, tables, turn)
 }
 
 /// Whether somebody else looks at the guards of a pipeline.
 pub(crate) fn is_looked_at(pipeline: &Pipeline, me: &RunnerId, backlog: &Backlog) -> bool {
     pipeline.looker.as_ref().is_some_and(|looker| looker != me && backlog.runners.contains_key(looker))
-}
-
-/// Whether something of a pipeline is to be done now: its time has come, or a guard that asks the store alone would pass. A holder
-/// that dies, or whose lease runs out, is no event.
-pub(crate) fn is_due(pipeline: &Pipeline, snapshot: &Snapshot, now: &Now) -> bool {
-    let wants = wants(pipeline.guards(), &pipeline.context);
-    let would_pass = || {
-        let mut inputs = GuardInputs { vars: pipeline.context.clone(), ..GuardInputs::default() };
-        know(&wants, &snapshot.coordination, &snapshot.backlog, now, &mut inputs);
-        matches!(verdict(pipeline.guards(), &inputs, now), Verdict::Pass { .. })
-    };
-    let is_held_up = matches!(&pipeline.state, State::Blocked { reason: pipeline::Reason::Guard { .. }, .. });
-    pipeline.next_deadline().is_some_and(|due| due <= now.lease) || is_held_up && wants.is_internal() && would_pass()
-}
-
-/// The events that may change what holds a pipeline up.
-pub(crate) fn subscriptions(pipeline: &Pipeline) -> Vec<Subscription> {
-    let State::Blocked { reason: pipeline::Reason::Guard { guard, at, .. }, .. } = &pipeline.state else { return Vec::new() };
-    let asked = pipeline.guards().iter().find(|asked| asked.name == *guard);
-    let patterns = asked.map(|guard| guard.subscriptions(&pipeline.context)).unwrap_or_default();
-    let subscriber = || Subscriber::Pipeline(pipeline.id.clone());
-    patterns.into_iter().map(|pattern| Subscription { pattern, since: *at, subscriber: subscriber() }).collect()
 }

@@ -7,7 +7,7 @@ use banksman_core::pipeline::{Fact, Input, Outcome, Pipeline, State};
 use banksman_core::plan::Context;
 use banksman_core::queue::{self, Data, New, Pushed};
 use banksman_core::task::{self, Course, Done, Spec, Work};
-use banksman_core::{Epoch, Name, RunnerId, Span, Task, TaskId, dag};
+use banksman_core::{Epoch, Name, RunnerId, Seq, Span, Task, TaskId, dag};
 use banksman_store::{Key, Tables, Turn};
 
 use crate::facts;
@@ -38,6 +38,10 @@ pub enum PipelineRequest {
         id: TaskId,
         /// Who.
         by: RunnerId,
+        /// The last event that it knows of.
+        at: Seq,
+        /// Whether it has heard of one that may change what they say.
+        heard: bool,
     },
     /// Tell what its guards say.
     Judge(Box<Judgement>),
@@ -150,7 +154,10 @@ impl PipelineRequest {
             PipelineRequest::Checkpoint { id, message, by } => {
                 said(id, by.as_ref(), Input::Checkpoint(message.clone()), tables, turn)
             }
-            PipelineRequest::Examine { id, by } => guards::examine(id, by, tables, turn),
+            PipelineRequest::Examine { id, by, at, heard } => {
+                let heard = if *heard { *at } else { Seq(0) };
+                guards::examine(id, by, heard, tables, turn)
+            }
             PipelineRequest::Judge(judgement) => judgement.decide(tables, turn),
             PipelineRequest::Unblock { id } => stepped(id, Input::Unblock, tables, turn),
             PipelineRequest::Retry { id } => stepped(id, Input::Retry, tables, turn),

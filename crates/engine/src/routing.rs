@@ -7,7 +7,7 @@ use banksman_core::plan::{Context, Plan};
 use banksman_core::queue::{self, Pushed};
 use banksman_core::router::{Does, Reaction, RouteFact};
 use banksman_core::task::{Spec, Work};
-use banksman_core::{Effect, Errand, Name, Notice, NoticeKind, Seq, TaskId, Title, pipeline, worker};
+use banksman_core::{Effect, Errand, Name, Notice, NoticeKind, Seq, TaskId, Title, worker};
 use banksman_store::{Key, Tables, Turn};
 
 use crate::ledger::{carry_out, emit, wake_runners};
@@ -43,7 +43,6 @@ impl RouteRequest {
                 vec![Key::NamedQueue(queue.clone()), Key::FirstTaker(queue.clone()), Key::Hands(queue.clone())]
             }
             Does::Start(..) => vec![Key::Sections],
-            Does::Recheck(id) => vec![Key::Task(id.clone()), Key::Pipeline(id.clone())],
             Does::Notify { .. } | Does::Nothing(_) => Vec::new(),
         };
         self.reactions.iter().flat_map(of).chain([Key::Router, Key::Runners]).collect()
@@ -90,10 +89,6 @@ fn react(reaction: &Reaction, tables: &mut Tables, turn: &mut Turn) -> Result<()
         }
         Does::Start(plan, context) => {
             start(reaction.event, plan, context.clone(), tables, turn);
-            Ok(())
-        }
-        Does::Recheck(id) => {
-            pipelines::step_pipeline(id, pipeline::Input::Look, tables, turn);
             Ok(())
         }
         Does::Nothing(error) => Err(error.to_string()),

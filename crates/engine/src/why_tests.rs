@@ -46,6 +46,7 @@ fn done() -> State {
 fn why(backlog: Backlog, task: &str) -> Why {
     let snapshot = Snapshot {
         crew: Default::default(),
+        listening: Default::default(),
         coordination: Coordination::default(),
         backlog,
         queues: Default::default(),

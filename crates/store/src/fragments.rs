@@ -204,3 +204,16 @@ macro_rules! lanes {
         )
     };
 }
+/// What pipelines wait for of one kind, found by one step in the index for each: the first `$2`.
+macro_rules! awaited {
+    ($kind:literal) => {
+        concat!(
+            "WITH RECURSIVE awaited(name, number) AS (SELECT (SELECT min(l.about) FROM listeners l WHERE l.project = $1 ",
+            "AND l.component = '",
+            $kind,
+            "'), CAST(1 AS BIGINT) UNION ALL SELECT (SELECT min(l.about) FROM listeners l WHERE l.project = $1 AND l.component = '",
+            $kind,
+            "' AND l.about > a.name), a.number + 1 FROM awaited a WHERE a.name IS NOT NULL AND a.number < $2) "
+        )
+    };
+}

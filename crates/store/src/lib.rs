@@ -41,7 +41,7 @@ pub use copy::{Copied, copy};
 pub use crew::Crew;
 pub use error::StoreError;
 pub use machine::{Machine, Reading};
-pub use pipelines::Hosted;
+pub use pipelines::{Hosted, Listening};
 pub use queues::QueueCounts;
 pub use reader::{EventFilter, EventRow, Page, Reader, Snapshot, View};
 pub use schema::VERSION;

@@ -1,8 +1,9 @@
 //! How pipelines stand in columns, and what a batch has changed of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use banksman_core::backlog::Backlog;
+use banksman_core::event::{Resource, Source};
 use banksman_core::ids::{Name, RunnerId, TaskId};
 use banksman_core::pipeline::{Checkpoint, Pipeline, Reason, State};
 use banksman_core::plan::Context;
@@ -12,8 +13,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::StoreError;
 use crate::reader::View;
-use crate::rows::json;
+use crate::rows::{json, parsed};
 use crate::sql::Statement;
+use crate::tables::Key;
 use crate::value::{Query, Row, Value};
 
 /// How many pipelines one read returns at most.
@@ -26,6 +28,19 @@ pub struct Hosted {
     pub task: Task,
     /// The pipeline.
     pub pipeline: Pipeline,
+}
+
+/// What is known of pipelines that are held up, without reading them all.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Listening {
+    /// When the next one is to be looked at that was not to be by now.
+    pub next_due: Option<Lease>,
+    /// The first event that somebody may not have heard of comes after this one; nothing if nobody listens.
+    pub since: Option<Seq>,
+    /// Those that something has happened for.
+    pub heard: BTreeSet<TaskId>,
+    /// The locks and semaphores that they wait for.
+    pub awaited: BTreeSet<Resource>,
 }
 
 /// What a row has of a pipeline. The plan is in the spec of its task.
@@ -72,18 +87,64 @@ impl Row {
     }
 }
 
+/// The queries that load the keys of pipelines that are held up.
+pub(crate) fn plan<'a>(project: i64, key: &'a Key, queries: &mut Vec<Query<'a>>) {
+    let mut add = |statement, params: Vec<i64>| {
+        queries.push(Query::new(statement, std::iter::once(project).chain(params).map(Value::from).collect::<Vec<_>>()));
+    };
+    match key {
+        Key::DuePipelines { now, limit } => {
+            add(Statement::DuePipelines, vec![i64::from(*limit), now.0]);
+            add(Statement::Listening, vec![now.0]);
+        }
+        Key::HeardPipelines { after, through, limit } => {
+            add(Statement::HeardPipelines, vec![after.0, through.0, i64::from(*limit)]);
+        }
+        Key::Awaited { limit } => {
+            for statement in [Statement::AwaitedLocks, Statement::AwaitedSemaphores, Statement::AwaitedSlots] {
+                add(statement, vec![i64::from(*limit)]);
+            }
+        }
+        _ => {}
+    }
+}
+
 /// The statements that turn the pipelines of `before` into those of `after`.
 pub(crate) fn between<'a>(project: i64, before: &'a Backlog, after: &'a Backlog, queries: &mut Vec<Query<'a>>) {
     for (id, pipeline) in &after.pipelines {
-        match before.pipelines.get(id) {
-            Some(was) if was == pipeline => {}
+        let was = before.pipelines.get(id);
+        match was {
+            Some(was) if was == pipeline => continue,
             Some(_) => queries.push(Query::new(Statement::UpdatePipeline, params(project, pipeline))),
             None => queries.push(Query::new(Statement::InsertPipeline, params(project, pipeline))),
         }
+        listeners(project, was, Some(pipeline), queries);
     }
-    for id in before.pipelines.keys().filter(|id| !after.pipelines.contains_key(*id)) {
+    for (id, was) in before.pipelines.iter().filter(|(id, _)| !after.pipelines.contains_key(*id)) {
         queries.push(Query::new(Statement::DeletePipeline, [project.into(), id.as_str().into()]));
+        listeners(project, Some(was), None, queries);
     }
+}
+
+/// What a pipeline listens to is written anew with every answer, so that one of an older store is heard of as well.
+fn listeners<'a>(project: i64, was: Option<&'a Pipeline>, is: Option<&'a Pipeline>, queries: &mut Vec<Query<'a>>) {
+    let of = |pipeline: Option<&Pipeline>| pipeline.map(Pipeline::listens).unwrap_or_default();
+    let (old, new) = (of(was), of(is));
+    for source in old.iter().filter(|source| !new.contains(source)) {
+        queries.extend(was.map(|was| Query::new(Statement::DeleteListener, listener(project, was, source))));
+    }
+    if let Some(pipeline) = is.filter(|is| was.is_none_or(|was| was.knows() != is.knows() || old != new)) {
+        for source in new {
+            let since = pipeline.knows().unwrap_or_default().0.into();
+            let params = [&listener(project, pipeline, &source)[..], &[since]].concat();
+            queries.push(Query::new(Statement::UpsertListener, params));
+        }
+    }
+}
+
+fn listener<'a>(project: i64, pipeline: &'a Pipeline, Source { component, id }: &Source) -> [Value<'a>; 4] {
+    let (component, about) = (component.to_string(), id.as_deref().unwrap_or_default().to_owned());
+    [project.into(), pipeline.id.as_str().into(), component.into(), about.into()]
 }
 
 fn params(project: i64, pipeline: &Pipeline) -> [Value<'_>; 6] {
@@ -127,6 +188,17 @@ impl View<'_> {
     pub fn open_pipelines(&mut self, limit: i64) -> Result<Vec<Hosted>, StoreError> {
         let rows = self.rows(Query::new(Statement::OpenPipelines, [self.project.into(), limit.into()]))?;
         rows.into_iter().map(|mut row| row.hosted()).collect()
+    }
+
+    /// All who listen: which pipeline, to what, after which event.
+    pub fn listeners(&mut self) -> Result<BTreeSet<(TaskId, Source, Seq)>, StoreError> {
+        let rows = self.rows(Query::new(Statement::AllListeners, [self.project.into()]))?;
+        let read = |mut row: Row| {
+            let (pipeline, component, about) = (parsed(&row.text()?, TaskId::new)?, row.text()?.into(), row.text()?);
+            let id = (!about.is_empty()).then(|| about.into());
+            Ok((pipeline, Source { component, id }, Seq(row.int()?)))
+        };
+        rows.into_iter().map(read).collect()
     }
 
     /// How many pipelines stand how.

@@ -16,6 +16,7 @@ use crate::compact::{self, Mark};
 use crate::crew::Crew;
 use crate::error::StoreError;
 use crate::machine::Machine;
+use crate::pipelines::Listening;
 use crate::sql::Statement;
 use crate::store::{Counters, Store};
 use crate::tables::{self, Key, Tables};
@@ -68,6 +69,8 @@ pub struct Snapshot {
     pub queues: Queues,
     /// Workers and routes.
     pub crew: Crew,
+    /// Pipelines that are held up.
+    pub listening: Listening,
     /// The moment, on the lease clock.
     pub lease: Lease,
     /// The moment, on the wall clock.
@@ -139,8 +142,8 @@ impl View<'_> {
         let rest = answers.split_off(1);
         let counters = Counters::read(answers.pop().unwrap_or_default())?;
         let (lease, wall) = counters.clocks(self.machine);
-        let Tables { coordination, backlog, queues, crew, .. } = tables::decode(&queries[1..], rest)?;
-        Ok(Snapshot { coordination, backlog, queues, crew, lease, wall, seq: Seq(counters.seq) })
+        let Tables { coordination, backlog, queues, crew, listening, .. } = tables::decode(&queries[1..], rest)?;
+        Ok(Snapshot { coordination, backlog, queues, crew, listening, lease, wall, seq: Seq(counters.seq) })
     }
 
     /// The events of the page after `after` that pass the filter.

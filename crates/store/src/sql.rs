@@ -212,8 +212,35 @@ statements! {
     // The pipeline of a task, or that whose phase it is.
     Pipeline => concat!(pipelines!(), " AND p.id", with_parent!());
     FamilyPipelines => concat!(family!(), pipelines!(), " AND p.id IN (SELECT id FROM family)");
-    // Those that are to be looked at, the most urgent first.
-    DuePipelines => concat!(pipelines!(), " AND p.due IS NOT NULL ORDER BY p.due, p.id LIMIT $2");
+    // Those that are to be looked at by now, the most urgent first.
+    DuePipelines => concat!(pipelines!(), " AND p.due <= $3 ORDER BY p.due, p.id LIMIT $2");
+    // When the next one is to be looked at, and since when somebody listens.
+    Listening => concat!(
+        "SELECT (SELECT min(p.due) FROM pipelines p WHERE p.project = $1 AND p.due > $2), ",
+        "(SELECT min(l.since) FROM listeners l WHERE l.project = $1)"
+    );
+    // Those that something has happened for, in a part of the log. Each thing in it is looked up once, however much has happened to
+    // it. The plus keeps SQLite from going through all who have listened since before.
+    HeardPipelines => concat!(
+        pipelines!(), " AND p.id IN (SELECT DISTINCT l.pipeline FROM (",
+        "SELECT component, id AS about, max(seq) AS seq FROM events WHERE project = $1 AND seq > $2 AND seq <= $3 ",
+        "AND id IS NOT NULL GROUP BY component, id UNION ALL ",
+        "SELECT component, '', max(seq) FROM events WHERE project = $1 AND seq > $2 AND seq <= $3 GROUP BY component) e ",
+        "CROSS JOIN listeners l WHERE l.project = $1 AND l.component = e.component AND l.about = e.about AND +l.since < e.seq ",
+        "ORDER BY l.pipeline LIMIT $4) ORDER BY p.id"
+    );
+    // The first locks and semaphores that pipelines wait for.
+    AwaitedLocks => concat!(awaited!("lock"), locks!(), " AND name IN (SELECT name FROM awaited) ORDER BY name");
+    AwaitedSemaphores => concat!(awaited!("semaphore"), semaphores!(), " AND name IN (SELECT name FROM awaited) ORDER BY name");
+    AwaitedSlots => concat!(
+        awaited!("semaphore"), slots!(), " AND semaphore IN (SELECT name FROM awaited) ORDER BY semaphore, holder"
+    );
+    AllListeners => "SELECT pipeline, component, about, since FROM listeners WHERE project = $1 ORDER BY pipeline, component, about";
+    UpsertListener => concat!(
+        "INSERT INTO listeners (project, pipeline, component, about, since) VALUES ($1, $2, $3, $4, $5) ",
+        "ON CONFLICT (project, component, about, pipeline) DO UPDATE SET since = $5"
+    );
+    DeleteListener => "DELETE FROM listeners WHERE project = $1 AND pipeline = $2 AND component = $3 AND about = $4";
     AllPipelines => concat!(pipelines!(), " ORDER BY p.id");
     PipelinePage => concat!(
         "SELECT ", task!(), ", p.body FROM tasks t JOIN pipelines p ON p.project = t.project AND p.id = t.id ",

@@ -9,11 +9,13 @@ use banksman_core::event::{Event, Fact, Kind, Resource};
 use banksman_core::lock::{self, Lock, State};
 use banksman_core::queue::{Part, Queues};
 use banksman_core::semaphore::{self, Semaphore};
-use banksman_core::{DecisionId, DedupeKey, Epoch, HolderId, ImportId, ItemId, Name, RequestId, RunId, SectionId, Seq, TaskId};
+use banksman_core::{
+    DecisionId, DedupeKey, Epoch, HolderId, ImportId, ItemId, Lease, Name, RequestId, RunId, SectionId, Seq, TaskId,
+};
 
 use crate::crew::{self, Crew};
 use crate::error::StoreError;
-use crate::pipelines::Hosted;
+use crate::pipelines::{self, Hosted, Listening};
 use crate::queues;
 use crate::rows::Waits;
 use crate::sql::Statement;
@@ -95,9 +97,25 @@ pub enum Key {
     Imported(ImportId),
     /// The pipeline of a task, or that whose phase it is, with its task.
     Pipeline(TaskId),
-    /// The first few pipelines that are to be looked at, now or at a time.
+    /// The first few pipelines that are to be looked at by now, when the next one is, and since when others listen.
     DuePipelines {
+        /// Now.
+        now: Lease,
         /// How many.
+        limit: u32,
+    },
+    /// The first few pipelines that listen to what has happened in a part of the log.
+    HeardPipelines {
+        /// After this event.
+        after: Seq,
+        /// Up to this one.
+        through: Seq,
+        /// How many.
+        limit: u32,
+    },
+    /// The first few locks, and semaphores, that pipelines wait for.
+    Awaited {
+        /// How many of each.
         limit: u32,
     },
     /// All queues, without their items.
@@ -179,6 +197,8 @@ pub struct Tables {
     pub queues: Queues,
     /// Workers and routes.
     pub crew: Crew,
+    /// Pipelines that are held up.
+    pub listening: Listening,
 }
 
 /// A runner that waits until something is freed.
@@ -212,7 +232,8 @@ pub(crate) fn plan(project: i64, keys: &BTreeSet<Key>) -> Vec<Query<'_>> {
         queries.push(Query::new(statement, params));
     };
     // The line of every loaded resource is needed, so the usually empty table of waiters is read as a whole, once.
-    if keys.iter().any(|key| matches!(key, Key::Lock(_) | Key::Semaphore(_) | Key::Waits | Key::ByHand(_))) {
+    if keys.iter().any(|key| matches!(key, Key::Lock(_) | Key::Semaphore(_) | Key::Waits | Key::ByHand(_) | Key::Awaited { .. }))
+    {
         add(Statement::Waiters, None);
     }
     for key in keys {
@@ -235,7 +256,7 @@ pub(crate) fn plan(project: i64, keys: &BTreeSet<Key>) -> Vec<Query<'_>> {
                 add(Statement::FamilyPipelines, Some(id.as_str()));
             }
             Key::Pipeline(id) => add(Statement::Pipeline, Some(id.as_str())),
-            Key::DuePipelines { .. } => {}
+            Key::DuePipelines { .. } | Key::HeardPipelines { .. } | Key::Awaited { .. } => {}
             Key::Dependencies(id) => {
                 add(Statement::Edges, Some(id.as_str()));
                 add(Statement::Dependencies, Some(id.as_str()));
@@ -292,9 +313,6 @@ pub(crate) fn plan(project: i64, keys: &BTreeSet<Key>) -> Vec<Query<'_>> {
             Key::Queue { of_each } => {
                 queries.push(Query::new(Statement::Queue, [project.into(), i64::from(*of_each).into()]));
             }
-            Key::DuePipelines { limit } => {
-                queries.push(Query::new(Statement::DuePipelines, [project.into(), i64::from(*limit).into()]));
-            }
             Key::Due => queries.push(Query::new(Statement::Due, [project.into(), DUE_LIMIT.into()])),
             Key::Loops { after, limit } => {
                 queries.push(Query::new(Statement::Loops, [project.into(), i64::from(*limit).into(), after.0.into()]));
@@ -303,6 +321,7 @@ pub(crate) fn plan(project: i64, keys: &BTreeSet<Key>) -> Vec<Query<'_>> {
         }
         queues::plan(project, key, &mut queries);
         crew::plan(project, key, &mut queries);
+        pipelines::plan(project, key, &mut queries);
         if let Key::Imported(id) = key {
             queries.push(Query::new(Statement::Imported, [project.into(), id.as_str().into(), (IMPORTED as i64).into()]));
         }
@@ -351,15 +370,24 @@ pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables
                 | Statement::HandLocks
                 | Statement::AllLocks
                 | Statement::ListedLocks
+                | Statement::AwaitedLocks
                 | Statement::WaitedLocks => {
                     let lock = lock(&mut row)?;
+                    if query.statement == Statement::AwaitedLocks {
+                        tables.listening.awaited.insert(Resource { kind: Kind::Lock, name: lock.name.clone() });
+                    }
                     tables.coordination.locks.insert(lock.name.clone(), lock);
                 }
-                Statement::Semaphore | Statement::AllSemaphores | Statement::WaitedSemaphores => {
+                Statement::Semaphore | Statement::AllSemaphores | Statement::AwaitedSemaphores | Statement::WaitedSemaphores => {
                     let semaphore = semaphore(&mut row)?;
+                    if query.statement == Statement::AwaitedSemaphores {
+                        tables.listening.awaited.insert(Resource { kind: Kind::Semaphore, name: semaphore.name.clone() });
+                    }
                     tables.coordination.semaphores.entry(semaphore.name.clone()).or_insert(semaphore);
                 }
-                Statement::Slots | Statement::AllSlots | Statement::WaitedSlots => slot(&mut row, &mut tables.coordination)?,
+                Statement::Slots | Statement::AllSlots | Statement::AwaitedSlots | Statement::WaitedSlots => {
+                    slot(&mut row, &mut tables.coordination)?
+                }
                 Statement::Waiters => match row.waiter_or_watcher()? {
                     Waits::InLine(resource, waiter) => waiters.push((resource, *waiter)),
                     Waits::Watching(watcher) => tables.watchers.push(watcher),
@@ -425,8 +453,19 @@ pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables
                     let import = row.import()?;
                     tables.backlog.imports.insert(import.id.clone(), import);
                 }
-                Statement::Pipeline | Statement::FamilyPipelines | Statement::DuePipelines | Statement::AllPipelines => {
+                Statement::Listening => {
+                    tables.listening.next_due = row.maybe_int()?.map(Lease);
+                    tables.listening.since = row.maybe_int()?.map(Seq);
+                }
+                Statement::Pipeline
+                | Statement::FamilyPipelines
+                | Statement::DuePipelines
+                | Statement::HeardPipelines
+                | Statement::AllPipelines => {
                     let Hosted { task, pipeline } = row.hosted()?;
+                    if query.statement == Statement::HeardPipelines {
+                        tables.listening.heard.insert(task.id.clone());
+                    }
                     tables.backlog.pipelines.insert(task.id.clone(), pipeline);
                     tables.backlog.tasks.insert(task.id.clone(), task);
                 }

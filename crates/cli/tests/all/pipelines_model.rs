@@ -14,7 +14,7 @@ use banksman::core::plan::{Action, After, Context, Deed, OnFail, Phase, Plan, Pu
 use banksman::core::queue::{self, Data, New};
 use banksman::core::strategy::{Approach, Fallback};
 use banksman::core::task::{self, Mark, Spec, Work};
-use banksman::core::{Epoch, HolderId, Name, Now, Span, Status, TaskId, lock};
+use banksman::core::{Epoch, HolderId, Name, Now, Seq, Span, Status, TaskId, lock};
 use banksman::engine::{
     Judgement, PipelineOutcome, PipelineRequest, QueueRequest, Reply, Request, Seen, Start, TaskOutcome, TaskRequest,
 };
@@ -280,6 +280,7 @@ impl Play {
                     guards,
                     inputs,
                     seen: Seen::default(),
+                    at: Seq(0),
                 };
                 // Sometimes it comes late.
                 let now = match self.dice.chance(4) {
@@ -301,7 +302,7 @@ impl Play {
         let (phase, when) = (judgement.phase, judgement.when);
         let input = match pipeline.context == judgement.inputs.vars && pipeline.tasks == judgement.tasks {
             false => Input::Look,
-            true => Input::Examined { phase, when, verdict: self.model.verdict(&judgement.guards) },
+            true => Input::Examined { phase, when, verdict: self.model.verdict(&judgement.guards), at: judgement.at },
         };
         self.agree(&id, input, said);
     }

@@ -10,14 +10,14 @@ use crate::time::Lease;
 impl Wants {
     /// The next instant at which time alone could change an answer: something that is wanted is not held any longer. No event
     /// tells of that before somebody takes it.
-    pub fn next_deadline(&self, rows: &Coordination) -> Option<Lease> {
+    pub fn next_deadline(&self, rows: &Coordination, now: &Now) -> Option<Lease> {
         let locks = self.locks.iter().filter_map(|name| rows.locks.get(&**name)).filter_map(|lock| match &lock.state {
             State::Free => None,
             State::Held(grant) => grant.deadline(),
         });
         let semaphores = self.semaphores.iter().filter_map(|name| rows.semaphores.get(&**name));
         let slots = semaphores.flat_map(|semaphore| semaphore.holders.values()).filter_map(Grant::deadline);
-        locks.chain(slots).min()
+        locks.chain(slots).map(|end| end + now.patience).filter(|end| *end > now.lease).min()
     }
 }
 

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Cmd, Condition, Guard, IssueFilter};
+use crate::event::Source;
 use crate::plan::{Context, Text, env_name};
-use crate::router::Pattern;
 
 /// All that has to be looked at, with variables put in. What a variable without a value stands for is left out.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -53,14 +53,11 @@ impl Wants {
         self.commands.extend(other.commands);
     }
 
-    /// The events that could change an answer that depends on all this. Nothing tells of the world outside.
-    pub fn subscriptions(&self) -> Vec<Pattern> {
-        let about = |category: &str, argument: Option<&Box<str>>| Pattern {
-            category: Some(category.into()),
-            action: None,
-            argument: argument.cloned(),
-        };
-        let mut all: Vec<Pattern> = self.locks.iter().map(|name| about("lock", Some(name))).collect();
+    /// What could change an answer that depends on all this, when something happens to it; without an id, to any of its kind.
+    /// Nothing tells of the world outside.
+    pub fn sources(&self) -> Vec<Source> {
+        let about = |component: &str, id: Option<&Box<str>>| Source { component: component.into(), id: id.cloned() };
+        let mut all: Vec<Source> = self.locks.iter().map(|name| about("lock", Some(name))).collect();
         all.extend(self.semaphores.iter().map(|name| about("semaphore", Some(name))));
         all.extend(self.pipelines.iter().map(|id| about("pipeline", Some(id))));
         let ours: Vec<&IssueFilter> = self.issues.iter().filter(|filter| filter.from.is_none()).collect();
@@ -125,9 +122,9 @@ impl Guard {
         texts.into_iter().filter_map(var).collect()
     }
 
-    /// The events that could change the answer with these variables. Nothing tells of the world outside.
-    pub fn subscriptions(&self, vars: &Context) -> Vec<Pattern> {
-        self.wants(vars).subscriptions()
+    /// What could change the answer with these variables, when something happens to it. Nothing tells of the world outside.
+    pub fn sources(&self, vars: &Context) -> Vec<Source> {
+        self.wants(vars).sources()
     }
 }
 

@@ -77,7 +77,29 @@ impl Pipeline {
         TaskId::new(&format!("{}.{}", self.id, self.tasks)).expect("the id of a pipeline leaves room for a number")
     }
 
-    pub(super) fn examined(&mut self, phase: &Name, when: When, verdict: Verdict, now: &Now, scribe: &mut Scribe) -> Outcome {
+    /// A runner wants to look at its guards. From here on what happens may change the answer that it will find; and should it find
+    /// none, somebody else is to look at once.
+    pub(super) fn looked_at(&mut self, by: RunnerId, is_free: bool, heard: Seq, now: &Now) -> Outcome {
+        let is_due = self.next_deadline().is_some_and(|due| due <= now.lease) || self.knows().is_some_and(|at| at < heard);
+        if !is_due || self.guards().is_empty() || self.looker.is_some() && !is_free {
+            return Outcome::Late;
+        }
+        self.looker = Some(by);
+        if let State::Blocked { reason: Reason::Guard { at, again, .. }, .. } = &mut self.state {
+            (*at, *again) = (Seq(now.seq.0 - 1), now.lease);
+        }
+        Outcome::Check
+    }
+
+    pub(super) fn examined(
+        &mut self,
+        phase: &Name,
+        when: When,
+        verdict: Verdict,
+        at: Seq,
+        now: &Now,
+        scribe: &mut Scribe,
+    ) -> Outcome {
         let is_awaited = match &self.state {
             State::Checking { phase: at, when: side }
             | State::Blocked { phase: at, when: side, reason: Reason::Guard { .. } } => (at, *side) == (phase, when),
@@ -95,7 +117,7 @@ impl Pipeline {
                 // Only what is news is written down: the moment of the next look is not.
                 let is_same = matches!(&self.state, State::Blocked { reason: Reason::Guard { guard: old, part: was, .. }, .. }
                     if (old, was) == (&guard, &part));
-                let reason = Reason::Guard { guard, part, at: Seq(now.seq.0 - 1), again };
+                let reason = Reason::Guard { guard, part, at, again };
                 match is_same {
                     true => self.state = State::Blocked { phase: phase.clone(), when, reason },
                     false => return self.block(phase.clone(), when, reason, scribe),

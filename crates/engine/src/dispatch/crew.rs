@@ -7,7 +7,6 @@ use banksman_core::{Lease, Name, Seq};
 use banksman_store::{Crew, Key, Snapshot};
 
 use super::{CLAIM_LIMIT, Dispatcher};
-use crate::guards;
 use crate::request::Request;
 use crate::routing::RouteRequest;
 use crate::workers::WorkerRequest;
@@ -108,8 +107,7 @@ impl Dispatcher {
     }
 }
 
-/// Who wants to hear of events: routes, workers that are asleep, and pipelines that a guard holds up. A worker that is awake
-/// takes what there is anyway.
+/// Who wants to hear of events: routes, and workers that are asleep. One that is awake takes what there is anyway.
 fn subscriptions(snapshot: &Snapshot) -> Vec<Subscription> {
     let crew = &snapshot.crew;
     let routes = crew.routes.routes.iter().map(|(id, in_force)| Subscription {
@@ -126,8 +124,7 @@ fn subscriptions(snapshot: &Snapshot) -> Vec<Subscription> {
         };
         worker.definition.wake_on.iter().map(of).collect::<Vec<_>>()
     });
-    let pipelines = snapshot.backlog.pipelines.values().flat_map(guards::subscriptions);
-    routes.chain(workers).chain(pipelines).collect()
+    routes.chain(workers).collect()
 }
 
 /// The workers that could take something.

@@ -36,6 +36,7 @@ impl Dispatcher {
                 keys.extend(self.family_keys(&snapshot));
                 keys.extend(self.crew_keys(&snapshot));
                 keys.extend(self.guard_keys(&snapshot));
+                keys.extend(self.heard_key(&snapshot));
                 if keys.is_empty() {
                     return self.evaluate(snapshot);
                 }
@@ -47,6 +48,8 @@ impl Dispatcher {
                 first.coordination.semaphores.extend(snapshot.coordination.semaphores);
                 first.queues = snapshot.queues;
                 first.crew.heard = snapshot.crew.heard;
+                first.backlog.pipelines.extend(snapshot.backlog.pipelines);
+                first.listening.heard = snapshot.listening.heard;
                 // Children come with those who wait for them.
                 for (id, task) in snapshot.backlog.tasks {
                     first.backlog.tasks.entry(id).or_insert(task);
@@ -156,8 +159,9 @@ impl Dispatcher {
         let mut requests: Vec<Request> = self.finishes().into_iter().map(Into::into).collect();
         requests.extend(found.into_iter().chain(ripe).chain(std::mem::take(&mut self.results)).map(Request::from));
         if self.only.is_none() {
-            requests
-                .extend(beginnings.into_iter().chain(self.advance(&snapshot, &now)).chain(std::mem::take(&mut self.judgements)));
+            requests.extend(beginnings);
+            requests.extend(self.advance(&snapshot, &now));
+            requests.append(&mut self.judgements);
         }
         self.markers.clear();
         let runner = self.me.id.clone();
@@ -194,6 +198,7 @@ impl Dispatcher {
             }
         }
         let crew = self.crew_requests(&snapshot);
+        self.listens |= snapshot.listening.since.is_some();
         if requests.is_empty() && crew.is_empty() {
             let rest = self.what_to_wait_for(&snapshot, &blocked);
             self.is_told &= rest.idle;

@@ -86,7 +86,9 @@ pub struct Dispatcher {
     /// What came of errands, to be told.
     results: Vec<RunRequest>,
     /// The pipelines whose guards it looks at.
-    looking: BTreeSet<TaskId>,
+    looking: BTreeMap<TaskId, Seq>,
+    /// Up to where in the log it has found who listens.
+    listened: Seq,
     /// What it has found out about them, to be told.
     judgements: Vec<Request>,
     /// When the next errand is to be tried again.
@@ -206,7 +208,8 @@ impl Dispatcher {
             scan_at: None,
             doing: BTreeMap::new(),
             results: Vec::new(),
-            looking: BTreeSet::new(),
+            looking: BTreeMap::new(),
+            listened: Seq(0),
             judgements: Vec::new(),
             errand_due: None,
             scanned: Seq(0),
@@ -340,7 +343,7 @@ impl Dispatcher {
             }
             Look::Due => {
                 self.look = Look::First;
-                Advice::Load(self.first_keys())
+                Advice::Load(self.first_keys(now))
             }
             // The driver came back without an answer: it is asked again.
             Look::First
@@ -455,7 +458,7 @@ impl Dispatcher {
         own.saturating_sub(living).min(CLAIM_LIMIT)
     }
 
-    fn first_keys(&self) -> BTreeSet<Key> {
+    fn first_keys(&self, now: Lease) -> BTreeSet<Key> {
         let room = self.room();
         let of_each = u32::try_from(if room > 0 { room + self.locked } else { 0 }).unwrap_or(u32::MAX);
         let mut keys = BTreeSet::from(facts::common_keys());
@@ -469,7 +472,8 @@ impl Dispatcher {
         if of_each > 0 && self.options.root_limit > 0 {
             keys.extend([Key::Queue { of_each }, Key::DueRoots]);
         }
-        keys.extend([Key::Due, Key::DuePipelines { limit: pipelines::PIPELINES }]);
+        let limit = pipelines::PIPELINES;
+        keys.extend([Key::Due, Key::DuePipelines { now, limit }, Key::Awaited { limit }]);
         if self.serves() {
             keys.insert(Key::Crew);
         }

@@ -1,5 +1,8 @@
 //! Guards of pipelines under runners: those about the store, and those that ask the world outside.
 
+use banksman_core::{SectionId, Seq};
+use banksman_store::Key;
+
 use super::*;
 
 #[test]
@@ -117,4 +120,127 @@ fn an_answer_about_other_variables_does_not_count() {
     stage.play(&mut actor);
     assert_eq!((stage.stands("p-1"), spawned(&mut actor)), ("checking one".into(), Vec::new()));
     assert!(matches!(actor.wants.pop_back(), Some(Advice::Gather(again)) if again.context["file"] == json!("stop")));
+}
+
+/// Pipelines behind the lock a, and as many behind b; all of them are blocked.
+fn crowd(stage: &mut Stage, actor: &mut Actor, number: usize) {
+    for one in 0..2 * number {
+        stage.pipeline(&format!("p-{one:03}"), behind(if one < number { "a" } else { "b" }));
+    }
+    stage.play(actor);
+    assert_eq!(count(stage, "blocked"), 2 * number);
+    actor.did();
+}
+
+fn count(stage: &mut Stage, word: &str) -> usize {
+    stage.rows().pipelines.values().filter(|one| one.word() == word).count()
+}
+
+fn judged(actor: &mut Actor) -> usize {
+    actor.did().iter().filter(|word| *word == "judge").count()
+}
+
+#[test]
+fn whoever_is_held_up_hears_of_what_could_let_it_go_on_however_many_others_are() {
+    let mut stage = Stage::new();
+    let (first, second) = (stage.lock("a", "ann"), stage.lock("b", "bob"));
+    let mut actor = stage.runner("m", options());
+    crowd(&mut stage, &mut actor, 150);
+    // Who takes only some of the tasks looks at guards all the same.
+    let sections = vec![SectionId::new("s").unwrap()];
+    let mut actor = stage.runner("n", Options { sections, ..options() });
+    stage.play(&mut actor);
+    assert_eq!(judged(&mut actor), 0);
+    stage.unlock("b", "bob", second);
+    stage.play(&mut actor);
+    assert_eq!((count(&mut stage, "blocked"), count(&mut stage, "running")), (150, 150));
+    assert_eq!(judged(&mut actor), 150, "nobody else is looked at");
+    let other = stage.lock("other", "ann");
+    stage.unlock("other", "ann", other);
+    stage.play(&mut actor);
+    assert_eq!(judged(&mut actor), 0);
+    // Nobody was there to hear of it.
+    stage.unlock("a", "ann", first);
+    let mut actor = stage.runner("o", options());
+    stage.play(&mut actor);
+    assert_eq!((count(&mut stage, "running"), judged(&mut actor)), (300, 150));
+}
+
+#[test]
+fn a_look_reads_no_more_than_concerns_it_however_many_are_held_up() {
+    let mut stage = Stage::new();
+    let epoch = stage.lock("a", "ann");
+    stage.lock("b", "bob");
+    let mut actor = stage.runner("m", options());
+    crowd(&mut stage, &mut actor, 100);
+    let since = stage.rows().pipelines.values().filter_map(Pipeline::knows).max().unwrap();
+    let limit = 100;
+    let due = Key::DuePipelines { now: stage.now(), limit };
+    let other = stage.lock("other", "ann");
+    let heard = Key::HeardPipelines { after: since, through: Seq(other.0), limit };
+    let keys = [due, Key::Awaited { limit }, heard];
+    let read = stage.load(&keys.into());
+    assert_eq!((read.backlog.pipelines.len(), read.backlog.tasks.len(), read.coordination.locks.len()), (0, 0, 2));
+    assert_eq!(read.listening.awaited.len(), 2);
+    // Only those that may go on, and not all at once.
+    stage.unlock("a", "ann", epoch);
+    let heard = Key::HeardPipelines { after: since, through: Seq(other.0 + 1), limit: 30 };
+    let read = stage.load(&[heard].into());
+    assert_eq!((read.backlog.pipelines.len(), read.listening.heard.len()), (30, 30));
+    let waits_for_a = |one: &Pipeline| one.listens().iter().all(|to| to.id.as_deref() == Some("a"));
+    assert!(read.backlog.pipelines.values().all(waits_for_a));
+}
+
+#[test]
+fn what_the_dead_hold_is_taken_from_them_for_all_who_wait_for_it() {
+    let mut stage = Stage::new();
+    let process = ProcessId { host: "host".into(), boot: "boot".into(), pid_ns: 1, pid: 7, start: 1 };
+    stage.lock_of("a", "ann", vec![process.clone()]);
+    stage.lock("b", "bob");
+    let mut actor = stage.runner("m", options());
+    crowd(&mut stage, &mut actor, 120);
+    stage.dead.insert(process.clone());
+    actor.dispatcher.died(process);
+    stage.play(&mut actor);
+    assert_eq!((count(&mut stage, "running"), count(&mut stage, "blocked")), (120, 120));
+    assert_eq!(judged(&mut actor), 120);
+    assert_eq!(stage.everything().coordination.locks[&name("a")].state, lock::State::Free);
+}
+
+#[test]
+fn what_happens_while_the_world_is_asked_is_not_overlooked() {
+    let mut stage = Stage::new();
+    let both = Condition::All(vec![Condition::LockFree { lock: text("l") }, Condition::FileExists { path: text("go") }]);
+    stage.pipeline("p-1", vec![Phase { pre: guard(both), ..phase("one") }]);
+    let epoch = stage.lock("l", "ann");
+    let mut actor = stage.runner("m", options());
+    stage.play(&mut actor);
+    let next = |actor: &mut Actor| match actor.wants.pop_back() {
+        Some(Advice::Gather(pipeline)) => pipeline,
+        other => panic!("{other:?}"),
+    };
+    let answer = |stage: &mut Stage, actor: &mut Actor, exists| {
+        let pipeline = next(actor);
+        actor.dispatcher.gathered(&pipeline, found(exists));
+        stage.play(actor);
+    };
+    answer(&mut stage, &mut actor, false);
+    assert_eq!(stage.stands("p-1"), "blocked one");
+    assert_eq!(actor.did(), ["begin", "examine", "gather p-1", "judge"]);
+    stage.unlock("l", "ann", epoch);
+    stage.play(&mut actor);
+    assert_eq!(actor.did(), ["examine", "gather p-1"]);
+    // The one that was asked dies with what it has heard, and the other needs no event to take over.
+    stage.kill(actor);
+    let mut actor = stage.runner("n", options());
+    stage.play(&mut actor);
+    assert_eq!(actor.did(), ["retire", "examine", "gather p-1"]);
+    let again = stage.lock("l", "bob");
+    stage.unlock("l", "bob", again);
+    stage.play(&mut actor);
+    assert_eq!(actor.did(), Vec::<String>::new(), "it is at it");
+    answer(&mut stage, &mut actor, false);
+    assert_eq!(actor.did(), ["judge", "examine", "gather p-1"], "the answer is older than what has happened");
+    answer(&mut stage, &mut actor, true);
+    assert_eq!(spawned(&mut actor), ["p-1.1"]);
 }

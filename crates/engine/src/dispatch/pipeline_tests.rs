@@ -13,7 +13,7 @@ use banksman_core::plan::{Action, After, Context, Deed, OnFail, Phase, Plan, Pus
 use banksman_core::queue::{self, Input};
 use banksman_core::strategy::{Approach, Fallback};
 use banksman_core::task::{self, Mark, Need, Spec, Verdict, Watch, Work};
-use banksman_core::{Epoch, HolderId, Name, Span, TaskId, lock};
+use banksman_core::{Epoch, HolderId, Name, ProcessId, Span, TaskId, lock};
 use serde_json::{Value, json};
 
 use super::stage::{Actor, Stage, TIMEOUT, exited, options, task};
@@ -118,13 +118,17 @@ impl Stage {
     }
 
     fn lock(&mut self, name_: &str, holder: &str) -> Epoch {
+        self.lock_of(name_, holder, Vec::new())
+    }
+
+    fn lock_of(&mut self, name_: &str, holder: &str, processes: Vec<ProcessId>) -> Epoch {
         let claim = Claim {
             holder: HolderId::new(holder).unwrap(),
             ancestors: Vec::new(),
             weight: 1,
             ttl: None,
             max_hold: None,
-            processes: Vec::new(),
+            processes,
             metadata: None,
             request: None,
         };

@@ -1,11 +1,20 @@
 //! Pipelines that do not go on by a run alone: those that may begin, whose guards are to be looked at, or that push an item.
+//!
+//! One that a guard holds up is looked at when its time has come, or when something has happened to what the guard asks about:
+//! the store finds who listens to that, so a look reads nobody else. Every runner goes through the log for itself, from the
+//! first event that somebody may not have heard of. Who was looked at knows of all that came before, so the next look finds others,
+//! and only when nobody is left does it go on in the log. A holder that dies is no event, so a runner that sees it makes it
+//! one: it takes from the dead what pipelines wait for.
 
 use std::collections::BTreeSet;
 
+use banksman_core::claim::Reason;
+use banksman_core::coordination::Command;
+use banksman_core::event::{Kind, Resource};
 use banksman_core::guard::GuardInputs;
 use banksman_core::pipeline::{Outcome, Pipeline, State};
 use banksman_core::plan::Action;
-use banksman_core::{Lease, Now, Task};
+use banksman_core::{Grant, Lease, Now, Seq, Task, lock, semaphore};
 use banksman_store::{Key, Snapshot};
 
 use super::{Advice, Dispatcher};
@@ -13,8 +22,11 @@ use crate::guards::{self, Judgement};
 use crate::pipelines::{PipelineOutcome, PipelineRequest, item};
 use crate::request::Request;
 
-/// How many pipelines are looked at in one go.
+/// How many pipelines are looked at in one go; and of how many locks and semaphores that others wait for the holders are watched.
 pub(super) const PIPELINES: u32 = 100;
+
+/// How many events are gone through in one go.
+const PAGE: i64 = 500;
 
 impl Dispatcher {
     /// A pipeline begins that nothing stands in the way of.
@@ -23,17 +35,55 @@ impl Dispatcher {
         Request::Pipeline(PipelineRequest::Begin { id: task.id.clone(), root_limit, seen: self.seen() })
     }
 
-    /// The locks and semaphores that guards ask about, of pipelines that they hold up.
+    /// Who listens to what has happened.
+    pub(super) fn heard_key(&self, snapshot: &Snapshot) -> Option<Key> {
+        let after = self.listened.max(snapshot.listening.since.filter(|_| self.only.is_none())?);
+        let through = Seq(after.0 + PAGE).min(snapshot.seq);
+        (after < through).then_some(Key::HeardPipelines { after, through, limit: PIPELINES })
+    }
+
+    /// The locks and semaphores that guards ask about, of pipelines whose time has come.
     pub(super) fn guard_keys(&self, snapshot: &Snapshot) -> BTreeSet<Key> {
         let wanted = |pipeline: &Pipeline| guards::store_keys(&guards::wants(pipeline.guards(), &pipeline.context));
         let keys = snapshot.backlog.pipelines.values().filter(|_| self.only.is_none()).flat_map(wanted);
         keys.filter(|key| matches!(key, Key::Lock(_) | Key::Semaphore(_))).collect()
     }
 
-    /// What is to be done for pipelines whose time has come.
-    pub(super) fn advance(&self, snapshot: &Snapshot, now: &Now) -> Vec<Request> {
-        let due = snapshot.backlog.pipelines.values().filter(|pipeline| guards::is_due(pipeline, snapshot, now));
-        due.filter_map(|pipeline| self.next_of(pipeline, snapshot)).map(Request::Pipeline).collect()
+    /// What is to be done for pipelines whose time has come, or that something has happened for.
+    pub(super) fn advance(&mut self, snapshot: &Snapshot, now: &Now) -> Vec<Request> {
+        let heard = &snapshot.listening.heard;
+        let is_due =
+            |pipeline: &&Pipeline| heard.contains(&pipeline.id) || pipeline.next_deadline().is_some_and(|due| due <= now.lease);
+        let due = snapshot.backlog.pipelines.values().filter(is_due);
+        let steps = due.filter_map(|pipeline| self.next_of(pipeline, snapshot)).map(Request::Pipeline);
+        let requests = steps.chain(self.reaps(snapshot, now)).collect();
+        if let Some(Key::HeardPipelines { through, limit, .. }) = self.heard_key(snapshot)
+            && heard.len() < limit as usize
+        {
+            self.listened = through;
+        }
+        requests
+    }
+
+    /// Takes from the dead what pipelines wait for.
+    fn reaps(&self, snapshot: &Snapshot, now: &Now) -> Vec<Request> {
+        let rows = &snapshot.coordination;
+        let is_dead = |grant: &Grant| matches!(grant.over(now), Some(Reason::Dead | Reason::Lapsed));
+        let reap = |resource: &Resource| {
+            let name = || resource.name.clone();
+            match resource.kind {
+                Kind::Lock => match &rows.locks.get(&resource.name)?.state {
+                    lock::State::Held(grant) if is_dead(grant) => Some(Command::Lock(name(), lock::Input::Reap)),
+                    _ => None,
+                },
+                Kind::Semaphore => {
+                    let is_found = rows.semaphores.get(&resource.name)?.holders.values().any(is_dead);
+                    is_found.then(|| Command::Semaphore(name(), semaphore::Input::Reap))
+                }
+            }
+        };
+        let commands = snapshot.listening.awaited.iter().filter_map(reap);
+        commands.map(|command| Request::Coordinate { command, seen: self.seen() }).collect()
     }
 
     fn next_of(&self, pipeline: &Pipeline, snapshot: &Snapshot) -> Option<PipelineRequest> {
@@ -45,22 +95,26 @@ impl Dispatcher {
         }
         if guards::wants(pipeline.guards(), &pipeline.context).is_internal() {
             let inputs = GuardInputs { vars: pipeline.context.clone(), ..GuardInputs::default() };
-            return Some(PipelineRequest::Judge(Box::new(Judgement::new(pipeline, None, inputs, self.seen())?)));
+            return Some(PipelineRequest::Judge(Box::new(Judgement::new(pipeline, None, inputs, self.seen(), Seq(0))?)));
         }
-        let is_taken = self.looking.contains(&id) || guards::is_looked_at(pipeline, &self.me.id, &snapshot.backlog);
-        (!is_taken).then(|| PipelineRequest::Examine { id, by: self.me.id.clone() })
+        let is_taken = self.looking.contains_key(&id) || guards::is_looked_at(pipeline, &self.me.id, &snapshot.backlog);
+        let (by, at, heard) = (self.me.id.clone(), snapshot.seq, snapshot.listening.heard.contains(&id));
+        (!is_taken).then_some(PipelineRequest::Examine { id, by, at, heard })
     }
 
     /// Takes in the answer to a request about a pipeline. Says whether to look again.
     pub(super) fn take_in_pipeline(&mut self, request: PipelineRequest, outcome: PipelineOutcome) -> bool {
         match (request, outcome) {
-            (PipelineRequest::Examine { id, .. }, PipelineOutcome::Stepped(Outcome::Check, pipeline)) => {
-                self.looking.insert(id);
+            (PipelineRequest::Examine { id, at, .. }, PipelineOutcome::Stepped(Outcome::Check, pipeline)) => {
+                self.looking.insert(id, at);
                 self.queue.push_back(Advice::Gather(pipeline));
                 true
             }
             (PipelineRequest::Judge(judgement), _) => {
-                self.looking.remove(&judgement.id);
+                // What has happened since it began to look may be for this one, too.
+                if let Some(at) = self.looking.remove(&judgement.id) {
+                    self.listened = self.listened.min(at);
+                }
                 true
             }
             (_, _) => true,
@@ -69,7 +123,8 @@ impl Dispatcher {
 
     /// What the guards of a pipeline ask about was looked at.
     pub fn gathered(&mut self, pipeline: &Pipeline, inputs: GuardInputs) {
-        match Judgement::new(pipeline, Some(self.me.id.clone()), inputs, self.seen()) {
+        let at = self.looking.get(&pipeline.id).copied().unwrap_or_default();
+        match Judgement::new(pipeline, Some(self.me.id.clone()), inputs, self.seen(), at) {
             Some(judgement) => self.judgements.push(Request::Pipeline(PipelineRequest::Judge(Box::new(judgement)))),
             None => drop(self.looking.remove(&pipeline.id)),
         }
@@ -83,20 +138,18 @@ impl Dispatcher {
 
     /// The next moment at which time alone makes something of these pipelines due.
     pub(super) fn next_pipeline(snapshot: &Snapshot) -> Option<Lease> {
-        let lapses =
-            |pipeline: &Pipeline| guards::wants(pipeline.guards(), &pipeline.context).next_deadline(&snapshot.coordination);
-        let pipelines = || snapshot.backlog.pipelines.values();
-        let due = pipelines().filter_map(Pipeline::next_deadline).chain(pipelines().filter_map(lapses));
-        due.filter(|due| *due > snapshot.lease).min()
+        let read = snapshot.backlog.pipelines.values().filter_map(Pipeline::next_deadline);
+        read.filter(|due| *due > snapshot.lease).chain(snapshot.listening.next_due).min()
     }
 
     /// Whether one of these pipelines may go on by itself.
     pub(super) fn has_open_pipelines(snapshot: &Snapshot) -> bool {
-        snapshot.backlog.pipelines.values().any(|pipeline| !pipeline.is_over())
+        snapshot.listening.next_due.is_some() || snapshot.backlog.pipelines.values().any(|pipeline| !pipeline.is_over())
     }
 
     /// The store did not answer: what these requests told may not have arrived, and is looked at again.
     pub(super) fn forget_looks(&mut self, requests: Vec<Request>) {
+        self.listened = Seq(0);
         for request in requests {
             if let Request::Pipeline(PipelineRequest::Judge(judgement)) = request {
                 self.looking.remove(&judgement.id);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use banksman_core::backlog::{Backlog, Ended, Runner};
 use banksman_core::claim::Address;
-use banksman_core::pipeline::{Reason, State as Stand};
+use banksman_core::pipeline::{Pipeline, Reason, State as Stand};
 use banksman_core::restart::{Marker, OnTimeout, Policy};
 use banksman_core::task::{Done, Ending, OnExhausted, Spec, State, Watch, Work as Command};
 use banksman_core::{Lease, Liveness, NoticeKind, ProcessId, RunId, RunnerId, Seq, Span, Stamp, TaskId, Wall};
@@ -194,6 +194,9 @@ impl Stage {
         rows.queues.check();
         rows.crew.workers.check();
         assert_eq!(self.store.view().compare_with_log().unwrap(), Vec::<String>::new());
+        let listens = |one: &Pipeline| one.listens().into_iter().map(|to| (one.id.clone(), to, one.knows().unwrap())).collect();
+        let listeners: BTreeSet<_> = rows.backlog.pipelines.values().flat_map(|one| -> Vec<_> { listens(one) }).collect();
+        assert_eq!(self.store.view().listeners().unwrap(), listeners, "who listens follows from the pipelines");
         rows
     }
 

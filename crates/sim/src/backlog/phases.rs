@@ -274,7 +274,9 @@ impl World<'_> {
     pub(crate) fn after_pipeline(&mut self, request: &PipelineRequest, reply: &PipelineOutcome) {
         let PipelineOutcome::Stepped(outcome, pipeline) = reply else { return };
         match (request, outcome) {
-            (PipelineRequest::Examine { id, by }, banksman_core::pipeline::Outcome::Check) => self.take_in_examination(id, by),
+            (PipelineRequest::Examine { id, by, .. }, banksman_core::pipeline::Outcome::Check) => {
+                self.take_in_examination(id, by)
+            }
             (PipelineRequest::Judge(_), _) => {
                 let again = match &pipeline.state {
                     banksman_core::pipeline::State::Blocked { reason: Reason::Guard { again, .. }, .. } => Some(*again),

@@ -64,7 +64,8 @@ pub(super) fn decide(flaw: Flaw, request: &Request, tables: &mut Tables, turn: &
             tables.backlog.pipelines.get_mut(id).into_iter().for_each(|pipeline| pipeline.looker = None);
             request.decide(tables, turn)
         }
-        (Flaw::LookerStays, Request::Pipeline(PipelineRequest::Examine { id, by })) => match tables.backlog.pipelines.get(id) {
+        (Flaw::LookerStays, Request::Pipeline(PipelineRequest::Examine { id, by, .. })) => match tables.backlog.pipelines.get(id)
+        {
             Some(row) if row.looker.as_ref().is_some_and(|looker| looker != by) => {
                 Reply::Pipeline(PipelineOutcome::Stepped(Outcome::Late, Box::new(row.clone())))
             }
