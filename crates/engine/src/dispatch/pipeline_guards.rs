@@ -227,9 +227,10 @@ fn what_happens_while_the_world_is_asked_is_not_overlooked() {
     answer(&mut stage, &mut actor, false);
     assert_eq!(stage.stands("p-1"), "blocked one");
     assert_eq!(actor.did(), ["begin", "examine", "gather p-1", "judge"]);
+    // Not before the answer has been good for a moment.
     stage.unlock("l", "ann", epoch);
-    stage.play(&mut actor);
-    assert_eq!(actor.did(), ["examine", "gather p-1"]);
+    assert_eq!(stage.sleep(&mut actor), 1_000);
+    assert_eq!(actor.did(), ["examine", "examine", "gather p-1"]);
     // The one that was asked dies with what it has heard, and the other needs no event to take over.
     stage.kill(actor);
     let mut actor = stage.runner("n", options());
@@ -240,7 +241,8 @@ fn what_happens_while_the_world_is_asked_is_not_overlooked() {
     stage.play(&mut actor);
     assert_eq!(actor.did(), Vec::<String>::new(), "it is at it");
     answer(&mut stage, &mut actor, false);
-    assert_eq!(actor.did(), ["judge", "examine", "gather p-1"], "the answer is older than what has happened");
+    stage.sleep(&mut actor);
+    assert_eq!(actor.did(), ["judge", "examine", "examine", "gather p-1"], "the answer is older than what has happened");
     answer(&mut stage, &mut actor, true);
     assert_eq!(spawned(&mut actor), ["p-1.1"]);
 }
