@@ -7,6 +7,7 @@ mod issues;
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use banksman_adapters::git::{Git, GitError};
@@ -17,6 +18,7 @@ use banksman_core::{Liveness, Now, Pipeline, Span, TaskId};
 use banksman_engine::{know, store_keys};
 use banksman_store::{Reader, StoreError};
 
+use self::commands::Commands;
 use crate::project::Project;
 
 /// How long looking may take.
@@ -91,15 +93,37 @@ fn asked(command: &Cmd, pipeline: &Pipeline) -> Asked {
 /// do. The program must call [`minder::enter`](banksman_adapters::minder::enter) when it starts.
 pub fn gather(project: &Project, wants: &Wants, vars: &Context, limits: Limits) -> GuardInputs {
     let mut inputs = GuardInputs { vars: vars.clone(), ..GuardInputs::default() };
+    let commands = Commands::wanted(wants);
+    let run = || commands.run(project, vars, limits);
     std::thread::scope(|scope| {
-        // What takes longest begins first.
-        let commands = scope.spawn(|| commands::run_all(project, wants, vars, limits));
-        look(project, wants, limits, &mut inputs);
-        if let Ok(results) = commands.join() {
-            issues::foreign(wants, &results, &mut inputs);
-            commands::take(wants, results, &mut inputs);
+        // What takes longest begins first. Without a thread for it, it is done here.
+        for _ in 0..commands.helpers() {
+            Builder::new().spawn_scoped(scope, run).ok();
         }
+        look(project, wants, limits, &mut inputs);
+        run();
     });
+    let results = commands.results();
+    issues::foreign(wants, &results, &mut inputs);
+    commands::take(wants, results, &mut inputs);
+    inputs
+}
+
+/// What the guards of a pipeline are told if nothing could be looked at.
+pub(crate) fn nothing_known(pipeline: &Pipeline, why: &str) -> GuardInputs {
+    let mut inputs = GuardInputs { vars: pipeline.context.clone(), ..GuardInputs::default() };
+    for guard in pipeline.guards() {
+        let wants = guard.wants(&pipeline.context);
+        doubt_all(&wants, &mut inputs, why);
+        let foreign = wants.issues.into_iter().map(Topic::Issues);
+        let branches = wants.branches.into_iter().map(Topic::Branch);
+        let merged = wants.merged.into_iter().map(|(branch, into)| Topic::Merged(branch, into));
+        let files = wants.files.into_keys().map(Topic::File);
+        let commands = wants.commands.into_iter().map(Topic::Command);
+        for topic in foreign.chain(branches).chain(merged).chain(files).chain(commands) {
+            doubt(&mut inputs, topic, format!("cannot be looked at ({why})"));
+        }
+    }
     inputs
 }
 
@@ -108,11 +132,11 @@ fn look(project: &Project, wants: &Wants, limits: Limits, inputs: &mut GuardInpu
     match project.reader() {
         Ok(mut reader) => {
             if let Err(error) = held(&mut reader, project, wants, inputs) {
-                doubt_all(wants, inputs, &error);
+                doubt_all(wants, inputs, &error.to_string());
             }
             issues::ours(&mut reader, wants, inputs);
         }
-        Err(error) => doubt_all(wants, inputs, &error),
+        Err(error) => doubt_all(wants, inputs, &error.to_string()),
     }
     let git = Git::new(project.root(), limits.git);
     wants.branches.iter().for_each(|branch| look_at_branch(&git, branch, inputs));
@@ -162,8 +186,8 @@ fn look_at_branch(git: &Git, branch: &str, inputs: &mut GuardInputs) {
 }
 
 /// The store cannot be read.
-fn doubt_all(wants: &Wants, inputs: &mut GuardInputs, error: &StoreError) {
-    let words = format!("cannot be looked at ({error})");
+fn doubt_all(wants: &Wants, inputs: &mut GuardInputs, why: &str) {
+    let words = format!("cannot be looked at ({why})");
     let locks = wants.locks.iter().cloned().map(Topic::Lock);
     let semaphores = wants.semaphores.iter().cloned().map(Topic::Semaphore);
     let issues = wants.issues.iter().filter(|filter| filter.from.is_none()).cloned().map(Topic::Issues);
