@@ -28,7 +28,7 @@ use crate::event::{Event, Source};
 use crate::ids::{DecisionId, Name, RunnerId, Seq, TaskId};
 use crate::plan::{self, Action, After, BindError, Context, OnFail, Phase, Plan};
 use crate::step::{Now, Scribe, Step};
-use crate::time::{Lease, Stamp, Wall};
+use crate::time::{Lease, Span, Stamp, Wall};
 
 #[path = "pipeline/fact.rs"]
 mod fact;
@@ -40,6 +40,9 @@ pub(crate) use fact::remember;
 
 /// How many tasks the phases of one pipeline can have: what goes round in circles ends some time.
 pub const TASK_LIMIT: u32 = 10_000;
+
+/// How long events alone do not make the world outside be asked again, after an answer: what happens often is looked at once.
+pub const REST: Span = Span::from_secs(1);
 
 /// The most checkpoints that are kept: the last ones.
 pub const CHECKPOINT_LIMIT: usize = 100;
@@ -153,6 +156,9 @@ pub enum Reason {
         /// When it is looked at again, if nothing is heard before.
         #[serde(default, skip_serializing_if = "is_never")]
         again: Lease,
+        /// Until when an event alone is no reason to look again: what happens by then is looked at together.
+        #[serde(default, skip_serializing_if = "is_never")]
+        rest: Lease,
     },
     /// The task of the phase waits for a decision.
     Decision {
@@ -356,7 +362,7 @@ impl Reason {
     /// It without what is known beside the answer: the same answer may be found again and again.
     pub fn timeless(&self) -> Reason {
         match self.clone() {
-            Reason::Guard { guard, part, .. } => Reason::Guard { guard, part, at: Seq(0), again: Lease(0) },
+            Reason::Guard { guard, part, .. } => Reason::Guard { guard, part, at: Seq(0), again: Lease(0), rest: Lease(0) },
             reason @ (Reason::Dependencies | Reason::Decision { .. }) => reason,
         }
     }
@@ -522,9 +528,21 @@ impl Pipeline {
         }
     }
 
-    /// What may change the answer of the guard that holds it up, when something happens to it.
+    /// From when on an event is a reason to look at the guard that holds it up.
+    pub fn rests(&self) -> Option<Lease> {
+        match &self.state {
+            State::Blocked { reason: Reason::Guard { rest, .. }, .. } => Some(*rest),
+            _ => None,
+        }
+    }
+
+    /// What may change the answer of the guard that holds it up, when something happens to it. Who is looked at, or will be soon,
+    /// listens to nothing: the answer will know.
     pub fn listens(&self) -> Vec<Source> {
-        let State::Blocked { reason: Reason::Guard { guard, .. }, .. } = &self.state else { return Vec::new() };
+        let State::Blocked { reason: Reason::Guard { guard, again, rest, .. }, .. } = &self.state else { return Vec::new() };
+        if self.looker.is_some() || again <= rest {
+            return Vec::new();
+        }
         let asked = self.guards().iter().find(|asked| asked.name == *guard);
         asked.map(|asked| asked.sources(&self.context)).unwrap_or_default()
     }

@@ -365,6 +365,28 @@ fn one_runner_at_a_time_looks_at_guards() {
 }
 
 #[test]
+fn events_make_the_world_be_asked_once_a_second_at_most() {
+    let ask = Condition::Any(vec![Condition::LockFree { lock: crate::plan::Text::Literal("l".into()) }]);
+    let held = Guard { condition: ask, ..guard("g") };
+    let mut site = Site::begun(vec![Phase { pre: vec![held], ..phase("one") }]);
+    let block = || Verdict::Block { guard: name("g"), part: "p".into(), again: Lease(9_000) };
+    let hear = |site: &mut Site| site.ask(Input::Examine { by: runner("m"), is_free: false, heard: Seq(99) });
+    site.judge(block());
+    assert_eq!((site.pipeline.listens().len(), site.pipeline.rests()), (1, Some(Lease(2_000))));
+    site.pass(100);
+    assert_eq!((hear(&mut site), &site.pipeline.looker), (Outcome::Noted, &None), "too soon");
+    assert_eq!((site.pipeline.next_deadline(), site.pipeline.listens().len()), (Some(Lease(2_000)), 0), "the answer will know");
+    site.pass(900);
+    assert_eq!(hear(&mut site), Outcome::Check, "its time has come");
+    assert_eq!(site.pipeline.listens().len(), 0, "it is looked at");
+    site.judge(block());
+    site.ask(Input::Looked { by: runner("m") });
+    assert_eq!(site.pipeline.listens().len(), 1);
+    site.pass(1_000);
+    assert_eq!(hear(&mut site), Outcome::Check, "the first after a while is looked at at once");
+}
+
+#[test]
 fn a_task_that_waits_for_a_decision_holds_its_pipeline_up() {
     let decision = || DecisionId::new("d-7").unwrap();
     let mut site = Site::begun(two());

@@ -131,13 +131,21 @@ pub(crate) fn verdict(guards: &[Guard], inputs: &GuardInputs, now: &Now) -> Verd
 }
 
 /// A runner wants to look at the guards of a pipeline.
-pub(crate) fn examine(id: &TaskId, by: &RunnerId, heard: Seq, tables: &mut Tables, turn: &mut Turn) -> PipelineOutcome {
+pub(crate) fn examine(
+    id: &TaskId,
+    by: &RunnerId,
+    heard: Seq,
+    seen: &Seen,
+    tables: &mut Tables,
+    turn: &mut Turn,
+) -> PipelineOutcome {
     let Some(pipeline) = tables.backlog.pipelines.get(id) else { return PipelineOutcome::Unknown };
-    let is_free = pipeline.looker.as_ref().is_none_or(|looker| looker == by || !tables.backlog.runners.contains_key(looker));
+    let is_free = !is_looked_at(pipeline, by, &tables.backlog, &seen.now(turn));
     stepped(id, pipeline::Input::Examine { by: by.clone(), is_free, heard }, tables, turn)
 }
 
-/// Whether somebody else looks at the guards of a pipeline.
-pub(crate) fn is_looked_at(pipeline: &Pipeline, me: &RunnerId, backlog: &Backlog) -> bool {
-    pipeline.looker.as_ref().is_some_and(|looker| looker != me && backlog.runners.contains_key(looker))
+/// Whether somebody else looks at the guards of a pipeline. What one looked at who is dead, nobody will hear of.
+pub(crate) fn is_looked_at(pipeline: &Pipeline, me: &RunnerId, backlog: &Backlog, now: &Now) -> bool {
+    let looker = pipeline.looker.as_ref().filter(|looker| *looker != me).and_then(|looker| backlog.runners.get(looker));
+    looker.is_some_and(|looker| !now.all_dead(std::slice::from_ref(&looker.process)))
 }

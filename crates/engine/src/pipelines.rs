@@ -44,6 +44,8 @@ pub enum PipelineRequest {
         at: Seq,
         /// Whether it has heard of one that may change what they say.
         heard: bool,
+        /// What was seen of the one who may look at them already.
+        seen: Seen,
     },
     /// Tell what its guards say.
     Judge(Box<Judgement>),
@@ -156,9 +158,9 @@ impl PipelineRequest {
             PipelineRequest::Checkpoint { id, message, by } => {
                 said(id, by.as_ref(), Input::Checkpoint(message.clone()), tables, turn)
             }
-            PipelineRequest::Examine { id, by, at, heard } => {
+            PipelineRequest::Examine { id, by, at, heard, seen } => {
                 let heard = if *heard { *at } else { Seq(0) };
-                guards::examine(id, by, heard, tables, turn)
+                guards::examine(id, by, heard, seen, tables, turn)
             }
             PipelineRequest::Judge(judgement) => judgement.decide(tables, turn),
             PipelineRequest::Unblock { id } => stepped(id, Input::Unblock, tables, turn),

@@ -1,11 +1,15 @@
-//! What a runner does on threads of their own: clearing sessions away whose keeper was killed, and telling people.
+//! What a runner does on threads of their own: clearing sessions away whose keeper was killed, telling people, and looking at
+//! what guards ask about. Whatever happens to a thread, what it was to do is answered: nobody would ask a second time.
 
+use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::Builder;
 use std::time::Duration;
 
 use banksman_adapters::keeper::{self, Record};
@@ -15,7 +19,7 @@ use banksman_core::guard::GuardInputs;
 use banksman_core::task::Ending;
 use banksman_core::{Notice, Pipeline, RunId, Seq};
 
-use crate::guards::Answers;
+use crate::guards::{self, Answers};
 use crate::project::Project;
 use crate::runner::now_ended;
 
@@ -23,6 +27,8 @@ use crate::runner::now_ended;
 pub(crate) enum Deed {
     /// What was left of a session was ended.
     Swept(RunId, Ended),
+    /// It could not be tried.
+    Unswept(RunId),
     /// What the guards of a pipeline ask about was looked at.
     Gathered(Box<Pipeline>, Box<GuardInputs>),
     /// People were told, or not.
@@ -34,6 +40,14 @@ pub(crate) struct Untold {
     pub(crate) error: Box<str>,
     /// Whether it is of no use to try again.
     pub(crate) is_final: bool,
+}
+
+/// Why something was not done.
+struct Undone {
+    /// In words.
+    why: String,
+    /// Whether it has begun: then nobody knows how far it came.
+    has_begun: bool,
 }
 
 /// What becomes of a notice.
@@ -52,7 +66,7 @@ pub(crate) struct Aside {
     sender: Sender<(Deed, Vec<Channel>)>,
     receiver: Receiver<(Deed, Vec<Channel>)>,
     near: UnixStream,
-    far: UnixStream,
+    far: Arc<UnixStream>,
     /// The ways in which people were told already, where another has failed.
     told: BTreeMap<Seq, BTreeSet<Channel>>,
     /// What the commands of guards have answered.
@@ -64,23 +78,28 @@ impl Aside {
         let (sender, receiver) = mpsc::channel();
         let (near, far) = UnixStream::pair()?;
         near.set_nonblocking(true)?;
-        Ok(Aside { sender, receiver, near, far, told: BTreeMap::new(), answers: Arc::default() })
+        Ok(Aside { sender, receiver, near, far: Arc::new(far), told: BTreeMap::new(), answers: Arc::default() })
     }
 
     /// The keeper of a session was killed: what is left of its tree is ended.
     pub(crate) fn sweep(&self, run: RunId, record: Record, grace: Duration) {
-        self.start(move || {
-            let note = match keeper::sweep(&record, grace) {
-                Ok(swept) if !swept.left.is_empty() => {
-                    let left: Vec<String> = swept.left.iter().map(ToString::to_string).collect();
-                    format!("its keeper was killed; processes that could not be ended: {}", left.join(", "))
-                }
-                Ok(swept) if swept.ended == 1 => "its keeper was killed; 1 process of it was ended".into(),
-                Ok(swept) => format!("its keeper was killed; {} processes of it were ended", swept.ended),
-                Err(error) => format!("its keeper was killed; what is left of it cannot be looked for: {error}"),
-            };
-            (Deed::Swept(run, now_ended(Ending::Lost, Some(&note))), Vec::new())
-        });
+        let unswept = run.clone();
+        self.start(
+            Builder::new(),
+            move |_| Deed::Unswept(unswept),
+            move || {
+                let note = match keeper::sweep(&record, grace) {
+                    Ok(swept) if !swept.left.is_empty() => {
+                        let left: Vec<String> = swept.left.iter().map(ToString::to_string).collect();
+                        format!("its keeper was killed; processes that could not be ended: {}", left.join(", "))
+                    }
+                    Ok(swept) if swept.ended == 1 => "its keeper was killed; 1 process of it was ended".into(),
+                    Ok(swept) => format!("its keeper was killed; {} processes of it were ended", swept.ended),
+                    Err(error) => format!("its keeper was killed; what is left of it cannot be looked for: {error}"),
+                };
+                (Deed::Swept(run, now_ended(Ending::Lost, Some(&note))), Vec::new())
+            },
+        );
     }
 
     /// Tells people in all ways that the settings name and that were not taken before.
@@ -98,7 +117,10 @@ impl Aside {
             data: serde_json::Value::Null,
         };
         let channels = outlets.channels;
-        self.start(move || {
+        // What has begun may have arrived, and nobody is told the same twice.
+        let untold =
+            move |undone: Undone| Deed::Told(errand, Err(Untold { error: undone.why.into(), is_final: undone.has_begun }));
+        self.start(Builder::new(), untold, move || {
             // The same over all attempts, so that a receiver knows a repetition.
             let delivery = format!("n-{errand}");
             let mut told = Vec::new();
@@ -123,21 +145,40 @@ impl Aside {
 
     /// Finds out what the guards of a pipeline ask about.
     pub(crate) fn look_at_guards(&self, project: &Project, pipeline: Box<Pipeline>) {
-        let (project, answers) = (project.clone(), Arc::clone(&self.answers));
-        self.start(move || {
-            let inputs = answers.gather(&project, pipeline.guards(), &pipeline.context);
+        let (project, answers, asked) = (project.clone(), Arc::clone(&self.answers), pipeline.clone());
+        let unknown = move |undone: Undone| {
+            let inputs = guards::nothing_known(&asked, &undone.why);
+            Deed::Gathered(asked, Box::new(inputs))
+        };
+        self.start(Builder::new(), unknown, move || {
+            let inputs = answers.gather(&project, &pipeline);
             (Deed::Gathered(pipeline, Box::new(inputs)), Vec::new())
         });
     }
 
-    fn start(&self, deed: impl FnOnce() -> (Deed, Vec<Channel>) + Send + 'static) {
-        let sender = self.sender.clone();
-        let far = self.far.try_clone();
-        std::thread::spawn(move || {
+    /// Does something on a thread, or tells what it means that this could not be done.
+    fn start(
+        &self,
+        thread: Builder,
+        undone: impl FnOnce(Undone) -> Deed + Clone + Send + 'static,
+        deed: impl FnOnce() -> (Deed, Vec<Channel>) + Send + 'static,
+    ) {
+        let (sender, far) = (self.sender.clone(), Arc::clone(&self.far));
+        let tell = move |done| {
             // If the runner is gone, the next one does it all again.
-            sender.send(deed()).ok();
-            far.and_then(|mut far| far.write_all(b"!")).ok();
+            sender.send(done).ok();
+            (&*far).write_all(b"!").ok();
+        };
+        let (then, otherwise) = (tell.clone(), undone.clone());
+        // What a thread leaves behind when it panics is seen by nobody else.
+        let begun = thread.spawn(move || match catch_unwind(AssertUnwindSafe(deed)) {
+            Ok(done) => then(done),
+            Err(panic) => then((otherwise(Undone { why: words(&*panic), has_begun: true }), Vec::new())),
         });
+        if let Err(error) = begun {
+            let why = format!("no thread can be started: {error}");
+            tell((undone(Undone { why, has_begun: false }), Vec::new()));
+        }
     }
 
     /// What was done since the last time.
@@ -158,8 +199,47 @@ impl Aside {
     }
 }
 
+/// What a thread said when it panicked.
+fn words(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    format!("this is a mistake in banksman: {}", text.unwrap_or("a thread panicked"))
+}
+
 impl AsFd for Aside {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.near.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    /// Waits until something was done, like a runner that sleeps.
+    fn next(aside: &mut Aside) -> Deed {
+        let timeout = Timespec { tv_sec: 60, tv_nsec: 0 };
+        let woken = poll(&mut [PollFd::new(&*aside, PollFlags::IN)], Some(&timeout)).unwrap();
+        assert_eq!(woken, 1, "nobody is told");
+        aside.take().pop().unwrap()
+    }
+
+    fn untold(undone: Undone) -> Deed {
+        Deed::Told(Seq(1), Err(Untold { error: undone.why.into(), is_final: undone.has_begun }))
+    }
+
+    #[test]
+    fn what_a_thread_does_not_come_to_is_told() {
+        let mut aside = Aside::new().unwrap();
+        let done = || (Deed::Told(Seq(1), Ok(())), Vec::new());
+        aside.start(Builder::new(), untold, done);
+        assert!(matches!(next(&mut aside), Deed::Told(Seq(1), Ok(()))));
+        aside.start(Builder::new(), untold, || panic!("so {}", "be it"));
+        let Deed::Told(_, Err(Untold { error, is_final: true })) = next(&mut aside) else { panic!() };
+        assert_eq!(&*error, "this is a mistake in banksman: so be it");
+        // No machine has room for such a stack.
+        aside.start(Builder::new().stack_size(1 << 60), untold, done);
+        let Deed::Told(_, Err(Untold { error, is_final: false })) = next(&mut aside) else { panic!() };
+        assert!(error.starts_with("no thread can be started: "), "{error}");
     }
 }

@@ -7,16 +7,18 @@ mod issues;
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use banksman_adapters::git::{Git, GitError};
 use banksman_core::guard::{BranchInfo, Cmd, CommandResult, Guard, GuardInputs, Topic, Wants};
 use banksman_core::lock::State;
 use banksman_core::plan::Context;
-use banksman_core::{Liveness, Now, Span};
+use banksman_core::{Liveness, Now, Pipeline, Span, TaskId};
 use banksman_engine::{know, store_keys};
 use banksman_store::{Reader, StoreError};
 
+use self::commands::Commands;
 use crate::project::Project;
 
 /// How long looking may take.
@@ -40,63 +42,88 @@ impl Limits {
 }
 
 /// What commands have answered, as long as that is good: an event that makes a guard be looked at again is no reason to run
-/// its commands again.
+/// its commands again. A phase that was at work since is one.
 #[derive(Debug, Default)]
-pub(crate) struct Answers(Mutex<BTreeMap<(Cmd, String), (CommandResult, Instant)>>);
+pub(crate) struct Answers(Mutex<BTreeMap<Asked, (CommandResult, Instant)>>);
+
+/// A command, with the pipeline that asks, how many tasks it has had, and the variables that the command finds in its environment.
+type Asked = (Cmd, TaskId, u32, String);
 
 impl Answers {
-    /// Looks at everything that several guards want to know, each with its own limits.
-    pub(crate) fn gather(&self, project: &Project, guards: &[Guard], vars: &Context) -> GuardInputs {
+    /// Looks at everything that the guards of a pipeline want to know, each with its own limits.
+    pub(crate) fn gather(&self, project: &Project, pipeline: &Pipeline) -> GuardInputs {
+        let vars = &pipeline.context;
         let mut inputs = GuardInputs { vars: vars.clone(), ..GuardInputs::default() };
-        for guard in guards {
+        for guard in pipeline.guards() {
             let mut wants = guard.wants(vars);
-            let fresh = self.fresh(&wants, vars);
+            let fresh = self.fresh(&wants, pipeline);
             wants.commands.retain(|command| !fresh.contains_key(command));
             let found = gather(project, &wants, vars, Limits::of(guard));
-            self.remember(&found, vars, Limits::span(guard.fresh_for));
+            self.remember(&found, pipeline, Limits::span(guard.fresh_for));
             inputs.command_results.extend(fresh);
             inputs.extend(found);
         }
         inputs
     }
 
-    fn fresh(&self, wants: &Wants, vars: &Context) -> BTreeMap<Cmd, CommandResult> {
+    fn fresh(&self, wants: &Wants, pipeline: &Pipeline) -> BTreeMap<Cmd, CommandResult> {
         let mut answers = self.lock();
         answers.retain(|_, (_, until)| Instant::now() < *until);
-        let known = |command: &Cmd| Some((command.clone(), answers.get(&key(command, vars))?.0));
+        let known = |command: &Cmd| Some((command.clone(), answers.get(&asked(command, pipeline))?.0));
         wants.commands.iter().filter_map(known).collect()
     }
 
     /// What nobody knows is asked again.
-    fn remember(&self, found: &GuardInputs, vars: &Context, fresh_for: Duration) {
+    fn remember(&self, found: &GuardInputs, pipeline: &Pipeline, fresh_for: Duration) {
         let known = found.command_results.iter().filter(|(_, result)| **result != CommandResult::Unknown);
         let until = Instant::now() + fresh_for;
-        self.lock().extend(known.map(|(command, result)| (key(command, vars), (*result, until))));
+        self.lock().extend(known.map(|(command, result)| (asked(command, pipeline), (*result, until))));
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<(Cmd, String), (CommandResult, Instant)>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Asked, (CommandResult, Instant)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A command with what it finds in its environment.
-fn key(command: &Cmd, vars: &Context) -> (Cmd, String) {
-    (command.clone(), format!("{vars:?}"))
+fn asked(command: &Cmd, pipeline: &Pipeline) -> Asked {
+    (command.clone(), pipeline.id.clone(), pipeline.tasks, format!("{:?}", pipeline.context))
 }
 
 /// Looks at everything that is wanted. This takes as long as the slowest command, so it is for a thread that has nothing else to
 /// do. The program must call [`minder::enter`](banksman_adapters::minder::enter) when it starts.
 pub fn gather(project: &Project, wants: &Wants, vars: &Context, limits: Limits) -> GuardInputs {
     let mut inputs = GuardInputs { vars: vars.clone(), ..GuardInputs::default() };
+    let commands = Commands::wanted(wants);
+    let run = || commands.run(project, vars, limits);
     std::thread::scope(|scope| {
-        // What takes longest begins first.
-        let commands = scope.spawn(|| commands::run_all(project, wants, vars, limits));
-        look(project, wants, limits, &mut inputs);
-        if let Ok(results) = commands.join() {
-            issues::foreign(wants, &results, &mut inputs);
-            commands::take(wants, results, &mut inputs);
+        // What takes longest begins first. Without a thread for it, it is done here.
+        for _ in 0..commands.helpers() {
+            Builder::new().spawn_scoped(scope, run).ok();
         }
+        look(project, wants, limits, &mut inputs);
+        run();
     });
+    let results = commands.results();
+    issues::foreign(wants, &results, &mut inputs);
+    commands::take(wants, results, &mut inputs);
+    inputs
+}
+
+/// What the guards of a pipeline are told if nothing could be looked at.
+pub(crate) fn nothing_known(pipeline: &Pipeline, why: &str) -> GuardInputs {
+    let mut inputs = GuardInputs { vars: pipeline.context.clone(), ..GuardInputs::default() };
+    for guard in pipeline.guards() {
+        let wants = guard.wants(&pipeline.context);
+        doubt_all(&wants, &mut inputs, why);
+        let foreign = wants.issues.into_iter().map(Topic::Issues);
+        let branches = wants.branches.into_iter().map(Topic::Branch);
+        let merged = wants.merged.into_iter().map(|(branch, into)| Topic::Merged(branch, into));
+        let files = wants.files.into_keys().map(Topic::File);
+        let commands = wants.commands.into_iter().map(Topic::Command);
+        for topic in foreign.chain(branches).chain(merged).chain(files).chain(commands) {
+            doubt(&mut inputs, topic, format!("cannot be looked at ({why})"));
+        }
+    }
     inputs
 }
 
@@ -105,11 +132,11 @@ fn look(project: &Project, wants: &Wants, limits: Limits, inputs: &mut GuardInpu
     match project.reader() {
         Ok(mut reader) => {
             if let Err(error) = held(&mut reader, project, wants, inputs) {
-                doubt_all(wants, inputs, &error);
+                doubt_all(wants, inputs, &error.to_string());
             }
             issues::ours(&mut reader, wants, inputs);
         }
-        Err(error) => doubt_all(wants, inputs, &error),
+        Err(error) => doubt_all(wants, inputs, &error.to_string()),
     }
     let git = Git::new(project.root(), limits.git);
     wants.branches.iter().for_each(|branch| look_at_branch(&git, branch, inputs));
@@ -159,8 +186,8 @@ fn look_at_branch(git: &Git, branch: &str, inputs: &mut GuardInputs) {
 }
 
 /// The store cannot be read.
-fn doubt_all(wants: &Wants, inputs: &mut GuardInputs, error: &StoreError) {
-    let words = format!("cannot be looked at ({error})");
+fn doubt_all(wants: &Wants, inputs: &mut GuardInputs, why: &str) {
+    let words = format!("cannot be looked at ({why})");
     let locks = wants.locks.iter().cloned().map(Topic::Lock);
     let semaphores = wants.semaphores.iter().cloned().map(Topic::Semaphore);
     let issues = wants.issues.iter().filter(|filter| filter.from.is_none()).cloned().map(Topic::Issues);

@@ -81,6 +81,13 @@ impl TaskFilter {
         words.fold("|".to_owned(), |all, word| all + word + "|")
     }
 
+    /// What the stored text of a task with the first label looks like, so that not every row has to be read. It may look so
+    /// without that; a label that is written in another way than it is spelt is not looked for.
+    fn label_in_spec(&self) -> Option<String> {
+        let label = self.labels.first().filter(|label| !label.as_str().contains(['"', '\\']))?;
+        Some(format!("%\"{label}\"%"))
+    }
+
     /// Whether a row passes that the database has found.
     fn passes(&self, listed: &Listed, search: Option<&str>) -> bool {
         let spec = &listed.task.spec;
@@ -94,13 +101,14 @@ impl View<'_> {
     /// The next tasks after a position, in their order, that pass the filter; and where to go on, if there may be more.
     pub fn tasks(&mut self, filter: &TaskFilter, after: Seq) -> Result<(Vec<Listed>, Option<Seq>), StoreError> {
         let states = (!filter.statuses.is_empty()).then(|| filter.states());
-        let params: [Value<'_>; 6] = [
+        let params: [Value<'_>; 7] = [
             self.project.into(),
             after.0.into(),
             PAGE.into(),
             states.into(),
             filter.section.as_ref().map(SectionId::as_str).into(),
             filter.parent.as_ref().map(TaskId::as_str).into(),
+            filter.label_in_spec().into(),
         ];
         let rows = self.rows(Query::new(Statement::TaskPage, params))?;
         let full = rows.len() as i64 == PAGE;

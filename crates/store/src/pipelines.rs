@@ -164,8 +164,9 @@ pub(crate) fn moved(pipelines: BTreeMap<TaskId, Pipeline>, by: i64) -> BTreeMap<
     let mut pipelines = pipelines;
     for pipeline in pipelines.values_mut() {
         shift(&mut pipeline.phase_started.lease);
-        if let State::Blocked { reason: Reason::Guard { again, .. }, .. } = &mut pipeline.state {
+        if let State::Blocked { reason: Reason::Guard { again, rest, .. }, .. } = &mut pipeline.state {
             shift(again);
+            shift(rest);
         }
         // Nobody at the new place looks at it.
         pipeline.looker = None;

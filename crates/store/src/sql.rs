@@ -121,7 +121,8 @@ statements! {
     TaskPage => concat!(
         "SELECT ", task!(), ", t.unmet FROM tasks t WHERE t.project = $1 AND t.position > $2 ",
         "AND (CAST($4 AS TEXT) IS NULL OR $4 LIKE '%|' || t.state || '|%') AND (CAST($5 AS TEXT) IS NULL OR t.section = $5) ",
-        "AND (CAST($6 AS TEXT) IS NULL OR t.parent = $6) AND ", shown!("t"), " ORDER BY t.position LIMIT $3"
+        "AND (CAST($6 AS TEXT) IS NULL OR t.parent = $6) AND (CAST($7 AS TEXT) IS NULL OR t.spec LIKE $7) AND ", shown!("t"),
+        " ORDER BY t.position LIMIT $3"
     );
     TaskCounts => concat!(
         "SELECT state, CAST(CASE WHEN unmet > 0 THEN 1 ELSE 0 END AS BIGINT), CAST(CASE WHEN lane IS NULL THEN 1 ELSE 0 END AS BIGINT), count(*) ",

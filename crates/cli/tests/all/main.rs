@@ -19,6 +19,7 @@ mod input;
 mod ladder;
 mod listing;
 mod locks;
+mod looks;
 mod loops;
 mod machines;
 mod merging;

@@ -80,9 +80,17 @@ impl Pipeline {
     /// A runner wants to look at its guards. From here on what happens may change the answer that it will find; and should it find
     /// none, somebody else is to look at once.
     pub(super) fn looked_at(&mut self, by: RunnerId, is_free: bool, heard: Seq, now: &Now) -> Outcome {
-        let is_due = self.next_deadline().is_some_and(|due| due <= now.lease) || self.knows().is_some_and(|at| at < heard);
-        if !is_due || self.guards().is_empty() || self.looker.is_some() && !is_free {
+        let is_due = self.next_deadline().is_some_and(|due| due <= now.lease);
+        let is_news = self.knows().is_some_and(|at| at < heard);
+        if !(is_due || is_news) || self.guards().is_empty() || self.looker.is_some() && !is_free {
             return Outcome::Late;
+        }
+        if let State::Blocked { reason: Reason::Guard { again, rest, .. }, .. } = &mut self.state
+            && !is_due
+            && now.lease < *rest
+        {
+            *again = (*again).min(*rest);
+            return Outcome::Noted;
         }
         self.looker = Some(by);
         if let State::Blocked { reason: Reason::Guard { at, again, .. }, .. } = &mut self.state {
@@ -117,7 +125,7 @@ impl Pipeline {
                 // Only what is news is written down: the moment of the next look is not.
                 let is_same = matches!(&self.state, State::Blocked { reason: Reason::Guard { guard: old, part: was, .. }, .. }
                     if (old, was) == (&guard, &part));
-                let reason = Reason::Guard { guard, part, at, again };
+                let reason = Reason::Guard { guard, part, at, again, rest: now.lease + REST };
                 match is_same {
                     true => self.state = State::Blocked { phase: phase.clone(), when, reason },
                     false => return self.block(phase.clone(), when, reason, scribe),

@@ -98,10 +98,54 @@ fn one_runner_at_a_time_asks_the_world_outside_and_another_takes_over_when_it_is
     stage.kill(second);
     let mut third = stage.runner("o", options());
     stage.play(&mut third);
-    assert_eq!(third.did(), ["retire", "examine", "gather p-1"]);
+    assert_eq!(third.did(), ["examine", "retire", "gather p-1"]);
     gathered(&mut third, found(true));
     stage.play(&mut third);
     assert_eq!(spawned(&mut third), ["p-1.1"]);
+}
+
+#[test]
+fn so_many_are_looked_at_at_a_time_and_the_others_wait_for_their_turn() {
+    let mut stage = Stage::new();
+    for number in 1..=20 {
+        stage.pipeline(&format!("p-{number:02}"), after_file());
+    }
+    let mut actor = stage.runner("m", options());
+    stage.play(&mut actor);
+    let (mut looks, mut most) = (Vec::new(), 0);
+    while !actor.wants.is_empty() {
+        most = most.max(actor.wants.len());
+        let Some(Advice::Gather(pipeline)) = actor.wants.pop_front() else { panic!("{:?}", actor.wants) };
+        looks.push(pipeline.id.to_string());
+        actor.dispatcher.gathered(&pipeline, found(false));
+        stage.play(&mut actor);
+    }
+    let all: Vec<String> = (1..=20).map(|number| format!("p-{number:02}")).collect();
+    assert_eq!((most, looks), (8, all));
+    // Another runner does not take what it looks at, and does take what it has no room for.
+    stage.pass(30_000);
+    actor.dispatcher.woken();
+    stage.play(&mut actor);
+    let mut other = stage.runner("n", options());
+    stage.play(&mut other);
+    let look = |advice: &Advice| matches!(advice, Advice::Gather(_)).then(|| format!("{advice:?}"));
+    let of = |actor: &Actor| actor.wants.iter().filter_map(look).collect::<BTreeSet<String>>();
+    assert_eq!((of(&actor).len(), of(&other).len()), (8, 8));
+    assert!(of(&actor).is_disjoint(&of(&other)));
+}
+
+#[test]
+fn one_that_is_dead_looks_at_nothing_though_its_runs_live() {
+    let mut stage = Stage::new();
+    stage.add("t-1", |_| {});
+    stage.pipeline("p-1", after_file());
+    let mut first = stage.runner("m", options());
+    stage.play(&mut first);
+    assert_eq!(first.wants.len(), 2, "a session and a look: {:?}", first.wants);
+    stage.kill(first);
+    let mut second = stage.runner("n", options());
+    stage.play(&mut second);
+    assert_eq!(second.did(), ["examine", "adopt", "gather p-1", "recover t-1"]);
 }
 
 #[test]
@@ -227,20 +271,22 @@ fn what_happens_while_the_world_is_asked_is_not_overlooked() {
     answer(&mut stage, &mut actor, false);
     assert_eq!(stage.stands("p-1"), "blocked one");
     assert_eq!(actor.did(), ["begin", "examine", "gather p-1", "judge"]);
+    // Not before the answer has been good for a moment.
     stage.unlock("l", "ann", epoch);
-    stage.play(&mut actor);
-    assert_eq!(actor.did(), ["examine", "gather p-1"]);
+    assert_eq!(stage.sleep(&mut actor), 1_000);
+    assert_eq!(actor.did(), ["examine", "examine", "gather p-1"]);
     // The one that was asked dies with what it has heard, and the other needs no event to take over.
     stage.kill(actor);
     let mut actor = stage.runner("n", options());
     stage.play(&mut actor);
-    assert_eq!(actor.did(), ["retire", "examine", "gather p-1"]);
+    assert_eq!(actor.did(), ["examine", "retire", "gather p-1"]);
     let again = stage.lock("l", "bob");
     stage.unlock("l", "bob", again);
     stage.play(&mut actor);
     assert_eq!(actor.did(), Vec::<String>::new(), "it is at it");
     answer(&mut stage, &mut actor, false);
-    assert_eq!(actor.did(), ["judge", "examine", "gather p-1"], "the answer is older than what has happened");
+    stage.sleep(&mut actor);
+    assert_eq!(actor.did(), ["judge", "examine", "examine", "gather p-1"], "the answer is older than what has happened");
     answer(&mut stage, &mut actor, true);
     assert_eq!(spawned(&mut actor), ["p-1.1"]);
 }

@@ -1,6 +1,6 @@
 //! Pipelines under runners, over the real store. After every transaction the stage compares each pipeline with its tasks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use banksman_core::backlog::{Edge, Ended};

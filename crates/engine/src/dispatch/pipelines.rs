@@ -25,6 +25,9 @@ use crate::request::Request;
 /// How many pipelines are looked at in one go; and of how many locks and semaphores that others wait for the holders are watched.
 pub(super) const PIPELINES: u32 = 100;
 
+/// How many pipelines a runner looks at the guards of at the same time; the others wait for their turn. Each may run commands.
+const LOOKS: usize = 8;
+
 /// How many events are gone through in one go.
 const PAGE: i64 = 500;
 
@@ -60,15 +63,27 @@ impl Dispatcher {
         let heard = &snapshot.listening.heard;
         let is_due =
             |pipeline: &&Pipeline| heard.contains(&pipeline.id) || pipeline.next_deadline().is_some_and(|due| due <= now.lease);
-        let due = snapshot.backlog.pipelines.values().filter(is_due);
-        let steps = due.filter_map(|pipeline| self.next_of(pipeline, snapshot)).map(Request::Pipeline);
-        let requests = steps.chain(self.reaps(snapshot, now)).collect();
+        let mut due: Vec<&Pipeline> = snapshot.backlog.pipelines.values().filter(is_due).collect();
+        // Who could have been looked at for the longest time comes first.
+        due.sort_by_key(|pipeline| if heard.contains(&pipeline.id) { pipeline.rests() } else { pipeline.next_deadline() });
+        let mut steps: Vec<PipelineRequest> =
+            due.into_iter().filter_map(|pipeline| self.next_of(pipeline, snapshot, now)).collect();
+        let all = steps.len();
+        let mut room = LOOKS.saturating_sub(self.looking.len());
+        steps.retain(|step| {
+            let is_look = matches!(step, PipelineRequest::Examine { .. });
+            let has_room = !is_look || room > 0;
+            room -= usize::from(is_look && has_room);
+            has_room
+        });
+        // Who has to wait for his turn must be heard of again.
         if let Some(Key::HeardPipelines { through, limit, .. }) = self.heard_key(snapshot)
             && heard.len() < limit as usize
+            && steps.len() == all
         {
             self.listened = through;
         }
-        requests
+        steps.into_iter().map(Request::Pipeline).chain(self.reaps(snapshot, now)).collect()
     }
 
     /// Takes from the dead what pipelines wait for.
@@ -92,7 +107,7 @@ impl Dispatcher {
         commands.map(|command| Request::Coordinate { command, seen: self.seen() }).collect()
     }
 
-    fn next_of(&self, pipeline: &Pipeline, snapshot: &Snapshot) -> Option<PipelineRequest> {
+    fn next_of(&self, pipeline: &Pipeline, snapshot: &Snapshot, now: &Now) -> Option<PipelineRequest> {
         let id = pipeline.id.clone();
         if let State::Running { phase, task: None, .. } = &pipeline.state {
             let Action::Push(push) = &pipeline.plan.phase(phase)?.action else { return None };
@@ -103,9 +118,9 @@ impl Dispatcher {
             let inputs = GuardInputs { vars: pipeline.context.clone(), ..GuardInputs::default() };
             return Some(PipelineRequest::Judge(Box::new(Judgement::new(pipeline, None, inputs, self.seen(), Seq(0))?)));
         }
-        let is_taken = self.looking.contains_key(&id) || guards::is_looked_at(pipeline, &self.me.id, &snapshot.backlog);
+        let is_taken = self.looking.contains_key(&id) || guards::is_looked_at(pipeline, &self.me.id, &snapshot.backlog, now);
         let (by, at, heard) = (self.me.id.clone(), snapshot.seq, snapshot.listening.heard.contains(&id));
-        (!is_taken).then_some(PipelineRequest::Examine { id, by, at, heard })
+        (!is_taken).then(|| PipelineRequest::Examine { id, by, at, heard, seen: self.seen() })
     }
 
     /// Takes in the answer to a request about a pipeline. Says whether to look again.
@@ -116,7 +131,8 @@ impl Dispatcher {
                 self.queue.push_back(Advice::Gather(pipeline));
                 true
             }
-            (PipelineRequest::Judge(judgement), _) => {
+            // One that nobody had to look for says nothing about who looks.
+            (PipelineRequest::Judge(judgement), _) if judgement.by.is_some() => {
                 // What has happened since it began to look may be for this one, too.
                 if let Some(at) = self.looking.remove(&judgement.id) {
                     self.listened = self.listened.min(at);
@@ -157,7 +173,9 @@ impl Dispatcher {
     pub(super) fn forget_looks(&mut self, requests: Vec<Request>) {
         self.listened = Seq(0);
         for request in requests {
-            if let Request::Pipeline(PipelineRequest::Judge(judgement)) = request {
+            if let Request::Pipeline(PipelineRequest::Judge(judgement)) = request
+                && judgement.by.is_some()
+            {
                 self.looking.remove(&judgement.id);
             }
         }

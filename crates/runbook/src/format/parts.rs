@@ -220,7 +220,11 @@ pub(crate) static CONDITION: Table = Table {
         key("branch_clean", Kind::Text, "The checkout of this branch has no changes. One that is not checked out has none."),
         key("branch_merged", Kind::Table(&MERGED), "All that is in a branch is in another: its commits, or equal changes."),
         key("file_exists", Kind::Inside, "There is a file, seen from the project."),
-        key("file_contains", Kind::Table(&CONTAINS), "A file has a line that a regular expression matches."),
+        key(
+            "file_contains",
+            Kind::Table(&CONTAINS),
+            "A file has a line that a regular expression matches. Lines over 8 KiB are not looked into: without a match in another it is unknown.",
+        ),
         key("pipeline_in_phase", Kind::Table(&IN_PHASE), "Another pipeline is in a phase."),
         key("pipeline_complete", Kind::Text, "Another pipeline, by its id, is done."),
         key("all", Kind::List(&Kind::Table(&CONDITION)), "All of these hold."),

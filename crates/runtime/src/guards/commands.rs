@@ -1,6 +1,6 @@
 //! Commands of guards, several at once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
 use banksman_adapters::minder::{self, End, Minded, Task};
@@ -20,23 +20,38 @@ const OUTPUT: usize = 16 * 1_024 * 1_024;
 /// What every command came to, or why it could not be run.
 pub(super) type Results = BTreeMap<Cmd, Result<Minded, String>>;
 
-/// Runs all commands that are wanted.
-pub(super) fn run_all(project: &Project, wants: &Wants, vars: &Context, limits: Limits) -> Results {
-    let lists = wants.issues.iter().filter_map(|filter| filter.from.clone());
-    let mut todo: Vec<Cmd> = wants.commands.iter().cloned().chain(lists).collect();
-    todo.sort();
-    todo.dedup();
-    let (count, todo, results) = (todo.len().min(AT_ONCE), Mutex::new(todo), Mutex::new(Results::new()));
-    let work = || {
-        while let Some(cmd) = todo.lock().ok().and_then(|mut todo| todo.pop()) {
+/// The commands that are to be run, and what the others came to.
+pub(super) struct Commands {
+    todo: Mutex<BTreeSet<Cmd>>,
+    results: Mutex<Results>,
+}
+
+impl Commands {
+    /// All that are wanted.
+    pub(super) fn wanted(wants: &Wants) -> Commands {
+        let lists = wants.issues.iter().filter_map(|filter| filter.from.clone());
+        let todo = wants.commands.iter().cloned().chain(lists).collect();
+        Commands { todo: Mutex::new(todo), results: Mutex::default() }
+    }
+
+    /// How many threads can help the one that is there.
+    pub(super) fn helpers(&self) -> usize {
+        self.todo.lock().map_or(0, |todo| todo.len().min(AT_ONCE - 1))
+    }
+
+    /// Runs one after the other until none is left.
+    pub(super) fn run(&self, project: &Project, vars: &Context, limits: Limits) {
+        while let Some(cmd) = self.todo.lock().ok().and_then(|mut todo| todo.pop_first()) {
             let result = run(project, &cmd, vars, limits);
-            if let Ok(mut results) = results.lock() {
+            if let Ok(mut results) = self.results.lock() {
                 results.insert(cmd, result);
             }
         }
-    };
-    std::thread::scope(|scope| (0..count).for_each(|_| drop(scope.spawn(work))));
-    results.into_inner().unwrap_or_default()
+    }
+
+    pub(super) fn results(self) -> Results {
+        self.results.into_inner().unwrap_or_default()
+    }
 }
 
 fn run(project: &Project, cmd: &Cmd, vars: &Context, limits: Limits) -> Result<Minded, String> {

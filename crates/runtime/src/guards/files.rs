@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use banksman_core::guard::{FileInfo, GuardInputs, Topic};
 use banksman_core::pattern;
@@ -12,6 +13,13 @@ use super::doubt;
 
 /// The largest file that is looked into, in bytes.
 const LIMIT: u64 = 10 * 1_024 * 1_024;
+
+/// The longest line that is looked into, in bytes. No search of a line can be stopped, and one for a large expression may take a
+/// tenth of a millisecond for every byte.
+const LINE: usize = 8 * 1_024;
+
+/// How long one file is searched.
+const TIME: Duration = Duration::from_secs(1);
 
 /// Looks at a file, and for the patterns in it.
 pub(super) fn look_at(root: &Path, path: &str, patterns: &BTreeSet<Box<str>>, inputs: &mut GuardInputs) {
@@ -65,9 +73,43 @@ fn search(path: &Path, patterns: &BTreeSet<Box<str>>, info: &mut FileInfo) -> Re
         return Err("has more than 10 MiB".into());
     }
     let text = String::from_utf8_lossy(&bytes);
+    let until = Instant::now() + TIME;
     for wanted in patterns {
         let compiled = pattern::compile(wanted).map_err(|error| format!("cannot be searched for /{wanted}/: {error}"))?;
-        info.matches.insert(wanted.clone(), text.lines().any(|line| compiled.is_match(line)));
+        info.matches.insert(wanted.clone(), has_line(&text, |line| compiled.is_match(line), until)?);
     }
     Ok(())
+}
+
+/// Whether a line matches, or why that cannot be told.
+fn has_line(text: &str, is_match: impl Fn(&str) -> bool, until: Instant) -> Result<bool, String> {
+    for line in text.lines().filter(|line| line.len() <= LINE) {
+        if Instant::now() > until {
+            return Err("takes too long to search".into());
+        }
+        if is_match(line) {
+            return Ok(true);
+        }
+    }
+    if text.lines().any(|line| line.len() > LINE) { Err("has a line of more than 8 KiB".into()) } else { Ok(false) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_search_has_an_end() {
+        let far = || Instant::now() + Duration::from_secs(600);
+        let compiled = pattern::compile("[ab]*a[ab]{300}[^ab]").unwrap();
+        let hard = |line: &str| compiled.is_match(line);
+        let line = |length: usize| "ab".repeat(length / 2);
+        assert_eq!(has_line(&format!("{}\n{}c", line(100), line(400)), hard, far()), Ok(true));
+        assert_eq!(has_line(&line(100), hard, far()), Ok(false));
+        let long = line(LIMIT as usize);
+        assert_eq!(has_line(&long, hard, far()), Err("has a line of more than 8 KiB".into()));
+        assert_eq!(has_line(&format!("{long}\n{}c", line(400)), hard, far()), Ok(true), "another line says enough");
+        let many = format!("{}\n", line(LINE)).repeat(1_000);
+        assert_eq!(has_line(&many, hard, Instant::now()), Err("takes too long to search".into()));
+    }
 }

@@ -1,0 +1,39 @@
+//! How the guards of pipelines are looked at: what an answer of the world outside is good for, and what happens meanwhile.
+
+use std::fs;
+
+use crate::runbooks;
+use crate::tasks::Backlog;
+use crate::world::{World, until};
+
+fn state(world: &World) -> String {
+    world.data(&["pipelines", "list"])["pipelines"][0]["state"].as_str().unwrap().to_owned()
+}
+
+fn lines(world: &World, file: &str) -> usize {
+    fs::read_to_string(world.path().join(file)).unwrap_or_default().lines().count()
+}
+
+#[test]
+fn what_a_command_said_before_a_phase_says_nothing_about_what_comes_after_it() {
+    let world = World::new();
+    runbooks::write(
+        &world,
+        "book",
+        r#"
+[pipeline.way]
+[[pipeline.way.phase]]
+name = "one"
+run = "touch junk"
+pre = "clean"
+post = "clean"
+[guard.clean]
+condition = { command = "echo >> asked; test ! -e junk" }
+on_failure = { fail = "it left junk" }
+fresh_for = "1h"
+"#,
+    );
+    world.ok(&["pipelines", "start", "way"]);
+    assert_eq!(world.run_all(), 7);
+    assert_eq!((state(&world).as_str(), lines(&world, "asked")), ("failed", 2));
+}
