@@ -58,7 +58,7 @@ pub struct Pipeline {
     pub state: State,
     /// Which attempt at the phase this is, counted from 1.
     pub attempt: u32,
-    /// Since when it is in the phase.
+    /// Since when it is in the phase, or before it.
     pub phase_started: Stamp,
     /// The variables.
     pub context: Context,
@@ -153,6 +153,9 @@ pub enum Reason {
         /// When it is looked at again, if nothing is heard before.
         #[serde(default, skip_serializing_if = "is_never")]
         again: Lease,
+        /// When it was looked at, for people.
+        #[serde(default, skip_serializing_if = "is_unknown")]
+        looked: Wall,
     },
     /// The task of the phase waits for a decision.
     Decision {
@@ -348,11 +351,15 @@ fn is_never(again: &Lease) -> bool {
     again.0 == 0
 }
 
+fn is_unknown(looked: &Wall) -> bool {
+    looked.0 == 0
+}
+
 impl Reason {
     /// It without what is known beside the answer: the same answer may be found again and again.
     pub fn timeless(&self) -> Reason {
         match self.clone() {
-            Reason::Guard { guard, part, .. } => Reason::Guard { guard, part, at: Seq(0), again: Lease(0) },
+            Reason::Guard { guard, part, .. } => Reason::Guard { guard, part, at: Seq(0), again: Lease(0), looked: Wall(0) },
             reason @ (Reason::Dependencies | Reason::Decision { .. }) => reason,
         }
     }

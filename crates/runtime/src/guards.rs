@@ -5,12 +5,12 @@ mod commands;
 mod files;
 mod issues;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use banksman_adapters::git::{Git, GitError};
-use banksman_core::guard::{BranchInfo, Cmd, CommandResult, Guard, GuardInputs, Topic, Wants};
+use banksman_core::guard::{BranchInfo, Cmd, CommandResult, Guard, GuardInputs, Issue, IssueFilter, Topic, Wants};
 use banksman_core::lock::State;
 use banksman_core::plan::Context;
 use banksman_core::{Liveness, Now, Span};
@@ -98,6 +98,13 @@ pub fn gather(project: &Project, wants: &Wants, vars: &Context, limits: Limits) 
         }
     });
     inputs
+}
+
+/// The tasks of the project that guards ask about; those that cannot be told are left out.
+pub(crate) fn issues(reader: &mut Reader, issues: BTreeSet<IssueFilter>) -> BTreeMap<IssueFilter, Vec<Issue>> {
+    let mut inputs = GuardInputs::default();
+    issues::ours(reader, &Wants { issues, ..Wants::default() }, &mut inputs);
+    inputs.issues
 }
 
 /// What is not found out by a command of the guard's.
