@@ -4,7 +4,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::pipelines::{Pipelines, way};
-use crate::tasks::Backlog;
+use crate::tasks::{Backlog, wait_for};
 use crate::world::{BANKSMAN, Said, World, until};
 
 fn kinds(why: &Value) -> Vec<&str> {
@@ -231,6 +231,33 @@ fn nothing_is_said_to_run_that_waits() {
     assert!(since() > before, "the time before its guards is not time in the phase: {before} {}", since());
     let said = world.run(&["pipelines", "retry", "--json", &id]);
     assert_eq!(said.stderr, "", "programs are told nothing beside");
+}
+
+#[test]
+fn the_logs_of_a_pipeline_are_those_of_its_phases() {
+    let world = World::new();
+    let two = format!("run = 'echo from two; {}'", wait_for("go"));
+    world.book(&way(&[("one", "run = 'echo from one; until test -e on; do sleep 0.02; done'"), ("two", &two)]));
+    let id = world.begin(&[]);
+    let follower = world.start(&["tasks", "logs", &id, "--follow"]);
+    let runner = world.runner(&["--until-idle"]);
+    until("one prints", || world.run(&["tasks", "logs", &id]).stdout == "from one\n");
+    world.touch("on");
+    until("two prints", || world.run(&["tasks", "logs", &id]).stdout == "from two\n");
+    world.touch("go");
+    assert_eq!(runner.end().code, 0);
+    let said = follower.end();
+    assert_eq!((said.code, said.stdout.as_str()), (0, "from one\nfrom two\n"), "{said:?}");
+    assert_eq!(world.ok(&["tasks", "logs", &id, "--follow"]), "from two\n", "it is over");
+    assert_eq!(world.data(&["tasks", "logs", &id])["taskId"], format!("{id}.2"));
+    let never = world.begin(&[]);
+    world.ok(&["pipelines", "cancel", &never]);
+    let task = world.add(&["task", "--run", "true"]);
+    world.ok(&["tasks", "cancel", &task]);
+    for over in [never, task] {
+        let (code, error) = world.error(&["tasks", "logs", &over, "--follow"]);
+        assert_eq!((code, &error["code"]), (4, &json!("RUN_NOT_FOUND")), "nothing comes any more");
+    }
 }
 
 #[test]

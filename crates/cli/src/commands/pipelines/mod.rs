@@ -15,7 +15,7 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 pub(crate) use start::Order;
-pub(crate) use view::{COLUMNS, is_held_up, pipeline_json, row, tasks_at};
+pub(crate) use view::{COLUMNS, is_held_up, phases, pipeline_json, row, tasks_at};
 
 use super::{Done, find, why};
 use crate::context::{Context, variable};
