@@ -277,6 +277,32 @@ fn a_list_has_in_each_column_what_the_others_do_not_have() {
 }
 
 #[test]
+fn a_runner_tells_what_becomes_of_pipelines() {
+    let world = World::new();
+    world.book(&format!(
+        "{}\n[guard.quiet]\ncondition = {{ lock_free = \"gate\" }}\n",
+        way(&[("one", "run = 'test -e key'"), ("two", "run = 'true'\npre = \"quiet\"")])
+    ));
+    let id = world.begin(&["--title", "Ship it"]);
+    let said = world.run(&["run", "--until-idle"]);
+    let about = |said: &Said, word: &str| line(&said.stderr, word).to_owned();
+    assert!(about(&said, "begins").contains(&format!("way {id}")), "{said:?}");
+    let failed = said.stderr.lines().find(|line| line.starts_with("failed") && line.contains(&format!("way {id}"))).unwrap();
+    assert!(failed.contains("in phase one: exit status 1"), "{said:?}");
+    world.touch("key");
+    world.ok(&["pipelines", "retry", &id]);
+    let epoch = hold(&world, "gate");
+    let said = with_a_runner(&world, "it is held up", || world.stands(&id) == "blocked two");
+    let blocked = about(&said, "blocked ");
+    assert!(blocked.contains("before phase two: guard quiet: lock gate is held by bob"), "{said:?}");
+    assert_eq!(said.stderr.matches("guard quiet").count(), 1, "it is said once: {said:?}");
+    assert!(said.stdout.ends_with("has left\n"), "it leaves nothing behind: {said:?}");
+    release(&world, "gate", &epoch);
+    let said = world.run(&["run", "--until-idle"]);
+    assert!(about(&said, "done").contains(&format!("way {id}")), "{said:?}");
+}
+
+#[test]
 fn what_a_phase_does_is_told_by_its_first_telling_words() {
     let world = World::new();
     world.book(&format!(
@@ -293,4 +319,20 @@ fn what_a_phase_does_is_told_by_its_first_telling_words() {
     assert!(does("shell").ends_with("make all…"), "{page}");
     assert!(does("words").ends_with(r"printf '%s %s' 'it'\''s'"), "{page}");
     assert!(does("merge").ends_with("merge login into main (merge_commit)"), "{page}");
+}
+
+#[test]
+fn a_runner_tells_of_items_that_nothing_can_be_made_of() {
+    let world = World::new();
+    let worker = "[queue.q]\nmax_attempts = 1\n[worker.w]\nqueue = \"q\"\npipeline = \"way\"\n";
+    world.book(&format!(
+        "[pipeline.way]\nvars = [\"title\"]\n{}{worker}",
+        &way(&[("one", "run = 'true'")])["[pipeline.way]\n".len()..]
+    ));
+    world.ok(&["runbooks", "apply", "book"]);
+    world.ok(&["queues", "push", "q", "{}"]);
+    let is_dead = || world.data(&["queues", "show", "q"])["dead"] == 1;
+    let said = with_a_runner(&world, "it is dead", is_dead);
+    let unfit = line(&said.stderr, "unfit");
+    assert!(unfit.contains("of queue q for worker w: the variable \"title\" has no value"), "{unfit}");
 }

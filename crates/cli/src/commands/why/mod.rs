@@ -18,7 +18,7 @@ use crate::exit_codes as exit;
 use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
 use crate::words;
 
-pub(crate) use phases::{anew, detail, needs_runner, standing};
+pub(crate) use phases::{anew, detail, needs_runner, side, standing};
 pub(crate) use sentence::attention;
 
 /// Say why a task is not running.
