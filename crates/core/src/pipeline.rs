@@ -61,7 +61,7 @@ pub struct Pipeline {
     pub state: State,
     /// Which attempt at the phase this is, counted from 1.
     pub attempt: u32,
-    /// Since when it is in the phase.
+    /// Since when it is in the phase, or before it.
     pub phase_started: Stamp,
     /// The variables.
     pub context: Context,
@@ -159,6 +159,9 @@ pub enum Reason {
         /// Until when an event alone is no reason to look again: what happens by then is looked at together.
         #[serde(default, skip_serializing_if = "is_never")]
         rest: Lease,
+        /// When it was looked at, for people.
+        #[serde(default, skip_serializing_if = "is_unknown")]
+        looked: Wall,
     },
     /// The task of the phase waits for a decision.
     Decision {
@@ -358,11 +361,17 @@ fn is_never(again: &Lease) -> bool {
     again.0 == 0
 }
 
+fn is_unknown(looked: &Wall) -> bool {
+    looked.0 == 0
+}
+
 impl Reason {
     /// It without what is known beside the answer: the same answer may be found again and again.
     pub fn timeless(&self) -> Reason {
         match self.clone() {
-            Reason::Guard { guard, part, .. } => Reason::Guard { guard, part, at: Seq(0), again: Lease(0), rest: Lease(0) },
+            Reason::Guard { guard, part, .. } => {
+                Reason::Guard { guard, part, at: Seq(0), again: Lease(0), rest: Lease(0), looked: Wall(0) }
+            }
             reason @ (Reason::Dependencies | Reason::Decision { .. }) => reason,
         }
     }

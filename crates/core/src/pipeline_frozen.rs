@@ -10,6 +10,7 @@ fn the_stored_state_is_frozen() {
         r#"{"checking":{"phase":"build","when":"pre"}}"#,
         r#"{"blocked":{"phase":"build","when":"pre","reason":"dependencies"}}"#,
         r#"{"blocked":{"phase":"build","when":"post","reason":{"guard":{"guard":"g","part":"lock db is held","at":5,"again":7}}}}"#,
+        r#"{"blocked":{"phase":"build","when":"post","reason":{"guard":{"guard":"g","part":"lock db is held","at":5,"again":7,"looked":9}}}}"#,
         r#"{"blocked":{"phase":"build","when":"post","reason":{"guard":{"guard":"g","part":"lock db is held"}}}}"#,
         r#"{"blocked":{"phase":"build","when":"pre","reason":{"guard":{"guard":"g","part":"no","at":5,"again":9,"rest":7}}}}"#,
         r#"{"blocked":{"phase":"build","when":"post","reason":{"decision":{"decision":"d-7","approach":1,"task":"p-1.2"}}}}"#,

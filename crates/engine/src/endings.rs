@@ -6,7 +6,7 @@ use banksman_core::event::{Event, TaskFact};
 use banksman_core::restart::Marker;
 use banksman_core::semaphore;
 use banksman_core::task::{self, Ending, Need, Watch};
-use banksman_core::{Name, RunId, RunnerId, SectionId, Span, lock};
+use banksman_core::{Name, Pipeline, RunId, RunnerId, SectionId, Span, Task, lock};
 use banksman_store::{Tables, Turn};
 
 use crate::claims::enter_section;
@@ -31,7 +31,13 @@ pub(crate) fn finish(
         return RunOutcome::Late;
     }
     let outcome = end(runner, what, ending.clone(), marker, watch, tables, turn);
-    RunOutcome::Finished(outcome, Box::new(tables.backlog.tasks[&what.task.id].clone()))
+    RunOutcome::Finished(outcome, Box::new(tables.backlog.tasks[&what.task.id].clone()), stopped(&what.task, tables))
+}
+
+/// The pipeline that a task is a phase of, if it does not go on by a task.
+fn stopped(task: &Task, tables: &Tables) -> Option<Box<Pipeline>> {
+    let pipeline = tables.backlog.pipelines.get(task.spec.parent.as_ref()?)?;
+    pipeline.task().is_none().then(|| Box::new(pipeline.clone()))
 }
 
 /// Ends a live run: all that it holds is free, and its task goes on.
@@ -128,7 +134,7 @@ pub(crate) fn lose(
     if tables.backlog.runners.get(&owner).is_none_or(|owner| owner.is_silent(&now)) {
         free_sections(&owner, what.task.spec.section.as_slice(), tables, turn);
     }
-    RunOutcome::Lost(ending, outcome)
+    RunOutcome::Lost(ending, outcome, stopped(&what.task, tables))
 }
 
 pub(crate) fn adopt(runner: &RunnerId, what: &Work, seen: &Seen, tables: &mut Tables, turn: &mut Turn) -> RunOutcome {

@@ -9,7 +9,7 @@ use banksman_core::event::Resource;
 use banksman_core::restart::Marker;
 use banksman_core::semaphore::{self, CAPACITY_LIMIT};
 use banksman_core::task::{self, Ending, Need, Task, Watch};
-use banksman_core::{Epoch, Name, Now, RunId, RunnerId, SectionId, Seq, Span, Status, TaskId, Wall};
+use banksman_core::{Epoch, Name, Now, Pipeline, RunId, RunnerId, SectionId, Seq, Span, Status, TaskId, Wall};
 use banksman_store::{Key, Tables, Turn};
 
 use crate::calm::{rest, ripen, stepped, tried};
@@ -213,12 +213,13 @@ pub enum RunOutcome {
     },
     /// Heard. These are its live runs, and all of them are safe again for as long as it has promised.
     Renewed(BTreeSet<RunId>),
-    /// The run has ended, and this is what its task makes of it.
-    Finished(task::Outcome, Box<Task>),
+    /// The run has ended, and this is what its task makes of it; with the pipeline that it was a phase of, if that does not go
+    /// on by a task.
+    Finished(task::Outcome, Box<Task>, Option<Box<Pipeline>>),
     /// This is what a task makes of it.
     Stepped(task::Outcome, Box<Task>),
-    /// The run is lost, with what is said of it, and this is what its task makes of it.
-    Lost(Ended, task::Outcome),
+    /// The run is lost, with what is said of it, and this is what its task makes of it; with its pipeline, likewise.
+    Lost(Ended, task::Outcome, Option<Box<Pipeline>>),
     /// It is looked after by the one who asked.
     Adopted(Box<Work>),
     /// The owner lives, or cannot be seen.

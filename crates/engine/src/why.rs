@@ -13,7 +13,9 @@ use banksman_core::backlog::{Backlog, Run, Runner};
 use banksman_core::claim::{Grant, Waiter};
 use banksman_core::coordination::Coordination;
 use banksman_core::event::{Kind, Resource};
-use banksman_core::pipeline::Pipeline;
+use banksman_core::guard::{Guard, GuardInputs, GuardResult, Issue, IssueFilter};
+use banksman_core::pipeline::{self, Pipeline};
+use banksman_core::plan::Context;
 use banksman_core::queue::{self, Queues};
 use banksman_core::task::{Live, OfItem, State};
 use banksman_core::worker::Workers;
@@ -22,11 +24,12 @@ use banksman_store::{Key, Snapshot};
 
 use crate::chains::{Stop, chains, unmet};
 use crate::facts;
+use crate::guards::{know, store_keys};
 use crate::ledger::family;
 
 mod answer;
 
-pub use answer::{Answer, Attended, Cause, Chain, End, Fate, Holder, Life, Link, Obstacle, Why};
+pub use answer::{Answer, Attended, Cause, Chain, End, Fate, Holder, Life, Link, Obstacle, Phases, Why};
 
 /// The rows that the answer about a task needs, as far as they can be told from what is known: who has read them and
 /// finds that they have not become more has all. `before` has the ready tasks that come before it, by lane.
@@ -54,7 +57,9 @@ fn standing_keys(task: &Task, known: &Backlog, keys: &mut BTreeSet<Key>) {
         State::Parked { decision } => drop(keys.insert(Key::Decision(decision.clone()))),
         State::InPhases { .. } => {
             keys.extend([Key::Task(task.id.clone()), Key::Pipeline(task.id.clone()), Key::Live, Key::Runners]);
-            if let Some(phase) = known.pipelines.get(&task.id).and_then(Pipeline::task) {
+            let pipeline = known.pipelines.get(&task.id);
+            keys.extend(pipeline.and_then(asked).map(|(guard, vars)| store_keys(&guard.wants(vars))).unwrap_or_default());
+            if let Some(phase) = pipeline.and_then(Pipeline::task) {
                 keys.extend([Key::Task(phase.clone()), Key::RunsOf(phase.clone())]);
                 known.tasks.get(phase).into_iter().for_each(|phase| standing_keys(phase, known, keys));
             }
@@ -67,6 +72,19 @@ fn standing_keys(task: &Task, known: &Backlog, keys: &mut BTreeSet<Key>) {
         | State::Review
         | State::Done(_) => {}
     }
+}
+
+/// The guard that holds a pipeline up, if the store alone can tell what it says, and the variables that it is asked with.
+fn asked(pipeline: &Pipeline) -> Option<(&Guard, &Context)> {
+    let pipeline::State::Blocked { reason: pipeline::Reason::Guard { guard, .. }, .. } = &pipeline.state else { return None };
+    let asked = pipeline.guards().iter().find(|asked| asked.name == *guard)?;
+    (!asked.wants(&pipeline.context).asks_outside()).then_some((asked, &pipeline.context))
+}
+
+/// The tasks that are asked about by guards that hold something up.
+pub fn issues(known: &Backlog) -> BTreeSet<IssueFilter> {
+    let asked = known.pipelines.values().filter_map(asked);
+    asked.flat_map(|(guard, vars)| guard.wants(vars).issues).collect()
 }
 
 /// The rows that tell what lanes wait for, each with an example.
@@ -100,6 +118,7 @@ pub struct Situation<'a> {
     queues: &'a Queues,
     workers: &'a Workers,
     probes: &'a BTreeMap<ProcessId, Liveness>,
+    issues: BTreeMap<IssueFilter, Vec<Issue>>,
     root_limit: u32,
     now: Now,
 }
@@ -110,8 +129,13 @@ impl<'a> Situation<'a> {
         let dead = probes.iter().filter(|(_, liveness)| matches!(liveness, Liveness::Dead | Liveness::OtherBoot));
         let dead = dead.map(|(process, _)| process.clone()).collect();
         let now = Now { lease: snapshot.lease, wall: snapshot.wall, dead, ..Now::default() };
-        let Snapshot { backlog, coordination, queues, crew, .. } = snapshot;
-        Situation { backlog, coordination, queues, workers: &crew.workers, probes, root_limit: 0, now }
+        let (issues, Snapshot { backlog, coordination, queues, crew, .. }) = (BTreeMap::new(), snapshot);
+        Situation { backlog, coordination, queues, workers: &crew.workers, probes, issues, root_limit: 0, now }
+    }
+
+    /// The tasks that [`issues`] asks about.
+    pub fn issues(self, issues: BTreeMap<IssueFilter, Vec<Issue>>) -> Situation<'a> {
+        Situation { issues, ..self }
     }
 
     /// How many roots may be under way; 0 for any number.
@@ -238,8 +262,9 @@ impl<'a> Situation<'a> {
             State::InPhases { .. } => {
                 let pipeline = self.backlog.pipelines.get(&task.id).expect("it is loaded with its task");
                 let phase = pipeline.task().and_then(|phase| self.backlog.tasks.get(phase));
-                let phase = phase.map(|phase| (phase.id.clone(), Box::new(self.answer(phase, before))));
-                Answer::InPhases { pipeline: Box::new(pipeline.clone()), phase }
+                let phase = phase.map(|phase| (phase.id.clone(), self.answer(phase, before)));
+                let (guard, has_runner) = (self.guard(pipeline), self.workers().next().is_some());
+                Answer::InPhases(Box::new(Phases { pipeline: pipeline.clone(), phase, guard, has_runner }))
             }
             State::Done(done) => {
                 let last = self.backlog.runs.values().filter(|run| run.task == task.id).max_by_key(|run| run.attempt);
@@ -247,6 +272,14 @@ impl<'a> Situation<'a> {
                 Answer::Over { done: done.clone(), last: last.cloned().map(Box::new), pipeline }
             }
         }
+    }
+
+    /// What the guard that holds a pipeline up says now.
+    fn guard(&self, pipeline: &Pipeline) -> Option<GuardResult> {
+        let (guard, vars) = asked(pipeline)?;
+        let mut inputs = GuardInputs { vars: vars.clone(), issues: self.issues.clone(), ..GuardInputs::default() };
+        know(&guard.wants(vars), self.coordination, self.backlog, &self.now, &mut inputs);
+        Some(guard.evaluate(&inputs))
     }
 
     /// All that must change before a pending task can start.

@@ -5,13 +5,13 @@ mod commands;
 mod files;
 mod issues;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use banksman_adapters::git::{Git, GitError};
-use banksman_core::guard::{BranchInfo, Cmd, CommandResult, Guard, GuardInputs, Topic, Wants};
+use banksman_core::guard::{BranchInfo, Cmd, CommandResult, Guard, GuardInputs, Issue, IssueFilter, Topic, Wants};
 use banksman_core::lock::State;
 use banksman_core::plan::Context;
 use banksman_core::{Liveness, Now, Pipeline, Span, TaskId};
@@ -125,6 +125,13 @@ pub(crate) fn nothing_known(pipeline: &Pipeline, why: &str) -> GuardInputs {
         }
     }
     inputs
+}
+
+/// The tasks of the project that guards ask about; those that cannot be told are left out.
+pub(crate) fn issues(reader: &mut Reader, issues: BTreeSet<IssueFilter>) -> BTreeMap<IssueFilter, Vec<Issue>> {
+    let mut inputs = GuardInputs::default();
+    issues::ours(reader, &Wants { issues, ..Wants::default() }, &mut inputs);
+    inputs.issues
 }
 
 /// What is not found out by a command of the guard's.

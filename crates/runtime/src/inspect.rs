@@ -10,6 +10,7 @@ use banksman_core::{Liveness, Name, ProcessId, Stamp, Task, TaskId, Title};
 use banksman_engine::why::{self, Attended, Life, Situation, Why};
 use banksman_store::{Counts, Hosted, Key, Reader, Snapshot, StoreError};
 
+use crate::guards;
 use crate::project::Project;
 
 /// How many failures are shown.
@@ -90,7 +91,8 @@ pub fn why(reader: &mut Reader, project: &Project, task: &TaskId) -> Result<Opti
         keys.extend(wanted);
     };
     let probes = probe(&snapshot, host);
-    Ok(Situation::new(&snapshot, &probes).root_limit(root_limit).why(task, &before))
+    let issues = guards::issues(reader, why::issues(&snapshot.backlog));
+    Ok(Situation::new(&snapshot, &probes).root_limit(root_limit).issues(issues).why(task, &before))
 }
 
 /// How things stand with the backlog.

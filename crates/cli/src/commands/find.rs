@@ -11,13 +11,18 @@ use crate::words;
 
 /// The task that a name means.
 pub(crate) fn task_id(reader: &mut Reader, name: &str) -> Result<TaskId, Failure> {
-    // Everything begins with nothing.
-    let found = if name.is_empty() { Vec::new() } else { reader.view().find_tasks(name)? };
+    let found = tasks_named(reader, name)?;
     match &found[..] {
         [id] => Ok(id.clone()),
         [] => Err(no_task(name)),
         several => Err(ambiguous("task", name, several.iter().map(TaskId::as_str))),
     }
+}
+
+/// The tasks that a name may mean.
+pub(crate) fn tasks_named(reader: &mut Reader, name: &str) -> Result<Vec<TaskId>, Failure> {
+    // Everything begins with nothing.
+    Ok(if name.is_empty() { Vec::new() } else { reader.view().find_tasks(name)? })
 }
 
 /// The tasks that these names mean, each once, in this order. Nothing is done if one of them means nothing.
@@ -72,7 +77,7 @@ pub(crate) fn no_section(name: &str) -> Failure {
         .hint(format!("banksman sections list shows all sections; make one with: banksman sections add {}", words::quoted(name)))
 }
 
-fn ambiguous<'a>(what: &str, name: &str, ids: impl Iterator<Item = &'a str>) -> Failure {
+pub(crate) fn ambiguous<'a>(what: &str, name: &str, ids: impl Iterator<Item = &'a str>) -> Failure {
     let ids: Vec<&str> = ids.collect();
     Failure::new(exit::USAGE, "AMBIGUOUS_NAME", format!("{name:?} may mean more than one {what}: {}", ids.join(", ")))
         .details(json!({ "name": name, "ids": ids }))

@@ -1,8 +1,10 @@
 use std::os::fd::AsFd;
 
 use banksman::core::Status;
+use banksman::core::pipeline::State as Stand;
 use banksman::core::task::{After, Done as How, Outcome, State};
 use banksman::engine::{News, Work};
+use banksman::store::Key;
 use banksman::{RunOptions, Runner, Told};
 use clap::Args;
 use serde_json::json;
@@ -47,7 +49,10 @@ impl Run {
         context.printer.note(&format!("{DIM}runner {id} is at work{DIM:#}"));
         runner.run(signals.as_fd(), &mut |told| tell(context, told))?;
         if !self.until_idle {
-            context.printer.result(json!({ "runner": id }), format!("runner {id} has left; its sessions go on"));
+            let sessions = client.load(&[Key::Live].into())?.backlog.runs;
+            let left = sessions.values().any(|run| run.is_live() && run.owner == id);
+            let left = if left { "; its sessions go on" } else { "" };
+            context.printer.result(json!({ "runner": id }), format!("runner {id} has left{left}"));
             return Ok(exit::OK);
         }
         let counts = client.reader()?.view().counts()?;
@@ -130,6 +135,24 @@ fn tell(context: &Context, told: Told) {
             };
             let note = ended.note.map(|note| format!(" {DIM}({note}){DIM:#}")).unwrap_or_default();
             format!("{how}  {} {DIM}after {took}{DIM:#}{why}{note}", name(&work))
+        }
+        Told::News(News::Begins(pipeline)) => {
+            format!("{GREEN}begins{GREEN:#}     {BOLD}{}{BOLD:#} {DIM}{}{DIM:#}", pipeline.plan.name, pipeline.id)
+        }
+        Told::News(News::Stands(pipeline)) => {
+            let name = format!("{BOLD}{}{BOLD:#} {DIM}{}{DIM:#}", pipeline.plan.name, pipeline.id);
+            let why = super::why::detail(&pipeline, None).unwrap_or_default();
+            match &pipeline.state {
+                Stand::Blocked { phase, when, .. } => {
+                    format!("{YELLOW}blocked{YELLOW:#}    {name} {}: {why}", super::why::side(*when, phase))
+                }
+                Stand::Failed { phase, .. } => format!("{RED}failed{RED:#}     {name} in phase {phase}: {why}"),
+                Stand::Done => format!("{GREEN}done{GREEN:#}       {name}"),
+                Stand::Init | Stand::Checking { .. } | Stand::Running { .. } | Stand::Cancelled { .. } => return,
+            }
+        }
+        Told::News(News::Unfit { worker, queue, item, error }) => {
+            format!("{RED}unfit{RED:#}      item {BOLD}{item}{BOLD:#} of queue {queue} for worker {worker}: {error}")
         }
         Told::News(News::Queued(_)) => return,
         Told::Trouble(error) => format!("{RED}the store does not answer{RED:#}: {error}; trying again"),

@@ -1,4 +1,6 @@
-use banksman::core::{Name, Status as Word};
+use std::collections::BTreeMap;
+
+use banksman::core::{Name, Status as Word, Task, TaskId};
 use banksman::engine::why::Life;
 use banksman::inspect::{self, LiveRun, Manned, Overview};
 use banksman::store::{DeadItems, WorkItems};
@@ -21,7 +23,9 @@ pub(crate) struct Status {}
 impl Status {
     pub(crate) fn run(self, context: &Context) -> Done {
         let project = context.project()?;
-        let mut overview = inspect::overview(&mut project.reader()?, &project)?;
+        let mut reader = project.reader()?;
+        let mut overview = inspect::overview(&mut reader, &project)?;
+        let at_phases = pipelines::tasks_at(&mut reader, &overview.pipelines)?;
         // Until a runner has come, the setting is what it will bring.
         let configured = project.config().max_concurrent_runs;
         if overview.runners.is_empty() && overview.used == 0 {
@@ -29,7 +33,7 @@ impl Status {
         }
         let next = next(&overview);
         let roots = Some(project.config().max_concurrent_root_tasks).filter(|limit| *limit > 0);
-        context.printer.result(data(&overview, &next, roots), human(&overview, &next, &project.host().id, roots));
+        context.printer.result(data(&overview, &next, roots), human(&overview, &at_phases, &next, &project.host().id, roots));
         Ok(exit::OK)
     }
 }
@@ -76,7 +80,8 @@ fn next(overview: &Overview) -> String {
     if all(overview) == 0 && overview.runs.is_empty() && items.is_empty() {
         return "hand over a task: banksman tasks add TITLE --run CMD".into();
     }
-    if !alive && (ready > 0 || !overview.runs.is_empty() || items.waiting + items.processing > 0) {
+    let needs_runner = || overview.pipelines.iter().any(|hosted| why::needs_runner(&hosted.pipeline));
+    if !alive && (ready > 0 || !overview.runs.is_empty() || items.waiting + items.processing > 0 || needs_runner()) {
         return "no runner is alive; banksman run starts one".into();
     }
     if overview.decisions > 0 {
@@ -127,7 +132,7 @@ fn next(overview: &Overview) -> String {
 fn data(overview: &Overview, next: &str, roots: Option<u32>) -> Value {
     let by_status: Map<String, Value> =
         Word::ALL.into_iter().map(|status| (status.to_string(), count(overview, status).into())).collect();
-    let failure = |task: &banksman::core::Task| json!({ "task": task.id, "title": task.spec.title, "error": error(task), "at": words::rfc3339(task.changed.wall) });
+    let failure = |task: &Task| json!({ "task": task.id, "title": task.spec.title, "error": error(task), "at": words::rfc3339(task.changed.wall) });
     json!({
         "tasks": all(overview),
         "byStatus": by_status,
@@ -140,7 +145,7 @@ fn data(overview: &Overview, next: &str, roots: Option<u32>) -> Value {
         "runners": overview.runners.iter().map(runner_json).collect::<Vec<_>>(),
         "pipelines": {
             "byState": overview.pipeline_counts,
-            "open": overview.pipelines.iter().map(|hosted| pipelines::pipeline_json(&hosted.task, &hosted.pipeline)).collect::<Vec<_>>(),
+            "open": overview.pipelines.iter().map(|hosted| pipelines::pipeline_json(&hosted.task, &hosted.pipeline, overview.at)).collect::<Vec<_>>(),
         },
         "items": items_json(&overview.counts.items),
         "failures": overview.failures.iter().map(failure).collect::<Vec<_>>(),
@@ -175,18 +180,18 @@ fn runner_json(manned: &Manned) -> Value {
     })
 }
 
-fn error(task: &banksman::core::Task) -> &str {
+fn error(task: &Task) -> &str {
     super::tasks::error(task).unwrap_or_default()
 }
 
-fn human(overview: &Overview, next: &str, host: &str, roots: Option<u32>) -> String {
+fn human(overview: &Overview, at_phases: &BTreeMap<TaskId, Task>, next: &str, host: &str, roots: Option<u32>) -> String {
     let mut text = summary(overview, roots);
     if !overview.runs.is_empty() {
         let rows = overview.runs.iter().map(|live| run_row(live, overview)).collect();
         text.push_str(&format!("\n\n{}", table::render(&["RUNNING", "TASK", "RUN", "RUNNER", "FOR>"], rows)));
     }
     if !overview.pipelines.is_empty() {
-        let rows = overview.pipelines.iter().map(|hosted| pipelines::row(hosted, overview.at)).collect();
+        let rows = overview.pipelines.iter().map(|hosted| pipelines::row(hosted, at_phases, overview.at)).collect();
         text.push_str(&format!("\n\n{}", table::render(&pipelines::COLUMNS, rows)));
     }
     if !overview.runners.is_empty() {
@@ -194,8 +199,8 @@ fn human(overview: &Overview, next: &str, host: &str, roots: Option<u32>) -> Str
         text.push_str(&format!("\n\n{}", table::render(&["RUNNER", "STATE", "PID>", "HOST", "RUNS>", "FOR>"], rows)));
     }
     if !overview.failures.is_empty() {
-        let ago = |task: &banksman::core::Task| words::span(overview.at.lease - task.changed.lease);
-        let row = |task: &banksman::core::Task| {
+        let ago = |task: &Task| words::span(overview.at.lease - task.changed.lease);
+        let row = |task: &Task| {
             vec![format!("{RED}{}{RED:#}", task.spec.title), task.id.to_string(), ago(task), brief(error(task), 60)]
         };
         let rows = overview.failures.iter().map(row).collect();

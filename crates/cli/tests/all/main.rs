@@ -29,6 +29,7 @@ mod notify;
 mod output;
 mod pipelines;
 mod pipelines_model;
+mod pipelines_told;
 mod postgres;
 mod processes;
 mod queues;

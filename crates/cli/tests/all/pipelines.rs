@@ -11,7 +11,7 @@ use crate::tasks::Backlog;
 use crate::world::{Said, World, is_alive, until};
 
 /// What tests of pipelines need of the world.
-trait Pipelines {
+pub(crate) trait Pipelines {
     fn book(&self, text: &str);
     /// Starts the pipeline `way` of the runbook and returns its id.
     fn begin(&self, args: &[&str]) -> String;
@@ -71,7 +71,7 @@ impl Pipelines for World {
 }
 
 /// Phases in a row, each with these lines.
-fn way(phases: &[(&str, &str)]) -> String {
+pub(crate) fn way(phases: &[(&str, &str)]) -> String {
     let one = |(name, lines): &(&str, &str)| format!("[[pipeline.way.phase]]\nname = \"{name}\"\n{lines}\n");
     format!("[pipeline.way]\n{}", phases.iter().map(one).collect::<String>())
 }
@@ -424,7 +424,7 @@ fn why_and_status_know_pipelines() {
     world.touch("go");
     assert_eq!(runner.end().code, 7);
     let said = why(&first);
-    assert!(said.contains("failed in phase build") && said.contains("pipelines retry"), "{said}");
+    assert!(said.contains("ago: phase build: exit status 3") && said.contains("pipelines retry"), "{said}");
     assert_eq!(world.data(&["pipelines", "list", "--state", "failed"])["pipelines"].as_array().unwrap().len(), 1);
     let (code, error) = world.error(&["pipelines", "show", "p-nothing"]);
     assert_eq!((code, &error["code"]), (4, &json!("PIPELINE_NOT_FOUND")));

@@ -125,7 +125,7 @@ impl Pipeline {
                 // Only what is news is written down: the moment of the next look is not.
                 let is_same = matches!(&self.state, State::Blocked { reason: Reason::Guard { guard: old, part: was, .. }, .. }
                     if (old, was) == (&guard, &part));
-                let reason = Reason::Guard { guard, part, at, again, rest: now.lease + REST };
+                let reason = Reason::Guard { guard, part, at, again, rest: now.lease + REST, looked: now.wall };
                 match is_same {
                     true => self.state = State::Blocked { phase: phase.clone(), when, reason },
                     false => return self.block(phase.clone(), when, reason, scribe),
@@ -141,7 +141,11 @@ impl Pipeline {
     /// Nothing stands in the way on this side of a phase.
     fn pass(&mut self, index: usize, when: When, now: &Now, scribe: &mut Scribe) -> Outcome {
         match when {
-            When::Pre => self.go(index, 0, now, scribe),
+            When::Pre => {
+                // What was spent before it was not spent in it.
+                self.phase_started = now.stamp();
+                self.go(index, 0, now, scribe)
+            }
             When::Post => self.leave(index, now, scribe),
         }
     }

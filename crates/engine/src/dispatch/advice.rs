@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use banksman_core::backlog::Ended;
 use banksman_core::task::{self, Watch};
-use banksman_core::{Notice, Pipeline, ProcessId, RunId, SectionId, Seq, Span, Task, TaskId};
+use banksman_core::{ItemId, Name, Notice, Pipeline, ProcessId, RunId, SectionId, Seq, Span, Task, TaskId};
 use banksman_store::Key;
 
 use crate::runs::Work;
@@ -94,6 +94,21 @@ pub enum News {
     Ended(Box<Work>, Ended, task::Outcome),
     /// A task went on without a run: it was found to be done, or its children have ended.
     Settled(Box<Task>, task::Outcome),
+    /// A pipeline begins.
+    Begins(Box<Pipeline>),
+    /// A guard holds a pipeline up, or it has failed, or is done.
+    Stands(Box<Pipeline>),
+    /// A worker can make nothing of an item.
+    Unfit {
+        /// Which worker.
+        worker: Name,
+        /// The queue of the item.
+        queue: Name,
+        /// Which item.
+        item: ItemId,
+        /// Why.
+        error: Box<str>,
+    },
     /// So many more ready tasks wait for nothing but a run slot, or fewer. Counted are those that a look sees: the
     /// first few of each kind.
     Queued(i64),

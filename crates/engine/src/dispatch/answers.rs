@@ -7,6 +7,7 @@ use super::{Advice, Dispatcher, Look, Mine, News, RETRY_AFTER};
 use crate::request::{Reply, Request};
 use crate::runs::{RunOutcome, RunRequest, Work};
 use crate::tasks::TaskOutcome;
+use crate::workers::{WorkerOutcome, WorkerRequest};
 
 impl Dispatcher {
     /// Takes in the store's answers to [`Dispatcher::requests`], in their order.
@@ -17,7 +18,15 @@ impl Dispatcher {
             match (request, reply) {
                 (Request::Run(request), Reply::Run(outcome)) => look |= self.take_in(request, outcome),
                 // Whatever came of it, the rows are others now.
-                (_, Reply::Worker(_) | Reply::Route(_) | Reply::Coordinate { .. }) => look = true,
+                (request, Reply::Worker(outcome)) => {
+                    if let (Request::Worker(WorkerRequest::Take { worker, queue }), WorkerOutcome::Unfit { item, error }) =
+                        (request, outcome)
+                    {
+                        self.news.push(News::Unfit { worker, queue, item, error });
+                    }
+                    look = true;
+                }
+                (_, Reply::Route(_) | Reply::Coordinate { .. }) => look = true,
                 (Request::Pipeline(request), Reply::Pipeline(outcome)) => look |= self.take_in_pipeline(request, outcome),
                 (_, Reply::Task(TaskOutcome::Stepped(outcome, task))) => {
                     // What follows from it is in the outbox, or the run is not its own any more.
@@ -62,8 +71,9 @@ impl Dispatcher {
                 let id = what.run.id.clone();
                 self.mine.remove(&id);
                 self.queue.push_back(Advice::Acknowledge(id));
-                if let RunOutcome::Finished(outcome, task) = outcome {
+                if let RunOutcome::Finished(outcome, task, pipeline) = outcome {
                     self.news.push(News::Ended(Box::new(Work { run: what.run, task: *task }), ending, outcome));
+                    pipeline.into_iter().for_each(|pipeline| self.note_pipeline(pipeline));
                 }
                 true
             }
@@ -108,8 +118,9 @@ impl Dispatcher {
                 self.sections.remove(&section);
                 true
             }
-            (RunRequest::Lose { what, .. }, RunOutcome::Lost(ended, outcome)) => {
+            (RunRequest::Lose { what, .. }, RunOutcome::Lost(ended, outcome, pipeline)) => {
                 self.news.push(News::Ended(what, ended, outcome));
+                pipeline.into_iter().for_each(|pipeline| self.note_pipeline(pipeline));
                 true
             }
             (

@@ -43,7 +43,7 @@ use banksman_core::backlog::{Ended, Runner, Session};
 use banksman_core::event::Resource;
 use banksman_core::restart::Marker;
 use banksman_core::task::{self, Pulse};
-use banksman_core::{Lease, Liveness, ProcessId, RunId, RunnerId, SectionId, Seq, Span, Status, TaskId};
+use banksman_core::{Lease, Liveness, Name, ProcessId, RunId, RunnerId, SectionId, Seq, Span, Status, TaskId};
 use banksman_store::{Key, Snapshot};
 
 use crate::facts;
@@ -91,6 +91,8 @@ pub struct Dispatcher {
     listened: Seq,
     /// What it has found out about them, to be told.
     judgements: Vec<Request>,
+    /// The pipelines that it has said to be held up, by which guard and by which part of it.
+    held_up: BTreeMap<TaskId, (Name, Box<str>)>,
     /// When the next errand is to be tried again.
     errand_due: Option<Lease>,
     /// How far waiting loops were gone through.
@@ -210,6 +212,7 @@ impl Dispatcher {
             results: Vec::new(),
             looking: BTreeMap::new(),
             listened: Seq(0),
+            held_up: BTreeMap::new(),
             judgements: Vec::new(),
             errand_due: None,
             scanned: Seq(0),

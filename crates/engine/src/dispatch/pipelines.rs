@@ -8,16 +8,16 @@
 
 use std::collections::BTreeSet;
 
-use banksman_core::claim::Reason;
+use banksman_core::claim;
 use banksman_core::coordination::Command;
 use banksman_core::event::{Kind, Resource};
 use banksman_core::guard::GuardInputs;
-use banksman_core::pipeline::{Outcome, Pipeline, State};
+use banksman_core::pipeline::{Outcome, Pipeline, Reason, State};
 use banksman_core::plan::Action;
 use banksman_core::{Grant, Lease, Now, Seq, Task, lock, semaphore};
 use banksman_store::{Key, Snapshot};
 
-use super::{Advice, Dispatcher};
+use super::{Advice, Dispatcher, News};
 use crate::guards::{self, Judgement};
 use crate::pipelines::{PipelineOutcome, PipelineRequest, item};
 use crate::request::Request;
@@ -89,7 +89,7 @@ impl Dispatcher {
     /// Takes from the dead what pipelines wait for.
     fn reaps(&self, snapshot: &Snapshot, now: &Now) -> Vec<Request> {
         let rows = &snapshot.coordination;
-        let is_dead = |grant: &Grant| matches!(grant.over(now), Some(Reason::Dead | Reason::Lapsed));
+        let is_dead = |grant: &Grant| matches!(grant.over(now), Some(claim::Reason::Dead | claim::Reason::Lapsed));
         let reap = |resource: &Resource| {
             let name = || resource.name.clone();
             match resource.kind {
@@ -125,6 +125,16 @@ impl Dispatcher {
 
     /// Takes in the answer to a request about a pipeline. Says whether to look again.
     pub(super) fn take_in_pipeline(&mut self, request: PipelineRequest, outcome: PipelineOutcome) -> bool {
+        match &outcome {
+            PipelineOutcome::Stepped(Outcome::Late | Outcome::Refused(_), _) => {}
+            PipelineOutcome::Stepped(_, pipeline) => {
+                if matches!(request, PipelineRequest::Begin { .. }) {
+                    self.news.push(News::Begins(pipeline.clone()));
+                }
+                self.note_pipeline(pipeline.clone());
+            }
+            PipelineOutcome::Unknown | PipelineOutcome::Refused(_) | PipelineOutcome::Waits(_) | PipelineOutcome::Fenced => {}
+        }
         match (request, outcome) {
             (PipelineRequest::Examine { id, at, .. }, PipelineOutcome::Stepped(Outcome::Check, pipeline)) => {
                 self.looking.insert(id, at);
@@ -141,6 +151,22 @@ impl Dispatcher {
             }
             (_, _) => true,
         }
+    }
+
+    /// People are told how a pipeline stands that does not go on, once.
+    pub(super) fn note_pipeline(&mut self, pipeline: Box<Pipeline>) {
+        let is_news = match &pipeline.state {
+            State::Blocked { reason: Reason::Guard { guard, part, .. }, .. } => {
+                let told = (guard.clone(), part.clone());
+                self.held_up.insert(pipeline.id.clone(), told.clone()) != Some(told)
+            }
+            state => {
+                self.held_up.remove(&pipeline.id);
+                // Who waits for others was never begun, a decision is told with its task, and who cancels knows.
+                matches!(state, State::Failed { .. } | State::Done)
+            }
+        };
+        self.news.extend(is_news.then_some(News::Stands(pipeline)));
     }
 
     /// What the guards of a pipeline ask about was looked at.

@@ -4,6 +4,7 @@ use banksman_core::admission::{Holding, Reason};
 use banksman_core::backlog::{Run, Session};
 use banksman_core::claim;
 use banksman_core::decision::Question;
+use banksman_core::guard::GuardResult;
 use banksman_core::pipeline::Pipeline;
 use banksman_core::task::{After, Done, Stuck};
 use banksman_core::{DecisionId, HolderId, Lease, Name, RunId, RunnerId, Stamp, Status, Task, TaskId, Title};
@@ -93,12 +94,7 @@ pub enum Answer {
         until: Option<Lease>,
     },
     /// It goes through the phases of its pipeline.
-    InPhases {
-        /// Which says how it stands.
-        pipeline: Box<Pipeline>,
-        /// The task of its phase, and why that is where it is.
-        phase: Option<(TaskId, Box<Answer>)>,
-    },
+    InPhases(Box<Phases>),
     /// A person looks at it.
     Review,
     /// It is over.
@@ -110,6 +106,19 @@ pub enum Answer {
         /// Its pipeline, if it has one.
         pipeline: Option<Box<Pipeline>>,
     },
+}
+
+/// Where a task is that goes through phases.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Phases {
+    /// Its pipeline, which says how it stands.
+    pub pipeline: Pipeline,
+    /// The task of its phase, and why that is where it is.
+    pub phase: Option<(TaskId, Answer)>,
+    /// What the guard that holds it up says now, if that can be told from the store alone.
+    pub guard: Option<GuardResult>,
+    /// Whether a runner is alive that can go on with it.
+    pub has_runner: bool,
 }
 
 /// Something that must change before the task can start.

@@ -1,17 +1,18 @@
 //! What people and phases do with a pipeline under way.
 
-use banksman::core::Pipeline;
 use banksman::core::pipeline::MESSAGE_LIMIT;
+use banksman::core::{Pipeline, Stamp};
 use banksman::engine::PipelineRequest;
+use banksman::store::Key;
 use clap::Args;
 use serde_json::json;
 
-use super::{ask, find_pipeline, own, speaker, start, stepped};
+use super::{ask, find_pipeline, note_runner, own, speaker, start, stepped};
 use crate::commands::{Done, tasks, why};
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
-use crate::printer::{BOLD, DIM};
+use crate::printer::BOLD;
 
 /// Set variables of a pipeline.
 ///
@@ -132,15 +133,17 @@ impl Cancel {
 }
 
 fn told(context: &Context, client: &banksman::Client, pipeline: &Pipeline) -> Done {
-    let now = client.load(&Default::default())?;
-    let at = banksman::core::Stamp { lease: now.lease, wall: now.wall };
+    let mut reader = client.reader()?;
+    let rows = reader.view().load(&pipeline.task().cloned().map(Key::Task).into_iter().collect())?;
+    let at = Stamp { lease: rows.lease, wall: rows.wall };
+    let task = pipeline.task().and_then(|task| rows.backlog.tasks.get(task));
     let data = json!({
         "pipeline": pipeline.id,
         "state": pipeline.word(),
         "phase": pipeline.phase(),
         "attempt": pipeline.attempt,
     });
-    let human = format!("{BOLD}{}{BOLD:#} {}{DIM}{DIM:#}", pipeline.id, why::standing(pipeline, at));
-    context.printer.result(data, human);
+    context.printer.result(data, format!("{BOLD}{}{BOLD:#} {}", pipeline.id, why::standing(pipeline, task, at)));
+    note_runner(context, client, &mut reader)?;
     Ok(exit::OK)
 }

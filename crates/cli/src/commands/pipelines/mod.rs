@@ -4,6 +4,8 @@ mod change;
 mod start;
 mod view;
 
+use std::collections::BTreeSet;
+
 use banksman::Client;
 use banksman::core::pipeline::{Outcome, Pipeline, Refusal};
 use banksman::core::{Epoch, TaskId};
@@ -13,12 +15,13 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 pub(crate) use start::Order;
-pub(crate) use view::{COLUMNS, is_held_up, pipeline_json, row};
+pub(crate) use view::{COLUMNS, is_held_up, phases, pipeline_json, row, tasks_at};
 
-use super::{Done, find};
+use super::{Done, find, why};
 use crate::context::{Context, variable};
 use crate::exit_codes as exit;
 use crate::failure::Failure;
+use crate::printer::DIM;
 
 /// Pipelines: work that goes from phase to phase, as a runbook says.
 ///
@@ -80,15 +83,29 @@ fn ask(client: &Client, request: PipelineRequest) -> Result<PipelineOutcome, Fai
     }
 }
 
+/// Says so if nobody is there to go on with it.
+fn note_runner(context: &Context, client: &Client, reader: &mut Reader) -> Result<(), Failure> {
+    if let Some(note) = super::tasks::runner_note(client, reader)?.filter(|_| !context.printer.json) {
+        context.printer.note(&format!("{DIM}{note}{DIM:#}"));
+    }
+    Ok(())
+}
+
 /// The pipeline that a name means, as it stands now.
 fn find_pipeline(reader: &mut Reader, name: &str) -> Result<Pipeline, Failure> {
-    let id = find::task_id(reader, name).map_err(|_| no_pipeline(name))?;
-    let keys = [Key::Task(id.clone()), Key::Pipeline(id.clone())];
-    let mut backlog = reader.view().load(&keys.into())?.backlog;
-    // The id of a phase means its pipeline.
-    let parent = backlog.tasks.get(&id).and_then(|task| task.spec.parent.clone());
-    let found = backlog.pipelines.remove(&id).or_else(|| backlog.pipelines.remove(&parent?));
-    found.ok_or_else(|| no_pipeline(name))
+    let ids = find::tasks_named(reader, name)?;
+    let keys = ids.iter().flat_map(|id| [Key::Task(id.clone()), Key::Pipeline(id.clone())]).collect();
+    let mut backlog = reader.view().load(&keys)?.backlog;
+    // The id of a phase means its pipeline; what is neither cannot be meant.
+    let host = |id: &TaskId| match backlog.pipelines.contains_key(id) {
+        true => Some(id.clone()),
+        false => backlog.tasks.get(id)?.spec.parent.clone().filter(|parent| backlog.pipelines.contains_key(parent)),
+    };
+    let hosts: BTreeSet<TaskId> = ids.iter().filter_map(host).collect();
+    match hosts.len() {
+        0 | 1 => hosts.first().and_then(|id| backlog.pipelines.remove(id)).ok_or_else(|| no_pipeline(name)),
+        _ => Err(find::ambiguous("pipeline", name, hosts.iter().map(TaskId::as_str))),
+    }
 }
 
 /// The pipeline that this command is part of.
@@ -136,7 +153,7 @@ fn refused(refusal: &Refusal, pipeline: &Pipeline) -> Failure {
         Refusal::NotFailed => Failure::new(exit::USAGE, "PIPELINE_NOT_FAILED", format!("{id} is {word}, and has not failed")),
         Refusal::NotRecoverable => {
             let message = format!("{id} has failed for good, and cannot be tried again");
-            let again = format!("start a new one: banksman pipelines start {}", pipeline.plan.name);
+            let again = format!("start a new one: {}", why::anew(pipeline));
             Failure::new(exit::NOT_PERMITTED, "NOT_RECOVERABLE", message).hint(again)
         }
         Refusal::Over => Failure::new(exit::USAGE, "PIPELINE_OVER", format!("{id} is {word} already")),

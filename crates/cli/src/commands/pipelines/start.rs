@@ -13,8 +13,8 @@ use banksman::store::Key;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::{ask, stepped, view};
-use crate::commands::tasks::{self, Place, Placed};
+use super::{ask, note_runner, stepped, view};
+use crate::commands::tasks::{Place, Placed};
 use crate::commands::{Done, find};
 use crate::context::Context;
 use crate::exit_codes as exit;
@@ -81,10 +81,8 @@ impl Order {
         let task = reader.view().load(&[Key::Task(id.clone())].into())?.backlog.tasks.remove(&id);
         let task = task.ok_or_else(|| find::no_task(id.as_str()))?;
         let human = format!("started {BOLD}{}{BOLD:#} {DIM}{id}{DIM:#}", task.spec.title);
-        context.printer.result(view::pipeline_json(&task, &pipeline), human);
-        if let Some(note) = tasks::runner_note(&client, &mut reader)?.filter(|_| !context.printer.json) {
-            context.printer.note(&format!("{DIM}{note}{DIM:#}"));
-        }
+        context.printer.result(view::pipeline_json(&task, &pipeline, pipeline.phase_started), human);
+        note_runner(context, &client, &mut reader)?;
         Ok(exit::OK)
     }
 }

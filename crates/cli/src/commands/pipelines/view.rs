@@ -1,9 +1,11 @@
 //! Pipelines for people and for programs.
 
+use std::collections::BTreeMap;
+
 use banksman::core::pipeline::{Pipeline, Reason, State};
-use banksman::core::plan::{Action, Deed, Phase};
-use banksman::core::{Name, Seq, Stamp, Status, Task};
-use banksman::store::{Hosted, Reader, TaskFilter};
+use banksman::core::plan::{Action, Deed, Phase, Text};
+use banksman::core::{Name, Seq, Stamp, Status, Task, TaskId};
+use banksman::store::{Hosted, Key, Reader, TaskFilter};
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -54,29 +56,34 @@ impl List {
         }
         let from = self.limit.map_or(0, |limit| found.len().saturating_sub(limit));
         let found = found.split_off(from);
-        let data: Vec<Value> = found.iter().map(|hosted| pipeline_json(&hosted.task, &hosted.pipeline)).collect();
-        let human = if found.is_empty() {
-            format!("no pipelines\n{DIM}try: banksman runbooks list{DIM:#}")
-        } else {
-            let rows = found.iter().map(|hosted| row(hosted, at)).collect();
-            table::render(&COLUMNS, rows)
+        let data: Vec<Value> = found.iter().map(|hosted| pipeline_json(&hosted.task, &hosted.pipeline, at)).collect();
+        let human = match (found.is_empty(), &self.state) {
+            (true, Some(state)) => format!("no pipelines that are {state}"),
+            (true, None) => format!("no pipelines\n{DIM}try: banksman runbooks list{DIM:#}"),
+            (false, _) => {
+                let tasks = tasks_at(&mut reader, &found)?;
+                table::render(&COLUMNS, found.iter().map(|hosted| row(hosted, &tasks, at)).collect())
+            }
         };
         context.printer.result(json!({ "pipelines": data }), human);
         Ok(exit::OK)
     }
 }
 
+/// The tasks that are at the phases of pipelines.
+pub(crate) fn tasks_at(reader: &mut Reader, found: &[Hosted]) -> Result<BTreeMap<TaskId, Task>, Failure> {
+    let keys = found.iter().filter_map(|hosted| hosted.pipeline.task()).cloned().map(Key::Task).collect();
+    Ok(reader.view().load(&keys)?.backlog.tasks)
+}
+
 /// A line of that list.
-pub(crate) fn row(hosted: &Hosted, at: Stamp) -> Vec<String> {
+pub(crate) fn row(hosted: &Hosted, tasks: &BTreeMap<TaskId, Task>, at: Stamp) -> Vec<String> {
     let Hosted { task, pipeline } = hosted;
     let place = |phase: &Name| {
         let index = pipeline.plan.index(phase).map_or(0, |index| index + 1);
         format!("{phase} {DIM}{index}/{}{DIM:#}", pipeline.plan.phases.len())
     };
-    let detail = match &pipeline.state {
-        State::Blocked { .. } | State::Failed { .. } => brief(&why::standing(pipeline, at), 70),
-        State::Init | State::Checking { .. } | State::Running { .. } | State::Done | State::Cancelled { .. } => String::new(),
-    };
+    let detail = why::detail(pipeline, pipeline.task().and_then(|task| tasks.get(task)));
     let since = if pipeline.is_over() { task.changed } else { pipeline.phase_started };
     vec![
         pipeline.plan.name.to_string(),
@@ -85,7 +92,7 @@ pub(crate) fn row(hosted: &Hosted, at: Stamp) -> Vec<String> {
         pipeline.phase().map(place).unwrap_or_default(),
         words::span(at.lease - since.lease),
         brief(task.spec.title.as_str(), 40),
-        detail,
+        brief(&detail.unwrap_or_default(), 70),
     ]
 }
 
@@ -108,12 +115,12 @@ impl Show {
     pub(super) fn run(self, context: &Context) -> Done {
         let mut reader = context.reader()?;
         let pipeline = find_pipeline(&mut reader, &self.pipeline)?;
-        let children = phases(&mut reader, &pipeline)?;
-        let now = reader.view().load(&[banksman::store::Key::Task(pipeline.id.clone())].into())?;
+        let children = phases(&mut reader, &pipeline.id)?;
+        let now = reader.view().load(&[Key::Task(pipeline.id.clone())].into())?;
         let at = Stamp { lease: now.lease, wall: now.wall };
         let host = now.backlog.tasks.get(&pipeline.id).ok_or_else(|| find::no_task(pipeline.id.as_str()))?;
         let recent = reader.view().recent("pipeline", pipeline.id.as_str(), 5)?;
-        let mut data = pipeline_json(host, &pipeline);
+        let mut data = pipeline_json(host, &pipeline, at);
         let tasks_of = |phase: &Phase| -> Vec<Value> {
             let own = children.iter().filter(|task| of_phase(task, &phase.name));
             own.map(|task| json!({ "id": task.id, "status": task.status(), "startedAt": words::rfc3339(task.created) })).collect()
@@ -122,7 +129,7 @@ impl Show {
             .plan
             .phases
             .iter()
-            .map(|phase| json!({ "name": phase.name, "does": does(phase), "tasks": tasks_of(phase) }))
+            .map(|phase| json!({ "name": phase.name, "does": does(phase, &pipeline), "tasks": tasks_of(phase) }))
             .collect();
         data["checkpoints"] = pipeline
             .checkpoints
@@ -140,9 +147,9 @@ impl Show {
     }
 }
 
-/// The tasks of its phases, the oldest first.
-fn phases(reader: &mut Reader, pipeline: &Pipeline) -> Result<Vec<Task>, Failure> {
-    let filter = TaskFilter { parent: Some(pipeline.id.clone()), ..TaskFilter::default() };
+/// The tasks of the phases of a pipeline, the oldest first.
+pub(crate) fn phases(reader: &mut Reader, pipeline: &TaskId) -> Result<Vec<Task>, Failure> {
+    let filter = TaskFilter { parent: Some(pipeline.clone()), ..TaskFilter::default() };
     let mut tasks = Vec::new();
     let mut next = Some(Seq(0));
     while let Some(after) = next {
@@ -158,8 +165,13 @@ fn of_phase(task: &Task, phase: &Name) -> bool {
 }
 
 /// What programs are told of a pipeline.
-pub(crate) fn pipeline_json(task: &Task, pipeline: &Pipeline) -> Value {
+pub(crate) fn pipeline_json(task: &Task, pipeline: &Pipeline, at: Stamp) -> Value {
     let blocked = match &pipeline.state {
+        State::Blocked { reason: Reason::Guard { guard, part, again, looked, .. }, .. } => {
+            let looked = (looked.0 > 0).then(|| words::rfc3339(*looked));
+            let again = (again.0 > 0).then(|| words::rfc3339(words::wall_of(*again, at)));
+            json!({ "guard": { "guard": guard, "part": part, "lookedAt": looked, "nextLookAt": again } })
+        }
         State::Blocked { reason, .. } => json!(reason),
         _ => Value::Null,
     };
@@ -187,7 +199,9 @@ pub(crate) fn pipeline_json(task: &Task, pipeline: &Pipeline) -> Value {
 }
 
 fn page(host: &Task, pipeline: &Pipeline, children: &[Task], at: Stamp) -> String {
-    let mut text = format!("{BOLD}{}{BOLD:#} {DIM}{}{DIM:#} {}", host.spec.title, pipeline.id, why::standing(pipeline, at));
+    let current = children.iter().find(|task| pipeline.task() == Some(&task.id));
+    let standing = why::standing(pipeline, current, at);
+    let mut text = format!("{BOLD}{}{BOLD:#} {DIM}{}{DIM:#} {standing}", host.spec.title, pipeline.id);
     let mut field = |name: &str, value: String| text.push_str(&format!("\n  {DIM}{name:<9}{DIM:#} {value}"));
     field("pipeline", format!("{} of runbook {}", pipeline.plan.name, pipeline.plan.runbook));
     field("started", words::rfc3339(host.created));
@@ -209,9 +223,12 @@ fn page(host: &Task, pipeline: &Pipeline, children: &[Task], at: Stamp) -> Strin
 fn phase_row(phase: &Phase, pipeline: &Pipeline, children: &[Task], at: Stamp) -> Vec<String> {
     let own: Vec<&Task> = children.iter().filter(|task| of_phase(task, &phase.name)).collect();
     let last = own.last();
-    let is_current = !pipeline.is_over() && pipeline.phase() == Some(&phase.name);
+    let is_current = pipeline.phase() == Some(&phase.name);
+    // Of the phase that it is in, or ended in, it knows more than any task.
     let mark = match (last.map(|task| task.status()), &pipeline.state) {
         (_, State::Blocked { .. }) if is_current => format!("{YELLOW}■{YELLOW:#}"),
+        (_, State::Failed { .. }) if is_current => format!("{RED}✗{RED:#}"),
+        (_, State::Cancelled { .. }) if is_current => format!("{YELLOW}-{YELLOW:#}"),
         _ if is_current => format!("{GREEN}▶{GREEN:#}"),
         (Some(Status::Completed), _) => format!("{GREEN}✓{GREEN:#}"),
         (Some(Status::Failed), _) => format!("{RED}✗{RED:#}"),
@@ -231,7 +248,7 @@ fn phase_row(phase: &Phase, pipeline: &Pipeline, children: &[Task], at: Stamp) -
         last.map(|task| format!("{}{tries}", task.id)).unwrap_or_default(),
         last.map(|task| coloured(task.status())).unwrap_or_default(),
         took.unwrap_or_default(),
-        brief(&does(phase), 60),
+        brief(telling(&does(phase, pipeline)), 60),
     ]
 }
 
@@ -242,13 +259,26 @@ fn is_passed(phase: &Phase, pipeline: &Pipeline) -> bool {
     matches!(phase.action, Action::Push(_)) && (pipeline.state == State::Done || is_behind())
 }
 
+/// A script without what it begins with and says nothing: empty lines, comments and settings of the shell.
+fn telling(script: &str) -> &str {
+    let says_nothing = |line: &str| line.is_empty() || line.starts_with('#') || line.starts_with("set ");
+    let mut rest = script;
+    while let Some((_, after)) = rest.split_once('\n').filter(|(line, _)| says_nothing(line.trim())) {
+        rest = after;
+    }
+    rest.trim_start()
+}
+
 /// What is done in a phase, in a few words.
-fn does(phase: &Phase) -> String {
+fn does(phase: &Phase, pipeline: &Pipeline) -> String {
+    let name = |text: &Text| text.get(&pipeline.context).unwrap_or_else(|| text.to_string().into());
     match &phase.action {
         Action::Do(Deed::Run(line)) => line.to_string(),
-        Action::Do(Deed::Argv(argv)) => argv.join(" "),
+        Action::Do(Deed::Argv(argv)) => argv.iter().map(words::quoted).collect::<Vec<_>>().join(" "),
         Action::Do(Deed::Agent { name, .. }) => format!("agent {name}"),
-        Action::Do(Deed::Merge(merge)) => format!("merge ({})", merge.how.as_str()),
+        Action::Do(Deed::Merge(merge)) => {
+            format!("merge {} into {} ({})", name(&merge.branch), name(&merge.into), merge.how.as_str())
+        }
         Action::Strategy { name, approaches } => {
             let names: Vec<&str> = approaches.iter().map(|approach| approach.name.as_str()).collect();
             format!("strategy {name}: {}", names.join(", then "))

@@ -1,12 +1,12 @@
-use banksman::core::TaskId;
 use banksman::core::backlog::Run;
+use banksman::core::{Task, TaskId};
 use banksman::store::{Key, Reader};
 use clap::Args;
 use serde_json::json;
 
 use super::until::{self, Ended};
 use crate::commands::tail::{self, LogFlags};
-use crate::commands::{Done, find};
+use crate::commands::{Done, find, pipelines};
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
@@ -14,7 +14,7 @@ use crate::signals::Signals;
 
 /// Print what a task's latest run has printed.
 ///
-/// A log that has reached its limit begins anew, and only the part before is kept; `tasks show` tells if output was
+/// Of a pipeline, that is the latest run of its phases; with --follow those that come, until the pipeline is over. A log that has reached its limit begins anew, and only the part before is kept; `tasks show` tells if output was
 /// dropped. With --follow this waits for a run if there is none yet, and ends when the run ends.
 #[derive(Debug, Args)]
 #[command(
@@ -35,10 +35,10 @@ impl Logs {
         let project = context.project()?;
         let mut reader = project.reader()?;
         let id = find::task_id(&mut reader, &self.task)?;
-        let mut runs = runs(&mut reader, &id)?;
         if let Some(name) = &self.run {
             let meant = |run: &Run| !name.is_empty() && run.id.as_str().starts_with(name.as_str());
             let exact = |run: &&Run| run.id.as_str() == name;
+            let runs = runs(&mut reader, &id)?;
             let found: Vec<&Run> = runs.iter().filter(|run| meant(run)).collect();
             let run = match &found[..] {
                 [run] => run,
@@ -46,32 +46,59 @@ impl Logs {
             };
             return tail::print(context, &project, run, &self.flags);
         }
-        if runs.is_empty() && self.flags.follow {
-            let signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
+        if !self.flags.follow {
+            let run = runs(&mut reader, &id)?.pop().ok_or_else(|| no_run(&id, None))?;
+            return tail::print(context, &project, &run, &self.flags);
+        }
+        let signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
+        let mut shown: Option<Run> = None;
+        loop {
             let ended = until::until(&project, &signals, None, None, |reader, events| {
-                let is_meant = until::concern_any(events, std::slice::from_ref(&id));
-                Ok(if is_meant { Some(self::runs(reader, &id)?).filter(|runs| !runs.is_empty()) } else { None })
+                let is_meant = until::concern(events, |task| task.starts_with(id.as_str()));
+                if is_meant { next(reader, &id, shown.as_ref()) } else { Ok(None) }
             });
-            match ended? {
-                Ended::Met(found) => runs = found,
+            let next = match ended? {
+                Ended::Met(next) => next,
                 Ended::TimedOut | Ended::Interrupted => return Err(Failure::interrupted()),
+            };
+            match (next, &shown) {
+                (Some(run), _) => {
+                    tail::print(context, &project, &run, &self.flags)?;
+                    shown = Some(run);
+                }
+                (None, Some(_)) => return Ok(exit::OK),
+                (None, None) => return Err(no_run(&id, None)),
             }
         }
-        let run = runs.last().ok_or_else(|| no_run(&id, None))?;
-        tail::print(context, &project, run, &self.flags)
     }
 }
 
-/// The runs of a task, the newest last.
+/// The runs of a task, or of the phases of a pipeline, the newest last.
 fn runs(reader: &mut Reader, id: &TaskId) -> Result<Vec<Run>, Failure> {
-    let mut runs: Vec<Run> = reader.view().load(&[Key::RunsOf(id.clone())].into())?.backlog.runs.into_values().collect();
+    let phases = pipelines::phases(reader, id)?.into_iter().filter(|task| task.spec.phase().is_some()).map(|task| task.id);
+    let keys = phases.chain([id.clone()]).map(Key::RunsOf).collect();
+    let mut runs: Vec<Run> = reader.view().load(&keys)?.backlog.runs.into_values().collect();
     runs.sort_by_key(|run| run.epoch);
     Ok(runs)
+}
+
+/// The run to show after this one: `Some(None)` if none will come, and `None` if nobody can tell yet.
+fn next(reader: &mut Reader, id: &TaskId, shown: Option<&Run>) -> Result<Option<Option<Run>>, Failure> {
+    // Looked at before the runs: what is over has had them all.
+    let task = reader.view().load(&[Key::Task(id.clone())].into())?.backlog.tasks.remove(id);
+    let is_over = task.as_ref().is_none_or(|task| task.status().is_over());
+    let mut runs = runs(reader, id)?;
+    let run = match shown {
+        None => runs.pop(),
+        Some(_) if !task.as_ref().is_some_and(Task::has_phases) => return Ok(Some(None)),
+        Some(shown) => runs.into_iter().find(|run| run.epoch > shown.epoch),
+    };
+    Ok(if run.is_none() && !is_over { None } else { Some(run) })
 }
 
 fn no_run(task: &TaskId, run: Option<&str>) -> Failure {
     let message = run.map_or_else(|| format!("{task} has had no run yet"), |run| format!("{task} has had no run {run:?}"));
     Failure::new(exit::NOT_FOUND, "RUN_NOT_FOUND", message)
         .details(json!({ "taskId": task, "run": run }))
-        .hint(format!("banksman tasks show {task} lists its runs; --follow waits for one"))
+        .hint(format!("banksman tasks show {task} lists its runs; --follow waits for one that can still come"))
 }

@@ -5,7 +5,6 @@ mod phases;
 mod reason;
 mod sentence;
 
-use banksman::core::pipeline::State;
 use banksman::core::task::Done as Ended;
 use banksman::engine::why::{Answer, Life, Why as Found};
 use banksman::inspect;
@@ -20,7 +19,7 @@ use crate::exit_codes as exit;
 use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
 use crate::words;
 
-pub(crate) use phases::standing;
+pub(crate) use phases::{anew, detail, needs_runner, side, standing};
 pub(crate) use sentence::attention;
 
 /// Say why a task is not running.
@@ -67,14 +66,9 @@ fn human(why: &Found) -> String {
                 reason.print("", &mut text);
             }
         }
-        Answer::InPhases { pipeline, phase } => {
-            text.push_str(&phases::in_phases(pipeline, phase.as_ref(), at));
-            // What the task of the phase waits for.
-            if let Some((task, answer)) = phase
-                && let Answer::Waits(causes) = &**answer
-            {
-                causes.iter().map(|cause| reason::of(cause, task, at)).for_each(|reason| reason.print("", &mut text));
-            }
+        Answer::InPhases(phases) => {
+            text.push_str(&phases::in_phases(phases, at));
+            phases::reasons(phases, at).iter().for_each(|reason| reason.print("", &mut text));
         }
         Answer::Over { done, last, pipeline } => {
             let style = match done {
@@ -92,8 +86,8 @@ fn human(why: &Found) -> String {
                 }
                 text.push_str(&format!("\n  {DIM}its output: banksman sessions logs {}{DIM:#}", run.id));
             }
-            if let Some(pipeline) = pipeline.as_ref().filter(|pipeline| pipeline.state != State::Done) {
-                text.push_str(&format!("\n  {DIM}it{DIM:#}    {}", standing(pipeline, at)));
+            if let Some(advice) = pipeline.as_ref().and_then(|pipeline| phases::advice(pipeline)) {
+                text.push_str(&format!("\n  {DIM}{advice}{DIM:#}"));
             }
         }
         answer => text.push_str(&sentence::answer(answer, task.changed, at)),
@@ -158,18 +152,14 @@ fn data(why: &Found) -> Value {
             data["holder"] = json!(holder);
         }
         Answer::Review => data["answer"] = "review".into(),
-        Answer::InPhases { pipeline, phase } => {
+        Answer::InPhases(phases) => {
             data["answer"] = "in_phases".into();
-            data["pipeline"] = pipeline_json(task, pipeline);
-            if let Some((task, answer)) = phase
-                && let Answer::Waits(causes) = &**answer
-            {
-                data["reasons"] = causes.iter().map(|cause| reason::of(cause, task, why.at).json()).collect();
-            }
+            data["pipeline"] = pipeline_json(task, &phases.pipeline, why.at);
+            data["reasons"] = phases::reasons(phases, why.at).iter().map(reason::Reason::json).collect();
         }
         Answer::Over { done, last, pipeline } => {
             data["answer"] = "finished".into();
-            data["pipeline"] = pipeline.as_ref().map_or(Value::Null, |pipeline| pipeline_json(task, pipeline));
+            data["pipeline"] = pipeline.as_ref().map_or(Value::Null, |pipeline| pipeline_json(task, pipeline, why.at));
             match done {
                 Ended::Success { output, .. } => data["output"] = json!(output),
                 Ended::Failed { error } => data["error"] = json!(error),

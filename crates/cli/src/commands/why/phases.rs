@@ -1,19 +1,32 @@
 //! Pipelines in sentences.
 
-use banksman::core::pipeline::{Pipeline, Reason, State, When};
-use banksman::core::{Stamp, TaskId};
-use banksman::engine::why::Answer;
+use banksman::core::guard::GuardResult;
+use banksman::core::pipeline::{Pipeline, Reason as Blocked, State, When};
+use banksman::core::task::State as TaskState;
+use banksman::core::{Name, Stamp, Task, TaskId, Wall};
+use banksman::engine::why::{Answer, Phases};
 
+use super::reason::{self, Reason};
 use super::sentence;
 use crate::words;
 
-/// How a pipeline stands, and since when.
-pub(crate) fn standing(pipeline: &Pipeline, at: Stamp) -> String {
-    let id = &pipeline.id;
-    let ago = || words::span(at.lease - pipeline.phase_started.lease);
+/// How a pipeline stands, since when, and what can be done about it. With the task of its phase, if that is known.
+pub(crate) fn standing(pipeline: &Pipeline, task: Option<&Task>, at: Stamp) -> String {
+    let why = detail(pipeline, task).map(|why| format!(": {why}")).unwrap_or_default();
+    let as_of = match &pipeline.state {
+        State::Blocked { reason: Blocked::Guard { looked, .. }, .. } => as_of(*looked, at),
+        _ => String::new(),
+    };
+    let advice = advice(pipeline).map(|advice| format!(". {advice}")).unwrap_or_default();
+    format!("{}{why}{as_of}{advice}", place(pipeline, at))
+}
+
+/// Where it is, and since when.
+fn place(pipeline: &Pipeline, at: Stamp) -> String {
+    let ago = words::span(at.lease - pipeline.phase_started.lease);
     match &pipeline.state {
         State::Init => "has not begun".into(),
-        State::Checking { phase, when } => format!("looks at the guards {} phase {phase}", side(*when)),
+        State::Checking { phase, when } => format!("looks at the guards {}", side(*when, phase)),
         State::Running { phase, task: None, .. } => format!("puts an item into a queue, in phase {phase}"),
         State::Running { phase, .. } => {
             let (place, of) = (pipeline.plan.index(phase).map_or(0, |index| index + 1), pipeline.plan.phases.len());
@@ -21,46 +34,158 @@ pub(crate) fn standing(pipeline: &Pipeline, at: Stamp) -> String {
                 1 => String::new(),
                 number => format!(", the {} attempt", words::ordinal(number as usize)),
             };
-            format!("has been in phase {phase} ({place} of {of}{attempt}) for {}", ago())
+            format!("has been in phase {phase} ({place} of {of}{attempt}) for {ago}")
         }
-        State::Blocked { phase, reason: Reason::Dependencies, .. } => format!("waits for others before phase {phase}"),
-        State::Blocked { phase, when, reason: Reason::Guard { guard, part, .. } } => format!(
-            "is blocked {} phase {phase}, for {} by now: guard {guard} does not hold: {part}. To go on regardless: banksman pipelines unblock {id}",
-            side(*when),
-            ago(),
-        ),
-        State::Blocked { phase, reason: Reason::Decision { decision, .. }, .. } => {
-            format!("is blocked in phase {phase} by a question. Answer with: banksman decisions resolve {decision} N")
+        State::Blocked { phase, reason: Blocked::Dependencies, .. } => format!("is blocked before phase {phase}"),
+        State::Blocked { phase, when, reason: Blocked::Guard { .. } } => {
+            format!("is blocked {}, for {ago} by now", side(*when, phase))
         }
+        State::Blocked { phase, reason: Blocked::Decision { .. }, .. } => format!("is blocked in phase {phase}"),
         State::Done => "is done".into(),
-        State::Failed { phase, error, recoverable } => {
-            let then = match recoverable {
-                true => format!(". To try that phase again: banksman pipelines retry {id}"),
-                false => ". That is final".into(),
-            };
-            format!("has failed in phase {phase}: {error}{then}")
-        }
-        State::Cancelled { phase } => match phase {
-            Some(phase) => format!("was cancelled in phase {phase}"),
-            None => "was cancelled before it began".into(),
-        },
+        State::Failed { phase, .. } => format!("has failed in phase {phase}"),
+        State::Cancelled { phase: Some(phase) } => format!("was cancelled in phase {phase}"),
+        State::Cancelled { phase: None } => "was cancelled before it began".into(),
     }
 }
 
-/// The same with what is the matter with the task of its phase.
-pub(super) fn in_phases(pipeline: &Pipeline, phase: Option<&(TaskId, Box<Answer>)>, at: Stamp) -> String {
-    let standing = standing(pipeline, at);
+/// Why it stands so, in a few words.
+pub(crate) fn detail(pipeline: &Pipeline, task: Option<&Task>) -> Option<String> {
+    match &pipeline.state {
+        State::Blocked { reason: Blocked::Dependencies, .. } => Some("others must come first".into()),
+        State::Blocked { reason: Blocked::Guard { guard, part, .. }, .. } => Some(format!("guard {guard}: {part}")),
+        State::Blocked { reason: Blocked::Decision { task, .. }, .. } => Some(format!("its task {task} waits for a decision")),
+        State::Failed { error, .. } => Some(error.to_string()),
+        State::Running { task: Some(_), .. } => {
+            task.filter(|task| task.state == TaskState::Pending).map(|task| not_started(&task.id))
+        }
+        State::Init | State::Checking { .. } | State::Running { .. } | State::Done | State::Cancelled { .. } => None,
+    }
+}
+
+/// How old the answer of a guard is.
+fn as_of(looked: Wall, at: Stamp) -> String {
+    if looked.0 == 0 { String::new() } else { format!(" (as of {} ago)", words::span(at.wall - looked)) }
+}
+
+fn not_started(task: &TaskId) -> String {
+    format!("its task {task} has not started")
+}
+
+/// What a person can do about one that does not go on by itself.
+pub(super) fn advice(pipeline: &Pipeline) -> Option<String> {
+    let id = &pipeline.id;
+    match &pipeline.state {
+        State::Blocked { reason: Blocked::Guard { .. } | Blocked::Dependencies, .. } => {
+            Some(format!("To go on regardless: banksman pipelines unblock {id}"))
+        }
+        State::Blocked { reason: Blocked::Decision { decision, .. }, .. } => {
+            Some(format!("Answer with: banksman decisions resolve {decision} N"))
+        }
+        State::Failed { recoverable: true, .. } => Some(format!("To try that phase again: banksman pipelines retry {id}")),
+        State::Failed { recoverable: false, .. } => Some(format!("That is final; to start a new one: {}", anew(pipeline))),
+        State::Init | State::Checking { .. } | State::Running { .. } | State::Done | State::Cancelled { .. } => None,
+    }
+}
+
+/// The command that starts another one like it.
+pub(crate) fn anew(pipeline: &Pipeline) -> String {
+    let vars = pipeline.plan.vars.iter().filter_map(|(name, default)| {
+        let value = pipeline.context.get(name).filter(|value| default.as_ref() != Some(*value))?;
+        let word = match value.as_str() {
+            Some(text) => format!("{name}={text}"),
+            None => format!("{name}:={value}"),
+        };
+        Some(format!(" --var {}", words::quoted(word)))
+    });
+    format!("banksman pipelines start {}{}", pipeline.plan.name, vars.collect::<String>())
+}
+
+/// Where it is, with what is the matter with the task of its phase.
+pub(super) fn in_phases(phases: &Phases, at: Stamp) -> String {
+    let Phases { pipeline, phase, .. } = phases;
+    let place = place(pipeline, at);
     match (&pipeline.state, phase) {
-        (State::Running { .. }, Some((task, answer))) => {
-            format!("{standing}: its task {task} {}", sentence::answer(answer, pipeline.phase_started, at))
+        (State::Running { .. }, Some((task, Answer::Waits(causes)))) => {
+            format!("{place}, but {}: {}", not_started(task), sentence::headline(causes))
         }
-        _ => standing,
+        (State::Running { .. }, Some((task, answer))) => {
+            format!("{place}: its task {task} {}", sentence::answer(answer, pipeline.phase_started, at))
+        }
+        _ => place,
     }
 }
 
-fn side(when: When) -> &'static str {
+/// Whether it goes on only if a runner looks at it: what it waits for is no task.
+pub(crate) fn needs_runner(pipeline: &Pipeline) -> bool {
+    match &pipeline.state {
+        State::Checking { .. } | State::Running { task: None, .. } | State::Blocked { reason: Blocked::Guard { .. }, .. } => true,
+        State::Init
+        | State::Running { .. }
+        | State::Blocked { .. }
+        | State::Done
+        | State::Failed { .. }
+        | State::Cancelled { .. } => false,
+    }
+}
+
+/// What stands in its way, or in the way of the task of its phase.
+pub(super) fn reasons(phases: &Phases, at: Stamp) -> Vec<Reason> {
+    let pipeline = &phases.pipeline;
+    let no_runner = (needs_runner(pipeline) && !phases.has_runner).then(|| Reason {
+        kind: "no_runner",
+        message: "no runner is alive".into(),
+        wakes: "it goes on when a runner looks at it".into(),
+        hint: Some("banksman run".into()),
+        is_final: true,
+        ..Reason::default()
+    });
+    let own = match (&pipeline.state, &phases.phase) {
+        (State::Blocked { reason: Blocked::Guard { .. }, .. }, _) => vec![guard(phases, at)],
+        (State::Blocked { reason: Blocked::Decision { decision, task, .. }, .. }, _) => vec![Reason {
+            kind: "decision",
+            message: format!("its task {task} waits for decision {decision}"),
+            wakes: "it goes on when somebody has decided".into(),
+            hint: Some(format!("banksman decisions show {decision}")),
+            resource: Some(format!("decision {decision}")),
+            ..Reason::default()
+        }],
+        (_, Some((task, Answer::Waits(causes)))) => causes.iter().map(|cause| reason::of(cause, task, at)).collect(),
+        _ => Vec::new(),
+    };
+    own.into_iter().chain(no_runner).collect()
+}
+
+/// The guard that holds it up: what it says now, or what it said when somebody looked.
+fn guard(phases: &Phases, at: Stamp) -> Reason {
+    let pipeline = &phases.pipeline;
+    let State::Blocked { reason: Blocked::Guard { guard, part, again, looked, .. }, .. } = &pipeline.state else {
+        return Reason::default();
+    };
+    let message = match &phases.guard {
+        Some(GuardResult::Passed) => format!("guard {guard} holds by now; the last look found: {part}{}", as_of(*looked, at)),
+        Some(GuardResult::Failed { part, .. }) => format!("guard {guard} does not hold: {part}"),
+        None => format!("guard {guard} does not hold: {part}{}", as_of(*looked, at)),
+    };
+    let wakes = match (phases.has_runner, *again > at.lease) {
+        (true, true) => format!("it is looked at again in {} at the latest", words::span(*again - at.lease)),
+        (true, false) => "it is about to be looked at again".into(),
+        (false, _) => "nobody looks at it again before a runner does".into(),
+    };
+    Reason {
+        kind: "guard",
+        message,
+        wakes,
+        hint: Some(format!("banksman pipelines unblock {}", pipeline.id)),
+        since: Some(pipeline.phase_started),
+        resource: Some(format!("guard {guard}")),
+        ..Reason::default()
+    }
+}
+
+/// On which side of a phase.
+pub(crate) fn side(when: When, phase: &Name) -> String {
     match when {
-        When::Pre => "before",
-        When::Post => "at the end of",
+        When::Pre => format!("before phase {phase}"),
+        When::Post => format!("at the end of phase {phase}"),
     }
 }

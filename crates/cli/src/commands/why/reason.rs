@@ -2,12 +2,13 @@
 
 use banksman::core::admission::Reason as Refusal;
 use banksman::core::backlog::Run;
+use banksman::core::pipeline::State;
 use banksman::core::task::{Done, Ending};
 use banksman::core::{RunnerId, Stamp, Status, TaskId, Title};
 use banksman::engine::why::{Answer, Attended, Cause, Chain, End, Holder, Life, Link, Obstacle};
 use serde_json::{Value, json};
 
-use super::sentence;
+use super::{phases, sentence};
 use crate::printer::{DIM, RED, YELLOW};
 use crate::words;
 
@@ -17,23 +18,23 @@ const NAMED: usize = 3;
 /// A reason in words and as data. The fields that do not belong to its kind are empty.
 #[derive(Debug, Default)]
 pub(super) struct Reason {
-    kind: &'static str,
-    message: String,
+    pub(super) kind: &'static str,
+    pub(super) message: String,
     /// What will change it.
-    wakes: String,
+    pub(super) wakes: String,
     /// What a person can do about it.
-    hint: Option<String>,
+    pub(super) hint: Option<String>,
     /// Whether it will never change by itself.
-    is_final: bool,
-    since: Option<Stamp>,
-    resource: Option<String>,
-    holders: Vec<Value>,
-    waiters: usize,
-    chain: Vec<Value>,
-    cycle: Vec<String>,
-    because: Vec<Reason>,
-    runners: Vec<Value>,
-    place: Option<u64>,
+    pub(super) is_final: bool,
+    pub(super) since: Option<Stamp>,
+    pub(super) resource: Option<String>,
+    pub(super) holders: Vec<Value>,
+    pub(super) waiters: usize,
+    pub(super) chain: Vec<Value>,
+    pub(super) cycle: Vec<String>,
+    pub(super) because: Vec<Reason>,
+    pub(super) runners: Vec<Value>,
+    pub(super) place: Option<u64>,
 }
 
 impl Reason {
@@ -398,14 +399,18 @@ fn dependency(chain: &Chain, at: Stamp) -> Reason {
                     }
                     message.push_str(if for_runner { ", which waits for a runner" } else { ", which waits in turn:" });
                 }
-                Answer::Over { done, .. } => {
+                Answer::Over { done, pipeline, .. } => {
                     reason.wakes = "that will not be completed by itself".into();
                     reason.is_final = true;
-                    let verb = match done {
-                        Done::Failed { .. } | Done::Cancelled | Done::Skipped => "retry",
-                        Done::Success { .. } => "show",
+                    reason.hint = match (done, pipeline.as_ref().map(|pipeline| &pipeline.state)) {
+                        (_, Some(State::Failed { recoverable: true, .. })) => Some(format!("banksman pipelines retry {name}")),
+                        // Nothing brings that one back.
+                        (Done::Failed { .. } | Done::Cancelled | Done::Skipped, Some(_)) => None,
+                        (Done::Failed { .. } | Done::Cancelled | Done::Skipped, None) => {
+                            Some(format!("banksman tasks retry {name}"))
+                        }
+                        (Done::Success { .. }, _) => Some(format!("banksman tasks show {name}")),
                     };
-                    reason.hint = Some(format!("banksman tasks {verb} {name}"));
                 }
                 Answer::Review => {
                     reason.wakes = "it may start when somebody says that that is done".into();
@@ -416,7 +421,15 @@ fn dependency(chain: &Chain, at: Stamp) -> Reason {
                     reason.hint = Some(format!("banksman decisions show {decision}"));
                 }
                 Answer::ByHand { .. } => reason.wakes = "it may start when somebody says that that is done".into(),
-                Answer::InPhases { pipeline, .. } => reason.hint = Some(format!("banksman pipelines show {}", pipeline.id)),
+                Answer::InPhases(phases) => {
+                    reason.because = phases::reasons(phases, at);
+                    reason.is_final = reason.because.iter().any(|reason| reason.is_final);
+                    // That is so for all tasks, and said of the first.
+                    if reason.because.len() > 1 {
+                        reason.because.retain(|reason| reason.kind != "no_runner");
+                    }
+                    reason.hint = reason.because.is_empty().then(|| format!("banksman pipelines show {name}"));
+                }
                 Answer::Starting(_) | Answer::Running { .. } | Answer::Stopping { .. } | Answer::Awaiting { .. } => {}
             }
             if !matches!(**answer, Answer::Waits(_)) {

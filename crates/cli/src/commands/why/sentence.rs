@@ -52,7 +52,7 @@ pub(super) fn answer(answer: &Answer, changed: Stamp, at: Stamp) -> String {
             let until = until.map(|until| format!("; {} are left before others may take it", words::span(until - at.lease)));
             format!("has been worked on by {holder} for {}{}", ago(changed), until.unwrap_or_default())
         }
-        Answer::InPhases { pipeline, phase } => phases::in_phases(pipeline, phase.as_ref(), at),
+        Answer::InPhases(phases) => phases::in_phases(phases, at),
         Answer::Review => format!("is being looked at by a person, for {} by now", ago(changed)),
         Answer::Over { done, .. } => over(done, changed, at),
     }
