@@ -45,7 +45,7 @@ impl Merged {
     }
 }
 
-/// Why a branch is not merged. Nothing was changed then.
+/// Why a branch is not merged. Nothing was changed then, unless it says so.
 #[derive(Debug, Error)]
 pub enum MergeError {
     /// The target has commits of its own.
@@ -310,16 +310,20 @@ impl Job<'_> {
         MergeError::Moved { into: self.into.into(), said }
     }
 
-    /// Keeps the tip that the target has, and drops the oldest ones.
+    /// Keeps the tip that the target has, once, and drops the oldest ones.
     fn save(&self, before: &Id) -> Result<(), GitError> {
         let place = format!("refs/banksman/merges/{}/", self.into);
+        let list = self.git.line(&["for-each-ref", "--format=%(objectname) %(refname)", "--sort=-refname", &place])?;
+        // A branch `a/b` has its own below those of `a`.
+        let is_own = |name: &str| name.strip_prefix(&place).is_some_and(|rest| !rest.contains('/'));
+        let own: Vec<_> = list.lines().filter_map(|line| line.split_once(' ')).filter(|(_, name)| is_own(name)).collect();
+        if own.first().is_some_and(|(id, _)| id == before) {
+            return Ok(());
+        }
         let ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
         let name = format!("{place}{ms:014}-{}", before.get(..12).unwrap_or(before));
         self.git.get(&["update-ref", &name, before])?;
-        let list = self.git.line(&["for-each-ref", "--format=%(refname)", "--sort=-refname", &place])?;
-        // A branch `a/b` has its own below those of `a`.
-        let own = list.lines().filter(|name| name.strip_prefix(&place).is_some_and(|rest| !rest.contains('/')));
-        for old in own.skip(KEPT) {
+        for (_, old) in own.into_iter().skip(KEPT - 1) {
             self.git.get(&["update-ref", "-d", old])?;
         }
         Ok(())

@@ -160,6 +160,14 @@ fn the_former_tip_is_kept_for_a_while() {
     }
     let kept = world.git(&["for-each-ref", "--format=%(objectname)", "--sort=refname", "refs/banksman/merges/main/"]);
     assert_eq!(kept.lines().collect::<Vec<_>>(), tips[2..], "the last fifty");
+    // Attempts that come to nothing do not drive them out.
+    let world = diverged();
+    std::fs::write(world.repo().join("a"), "in the way").unwrap();
+    for _ in 0..3 {
+        world.merge("topic", MergeHow::Rebase).unwrap_err();
+    }
+    let kept = world.git(&["for-each-ref", "--format=%(objectname)", "refs/banksman/merges/main/"]);
+    assert_eq!(kept, world.tip("main"));
 }
 
 #[test]

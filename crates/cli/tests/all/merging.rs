@@ -219,6 +219,10 @@ impl Halfway {
                 rustix::process::kill_process(pid, Signal::KILL).unwrap();
             }
         }
+        assert!(self.world.path().join(".git/index.lock").exists());
+    }
+
+    fn assert_halfway(&self) {
         assert_ne!(git(self.world.path(), &["status", "--porcelain"]), "");
         assert_eq!(git(self.world.path(), &["rev-parse", "main"]), self.before);
     }
@@ -240,15 +244,45 @@ impl Halfway {
 fn a_checkout_that_a_killed_merge_has_left_halfway_is_put_back() {
     let halfway = Halfway::new();
     halfway.kill(true);
+    halfway.assert_halfway();
     halfway.goes_on();
     halfway.world.ok(&Halfway::MERGE);
     halfway.assert_merged();
 }
 
 #[test]
+fn a_merge_that_is_killed_just_before_or_after_the_branch_moves_is_settled() {
+    for moment in ["prepared", "committed"] {
+        let halfway = Halfway::new();
+        let hook = halfway.world.path().join(".git/hooks/reference-transaction");
+        let root = halfway.world.path().display();
+        let script = format!(
+            "#!/bin/sh\n[ $1 = {moment} ] && grep -q refs/heads/main || exit 0\ncd '{root}'\n\
+             echo $$ $PPID > state/draft; mv state/draft state/here\nwhile [ -e state/wait ]; do sleep 0.01; done\n"
+        );
+        std::fs::create_dir_all(hook.parent().unwrap()).unwrap();
+        std::fs::write(&hook, script).unwrap();
+        std::fs::set_permissions(&hook, std::fs::Permissions::from_mode(0o755)).unwrap();
+        git(halfway.world.path(), &["config", "--unset", "filter.slow.smudge"]);
+        halfway.kill(true);
+        let has_moved = git(halfway.world.path(), &["rev-parse", "main"]) != halfway.before;
+        assert_eq!(has_moved, moment == "committed");
+        // What git has locked of the branches, it leaves locked; it could be anybody's, so that is for its user to remove.
+        for lock in ["HEAD.lock", "refs/heads/main.lock"] {
+            std::fs::remove_file(halfway.world.path().join(".git").join(lock)).ok();
+        }
+        std::fs::remove_file(&hook).unwrap();
+        halfway.goes_on();
+        halfway.world.ok(&Halfway::MERGE);
+        halfway.assert_merged();
+    }
+}
+
+#[test]
 fn a_checkout_is_not_touched_as_long_as_the_git_of_a_killed_merge_lives() {
     let halfway = Halfway::new();
     halfway.kill(false);
+    halfway.assert_halfway();
     let merge = halfway.world.start(&Halfway::MERGE);
     let waits = |line: &str| line.contains("-> FLOCK") && line.split_whitespace().any(|word| word == merge.pid().to_string());
     until("it waits for that git", || std::fs::read_to_string("/proc/locks").unwrap().lines().any(waits));
