@@ -22,6 +22,8 @@ pub(super) struct Going {
     tasks: u32,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     failures: BTreeMap<Name, u32>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    attempts: BTreeMap<Name, u32>,
 }
 
 impl Folded {
@@ -36,7 +38,8 @@ impl Folded {
 
 impl Going {
     fn new(context: Context) -> Going {
-        Going { state: State::Init, attempt: 1, context, checkpoints: Vec::new(), tasks: 0, failures: BTreeMap::new() }
+        let (failures, attempts) = (BTreeMap::new(), BTreeMap::new());
+        Going { state: State::Init, attempt: 1, context, checkpoints: Vec::new(), tasks: 0, failures, attempts }
     }
 
     pub(super) fn of(pipeline: &Pipeline) -> Going {
@@ -47,6 +50,7 @@ impl Going {
             checkpoints: pipeline.checkpoints.clone(),
             tasks: pipeline.tasks,
             failures: pipeline.failures.clone(),
+            attempts: pipeline.attempts.clone(),
         }
     }
 
@@ -55,11 +59,13 @@ impl Going {
             Fact::Created { .. } | Fact::Deleted {} => unreachable!("they make and remove the whole entry"),
             Fact::Started {} | Fact::Warned { .. } | Fact::Fallback { .. } | Fact::Exhausted { .. } => {}
             Fact::Checking { phase, when, attempt } => {
+                self.attempts.insert(phase.clone(), attempt);
                 (self.state, self.attempt) = (State::Checking { phase, when }, attempt);
             }
             Fact::Blocked { phase, when, reason } => self.state = timeless(State::Blocked { phase, when, reason }),
             Fact::Phase { phase, attempt, approach, task } => {
                 self.tasks += 1;
+                self.attempts.insert(phase.clone(), attempt);
                 (self.state, self.attempt) = (State::Running { phase, approach, task }, attempt);
             }
             Fact::Resumed {} => {
@@ -80,7 +86,7 @@ impl Going {
     pub(super) fn fields(&self) -> [(&'static str, String); 5] {
         [
             ("state", format!("{:?}", self.state)),
-            ("attempt", format!("{} ({} tasks)", self.attempt, self.tasks)),
+            ("attempt", format!("{} ({} tasks), of all {:?}", self.attempt, self.tasks, self.attempts)),
             ("context", format!("{:?}", self.context)),
             ("checkpoints", format!("{:?}", self.checkpoints)),
             ("failures", format!("{:?}", self.failures)),

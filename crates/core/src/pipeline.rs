@@ -61,6 +61,8 @@ pub struct Pipeline {
     pub state: State,
     /// Which attempt at the phase this is, counted from 1.
     pub attempt: u32,
+    /// How many attempts there were at each phase.
+    pub attempts: BTreeMap<Name, u32>,
     /// Since when it is in the phase, or before it.
     pub phase_started: Stamp,
     /// The variables.
@@ -390,6 +392,7 @@ impl Pipeline {
             checkpoints: Vec::new(),
             tasks: 0,
             failures: BTreeMap::new(),
+            attempts: BTreeMap::new(),
             looker: None,
         }
     }

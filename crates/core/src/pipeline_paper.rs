@@ -60,13 +60,15 @@ pub(super) struct Paper {
     pub(super) finger: Finger,
     pub(super) tasks: u32,
     pub(super) attempt: u32,
+    /// Of each entry.
+    attempts: Vec<u32>,
     pub(super) tallies: Vec<u32>,
 }
 
 impl Paper {
     pub(super) fn new(entries: Vec<Entry>) -> Paper {
-        let tallies = vec![0; entries.len()];
-        Paper { entries, finger: Finger::Not, tasks: 0, attempt: 1, tallies }
+        let none = vec![0; entries.len()];
+        Paper { entries, finger: Finger::Not, tasks: 0, attempt: 1, attempts: none.clone(), tallies: none }
     }
 
     pub(super) fn begin(&mut self) {
@@ -127,7 +129,7 @@ impl Paper {
     pub(super) fn again(&mut self) {
         if let Finger::Broken { at, for_good: false } = self.finger {
             self.tallies.fill(0);
-            self.attempt += 1;
+            self.begin_attempt(at);
             self.work(Todo::Approach(at));
         }
     }
@@ -147,12 +149,17 @@ impl Paper {
         }
     }
 
+    fn begin_attempt(&mut self, at: usize) {
+        self.attempts[at] += 1;
+        self.attempt = self.attempts[at];
+    }
+
     fn work(&mut self, first: Todo) {
         let mut todo = Some(first);
         while let Some(now) = todo.take() {
             match now {
                 Todo::Arrive(at) => {
-                    self.attempt = 1;
+                    self.begin_attempt(at);
                     todo = Some(Todo::Approach(at));
                 }
                 Todo::Approach(at) if self.entries[at].pre => self.finger = Finger::Before { at, held: false },
@@ -177,7 +184,7 @@ impl Paper {
                     todo = Some(match self.entries[at].if_fails {
                         Then::Go(to) => Todo::Arrive(to),
                         Then::Same | Then::Next | Then::End => {
-                            self.attempt += 1;
+                            self.begin_attempt(at);
                             Todo::Approach(at)
                         }
                     });

@@ -256,11 +256,11 @@ fn a_phase_that_fails_leads_to_another_and_back_only_so_often() {
     let last = Phase { then: After::Done, ..phase("last") };
     let fix = Phase { then: After::Phase(name("test")), ..phase("fix") };
     let mut site = Site::begun(vec![test, last, fix]);
-    for _ in 0..2 {
+    for attempt in 1..=2 {
         site.end(failed("no"));
-        assert_eq!(site.where_it_is(), "running fix");
+        assert_eq!((site.where_it_is().as_str(), site.pipeline.attempt), ("running fix", attempt));
         site.end(success(Value::Null));
-        assert_eq!((site.where_it_is().as_str(), site.pipeline.attempt), ("running test", 1));
+        assert_eq!((site.where_it_is().as_str(), site.pipeline.attempt), ("running test", attempt + 1));
     }
     assert_eq!((site.end(failed("no")), site.where_it_is().as_str()), (Outcome::Over, "failed test"));
     site.ask(Input::Retry);

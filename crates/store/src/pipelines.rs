@@ -57,14 +57,17 @@ struct Body {
     tasks: u32,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     failures: BTreeMap<Name, u32>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    attempts: BTreeMap<Name, u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     looker: Option<RunnerId>,
 }
 
 impl Body {
     fn of(pipeline: &Pipeline) -> Body {
-        let Pipeline { state, attempt, phase_started, context, checkpoints, tasks, failures, looker, .. } = pipeline.clone();
-        Body { state, attempt, phase_started, context, checkpoints, tasks, failures, looker }
+        let Pipeline { state, attempt, phase_started, context, checkpoints, tasks, failures, attempts, looker, .. } =
+            pipeline.clone();
+        Body { state, attempt, phase_started, context, checkpoints, tasks, failures, attempts, looker }
     }
 
     /// The pipeline of this task.
@@ -72,9 +75,9 @@ impl Body {
         let Some(Work::Pipeline(plan)) = &host.spec.work else {
             return Err(StoreError::corrupt(format_args!("{} has a pipeline, but does not say what it does", host.id)));
         };
-        let Body { state, attempt, phase_started, context, checkpoints, tasks, failures, looker } = self;
+        let Body { state, attempt, phase_started, context, checkpoints, tasks, failures, attempts, looker } = self;
         let (id, plan) = (host.id.clone(), plan.clone());
-        Ok(Pipeline { id, plan, state, attempt, phase_started, context, checkpoints, tasks, failures, looker })
+        Ok(Pipeline { id, plan, state, attempt, phase_started, context, checkpoints, tasks, failures, attempts, looker })
     }
 }
 

@@ -24,17 +24,19 @@ impl Pipeline {
     /// A phase begins, for the first time or after others.
     fn enter(&mut self, index: usize, now: &Now, scribe: &mut Scribe) -> Outcome {
         self.phase_started = now.stamp();
-        self.approach_phase(index, 1, now, scribe)
+        self.approach_phase(index, now, scribe)
     }
 
     /// An attempt at a phase begins with its guards, if it has some.
-    fn approach_phase(&mut self, index: usize, attempt: u32, now: &Now, scribe: &mut Scribe) -> Outcome {
+    fn approach_phase(&mut self, index: usize, now: &Now, scribe: &mut Scribe) -> Outcome {
         let phase = self.at(index).name.clone();
         // An attempt that nothing is told of does not count.
         if self.tasks >= TASK_LIMIT {
             return self.too_many(phase, scribe);
         }
-        self.attempt = attempt;
+        let attempts = self.attempts.entry(phase.clone()).or_default();
+        *attempts = attempts.saturating_add(1);
+        self.attempt = *attempts;
         match self.at(index).pre.is_empty() {
             true => self.go(index, 0, now, scribe),
             false => self.examine(phase, When::Pre, scribe),
@@ -234,7 +236,7 @@ impl Pipeline {
         match self.at(index).on_fail.clone() {
             OnFail::Retry { times } if failures < times => {
                 self.go_on(phase, error, scribe);
-                self.approach_phase(index, self.attempt.saturating_add(1), now, scribe)
+                self.approach_phase(index, now, scribe)
             }
             OnFail::Phase { to, times } if failures < times => {
                 self.go_on(phase, error, scribe);
@@ -322,7 +324,7 @@ impl Pipeline {
                 self.emit(Fact::Retry { phase }, scribe);
                 self.failures.clear();
                 self.phase_started = now.stamp();
-                self.approach_phase(index, self.attempt.saturating_add(1), now, scribe)
+                self.approach_phase(index, now, scribe)
             }
             State::Init
             | State::Checking { .. }

@@ -2,7 +2,6 @@
 
 use banksman_core::event::TaskFact;
 use banksman_core::pipeline::{Fact, Reason, When};
-use banksman_core::plan::OnFail;
 use banksman_core::task::After;
 use banksman_core::{Name, Pipeline, Status, TaskId};
 use banksman_engine::{PipelineOutcome, PipelineRequest};
@@ -39,8 +38,10 @@ impl World<'_> {
 
     fn stand(&mut self, id: &TaskId, stand: Stand) {
         if let Some(way) = self.book.ways.get_mut(id) {
-            if let Stand::Owes(Owes::Enter(_)) = stand {
-                way.attempt = 1;
+            if let Stand::Owes(Owes::Enter(at)) = stand {
+                let attempts = way.attempts.entry(at).or_default();
+                *attempts += 1;
+                way.attempt = *attempts;
             }
             (way.stand, way.blocked, way.again, way.looker) = (stand, None, None, None);
         }
@@ -93,10 +94,9 @@ impl World<'_> {
                 self.book.crew.retried.insert(id.clone());
                 let way = &self.book.ways[id];
                 let Stand::Failed { at, recoverable: true } = stand else { return self.astray(id, fact) };
-                let (is_same, attempt) = (way.at(phase) == Some(at), way.attempt + 1);
+                let is_same = way.at(phase) == Some(at);
                 self.stand(id, Stand::Owes(Owes::Enter(at)));
                 let way = self.book.ways.get_mut(id).expect("it is there");
-                way.attempt = attempt;
                 way.failures.clear();
                 is_same
             }
@@ -202,11 +202,8 @@ impl World<'_> {
         let next = way.has_failed(at).then(|| way.after_failure(at)).flatten();
         let stand = way.stand.clone();
         if let Some(next) = next {
-            let is_retry = matches!(way.plan.phases[at].on_fail, OnFail::Retry { .. });
-            let attempt = if is_retry { way.attempt + 1 } else { 1 };
             *way.failures.entry(at).or_default() += 1;
             self.stand(id, Stand::Owes(Owes::Enter(next)));
-            self.book.ways.get_mut(id).into_iter().for_each(|way| way.attempt = attempt);
         }
         self.verdict.expect(Checker::Phases, next.is_some(), || format!("{id} stood at {stand:?}, and goes on after {phase}"));
     }

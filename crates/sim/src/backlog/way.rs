@@ -22,6 +22,8 @@ pub(crate) struct Way {
     /// When its guard is looked at again by time.
     pub(crate) again: Option<Lease>,
     pub(crate) attempt: u32,
+    /// How often each phase was begun.
+    pub(crate) attempts: BTreeMap<usize, u32>,
     /// How many things its phases have begun.
     pub(crate) begun: u32,
     /// How often each phase has failed, since a person last asked for a retry.
@@ -82,6 +84,7 @@ impl Way {
             blocked: None,
             again: None,
             attempt: 1,
+            attempts: BTreeMap::new(),
             begun: 0,
             failures: BTreeMap::new(),
             visit: 0,
