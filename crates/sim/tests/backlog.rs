@@ -105,7 +105,6 @@ fn fixed_seeds_keep_every_promise() {
         "queue:fail",
         "queue:paused",
         "queue:purged",
-        "queue:requeue",
         "reactions",
         "recovered",
         "results told by sessions",
