@@ -9,8 +9,8 @@
 //! * `ledger`, `examine`, `model`: what must be true, kept by an outsider and by the pure core.
 //! * [`Broken`]: stores with one fault each, to show that the checkers can fail.
 //!
-//! This is the world of locks and semaphores; [`backlog`] is that of runners, sessions, tasks and pipelines, [`queues`] that of
-//! items and their workers.
+//! This is the world of locks and semaphores; [`backlog`] is that of runners, sessions, tasks, pipelines, workers and
+//! routes, [`queues`] that of items and those who take them.
 
 pub mod backlog;
 mod broken;

@@ -119,8 +119,11 @@ impl World<'_> {
             70..74 => self.queue_request(Input::Pause),
             74..81 => self.queue_request(Input::Resume),
             81..87 => {
-                let items: Vec<(ItemId, Name)> =
-                    self.book.crew.items.iter().map(|(id, item)| (*id, item.queue.clone())).collect();
+                // Mostly one that is dead.
+                let any = self.random.in_thousand(200);
+                let items =
+                    self.book.crew.items.iter().filter(|(_, item)| any || item.is_dead() || item.queue.as_str() == GRAVES);
+                let items: Vec<(ItemId, Name)> = items.map(|(id, item)| (*id, item.queue.clone())).collect();
                 if items.is_empty() {
                     return None;
                 }

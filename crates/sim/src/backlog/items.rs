@@ -63,6 +63,12 @@ pub(crate) struct Worker {
     pub(crate) called: Option<Seq>,
 }
 
+impl Item {
+    pub(crate) fn is_dead(&self) -> bool {
+        self.state == State::Dead
+    }
+}
+
 impl Worker {
     pub(crate) fn wake_on(&self) -> impl Iterator<Item = String> {
         self.definition.wake_on.iter().map(ToString::to_string)
