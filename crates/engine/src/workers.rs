@@ -1,7 +1,7 @@
 //! What people and runners do with workers: wake, pause, resume; items become tasks, and the ends of tasks the ends of items.
 
 use banksman_core::plan::Context;
-use banksman_core::queue::{self, Hold, Item};
+use banksman_core::queue::{self, Hold, Item, Queues};
 use banksman_core::task::{Done, OfItem, Spec, State, Work};
 use banksman_core::worker::{self, Definition, End, Job, Taken, Worker};
 use banksman_core::{Effect, Errand, ItemId, Lease, Name, Notice, NoticeKind, Span, Task, TaskId, Title};
@@ -163,7 +163,10 @@ fn take(name: &Name, queue: &Name, tables: &mut Tables, turn: &mut Turn) -> Work
     let item = match step_queue(queue, input, tables, turn) {
         queue::Outcome::Taken(item) => *item,
         queue::Outcome::Empty { next } => {
-            step_worker(name, worker::Input::Drained, tables, turn);
+            // It would sleep through the time of what is to be taken later.
+            if !waits(queue, &tables.queues) {
+                step_worker(name, worker::Input::Drained, tables, turn);
+            }
             return WorkerOutcome::Empty { next };
         }
         _ => return WorkerOutcome::NoQueue,
@@ -182,6 +185,12 @@ fn take(name: &Name, queue: &Name, tables: &mut Tables, turn: &mut Turn) -> Work
             WorkerOutcome::Unfit { item: item.id, error: error.into() }
         }
     }
+}
+
+/// Whether there are items in a queue that will be taken, now or later.
+pub(crate) fn waits(queue: &Name, queues: &Queues) -> bool {
+    let waits = |item: &Item| matches!(item.state, queue::State::Pending { .. } | queue::State::Failed { .. });
+    queues.items.values().any(|item| item.queue == *queue && waits(item))
 }
 
 /// Adds the task, or starts the pipeline, that an item becomes.

@@ -1,6 +1,6 @@
 //! Workers and routes, as a runner looks after them: items that become tasks, tasks that are over, events that have come.
 
-use banksman_core::queue::{Item, State};
+use banksman_core::queue::Item;
 use banksman_core::router::{Reaction, Subscription, route};
 use banksman_core::worker::Worker;
 use banksman_core::{Lease, Name, Seq};
@@ -9,7 +9,7 @@ use banksman_store::{Crew, Key, Snapshot};
 use super::{CLAIM_LIMIT, Dispatcher};
 use crate::request::Request;
 use crate::routing::RouteRequest;
-use crate::workers::WorkerRequest;
+use crate::workers::{WorkerRequest, waits};
 
 /// How many events are read at a time, and after how many the place in the log is written down though nothing followed.
 const PAGE: u32 = 500;
@@ -97,8 +97,7 @@ impl Dispatcher {
 
     /// Whether there are items that a worker will take when their time has come.
     pub(super) fn crew_waits(&self, snapshot: &Snapshot) -> bool {
-        let waits = |item: &Item| matches!(item.state, State::Pending { .. } | State::Failed { .. });
-        self.takers_here(snapshot).any(|worker| items(&worker.definition.queue, snapshot).any(waits))
+        self.takers_here(snapshot).any(|worker| waits(&worker.definition.queue, &snapshot.queues))
     }
 
     fn takers_here<'a>(&self, snapshot: &'a Snapshot) -> impl Iterator<Item = &'a Worker> {
@@ -142,7 +141,7 @@ fn takes(worker: &Worker, snapshot: &Snapshot) -> Vec<Request> {
     }
     let is_there = |item: &&Item| item.is_ready() || item.due().is_some_and(|due| due <= snapshot.lease);
     let there = items(queue, snapshot).filter(is_there).count().min(worker.room()).min(CLAIM_LIMIT);
-    let is_drained = there == 0 && worker.jobs.is_empty() && !worker.definition.wake_on.is_empty();
+    let is_drained = worker.jobs.is_empty() && !worker.definition.wake_on.is_empty() && !waits(queue, &snapshot.queues);
     let take = || Request::Worker(WorkerRequest::Take { worker: worker.definition.name.clone(), queue: queue.clone() });
     std::iter::repeat_with(take).take(there.max(usize::from(is_drained))).collect()
 }
