@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use banksman_core::claim::{Ask, Claim};
+use banksman_core::claim::{Ask, Claim, Term};
 use banksman_core::lock::{self, Lock};
 use banksman_core::semaphore::{self, Semaphore};
 use banksman_core::{Effect, Epoch, HolderId, Lease, Name, Now, ProcessId, Seq, Step};
@@ -55,7 +55,7 @@ fn ask(holder: &HolderId) -> Box<Ask> {
         metadata: None,
         request: None,
     };
-    Box::new(Ask { claim, fallback_ttl: None, epoch: None, granted_before: None, wait: None })
+    Box::new(Ask { claim, term: Term::Usual(None), epoch: None, granted_before: None, wait: None })
 }
 
 fn lock_cycle(holder: &HolderId, epoch: Epoch) -> [lock::Input; 3] {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use banksman::core::claim::{Ask, Claim, Grant};
+use banksman::core::claim::{Ask, Claim, Grant, Term};
 use banksman::core::coordination::{Command as Request, Outcome};
 use banksman::core::event::{Kind, Resource};
 use banksman::core::{HolderId, Name, lock};
@@ -146,7 +146,7 @@ fn turn(client: &Client) -> Result<Turn> {
         metadata: None,
         request: None,
     };
-    let ask = Ask { claim, fallback_ttl: None, epoch: None, granted_before: None, wait: None };
+    let ask = Ask { claim, term: Term::Usual(None), epoch: None, granted_before: None, wait: None };
     let called = clock::now();
     let (mut joined, mut sleeps) = (0, 0);
     let mut falls_asleep = |_: &_, _| {

@@ -268,8 +268,9 @@ pub fn admit(task: &Task, facts: &Facts<'_>, now: &Now) -> Admission {
     if let Some(exclusive) = facts.section.as_ref().filter(|_| !task.has_phases()) {
         reasons.extend(exclusive.reason(facts.runner, now));
     }
-    assert_eq!(task.spec.needs.len(), facts.needs.len(), "each need of {} has its fact", task.id);
-    reasons.extend(task.spec.needs.iter().zip(&facts.needs).filter_map(|(need, needed)| unmet_need(need, needed, now)));
+    let needs = task.spec.needs_to_begin(facts.roots.is_some());
+    assert_eq!(needs.len(), facts.needs.len(), "each need of {} has its fact", task.id);
+    reasons.extend(needs.iter().zip(&facts.needs).filter_map(|(need, needed)| unmet_need(need, needed, now)));
     if let Some(roots) = facts.roots.as_ref().filter(|roots| !roots.admit(task)) {
         let begun = roots.begun.iter().map(|root| (root.id.clone(), root.spec.title.clone(), root.changed));
         reasons.push(Reason::NoRoot { limit: roots.limit, roots: begun.collect() });

@@ -61,13 +61,23 @@ fn is_one(weight: &u32) -> bool {
     *weight == 1
 }
 
+/// How long a grant lives whose claim does not say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Term {
+    /// As the resource's definition says, or else this long without a heartbeat.
+    Usual(Option<Span>),
+    /// As long as its holder keeps it, whatever the definition says: a run has no heart that beats for each of its locks, and
+    /// what it holds is given back by the transaction that has seen its end.
+    Open,
+}
+
 /// A request to acquire.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ask {
     /// What is asked for.
     pub claim: Claim,
-    /// The time to live if neither the claim nor the resource's definition has one.
-    pub fallback_ttl: Option<Span>,
+    /// How long it lives, where the claim does not say.
+    pub term: Term,
     /// The epoch of a grant that the holder already has and wants to extend.
     pub epoch: Option<Epoch>,
     /// The epoch that this very request was granted before, as the event log tells.

@@ -9,7 +9,7 @@
 //!
 //! Invariants: nobody waits for a free lock; `fence` never falls, and a held lock's epoch is its fence.
 
-use crate::claim::{Ask, Blocked, Grant, LINE_LIMIT, Line, Reason, Waiter, Waiting};
+use crate::claim::{Ask, Blocked, Grant, LINE_LIMIT, Line, Reason, Term, Waiter, Waiting};
 use crate::event::{Defined, Ended, Event, Fact, Forced, Kind, Resource};
 use crate::ids::{Epoch, HolderId, Name, Ticket};
 use crate::step::{Now, Scribe, Step};
@@ -225,7 +225,7 @@ impl Lock {
     }
 
     fn acquire(&mut self, ask: Ask, now: &Now, scribe: &mut Scribe) -> Outcome {
-        let Ask { mut claim, fallback_ttl, epoch, granted_before, wait } = ask;
+        let Ask { mut claim, term, epoch, granted_before, wait } = ask;
         if let Some(epoch) = epoch {
             return self.extend(&claim.holder, epoch, now, scribe);
         }
@@ -244,8 +244,10 @@ impl Lock {
         if let Some(ticket) = rejoined {
             return self.look(ticket, now);
         }
-        claim.ttl = claim.ttl.or(self.config.ttl).or(fallback_ttl);
-        claim.max_hold = claim.max_hold.or(self.config.max_hold);
+        if let Term::Usual(ttl) = term {
+            claim.ttl = claim.ttl.or(self.config.ttl).or(ttl);
+            claim.max_hold = claim.max_hold.or(self.config.max_hold);
+        }
         match (&self.state, wait) {
             (State::Free, _) => {
                 self.fence = self.emit(Fact::Acquired(claim.clone()), scribe);

@@ -460,6 +460,8 @@ fn time_outs_come_from_the_claim_then_the_definition_then_the_fallback() {
     assert_eq!(ttl(Some(20), ask("a").fallback(30)), (secs(20), secs(500)));
     assert_eq!(ttl(None, ask("a").fallback(30)), (secs(30), secs(500)));
     assert_eq!(ttl(None, ask("a")), (None, secs(500)));
+    assert_eq!(ttl(Some(20), ask("a").open()), (None, None), "what is kept open has no end by time");
+    assert_eq!(ttl(Some(20), ask("a").ttl(10).open()), (secs(10), None));
 }
 
 #[test]

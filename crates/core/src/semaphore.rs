@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::claim::{Ask, Blocked, Grant, LINE_LIMIT, Line, OFFER, Offer, Reason, Waiter, Waiting};
+use crate::claim::{Ask, Blocked, Grant, LINE_LIMIT, Line, OFFER, Offer, Reason, Term, Waiter, Waiting};
 use crate::event::{Defined, Ended, Event, Fact, Forced, Increased, Kind, Resource};
 use crate::ids::{Epoch, HolderId, Name, Ticket};
 use crate::step::{Now, Scribe, Step};
@@ -229,7 +229,7 @@ impl Semaphore {
     }
 
     fn acquire(&mut self, ask: Ask, now: &Now, scribe: &mut Scribe) -> Outcome {
-        let Ask { mut claim, fallback_ttl, epoch, granted_before, wait } = ask;
+        let Ask { mut claim, term, epoch, granted_before, wait } = ask;
         if claim.weight == 0 {
             return Outcome::NoWeight;
         }
@@ -245,7 +245,9 @@ impl Semaphore {
         if let Some(ticket) = rejoined {
             return self.look(ticket, now);
         }
-        claim.ttl = claim.ttl.or(self.config.ttl).or(fallback_ttl);
+        if let Term::Usual(ttl) = term {
+            claim.ttl = claim.ttl.or(self.config.ttl).or(ttl);
+        }
         claim.max_hold = None;
         if let Some(epoch) = granted_before
             && self.holders.get(&claim.holder).is_none_or(|grant| grant.epoch != epoch)

@@ -339,6 +339,7 @@ fn a_time_to_live_comes_from_the_claim_then_the_definition_then_the_fallback() {
     assert_eq!(ttl(secs(20), ask("a").fallback(30)), secs(20));
     assert_eq!(ttl(None, ask("a").fallback(30)), secs(30));
     assert_eq!(ttl(None, ask("a")), None);
+    assert_eq!(ttl(secs(20), ask("a").open()), None, "what is kept open has no end by time");
 }
 
 #[test]

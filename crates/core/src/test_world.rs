@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::claim::{Address, Ask, Claim, Standing};
+use crate::claim::{Address, Ask, Claim, Standing, Term};
 use crate::coordination::{self, Coordination};
 use crate::event::{Event, Fact, Forced};
 use crate::ids::{Epoch, HolderId, Name, RequestId, Seq, Ticket};
@@ -163,7 +163,7 @@ pub(crate) fn ask(who: &str) -> Ask {
         metadata: None,
         request: None,
     };
-    Ask { claim, fallback_ttl: None, epoch: None, granted_before: None, wait: None }
+    Ask { claim, term: Term::Usual(None), epoch: None, granted_before: None, wait: None }
 }
 
 impl Ask {
@@ -183,7 +183,12 @@ impl Ask {
     }
 
     pub(crate) fn fallback(mut self, ttl: i64) -> Ask {
-        self.fallback_ttl = secs(ttl);
+        self.term = Term::Usual(secs(ttl));
+        self
+    }
+
+    pub(crate) fn open(mut self) -> Ask {
+        self.term = Term::Open;
         self
     }
 

@@ -72,6 +72,17 @@ impl Spec {
         self.parent.as_ref().and_then(|_| self.env.get(PHASE_ENV)).map(|phase| &**phase)
     }
 
+    /// What must be free for it to begin. A pipeline holds nothing itself; but where only so many roots may be under way, it begins when
+    /// its first phase could, unless a guard comes before that.
+    pub fn needs_to_begin(&self, is_limited: bool) -> &[Need] {
+        match &self.work {
+            Some(Work::Pipeline(plan)) if is_limited => {
+                plan.phases.first().filter(|phase| phase.pre.is_empty()).map_or(&[], |phase| &phase.needs)
+            }
+            _ => &self.needs,
+        }
+    }
+
     /// A task with this title, for people, without any conditions.
     pub fn new(title: Title) -> Spec {
         Spec {

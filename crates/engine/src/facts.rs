@@ -6,7 +6,7 @@ use banksman_core::admission::{self, Admission, Dependency, Exclusive, Facts, Ne
 use banksman_core::backlog::Backlog;
 use banksman_core::coordination::Coordination;
 use banksman_core::planner::Roots;
-use banksman_core::task::{Need, Spec};
+use banksman_core::task::Need;
 use banksman_core::{Grant, Name, Now, ProcessId, RunnerId, SectionId, Task, lock};
 use banksman_store::Key;
 
@@ -20,7 +20,7 @@ pub(crate) fn keys(task: &banksman_core::TaskId, section: Option<&SectionId>, ne
 
 /// The rows that the answer of [`admit`] for this task depends on.
 pub fn admission_keys(task: &Task) -> BTreeSet<Key> {
-    keys(&task.id, task.spec.section.as_ref(), &task.spec.needs).into_iter().chain([Key::DueRoots]).collect()
+    keys(&task.id, task.spec.section.as_ref(), task.spec.needs_to_begin(true)).into_iter().chain([Key::DueRoots]).collect()
 }
 
 /// The rows that every admission needs.
@@ -84,7 +84,7 @@ pub fn admit(
                 .map(|run| (&run.id, &run.owner, run.started)),
         }),
         lock: coordination.locks.get(&task.id.lock()),
-        needs: needs(&task.spec, coordination),
+        needs: needs(task.spec.needs_to_begin(root_limit > 0), coordination),
         slots: coordination.semaphores.get(&Name::runs()),
         roots: Roots::of(root_limit, backlog.tasks.values()),
     };
@@ -106,10 +106,10 @@ fn dependencies<'a>(task: &Task, backlog: &'a Backlog) -> Vec<Dependency<'a>> {
     edges.iter().map(dependency).collect()
 }
 
-fn needs<'a>(spec: &Spec, coordination: &'a Coordination) -> Vec<Needed<'a>> {
+fn needs<'a>(needs: &[Need], coordination: &'a Coordination) -> Vec<Needed<'a>> {
     let needed = |need: &Need| match need {
         Need::Lock(name) => Needed::Lock(coordination.locks.get(name)),
         Need::Slots { name, .. } => Needed::Slots(coordination.semaphores.get(name)),
     };
-    spec.needs.iter().map(needed).collect()
+    needs.iter().map(needed).collect()
 }

@@ -1,7 +1,7 @@
 //! Work by hand: somebody takes a task with its lock, and in an exclusive section with that of the section too. Whatever
 //! ends the work gives both back in the same transaction; and whoever has lost the lock has lost the task.
 
-use banksman_core::claim::{Ask, Claim, Grant};
+use banksman_core::claim::{Ask, Claim, Grant, Term};
 use banksman_core::coordination::{Command, Outcome as Held};
 use banksman_core::task::{self, Need, State};
 use banksman_core::{Epoch, HolderId, Name, SectionId, Span, Task, TaskId, Wall, lock};
@@ -111,7 +111,7 @@ fn acquire(
         metadata: None,
         request: None,
     };
-    let ask = Box::new(Ask { claim, fallback_ttl: None, epoch, granted_before: None, wait: None });
+    let ask = Box::new(Ask { claim, term: Term::Usual(None), epoch, granted_before: None, wait: None });
     match draft.handle(Command::Lock(name.clone(), lock::Input::Acquire(ask))) {
         Held::Lock(lock::Outcome::Acquired(grant) | lock::Outcome::Extended(grant) | lock::Outcome::Reclaimed { grant, .. }) => {
             Ok(grant)

@@ -1,7 +1,7 @@
 //! What the calls around tasks share: stepping machines inside a transaction, and telling runners of it.
 
 use banksman_core::backlog::{Backlog, Sent};
-use banksman_core::claim::{Ask, Claim};
+use banksman_core::claim::{Ask, Claim, Term};
 use banksman_core::coordination::{Command, Coordination, Outcome as Held};
 use banksman_core::decision::About;
 use banksman_core::event::{DecisionFact, Event, Fact, Resource};
@@ -139,7 +139,7 @@ pub(crate) fn take(need: &Need, holder: HolderId, processes: Vec<ProcessId>) -> 
     };
     let claim =
         Claim { holder, ancestors: Vec::new(), weight, ttl: None, max_hold: None, processes, metadata: None, request: None };
-    let ask = Box::new(Ask { claim, fallback_ttl: None, epoch: None, granted_before: None, wait: None });
+    let ask = Box::new(Ask { claim, term: Term::Open, epoch: None, granted_before: None, wait: None });
     match need {
         Need::Lock(name) => Command::Lock(name.clone(), lock::Input::Acquire(ask)),
         Need::Slots { name, .. } => Command::Semaphore(name.clone(), semaphore::Input::Acquire(ask)),

@@ -6,7 +6,7 @@ use banksman_core::event::Event;
 use banksman_core::pipeline::{Fact, Input, Outcome, Pipeline, State};
 use banksman_core::plan::Context;
 use banksman_core::queue::{self, Data, New, Pushed};
-use banksman_core::task::{self, Course, Done, Spec, Work};
+use banksman_core::task::{self, Course, Done, Need, Spec, Work};
 use banksman_core::{Epoch, Name, RunnerId, Seq, Span, Task, TaskId, dag};
 use banksman_store::{Key, Tables, Turn};
 
@@ -27,6 +27,8 @@ pub enum PipelineRequest {
     Begin {
         /// Which one.
         id: TaskId,
+        /// What must be free.
+        needs: Vec<Need>,
         /// How many roots may be under way; 0 for any number.
         root_limit: u32,
         /// What was seen of those in the way.
@@ -126,9 +128,9 @@ impl PipelineRequest {
         };
         match self {
             PipelineRequest::Start(start) => tasks::add_keys(&start.id, &start.spec, &start.depends_on),
-            PipelineRequest::Begin { id, root_limit, .. } => {
+            PipelineRequest::Begin { id, needs, root_limit, .. } => {
                 let roots = (*root_limit > 0).then_some(Key::DueRoots);
-                own(id).into_iter().chain(facts::keys(id, None, &[])).chain(roots).collect()
+                own(id).into_iter().chain(facts::keys(id, None, needs)).chain(roots).collect()
             }
             PipelineRequest::Push { id, queue, .. } => {
                 let queue = [Key::NamedQueue(queue.clone()), Key::FirstTaker(queue.clone()), Key::Hands(queue.clone())];
@@ -143,7 +145,7 @@ impl PipelineRequest {
     pub(crate) fn decide(&self, tables: &mut Tables, turn: &mut Turn) -> PipelineOutcome {
         match self {
             PipelineRequest::Start(start) => begin_life(start, tables, turn),
-            PipelineRequest::Begin { id, root_limit, seen } => begin(id, *root_limit, seen, tables, turn),
+            PipelineRequest::Begin { id, root_limit, seen, .. } => begin(id, *root_limit, seen, tables, turn),
             PipelineRequest::Push { id, phase, queue, item } => push(id, phase, queue, item, tables, turn),
             PipelineRequest::Set { id, vars, by } => {
                 let outcome = said(id, by.as_ref(), Input::Set(vars.clone()), tables, turn);

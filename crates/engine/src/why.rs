@@ -43,7 +43,7 @@ pub fn keys(id: &TaskId, before: &[(TaskId, u64)], known: &Backlog) -> BTreeSet<
 fn standing_keys(task: &Task, known: &Backlog, keys: &mut BTreeSet<Key>) {
     match &task.state {
         State::Pending | State::Resting { .. } => {
-            keys.extend(facts::keys(&task.id, task.spec.section.as_ref(), &task.spec.needs));
+            keys.extend(facts::keys(&task.id, task.spec.section.as_ref(), task.spec.needs_to_begin(true)));
         }
         State::Awaiting { .. } => drop(keys.insert(Key::Family(task.id.clone()))),
         State::Parked { decision } => drop(keys.insert(Key::Decision(decision.clone()))),
@@ -69,7 +69,7 @@ pub fn lane_keys(lanes: &[(TaskId, u64)], known: &Backlog) -> BTreeSet<Key> {
     let mut keys = BTreeSet::from(facts::common_keys());
     for (id, _) in lanes {
         match known.tasks.get(id) {
-            Some(task) => keys.extend(facts::keys(id, task.spec.section.as_ref(), &task.spec.needs)),
+            Some(task) => keys.extend(facts::keys(id, task.spec.section.as_ref(), task.spec.needs_to_begin(true))),
             None => drop(keys.insert(Key::Task(id.clone()))),
         }
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use banksman_adapters::ids;
-use banksman_core::claim::{Ask, Claim, Grant};
+use banksman_core::claim::{Ask, Claim, Grant, Term};
 use banksman_core::coordination::{Command, Outcome};
 use banksman_core::event::{Kind, Resource};
 use banksman_core::ids::{HolderId, Name, NameError, RequestId};
@@ -118,7 +118,7 @@ impl<'c> Acquire<'c> {
     /// Acquires it.
     pub fn acquire(self) -> Result<Held<'c>, AcquireError> {
         let Acquire { client, resource, claim, wait } = self;
-        let ask = Ask { claim, fallback_ttl: None, epoch: None, granted_before: None, wait: None };
+        let ask = Ask { claim, term: Term::Usual(None), epoch: None, granted_before: None, wait: None };
         let patience = Patience { wait, ..Patience::default() };
         let acquisition = client.acquire(resource.clone(), ask, patience)?;
         let refused = |why: &str| AcquireError::Refused { resource: resource.clone(), why: why.into() };

@@ -23,9 +23,12 @@ pub(crate) const FOREIGN: [&str; 5] =
 /// How much of the last output the next run is told, in bytes.
 const TAIL: u64 = 4_000;
 
-/// How much of the output of a phase is looked at for its result: more than variables may have, so that a result that is too
-/// large is refused and not overlooked.
+/// How much of the output of a phase is looked at for its result, in whole lines: a result that is too large for variables is to be
+/// refused, not overlooked.
 const PHASE_TAIL: u64 = 256 * 1_024;
+
+/// The longest line that is.
+const LONGEST_LINE: u64 = 16 * 1_024 * 1_024;
 
 /// Where the sessions of a project keep their files.
 #[derive(Debug, Clone)]
@@ -141,9 +144,15 @@ impl Sessions {
 
     /// The end of what a run has printed, if somebody goes by that: it is a phase of a pipeline.
     pub(crate) fn with_tail(&self, work: Option<&Work>, ended: Ended) -> Ended {
-        let tail =
-            work.filter(|work| work.task.spec.phase().is_some()).map(|work| tail(&self.log(&work.run.id), PHASE_TAIL).into());
-        Ended { tail, ..ended }
+        let Some(work) = work.filter(|work| work.task.spec.phase().is_some()) else { return ended };
+        let tail = last_lines(&self.log(&work.run.id));
+        let overlooked = tail.is_none().then(|| {
+            let limit = LONGEST_LINE / 1_024 / 1_024;
+            format!("the last line that it has printed is longer than {limit} MiB, and was not looked at for a result")
+        });
+        let notes: Vec<String> = ended.note.map(String::from).into_iter().chain(overlooked).collect();
+        let note = (!notes.is_empty()).then(|| notes.join("; ").into());
+        Ended { tail: Some(tail.unwrap_or_default().into()), note, ..ended }
     }
 
     /// Where a task works if it has a directory of its own.
@@ -249,6 +258,38 @@ fn tail(log: &Path, most: u64) -> String {
     };
     // Without any output there is no log.
     String::from_utf8_lossy(&read().unwrap_or_default()).into_owned()
+}
+
+/// The last lines of a log, the first of them whole; nothing if the last one is too long.
+fn last_lines(log: &Path) -> Option<String> {
+    let read = || -> std::io::Result<Option<Vec<u8>>> {
+        let mut file = File::open(log)?;
+        let length = file.metadata()?.len();
+        let mut from = length.saturating_sub(PHASE_TAIL);
+        let mut chunk = Vec::new();
+        while from > 0 {
+            if length - from > LONGEST_LINE {
+                return Ok(None);
+            }
+            let before = from.saturating_sub(PHASE_TAIL);
+            chunk.clear();
+            file.seek(SeekFrom::Start(before))?;
+            (&mut file).take(from - before).read_to_end(&mut chunk)?;
+            match chunk.iter().rposition(|byte| *byte == b'\n') {
+                Some(at) => {
+                    from = before + at as u64 + 1;
+                    break;
+                }
+                None => from = before,
+            }
+        }
+        let mut bytes = Vec::new();
+        file.seek(SeekFrom::Start(from))?;
+        file.take(length - from).read_to_end(&mut bytes)?;
+        Ok(Some(bytes))
+    };
+    // Without any output there is no log.
+    read().unwrap_or(Some(Vec::new())).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// What the end of a session means for its run.

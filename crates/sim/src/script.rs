@@ -1,6 +1,6 @@
 //! What a process does of its own accord: it acquires, holds, asks for more, gives back, and does odd jobs.
 
-use banksman_core::claim::{Ask, Claim, Standing};
+use banksman_core::claim::{Ask, Claim, Standing, Term};
 use banksman_core::coordination::Command;
 use banksman_core::event::{CustomKind, Event, Forced, Kind, Resource, Source};
 use banksman_core::{Epoch, HolderId, Lease, Name, ProcessId, RequestId, Span, lock, semaphore};
@@ -269,8 +269,8 @@ impl World<'_> {
 
 /// A request that ends by itself: what is bound to no process has a lease.
 fn asking(claim: Claim, epoch: Option<Epoch>) -> Ask {
-    let fallback_ttl = (claim.processes.is_empty() && claim.ttl.is_none()).then_some(Span::from_secs(10));
-    Ask { claim, fallback_ttl, epoch, granted_before: None, wait: None }
+    let term = Term::Usual((claim.processes.is_empty() && claim.ttl.is_none()).then_some(Span::from_secs(10)));
+    Ask { claim, term, epoch, granted_before: None, wait: None }
 }
 
 pub(crate) fn reap(resource: &Resource, seen: Seen) -> Request {

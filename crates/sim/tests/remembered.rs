@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use banksman_core::backlog::{Edge, Ended, Runner};
-use banksman_core::claim::{Address, Ask, Claim, Standing};
+use banksman_core::claim::{Address, Ask, Claim, Standing, Term};
 use banksman_core::coordination::{Command, Outcome};
 use banksman_core::guard::{Condition, Guard, GuardAction};
 use banksman_core::plan::{Action, After, Context, Deed, OnFail, Phase, Plan, Text};
@@ -63,7 +63,7 @@ fn acquire(holder: &str, request: &str, pid: i32) -> lock::Input {
         request: Some(RequestId::new(request).expect("a good name")),
     };
     let wait = Some(Standing { process, address: None, lease: Some(PLACE) });
-    lock::Input::Acquire(Box::new(Ask { claim, fallback_ttl: None, epoch: None, granted_before: None, wait }))
+    lock::Input::Acquire(Box::new(Ask { claim, term: Term::Usual(None), epoch: None, granted_before: None, wait }))
 }
 
 /// A process died while it stood in line, and its successor repeated the request: the place was the successor's,

@@ -127,10 +127,10 @@ fn plain(word: &str) -> Option<State> {
     (word == "pending").then_some(State::Pending)
 }
 
-/// What a run of the task needs: tasks that need the same are admitted or refused together. A pipeline needs no slot, so that
+/// What the task needs to begin: tasks that need the same are admitted or refused together. A pipeline needs no slot, so that
 /// it must not wait behind tasks that do.
 pub(crate) fn lane(spec: &Spec) -> Option<String> {
-    let lane = (&spec.section, &spec.needs, spec.parent.is_some());
+    let lane = (&spec.section, spec.needs_to_begin(true), spec.parent.is_some());
     let lane = match spec.work.as_ref()? {
         Work::Pipeline(_) => serde_json::to_string(&(lane, "pipeline")),
         Work::Run(_) | Work::Exec { .. } | Work::Merge { .. } => serde_json::to_string(&lane),

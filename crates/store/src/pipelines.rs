@@ -208,3 +208,55 @@ impl View<'_> {
         rows.into_iter().map(|mut row| Ok((row.text()?, u64::try_from(row.int()?).map_err(StoreError::corrupt)?))).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use banksman_core::guard::{Condition, Guard, GuardAction};
+    use banksman_core::pipeline::When;
+    use banksman_core::plan::{Action, After, Deed, OnFail, Phase, Plan, Text};
+    use banksman_core::{Now, Span};
+
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        Name::new(text).unwrap()
+    }
+
+    /// A pipeline that a lock holds up, and whose answer knows of so much.
+    fn held_up(at: i64) -> Backlog {
+        let condition = Condition::LockFree { lock: Text::Literal("l".into()) };
+        let (fresh_for, timeout) = (Span::ZERO, Span::ZERO);
+        let phase = Phase {
+            name: name("one"),
+            action: Action::Do(Deed::Run("true".into())),
+            pre: vec![Guard { name: name("g"), condition, on_failure: GuardAction::Block, fresh_for, timeout }],
+            post: Vec::new(),
+            needs: Vec::new(),
+            timeout: None,
+            retries: 0,
+            then: After::Next,
+            on_fail: OnFail::Fail,
+        };
+        let plan = Plan { runbook: "b".into(), name: name("way"), vars: BTreeMap::new(), phases: vec![phase] };
+        let id = TaskId::new("p-1").unwrap();
+        let mut pipeline = Pipeline::new(id.clone(), Arc::new(plan), Context::new(), &Now::default());
+        let reason = Reason::Guard { guard: name("g"), part: "p".into(), at: Seq(at), again: Lease(9) };
+        pipeline.state = State::Blocked { phase: name("one"), when: When::Pre, reason };
+        Backlog { pipelines: [(id, pipeline)].into(), ..Backlog::default() }
+    }
+
+    #[test]
+    fn one_of_a_store_without_listeners_listens_after_its_next_answer() {
+        let (before, after, gone) = (held_up(1), held_up(2), Backlog::default());
+        let written = |before: &Backlog, after: &Backlog| {
+            let mut queries = Vec::new();
+            between(1, before, after, &mut queries);
+            queries.iter().map(|query| query.statement).collect::<Vec<_>>()
+        };
+        assert_eq!(written(&before, &after), [Statement::UpdatePipeline, Statement::UpsertListener]);
+        assert_eq!(written(&after, &after), []);
+        assert_eq!(written(&after, &gone), [Statement::DeletePipeline, Statement::DeleteListener]);
+    }
+}

@@ -7,7 +7,7 @@ use std::process::{Command as Program, Stdio};
 use banksman::adapters::ids;
 use banksman::core::admission::Reason;
 use banksman::core::backlog::{Edge, Runner};
-use banksman::core::claim::{Address, Ask, Claim, Standing};
+use banksman::core::claim::{Address, Ask, Claim, Standing, Term};
 use banksman::core::coordination::Command;
 use banksman::core::event::{Forced, Kind, Resource};
 use banksman::core::restart::Marker;
@@ -190,7 +190,7 @@ impl Scene {
             request: None,
         };
         let wait = wait.map(|process| Standing { process: process.clone(), address: None, lease: None });
-        let ask = Box::new(Ask { claim, fallback_ttl: None, epoch: None, granted_before: None, wait });
+        let ask = Box::new(Ask { claim, term: Term::Usual(None), epoch: None, granted_before: None, wait });
         let command = match resource.kind {
             Kind::Lock => Command::Lock(resource.name.clone(), lock::Input::Acquire(ask)),
             Kind::Semaphore => Command::Semaphore(resource.name.clone(), semaphore::Input::Acquire(ask)),

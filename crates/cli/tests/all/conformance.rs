@@ -1,7 +1,7 @@
 //! The store agrees with the pure core: random histories over several connections, with transactions that are lost,
 //! on every database.
 
-use banksman::core::claim::{Address, Ask, Claim, Standing};
+use banksman::core::claim::{Address, Ask, Claim, Standing, Term};
 use banksman::core::coordination::{Command, Coordination, Outcome};
 use banksman::core::{Effect, Epoch, HolderId, Liveness, Name, Now, ProcessId, RequestId, Seq, Span, Ticket, lock, semaphore};
 use banksman::engine::{Reply, Request, Seen};
@@ -107,7 +107,7 @@ fn request(dice: &mut Dice, model: &Model) -> Request {
         };
         Box::new(Ask {
             claim,
-            fallback_ttl: dice.chance(2).then(|| Span::from_ms(1_000)),
+            term: if dice.chance(9) { Term::Open } else { Term::Usual(dice.chance(2).then(|| Span::from_ms(1_000))) },
             epoch: dice.chance(6).then_some(epoch),
             granted_before: None,
             wait: (!dice.chance(4)).then_some(standing),

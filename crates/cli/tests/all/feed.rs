@@ -40,6 +40,9 @@ fn events_are_filtered_by_kind_source_and_time() {
     assert_eq!(count(&["--since", "1h"]), 5);
     assert_eq!(count(&["--since", "2999-01-01T00:00:00Z"]), 0);
     assert_eq!(count(&["--limit", "2"]), 2);
+    world.ok(&["events", "emit", "deploy:done", "--about", "web"]);
+    assert_eq!((count(&["--source", "user:web"]), count(&["--kind", "deploy:done"])), (1, 2));
+    assert_eq!(world.error(&["events", "emit", "deploy:done", "--about", ""]).0, 2);
     assert_eq!(world.error(&["events", "--since", "yesterday"]).0, 2);
     assert_eq!(world.error(&["events", "emit", "lock:acquired"]).0, 2, "nobody forges the log");
     assert_eq!(world.error(&["events", "emit", "deploy:done", "--data", "{"]).0, 2);

@@ -484,6 +484,15 @@ fn what_a_phase_prints_is_found_behind_much_else_and_has_a_limit() {
         page["error"]
     );
     assert!(page["error"].as_str().unwrap().contains("at most 65536 bytes"), "{}", page["error"]);
+    // However large it is, and with something behind it.
+    let huge = format!("echo before; {}; {noise}", large(2_000_000));
+    world.book(&way(&[("huge", &phase(huge.replace("3000000", "200000")))]));
+    let id = world.begin(&[]);
+    assert_eq!(world.run_all(), 7);
+    let error = world.pipeline(&id)["error"].to_string();
+    assert!(error.contains("at most 65536 bytes, these have 2000012"), "{error}");
+    let why = world.ok(&["why", &id]);
+    assert!(why.contains("at most 65536 bytes"), "{why}");
     world.check();
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use banksman::Client;
 use banksman::core::backlog::Edge;
-use banksman::core::claim::{Ask, Claim};
+use banksman::core::claim::{Ask, Claim, Term};
 use banksman::core::coordination::Command;
 use banksman::core::guard::{Condition, Guard, GuardAction, GuardInputs};
 use banksman::core::pipeline::{End, Input, Outcome, Pipeline, Reason, State, Verdict};
@@ -240,7 +240,7 @@ impl Play {
     }
 
     fn begin(&mut self, id: TaskId) {
-        let said = self.ask(PipelineRequest::Begin { id: id.clone(), root_limit: 0, seen: Seen::default() });
+        let said = self.ask(PipelineRequest::Begin { id: id.clone(), needs: Vec::new(), root_limit: 0, seen: Seen::default() });
         match self.model.status(&id) == Some(Status::Pending) && self.model.is_met(&id) {
             true => self.agree(&id, Input::Begin, said),
             false => assert!(matches!(said, PipelineOutcome::Waits(_)), "{said:?}"),
@@ -387,7 +387,7 @@ impl Play {
                     metadata: None,
                     request: None,
                 };
-                let ask = Ask { claim, fallback_ttl: None, epoch: None, granted_before: None, wait: None };
+                let ask = Ask { claim, term: Term::Usual(None), epoch: None, granted_before: None, wait: None };
                 lock::Input::Acquire(Box::new(ask))
             }
         };

@@ -733,3 +733,25 @@ fn a_log_that_cannot_be_written_holds_nothing_up_and_the_loss_is_told() {
     assert!(note.contains("10 bytes of its output could not be kept"), "{note}");
     assert!(world.ok(&["tasks", "show", "speaks"]).contains("could not be kept"));
 }
+
+#[test]
+fn what_a_run_holds_is_not_taken_away_by_time() {
+    let world = World::new();
+    world.ok(&["locks", "define", "gate", "--ttl", "100ms", "--max-hold", "100ms"]);
+    world.ok(&["semaphores", "define", "desk", "--capacity", "1", "--ttl", "100ms"]);
+    for (title, needs) in [("by lock", ["--lock", "gate"]), ("by slot", ["--semaphore", "desk"])] {
+        let run = format!("touch '{title}'; {}", wait_for("go"));
+        world.ok(&[&["tasks", "add", title, "--run", &run][..], &needs].concat());
+        world.ok(&[&["tasks", "add", &format!("second {title}"), "--run", "test -e go"][..], &needs].concat());
+    }
+    let runner = world.start(&["run", "--until-idle"]);
+    until("both run", || world.path().join("by lock").exists() && world.path().join("by slot").exists());
+    // Whoever waits longer than the definition lets others hold it waits in vain.
+    for (kind, name) in [("locks", "gate"), ("semaphores", "desk")] {
+        let (code, error) = world.error(&[kind, "acquire", name, "--holder", "ann", "--timeout", "500ms"]);
+        assert_eq!((code, &error["code"]), (6, &"WAIT_TIMEOUT".into()), "{error}");
+    }
+    std::fs::write(world.path().join("go"), "").unwrap();
+    assert_eq!(runner.end().code, 0, "nothing began beside what held it");
+    world.check();
+}

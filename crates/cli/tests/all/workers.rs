@@ -176,9 +176,8 @@ fn an_event_or_a_person_wakes_a_worker_and_it_sleeps_again() {
     world.ok(&["queues", "push", "q", "1"]);
     let runner = runner(&world);
     until_state(&world, "w", "asleep");
-    for holder in ["test", "prod"] {
-        let mut emit = world.command(&["events", "emit", "deploy:done"]);
-        assert!(emit.env("BANKSMAN_HOLDER", holder).output().unwrap().status.success());
+    for stage in ["test", "prod"] {
+        world.ok(&["events", "emit", "deploy:done", "--about", stage]);
     }
     until("it is done", || count(&world, "queue:complete") == 1);
     until_state(&world, "w", "asleep");

@@ -6,12 +6,13 @@ use banksman_core::admission::{Admission, Reason};
 use banksman_core::backlog::{Backlog, Ended, Run, Runner};
 use banksman_core::event::Resource;
 use banksman_core::planner;
-use banksman_core::{Lease, Liveness, Name, Now, ProcessId, RunId, RunnerId, SectionId, Span, Task, TaskId};
+use banksman_core::{HolderId, Lease, Liveness, Name, Now, ProcessId, RunId, RunnerId, SectionId, Span, Task, TaskId};
 use banksman_store::{Key, Snapshot};
 
 use super::{Advice, Dispatcher, Look, Mine, News, Phase, Rest};
 use crate::claims::occupy;
 use crate::facts;
+use crate::ledger::{Draft, take};
 use crate::request::{Request, Seen};
 use crate::runs::{Candidate, RunRequest, Work};
 
@@ -26,7 +27,8 @@ impl Dispatcher {
                 let mut keys: BTreeSet<Key> = ready
                     .flat_map(|task| {
                         let own = Key::Lock(task.id.lock());
-                        facts::resource_keys(task.spec.section.as_ref(), &task.spec.needs).into_iter().chain([own])
+                        let needs = task.spec.needs_to_begin(self.options.root_limit > 0);
+                        facts::resource_keys(task.spec.section.as_ref(), needs).into_iter().chain([own])
                     })
                     .collect();
                 // An orphan comes with the lock of its section.
@@ -36,7 +38,7 @@ impl Dispatcher {
                 keys.extend(self.family_keys(&snapshot));
                 keys.extend(self.crew_keys(&snapshot));
                 keys.extend(self.guard_keys(&snapshot));
-                keys.extend(self.heard_key(&snapshot));
+                keys.extend(self.listening_keys(&snapshot));
                 if keys.is_empty() {
                     return self.evaluate(snapshot);
                 }
@@ -50,6 +52,7 @@ impl Dispatcher {
                 first.crew.heard = snapshot.crew.heard;
                 first.backlog.pipelines.extend(snapshot.backlog.pipelines);
                 first.listening.heard = snapshot.listening.heard;
+                first.listening.awaited = snapshot.listening.awaited;
                 // Children come with those who wait for them.
                 for (id, task) in snapshot.backlog.tasks {
                     first.backlog.tasks.entry(id).or_insert(task);
@@ -334,6 +337,12 @@ impl Dispatcher {
                 Admission::Run if task.has_phases() => {
                     choice.beginnings.push(self.beginning(task));
                     places -= usize::from(begins);
+                    let holder = HolderId::new(task.id.as_str()).expect("an id is short and plain");
+                    let mut draft = Draft::new(&coordination, now.clone());
+                    for need in task.spec.needs_to_begin(limit > 0) {
+                        draft.handle(take(need, holder.clone(), Vec::new()));
+                    }
+                    coordination = draft.coordination();
                 }
                 Admission::Run if choice.candidates.len() < room => {
                     let Some(run) = self.fresh_runs.pop() else { break };
@@ -347,7 +356,11 @@ impl Dispatcher {
                 }
                 // Who comes after it must not take its place among the roots.
                 Admission::Run => places -= usize::from(begins),
-                Admission::Blocked(reasons) => choice.blocked.push(reasons),
+                Admission::Blocked(reasons) => {
+                    let is_next = begins && matches!(&reasons[..], [Reason::NoSlot { .. }]);
+                    places = places.saturating_sub(usize::from(is_next));
+                    choice.blocked.push(reasons);
+                }
             }
         }
         choice

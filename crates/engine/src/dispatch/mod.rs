@@ -472,8 +472,7 @@ impl Dispatcher {
         if of_each > 0 && self.options.root_limit > 0 {
             keys.extend([Key::Queue { of_each }, Key::DueRoots]);
         }
-        let limit = pipelines::PIPELINES;
-        keys.extend([Key::Due, Key::DuePipelines { now, limit }, Key::Awaited { limit }]);
+        keys.extend([Key::Due, Key::DuePipelines { now, limit: pipelines::PIPELINES }]);
         if self.serves() {
             keys.insert(Key::Crew);
         }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use banksman_core::backlog::{Edge, Ended};
-use banksman_core::claim::{Ask, Claim};
+use banksman_core::claim::{Ask, Claim, Term};
 use banksman_core::coordination::Command;
 use banksman_core::decision::About;
 use banksman_core::guard::{Condition, FileInfo, Guard, GuardAction, GuardInputs};
@@ -13,7 +13,7 @@ use banksman_core::plan::{Action, After, Context, Deed, OnFail, Phase, Plan, Pus
 use banksman_core::queue::{self, Input};
 use banksman_core::strategy::{Approach, Fallback};
 use banksman_core::task::{self, Mark, Need, Spec, Verdict, Watch, Work};
-use banksman_core::{Epoch, HolderId, Name, ProcessId, Span, TaskId, lock};
+use banksman_core::{Epoch, HolderId, Name, ProcessId, Span, TaskId, lock, semaphore};
 use serde_json::{Value, json};
 
 use super::stage::{Actor, Stage, TIMEOUT, exited, options, task};
@@ -132,7 +132,7 @@ impl Stage {
             metadata: None,
             request: None,
         };
-        let ask = Box::new(Ask { claim, fallback_ttl: None, epoch: None, granted_before: None, wait: None });
+        let ask = Box::new(Ask { claim, term: Term::Usual(None), epoch: None, granted_before: None, wait: None });
         self.ask(Request::plain(Command::Lock(name(name_), lock::Input::Acquire(ask))));
         self.everything().coordination.locks[&name(name_)].fence
     }
@@ -325,7 +325,7 @@ fn people_who_end_the_task_of_a_phase_move_its_pipeline() {
     for (way, then) in ways {
         let mut stage = Stage::new();
         stage.pipeline("p-1", two());
-        stage.about(PipelineRequest::Begin { id: task("p-1"), root_limit: 0, seen: Seen::default() });
+        stage.about(PipelineRequest::Begin { id: task("p-1"), needs: Vec::new(), root_limit: 0, seen: Seen::default() });
         assert_eq!(stage.stands("p-1"), "running one");
         stage.by_hand(way(task("p-1.1")));
         assert_eq!(stage.stands("p-1"), then, "{:?}", way(task("p-1.1")));
@@ -434,6 +434,67 @@ fn only_so_many_roots_are_under_way_pipelines_among_them() {
     }
     assert_eq!(order, ["p-1.1", "p-1.2", "t", "p-2.1", "p-2.2"]);
     assert_eq!(stage.stands("p-2"), "done");
+}
+
+#[test]
+fn a_pipeline_that_could_not_do_anything_yet_is_no_root_that_keeps_others_out() {
+    let mut stage = Stage::new();
+    let needs = |need: Need| vec![Phase { needs: vec![need], ..phase("one") }, phase("two")];
+    stage.pipeline("p-1", needs(Need::Slots { name: name("gpu"), weight: 1 }));
+    stage.pipeline("p-2", needs(Need::Lock(name("db"))));
+    stage.pipeline("p-3", needs(Need::Lock(name("db"))));
+    stage.add("t", |_| {});
+    let mut actor = stage.runner("m", Options { root_limit: 2, ..options() });
+    stage.play(&mut actor);
+    let mut begun = spawned(&mut actor);
+    begun.sort();
+    assert_eq!(begun, ["p-2.1", "t"], "there is no such semaphore, and the first has the lock that the other needs");
+    assert_eq!((stage.stands("p-1"), stage.stands("p-3")), ("init".into(), "init".into()));
+    let define = semaphore::Input::Define(semaphore::Config { capacity: 1, ttl: None });
+    stage.ask(Request::plain(Command::Semaphore(name("gpu"), define)));
+    stage.play(&mut actor);
+    assert_eq!(stage.stands("p-1"), "init", "there is no place");
+    let run = |actor: &Actor, id: &str| {
+        let spawn = |advice: &Advice| match advice {
+            Advice::Spawn(work) if work.task.id.as_str() == id => Some(work.run.id.clone()),
+            _ => None,
+        };
+        actor.wants.iter().find_map(spawn).unwrap()
+    };
+    let ended = run(&actor, "t");
+    actor.dispatcher.ended(&ended, exited(0));
+    stage.play(&mut actor);
+    assert_eq!((spawned(&mut actor), stage.stands("p-3")), (vec!["p-1.1".into()], "init".into()));
+}
+
+#[test]
+fn what_has_begun_is_finished_before_others_begin() {
+    let mut stage = Stage::new();
+    let epoch = stage.lock("db", "ann");
+    stage.pipeline("p-1", vec![phase("one"), Phase { needs: vec![Need::Lock(name("db"))], ..phase("two") }]);
+    stage.add("t", |_| {});
+    let mut actor = stage.runner("m", Options { root_limit: 1, ..options() });
+    stage.play(&mut actor);
+    end(&mut stage, &mut actor, 0, "");
+    assert_eq!((spawned(&mut actor), stage.stands("p-1")), (vec!["p-1.1".into()], "running two".into()));
+    stage.unlock("db", "ann", epoch);
+    stage.play(&mut actor);
+    assert_eq!(spawned(&mut actor), ["p-1.2"]);
+    end(&mut stage, &mut actor, 0, "");
+    assert_eq!(spawned(&mut actor), ["t"]);
+}
+
+#[test]
+fn a_pipeline_does_not_overtake_a_root_that_waits_for_nothing_but_a_slot() {
+    let mut stage = Stage::new();
+    stage.add("t-1", |_| {});
+    stage.add("t-2", |_| {});
+    stage.pipeline("p-1", two());
+    let mut actor = stage.runner("m", Options { limit: 1, root_limit: 2, ..options() });
+    stage.play(&mut actor);
+    assert_eq!((spawned(&mut actor), stage.stands("p-1")), (vec!["t-1".into()], "init".into()));
+    end(&mut stage, &mut actor, 0, "");
+    assert_eq!((spawned(&mut actor), stage.stands("p-1")), (vec!["t-2".into()], "running one".into()));
 }
 
 #[test]

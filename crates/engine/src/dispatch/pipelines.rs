@@ -35,11 +35,17 @@ impl Dispatcher {
     /// A pipeline begins that nothing stands in the way of.
     pub(super) fn beginning(&self, task: &Task) -> Request {
         let root_limit = self.options.root_limit;
-        Request::Pipeline(PipelineRequest::Begin { id: task.id.clone(), root_limit, seen: self.seen() })
+        let (id, needs) = (task.id.clone(), task.spec.needs_to_begin(root_limit > 0).to_vec());
+        Request::Pipeline(PipelineRequest::Begin { id, needs, root_limit, seen: self.seen() })
     }
 
-    /// Who listens to what has happened.
-    pub(super) fn heard_key(&self, snapshot: &Snapshot) -> Option<Key> {
+    /// If somebody listens: who listens to what has happened, and who holds what they wait for.
+    pub(super) fn listening_keys(&self, snapshot: &Snapshot) -> Vec<Key> {
+        let awaited = snapshot.listening.since.filter(|_| self.only.is_none()).map(|_| Key::Awaited { limit: PIPELINES });
+        awaited.into_iter().chain(self.heard_key(snapshot)).collect()
+    }
+
+    fn heard_key(&self, snapshot: &Snapshot) -> Option<Key> {
         let after = self.listened.max(snapshot.listening.since.filter(|_| self.only.is_none())?);
         let through = Seq(after.0 + PAGE).min(snapshot.seq);
         (after < through).then_some(Key::HeardPipelines { after, through, limit: PIPELINES })

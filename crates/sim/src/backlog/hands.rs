@@ -1,6 +1,6 @@
 //! What people hold by hand: they take locks and slots, stand in line for them, and give them back, or die with them.
 
-use banksman_core::claim::{Ask, Claim, Standing};
+use banksman_core::claim::{Ask, Claim, Standing, Term};
 use banksman_core::coordination::{Command, Outcome};
 use banksman_core::event::{Kind, Resource};
 use banksman_core::{Epoch, HolderId, Span, Ticket, lock, semaphore};
@@ -59,7 +59,7 @@ impl World<'_> {
             request: None,
         };
         let wait = waits.then_some(Standing { process, address: None, lease: None });
-        let ask = Box::new(Ask { claim, fallback_ttl: None, epoch: None, granted_before: None, wait });
+        let ask = Box::new(Ask { claim, term: Term::Usual(None), epoch: None, granted_before: None, wait });
         let command = match resource.kind {
             Kind::Lock => Command::Lock(resource.name.clone(), lock::Input::Acquire(ask)),
             Kind::Semaphore => Command::Semaphore(resource.name.clone(), semaphore::Input::Acquire(ask)),

@@ -4,7 +4,7 @@
 //! at work --Pause--> Away { until } --Acquire--> in line --Look--> has a slot --Resume--> at work
 //! ```
 
-use banksman_core::claim::{Ask, Claim, Standing};
+use banksman_core::claim::{Ask, Claim, Standing, Term};
 use banksman_core::coordination::{Command, Outcome};
 use banksman_core::event::{Kind, Resource};
 use banksman_core::{Name, ProcessId, RunId, Ticket, semaphore};
@@ -116,5 +116,5 @@ fn slot(run: &RunId, process: ProcessId) -> Ask {
         request: None,
     };
     let wait = Some(Standing { process, address: None, lease: None });
-    Ask { claim, fallback_ttl: None, epoch: None, granted_before: None, wait }
+    Ask { claim, term: Term::Usual(None), epoch: None, granted_before: None, wait }
 }

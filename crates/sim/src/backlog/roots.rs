@@ -79,6 +79,12 @@ impl World<'_> {
     /// Whether a task would find its place among the roots, if a runner with these orders took it.
     pub(crate) fn has_place(&self, told: &Told, job: &Job) -> bool {
         let limit = told.root_limit as usize;
-        limit == 0 || job.spec.parent.is_some() || job.is_under_way() || self.book.under_way().count() < limit
+        // Whoever came before and waits for nothing but a slot is not overtaken.
+        let is_before = |(id, other): &(&TaskId, &Job)| {
+            let is_root = other.spec.parent.is_none() && other.spec.work.is_some() && other.plan().is_none();
+            is_root && other.position < job.position && self.has_all_but_a_slot(told, id, other)
+        };
+        let before = || self.book.jobs.iter().filter(is_before).count();
+        limit == 0 || job.spec.parent.is_some() || job.is_under_way() || self.book.under_way().count() + before() < limit
     }
 }

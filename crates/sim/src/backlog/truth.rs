@@ -20,7 +20,7 @@ const FILE_LIMIT: Ms = 2 * POLL.as_ms();
 impl World<'_> {
     /// Whether a runner with these orders has nothing to wait for.
     pub(crate) fn is_idle_for(&self, told: &Told) -> bool {
-        let waits = |job: &Job| is_for(told, job) && self.book.unmet(job).next().is_none() && !self.is_hopeless(job);
+        let waits = |job: &Job| is_for(told, job) && self.book.unmet(job).next().is_none() && !self.is_hopeless(told, job);
         let goes_on = |job: &Job| matches!(job.standing, Standing::Awaiting(_)) || waits(job);
         let waits = self.book.jobs.values().any(goes_on) || self.book.ways.values().any(World::is_awaited);
         self.book.live_runs().next().is_none() && !waits
@@ -70,18 +70,22 @@ impl World<'_> {
                 && is_for(&runner.told, job)
                 && runner.told.max_runs.is_none_or(|max| self.book.at_work(&runner.id) < max as usize)
                 && (has_phases || self.may_enter(runner, job))
+                && self.has_all_but_a_slot(&runner.told, id, job)
                 && self.has_place(&runner.told, job)
         };
+        (has_phases || self.is_free(Kind::Semaphore, &Name::runs(), 1)) && self.runners.iter().any(|runner| able(&runner))
+    }
+
+    /// Whether a task is ready, and all is free that a runner with these orders wants for it, but perhaps for a slot.
+    pub(crate) fn has_all_but_a_slot(&self, told: &Told, id: &TaskId, job: &Job) -> bool {
         job.standing == Standing::Pending
             && job.rests.is_none_or(|until| self.lease().is_some_and(|lease| lease >= until))
             && self.book.unmet(job).next().is_none()
             && self.is_free(Kind::Lock, &id.lock(), 1)
-            && (has_phases || self.is_free(Kind::Semaphore, &Name::runs(), 1))
-            && job.spec.needs.iter().all(|need| match need {
+            && job.spec.needs_to_begin(told.root_limit > 0).iter().all(|need| match need {
                 Need::Lock(name) => self.is_free(Kind::Lock, name, 1),
                 Need::Slots { name, weight } => self.is_free(Kind::Semaphore, name, *weight),
             })
-            && self.runners.iter().any(|runner| able(&runner))
     }
 
     /// Whether a task that is done could be over with its children right now.
@@ -176,12 +180,13 @@ impl World<'_> {
     /// Why a task that is pending when nothing moves any more may be so, in the words of an outsider.
     pub(crate) fn is_rightly_blocked(&self, job: &Job) -> bool {
         let unmet = self.book.unmet(job).next().is_some();
-        unmet || self.is_hopeless(job) || job.spec.work.is_none()
+        let is_hopeless = self.runners.iter().any(|runner| self.is_hopeless(&runner.told, job));
+        unmet || is_hopeless || job.spec.work.is_none()
     }
 
-    /// Whether it needs more slots than there are.
-    fn is_hopeless(&self, job: &Job) -> bool {
-        job.spec.needs.iter().any(|need| match need {
+    /// Whether a runner with these orders wants more slots for it than there are.
+    fn is_hopeless(&self, told: &Told, job: &Job) -> bool {
+        job.spec.needs_to_begin(told.root_limit > 0).iter().any(|need| match need {
             Need::Lock(_) => false,
             Need::Slots { name, weight } => self.book.capacity.get(name).is_none_or(|capacity| weight > capacity),
         })

@@ -2,7 +2,7 @@
 
 use banksman_core::coordination::Command;
 use banksman_core::event::{Kind, Resource};
-use banksman_core::{HolderId, Name, ProcessId, semaphore};
+use banksman_core::{HolderId, Name, ProcessId, Span, lock, semaphore};
 use banksman_engine::Request;
 
 use super::desk::{InFlight, Sender};
@@ -59,9 +59,13 @@ pub(crate) fn resources() -> Vec<Resource> {
     ]
 }
 
+/// Says how large it is, and how long who does not say so has it without a heartbeat: that is nothing to runs.
 pub(crate) fn define(resource: &Resource, capacity: u32) -> Request {
-    let config = semaphore::Config { capacity, ttl: None };
-    Request::plain(Command::Semaphore(resource.name.clone(), semaphore::Input::Define(config)))
+    let (name, ttl) = (resource.name.clone(), Some(Span::from_secs(5)));
+    Request::plain(match resource.kind {
+        Kind::Lock => Command::Lock(name, lock::Input::Define(lock::Config { ttl, max_hold: Some(Span::from_secs(20)) })),
+        Kind::Semaphore => Command::Semaphore(name, semaphore::Input::Define(semaphore::Config { capacity, ttl })),
+    })
 }
 
 impl World<'_> {
@@ -71,7 +75,7 @@ impl World<'_> {
             let process = self.machine.fork();
             self.users.push(User { process, next_at: 0, calling: None, holds: Vec::new(), place: None, names: 0 });
         }
-        for resource in &resources()[2..4] {
+        for resource in &resources()[..4] {
             if self.random.in_thousand(800) {
                 self.operate(define(resource, TOP_CAPACITY));
             }

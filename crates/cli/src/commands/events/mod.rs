@@ -3,7 +3,7 @@ mod compact;
 use std::os::fd::AsFd;
 
 use banksman::core::event::{CustomKind, Event, Source};
-use banksman::core::{Seq, Wall};
+use banksman::core::{Name, Seq, Wall};
 use banksman::store::{EventFilter, EventRow, Mark};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -57,10 +57,13 @@ enum Verb {
 
 /// Record an event of your own.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  banksman events emit deploy:done --data '{\"version\": \"1.2\"}'")]
+#[command(after_help = "Example:\n  banksman events emit deploy:done --about web --data '{\"version\": \"1.2\"}'")]
 struct Emit {
     /// What happened, as CATEGORY:ACTION
     kind: String,
+    /// What it is about: `web` is what the pattern `deploy:done(web)` asks for [default: $BANKSMAN_HOLDER]
+    #[arg(long, value_name = "NAME")]
+    about: Option<Name>,
     /// What belongs to it, as JSON
     #[arg(long, value_name = "JSON", default_value = "{}")]
     data: String,
@@ -197,7 +200,8 @@ impl Emit {
         let data: Value = serde_json::from_str(&self.data).map_err(|error| {
             Failure::usage(format!("--data is not JSON: {error}")).hint(r#"for example: --data '{"version": "1.2"}'"#)
         })?;
-        let source = Source { component: "user".into(), id: std::env::var("BANKSMAN_HOLDER").ok().map(Into::into) };
+        let about = self.about.map(|about| about.to_string()).or_else(|| std::env::var("BANKSMAN_HOLDER").ok());
+        let source = Source { component: "user".into(), id: about.map(Into::into) };
         let seq = context.client()?.emit(Event::Custom { kind, source, data })?;
         context.printer.result(json!({ "id": seq, "kind": self.kind }), format!("event {seq}"));
         Ok(exit::OK)

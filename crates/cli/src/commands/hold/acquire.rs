@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use banksman::core::claim::{Ask, Blocked, Claim, Grant, Waiting};
+use banksman::core::claim::{Ask, Blocked, Claim, Grant, Term, Waiting};
 use banksman::core::coordination::Outcome;
 use banksman::core::deadlock::Link;
 use banksman::core::event::{Kind, Resource};
@@ -118,8 +118,8 @@ pub(crate) fn win(
         metadata: flags.metadata.as_deref().map(metadata).transpose()?.filter(|metadata| !metadata.is_null()),
         request: flags.request_id.clone(),
     };
-    let fallback_ttl = leased.then(|| Dur(client.config().heartbeat_timeout).span());
-    let ask = Ask { claim, fallback_ttl, epoch, granted_before: None, wait: None };
+    let term = Term::Usual(leased.then(|| Dur(client.config().heartbeat_timeout).span()));
+    let ask = Ask { claim, term, epoch, granted_before: None, wait: None };
     let wait = (!flags.no_wait).then(|| flags.timeout.map_or(client.config().wait_timeout, |timeout| timeout.0));
     let watched = printer.is_watched();
     let mut told = false;

@@ -7,7 +7,7 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use banksman::core::claim::{Ask, Claim};
+use banksman::core::claim::{Ask, Claim, Term};
 use banksman::core::event::{Kind, Resource};
 use banksman::core::{Epoch, Name, RunId};
 use banksman::engine::{Reply, Request, RunOutcome, RunRequest};
@@ -92,7 +92,7 @@ impl<'a> Slot<'a> {
             metadata: None,
             request: None,
         };
-        let ask = Ask { claim, fallback_ttl: None, epoch: None, granted_before: None, wait: None };
+        let ask = Ask { claim, term: Term::Open, epoch: None, granted_before: None, wait: None };
         hold::judge(&resource, self.client.acquire(resource.clone(), ask, patience)?)?;
         let (run, epoch) = (self.run.clone(), self.epoch);
         match self.client.call(Request::Run(RunRequest::Resume { run, epoch }))? {
