@@ -242,7 +242,7 @@ mod tests {
         let plan = Plan { runbook: "b".into(), name: name("way"), vars: BTreeMap::new(), phases: vec![phase] };
         let id = TaskId::new("p-1").unwrap();
         let mut pipeline = Pipeline::new(id.clone(), Arc::new(plan), Context::new(), &Now::default());
-        let reason = Reason::Guard { guard: name("g"), part: "p".into(), at: Seq(at), again: Lease(9) };
+        let reason = Reason::Guard { guard: name("g"), part: "p".into(), at: Seq(at), again: Lease(9), rest: Lease(5) };
         pipeline.state = State::Blocked { phase: name("one"), when: When::Pre, reason };
         Backlog { pipelines: [(id, pipeline)].into(), ..Backlog::default() }
     }
