@@ -11,7 +11,7 @@ use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use banksman_adapters::git::{Git, GitError};
-use banksman_core::guard::{BranchInfo, Cmd, CommandResult, Guard, GuardInputs, Issue, IssueFilter, Topic, Wants};
+use banksman_core::guard::{BranchInfo, Cmd, CommandResult, Guard, GuardAction, GuardInputs, Issue, IssueFilter, Topic, Wants};
 use banksman_core::lock::State;
 use banksman_core::plan::Context;
 use banksman_core::{Liveness, Now, Pipeline, Span, TaskId};
@@ -59,7 +59,12 @@ impl Answers {
             let fresh = self.fresh(&wants, pipeline);
             wants.commands.retain(|command| !fresh.contains_key(command));
             let found = gather(project, &wants, vars, Limits::of(guard));
-            self.remember(&found, pipeline, Limits::span(guard.fresh_for));
+            // Who wants to try again wants to ask again.
+            let good_for = match guard.on_failure {
+                GuardAction::Retry { delay } => guard.fresh_for.min(delay),
+                GuardAction::Block | GuardAction::Warn | GuardAction::Fail { .. } => guard.fresh_for,
+            };
+            self.remember(&found, pipeline, Limits::span(good_for));
             inputs.command_results.extend(fresh);
             inputs.extend(found);
         }

@@ -250,7 +250,7 @@ mod tests {
             part: "p".into(),
             at: Seq(at),
             again: Lease(9),
-            rest: Lease(0),
+            rest: Lease(5),
             looked: banksman_core::Wall(0),
         };
         pipeline.state = State::Blocked { phase: name("one"), when: When::Pre, reason };

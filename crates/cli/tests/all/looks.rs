@@ -37,3 +37,55 @@ fresh_for = "1h"
     assert_eq!(world.run_all(), 7);
     assert_eq!((state(&world).as_str(), lines(&world, "asked")), ("failed", 2));
 }
+#[test]
+fn what_happens_while_a_guard_is_looked_at_is_not_lost() {
+    let world = World::new();
+    let issue = world.add(&["issue", "--label", "wanted"]);
+    runbooks::write(
+        &world,
+        "book",
+        r#"
+[pipeline.way]
+[[pipeline.way.phase]]
+name = "one"
+run = "true"
+pre = "ready"
+[guard.ready]
+condition = { any = [{ issues_complete = { label = "wanted" } }, { command = "echo >> asked; sleep 600" }] }
+timeout = "3s"
+fresh_for = "1h"
+"#,
+    );
+    world.ok(&["pipelines", "start", "way"]);
+    let _runner = world.runner(&[]);
+    until("it is held up", || state(&world) == "blocked");
+    world.add(&["another"]);
+    // The issues are read long before the command is given up.
+    until("the guard is looked at again", || lines(&world, "asked") == 2);
+    world.ok(&["tasks", "done", &issue]);
+    until("it is done", || state(&world) == "done");
+    world.check();
+}
+
+#[test]
+fn a_command_that_is_to_be_tried_again_runs_again() {
+    let world = World::new();
+    runbooks::write(
+        &world,
+        "book",
+        r#"
+[pipeline.way]
+[[pipeline.way.phase]]
+name = "one"
+run = "true"
+pre = "ready"
+[guard.ready]
+condition = { command = "echo >> asked; test $(wc -l < asked) -ge 3" }
+on_failure = { retry = "1s" }
+fresh_for = "1h"
+"#,
+    );
+    world.ok(&["pipelines", "start", "way"]);
+    assert_eq!(world.run_all(), 0);
+    assert_eq!((state(&world).as_str(), lines(&world, "asked")), ("done", 3));
+}
