@@ -59,7 +59,7 @@ impl Dispatcher {
                 if matches!(request, PipelineRequest::Begin { .. }) {
                     self.news.push(News::Begins(pipeline.clone()));
                 }
-                self.note_pipeline(pipeline.clone());
+                self.note_pipeline(pipeline);
             }
             PipelineOutcome::Unknown | PipelineOutcome::Refused(_) | PipelineOutcome::Waits(_) | PipelineOutcome::Fenced => {}
         }
@@ -78,7 +78,7 @@ impl Dispatcher {
     }
 
     /// People are told how a pipeline stands that does not go on, once.
-    pub(super) fn note_pipeline(&mut self, pipeline: Box<Pipeline>) {
+    pub(super) fn note_pipeline(&mut self, pipeline: &Pipeline) {
         let is_news = match &pipeline.state {
             State::Blocked { reason: Reason::Guard { guard, part, .. }, .. } => {
                 let told = (guard.clone(), part.clone());
@@ -90,7 +90,7 @@ impl Dispatcher {
                 matches!(state, State::Failed { .. } | State::Done)
             }
         };
-        self.news.extend(is_news.then_some(News::Stands(pipeline)));
+        self.news.extend(is_news.then(|| News::Stands(Box::new(pipeline.clone()))));
     }
 
     /// What the guards of a pipeline ask about was looked at.
