@@ -55,11 +55,14 @@ impl Dispatcher {
     pub(super) fn take_in_pipeline(&mut self, request: PipelineRequest, outcome: PipelineOutcome) -> bool {
         match &outcome {
             PipelineOutcome::Stepped(Outcome::Late | Outcome::Refused(_), _) => {}
-            PipelineOutcome::Stepped(_, pipeline) => {
+            PipelineOutcome::Stepped(outcome, pipeline) => {
                 if matches!(request, PipelineRequest::Begin { .. }) {
                     self.news.push(News::Begins(pipeline.clone()));
                 }
-                self.note_pipeline(pipeline);
+                // Who is to be looked at stands as somebody found it before.
+                if *outcome != Outcome::Check {
+                    self.note_pipeline(pipeline);
+                }
             }
             PipelineOutcome::Unknown | PipelineOutcome::Refused(_) | PipelineOutcome::Waits(_) | PipelineOutcome::Fenced => {}
         }
