@@ -336,3 +336,16 @@ fn a_runner_tells_of_items_that_nothing_can_be_made_of() {
     let unfit = line(&said.stderr, "unfit");
     assert!(unfit.contains("of queue q for worker w: the variable \"title\" has no value"), "{unfit}");
 }
+
+#[test]
+fn a_runner_tells_what_it_finds_and_not_what_was_found_before() {
+    let world = World::new();
+    let guard = "[guard.there]\ncondition = { file_exists = \"key\" }\nfresh_for = \"100ms\"\n";
+    world.book(&format!("{}\n{guard}", way(&[("one", "run = 'true'\npre = \"there\"")])));
+    let id = world.begin(&[]);
+    let said = with_a_runner(&world, "it is held up", || world.stands(&id) == "blocked one");
+    assert_eq!(said.stderr.matches("blocked ").count(), 1, "{said:?}");
+    world.touch("key");
+    let said = world.run(&["run", "--until-idle"]);
+    assert!(!said.stderr.contains("blocked "), "{said:?}");
+}

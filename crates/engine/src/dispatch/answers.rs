@@ -73,7 +73,7 @@ impl Dispatcher {
                 self.queue.push_back(Advice::Acknowledge(id));
                 if let RunOutcome::Finished(outcome, task, pipeline) = outcome {
                     self.news.push(News::Ended(Box::new(Work { run: what.run, task: *task }), ending, outcome));
-                    pipeline.into_iter().for_each(|pipeline| self.note_pipeline(pipeline));
+                    pipeline.iter().for_each(|pipeline| self.note_pipeline(pipeline));
                 }
                 true
             }
@@ -120,7 +120,7 @@ impl Dispatcher {
             }
             (RunRequest::Lose { what, .. }, RunOutcome::Lost(ended, outcome, pipeline)) => {
                 self.news.push(News::Ended(what, ended, outcome));
-                pipeline.into_iter().for_each(|pipeline| self.note_pipeline(pipeline));
+                pipeline.iter().for_each(|pipeline| self.note_pipeline(pipeline));
                 true
             }
             (

@@ -127,11 +127,14 @@ impl Dispatcher {
     pub(super) fn take_in_pipeline(&mut self, request: PipelineRequest, outcome: PipelineOutcome) -> bool {
         match &outcome {
             PipelineOutcome::Stepped(Outcome::Late | Outcome::Refused(_), _) => {}
-            PipelineOutcome::Stepped(_, pipeline) => {
+            PipelineOutcome::Stepped(outcome, pipeline) => {
                 if matches!(request, PipelineRequest::Begin { .. }) {
                     self.news.push(News::Begins(pipeline.clone()));
                 }
-                self.note_pipeline(pipeline.clone());
+                // Who is to be looked at stands as somebody found it before.
+                if *outcome != Outcome::Check {
+                    self.note_pipeline(pipeline);
+                }
             }
             PipelineOutcome::Unknown | PipelineOutcome::Refused(_) | PipelineOutcome::Waits(_) | PipelineOutcome::Fenced => {}
         }
@@ -154,7 +157,7 @@ impl Dispatcher {
     }
 
     /// People are told how a pipeline stands that does not go on, once.
-    pub(super) fn note_pipeline(&mut self, pipeline: Box<Pipeline>) {
+    pub(super) fn note_pipeline(&mut self, pipeline: &Pipeline) {
         let is_news = match &pipeline.state {
             State::Blocked { reason: Reason::Guard { guard, part, .. }, .. } => {
                 let told = (guard.clone(), part.clone());
@@ -166,7 +169,7 @@ impl Dispatcher {
                 matches!(state, State::Failed { .. } | State::Done)
             }
         };
-        self.news.extend(is_news.then_some(News::Stands(pipeline)));
+        self.news.extend(is_news.then(|| News::Stands(Box::new(pipeline.clone()))));
     }
 
     /// What the guards of a pipeline ask about was looked at.

@@ -261,7 +261,8 @@ fn is_passed(phase: &Phase, pipeline: &Pipeline) -> bool {
 
 /// A script without what it begins with and says nothing: empty lines, comments and settings of the shell.
 fn telling(script: &str) -> &str {
-    let says_nothing = |line: &str| line.is_empty() || line.starts_with('#') || line.starts_with("set ");
+    let says_nothing =
+        |line: &str| line.is_empty() || line.starts_with('#') || line.starts_with("set ") && !line.contains([';', '&', '|']);
     let mut rest = script;
     while let Some((_, after)) = rest.split_once('\n').filter(|(line, _)| says_nothing(line.trim())) {
         rest = after;

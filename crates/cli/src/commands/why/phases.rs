@@ -3,7 +3,7 @@
 use banksman::core::guard::GuardResult;
 use banksman::core::pipeline::{Pipeline, Reason as Blocked, State, When};
 use banksman::core::task::State as TaskState;
-use banksman::core::{Name, Stamp, Task, TaskId, Wall};
+use banksman::core::{Lease, Name, Stamp, Task, TaskId, Wall};
 use banksman::engine::why::{Answer, Phases};
 
 use super::reason::{self, Reason};
@@ -26,8 +26,8 @@ fn place(pipeline: &Pipeline, at: Stamp) -> String {
     let ago = words::span(at.lease - pipeline.phase_started.lease);
     match &pipeline.state {
         State::Init => "has not begun".into(),
-        State::Checking { phase, when } => format!("looks at the guards {}", side(*when, phase)),
-        State::Running { phase, task: None, .. } => format!("puts an item into a queue, in phase {phase}"),
+        State::Checking { phase, when } => format!("waits for the guards {}", side(*when, phase)),
+        State::Running { phase, task: None, .. } => format!("is to put an item into a queue, in phase {phase}"),
         State::Running { phase, .. } => {
             let (place, of) = (pipeline.plan.index(phase).map_or(0, |index| index + 1), pipeline.plan.phases.len());
             let attempt = match pipeline.attempt {
@@ -140,7 +140,24 @@ pub(super) fn reasons(phases: &Phases, at: Stamp) -> Vec<Reason> {
         ..Reason::default()
     });
     let own = match (&pipeline.state, &phases.phase) {
-        (State::Blocked { reason: Blocked::Guard { .. }, .. }, _) => vec![guard(phases, at)],
+        (State::Blocked { reason: Blocked::Guard { guard, part, again, looked, .. }, .. }, _) => {
+            let message = match &phases.guard {
+                Some(GuardResult::Passed) => {
+                    format!("guard {guard} holds by now; the last look found: {part}{}", as_of(*looked, at))
+                }
+                Some(GuardResult::Failed { part, .. }) => format!("guard {guard} does not hold: {part}"),
+                None => format!("guard {guard} does not hold: {part}{}", as_of(*looked, at)),
+            };
+            vec![Reason {
+                kind: "guard",
+                message,
+                wakes: next_look(*again, phases.has_runner, at),
+                hint: Some(format!("banksman pipelines unblock {}", pipeline.id)),
+                since: Some(pipeline.phase_started),
+                resource: Some(format!("guard {guard}")),
+                ..Reason::default()
+            }]
+        }
         (State::Blocked { reason: Blocked::Decision { decision, task, .. }, .. }, _) => vec![Reason {
             kind: "decision",
             message: format!("its task {task} waits for decision {decision}"),
@@ -155,30 +172,12 @@ pub(super) fn reasons(phases: &Phases, at: Stamp) -> Vec<Reason> {
     own.into_iter().chain(no_runner).collect()
 }
 
-/// The guard that holds it up: what it says now, or what it said when somebody looked.
-fn guard(phases: &Phases, at: Stamp) -> Reason {
-    let pipeline = &phases.pipeline;
-    let State::Blocked { reason: Blocked::Guard { guard, part, again, looked, .. }, .. } = &pipeline.state else {
-        return Reason::default();
-    };
-    let message = match &phases.guard {
-        Some(GuardResult::Passed) => format!("guard {guard} holds by now; the last look found: {part}{}", as_of(*looked, at)),
-        Some(GuardResult::Failed { part, .. }) => format!("guard {guard} does not hold: {part}"),
-        None => format!("guard {guard} does not hold: {part}{}", as_of(*looked, at)),
-    };
-    let wakes = match (phases.has_runner, *again > at.lease) {
-        (true, true) => format!("it is looked at again in {} at the latest", words::span(*again - at.lease)),
+/// When a guard is looked at again.
+fn next_look(again: Lease, has_runner: bool, at: Stamp) -> String {
+    match (has_runner, again > at.lease) {
+        (true, true) => format!("it is looked at again in {} at the latest", words::span(again - at.lease)),
         (true, false) => "it is about to be looked at again".into(),
         (false, _) => "nobody looks at it again before a runner does".into(),
-    };
-    Reason {
-        kind: "guard",
-        message,
-        wakes,
-        hint: Some(format!("banksman pipelines unblock {}", pipeline.id)),
-        since: Some(pipeline.phase_started),
-        resource: Some(format!("guard {guard}")),
-        ..Reason::default()
     }
 }
 
