@@ -424,7 +424,7 @@ fn item() -> Value {
     });
     json!({
         "id": "string", "queue": "string", "state": "string", "data": "any", "priority": "number", "attempts": "number",
-        "dedupe": "string?", "createdAt": "time", "dueAt": "time?", "holder": "string?", "epoch": "number?", "diedIn": "string?",
+        "dedupe": "string?", "createdAt": "time", "dueAt": "time?", "holder": "string?", "task": "string?", "epoch": "number?", "diedIn": "string?",
         "reason": "string?", "diedAt": "time?", "history": [attempt],
     })
 }

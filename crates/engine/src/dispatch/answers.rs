@@ -17,7 +17,7 @@ impl Dispatcher {
             match (request, reply) {
                 (Request::Run(request), Reply::Run(outcome)) => look |= self.take_in(request, outcome),
                 // Whatever came of it, the rows are others now.
-                (_, Reply::Worker(_) | Reply::Route(_)) => look = true,
+                (_, Reply::Worker(_) | Reply::Route(_) | Reply::Queue { .. }) => look = true,
                 (Request::Pipeline(request), Reply::Pipeline(outcome)) => look |= self.take_in_pipeline(request, outcome),
                 (_, Reply::Task(TaskOutcome::Stepped(outcome, task))) => {
                     // What follows from it is in the outbox, or the run is not its own any more.

@@ -114,6 +114,20 @@ fn end_all(stage: &mut Stage, actor: &mut Actor, code: i32) -> Vec<TaskId> {
 }
 
 #[test]
+fn a_runner_sleeps_until_the_time_of_an_item_is_over_and_carries_that_out() {
+    let mut stage = Stage::new();
+    stage.in_force(vec![], vec![]);
+    stage.push("graves", &json!(1), Span::ZERO);
+    let take = Input::Take { holder: banksman_core::HolderId::new("a").unwrap(), wait: None, ticket: None };
+    stage.ask(Request::Queue(QueueRequest::new(name("graves"), take)));
+    let mut actor = stage.runner("m", Options { poll: Span::from_secs(3_600), ..options() });
+    assert_eq!(stage.play(&mut actor), Some(Span::from_secs(10)), "the visibility timeout");
+    stage.pass(10_000);
+    stage.play(&mut actor);
+    assert_eq!(stage.states("graves"), ["dead"]);
+}
+
+#[test]
 fn items_become_tasks_a_few_at_a_time() {
     let mut stage = Stage::new();
     stage.in_force(vec![definition("w", "q", 2, &[])], vec![]);

@@ -163,7 +163,7 @@ pub(crate) fn event_line(event: &EventRow) -> String {
         for (name, value) in fields.iter().filter(|(name, _)| *name != "processes") {
             let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             // The definition of a pipeline would fill the screen; `--json` has all of it.
-            line.push_str(&format!("  {DIM}{name}={DIM:#}{}", cut(&value)));
+            line.push_str(&format!("  {DIM}{name}={DIM:#}{}", words::one_line(&cut(&value))));
         }
     }
     line

@@ -94,7 +94,7 @@ impl List {
     pub(super) fn run(self, context: &Context) -> Done {
         let mut reader = context.reader()?;
         let snapshot = reader.view().load(&[Key::Crew, Key::Queues].into())?;
-        let counts = reader.view().queue_counts()?;
+        let counts = reader.view().queue_counts(snapshot.lease)?;
         let is_halted = |queue: &Name| snapshot.queues.queues.get(queue).is_some_and(|queue| queue.paused);
         let seen = |worker| see(worker, &counts, is_halted);
         let workers: Vec<Seen<'_>> = snapshot.crew.workers.workers.values().map(seen).collect();
@@ -123,7 +123,7 @@ impl Show {
         let worker = snapshot.crew.workers.workers.get(&self.worker).ok_or_else(|| no_worker(&self.worker))?;
         let keys: BTreeSet<Key> = worker.jobs.keys().take(SHOWN).cloned().map(Key::Task).collect();
         let tasks = reader.view().load(&keys)?.backlog.tasks;
-        let counts = reader.view().queue_counts()?;
+        let counts = reader.view().queue_counts(snapshot.lease)?;
         let recent = reader.view().recent("worker", self.worker.as_str(), 5)?;
         let seen = see(worker, &counts, |queue| snapshot.queues.queues.get(queue).is_some_and(|queue| queue.paused));
         let jobs: Vec<(&TaskId, &Taken, Option<&Task>)> =
