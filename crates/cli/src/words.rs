@@ -33,6 +33,12 @@ pub(crate) fn quoted(word: impl std::fmt::Display) -> String {
     if !word.is_empty() && word.chars().all(plain) { word } else { format!("'{}'", word.replace('\'', r"'\''")) }
 }
 
+/// The last word of a command: one that looks like a flag is told apart from them.
+pub(crate) fn last(word: impl std::fmt::Display) -> String {
+    let word = quoted(word);
+    if word.starts_with('-') { format!("-- {word}") } else { word }
+}
+
 /// A text on one line, whatever is in it: what would break the line or command the terminal is spelt out.
 pub(crate) fn one_line(text: &str) -> String {
     let spelt = |letter: char| if letter.is_control() { letter.escape_default().to_string() } else { letter.to_string() };

@@ -41,6 +41,27 @@ fn fails(world: &World, guard: &str, part: &str) {
 }
 
 #[test]
+fn variables_are_written_as_for_pipelines_and_each_once() {
+    let world = World::new();
+    runbook(&world, "r", &[("there", r#"{ file_exists = { var = "file" } }"#)]);
+    std::fs::write(world.path().join("5"), "").unwrap();
+    assert_eq!(failing(&world, &["there", "--var", "file:=5"]), None);
+    let refused = |args: &[&str], words: &str| {
+        let said = world.run(&[&["guards", "check", "there"], args].concat());
+        assert!(said.code == 2 && said.stderr.contains(words), "{said:?}");
+    };
+    refused(&["--var", "file=5", "--var", "file=6"], "the variable file is given more than once");
+    refused(&["--var", "file:={a"], "is not JSON");
+}
+
+#[test]
+fn guards_of_a_wrong_runbook_are_not_said_to_be_none() {
+    let world = World::new();
+    runbook(&world, "r", &[("there", "{ nonsense = 1 }")]);
+    assert!(world.ok(&["guards", "list"]).starts_with("no guards are known: runbook r is wrong"));
+}
+
+#[test]
 fn locks_and_semaphores() {
     let world = World::new();
     runbook(

@@ -186,6 +186,53 @@ fn an_item_that_is_tried_again_keeps_others_out_again() {
 }
 
 #[test]
+fn what_is_not_said_of_a_queue_stays_as_it_is() {
+    let world = World::new();
+    world.ok(&["queues", "define", "broken"]);
+    world.ok(&["queues", "define", "q", "--visibility-timeout", "7m", "--dead-letter", "broken", "--max-length", "9"]);
+    world.ok(&["queues", "define", "q", "--max-attempts", "4"]);
+    let terms = || {
+        let shown = world.data(&["queues", "show", "q"]);
+        json!([shown["visibilityTimeout"], shown["maxAttempts"], shown["deadLetter"], shown["maxLength"]])
+    };
+    assert_eq!(terms(), json!(["7m", 4, "broken", 9]));
+    world.ok(&["queues", "define", "q", "--no-dead-letter"]);
+    assert_eq!(terms(), json!(["7m", 4, null, 9]));
+}
+
+#[test]
+fn one_who_waited_in_vain_hears_what_is_there() {
+    let world = World::new();
+    world.ok(&["queues", "define", "q"]);
+    let vain = || world.error(&["queues", "take", "q", "--wait", "--timeout", "20ms"]).1["message"].as_str().unwrap().to_owned();
+    assert_eq!(vain(), "waited too long for an item of q, which is empty");
+    world.ok(&["queues", "push", "q", "1"]);
+    world.ok(&["queues", "push", "q", "2", "--delay", "1h"]);
+    take(&world, "q", "a");
+    assert_eq!(vain(), "waited too long for an item of q, of which 1 is worked on, 1 is not due yet");
+}
+
+#[test]
+fn what_is_advised_can_be_done() {
+    let world = World::new();
+    let said = world.run(&["queues", "show", "--", "-nope"]);
+    assert!(said.stderr.ends_with("define it with: banksman queues define -- -nope\n"), "{said:?}");
+    world.ok(&["queues", "define", "--", "-nope"]);
+    world.ok(&["queues", "define", "q", "--max-length", "1"]);
+    world.ok(&["queues", "push", "q", "1"]);
+    let (_, error) = world.error(&["queues", "push", "q", "2"]);
+    assert_eq!(error["hint"], "banksman queues show q tells what is in it", "it was one");
+    let (_, error) = world.error(&["queues", "complete", "q", "q-3", "--epoch", "1"]);
+    assert!(error["hint"].as_str().unwrap().contains("that take printed"), "{error}");
+    let large = format!("1\n\"{}\"", "x".repeat(70_000));
+    world.ok(&["queues", "define", "many"]);
+    let (_, said) = piped(&world, &["queues", "push", "many", "-"], &large);
+    let hint = said["error"]["hint"].as_str().unwrap_or_default();
+    assert!(hint.starts_with("1 item went in before; put it into a file"), "{said}");
+    assert_eq!(world.data(&["events", "--kind", "queue:*"]), world.data(&["events", "--kind", "queue:"]));
+}
+
+#[test]
 fn one_who_was_killed_in_line_does_not_count() {
     let world = World::new();
     world.ok(&["queues", "define", "q"]);

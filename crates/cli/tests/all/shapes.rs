@@ -523,7 +523,7 @@ fn guard_story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
     });
     let passed = json!({ "guard": "string", "runbook": "string", "passed": "bool" });
     vec![
-        ("guards list", vec!["guards", "list"], json!({ "guards": [listed] })),
+        ("guards list", vec!["guards", "list"], json!({ "guards": [listed], "wrong": "string?" })),
         ("guards check", vec!["guards", "check", "calm"], passed),
     ]
 }

@@ -35,7 +35,7 @@ pub(crate) struct Events {
     /// Go on with what happens from now on
     #[arg(short, long)]
     follow: bool,
-    /// Only this kind, such as lock:acquired, or all of a category: lock:
+    /// Only this kind, such as lock:acquired, or all of a category: lock: or lock:*
     #[arg(long, value_name = "KIND")]
     kind: Option<String>,
     /// Only from this source, such as lock or lock:deploy
@@ -85,7 +85,10 @@ impl Events {
 
     fn show(self, context: &Context) -> Done {
         let since = self.since.as_deref().map(since).transpose()?;
-        let filter = EventFilter { kind: self.kind, source: self.source, since };
+        // As routes write it.
+        let kind =
+            self.kind.map(|kind| kind.strip_suffix('*').filter(|category| category.ends_with(':')).unwrap_or(&kind).to_owned());
+        let filter = EventFilter { kind, source: self.source, since };
         let filtered = filter.kind.is_some() || filter.source.is_some() || filter.since.is_some();
         if self.follow {
             return follow(context, &filter);

@@ -12,7 +12,7 @@ use banksman::store::{Key, Reader};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-pub(crate) use start::Order;
+pub(crate) use start::{Order, variables};
 pub(crate) use view::{COLUMNS, is_held_up, pipeline_json, row};
 
 use super::{Done, find};

@@ -2,6 +2,7 @@
 
 use banksman::core::Name;
 use banksman::core::queue::{ATTEMPTS_LIMIT, Config, Input, LENGTH_LIMIT, Outcome};
+use banksman::store::Key;
 use clap::Args;
 use serde_json::json;
 
@@ -14,7 +15,10 @@ use crate::failure::Failure;
 use crate::printer::{BOLD, YELLOW};
 use crate::words;
 
-/// Make a queue, or change its terms.
+/// How many items a queue has at most, if it is not said.
+const MAX_LENGTH: u32 = 1_000_000;
+
+/// Make a queue, or change its terms: what is not said stays as it is.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  banksman queues define triage\n  banksman queues define builds --visibility-timeout 30m --max-attempts 5 --dead-letter broken"
@@ -28,12 +32,15 @@ pub(super) struct Define {
     /// How often an item is taken at most [default: queue.max_attempts, 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(ATTEMPTS_LIMIT)))]
     max_attempts: Option<u32>,
-    /// The queue that dead items go to; without it they stay where they are
-    #[arg(long, value_name = "QUEUE")]
+    /// The queue that dead items go to; without one they stay where they are
+    #[arg(long, value_name = "QUEUE", conflicts_with = "no_dead_letter")]
     dead_letter: Option<Name>,
-    /// How many items it has at most
-    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(1..=i64::from(LENGTH_LIMIT)))]
-    max_length: u32,
+    /// Let dead items stay where they are
+    #[arg(long)]
+    no_dead_letter: bool,
+    /// How many items it has at most [default: 1000000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(LENGTH_LIMIT)))]
+    max_length: Option<u32>,
 }
 
 /// Let nothing be taken from a queue until it is resumed. What was taken can be completed.
@@ -56,12 +63,22 @@ impl Define {
     pub(super) fn run(self, context: &Context) -> Done {
         let client = context.client()?;
         let settings = client.config();
-        let visibility = self.visibility_timeout.unwrap_or(Dur(settings.queue_visibility_timeout));
+        let there = client.reader()?.view().load(&[Key::NamedQueue(self.name.clone())].into())?.queues.queues.remove(&self.name);
+        let before = match there {
+            Some(queue) => queue.config,
+            None => Config {
+                visibility_timeout: Dur(settings.queue_visibility_timeout).positive("queue.visibility_timeout")?,
+                max_attempts: settings.queue_max_attempts.get().min(ATTEMPTS_LIMIT),
+                dead_letter: None,
+                max_length: MAX_LENGTH,
+            },
+        };
+        let visibility = self.visibility_timeout.map(|visibility| visibility.positive("--visibility-timeout")).transpose()?;
         let config = Config {
-            visibility_timeout: visibility.positive("--visibility-timeout")?,
-            max_attempts: self.max_attempts.unwrap_or(settings.queue_max_attempts.get().min(ATTEMPTS_LIMIT)),
-            dead_letter: self.dead_letter,
-            max_length: self.max_length,
+            visibility_timeout: visibility.unwrap_or(before.visibility_timeout),
+            max_attempts: self.max_attempts.unwrap_or(before.max_attempts),
+            dead_letter: self.dead_letter.or(before.dead_letter).filter(|_| !self.no_dead_letter),
+            max_length: self.max_length.unwrap_or(before.max_length),
         };
         match client.ask_queue(&self.name, Input::Define(config.clone()))?.0 {
             Outcome::Defined => {}
