@@ -73,8 +73,9 @@ impl Condition {
     fn topic(&self, inputs: &GuardInputs) -> Result<Topic, Box<str>> {
         let get = |text: &Text| match text {
             Text::Literal(text) => Ok(text.clone()),
-            Text::Var { var } => text.get(&inputs.vars).ok_or_else(|| var.clone()),
+            Text::Var { var } => text.name(&inputs.vars).ok_or_else(|| var.clone()),
         };
+        let given = |text: &Text| text.get(&inputs.vars).map_or_else(|| get(text).map(drop), |_| Ok(()));
         Ok(match self {
             Condition::LockFree { lock } => Topic::Lock(get(lock)?),
             Condition::LockHeld { lock, by } => {
@@ -93,7 +94,7 @@ impl Condition {
                 Topic::Pipeline(get(pipeline)?)
             }
             Condition::Command { cmd, .. } => {
-                cmd.texts().iter().try_for_each(|text| get(text).map(drop))?;
+                cmd.texts().iter().try_for_each(given)?;
                 Topic::Command(cmd.with(&inputs.vars).unwrap_or_else(|| cmd.clone()))
             }
             // They have parts, and no topic of their own.
