@@ -163,7 +163,10 @@ fn take(name: &Name, queue: &Name, tables: &mut Tables, turn: &mut Turn) -> Work
     let item = match step_queue(queue, input, tables, turn) {
         queue::Outcome::Taken(item) => *item,
         queue::Outcome::Empty { next } => {
-            step_worker(name, worker::Input::Drained, tables, turn);
+            // One whose items are to be tried again is not at the end of them.
+            if !tables.queues.items.values().any(|item| item.queue == *queue && is_retried(item)) {
+                step_worker(name, worker::Input::Drained, tables, turn);
+            }
             return WorkerOutcome::Empty { next };
         }
         _ => return WorkerOutcome::NoQueue,
@@ -178,7 +181,7 @@ fn take(name: &Name, queue: &Name, tables: &mut Tables, turn: &mut Turn) -> Work
             WorkerOutcome::Took { task, item: item.id }
         }
         Err(error) => {
-            fail(queue, hold, &error, tables, turn);
+            fail(queue, hold, &error, definition.retry_after(item.attempts), tables, turn);
             WorkerOutcome::Unfit { item: item.id, error: error.into() }
         }
     }
@@ -226,12 +229,17 @@ fn variables(item: &Item, whole: bool) -> Context {
     variables
 }
 
-fn fail(queue: &Name, hold: Hold, error: &str, tables: &mut Tables, turn: &mut Turn) -> queue::Outcome {
+/// Whether an attempt has failed and the next is waited for.
+pub(crate) fn is_retried(item: &Item) -> bool {
+    matches!(item.state, queue::State::Failed { .. })
+}
+
+fn fail(queue: &Name, hold: Hold, error: &str, retry_after: Span, tables: &mut Tables, turn: &mut Turn) -> queue::Outcome {
     let mut end = error.len().min(queue::ERROR_LIMIT);
     while !error.is_char_boundary(end) {
         end -= 1;
     }
-    let input = queue::Input::Fail { hold, error: error[..end].into(), retry_after: Span::ZERO };
+    let input = queue::Input::Fail { hold, error: error[..end].into(), retry_after };
     step_queue(queue, input, tables, turn)
 }
 
@@ -253,12 +261,14 @@ fn settle(name: &Name, task: &TaskId, taken: &Taken, tables: &mut Tables, turn: 
         return WorkerOutcome::Stepped(worker::Outcome::NoJob);
     }
     let Some((how, error)) = verdict(tables.backlog.tasks.get(task)) else { return WorkerOutcome::NotOver };
+    let attempt = tables.queues.items.get(&taken.item).map_or(1, |item| item.attempts);
+    let retry_after = tables.crew.workers.workers[name].definition.retry_after(attempt);
     step_worker(name, worker::Input::Ended { task: task.clone(), how }, tables, turn);
     let holder = worker::holder(name).expect("one with a longer name was refused");
     let hold = Hold { item: taken.item, holder, epoch: taken.epoch };
     // An item that a person has purged or taken away meanwhile is refused, and that is as good.
     WorkerOutcome::Settled(match how {
         End::Completed => step_queue(&taken.queue, queue::Input::Complete(hold), tables, turn),
-        End::Failed | End::Cancelled => fail(&taken.queue, hold, &error, tables, turn),
+        End::Failed | End::Cancelled => fail(&taken.queue, hold, &error, retry_after, tables, turn),
     })
 }

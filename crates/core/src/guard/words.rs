@@ -140,8 +140,11 @@ impl Facts<'_> {
     }
 
     fn unknown(&self) -> String {
-        let doubt = self.inputs.doubts.get(&self.topic).map(|doubt| format!(" {doubt}")).unwrap_or_default();
-        format!("not known: {}{doubt}", self.topic)
+        format!("not known: {}{}", self.topic, self.doubt())
+    }
+
+    fn doubt(&self) -> String {
+        self.inputs.doubts.get(&self.topic).map(|doubt| format!(" {doubt}")).unwrap_or_default()
     }
 
     fn lock(&self) -> String {
@@ -184,7 +187,7 @@ impl Facts<'_> {
         let result = cmd.with(&self.inputs.vars).and_then(|cmd| self.inputs.command_results.get(&cmd).copied());
         match result {
             Some(CommandResult::Success) => self.say("succeeded"),
-            Some(CommandResult::Failure) => self.say("failed"),
+            Some(CommandResult::Failure) => self.say(&format!("failed{}", self.doubt())),
             Some(CommandResult::Unknown) | None => self.unknown(),
         }
     }

@@ -11,7 +11,7 @@ use crate::guards;
 use crate::queues::QueueRequest;
 use crate::request::Request;
 use crate::routing::RouteRequest;
-use crate::workers::WorkerRequest;
+use crate::workers::{WorkerRequest, is_retried};
 
 /// How many events are read at a time, and after how many the place in the log is written down though nothing followed.
 const PAGE: u32 = 500;
@@ -168,7 +168,8 @@ fn takes(worker: &Worker, snapshot: &Snapshot) -> Vec<Request> {
     }
     let is_there = |item: &&Item| item.is_ready() || item.due().is_some_and(|due| due <= snapshot.lease);
     let there = items(queue, snapshot).filter(is_there).count().min(worker.room()).min(CLAIM_LIMIT);
-    let is_drained = there == 0 && worker.jobs.is_empty() && !worker.definition.wake_on.is_empty();
+    let is_at_work = !worker.jobs.is_empty() || items(queue, snapshot).any(is_retried);
+    let is_drained = there == 0 && !is_at_work && !worker.definition.wake_on.is_empty();
     let take = || Request::Worker(WorkerRequest::Take { worker: worker.definition.name.clone(), queue: queue.clone() });
     std::iter::repeat_with(take).take(there.max(usize::from(is_drained))).collect()
 }

@@ -21,6 +21,9 @@ const VISIBILITY: Span = Span::from_secs(300);
 const ATTEMPTS: u32 = 3;
 const LENGTH: u32 = 1_000_000;
 
+/// How long an item waits after the first attempt of a worker has failed, unless the worker says otherwise.
+const RETRY_DELAY: Span = Span::from_secs(10);
+
 impl<'a> Build<'a, '_> {
     /// What the whole project shares.
     pub(super) fn read_shared(&mut self, root: View<'a>, runbook: &mut Runbook) {
@@ -92,7 +95,9 @@ impl<'a> Build<'a, '_> {
             let concurrency = view.number("concurrency").unwrap_or(1);
             let wake_on = wake_on.collect();
             let Some(((name, queue), job)) = own(name).zip(view.name("queue")).zip(job) else { continue };
-            let worker = Definition { runbook: self.name.into(), name: name.clone(), queue, job, concurrency, wake_on };
+            let retry_delay = view.span("retry_delay").unwrap_or(RETRY_DELAY);
+            let worker =
+                Definition { runbook: self.name.into(), name: name.clone(), queue, job, concurrency, wake_on, retry_delay };
             runbook.workers.insert(name, worker);
         }
     }
@@ -120,7 +125,8 @@ impl<'a> Build<'a, '_> {
     }
 
     pub(super) fn read_routes(&mut self, root: View<'a>, runbook: &mut Runbook) {
-        for (pattern, view) in named(root, "on") {
+        for (pattern, place, value) in root.view("on").map(|all| all.entries()).unwrap_or_default() {
+            let Some(view) = View::of(value) else { continue };
             let mut then = Vec::new();
             for (name, at) in names(view.many("start")) {
                 then.extend(self.plan(name, at, runbook).map(Then::Start));
@@ -136,8 +142,12 @@ impl<'a> Build<'a, '_> {
                 }
             }
             then.extend(view.words("notify").map(Then::Notify));
-            let on = Pattern::new(pattern).ok();
-            runbook.routes.extend(on.map(|on| Route { runbook: self.name.into(), on, then }));
+            let Ok(on) = Pattern::new(pattern) else { continue };
+            let route = Route { runbook: self.name.into(), on, then };
+            if let Err(error) = route.check() {
+                self.sink.add(Code::Cycle, place, error.to_string());
+            }
+            runbook.routes.push(route);
         }
     }
 }

@@ -20,8 +20,10 @@ use crate::words;
 /// The largest data of an event, in bytes of JSON.
 const DATA_LIMIT: usize = 64 * 1_024;
 
-/// How many characters of a value people are shown.
+/// How many characters of a text people are shown, and how many of what has parts, such as the definition of a worker: `--json`
+/// has all of it.
 const SHOWN: usize = 300;
+const PARTS_SHOWN: usize = 80;
 
 /// Show what happened, oldest first.
 #[derive(Debug, Args)]
@@ -164,16 +166,15 @@ pub(crate) fn event_line(event: &EventRow) -> String {
         format!("{DIM}{:>6}  {}{DIM:#}  {CYAN}{:<20}{CYAN:#}  {source}", event.id, words::rfc3339(event.wall), event.kind);
     if let Value::Object(fields) = &event.data {
         for (name, value) in fields.iter().filter(|(name, _)| *name != "processes") {
-            let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            // The definition of a pipeline would fill the screen; `--json` has all of it.
-            line.push_str(&format!("  {DIM}{name}={DIM:#}{}", words::one_line(&cut(&value))));
+            let value = value.as_str().map_or_else(|| cut(&value.to_string(), PARTS_SHOWN), |text| cut(text, SHOWN));
+            line.push_str(&format!("  {DIM}{name}={DIM:#}{}", words::one_line(&value)));
         }
     }
     line
 }
 
-fn cut(value: &str) -> String {
-    match value.char_indices().nth(SHOWN) {
+fn cut(value: &str, at_most: usize) -> String {
+    match value.char_indices().nth(at_most) {
         Some((at, _)) => format!("{}…", &value[..at]),
         None => value.to_owned(),
     }
