@@ -7,7 +7,7 @@ use banksman::adapters::ids;
 use banksman::config::{Settings, Surroundings, VARIABLE_PREFIX};
 use banksman::core::{Epoch, HolderId, RequestId};
 use banksman::store::Reader;
-use banksman::{Client, Place, Project, Sessions};
+use banksman::{Client, Place, Project, ProjectError, Sessions};
 
 use crate::failure::Failure;
 use crate::printer::Printer;
@@ -24,6 +24,14 @@ impl Context {
     /// The project: named by `--store`, by `-C`, by the environment, or found from the current directory.
     pub(crate) fn project(&self) -> Result<Project, Failure> {
         Ok(Project::find_with(&self.directory(), self.place()?, &self.surroundings())?)
+    }
+
+    /// Acts from now on as if started in the directory that was named: files are looked for there, too.
+    pub(crate) fn move_there(self) -> Result<Context, Failure> {
+        let directory = self.directory();
+        let moved = std::env::set_current_dir(&directory).and_then(|()| std::env::current_dir());
+        let there = moved.map_err(|source| ProjectError::Io { path: directory, source })?;
+        Ok(Context { directory: Some(there), ..self })
     }
 
     /// The directory to act in.
@@ -113,11 +121,11 @@ impl Actor {
     }
 
     /// The name given, or the inherited one: whoever heartbeats or releases must be somebody.
-    pub(crate) fn existing(given: Option<&HolderId>) -> Result<HolderId, Failure> {
+    pub(crate) fn existing(given: Option<&HolderId>, told_by: &str) -> Result<HolderId, Failure> {
         let inherited = inherited()?.map(|actor| actor.holder);
         given.cloned().or(inherited).ok_or_else(|| {
             Failure::usage("who holds it? --holder is missing")
-                .hint("name the holder that acquire printed; inside of `run`, BANKSMAN_HOLDER has it")
+                .hint(format!("name the holder that {told_by} printed; inside of `run`, BANKSMAN_HOLDER has it"))
         })
     }
 

@@ -18,7 +18,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use banksman::adapters::{keeper, minder};
-use clap::{Parser, Subcommand};
+use clap::parser::ValueSource;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use commands::{
     completions, config, decisions, demo, doctor, events, guards, init, locks, man, notify, pipelines, queues, run, runbooks,
@@ -133,6 +134,35 @@ impl Command {
             Command::Man(_) => "man",
         }
     }
+
+    fn run(self, context: &Context) -> commands::Done {
+        match self {
+            Command::Init(init) => init.run(context),
+            Command::Locks(locks) => locks.run(context),
+            Command::Semaphores(semaphores) => semaphores.run(context),
+            Command::Queues(queues) => queues.run(context),
+            Command::Pipelines(pipelines) => pipelines.run(context),
+            Command::Guards(guards) => guards.run(context),
+            Command::Runbooks(runbooks) => runbooks.run(context),
+            Command::Workers(workers) => workers.run(context),
+            Command::Events(events) => events.run(context),
+            Command::Sections(sections) => sections.run(context),
+            Command::Tasks(tasks) => tasks.run(context),
+            Command::Run(run) => run.run(context),
+            Command::Status(status) => status.run(context),
+            Command::Why(why) => why.run(context),
+            Command::Sessions(sessions) => sessions.run(context),
+            Command::Decisions(decisions) => decisions.run(context),
+            Command::Doctor(doctor) => doctor.run(context),
+            Command::Config(config) => config.run(context),
+            Command::Notify(notify) => notify.run(context),
+            Command::Trust(trust) => trust.run(context),
+            Command::Demo(demo) => demo.run(context),
+            Command::Store(store) => store.run(context),
+            Command::Completions(completions) => completions.run(context),
+            Command::Man(man) => man.run(context),
+        }
+    }
 }
 
 fn main() -> ExitCode {
@@ -142,38 +172,17 @@ fn main() -> ExitCode {
     if let Some(status) = inner.or_else(|| merge_branch::enter(&args)) {
         return status;
     }
-    let cli = match Cli::try_parse_from(&args) {
-        Ok(cli) => cli,
+    let matched = Cli::command().try_get_matches_from(&args);
+    let parsed = matched.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches.value_source("directory"))));
+    let (cli, named_by) = match parsed {
+        Ok(parsed) => parsed,
         Err(error) => return misused(&args, &error),
     };
     let printer = Printer { json: cli.global.json, quiet: cli.global.quiet, command: cli.command.name() };
     let context = Context { printer: printer.clone(), directory: cli.global.directory, store: cli.global.store };
-    let result = match cli.command {
-        Command::Init(init) => init.run(&context),
-        Command::Locks(locks) => locks.run(&context),
-        Command::Semaphores(semaphores) => semaphores.run(&context),
-        Command::Queues(queues) => queues.run(&context),
-        Command::Pipelines(pipelines) => pipelines.run(&context),
-        Command::Guards(guards) => guards.run(&context),
-        Command::Runbooks(runbooks) => runbooks.run(&context),
-        Command::Workers(workers) => workers.run(&context),
-        Command::Events(events) => events.run(&context),
-        Command::Sections(sections) => sections.run(&context),
-        Command::Tasks(tasks) => tasks.run(&context),
-        Command::Run(run) => run.run(&context),
-        Command::Status(status) => status.run(&context),
-        Command::Why(why) => why.run(&context),
-        Command::Sessions(sessions) => sessions.run(&context),
-        Command::Decisions(decisions) => decisions.run(&context),
-        Command::Doctor(doctor) => doctor.run(&context),
-        Command::Config(config) => config.run(&context),
-        Command::Notify(notify) => notify.run(&context),
-        Command::Trust(trust) => trust.run(&context),
-        Command::Demo(demo) => demo.run(&context),
-        Command::Store(store) => store.run(&context),
-        Command::Completions(completions) => completions.run(&context),
-        Command::Man(man) => man.run(&context),
-    };
+    // The environment says which project a run belongs to, not where it works: only the flag moves.
+    let moved = if named_by == Some(ValueSource::CommandLine) { context.move_there() } else { Ok(context) };
+    let result = moved.and_then(|context| cli.command.run(&context));
     match result {
         Ok(status) => ExitCode::from(status),
         Err(failure) => {

@@ -33,6 +33,18 @@ pub(crate) fn quoted(word: impl std::fmt::Display) -> String {
     if !word.is_empty() && word.chars().all(plain) { word } else { format!("'{}'", word.replace('\'', r"'\''")) }
 }
 
+/// The last word of a command: one that looks like a flag is told apart from them.
+pub(crate) fn last(word: impl std::fmt::Display) -> String {
+    let word = quoted(word);
+    if word.starts_with('-') { format!("-- {word}") } else { word }
+}
+
+/// A text on one line, whatever is in it: what would break the line or command the terminal is spelt out.
+pub(crate) fn one_line(text: &str) -> String {
+    let spelt = |letter: char| if letter.is_control() { letter.escape_default().to_string() } else { letter.to_string() };
+    text.chars().map(spelt).collect()
+}
+
 /// `1 slot`, `2 slots`.
 pub(crate) fn slots(number: u32) -> String {
     if number == 1 { "1 slot".into() } else { format!("{number} slots") }
@@ -89,6 +101,11 @@ mod tests {
     fn what_a_shell_would_break_is_quoted() {
         let words = ["deploy", "db/main:2", "my lock", "it's", "$HOME", "", "größe", "a;b"].map(quoted);
         assert_eq!(words, ["deploy", "db/main:2", "'my lock'", r"'it'\''s'", "'$HOME'", "''", "größe", "'a;b'"]);
+    }
+
+    #[test]
+    fn what_would_break_a_line_is_spelt_out() {
+        assert_eq!(one_line("a\nb\rc\t\u{1b}[31m größe"), r"a\nb\rc\t\u{1b}[31m größe");
     }
 
     #[test]

@@ -153,8 +153,8 @@ impl Thing {
                 }
                 self.standing = Standing::Waiting;
             }
-            Fact::Dead { reason, moved_to, .. } => {
-                self.dedupe = None;
+            Fact::Dead { reason, moved_to, dedupe, .. } => {
+                self.dedupe = dedupe;
                 match moved_to {
                     None => self.standing = Standing::Dead { reason, at: wall },
                     Some(to) => {

@@ -219,7 +219,7 @@ pub struct GuardInputs {
     pub pipelines: BTreeMap<Box<str>, PipelineInfo>,
     /// What commands came to, by the command with its variables put in.
     pub command_results: BTreeMap<Cmd, CommandResult>,
-    /// Why something could not be found out: words that go on after its name, as in "took too long".
+    /// Why something could not be found out, or how a command failed: words that go on after its name, as in "took too long".
     pub doubts: BTreeMap<Topic, Box<str>>,
 }
 

@@ -200,6 +200,32 @@ fn every_condition_with_every_sort_of_answer() {
 }
 
 #[test]
+fn what_is_empty_names_nothing() {
+    let mut inputs = inputs();
+    inputs.vars.insert("none".into(), "".into());
+    let none = || var("none");
+    let all = [
+        Condition::LockFree { lock: none() },
+        held("deploy", Some(none())),
+        Condition::SemaphoreAvailable { semaphore: none(), slots: 1 },
+        Condition::IssuesComplete { filter: IssueFilter { label: Some(none()), ..IssueFilter::default() } },
+        Condition::BranchExists { branch: none() },
+        merged(none(), "main"),
+        Condition::FileExists { path: none() },
+        Condition::PipelineComplete { pipeline: none() },
+    ];
+    // Whatever may have been found for it.
+    inputs.files.insert("".into(), FileInfo { exists: true, ..FileInfo::default() });
+    inputs.locks.insert("".into(), None);
+    for condition in all {
+        assert_eq!(condition.truth(&inputs), Truth::Unknown, "{condition:?}");
+        assert_eq!(&*condition.part(&inputs), "not known: the variable none has no value");
+    }
+    assert_eq!(file("").truth(&inputs), Truth::Unknown);
+    assert_eq!(Cmd::Argv(vec![text("test"), none()]).with(&inputs.vars), Some(Cmd::Argv(vec![text("test"), text("")])));
+}
+
+#[test]
 fn only_what_is_true_passes() {
     let inputs = inputs();
     assert_eq!(guard(exists("topic")).evaluate(&inputs), GuardResult::Passed);

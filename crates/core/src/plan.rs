@@ -269,6 +269,11 @@ impl Text {
             Text::Var { var } => context.get(var).map(plain),
         }
     }
+
+    /// The same where it names something: what is empty names nothing.
+    pub fn name(&self, context: &Context) -> Option<Box<str>> {
+        self.get(context).filter(|text| !text.is_empty())
+    }
 }
 
 impl Plan {

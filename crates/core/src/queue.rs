@@ -14,7 +14,7 @@
 //! it has; whoever waits for an item stands in the line of a queue that is there.
 //!
 //! Time is looked at by those who take: the first few items whose time has come are put in order before one is chosen, so
-//! that no process has to watch. Like the locks of a project, all queues are one machine: it is the model of a whole
+//! that no process has to watch. Runners do the same where nobody takes, so that the dead are told of. Like the locks of a project, all queues are one machine: it is the model of a whole
 //! project in tests, and filled with the rows of one batch it *is* the decision.
 
 use std::collections::BTreeMap;
@@ -44,6 +44,9 @@ pub use line::{Taker, Waiting};
 
 /// How many items whose time has come a take looks at before it chooses.
 pub const DUE_PER_TAKE: usize = 4;
+
+/// How many items whose time has come one [`Input::Settle`] puts where they belong.
+pub const DUE_PER_SETTLE: usize = 16 * DUE_PER_TAKE;
 
 /// The most attempts that an item can have.
 pub const ATTEMPTS_LIMIT: u32 = 1_000;
@@ -136,8 +139,8 @@ pub enum Input {
         /// How long to wait before the next.
         retry_after: Span,
     },
-    /// End the attempt if its time is over.
-    Expire(ItemId),
+    /// Put the first items whose time has come where they belong.
+    Settle,
     /// Try a dead item again, or send it back to where it died.
     Requeue(ItemId),
     /// The same for many: the first few of this kind.
@@ -251,8 +254,11 @@ pub enum Outcome {
         /// The fence.
         fence: Epoch,
     },
-    /// Its time is not over.
-    Kept,
+    /// What time has done is carried out.
+    Settled {
+        /// Whether there is more of it.
+        more: bool,
+    },
     /// It waits to be taken again.
     Requeued {
         /// Where.
@@ -327,15 +333,11 @@ impl Queues {
                     outcome
                 }
             },
-            Input::Expire(id) => match self.items.get(&id).filter(|item| item.queue == *name) {
-                None => Outcome::NoItem,
-                Some(item) if is_over(item, now) => {
-                    let outcome = self.end(id, Ending::timed_out(), now, &mut scribe);
-                    self.wake(name, &mut scribe);
-                    outcome
-                }
-                Some(_) => Outcome::Kept,
-            },
+            Input::Settle => {
+                self.settle(name, DUE_PER_SETTLE, now, &mut scribe);
+                self.wake(name, &mut scribe);
+                Outcome::Settled { more: self.next_due(name).is_some_and(|due| now.is_past(due)) }
+            }
             Input::Requeue(id) => self.requeue(name, id, &mut scribe),
             Input::RequeueAll(part, limit) => self.requeue_all(name, part, limit, &mut scribe),
             Input::Purge(part, limit) => self.purge(name, part, limit, &mut scribe),
@@ -359,6 +361,16 @@ impl Queues {
     /// The next moment at which time alone could change something.
     pub fn next_deadline(&self) -> Option<Lease> {
         self.items.values().filter_map(Item::due).min()
+    }
+
+    /// How all stands at this moment, for those who only look: what time has done is seen before anybody carries it out.
+    pub fn as_of(mut self, now: &Now) -> Queues {
+        let names: Vec<Name> = self.queues.keys().cloned().collect();
+        for name in &names {
+            self.settle(name, usize::MAX, now, &mut Scribe::new(now));
+            self.drop_gone(name, now);
+        }
+        self
     }
 
     /// Panics if an invariant is broken. What it says of lengths holds where all items are there.
@@ -392,7 +404,7 @@ impl Queues {
 
     fn push(&mut self, name: &Name, new: New, now: &Now, scribe: &mut Scribe) -> Pushed {
         let New { data, priority, delay, dedupe } = new;
-        let same = |item: &&Item| item.queue == *name && item.dedupe == dedupe;
+        let same = |item: &&Item| item.queue == *name && item.keeps_out() == dedupe.as_ref();
         if dedupe.is_some()
             && let Some(item) = self.items.values().find(same)
         {
@@ -440,7 +452,7 @@ impl Queues {
         let next = match is_paused {
             true => None,
             false => {
-                self.settle(name, now, scribe);
+                self.settle(name, DUE_PER_TAKE, now, scribe);
                 self.part(name, Part::Ready, 1).pop()
             }
         };
@@ -471,10 +483,10 @@ impl Queues {
     }
 
     /// Puts the first few items whose time has come where they belong.
-    fn settle(&mut self, name: &Name, now: &Now, scribe: &mut Scribe) {
+    fn settle(&mut self, name: &Name, limit: usize, now: &Now, scribe: &mut Scribe) {
         let mut due: Vec<(Lease, ItemId)> = self.items_of(name).filter_map(|item| Some((item.due()?, item.id))).collect();
         due.sort_unstable();
-        for (_, id) in due.into_iter().take(DUE_PER_TAKE) {
+        for (_, id) in due.into_iter().take(limit) {
             let item = self.items.get_mut(&id).expect("it was just found");
             match &item.state {
                 State::Pending { not_before: Some(due) } | State::Failed { due } if *due <= now.lease => {

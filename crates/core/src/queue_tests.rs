@@ -196,7 +196,7 @@ fn inputs(hold: &Hold) -> Vec<(&'static str, Input)> {
         ("complete, other", Input::Complete(other)),
         ("fail", fail(hold.clone())),
         ("fail, stale", fail(stale)),
-        ("expire", Input::Expire(hold.item)),
+        ("settle", Input::Settle),
         ("requeue", Input::Requeue(hold.item)),
         ("requeue all", Input::RequeueAll(Part::Dead, 9)),
         ("purge ready", Input::Purge(Part::Ready, 9)),
@@ -280,7 +280,7 @@ fn a_dead_item_has_its_reason_and_history_wherever_it_is() {
     assert!(matches!(site.take(), Outcome::Empty { .. }));
     let moved = site.queues.items[&item].clone();
     let origin = moved.origin.clone().unwrap();
-    assert_eq!((moved.queue, moved.attempts, moved.dedupe), (name("d"), 0, None));
+    assert_eq!((&moved.queue, moved.attempts, moved.keeps_out()), (&name("d"), 0, None));
     assert_eq!((origin.queue, &*origin.reason), (name("q"), "timed out: it was neither completed nor extended in time"));
     let errors: Vec<(&str, bool)> = moved.history.iter().map(|attempt| (&*attempt.error, attempt.timed_out)).collect();
     assert_eq!(errors, [("first", false), ("timed out: it was neither completed nor extended in time", true)]);
@@ -324,7 +324,59 @@ fn a_key_keeps_others_out_until_its_item_is_over() {
     let hold = site.taken();
     site.ask("q", Input::Fail { hold, error: "no".into(), retry_after: Span::ZERO });
     assert_eq!(site.status(second), "dead");
-    site.push(keyed());
+    let third = site.push(keyed());
+    let hold = site.taken();
+    assert_eq!(hold.item, third);
+    site.ask("q", Input::Complete(hold));
+    site.ask("q", Input::Requeue(second));
+    assert_eq!(again(&mut site), Outcome::Pushed(vec![Pushed::Duplicate(second)]), "it is tried again");
+}
+
+#[test]
+fn an_item_that_comes_back_from_the_dead_letter_queue_keeps_others_out_again() {
+    let mut site = Site::with(config(1));
+    site.ask("d", Input::Define(config(1)));
+    site.ask("q", Input::Define(Config { dead_letter: Some(name("d")), ..config(1) }));
+    let keyed = || New { dedupe: Some(DedupeKey::new("k").unwrap()), ..new(0) };
+    let item = site.push(keyed());
+    let hold = site.taken();
+    site.ask("q", Input::Fail { hold, error: "no".into(), retry_after: Span::ZERO });
+    let there = site.ask("d", Input::Push(vec![keyed()]));
+    assert!(
+        matches!(&there, Outcome::Pushed(pushed) if matches!(pushed[..], [Pushed::Added(_)])),
+        "it died elsewhere: {there:?}"
+    );
+    site.ask("d", Input::Requeue(item));
+    assert_eq!(site.ask("q", Input::Push(vec![keyed()])), Outcome::Pushed(vec![Pushed::Duplicate(item)]));
+}
+
+#[test]
+fn what_time_has_done_is_carried_out_without_a_take_and_seen_without_either() {
+    let mut site = Site::with(config(1));
+    site.ask("d", Input::Define(config(1)));
+    site.ask("q", Input::Define(Config { dead_letter: Some(name("d")), ..config(1) }));
+    let (item, delayed) = (site.push(new(0)), site.push(New { delay: Span::from_ms(50), ..new(0) }));
+    let late = site.taken();
+    site.at(99);
+    assert_eq!(site.ask("q", Input::Settle), Outcome::Settled { more: false });
+    assert_eq!(site.status(item), "processing", "its time is not over");
+    site.at(100);
+    let seen = site.queues.clone().as_of(&site.now);
+    assert_eq!((&seen.items[&item].queue, site.status(item).as_str()), (&name("d"), "processing"), "nothing was written");
+    assert_eq!(site.ask("q", Input::Settle), Outcome::Settled { more: false });
+    assert_eq!((site.status(item).as_str(), site.queues.items[&delayed].is_ready()), ("pending@d", true));
+    assert!(matches!(site.ask("q", Input::Complete(late)), Outcome::Fenced { .. }));
+}
+
+#[test]
+fn much_that_is_due_is_carried_out_in_parts_also_where_nothing_is_taken() {
+    let mut site = Site::with(config(1));
+    site.ask("q", Input::Push(vec![New { delay: Span::from_ms(50), ..new(0) }; DUE_PER_SETTLE + 1]));
+    site.ask("q", Input::Pause);
+    site.at(50);
+    assert_eq!(site.ask("q", Input::Settle), Outcome::Settled { more: true });
+    assert_eq!(site.ask("q", Input::Settle), Outcome::Settled { more: false });
+    assert!(site.queues.items.values().all(Item::is_ready));
 }
 
 fn standing(number: i32) -> Standing {

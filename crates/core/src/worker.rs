@@ -49,6 +49,25 @@ pub struct Definition {
     /// The events that wake it. Without any it is always awake.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub wake_on: Vec<Pattern>,
+    /// How long an item waits after its first attempt has failed; twice as long after each further one.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub retry_delay: Span,
+}
+
+fn is_none(span: &Span) -> bool {
+    *span == Span::ZERO
+}
+
+/// The longest wait before an item is tried again.
+const RETRY_LIMIT: Span = Span::from_secs(3_600);
+
+impl Definition {
+    /// How long an item waits after this attempt, counted from 1, has failed.
+    pub fn retry_after(&self, attempt: u32) -> Span {
+        let after = Span::from_ms(self.retry_delay.as_ms().saturating_mul(1 << (attempt.clamp(1, 31) - 1)));
+        // One that is told to wait for longer does.
+        after.min(self.retry_delay.max(RETRY_LIMIT))
+    }
 }
 
 /// What becomes of an item.

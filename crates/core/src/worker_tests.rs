@@ -28,6 +28,7 @@ fn definition(concurrency: u32, sleeps: bool) -> Arc<Definition> {
         job: Job::Task { deed: Deed::Run("true".into()), timeout: None },
         concurrency,
         wake_on: if sleeps { vec![Pattern::new("deploy:done").unwrap()] } else { Vec::new() },
+        retry_delay: Span::ZERO,
     })
 }
 
@@ -295,4 +296,14 @@ fn the_stored_form_is_frozen() {
     let row = r#"{"definition":{"runbook":"nightly","name":"w","queue":"q","job":{"task":{"deed":{"run":"true"}}},"concurrency":2},"paused":false,"awake":true,"removed":false,"since":3,"jobs":{"q-7.9":{"queue":"q","item":"q-7","epoch":9}}}"#;
     let worker: Worker = serde_json::from_str(row).unwrap();
     assert_eq!(serde_json::to_string(&worker).unwrap(), row);
+}
+
+#[test]
+fn each_attempt_that_fails_is_followed_by_a_longer_wait() {
+    let after = |delay: i64, attempt: u32| {
+        let definition = Definition { retry_delay: Span::from_secs(delay), ..(*definition(1, false)).clone() };
+        definition.retry_after(attempt).as_ms() / 1_000
+    };
+    assert_eq!([1, 2, 3, 4, 20, 1_000].map(|attempt| after(10, attempt)), [10, 20, 40, 80, 3_600, 3_600]);
+    assert_eq!([after(0, 9), after(7_200, 9)], [0, 7_200], "at once; as it is told");
 }

@@ -7,7 +7,7 @@ use banksman_core::pipeline::{End, Pipeline, State};
 use banksman_core::plan::{self, Action, Context, Deed, Merge, Phase};
 use banksman_core::task::{self, After, Done, PHASE_ENV, PIPELINE_ENV, Spec, Verdict, Work};
 use banksman_core::{Span, Task, TaskId, Title, json};
-use banksman_runbook::render;
+use banksman_runbook::{TemplateError, render};
 use banksman_store::{Tables, Turn};
 use serde_json::Value;
 
@@ -80,14 +80,23 @@ pub(crate) fn vars(context: &Context) -> BTreeMap<Box<str>, Box<str>> {
 
 /// What is to be done, with the variables put in.
 pub(crate) fn work(deed: &Deed, context: &Context) -> Result<Work, String> {
-    let put = |text: &str| render(text, context).map(Box::<str>::from).map_err(|error| error.to_string());
+    let put = |what: String, text: &str| {
+        let placed = |error: TemplateError| match error.line(text) {
+            Some(line) if text.contains('\n') => format!("{what}, line {line}: {error}"),
+            _ => format!("{what}: {error}"),
+        };
+        render(text, context).map(Box::<str>::from).map_err(placed)
+    };
     Ok(match deed {
         Deed::Run(line) => Work::Run(line.clone()),
-        Deed::Argv(argv) => Work::Exec { argv: argv.iter().map(|text| put(text)).collect::<Result<_, _>>()?, input: None },
-        Deed::Agent { command, prompt, .. } => Work::Exec { argv: command.clone(), input: Some(put(prompt)?) },
+        Deed::Argv(argv) => {
+            let words = argv.iter().enumerate().map(|(index, text)| put(format!("argv, element {}", index + 1), text));
+            Work::Exec { argv: words.collect::<Result<_, _>>()?, input: None }
+        }
+        Deed::Agent { command, prompt, .. } => Work::Exec { argv: command.clone(), input: Some(put("prompt".into(), prompt)?) },
         Deed::Merge(Merge { branch, into, how }) => {
             let get =
-                |text: &plan::Text| text.get(context).ok_or_else(|| "the branch has no name: a variable is not set".to_owned());
+                |text: &plan::Text| text.name(context).ok_or_else(|| "the branch has no name: a variable is not set".to_owned());
             Work::Merge { branch: get(branch)?, into: get(into)?, how: *how }
         }
     })

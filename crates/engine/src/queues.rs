@@ -1,7 +1,7 @@
 //! What can be asked of a queue: which rows that needs. The machine decides.
 
 use banksman_core::event::Event;
-use banksman_core::queue::{Fact, Input, Outcome};
+use banksman_core::queue::{DUE_PER_SETTLE, DUE_PER_TAKE, Fact, Input, Outcome};
 use banksman_core::{Effect, Name, Now, Span};
 use banksman_store::{Key, Tables, Turn};
 
@@ -49,8 +49,10 @@ impl QueueRequest {
             Input::Fail { hold, .. } => {
                 vec![Key::NamedQueue(name()), Key::Item(hold.item), Key::Takers(name()), Key::HandsBeyond(name()), gone(0, 1)]
             }
-            Input::Expire(item) => {
-                vec![Key::NamedQueue(name()), Key::Item(*item), Key::Takers(name()), Key::HandsBeyond(name()), gone(0, 1)]
+            Input::Settle => {
+                let takes = (DUE_PER_SETTLE / DUE_PER_TAKE) as u32;
+                let head = Key::Head { queue: name(), takes, removed: 0, ended: 0 };
+                vec![Key::NamedQueue(name()), Key::Takers(name()), Key::HandsBeyond(name()), head]
             }
             // Where it goes back to stands in its row.
             Input::Requeue(item) => vec![Key::Queues, Key::Item(*item), Key::AllTakers, Key::AllHands, gone(1, 0)],

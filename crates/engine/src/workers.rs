@@ -181,7 +181,7 @@ fn take(name: &Name, queue: &Name, tables: &mut Tables, turn: &mut Turn) -> Work
             WorkerOutcome::Took { task, item: item.id }
         }
         Err(error) => {
-            fail(queue, hold, &error, tables, turn);
+            fail(queue, hold, &error, definition.retry_after(item.attempts), tables, turn);
             WorkerOutcome::Unfit { item: item.id, error: error.into() }
         }
     }
@@ -237,13 +237,13 @@ fn variables(item: &Item, whole: bool) -> Context {
 }
 
 /// An attempt has failed. If it was the last, people are told: its task is no failure by itself.
-fn fail(queue: &Name, hold: Hold, error: &str, tables: &mut Tables, turn: &mut Turn) -> queue::Outcome {
+fn fail(queue: &Name, hold: Hold, error: &str, retry_after: Span, tables: &mut Tables, turn: &mut Turn) -> queue::Outcome {
     let mut end = error.len().min(queue::ERROR_LIMIT);
     while !error.is_char_boundary(end) {
         end -= 1;
     }
     let (item, error): (ItemId, Box<str>) = (hold.item, error[..end].into());
-    let outcome = step_queue(queue, queue::Input::Fail { hold, error: error.clone(), retry_after: Span::ZERO }, tables, turn);
+    let outcome = step_queue(queue, queue::Input::Fail { hold, error: error.clone(), retry_after }, tables, turn);
     if let queue::Outcome::Dead { .. } = &outcome {
         let subject = format!("dead: item {item} of queue {queue}").into();
         let notice = Notice { kind: NoticeKind::TaskFailed, subject, text: error };
@@ -270,12 +270,14 @@ fn settle(name: &Name, task: &TaskId, taken: &Taken, tables: &mut Tables, turn: 
         return WorkerOutcome::Stepped(worker::Outcome::NoJob);
     }
     let Some((how, error)) = verdict(tables.backlog.tasks.get(task)) else { return WorkerOutcome::NotOver };
+    let attempt = tables.queues.items.get(&taken.item).map_or(1, |item| item.attempts);
+    let retry_after = tables.crew.workers.workers[name].definition.retry_after(attempt);
     step_worker(name, worker::Input::Ended { task: task.clone(), how }, tables, turn);
     let holder = worker::holder(name).expect("one with a longer name was refused");
     let hold = Hold { item: taken.item, holder, epoch: taken.epoch };
     // An item that a person has purged or taken away meanwhile is refused, and that is as good.
     WorkerOutcome::Settled(match how {
         End::Completed => step_queue(&taken.queue, queue::Input::Complete(hold), tables, turn),
-        End::Failed | End::Cancelled => fail(&taken.queue, hold, &error, tables, turn),
+        End::Failed | End::Cancelled => fail(&taken.queue, hold, &error, retry_after, tables, turn),
     })
 }

@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use banksman_core::Name;
 use banksman_core::guard::Guard;
+use banksman_core::plan::env_name;
 use banksman_core::spelling::near;
 use banksman_core::strategy::Approach;
 
@@ -45,6 +46,8 @@ struct Build<'a, 's> {
 struct Uses {
     vars: Vec<(Box<str>, At)>,
     templates: Vec<Template>,
+    /// Lines for the shell.
+    lines: Vec<Template>,
 }
 
 /// A template, and where it stands.
@@ -140,6 +143,25 @@ impl<'a> Build<'a, '_> {
             let wrong = check_template(&template.text, vars).err().unwrap_or_default();
             wrong.into_iter().for_each(|wrong| self.bad_template(template, wrong, place));
         }
+        if let Place::Pipeline(_) = place {
+            uses.lines.iter().for_each(|line| self.check_line(line, vars, place));
+        }
+    }
+
+    /// Whether the variables in a line for the shell are misspelt. Others may be set by a phase, or by the line itself.
+    fn check_line(&mut self, line: &Template, vars: &BTreeSet<&str>, place: Place<'_>) {
+        let names: BTreeMap<String, &str> =
+            vars.iter().filter(|var| !PHASE_VARS.contains(*var)).map(|var| (env_name(var), *var)).collect();
+        for at in shell_vars(&line.text) {
+            let name = &line.text[at.clone()];
+            if names.contains_key(name) || line.text.contains(&format!("{name}=")) {
+                continue;
+            }
+            let Some(near) = near(name.trim_start_matches(VAR), names.values().copied()) else { continue };
+            let message = format!("there is no variable for ${name} in {place}");
+            let hint = format!("did you mean ${}? One that a phase sets is declared in `vars`, with a default", env_name(near));
+            self.sink.hint(Code::UnknownVariable, place_in(self.sink.text, line, Some(at)), message, hint);
+        }
     }
 
     /// What no pipeline uses has no variables to be compared with, but must be written in the right way.
@@ -178,6 +200,17 @@ impl<'a> Build<'a, '_> {
     fn known<'v>(vars: impl Iterator<Item = &'v str>) -> BTreeSet<&'v str> {
         vars.chain(PHASE_VARS).collect()
     }
+}
+
+/// How the variables of a pipeline begin in the environment.
+const VAR: &str = "VAR_";
+
+/// Where a line for the shell uses such a variable: `$VAR_TITLE` or `${VAR_TITLE…`.
+fn shell_vars(line: &str) -> Vec<At> {
+    let used = |start: &usize| line[..*start].ends_with('$') || line[..*start].ends_with("${");
+    let starts = line.match_indices(VAR).map(|(start, _)| start).filter(used);
+    let is_name = |letter: char| letter.is_ascii_uppercase() || letter.is_ascii_digit() || letter == '_';
+    starts.map(|start| start..start + line[start..].find(|letter| !is_name(letter)).unwrap_or(line.len() - start)).collect()
 }
 
 /// Where a part of a template stands in the runbook. Of a text with escapes only the whole is known.

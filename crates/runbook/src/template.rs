@@ -51,6 +51,12 @@ impl TemplateError {
         TemplateError { message: message.into(), at: None, hint: None, variable: None }
     }
 
+    /// The line of the template, counted from 1, if that is known.
+    pub fn line(&self, template: &str) -> Option<usize> {
+        let before = template.get(..self.at.as_ref()?.start)?;
+        Some(before.matches('\n').count() + 1)
+    }
+
     fn at(mut self, at: Range<usize>) -> TemplateError {
         self.at = Some(at);
         self
@@ -75,7 +81,7 @@ pub fn render(template: &str, context: &Context) -> Result<String, TemplateError
     let made = environment
         .template_from_str(template)
         .and_then(|template| template.render_captured_to(Value::from(Serde(context)), &mut text).map(drop));
-    made.map_err(|error| failed(&error))?;
+    made.map_err(|error| failed(&error, template))?;
     String::from_utf8(text.0).map_err(|_| TemplateError::new("the text is not UTF-8"))
 }
 
@@ -85,16 +91,28 @@ pub fn check_template(template: &str, vars: &BTreeSet<&str>) -> Result<(), Vec<T
     if wrong.is_empty() { Ok(()) } else { Err(wrong) }
 }
 
-fn failed(error: &Error) -> TemplateError {
+fn failed(error: &Error, template: &str) -> TemplateError {
+    let expression = error.range().and_then(|range| whole(template, range)).map(|text| format!("`{text}` is "));
     let wrong = match error.kind() {
         ErrorKind::OutOfFuel => TemplateError::new(format!("the template takes more than {FUEL} steps")),
         ErrorKind::WriteFailure => {
             TemplateError::new(format!("the template becomes longer than {OUTPUT_LIMIT} bytes")).hint("let it say less")
         }
-        ErrorKind::UndefinedError => TemplateError::new("a part of a variable that it does not have"),
+        ErrorKind::UndefinedError => {
+            TemplateError::new(format!("{}a part of a variable that it does not have", expression.unwrap_or_default()))
+        }
         _ => TemplateError::new(error.detail().map_or_else(|| error.kind().to_string(), ToOwned::to_owned)),
     };
     error.range().map_or(wrong.clone(), |range| wrong.at(range))
+}
+
+/// The expression at this place, with the variable before it: the place is only that of the last part or filter.
+fn whole(template: &str, at: Range<usize>) -> Option<&str> {
+    let (before, part) = (template.get(..at.start)?, template.get(at.clone())?);
+    let is_name = |letter: char| letter.is_alphanumeric() || "_.[]'\"|".contains(letter);
+    let from =
+        if part.starts_with(['.', '[']) || before.ends_with('|') { before.trim_end_matches(is_name).len() } else { at.start };
+    template.get(from..at.end).map(str::trim)
 }
 
 /// A place for text that takes no more than the limit.
@@ -126,17 +144,19 @@ fn environment() -> Environment<'static> {
 
 /// A value as a command would see it: a text without quotes, everything else as JSON.
 fn print(out: &mut Output, _state: &mut State, value: &Value) -> Result<(), Error> {
-    if value.is_undefined() {
-        return Err(ErrorKind::UndefinedError.into());
-    }
-    match value.as_str() {
+    match there(value)?.as_str() {
         Some(text) => out.write_str(text).map_err(Error::from),
         None => out.write_str(&json(value)?).map_err(Error::from),
     }
 }
 
+/// A value, if it is one: what is not there is an error also where a filter asks for it.
+fn there(value: &Value) -> Result<&Value, Error> {
+    if value.is_undefined() { Err(ErrorKind::UndefinedError.into()) } else { Ok(value) }
+}
+
 fn json(value: &Value) -> Result<String, Error> {
-    serde_json::to_string(value).map_err(|error| Error::new(ErrorKind::BadSerialization, error.to_string()))
+    serde_json::to_string(there(value)?).map_err(|error| Error::new(ErrorKind::BadSerialization, error.to_string()))
 }
 
 fn plain(value: &Value) -> Result<String, Error> {
@@ -154,20 +174,21 @@ fn add_filters(environment: &mut Environment<'static>) {
     environment.add_filter("lower", meter(|value| Ok(plain(value)?.to_lowercase())));
     environment.add_filter("json", meter(json));
     environment.add_filter("length", length);
-    environment.add_filter("first", |value: &Value| value.try_iter().map(|mut all| all.next().unwrap_or(Value::UNDEFINED)));
-    environment.add_filter("last", |value: &Value| value.try_iter().map(|all| all.last().unwrap_or(Value::UNDEFINED)));
+    environment
+        .add_filter("first", |value: &Value| there(value)?.try_iter().map(|mut all| all.next().unwrap_or(Value::UNDEFINED)));
+    environment.add_filter("last", |value: &Value| there(value)?.try_iter().map(|all| all.last().unwrap_or(Value::UNDEFINED)));
     environment.add_filter("default", |value: &Value, other: &Value| if value.is_true() { value.clone() } else { other.clone() });
     let total = made.clone();
     environment.add_filter("join", move |value: &Value, between: &str| join(&total, value, between));
 }
 
 fn length(value: &Value) -> Result<usize, Error> {
-    value.len().ok_or_else(|| Error::new(ErrorKind::InvalidOperation, "a number has no length"))
+    there(value)?.len().ok_or_else(|| Error::new(ErrorKind::InvalidOperation, "a number has no length"))
 }
 
 fn join(made: &AtomicUsize, value: &Value, between: &str) -> Result<String, Error> {
     let mut text = String::new();
-    for (index, part) in value.try_iter()?.enumerate() {
+    for (index, part) in there(value)?.try_iter()?.enumerate() {
         if index > 0 {
             text += between;
         }
@@ -231,8 +252,15 @@ mod tests {
     #[test]
     fn what_is_not_there_is_an_error() {
         assert_eq!(rendered("{{ titel }}"), Err("there is no variable \"titel\"".into()));
-        assert!(rendered("{{ item.nothing }}").is_err());
-        assert!(rendered("{{ item.nothing.more }}").is_err());
+        let part = |expression: &str| Err(format!("`{expression}` is a part of a variable that it does not have"));
+        assert_eq!(rendered("{{ title }}\n{{ item.nothing }}"), part("item.nothing"));
+        assert_eq!(rendered("{{ item.nothing.more }}"), part("item.nothing.more"));
+        for filter in ["upper", "json", "length", "first", "last", "join(', ')"] {
+            let expression = format!("files[7]|{filter}");
+            assert_eq!(rendered(&format!("{{{{ {expression} }}}}")), part(&expression));
+        }
+        let error = render("{{ title }}\n\n{{ item.nothing }}", &context()).unwrap_err();
+        assert_eq!(error.line("{{ title }}\n\n{{ item.nothing }}"), Some(3));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use banksman_core::claim::Address;
 use banksman_core::router::{Definition, Heard, InForce, Routes, Subscriber, Subscription};
 use banksman_core::task::{Spec, Work};
 use banksman_core::worker::{Taken, Worker, Workers};
-use banksman_core::{Epoch, Event, ItemId, Name, Seq, TaskId, Wall};
+use banksman_core::{Epoch, Event, ItemId, Lease, Name, Seq, TaskId, Wall};
 
 use crate::error::StoreError;
 use crate::rows::{json, parsed};
@@ -29,6 +29,8 @@ pub struct Crew {
     pub hands: BTreeMap<Name, BTreeSet<Address>>,
     /// Events, in their order.
     pub heard: Vec<Heard>,
+    /// When time next changes something in a queue. Loaded with [`Key::Crew`] alone.
+    pub due: BTreeMap<Name, Lease>,
 }
 
 /// A row of the one statement that reads it all.
@@ -37,6 +39,7 @@ pub(crate) enum CrewRow {
     Job { worker: Name, task: TaskId, taken: Taken, is_over: bool },
     Route(Box<str>, InForce),
     Cursor(Seq),
+    Due(Name, Lease),
 }
 
 impl Row {
@@ -63,6 +66,7 @@ impl Row {
                 CrewRow::Route(id.into(), InForce { route, since })
             }
             "cursor" => CrewRow::Cursor(since),
+            "due" => CrewRow::Due(name(Some(id))?, Lease(first)),
             other => return Err(StoreError::corrupt(format_args!("a row of the kind {other:?}"))),
         })
     }
@@ -92,6 +96,7 @@ impl Crew {
             }
             CrewRow::Route(id, in_force) => drop(self.routes.routes.insert(id, in_force)),
             CrewRow::Cursor(seq) => self.cursor = seq,
+            CrewRow::Due(queue, due) => drop(self.due.insert(queue, due)),
         }
     }
 
@@ -124,7 +129,7 @@ impl Crew {
 
     /// What is in the tables, without what is only there to be looked at.
     pub(crate) fn kept(self) -> Crew {
-        Crew { over: BTreeSet::new(), hands: BTreeMap::new(), heard: Vec::new(), ..self }
+        Crew { over: BTreeSet::new(), hands: BTreeMap::new(), heard: Vec::new(), due: BTreeMap::new(), ..self }
     }
 }
 

@@ -101,6 +101,12 @@ macro_rules! and_dead_letter {
         " IN (SELECT CAST($2 AS TEXT) UNION ALL SELECT d.dead_letter FROM queues d WHERE d.project = $1 AND d.name = $2)"
     };
 }
+/// Whether the last attempt at an item is over by time.
+macro_rules! dies {
+    () => {
+        "i.due <= $2 AND i.state = 'processing' AND i.attempts >= q.max_attempts"
+    };
+}
 /// A worker, in the columns that it shares with jobs, routes and the place in the log.
 macro_rules! worker {
     () => {

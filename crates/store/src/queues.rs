@@ -24,8 +24,6 @@ pub struct QueueCounts {
     pub processing: u64,
     /// Those that are dead.
     pub dead: u64,
-    /// How many wait for an item.
-    pub takers: u64,
 }
 
 /// The items that workers are there for.
@@ -314,10 +312,10 @@ pub(crate) fn moved(queues: Queues, by: i64) -> Queues {
 }
 
 impl View<'_> {
-    /// How many items of each queue stand how.
-    pub fn queue_counts(&mut self) -> Result<BTreeMap<Name, QueueCounts>, StoreError> {
+    /// How many items of each queue stand how at a moment: what time has done by then counts as done.
+    pub fn queue_counts(&mut self, at: Lease) -> Result<BTreeMap<Name, QueueCounts>, StoreError> {
         let mut counts: BTreeMap<Name, QueueCounts> = BTreeMap::new();
-        for mut row in self.rows(Query::new(Statement::QueueCounts, [self.project.into()]))? {
+        for mut row in self.rows(Query::new(Statement::QueueCounts, [self.project.into(), at.0.into()]))? {
             let (name, word) = (row.name()?, row.text()?);
             let number = u64::try_from(row.int()?).map_err(StoreError::corrupt)?;
             let counts = counts.entry(name).or_default();
@@ -325,7 +323,6 @@ impl View<'_> {
                 "ready" => &mut counts.ready,
                 "processing" => &mut counts.processing,
                 "dead" => &mut counts.dead,
-                "taker" => &mut counts.takers,
                 _ => &mut counts.resting,
             };
             *count += number;

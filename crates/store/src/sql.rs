@@ -369,7 +369,10 @@ statements! {
     UpdateLength => "UPDATE queues SET length = $3 WHERE project = $1 AND name = $2";
     Item => concat!(items!(), " AND id = $2");
     AllItems => concat!(items!(), " ORDER BY id");
-    ItemByKey => concat!(items!(), " AND queue = $2 AND dedupe = $3 AND dedupe IS NOT NULL ORDER BY id");
+    // One that is dead keeps its key, but nobody out.
+    ItemByKey => concat!(
+        items!(), " AND queue = $2 AND dedupe = $3 AND dedupe IS NOT NULL AND state <> 'dead' AND origin IS NULL ORDER BY id"
+    );
     ReadyItems => concat!(items!(), " AND queue = $2 AND ready = 1 ORDER BY rank, id LIMIT $3");
     DueItems => concat!(items!(), " AND queue = $2 AND due IS NOT NULL ORDER BY due, id LIMIT $3");
     RestingItems => concat!(
@@ -391,12 +394,16 @@ statements! {
         "WHERE project = $1 AND id = $2"
     );
     DeleteItem => "DELETE FROM items WHERE project = $1 AND id = $2";
-    // Each part is counted in the index that has it and nothing else.
+    // Each part is counted in the index that has it and nothing else. What time has done by $2 counts as done.
     QueueCounts => concat!(
         "SELECT queue, 'ready', count(*) FROM items WHERE project = $1 AND ready = 1 GROUP BY queue ",
-        "UNION ALL SELECT queue, state, count(*) FROM items WHERE project = $1 AND due IS NOT NULL GROUP BY queue, state ",
-        "UNION ALL SELECT queue, 'dead', count(*) FROM items WHERE project = $1 AND state = 'dead' GROUP BY queue ",
-        "UNION ALL SELECT queue, 'taker', count(*) FROM takers WHERE project = $1 GROUP BY queue"
+        "UNION ALL SELECT place, word, count(*) FROM (SELECT ",
+        "CASE WHEN ", dies!(), " AND i.origin IS NULL THEN coalesce(q.dead_letter, i.queue) ELSE i.queue END AS place, ",
+        "CASE WHEN i.due > $2 THEN i.state ",
+        "WHEN ", dies!(), " AND (i.origin IS NOT NULL OR q.dead_letter IS NULL) THEN 'dead' ELSE 'ready' END AS word ",
+        "FROM items i JOIN queues q ON q.project = i.project AND q.name = i.queue WHERE i.project = $1 AND i.due IS NOT NULL) AS timed ",
+        "GROUP BY place, word ",
+        "UNION ALL SELECT queue, 'dead', count(*) FROM items WHERE project = $1 AND state = 'dead' GROUP BY queue"
     );
     // What workers have to do, are at, and could not do.
     WorkItems => concat!(
@@ -413,13 +420,16 @@ statements! {
         "INSERT INTO takers (project, ticket, queue, holder, standing, since_lease, since_wall, seen_lease) ",
         "VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (project, queue, ticket) DO UPDATE SET seen_lease = $8"
     );
-    // One statement tells a runner that there are no workers and no routes.
+    // One statement tells a runner that there are no workers and no routes, and no queue in which time changes something.
     Crew => concat!(
         worker!(),
         " UNION ALL SELECT 'job', j.task, NULL, j.worker, j.queue, j.item, j.epoch, 0, ",
         "CASE WHEN coalesce(t.state, 'gone') IN ('gone', 'completed', 'failed', 'cancelled', 'skipped') THEN 1 ELSE 0 END ",
         "FROM jobs j LEFT JOIN tasks t ON t.project = j.project AND t.id = j.task WHERE j.project = $1 ",
         "UNION ALL SELECT 'route', id, route, NULL, NULL, 0, 0, since, 0 FROM routes WHERE project = $1 ",
+        "UNION ALL SELECT 'due', name, NULL, NULL, NULL, due, 0, 0, 0 FROM (SELECT q.name, (SELECT min(i.due) FROM items i ",
+        "WHERE i.project = q.project AND i.queue = q.name AND i.due IS NOT NULL) AS due FROM queues q WHERE q.project = $1) AS next ",
+        "WHERE due IS NOT NULL ",
         "UNION ALL ", cursor!()
     );
     WorkerRows => concat!(

@@ -352,7 +352,7 @@ fn lock_name(reader: &mut Reader, name: &Name) -> Result<Name, Failure> {
 fn holder(name: &Name, given: Option<&HolderId>, client: &Client) -> Result<HolderId, Failure> {
     match name.task() {
         Some(_) => tasks::who(given, client),
-        None => Actor::existing(given),
+        None => Actor::existing(given, "acquire"),
     }
 }
 

@@ -271,7 +271,7 @@ fn epoch(name: &Name, given: Option<i64>) -> Result<Option<Epoch>, Failure> {
 
 impl Heartbeat {
     fn run(self, context: &Context) -> Done {
-        let (holder, epoch) = (Actor::existing(self.holder.as_ref())?, epoch(&self.name, self.epoch)?);
+        let (holder, epoch) = (Actor::existing(self.holder.as_ref(), "acquire")?, epoch(&self.name, self.epoch)?);
         let command = Command::Semaphore(self.name.clone(), semaphore::Input::Heartbeat { holder, epoch });
         match context.client()?.ask(command, Vec::new())? {
             (Outcome::Semaphore(semaphore::Outcome::Extended(grant)), at) => {
@@ -294,7 +294,7 @@ impl Heartbeat {
 impl Release {
     fn run(self, context: &Context) -> Done {
         let client = context.client()?;
-        let holder = Actor::existing(self.holder.as_ref())?;
+        let holder = Actor::existing(self.holder.as_ref(), "acquire")?;
         let input = if self.force {
             semaphore::Input::Force { holder, by: hold::forced(&client) }
         } else {

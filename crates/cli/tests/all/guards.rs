@@ -41,6 +41,40 @@ fn fails(world: &World, guard: &str, part: &str) {
 }
 
 #[test]
+fn variables_are_written_as_for_pipelines_and_each_once() {
+    let world = World::new();
+    runbook(&world, "r", &[("there", r#"{ file_exists = { var = "file" } }"#)]);
+    std::fs::write(world.path().join("5"), "").unwrap();
+    assert_eq!(failing(&world, &["there", "--var", "file:=5"]), None);
+    let refused = |args: &[&str], words: &str| {
+        let said = world.run(&[&["guards", "check", "there"], args].concat());
+        assert!(said.code == 2 && said.stderr.contains(words), "{said:?}");
+    };
+    refused(&["--var", "file=5", "--var", "file=6"], "the variable file is given more than once");
+    refused(&["--var", "file:={a"], "is not JSON");
+}
+
+#[test]
+fn a_command_that_failed_is_told_with_its_status_and_its_last_line() {
+    let world = World::new();
+    let commands = [
+        ("said", r#"{ command = "echo out; echo first >&2; echo no such host >&2; exit 7" }"#),
+        ("silent", r#"{ command = "false" }"#),
+    ];
+    runbook(&world, "r", &commands);
+    let part = failing(&world, &["said"]).unwrap();
+    assert!(part.ends_with("` failed with status 7: no such host"), "{part}");
+    fails(&world, "silent", "command `false` failed with status 1");
+}
+
+#[test]
+fn guards_of_a_wrong_runbook_are_not_said_to_be_none() {
+    let world = World::new();
+    runbook(&world, "r", &[("there", "{ nonsense = 1 }")]);
+    assert!(world.ok(&["guards", "list"]).starts_with("no guards are known: runbook r is wrong"));
+}
+
+#[test]
 fn locks_and_semaphores() {
     let world = World::new();
     runbook(
@@ -254,7 +288,7 @@ fn commands() {
         ],
     );
     passes(&world, "good");
-    fails(&world, "bad", "command `exit 7` failed");
+    fails(&world, "bad", "command `exit 7` failed with status 7");
     passes(&world, "wanted");
     assert_eq!(failing(&world, &["env", "--var", "a-b=$(x); exit 1"]), None);
     assert_eq!(failing(&world, &["shell", "--var", "only-here=1"]), None);
@@ -309,7 +343,7 @@ fn a_guard_of_parts_fails_at_the_smallest() {
             r#"{ all = [{ lock_free = "a" }, { any = [{ file_exists = "x" }, { command = "false" }] }, { not = { command = "true" } }] }"#,
         )],
     );
-    fails(&world, "mixed", "file x is not there, and command `false` failed");
+    fails(&world, "mixed", "file x is not there, and command `false` failed with status 1");
     std::fs::write(world.path().join("x"), "").unwrap();
     fails(&world, "mixed", "command `true` succeeded");
 }

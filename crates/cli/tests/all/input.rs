@@ -187,3 +187,28 @@ fn a_disk_too_small_for_a_project_stays_as_it_was() {
     assert_eq!((said.code, said.stderr.contains("no space")), (1, true), "{said:?}");
     assert_eq!(fs::read_dir(&disk).unwrap().count(), 0);
 }
+
+#[test]
+fn files_are_looked_for_in_the_directory_that_is_named() {
+    let world = World::new();
+    let sub = world.path().join("sub");
+    std::fs::create_dir(&sub).unwrap();
+    std::fs::write(sub.join("x.toml"), "[pipeline.p]\n[[pipeline.p.phase]]\nname = \"a\"\nrun = \"true\"\n").unwrap();
+    std::fs::write(sub.join("list.md"), "- [ ] one\n").unwrap();
+    let at = |args: &[&str]| {
+        let mut command = world.command(&[&["-C", world.path().to_str().unwrap()], args].concat());
+        let said = command.current_dir("/").output().unwrap();
+        assert!(said.status.success(), "{args:?}: {said:?}");
+        String::from_utf8(said.stdout).unwrap()
+    };
+    at(&["runbooks", "check", "sub/x.toml"]);
+    at(&["runbooks", "show", "sub/x.toml"]);
+    at(&["pipelines", "start", "p", "--runbook", "sub/x.toml"]);
+    at(&["tasks", "import", "sub/list.md"]);
+    let here = at(&["locks", "run", "l", "--", "pwd"]);
+    assert_eq!(std::path::Path::new(here.trim()).canonicalize().unwrap(), world.path().canonicalize().unwrap());
+    // What a run is told of its project does not move it.
+    let mut inside = world.command(&["runbooks", "check", "x.toml"]);
+    let said = inside.env("BANKSMAN_PROJECT", world.path()).current_dir(&sub).output().unwrap();
+    assert!(said.status.success(), "{said:?}");
+}

@@ -114,6 +114,152 @@ fn the_last_attempt_ends_in_the_dead_letter_queue_and_can_be_sent_back() {
 }
 
 #[test]
+fn a_last_attempt_whose_time_is_over_is_dead_for_all_who_look_and_nothing_is_written() {
+    let world = World::new();
+    world.ok(&["queues", "define", "broken"]);
+    world.ok(&["queues", "define", "q", "--max-attempts", "1", "--visibility-timeout", "50ms"]);
+    world.ok(&["queues", "define", "r", "--max-attempts", "1", "--visibility-timeout", "50ms", "--dead-letter", "broken"]);
+    world.ok(&["queues", "define", "s", "--max-attempts", "2", "--visibility-timeout", "50ms"]);
+    for queue in ["q", "r", "s"] {
+        world.ok(&["queues", "push", queue, "1"]);
+        take(&world, queue, "a");
+    }
+    let counts = |queue: &str| {
+        let shown = world.data(&["queues", "show", queue]);
+        ["ready", "processing", "dead"].map(|kind| shown[kind].as_u64().unwrap())
+    };
+    until("its time is over", || counts("s") == [1, 0, 0]);
+    assert_eq!((counts("q"), counts("r"), counts("broken")), ([0, 0, 1], [0, 0, 0], [1, 0, 0]));
+    let listed = world.data(&["queues", "list"]);
+    let of = |name: &str| listed["queues"].as_array().unwrap().iter().find(|queue| queue["name"] == name).unwrap().clone();
+    assert_eq!((&of("q")["dead"], &of("broken")["ready"]), (&json!(1), &json!(1)));
+    let dead = world.data(&["queues", "list", "--dead"]);
+    let died: BTreeSet<String> = dead["items"].as_array().unwrap().iter().map(|item| item["diedIn"].to_string()).collect();
+    assert_eq!(died, BTreeSet::from([r#""q""#.to_owned(), r#""r""#.to_owned()]));
+    let here = &world.data(&["queues", "show", "broken"])["items"][0];
+    assert_eq!((&here["queue"], &here["diedIn"]), (&json!("broken"), &json!("r")));
+    assert!(world.events().iter().all(|event| event.kind != "queue:dead"), "they only looked");
+    let id = dead["items"][0]["id"].as_str().unwrap();
+    world.ok(&["queues", "requeue", "q", id]);
+    assert_eq!(counts("q"), [1, 0, 0]);
+    world.check();
+}
+
+#[test]
+fn a_runner_tells_of_the_dead_though_nobody_takes() {
+    let world = World::new();
+    let text = r#"
+[queue.told]
+[queue.broken]
+[queue.jobs]
+max_attempts = 1
+visibility_timeout = "300ms"
+dead_letter = "broken"
+[on."queue:dead(jobs)"]
+push = { queue = "told" }
+"#;
+    crate::runbooks::write(&world, "ops", text);
+    world.ok(&["runbooks", "apply", "ops"]);
+    let runner = world.start(&["run", "--quiet"]);
+    world.ok(&["queues", "push", "jobs", "1"]);
+    take(&world, "jobs", "a");
+    let kinds = || world.events().into_iter().map(|event| event.kind).collect::<Vec<_>>();
+    until("its death was told", || kinds().iter().filter(|kind| *kind == "queue:push").count() == 2);
+    assert!(kinds().contains(&"queue:dead".to_owned()));
+    assert_eq!(world.data(&["queues", "show", "told"])["ready"], 1);
+    assert_eq!(world.data(&["queues", "show", "broken"])["ready"], 1);
+    runner.signal(Signal::INT);
+    runner.end();
+    world.check();
+}
+
+#[test]
+fn an_item_that_is_tried_again_keeps_others_out_again() {
+    let world = World::new();
+    world.ok(&["queues", "define", "q", "--max-attempts", "1"]);
+    let push = || world.data(&["queues", "push", "q", "1", "--dedupe", "k"]);
+    let first = push();
+    own(&world, "fail", "q", "a", &take(&world, "q", "a"), &["--error", "no"]);
+    world.ok(&["queues", "requeue", "q", first["id"].as_str().unwrap()]);
+    assert_eq!((&push()["outcome"], &push()["id"]), (&json!("duplicate"), &first["id"]));
+    world.check();
+}
+
+#[test]
+fn what_is_not_said_of_a_queue_stays_as_it_is() {
+    let world = World::new();
+    world.ok(&["queues", "define", "broken"]);
+    world.ok(&["queues", "define", "q", "--visibility-timeout", "7m", "--dead-letter", "broken", "--max-length", "9"]);
+    world.ok(&["queues", "define", "q", "--max-attempts", "4"]);
+    let terms = || {
+        let shown = world.data(&["queues", "show", "q"]);
+        json!([shown["visibilityTimeout"], shown["maxAttempts"], shown["deadLetter"], shown["maxLength"]])
+    };
+    assert_eq!(terms(), json!(["7m", 4, "broken", 9]));
+    world.ok(&["queues", "define", "q", "--no-dead-letter"]);
+    assert_eq!(terms(), json!(["7m", 4, null, 9]));
+}
+
+#[test]
+fn one_who_waited_in_vain_hears_what_is_there() {
+    let world = World::new();
+    world.ok(&["queues", "define", "q"]);
+    let vain = || world.error(&["queues", "take", "q", "--wait", "--timeout", "20ms"]).1["message"].as_str().unwrap().to_owned();
+    assert_eq!(vain(), "waited too long for an item of q, which is empty");
+    world.ok(&["queues", "push", "q", "1"]);
+    world.ok(&["queues", "push", "q", "2", "--delay", "1h"]);
+    take(&world, "q", "a");
+    assert_eq!(vain(), "waited too long for an item of q, of which 1 is worked on, 1 is not due yet");
+}
+
+#[test]
+fn what_is_advised_can_be_done() {
+    let world = World::new();
+    let said = world.run(&["queues", "show", "--", "-nope"]);
+    assert!(said.stderr.ends_with("define it with: banksman queues define -- -nope\n"), "{said:?}");
+    world.ok(&["queues", "define", "--", "-nope"]);
+    world.ok(&["queues", "define", "q", "--max-length", "1"]);
+    world.ok(&["queues", "push", "q", "1"]);
+    let (_, error) = world.error(&["queues", "push", "q", "2"]);
+    assert_eq!(error["hint"], "banksman queues show q tells what is in it", "it was one");
+    let (_, error) = world.error(&["queues", "complete", "q", "q-3", "--epoch", "1"]);
+    assert!(error["hint"].as_str().unwrap().contains("that take printed"), "{error}");
+    let large = format!("1\n\"{}\"", "x".repeat(70_000));
+    world.ok(&["queues", "define", "many"]);
+    let (_, said) = piped(&world, &["queues", "push", "many", "-"], &large);
+    let hint = said["error"]["hint"].as_str().unwrap_or_default();
+    assert!(hint.starts_with("1 item went in before; put it into a file"), "{said}");
+    assert_eq!(world.data(&["events", "--kind", "queue:*"]), world.data(&["events", "--kind", "queue:"]));
+}
+
+#[test]
+fn one_who_was_killed_in_line_does_not_count() {
+    let world = World::new();
+    world.ok(&["queues", "define", "q"]);
+    let waiting = waiter(&world, "q", "w");
+    until_waiting(&world, "q", 1);
+    waiting.signal(Signal::KILL);
+    waiting.end();
+    assert_eq!(world.data(&["queues", "list"])["queues"][0]["waiters"], 0);
+}
+
+#[test]
+fn what_breaks_a_line_is_spelt_out_for_people() {
+    let world = World::new();
+    world.ok(&["queues", "define", "q", "--max-attempts", "1"]);
+    world.ok(&["queues", "push", "q", r#""a\nb""#]);
+    let held = take(&world, "q", "a");
+    own(&world, "fail", "q", "a", &held, &["--error", "first\r\nsecond\rthird"]);
+    let shown = world.ok(&["queues", "show", "q", &held.0]);
+    assert!(shown.contains(r"first\r\nsecond\rthird") && !shown.contains('\r'), "{shown}");
+    for args in [vec!["events"], vec!["queues", "show", "q"]] {
+        let told = world.ok(&args);
+        assert!(told.contains(r"error=first\r\nsecond\rthird") && !told.contains('\r'), "{told}");
+    }
+    assert_eq!(world.ok(&["events"]).lines().count(), world.events().len());
+}
+
+#[test]
 fn one_who_waits_is_woken_by_whatever_brings_an_item() {
     let world = World::new();
     world.ok(&["queues", "define", "q", "--max-attempts", "1"]);

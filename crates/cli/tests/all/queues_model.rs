@@ -96,7 +96,7 @@ fn input(dice: &mut Dice, queue: &Name, model: &Model) -> Input {
         13 => Input::Extend(hold, dice.chance(2).then(|| ms(dice, 20))),
         14 | 15 => Input::Complete(hold),
         16 => Input::Fail { hold, error: "no".into(), retry_after: if dice.chance(2) { Span::ZERO } else { ms(dice, 20) } },
-        17 => Input::Expire(item),
+        17 => Input::Settle,
         18 => Input::Requeue(item),
         _ if dice.chance(2) => Input::Pause,
         _ => Input::Resume,

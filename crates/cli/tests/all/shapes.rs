@@ -431,7 +431,7 @@ fn item() -> Value {
     });
     json!({
         "id": "string", "queue": "string", "state": "string", "data": "any", "priority": "number", "attempts": "number",
-        "dedupe": "string?", "createdAt": "time", "dueAt": "time?", "holder": "string?", "epoch": "number?", "diedIn": "string?",
+        "dedupe": "string?", "createdAt": "time", "dueAt": "time?", "holder": "string?", "task": "string?", "epoch": "number?", "diedIn": "string?",
         "reason": "string?", "diedAt": "time?", "history": [attempt],
     })
 }
@@ -486,8 +486,10 @@ fn runbook_story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
         "name": "string", "file": "string", "pipelines": "number", "phases": "number", "guards": "number", "workers": "number",
         "routes": "number",
     });
-    let listed =
-        json!({ "name": "string", "file": "string", "valid": "bool", "description": "string?", "pipelines": ["string"] });
+    let listed = json!({
+        "name": "string", "file": "string", "valid": "bool", "inForce": "string?", "description": "string?",
+        "pipelines": ["string"], "workers": ["string"], "routes": "number",
+    });
     let phase = json!({
         "name": "string", "action": "string", "pre": ["string"], "post": ["string"], "locks": ["string"],
         "semaphores": [{ "name": "string", "weight": "number" }], "timeout": "string?", "retries": "number", "next": "string?",
@@ -504,6 +506,7 @@ fn runbook_story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
     });
     let worker = json!({
         "name": "string", "queue": "string", "job": "string", "concurrency": "number", "wakeOn": ["string"],
+        "retryDelay": "string",
     });
     let shown = json!({
         "name": "string", "description": "string?", "pipelines": [pipeline], "guards": [guard],
@@ -514,7 +517,7 @@ fn runbook_story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
     vec![
         ("runbooks new", vec!["runbooks", "new", "feature"], json!({ "runbook": "string", "path": "string" })),
         ("runbooks check", vec!["runbooks", "check"], json!({ "runbooks": [checked] })),
-        ("runbooks list", vec!["runbooks", "list"], json!({ "runbooks": [listed] })),
+        ("runbooks list", vec!["runbooks", "list"], json!({ "runbooks": [listed], "withoutFile": [] })),
         ("runbooks show", vec!["runbooks", "show", "good"], shown),
         ("runbooks schema", vec!["runbooks", "schema"], json!({ "schema": "any" })),
     ]
@@ -530,7 +533,7 @@ fn guard_story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
     });
     let passed = json!({ "guard": "string", "runbook": "string", "passed": "bool" });
     vec![
-        ("guards list", vec!["guards", "list"], json!({ "guards": [listed] })),
+        ("guards list", vec!["guards", "list"], json!({ "guards": [listed], "wrong": "string?" })),
         ("guards check", vec!["guards", "check", "calm"], passed),
     ]
 }
@@ -544,6 +547,7 @@ fn worker_story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
         json!({
             "name": "string", "runbook": "string", "queue": "string", "does": "string", "state": "string", "paused": "bool",
             "awake": "bool", "busy": "number", "concurrency": "number", "waiting": "number", "wakeOn": ["string"],
+            "retryDelay": "string",
         })
     };
     let job = json!({ "task": "string", "queue": "string", "item": "string", "epoch": "number", "status": "string?" });
@@ -552,9 +556,13 @@ fn worker_story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
     let applied = || json!({ "name": "string", "changes": [change] });
     let paused = || json!({ "worker": "string", "paused": "bool" });
     vec![
-        ("workers list", vec!["workers", "list"], json!({ "workers": [] })),
+        ("workers list", vec!["workers", "list"], json!({ "workers": [], "routes": [] })),
         ("runbooks apply", vec!["runbooks", "apply", "crew"], json!({ "runbooks": [applied()] })),
-        ("workers list", vec!["workers", "list"], json!({ "workers": [worker()] })),
+        (
+            "workers list",
+            vec!["workers", "list"],
+            json!({ "workers": [worker()], "routes": [{ "on": "string", "then": ["string"], "runbook": "string" }] }),
+        ),
         ("workers wake", vec!["workers", "wake", "hand"], json!({ "worker": "string", "outcome": "string" })),
         ("workers pause", vec!["workers", "pause", "hand"], paused()),
         ("workers resume", vec!["workers", "resume", "hand"], paused()),

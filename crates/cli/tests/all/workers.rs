@@ -84,7 +84,13 @@ fn items_become_tasks_once_though_runners_are_killed_at_random_moments() {
     let mut runners: Vec<Running> = (0..3).map(|_| world.start(&["run"])).collect();
     let (start, mut reader) = (Instant::now(), world.project().reader().unwrap());
     let mut kills = 0;
-    while reader.view().queue_counts().unwrap().values().any(|counts| counts.ready + counts.processing > 0) {
+    while reader
+        .view()
+        .queue_counts(banksman::core::Lease(i64::MIN))
+        .unwrap()
+        .values()
+        .any(|counts| counts.ready + counts.processing > 0)
+    {
         assert!(start.elapsed() < Duration::from_secs(120), "{} kills, and there is more", kills);
         std::thread::park_timeout(Duration::from_millis(50 + dice.roll(300)));
         let victim = usize::try_from(dice.roll(3)).unwrap();
@@ -388,4 +394,59 @@ fn the_log_is_compacted_and_the_store_copied_with_workers_in_force() {
     assert_eq!(there, world.data(&["workers", "list"]));
     assert_eq!(there["workers"][0]["state"], "paused");
     assert_eq!(world.data(&["doctor", "--store", &copy])["healthy"], true);
+}
+
+#[test]
+fn what_is_in_force_and_whether_the_file_says_something_else_is_shown() {
+    let world = World::new();
+    let text = "[queue.q]\n[worker.w]\nqueue = \"q\"\nrun = \"true\"\n[on.\"x:y\"]\nnotify = \"one\"\n";
+    write(&world, "ops", text);
+    write(&world, "plain", "[pipeline.p]\n[[pipeline.p.phase]]\nname = \"a\"\nrun = \"true\"\n");
+    let force = || {
+        let listed = world.data(&["runbooks", "list"]);
+        [0, 1].map(|index| listed["runbooks"][index]["inForce"].clone())
+    };
+    assert_eq!(force(), [json!("no"), Value::Null]);
+    world.ok(&["runbooks", "apply", "ops"]);
+    assert_eq!(force(), [json!("yes"), Value::Null]);
+    let routes = || world.data(&["workers", "list"])["routes"].clone();
+    assert_eq!(routes(), json!([{ "on": "x:y", "then": ["notify: one"], "runbook": "ops" }]));
+    for changed in
+        [text.replace("one", "two"), text.replace("true", "false"), text.replace("[on.\"x:y\"]\nnotify = \"one\"\n", "")]
+    {
+        write(&world, "ops", &changed);
+        assert_eq!(force(), [json!("differs"), Value::Null], "{changed}");
+    }
+    assert!(world.ok(&["runbooks", "list"]).ends_with("ops differs from what is in force: banksman runbooks apply ops\n"));
+    assert_eq!(routes()[0]["then"], json!(["notify: one"]), "as it was applied");
+    std::fs::remove_file(world.path().join(".banksman/runbooks/ops.toml")).unwrap();
+    assert_eq!(world.data(&["runbooks", "list"])["withoutFile"], json!(["ops"]));
+}
+
+#[test]
+fn everything_that_keeps_a_runbook_out_of_force_has_a_line_of_its_own() {
+    let world = World::new();
+    write(&world, "ops", "[worker.w]\nqueue = \"none\"\nrun = \"true\"\n[on.\"x:y\"]\npush = \"neither\"\n");
+    let said = world.run(&["runbooks", "apply", "ops"]);
+    assert_eq!(said.code, 3);
+    let lines = ["- worker w: there is no queue none\n", "- route x:y: there is no queue neither\n", "for 2 reasons\n"];
+    assert!(lines.iter().all(|line| said.stderr.contains(line)), "{said:?}");
+}
+
+#[test]
+fn an_item_of_a_worker_is_shown_with_its_task() {
+    let world = World::new();
+    apply(&world, "[queue.q]\n[worker.w]\nqueue = \"q\"\nrun = 'touch begun; read line < end'\n");
+    assert!(std::process::Command::new("mkfifo").arg(world.path().join("end")).status().unwrap().success());
+    let runner = runner(&world);
+    let pushed = world.data(&["queues", "push", "q", "1"]);
+    until("it has begun", || world.path().join("begun").exists());
+    let item = world.data(&["queues", "show", "q", pushed["id"].as_str().unwrap()]);
+    let job = world.data(&["workers", "show", "w"])["jobs"][0]["task"].clone();
+    assert_eq!((&item["task"], &item["dueAt"]), (&job, &Value::Null));
+    let page = world.ok(&["queues", "show", "q"]);
+    assert!(page.contains(&format!(", as {}", job.as_str().unwrap())) && !page.contains("left"), "{page}");
+    std::fs::write(world.path().join("end"), "\n").unwrap();
+    until("it is done", || count(&world, "queue:complete") == 1);
+    drop(runner);
 }

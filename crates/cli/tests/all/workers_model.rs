@@ -53,6 +53,7 @@ fn define(concurrency: u32, sleeps: bool) -> Request {
         job: Job::Task { deed: Deed::Run("true".into()), timeout: None },
         concurrency,
         wake_on: if sleeps { vec![Pattern::new("x:y").unwrap()] } else { Vec::new() },
+        retry_delay: Span::ZERO,
     };
     let terms =
         queue::Config { visibility_timeout: Span::from_ms(1), max_attempts: ATTEMPTS, dead_letter: None, max_length: 1_000 };

@@ -64,7 +64,7 @@ impl Condition {
 
     /// The answer of a condition that has no parts; `None` if it is not known.
     fn known(&self, inputs: &GuardInputs) -> Option<bool> {
-        let get = |text: &Text| text.get(&inputs.vars);
+        let get = |text: &Text| text.name(&inputs.vars);
         match self {
             Condition::LockFree { lock } => inputs.is_free(get(lock)?),
             Condition::LockHeld { lock, by } => {
@@ -124,7 +124,10 @@ impl Cmd {
     pub fn with(&self, vars: &Context) -> Option<Cmd> {
         match self {
             Cmd::Run(line) => Some(Cmd::Run(line.clone())),
-            Cmd::Argv(argv) => argv.iter().map(|arg| put(arg, vars)).collect::<Option<_>>().map(Cmd::Argv),
+            Cmd::Argv(argv) => {
+                let put = |arg: &Text| arg.get(vars).map(Text::Literal);
+                argv.iter().map(put).collect::<Option<_>>().map(Cmd::Argv)
+            }
         }
     }
 }
@@ -150,5 +153,5 @@ impl IssueFilter {
 }
 
 fn put(text: &Text, vars: &Context) -> Option<Text> {
-    text.get(vars).map(Text::Literal)
+    text.name(vars).map(Text::Literal)
 }

@@ -73,7 +73,7 @@ impl Wants {
 
     fn collect(&mut self, condition: &Condition, vars: &Context) {
         // An option with nothing in it adds nothing.
-        let get = |text: &Text| text.get(vars);
+        let get = |text: &Text| text.name(vars);
         match condition {
             Condition::All(parts) | Condition::Any(parts) => parts.iter().for_each(|part| self.collect(part, vars)),
             Condition::Not(part) => self.collect(part, vars),

@@ -73,8 +73,9 @@ impl Condition {
     fn topic(&self, inputs: &GuardInputs) -> Result<Topic, Box<str>> {
         let get = |text: &Text| match text {
             Text::Literal(text) => Ok(text.clone()),
-            Text::Var { var } => text.get(&inputs.vars).ok_or_else(|| var.clone()),
+            Text::Var { var } => text.name(&inputs.vars).ok_or_else(|| var.clone()),
         };
+        let given = |text: &Text| text.get(&inputs.vars).map_or_else(|| get(text).map(drop), |_| Ok(()));
         Ok(match self {
             Condition::LockFree { lock } => Topic::Lock(get(lock)?),
             Condition::LockHeld { lock, by } => {
@@ -93,7 +94,7 @@ impl Condition {
                 Topic::Pipeline(get(pipeline)?)
             }
             Condition::Command { cmd, .. } => {
-                cmd.texts().iter().try_for_each(|text| get(text).map(drop))?;
+                cmd.texts().iter().try_for_each(given)?;
                 Topic::Command(cmd.with(&inputs.vars).unwrap_or_else(|| cmd.clone()))
             }
             // They have parts, and no topic of their own.
@@ -139,8 +140,11 @@ impl Facts<'_> {
     }
 
     fn unknown(&self) -> String {
-        let doubt = self.inputs.doubts.get(&self.topic).map(|doubt| format!(" {doubt}")).unwrap_or_default();
-        format!("not known: {}{doubt}", self.topic)
+        format!("not known: {}{}", self.topic, self.doubt())
+    }
+
+    fn doubt(&self) -> String {
+        self.inputs.doubts.get(&self.topic).map(|doubt| format!(" {doubt}")).unwrap_or_default()
     }
 
     fn lock(&self) -> String {
@@ -183,7 +187,7 @@ impl Facts<'_> {
         let result = cmd.with(&self.inputs.vars).and_then(|cmd| self.inputs.command_results.get(&cmd).copied());
         match result {
             Some(CommandResult::Success) => self.say("succeeded"),
-            Some(CommandResult::Failure) => self.say("failed"),
+            Some(CommandResult::Failure) => self.say(&format!("failed{}", self.doubt())),
             Some(CommandResult::Unknown) | None => self.unknown(),
         }
     }

@@ -52,13 +52,12 @@ impl Queues {
     fn bury(&mut self, id: ItemId, reason: Box<str>, at: Wall, scribe: &mut Scribe) -> Option<Name> {
         let item = self.items.get_mut(&id).expect("the caller has found it");
         let name = item.queue.clone();
-        item.dedupe = None;
         let dead_letter = self.queues[&name].config.dead_letter.clone().filter(|_| item.origin.is_none());
         let has_room = |queue: &Queue| queue.length < queue.config.max_length;
         let moved_to = dead_letter.filter(|dead_letter| self.queues.get(dead_letter).is_some_and(has_room));
         scribe.emit(Event::Queue {
             name: name.clone(),
-            fact: Fact::Dead { item: id, reason: reason.clone(), moved_to: moved_to.clone() },
+            fact: Fact::Dead { item: id, reason: reason.clone(), moved_to: moved_to.clone(), dedupe: item.dedupe.clone() },
         });
         match &moved_to {
             None => item.state = State::Dead { reason, at },

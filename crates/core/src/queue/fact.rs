@@ -76,6 +76,9 @@ pub enum Fact {
         /// The queue that it went to, if it did not stay.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         moved_to: Option<Name>,
+        /// What keeps others out again when it is tried again.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        dedupe: Option<DedupeKey>,
     },
     /// A person wants an item tried again.
     Requeue {

@@ -50,7 +50,7 @@ pub struct Item {
     pub priority: i32,
     /// When it was pushed.
     pub created: Stamp,
-    /// While it is not over, nothing else with this key is pushed.
+    /// While it is not over, nothing else with this key is pushed. One that is dead keeps it for when it is tried again.
     pub dedupe: Option<DedupeKey>,
     /// How often it was taken, since a person last asked for it to be tried again.
     pub attempts: u32,
@@ -176,6 +176,12 @@ impl Item {
         matches!(self.state, State::Pending { not_before: None })
     }
 
+    /// The key with which nothing else is pushed now.
+    pub fn keeps_out(&self) -> Option<&DedupeKey> {
+        let is_dead = matches!(self.state, State::Dead { .. }) || self.origin.is_some();
+        self.dedupe.as_ref().filter(|_| !is_dead)
+    }
+
     /// When time alone changes how it stands.
     pub fn due(&self) -> Option<Lease> {
         match &self.state {
@@ -205,8 +211,7 @@ impl Item {
                 assert_eq!(taken.epoch, self.fence, "the epoch of {id} is not its fence");
                 assert!(self.attempts > 0, "{id} is worked on and was never taken");
             }
-            State::Dead { .. } => assert!(self.dedupe.is_none(), "{id} is dead and keeps others out"),
-            State::Pending { .. } | State::Failed { .. } => {}
+            State::Pending { .. } | State::Failed { .. } | State::Dead { .. } => {}
             State::Completed => unreachable!("{id} is done and still there"),
         }
         assert!(self.history.len() <= HISTORY_LIMIT, "{id} remembers too much");

@@ -26,7 +26,7 @@ impl Dispatcher {
                     }
                     look = true;
                 }
-                (_, Reply::Route(_) | Reply::Coordinate { .. }) => look = true,
+                (_, Reply::Route(_) | Reply::Queue { .. } | Reply::Coordinate { .. }) => look = true,
                 (Request::Pipeline(request), Reply::Pipeline(outcome)) => look |= self.take_in_pipeline(request, outcome),
                 (_, Reply::Task(TaskOutcome::Stepped(outcome, task))) => {
                     // What follows from it is in the outbox, or the run is not its own any more.

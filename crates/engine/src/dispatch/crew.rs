@@ -1,12 +1,13 @@
 //! Workers and routes, as a runner looks after them: items that become tasks, tasks that are over, events that have come.
 
-use banksman_core::queue::Item;
+use banksman_core::queue::{Input, Item};
 use banksman_core::router::{Reaction, Subscription, route};
 use banksman_core::worker::Worker;
 use banksman_core::{Lease, Name, Seq};
 use banksman_store::{Crew, Key, Snapshot};
 
 use super::{CLAIM_LIMIT, Dispatcher};
+use crate::queues::QueueRequest;
 use crate::request::Request;
 use crate::routing::RouteRequest;
 use crate::workers::{WorkerRequest, waits};
@@ -60,6 +61,7 @@ impl Dispatcher {
             return Vec::new();
         }
         let mut requests = settled(&snapshot.crew);
+        requests.extend(self.overdue(snapshot));
         requests.extend(takers(&snapshot.crew).flat_map(|worker| takes(worker, snapshot)));
         requests.extend(self.routed(snapshot));
         requests
@@ -89,10 +91,16 @@ impl Dispatcher {
         (to > from).then_some(Request::Route(RouteRequest { from: crew.cursor, to, reactions }))
     }
 
-    /// When the next item that waits for its time can be taken.
+    /// Lets queues carry out what time has done: nobody may take from them for long, and others want to hear of the dead.
+    fn overdue(&self, snapshot: &Snapshot) -> Vec<Request> {
+        let over = snapshot.crew.due.iter().filter(|(_, due)| **due + self.patience() <= snapshot.lease);
+        let settle = |queue: &Name| QueueRequest { queue: queue.clone(), input: Input::Settle, seen: self.seen() };
+        over.map(|(queue, _)| Request::Queue(settle(queue))).take(CLAIM_LIMIT).collect()
+    }
+
+    /// When time next changes something in a queue.
     pub(super) fn crew_due(&self, snapshot: &Snapshot) -> Option<Lease> {
-        let waiting = self.takers_here(snapshot).flat_map(|worker| items(&worker.definition.queue, snapshot));
-        waiting.filter_map(Item::due).filter(|due| *due > snapshot.lease).min()
+        snapshot.crew.due.values().map(|due| *due + self.patience()).min().filter(|_| self.serves())
     }
 
     /// Whether there are items that a worker will take when their time has come.

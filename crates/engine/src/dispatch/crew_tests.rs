@@ -38,6 +38,7 @@ fn definition(worker: &str, queue: &str, concurrency: u32, wake_on: &[&str]) -> 
         job: Job::Task { deed: Deed::Run("true".into()), timeout: None },
         concurrency,
         wake_on: wake_on.iter().map(|pattern| Pattern::new(pattern).unwrap()).collect(),
+        retry_delay: Span::ZERO,
     }
 }
 
@@ -111,6 +112,41 @@ fn end_all(stage: &mut Stage, actor: &mut Actor, code: i32) -> Vec<TaskId> {
     spawned.iter().for_each(|work| actor.dispatcher.ended(&work.run.id, exited(code)));
     stage.play(actor);
     ended
+}
+
+#[test]
+fn a_runner_sleeps_until_the_time_of_an_item_is_over_and_carries_that_out() {
+    let mut stage = Stage::new();
+    stage.in_force(vec![], vec![]);
+    stage.push("graves", &json!(1), Span::ZERO);
+    let take = Input::Take { holder: banksman_core::HolderId::new("a").unwrap(), wait: None, ticket: None };
+    stage.ask(Request::Queue(QueueRequest::new(name("graves"), take)));
+    let mut actor = stage.runner("m", Options { poll: Span::from_secs(3_600), ..options() });
+    assert_eq!(stage.play(&mut actor), Some(Span::from_secs(10)), "the visibility timeout");
+    stage.pass(10_000);
+    stage.play(&mut actor);
+    assert_eq!(stage.states("graves"), ["dead"]);
+}
+
+#[test]
+fn an_item_that_failed_waits_before_it_is_tried_again_and_its_worker_stays_awake_for_it() {
+    let mut stage = Stage::new();
+    let worker = Definition { retry_delay: Span::from_secs(10), ..definition("w", "q", 1, &["x:y"]) };
+    stage.in_force(vec![worker], vec![]);
+    stage.worker(WorkerRequest::Wake { worker: name("w") });
+    stage.push("q", &json!(1), Span::ZERO);
+    let mut actor = stage.runner("m", options());
+    stage.play(&mut actor);
+    assert_eq!(end_all(&mut stage, &mut actor, 1).len(), 1);
+    assert_eq!((stage.states("q"), stage.standing()), (vec!["failed"], ("awake", 0)));
+    stage.pass(9_999);
+    stage.play(&mut actor);
+    assert_eq!(stage.states("q"), ["failed"], "not yet");
+    stage.pass(1);
+    stage.play(&mut actor);
+    assert_eq!(stage.standing(), ("busy", 1));
+    end_all(&mut stage, &mut actor, 1);
+    assert_eq!((stage.states("graves"), stage.standing()), (vec!["pending"], ("asleep", 0)), "it was the last attempt");
 }
 
 #[test]

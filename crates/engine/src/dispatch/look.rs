@@ -115,7 +115,7 @@ impl Dispatcher {
         Seen { probes: dead.map(|(process, liveness)| (process.clone(), *liveness)).collect(), patience: self.patience() }
     }
 
-    fn patience(&self) -> Span {
+    pub(super) fn patience(&self) -> Span {
         self.stall.map_or(Span::ZERO, |(late, _)| late)
     }
 

@@ -22,6 +22,7 @@ impl<'a> Build<'a, '_> {
     /// What a phase, an approach or a worker does, if it is one thing that a run does.
     pub(super) fn deed(&mut self, view: View<'a>, uses: &mut Uses) -> Option<Deed> {
         if let Some(run) = view.str("run") {
+            uses.lines.push(Template { text: run.into(), at: view.value_at("run"), file: None });
             return Some(Deed::Run(run.into()));
         }
         if view.get("argv").is_some() {

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use banksman_core::Name;
 use banksman_core::plan::Plan;
 use banksman_core::queue::QUEUES_LIMIT;
 use banksman_core::router::{Pattern, Route, Then};
 use banksman_core::worker::{Definition, Job};
+use banksman_core::{Name, Span};
 
 use super::deed::push_of;
 use super::read::{Spot, View};
@@ -15,6 +15,9 @@ use super::{Build, Place, Uses, own};
 use crate::WORKER_VARS;
 use crate::diagnostic::{At, Code};
 use crate::runbook::{LockTerms, QueueTerms, Runbook, SemaphoreTerms};
+
+/// How long an item waits after the first attempt of a worker has failed, unless the worker says otherwise.
+const RETRY_DELAY: Span = Span::from_secs(10);
 
 impl<'a> Build<'a, '_> {
     /// What the whole project shares.
@@ -87,7 +90,9 @@ impl<'a> Build<'a, '_> {
             let concurrency = view.number("concurrency").unwrap_or(1);
             let wake_on = wake_on.collect();
             let Some(((name, queue), job)) = own(name).zip(view.name("queue")).zip(job) else { continue };
-            let worker = Definition { runbook: self.name.into(), name: name.clone(), queue, job, concurrency, wake_on };
+            let retry_delay = view.span("retry_delay").unwrap_or(RETRY_DELAY);
+            let worker =
+                Definition { runbook: self.name.into(), name: name.clone(), queue, job, concurrency, wake_on, retry_delay };
             runbook.workers.insert(name, worker);
         }
     }
@@ -115,7 +120,8 @@ impl<'a> Build<'a, '_> {
     }
 
     pub(super) fn read_routes(&mut self, root: View<'a>, runbook: &mut Runbook) {
-        for (pattern, view) in named(root, "on") {
+        for (pattern, place, value) in root.view("on").map(|all| all.entries()).unwrap_or_default() {
+            let Some(view) = View::of(value) else { continue };
             let mut then = Vec::new();
             for (name, at) in names(view.many("start")) {
                 then.extend(self.plan(name, at, runbook).map(Then::Start));
@@ -131,8 +137,12 @@ impl<'a> Build<'a, '_> {
                 }
             }
             then.extend(view.words("notify").map(Then::Notify));
-            let on = Pattern::new(pattern).ok();
-            runbook.routes.extend(on.map(|on| Route { runbook: self.name.into(), on, then }));
+            let Ok(on) = Pattern::new(pattern) else { continue };
+            let route = Route { runbook: self.name.into(), on, then };
+            if let Err(error) = route.check() {
+                self.sink.add(Code::Cycle, place, error.to_string());
+            }
+            runbook.routes.push(route);
         }
     }
 }

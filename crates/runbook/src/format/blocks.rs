@@ -330,6 +330,13 @@ static WORKER: Table = Table {
         key("concurrency", Kind::Number(1, CONCURRENCY_LIMIT as i64), "How many items it is at, at most.").or("1"),
         key("timeout", Kind::Duration, "How long a run may take; a pipeline has time limits of its own."),
         key("wake_on", Kind::OneOrMany(&Kind::Event), "The events that wake it. Without any it is always awake."),
+        key(
+            "retry_delay",
+            Kind::DurationOrZero,
+            "How long an item waits after its first attempt has failed; twice as long after each further one, up to an hour. How \
+             many there are says the queue.",
+        )
+        .or("\"10s\""),
     ],
     one_of: &["pipeline", "run", "argv", "agent"],
     some_of: &[],

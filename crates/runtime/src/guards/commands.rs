@@ -73,7 +73,11 @@ pub(super) fn take(wants: &Wants, results: Results, inputs: &mut GuardInputs) {
     for (cmd, result) in results.into_iter().filter(|(cmd, _)| wants.commands.contains(cmd)) {
         let result = match ended(&result) {
             Ok(0) => CommandResult::Success,
-            Ok(_) => CommandResult::Failure,
+            Ok(status) => {
+                let words = result.as_ref().map_or_else(String::clone, |minded| failure(status, minded));
+                doubt(inputs, Topic::Command(cmd.clone()), words);
+                CommandResult::Failure
+            }
             Err(words) => {
                 doubt(inputs, Topic::Command(cmd.clone()), words);
                 CommandResult::Unknown
@@ -81,6 +85,12 @@ pub(super) fn take(wants: &Wants, results: Results, inputs: &mut GuardInputs) {
         };
         inputs.command_results.insert(cmd, result);
     }
+}
+
+/// How a command failed: its status, and the last that it said, which often says why.
+fn failure(status: i32, minded: &Minded) -> String {
+    let said = [&minded.stderr, &minded.stdout].map(|kept| kept.last_line()).into_iter().find(|line| !line.is_empty());
+    said.map_or_else(|| format!("with status {status}"), |line| format!("with status {status}: {line}"))
 }
 
 /// The status that a command ended with, as in a shell; or why there is none.

@@ -67,6 +67,7 @@ impl World<'_> {
                 job,
                 concurrency: 1 + u32::try_from(self.random.below(3)).expect("small"),
                 wake_on: wake_on.into_iter().map(pattern).collect(),
+                retry_delay: Span::from_ms(self.random.between(0, 3_000)),
             };
             if whole || self.random.in_thousand(700) {
                 workers.insert(definition.name.clone(), Arc::new(definition));

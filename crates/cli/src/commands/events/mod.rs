@@ -20,8 +20,10 @@ use crate::words;
 /// The largest data of an event, in bytes of JSON.
 const DATA_LIMIT: usize = 64 * 1_024;
 
-/// How many characters of a value people are shown.
+/// How many characters of a text people are shown, and how many of what has parts, such as the definition of a worker: `--json`
+/// has all of it.
 const SHOWN: usize = 300;
+const PARTS_SHOWN: usize = 80;
 
 /// Show what happened, oldest first.
 #[derive(Debug, Args)]
@@ -35,7 +37,7 @@ pub(crate) struct Events {
     /// Go on with what happens from now on
     #[arg(short, long)]
     follow: bool,
-    /// Only this kind, such as lock:acquired, or all of a category: lock:
+    /// Only this kind, such as lock:acquired, or all of a category: lock: or lock:*
     #[arg(long, value_name = "KIND")]
     kind: Option<String>,
     /// Only from this source, such as lock or lock:deploy
@@ -88,7 +90,10 @@ impl Events {
 
     fn show(self, context: &Context) -> Done {
         let since = self.since.as_deref().map(since).transpose()?;
-        let filter = EventFilter { kind: self.kind, source: self.source, since };
+        // As routes write it.
+        let kind =
+            self.kind.map(|kind| kind.strip_suffix('*').filter(|category| category.ends_with(':')).unwrap_or(&kind).to_owned());
+        let filter = EventFilter { kind, source: self.source, since };
         let filtered = filter.kind.is_some() || filter.source.is_some() || filter.since.is_some();
         if self.follow {
             return follow(context, &filter);
@@ -164,16 +169,15 @@ pub(crate) fn event_line(event: &EventRow) -> String {
         format!("{DIM}{:>6}  {}{DIM:#}  {CYAN}{:<20}{CYAN:#}  {source}", event.id, words::rfc3339(event.wall), event.kind);
     if let Value::Object(fields) = &event.data {
         for (name, value) in fields.iter().filter(|(name, _)| *name != "processes") {
-            let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            // The definition of a pipeline would fill the screen; `--json` has all of it.
-            line.push_str(&format!("  {DIM}{name}={DIM:#}{}", cut(&value)));
+            let value = value.as_str().map_or_else(|| cut(&value.to_string(), PARTS_SHOWN), |text| cut(text, SHOWN));
+            line.push_str(&format!("  {DIM}{name}={DIM:#}{}", words::one_line(&value)));
         }
     }
     line
 }
 
-fn cut(value: &str) -> String {
-    match value.char_indices().nth(SHOWN) {
+fn cut(value: &str, at_most: usize) -> String {
+    match value.char_indices().nth(at_most) {
         Some((at, _)) => format!("{}…", &value[..at]),
         None => value.to_owned(),
     }

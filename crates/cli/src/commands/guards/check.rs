@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::Shelf;
 use crate::commands::Done;
+use crate::commands::pipelines::variables;
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
@@ -31,14 +32,9 @@ pub(super) struct Check {
     /// The runbook that it is in, by name or file; needed if several have one of this name
     #[arg(long, value_name = "RUNBOOK")]
     runbook: Option<String>,
-    /// A variable with its value; those of the pipelines that use the guard have their defaults
-    #[arg(long = "var", value_name = "NAME=VALUE", value_parser = assignment)]
-    vars: Vec<(String, String)>,
-}
-
-fn assignment(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once('=').ok_or("a variable is written NAME=VALUE")?;
-    Ok((name.into(), value.into()))
+    /// A variable: NAME=TEXT or NAME:=JSON; those of the pipelines that use the guard have their defaults
+    #[arg(long = "var", value_name = "NAME=VALUE")]
+    vars: Vec<String>,
 }
 
 impl Check {
@@ -99,11 +95,11 @@ impl Check {
         let mut known: BTreeSet<&str> = guard.vars();
         known.extend(users.iter().flat_map(|plan| plan.vars.keys()).map(|name| &**name));
         let mut vars = defaults(&users);
-        for (name, value) in &self.vars {
-            if !known.contains(name.as_str()) && !guard.mentions(name) {
-                return Err(self.no_var(name, &known));
+        for (name, value) in variables(&self.vars)? {
+            if !known.contains(&*name) && !guard.mentions(&name) {
+                return Err(self.no_var(&name, &known));
             }
-            vars.insert(name.as_str().into(), value.as_str().into());
+            vars.insert(name, value);
         }
         Ok(vars)
     }

@@ -104,7 +104,9 @@ impl List {
                 data
             })
             .collect();
-        let human = if all.is_empty() {
+        let human = if let (true, Some((file, _))) = (all.is_empty(), &shelf.wrong) {
+            format!("no guards are known: runbook {} is wrong\n{DIM}banksman runbooks check tells why{DIM:#}", file.name)
+        } else if all.is_empty() {
             format!("no guards yet\n{DIM}docs/concepts/guards.md shows how to write one{DIM:#}")
         } else {
             let rows = all.iter().map(|(runbook, guard)| {
@@ -113,8 +115,10 @@ impl List {
             });
             table::render(&["GUARD", "RUNBOOK", "HOLDS IF", "ELSE"], rows.collect())
         };
-        context.printer.result(json!({ "guards": data }), human);
-        shelf.note_wrong(context);
+        context.printer.result(json!({ "guards": data, "wrong": shelf.wrong.as_ref().map(|(file, _)| &file.name) }), human);
+        if !all.is_empty() {
+            shelf.note_wrong(context);
+        }
         Ok(exit::OK)
     }
 }

@@ -72,8 +72,10 @@ pub(super) struct Cancel {
 
 /// The pipeline that is meant: the one that is named, or the one that this command is part of.
 fn meant(name: Option<String>) -> Result<String, Failure> {
-    name.or_else(own)
-        .ok_or_else(|| Failure::usage("no pipeline is named, and this is not part of one").hint("--pipeline PIPELINE"))
+    name.or_else(own).ok_or_else(|| {
+        Failure::usage("no pipeline is named, and this is not part of one")
+            .hint("name one with --pipeline, for example --pipeline p-7k2m9q; banksman pipelines list shows them")
+    })
 }
 
 impl Set {

@@ -14,7 +14,7 @@ use banksman::store::{Key, Reader};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-pub(crate) use start::Order;
+pub(crate) use start::{Order, variables};
 pub(crate) use view::{COLUMNS, is_held_up, phases, pipeline_json, row, tasks_at};
 
 use super::{Done, find, why};

@@ -87,21 +87,29 @@ impl Order {
     }
 }
 
-/// Variables from the command line: `NAME=TEXT` or `NAME:=JSON`.
+/// Variables from the command line: `NAME=TEXT` or `NAME:=JSON`, each once.
 pub(crate) fn variables(words: &[String]) -> Result<Vars, Failure> {
-    let variable = |word: &String| {
+    let variable = |word: &String| -> Result<(Box<str>, Value), Failure> {
         let (name, value) = word
             .split_once('=')
             .ok_or_else(|| Failure::usage(format!("a variable is written NAME=TEXT or NAME:=JSON, not {word:?}")))?;
         match name.strip_suffix(':') {
             None => Ok((name.into(), Value::from(value))),
             Some(name) => {
-                let value = banksman::core::json::parse(value).map_err(|error| Failure::usage(format!("{name}: {error}")))?;
+                let wrong = |error| Failure::usage(format!("{name}: {value:?}: {error}")).hint(format!("a text is {name}=TEXT"));
+                let value = banksman::core::json::parse(value).map_err(wrong)?;
                 Ok((name.into(), value))
             }
         }
     };
-    words.iter().map(variable).collect()
+    let mut vars = Vars::new();
+    for word in words {
+        let (name, value) = variable(word)?;
+        if vars.insert(Box::clone(&name), value).is_some() {
+            return Err(Failure::usage(format!("the variable {name} is given more than once")));
+        }
+    }
+    Ok(vars)
 }
 
 /// The pipeline of this name, in the one runbook that has it.

@@ -50,6 +50,7 @@ pub(super) struct Purge {
 impl Requeue {
     pub(super) fn run(self, context: &Context) -> Done {
         let client = context.client()?;
+        settle(&client, &self.queue)?;
         let Some(item) = self.item else { return self.all_of_them(context, &client) };
         match client.ask_queue(&self.queue, Input::Requeue(item))?.0 {
             Outcome::Requeued { queue } => {
@@ -86,9 +87,21 @@ impl Requeue {
     }
 }
 
+/// What is dead by time is dead for those who ask, too.
+fn settle(client: &Client, queue: &Name) -> Result<(), Failure> {
+    loop {
+        match client.ask_queue(queue, Input::Settle)?.0 {
+            Outcome::Settled { more: true } => {}
+            Outcome::Settled { more: false } => return Ok(()),
+            other => return Err(refusal(queue, None, &other)),
+        }
+    }
+}
+
 impl Purge {
     pub(super) fn run(self, context: &Context) -> Done {
         let client = context.client()?;
+        settle(&client, &self.queue)?;
         let parts: &[Part] = match (self.dead, self.all) {
             (true, _) => &[Part::Dead],
             (false, true) => &[Part::Ready, Part::Resting, Part::Processing, Part::Dead],

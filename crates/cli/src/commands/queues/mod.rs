@@ -85,7 +85,7 @@ impl Queues {
 fn no_queue(queue: &Name) -> Failure {
     Failure::new(exit::NOT_FOUND, "QUEUE_NOT_FOUND", format!("there is no queue {queue}"))
         .details(json!({ "queue": queue }))
-        .hint(format!("define it with: banksman queues define {}", words::quoted(queue)))
+        .hint(format!("define it with: banksman queues define {}", words::last(queue)))
 }
 
 fn no_item(queue: &Name, item: ItemId) -> Failure {
@@ -130,7 +130,7 @@ fn refusal(queue: &Name, item: Option<ItemId>, outcome: &Outcome) -> Failure {
         }
         (Outcome::Halted, _) => Failure::new(exit::LOCKED, "QUEUE_PAUSED", format!("{queue} is paused"))
             .details(json!({ "queue": queue }))
-            .hint(format!("banksman queues resume {}", words::quoted(queue))),
+            .hint(format!("banksman queues resume {}", words::last(queue))),
         (other, _) => Failure::unexpected(other),
     }
 }

@@ -27,6 +27,9 @@ const BUFFER: usize = 64 * 1_024;
 /// The longest line: an item may be written with more spaces than are kept.
 const LINE: u64 = 4 * DATA_LIMIT as u64;
 
+/// What to do with an item that is too large.
+const TOO_LARGE: &str = "put it into a file, and the path of the file into the item";
+
 /// Put an item into a queue, or one for each line of JSON on stdin.
 ///
 /// From stdin, lines go in by chunks as they come, so that a stream without an end can be piped in. If a line is wrong, the
@@ -89,8 +92,7 @@ impl Push {
                 Ok(None) => break,
                 Err(failure) => {
                     send(&client, &self.queue, std::mem::take(&mut chunk), &mut sum)?;
-                    let details = json!({ "line": number + 1, "pushed": sum.pushed });
-                    return Err(failure.at(&format!("line {}", number + 1)).details(details).hint(so_far(&sum)));
+                    return Err(stopped(failure, number + 1, &sum));
                 }
             };
             number += 1;
@@ -101,8 +103,7 @@ impl Push {
                 Ok(new) => chunk.push(new),
                 Err(failure) => {
                     send(&client, &self.queue, std::mem::take(&mut chunk), &mut sum)?;
-                    let details = json!({ "line": number, "pushed": sum.pushed });
-                    return Err(failure.at(&format!("line {number}")).details(details).hint(so_far(&sum)));
+                    return Err(stopped(failure, number, &sum));
                 }
             }
             // What is there goes in before this waits for more.
@@ -120,7 +121,7 @@ impl Push {
         let data = Data::parse(text).map_err(|error| match error {
             DataError::TooLarge { bytes } => Failure::new(exit::USAGE, "ITEM_TOO_LARGE", error.to_string())
                 .details(json!({ "bytes": bytes, "limit": DATA_LIMIT }))
-                .hint("put it into a file, and the path of the file into the item"),
+                .hint(TOO_LARGE),
             DataError::Json(_) => Failure::usage(error).hint(r#"for example: '{"issue": 17}', or '"text in quotes of its own"'"#),
         })?;
         let delay = self.delay.map_or(Span::ZERO, Dur::span);
@@ -150,7 +151,7 @@ fn line(input: &mut impl BufRead) -> Result<Option<String>, Failure> {
     let read = input.by_ref().take(LINE).read_until(b'\n', &mut bytes).map_err(|error| Failure::system("read stdin", error))?;
     if read as u64 == LINE && bytes.last() != Some(&b'\n') {
         let message = format!("an item may have at most {DATA_LIMIT} bytes, and this line is longer than {LINE}");
-        return Err(Failure::new(exit::USAGE, "ITEM_TOO_LARGE", message));
+        return Err(Failure::new(exit::USAGE, "ITEM_TOO_LARGE", message).hint(TOO_LARGE));
     }
     let text = String::from_utf8(bytes).map_err(|_| Failure::usage("it is not UTF-8"))?;
     Ok((read > 0).then_some(text))
@@ -175,19 +176,24 @@ fn send(client: &Client, queue: &Name, chunk: Vec<New>, sum: &mut Sum) -> Result
                     format!("{queue} is full: it has as many items as it may have"),
                 )
                 .details(json!({ "queue": queue, "pushed": sum.pushed }))
-                .hint(format!(
-                    "{}; banksman queues show {} tells what is in it",
-                    so_far(sum),
-                    words::quoted(queue)
-                )));
+                .hint(with_sum(sum, format!("banksman queues show {} tells what is in it", words::last(queue)))));
             }
         }
     }
     Ok(())
 }
 
-fn so_far(sum: &Sum) -> String {
-    format!("{} went in before", items(sum.pushed))
+/// A line is wrong, and those before it are in.
+fn stopped(failure: Failure, line: usize, sum: &Sum) -> Failure {
+    let hint = with_sum(sum, failure.hint.clone().unwrap_or_default());
+    let failure = failure.at(&format!("line {line}")).details(json!({ "line": line, "pushed": sum.pushed }));
+    if hint.is_empty() { failure } else { failure.hint(hint) }
+}
+
+/// Advice, after what went in before, if anything did.
+fn with_sum(sum: &Sum, advice: String) -> String {
+    let so_far = (sum.pushed > 0).then(|| format!("{} went in before", items(sum.pushed)));
+    so_far.into_iter().chain(Some(advice).filter(|advice| !advice.is_empty())).collect::<Vec<_>>().join("; ")
 }
 
 fn items(number: usize) -> String {

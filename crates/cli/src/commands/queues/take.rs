@@ -2,9 +2,10 @@
 
 use std::os::fd::AsFd;
 
-use banksman::TakeEnd;
 use banksman::core::queue::{ERROR_LIMIT, Hold, Input, Item, Outcome, State, Waiting};
 use banksman::core::{Epoch, HolderId, ItemId, Name, Span, Stamp};
+use banksman::store::Key;
+use banksman::{Client, TakeEnd};
 use clap::Args;
 use serde_json::json;
 
@@ -89,7 +90,7 @@ pub(super) struct Fail {
 
 impl Own {
     fn hold(&self) -> Result<Hold, Failure> {
-        Ok(Hold { item: self.item, holder: Actor::existing(self.holder.as_ref())?, epoch: Epoch(self.epoch) })
+        Ok(Hold { item: self.item, holder: Actor::existing(self.holder.as_ref(), "take")?, epoch: Epoch(self.epoch) })
     }
 
     fn ask(&self, context: &Context, input: Input) -> Result<(Outcome, Stamp), Failure> {
@@ -131,7 +132,7 @@ impl Take {
             }
             TakeEnd::Answered { outcome, .. } => Err(refusal(&self.queue, None, &outcome)),
             TakeEnd::TimedOut(waiting) => {
-                let why = if waiting.is_halted { "which is paused" } else { "which is empty" };
+                let why = if waiting.is_halted { "which is paused".to_owned() } else { what_is_there(&client, &self.queue)? };
                 let details = json!({ "queue": self.queue, "place": waiting.place, "paused": waiting.is_halted });
                 Err(Failure::new(exit::LOCKED, "WAIT_TIMEOUT", format!("waited too long for an item of {}, {why}", self.queue))
                     .details(details))
@@ -139,6 +140,21 @@ impl Take {
             TakeEnd::Cancelled => Err(Failure::interrupted()),
         }
     }
+}
+
+/// Why there is nothing to take in a queue that is not paused.
+fn what_is_there(client: &Client, queue: &Name) -> Result<String, Failure> {
+    let mut reader = client.reader()?;
+    let at = reader.view().load(&[Key::NamedQueue(queue.clone())].into())?.lease;
+    let counts = reader.view().queue_counts(at)?.get(queue).copied().unwrap_or_default();
+    let is = |count: u64| if count == 1 { "is" } else { "are" };
+    let parts = [
+        (counts.processing, format!("{} {} worked on", counts.processing, is(counts.processing))),
+        (counts.resting, format!("{} {} not due yet", counts.resting, is(counts.resting))),
+        (counts.dead, format!("{} {} dead", counts.dead, is(counts.dead))),
+    ];
+    let parts: Vec<String> = parts.into_iter().filter(|(count, _)| *count > 0).map(|(_, words)| words).collect();
+    Ok(if parts.is_empty() { "which is empty".into() } else { format!("of which {}", parts.join(", ")) })
 }
 
 fn waiting_line(queue: &Name, waiting: &Waiting) -> String {

@@ -1,8 +1,9 @@
 //! The terms of a queue, and whether items are taken from it.
 
 use banksman::core::Name;
-use banksman::core::queue::{ATTEMPTS_LIMIT, DEFAULT_LENGTH, Input, LENGTH_LIMIT, Outcome};
+use banksman::core::queue::{ATTEMPTS_LIMIT, Config, Input, LENGTH_LIMIT, Outcome};
 use banksman::runbook::QueueTerms;
+use banksman::store::Key;
 use clap::Args;
 use serde_json::json;
 
@@ -15,7 +16,10 @@ use crate::failure::Failure;
 use crate::printer::{BOLD, YELLOW};
 use crate::words;
 
-/// Make a queue, or change its terms.
+/// How many items a queue has at most, if it is not said.
+const MAX_LENGTH: u32 = 1_000_000;
+
+/// Make a queue, or change its terms: what is not said stays as it is.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  banksman queues define triage\n  banksman queues define builds --visibility-timeout 30m --max-attempts 5 --dead-letter broken"
@@ -29,12 +33,15 @@ pub(super) struct Define {
     /// How often an item is taken at most [default: queue.max_attempts, 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(ATTEMPTS_LIMIT)))]
     max_attempts: Option<u32>,
-    /// The queue that dead items go to; without it they stay where they are
-    #[arg(long, value_name = "QUEUE")]
+    /// The queue that dead items go to; without one they stay where they are
+    #[arg(long, value_name = "QUEUE", conflicts_with = "no_dead_letter")]
     dead_letter: Option<Name>,
-    /// How many items it has at most
-    #[arg(long, value_name = "N", default_value_t = DEFAULT_LENGTH, value_parser = clap::value_parser!(u32).range(1..=i64::from(LENGTH_LIMIT)))]
-    max_length: u32,
+    /// Let dead items stay where they are
+    #[arg(long)]
+    no_dead_letter: bool,
+    /// How many items it has at most [default: 1000000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(LENGTH_LIMIT)))]
+    max_length: Option<u32>,
 }
 
 /// Let nothing be taken from a queue until it is resumed. What was taken can be completed.
@@ -56,12 +63,15 @@ pub(super) struct Resume {
 impl Define {
     pub(super) fn run(self, context: &Context) -> Done {
         let client = context.client()?;
-        let config = client.config().queue(&QueueTerms {
-            visibility_timeout: self.visibility_timeout.map(|time| time.positive("--visibility-timeout")).transpose()?,
-            max_attempts: self.max_attempts,
-            dead_letter: self.dead_letter,
-            max_length: Some(self.max_length),
-        });
+        let there = client.reader()?.view().load(&[Key::NamedQueue(self.name.clone())].into())?.queues.queues.remove(&self.name);
+        let before = there.map_or_else(|| client.config().queue(&QueueTerms::default()), |queue| queue.config);
+        let visibility = self.visibility_timeout.map(|visibility| visibility.positive("--visibility-timeout")).transpose()?;
+        let config = Config {
+            visibility_timeout: visibility.unwrap_or(before.visibility_timeout),
+            max_attempts: self.max_attempts.unwrap_or(before.max_attempts),
+            dead_letter: self.dead_letter.or(before.dead_letter).filter(|_| !self.no_dead_letter),
+            max_length: self.max_length.unwrap_or(before.max_length),
+        };
         match client.ask_queue(&self.name, Input::Define(config.clone()))?.0 {
             Outcome::Defined => {}
             Outcome::BadDeadLetter(name) if name == self.name => {

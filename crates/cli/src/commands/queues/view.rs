@@ -1,9 +1,10 @@
 //! Queues and items for people and for programs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use banksman::core::queue::{Item, Part, Queue, State};
-use banksman::core::{ItemId, Name, Stamp};
+use banksman::adapters::host::Host;
+use banksman::core::queue::{Item, Part, Queue, Queues, State};
+use banksman::core::{ItemId, Liveness, Name, Now, ProcessId, Stamp, TaskId};
 use banksman::store::{Key, QueueCounts, Reader};
 use clap::Args;
 use serde_json::{Value, json};
@@ -13,6 +14,7 @@ use crate::commands::tasks::brief;
 use crate::commands::{Done, events};
 use crate::context::Context;
 use crate::exit_codes as exit;
+use crate::failure::Failure;
 use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
 use crate::table;
 use crate::words;
@@ -42,23 +44,51 @@ pub(super) struct Show {
     item: Option<ItemId>,
 }
 
+/// What was read, as it stands at this moment.
+struct Seen {
+    queues: Queues,
+    /// The tasks of the items that workers have.
+    tasks: BTreeMap<ItemId, TaskId>,
+    at: Stamp,
+}
+
+impl Seen {
+    /// Reads, and looks at those who wait: what time or a death has done is seen before anybody carries it out.
+    fn load(reader: &mut Reader, host: &Host, keys: &BTreeSet<Key>) -> Result<Seen, Failure> {
+        let snapshot = reader.view().load(keys)?;
+        let processes = snapshot.queues.takers.values().map(|taker| &taker.standing.process);
+        let is_gone = |process: &&ProcessId| matches!(host.probe(process), Liveness::Dead | Liveness::OtherBoot);
+        let dead = processes.filter(is_gone).cloned().collect();
+        let now = Now { lease: snapshot.lease, wall: snapshot.wall, dead, ..Now::default() };
+        let jobs = snapshot.crew.workers.workers.values().flat_map(|worker| &worker.jobs);
+        let tasks = jobs.map(|(task, taken)| (taken.item, task.clone())).collect();
+        Ok(Seen { queues: snapshot.queues.as_of(&now), tasks, at: now.stamp() })
+    }
+
+    fn waiters(&self, queue: &Name) -> usize {
+        self.queues.takers.values().filter(|taker| taker.queue == *queue).count()
+    }
+}
+
 impl List {
     pub(super) fn run(self, context: &Context) -> Done {
-        let mut reader = context.reader()?;
-        let queues = reader.view().load(&[Key::Queues].into())?.queues.queues;
+        let project = context.project()?;
+        let mut reader = project.reader()?;
+        let seen = Seen::load(&mut reader, project.host(), &[Key::Queues, Key::AllTakers].into())?;
         if self.dead {
-            return dead(context, &mut reader, queues.keys());
+            return dead(context, &mut reader, project.host(), seen.queues.queues.keys());
         }
-        let counts = reader.view().queue_counts()?;
+        let counts = reader.view().queue_counts(seen.at.lease)?;
         let rows: Vec<(&Queue, QueueCounts)> =
-            queues.values().map(|queue| (queue, counts.get(&queue.name).copied().unwrap_or_default())).collect();
-        let data: Vec<Value> = rows.iter().map(|(queue, counts)| queue_json(queue, counts)).collect();
+            seen.queues.queues.values().map(|queue| (queue, counts.get(&queue.name).copied().unwrap_or_default())).collect();
+        let data: Vec<Value> = rows.iter().map(|(queue, counts)| queue_json(queue, counts, seen.waiters(&queue.name))).collect();
         let human = if rows.is_empty() {
             format!("no queues yet\n{DIM}try: banksman queues define triage{DIM:#}")
         } else {
             let row = |(queue, counts): &(&Queue, QueueCounts)| {
                 let state = if queue.paused { format!("{YELLOW}paused{YELLOW:#}") } else { format!("{GREEN}open{GREEN:#}") };
-                let numbers = [counts.ready, counts.resting, counts.processing, counts.dead, counts.takers];
+                let waiters = seen.waiters(&queue.name) as u64;
+                let numbers = [counts.ready, counts.resting, counts.processing, counts.dead, waiters];
                 let number = |number: u64| if number == 0 { "-".to_owned() } else { number.to_string() };
                 [vec![queue.name.to_string(), state], numbers.map(number).to_vec()].concat()
             };
@@ -70,17 +100,18 @@ impl List {
     }
 }
 
-fn dead<'a>(context: &Context, reader: &mut Reader, queues: impl Iterator<Item = &'a Name>) -> Done {
+fn dead<'a>(context: &Context, reader: &mut Reader, host: &Host, queues: impl Iterator<Item = &'a Name>) -> Done {
     let part = |queue: &Name, part| Key::Part { queue: queue.clone(), part, limit: DEAD };
-    let keys: BTreeSet<Key> = queues.flat_map(|queue| [part(queue, Part::Dead), part(queue, Part::Moved)]).collect();
-    let snapshot = reader.view().load(&keys)?;
-    let at = Stamp { lease: snapshot.lease, wall: snapshot.wall };
-    let items: Vec<Item> = snapshot.queues.items.into_values().collect();
-    let data: Vec<Value> = items.iter().map(|item| item_json(item, at)).collect();
+    let parts = |queue| [Part::Dead, Part::Moved, Part::Processing].map(|one| part(queue, one));
+    let keys: BTreeSet<Key> = queues.flat_map(parts).chain([Key::Queues]).collect();
+    let seen = Seen::load(reader, host, &keys)?;
+    let is_dead = |item: &&Item| Part::Dead.has(item) || Part::Moved.has(item);
+    let items: Vec<&Item> = seen.queues.items.values().filter(is_dead).collect();
+    let data: Vec<Value> = items.iter().map(|item| item_json(item, &seen)).collect();
     let human = if items.is_empty() {
         format!("{DIM}nothing is dead{DIM:#}")
     } else {
-        let row = |item: &Item| {
+        let row = |item: &&Item| {
             let (queue, reason, died) = death(item).unwrap_or((&item.queue, "", item.created.wall));
             vec![item.id.to_string(), item.queue.to_string(), queue.to_string(), words::rfc3339(died), brief(reason, 60)]
         };
@@ -101,31 +132,38 @@ fn death(item: &Item) -> Option<(&Name, &str, banksman::core::Wall)> {
 
 impl Show {
     pub(super) fn run(self, context: &Context) -> Done {
-        let mut reader = context.reader()?;
-        let part = |part| Key::Part { queue: self.queue.clone(), part, limit: SHOWN };
-        let mut keys = BTreeSet::from([Key::NamedQueue(self.queue.clone())]);
+        let project = context.project()?;
+        let mut reader = project.reader()?;
+        let part = |queue: &Name, part| Key::Part { queue: queue.clone(), part, limit: SHOWN };
+        let mut keys = BTreeSet::from([Key::Queues, Key::Crew, Key::Takers(self.queue.clone())]);
         match self.item {
             Some(item) => drop(keys.insert(Key::Item(item))),
-            None => keys.extend([Part::Ready, Part::Resting, Part::Processing, Part::Dead].map(part)),
+            None => {
+                let all = reader.view().load(&[Key::Queues].into())?.queues.queues;
+                // What dies elsewhere may come here.
+                let from = all.values().filter(|queue| queue.config.dead_letter.as_ref() == Some(&self.queue));
+                keys.extend(from.map(|queue| part(&queue.name, Part::Processing)));
+                keys.extend([Part::Ready, Part::Resting, Part::Processing, Part::Dead].map(|one| part(&self.queue, one)));
+            }
         }
-        let snapshot = reader.view().load(&keys)?;
-        let at = Stamp { lease: snapshot.lease, wall: snapshot.wall };
-        let queue = snapshot.queues.queues.get(&self.queue).ok_or_else(|| no_queue(&self.queue))?;
+        let seen = Seen::load(&mut reader, project.host(), &keys)?;
+        let queue = seen.queues.queues.get(&self.queue).ok_or_else(|| no_queue(&self.queue))?;
+        let here = |item: &&Item| item.queue == self.queue;
         if let Some(id) = self.item {
-            let item = snapshot.queues.items.get(&id).filter(|item| item.queue == self.queue);
-            let item = item.ok_or_else(|| no_item(&self.queue, id))?;
-            context.printer.result(item_json(item, at), item_page(item, at));
+            let item = seen.queues.items.get(&id).filter(here).ok_or_else(|| no_item(&self.queue, id))?;
+            context.printer.result(item_json(item, &seen), item_page(item, &seen));
             return Ok(exit::OK);
         }
-        let counts = reader.view().queue_counts()?.get(&self.queue).copied().unwrap_or_default();
+        let counts = reader.view().queue_counts(seen.at.lease)?.get(&self.queue).copied().unwrap_or_default();
         let recent = reader.view().recent("queue", self.queue.as_str(), 5)?;
-        let mut data = queue_json(queue, &counts);
-        let items: Vec<&Item> = snapshot.queues.items.values().collect();
-        data["items"] = items.iter().map(|item| item_json(item, at)).collect();
+        let waiters = seen.waiters(&self.queue);
+        let mut data = queue_json(queue, &counts, waiters);
+        let items: Vec<&Item> = seen.queues.items.values().filter(here).collect();
+        data["items"] = items.iter().map(|item| item_json(item, &seen)).collect();
         data["recentEvents"] = recent.iter().map(events::event_json).collect();
-        let mut human = queue_page(queue, &counts);
+        let mut human = queue_page(queue, &counts, waiters);
         if !items.is_empty() {
-            let rows = items.iter().map(|item| item_row(item, at)).collect();
+            let rows = items.iter().map(|item| item_row(item, &seen)).collect();
             human += &format!("\n\n{}", table::render(&["ID", "STATE", "PRIORITY>", "ATTEMPTS>", "DATA", "DETAIL"], rows));
         }
         if !recent.is_empty() {
@@ -137,7 +175,7 @@ impl Show {
     }
 }
 
-fn queue_json(queue: &Queue, counts: &QueueCounts) -> Value {
+fn queue_json(queue: &Queue, counts: &QueueCounts, waiters: usize) -> Value {
     json!({
         "name": queue.name,
         "paused": queue.paused,
@@ -150,30 +188,32 @@ fn queue_json(queue: &Queue, counts: &QueueCounts) -> Value {
         "resting": counts.resting,
         "processing": counts.processing,
         "dead": counts.dead,
-        "waiters": counts.takers,
+        "waiters": waiters,
     })
 }
 
-fn queue_page(queue: &Queue, counts: &QueueCounts) -> String {
+fn queue_page(queue: &Queue, counts: &QueueCounts, waiters: usize) -> String {
     let state = if queue.paused { format!("{YELLOW}paused{YELLOW:#}") } else { format!("{GREEN}open{GREEN:#}") };
     let mut text = format!("{BOLD}{}{BOLD:#} is {state}", queue.name);
     let mut field = |name: &str, value: String| text.push_str(&format!("\n  {DIM}{name:<12}{DIM:#} {value}"));
-    let QueueCounts { ready, resting, processing, dead, takers } = counts;
+    let QueueCounts { ready, resting, processing, dead } = counts;
     field("items", format!("{ready} ready, {resting} waiting for their time, {processing} worked on, {dead} dead"));
     field("at most", format!("{} items", words::thousands(queue.config.max_length as usize)));
-    field("waiters", takers.to_string());
+    field("waiters", waiters.to_string());
     field("visibility", format!("{} after a take", queue.config.visibility_timeout));
     field("attempts", queue.config.max_attempts.to_string());
     field("dead items", queue.config.dead_letter.as_ref().map_or("stay here".into(), |name| format!("go to {name}")));
     text
 }
 
-fn item_json(item: &Item, at: Stamp) -> Value {
+fn item_json(item: &Item, seen: &Seen) -> Value {
     let taken = match &item.state {
         State::Processing(taken) => Some(taken),
         State::Pending { .. } | State::Failed { .. } | State::Dead { .. } | State::Completed => None,
     };
-    let due = item.due().map(|due| words::rfc3339(words::wall_of(due, at)));
+    // One that a worker has is left to it as long as its task lives.
+    let task = taken.and_then(|_| seen.tasks.get(&item.id));
+    let due = item.due().filter(|_| task.is_none()).map(|due| words::rfc3339(words::wall_of(due, seen.at)));
     let death = death(item);
     let attempt = |attempt: &banksman::core::queue::Attempt| {
         json!({
@@ -197,6 +237,7 @@ fn item_json(item: &Item, at: Stamp) -> Value {
         "dueAt": due,
         "holder": taken.map(|taken| &taken.holder),
         "epoch": taken.map(|taken| taken.epoch),
+        "task": task,
         "diedIn": death.map(|(queue, ..)| queue),
         "reason": death.map(|(_, reason, _)| reason),
         "diedAt": death.map(|(.., at)| words::rfc3339(at)),
@@ -215,13 +256,16 @@ fn coloured(item: &Item) -> String {
 }
 
 /// What is to be known about how it stands, in a few words.
-fn detail(item: &Item, at: Stamp) -> String {
+fn detail(item: &Item, seen: &Seen) -> String {
+    let at = seen.at;
     let soon = |due| words::span(due - at.lease);
     match &item.state {
         State::Pending { not_before: Some(due) } => format!("in {}", soon(*due)),
         State::Failed { due } => format!("again in {}", soon(*due)),
         State::Processing(taken) => {
-            format!("{} for {}, {} left", taken.holder, words::span(at.lease - taken.since.lease), soon(taken.until))
+            let left =
+                seen.tasks.get(&item.id).map_or_else(|| format!("{} left", soon(taken.until)), |task| format!("as {task}"));
+            format!("{} for {}, {left}", taken.holder, words::span(at.lease - taken.since.lease))
         }
         State::Dead { reason, .. } => brief(reason, 40),
         State::Pending { not_before: None } | State::Completed => item
@@ -231,19 +275,19 @@ fn detail(item: &Item, at: Stamp) -> String {
     }
 }
 
-fn item_row(item: &Item, at: Stamp) -> Vec<String> {
+fn item_row(item: &Item, seen: &Seen) -> Vec<String> {
     let data = brief(&item.data.value().to_string(), 40);
-    vec![item.id.to_string(), coloured(item), item.priority.to_string(), item.attempts.to_string(), data, detail(item, at)]
+    vec![item.id.to_string(), coloured(item), item.priority.to_string(), item.attempts.to_string(), data, detail(item, seen)]
 }
 
-fn item_page(item: &Item, at: Stamp) -> String {
+fn item_page(item: &Item, seen: &Seen) -> String {
     let mut text = format!("{BOLD}{}{BOLD:#} in {} is {}", item.id, item.queue, coloured(item));
     let mut field = |name: &str, value: String| text.push_str(&format!("\n  {DIM}{name:<10}{DIM:#} {value}"));
-    field("data", item.data.value().to_string());
+    field("data", words::one_line(&item.data.value().to_string()));
     field("priority", item.priority.to_string());
     field("pushed", words::rfc3339(item.created.wall));
     field("attempts", item.attempts.to_string());
-    let detail = detail(item, at);
+    let detail = detail(item, seen);
     if !detail.is_empty() && death(item).is_none() {
         field("now", detail);
     }
@@ -251,7 +295,7 @@ fn item_page(item: &Item, at: Stamp) -> String {
         field("key", key.to_string());
     }
     if let Some((queue, reason, died)) = death(item) {
-        field("died", format!("in {queue} at {}: {reason}", words::rfc3339(died)));
+        field("died", format!("in {queue} at {}: {}", words::rfc3339(died), words::one_line(reason)));
     }
     for attempt in &item.history {
         let ended = words::rfc3339(attempt.ended);
@@ -259,7 +303,7 @@ fn item_page(item: &Item, at: Stamp) -> String {
             "\n  {DIM}{ended}{DIM:#}  {} {DIM}(epoch {}){DIM:#}  {}",
             attempt.holder,
             attempt.epoch,
-            brief(&attempt.error, 80)
+            brief(&words::one_line(&attempt.error), 200)
         ));
     }
     text

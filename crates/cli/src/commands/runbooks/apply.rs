@@ -7,15 +7,16 @@ use banksman::core::worker::{self, WORKERS_LIMIT};
 use banksman::engine::{ApplyOutcome, Change, How, Misfit};
 use banksman::runbook::Runbook;
 use banksman::runbooks::{load_all, load_runbook};
-use banksman::store::{Key, Snapshot};
+use banksman::store::Key;
 use clap::Args;
 use serde_json::{Value, json};
 
+use super::force::in_force;
 use crate::commands::{Done, tasks};
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
-use crate::printer::{BOLD, DIM, GREEN, YELLOW};
+use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
 
 /// Put runbooks into force: their locks, semaphores and queues are defined, their workers and routes made or changed.
 ///
@@ -89,18 +90,11 @@ impl Drop {
             let message = format!("nothing of a runbook {:?} is in force", self.runbook);
             return Err(Failure::new(exit::NOT_FOUND, "RUNBOOK_NOT_FOUND", message)
                 .details(json!({ "name": self.runbook }))
-                .hint("banksman workers list shows which workers are of which runbook"));
+                .hint("banksman runbooks list shows what is in force"));
         }
         context.printer.result(runbook_json(&self.runbook, &changes), page(&self.runbook, &changes));
         Ok(exit::OK)
     }
-}
-
-/// The runbooks of which something is in force.
-fn in_force(snapshot: &Snapshot) -> BTreeSet<Box<str>> {
-    let workers = snapshot.crew.workers.workers.values().filter(|worker| !worker.removed);
-    let routes = snapshot.crew.routes.routes.values().map(|in_force| in_force.route.runbook.clone());
-    workers.map(|worker| worker.definition.runbook.clone()).chain(routes).collect()
 }
 
 fn runbook_json(name: &str, changes: &[Change]) -> Value {
@@ -138,10 +132,14 @@ fn page(name: &str, changes: &[Change]) -> String {
 fn refused(runbook: &str, misfits: &[Misfit], applied: &[(Box<str>, Vec<Change>)]) -> Failure {
     let problems: Vec<String> = misfits.iter().map(words).collect();
     let applied: Vec<&str> = applied.iter().map(|(name, _)| &**name).collect();
-    let message = format!("the runbook {runbook} cannot be put into force: {}", problems.join("; "));
-    Failure::new(exit::CONFIG, "RUNBOOK_REFUSED", message)
-        .details(json!({ "runbook": runbook, "problems": problems, "applied": applied }))
-        .hint("nothing of it was changed")
+    let message = match &problems[..] {
+        [only] => format!("the runbook {runbook} cannot be put into force: {only}"),
+        all => format!("the runbook {runbook} cannot be put into force, for {} reasons", all.len()),
+    };
+    let lines: Vec<String> = problems.iter().map(|problem| format!("{RED}-{RED:#} {problem}")).collect();
+    let failure = Failure::new(exit::CONFIG, "RUNBOOK_REFUSED", message);
+    let failure = if lines.len() > 1 { failure.body(lines.join("\n")) } else { failure };
+    failure.details(json!({ "runbook": runbook, "problems": problems, "applied": applied })).hint("nothing of it was changed")
 }
 
 fn words(misfit: &Misfit) -> String {

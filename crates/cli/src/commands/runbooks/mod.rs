@@ -2,9 +2,10 @@
 
 mod apply;
 mod check;
+mod force;
 pub(super) mod guard;
 mod new;
-mod picture;
+pub(super) mod picture;
 mod view;
 
 use clap::{Args, Subcommand};

@@ -189,7 +189,7 @@ pub(super) fn job(job: &Job) -> String {
 }
 
 /// What an event leads to.
-pub(super) fn then(then: &Then) -> String {
+pub(crate) fn then(then: &Then) -> String {
     match then {
         Then::Start(plan) => format!("start {}", plan.name),
         Then::Push(what) => push(what),

@@ -3,19 +3,22 @@
 use banksman::core::plan::{After, OnFail, Phase, Plan};
 use banksman::core::task::Need;
 use banksman::runbook::{PipelineDef, Runbook};
+use banksman::store::Key;
 use banksman::{RunbookError, load_all, load_runbook};
 use clap::Args;
 use serde_json::{Value, json};
 
 use super::check::contents;
+use super::force::{Force, in_force};
 use super::{guard, picture};
 use crate::commands::Done;
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::printer::{DIM, RED};
 use crate::table;
+use crate::words;
 
-/// Show all runbooks of the project.
+/// Show all runbooks of the project, and whether what they say is in force.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman runbooks list")]
 pub(super) struct List {}
@@ -30,7 +33,10 @@ pub(super) struct Show {
 
 impl List {
     pub(super) fn run(self, context: &Context) -> Done {
-        let loaded = load_all(&context.project()?)?;
+        let project = context.project()?;
+        let loaded = load_all(&project)?;
+        let snapshot = project.reader()?.view().load(&[Key::Crew, Key::Queues].into())?;
+        let force = |runbook: &Runbook| Force::of(runbook, &snapshot);
         let data: Vec<Value> = loaded
             .iter()
             .map(|(file, found)| {
@@ -39,23 +45,36 @@ impl List {
                     "name": file.name,
                     "file": file.path,
                     "valid": runbook.is_some(),
+                    "inForce": runbook.map(force).filter(|force| *force != Force::Nothing).map(Force::as_str),
                     "description": runbook.and_then(|runbook| runbook.description.as_ref()),
                     "pipelines": runbook.map(|runbook| runbook.pipelines.keys().collect::<Vec<_>>()).unwrap_or_default(),
+                    "workers": runbook.map(|runbook| runbook.workers.keys().collect::<Vec<_>>()).unwrap_or_default(),
+                    "routes": runbook.map_or(0, |runbook| runbook.routes.len()),
                 })
             })
             .collect();
-        let human = if loaded.is_empty() {
-            format!("no runbooks yet\n{DIM}write one: .banksman/runbooks/feature.toml{DIM:#}")
+        let lost: Vec<Box<str>> =
+            in_force(&snapshot).into_iter().filter(|name| loaded.iter().all(|(file, _)| *file.name != **name)).collect();
+        let mut human = if loaded.is_empty() {
+            format!("no runbooks yet\n{DIM}one to start from: banksman runbooks new triage{DIM:#}")
         } else {
             let rows = loaded.iter().map(|(file, found)| match found {
                 Ok(runbook) => {
-                    vec![file.name.clone(), contents(runbook), runbook.description.as_deref().unwrap_or("-").to_owned()]
+                    let description = runbook.description.as_deref().unwrap_or("-").to_owned();
+                    vec![file.name.clone(), force(runbook).coloured(), contents(runbook), description]
                 }
-                Err(error) => vec![file.name.clone(), format!("{RED}wrong{RED:#}"), mistakes(error)],
+                Err(error) => vec![file.name.clone(), "?".into(), format!("{RED}wrong{RED:#}"), mistakes(error)],
             });
-            table::render(&["NAME", "CONTENTS", "DESCRIPTION"], rows.collect())
+            table::render(&["NAME", "IN FORCE", "CONTENTS", "DESCRIPTION"], rows.collect())
         };
-        context.printer.result(json!({ "runbooks": data }), human);
+        for (file, _) in loaded.iter().filter(|(_, found)| found.as_ref().is_ok_and(|runbook| force(runbook) == Force::Differs)) {
+            let name = words::last(&file.name);
+            human += &format!("\n{DIM}{} differs from what is in force: banksman runbooks apply {name}{DIM:#}", file.name);
+        }
+        for name in &lost {
+            human += &format!("\n{DIM}{name} is in force and has no file: banksman runbooks drop {}{DIM:#}", words::last(name));
+        }
+        context.printer.result(json!({ "runbooks": data, "withoutFile": lost }), human);
         Ok(exit::OK)
     }
 }
@@ -105,6 +124,7 @@ fn runbook_json(runbook: &Runbook) -> Value {
             "job": picture::job(&worker.job),
             "concurrency": worker.concurrency,
             "wakeOn": worker.wake_on.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "retryDelay": worker.retry_delay.to_string(),
         })).collect::<Vec<_>>(),
         "routes": runbook.routes.iter().map(|route| json!({
             "on": route.on.to_string(),

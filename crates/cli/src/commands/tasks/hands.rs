@@ -150,7 +150,7 @@ pub(super) fn heartbeat(
 
 /// Who speaks for a task that no run is at: the name given, or the inherited one, or the user on this machine.
 pub(crate) fn who(given: Option<&HolderId>, client: &Client) -> Result<HolderId, Failure> {
-    match Actor::existing(given) {
+    match Actor::existing(given, "acquire") {
         Ok(holder) => Ok(holder),
         Err(_) => {
             let user = hold::forced(client);

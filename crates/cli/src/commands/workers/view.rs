@@ -2,13 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use banksman::core::router::Route;
 use banksman::core::worker::{Taken, Worker};
-use banksman::core::{Name, Task, TaskId};
+use banksman::core::{Name, Span, Task, TaskId};
 use banksman::store::{Key, QueueCounts};
 use clap::Args;
 use serde_json::{Value, json};
 
 use super::no_worker;
+use crate::commands::runbooks::picture;
 use crate::commands::tasks::brief;
 use crate::commands::{Done, events};
 use crate::context::Context;
@@ -19,7 +21,7 @@ use crate::table;
 /// How many jobs `show` prints.
 const SHOWN: usize = 20;
 
-/// Show all workers, with what they are at and what waits for them.
+/// Show all workers, with what they are at and what waits for them; and the routes that are in force.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman workers list")]
 pub(super) struct List {}
@@ -73,6 +75,7 @@ impl Seen<'_> {
             "concurrency": definition.concurrency,
             "waiting": self.waiting,
             "wakeOn": patterns,
+            "retryDelay": definition.retry_delay.to_string(),
         })
     }
 
@@ -94,20 +97,32 @@ impl List {
     pub(super) fn run(self, context: &Context) -> Done {
         let mut reader = context.reader()?;
         let snapshot = reader.view().load(&[Key::Crew, Key::Queues].into())?;
-        let counts = reader.view().queue_counts()?;
+        let counts = reader.view().queue_counts(snapshot.lease)?;
         let is_halted = |queue: &Name| snapshot.queues.queues.get(queue).is_some_and(|queue| queue.paused);
         let seen = |worker| see(worker, &counts, is_halted);
         let workers: Vec<Seen<'_>> = snapshot.crew.workers.workers.values().map(seen).collect();
         let data: Vec<Value> = workers.iter().map(Seen::json).collect();
-        let human = if workers.is_empty() {
+        let routes: Vec<&Route> = snapshot.crew.routes.routes.values().map(|in_force| &*in_force.route).collect();
+        let mut human = if workers.is_empty() {
             format!("no workers yet\n{DIM}a runbook has them: banksman runbooks apply{DIM:#}")
         } else {
             let columns = ["NAME", "STATE", "QUEUE", "DOES", "BUSY>", "WAITING>", "RUNBOOK"];
             table::render(&columns, workers.iter().map(Seen::row).collect())
         };
-        context.printer.result(json!({ "workers": data }), human);
+        if !routes.is_empty() {
+            let row = |route: &&Route| vec![route.on.to_string(), follows(route).join(", "), route.runbook.to_string()];
+            human += &format!("\n\n{}", table::render(&["ON", "THEN", "RUNBOOK"], routes.iter().map(row).collect()));
+        }
+        let route = |route: &&Route| json!({ "on": route.on.to_string(), "then": follows(route), "runbook": route.runbook });
+        let routes: Vec<Value> = routes.iter().map(route).collect();
+        context.printer.result(json!({ "workers": data, "routes": routes }), human);
         Ok(exit::OK)
     }
+}
+
+/// What a route does, in words.
+fn follows(route: &Route) -> Vec<String> {
+    route.then.iter().map(picture::then).collect()
 }
 
 fn see<'a>(worker: &'a Worker, counts: &BTreeMap<Name, QueueCounts>, is_halted: impl Fn(&Name) -> bool) -> Seen<'a> {
@@ -123,7 +138,7 @@ impl Show {
         let worker = snapshot.crew.workers.workers.get(&self.worker).ok_or_else(|| no_worker(&self.worker))?;
         let keys: BTreeSet<Key> = worker.jobs.keys().take(SHOWN).cloned().map(Key::Task).collect();
         let tasks = reader.view().load(&keys)?.backlog.tasks;
-        let counts = reader.view().queue_counts()?;
+        let counts = reader.view().queue_counts(snapshot.lease)?;
         let recent = reader.view().recent("worker", self.worker.as_str(), 5)?;
         let seen = see(worker, &counts, |queue| snapshot.queues.queues.get(queue).is_some_and(|queue| queue.paused));
         let jobs: Vec<(&TaskId, &Taken, Option<&Task>)> =
@@ -164,6 +179,13 @@ fn page(seen: &Seen<'_>) -> String {
     field("busy", format!("{} of {}", seen.worker.jobs.len(), definition.concurrency));
     let patterns: Vec<String> = definition.wake_on.iter().map(ToString::to_string).collect();
     field("woken by", if patterns.is_empty() { "nothing: it is always awake".into() } else { patterns.join(", ") });
+    field(
+        "retries",
+        match definition.retry_delay {
+            Span::ZERO => "at once".into(),
+            delay => format!("{delay} after a failure, and twice as long after each further one"),
+        },
+    );
     field("runbook", definition.runbook.to_string());
     text
 }
