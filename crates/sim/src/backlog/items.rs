@@ -143,12 +143,12 @@ impl World<'_> {
                 let is_held = crew.items.remove(item).is_some_and(|item| item.state == held(holder.as_str(), *epoch));
                 is_held && crew.ended.get(epoch) == Some(&End::Completed)
             }
-            Fact::Fail { item, holder, epoch, timed_out, .. } => {
+            Fact::Fail { item, holder, epoch, timed_out, retry_at, .. } => {
                 // Of which nothing could be made has had no job.
                 let is_right = !matches!(crew.ended.get(epoch), Some(End::Completed));
                 let is_kept = holder.as_str().starts_with("worker:");
                 crew.items.get_mut(item).is_some_and(|item| {
-                    let was = std::mem::replace(&mut item.state, State::Waits { delayed: false });
+                    let was = std::mem::replace(&mut item.state, State::Waits { delayed: retry_at.is_some() });
                     was == held(holder.as_str(), *epoch) && is_right && !(is_kept && *timed_out)
                 })
             }
@@ -283,9 +283,9 @@ impl World<'_> {
         }
     }
 
-    /// In the end nothing is left that could be taken, settled or carried out.
+    /// In the end nothing is left that could be taken, now or later, settled or carried out.
     pub(crate) fn crew_is_at_rest(&self) -> bool {
-        self.book.crew_work().is_empty()
+        self.book.crew_work().is_empty() && !self.book.crew.waits()
     }
 
     pub(crate) fn check_crew_at_the_end(&mut self) {
@@ -296,7 +296,9 @@ impl World<'_> {
     /// Compares the rows of items and workers with the book.
     pub(crate) fn compare_crew(&mut self, rows: &Snapshot) {
         let crew = &self.book.crew;
-        let row = |item: &queue::Item| (item.id, item.queue.clone(), item.attempts, item.status());
+        // One that has failed waits like others, and is told from them no longer when its time has come.
+        let status = |item: &queue::Item| if item.status() == "failed" { "pending" } else { item.status() };
+        let row = |item: &queue::Item| (item.id, item.queue.clone(), item.attempts, status(item));
         let told = |(id, item): (&ItemId, &Item)| {
             let status = match &item.state {
                 State::Waits { .. } => "pending",

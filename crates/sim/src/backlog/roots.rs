@@ -30,8 +30,8 @@ impl World<'_> {
 
     /// Whether it is a root that waits for nothing but a place and a slot.
     fn is_plain(&self, id: &TaskId, job: &Job) -> bool {
-        let Spec { parent, work, section, needs, .. } = &job.spec;
-        let is_free = parent.is_none() && work.is_some() && section.is_none() && needs.is_empty();
+        let Spec { parent, work, section, .. } = &job.spec;
+        let is_free = parent.is_none() && work.is_some() && section.is_none() && job.spec.needs_to_begin(true).is_empty();
         let is_ready = job.standing == Standing::Pending && job.rests.is_none() && self.book.unmet(job).next().is_none();
         is_free && is_ready && !self.machine.files.contains_key(id) && self.is_free(Kind::Lock, &id.lock(), 1)
     }

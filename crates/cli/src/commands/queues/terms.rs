@@ -16,9 +16,6 @@ use crate::failure::Failure;
 use crate::printer::{BOLD, YELLOW};
 use crate::words;
 
-/// How many items a queue has at most, if it is not said.
-const MAX_LENGTH: u32 = 1_000_000;
-
 /// Make a queue, or change its terms: what is not said stays as it is.
 #[derive(Debug, Args)]
 #[command(

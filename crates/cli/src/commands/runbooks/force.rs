@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use banksman::runbook::Runbook;
+use banksman::config::Config;
+use banksman::core::Name;
+use banksman::runbook::{QueueTerms, Runbook};
 use banksman::store::Snapshot;
 
 use crate::printer::{DIM, GREEN, YELLOW};
@@ -21,7 +23,7 @@ pub(super) enum Force {
 }
 
 impl Force {
-    pub(super) fn of(runbook: &Runbook, snapshot: &Snapshot) -> Force {
+    pub(super) fn of(runbook: &Runbook, snapshot: &Snapshot, settings: &Config) -> Force {
         let (workers, routes) = (&snapshot.crew.workers.workers, &snapshot.crew.routes.routes);
         let own = workers.values().filter(|worker| worker.definition.runbook == runbook.name && !worker.removed);
         let more = own.filter(|worker| !runbook.workers.contains_key(&worker.definition.name)).count();
@@ -32,8 +34,10 @@ impl Force {
             there.map(|there| *there.definition == *worker)
         });
         let routes = runbook.routes.iter().map(|route| routes.get(&route.id()).map(|there| *there.route == *route));
-        let queues =
-            runbook.queues.iter().map(|(name, config)| snapshot.queues.queues.get(name).map(|there| there.config == *config));
+        let as_said = |(name, terms): (&Name, &QueueTerms)| {
+            snapshot.queues.queues.get(name).map(|there| there.config == settings.queue(terms))
+        };
+        let queues = runbook.queues.iter().map(as_said);
         let found: Vec<Option<bool>> = workers.chain(routes).chain(queues).collect();
         match () {
             () if found.is_empty() && more == 0 => Force::Nothing,

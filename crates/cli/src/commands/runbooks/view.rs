@@ -36,7 +36,7 @@ impl List {
         let project = context.project()?;
         let loaded = load_all(&project)?;
         let snapshot = project.reader()?.view().load(&[Key::Crew, Key::Queues].into())?;
-        let force = |runbook: &Runbook| Force::of(runbook, &snapshot);
+        let force = |runbook: &Runbook| Force::of(runbook, &snapshot, project.config());
         let data: Vec<Value> = loaded
             .iter()
             .map(|(file, found)| {
