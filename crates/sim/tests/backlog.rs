@@ -34,8 +34,8 @@ fn the_same_seed_is_the_same_history() {
 #[test]
 fn fixed_seeds_keep_every_promise() {
     let mut tally = Tally::default();
-    // An errand that fails five times is rare.
-    (0..100).chain([194]).for_each(|seed| tally.add(&assert_holds(seed)));
+    // An errand that fails five times is rare, and so is a phase that goes on after a question.
+    (0..100).chain([139, 194]).for_each(|seed| tally.add(&assert_holds(seed)));
     for what in [
         "DONE found",
         "DONE made",

@@ -145,6 +145,8 @@ fn expected(job: &Job, entry: &Entry, ending: Ending, marker: &Marker, watch: Wa
         (Some(After::Escalate { .. }), _, _) => return Expected::Parked,
         _ if is_loop && *marker != Marker::Absent => return FAILED,
         (_, None, Ending::Never) => Setback::Never,
+        // Of a loop that never began only what somebody said counts.
+        (_, Some(Verdict::Failed { .. }), Ending::Never) if is_loop => Setback::Failed,
         (Some(After::Overtime { .. }), _, _) => Setback::Overtime,
         (Some(After::Restart), _, _) => Setback::Stuck,
         (None, Some(Verdict::Failed { .. }), _) => Setback::Failed,
