@@ -257,7 +257,7 @@ impl TaskRequest {
                 Some(_) => TaskOutcome::Fenced,
             },
             TaskRequest::Retry { id } => retry(id, tables, turn),
-            TaskRequest::Set { id, by, mark } => unless_locked(id, by.as_ref(), task::Input::Set(*mark), tables, turn),
+            TaskRequest::Set { id, by, mark } => set(id, by.as_ref(), *mark, tables, turn),
             TaskRequest::Delete { id, force } => delete(id, *force, tables, turn),
         }
     }
@@ -350,6 +350,16 @@ fn unless_locked(id: &TaskId, by: Option<&HolderId>, input: task::Input, tables:
     match tables.backlog.tasks.get(id).and_then(|task| hands::lockout(task, by, turn)) {
         Some(lockout) => TaskOutcome::Locked(lockout),
         None => stepped(id, input, tables, turn),
+    }
+}
+
+fn set(id: &TaskId, by: Option<&HolderId>, mark: Mark, tables: &mut Tables, turn: &mut Turn) -> TaskOutcome {
+    match tables.backlog.tasks.get(id) {
+        // Whether a phase waits for a person is for its pipeline to say: by a guard, or by a decision.
+        Some(task) if task.spec.phase().is_some() && mark == Mark::Review => {
+            TaskOutcome::Stepped(task::Outcome::HasPhases, Box::new(task.clone()))
+        }
+        _ => unless_locked(id, by, task::Input::Set(mark), tables, turn),
     }
 }
 

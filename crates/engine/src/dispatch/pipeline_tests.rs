@@ -372,6 +372,9 @@ fn what_comes_before_a_phase_is_for_its_plan_to_say() {
     let edit = Edit { depends_on: Some(vec![Edge { on: task("p-1"), allow_failed: true }]), ..Edit::default() };
     let refused = stage.by_hand(TaskRequest::Update { id: task("p-1.1"), edit: Box::new(edit) });
     assert!(matches!(refused, TaskOutcome::Stepped(task::Outcome::HasPhases, _)), "{refused:?}");
+    // Nor does anybody put it aside: its pipeline would keep its place for as long.
+    let refused = stage.by_hand(TaskRequest::Set { id: task("p-1.2"), by: None, mark: Mark::Review });
+    assert!(matches!(refused, TaskOutcome::Stepped(task::Outcome::HasPhases, _)), "{refused:?}");
     assert_eq!(stage.rows(), before);
 }
 
