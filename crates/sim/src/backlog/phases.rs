@@ -346,12 +346,16 @@ impl World<'_> {
 
     /// Whether somebody is at the guards of a pipeline, or has left something behind that comes first.
     fn is_taken(&self, id: &TaskId, way: &Way) -> bool {
+        // Also if what it looks at is not asked about any more: it looks on until it has told.
+        if self.is_looked_at(id) {
+            return true;
+        }
         let Some(looker) = &way.looker else { return false };
         let known = self.book.runners.get(looker);
         let lives = known.is_some_and(|known| !known.left && self.machine.lives(&known.process));
         let has_runs = self.book.runs.values().any(|entry| !entry.ended && entry.owner == *looker);
         let is_stalled = self.runners.iter().any(|runner| runner.id == *looker && runner.alive && runner.paused_until.is_some());
-        has_runs && !lives || is_stalled || self.is_looked_at(id)
+        has_runs && !lives || is_stalled
     }
 
     /// Whether a pipeline keeps runners that shall end when they are idle.
