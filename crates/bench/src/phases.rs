@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use banksman::Client;
-use banksman::core::plan::{Action, After, Deed, OnFail, Phase, Plan};
+use banksman::core::plan::{Action, After, Deed, Phase, Plan};
 use banksman::core::task::{Outcome, Spec, Verdict, Work};
 use banksman::core::{Name, Status, TaskId, Title, pipeline};
 use banksman::engine::{PipelineOutcome, PipelineRequest, Reply, Request, Start, TaskOutcome, TaskRequest};
@@ -84,17 +84,7 @@ fn round(client: &Client, made: &AtomicU32, phases: u32, span: Duration) -> Resu
 /// A pipeline with so many phases in a row.
 fn plan(phases: u32) -> Result<Arc<Plan>> {
     let phase = |number: u32| -> Result<Phase> {
-        Ok(Phase {
-            name: Name::new(&format!("phase-{}", number % 4))?,
-            action: Action::Do(Deed::Run("make".into())),
-            pre: Vec::new(),
-            post: Vec::new(),
-            needs: Vec::new(),
-            timeout: None,
-            retries: 0,
-            then: After::Next,
-            on_fail: OnFail::Fail,
-        })
+        Ok(Phase::new(Name::new(&format!("phase-{}", number % 4))?, Action::Do(Deed::Run("make".into()))))
     };
     let mut list = (0..4).map(phase).collect::<Result<Vec<_>>>()?;
     // The plan is as long as people write them: a long way goes round.

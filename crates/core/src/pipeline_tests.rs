@@ -47,17 +47,7 @@ pub(super) fn vars(value: Value) -> Context {
 
 /// A phase that runs a command, without conditions.
 pub(super) fn phase(text: &str) -> Phase {
-    Phase {
-        name: name(text),
-        action: Action::Do(Deed::Run("true".into())),
-        pre: Vec::new(),
-        post: Vec::new(),
-        needs: Vec::new(),
-        timeout: None,
-        retries: 0,
-        then: After::Next,
-        on_fail: OnFail::Fail,
-    }
+    Phase::new(name(text), Action::Do(Deed::Run("true".into())))
 }
 
 pub(super) fn guard(text: &str) -> Guard {

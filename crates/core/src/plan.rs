@@ -227,6 +227,14 @@ pub enum BindError {
     TooLarge(usize),
 }
 
+impl Phase {
+    /// One that does this, without conditions, after which the next comes.
+    pub fn new(name: Name, action: Action) -> Phase {
+        let (pre, post, needs) = (Vec::new(), Vec::new(), Vec::new());
+        Phase { name, action, pre, post, needs, timeout: None, retries: 0, then: After::Next, on_fail: OnFail::Fail }
+    }
+}
+
 impl MergeHow {
     /// All of them.
     pub const ALL: [MergeHow; 3] = [MergeHow::FastForward, MergeHow::Rebase, MergeHow::MergeCommit];

@@ -316,7 +316,7 @@ fn update(id: &TaskId, edit: &Edit, tables: &mut Tables, turn: &mut Turn) -> Tas
     }
     // What comes before a phase is for its plan to say: after anything that waits for its pipeline, it would wait for itself.
     if task.spec.phase().is_some() && edit.depends_on.is_some() {
-        return TaskOutcome::Stepped(task::Outcome::HasPhases, Box::new(task));
+        return left_to_pipeline(&task);
     }
     if let Some(Some(section)) =
         edit.section.as_ref().filter(|section| section.as_ref().is_some_and(|id| !backlog.sections.contains_key(id)))
@@ -353,12 +353,15 @@ fn unless_locked(id: &TaskId, by: Option<&HolderId>, input: task::Input, tables:
     }
 }
 
+/// Its pipeline says what becomes of a phase, and nobody else.
+fn left_to_pipeline(task: &Task) -> TaskOutcome {
+    TaskOutcome::Stepped(task::Outcome::HasPhases, Box::new(task.clone()))
+}
+
 fn set(id: &TaskId, by: Option<&HolderId>, mark: Mark, tables: &mut Tables, turn: &mut Turn) -> TaskOutcome {
     match tables.backlog.tasks.get(id) {
         // Whether a phase waits for a person is for its pipeline to say: by a guard, or by a decision.
-        Some(task) if task.spec.phase().is_some() && mark == Mark::Review => {
-            TaskOutcome::Stepped(task::Outcome::HasPhases, Box::new(task.clone()))
-        }
+        Some(task) if task.spec.phase().is_some() && mark == Mark::Review => left_to_pipeline(task),
         _ => unless_locked(id, by, task::Input::Set(mark), tables, turn),
     }
 }
@@ -366,9 +369,7 @@ fn set(id: &TaskId, by: Option<&HolderId>, mark: Mark, tables: &mut Tables, turn
 fn retry(id: &TaskId, tables: &mut Tables, turn: &mut Turn) -> TaskOutcome {
     match tables.backlog.tasks.get(id) {
         // Its pipeline has gone on, and knows nothing of another run of it.
-        Some(task) if task.spec.phase().is_some() && task.status().is_over() => {
-            TaskOutcome::Stepped(task::Outcome::HasPhases, Box::new(task.clone()))
-        }
+        Some(task) if task.spec.phase().is_some() && task.status().is_over() => left_to_pipeline(task),
         _ => unless_locked(id, None, task::Input::Retry, tables, turn),
     }
 }

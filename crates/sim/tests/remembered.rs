@@ -7,7 +7,7 @@ use banksman_core::backlog::{Edge, Ended, Runner};
 use banksman_core::claim::{Address, Ask, Claim, Standing, Term};
 use banksman_core::coordination::{Command, Outcome};
 use banksman_core::guard::{Condition, Guard, GuardAction};
-use banksman_core::plan::{Action, After, Context, Deed, OnFail, Phase, Plan, Text};
+use banksman_core::plan::{Action, Context, Deed, Phase, Plan, Text};
 use banksman_core::restart::{Marker, OnTimeout, Policy};
 use banksman_core::task::{Ending, OnExhausted, Outcome as Refused, Spec, Watch, Work};
 use banksman_core::{
@@ -405,15 +405,8 @@ fn a_root_that_was_refused_keeps_its_turn() {
 /// Starts a pipeline with two phases. This guard stands before the second.
 fn start_pipeline(store: &mut Store, id: &str, guard: Option<Condition>) {
     let phase = |name: &str, pre: Vec<Guard>| Phase {
-        name: Name::new(name).expect("a good name"),
-        action: Action::Do(Deed::Run("true".into())),
         pre,
-        post: Vec::new(),
-        needs: Vec::new(),
-        timeout: None,
-        retries: 0,
-        then: After::Next,
-        on_fail: OnFail::Fail,
+        ..Phase::new(Name::new(name).expect("a good name"), Action::Do(Deed::Run("true".into())))
     };
     let guard = guard.map(|condition| Guard {
         name: Name::new("free").expect("a good name"),

@@ -218,7 +218,7 @@ mod tests {
 
     use banksman_core::guard::{Condition, Guard, GuardAction};
     use banksman_core::pipeline::When;
-    use banksman_core::plan::{Action, After, Deed, OnFail, Phase, Plan, Text};
+    use banksman_core::plan::{Action, Deed, Phase, Plan, Text};
     use banksman_core::{Now, Span};
 
     use super::*;
@@ -232,15 +232,8 @@ mod tests {
         let condition = Condition::LockFree { lock: Text::Literal("l".into()) };
         let (fresh_for, timeout) = (Span::ZERO, Span::ZERO);
         let phase = Phase {
-            name: name("one"),
-            action: Action::Do(Deed::Run("true".into())),
             pre: vec![Guard { name: name("g"), condition, on_failure: GuardAction::Block, fresh_for, timeout }],
-            post: Vec::new(),
-            needs: Vec::new(),
-            timeout: None,
-            retries: 0,
-            then: After::Next,
-            on_fail: OnFail::Fail,
+            ..Phase::new(name("one"), Action::Do(Deed::Run("true".into())))
         };
         let plan = Plan { runbook: "b".into(), name: name("way"), vars: BTreeMap::new(), phases: vec![phase] };
         let id = TaskId::new("p-1").unwrap();

@@ -34,17 +34,7 @@ fn name(text: &str) -> Name {
 }
 
 fn phase(text: &str) -> Phase {
-    Phase {
-        name: name(text),
-        action: Action::Do(Deed::Run("true".into())),
-        pre: Vec::new(),
-        post: Vec::new(),
-        needs: Vec::new(),
-        timeout: None,
-        retries: 0,
-        then: After::Next,
-        on_fail: OnFail::Fail,
-    }
+    Phase::new(name(text), Action::Do(Deed::Run("true".into())))
 }
 
 fn two() -> Vec<Phase> {
