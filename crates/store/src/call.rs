@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use banksman_core::claim::Address;
 use banksman_core::{Effect, Errand, Event, Lease, Now, ProcessId, Seq, Span, Ticket, Wall};
 
-use crate::tables::{Key, Tables};
+use crate::key::Key;
+use crate::tables::Tables;
 
 /// Something that is asked of the store.
 pub trait Call {

@@ -17,10 +17,10 @@ use banksman_core::router::{Subscription, route};
 use banksman_core::{Seq, Span, Wall};
 
 use crate::error::StoreError;
+use crate::key::Key;
 use crate::reader::{EventFilter, EventRow, View};
 use crate::sql::Statement;
 use crate::store::{Counters, Store};
-use crate::tables::Key;
 use crate::value::{Query, Row, Rows, Value};
 
 /// How much data one step takes out, in bytes; but one event at least. The number of events is that of a page.

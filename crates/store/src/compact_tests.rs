@@ -4,9 +4,10 @@ use banksman_core::{Effect, Name};
 
 use super::*;
 use crate::call::{Call, Turn};
+use crate::key::Key;
 use crate::machine::{Machine, Reading};
 use crate::sqlite;
-use crate::tables::{Key, Tables};
+use crate::tables::Tables;
 
 struct Still;
 

@@ -9,9 +9,9 @@ use banksman_core::worker::{Taken, Worker, Workers};
 use banksman_core::{Epoch, Event, ItemId, Lease, Name, Seq, TaskId, Wall};
 
 use crate::error::StoreError;
+use crate::key::Key;
 use crate::rows::{json, parsed};
 use crate::sql::Statement;
-use crate::tables::Key;
 use crate::value::{Query, Row, Value};
 
 /// Workers and routes, with what goes on around them.

@@ -12,10 +12,10 @@ use banksman_core::{Lease, Seq, Stamp};
 use serde::{Deserialize, Serialize};
 
 use crate::error::StoreError;
+use crate::key::Key;
 use crate::reader::View;
 use crate::rows::{json, parsed};
 use crate::sql::Statement;
-use crate::tables::Key;
 use crate::value::{Query, Row, Value};
 
 /// How many pipelines one read returns at most.

@@ -7,10 +7,10 @@ use banksman_core::queue::{Config, DUE_PER_TAKE, Data, Item, Part, Queue, Queues
 use banksman_core::{Epoch, Lease, Name, Seq, Span, Ticket, Wall};
 
 use crate::error::StoreError;
+use crate::key::Key;
 use crate::reader::View;
 use crate::rows::{json, list, parsed, push_stamp};
 use crate::sql::Statement;
-use crate::tables::Key;
 use crate::value::{Query, Row, Value};
 
 /// How many items of a queue stand how.

@@ -15,11 +15,12 @@ use crate::backend::Backend;
 use crate::compact::{self, Mark};
 use crate::crew::Crew;
 use crate::error::StoreError;
+use crate::key::Key;
 use crate::machine::Machine;
 use crate::pipelines::Listening;
 use crate::sql::Statement;
 use crate::store::{Counters, Store};
-use crate::tables::{self, Key, Tables};
+use crate::tables::{self, Tables};
 use crate::value::{Query, Row, Rows};
 
 /// How many events one read returns at most.

@@ -11,9 +11,10 @@ use banksman_core::{Decision, Errand, Lease, Notice, NoticeKind, Now, Seq, Span,
 
 use super::memory;
 use crate::call::{Call, Turn};
+use crate::key::Key;
 use crate::machine::{Machine, Reading};
 use crate::store::Store;
-use crate::tables::{Key, Tables};
+use crate::tables::Tables;
 
 /// A machine whose clocks stand still.
 pub(super) struct Still;

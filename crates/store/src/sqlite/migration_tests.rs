@@ -9,10 +9,10 @@ use rusqlite::Connection;
 use super::backlog_tests::Still;
 use super::open;
 use crate::dialect;
+use crate::key::Key;
 use crate::machine::Machine;
 use crate::schema::MIGRATIONS;
 use crate::sql::Statement;
-use crate::tables::Key;
 
 /// A backlog as version 2 left it: three pending tasks, one of them a child, one without work and one that failed once;
 /// and a run that is to be ended.

@@ -1,0 +1,156 @@
+//! How a decision names the rows that it needs.
+
+use banksman_core::queue::Part;
+use banksman_core::{DecisionId, DedupeKey, ImportId, ItemId, Lease, Name, RequestId, RunId, SectionId, Seq, TaskId};
+
+/// Names rows to load. A call's keys follow from its arguments alone, never from a loaded value.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Key {
+    /// One lock with its line.
+    Lock(Name),
+    /// One semaphore with its holders and its line.
+    Semaphore(Name),
+    /// Everything that anybody waits for.
+    Waits,
+    /// What a request was granted before, as long as that event is in the log.
+    Request(RequestId),
+    /// All sections.
+    Sections,
+    /// One task.
+    Task(TaskId),
+    /// A task and all its descendants.
+    Family(TaskId),
+    /// What a task depends on: the edges, and the tasks that they lead to.
+    Dependencies(TaskId),
+    /// Who waits for a task: the edges alone.
+    Dependents(TaskId),
+    /// The edges of everything that a task depends on, directly or not.
+    Upstream(TaskId),
+    /// A task and, if it is pending, all that holds it back, directly or not: the nearest [`CHAIN_LIMIT`] tasks, with those
+    /// edges of theirs that are not met.
+    Chain(TaskId),
+    /// The tasks of a section.
+    InSection(SectionId),
+    /// The first few ready tasks of every lane.
+    Ready {
+        /// How many of each.
+        of_each: u32,
+    },
+    /// The first few ready roots of every lane, in the order of their arrival.
+    Queue {
+        /// How many of each.
+        of_each: u32,
+    },
+    /// The tasks that time alone may change, the most urgent first, up to a thousand.
+    Due,
+    /// The roots among them, all of them.
+    DueRoots,
+    /// Loops that wait for their next attempt.
+    Loops {
+        /// From which position on.
+        after: Seq,
+        /// How many at most.
+        limit: u32,
+    },
+    /// Whether something was done since people were told that there is nothing left to do.
+    Finish,
+    /// How many tasks stand how, and how many items of workers are dead. Every task is looked at.
+    Counts,
+    /// The decisions that wait for an answer.
+    OpenDecisions,
+    /// One decision.
+    Decision(DecisionId),
+    /// What people who work on a task or its descendants may hold: their locks, those of their sections, and the other tasks
+    /// in these sections that are worked on by hand.
+    ByHand(TaskId),
+    /// All live runs, and their tasks.
+    Live,
+    /// One run.
+    Run(RunId),
+    /// All runs of a task.
+    RunsOf(TaskId),
+    /// All runners.
+    Runners,
+    /// All that is to be done outside.
+    Outbox,
+    /// All imports that are not finished.
+    Imports,
+    /// The first [`IMPORTED`] tasks of an import that is not finished.
+    Imported(ImportId),
+    /// The pipeline of a task, or that whose phase it is, with its task.
+    Pipeline(TaskId),
+    /// The first few pipelines that are to be looked at by now, when the next one is, and since when others listen.
+    DuePipelines {
+        /// Now.
+        now: Lease,
+        /// How many.
+        limit: u32,
+    },
+    /// The first few pipelines that listen to what has happened in a part of the log.
+    HeardPipelines {
+        /// After this event.
+        after: Seq,
+        /// Up to this one.
+        through: Seq,
+        /// How many.
+        limit: u32,
+    },
+    /// The first few locks, and semaphores, that pipelines wait for.
+    Awaited {
+        /// How many of each.
+        limit: u32,
+    },
+    /// All queues, without their items.
+    Queues,
+    /// One queue and its dead-letter queue, without their items.
+    NamedQueue(Name),
+    /// One item, wherever it is.
+    Item(ItemId),
+    /// The item of a queue that keeps others with this key out.
+    Dedupe(Name, DedupeKey),
+    /// The items that the next takes of a queue look at. Within a batch they add up.
+    Head {
+        /// Which queue.
+        queue: Name,
+        /// How many takes there are.
+        takes: u32,
+        /// How many items that can be taken may be gone by something else in the same batch.
+        removed: u32,
+        /// How many items that wait for a time may be gone so.
+        ended: u32,
+    },
+    /// The first items of one kind in a queue.
+    Part {
+        /// Which queue.
+        queue: Name,
+        /// Of which kind.
+        part: Part,
+        /// How many.
+        limit: u32,
+    },
+    /// The first who waits for an item of a queue.
+    FirstTaker(Name),
+    /// All who wait for an item of a queue, or of its dead-letter queue.
+    Takers(Name),
+    /// All who wait for an item.
+    AllTakers,
+    /// All workers, their jobs, all routes, and how far events were routed: one statement.
+    Crew,
+    /// One worker with its jobs.
+    Worker(Name),
+    /// How far events were routed.
+    Router,
+    /// Where to wake the runners, if a queue has a worker.
+    Hands(Name),
+    /// The same for a queue and its dead-letter queue.
+    HandsBeyond(Name),
+    /// The same for all queues.
+    AllHands,
+    /// Events.
+    Log {
+        /// Those after this one.
+        after: Seq,
+        /// How many at most.
+        limit: u32,
+    },
+}
