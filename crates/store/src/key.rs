@@ -26,7 +26,7 @@ pub enum Key {
     Dependents(TaskId),
     /// The edges of everything that a task depends on, directly or not.
     Upstream(TaskId),
-    /// A task and, if it is pending, all that holds it back, directly or not: the nearest [`CHAIN_LIMIT`] tasks, with those
+    /// A task and, if it is pending, all that holds it back, directly or not: the nearest [`CHAIN_LIMIT`](crate::CHAIN_LIMIT) tasks, with those
     /// edges of theirs that are not met.
     Chain(TaskId),
     /// The tasks of a section.
@@ -75,7 +75,7 @@ pub enum Key {
     Outbox,
     /// All imports that are not finished.
     Imports,
-    /// The first [`IMPORTED`] tasks of an import that is not finished.
+    /// The first [`IMPORTED`](crate::IMPORTED) tasks of an import that is not finished.
     Imported(ImportId),
     /// The pipeline of a task, or that whose phase it is, with its task.
     Pipeline(TaskId),
