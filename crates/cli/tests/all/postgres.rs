@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
-use crate::world::until;
+use crate::world::{DEADLINE, is_alive};
 
 /// Whether the tests are to run on PostgreSQL.
 pub(crate) fn wanted() -> bool {
@@ -63,19 +64,30 @@ impl Server {
         if rustix::process::getuid().is_root() {
             assert!(Command::new("chown").arg("-R").arg("nobody").arg(&dir).status().unwrap().success());
         }
-        let server = Server { pid: launch(&dir, settings.clone()), dir, settings };
-        server.until_up();
+        let mut server = Server { pid: 0, dir, settings };
+        server.restart();
         server
     }
 
-    /// Starts it again after it was ended.
+    /// Starts it, or starts it again after it was ended.
+    ///
+    /// A server that was killed leaves its children behind for a moment, and PostgreSQL refuses to start while one of them
+    /// is there: so it is started until it stays, as a service manager would.
     pub(crate) fn restart(&mut self) {
+        let start = Instant::now();
         self.pid = launch(&self.dir, self.settings.clone());
-        self.until_up();
+        while !self.try_sql("postgres", "SELECT 1") {
+            assert!(start.elapsed() < DEADLINE, "the server does not start: {}", self.log());
+            if !is_alive(self.pid) {
+                self.pid = launch(&self.dir, self.settings.clone());
+            }
+            std::thread::park_timeout(Duration::from_millis(10));
+        }
     }
 
-    pub(crate) fn until_up(&self) {
-        until("the server answers", || self.try_sql("postgres", "SELECT 1"));
+    /// What the server has said of itself.
+    fn log(&self) -> String {
+        std::fs::read_to_string(log_of(&self.dir)).unwrap_or_default()
     }
 
     pub(crate) fn url(&self, database: &str) -> String {
@@ -108,6 +120,7 @@ impl Server {
 /// Starts the server from a thread that never ends: the kernel ends the server together with that thread.
 fn launch(dir: &Path, settings: Vec<String>) -> i32 {
     let (data, socket) = (dir.join("data"), dir.to_owned());
+    let log = std::fs::File::options().create(true).append(true).open(log_of(dir)).unwrap();
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let mut server = unprivileged("postgres");
@@ -122,12 +135,16 @@ fn launch(dir: &Path, settings: Vec<String>) -> i32 {
         settings.iter().for_each(|setting| {
             server.args(["-c", setting]);
         });
-        let mut child = server.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let mut child = server.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
         tell.send(i32::try_from(child.id()).unwrap()).unwrap();
         child.wait().unwrap();
         std::thread::park();
     });
     told.recv().unwrap()
+}
+
+fn log_of(dir: &Path) -> PathBuf {
+    dir.join("log")
 }
 
 /// A program of PostgreSQL as a user who may run it, that dies with the thread that started it.
