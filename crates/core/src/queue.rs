@@ -14,8 +14,9 @@
 //! it has; whoever waits for an item stands in the line of a queue that is there.
 //!
 //! Time is looked at by those who take: the first few items whose time has come are put in order before one is chosen, so
-//! that no process has to watch. Runners do the same where nobody takes, so that the dead are told of. Like the locks of a project, all queues are one machine: it is the model of a whole
-//! project in tests, and filled with the rows of one batch it *is* the decision.
+//! that no process has to watch. Runners do the same where nobody takes, so that the dead are told of. Like the locks of a
+//! project, all queues are one machine: it is the model of a whole project in tests, and filled with the rows of one batch it
+//! *is* the decision.
 
 use std::collections::BTreeMap;
 
@@ -27,20 +28,19 @@ use crate::ids::{DedupeKey, Epoch, HolderId, ItemId, Name, Ticket};
 use crate::step::{Now, Scribe, Step};
 use crate::time::{Lease, Span, Wall};
 
-#[path = "queue/ends.rs"]
 mod ends;
-#[path = "queue/fact.rs"]
 mod fact;
-#[path = "queue/item.rs"]
 mod item;
-#[path = "queue/line.rs"]
 mod line;
+mod part;
+mod taking;
 
 use ends::Ending;
 pub(crate) use ends::remember;
 pub use fact::Fact;
 pub use item::{AGEING, Attempt, DATA_LIMIT, Data, DataError, HISTORY_LIMIT, Item, Origin, State, Taken};
 pub use line::{Taker, Waiting};
+pub use part::Part;
 
 /// How many items whose time has come a take looks at before it chooses.
 pub const DUE_PER_TAKE: usize = 4;
@@ -62,9 +62,6 @@ pub const QUEUES_LIMIT: usize = 1_000;
 
 /// The longest error text that is kept of an attempt, in bytes.
 pub const ERROR_LIMIT: usize = 10_000;
-
-/// The first in line is told of an item whose time comes within this: it would look too late by itself.
-const SOON: Span = Span::from_secs(60);
 
 /// All queues of a project, their items, and those who wait for one.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -175,21 +172,6 @@ pub struct Hold {
     pub holder: HolderId,
     /// In which take.
     pub epoch: Epoch,
-}
-
-/// The items of a queue by how they stand; each is in one part only.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Part {
-    /// Those that can be taken at once, in their order.
-    Ready,
-    /// Those that wait for a time: the earliest first.
-    Resting,
-    /// Those that are worked on: the one whose time is over first comes first.
-    Processing,
-    /// Those that are dead: the oldest first.
-    Dead,
-    /// Of those that can be taken at once, those that died elsewhere.
-    Moved,
 }
 
 /// What a queue can answer.
@@ -437,116 +419,10 @@ impl Queues {
         Pushed::Added(id)
     }
 
-    fn take(
-        &mut self,
-        name: &Name,
-        holder: HolderId,
-        wait: Option<Standing>,
-        ticket: Option<Ticket>,
-        now: &Now,
-        scribe: &mut Scribe,
-    ) -> Outcome {
-        self.drop_gone(name, now);
-        let queue = &self.queues[name];
-        let (is_paused, visibility) = (queue.paused, queue.config.visibility_timeout);
-        let next = match is_paused {
-            true => None,
-            false => {
-                self.settle(name, DUE_PER_TAKE, now, scribe);
-                self.part(name, Part::Ready, 1).pop()
-            }
-        };
-        let Some(id) = next else {
-            let due = if is_paused { None } else { self.next_due(name) };
-            return match wait {
-                Some(standing) => self.stand(name, holder, standing, ticket, due, now),
-                None if is_paused => Outcome::Halted,
-                None => Outcome::Empty { next: due },
-            };
-        };
-        let item = self.items.get_mut(&id).expect("it was just found");
-        item.attempts += 1;
-        let fact = Fact::Take { item: id, holder: holder.clone(), attempt: item.attempts };
-        item.fence = scribe.emit(Event::Queue { name: name.clone(), fact });
-        let taken = Taken { holder, since: now.stamp(), epoch: item.fence, until: now.lease + visibility };
-        item.state = State::Processing(taken);
-        let item = Box::new(item.clone());
-        if let Some(ticket) = ticket.filter(|ticket| self.takers.get(ticket).is_some_and(|taker| taker.queue == *name)) {
-            self.takers.remove(&ticket);
-        }
-        // Whoever takes one while there is more wakes the next in line, so that a push has to wake only one.
-        let is_soon = |due: Lease| due <= now.lease + SOON;
-        if !self.part(name, Part::Ready, 1).is_empty() || (ticket.is_some() && self.next_due(name).is_some_and(is_soon)) {
-            self.wake(name, scribe);
-        }
-        Outcome::Taken(item)
-    }
-
-    /// Puts the first few items whose time has come where they belong.
-    fn settle(&mut self, name: &Name, limit: usize, now: &Now, scribe: &mut Scribe) {
-        let mut due: Vec<(Lease, ItemId)> = self.items_of(name).filter_map(|item| Some((item.due()?, item.id))).collect();
-        due.sort_unstable();
-        for (_, id) in due.into_iter().take(limit) {
-            let item = self.items.get_mut(&id).expect("it was just found");
-            match &item.state {
-                State::Pending { not_before: Some(due) } | State::Failed { due } if *due <= now.lease => {
-                    item.state = State::Pending { not_before: None };
-                }
-                State::Processing(_) if is_over(item, now) => drop(self.end(id, Ending::timed_out(), now, scribe)),
-                State::Pending { .. } | State::Failed { .. } | State::Processing(_) => {}
-                State::Completed | State::Dead { .. } => unreachable!("time changes nothing for it"),
-            }
-        }
-    }
-
-    fn extend(&mut self, name: &Name, hold: &Hold, by: Option<Span>, now: &Now) -> Outcome {
-        let visibility = self.queues[name].config.visibility_timeout;
-        match self.owned(name, hold) {
-            Err(refusal) => refusal,
-            Ok(item) => {
-                let until = now.lease + by.unwrap_or(visibility);
-                if let State::Processing(taken) = &mut item.state {
-                    taken.until = until;
-                }
-                Outcome::Extended { until }
-            }
-        }
-    }
-
-    fn complete(&mut self, name: &Name, hold: &Hold, scribe: &mut Scribe) -> Outcome {
-        if let Err(refusal) = self.owned(name, hold) {
-            return refusal;
-        }
-        let Hold { item, holder, epoch } = hold.clone();
-        scribe.emit(Event::Queue { name: name.clone(), fact: Fact::Complete { item, holder, epoch } });
-        self.remove(item);
-        Outcome::Completed
-    }
-
     /// Says whether that was a change.
     fn set_paused(&mut self, name: &Name, paused: bool) -> bool {
         let queue = self.queues.get_mut(name).expect("it was looked for before");
         std::mem::replace(&mut queue.paused, paused) != paused
-    }
-
-    /// The item, if this holder works on it under this epoch; else the refusal. One whose time is over but that nobody has
-    /// taken since is still his: what he has done is not lost.
-    fn owned(&mut self, name: &Name, hold: &Hold) -> Result<&mut Item, Outcome> {
-        let item = self.items.get_mut(&hold.item).ok_or(Outcome::NoItem)?;
-        let fence = item.fence;
-        match &item.state {
-            _ if hold.epoch < fence => Err(Outcome::Fenced { fence }),
-            _ if item.queue != *name => Err(Outcome::NoItem),
-            State::Processing(taken) if taken.epoch == hold.epoch && taken.holder == hold.holder => Ok(item),
-            State::Processing(taken) if taken.epoch == hold.epoch => Err(Outcome::NotOwner { holder: taken.holder.clone() }),
-            State::Pending { .. } | State::Failed { .. } | State::Dead { .. } if hold.epoch == fence && fence != Epoch(0) => {
-                Err(Outcome::NotProcessing { status: item.status() })
-            }
-            // An epoch that was never given out for this item.
-            State::Pending { .. } | State::Processing(_) | State::Failed { .. } | State::Dead { .. } | State::Completed => {
-                Err(Outcome::Fenced { fence })
-            }
-        }
     }
 
     fn items_of<'a>(&'a self, name: &'a Name) -> impl Iterator<Item = &'a Item> {
@@ -586,34 +462,6 @@ impl Queues {
             queue.length += 1;
         }
     }
-}
-
-impl Part {
-    /// Whether an item is in it.
-    pub fn has(self, item: &Item) -> bool {
-        match (self, &item.state) {
-            (Part::Ready, _) => item.is_ready(),
-            (Part::Moved, _) => item.is_ready() && item.origin.is_some(),
-            (Part::Resting, State::Pending { not_before: Some(_) } | State::Failed { .. })
-            | (Part::Processing, State::Processing(_))
-            | (Part::Dead, State::Dead { .. }) => true,
-            (Part::Resting | Part::Processing | Part::Dead, _) => false,
-        }
-    }
-
-    /// What its items are ordered by, before their ids.
-    fn key(self, item: &Item) -> i64 {
-        match self {
-            Part::Ready | Part::Moved => item.rank(),
-            Part::Resting | Part::Processing => item.due().map_or(0, |due| due.0),
-            Part::Dead => 0,
-        }
-    }
-}
-
-/// Whether the time of whoever works on it is over.
-fn is_over(item: &Item, now: &Now) -> bool {
-    matches!(&item.state, State::Processing(taken) if now.is_past(taken.until))
 }
 
 fn wall_after(now: &Now, span: Span) -> Wall {
