@@ -1,0 +1,96 @@
+//! What others ask of a pipeline: where it is, what it waits for, and what it listens to.
+
+use super::{Pipeline, Reason, State, When};
+use crate::event::Source;
+use crate::guard::Guard;
+use crate::ids::{Name, Seq, TaskId};
+use crate::time::Lease;
+
+impl Pipeline {
+    /// The phase that it is in, or failed in.
+    pub fn phase(&self) -> Option<&Name> {
+        match &self.state {
+            State::Checking { phase, .. }
+            | State::Blocked { phase, .. }
+            | State::Running { phase, .. }
+            | State::Failed { phase, .. } => Some(phase),
+            State::Cancelled { phase } => phase.as_ref(),
+            State::Init | State::Done => None,
+        }
+    }
+
+    /// The task that is at its phase.
+    pub fn task(&self) -> Option<&TaskId> {
+        match &self.state {
+            State::Running { task, .. } => task.as_ref(),
+            State::Blocked { reason: Reason::Decision { task, .. }, .. } => Some(task),
+            State::Init
+            | State::Checking { .. }
+            | State::Blocked { .. }
+            | State::Done
+            | State::Failed { .. }
+            | State::Cancelled { .. } => None,
+        }
+    }
+
+    /// Whether it is over. One that failed may be tried again.
+    pub fn is_over(&self) -> bool {
+        matches!(self.state, State::Done | State::Failed { .. } | State::Cancelled { .. })
+    }
+
+    /// The word for how it stands.
+    pub fn word(&self) -> &'static str {
+        match &self.state {
+            State::Init => "init",
+            State::Checking { .. } => "checking",
+            State::Blocked { .. } => "blocked",
+            State::Running { .. } => "running",
+            State::Done => "done",
+            State::Failed { .. } => "failed",
+            State::Cancelled { .. } => "cancelled",
+        }
+    }
+
+    /// The guards that are to be looked at.
+    pub fn guards(&self) -> &[Guard] {
+        match &self.state {
+            State::Checking { phase, when } | State::Blocked { phase, when, reason: Reason::Guard { .. } } => {
+                let phase = self.plan.phase(phase);
+                phase.map_or(&[], |phase| if *when == When::Pre { &phase.pre } else { &phase.post })
+            }
+            State::Init
+            | State::Blocked { .. }
+            | State::Running { .. }
+            | State::Done
+            | State::Failed { .. }
+            | State::Cancelled { .. } => &[],
+        }
+    }
+
+    /// The last event that the answer of the guard that holds it up knows of.
+    pub fn knows(&self) -> Option<Seq> {
+        match &self.state {
+            State::Blocked { reason: Reason::Guard { at, .. }, .. } => Some(*at),
+            _ => None,
+        }
+    }
+
+    /// From when on an event is a reason to look at the guard that holds it up.
+    pub fn rests(&self) -> Option<Lease> {
+        match &self.state {
+            State::Blocked { reason: Reason::Guard { rest, .. }, .. } => Some(*rest),
+            _ => None,
+        }
+    }
+
+    /// What may change the answer of the guard that holds it up, when something happens to it. Who is looked at, or will be soon,
+    /// listens to nothing: the answer will know.
+    pub fn listens(&self) -> Vec<Source> {
+        let State::Blocked { reason: Reason::Guard { guard, again, rest, .. }, .. } = &self.state else { return Vec::new() };
+        if self.looker.is_some() || again <= rest {
+            return Vec::new();
+        }
+        let asked = self.guards().iter().find(|asked| asked.name == *guard);
+        asked.map(|asked| asked.sources(&self.context)).unwrap_or_default()
+    }
+}
