@@ -1,0 +1,125 @@
+//! The runs that a runner looks after, and what becomes of their sessions.
+
+use banksman_core::backlog::{Ended, Session};
+use banksman_core::task::{self, Pulse};
+use banksman_core::{Lease, RunId, Span, Status};
+
+use super::{Advice, CLAIM_LIMIT, Dispatcher, RETRY_AFTER};
+use crate::request::Request;
+use crate::runs::{RunRequest, Work};
+use crate::tasks::TaskRequest;
+
+/// How long the report of a start may wait for others, or for the end that makes it unnecessary.
+const REPORT_AFTER: Span = Span::from_ms(20);
+
+/// One of them.
+#[derive(Debug)]
+pub(super) struct Mine {
+    pub(super) work: Work,
+    pub(super) phase: Phase,
+    /// The processes, and when the store is told of them.
+    pub(super) report: Option<(Session, Lease)>,
+    /// Its last sign of life, as far as it was looked for.
+    pub(super) seen: Lease,
+    pub(super) stuck: bool,
+    /// It is to be ended, as far as the store has told: nobody needs to find that it takes too long.
+    pub(super) stopping: bool,
+    /// When it is recorded next.
+    pub(super) checkpoint_at: Option<Lease>,
+    /// When to find out again what became of its session.
+    pub(super) recover_at: Option<Lease>,
+}
+
+impl Mine {
+    pub(super) fn new(work: Work) -> Mine {
+        let live = work.task.live();
+        let seen = live.map_or(work.run.started.lease, |live| live.seen.lease);
+        let stuck = work.task.status() == Status::Stuck;
+        let stopping = matches!(work.task.state, task::State::Stopping { .. });
+        Mine { work, phase: Phase::Live, report: None, seen, stuck, stopping, checkpoint_at: None, recover_at: None }
+    }
+}
+
+/// How far it is.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Live,
+    Killing,
+    Ended(Ended),
+}
+
+impl Dispatcher {
+    /// The work of a run that it looks after.
+    pub fn work(&self, run: &RunId) -> Option<&Work> {
+        self.mine.get(run).map(|mine| &mine.work)
+    }
+
+    /// The session of a run has begun.
+    pub fn started(&mut self, run: &RunId, session: Session, now: Lease) {
+        if let Some(mine) = self.mine.get_mut(run).filter(|mine| mine.work.run.session.is_none()) {
+            mine.report = Some((session, now + REPORT_AFTER));
+        }
+    }
+
+    /// The tree of a run was seen dead.
+    pub fn ended(&mut self, run: &RunId, ending: Ended) {
+        if let Some(mine) = self.mine.get_mut(run) {
+            mine.report = None;
+            mine.phase = Phase::Ended(ending);
+            // What it leaves may be what others were refused for, and they come before those who were not.
+            self.passed_over.clear();
+        }
+    }
+
+    /// The keeper of a run is gone and has left no word.
+    pub fn gone(&mut self, run: &RunId) {
+        if let Some(mine) = self.mine.get_mut(run).filter(|mine| !matches!(mine.phase, Phase::Ended(_))) {
+            mine.phase = Phase::Live;
+            let work = mine.work.clone();
+            self.queue.push_back(Advice::Recover(Box::new(work)));
+        }
+    }
+
+    /// What became of the session of a run could not be found out. It is tried again in a moment.
+    pub fn unclear(&mut self, run: &RunId, now: Lease) {
+        if let Some(mine) = self.mine.get_mut(run).filter(|mine| !matches!(mine.phase, Phase::Ended(_))) {
+            mine.recover_at = Some(now + RETRY_AFTER);
+        }
+    }
+
+    /// The request that tells that the session of a run is dead, though its tree may not be.
+    pub fn session_dead(&self, run: &RunId) -> Option<Request> {
+        let work = &self.mine.get(run)?.work;
+        Some(Request::Task(TaskRequest::Heartbeat {
+            id: work.task.id.clone(),
+            epoch: work.run.epoch,
+            pulse: Pulse::SessionDead,
+            watch: self.options.watch,
+        }))
+    }
+
+    pub(super) fn report_starts(&mut self) -> Advice {
+        let mut requests = Vec::new();
+        for mine in self.mine.values_mut() {
+            if let Some((session, _)) = mine.report.take() {
+                let (run, owner_epoch) = (mine.work.run.id.clone(), mine.work.run.owner_epoch);
+                mine.work.run.session = Some(session.clone());
+                requests.push(RunRequest::Started { run, owner_epoch, session });
+            }
+        }
+        self.call(requests)
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.mine.values().any(|mine| matches!(mine.phase, Phase::Ended(_)))
+    }
+
+    /// How many more runs it may have, once those that have ended are reported.
+    pub(super) fn room(&self) -> usize {
+        // One that waits for its children leaves its place to them, or a runner with one place would never start them.
+        let is_at_work = |id: &RunId, mine: &Mine| !matches!(mine.phase, Phase::Ended(_)) && !self.paused.contains(id);
+        let living = self.mine.iter().filter(|(id, mine)| is_at_work(id, mine)).count();
+        let own = self.options.max_runs.map_or(usize::MAX, |max| usize::try_from(max).unwrap_or(usize::MAX));
+        own.saturating_sub(living).min(CLAIM_LIMIT)
+    }
+}
