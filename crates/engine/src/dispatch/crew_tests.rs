@@ -1,4 +1,4 @@
-//! Workers and routes, over the real store.
+//! Workers, and what comes into force with them, over the real store.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,6 +20,9 @@ use crate::queues::QueueRequest;
 use crate::request::{Reply, Request};
 use crate::routing::{RouteOutcome, RouteRequest};
 use crate::workers::{WorkerOutcome, WorkerRequest};
+
+#[path = "crew_routes.rs"]
+mod routes;
 
 fn name(text: &str) -> Name {
     Name::new(text).unwrap()
@@ -327,110 +330,6 @@ fn an_event_that_came_while_it_was_awake_does_not_wake_it_later() {
 }
 
 #[test]
-fn routes_push_wake_and_tell_once_however_many_runners_there_are() {
-    let mut stage = Stage::new();
-    let then = vec![
-        Then::Push(Push { queue: name("q"), priority: 0, vars: vec!["stage".into()] }),
-        Then::Notify("it is there".into()),
-        Then::Wake(name("w")),
-    ];
-    stage.in_force(vec![definition("w", "q", 5, &["never:comes"])], vec![route("deploy:*", then)]);
-    let mut actors: Vec<Actor> = ["m", "n", "o"].map(|id| stage.runner(id, options())).into();
-    for round in 1..=3 {
-        stage.emit("deploy:done", json!({ "stage": "prod", "round": round }));
-        for actor in &mut actors {
-            stage.play(actor);
-        }
-        assert_eq!((stage.told("queue:push"), stage.told("route:notified")), (round, round));
-    }
-    assert_eq!(stage.standing(), ("busy", 3));
-    assert!(stage.everything().queues.items.values().all(|item| item.data.value() == &json!({ "stage": "prod" })));
-    let notices = actors.iter().flat_map(|actor| &actor.wants).filter(|advice| {
-        matches!(advice, Advice::Notify(_, notice) if notice.kind == NoticeKind::Route && &*notice.text == "it is there")
-    });
-    assert_eq!(notices.count(), 3);
-}
-
-#[test]
-fn of_two_runners_that_have_read_the_same_events_one_is_late() {
-    let mut stage = Stage::new();
-    stage.in_force(vec![], vec![]);
-    let new = New { data: Data::parse("1").unwrap(), priority: 0, delay: Span::ZERO, dedupe: None };
-    let reaction = Reaction { event: Seq(3), route: None, does: Does::Push(name("q"), new) };
-    let request = || Request::Route(RouteRequest { from: Seq(0), to: Seq(3), reactions: vec![reaction.clone()] });
-    assert_eq!(stage.ask(request()), Reply::Route(RouteOutcome::Routed));
-    assert_eq!(stage.ask(request()), Reply::Route(RouteOutcome::Late));
-    assert_eq!(stage.told("queue:push"), 1);
-}
-
-#[test]
-fn a_route_that_comes_while_events_are_read_hears_of_what_follows_it() {
-    let mut stage = Stage::new();
-    let push = || vec![Then::Push(Push { queue: name("graves"), priority: 0, vars: Vec::new() })];
-    stage.in_force(vec![], vec![route("a:b", push())]);
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
-    stage.emit("x:y", json!({}));
-    actor.dispatcher.heard();
-    // Between the read of the routes and that of the events, another route is applied, and its event comes.
-    loop {
-        let Advice::Load(keys) = actor.dispatcher.next(stage.now()) else { continue };
-        let is_second = keys.iter().any(|key| matches!(key, Key::Log { .. }));
-        if is_second {
-            stage.in_force(vec![], vec![route("a:b", push()), route("deploy:done", push())]);
-            stage.emit("deploy:done", json!({}));
-        }
-        let rows = stage.load(&keys);
-        actor.dispatcher.loaded(rows);
-        if is_second {
-            break;
-        }
-    }
-    stage.play(&mut actor);
-    assert_eq!(stage.told("queue:push"), 1);
-}
-
-#[test]
-fn what_a_route_cannot_do_is_written_down() {
-    let mut stage = Stage::new();
-    stage.in_force(vec![definition("w", "q", 1, &["x:y"])], vec![route("deploy:done", vec![Then::Wake(name("w"))])]);
-    let other = ApplyRequest { runbook: "other".into(), routes: vec![], ..ApplyRequest::default() };
-    stage.apply(other);
-    // The worker goes while the route of another runbook stays.
-    let mut kept = runbook(vec![], vec![]);
-    kept.routes = vec![];
-    let mine = Route { runbook: "other".into(), on: Pattern::new("deploy:done").unwrap(), then: vec![Then::Wake(name("w"))] };
-    stage.apply(ApplyRequest { runbook: "other".into(), routes: vec![Arc::new(mine)], ..ApplyRequest::default() });
-    stage.apply(kept);
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
-    stage.emit("deploy:done", json!({}));
-    stage.play(&mut actor);
-    assert_eq!(stage.told("route:failed"), 1);
-    stage.play(&mut actor);
-    assert_eq!(stage.told("route:failed"), 1);
-}
-
-#[test]
-fn many_events_are_routed_page_by_page_and_none_is_left_out() {
-    let mut stage = Stage::new();
-    let push = Then::Push(Push { queue: name("graves"), priority: 0, vars: vec!["number".into()] });
-    stage.in_force(vec![], vec![route("deploy:done", vec![push])]);
-    for number in 0..1_300 {
-        stage.emit(if number % 100 == 7 { "deploy:done" } else { "deploy:other" }, json!({ "number": number }));
-    }
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
-    let rows = stage.everything();
-    let numbers: Vec<i64> = rows.queues.items.values().map(|item| item.data.value()["number"].as_i64().unwrap()).collect();
-    assert_eq!(numbers, (0..13).map(|hundred| hundred * 100 + 7).collect::<Vec<_>>());
-    // A new runner goes on from there.
-    let mut heir = stage.runner("n", options());
-    stage.play(&mut heir);
-    assert_eq!(stage.everything().queues.items.len(), 13);
-}
-
-#[test]
 fn who_works_in_some_sections_only_leaves_workers_alone() {
     let mut stage = Stage::new();
     stage.in_force(vec![definition("w", "q", 1, &[])], vec![]);
@@ -533,25 +432,6 @@ fn an_item_becomes_a_pipeline_and_is_done_with_it() {
     assert_ne!(first, second);
     let reasons: Vec<_> = stage.everything().queues.items.into_values().filter_map(|item| item.origin).collect();
     assert!(reasons.iter().any(|origin| origin.reason.contains("build: exit status 3")), "{reasons:?}");
-}
-
-#[test]
-fn a_route_starts_a_pipeline_with_what_the_event_says_and_not_for_its_own_events() {
-    let mut stage = Stage::new();
-    let routes = ["deploy:done", "pipeline:complete", "task:complete"].map(|on| route(on, vec![Then::Start(plan(&["title"]))]));
-    stage.in_force(vec![], routes.into());
-    let mut actor = stage.runner("m", options());
-    stage.play(&mut actor);
-    stage.emit("deploy:done", json!({ "title": "a" }));
-    stage.play(&mut actor);
-    assert_eq!(stage.rows().pipelines.len(), 1);
-    end_all(&mut stage, &mut actor, 0);
-    end_all(&mut stage, &mut actor, 0);
-    assert_eq!((stage.rows().pipelines.len(), stage.told("pipeline:complete")), (1, 1), "it does not feed itself");
-    assert_eq!(stage.told("route:failed"), 0);
-    stage.emit("deploy:done", json!({}));
-    stage.play(&mut actor);
-    assert_eq!((stage.rows().pipelines.len(), stage.told("route:failed")), (1, 1), "the title is missing");
 }
 
 #[test]

@@ -1,0 +1,155 @@
+//! What people may do to a pipeline and to the tasks of its phases.
+
+use super::*;
+
+#[test]
+fn cancelling_the_pipeline_cancels_its_phase_and_nothing_follows() {
+    let mut stage = Stage::new();
+    stage.pipeline("p-1", two());
+    let mut actor = stage.runner("m", options());
+    stage.play(&mut actor);
+    actor.did();
+    stage.by_hand(TaskRequest::Cancel { id: task("p-1") });
+    stage.play(&mut actor);
+    assert_eq!((actor.did(), stage.stands("p-1")), (vec!["kill".to_owned()], "cancelled one".into()));
+    end(&mut stage, &mut actor, 143, "{\"a\": 1}");
+    assert_eq!((stage.status("p-1.1"), stage.status("p-1")), ("cancelled".into(), "cancelled".into()));
+    assert_eq!((spawned(&mut actor), stage.at("p-1").context.len()), (Vec::new(), 0));
+    // The same before it has begun.
+    stage.pipeline_after("p-2", two(), json!({}), &["p-1"]);
+    stage.by_hand(TaskRequest::Cancel { id: task("p-2") });
+    stage.play(&mut actor);
+    assert_eq!((stage.status("p-2"), spawned(&mut actor)), ("cancelled".into(), Vec::new()));
+}
+
+#[test]
+fn a_phase_that_waits_for_a_decision_holds_its_pipeline_up() {
+    let watch = Watch { max_recoveries: 0, ..options().watch };
+    let parked = || {
+        let mut stage = Stage::new();
+        stage.pipeline("p-1", two());
+        let mut actor = stage.runner("m", Options { watch, until_idle: true, ..options() });
+        stage.play(&mut actor);
+        stage.sleep(&mut actor);
+        actor.dispatcher.pulse(&actor.run(), Vitals { quiet: TIMEOUT, output_bytes: 0 }, stage.now());
+        stage.play(&mut actor);
+        actor.dispatcher.ended(&actor.run(), exited(143));
+        (stage, actor)
+    };
+    for (option, then, spawns) in
+        [(1, "running one", "p-1.1"), (2, "failed one", ""), (3, "failed one", ""), (4, "failed one", "")]
+    {
+        let (mut stage, mut actor) = parked();
+        let idle = stage.play(&mut actor);
+        assert_eq!((stage.stands("p-1").as_str(), stage.status("p-1").as_str()), ("blocked one", "blocked"));
+        assert!(idle.is_some(), "it tells people first");
+        let decision = stage.rows().decisions.into_values().next().unwrap();
+        let about = About::Task(task("p-1.1"));
+        stage.ask(Request::Decision(DecisionRequest { id: decision.id, about, option, by: "ann".into(), note: None }));
+        actor.did();
+        assert_eq!(stage.stands("p-1"), then, "option {option}");
+        stage.play(&mut actor);
+        assert_eq!(spawned(&mut actor).concat(), spawns);
+    }
+    // Whoever takes the task has an answer to it too, or does it, or gives it back.
+    let (mut stage, mut actor) = parked();
+    stage.play(&mut actor);
+    let holder = HolderId::new("ann").unwrap();
+    let taking = Taking {
+        holder: holder.clone(),
+        section: None,
+        ttl: Span::from_secs(60),
+        section_ttl: Span::from_secs(60),
+        epoch: None,
+        seen: Seen::default(),
+    };
+    stage.by_hand(TaskRequest::Take { id: task("p-1.1"), taking: Box::new(taking) });
+    assert_eq!(stage.stands("p-1"), "running one");
+    let verdict = Verdict::Done { output: Some(json!({ "by": "hand" })) };
+    stage.by_hand(TaskRequest::Conclude { id: task("p-1.1"), epoch: None, by: Some(holder), verdict });
+    assert_eq!((stage.stands("p-1"), stage.at("p-1").context["by"].clone()), ("running two".into(), json!("hand")));
+}
+
+#[test]
+fn people_who_end_the_task_of_a_phase_move_its_pipeline() {
+    type End = fn(TaskId) -> TaskRequest;
+    let failed = || Verdict::Failed { error: "no".into() };
+    let ways: [(End, &str); 5] = [
+        (|id| TaskRequest::Conclude { id, epoch: None, by: None, verdict: Verdict::Done { output: None } }, "running two"),
+        (|id| TaskRequest::Conclude { id, epoch: None, by: None, verdict: Verdict::Failed { error: "no".into() } }, "failed one"),
+        (|id| TaskRequest::Cancel { id }, "failed one"),
+        (|id| TaskRequest::Set { id, by: None, mark: Mark::Skipped }, "failed one"),
+        (|id| TaskRequest::Delete { id, force: false }, "failed one"),
+    ];
+    for (way, then) in ways {
+        let mut stage = Stage::new();
+        stage.pipeline("p-1", two());
+        stage.about(PipelineRequest::Begin { id: task("p-1"), needs: Vec::new(), root_limit: 0, seen: Seen::default() });
+        assert_eq!(stage.stands("p-1"), "running one");
+        stage.by_hand(way(task("p-1.1")));
+        assert_eq!(stage.stands("p-1"), then, "{:?}", way(task("p-1.1")));
+        if then == "failed one" {
+            // A new task, under a new number.
+            stage.about(PipelineRequest::Retry { id: task("p-1") });
+            assert_eq!((stage.at("p-1").task().cloned(), stage.at("p-1").attempt), (Some(task("p-1.2")), 2));
+        }
+        // Its own task is not for people.
+        let before = stage.rows();
+        let refused = stage.by_hand(TaskRequest::Conclude { id: task("p-1"), epoch: None, by: None, verdict: failed() });
+        assert!(matches!(refused, TaskOutcome::Stepped(task::Outcome::HasPhases, _)), "{refused:?}");
+        assert_eq!(stage.rows(), before);
+    }
+}
+
+#[test]
+fn a_phase_that_is_over_is_tried_again_by_its_pipeline_alone() {
+    let mut stage = Stage::new();
+    stage.pipeline("p-1", two());
+    let mut actor = stage.runner("m", options());
+    stage.play(&mut actor);
+    end(&mut stage, &mut actor, 0, "");
+    end(&mut stage, &mut actor, 1, "");
+    assert_eq!(stage.stands("p-1"), "failed two");
+    actor.did();
+    for id in ["p-1.1", "p-1.2", "p-1"] {
+        let refused = stage.by_hand(TaskRequest::Retry { id: task(id) });
+        assert!(matches!(refused, TaskOutcome::Stepped(task::Outcome::HasPhases, _)), "{id}: {refused:?}");
+    }
+    stage.about(PipelineRequest::Retry { id: task("p-1") });
+    stage.play(&mut actor);
+    assert_eq!(spawned(&mut actor), ["p-1.3"]);
+}
+
+#[test]
+fn what_comes_before_a_phase_is_for_its_plan_to_say() {
+    let mut stage = Stage::new();
+    stage.pipeline("p-1", two());
+    let mut actor = stage.runner("m", options());
+    stage.play(&mut actor);
+    end(&mut stage, &mut actor, 0, "");
+    let before = stage.rows();
+    let edit = Edit { depends_on: Some(vec![Edge { on: task("p-1"), allow_failed: true }]), ..Edit::default() };
+    let refused = stage.by_hand(TaskRequest::Update { id: task("p-1.1"), edit: Box::new(edit) });
+    assert!(matches!(refused, TaskOutcome::Stepped(task::Outcome::HasPhases, _)), "{refused:?}");
+    // Nor does anybody put it aside: its pipeline would keep its place for as long.
+    let refused = stage.by_hand(TaskRequest::Set { id: task("p-1.2"), by: None, mark: Mark::Review });
+    assert!(matches!(refused, TaskOutcome::Stepped(task::Outcome::HasPhases, _)), "{refused:?}");
+    assert_eq!(stage.rows(), before);
+}
+
+#[test]
+fn nobody_takes_the_task_of_a_pipeline() {
+    let mut stage = Stage::new();
+    stage.pipeline("p-1", two());
+    let taking = Taking {
+        holder: HolderId::new("ann").unwrap(),
+        section: None,
+        ttl: Span::from_secs(60),
+        section_ttl: Span::from_secs(60),
+        epoch: None,
+        seen: Seen::default(),
+    };
+    let refused = stage.by_hand(TaskRequest::Take { id: task("p-1"), taking: Box::new(taking) });
+    assert!(matches!(refused, TaskOutcome::Stepped(task::Outcome::HasPhases, _)), "{refused:?}");
+    assert!(stage.everything().coordination.locks.is_empty(), "and nobody holds its lock");
+}
