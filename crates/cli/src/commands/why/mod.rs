@@ -1,9 +1,12 @@
 //! `banksman why`: what stands in the way of a task, or how it ended.
 
+mod dependency;
 mod item;
 mod phases;
 mod reason;
+mod run;
 mod sentence;
+mod taken;
 
 use banksman::core::task::Done as Ended;
 use banksman::engine::why::{Answer, Life, Why as Found};
@@ -133,13 +136,13 @@ fn data(why: &Found) -> Value {
         Answer::Running { run, stuck } => {
             data["answer"] = "running".into();
             data["runner"] = json!(run.owner);
-            data["run"] = reason::run_json(run);
+            data["run"] = run::live_json(run);
             data["error"] = stuck.as_ref().map(|(_, stuck)| sentence::stuck(stuck, why.at)).into();
         }
         Answer::Stopping { run, then, .. } => {
             data["answer"] = "stopping".into();
             data["runner"] = json!(run.owner);
-            data["run"] = reason::run_json(run);
+            data["run"] = run::live_json(run);
             data["then"] = sentence::then(then).into();
         }
         Answer::Awaiting { .. } => data["answer"] = "awaiting".into(),
@@ -165,7 +168,7 @@ fn data(why: &Found) -> Value {
                 Ended::Failed { error } => data["error"] = json!(error),
                 Ended::Cancelled | Ended::Skipped => {}
             }
-            data["run"] = last.as_ref().map_or(Value::Null, |run| reason::ended_json(run));
+            data["run"] = last.as_ref().map_or(Value::Null, |run| run::ended_json(run));
         }
     }
     data

@@ -1,0 +1,115 @@
+//! Others that must come first, and what these wait for in turn.
+
+use banksman::core::pipeline::State;
+use banksman::core::task::Done;
+use banksman::core::{Stamp, Status};
+use banksman::engine::why::{Answer, Cause, Chain, End, Link};
+use serde_json::{Value, json};
+
+use super::reason::{self, NAMED, Reason};
+use super::{phases, sentence};
+use crate::words;
+
+/// What that comes to, as far as it can be followed.
+pub(super) fn dependency(chain: &Chain, at: Stamp) -> Reason {
+    let mut message = format!("waits for {}", links(&chain.links));
+    let last = chain.links.last();
+    let name = last.map(|link| link.id.to_string()).unwrap_or_default();
+    let mut reason = Reason {
+        kind: "dependency",
+        since: chain.links.first().and_then(|link| link.since),
+        chain: chain.links.iter().map(link_json).collect(),
+        wakes: "it may start when that is completed".into(),
+        ..Reason::default()
+    };
+    match &chain.end {
+        End::Gone => {
+            message.push_str(", which does not exist any more");
+            reason.wakes = "nothing will change that by itself".into();
+            reason.is_final = true;
+        }
+        End::More => message.push_str(", which waits for others in turn"),
+        End::Cycle(cycle) => {
+            reason.cycle = cycle.iter().map(ToString::to_string).collect();
+            message.push_str(&format!("; these wait for each other: {}", reason.cycle.join(" -> ")));
+            reason.wakes = "nothing will change that by itself".into();
+            reason.hint = Some(format!("banksman tasks update {name} --depends-on ''"));
+            reason.is_final = true;
+        }
+        End::Because(answer) => {
+            match &**answer {
+                Answer::Waits(causes) => {
+                    let because = last.map(|last| causes.iter().map(|cause| reason::of(cause, &last.id, at)).collect());
+                    reason.because = because.unwrap_or_default();
+                    reason.is_final = reason.because.iter().any(|reason| reason.is_final);
+                    // That is so for all tasks, and said of the first.
+                    let for_runner = matches!(causes[..], [Cause::NoRunner]);
+                    if for_runner {
+                        reason.because.clear();
+                    }
+                    message.push_str(if for_runner { ", which waits for a runner" } else { ", which waits in turn:" });
+                }
+                Answer::Over { done, pipeline, .. } => {
+                    reason.wakes = "that will not be completed by itself".into();
+                    reason.is_final = true;
+                    reason.hint = match (done, pipeline.as_ref().map(|pipeline| &pipeline.state)) {
+                        (_, Some(State::Failed { recoverable: true, .. })) => Some(format!("banksman pipelines retry {name}")),
+                        // Nothing brings that one back.
+                        (Done::Failed { .. } | Done::Cancelled | Done::Skipped, Some(_)) => None,
+                        (Done::Failed { .. } | Done::Cancelled | Done::Skipped, None) => {
+                            Some(format!("banksman tasks retry {name}"))
+                        }
+                        (Done::Success { .. }, _) => Some(format!("banksman tasks show {name}")),
+                    };
+                }
+                Answer::Review => {
+                    reason.wakes = "it may start when somebody says that that is done".into();
+                    reason.hint = Some(format!("banksman tasks done {name}"));
+                }
+                Answer::Parked { decision, .. } => {
+                    reason.wakes = "it may start when somebody has decided and that is completed".into();
+                    reason.hint = Some(format!("banksman decisions show {decision}"));
+                }
+                Answer::ByHand { .. } => reason.wakes = "it may start when somebody says that that is done".into(),
+                Answer::InPhases(phases) => {
+                    reason.because = phases::reasons(phases, at);
+                    reason.is_final = reason.because.iter().any(|reason| reason.is_final);
+                    // That is so for all tasks, and said of the first.
+                    if reason.because.len() > 1 {
+                        reason.because.retain(|reason| reason.kind != "no_runner");
+                    }
+                    reason.hint = reason.because.is_empty().then(|| format!("banksman pipelines show {name}"));
+                }
+                Answer::Starting(_) | Answer::Running { .. } | Answer::Stopping { .. } | Answer::Awaiting { .. } => {}
+            }
+            if !matches!(**answer, Answer::Waits(_)) {
+                let changed = last.and_then(|link| link.since).unwrap_or(at);
+                message.push_str(&format!(", which {}", sentence::answer(answer, changed, at)));
+            }
+        }
+    }
+    Reason { message, ..reason }
+}
+
+/// `Build (t-1), which waits for Compile (t-2)`. What is too long is counted in the middle.
+fn links(links: &[Link]) -> String {
+    let name = |link: &Link| match &link.title {
+        Some(title) => format!("{title} ({})", link.id),
+        None => link.id.to_string(),
+    };
+    let mut named: Vec<String> = links.iter().map(name).collect();
+    if named.len() > 2 * NAMED + 1 {
+        let counted = named.len() - 2 * NAMED;
+        named.splice(NAMED..named.len() - NAMED, [format!("{counted} others one after the other")]);
+    }
+    named.join(", which waits for ")
+}
+
+fn link_json(link: &Link) -> Value {
+    json!({
+        "id": link.id,
+        "title": link.title,
+        "status": link.status.map(Status::as_str),
+        "since": link.since.map(|since| words::rfc3339(since.wall)),
+    })
+}

@@ -1,0 +1,49 @@
+//! A run as data.
+
+use banksman::core::backlog::Run;
+use banksman::core::task::Ending;
+use banksman::engine::why::Attended;
+use serde_json::{Value, json};
+
+use crate::words;
+
+/// A live run.
+pub(super) fn live_json(run: &Attended) -> Value {
+    json!({
+        "id": run.id,
+        "attempt": run.attempt,
+        "runner": run.owner,
+        "runnerState": super::life(run.life),
+        "heir": run.heir,
+        "startedAt": words::rfc3339(run.started.wall),
+        "endedAt": null,
+        "ending": null,
+        "exitCode": null,
+        "note": null,
+        "keeperPid": run.session.as_ref().map(|session| session.keeper),
+        "childPid": run.session.as_ref().map(|session| session.child),
+    })
+}
+
+/// A run that has ended, with the same keys.
+pub(super) fn ended_json(run: &Run) -> Value {
+    let ended = run.ended.as_ref();
+    let exit_code = ended.and_then(|ended| match &ended.ending {
+        Ending::Exited(code) => Some(*code),
+        Ending::Signalled(_) | Ending::NotStarted { .. } | Ending::Lost | Ending::Never => None,
+    });
+    json!({
+        "id": run.id,
+        "attempt": run.attempt,
+        "runner": run.owner,
+        "runnerState": null,
+        "heir": null,
+        "startedAt": words::rfc3339(run.started.wall),
+        "endedAt": ended.map(|ended| words::rfc3339(ended.at)),
+        "ending": ended.map(|ended| ended.ending.to_string()),
+        "exitCode": exit_code,
+        "note": ended.and_then(|ended| ended.note.as_deref()),
+        "keeperPid": run.session.as_ref().map(|session| session.keeper),
+        "childPid": run.session.as_ref().map(|session| session.child),
+    })
+}

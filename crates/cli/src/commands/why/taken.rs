@@ -1,0 +1,191 @@
+//! A lock or slots that others have.
+
+use banksman::core::Stamp;
+use banksman::core::admission::Reason as Refusal;
+use banksman::engine::why::Holder;
+use serde_json::{Value, json};
+
+use super::reason::{NAMED, Reason};
+use super::sentence;
+use crate::words;
+
+/// What is needed, and who has it.
+pub(super) struct Taken<'a> {
+    pub(super) reason: &'a Refusal,
+    pub(super) holders: &'a [Holder],
+    pub(super) waiters: usize,
+    /// The first in line.
+    pub(super) first: Option<&'a str>,
+    pub(super) ahead: u64,
+    pub(super) at: Stamp,
+}
+
+impl Taken<'_> {
+    pub(super) fn reason(self) -> Reason {
+        let at = self.at;
+        let held = |what: String, holder: &Holder| match (holder.over, self.first) {
+            // What is over goes to the first in line, so that one is in the way.
+            (Some(over), Some(first)) => {
+                format!("{what} goes to {first}, the first in line; its holder {} is {over}", holder.holding.holder)
+            }
+            _ => format!("{what} is held by {} for {}", holder_words(holder), words::span(at.lease - holder.holding.since.lease)),
+        };
+        let first = self.holders.first();
+        let (kind, message, hint) = match (self.reason, first) {
+            (Refusal::TaskLock { resource, .. }, Some(holder)) => {
+                ("task_lock", held(format!("its own {resource}"), holder), Some(format!("banksman locks show {}", resource.name)))
+            }
+            (Refusal::Lock { resource, .. }, Some(holder)) => {
+                let hint = format!("banksman locks show {}", words::quoted(&resource.name));
+                ("lock", held(resource.to_string(), holder), Some(hint))
+            }
+            (Refusal::Section { name, .. }, Some(holder)) => {
+                ("section", held(format!("its exclusive section {name}"), holder), None)
+            }
+            (Refusal::Slots { resource, wanted, available, capacity, .. }, _) => {
+                return self.slots(&resource.name.to_string(), *wanted, *available, *capacity);
+            }
+            (Refusal::Undefined { resource }, _) => (
+                "undefined",
+                format!("there is no {resource}"),
+                Some(format!("banksman semaphores define {} --capacity N", words::quoted(&resource.name))),
+            ),
+            (Refusal::NoSlot { capacity, .. }, _) => ("no_slot", self.no_slot(*capacity), None),
+            (refusal, _) => ("other", format!("{refusal:?}"), None),
+        };
+        let place = (kind == "no_slot").then_some(self.ahead + 1);
+        let wakes = match (kind, first) {
+            ("undefined", _) => "it may start when somebody defines it".into(),
+            ("no_slot", _) => {
+                format!("it is the {} in the queue for the next run that ends", words::ordinal(self.ahead as usize + 1))
+            }
+            ("section", _) => "it may start when that runner has nothing left to do there".into(),
+            (_, Some(holder)) => self.freed(holder),
+            (_, None) => "it may start when it is free".into(),
+        };
+        Reason {
+            kind,
+            message,
+            wakes,
+            hint,
+            is_final: kind == "undefined",
+            since: first.map(|holder| holder.holding.since),
+            resource: self.reason.resource().map(|resource| resource.to_string()),
+            holders: self.holders.iter().map(|holder| holder_json(holder, at)).collect(),
+            waiters: self.waiters,
+            place,
+            ..Reason::default()
+        }
+    }
+
+    fn slots(&self, name: &str, wanted: u32, available: u32, capacity: u32) -> Reason {
+        let wanted_words = words::slots(wanted);
+        let others = |number: usize| if number == 1 { "one stands".into() } else { format!("{number} stand") };
+        let never = wanted > capacity;
+        let message = match (never, available >= wanted, self.first) {
+            (true, _, _) => format!("it needs {wanted_words} of semaphore {name}, which has only {capacity}"),
+            (false, true, Some(first)) => {
+                format!("{} in line for semaphore {name} before it, first {first}", others(self.waiters))
+            }
+            (false, true, None) => format!("semaphore {name} has as many holders as it can have"),
+            (false, false, _) => {
+                let holders: Vec<String> = self.holders.iter().take(NAMED).map(holder_words).collect();
+                let more = self.holders.len().saturating_sub(NAMED);
+                let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+                format!(
+                    "it needs {wanted_words} of semaphore {name}, {available} of {capacity} free; held by {}{more}",
+                    holders.join(", ")
+                )
+            }
+        };
+        let quoted = words::quoted(name);
+        Reason {
+            kind: "slots",
+            message,
+            wakes: match (never, self.first, self.holders.first()) {
+                (true, _, _) => "it never fits, unless the semaphore grows".into(),
+                (false, Some(_), _) => "it may start when the line is empty and enough slots are free".into(),
+                (false, None, Some(holder)) if self.holders.len() == 1 => self.freed(holder),
+                (false, None, _) => "it may start when enough slots are free".into(),
+            },
+            hint: Some(if never {
+                format!("banksman semaphores define {quoted} --capacity {wanted}")
+            } else {
+                format!("banksman semaphores show {quoted}")
+            }),
+            is_final: never,
+            since: self.holders.iter().map(|holder| holder.holding.since).min_by_key(|since| since.lease),
+            resource: self.reason.resource().map(|resource| resource.to_string()),
+            holders: self.holders.iter().map(|holder| holder_json(holder, self.at)).collect(),
+            waiters: self.waiters,
+            ..Reason::default()
+        }
+    }
+
+    fn no_slot(&self, capacity: u32) -> String {
+        let taken = match capacity {
+            1 => "the only run slot is taken".into(),
+            _ => format!("all {capacity} run slots are taken"),
+        };
+        let holders: Vec<String> = self.holders.iter().take(NAMED).map(holder_words).collect();
+        let more = self.holders.len().saturating_sub(NAMED);
+        match (self.holders.is_empty(), self.first) {
+            (true, Some(first)) => format!("{} stand in line for a run slot before it, first {first}", self.waiters),
+            (true, None) => "there is no run slot".into(),
+            (false, _) if more > 0 => format!("{taken}, by {} and {more} more", holders.join(", ")),
+            (false, _) => format!("{taken}, by {}", holders.join(", ")),
+        }
+    }
+
+    /// What ends a grant.
+    fn freed(&self, holder: &Holder) -> String {
+        if let (Some(_), Some(first)) = (holder.over, self.first) {
+            return format!("it may start when {first} and all behind it have had it");
+        }
+        if let Some((run, _, _)) = &holder.run {
+            return match sentence::attention(run) {
+                None => "it may start when that run has ended".into(),
+                Some(attention) => format!("it may start when that run has ended; {attention}"),
+            };
+        }
+        let mut ways = vec!["it may start when that is released".to_owned()];
+        match &holder.pids[..] {
+            [] => {}
+            [pid] => ways.push(format!("when process {pid} ends")),
+            pids => ways.push(format!(
+                "when the processes {} have ended",
+                pids.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ")
+            )),
+        }
+        if let Some(until) = holder.holding.until {
+            ways.push(format!("in {} if it is not renewed", words::span(until - self.at.lease)));
+        }
+        ways.join(", or ")
+    }
+}
+
+/// `run:r-1 (Build, t-1)`.
+fn holder_words(holder: &Holder) -> String {
+    let name = &holder.holding.holder;
+    match &holder.run {
+        Some((run, task, title)) => format!("run {} of {title} ({task})", run.id),
+        None => match name.as_str().strip_prefix("runner:") {
+            Some(runner) => format!("runner {runner}"),
+            None => name.to_string(),
+        },
+    }
+}
+
+fn holder_json(holder: &Holder, at: Stamp) -> Value {
+    let run = holder.run.as_ref();
+    json!({
+        "holder": holder.holding.holder,
+        "since": words::rfc3339(holder.holding.since.wall),
+        "expiresAt": holder.holding.until.map(|until| words::rfc3339(words::wall_of(until, at))),
+        "state": holder.over.map_or("held".into(), |over| over.to_string()),
+        "pids": holder.pids,
+        "run": run.map(|(run, ..)| &run.id),
+        "task": run.map(|(_, task, _)| task),
+        "title": run.map(|(.., title)| title),
+    })
+}
