@@ -1,24 +1,28 @@
 //! The real driver of a runner: reads, calls, starts and watches sessions, and sleeps on descriptors.
 
+mod sleeping;
+mod tending;
+
+use sleeping::Woken;
+pub(crate) use tending::now_ended;
+
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use banksman_adapters::keeper::{self, Found, Keepers, Limit, Notice, Record, Refusal, Session};
+use banksman_adapters::keeper::{self, Keepers, Limit, Session};
 use banksman_adapters::{host, ids};
-use banksman_core::backlog::{self, Ended, Runner as Row, Terms};
-use banksman_core::task::Ending;
-use banksman_core::{Lease, Liveness, ProcessId, RunId, RunnerId, SectionId, Seq, Span, Stamp, Wall};
-use banksman_engine::{Dispatcher, News, Next, Options, Vitals, Work};
-use banksman_store::{Key, StoreError};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use banksman_core::backlog::{Runner as Row, Terms};
+use banksman_core::{Lease, RunId, RunnerId, SectionId, Span, Stamp, Wall};
+use banksman_engine::{Dispatcher, News, Next, Options, Vitals};
+use banksman_store::StoreError;
 
-use crate::aside::{Aside, Deed, Telling};
+use crate::aside::{Aside, Telling};
 use crate::client::Client;
 use crate::error::Error;
 use crate::post::{Ear, Mailbox};
-use crate::sessions::{self, Sessions};
-use crate::waiting::{STALL, span};
+use crate::sessions::Sessions;
+use crate::waiting::span;
 
 /// How much longer than the grace of its session a keeper may take to end it.
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
@@ -75,13 +79,6 @@ pub struct Runner<'a> {
     ttl: Option<Duration>,
     /// How long its sessions may go on, by the last renewal.
     limit: Option<Limit>,
-}
-
-enum Woken {
-    Called,
-    Cancelled,
-    Died(ProcessId),
-    Other,
 }
 
 impl<'a> Runner<'a> {
@@ -237,26 +234,6 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    /// Clears away the records of sessions whose runs have ended without them: whoever looked after them was killed before
-    /// it could, or the run was taken for lost from another machine. What cannot be done now is done by the next runner.
-    fn clear_away(&self) {
-        for (run, record) in self.files.left() {
-            let keys = [Key::Run(run.clone())].into();
-            let Ok(rows) = self.client.load(&keys) else { return };
-            if rows.backlog.runs.get(&run).is_some_and(backlog::Run::is_live) {
-                continue;
-            }
-            let (path, grace) = (self.files.record(&run), self.client.config().kill_grace);
-            match record {
-                None => drop(keeper::forget(&path)),
-                // Its keeper was killed: something of it may live.
-                Some(record) => {
-                    drop(std::thread::spawn(move || keeper::sweep(&record, grace).and_then(|_| keeper::forget(&path))))
-                }
-            }
-        }
-    }
-
     /// Begins to listen, or stops, as the dispatcher wants it. Says whether it has begun.
     fn prick_up_ears(&mut self, tell: &mut dyn FnMut(Told)) -> bool {
         if !self.dispatcher.listens() {
@@ -284,204 +261,6 @@ impl<'a> Runner<'a> {
         tell(Told::Trouble(error));
         self.dispatcher.unanswered(self.now());
     }
-
-    /// Tells the keepers of its runs that the call that was sent then has renewed the lease, if it has.
-    fn renew_sessions(&mut self, sent_ms: i64) {
-        let (Some(ttl), Some(runs)) = (self.ttl, self.dispatcher.renewed()) else { return };
-        let limit = Limit::after(sent_ms, ttl, self.client.config().kill_grace);
-        self.limit = Some(limit);
-        for (_, session) in self.sessions.iter_mut().filter(|(run, _)| runs.contains(*run)) {
-            session.renew(limit);
-        }
-    }
-
-    fn spawn(&mut self, work: &Work, tell: &mut dyn FnMut(Told)) {
-        if work.run.attempt > 0
-            && let Err(error) = self.tell_last_result(work)
-        {
-            tell(Told::RunTrouble(work.run.id.clone(), format!("it cannot be told how the last run ended: {error}")));
-        }
-        let started = self.files.write_input(work).and_then(|()| self.keepers.start(&self.files.spec(work, self.limit)));
-        match started {
-            Ok(session) => drop(self.sessions.insert(work.run.id.clone(), session)),
-            Err(error) => {
-                let ending = Ending::NotStarted { error: format!("its keeper cannot be started: {error}").into() };
-                self.ended(&work.run.id, now_ended(ending, None));
-            }
-        }
-    }
-
-    /// Writes down for a run how the one before it ended.
-    fn tell_last_result(&self, work: &Work) -> Result<(), String> {
-        let rows = self.client.load(&[Key::RunsOf(work.task.id.clone())].into()).map_err(|error| error.to_string())?;
-        let last = rows.backlog.runs.values().filter(|run| run.attempt < work.run.attempt).max_by_key(|run| run.attempt);
-        last.map_or(Ok(()), |last| self.files.tell_last_result(last)).map_err(|error| error.to_string())
-    }
-
-    /// The session of a run has ended.
-    fn ended(&mut self, run: &RunId, ended: Ended) {
-        let ended = self.files.with_tail(self.dispatcher.work(run), ended);
-        self.dispatcher.ended(run, ended);
-    }
-
-    /// Finds out what became of a session that this process did not start, or has lost sight of.
-    fn recover(&mut self, work: &Work, tell: &mut dyn FnMut(Told)) {
-        let run = &work.run;
-        if run.boot != self.client.this_process().boot {
-            // The machine has been started anew since: nothing of it lives. But it may have ended before that.
-            let ended = match self.files.look(&run.id) {
-                Ok(Found::Ended(_, ending)) => sessions::ended(ending),
-                _ => now_ended(Ending::Lost, Some("the machine was restarted")),
-            };
-            return self.ended(&run.id, ended);
-        }
-        let found = match self.files.look(&run.id) {
-            Ok(Found::Nothing) => keeper::bury(&self.files.record(&run.id)),
-            other => other,
-        };
-        match found {
-            Ok(Found::Nothing | Found::Buried) => {
-                let ending = if run.session.is_some() { Ending::Lost } else { Ending::Never };
-                self.ended(&run.id, now_ended(ending, None));
-            }
-            Ok(Found::Ended(_, ending)) => self.ended(&run.id, sessions::ended(ending)),
-            Ok(Found::Live(_)) => match keeper::adopt(&self.files.record(&run.id), run.owner_epoch.0) {
-                Ok(mut session) => {
-                    if let Some(limit) = self.limit {
-                        session.renew(limit);
-                    }
-                    self.sessions.insert(run.id.clone(), session);
-                }
-                Err(error) => {
-                    tell(Told::RunTrouble(run.id.clone(), format!("its keeper does not answer: {error}")));
-                    self.dispatcher.unclear(&run.id, self.now());
-                }
-            },
-            Ok(Found::Dead(record)) => self.sweep(&run.id, record),
-            Err(error) => {
-                tell(Told::RunTrouble(run.id.clone(), format!("its record cannot be read: {error}")));
-                self.dispatcher.unclear(&run.id, self.now());
-            }
-        }
-    }
-
-    /// The keeper was killed. What is left of the tree is ended before the run counts as lost.
-    fn sweep(&mut self, run: &RunId, record: Record) {
-        if let Some(request) = self.dispatcher.session_dead(run) {
-            // It only tells people why there is a pause; the end of the run is what counts.
-            self.client.call(request).ok();
-        }
-        self.aside.sweep(run.clone(), record, self.client.config().kill_grace);
-    }
-
-    /// The end of a run is durable: its keeper, or its record, is not needed any more.
-    fn acknowledge(&mut self, run: &RunId, tell: &mut dyn FnMut(Told)) {
-        match self.sessions.remove(run) {
-            Some(session) => self.keepers.acknowledge(session),
-            None => {
-                if let Err(error) = keeper::forget(&self.files.record(run)) {
-                    tell(Told::RunTrouble(run.clone(), format!("its record cannot be removed: {error}")));
-                }
-            }
-        }
-    }
-
-    /// Sleeps until something happens, and takes in what sessions tell.
-    fn sleep(&mut self, cancel: BorrowedFd<'_>, watch: &[ProcessId], at_most: Span) -> Woken {
-        let mut pidfds: Vec<(&ProcessId, OwnedFd)> = Vec::with_capacity(watch.len());
-        for process in watch {
-            match self.client.host().watch(process) {
-                Ok(pidfd) => pidfds.push((process, pidfd)),
-                Err(Liveness::Dead | Liveness::OtherBoot) => return Woken::Died(process.clone()),
-                // It cannot be watched, which proves nothing. The slow look is for such.
-                Err(Liveness::Alive | Liveness::Unknown) => {}
-            }
-        }
-        let runs: Vec<RunId> = self.sessions.keys().cloned().collect();
-        let mut fds = vec![
-            PollFd::new(&self.mailbox, PollFlags::IN),
-            PollFd::from_borrowed_fd(cancel, PollFlags::IN),
-            PollFd::new(&self.aside, PollFlags::IN),
-        ];
-        fds.extend(self.ear.as_ref().map(|ear| PollFd::new(ear, PollFlags::IN)));
-        let fixed = fds.len();
-        fds.extend(self.sessions.values().map(|session| PollFd::from_borrowed_fd(session.as_fd(), PollFlags::IN)));
-        fds.extend(pidfds.iter().map(|(_, pidfd)| PollFd::new(pidfd, PollFlags::IN)));
-        // A runner that is busy looks after them by the way.
-        if runs.is_empty() {
-            fds.extend(self.keepers.descriptors().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-        }
-        let ms = at_most.as_ms();
-        let timeout = Timespec { tv_sec: ms / 1_000, tv_nsec: (ms % 1_000) * 1_000_000 };
-        let due_ms = host::boot_ms() + ms;
-        // An interruption is a reason to look, like any other.
-        let timed_out = poll(&mut fds, Some(&timeout)) == Ok(0);
-        let late = Duration::from_millis(u64::try_from(host::boot_ms() - due_ms).unwrap_or(0));
-        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
-        drop(fds);
-        if timed_out && late > STALL {
-            self.dispatcher.stalled(span(late), self.now());
-        }
-        self.keepers.tend();
-        let died = pidfds
-            .iter()
-            .zip(&ready[fixed + runs.len()..])
-            .find(|(_, ready)| **ready)
-            .map(|((process, _), _)| (*process).clone());
-        for run in runs.iter().zip(&ready[fixed..]).filter(|(_, ready)| **ready).map(|(run, _)| run) {
-            self.listen(run);
-        }
-        if let Some(ear) = self.ear.as_ref().filter(|_| ready[3]) {
-            ear.empty();
-            self.dispatcher.heard();
-        }
-        if ready[2] {
-            for deed in self.aside.take() {
-                match deed {
-                    Deed::Swept(run, ended) => self.ended(&run, ended),
-                    Deed::Unswept(run) => self.dispatcher.unclear(&run, self.now()),
-                    Deed::Gathered(pipeline, inputs) => self.dispatcher.gathered(&pipeline, *inputs),
-                    Deed::Told(errand, Ok(())) => self.dispatcher.did(errand, Ok(())),
-                    Deed::Told(errand, Err(untold)) if untold.is_final => self.dispatcher.gave_up(errand, untold.error),
-                    Deed::Told(errand, Err(untold)) => self.dispatcher.did(errand, Err(untold.error)),
-                }
-            }
-        }
-        match (ready[1], ready[0], died) {
-            (true, _, _) => Woken::Cancelled,
-            (false, true, _) => Woken::Called,
-            (false, false, Some(process)) => Woken::Died(process),
-            (false, false, None) => Woken::Other,
-        }
-    }
-
-    /// Takes in what a session tells.
-    fn listen(&mut self, run: &RunId) {
-        let Some(session) = self.sessions.get_mut(run) else { return };
-        for notice in session.notices() {
-            match notice {
-                Notice::Started { keeper_pid, child_pid } => {
-                    let now = Lease(host::monotonic_ms() + self.offset);
-                    self.dispatcher.started(run, backlog::Session { keeper: keeper_pid, child: child_pid }, now);
-                }
-                Notice::Ended(ending) => self.ended(run, sessions::ended(ending)),
-                Notice::Refused(Refusal::NoRecord { error }) => {
-                    let ending = Ending::NotStarted { error: format!("its record cannot be made: {error}").into() };
-                    self.ended(run, now_ended(ending, None));
-                }
-                Notice::Ready => {}
-                // Others own it; the rows will tell.
-                Notice::Refused(Refusal::LowerEpoch { .. }) => self.dispatcher.woken(),
-                Notice::Nudged { effect_id } => self.dispatcher.did(Seq(effect_id), Ok(())),
-                Notice::Refused(Refusal::RecordExists | Refusal::Version { .. }) => {}
-                Notice::Gone => {
-                    self.sessions.remove(run);
-                    self.dispatcher.gone(run);
-                    return;
-                }
-            }
-        }
-    }
 }
 
 /// Waits for the end of a run, and brings it about if its runner is gone: what is left of its session is taken over,
@@ -495,8 +274,4 @@ pub fn recover_run(
     tell: &mut dyn FnMut(Told),
 ) -> Result<(), Error> {
     Runner::only(client, files, run)?.run(cancel, tell)
-}
-
-pub(crate) fn now_ended(ending: Ending, note: Option<&str>) -> Ended {
-    Ended::new(ending, Wall(host::wall_ms()), note.map(Into::into))
 }

@@ -1,0 +1,91 @@
+//! How a runner sleeps: on the descriptors of everything that may want it.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use banksman_adapters::host;
+use banksman_core::{Liveness, ProcessId, RunId, Span};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::Runner;
+use crate::aside::Deed;
+use crate::waiting::{STALL, span};
+
+/// What has ended its sleep.
+pub(super) enum Woken {
+    Called,
+    Cancelled,
+    Died(ProcessId),
+    Other,
+}
+
+impl Runner<'_> {
+    /// Sleeps until something happens, and takes in what sessions tell.
+    pub(super) fn sleep(&mut self, cancel: BorrowedFd<'_>, watch: &[ProcessId], at_most: Span) -> Woken {
+        let mut pidfds: Vec<(&ProcessId, OwnedFd)> = Vec::with_capacity(watch.len());
+        for process in watch {
+            match self.client.host().watch(process) {
+                Ok(pidfd) => pidfds.push((process, pidfd)),
+                Err(Liveness::Dead | Liveness::OtherBoot) => return Woken::Died(process.clone()),
+                // It cannot be watched, which proves nothing. The slow look is for such.
+                Err(Liveness::Alive | Liveness::Unknown) => {}
+            }
+        }
+        let runs: Vec<RunId> = self.sessions.keys().cloned().collect();
+        let mut fds = vec![
+            PollFd::new(&self.mailbox, PollFlags::IN),
+            PollFd::from_borrowed_fd(cancel, PollFlags::IN),
+            PollFd::new(&self.aside, PollFlags::IN),
+        ];
+        fds.extend(self.ear.as_ref().map(|ear| PollFd::new(ear, PollFlags::IN)));
+        let fixed = fds.len();
+        fds.extend(self.sessions.values().map(|session| PollFd::from_borrowed_fd(session.as_fd(), PollFlags::IN)));
+        fds.extend(pidfds.iter().map(|(_, pidfd)| PollFd::new(pidfd, PollFlags::IN)));
+        // A runner that is busy looks after them by the way.
+        if runs.is_empty() {
+            fds.extend(self.keepers.descriptors().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        }
+        let ms = at_most.as_ms();
+        let timeout = Timespec { tv_sec: ms / 1_000, tv_nsec: (ms % 1_000) * 1_000_000 };
+        let due_ms = host::boot_ms() + ms;
+        // An interruption is a reason to look, like any other.
+        let timed_out = poll(&mut fds, Some(&timeout)) == Ok(0);
+        let late = Duration::from_millis(u64::try_from(host::boot_ms() - due_ms).unwrap_or(0));
+        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        drop(fds);
+        if timed_out && late > STALL {
+            self.dispatcher.stalled(span(late), self.now());
+        }
+        self.keepers.tend();
+        let died = pidfds
+            .iter()
+            .zip(&ready[fixed + runs.len()..])
+            .find(|(_, ready)| **ready)
+            .map(|((process, _), _)| (*process).clone());
+        for run in runs.iter().zip(&ready[fixed..]).filter(|(_, ready)| **ready).map(|(run, _)| run) {
+            self.listen(run);
+        }
+        if let Some(ear) = self.ear.as_ref().filter(|_| ready[3]) {
+            ear.empty();
+            self.dispatcher.heard();
+        }
+        if ready[2] {
+            for deed in self.aside.take() {
+                match deed {
+                    Deed::Swept(run, ended) => self.ended(&run, ended),
+                    Deed::Unswept(run) => self.dispatcher.unclear(&run, self.now()),
+                    Deed::Gathered(pipeline, inputs) => self.dispatcher.gathered(&pipeline, *inputs),
+                    Deed::Told(errand, Ok(())) => self.dispatcher.did(errand, Ok(())),
+                    Deed::Told(errand, Err(untold)) if untold.is_final => self.dispatcher.gave_up(errand, untold.error),
+                    Deed::Told(errand, Err(untold)) => self.dispatcher.did(errand, Err(untold.error)),
+                }
+            }
+        }
+        match (ready[1], ready[0], died) {
+            (true, _, _) => Woken::Cancelled,
+            (false, true, _) => Woken::Called,
+            (false, false, Some(process)) => Woken::Died(process),
+            (false, false, None) => Woken::Other,
+        }
+    }
+}
