@@ -78,6 +78,33 @@ fn a_file_that_is_ignored_is_not_overwritten() {
 }
 
 #[test]
+fn nothing_is_removed_where_files_and_directories_take_the_place_of_each_other() {
+    let world = World::new();
+    let path = |name: &str| world.repo().join(name);
+    fs::create_dir(path("dir")).unwrap();
+    world.commit("dir/x", "x\n");
+    world.git(&["switch", "-q", "-c", "topic"]);
+    world.git(&["rm", "-q", "-r", "dir"]);
+    fs::create_dir(path("new")).unwrap();
+    fs::write(path("new/x"), "x\n").unwrap();
+    fs::write(path("file"), "x\n").unwrap();
+    world.commit("dir", "a file\n");
+    world.git(&["switch", "-q", "main"]);
+    fs::write(path(".git/info/exclude"), "*mine\nnew\n").unwrap();
+    // In a directory that becomes a file, in one where a new file comes, and a file where a directory comes.
+    for (directory, file) in [("dir/sub", "dir/sub/mine"), ("file", "file/mine"), (".", "new")] {
+        fs::create_dir_all(path(directory)).unwrap();
+        fs::write(path(file), "mine").unwrap();
+        let error = world.merge("topic", MergeHow::FastForward).unwrap_err();
+        assert!(matches!(error, MergeError::InTheWay(_)), "{error}");
+        assert_eq!(fs::read_to_string(path(file)).unwrap(), "mine");
+        fs::remove_file(path(file)).unwrap();
+    }
+    assert!(world.merge("topic", MergeHow::FastForward).unwrap().has_moved(), "empty directories hold nothing up");
+    assert_eq!(world.git(&["status", "--porcelain"]), "");
+}
+
+#[test]
 fn what_git_was_told_not_to_look_at_stays_and_is_not_looked_at() {
     let world = ahead();
     for mark in ["--skip-worktree", "--assume-unchanged"] {
@@ -196,4 +223,21 @@ fn a_submodule_stays_where_it_is_and_blocks_nothing() {
     world.branch("last", "b", "b\n");
     world.git(&["add", "sub"]);
     assert!(matches!(world.merge("last", MergeHow::Rebase), Err(MergeError::Dirty(_))));
+}
+
+#[test]
+fn a_submodule_is_not_removed_where_a_file_comes() {
+    let world = with_submodule();
+    world.git(&["worktree", "add", "-q", "-b", "next", "../next", "main"]);
+    let next = world.path("next");
+    world.git_in(&next, &["rm", "-q", "sub"]);
+    fs::write(next.join("sub"), "a file\n").unwrap();
+    world.git_in(&next, &["add", "sub"]);
+    world.git_in(&next, &["commit", "-q", "-m", "file"]);
+    fs::write(world.repo().join("sub/first"), "begun").unwrap();
+    let error = world.merge("next", MergeHow::FastForward).unwrap_err();
+    assert!(matches!(error, MergeError::InTheWay(_)), "{error}");
+    assert_eq!(fs::read_to_string(world.repo().join("sub/first")).unwrap(), "begun");
+    world.git(&["submodule", "--quiet", "deinit", "--force", "sub"]);
+    assert!(world.merge("next", MergeHow::FastForward).unwrap().has_moved());
 }
