@@ -58,6 +58,28 @@ fn a_rebase_makes_the_commits_anew_and_leaves_the_branch_alone() {
 }
 
 #[test]
+fn a_rebase_does_not_lose_what_was_changed_in_a_merge() {
+    let world = diverged();
+    world.git(&["switch", "-q", "topic"]);
+    world.git(&["merge", "-q", "--no-edit", "main"]);
+    world.git(&["switch", "-q", "main"]);
+    let before = world.commit("m2", "m\n");
+    // One without changes of its own is left out.
+    world.git(&["branch", "plain", "topic"]);
+    world.git(&["switch", "-q", "topic"]);
+    world.git(&["merge", "-q", "--no-commit", "main"]);
+    world.commit("own", "own\n");
+    world.git(&["switch", "-q", "main"]);
+    let error = world.merge("topic", MergeHow::Rebase).unwrap_err().to_string();
+    assert_eq!(error, "a rebase would lose changes: merges in topic have some of their own");
+    assert_eq!(world.tip("main"), before);
+    assert!(world.merge("plain", MergeHow::Rebase).unwrap().has_moved());
+    assert_eq!(world.git(&["rev-list", "--merges", "main"]), "");
+    world.merge("topic", MergeHow::MergeCommit).unwrap();
+    assert_eq!(world.show("main", "own"), "own");
+}
+
+#[test]
 fn a_merge_commit_has_both_parents() {
     for elsewhere in [false, true] {
         let world = diverged();
