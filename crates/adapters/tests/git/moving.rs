@@ -241,3 +241,26 @@ fn a_submodule_is_not_removed_where_a_file_comes() {
     world.git(&["submodule", "--quiet", "deinit", "--force", "sub"]);
     assert!(world.merge("next", MergeHow::FastForward).unwrap().has_moved());
 }
+
+#[test]
+fn a_checkout_is_found_wherever_its_repository_is_kept() {
+    let world = ahead();
+    world.git(&["init", "-q", "--separate-git-dir", world.path("away").to_str().unwrap()]);
+    assert!(world.merge("topic", MergeHow::FastForward).unwrap().has_moved());
+    assert_eq!((world.tip("main"), world.git(&["status", "--porcelain"])), (world.tip("topic"), String::new()));
+
+    let world = with_submodule();
+    let sub = world.repo().join("sub");
+    let git = |args: &[&str]| world.git_in(&sub, args);
+    git(&["switch", "-q", "-C", "main"]);
+    git(&["branch", "topic", &world.git(&["rev-parse", "topic:sub"])]);
+    fs::write(world.repo().join(".git/modules/sub/info/exclude"), "second\n").unwrap();
+    fs::write(sub.join("second"), "mine").unwrap();
+    let merge = || banksman_adapters::git::merge(&sub, &world.path("scratch"), "topic", "main", MergeHow::FastForward);
+    let error = merge().unwrap_err();
+    assert!(matches!(error, MergeError::InTheWay(_)), "{error}");
+    assert_eq!(fs::read_to_string(sub.join("second")).unwrap(), "mine");
+    fs::remove_file(sub.join("second")).unwrap();
+    assert_eq!(merge().unwrap().checkout, Some(sub.canonicalize().unwrap()));
+    assert_eq!((git(&["rev-parse", "main"]), git(&["status", "--porcelain"])), (git(&["rev-parse", "topic"]), String::new()));
+}
