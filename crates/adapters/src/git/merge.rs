@@ -188,6 +188,8 @@ impl Job<'_> {
             self.save(&before)?;
             match &checkout {
                 Some(checkout) => self.forward_checkout(checkout, &before, &commit)?,
+                // Whoever has checked it out meanwhile would find all that was merged taken back in the index.
+                None if !self.git.checkouts(self.into)?.is_empty() => return Err(self.moved("it was checked out".into())),
                 None => self.swap(self.git, &before, &commit)?,
             }
         }

@@ -275,6 +275,16 @@ fn a_target_that_moves_meanwhile_is_merged_into_as_it_is_then() {
 }
 
 #[test]
+fn a_target_that_is_checked_out_meanwhile_moves_with_its_checkout() {
+    let world = slow();
+    on_checkout(&world, &format!("cd '{}'; git symbolic-ref HEAD refs/heads/main", world.repo().display()));
+    let merged = world.merge("topic", MergeHow::MergeCommit).unwrap();
+    assert_eq!((merged.checkout, world.tip("main")), (Some(world.repo().canonicalize().unwrap()), merged.commit));
+    assert_eq!(world.git(&["status", "--porcelain"]), "");
+    world.assert_tidy();
+}
+
+#[test]
 fn a_target_that_never_rests_is_an_error_in_the_end() {
     let world = slow();
     let repo = world.repo();
