@@ -85,7 +85,8 @@ impl Move {
 
     fn new(git: &Git, place: PathBuf, lock: File, before: Id, commit: Id) -> Move {
         // A hook would find the checkout locked, and a stranger's index.
-        let git = git.clone().with("core.hooksPath=/dev/null").with_index(&place.join("banksman-index"));
+        let git =
+            git.clone().with("core.hooksPath=/dev/null").with("core.ignoreStat=false").with_index(&place.join("banksman-index"));
         Move { git, place, lock, before, commit }
     }
 

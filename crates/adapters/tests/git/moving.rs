@@ -30,16 +30,19 @@ fn assert_unmoved(world: &World) {
 
 #[test]
 fn a_checkout_goes_back_when_somebody_moves_the_target_meanwhile() {
-    let world = ahead();
-    let repo = world.repo();
-    // When the checkout moves, somebody takes the target back to an earlier commit, and then forward again.
-    let earlier = world.tip("main~1");
-    on_checkout(&world, &format!("cd '{}'; git update-ref refs/heads/main {earlier}", repo.display()));
-    let error = world.merge("topic", MergeHow::FastForward).unwrap_err();
-    assert!(matches!(error, MergeError::Dirty(_)), "they moved the branch under its checkout: {error}");
-    assert_eq!(world.tip("main"), earlier);
-    world.git(&["update-ref", "refs/heads/main", "topic~3"]);
-    assert_unmoved(&world);
+    // Also where git is told not to look at what it has written itself.
+    for ignore in ["false", "true"] {
+        let world = ahead();
+        world.git(&["config", "core.ignoreStat", ignore]);
+        // When the checkout moves, somebody takes the target back to an earlier commit, and then forward again.
+        let earlier = world.tip("main~1");
+        on_checkout(&world, &format!("cd '{}'; git update-ref refs/heads/main {earlier}", world.repo().display()));
+        let error = world.merge("topic", MergeHow::FastForward).unwrap_err();
+        assert!(matches!(error, MergeError::Dirty(_)), "they moved the branch under its checkout: {error}");
+        assert_eq!(world.tip("main"), earlier);
+        world.git(&["update-ref", "refs/heads/main", "topic~3"]);
+        assert_unmoved(&world);
+    }
 }
 
 #[test]
