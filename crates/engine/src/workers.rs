@@ -1,7 +1,7 @@
 //! What people and runners do with workers: wake, pause, resume; items become tasks, and the ends of tasks the ends of items.
 
 use banksman_core::plan::Context;
-use banksman_core::queue::{self, Hold, Item, Queues};
+use banksman_core::queue::{self, DUE_PER_TAKE, Hold, Item, Part, Queues};
 use banksman_core::task::{Done, OfItem, Spec, State, Work};
 use banksman_core::worker::{self, Definition, End, Job, Taken, Worker};
 use banksman_core::{Effect, Errand, ItemId, Lease, Name, Notice, NoticeKind, Span, Task, TaskId, Title};
@@ -106,7 +106,7 @@ impl WorkerRequest {
             WorkerRequest::Wake { .. } | WorkerRequest::Pause { .. } | WorkerRequest::Resume { .. } => {}
             WorkerRequest::Take { queue, .. } => {
                 keys.extend(around(queue));
-                keys.extend([Key::Sections, Key::Head { queue: queue.clone(), takes: 1, removed: 0, ended: 0 }]);
+                keys.extend([Key::Sections, Key::Head { queue: queue.clone(), takes: 1, removed: 0, ended: 0 }, later(queue)]);
             }
             WorkerRequest::Settle { task, taken, .. } => {
                 keys.extend(around(&taken.queue));
@@ -185,6 +185,11 @@ fn take(name: &Name, queue: &Name, tables: &mut Tables, turn: &mut Turn) -> Work
             WorkerOutcome::Unfit { item: item.id, error: error.into() }
         }
     }
+}
+
+/// The first items of a queue that wait for a time. In the head of a queue those that are worked on may come before them.
+pub(crate) fn later(queue: &Name) -> Key {
+    Key::Part { queue: queue.clone(), part: Part::Resting, limit: 1 + DUE_PER_TAKE as u32 }
 }
 
 /// Whether there are items in a queue that will be taken, now or later.

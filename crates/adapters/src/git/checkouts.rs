@@ -21,27 +21,45 @@ impl Git {
         let name = format!("refs/heads/{branch}");
         let list = self.get(&["worktree", "list", "--porcelain", "-z"])?;
         let mut found = Vec::new();
-        let mut path = None;
+        let (mut main, mut path) = (None, None);
         for line in list.split(|byte| *byte == 0) {
             if let Some(directory) = line.strip_prefix(b"worktree ") {
-                path = Some(PathBuf::from(OsStr::from_bytes(directory)));
+                let directory = PathBuf::from(OsStr::from_bytes(directory));
+                // The first is the main one.
+                path = Some(if main.is_none() { self.main(directory)? } else { directory });
+                main = main.or_else(|| path.clone());
             } else if line.strip_prefix(b"branch ") == Some(name.as_bytes()) {
                 found.extend(path.take().filter(|path| path.is_dir()).map(|path| Checkout { path, is_rebasing: false }));
             }
         }
-        found.extend(self.rebasing(&name)?.into_iter().map(|path| Checkout { path, is_rebasing: true }));
+        found.extend(
+            self.rebasing(&name, &main.unwrap_or_default())?.into_iter().map(|path| Checkout { path, is_rebasing: true }),
+        );
         Ok(found)
     }
 
+    /// The main checkout. Git lists the directory around its own as such, which is not that of a submodule, nor that of a
+    /// repository whose `.git` is kept elsewhere.
+    fn main(&self, listed: PathBuf) -> Result<PathBuf, GitError> {
+        if listed.join(".git").exists() {
+            return Ok(listed);
+        }
+        let dirs = self.line(&["rev-parse", "--path-format=absolute", "--git-dir", "--git-common-dir"])?;
+        let is_here = dirs.split_once('\n').is_some_and(|(own, common)| own == common);
+        let git = if is_here { self.clone() } else { self.at(&listed) };
+        let top = git.ask(&["rev-parse", "--show-toplevel"])?;
+        // One without any, or one that nobody knows from here: then git says so when it is asked about it.
+        Ok(if top.status == 0 { OsStr::from_bytes(top.stdout.trim_ascii_end()).into() } else { listed })
+    }
+
     /// Where a rebase of a branch is under way. Git lists such a worktree as one without a branch.
-    fn rebasing(&self, name: &str) -> Result<Vec<PathBuf>, GitError> {
+    fn rebasing(&self, name: &str, main: &Path) -> Result<Vec<PathBuf>, GitError> {
         let common = self.directory.join(OsStr::from_bytes(self.line(&["rev-parse", "--git-common-dir"])?.as_bytes()));
         let is_rebasing = |dir: &Path| {
             let head = |kind: &str| fs::read_to_string(dir.join(kind).join("head-name")).unwrap_or_default();
             head("rebase-merge").trim_end() == name || head("rebase-apply").trim_end() == name
         };
-        let mut found: Vec<PathBuf> =
-            is_rebasing(&common).then(|| common.parent().unwrap_or(&common).into()).into_iter().collect();
+        let mut found: Vec<PathBuf> = is_rebasing(&common).then(|| main.into()).into_iter().collect();
         for linked in fs::read_dir(common.join("worktrees")).into_iter().flatten().flatten().map(|entry| entry.path()) {
             if is_rebasing(&linked) {
                 let link = fs::read(linked.join("gitdir")).unwrap_or_default();

@@ -59,6 +59,9 @@ pub enum MergeError {
     /// The two have changed the same in different ways.
     #[error("conflict in {}", files(.0))]
     Conflict(Vec<String>),
+    /// A rebase leaves out merges, and what people have changed in them.
+    #[error("a rebase would lose changes: merges in {0} have some of their own")]
+    OwnChanges(Box<str>),
     /// Somebody works in the checkout of the target.
     #[error("the checkout at {} has changes", .0.display())]
     Dirty(PathBuf),
@@ -185,6 +188,8 @@ impl Job<'_> {
             self.save(&before)?;
             match &checkout {
                 Some(checkout) => self.forward_checkout(checkout, &before, &commit)?,
+                // Whoever has checked it out meanwhile would find all that was merged taken back in the index.
+                None if !self.git.checkouts(self.into)?.is_empty() => return Err(self.moved("it was checked out".into())),
                 None => self.swap(self.git, &before, &commit)?,
             }
         }
@@ -226,7 +231,13 @@ impl Job<'_> {
         let mut args = vec!["rebase"];
         args.extend(plain);
         args.push(before);
-        self.finish(&tree, &args)
+        let commit = self.finish(&tree, &args)?;
+        // The merges are made again and compared. One that was resolved by hand has led to a conflict above, usually.
+        let look = ["log", "--no-show-signature", "--format=", "--merges", "--remerge-diff", "--name-only"];
+        if !self.git.get(&[&look[..], &[tip, &format!("^{before}"), "--"]].concat())?.is_empty() {
+            return Err(MergeError::OwnChanges(self.branch.into()));
+        }
+        Ok(commit)
     }
 
     fn merge_commit(&self, tip: &Id, before: &Id) -> Result<Id, MergeError> {

@@ -43,6 +43,12 @@ struct Change {
     nothing: String,
 }
 
+impl Change {
+    fn is_submodule(&self, side: usize) -> bool {
+        self.sides[side].as_ref().is_some_and(|entry| entry.starts_with("160000 "))
+    }
+}
+
 impl Move {
     /// Locks a checkout, unless some other git is at work there.
     pub(super) fn begin(git: &Git, before: &Id, commit: &Id) -> Result<Option<Move>, GitError> {
@@ -79,14 +85,52 @@ impl Move {
 
     fn new(git: &Git, place: PathBuf, lock: File, before: Id, commit: Id) -> Move {
         // A hook would find the checkout locked, and a stranger's index.
-        let git = git.clone().with("core.hooksPath=/dev/null").with_index(&place.join("banksman-index"));
+        let git =
+            git.clone().with("core.hooksPath=/dev/null").with("core.ignoreStat=false").with_index(&place.join("banksman-index"));
         Move { git, place, lock, before, commit }
     }
 
-    /// Whether the place of a new file is taken by a file of the user's. One that is ignored would be overwritten by git.
+    /// Whether the place of a new file is taken by something of the user's. Git would remove what is ignored, also all of a
+    /// directory, and what is in a submodule.
     pub(super) fn in_the_way(&self) -> Result<bool, GitError> {
         let changes = self.changes(&self.before, &self.commit)?;
-        Ok(changes.iter().any(|change| change.sides[0].is_none() && self.has_file(&change.path)))
+        let leaves = |change: &&Change| change.sides[1].is_none() && !change.is_submodule(0);
+        let leaving: HashSet<&Path> = changes.iter().filter(leaves).map(|change| &*change.path).collect();
+        for change in &changes {
+            let is_file = change.sides[1].is_some() && !change.is_submodule(1);
+            let takes_place = change.sides[0].is_none() || (change.is_submodule(0) && is_file);
+            if takes_place && self.is_taken(&change.path, is_file, &leaving)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether something is at a place, or on the way to it, that does not leave. A directory may stay where a submodule comes.
+    fn is_taken(&self, path: &Path, by_file: bool, leaving: &HashSet<&Path>) -> Result<bool, GitError> {
+        let mut way: Vec<&Path> = path.ancestors().filter(|part| !part.as_os_str().is_empty()).collect();
+        while let Some(part) = way.pop() {
+            match fs::symlink_metadata(self.git.directory.join(part)) {
+                Ok(there) if there.is_dir() => {}
+                Ok(_) => return Ok(!leaving.contains(part)),
+                Err(_) => return Ok(false),
+            }
+        }
+        Ok(by_file && self.has_others(path, leaving)?)
+    }
+
+    /// Whether a directory has files that do not leave.
+    fn has_others(&self, directory: &Path, leaving: &HashSet<&Path>) -> Result<bool, GitError> {
+        let whole = self.git.directory.join(directory);
+        for entry in fs::read_dir(&whole).map_err(system(&whole))? {
+            let entry = entry.map_err(system(&whole))?;
+            let path = directory.join(entry.file_name());
+            let is_dir = entry.file_type().map_err(system(&whole))?.is_dir();
+            if if is_dir { self.has_others(&path, leaving)? } else { !leaving.contains(&*path) } {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Moves files and index forward, if git finds nothing that would be lost.

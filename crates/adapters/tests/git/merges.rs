@@ -58,6 +58,28 @@ fn a_rebase_makes_the_commits_anew_and_leaves_the_branch_alone() {
 }
 
 #[test]
+fn a_rebase_does_not_lose_what_was_changed_in_a_merge() {
+    let world = diverged();
+    world.git(&["switch", "-q", "topic"]);
+    world.git(&["merge", "-q", "--no-edit", "main"]);
+    world.git(&["switch", "-q", "main"]);
+    let before = world.commit("m2", "m\n");
+    // One without changes of its own is left out.
+    world.git(&["branch", "plain", "topic"]);
+    world.git(&["switch", "-q", "topic"]);
+    world.git(&["merge", "-q", "--no-commit", "main"]);
+    world.commit("own", "own\n");
+    world.git(&["switch", "-q", "main"]);
+    let error = world.merge("topic", MergeHow::Rebase).unwrap_err().to_string();
+    assert_eq!(error, "a rebase would lose changes: merges in topic have some of their own");
+    assert_eq!(world.tip("main"), before);
+    assert!(world.merge("plain", MergeHow::Rebase).unwrap().has_moved());
+    assert_eq!(world.git(&["rev-list", "--merges", "main"]), "");
+    world.merge("topic", MergeHow::MergeCommit).unwrap();
+    assert_eq!(world.show("main", "own"), "own");
+}
+
+#[test]
 fn a_merge_commit_has_both_parents() {
     for elsewhere in [false, true] {
         let world = diverged();
@@ -249,6 +271,16 @@ fn a_target_that_moves_meanwhile_is_merged_into_as_it_is_then() {
     assert_eq!(world.tip("main"), merged.commit);
     assert_eq!(world.git(&["log", "--format=%s", "--first-parent", "main"]).lines().filter(|line| *line == "other").count(), 2);
     assert_eq!(std::fs::read_to_string(count).unwrap().lines().count(), 3, "two races were lost");
+    world.assert_tidy();
+}
+
+#[test]
+fn a_target_that_is_checked_out_meanwhile_moves_with_its_checkout() {
+    let world = slow();
+    on_checkout(&world, &format!("cd '{}'; git symbolic-ref HEAD refs/heads/main", world.repo().display()));
+    let merged = world.merge("topic", MergeHow::MergeCommit).unwrap();
+    assert_eq!((merged.checkout, world.tip("main")), (Some(world.repo().canonicalize().unwrap()), merged.commit));
+    assert_eq!(world.git(&["status", "--porcelain"]), "");
     world.assert_tidy();
 }
 

@@ -30,16 +30,19 @@ fn assert_unmoved(world: &World) {
 
 #[test]
 fn a_checkout_goes_back_when_somebody_moves_the_target_meanwhile() {
-    let world = ahead();
-    let repo = world.repo();
-    // When the checkout moves, somebody takes the target back to an earlier commit, and then forward again.
-    let earlier = world.tip("main~1");
-    on_checkout(&world, &format!("cd '{}'; git update-ref refs/heads/main {earlier}", repo.display()));
-    let error = world.merge("topic", MergeHow::FastForward).unwrap_err();
-    assert!(matches!(error, MergeError::Dirty(_)), "they moved the branch under its checkout: {error}");
-    assert_eq!(world.tip("main"), earlier);
-    world.git(&["update-ref", "refs/heads/main", "topic~3"]);
-    assert_unmoved(&world);
+    // Also where git is told not to look at what it has written itself.
+    for ignore in ["false", "true"] {
+        let world = ahead();
+        world.git(&["config", "core.ignoreStat", ignore]);
+        // When the checkout moves, somebody takes the target back to an earlier commit, and then forward again.
+        let earlier = world.tip("main~1");
+        on_checkout(&world, &format!("cd '{}'; git update-ref refs/heads/main {earlier}", world.repo().display()));
+        let error = world.merge("topic", MergeHow::FastForward).unwrap_err();
+        assert!(matches!(error, MergeError::Dirty(_)), "they moved the branch under its checkout: {error}");
+        assert_eq!(world.tip("main"), earlier);
+        world.git(&["update-ref", "refs/heads/main", "topic~3"]);
+        assert_unmoved(&world);
+    }
 }
 
 #[test]
@@ -75,6 +78,33 @@ fn a_file_that_is_ignored_is_not_overwritten() {
     assert_eq!(fs::read_to_string(world.repo().join("a")).unwrap(), "mine");
     fs::remove_file(world.repo().join("a")).unwrap();
     assert_unmoved(&world);
+}
+
+#[test]
+fn nothing_is_removed_where_files_and_directories_take_the_place_of_each_other() {
+    let world = World::new();
+    let path = |name: &str| world.repo().join(name);
+    fs::create_dir(path("dir")).unwrap();
+    world.commit("dir/x", "x\n");
+    world.git(&["switch", "-q", "-c", "topic"]);
+    world.git(&["rm", "-q", "-r", "dir"]);
+    fs::create_dir(path("new")).unwrap();
+    fs::write(path("new/x"), "x\n").unwrap();
+    fs::write(path("file"), "x\n").unwrap();
+    world.commit("dir", "a file\n");
+    world.git(&["switch", "-q", "main"]);
+    fs::write(path(".git/info/exclude"), "*mine\nnew\n").unwrap();
+    // In a directory that becomes a file, in one where a new file comes, and a file where a directory comes.
+    for (directory, file) in [("dir/sub", "dir/sub/mine"), ("file", "file/mine"), (".", "new")] {
+        fs::create_dir_all(path(directory)).unwrap();
+        fs::write(path(file), "mine").unwrap();
+        let error = world.merge("topic", MergeHow::FastForward).unwrap_err();
+        assert!(matches!(error, MergeError::InTheWay(_)), "{error}");
+        assert_eq!(fs::read_to_string(path(file)).unwrap(), "mine");
+        fs::remove_file(path(file)).unwrap();
+    }
+    assert!(world.merge("topic", MergeHow::FastForward).unwrap().has_moved(), "empty directories hold nothing up");
+    assert_eq!(world.git(&["status", "--porcelain"]), "");
 }
 
 #[test]
@@ -196,4 +226,44 @@ fn a_submodule_stays_where_it_is_and_blocks_nothing() {
     world.branch("last", "b", "b\n");
     world.git(&["add", "sub"]);
     assert!(matches!(world.merge("last", MergeHow::Rebase), Err(MergeError::Dirty(_))));
+}
+
+#[test]
+fn a_submodule_is_not_removed_where_a_file_comes() {
+    let world = with_submodule();
+    world.git(&["worktree", "add", "-q", "-b", "next", "../next", "main"]);
+    let next = world.path("next");
+    world.git_in(&next, &["rm", "-q", "sub"]);
+    fs::write(next.join("sub"), "a file\n").unwrap();
+    world.git_in(&next, &["add", "sub"]);
+    world.git_in(&next, &["commit", "-q", "-m", "file"]);
+    fs::write(world.repo().join("sub/first"), "begun").unwrap();
+    let error = world.merge("next", MergeHow::FastForward).unwrap_err();
+    assert!(matches!(error, MergeError::InTheWay(_)), "{error}");
+    assert_eq!(fs::read_to_string(world.repo().join("sub/first")).unwrap(), "begun");
+    world.git(&["submodule", "--quiet", "deinit", "--force", "sub"]);
+    assert!(world.merge("next", MergeHow::FastForward).unwrap().has_moved());
+}
+
+#[test]
+fn a_checkout_is_found_wherever_its_repository_is_kept() {
+    let world = ahead();
+    world.git(&["init", "-q", "--separate-git-dir", world.path("away").to_str().unwrap()]);
+    assert!(world.merge("topic", MergeHow::FastForward).unwrap().has_moved());
+    assert_eq!((world.tip("main"), world.git(&["status", "--porcelain"])), (world.tip("topic"), String::new()));
+
+    let world = with_submodule();
+    let sub = world.repo().join("sub");
+    let git = |args: &[&str]| world.git_in(&sub, args);
+    git(&["switch", "-q", "-C", "main"]);
+    git(&["branch", "topic", &world.git(&["rev-parse", "topic:sub"])]);
+    fs::write(world.repo().join(".git/modules/sub/info/exclude"), "second\n").unwrap();
+    fs::write(sub.join("second"), "mine").unwrap();
+    let merge = || banksman_adapters::git::merge(&sub, &world.path("scratch"), "topic", "main", MergeHow::FastForward);
+    let error = merge().unwrap_err();
+    assert!(matches!(error, MergeError::InTheWay(_)), "{error}");
+    assert_eq!(fs::read_to_string(sub.join("second")).unwrap(), "mine");
+    fs::remove_file(sub.join("second")).unwrap();
+    assert_eq!(merge().unwrap().checkout, Some(sub.canonicalize().unwrap()));
+    assert_eq!((git(&["rev-parse", "main"]), git(&["status", "--porcelain"])), (git(&["rev-parse", "topic"]), String::new()));
 }

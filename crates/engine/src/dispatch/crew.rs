@@ -10,7 +10,7 @@ use super::{CLAIM_LIMIT, Dispatcher};
 use crate::queues::QueueRequest;
 use crate::request::Request;
 use crate::routing::RouteRequest;
-use crate::workers::{WorkerRequest, waits};
+use crate::workers::{WorkerRequest, later, waits};
 
 /// How many events are read at a time, and after how many the place in the log is written down though nothing followed.
 const PAGE: u32 = 500;
@@ -40,7 +40,7 @@ impl Dispatcher {
         for worker in takers(&snapshot.crew) {
             let takes = u32::try_from(worker.room().min(CLAIM_LIMIT)).unwrap_or(u32::MAX);
             let queue = worker.definition.queue.clone();
-            keys.extend([Key::NamedQueue(queue.clone()), Key::Head { queue, takes, removed: 0, ended: 0 }]);
+            keys.extend([Key::NamedQueue(queue.clone()), later(&queue), Key::Head { queue, takes, removed: 0, ended: 0 }]);
         }
         let after = self.routed_to(snapshot).filter(|after| *after < snapshot.seq);
         keys.extend(after.map(|after| Key::Log { after, limit: PAGE }));

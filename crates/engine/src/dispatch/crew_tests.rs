@@ -153,6 +153,23 @@ fn an_item_that_failed_waits_before_it_is_tried_again_and_its_worker_stays_awake
 }
 
 #[test]
+fn a_worker_stays_awake_for_what_comes_later_however_many_others_work() {
+    let mut stage = Stage::new();
+    stage.in_force(vec![definition("w", "q", 1, &["x:y"])], vec![]);
+    stage.worker(WorkerRequest::Wake { worker: name("w") });
+    for number in 0..8 {
+        stage.push("q", &json!(number), Span::ZERO);
+        let take = Input::Take { holder: "me".parse().unwrap(), wait: None, ticket: None };
+        stage.ask(Request::Queue(QueueRequest::new(name("q"), take)));
+    }
+    // The time of all those is over before that of this one comes.
+    stage.push("q", &json!(8), Span::from_secs(60));
+    let mut actor = stage.runner("m", options());
+    stage.play(&mut actor);
+    assert_eq!(stage.standing(), ("awake", 0));
+}
+
+#[test]
 fn items_become_tasks_a_few_at_a_time() {
     let mut stage = Stage::new();
     stage.in_force(vec![definition("w", "q", 2, &[])], vec![]);
