@@ -387,10 +387,15 @@ impl Queues {
     fn push(&mut self, name: &Name, new: New, now: &Now, scribe: &mut Scribe) -> Pushed {
         let New { data, priority, delay, dedupe } = new;
         let same = |item: &&Item| item.queue == *name && item.keeps_out() == dedupe.as_ref();
-        if dedupe.is_some()
+        while dedupe.is_some()
             && let Some(item) = self.items.values().find(same)
         {
-            return Pushed::Duplicate(item.id);
+            let id = item.id;
+            // One whose last attempt has run out of time is dead, though nobody has looked at it since: it keeps nobody out.
+            if !is_over(item, now) || item.attempts < self.queues[name].config.max_attempts {
+                return Pushed::Duplicate(id);
+            }
+            self.end(id, Ending::timed_out(), now, scribe);
         }
         let queue = self.queues.get_mut(name).expect("it was looked for before");
         if queue.length >= queue.config.max_length {

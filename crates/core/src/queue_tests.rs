@@ -333,6 +333,24 @@ fn a_key_keeps_others_out_until_its_item_is_over() {
 }
 
 #[test]
+fn an_item_whose_last_time_is_over_keeps_nobody_out_though_nobody_has_looked_at_it() {
+    let mut site = Site::with(config(2));
+    let keyed = || New { dedupe: Some(DedupeKey::new("k").unwrap()), ..new(0) };
+    let again = |site: &mut Site| site.ask("q", Input::Push(vec![keyed()]));
+    let item = site.push(keyed());
+    site.taken();
+    site.at(100);
+    assert_eq!(again(&mut site), Outcome::Pushed(vec![Pushed::Duplicate(item)]), "it is taken once more");
+    let late = site.taken();
+    site.at(199);
+    assert_eq!(again(&mut site), Outcome::Pushed(vec![Pushed::Duplicate(item)]), "its time is not over");
+    site.at(200);
+    let second = site.push(keyed());
+    assert_eq!((site.status(item).as_str(), site.status(second).as_str()), ("dead", "pending"));
+    assert!(matches!(site.ask("q", Input::Complete(late)), Outcome::Fenced { .. }));
+}
+
+#[test]
 fn an_item_that_comes_back_from_the_dead_letter_queue_keeps_others_out_again() {
     let mut site = Site::with(config(1));
     site.ask("d", Input::Define(config(1)));

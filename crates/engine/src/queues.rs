@@ -36,7 +36,11 @@ impl QueueRequest {
             Input::Define(_) => vec![Key::Queues],
             Input::Push(items) => {
                 let dedupe = items.iter().filter_map(|new| new.dedupe.clone()).map(|key| Key::Dedupe(name(), key));
-                [Key::NamedQueue(name()), Key::FirstTaker(name()), Key::Hands(name())].into_iter().chain(dedupe).collect()
+                let mut keys: Vec<Key> = dedupe.collect();
+                // Each may find an item whose last time is over.
+                keys.push(gone(0, keys.len()));
+                keys.extend([Key::NamedQueue(name()), Key::FirstTaker(name()), Key::Hands(name())]);
+                keys
             }
             Input::Take { .. } => {
                 // What has died by time on the way is found by the slow looks of runners, if it went to a queue with a worker.

@@ -146,6 +146,34 @@ fn a_last_attempt_whose_time_is_over_is_dead_for_all_who_look_and_nothing_is_wri
 }
 
 #[test]
+fn what_has_died_elsewhere_by_time_can_be_taken_and_sent_back_without_a_runner() {
+    let world = World::new();
+    world.ok(&["queues", "define", "broken"]);
+    world.ok(&["queues", "define", "q", "--max-attempts", "1", "--visibility-timeout", "1ms", "--dead-letter", "broken"]);
+    world.ok(&["queues", "push", "q", "1"]);
+    let (item, _) = take(&world, "q", "a");
+    until("its time is over", || world.data(&["queues", "show", "broken"])["ready"] == 1);
+    world.ok(&["queues", "requeue", "broken", &item]);
+    assert_eq!(take(&world, "q", "a").0, item);
+    until("its time is over", || world.data(&["queues", "show", "broken"])["ready"] == 1);
+    assert_eq!(take(&world, "broken", "b").0, item);
+    world.check();
+}
+
+#[test]
+fn a_queue_shows_its_items_in_the_order_in_which_they_are_taken() {
+    let world = World::new();
+    world.ok(&["queues", "define", "q"]);
+    for (data, priority, delay) in [("1", "9", "0s"), ("2", "0", "1h"), ("3", "1", "0s"), ("4", "2", "0s")] {
+        world.ok(&["queues", "push", "q", data, "--priority", priority, "--delay", delay]);
+    }
+    take(&world, "q", "a");
+    let shown = world.data(&["queues", "show", "q"]);
+    let order: Vec<&Value> = shown["items"].as_array().unwrap().iter().map(|item| &item["data"]).collect();
+    assert_eq!(order, [1, 4, 3, 2]);
+}
+
+#[test]
 fn a_runner_tells_of_the_dead_though_nobody_takes() {
     let world = World::new();
     let text = r#"

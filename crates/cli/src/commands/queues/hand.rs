@@ -1,8 +1,9 @@
 //! What people do with many items: try the dead again, remove.
 
 use banksman::Client;
-use banksman::core::queue::{Input, Outcome, Part};
+use banksman::core::queue::{Input, Outcome, Part, Queue};
 use banksman::core::{ItemId, Name};
+use banksman::store::Key;
 use clap::Args;
 use serde_json::json;
 
@@ -87,15 +88,20 @@ impl Requeue {
     }
 }
 
-/// What is dead by time is dead for those who ask, too.
-fn settle(client: &Client, queue: &Name) -> Result<(), Failure> {
-    loop {
-        match client.ask_queue(queue, Input::Settle)?.0 {
-            Outcome::Settled { more: true } => {}
-            Outcome::Settled { more: false } => return Ok(()),
-            other => return Err(refusal(queue, None, &other)),
+/// What is dead by time is dead for those who ask, too: in the queue itself, and in those whose dead come to it.
+pub(super) fn settle(client: &Client, queue: &Name) -> Result<(), Failure> {
+    let queues = client.reader()?.view().load(&[Key::Queues].into())?.queues.queues;
+    let concerns = |one: &&Queue| one.name == *queue || one.config.dead_letter.as_ref() == Some(queue);
+    for one in queues.values().filter(concerns) {
+        loop {
+            match client.ask_queue(&one.name, Input::Settle)?.0 {
+                Outcome::Settled { more: true } => {}
+                Outcome::Settled { more: false } => break,
+                other => return Err(refusal(&one.name, None, &other)),
+            }
         }
     }
+    Ok(())
 }
 
 impl Purge {

@@ -158,7 +158,8 @@ impl Show {
         let recent = reader.view().recent("queue", self.queue.as_str(), 5)?;
         let waiters = seen.waiters(&self.queue);
         let mut data = queue_json(queue, &counts, waiters);
-        let items: Vec<&Item> = seen.queues.items.values().filter(here).collect();
+        let mut items: Vec<&Item> = seen.queues.items.values().filter(here).collect();
+        items.sort_by_key(|item| turn(item));
         data["items"] = items.iter().map(|item| item_json(item, &seen)).collect();
         data["recentEvents"] = recent.iter().map(events::event_json).collect();
         let mut human = queue_page(queue, &counts, waiters);
@@ -172,6 +173,17 @@ impl Show {
         }
         context.printer.result(data, human);
         Ok(exit::OK)
+    }
+}
+
+/// What comes first where all items of a queue are listed: what is worked on, then what is taken next, then what has to wait.
+fn turn(item: &Item) -> (u8, i64) {
+    let due = item.due().map_or(0, |due| due.0);
+    match item.state {
+        State::Processing(_) => (0, due),
+        State::Pending { not_before: None } => (1, item.rank()),
+        State::Pending { not_before: Some(_) } | State::Failed { .. } => (2, due),
+        State::Dead { .. } | State::Completed => (3, 0),
     }
 }
 
