@@ -6,7 +6,8 @@
 //!
 //! Conditions are three-valued. What nobody could find out is unknown, and only what is true passes: the opposite of
 //! unknown is unknown. Invariants: what is true or false stays so when more becomes known, but for a lock that nothing is
-//! known of, which counts as free; and an answer depends on nothing but what its condition wants.
+//! known of, which counts as free; an answer depends on nothing but what its condition wants; and nothing fails for good by
+//! what is unknown.
 
 mod rows;
 mod truth;
@@ -190,7 +191,7 @@ pub enum GuardAction {
         /// After how long.
         delay: Span,
     },
-    /// The pipeline has failed for good.
+    /// The pipeline has failed for good. As long as nobody knows whether it holds, the pipeline waits.
     Fail {
         /// Why.
         message: Box<str>,
@@ -300,7 +301,7 @@ pub enum GuardResult {
     Failed {
         /// Which guard.
         guard: Name,
-        /// What follows.
+        /// What follows: what the guard says, but to fail takes more than a doubt.
         action: GuardAction,
         /// The part of its condition that it fails at, in words.
         part: Box<str>,
@@ -310,11 +311,13 @@ pub enum GuardResult {
 impl Guard {
     /// Whether its condition holds, as far as is known.
     pub fn evaluate(&self, inputs: &GuardInputs) -> GuardResult {
-        if self.condition.truth(inputs) == Truth::True {
-            return GuardResult::Passed;
-        }
-        let part = self.condition.part(inputs);
-        GuardResult::Failed { guard: self.name.clone(), action: self.on_failure.clone(), part }
+        let action = match (self.condition.truth(inputs), &self.on_failure) {
+            (Truth::True, _) => return GuardResult::Passed,
+            // Nobody knows that it does not hold, and what has failed for good is never tried again.
+            (Truth::Unknown, GuardAction::Fail { .. }) => GuardAction::Block,
+            (Truth::Unknown | Truth::False, action) => action.clone(),
+        };
+        GuardResult::Failed { guard: self.name.clone(), action, part: self.condition.part(inputs) }
     }
 }
 

@@ -239,6 +239,29 @@ fn only_what_is_true_passes() {
 }
 
 #[test]
+fn what_nobody_knows_fails_nothing_for_good() {
+    let inputs = inputs();
+    let fail = GuardAction::Fail { message: "no".into() };
+    let action =
+        |condition: Condition, on_failure: &GuardAction| match (Guard { on_failure: on_failure.clone(), ..guard(condition) })
+            .evaluate(&inputs)
+        {
+            GuardResult::Passed => None,
+            GuardResult::Failed { action, part, .. } => Some((action, part.starts_with("not known"))),
+        };
+    assert_eq!(action(exists("gone"), &fail), Some((fail.clone(), false)));
+    for unknown in [exists("dark"), not(exists("dark")), command("make test", true), Condition::LockFree { lock: var("nobody") }]
+    {
+        assert_eq!(action(unknown, &fail), Some((GuardAction::Block, true)));
+    }
+    // One part that is known to be wrong is enough.
+    assert_eq!(action(Condition::All(vec![exists("dark"), exists("gone")]), &fail), Some((fail.clone(), false)));
+    for other in [GuardAction::Block, GuardAction::Warn, GuardAction::Retry { delay: Span::from_secs(5) }] {
+        assert_eq!(action(exists("dark"), &other), Some((other, true)));
+    }
+}
+
+#[test]
 fn the_part_is_the_smallest_that_explains_it() {
     let inputs = inputs();
     let part = |condition: Condition| condition.part(&inputs);

@@ -1,6 +1,7 @@
 //! How the guards of pipelines are looked at: what an answer of the world outside is good for, and what happens meanwhile.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 use crate::runbooks;
 use crate::tasks::Backlog;
@@ -57,6 +58,34 @@ fresh_for = "1h""#,
     world.ok(&["tasks", "done", &issue]);
     until("it is done", || state(&world) == "done");
     world.check();
+}
+
+#[test]
+fn what_could_not_be_found_out_fails_nothing_for_good() {
+    let world = World::new();
+    begin(
+        &world,
+        r#"run = "true"
+pre = "guard""#,
+        r#"condition = { command = { argv = ["./tool"] } }
+on_failure = { fail = "the tool says no" }
+fresh_for = "100ms""#,
+    );
+    let runner = world.runner(&["--until-idle"]);
+    until("it is held up", || state(&world) == "blocked");
+    let id = world.data(&["pipelines", "list"])["pipelines"][0]["id"].as_str().unwrap().to_owned();
+    for told in [world.ok(&["why", &id]), world.ok(&["pipelines", "show", &id])] {
+        assert!(told.contains("not known: command `./tool` could not be started"), "{told}");
+    }
+    let (code, error) = world.error(&["guards", "check", "guard"]);
+    assert_eq!((code, &error["details"]["action"]), (6, &"block".into()), "{error}");
+    assert!(error["message"].as_str().unwrap().starts_with("guard guard does not pass: not known: command"), "{error}");
+    // It is there all at once: a file that is still open for writing cannot be run, and that says nothing either.
+    fs::write(world.path().join("new"), "#!/bin/sh\nexit 1\n").unwrap();
+    fs::set_permissions(world.path().join("new"), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::rename(world.path().join("new"), world.path().join("tool")).unwrap();
+    assert_eq!((runner.end().code, state(&world).as_str()), (7, "failed"));
+    assert_eq!(world.error(&["guards", "check", "guard"]).1["details"]["action"], "fail");
 }
 
 #[test]

@@ -387,7 +387,7 @@ fn a_lock_that_comes_free_lets_a_pipeline_go_on() {
     assert_eq!(page["blockedBy"]["guard"]["guard"], "quiet");
     assert!(page["blockedBy"]["guard"]["part"].as_str().unwrap().contains("ann"), "{page}");
     let why = world.ok(&["why", &id]);
-    assert!(why.contains("guard quiet does not hold") && why.contains("unblock"), "{why}");
+    assert!(why.contains("guard quiet does not pass") && why.contains("unblock"), "{why}");
     assert!(!world.has("out"));
     release(&epoch);
     // The second stands at the end of its phase.

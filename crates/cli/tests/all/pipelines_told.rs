@@ -118,7 +118,7 @@ fn why_tells_what_tasks_say_now() {
     let id = world.begin(&[]);
     with_a_runner(&world, "it is held up", || world.stands(&id) == "blocked one");
     let message = || world.data(&["why", &id])["reasons"][0]["message"].as_str().unwrap().to_owned();
-    assert!(message().contains("guard ready does not hold"), "{}", message());
+    assert!(message().contains("guard ready does not pass"), "{}", message());
     world.ok(&["tasks", "done", &must]);
     assert!(message().contains("guard ready holds by now"), "{}", message());
 }

@@ -105,6 +105,30 @@ fn one_runner_at_a_time_asks_the_world_outside_and_another_takes_over_when_it_is
 }
 
 #[test]
+fn what_nobody_knows_does_not_fail_a_pipeline_for_good() {
+    let mut stage = Stage::new();
+    let mut phases = after_file();
+    phases[0].pre[0].on_failure = GuardAction::Fail { message: "no key".into() };
+    stage.pipeline("p-1", phases);
+    let mut actor = stage.runner("m", options());
+    stage.play(&mut actor);
+    let mut answer = |stage: &mut Stage, inputs| match actor.wants.pop_back() {
+        Some(Advice::Gather(pipeline)) => {
+            actor.dispatcher.gathered(&pipeline, inputs);
+            stage.play(&mut actor);
+            stage.sleep(&mut actor)
+        }
+        other => panic!("{other:?}"),
+    };
+    let slept = answer(&mut stage, GuardInputs::default());
+    let State::Blocked { reason: Reason::Guard { part, .. }, .. } = stage.at("p-1").state else { panic!() };
+    assert_eq!((&*part, Span::from_ms(slept)), ("not known: file go", Span::from_secs(30)));
+    answer(&mut stage, found(false));
+    let State::Failed { error, recoverable: false, .. } = stage.at("p-1").state else { panic!("{}", stage.stands("p-1")) };
+    assert_eq!(&*error, "no key (guard g: file go is not there)");
+}
+
+#[test]
 fn so_many_are_looked_at_at_a_time_and_the_others_wait_for_their_turn() {
     let mut stage = Stage::new();
     for number in 1..=20 {

@@ -90,7 +90,11 @@ static FAILURE: Table = Table {
     doc: "What follows when a guard does not hold.",
     keys: &[
         key("retry", Kind::Duration, "It is looked at again after this time."),
-        key("fail", Kind::Prose, "The pipeline has failed for good, and this is why."),
+        key(
+            "fail",
+            Kind::Prose,
+            "The pipeline has failed for good, and this is why. While nobody knows whether the guard holds, it waits.",
+        ),
     ],
     one_of: &["retry", "fail"],
     some_of: &[],

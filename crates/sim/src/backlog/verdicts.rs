@@ -54,9 +54,7 @@ impl World<'_> {
         let Some(way) = self.book.ways.get(id) else { return };
         let named = way.guards().iter().find(|other| other.name == *guard);
         let right = named.is_some_and(|named| {
-            matches!(named.on_failure, GuardAction::Block | GuardAction::Retry { .. })
-                && self.says(named, way) != Known::Yes
-                && !way.guards().iter().any(|other| self.fails(other, way))
+            holds_up(named, self.says(named, way)) && !way.guards().iter().any(|other| self.fails(other, way))
         });
         self.verdict.expect(Checker::Guards, right, || format!("{id} is held up at {:?} by {named:?}", way.stand));
     }
@@ -65,13 +63,14 @@ impl World<'_> {
     pub(crate) fn check_failed_by_guard(&mut self, id: &TaskId) {
         self.check_sample(id);
         let Some(way) = self.book.ways.get(id) else { return };
-        let is_so = |guard: &Guard| matches!(guard.on_failure, GuardAction::Fail { .. }) && self.says(guard, way) != Known::Yes;
+        let may_be = |guard: &Guard| matches!(self.says(guard, way), Known::No | Known::Unsure);
+        let is_so = |guard: &Guard| matches!(guard.on_failure, GuardAction::Fail { .. }) && may_be(guard);
         let right = way.guards().iter().any(is_so);
         self.verdict.expect(Checker::Guards, right, || format!("{id} is failed at {:?}, and no guard says so", way.stand));
     }
 
     fn fails(&self, guard: &Guard, way: &Way) -> bool {
-        matches!(guard.on_failure, GuardAction::Fail { .. }) && matches!(self.says(guard, way), Known::No | Known::Unknown)
+        matches!(guard.on_failure, GuardAction::Fail { .. }) && self.says(guard, way) == Known::No
     }
 
     /// What was found outside was looked at for these guards, this time.
@@ -108,10 +107,8 @@ impl World<'_> {
 
     /// Whether a guard that a pipeline stands before would hold it up now, or fail it.
     pub(crate) fn is_rightly_held_up(&self, way: &Way, lease: Lease) -> bool {
-        let stands = |guard: &Guard| {
-            matches!(guard.on_failure, GuardAction::Block | GuardAction::Retry { .. })
-                && self.known(&guard.condition, &way.context, Some(&self.outside), Moment::Now(lease)) != Known::Yes
-        };
+        let known = |guard: &Guard| self.known(&guard.condition, &way.context, Some(&self.outside), Moment::Now(lease));
+        let stands = |guard: &Guard| holds_up(guard, known(guard));
         way.guards().iter().any(stands)
     }
 
@@ -173,6 +170,15 @@ impl World<'_> {
             (false, false) => Known::No,
             (false, true) => Known::Unsure,
         }
+    }
+}
+
+/// Whether a guard of which this is known holds a pipeline up. One that is to fail it does so only as long as nobody can know.
+fn holds_up(guard: &Guard, known: Known) -> bool {
+    match guard.on_failure {
+        GuardAction::Block | GuardAction::Retry { .. } => known != Known::Yes,
+        GuardAction::Fail { .. } => matches!(known, Known::Unknown | Known::Unsure),
+        GuardAction::Warn => false,
     }
 }
 

@@ -21,7 +21,8 @@ use crate::words;
 
 /// Say whether a guard holds right now, and if not, which part of it fails.
 ///
-/// Exits with 0 if it holds, else with 6. What nobody could find out does not hold. Nothing is changed, but its commands run.
+/// Exits with 0 if it holds, else with 6. What nobody could find out does not pass, and is said to be not known. Nothing is
+/// changed, but its commands run.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  banksman guards check may-deploy\n  banksman guards check reviewed --runbook feature --var branch=topic --json"
@@ -50,7 +51,7 @@ impl Check {
                 Ok(exit::OK)
             }
             GuardResult::Failed { guard, action, part } => {
-                Err(Failure::new(exit::LOCKED, "GUARD_FAILED", format!("guard {guard} does not hold: {part}"))
+                Err(Failure::new(exit::LOCKED, "GUARD_FAILED", format!("guard {guard} does not pass: {part}"))
                     .details(json!({ "guard": guard, "runbook": runbook.name, "part": part, "action": action.as_str() })))
             }
         }

@@ -145,8 +145,8 @@ pub(super) fn reasons(phases: &Phases, at: Stamp) -> Vec<Reason> {
                 Some(GuardResult::Passed) => {
                     format!("guard {guard} holds by now; the last look found: {part}{}", as_of(*looked, at))
                 }
-                Some(GuardResult::Failed { part, .. }) => format!("guard {guard} does not hold: {part}"),
-                None => format!("guard {guard} does not hold: {part}{}", as_of(*looked, at)),
+                Some(GuardResult::Failed { part, .. }) => format!("guard {guard} does not pass: {part}"),
+                None => format!("guard {guard} does not pass: {part}{}", as_of(*looked, at)),
             };
             vec![Reason {
                 kind: "guard",
