@@ -6,12 +6,14 @@ use std::sync::Arc;
 
 use banksman_core::coordination::{Command, Coordination};
 use banksman_core::event::Event;
+use banksman_core::plan::Plan;
 use banksman_core::router::{FeedsItself, ROUTES_LIMIT, Route, RouteFact, Then};
-use banksman_core::worker::{self, Definition};
+use banksman_core::worker::{self, Definition, Job};
 use banksman_core::{Effect, Name, Now, Span, lock, queue, semaphore};
 use banksman_store::{Crew, Key, Tables, Turn};
 
 use crate::ledger::{wake_runners, wake_watchers};
+use crate::phases::{Lack, lacks, slot_keys};
 
 /// What is to be in force of a runbook. With nothing in it, nothing of the runbook is in force any more; locks, semaphores
 /// and queues stay, because others may use them.
@@ -86,6 +88,13 @@ pub enum Misfit {
         /// Which worker.
         worker: Name,
     },
+    /// A pipeline that a worker or a route starts would wait for slots that are not there.
+    Lacks {
+        /// Who.
+        user: Box<str>,
+        /// Which slots.
+        lack: Lack,
+    },
     /// A worker is refused.
     Worker(Name, worker::Outcome),
     /// A queue is refused.
@@ -124,7 +133,22 @@ impl ApplyRequest {
     pub(crate) fn keys(&self) -> Vec<Key> {
         let locks = self.locks.keys().cloned().map(Key::Lock);
         let semaphores = self.semaphores.keys().cloned().map(Key::Semaphore);
-        locks.chain(semaphores).chain([Key::Crew, Key::Queues, Key::Runners]).collect()
+        let needed = self.plans().into_iter().flat_map(|(_, plan)| slot_keys(plan));
+        locks.chain(semaphores).chain(needed).chain([Key::Crew, Key::Queues, Key::Runners]).collect()
+    }
+
+    /// The pipelines that its workers and routes start, and which of them do.
+    fn plans(&self) -> Vec<(String, &Plan)> {
+        let workers = self.workers.iter().filter_map(|(name, worker)| match &worker.job {
+            Job::Pipeline(plan) => Some((format!("worker {name}"), &**plan)),
+            Job::Task { .. } => None,
+        });
+        let starts = self.routes.iter().flat_map(|route| route.then.iter().map(move |then| (route, then)));
+        let routes = starts.filter_map(|(route, then)| match then {
+            Then::Start(plan) => Some((format!("route {}", route.on), &**plan)),
+            Then::Push(_) | Then::Wake(_) | Then::Notify(_) => None,
+        });
+        workers.chain(routes).collect()
     }
 
     pub(crate) fn decide(&self, tables: &mut Tables, turn: &mut Turn) -> ApplyOutcome {
@@ -141,6 +165,10 @@ impl ApplyRequest {
         draft.queues(&self.queues);
         draft.workers(self);
         draft.routes(self);
+        for (user, plan) in self.plans() {
+            let lacks = lacks(plan, &draft.coordination).into_iter();
+            draft.misfits.extend(lacks.map(|lack| Misfit::Lacks { user: user.clone().into(), lack }));
+        }
         if !draft.misfits.is_empty() {
             return ApplyOutcome::Refused(draft.misfits);
         }

@@ -35,6 +35,7 @@ pub use facts::{admission_keys, admit};
 pub use guards::{Judgement, know, store_keys};
 pub use hands::{Lockout, Taking};
 pub use imports::{ImportOutcome, ImportRequest};
+pub use phases::{Lack, lacks, slot_keys};
 pub use pipelines::{PipelineOutcome, PipelineRequest, Start};
 pub use queues::QueueRequest;
 pub use request::{Reply, Request, Seen};

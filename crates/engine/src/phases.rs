@@ -1,20 +1,72 @@
 //! The tasks of phases: what they are to do, and what their end means.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
+use banksman_core::coordination::Coordination;
 use banksman_core::event::{Event, TaskFact};
 use banksman_core::pipeline::{End, Pipeline, State};
-use banksman_core::plan::{self, Action, Context, Deed, Merge, Phase};
-use banksman_core::task::{self, After, Done, PHASE_ENV, PIPELINE_ENV, Spec, Verdict, Work};
-use banksman_core::{Span, Task, TaskId, Title, json};
+use banksman_core::plan::{self, Action, Context, Deed, Merge, Phase, Plan};
+use banksman_core::task::{self, After, Done, Need, PHASE_ENV, PIPELINE_ENV, Spec, Verdict, Work};
+use banksman_core::{Name, Span, Task, TaskId, Title, json};
 use banksman_runbook::{TemplateError, render};
-use banksman_store::{Tables, Turn};
+use banksman_store::{Key, Tables, Turn};
 use serde_json::Value;
 
 use crate::ledger::emit;
 
 /// How much of the last line of its output is told with the failure of a phase, in characters.
 const LAST_LINE: usize = 200;
+
+/// Slots that a phase needs, and could wait for till the end of time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lack {
+    /// Which phase: the first that needs them.
+    pub phase: Name,
+    /// Of which semaphore.
+    pub semaphore: Name,
+    /// How many.
+    pub wanted: u32,
+    /// How many there are; `None` if there is no such semaphore.
+    pub capacity: Option<u32>,
+}
+
+impl fmt::Display for Lack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Lack { phase, semaphore, wanted, capacity } = self;
+        match capacity {
+            None => write!(f, "phase {phase} needs the semaphore {semaphore}, which is not there"),
+            Some(capacity) => write!(f, "phase {phase} needs {wanted} slots of the semaphore {semaphore}, which has {capacity}"),
+        }
+    }
+}
+
+/// What the phases of a plan would wait for in vain, by semaphore. Those that they need must be there. No semaphore is ever
+/// deleted, so what was there when a pipeline was started is there when it comes to its phase.
+pub fn lacks(plan: &Plan, coordination: &Coordination) -> Vec<Lack> {
+    let mut lacks = BTreeMap::new();
+    for (phase, name, wanted) in slots(plan) {
+        let capacity = coordination.semaphores.get(name).map(|semaphore| semaphore.config.capacity);
+        if capacity.is_none_or(|capacity| wanted > capacity) {
+            let lack = || Lack { phase: phase.clone(), semaphore: name.clone(), wanted, capacity };
+            lacks.entry(name).or_insert_with(lack);
+        }
+    }
+    lacks.into_values().collect()
+}
+
+/// The rows that [`lacks`] looks at.
+pub fn slot_keys(plan: &Plan) -> impl Iterator<Item = Key> {
+    slots(plan).map(|(_, name, _)| Key::Semaphore(name.clone()))
+}
+
+fn slots(plan: &Plan) -> impl Iterator<Item = (&Name, &Name, u32)> {
+    let needs = plan.phases.iter().flat_map(|phase| phase.needs.iter().map(|need| (&phase.name, need)));
+    needs.filter_map(|(phase, need)| match need {
+        Need::Slots { name, weight } => Some((phase, name, *weight)),
+        Need::Lock(_) => None,
+    })
+}
 
 /// Adds the task that a pipeline has named for its phase. Says why what is to be done cannot be put into words.
 pub(crate) fn add(id: &TaskId, task: &TaskId, tables: &mut Tables, turn: &mut Turn) -> Result<(), String> {

@@ -332,6 +332,32 @@ fn a_phase_pushes_an_item_and_holds_what_it_needs() {
 }
 
 #[test]
+fn what_a_phase_would_wait_for_in_vain_keeps_a_pipeline_from_being_started() {
+    let world = World::new();
+    let second = "run = 'true'\nsemaphore = { name = \"gpu\", weight = 2 }";
+    world.book(&way(&[("first", "run = 'true'"), ("second", second)]));
+    for (verb, code, said, message) in [
+        ("pipelines start way", 4, "SEMAPHORE_NOT_FOUND", "phase second needs the semaphore gpu, which is not there"),
+        ("semaphores define gpu --capacity 1", 0, "", ""),
+        ("tasks add Way --runbook book", 2, "OVER_CAPACITY", "phase second needs 2 slots of the semaphore gpu, which has 1"),
+        ("semaphores define gpu --capacity 2", 0, "", ""),
+    ] {
+        let words: Vec<&str> = verb.split(' ').collect();
+        if code == 0 {
+            world.ok(&words);
+            continue;
+        }
+        let (found, error) = world.error(&words);
+        assert_eq!((found, error["code"].as_str().unwrap()), (code, said), "{error}");
+        let ending = error["message"].as_str().unwrap().rsplit_once(": ").unwrap().1;
+        assert_eq!((ending, &error["details"]["semaphores"]), (message, &json!(["gpu"])));
+        assert_eq!(world.data(&["pipelines", "list"])["pipelines"], json!([]), "nothing was started");
+    }
+    let id = world.begin(&[]);
+    assert_eq!((world.run_all(), world.stands(&id).as_str()), (0, "done"));
+}
+
+#[test]
 fn a_runner_that_is_killed_in_any_phase_costs_nothing() {
     let world = World::new();
     let phase = |name: &str| {

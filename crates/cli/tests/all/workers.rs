@@ -426,11 +426,30 @@ fn what_is_in_force_and_whether_the_file_says_something_else_is_shown() {
 #[test]
 fn everything_that_keeps_a_runbook_out_of_force_has_a_line_of_its_own() {
     let world = World::new();
-    write(&world, "ops", "[worker.w]\nqueue = \"none\"\nrun = \"true\"\n[on.\"x:y\"]\npush = \"neither\"\n");
-    let said = world.run(&["runbooks", "apply", "ops"]);
-    assert_eq!(said.code, 3);
-    let lines = ["- worker w: there is no queue none\n", "- route x:y: there is no queue neither\n", "for 2 reasons\n"];
-    assert!(lines.iter().all(|line| said.stderr.contains(line)), "{said:?}");
+    let phase = |pipeline: &str, name: &str, weight: u32| {
+        format!(
+            "[[pipeline.{pipeline}.phase]]\nname = \"{name}\"\nrun = \"true\"\nsemaphore = {{ name = \"gpu\", weight = {weight} }}\n"
+        )
+    };
+    let pipelines =
+        format!("[pipeline.p]\n{}{}[pipeline.large]\n{}", phase("p", "one", 1), phase("p", "two", 1), phase("large", "x", 3));
+    let others = "[on.\"x:y\"]\npush = \"neither\"\n[on.\"x:z\"]\nstart = \"p\"\n[on.\"x:w\"]\nstart = \"large\"\n";
+    write(&world, "ops", &format!("[worker.w]\nqueue = \"none\"\npipeline = \"p\"\n{pipelines}{others}"));
+    let refused = |lines: &[&str]| {
+        let said = world.run(&["runbooks", "apply", "ops"]);
+        assert_eq!(said.code, 3);
+        assert!(lines.iter().all(|line| said.stderr.contains(line)), "{said:?}");
+        assert!(said.stderr.contains(&format!("for {} reasons\n", lines.len())), "{said:?}");
+    };
+    let queues = ["- worker w: there is no queue none\n", "- route x:y: there is no queue neither\n"];
+    let slots = [
+        "- worker w: phase one needs the semaphore gpu, which is not there\n",
+        "- route x:z: phase one needs the semaphore gpu, which is not there\n",
+        "- route x:w: phase x needs the semaphore gpu, which is not there\n",
+    ];
+    refused(&[&queues[..], &slots[..]].concat());
+    world.ok(&["semaphores", "define", "gpu", "--capacity", "2"]);
+    refused(&[&queues[..], &["- route x:w: phase x needs 3 slots of the semaphore gpu, which has 2\n"]].concat());
 }
 
 #[test]

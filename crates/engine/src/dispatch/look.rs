@@ -399,11 +399,16 @@ impl Dispatcher {
         let watch: BTreeSet<&ProcessId> =
             runners.chain(others).filter(|process| **process != self.me.process).filter(alive).collect();
         let deadline = blocked.iter().flatten().flat_map(Reason::holders).filter_map(|holding| holding.until).min();
-        // One that waits for slots that do not exist waits for a person.
+        // One that waits for slots that do not exist waits for a person. So does who waits for the place of pipelines whose phases
+        // do: they are among the blocked.
+        let phases = snapshot.backlog.tasks.values().filter(|task| task.spec.phase().is_some());
+        let waiting: BTreeSet<_> =
+            phases.filter(|task| self.may_take(task, snapshot.lease)).filter_map(|task| task.spec.parent.as_ref()).collect();
         let hopeless = |reasons: &Vec<Reason>| {
             let never = |reason: &Reason| match reason {
                 Reason::Undefined { .. } => true,
                 Reason::Slots { wanted, capacity, .. } => wanted > capacity,
+                Reason::NoRoot { roots, .. } => roots.iter().all(|(id, ..)| waiting.contains(id)),
                 _ => false,
             };
             reasons.iter().any(never)

@@ -186,6 +186,27 @@ fn several_pipelines_go_side_by_side() {
 }
 
 #[test]
+fn nobody_waits_for_the_place_of_a_pipeline_whose_phase_can_never_run() {
+    for (weight, behind, is_over) in [(2, None, true), (1, None, false), (1, Some("l"), false)] {
+        let mut stage = Stage::new();
+        let config = semaphore::Config { capacity: 1, ttl: None };
+        stage.ask(Request::plain(Command::Semaphore(name("s"), semaphore::Input::Define(config))));
+        let mut needs = vec![Need::Slots { name: name("s"), weight }];
+        if let Some(lock) = behind {
+            stage.lock(lock, "ann");
+            needs.push(Need::Lock(name(lock)));
+        }
+        stage.pipeline("p-1", vec![phase("one"), Phase { needs, ..phase("two") }]);
+        stage.add("t", |_| {});
+        let mut actor = stage.runner("m", Options { until_idle: true, root_limit: 1, ..options() });
+        stage.play(&mut actor);
+        end(&mut stage, &mut actor, 0, "");
+        assert_eq!(stage.stands("p-1"), "running two");
+        assert_eq!(stage.play(&mut actor).is_none(), is_over, "{weight} of 1 slot, behind {behind:?}");
+    }
+}
+
+#[test]
 fn what_depends_on_others_begins_after_them() {
     let mut stage = Stage::new();
     stage.add("t", |_| {});

@@ -6,7 +6,7 @@ use banksman::core::coordination::Command;
 use banksman::core::plan::{BindError, Context as Vars, Plan};
 use banksman::core::task::{Spec, Work};
 use banksman::core::{Name, TaskId, Title, lock, queue, semaphore};
-use banksman::engine::{PipelineRequest, QueueRequest, Request};
+use banksman::engine::{PipelineRequest, QueueRequest, Request, lacks, slot_keys};
 use banksman::runbook::{PipelineDef, Runbook};
 use banksman::runbooks::{load_all, load_runbook};
 use banksman::store::Key;
@@ -20,11 +20,13 @@ use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::printer::{BOLD, DIM};
+use crate::words;
 
 /// Start a pipeline of a runbook.
 ///
 /// It keeps to the text of the runbook as it is now, whatever becomes of the file. What the runbook says of locks,
-/// semaphores and queues that are not there yet is defined along with it.
+/// semaphores and queues that are not there yet is defined along with it; a phase that needs a semaphore which is not there
+/// then would wait for ever, so nothing is started.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  banksman pipelines start feature --var title='Add login' --var branch=login\n  banksman pipelines start release --runbook ops --var tries:=3 --depends-on 'Run the tests'"
@@ -74,6 +76,7 @@ impl Order {
         let title = self.title.unwrap_or_else(|| Title::new(plan.name.as_str()).expect("a name is a title"));
         let Placed { spec, depends_on, by, .. } = self.place.find(title, &mut reader)?;
         define_missing(&client, &book)?;
+        check_slots(&client, &plan)?;
         let spec = Spec { work: Some(Work::Pipeline(plan)), ..spec };
         let id = TaskId::new(&ids::short("p")).expect("a short id is valid");
         let start = banksman::engine::Start { id: id.clone(), spec, depends_on, context: bound, by };
@@ -192,4 +195,22 @@ fn define_missing(client: &Client, book: &Runbook) -> Result<(), Failure> {
         client.call(Request::Queue(QueueRequest::new(name.clone(), queue::Input::Define(config))))?;
     }
     Ok(())
+}
+
+/// Says so if a phase would wait for slots that are not there. Half of the work would be done by then.
+fn check_slots(client: &Client, plan: &Plan) -> Result<(), Failure> {
+    let lacks = lacks(plan, &client.load(&slot_keys(plan).collect())?.coordination);
+    let Some(first) = lacks.first() else { return Ok(()) };
+    let (name, sentences) = (words::quoted(&first.semaphore), lacks.iter().map(ToString::to_string));
+    let message = format!("pipeline {} cannot be done: {}", plan.name, sentences.collect::<Vec<_>>().join("; "));
+    let failure = match first.capacity {
+        None => Failure::new(exit::NOT_FOUND, "SEMAPHORE_NOT_FOUND", message).hint(format!(
+            "define it: banksman semaphores define {name} --capacity N; or let the runbook do so, with [semaphore.{}]",
+            first.semaphore
+        )),
+        Some(_) => Failure::new(exit::USAGE, "OVER_CAPACITY", message)
+            .hint(format!("make it larger: banksman semaphores define {name} --capacity {}", first.wanted)),
+    };
+    let names: Vec<&Name> = lacks.iter().map(|lack| &lack.semaphore).collect();
+    Err(failure.details(json!({ "pipeline": plan.name, "semaphores": names })))
 }

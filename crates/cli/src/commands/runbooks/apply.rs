@@ -146,6 +146,7 @@ fn words(misfit: &Misfit) -> String {
     match misfit {
         Misfit::NoQueue { user, queue } => format!("{user}: there is no queue {queue}"),
         Misfit::NoWorker { route, worker } => format!("route {route}: there is no worker {worker}"),
+        Misfit::Lacks { user, lack } => format!("{user}: {lack}"),
         Misfit::Worker(name, worker::Outcome::Foreign { runbook }) => {
             format!("worker {name}: the runbook {runbook} has one of this name")
         }
