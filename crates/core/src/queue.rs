@@ -392,7 +392,7 @@ impl Queues {
         {
             let id = item.id;
             // One whose last attempt has run out of time is dead, though nobody has looked at it since: it keeps nobody out.
-            if !is_over(item, now) || item.attempts < self.queues[name].config.max_attempts {
+            if !taking::is_over(item, now) || item.attempts < self.queues[name].config.max_attempts {
                 return Pushed::Duplicate(id);
             }
             self.end(id, Ending::timed_out(), now, scribe);

@@ -119,6 +119,6 @@ impl Queues {
 }
 
 /// Whether the time of whoever works on it is over.
-fn is_over(item: &Item, now: &Now) -> bool {
+pub(super) fn is_over(item: &Item, now: &Now) -> bool {
     matches!(&item.state, State::Processing(taken) if now.is_past(taken.until))
 }
