@@ -1,9 +1,11 @@
 //! The runbooks of docs/runbooks, end to end: real git, real processes, and a script where an agent would be.
 
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::world::{Running, World, until};
+use crate::pipelines::Pipelines;
+use crate::world::{BANKSMAN, Running, World, until};
 
 /// What the script that stands for an agent does with its prompt. Whoever builds wants the first line of the same file.
 const AGENT: &str = r#"#!/bin/sh
@@ -55,8 +57,14 @@ fn repository(runbook: &str) -> World {
 
 /// A runner whose agent is the script.
 fn runner(world: &World, args: &[&str]) -> Running {
+    runner_with(world, &world.path().join("agent").to_string_lossy(), args)
+}
+
+fn runner_with(world: &World, agent: &str, args: &[&str]) -> Running {
     let mut command = world.command(&[&["run"], args].concat());
-    command.env("AGENT", world.path().join("agent")).env("MARKS", world.path().join("marks"));
+    let program = Path::new(BANKSMAN).parent().unwrap().display();
+    command.env("PATH", format!("{program}:{}", std::env::var("PATH").unwrap()));
+    command.env("AGENT", agent).env("MARKS", world.path().join("marks"));
     Running(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
 }
 
@@ -93,6 +101,42 @@ fn two_features_that_edit_the_same_line_both_land() {
         world.events().iter().filter(|event| event.kind == "pipeline:phase_failed" && event.data["phase"] == "review").count();
     assert_eq!(rebuilt, 1, "the review sent one back");
     world.check();
+}
+
+#[test]
+fn a_branch_has_one_feature_at_a_time_and_the_next_goes_on_with_what_is_there() {
+    let world = repository("feature");
+    let start = |title: &str| {
+        let title = format!("title={title}");
+        let page = world.data(&["pipelines", "start", "feature", "--var", &title, "--var", "branch=door"]);
+        page["id"].as_str().unwrap().to_owned()
+    };
+    let first = start("Add a door");
+    // An agent that commits nothing: it leaves a file with its prompt.
+    let running = runner_with(&world, "tee left", &[]);
+    world.until_stands(&first, "blocked build");
+    let second = start("Mend the door");
+    world.until_stands(&second, "failed prepare");
+    let error = world.pipeline(&second)["error"].as_str().unwrap().to_owned();
+    assert!(error.contains(&format!("{first} works on the branch door")), "{error}");
+    drop(running);
+
+    world.ok(&["pipelines", "cancel", &first]);
+    world.ok(&["pipelines", "retry", &second]);
+    // Somebody works where it is to be merged.
+    std::fs::write(world.path().join("house"), "roof\n").unwrap();
+    let running = runner(&world, &["--until-idle"]);
+    world.until_stands(&second, "blocked merge");
+    let said = world.ok(&["why", &second]);
+    assert!(said.contains("guard base-is-untouched does not hold") && said.contains("commit or stash"), "{said}");
+    git(&world, &["checkout", "--quiet", "house"]);
+    // It looks again in a moment, and may just have done so.
+    world.run(&["pipelines", "unblock", &second]);
+    running.end();
+    assert_eq!(world.stands(&second), "done");
+    let landed = git(&world, &["show", "--name-only", "--format=%s", "main"]);
+    assert_eq!(landed.lines().collect::<Vec<_>>(), ["Mend the door", "", "built-door", "house", "left"]);
+    assert_eq!(git(&world, &["worktree", "list"]).lines().count(), 1, "it was moved, and tidied up");
 }
 
 #[test]

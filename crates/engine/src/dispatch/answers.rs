@@ -114,6 +114,11 @@ impl Dispatcher {
                 self.watching.clear();
                 true
             }
+            (RunRequest::Watch { .. }, RunOutcome::Done) => {
+                // What was in the way of a claim may have been freed before anybody knew that it waits for that.
+                self.passed_over.clear();
+                true
+            }
             (RunRequest::LeaveSection { section, .. }, RunOutcome::Done) => {
                 self.sections.remove(&section);
                 true

@@ -207,6 +207,25 @@ fn nobody_waits_for_the_place_of_a_pipeline_whose_phase_can_never_run() {
 }
 
 #[test]
+fn nothing_is_freed_behind_the_back_of_who_was_refused() {
+    let mut stage = Stage::new();
+    stage.add("t", |spec| spec.needs = vec![Need::Lock(name("l"))]);
+    let mut actor = stage.runner("m", options());
+    // Somebody takes what it has seen free, and gives it back before it says what it waits for.
+    let mut held = None;
+    stage.play_with(&mut actor, |stage, requests| {
+        for request in requests {
+            match request {
+                Request::Run(RunRequest::Claim { .. }) if held.is_none() => held = Some(stage.lock("l", "ann")),
+                Request::Run(RunRequest::Watch { .. }) => stage.unlock("l", "ann", held.expect("it was taken")),
+                _ => {}
+            }
+        }
+    });
+    assert_eq!(spawned(&mut actor), ["t"]);
+}
+
+#[test]
 fn what_depends_on_others_begins_after_them() {
     let mut stage = Stage::new();
     stage.add("t", |_| {});
