@@ -7,7 +7,7 @@ use std::process::{Command as Program, Stdio};
 use banksman::adapters::ids;
 use banksman::core::admission::Reason;
 use banksman::core::backlog::{Edge, Runner};
-use banksman::core::claim::{Address, Ask, Claim, Standing, Term};
+use banksman::core::claim::{Address, Ask, Claim, Standing};
 use banksman::core::coordination::Command;
 use banksman::core::event::{Forced, Kind, Resource};
 use banksman::core::restart::Marker;
@@ -184,17 +184,13 @@ impl Scene {
 
     fn ask(&self, resource: &Resource, weight: u32, process: Option<&ProcessId>, ttl: Option<Span>, wait: Option<&ProcessId>) {
         let claim = Claim {
-            holder: HolderId::new(&ids::short("h")).unwrap(),
-            ancestors: Vec::new(),
             weight,
             ttl,
-            max_hold: None,
             processes: process.cloned().into_iter().collect(),
-            metadata: None,
-            request: None,
+            ..Claim::new(HolderId::new(&ids::short("h")).unwrap())
         };
         let wait = wait.map(|process| Standing { process: process.clone(), address: None, lease: None });
-        let ask = Box::new(Ask { claim, term: Term::Usual(None), epoch: None, granted_before: None, wait });
+        let ask = Box::new(Ask { wait, ..Ask::new(claim) });
         let command = match resource.kind {
             Kind::Lock => Command::Lock(resource.name.clone(), lock::Input::Acquire(ask)),
             Kind::Semaphore => Command::Semaphore(resource.name.clone(), semaphore::Input::Acquire(ask)),
