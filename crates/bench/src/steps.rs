@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use banksman_core::claim::{Ask, Claim, Term};
+use banksman_core::claim::{Ask, Claim};
 use banksman_core::lock::{self, Lock};
 use banksman_core::semaphore::{self, Semaphore};
 use banksman_core::{Effect, Epoch, HolderId, Lease, Name, Now, ProcessId, Seq, Step};
@@ -45,17 +45,8 @@ fn ask(holder: &HolderId) -> Box<Ask> {
         pid: 4242,
         start: 123_456,
     };
-    let claim = Claim {
-        holder: holder.clone(),
-        ancestors: Vec::new(),
-        weight: 1,
-        ttl: None,
-        max_hold: None,
-        processes: vec![process],
-        metadata: None,
-        request: None,
-    };
-    Box::new(Ask { claim, term: Term::Usual(None), epoch: None, granted_before: None, wait: None })
+    let claim = Claim { processes: vec![process], ..Claim::new(holder.clone()) };
+    Box::new(Ask::new(claim))
 }
 
 fn lock_cycle(holder: &HolderId, epoch: Epoch) -> [lock::Input; 3] {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use banksman::core::claim::{Ask, Claim, Grant, Term};
+use banksman::core::claim::{Ask, Claim, Grant};
 use banksman::core::coordination::{Command as Request, Outcome};
 use banksman::core::event::{Kind, Resource};
 use banksman::core::{HolderId, Name, lock};
@@ -137,16 +137,10 @@ fn turns(dir: &str) -> Result<Vec<Vec<u64>>> {
 fn turn(client: &Client) -> Result<Turn> {
     let resource = Resource { kind: Kind::Lock, name: Name::new(LOCK)? };
     let claim = Claim {
-        holder: HolderId::new(&banksman::adapters::ids::short("h"))?,
-        ancestors: Vec::new(),
-        weight: 1,
-        ttl: None,
-        max_hold: None,
         processes: vec![client.this_process().clone()],
-        metadata: None,
-        request: None,
+        ..Claim::new(HolderId::new(&banksman::adapters::ids::short("h"))?)
     };
-    let ask = Ask { claim, term: Term::Usual(None), epoch: None, granted_before: None, wait: None };
+    let ask = Ask::new(claim);
     let called = clock::now();
     let (mut joined, mut sleeps) = (0, 0);
     let mut falls_asleep = |_: &_, _| {

@@ -86,6 +86,29 @@ pub struct Ask {
     pub wait: Option<Standing>,
 }
 
+impl Claim {
+    /// A claim to one slot, without a lease and bound to no process.
+    pub fn new(holder: HolderId) -> Claim {
+        Claim {
+            holder,
+            ancestors: Vec::new(),
+            weight: 1,
+            ttl: None,
+            max_hold: None,
+            processes: Vec::new(),
+            metadata: None,
+            request: None,
+        }
+    }
+}
+
+impl Ask {
+    /// A request of one who does not hold it yet, on the usual terms, and does not wait.
+    pub fn new(claim: Claim) -> Ask {
+        Ask { claim, term: Term::Usual(None), epoch: None, granted_before: None, wait: None }
+    }
+}
+
 /// The process that stands in line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Standing {

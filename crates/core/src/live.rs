@@ -195,6 +195,24 @@ impl After {
     }
 }
 
+impl Ending {
+    /// The status that it exited with, if it did.
+    pub fn exit_code(&self) -> Option<i32> {
+        match self {
+            Ending::Exited(code) => Some(*code),
+            Ending::Signalled(_) | Ending::NotStarted { .. } | Ending::Lost | Ending::Never => None,
+        }
+    }
+
+    /// The signal that ended it, if one did.
+    pub fn signal(&self) -> Option<i32> {
+        match self {
+            Ending::Signalled(signal) => Some(*signal),
+            Ending::Exited(_) | Ending::NotStarted { .. } | Ending::Lost | Ending::Never => None,
+        }
+    }
+}
+
 impl std::fmt::Display for Ending {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

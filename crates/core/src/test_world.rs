@@ -153,17 +153,7 @@ pub(crate) fn root() -> Forced {
 
 /// A request of one slot, without a lease, by one who does not wait.
 pub(crate) fn ask(who: &str) -> Ask {
-    let claim = Claim {
-        holder: holder(who),
-        ancestors: Vec::new(),
-        weight: 1,
-        ttl: None,
-        max_hold: None,
-        processes: Vec::new(),
-        metadata: None,
-        request: None,
-    };
-    Ask { claim, term: Term::Usual(None), epoch: None, granted_before: None, wait: None }
+    Ask::new(Claim::new(holder(who)))
 }
 
 impl Ask {

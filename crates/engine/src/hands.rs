@@ -1,7 +1,7 @@
 //! Work by hand: somebody takes a task with its lock, and in an exclusive section with that of the section too. Whatever
 //! ends the work gives both back in the same transaction; and whoever has lost the lock has lost the task.
 
-use banksman_core::claim::{Ask, Claim, Grant, Term};
+use banksman_core::claim::{Ask, Claim, Grant};
 use banksman_core::coordination::{Command, Outcome as Held};
 use banksman_core::task::{self, Need, State};
 use banksman_core::{Epoch, HolderId, Name, SectionId, Span, Task, TaskId, Wall, lock};
@@ -101,17 +101,8 @@ fn acquire(
     epoch: Option<Epoch>,
     turn: &Turn,
 ) -> Result<Grant, Lockout> {
-    let claim = Claim {
-        holder: holder.clone(),
-        ancestors: Vec::new(),
-        weight: 1,
-        ttl: Some(ttl),
-        max_hold: None,
-        processes: Vec::new(),
-        metadata: None,
-        request: None,
-    };
-    let ask = Box::new(Ask { claim, term: Term::Usual(None), epoch, granted_before: None, wait: None });
+    let claim = Claim { ttl: Some(ttl), ..Claim::new(holder.clone()) };
+    let ask = Box::new(Ask { epoch, ..Ask::new(claim) });
     match draft.handle(Command::Lock(name.clone(), lock::Input::Acquire(ask))) {
         Held::Lock(lock::Outcome::Acquired(grant) | lock::Outcome::Extended(grant) | lock::Outcome::Reclaimed { grant, .. }) => {
             Ok(grant)

@@ -139,7 +139,7 @@ pub(crate) fn take(need: &Need, holder: HolderId, processes: Vec<ProcessId>) -> 
     };
     let claim =
         Claim { holder, ancestors: Vec::new(), weight, ttl: None, max_hold: None, processes, metadata: None, request: None };
-    let ask = Box::new(Ask { claim, term: Term::Open, epoch: None, granted_before: None, wait: None });
+    let ask = Box::new(Ask { term: Term::Open, ..Ask::new(claim) });
     match need {
         Need::Lock(name) => Command::Lock(name.clone(), lock::Input::Acquire(ask)),
         Need::Slots { name, .. } => Command::Semaphore(name.clone(), semaphore::Input::Acquire(ask)),

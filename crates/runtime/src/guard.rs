@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use banksman_adapters::ids;
-use banksman_core::claim::{Ask, Claim, Grant, Term};
+use banksman_core::claim::{Ask, Claim, Grant};
 use banksman_core::coordination::{Command, Outcome};
 use banksman_core::event::{Kind, Resource};
 use banksman_core::ids::{HolderId, Name, NameError, RequestId};
@@ -66,16 +66,7 @@ impl<'c> Acquire<'c> {
     }
 
     fn new(client: &'c Client, kind: Kind, name: &str) -> Result<Self, NameError> {
-        let claim = Claim {
-            holder: HolderId::new(&ids::short("h"))?,
-            ancestors: Vec::new(),
-            weight: 1,
-            ttl: None,
-            max_hold: None,
-            processes: vec![client.this_process().clone()],
-            metadata: None,
-            request: None,
-        };
+        let claim = Claim { processes: vec![client.this_process().clone()], ..Claim::new(HolderId::new(&ids::short("h"))?) };
         Ok(Acquire { client, resource: Resource { kind, name: Name::new(name)? }, claim, wait: None })
     }
 
@@ -118,7 +109,7 @@ impl<'c> Acquire<'c> {
     /// Acquires it.
     pub fn acquire(self) -> Result<Held<'c>, AcquireError> {
         let Acquire { client, resource, claim, wait } = self;
-        let ask = Ask { claim, term: Term::Usual(None), epoch: None, granted_before: None, wait: None };
+        let ask = Ask::new(claim);
         let patience = Patience { wait, ..Patience::default() };
         let acquisition = client.acquire(resource.clone(), ask, patience)?;
         let refused = |why: &str| AcquireError::Refused { resource: resource.clone(), why: why.into() };

@@ -104,18 +104,13 @@ impl Sessions {
     /// Writes down how the last run ended, for the next one.
     pub(crate) fn tell_last_result(&self, run: &Run) -> std::io::Result<()> {
         let Some(ended) = &run.ended else { return Ok(()) };
-        let (exit_code, signal) = match &ended.ending {
-            Ending::Exited(code) => (Some(*code), None),
-            Ending::Signalled(signal) => (None, Some(*signal)),
-            Ending::NotStarted { .. } | Ending::Lost | Ending::Never => (None, None),
-        };
         let summary = json!({
             "run": run.id,
             "attempt": run.attempt,
             "verdict": ended.setback.map(Setback::as_str),
             "ending": ended.ending.to_string(),
-            "exitCode": exit_code,
-            "signal": signal,
+            "exitCode": ended.ending.exit_code(),
+            "signal": ended.ending.signal(),
             "error": ended.error,
             "note": ended.note,
             "endedAt": Timestamp::from_millisecond(ended.at.0).ok().map(|at| format!("{at:.3}")),

@@ -270,7 +270,7 @@ impl World<'_> {
 /// A request that ends by itself: what is bound to no process has a lease.
 fn asking(claim: Claim, epoch: Option<Epoch>) -> Ask {
     let term = Term::Usual((claim.processes.is_empty() && claim.ttl.is_none()).then_some(Span::from_secs(10)));
-    Ask { claim, term, epoch, granted_before: None, wait: None }
+    Ask { term, epoch, ..Ask::new(claim) }
 }
 
 pub(crate) fn reap(resource: &Resource, seen: Seen) -> Request {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use banksman_core::backlog::{Edge, Ended, Runner};
-use banksman_core::claim::{Address, Ask, Claim, Standing, Term};
+use banksman_core::claim::{Address, Ask, Claim, Standing};
 use banksman_core::coordination::{Command, Outcome};
 use banksman_core::guard::{Condition, Guard, GuardAction};
 use banksman_core::plan::{Action, Context, Deed, Phase, Plan, Text};
@@ -53,17 +53,12 @@ const PLACE: Span = Span::from_secs(15);
 fn acquire(holder: &str, request: &str, pid: i32) -> lock::Input {
     let process = ProcessId { host: "host".into(), boot: "boot".into(), pid_ns: 1, pid, start: 1 };
     let claim = Claim {
-        holder: HolderId::new(holder).expect("a good name"),
-        ancestors: Vec::new(),
-        weight: 1,
-        ttl: None,
-        max_hold: None,
         processes: vec![process.clone()],
-        metadata: None,
         request: Some(RequestId::new(request).expect("a good name")),
+        ..Claim::new(HolderId::new(holder).expect("a good name"))
     };
     let wait = Some(Standing { process, address: None, lease: Some(PLACE) });
-    lock::Input::Acquire(Box::new(Ask { claim, term: Term::Usual(None), epoch: None, granted_before: None, wait }))
+    lock::Input::Acquire(Box::new(Ask { wait, ..Ask::new(claim) }))
 }
 
 /// A process died while it stood in line, and its successor repeated the request: the place was the successor's,

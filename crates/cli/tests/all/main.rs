@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that fails shall say so at once")]
 
 mod causes;
+mod children;
 mod compact;
 mod config;
 mod conformance;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use banksman::Client;
 use banksman::core::backlog::Edge;
-use banksman::core::claim::{Ask, Claim, Term};
+use banksman::core::claim::{Ask, Claim};
 use banksman::core::coordination::Command;
 use banksman::core::guard::{Condition, Guard, GuardAction, GuardInputs};
 use banksman::core::pipeline::{End, Input, Outcome, Pipeline, Reason, State, Verdict};
@@ -376,20 +376,7 @@ impl Play {
         let holder = HolderId::new("ann").unwrap();
         let input = match self.model.locks.remove(lock) {
             Some(epoch) => lock::Input::Release { holder, epoch },
-            None => {
-                let claim = Claim {
-                    holder,
-                    ancestors: Vec::new(),
-                    weight: 1,
-                    ttl: None,
-                    max_hold: None,
-                    processes: Vec::new(),
-                    metadata: None,
-                    request: None,
-                };
-                let ask = Ask { claim, term: Term::Usual(None), epoch: None, granted_before: None, wait: None };
-                lock::Input::Acquire(Box::new(ask))
-            }
+            None => lock::Input::Acquire(Box::new(Ask::new(Claim::new(holder)))),
         };
         let is_acquire = matches!(input, lock::Input::Acquire(_));
         self.call(Request::plain(Command::Lock(name(lock), input)));

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use banksman_core::backlog::{Edge, Ended};
-use banksman_core::claim::{Ask, Claim, Term};
+use banksman_core::claim::{Ask, Claim};
 use banksman_core::coordination::Command;
 use banksman_core::decision::About;
 use banksman_core::guard::{Condition, FileInfo, Guard, GuardAction, GuardInputs};
@@ -114,17 +114,8 @@ impl Stage {
     }
 
     fn lock_of(&mut self, name_: &str, holder: &str, processes: Vec<ProcessId>) -> Epoch {
-        let claim = Claim {
-            holder: HolderId::new(holder).unwrap(),
-            ancestors: Vec::new(),
-            weight: 1,
-            ttl: None,
-            max_hold: None,
-            processes,
-            metadata: None,
-            request: None,
-        };
-        let ask = Box::new(Ask { claim, term: Term::Usual(None), epoch: None, granted_before: None, wait: None });
+        let claim = Claim { processes, ..Claim::new(HolderId::new(holder).unwrap()) };
+        let ask = Box::new(Ask::new(claim));
         self.ask(Request::plain(Command::Lock(name(name_), lock::Input::Acquire(ask))));
         self.everything().coordination.locks[&name(name_)].fence
     }

@@ -1,6 +1,6 @@
 //! What people hold by hand: they take locks and slots, stand in line for them, and give them back, or die with them.
 
-use banksman_core::claim::{Ask, Claim, Standing, Term};
+use banksman_core::claim::{Ask, Claim, Standing};
 use banksman_core::coordination::{Command, Outcome};
 use banksman_core::event::{Kind, Resource};
 use banksman_core::{Epoch, HolderId, Span, Ticket, lock, semaphore};
@@ -49,17 +49,13 @@ impl World<'_> {
         let bound = self.random.in_thousand(600);
         let waits = self.users[index].place.is_none() && self.random.in_thousand(400);
         let claim = Claim {
-            holder: holder.clone(),
-            ancestors: Vec::new(),
             weight: if resource.kind == Kind::Lock { 1 } else { 1 + u32::from(self.random.in_thousand(400)) },
             ttl: (!bound).then(|| Span::from_ms(self.random.between(1_000, 15_000))),
-            max_hold: None,
             processes: if bound { vec![process.clone()] } else { Vec::new() },
-            metadata: None,
-            request: None,
+            ..Claim::new(holder.clone())
         };
         let wait = waits.then_some(Standing { process, address: None, lease: None });
-        let ask = Box::new(Ask { claim, term: Term::Usual(None), epoch: None, granted_before: None, wait });
+        let ask = Box::new(Ask { wait, ..Ask::new(claim) });
         let command = match resource.kind {
             Kind::Lock => Command::Lock(resource.name.clone(), lock::Input::Acquire(ask)),
             Kind::Semaphore => Command::Semaphore(resource.name.clone(), semaphore::Input::Acquire(ask)),

@@ -4,7 +4,7 @@
 //! at work --Pause--> Away { until } --Acquire--> in line --Look--> has a slot --Resume--> at work
 //! ```
 
-use banksman_core::claim::{Ask, Claim, Standing, Term};
+use banksman_core::claim::{Ask, Claim, Standing};
 use banksman_core::coordination::{Command, Outcome};
 use banksman_core::event::{Kind, Resource};
 use banksman_core::{Name, ProcessId, RunId, Ticket, semaphore};
@@ -105,16 +105,6 @@ pub(crate) fn runs() -> Resource {
 
 /// Bound to no process: like the one that the run had before, it ends with the run.
 fn slot(run: &RunId, process: ProcessId) -> Ask {
-    let claim = Claim {
-        holder: run.holder(),
-        ancestors: Vec::new(),
-        weight: 1,
-        ttl: None,
-        max_hold: None,
-        processes: Vec::new(),
-        metadata: None,
-        request: None,
-    };
     let wait = Some(Standing { process, address: None, lease: None });
-    Ask { claim, term: Term::Usual(None), epoch: None, granted_before: None, wait }
+    Ask { wait, ..Ask::new(Claim::new(run.holder())) }
 }

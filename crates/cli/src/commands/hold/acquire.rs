@@ -119,7 +119,7 @@ pub(crate) fn win(
         request: flags.request_id.clone(),
     };
     let term = Term::Usual(leased.then(|| Dur(client.config().heartbeat_timeout).span()));
-    let ask = Ask { claim, term, epoch, granted_before: None, wait: None };
+    let ask = Ask { term, epoch, ..Ask::new(claim) };
     let wait = (!flags.no_wait).then(|| flags.timeout.map_or(client.config().wait_timeout, |timeout| timeout.0));
     let watched = printer.is_watched();
     let mut told = false;

@@ -4,7 +4,7 @@ use std::fs;
 
 use banksman::adapters::keeper::Found;
 use banksman::core::Stamp;
-use banksman::core::task::{Ending, Need};
+use banksman::core::task::Need;
 use banksman::{Project, Sessions as Files};
 use serde_json::{Value, json};
 
@@ -89,11 +89,6 @@ pub(super) fn row(seen: &Seen, at: Stamp) -> Vec<String> {
 pub(super) fn summary(seen: &Seen, project: &Project) -> Value {
     let run = &seen.run;
     let (status, ended) = (seen.status.as_ref(), run.ended.as_ref());
-    let (exit_code, signal) = match ended.map(|ended| &ended.ending) {
-        Some(Ending::Exited(code)) => (Some(*code), None),
-        Some(Ending::Signalled(signal)) => (None, Some(*signal)),
-        Some(Ending::NotStarted { .. } | Ending::Lost | Ending::Never) | None => (None, None),
-    };
     json!({
         "run": run.id,
         "state": seen.state(),
@@ -110,8 +105,8 @@ pub(super) fn summary(seen: &Seen, project: &Project) -> Value {
         "startedAt": words::rfc3339(run.started.wall),
         "endedAt": ended.map(|ended| words::rfc3339(ended.at)),
         "ending": ended.map(|ended| ended.ending.to_string()),
-        "exitCode": exit_code,
-        "signal": signal,
+        "exitCode": ended.and_then(|ended| ended.ending.exit_code()),
+        "signal": ended.and_then(|ended| ended.ending.signal()),
         "note": ended.and_then(|ended| ended.note.as_deref()),
     })
 }

@@ -82,17 +82,7 @@ impl<'a> Slot<'a> {
         }
         let resource = Resource { kind: Kind::Semaphore, name: Name::runs() };
         // Bound to no process: like the one it had before, it ends with the run.
-        let claim = Claim {
-            holder: self.run.holder(),
-            ancestors: Vec::new(),
-            weight: 1,
-            ttl: None,
-            max_hold: None,
-            processes: Vec::new(),
-            metadata: None,
-            request: None,
-        };
-        let ask = Ask { claim, term: Term::Open, epoch: None, granted_before: None, wait: None };
+        let ask = Ask { term: Term::Open, ..Ask::new(Claim::new(self.run.holder())) };
         hold::judge(&resource, self.client.acquire(resource.clone(), ask, patience)?)?;
         let (run, epoch) = (self.run.clone(), self.epoch);
         match self.client.call(Request::Run(RunRequest::Resume { run, epoch }))? {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use banksman::core::backlog::{Run, Section};
-use banksman::core::task::{Done, Ending, Need, Setback, State, Stuck};
+use banksman::core::task::{Done, Need, Setback, State, Stuck};
 use banksman::core::{SectionId, Stamp, Status, Task, TaskId};
 use banksman::store::{Key, Listed, Reader};
 use serde_json::{Value, json};
@@ -156,11 +156,6 @@ pub(super) fn need_json(need: &Need) -> Value {
 
 pub(super) fn run_json(run: &Run, log: &std::path::Path) -> Value {
     let ended = run.ended.as_ref();
-    let (exit_code, signal) = match ended.map(|ended| &ended.ending) {
-        Some(Ending::Exited(code)) => (Some(*code), None),
-        Some(Ending::Signalled(signal)) => (None, Some(*signal)),
-        Some(Ending::NotStarted { .. } | Ending::Lost | Ending::Never) | None => (None, None),
-    };
     json!({
         "id": run.id,
         "attempt": run.attempt,
@@ -170,8 +165,8 @@ pub(super) fn run_json(run: &Run, log: &std::path::Path) -> Value {
         "startedAt": words::rfc3339(run.started.wall),
         "endedAt": ended.map(|ended| words::rfc3339(ended.at)),
         "ending": ended.map(|ended| ended.ending.to_string()),
-        "exitCode": exit_code,
-        "signal": signal,
+        "exitCode": ended.and_then(|ended| ended.ending.exit_code()),
+        "signal": ended.and_then(|ended| ended.ending.signal()),
         "note": ended.and_then(|ended| ended.note.as_deref()),
         "setback": ended.and_then(|ended| ended.setback.map(Setback::as_str)),
         "error": ended.and_then(|ended| ended.error.as_deref()),

@@ -1,7 +1,6 @@
 //! A run as data.
 
 use banksman::core::backlog::Run;
-use banksman::core::task::Ending;
 use banksman::engine::why::Attended;
 use serde_json::{Value, json};
 
@@ -28,10 +27,6 @@ pub(super) fn live_json(run: &Attended) -> Value {
 /// A run that has ended, with the same keys.
 pub(super) fn ended_json(run: &Run) -> Value {
     let ended = run.ended.as_ref();
-    let exit_code = ended.and_then(|ended| match &ended.ending {
-        Ending::Exited(code) => Some(*code),
-        Ending::Signalled(_) | Ending::NotStarted { .. } | Ending::Lost | Ending::Never => None,
-    });
     json!({
         "id": run.id,
         "attempt": run.attempt,
@@ -41,7 +36,7 @@ pub(super) fn ended_json(run: &Run) -> Value {
         "startedAt": words::rfc3339(run.started.wall),
         "endedAt": ended.map(|ended| words::rfc3339(ended.at)),
         "ending": ended.map(|ended| ended.ending.to_string()),
-        "exitCode": exit_code,
+        "exitCode": ended.and_then(|ended| ended.ending.exit_code()),
         "note": ended.and_then(|ended| ended.note.as_deref()),
         "keeperPid": run.session.as_ref().map(|session| session.keeper),
         "childPid": run.session.as_ref().map(|session| session.child),

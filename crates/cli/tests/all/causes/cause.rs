@@ -1,0 +1,158 @@
+//! What the test does with a cause: it checks what is said of it, and takes it away.
+
+use super::*;
+
+impl Scene {
+    /// Ends all that is in the exclusive section of a task.
+    fn vacate_section(&mut self) {
+        let rows = self.rows([Key::Live]).backlog;
+        let in_it = |task: &TaskId| rows.tasks[task].spec.section.as_ref() == Some(&self.exclusive);
+        let runs: Vec<RunId> = rows.runs.values().filter(|run| in_it(&run.task)).map(|run| run.id.clone()).collect();
+        runs.iter().for_each(|run| self.finish(run));
+        self.vacate(&Resource { kind: Kind::Lock, name: self.exclusive.lock() });
+    }
+
+    /// Takes a cause away, in the way that the cause itself tells.
+    pub(super) fn remove(&mut self, cause: &Cause) {
+        match cause {
+            Cause::ByHand => panic!("nothing makes a task for people one for runners"),
+            Cause::Resting { .. } | Cause::Roots { .. } => unreachable!("there are no loops and no limits here"),
+            Cause::Dependency(chain) => {
+                let id = chain.links[0].id.clone();
+                self.complete(&id);
+            }
+            Cause::Taken { reason, .. } => match reason {
+                Reason::Slots { resource, wanted, capacity, .. } => {
+                    if wanted > capacity {
+                        let define = semaphore::Input::Define(semaphore::Config { capacity: *wanted, ttl: None });
+                        self.client.ask(Command::Semaphore(resource.name.clone(), define), Vec::new()).unwrap();
+                    }
+                    self.vacate(resource);
+                }
+                Reason::Lock { resource, .. } | Reason::TaskLock { resource, .. } => self.vacate(resource),
+                Reason::Section { .. } => self.vacate_section(),
+                Reason::Undefined { resource } => {
+                    let define = semaphore::Input::Define(semaphore::Config { capacity: 1, ttl: None });
+                    self.client.ask(Command::Semaphore(resource.name.clone(), define), Vec::new()).unwrap();
+                }
+                Reason::NoSlot { holders, .. } => {
+                    let run = holders[0].holder.as_str().strip_prefix("run:").unwrap();
+                    self.finish(&RunId::new(run).unwrap());
+                }
+                other => panic!("{other:?} takes nothing"),
+            },
+            Cause::SectionBusy { run, .. } => self.finish(&run.id.clone()),
+            Cause::NoRunner => drop(self.enlist(true, None, Vec::new())),
+            Cause::NoRunnerFree { runners, .. } => {
+                let elsewhere = |obstacles: &[Obstacle]| obstacles.iter().any(|it| matches!(it, Obstacle::OtherSections(_)));
+                let chosen = runners.iter().find(|(_, obstacles)| !elsewhere(obstacles));
+                let in_section = runners.iter().flat_map(|(_, it)| it).any(|it| matches!(it, Obstacle::Section(_)));
+                match chosen {
+                    None => drop(self.enlist(true, None, Vec::new())),
+                    Some((runner, obstacles)) => {
+                        let rows = self.rows([Key::Live]).backlog;
+                        let own = rows.runs.values().find(|run| run.owner == *runner).map(|run| run.id.clone());
+                        if obstacles.iter().any(|obstacle| matches!(obstacle, Obstacle::Full(_))) {
+                            self.finish(&own.expect("a runner that is full has runs"));
+                        }
+                    }
+                }
+                if in_section {
+                    self.vacate_section();
+                }
+            }
+        }
+    }
+
+    /// Has a task completed, whatever it takes.
+    fn complete(&mut self, id: &TaskId) {
+        let task = self.rows([Key::Task(id.clone())]).backlog.tasks.remove(id).unwrap();
+        if let Some(live) = task.live() {
+            return self.finish(&live.run.clone());
+        }
+        if task.status().is_over() {
+            self.task(TaskRequest::Retry { id: id.clone() });
+        }
+        self.task(TaskRequest::Conclude { id: id.clone(), epoch: None, by: None, verdict: Verdict::Done { output: None } });
+    }
+
+    /// What `why` says of causes that the test can check by itself.
+    pub(super) fn verify(&mut self, cause: &Cause, task: &TaskId) {
+        match cause {
+            Cause::NoRunner => assert!(self.living.is_empty()),
+            Cause::NoRunnerFree { runners, .. } => {
+                let named: BTreeSet<RunnerId> = runners.iter().map(|(runner, _)| runner.clone()).collect();
+                assert_eq!(named, self.living, "all that live, and only those");
+            }
+            Cause::SectionBusy { run, .. } => assert_eq!(run.life == Life::Alive, self.living.contains(&run.owner)),
+            Cause::Dependency(chain) => self.verify_chain(chain, task),
+            Cause::ByHand | Cause::Taken { .. } | Cause::Resting { .. } | Cause::Roots { .. } => {}
+        }
+    }
+
+    fn verify_chain(&mut self, chain: &Chain, task: &TaskId) {
+        // Every link is a dependency of the one before it, and not met.
+        let mut before = task.clone();
+        for link in &chain.links {
+            let rows = self.rows([Key::Dependencies(before.clone()), Key::Task(link.id.clone())]).backlog;
+            let edge = rows.edges[&before].iter().find(|edge| edge.on == link.id).expect("a dependency");
+            let status = rows.tasks[&link.id].status();
+            assert!(status != Status::Completed && !(edge.allow_failed && status.is_over()), "{link:?}");
+            before = link.id.clone();
+        }
+        // What the last one waits for is what it says when it is asked itself.
+        if let End::Because(answer) = &chain.end
+            && let (Answer::Waits(said), Answer::Waits(asked)) = (&**answer, self.why(&before))
+        {
+            let all = |causes: &[Cause]| causes.iter().map(about).collect::<BTreeSet<_>>();
+            assert_eq!(all(said), all(&asked));
+        }
+    }
+}
+
+/// What a cause is about: the same before and after others were taken away.
+pub(super) fn about(cause: &Cause) -> String {
+    match cause {
+        Cause::ByHand => "by hand".into(),
+        Cause::Resting { .. } | Cause::Roots { .. } => unreachable!("there are no loops and no limits here"),
+        Cause::Dependency(chain) => format!("dependency {}", chain.links[0].id),
+        Cause::NoRunner => "no runner".into(),
+        // What keeps a newcomer out of a section keeps it out when it has come.
+        Cause::SectionBusy { .. } | Cause::NoRunnerFree { .. } | Cause::Taken { reason: Reason::Section { .. }, .. } => {
+            "no runner free".into()
+        }
+        Cause::Taken { reason, .. } => format!("taken {}", reason.resource().unwrap()),
+    }
+}
+
+pub(super) fn kind(cause: &Cause) -> &'static str {
+    match cause {
+        Cause::ByHand => "by hand",
+        Cause::Resting { .. } | Cause::Roots { .. } => unreachable!("there are no loops and no limits here"),
+        Cause::Dependency(_) => "dependency",
+        Cause::Taken { reason, line, holders, .. } => match reason {
+            Reason::TaskLock { .. } => "task lock",
+            Reason::Section { .. } => "section",
+            Reason::Lock { .. } if !line.is_empty() && holders.iter().any(|holder| holder.over.is_some()) => "lock goes on",
+            Reason::Lock { .. } => "lock",
+            Reason::Slots { wanted, available, .. } if wanted <= available => "behind a line",
+            Reason::Slots { wanted, capacity, .. } if wanted > capacity => "never fits",
+            Reason::Slots { .. } => "slots",
+            Reason::Undefined { .. } => "undefined",
+            Reason::NoSlot { .. } => "no slot",
+            _ => "other",
+        },
+        Cause::SectionBusy { .. } => "section busy",
+        Cause::NoRunner => "no runner",
+        Cause::NoRunnerFree { runners, .. } => {
+            let any = |is: fn(&Obstacle) -> bool| runners.iter().flat_map(|(_, it)| it).any(is);
+            if any(|it| matches!(it, Obstacle::Section(_))) {
+                "kept out of the section"
+            } else if any(|it| matches!(it, Obstacle::OtherSections(_))) {
+                "works elsewhere"
+            } else {
+                "full"
+            }
+        }
+    }
+}
