@@ -60,7 +60,11 @@ static TELL: Table = Table {
         key("queue", Kind::Shared("queue"), "Which queue.").required(),
         key("priority", PRIORITY, "What is higher is taken first.").or("0"),
         // What the fields of events are called is not for runbooks to say: `phase`, `movedTo`.
-        key("vars", Kind::List(&Kind::Plain), "Which fields of its data are in the item; the item is the whole event without it."),
+        key(
+            "vars",
+            Kind::List(&Kind::Plain),
+            "Which fields of its data are in the item; the item is the whole event without it.",
+        ),
     ],
     one_of: &[],
     some_of: &[],
