@@ -30,8 +30,8 @@ use printer::Printer;
 
 /// Directs a fleet of coding agents, or any commands, through one repository without collisions.
 ///
-/// Locks and semaphores that many processes share: fair, durable, freed the moment their holder dies, and fenced
-/// against those who come back too late.
+/// Tasks that runners work off, pipelines with phases and guards, queues with workers, locks and semaphores: all of it durable,
+/// shared by any number of processes, and fenced against those who come back too late.
 #[derive(Debug, Parser)]
 #[command(name = "banksman", version, propagate_version = true, disable_help_subcommand = true, after_help = EXAMPLES)]
 struct Cli {
@@ -44,8 +44,11 @@ struct Cli {
 const EXAMPLES: &str = "\
 Examples:
   banksman init                                make a project here
+  banksman tasks add Test --run 'make test'    hand over a task
+  banksman runbooks new feature                a pipeline to start from
+  banksman run                                 work off what there is
+  banksman why Test                            what stands in the way of it
   banksman locks run deploy -- ./deploy.sh     run a command while holding a lock
-  banksman locks list                          who holds what
   banksman demo                                see it at work";
 
 #[derive(Debug, clap::Args)]

@@ -43,6 +43,7 @@ impl Client {
     pub fn open_with(project: &Project, on_stall: Box<dyn Fn(&Occupant) + Send + Sync>) -> Result<Client, Error> {
         let this = project.host().current().map_err(Error::system("this process cannot be identified"))?;
         let store = project.open_store()?;
+        project.ignore_ours();
         let post = Arc::new(Post::open(project)?);
         let named = project.clone();
         let on_stall = move || named.occupant().iter().for_each(&on_stall);

@@ -27,6 +27,13 @@ const FOLDER: &str = ".banksman";
 /// The settings in it.
 const CONFIG_FILE: &str = "config.toml";
 
+/// What tells git which of it to leave alone.
+const IGNORE_FILE: &str = ".gitignore";
+
+/// Config and runbooks belong to the repository, everything else to this machine. So does this file itself: one that is committed
+/// on one branch is gone on the others, and the next `git add` there would commit the store, for git to remove it again.
+const IGNORED: &str = "*\n!config.toml\n!runbooks/\n!runbooks/**\n";
+
 /// Where a project is, and what applies there.
 #[derive(Debug, Clone)]
 pub struct Project {
@@ -124,8 +131,9 @@ impl Project {
         }
         let mut made = Made::default();
         made.folder(&folder)?;
-        // Config and runbooks belong to the repository, everything else to this machine.
-        made.file(&folder.join(".gitignore"), "*\n!.gitignore\n!config.toml\n!runbooks/\n!runbooks/**\n")?;
+        // For people to write into.
+        made.folder(&folder.join("runbooks"))?;
+        made.file(&folder.join(IGNORE_FILE), IGNORED)?;
         let config =
             format!("# The settings of this Banksman project. It may be committed.\nproject = \"{}\"\n", ids::short("p"));
         made.file(&folder.join(CONFIG_FILE), &config)?;
@@ -240,6 +248,18 @@ impl Project {
     /// The file at which writers of a SQLite store take turns.
     pub fn turnstile(&self) -> PathBuf {
         self.folder.join("turn")
+    }
+
+    /// Keeps the store out of the repository also where nobody has said `init`, as in a clone, and where git has taken away the
+    /// file that does so.
+    pub(crate) fn ignore_ours(&self) {
+        if self.folder.ends_with(FOLDER) {
+            let mut made = Made::default();
+            // Who cannot write there cannot commit what is there either.
+            if made.file(&self.folder.join(IGNORE_FILE), IGNORED).is_ok() {
+                made.keep();
+            }
+        }
     }
 
     /// The folder of sockets and bell.
@@ -405,6 +425,34 @@ pub(crate) fn io_at(path: &Path) -> impl FnOnce(io::Error) -> ProjectError {
 mod tests {
     use super::*;
 
+    fn git(cwd: &Path, args: &[&str]) -> String {
+        let id = ["-c", "user.name=t", "-c", "user.email=t@example.invalid"];
+        let done = std::process::Command::new("git").current_dir(cwd).args(id).args(args).output().unwrap();
+        assert!(done.status.success(), "{done:?}");
+        String::from_utf8(done.stdout).unwrap()
+    }
+
+    #[test]
+    fn git_leaves_the_store_alone_on_whichever_branch() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        git(root, &["init", "-q", "-b", "main"]);
+        git(root, &["commit", "-q", "--allow-empty", "-m", "x"]);
+        let project = Project::init(root).unwrap();
+        git(root, &["switch", "-q", "-c", "topic"]);
+        let all_committed = || {
+            git(root, &["add", "-A"]);
+            git(root, &["commit", "-q", "--allow-empty", "-m", "y"]);
+            git(root, &["ls-files"])
+        };
+        assert_eq!(all_committed(), ".banksman/config.toml\n");
+        git(root, &["switch", "-q", "main"]);
+        assert_eq!(all_committed(), "", "the config belongs to the other branch");
+        fs::remove_file(root.join(".banksman/.gitignore")).unwrap();
+        Client::open(&project).unwrap();
+        assert_eq!(all_committed(), "", "as in a clone");
+    }
+
     #[test]
     fn a_project_is_found_from_below_and_from_a_linked_worktree() {
         let dir = tempfile::tempdir().unwrap();
@@ -414,12 +462,8 @@ mod tests {
         let root = Project::init(&main).unwrap().root().to_owned();
         assert!(matches!(Project::init(&main), Err(ProjectError::Exists { .. })));
         assert_eq!(Project::find(&main.join("src/deep")).unwrap().root(), root);
+        assert!(main.join(".banksman/runbooks").is_dir());
 
-        let git = |cwd: &Path, args: &[&str]| {
-            let id = ["-c", "user.name=t", "-c", "user.email=t@example.invalid"];
-            let done = std::process::Command::new("git").current_dir(cwd).args(id).args(args).output().unwrap();
-            assert!(done.status.success(), "{done:?}");
-        };
         git(&main, &["init", "-q"]);
         git(&main, &["add", "-A"]);
         git(&main, &["commit", "-qm", "x"]);

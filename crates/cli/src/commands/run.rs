@@ -65,6 +65,9 @@ impl Run {
             let deaths = counts.items.deaths();
             human.push_str(&format!("; {}: {}", status::are_dead(deaths), status::try_again(queue, *dead)));
         }
+        if let Some(waiting) = status::items_wait(counts.items.waiting) {
+            human.push_str(&format!("; {waiting}"));
+        }
         context.printer.result(data, human);
         Ok(if completed == all && counts.items.dead.is_empty() { exit::OK } else { exit::UNHEALTHY })
     }

@@ -122,10 +122,15 @@ fn next(overview: &Overview) -> String {
             waits(count(overview, Word::Review))
         );
     }
-    match items.waiting {
-        0 => "nothing: everything is done".into(),
-        1 => "1 item waits for its worker: banksman workers list".into(),
-        several => format!("{several} items wait for their workers: banksman workers list"),
+    items_wait(items.waiting).unwrap_or_else(|| "nothing: everything is done".into())
+}
+
+/// That items wait for workers, which say why.
+pub(super) fn items_wait(number: u64) -> Option<String> {
+    match number {
+        0 => None,
+        1 => Some("1 item waits for its worker: banksman workers list".into()),
+        several => Some(format!("{several} items wait for their workers: banksman workers list")),
     }
 }
 

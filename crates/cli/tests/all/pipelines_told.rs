@@ -220,6 +220,10 @@ fn nothing_is_said_to_run_that_waits() {
     world.until_stands(&id, "failed one");
     runner.signal(Signal::TERM);
     runner.end();
+    let (code, error) = world.error(&["pipelines", "unblock", &id]);
+    let again = format!("to try that phase again: banksman pipelines retry {id}");
+    assert_eq!((code, &error["hint"]), (2, &json!(again)));
+    assert!(world.ok(&["why", &id]).contains(&format!("its output: banksman tasks logs {id}")));
     let said = world.run(&["pipelines", "retry", &id]);
     assert!(said.stdout.contains("has not started") && said.stderr.contains("no runner is alive"), "{said:?}");
     world.touch("key");

@@ -469,3 +469,29 @@ fn an_item_of_a_worker_is_shown_with_its_task() {
     until("it is done", || count(&world, "queue:complete") == 1);
     drop(runner);
 }
+
+#[test]
+fn items_that_wait_for_a_worker_are_told_of_with_what_keeps_it_and_what_to_do() {
+    let world = World::new();
+    apply(&world, "[queue.q]\n[worker.w]\nqueue = \"q\"\nrun = \"true\"\nwake_on = \"night:begin\"");
+    let says = |what: &str| {
+        for args in [&["workers", "list"][..], &["workers", "show", "w"]] {
+            let said = world.run(args).stdout;
+            assert!(said.contains(what), "{what}: {said}");
+        }
+    };
+    world.ok(&["queues", "push", "q", "1"]);
+    says("1 item waits while w is asleep: banksman workers wake w");
+    let idle = world.run(&["run", "--until-idle"]);
+    assert!(idle.stdout.contains("1 item waits for its worker: banksman workers list"), "{idle:?}");
+    world.ok(&["workers", "pause", "w"]);
+    world.ok(&["queues", "push", "q", "2"]);
+    says("2 items wait while w is paused: banksman workers resume w");
+    world.ok(&["workers", "resume", "w"]);
+    world.ok(&["workers", "wake", "w"]);
+    world.ok(&["queues", "pause", "q"]);
+    says("2 items wait while w is halted, because its queue is paused: banksman queues resume q");
+    world.ok(&["queues", "resume", "q"]);
+    let idle = world.run(&["run", "--until-idle"]);
+    assert!(!idle.stdout.contains("wait"), "{idle:?}");
+}

@@ -4,7 +4,7 @@ use banksman_core::queue::{ATTEMPTS_LIMIT, LENGTH_LIMIT};
 use banksman_core::semaphore::CAPACITY_LIMIT;
 use banksman_core::worker::CONCURRENCY_LIMIT;
 
-use super::parts::{CONDITION, FALLBACK, LOCKS, MERGES, ON_FAIL, ON_FAILURE, PUSHES, SEMAPHORES};
+use super::parts::{CONDITION, FALLBACK, LOCKS, MERGES, ON_FAIL, ON_FAILURE, PUSHES, SEMAPHORES, TELLS};
 use super::{Key, Kind, Table, key};
 
 const DESCRIPTION: Key = key("description", Kind::Prose, "What it is for, in a line.");
@@ -369,7 +369,7 @@ static ON: Table = Table {
             "Pipelines that start. Their variables get their values from the data of the event, and `event`, if it is one of them, \
              is the whole event.",
         ),
-        key("push", PUSHES, "The event is put into a queue."),
+        key("push", TELLS, "The event is put into a queue."),
         key("wake", Kind::OneOrMany(&Kind::Own("worker")), "Workers that are woken."),
         key("notify", Kind::Prose, "People are told this."),
     ],

@@ -34,7 +34,7 @@ static SLOTS_OF: Table = Table {
     example: "",
 };
 
-/// `push = …`
+/// `push = …` of a phase
 pub(super) const PUSHES: Kind = Kind::Short(&Kind::Shared("queue"), &PUSH);
 
 static PUSH: Table = Table {
@@ -44,6 +44,27 @@ static PUSH: Table = Table {
         key("queue", Kind::Shared("queue"), "Which queue.").required(),
         key("priority", PRIORITY, "What is higher is taken first.").or("0"),
         key("vars", Kind::List(&Kind::Variable), "Which variables are in the item; all of them without it."),
+    ],
+    one_of: &[],
+    some_of: &[],
+    example: "",
+};
+
+/// `push = …` of a route
+pub(super) const TELLS: Kind = Kind::Short(&Kind::Shared("queue"), &TELL);
+
+static TELL: Table = Table {
+    title: "on: push = { … }",
+    doc: "An item that is made of an event.",
+    keys: &[
+        key("queue", Kind::Shared("queue"), "Which queue.").required(),
+        key("priority", PRIORITY, "What is higher is taken first.").or("0"),
+        // What the fields of events are called is not for runbooks to say: `phase`, `movedTo`.
+        key(
+            "vars",
+            Kind::List(&Kind::Plain),
+            "Which fields of its data are in the item; the item is the whole event without it.",
+        ),
     ],
     one_of: &[],
     some_of: &[],

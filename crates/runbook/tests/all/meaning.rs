@@ -131,6 +131,8 @@ fn workers_and_routes_lead_where_they_say() {
     let then = &runbook.routes[0].then;
     assert!(matches!(&then[0], Then::Start(plan) if plan.name.as_str() == "small"));
     assert_eq!(then[1], Then::Push(Push { queue: name("news"), priority: 0, vars: Vec::new() }));
+    let some = Push { queue: name("news"), priority: 9, vars: vec!["phase".into(), "movedTo".into()] };
+    assert_eq!(runbook.routes[1].then, [Then::Push(some)], "the fields of events are not called like variables");
     assert_eq!(then[2..], [Then::Wake(name("herald")), Then::Wake(name("plain")), Then::Notify("a feature has landed".into())]);
 }
 

@@ -43,6 +43,8 @@ pub(super) struct Checkpoint {
 }
 
 /// Try the phase that failed again.
+///
+/// It does what the runbook said when the pipeline was started. If you have changed the file since, start a new pipeline.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman pipelines retry p-7k2m9q")]
 pub(super) struct Retry {

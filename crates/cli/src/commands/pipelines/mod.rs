@@ -7,7 +7,7 @@ mod view;
 use std::collections::BTreeSet;
 
 use banksman::Client;
-use banksman::core::pipeline::{Outcome, Pipeline, Refusal};
+use banksman::core::pipeline::{Outcome, Pipeline, Refusal, State};
 use banksman::core::{Epoch, TaskId};
 use banksman::engine::{PipelineOutcome, PipelineRequest, Reply, Request};
 use banksman::store::{Key, Reader};
@@ -156,7 +156,21 @@ fn refused(refusal: &Refusal, pipeline: &Pipeline) -> Failure {
             let again = format!("start a new one: {}", why::anew(pipeline));
             Failure::new(exit::NOT_PERMITTED, "NOT_RECOVERABLE", message).hint(again)
         }
-        Refusal::Over => Failure::new(exit::USAGE, "PIPELINE_OVER", format!("{id} is {word} already")),
+        Refusal::Over => {
+            let over = |is: &str| Failure::new(exit::USAGE, "PIPELINE_OVER", format!("{id} {is} {word} already"));
+            match pipeline.state {
+                State::Failed { recoverable: true, .. } => {
+                    over("has").hint(format!("to try that phase again: banksman pipelines retry {id}"))
+                }
+                State::Failed { recoverable: false, .. } => over("has"),
+                State::Done
+                | State::Cancelled { .. }
+                | State::Init
+                | State::Checking { .. }
+                | State::Running { .. }
+                | State::Blocked { .. } => over("is"),
+            }
+        }
         Refusal::Undecided(decision) => {
             let message = format!("{id} waits for decision {decision}");
             let hint = format!("answer it: banksman decisions resolve {decision} N");

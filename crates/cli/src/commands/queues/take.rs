@@ -144,8 +144,10 @@ impl Take {
             TakeEnd::TimedOut(waiting) => {
                 let why = if waiting.is_halted { "which is paused".to_owned() } else { what_is_there(&client, &self.queue)? };
                 let details = json!({ "queue": self.queue, "place": waiting.place, "paused": waiting.is_halted });
-                Err(Failure::new(exit::LOCKED, "WAIT_TIMEOUT", format!("waited too long for an item of {}, {why}", self.queue))
-                    .details(details))
+                let message = format!("waited too long for an item of {}, {why}", self.queue);
+                let failure = Failure::new(exit::LOCKED, "WAIT_TIMEOUT", message).details(details);
+                let resume = format!("banksman queues resume {}", words::quoted(&self.queue));
+                Err(if waiting.is_halted { failure.hint(resume) } else { failure })
             }
             TakeEnd::Cancelled => Err(Failure::interrupted()),
         }

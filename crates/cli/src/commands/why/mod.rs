@@ -89,6 +89,11 @@ fn human(why: &Found) -> String {
                 }
                 text.push_str(&format!("\n  {DIM}its output: banksman sessions logs {}{DIM:#}", run.id));
             }
+            if matches!(done, Ended::Failed { .. })
+                && let Some(pipeline) = pipeline.as_ref().filter(|pipeline| pipeline.tasks > 0)
+            {
+                text.push_str(&format!("\n  {DIM}its output: banksman tasks logs {}{DIM:#}", pipeline.id));
+            }
             if let Some(advice) = pipeline.as_ref().and_then(|pipeline| phases::advice(pipeline)) {
                 text.push_str(&format!("\n  {DIM}{advice}{DIM:#}"));
             }

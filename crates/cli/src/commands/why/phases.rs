@@ -97,7 +97,7 @@ pub(crate) fn anew(pipeline: &Pipeline) -> String {
         };
         Some(format!(" --var {}", words::quoted(word)))
     });
-    format!("banksman pipelines start {}{}", pipeline.plan.name, vars.collect::<String>())
+    format!("banksman pipelines start {}{}", words::quoted(&pipeline.plan.name), vars.collect::<String>())
 }
 
 /// Where it is, with what is the matter with the task of its phase.
@@ -151,7 +151,7 @@ pub(super) fn reasons(phases: &Phases, at: Stamp) -> Vec<Reason> {
             vec![Reason {
                 kind: "guard",
                 message,
-                wakes: next_look(*again, phases.has_runner, at),
+                wakes: format!("{}; unblock goes on whatever it says", next_look(*again, phases.has_runner, at)),
                 hint: Some(format!("banksman pipelines unblock {}", pipeline.id)),
                 since: Some(pipeline.phase_started),
                 resource: Some(format!("guard {guard}")),

@@ -17,6 +17,7 @@ use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::printer::{BOLD, DIM, GREEN, YELLOW};
 use crate::table;
+use crate::words;
 
 /// How many jobs `show` prints.
 const SHOWN: usize = 20;
@@ -58,6 +59,20 @@ impl Seen<'_> {
             state @ ("asleep" | "finishing") => format!("{DIM}{state}{DIM:#}"),
             state => format!("{YELLOW}{state}{YELLOW:#}"),
         }
+    }
+
+    /// Why items wait though there is room for them, and what to do about it.
+    fn held_up(&self) -> Option<String> {
+        let definition = &self.worker.definition;
+        let (worker, queue) = (words::quoted(&definition.name), words::quoted(&definition.queue));
+        let (why, what) = match self.state() {
+            "asleep" => ("asleep", format!("banksman workers wake {worker}")),
+            "paused" => ("paused", format!("banksman workers resume {worker}")),
+            "halted" => ("halted, because its queue is paused", format!("banksman queues resume {queue}")),
+            _ => return None,
+        };
+        let items = if self.waiting == 1 { "1 item waits".to_owned() } else { format!("{} items wait", self.waiting) };
+        (self.waiting > 0).then(|| format!("\n{DIM}{items} while {} is {why}: {what}{DIM:#}", definition.name))
     }
 
     fn json(&self) -> Value {
@@ -108,6 +123,7 @@ impl List {
         } else {
             let columns = ["NAME", "STATE", "QUEUE", "DOES", "BUSY>", "WAITING>", "RUNBOOK"];
             table::render(&columns, workers.iter().map(Seen::row).collect())
+                + &workers.iter().filter_map(Seen::held_up).collect::<String>()
         };
         if !routes.is_empty() {
             let row = |route: &&Route| vec![route.on.to_string(), follows(route).join(", "), route.runbook.to_string()];
@@ -187,5 +203,5 @@ fn page(seen: &Seen<'_>) -> String {
         },
     );
     field("runbook", definition.runbook.to_string());
-    text
+    text + &seen.held_up().unwrap_or_default()
 }
