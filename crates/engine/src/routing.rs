@@ -8,7 +8,7 @@ use banksman_core::queue::{self, Pushed};
 use banksman_core::router::{Does, Reaction, RouteFact};
 use banksman_core::task::{Spec, Work};
 use banksman_core::{Effect, Errand, Name, Notice, NoticeKind, Seq, TaskId, Title, worker};
-use banksman_store::{Key, Tables, Turn};
+use banksman_store::{Crew, Key, Tables, Turn};
 
 use crate::ledger::{carry_out, emit, wake_runners};
 use crate::pipelines::{self, Start};
@@ -45,7 +45,8 @@ impl RouteRequest {
             Does::Start(..) => vec![Key::Sections],
             Does::Notify { .. } | Does::Nothing(_) => Vec::new(),
         };
-        self.reactions.iter().flat_map(of).chain([Key::Router, Key::Runners]).collect()
+        let routes = self.reactions.iter().filter_map(|reaction| reaction.route.clone()).map(Key::Route);
+        self.reactions.iter().flat_map(of).chain(routes).chain([Key::Router, Key::Runners]).collect()
     }
 
     pub(crate) fn decide(&self, tables: &mut Tables, turn: &mut Turn) -> RouteOutcome {
@@ -54,6 +55,9 @@ impl RouteRequest {
         }
         tables.crew.cursor = self.to;
         for reaction in &self.reactions {
+            if !is_wanted(reaction, &tables.crew) {
+                continue;
+            }
             if let Err(error) = react(reaction, tables, turn) {
                 tell(reaction, |event| RouteFact::Failed { event, error: error.into() }, turn);
             }
@@ -62,6 +66,16 @@ impl RouteRequest {
             wake_runners(tables, turn, None);
         }
         RouteOutcome::Routed
+    }
+}
+
+/// Whether who wanted to hear of an event still does: a route that was dropped or changed since the events were read does not,
+/// nor does a worker that has been asleep only since.
+fn is_wanted(reaction: &Reaction, crew: &Crew) -> bool {
+    match (&reaction.route, &reaction.does) {
+        (Some(id), _) => crew.routes.routes.get(id).is_some_and(|in_force| in_force.since < reaction.event),
+        (None, Does::Wake(worker)) => crew.workers.workers.get(worker).is_some_and(|worker| worker.since < reaction.event),
+        (None, _) => true,
     }
 }
 

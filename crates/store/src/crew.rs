@@ -141,6 +141,7 @@ pub(crate) fn plan<'a>(project: i64, key: &'a Key, queries: &mut Vec<Query<'a>>)
     match key {
         Key::Crew => add(Statement::Crew, vec![]),
         Key::Worker(name) => add(Statement::WorkerRows, vec![name.as_str().into()]),
+        Key::Route(id) => add(Statement::RouteRow, vec![(&**id).into()]),
         Key::Router => add(Statement::Cursor, vec![]),
         Key::Hands(queue) => add(Statement::Hands, vec![queue.as_str().into()]),
         Key::HandsBeyond(queue) => add(Statement::HandsBeyond, vec![queue.as_str().into()]),

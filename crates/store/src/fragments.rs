@@ -116,6 +116,14 @@ macro_rules! worker {
         )
     };
 }
+macro_rules! route {
+    () => {
+        concat!(
+            "SELECT 'route', id, route, CAST(NULL AS TEXT), CAST(NULL AS TEXT), CAST(0 AS BIGINT), CAST(0 AS BIGINT), since, ",
+            "CAST(0 AS BIGINT) FROM routes WHERE project = $1"
+        )
+    };
+}
 macro_rules! cursor {
     () => {
         concat!(

@@ -138,6 +138,8 @@ pub enum Key {
     Crew,
     /// One worker with its jobs.
     Worker(Name),
+    /// One route, by its id.
+    Route(Box<str>),
     /// How far events were routed.
     Router,
     /// Where to wake the runners, if a queue has a worker.

@@ -426,7 +426,7 @@ statements! {
         " UNION ALL SELECT 'job', j.task, NULL, j.worker, j.queue, j.item, j.epoch, 0, ",
         "CASE WHEN coalesce(t.state, 'gone') IN ('gone', 'completed', 'failed', 'cancelled', 'skipped') THEN 1 ELSE 0 END ",
         "FROM jobs j LEFT JOIN tasks t ON t.project = j.project AND t.id = j.task WHERE j.project = $1 ",
-        "UNION ALL SELECT 'route', id, route, NULL, NULL, 0, 0, since, 0 FROM routes WHERE project = $1 ",
+        "UNION ALL ", route!(), " ",
         "UNION ALL SELECT 'due', name, NULL, NULL, NULL, due, 0, 0, 0 FROM (SELECT q.name, (SELECT min(i.due) FROM items i ",
         "WHERE i.project = q.project AND i.queue = q.name AND i.due IS NOT NULL) AS due FROM queues q WHERE q.project = $1) AS next ",
         "WHERE due IS NOT NULL ",
@@ -436,6 +436,7 @@ statements! {
         worker!(), " AND name = $2 UNION ALL SELECT 'job', task, NULL, worker, queue, item, epoch, 0, 0 FROM jobs ",
         "WHERE project = $1 AND worker = $2"
     );
+    RouteRow => concat!(route!(), " AND id = $2");
     Cursor => cursor!();
     MoveCursor =>
         "INSERT INTO marks (project, name, seq) VALUES ($1, 'router', $2) ON CONFLICT (project, name) DO UPDATE SET seq = $2";

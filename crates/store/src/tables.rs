@@ -127,6 +127,7 @@ pub(crate) fn plan(project: i64, keys: &BTreeSet<Key>) -> Vec<Query<'_>> {
             | Key::AllTakers
             | Key::Crew
             | Key::Worker(_)
+            | Key::Route(_)
             | Key::Router
             | Key::Hands(_)
             | Key::HandsBeyond(_)
@@ -344,7 +345,9 @@ pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables
                     let taker = row.taker()?;
                     tables.queues.takers.insert(taker.ticket, taker);
                 }
-                Statement::Crew | Statement::WorkerRows | Statement::Cursor => tables.crew.put(row.crew()?, &mut jobs),
+                Statement::Crew | Statement::WorkerRows | Statement::RouteRow | Statement::Cursor => {
+                    tables.crew.put(row.crew()?, &mut jobs)
+                }
                 Statement::Hands | Statement::HandsBeyond | Statement::AllHands => {
                     let (queue, address) = (row.name()?, Address(row.text()?.into()));
                     tables.crew.hands.entry(queue).or_default().insert(address);

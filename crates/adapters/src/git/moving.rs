@@ -27,6 +27,8 @@ const ADVICE: &str = "If no merge is running, the next one into this branch puts
 pub(super) struct Move {
     /// Git in the checkout, with the copy of the index.
     git: Git,
+    /// Where its files are: a setting can put them elsewhere than git is asked about them.
+    root: PathBuf,
     /// Where git keeps what belongs to this checkout.
     place: PathBuf,
     lock: File,
@@ -52,19 +54,19 @@ impl Change {
 impl Move {
     /// Locks a checkout, unless some other git is at work there.
     pub(super) fn begin(git: &Git, before: &Id, commit: &Id) -> Result<Option<Move>, GitError> {
-        let place = place(git)?;
+        let (root, place) = (root(git)?, place(git)?);
         let name = place.join("index.lock");
         let lock = match create(&name, &format!("{TITLE}\nfrom {before}\nto {commit}\n{ADVICE}\n")) {
             Ok(lock) => lock,
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(None),
             Err(error) => return Err(system(&name)(error)),
         };
-        Ok(Some(Move::new(git, place, lock, before.clone(), commit.clone())))
+        Ok(Some(Move::new(git, root, place, lock, before.clone(), commit.clone())))
     }
 
     /// What a killed process has left of a move. If it, or its git, is alive, this waits for its end.
     pub(super) fn left(git: &Git) -> Result<Option<Move>, GitError> {
-        let place = place(git)?;
+        let (root, place) = (root(git)?, place(git)?);
         let name = place.join("index.lock");
         let Ok(mut lock) = File::open(&name) else { return Ok(None) };
         let mut text = Vec::new();
@@ -80,14 +82,14 @@ impl Move {
         lock.rewind().map_err(system(&name))?;
         let own = lock.metadata().map_err(system(&name))?;
         let is_there = fs::metadata(&name).is_ok_and(|there| (there.dev(), there.ino()) == (own.dev(), own.ino()));
-        Ok(is_there.then(|| Move::new(git, place, lock, before, commit)))
+        Ok(is_there.then(|| Move::new(git, root, place, lock, before, commit)))
     }
 
-    fn new(git: &Git, place: PathBuf, lock: File, before: Id, commit: Id) -> Move {
+    fn new(git: &Git, root: PathBuf, place: PathBuf, lock: File, before: Id, commit: Id) -> Move {
         // A hook would find the checkout locked, and a stranger's index.
         let git =
             git.clone().with("core.hooksPath=/dev/null").with("core.ignoreStat=false").with_index(&place.join("banksman-index"));
-        Move { git, place, lock, before, commit }
+        Move { git, root, place, lock, before, commit }
     }
 
     /// Whether the place of a new file is taken by something of the user's. Git would remove what is ignored, also all of a
@@ -110,7 +112,7 @@ impl Move {
     fn is_taken(&self, path: &Path, by_file: bool, leaving: &HashSet<&Path>) -> Result<bool, GitError> {
         let mut way: Vec<&Path> = path.ancestors().filter(|part| !part.as_os_str().is_empty()).collect();
         while let Some(part) = way.pop() {
-            match fs::symlink_metadata(self.git.directory.join(part)) {
+            match fs::symlink_metadata(self.root.join(part)) {
                 Ok(there) if there.is_dir() => {}
                 Ok(_) => return Ok(!leaving.contains(part)),
                 Err(_) => return Ok(false),
@@ -121,7 +123,7 @@ impl Move {
 
     /// Whether a directory has files that do not leave.
     fn has_others(&self, directory: &Path, leaving: &HashSet<&Path>) -> Result<bool, GitError> {
-        let whole = self.git.directory.join(directory);
+        let whole = self.root.join(directory);
         for entry in fs::read_dir(&whole).map_err(system(&whole))? {
             let entry = entry.map_err(system(&whole))?;
             let path = directory.join(entry.file_name());
@@ -162,7 +164,7 @@ impl Move {
                 continue;
             }
             if self.is_begun(&change.path, from)? || self.is_begun(&change.path, to)? {
-                let path = self.git.directory.join(&change.path);
+                let path = self.root.join(&change.path);
                 fs::remove_file(&path).map_err(system(&path))?;
             } else {
                 left.push(change);
@@ -282,14 +284,14 @@ impl Move {
 
     /// Whether there is a file, and no directory on the way to it is a link to elsewhere.
     fn has_file(&self, path: &Path) -> bool {
-        let is_dir = |path: &Path| fs::symlink_metadata(self.git.directory.join(path)).map(|meta| meta.is_dir());
+        let is_dir = |path: &Path| fs::symlink_metadata(self.root.join(path)).map(|meta| meta.is_dir());
         let parents = path.ancestors().skip(1).filter(|parent| !parent.as_os_str().is_empty());
         is_dir(path).is_ok_and(|is_dir| !is_dir) && parents.into_iter().all(|parent| is_dir(parent).unwrap_or(false))
     }
 
     /// Whether a file is the beginning of what git would write for a commit: git was killed while it wrote, or the power went.
     fn is_begun(&self, path: &Path, commit: &Id) -> Result<bool, GitError> {
-        let file = self.git.directory.join(path);
+        let file = self.root.join(path);
         if !fs::symlink_metadata(&file).map_err(system(&file))?.is_file() {
             return Ok(false);
         }
@@ -300,6 +302,11 @@ impl Move {
         let answer = self.git.start_of(command, "cat-file".into(), begun.len())?;
         Ok(begun.is_empty() || (answer.status == 0 && answer.stdout == begun))
     }
+}
+
+/// Where the files of a checkout are.
+fn root(git: &Git) -> Result<PathBuf, GitError> {
+    Ok(PathBuf::from(OsStr::from_bytes(git.line(&["rev-parse", "--show-toplevel"])?.as_bytes())))
 }
 
 /// Where git keeps what belongs to a checkout.

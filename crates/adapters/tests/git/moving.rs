@@ -252,6 +252,16 @@ fn a_checkout_is_found_wherever_its_repository_is_kept() {
     assert!(world.merge("topic", MergeHow::FastForward).unwrap().has_moved());
     assert_eq!((world.tip("main"), world.git(&["status", "--porcelain"])), (world.tip("topic"), String::new()));
 
+    let world = ahead();
+    let elsewhere = world.path("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    world.git(&["config", "core.worktree", elsewhere.to_str().unwrap()]);
+    world.git(&["reset", "-q", "--hard"]);
+    fs::write(world.repo().join(".git/info/exclude"), "a\n").unwrap();
+    fs::write(elsewhere.join("a"), "mine").unwrap();
+    let error = world.merge("topic", MergeHow::FastForward).unwrap_err();
+    assert!(matches!(error, MergeError::InTheWay(_)), "{error}");
+
     let world = with_submodule();
     let sub = world.repo().join("sub");
     let git = |args: &[&str]| world.git_in(&sub, args);

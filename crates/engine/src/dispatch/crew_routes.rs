@@ -67,6 +67,26 @@ fn a_route_that_comes_while_events_are_read_hears_of_what_follows_it() {
 }
 
 #[test]
+fn what_was_dropped_or_changed_since_events_were_read_hears_of_none_of_them() {
+    let mut stage = Stage::new();
+    let then = || vec![Then::Notify("it is there".into())];
+    stage.in_force(vec![definition("w", "q", 1, &["x:y"])], vec![route("x:y", then()), route("x:*", then())]);
+    stage.push("q", &json!(1), Span::ZERO);
+    let mut actor = stage.runner("m", options());
+    stage.play(&mut actor);
+    stage.emit("x:y", json!({}));
+    actor.dispatcher.heard();
+    let mut is_changed = false;
+    stage.play_with(&mut actor, |stage, requests| {
+        if requests.iter().any(|request| matches!(request, Request::Route(_))) && !std::mem::replace(&mut is_changed, true) {
+            stage.in_force(vec![definition("w", "q", 2, &["x:y"])], vec![route("x:y", then())]);
+        }
+    });
+    assert!(is_changed);
+    assert_eq!((stage.standing(), stage.told("route:notified")), (("asleep", 0), 1), "one route has stayed as it was");
+}
+
+#[test]
 fn what_a_route_cannot_do_is_written_down() {
     let mut stage = Stage::new();
     stage.in_force(vec![definition("w", "q", 1, &["x:y"])], vec![route("deploy:done", vec![Then::Wake(name("w"))])]);

@@ -27,8 +27,6 @@ pub(crate) struct Crew {
     pub(crate) retried: BTreeSet<TaskId>,
     /// What is to follow from events, with the route that says so.
     pub(crate) owed: BTreeMap<(Seq, String), Box<str>>,
-    /// The same of routes that are gone or changed: it may have been on its way.
-    pub(crate) lapsed: BTreeSet<(Seq, String)>,
 }
 
 #[derive(Debug)]
@@ -196,7 +194,7 @@ impl World<'_> {
                 let was = std::mem::replace(&mut worker.awake, true);
                 let called = worker.called.take();
                 let name = format!("wake {name}");
-                let is_due = |to: Seq| called.is_some_and(|event| event <= to) || crew.may(to, &name);
+                let is_due = |to: Seq| called.is_some_and(|event| event <= to) || crew.owes(to, &name);
                 !was && self.said.routed.is_none_or(is_due)
             }
             worker::Fact::Asleep {} => {

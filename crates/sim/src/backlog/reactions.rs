@@ -14,16 +14,14 @@ use crate::ledger::Logged;
 use crate::report::Checker;
 
 impl Crew {
-    /// Whether this is to follow from an event up to there, or may.
-    pub(crate) fn may(&self, to: Seq, what: &str) -> bool {
-        let keys = self.owed.keys().chain(&self.lapsed);
-        keys.into_iter().any(|(event, owed)| *event <= to && owed == what)
+    /// Whether this is to follow from an event up to there.
+    pub(crate) fn owes(&self, to: Seq, what: &str) -> bool {
+        self.owed.keys().any(|(event, owed)| *event <= to && owed == what)
     }
 
-    /// A route is no longer what it was.
+    /// A route is no longer what it was: what was to follow by it does not.
     fn lapse(&mut self, route: &str) {
-        let gone = self.owed.extract_if(.., |_, of| **of == *route).map(|(key, _)| key);
-        self.lapsed.extend(gone);
+        self.owed.retain(|_, of| **of != *route);
     }
 }
 
@@ -71,7 +69,7 @@ impl World<'_> {
         self.tally.count("reactions");
         let key = (event.unwrap_or_default(), what.to_owned());
         let crew = &mut self.book.crew;
-        let was_owed = crew.owed.remove(&key).is_some() || crew.lapsed.remove(&key);
+        let was_owed = crew.owed.remove(&key).is_some();
         self.verdict.expect(Checker::Routes, was_owed, || format!("after event {}: {what}, and nothing asks for that", key.0));
     }
 
@@ -102,7 +100,6 @@ impl World<'_> {
             worker.is_some_and(|worker| worker.awake)
         };
         crew.owed.retain(|(event, what), _| *event > to || !is_awake(what));
-        crew.lapsed.retain(|(event, _)| *event > to);
         let left = crew.owed.keys().find(|(event, _)| *event <= to).map(|(event, what)| format!("after event {event}: {what}"));
         let asleep = crew.workers.iter().find(|(_, worker)| worker.called.is_some_and(|event| event <= to));
         let left = left.or_else(|| asleep.map(|(name, worker)| format!("{name} sleeps on after {:?}", worker.called)));
