@@ -9,6 +9,7 @@
 //!                                                            gone, did
 //!          --> Notify          tell people, then did(…)
 //!          --> Gather          find out what the guards of a pipeline ask about, then gathered(…)
+//!          --> StopLooking     nobody wants to know that any more; gathered(…) all the same
 //!          --> Sleep           until woken (then woken()), one of these dies (then died(…)), or time passes
 //!          --> Done            there is nothing left to do here
 //! ```
@@ -43,7 +44,7 @@ use banksman_core::backlog::{Ended, Runner, Session};
 use banksman_core::event::Resource;
 use banksman_core::restart::Marker;
 use banksman_core::task::{self, Pulse};
-use banksman_core::{Lease, Liveness, Name, ProcessId, RunId, RunnerId, SectionId, Seq, Span, Status, TaskId};
+use banksman_core::{Lease, Liveness, Name, Pipeline, ProcessId, RunId, RunnerId, SectionId, Seq, Span, Status, TaskId};
 use banksman_store::{Key, Snapshot};
 
 use crate::facts;
@@ -86,7 +87,7 @@ pub struct Dispatcher {
     /// What came of errands, to be told.
     results: Vec<RunRequest>,
     /// The pipelines whose guards it looks at.
-    looking: BTreeMap<TaskId, Seq>,
+    looking: BTreeMap<TaskId, Looking>,
     /// Up to where in the log it has found who listens.
     listened: Seq,
     /// What it has found out about them, to be told.
@@ -152,6 +153,17 @@ impl Mine {
         let stopping = matches!(work.task.state, task::State::Stopping { .. });
         Mine { work, phase: Phase::Live, report: None, seen, stuck, stopping, checkpoint_at: None, recover_at: None }
     }
+}
+
+/// A look at guards that is under way.
+#[derive(Debug)]
+struct Looking {
+    /// The last event before it began.
+    at: Seq,
+    /// The pipeline as it stood then.
+    asked: Box<Pipeline>,
+    /// Nobody waits for it any more.
+    is_moot: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -476,6 +488,8 @@ impl Dispatcher {
             keys.extend([Key::Queue { of_each }, Key::DueRoots]);
         }
         keys.extend([Key::Due, Key::DuePipelines { now, limit: pipelines::PIPELINES }]);
+        // Whether somebody still waits for what it looks at.
+        keys.extend(self.looking.keys().cloned().map(Key::Pipeline));
         if self.serves() {
             keys.insert(Key::Crew);
         }

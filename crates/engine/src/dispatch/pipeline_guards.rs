@@ -173,6 +173,65 @@ fn one_that_is_dead_looks_at_nothing_though_its_runs_live() {
 }
 
 #[test]
+fn a_look_that_nobody_waits_for_is_ended() {
+    let begun = |stage: &mut Stage| {
+        stage.pipeline("p-1", after_file());
+        let mut actor = stage.runner("m", options());
+        stage.play(&mut actor);
+        assert_eq!(actor.did(), ["begin", "examine", "gather p-1"]);
+        let Some(Advice::Gather(pipeline)) = actor.wants.pop_back() else { panic!("{:?}", actor.wants) };
+        (actor, pipeline)
+    };
+    let cancel = |stage: &mut Stage| drop(stage.by_hand(TaskRequest::Cancel { id: task("p-1") }));
+    let unblock = |stage: &mut Stage| drop(stage.about(PipelineRequest::Unblock { id: task("p-1") }));
+    let delete = |stage: &mut Stage| {
+        stage.by_hand(TaskRequest::Cancel { id: task("p-1") });
+        stage.by_hand(TaskRequest::Delete { id: task("p-1"), force: false });
+    };
+    for end in [&cancel as &dyn Fn(&mut Stage), &unblock, &delete] {
+        let mut stage = Stage::new();
+        let (mut actor, pipeline) = begun(&mut stage);
+        stage.pipeline("p-2", two());
+        stage.play(&mut actor);
+        assert_eq!(actor.did(), ["begin", "claim", "spawn p-2.1"], "it is still waited for");
+        end(&mut stage);
+        stage.play(&mut actor);
+        assert_eq!(actor.did().iter().filter(|what| *what == "stop looking at p-1").count(), 1);
+        stage.pass(30_000);
+        actor.dispatcher.woken();
+        stage.play(&mut actor);
+        assert!(!actor.did().iter().any(|what| what.starts_with("stop")), "it was told once");
+        actor.dispatcher.gathered(&pipeline, GuardInputs::default());
+        stage.play(&mut actor);
+        assert_eq!(actor.did(), ["judge"]);
+        assert!(stage.rows().pipelines.get("p-1").is_none_or(|row| row.looker.is_none()));
+    }
+}
+
+#[test]
+fn what_was_not_found_out_because_nobody_waited_says_nothing() {
+    let mut stage = Stage::new();
+    stage.pipeline_after("p-1", after_file(), json!({ "key": "first" }), &[]);
+    let mut actor = stage.runner("m", options());
+    stage.play(&mut actor);
+    let Some(Advice::Gather(pipeline)) = actor.wants.pop_back() else { panic!("{:?}", actor.wants) };
+    for value in ["second", "first"] {
+        let vars = serde_json::from_value(json!({ "key": value })).unwrap();
+        stage.about(PipelineRequest::Set { id: task("p-1"), vars, by: None });
+        actor.dispatcher.woken();
+        stage.play(&mut actor);
+    }
+    assert_eq!(actor.did(), ["begin", "examine", "gather p-1", "stop looking at p-1"]);
+    // All is as it was, and yet this is no answer.
+    actor.dispatcher.gathered(&pipeline, GuardInputs { vars: pipeline.context.clone(), ..GuardInputs::default() });
+    stage.play(&mut actor);
+    assert_eq!(
+        (actor.did(), stage.stands("p-1")),
+        (["judge", "examine", "gather p-1"].map(str::to_owned).into(), "checking one".into())
+    );
+}
+
+#[test]
 fn an_answer_about_other_variables_does_not_count() {
     let mut stage = Stage::new();
     let held = Condition::FileExists { path: Text::Var { var: "file".into() } };
