@@ -1,6 +1,7 @@
 //! Guards of pipelines under runners: those about the store, and those that ask the world outside.
 
-use banksman_core::{SectionId, Seq};
+use banksman_core::guard::{Issue, IssueFilter};
+use banksman_core::{SectionId, Seq, Status};
 use banksman_store::Key;
 
 use super::*;
@@ -247,6 +248,31 @@ fn an_answer_about_other_variables_does_not_count() {
     stage.play(&mut actor);
     assert_eq!((stage.stands("p-1"), spawned(&mut actor)), ("checking one".into(), Vec::new()));
     assert!(matches!(actor.wants.pop_back(), Some(Advice::Gather(again)) if again.context["file"] == json!("stop")));
+}
+
+#[test]
+fn who_waits_for_certain_tasks_does_not_hear_of_others() {
+    let mut stage = Stage::new();
+    stage.add("t-1", |spec| spec.work = None);
+    let filter = IssueFilter { ids: vec![text("t-1")], ..IssueFilter::default() };
+    let completed = Condition::IssuesComplete { filter: filter.clone() };
+    stage.pipeline("p-1", vec![Phase { pre: guard(completed), ..phase("one") }]);
+    let mut actor = stage.runner("m", options());
+    stage.play(&mut actor);
+    let Some(Advice::Gather(pipeline)) = actor.wants.pop_back() else { panic!("{:?}", actor.wants) };
+    let issues = [(filter, vec![Issue { id: "t-1".into(), status: Status::Pending }])];
+    actor.dispatcher.gathered(&pipeline, GuardInputs { issues: issues.into(), ..GuardInputs::default() });
+    stage.play(&mut actor);
+    stage.pass(1_000);
+    actor.did();
+    let done = |id: &str| TaskRequest::Conclude { id: task(id), epoch: None, by: None, verdict: Verdict::Done { output: None } };
+    stage.add("t-2", |spec| spec.work = None);
+    stage.by_hand(done("t-2"));
+    stage.play(&mut actor);
+    assert_eq!(actor.did(), Vec::<String>::new());
+    stage.by_hand(done("t-1"));
+    stage.play(&mut actor);
+    assert_eq!(actor.did(), ["examine", "gather p-1"]);
 }
 
 /// Pipelines behind the lock a, and as many behind b; all of them are blocked.
