@@ -5,13 +5,13 @@
 //!                      `-- "exit 0" to the caller          below the minder and can be found, killed and reaped
 //! ```
 //!
-//! The command is over when it exits, or when the caller shuts the socket: because its time is up, or because the caller is
-//! dead. Then the minder kills whatever is left below it, and says how the command ended.
+//! The command is over when it exits, or when the caller shuts the socket: because its time is up, because nobody wants it any
+//! more, or because the caller is dead. Then the minder kills whatever is left below it, and says how the command ended.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -20,8 +20,9 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, WaitStatus, getpid, pidfd_open, set_child_subreaper};
+use rustix::time::Timespec;
 
-use crate::program::{Kept, Stream, watch};
+use crate::program::{Kept, Seen, Stream, watch};
 use crate::tree;
 
 /// The hidden first argument.
@@ -46,6 +47,8 @@ pub struct Task<'a> {
     pub env_remove: &'a [&'a str],
     /// How long it may take.
     pub limit: Duration,
+    /// It is not wanted any more as soon as this is readable, or closed at its other end.
+    pub stop: Option<BorrowedFd<'a>>,
     /// How much of what it prints is kept, from the beginning, in bytes.
     pub keep: usize,
 }
@@ -72,6 +75,8 @@ pub enum End {
     NotStarted(String),
     /// It took too long.
     TimedOut,
+    /// It was not wanted any more; perhaps it did not even begin.
+    Unwanted,
     /// Its minder was killed.
     Lost,
 }
@@ -79,6 +84,9 @@ pub enum End {
 /// Runs a command to its end, and ends whatever it leaves behind. The program of this process must call [`enter`].
 pub fn run(task: Task<'_>) -> io::Result<Minded> {
     let end = Instant::now() + task.limit;
+    if task.stop.is_some_and(is_over) {
+        return Ok(Minded { end: End::Unwanted, stdout: Kept::first(0), stderr: Kept::last(0) });
+    }
     let (near, far) = UnixStream::pair()?;
     let (mut stdout, out) = Stream::new(Kept::first(task.keep))?;
     let (mut stderr, err) = Stream::new(Kept::last(4_096))?;
@@ -92,16 +100,26 @@ pub fn run(task: Task<'_>) -> io::Result<Minded> {
     // It has the other ends, which are to close with the minder.
     drop(minder);
     let streams = &mut [&mut stdout, &mut stderr];
-    let in_time = watch(&child, streams, end);
-    if !matches!(in_time, Ok(true)) {
+    let seen = watch(&child, streams, end, task.stop);
+    if !matches!(seen, Ok(Seen::Dead)) {
         near.shutdown(Shutdown::Write).ok();
-        if !watch(&child, streams, Instant::now() + KILLED).unwrap_or(false) {
+        if !matches!(watch(&child, streams, Instant::now() + KILLED, None), Ok(Seen::Dead)) {
             tree::kill_group(&child);
         }
     }
     child.wait()?;
-    let end = if in_time? { report(near)? } else { End::TimedOut };
+    let end = match seen? {
+        Seen::Dead => report(near)?,
+        Seen::Late => End::TimedOut,
+        Seen::Unwanted => End::Unwanted,
+    };
     Ok(Minded { end, stdout: stdout.kept, stderr: stderr.kept })
+}
+
+/// Whether something is readable, or closed at its other end.
+fn is_over(stop: BorrowedFd<'_>) -> bool {
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut [PollFd::from_borrowed_fd(stop, PollFlags::IN)], Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
 /// What the minder has said before it went.

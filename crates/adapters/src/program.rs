@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
@@ -83,12 +83,12 @@ pub fn run(mut command: Command, limit: Duration, stdout: Kept, stderr: Kept) ->
     let mut child = command.spawn()?;
     // The command has the ends to write into, which are to close with the program.
     drop(command);
-    let in_time = watch(&child, &mut [&mut stdout, &mut stderr], end);
-    if !matches!(in_time, Ok(true)) {
+    let seen = watch(&child, &mut [&mut stdout, &mut stderr], end, None);
+    if !matches!(seen, Ok(Seen::Dead)) {
         tree::kill_group(&child);
     }
     let status = child.wait()?;
-    Ok(in_time?.then_some(Ended { status, stdout: stdout.kept, stderr: stderr.kept }))
+    Ok((seen? == Seen::Dead).then_some(Ended { status, stdout: stdout.kept, stderr: stderr.kept }))
 }
 
 /// A pipe that is read while the program runs.
@@ -125,28 +125,44 @@ impl Stream {
     }
 }
 
-/// Waits until a child is dead, and reads what it prints meanwhile, so that it never waits for a reader. Says whether it is
-/// dead before `end`.
-pub(crate) fn watch(child: &Child, streams: &mut [&mut Stream], end: Instant) -> io::Result<bool> {
+/// What was seen of a child.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// It is dead.
+    Dead,
+    /// Its time is up.
+    Late,
+    /// It is not wanted any more.
+    Unwanted,
+}
+
+/// Waits until a child is dead, and reads what it prints meanwhile, so that it never waits for a reader. Waits no longer than until
+/// `end`, or until `stop` is readable or closed at its other end.
+pub(crate) fn watch(child: &Child, streams: &mut [&mut Stream], end: Instant, stop: Option<BorrowedFd<'_>>) -> io::Result<Seen> {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("a child has a pid");
     let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
     loop {
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Ok(false);
+            return Ok(Seen::Late);
         }
         let mut fds = vec![PollFd::new(&pidfd, PollFlags::IN)];
+        fds.extend(stop.map(|stop| PollFd::from_borrowed_fd(stop, PollFlags::IN)));
         fds.extend(streams.iter().filter_map(|stream| stream.file.as_ref()).map(|file| PollFd::new(file, PollFlags::IN)));
         let timeout = Timespec { tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() };
         match poll(&mut fds, Some(&timeout)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
-        let dead = !fds[0].revents().is_empty();
+        let is_ready = |index: usize| !fds[index].revents().is_empty();
+        let (is_dead, is_unwanted) = (is_ready(0), stop.is_some() && is_ready(1));
         drop(fds);
         streams.iter_mut().try_for_each(|stream| stream.drain())?;
-        if dead {
-            return Ok(true);
+        if is_dead {
+            return Ok(Seen::Dead);
+        }
+        if is_unwanted {
+            return Ok(Seen::Unwanted);
         }
     }
 }

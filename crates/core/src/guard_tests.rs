@@ -317,6 +317,7 @@ fn a_guard_wants_what_its_variables_stand_for() {
         locks: set(&["a", "b"]),
         semaphores: set(&["s"]),
         issues: [labelled("l")].into(),
+        blocked: [].into(),
         branches: set(&["x"]),
         merged: [("topic".into(), "main".into())].into(),
         files: [("f".into(), set(&["1", "2"])), ("g".into(), set(&[]))].into(),
@@ -357,6 +358,35 @@ fn a_guard_is_told_of_the_events_that_could_change_it() {
     let foreign = IssueFilter { from: Some(run("tracker")), ..filter };
     assert_eq!(told(Condition::IssuesComplete { filter: foreign }), [""; 0]);
     assert_eq!(told(Condition::LockFree { lock: var("branch") }), ["lock topic"]);
+}
+
+#[test]
+fn who_waits_for_certain_tasks_to_be_completed_listens_to_them_alone() {
+    let told = |condition: Condition| -> Vec<String> {
+        let sources = guard(condition).sources(&inputs().vars);
+        sources.iter().map(|source| format!("{} {}", source.component, source.id.as_deref().unwrap_or("*"))).collect()
+    };
+    let named = |ids: Vec<Text>| IssueFilter { ids, ..IssueFilter::default() };
+    let both = || named(vec![text("t-2"), var("branch")]);
+    let complete = |filter: IssueFilter| Condition::IssuesComplete { filter };
+    let blocked = |filter: IssueFilter| Condition::NoBlockedIssues { filter };
+    assert_eq!(told(complete(both())), ["task t-2", "task topic", "import *"]);
+    let more = Condition::Any(vec![complete(both()), not(complete(named(vec![text("t-1"), text("t-2")])))]);
+    assert_eq!(told(more), ["task t-1", "task t-2", "task topic", "import *"]);
+    let of_section = IssueFilter { section: Some(text("backend")), label: Some(text("l")), ..both() };
+    assert_eq!(told(complete(of_section)), ["task t-2", "task topic", "import *", "section *"]);
+    // Whether a task is blocked is decided by what happens to others.
+    let wide = [
+        blocked(both()),
+        Condition::All(vec![complete(both()), blocked(both())]),
+        Condition::All(vec![complete(both()), self::complete("l")]),
+        complete(IssueFilter { status: Some(Status::Blocked), ..both() }),
+        complete(named((0..=100).map(|n| text(&format!("t-{n}"))).collect())),
+    ];
+    for condition in wide {
+        assert_eq!(told(condition.clone()), ["task *", "import *"], "{condition:?}");
+    }
+    assert_eq!(told(complete(named(vec![var("nobody")]))), [""; 0]);
 }
 
 #[test]

@@ -73,7 +73,7 @@ pub struct Pipeline {
     /// How often a phase has failed, since a person last asked for a retry.
     pub failures: BTreeMap<Name, u32>,
     /// The runner that looks at its guards, until it has told what it found: a command of theirs must not run twice at a time.
-    /// It looks on though the pipeline may have gone on meanwhile.
+    /// Until then it counts as looking, though the pipeline may have gone on meanwhile.
     pub looker: Option<RunnerId>,
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use banksman_core::backlog::Backlog;
 use banksman_core::coordination::Coordination;
 use banksman_core::guard::{Guard, GuardAction, GuardInputs, GuardResult, PipelineInfo, Topic, Wants, task_id};
-use banksman_core::pipeline::{self, Pipeline, State, Verdict, When};
+use banksman_core::pipeline::{self, Pipeline, Reason, State, Verdict, When};
 use banksman_core::plan::Context;
 use banksman_core::{Name, Now, RunnerId, Seq, Span, TaskId};
 use banksman_store::{Key, Tables, Turn};
@@ -37,6 +37,8 @@ pub struct Judgement {
     pub seen: Seen,
     /// The last event before it began to look, if it had to.
     pub at: Seq,
+    /// It has not looked to the end: what it asked about was not asked about any more.
+    pub is_moot: bool,
 }
 
 impl Judgement {
@@ -44,7 +46,8 @@ impl Judgement {
     pub(crate) fn new(pipeline: &Pipeline, by: Option<RunnerId>, inputs: GuardInputs, seen: Seen, at: Seq) -> Option<Judgement> {
         let (State::Checking { phase, when } | State::Blocked { phase, when, .. }) = &pipeline.state else { return None };
         let (phase, when, guards) = (phase.clone(), *when, pipeline.guards().to_vec());
-        Some(Judgement { id: pipeline.id.clone(), phase, when, by, tasks: pipeline.tasks, guards, inputs, seen, at })
+        let (id, tasks) = (pipeline.id.clone(), pipeline.tasks);
+        Some(Judgement { id, phase, when, by, tasks, guards, inputs, seen, at, is_moot: false })
     }
 
     pub(crate) fn keys(&self) -> Vec<Key> {
@@ -58,7 +61,7 @@ impl Judgement {
         }
         let Some(pipeline) = tables.backlog.pipelines.get(&self.id) else { return PipelineOutcome::Unknown };
         // What was looked at is not what is asked about any more.
-        if pipeline.context != self.inputs.vars || pipeline.tasks != self.tasks {
+        if self.is_moot || pipeline.context != self.inputs.vars || pipeline.tasks != self.tasks {
             return stepped(&self.id, pipeline::Input::Look, tables, turn);
         }
         let now = self.seen.now(turn);
@@ -128,6 +131,22 @@ pub(crate) fn verdict(guards: &[Guard], inputs: &GuardInputs, now: &Now) -> Verd
         }
     }
     block.unwrap_or(Verdict::Pass { warnings })
+}
+
+/// Whether a pipeline still waits for the answer that it was asked for: about the same guards, with the same variables.
+pub(crate) fn is_awaited(asked: &Pipeline, pipeline: &Pipeline) -> bool {
+    let place = |pipeline: &Pipeline| match &pipeline.state {
+        State::Checking { phase, when } | State::Blocked { phase, when, reason: Reason::Guard { .. } } => {
+            Some((phase.clone(), *when, pipeline.tasks))
+        }
+        State::Init
+        | State::Blocked { .. }
+        | State::Running { .. }
+        | State::Done
+        | State::Failed { .. }
+        | State::Cancelled { .. } => None,
+    };
+    place(pipeline).is_some_and(|at| Some(at) == place(asked)) && pipeline.context == asked.context
 }
 
 /// A runner wants to look at the guards of a pipeline.

@@ -3,7 +3,7 @@
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{Read, Write};
+use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,7 +17,7 @@ use banksman_adapters::notify::{self, Channel, Fate};
 use banksman_core::backlog::Ended;
 use banksman_core::guard::GuardInputs;
 use banksman_core::task::Ending;
-use banksman_core::{Notice, Pipeline, RunId, Seq};
+use banksman_core::{Notice, Pipeline, RunId, Seq, TaskId};
 
 use crate::guards::{self, Answers};
 use crate::project::Project;
@@ -71,6 +71,8 @@ pub(crate) struct Aside {
     told: BTreeMap<Seq, BTreeSet<Channel>>,
     /// What the commands of guards have answered.
     answers: Arc<Answers>,
+    /// The looks at the guards of pipelines that are under way, each with what ends it when it is dropped.
+    looks: BTreeMap<TaskId, PipeWriter>,
 }
 
 impl Aside {
@@ -78,7 +80,8 @@ impl Aside {
         let (sender, receiver) = mpsc::channel();
         let (near, far) = UnixStream::pair()?;
         near.set_nonblocking(true)?;
-        Ok(Aside { sender, receiver, near, far: Arc::new(far), told: BTreeMap::new(), answers: Arc::default() })
+        let (told, answers, looks) = (BTreeMap::new(), Arc::default(), BTreeMap::new());
+        Ok(Aside { sender, receiver, near, far: Arc::new(far), told, answers, looks })
     }
 
     /// The keeper of a session was killed: what is left of its tree is ended.
@@ -144,16 +147,24 @@ impl Aside {
     }
 
     /// Finds out what the guards of a pipeline ask about.
-    pub(crate) fn look_at_guards(&self, project: &Project, pipeline: Box<Pipeline>) {
+    pub(crate) fn look_at_guards(&mut self, project: &Project, pipeline: Box<Pipeline>) {
+        // Without a pipe it cannot be ended early.
+        let (stop, look) = std::io::pipe().ok().unzip();
+        self.looks.extend(look.map(|look| (pipeline.id.clone(), look)));
         let (project, answers, asked) = (project.clone(), Arc::clone(&self.answers), pipeline.clone());
         let unknown = move |undone: Undone| {
             let inputs = guards::nothing_known(&asked, &undone.why);
             Deed::Gathered(asked, Box::new(inputs))
         };
         self.start(Builder::new(), unknown, move || {
-            let inputs = answers.gather(&project, &pipeline);
+            let inputs = answers.gather(&project, &pipeline, stop.as_ref().map(PipeReader::as_fd));
             (Deed::Gathered(pipeline, Box::new(inputs)), Vec::new())
         });
+    }
+
+    /// Nobody wants to know what the guards of a pipeline say: their commands are ended, and then it is told what was found.
+    pub(crate) fn stop_looking(&mut self, pipeline: &TaskId) {
+        self.looks.remove(pipeline);
     }
 
     /// Does something on a thread, or tells what it means that this could not be done.
@@ -187,11 +198,11 @@ impl Aside {
         while matches!(self.near.read(&mut bytes), Ok(read) if read > 0) {}
         let mut deeds = Vec::new();
         for (deed, told) in self.receiver.try_iter() {
-            if let Deed::Told(errand, result) = &deed {
-                match result {
-                    Ok(()) => drop(self.told.remove(errand)),
-                    Err(_) => self.told.entry(*errand).or_default().extend(told),
-                }
+            match &deed {
+                Deed::Told(errand, Ok(())) => drop(self.told.remove(errand)),
+                Deed::Told(errand, Err(_)) => self.told.entry(*errand).or_default().extend(told),
+                Deed::Gathered(pipeline, _) => drop(self.looks.remove(&pipeline.id)),
+                Deed::Swept(..) | Deed::Unswept(_) => {}
             }
             deeds.push(deed);
         }

@@ -6,6 +6,7 @@ mod files;
 mod issues;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::BorrowedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
@@ -23,17 +24,19 @@ use crate::project::Project;
 
 /// How long looking may take.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub struct Limits<'a> {
     /// For each command.
     pub command: Duration,
     /// For each question to git.
     pub git: Duration,
+    /// Commands are ended as soon as this is readable, or closed at its other end.
+    pub stop: Option<BorrowedFd<'a>>,
 }
 
-impl Limits {
+impl Limits<'_> {
     /// What a guard says, and half a minute for git.
-    pub fn of(guard: &Guard) -> Limits {
-        Limits { command: Limits::span(guard.timeout), git: Duration::from_secs(30) }
+    pub fn of(guard: &Guard) -> Limits<'static> {
+        Limits { command: Limits::span(guard.timeout), git: Duration::from_secs(30), stop: None }
     }
 
     fn span(span: Span) -> Duration {
@@ -50,15 +53,15 @@ pub(crate) struct Answers(Mutex<BTreeMap<Asked, (CommandResult, Instant)>>);
 type Asked = (Cmd, TaskId, u32, String);
 
 impl Answers {
-    /// Looks at everything that the guards of a pipeline want to know, each with its own limits.
-    pub(crate) fn gather(&self, project: &Project, pipeline: &Pipeline) -> GuardInputs {
+    /// Looks at everything that the guards of a pipeline want to know, each with its own limits, or until nobody wants to know.
+    pub(crate) fn gather(&self, project: &Project, pipeline: &Pipeline, stop: Option<BorrowedFd<'_>>) -> GuardInputs {
         let vars = &pipeline.context;
         let mut inputs = GuardInputs { vars: vars.clone(), ..GuardInputs::default() };
         for guard in pipeline.guards() {
             let mut wants = guard.wants(vars);
             let fresh = self.fresh(&wants, pipeline);
             wants.commands.retain(|command| !fresh.contains_key(command));
-            let found = gather(project, &wants, vars, Limits::of(guard));
+            let found = gather(project, &wants, vars, Limits { stop, ..Limits::of(guard) });
             // Who wants to try again wants to ask again.
             let good_for = match guard.on_failure {
                 GuardAction::Retry { delay } => guard.fresh_for.min(delay),
@@ -96,7 +99,7 @@ fn asked(command: &Cmd, pipeline: &Pipeline) -> Asked {
 
 /// Looks at everything that is wanted. This takes as long as the slowest command, so it is for a thread that has nothing else to
 /// do. The program must call [`minder::enter`](banksman_adapters::minder::enter) when it starts.
-pub fn gather(project: &Project, wants: &Wants, vars: &Context, limits: Limits) -> GuardInputs {
+pub fn gather(project: &Project, wants: &Wants, vars: &Context, limits: Limits<'_>) -> GuardInputs {
     let mut inputs = GuardInputs { vars: vars.clone(), ..GuardInputs::default() };
     let commands = Commands::wanted(wants);
     let run = || commands.run(project, vars, limits);
@@ -140,7 +143,7 @@ pub(crate) fn issues(reader: &mut Reader, issues: BTreeSet<IssueFilter>) -> BTre
 }
 
 /// What is not found out by a command of the guard's.
-fn look(project: &Project, wants: &Wants, limits: Limits, inputs: &mut GuardInputs) {
+fn look(project: &Project, wants: &Wants, limits: Limits<'_>, inputs: &mut GuardInputs) {
     match project.reader() {
         Ok(mut reader) => {
             if let Err(error) = held(&mut reader, project, wants, inputs) {

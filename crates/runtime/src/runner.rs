@@ -210,6 +210,7 @@ impl<'a> Runner<'a> {
                     Telling::Unwanted => self.dispatcher.did(errand, Ok(())),
                 },
                 Next::Gather(pipeline) => self.aside.look_at_guards(self.client.project(), pipeline),
+                Next::StopLooking(pipeline) => self.aside.stop_looking(&pipeline),
                 Next::Acknowledge(run) => self.acknowledge(&run, tell),
                 Next::Forget(run) => drop(self.sessions.remove(&run)),
                 // What has happened before it began to listen must be looked at first.

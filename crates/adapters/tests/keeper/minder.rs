@@ -47,6 +47,19 @@ fn after_its_own_end_nothing_is_left() {
 }
 
 #[test]
+fn a_command_that_nobody_wants_any_more_is_ended() {
+    let world = World::new();
+    let mut command = Command::new(PROGRAM);
+    command.args(["mind", "600000", &format!("{HIDDEN} wait"), "want"]).current_dir(world.path("."));
+    let mut caller = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let pids = world.pids(4);
+    drop(caller.stdin.take());
+    let said = caller.wait_with_output().unwrap().stdout;
+    assert_eq!(String::from_utf8(said).unwrap(), r#"Unwanted "" false """#);
+    assert!(pids.iter().all(|pid| !alive(*pid)), "{pids:?}");
+}
+
+#[test]
 fn a_command_ends_with_whoever_wanted_it() {
     let world = World::new();
     let script = format!("{HIDDEN} wait");

@@ -3,16 +3,18 @@
 //! ```text
 //! banksman-keeper-test hold SPEC              starts a session and waits for its end
 //! banksman-keeper-test fell SCRIPT            runs a script, then ends all that it has left behind
-//! banksman-keeper-test mind MS SCRIPT         runs a script under a minder and prints what it came to
+//! banksman-keeper-test mind MS SCRIPT [WANT]  runs a script under a minder and prints what it came to; with WANT, only while its
+//!                                             standard input is open
 //! banksman-keeper-test bench N PARALLEL DIR   runs `sh -c true` N times and prints sessions per second
 //! ```
 
 use std::error::Error;
 use std::ffi::OsString;
-use std::fs;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
+use std::{fs, io};
 
 use banksman_adapters::keeper::{self, Notice, Session, Spec};
 use banksman_adapters::{minder, tree};
@@ -28,7 +30,8 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     match words[..] {
         [_, "hold", spec] => hold(Path::new(spec))?,
         [_, "fell", script] => fell(script)?,
-        [_, "mind", limit, script] => mind(limit.parse()?, script)?,
+        [_, "mind", limit, script] => mind(limit.parse()?, script, None)?,
+        [_, "mind", limit, script, _] => mind(limit.parse()?, script, Some(io::stdin().as_fd()))?,
         [_, "bench", sessions, parallel, dir] => bench(sessions.parse()?, parallel.parse()?, Path::new(dir))?,
         _ => return Ok(ExitCode::FAILURE),
     }
@@ -50,7 +53,7 @@ fn fell(script: &str) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn mind(limit: u64, script: &str) -> Result<(), Box<dyn Error>> {
+fn mind(limit: u64, script: &str, stop: Option<BorrowedFd<'_>>) -> Result<(), Box<dyn Error>> {
     let task = minder::Task {
         argv: script.split_whitespace().next().map_or_else(Vec::new, |program| match program {
             "/nowhere" => vec![program.into()],
@@ -60,6 +63,7 @@ fn mind(limit: u64, script: &str) -> Result<(), Box<dyn Error>> {
         env: vec![("GREETING".into(), "hello".into())],
         env_remove: &[],
         limit: Duration::from_millis(limit),
+        stop,
         keep: 10,
     };
     let minded = minder::run(task)?;

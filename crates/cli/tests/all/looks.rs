@@ -3,9 +3,11 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
+use rustix::process::Signal;
+
 use crate::runbooks;
 use crate::tasks::Backlog;
-use crate::world::{World, until};
+use crate::world::{World, is_alive, until};
 
 fn state(world: &World) -> String {
     world.data(&["pipelines", "list"])["pipelines"][0]["state"].as_str().unwrap().to_owned()
@@ -57,6 +59,39 @@ fresh_for = "1h""#,
     until("the guard is looked at again", || lines(&world, "asked") == 2);
     world.ok(&["tasks", "done", &issue]);
     until("it is done", || state(&world) == "done");
+    world.check();
+}
+
+#[test]
+fn the_commands_of_a_guard_end_when_nobody_waits_for_them() {
+    let world = World::new();
+    let runner = world.runner(&[]);
+    let running = |pipelines: usize| {
+        begin(
+            &world,
+            r#"run = "true"
+pre = "guard""#,
+            r#"condition = { command = "sleep 600 & echo $! >> pids; echo $$ >> pids; wait" }
+timeout = "1h""#,
+        );
+        until("the guard is looked at", || lines(&world, "pids") == 2 * pipelines);
+        let id = world.data(&["pipelines", "list"])["pipelines"][pipelines - 1]["id"].as_str().unwrap().to_owned();
+        let pids = world.read("pids").lines().skip(2 * (pipelines - 1)).map(|pid| pid.parse().unwrap()).collect();
+        (id, pids)
+    };
+    let gone = |pids: &Vec<i32>| until("they are gone", || !pids.iter().copied().any(is_alive));
+    let (id, pids) = running(1);
+    world.ok(&["pipelines", "cancel", &id]);
+    gone(&pids);
+    let (id, pids) = running(2);
+    world.ok(&["pipelines", "unblock", &id]);
+    gone(&pids);
+    until("it goes on", || world.data(&["pipelines", "list"])["pipelines"][1]["state"] == "done");
+    // A runner that is to end leaves nothing behind either.
+    let (_, pids) = running(3);
+    runner.signal(Signal::TERM);
+    assert_eq!(runner.end().code, 0);
+    gone(&pids);
     world.check();
 }
 

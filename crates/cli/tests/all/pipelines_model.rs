@@ -281,6 +281,7 @@ impl Play {
                     inputs,
                     seen: Seen::default(),
                     at: Seq(0),
+                    is_moot: false,
                 };
                 // Sometimes it comes late.
                 let now = match self.dice.chance(4) {

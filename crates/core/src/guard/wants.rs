@@ -6,6 +6,9 @@ use super::{Cmd, Condition, Guard, IssueFilter};
 use crate::event::Source;
 use crate::plan::{Context, Text, env_name};
 
+/// How many tasks a guard listens to by their ids; who asks about more listens to all.
+const NAMED_LIMIT: usize = 100;
+
 /// All that has to be looked at, with variables put in. What a variable without a value stands for is left out.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Wants {
@@ -15,6 +18,8 @@ pub struct Wants {
     pub semaphores: BTreeSet<Box<str>>,
     /// Issues.
     pub issues: BTreeSet<IssueFilter>,
+    /// Those of them that are asked whether they are blocked.
+    pub blocked: BTreeSet<IssueFilter>,
     /// Branches, by name.
     pub branches: BTreeSet<Box<str>>,
     /// Which branch is merged into which.
@@ -44,6 +49,7 @@ impl Wants {
         self.locks.extend(other.locks);
         self.semaphores.extend(other.semaphores);
         self.issues.extend(other.issues);
+        self.blocked.extend(other.blocked);
         self.branches.extend(other.branches);
         self.merged.extend(other.merged);
         for (path, patterns) in other.files {
@@ -56,19 +62,31 @@ impl Wants {
     /// What could change an answer that depends on all this, when something happens to it; without an id, to any of its kind.
     /// Nothing tells of the world outside.
     pub fn sources(&self) -> Vec<Source> {
-        let about = |component: &str, id: Option<&Box<str>>| Source { component: component.into(), id: id.cloned() };
+        let about = |component: &str, id: Option<&str>| Source { component: component.into(), id: id.map(Into::into) };
         let mut all: Vec<Source> = self.locks.iter().map(|name| about("lock", Some(name))).collect();
         all.extend(self.semaphores.iter().map(|name| about("semaphore", Some(name))));
         all.extend(self.pipelines.iter().map(|id| about("pipeline", Some(id))));
         let ours: Vec<&IssueFilter> = self.issues.iter().filter(|filter| filter.from.is_none()).collect();
+        let named: Option<Vec<BTreeSet<&str>>> = ours.iter().map(|filter| self.named(filter)).collect();
+        match named.map(|ids| ids.into_iter().flatten().collect::<BTreeSet<&str>>()) {
+            Some(ids) if ids.len() <= NAMED_LIMIT => all.extend(ids.into_iter().map(|id| about("task", Some(id)))),
+            Some(_) | None => all.push(about("task", None)),
+        }
         if !ours.is_empty() {
             // An import that is finished shows its tasks all at once.
-            all.extend([about("task", None), about("import", None)]);
+            all.push(about("import", None));
         }
         if ours.iter().any(|filter| filter.section.is_some()) {
             all.push(about("section", None));
         }
         all
+    }
+
+    /// The ids of the only tasks to which something can happen that changes what is asked about these issues. Whether one is
+    /// completed it tells itself; whether it is blocked others decide, and who has a certain status may be blocked.
+    fn named<'a>(&self, filter: &'a IssueFilter) -> Option<BTreeSet<&'a str>> {
+        let is_certain = !filter.ids.is_empty() && filter.status.is_none() && !self.blocked.contains(filter);
+        is_certain.then(|| filter.ids.iter().filter_map(Text::literal).collect())
     }
 
     fn collect(&mut self, condition: &Condition, vars: &Context) {
@@ -79,7 +97,11 @@ impl Wants {
             Condition::Not(part) => self.collect(part, vars),
             Condition::LockFree { lock } | Condition::LockHeld { lock, .. } => self.locks.extend(get(lock)),
             Condition::SemaphoreAvailable { semaphore, .. } => self.semaphores.extend(get(semaphore)),
-            Condition::IssuesComplete { filter } | Condition::NoBlockedIssues { filter } => self.issues.extend(filter.with(vars)),
+            Condition::IssuesComplete { filter } => self.issues.extend(filter.with(vars)),
+            Condition::NoBlockedIssues { filter } => {
+                self.issues.extend(filter.with(vars));
+                self.blocked.extend(filter.with(vars));
+            }
             Condition::BranchExists { branch } | Condition::BranchClean { branch } => self.branches.extend(get(branch)),
             Condition::BranchMerged { branch, into } => self.merged.extend(get(branch).zip(get(into))),
             Condition::FileExists { path } => self.file(get(path), None),

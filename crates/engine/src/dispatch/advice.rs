@@ -62,6 +62,8 @@ pub enum Advice {
     Notify(Seq, Box<Notice>),
     /// Find out what the guards of a pipeline ask about, and tell by [`gathered`](super::Dispatcher::gathered).
     Gather(Box<Pipeline>),
+    /// Nobody wants to know any more what the guards of a pipeline ask about: find out soon, if only that it is not known.
+    StopLooking(TaskId),
     /// Tell the keeper of a run that its end is durable.
     Acknowledge(RunId),
     /// Let go of the session of a run: another runner looks after it.

@@ -9,6 +9,7 @@
 //!                                                            gone, did
 //!          --> Notify          tell people, then did(…)
 //!          --> Gather          find out what the guards of a pipeline ask about, then gathered(…)
+//!          --> StopLooking     nobody wants to know that any more; gathered(…) all the same
 //!          --> Sleep           until woken (then woken()), one of these dies (then died(…)), or time passes
 //!          --> Done            there is nothing left to do here
 //! ```
@@ -44,7 +45,7 @@ use banksman_core::admission::Reason;
 use banksman_core::backlog::Runner;
 use banksman_core::event::Resource;
 use banksman_core::restart::Marker;
-use banksman_core::{Lease, Liveness, Name, ProcessId, RunId, RunnerId, SectionId, Seq, Span, TaskId};
+use banksman_core::{Lease, Liveness, Name, Pipeline, ProcessId, RunId, RunnerId, SectionId, Seq, Span, TaskId};
 use banksman_store::{Key, Snapshot};
 
 use crate::facts;
@@ -83,7 +84,7 @@ pub struct Dispatcher {
     /// What came of errands, to be told.
     results: Vec<RunRequest>,
     /// The pipelines whose guards it looks at.
-    looking: BTreeMap<TaskId, Seq>,
+    looking: BTreeMap<TaskId, Looking>,
     /// Up to where in the log it has found who listens.
     listened: Seq,
     /// What it has found out about them, to be told.
@@ -122,6 +123,17 @@ pub struct Dispatcher {
     listens: bool,
     /// How long it was stalled itself, and until when it gives others so much longer.
     stall: Option<(Span, Lease)>,
+}
+
+/// A look at guards that is under way.
+#[derive(Debug)]
+struct Looking {
+    /// The last event before it began.
+    at: Seq,
+    /// The pipeline as it stood then.
+    asked: Box<Pipeline>,
+    /// Nobody waits for it any more.
+    is_moot: bool,
 }
 
 /// How far a look at the backlog has come.
@@ -409,6 +421,8 @@ impl Dispatcher {
             keys.extend([Key::Queue { of_each }, Key::DueRoots]);
         }
         keys.extend([Key::Due, Key::DuePipelines { now, limit: pipelines::PIPELINES }]);
+        // Whether somebody still waits for what it looks at.
+        keys.extend(self.looking.keys().cloned().map(Key::Pipeline));
         if self.serves() {
             keys.insert(Key::Crew);
         }

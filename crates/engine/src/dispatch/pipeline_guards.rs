@@ -1,6 +1,7 @@
 //! Guards of pipelines under runners: those about the store, and those that ask the world outside.
 
-use banksman_core::{SectionId, Seq};
+use banksman_core::guard::{Issue, IssueFilter};
+use banksman_core::{SectionId, Seq, Status};
 use banksman_store::Key;
 
 use super::*;
@@ -173,6 +174,65 @@ fn one_that_is_dead_looks_at_nothing_though_its_runs_live() {
 }
 
 #[test]
+fn a_look_that_nobody_waits_for_is_ended() {
+    let begun = |stage: &mut Stage| {
+        stage.pipeline("p-1", after_file());
+        let mut actor = stage.runner("m", options());
+        stage.play(&mut actor);
+        assert_eq!(actor.did(), ["begin", "examine", "gather p-1"]);
+        let Some(Advice::Gather(pipeline)) = actor.wants.pop_back() else { panic!("{:?}", actor.wants) };
+        (actor, pipeline)
+    };
+    let cancel = |stage: &mut Stage| drop(stage.by_hand(TaskRequest::Cancel { id: task("p-1") }));
+    let unblock = |stage: &mut Stage| drop(stage.about(PipelineRequest::Unblock { id: task("p-1") }));
+    let delete = |stage: &mut Stage| {
+        stage.by_hand(TaskRequest::Cancel { id: task("p-1") });
+        stage.by_hand(TaskRequest::Delete { id: task("p-1"), force: false });
+    };
+    for end in [&cancel as &dyn Fn(&mut Stage), &unblock, &delete] {
+        let mut stage = Stage::new();
+        let (mut actor, pipeline) = begun(&mut stage);
+        stage.pipeline("p-2", two());
+        stage.play(&mut actor);
+        assert_eq!(actor.did(), ["begin", "claim", "spawn p-2.1"], "it is still waited for");
+        end(&mut stage);
+        stage.play(&mut actor);
+        assert_eq!(actor.did().iter().filter(|what| *what == "stop looking at p-1").count(), 1);
+        stage.pass(30_000);
+        actor.dispatcher.woken();
+        stage.play(&mut actor);
+        assert!(!actor.did().iter().any(|what| what.starts_with("stop")), "it was told once");
+        actor.dispatcher.gathered(&pipeline, GuardInputs::default());
+        stage.play(&mut actor);
+        assert_eq!(actor.did(), ["judge"]);
+        assert!(stage.rows().pipelines.get("p-1").is_none_or(|row| row.looker.is_none()));
+    }
+}
+
+#[test]
+fn what_was_not_found_out_because_nobody_waited_says_nothing() {
+    let mut stage = Stage::new();
+    stage.pipeline_after("p-1", after_file(), json!({ "key": "first" }), &[]);
+    let mut actor = stage.runner("m", options());
+    stage.play(&mut actor);
+    let Some(Advice::Gather(pipeline)) = actor.wants.pop_back() else { panic!("{:?}", actor.wants) };
+    for value in ["second", "first"] {
+        let vars = serde_json::from_value(json!({ "key": value })).unwrap();
+        stage.about(PipelineRequest::Set { id: task("p-1"), vars, by: None });
+        actor.dispatcher.woken();
+        stage.play(&mut actor);
+    }
+    assert_eq!(actor.did(), ["begin", "examine", "gather p-1", "stop looking at p-1"]);
+    // All is as it was, and yet this is no answer.
+    actor.dispatcher.gathered(&pipeline, GuardInputs { vars: pipeline.context.clone(), ..GuardInputs::default() });
+    stage.play(&mut actor);
+    assert_eq!(
+        (actor.did(), stage.stands("p-1")),
+        (["judge", "examine", "gather p-1"].map(str::to_owned).into(), "checking one".into())
+    );
+}
+
+#[test]
 fn an_answer_about_other_variables_does_not_count() {
     let mut stage = Stage::new();
     let held = Condition::FileExists { path: Text::Var { var: "file".into() } };
@@ -188,6 +248,31 @@ fn an_answer_about_other_variables_does_not_count() {
     stage.play(&mut actor);
     assert_eq!((stage.stands("p-1"), spawned(&mut actor)), ("checking one".into(), Vec::new()));
     assert!(matches!(actor.wants.pop_back(), Some(Advice::Gather(again)) if again.context["file"] == json!("stop")));
+}
+
+#[test]
+fn who_waits_for_certain_tasks_does_not_hear_of_others() {
+    let mut stage = Stage::new();
+    stage.add("t-1", |spec| spec.work = None);
+    let filter = IssueFilter { ids: vec![text("t-1")], ..IssueFilter::default() };
+    let completed = Condition::IssuesComplete { filter: filter.clone() };
+    stage.pipeline("p-1", vec![Phase { pre: guard(completed), ..phase("one") }]);
+    let mut actor = stage.runner("m", options());
+    stage.play(&mut actor);
+    let Some(Advice::Gather(pipeline)) = actor.wants.pop_back() else { panic!("{:?}", actor.wants) };
+    let issues = [(filter, vec![Issue { id: "t-1".into(), status: Status::Pending }])];
+    actor.dispatcher.gathered(&pipeline, GuardInputs { issues: issues.into(), ..GuardInputs::default() });
+    stage.play(&mut actor);
+    stage.pass(1_000);
+    actor.did();
+    let done = |id: &str| TaskRequest::Conclude { id: task(id), epoch: None, by: None, verdict: Verdict::Done { output: None } };
+    stage.add("t-2", |spec| spec.work = None);
+    stage.by_hand(done("t-2"));
+    stage.play(&mut actor);
+    assert_eq!(actor.did(), Vec::<String>::new());
+    stage.by_hand(done("t-1"));
+    stage.play(&mut actor);
+    assert_eq!(actor.did(), ["examine", "gather p-1"]);
 }
 
 /// Pipelines behind the lock a, and as many behind b; all of them are blocked.

@@ -17,7 +17,7 @@ use banksman_core::plan::Action;
 use banksman_core::{Grant, Lease, Now, Seq, Task, lock, semaphore};
 use banksman_store::{Key, Snapshot};
 
-use super::{Advice, Dispatcher, News};
+use super::{Advice, Dispatcher, Looking, News};
 use crate::guards::{self, Judgement};
 use crate::pipelines::{PipelineOutcome, PipelineRequest, item};
 use crate::request::Request;
@@ -60,6 +60,7 @@ impl Dispatcher {
 
     /// What is to be done for pipelines whose time has come, or that something has happened for.
     pub(super) fn advance(&mut self, snapshot: &Snapshot, now: &Now) -> Vec<Request> {
+        self.stop_looking(snapshot);
         let heard = &snapshot.listening.heard;
         let is_due =
             |pipeline: &&Pipeline| heard.contains(&pipeline.id) || pipeline.next_deadline().is_some_and(|due| due <= now.lease);
@@ -84,6 +85,16 @@ impl Dispatcher {
             self.listened = through;
         }
         steps.into_iter().map(Request::Pipeline).chain(self.reaps(snapshot, now)).collect()
+    }
+
+    /// Ends the looks that nobody waits for any more: the pipeline was cancelled, or unblocked, or its variables are others. Nobody
+    /// else looks before that has ended.
+    fn stop_looking(&mut self, snapshot: &Snapshot) {
+        for (id, looking) in self.looking.iter_mut().filter(|(_, looking)| !looking.is_moot) {
+            let is_awaited = |row: &Pipeline| guards::is_awaited(&looking.asked, row);
+            looking.is_moot = !snapshot.backlog.pipelines.get(id).is_some_and(is_awaited);
+            self.queue.extend(looking.is_moot.then(|| Advice::StopLooking(id.clone())));
+        }
     }
 
     /// Takes from the dead what pipelines wait for.
@@ -140,15 +151,15 @@ impl Dispatcher {
         }
         match (request, outcome) {
             (PipelineRequest::Examine { id, at, .. }, PipelineOutcome::Stepped(Outcome::Check, pipeline)) => {
-                self.looking.insert(id, at);
+                self.looking.insert(id, Looking { at, asked: pipeline.clone(), is_moot: false });
                 self.queue.push_back(Advice::Gather(pipeline));
                 true
             }
             // One that nobody had to look for says nothing about who looks.
             (PipelineRequest::Judge(judgement), _) if judgement.by.is_some() => {
                 // What has happened since it began to look may be for this one, too.
-                if let Some(at) = self.looking.remove(&judgement.id) {
-                    self.listened = self.listened.min(at);
+                if let Some(looking) = self.looking.remove(&judgement.id) {
+                    self.listened = self.listened.min(looking.at);
                 }
                 true
             }
@@ -174,9 +185,12 @@ impl Dispatcher {
 
     /// What the guards of a pipeline ask about was looked at.
     pub fn gathered(&mut self, pipeline: &Pipeline, inputs: GuardInputs) {
-        let at = self.looking.get(&pipeline.id).copied().unwrap_or_default();
+        let (at, is_moot) = self.looking.get(&pipeline.id).map_or_else(Default::default, |looking| (looking.at, looking.is_moot));
         match Judgement::new(pipeline, Some(self.me.id.clone()), inputs, self.seen(), at) {
-            Some(judgement) => self.judgements.push(Request::Pipeline(PipelineRequest::Judge(Box::new(judgement)))),
+            Some(judgement) => {
+                let judgement = Box::new(Judgement { is_moot, ..judgement });
+                self.judgements.push(Request::Pipeline(PipelineRequest::Judge(judgement)));
+            }
             None => drop(self.looking.remove(&pipeline.id)),
         }
     }

@@ -289,6 +289,7 @@ impl Stage {
                         Advice::Notify(..) => "notify".into(),
                         Advice::Acknowledge(_) => "acknowledge".into(),
                         Advice::Gather(pipeline) => format!("gather {}", pipeline.id),
+                        Advice::StopLooking(pipeline) => format!("stop looking at {pipeline}"),
                         other => format!("{other:?}"),
                     };
                     actor.trace.push(word);

@@ -40,7 +40,7 @@ impl Commands {
     }
 
     /// Runs one after the other until none is left.
-    pub(super) fn run(&self, project: &Project, vars: &Context, limits: Limits) {
+    pub(super) fn run(&self, project: &Project, vars: &Context, limits: Limits<'_>) {
         while let Some(cmd) = self.todo.lock().ok().and_then(|mut todo| todo.pop_first()) {
             let result = run(project, &cmd, vars, limits);
             if let Ok(mut results) = self.results.lock() {
@@ -54,7 +54,7 @@ impl Commands {
     }
 }
 
-fn run(project: &Project, cmd: &Cmd, vars: &Context, limits: Limits) -> Result<Minded, String> {
+fn run(project: &Project, cmd: &Cmd, vars: &Context, limits: Limits<'_>) -> Result<Minded, String> {
     let argv = match cmd {
         Cmd::Run(line) => vec!["/bin/sh".into(), "-c".into(), (&**line).into()],
         // They have been put in.
@@ -64,7 +64,7 @@ fn run(project: &Project, cmd: &Cmd, vars: &Context, limits: Limits) -> Result<M
     env.push(("BANKSMAN_PROJECT".into(), project.root().display().to_string()));
     // It does not act for whoever holds something here.
     let env_remove = &[&FOREIGN[..], &["BANKSMAN_HOLDER"]].concat();
-    let task = Task { argv, directory: project.root(), env, env_remove, limit: limits.command, keep: OUTPUT };
+    let task = Task { argv, directory: project.root(), env, env_remove, limit: limits.command, stop: limits.stop, keep: OUTPUT };
     minder::run(task).map_err(|error| format!("could not be started: {error}"))
 }
 
@@ -99,6 +99,7 @@ pub(super) fn ended(result: &Result<Minded, String>) -> Result<i32, String> {
         Ok(End::Exited(status)) => Ok(*status),
         Ok(End::Signalled(signal)) => Ok(128 + signal),
         Ok(End::TimedOut) => Err("took too long".into()),
+        Ok(End::Unwanted) => Err("was ended: nobody waited for it any more".into()),
         Ok(End::NotStarted(error)) => Err(format!("could not be started: {error}")),
         Ok(End::Lost) => Err("was killed together with its minder".into()),
         Err(words) => Err(words.clone()),

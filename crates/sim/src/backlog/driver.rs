@@ -50,6 +50,7 @@ impl World<'_> {
             Next::Nudge(run, errand) => self.nudge_run(slot, &run, errand),
             Next::Notify(errand, _) => self.tell_people(slot, errand),
             Next::Gather(pipeline) => self.gather(slot, pipeline),
+            Next::StopLooking(pipeline) => self.stop_looking(slot, &pipeline),
             Next::Acknowledge(run) => self.acknowledge(slot, &run),
             Next::Forget(run) => drop(runner.sessions.remove(&run)),
             Next::Sleep { watch, at_most } => {

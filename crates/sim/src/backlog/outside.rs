@@ -83,6 +83,14 @@ impl World<'_> {
         self.runners[slot].gatherings.push(Gathering { done_at, pipeline, visit });
     }
 
+    /// Nobody waits for what a runner looks at: that ends soon.
+    pub(crate) fn stop_looking(&mut self, slot: usize, id: &TaskId) {
+        self.tally.count("looks at guards that are ended early");
+        let soon = self.clock.now() + self.random.between(0, 300);
+        let looks = self.runners[slot].gatherings.iter_mut().filter(|gathering| gathering.pipeline.id == *id);
+        looks.for_each(|gathering| gathering.done_at = gathering.done_at.min(soon));
+    }
+
     pub(crate) fn finish_gatherings(&mut self, slot: usize) {
         let now = self.clock.now();
         let done: Vec<Gathering> = self.runners[slot].gatherings.extract_if(.., |gathering| gathering.done_at <= now).collect();
