@@ -179,6 +179,9 @@ fn an_attempt_that_fails_is_no_failure_while_the_item_is_not_dead() {
             assert_eq!((&why["id"], &why["queue"], &why["worker"]), (&json!(item), &json!("q"), &json!("w")));
             assert_eq!((&why["standing"], &why["hint"]), (&json!("dead"), &json!(format!("banksman queues requeue q {item}"))));
         }
+        // Whoever tried the attempt again would do the work beside the item.
+        let pages = [world.ok(&["why", &attempt(&world, 2)]), world.run(&["pipelines", "show", &attempt(&world, 2)]).stdout];
+        assert!(pages.iter().all(|page| !page.contains("pipelines retry")), "{pages:?}");
         // What it says helps.
         let words: Vec<&str> = next.split(": banksman ").nth(1).unwrap().split(' ').collect();
         world.ok(&words);
