@@ -57,8 +57,8 @@ pub enum PipelineRequest {
         phase: Name,
         /// The queue.
         queue: Name,
-        /// The item.
-        item: Box<New>,
+        /// The item, or why there cannot be one.
+        item: Result<Box<New>, Box<str>>,
     },
     /// Set variables.
     Set {
@@ -193,7 +193,14 @@ fn begin(id: &TaskId, root_limit: u32, seen: &Seen, tables: &mut Tables, turn: &
     }
 }
 
-fn push(id: &TaskId, phase: &Name, name: &Name, item: &New, tables: &mut Tables, turn: &mut Turn) -> PipelineOutcome {
+fn push(
+    id: &TaskId,
+    phase: &Name,
+    name: &Name,
+    item: &Result<Box<New>, Box<str>>,
+    tables: &mut Tables,
+    turn: &mut Turn,
+) -> PipelineOutcome {
     let is_awaited =
         |pipeline: &Pipeline| matches!(&pipeline.state, State::Running { phase: current, task: None, .. } if current == phase);
     match tables.backlog.pipelines.get(id) {
@@ -203,21 +210,26 @@ fn push(id: &TaskId, phase: &Name, name: &Name, item: &New, tables: &mut Tables,
         }
         Some(_) => {}
     }
-    let error = match &step_queue(name, queue::Input::Push(vec![item.clone()]), tables, turn) {
-        queue::Outcome::Unknown => Some(format!("there is no queue {name}").into()),
-        queue::Outcome::Pushed(pushed) if pushed.first() == Some(&Pushed::Full) => Some(format!("queue {name} is full").into()),
-        _ => None,
+    let error = match item {
+        Err(error) => Some(error.clone()),
+        Ok(item) => match &step_queue(name, queue::Input::Push(vec![New::clone(item)]), tables, turn) {
+            queue::Outcome::Unknown => Some(format!("there is no queue {name}").into()),
+            queue::Outcome::Pushed(pushed) if pushed.first() == Some(&Pushed::Full) => {
+                Some(format!("queue {name} is full").into())
+            }
+            _ => None,
+        },
     };
     stepped(id, Input::Pushed { phase: phase.clone(), error }, tables, turn)
 }
 
-/// The item that a phase of a pipeline puts into a queue: `None` if its variables are too large for one.
-pub(crate) fn item(pipeline: &Pipeline, push: &banksman_core::plan::Push) -> Option<New> {
+/// The item that a phase of a pipeline puts into a queue. What is not too much for a variable may be for an item, which has it inside.
+pub(crate) fn item(pipeline: &Pipeline, push: &banksman_core::plan::Push) -> Result<Box<New>, Box<str>> {
     let is_wanted = |name: &str| push.vars.is_empty() || push.vars.iter().any(|var| &**var == name);
-    let vars: Context =
-        pipeline.context.iter().filter(|(name, _)| is_wanted(name)).map(|(n, v)| (n.clone(), v.clone())).collect();
-    let text = serde_json::to_string(&vars).ok()?;
-    Some(New { data: Data::parse(&text).ok()?, priority: push.priority, delay: Span::ZERO, dedupe: None })
+    let vars = pipeline.context.iter().filter(|(name, _)| is_wanted(name));
+    let data = Data::new(vars.map(|(name, value)| (String::from(&**name), value.clone())).collect());
+    let data = data.map_err(|error| error.to_string())?;
+    Ok(Box::new(New { data, priority: push.priority, delay: Span::ZERO, dedupe: None }))
 }
 
 /// Something that a run of its phase says, or a person.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use banksman_core::guard::Guard;
 use banksman_core::plan::Plan;
 use banksman_core::router::Route;
-use banksman_core::{Name, Span, worker};
+use banksman_core::{Name, Span, lock, semaphore, worker};
 
 /// A runbook.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -49,6 +49,13 @@ pub struct LockTerms {
     pub max_hold: Option<Span>,
 }
 
+impl LockTerms {
+    /// The definition of the lock.
+    pub fn config(self) -> lock::Config {
+        lock::Config { ttl: self.ttl, max_hold: self.max_hold }
+    }
+}
+
 /// The terms of a semaphore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SemaphoreTerms {
@@ -56,6 +63,13 @@ pub struct SemaphoreTerms {
     pub capacity: u32,
     /// How long a grant lasts without a heartbeat.
     pub ttl: Option<Span>,
+}
+
+impl SemaphoreTerms {
+    /// The definition of the semaphore.
+    pub fn config(self) -> semaphore::Config {
+        semaphore::Config { capacity: self.capacity, ttl: self.ttl }
+    }
 }
 
 /// The terms of a queue. What it does not say, the settings do.

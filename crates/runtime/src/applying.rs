@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use banksman_core::{lock, semaphore};
 use banksman_engine::{ApplyOutcome, ApplyRequest, Reply, Request};
 use banksman_runbook::Runbook;
 
@@ -13,12 +12,10 @@ impl Client {
     /// Puts a runbook into force: its locks, semaphores and queues, its workers and routes, all of them or nothing. What it
     /// does not say any more of workers and routes is removed.
     pub fn apply(&self, runbook: &Runbook) -> Result<ApplyOutcome, Error> {
-        let lock = |terms: &banksman_runbook::LockTerms| lock::Config { ttl: terms.ttl, max_hold: terms.max_hold };
-        let slots = |terms: &banksman_runbook::SemaphoreTerms| semaphore::Config { capacity: terms.capacity, ttl: terms.ttl };
         self.ask_to_apply(ApplyRequest {
             runbook: runbook.name.clone(),
-            locks: runbook.locks.iter().map(|(name, terms)| (name.clone(), lock(terms))).collect(),
-            semaphores: runbook.semaphores.iter().map(|(name, terms)| (name.clone(), slots(terms))).collect(),
+            locks: runbook.locks.iter().map(|(name, terms)| (name.clone(), terms.config())).collect(),
+            semaphores: runbook.semaphores.iter().map(|(name, terms)| (name.clone(), terms.config())).collect(),
             queues: runbook.queues.iter().map(|(name, terms)| (name.clone(), self.config().queue(terms))).collect(),
             workers: runbook.workers.iter().map(|(name, worker)| (name.clone(), Arc::new(worker.clone()))).collect(),
             routes: runbook.routes.iter().cloned().map(Arc::new).collect(),

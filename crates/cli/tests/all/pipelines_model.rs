@@ -254,7 +254,7 @@ impl Play {
             State::Running { phase, task: None, .. } => {
                 let Some(Action::Push(push)) = pipeline.plan.phase(phase).map(|phase| &phase.action) else { panic!("{phase}") };
                 let data = Data::parse("{}").unwrap();
-                let item = Box::new(New { data, priority: 0, delay: Span::ZERO, dedupe: None });
+                let item = Ok(Box::new(New { data, priority: 0, delay: Span::ZERO, dedupe: None }));
                 let queue = push.queue.clone();
                 let is_there = queue.as_str() == "q";
                 let said = self.ask(PipelineRequest::Push { id: id.clone(), phase: phase.clone(), queue, item });

@@ -179,6 +179,9 @@ fn an_attempt_that_fails_is_no_failure_while_the_item_is_not_dead() {
             assert_eq!((&why["id"], &why["queue"], &why["worker"]), (&json!(item), &json!("q"), &json!("w")));
             assert_eq!((&why["standing"], &why["hint"]), (&json!("dead"), &json!(format!("banksman queues requeue q {item}"))));
         }
+        // Whoever tried the attempt again would do the work beside the item.
+        let pages = [world.ok(&["why", &attempt(&world, 2)]), world.run(&["pipelines", "show", &attempt(&world, 2)]).stdout];
+        assert!(pages.iter().all(|page| !page.contains("pipelines retry")), "{pages:?}");
         // What it says helps.
         let words: Vec<&str> = next.split(": banksman ").nth(1).unwrap().split(' ').collect();
         world.ok(&words);
@@ -399,8 +402,12 @@ fn the_log_is_compacted_and_the_store_copied_with_workers_in_force() {
 #[test]
 fn what_is_in_force_and_whether_the_file_says_something_else_is_shown() {
     let world = World::new();
+    let shared = "[lock.plain]\n[lock.l]\nttl = \"5m\"\n[semaphore.s]\ncapacity = 2\n";
     let text = "[queue.q]\n[worker.w]\nqueue = \"q\"\nrun = \"true\"\n[on.\"x:y\"]\nnotify = \"one\"\n";
+    let text = &format!("{shared}{text}");
     write(&world, "ops", text);
+    // Using a lock does not put anything into force.
+    world.ok(&["locks", "run", "plain", "--", "true"]);
     write(&world, "plain", "[pipeline.p]\n[[pipeline.p.phase]]\nname = \"a\"\nrun = \"true\"\n");
     let force = || {
         let listed = world.data(&["runbooks", "list"]);
@@ -411,9 +418,11 @@ fn what_is_in_force_and_whether_the_file_says_something_else_is_shown() {
     assert_eq!(force(), [json!("yes"), Value::Null]);
     let routes = || world.data(&["workers", "list"])["routes"].clone();
     assert_eq!(routes(), json!([{ "on": "x:y", "then": ["notify: one"], "runbook": "ops" }]));
-    for changed in
-        [text.replace("one", "two"), text.replace("true", "false"), text.replace("[on.\"x:y\"]\nnotify = \"one\"\n", "")]
-    {
+    let others = ["ttl = \"6m\"", "capacity = 3", "notify = \"two\"", "run = \"false\""];
+    let ours = ["ttl = \"5m\"", "capacity = 2", "notify = \"one\"", "run = \"true\""];
+    let without = |words: &str| text.replace(words, "");
+    let changed = ours.iter().zip(others).map(|(ours, others)| text.replace(ours, others));
+    for changed in changed.chain([without("[on.\"x:y\"]\nnotify = \"one\"\n"), without("ttl = \"5m\"\n")]) {
         write(&world, "ops", &changed);
         assert_eq!(force(), [json!("differs"), Value::Null], "{changed}");
     }

@@ -291,6 +291,11 @@ fn an_item_is_put_into_its_queue_once() {
     stage.pipeline("p-3", vec![Phase { action: push("nowhere", Vec::new()), ..phase("send") }]);
     stage.play(&mut first);
     assert_eq!((stage.stands("p-2"), stage.stands("p-3")), ("failed send".into(), "failed send".into()));
+    // An item is nested one level deeper than what is in it.
+    let deepest = (0..64).fold(json!(1), |inside, _| json!([inside]));
+    stage.pipeline_after("p-4", send(), json!({ "a": deepest }), &[]);
+    stage.play(&mut first);
+    assert_eq!(stage.stands("p-4"), "failed send");
 }
 
 #[test]

@@ -122,7 +122,7 @@ impl Dispatcher {
         let id = pipeline.id.clone();
         if let State::Running { phase, task: None, .. } = &pipeline.state {
             let Action::Push(push) = &pipeline.plan.phase(phase)?.action else { return None };
-            let item = Box::new(item(pipeline, push)?);
+            let item = item(pipeline, push);
             return Some(PipelineRequest::Push { id, phase: phase.clone(), queue: push.queue.clone(), item });
         }
         if guards::wants(pipeline.guards(), &pipeline.context).is_internal() {

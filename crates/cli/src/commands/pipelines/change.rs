@@ -147,7 +147,7 @@ fn told(context: &Context, client: &banksman::Client, pipeline: &Pipeline) -> Do
         "phase": pipeline.phase(),
         "attempt": pipeline.attempt,
     });
-    context.printer.result(data, format!("{BOLD}{}{BOLD:#} {}", pipeline.id, why::standing(pipeline, task, at)));
+    context.printer.result(data, format!("{BOLD}{}{BOLD:#} {}", pipeline.id, why::standing(pipeline, task, false, at)));
     note_runner(context, client, &mut reader)?;
     Ok(exit::OK)
 }

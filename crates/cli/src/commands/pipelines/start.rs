@@ -179,12 +179,10 @@ fn define_missing(client: &Client, book: &Runbook) -> Result<(), Failure> {
     let keys = keys.chain(book.semaphores.keys().cloned().map(Key::Semaphore)).chain([Key::Queues]).collect();
     let rows = client.load(&keys)?;
     for (name, terms) in book.locks.iter().filter(|(name, _)| !rows.coordination.locks.contains_key(*name)) {
-        let config = lock::Config { ttl: terms.ttl, max_hold: terms.max_hold };
-        client.call(Request::plain(Command::Lock(name.clone(), lock::Input::Define(config))))?;
+        client.call(Request::plain(Command::Lock(name.clone(), lock::Input::Define(terms.config()))))?;
     }
     for (name, terms) in book.semaphores.iter().filter(|(name, _)| !rows.coordination.semaphores.contains_key(*name)) {
-        let config = semaphore::Config { capacity: terms.capacity, ttl: terms.ttl };
-        client.call(Request::plain(Command::Semaphore(name.clone(), semaphore::Input::Define(config))))?;
+        client.call(Request::plain(Command::Semaphore(name.clone(), semaphore::Input::Define(terms.config()))))?;
     }
     let missing = book.queues.iter().filter(|(name, _)| !rows.queues.queues.contains_key(*name));
     // One that is the dead-letter queue of another must be there before.

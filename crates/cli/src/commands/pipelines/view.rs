@@ -200,7 +200,7 @@ pub(crate) fn pipeline_json(task: &Task, pipeline: &Pipeline, at: Stamp) -> Valu
 
 fn page(host: &Task, pipeline: &Pipeline, children: &[Task], at: Stamp) -> String {
     let current = children.iter().find(|task| pipeline.task() == Some(&task.id));
-    let standing = why::standing(pipeline, current, at);
+    let standing = why::standing(pipeline, current, host.spec.item.is_some(), at);
     let mut text = format!("{BOLD}{}{BOLD:#} {DIM}{}{DIM:#} {standing}", host.spec.title, pipeline.id);
     let mut field = |name: &str, value: String| text.push_str(&format!("\n  {DIM}{name:<9}{DIM:#} {value}"));
     field("pipeline", format!("{} of runbook {}", pipeline.plan.name, pipeline.plan.runbook));

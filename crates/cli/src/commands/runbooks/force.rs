@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 
 use banksman::config::Config;
-use banksman::core::Name;
+use banksman::core::coordination::Coordination;
+use banksman::core::{Name, lock};
 use banksman::runbook::{QueueTerms, Runbook};
-use banksman::store::Snapshot;
+use banksman::store::{Key, Snapshot};
 
 use crate::printer::{DIM, GREEN, YELLOW};
 
-/// How a runbook and what is in force go together: its queues, workers and routes.
+/// How a runbook and what is in force go together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Force {
     /// It has nothing to put into force.
@@ -23,6 +24,15 @@ pub(super) enum Force {
 }
 
 impl Force {
+    /// The rows that this depends on.
+    pub(super) fn keys<'a>(runbooks: impl Iterator<Item = &'a Runbook>) -> BTreeSet<Key> {
+        let shared = runbooks.flat_map(|runbook| {
+            let locks = runbook.locks.keys().cloned().map(Key::Lock);
+            locks.chain(runbook.semaphores.keys().cloned().map(Key::Semaphore))
+        });
+        shared.chain([Key::Crew, Key::Queues]).collect()
+    }
+
     pub(super) fn of(runbook: &Runbook, snapshot: &Snapshot, settings: &Config) -> Force {
         let (workers, routes) = (&snapshot.crew.workers.workers, &snapshot.crew.routes.routes);
         let own = workers.values().filter(|worker| worker.definition.runbook == runbook.name && !worker.removed);
@@ -38,7 +48,16 @@ impl Force {
             snapshot.queues.queues.get(name).map(|there| there.config == settings.queue(terms))
         };
         let queues = runbook.queues.iter().map(as_said);
-        let found: Vec<Option<bool>> = workers.chain(routes).chain(queues).collect();
+        let Coordination { locks, semaphores } = &snapshot.coordination;
+        // A lock without terms of its own is as good as one that nobody has defined.
+        let plain = lock::Config::default();
+        let locks = runbook.locks.iter().filter_map(|(name, terms)| {
+            let there = locks.get(name).map(|there| there.config).filter(|there| *there != plain);
+            (there.is_some() || terms.config() != plain).then(|| there.map(|there| there == terms.config()))
+        });
+        let semaphores =
+            runbook.semaphores.iter().map(|(name, terms)| semaphores.get(name).map(|there| there.config == terms.config()));
+        let found: Vec<Option<bool>> = workers.chain(routes).chain(queues).chain(locks).chain(semaphores).collect();
         match () {
             () if found.is_empty() && more == 0 => Force::Nothing,
             () if found.iter().all(|one| *one == Some(true)) && more == 0 => Force::Yes,

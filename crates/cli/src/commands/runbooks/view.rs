@@ -3,7 +3,6 @@
 use banksman::core::plan::{After, OnFail, Phase, Plan};
 use banksman::core::task::Need;
 use banksman::runbook::{PipelineDef, Runbook};
-use banksman::store::Key;
 use banksman::{RunbookError, load_all, load_runbook};
 use clap::Args;
 use serde_json::{Value, json};
@@ -35,7 +34,8 @@ impl List {
     pub(super) fn run(self, context: &Context) -> Done {
         let project = context.project()?;
         let loaded = load_all(&project)?;
-        let snapshot = project.reader()?.view().load(&[Key::Crew, Key::Queues].into())?;
+        let keys = Force::keys(loaded.iter().filter_map(|(_, found)| found.as_ref().ok()));
+        let snapshot = project.reader()?.view().load(&keys)?;
         let force = |runbook: &Runbook| Force::of(runbook, &snapshot, project.config());
         let data: Vec<Value> = loaded
             .iter()

@@ -94,7 +94,8 @@ fn human(why: &Found) -> String {
             {
                 text.push_str(&format!("\n  {DIM}its output: banksman tasks logs {}{DIM:#}", pipeline.id));
             }
-            if let Some(advice) = pipeline.as_ref().and_then(|pipeline| phases::advice(pipeline)) {
+            // Its item is tried again by another.
+            if let Some(advice) = pipeline.as_ref().filter(|_| task.spec.item.is_none()).and_then(|found| phases::advice(found)) {
                 text.push_str(&format!("\n  {DIM}{advice}{DIM:#}"));
             }
         }

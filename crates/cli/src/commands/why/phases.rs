@@ -10,14 +10,16 @@ use super::reason::{self, Reason};
 use super::sentence;
 use crate::words;
 
-/// How a pipeline stands, since when, and what can be done about it. With the task of its phase, if that is known.
-pub(crate) fn standing(pipeline: &Pipeline, task: Option<&Task>, at: Stamp) -> String {
+/// How a pipeline stands, since when, and what can be done about it. With the task of its phase, if that is known; an attempt at an
+/// item is not the one to be tried again.
+pub(crate) fn standing(pipeline: &Pipeline, task: Option<&Task>, is_attempt: bool, at: Stamp) -> String {
     let why = detail(pipeline, task).map(|why| format!(": {why}")).unwrap_or_default();
     let as_of = match &pipeline.state {
         State::Blocked { reason: Blocked::Guard { looked, .. }, .. } => as_of(*looked, at),
         _ => String::new(),
     };
-    let advice = advice(pipeline).map(|advice| format!(". {advice}")).unwrap_or_default();
+    let advice =
+        advice(pipeline).filter(|_| !is_attempt || !pipeline.is_over()).map(|advice| format!(". {advice}")).unwrap_or_default();
     format!("{}{why}{as_of}{advice}", place(pipeline, at))
 }
 
