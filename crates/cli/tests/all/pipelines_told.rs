@@ -150,6 +150,8 @@ fn whose_guards_nobody_looks_at_says_so() {
     let runner = world.runner(&[]);
     until("it is looked at", || world.has("looking"));
     assert_eq!((world.stands(&id).as_str(), kinds(&world.data(&["why", &id]))), ("checking one", vec![]));
+    let why = world.ok(&["why", &id]);
+    assert!(why.contains("waits for the answer of guard") && why.contains("before phase one"), "{why}");
     runner.signal(Signal::KILL);
     runner.end();
     assert_eq!(kinds(&world.data(&["why", &id])), ["no_runner"]);

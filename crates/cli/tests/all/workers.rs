@@ -489,8 +489,14 @@ fn items_that_wait_for_a_worker_are_told_of_with_what_keeps_it_and_what_to_do() 
             assert!(said.contains(what), "{what}: {said}");
         }
     };
-    world.ok(&["queues", "push", "q", "1"]);
+    let item = world.data(&["queues", "push", "q", "1"])["id"].as_str().unwrap().to_owned();
     says("1 item waits while w is asleep: banksman workers wake w");
+    let shown = world.data(&["queues", "show", "q"]);
+    assert_eq!(shown["workers"], json!([{ "name": "w", "state": "asleep" }]));
+    assert!(world.ok(&["queues", "show", "q"]).contains("w is asleep"));
+    let (code, error) = world.error(&["why", &item]);
+    let hint = format!("it is an item of queue q: banksman queues show q {item}");
+    assert_eq!((code, &error["hint"]), (4, &json!(hint)));
     let idle = world.run(&["run", "--until-idle"]);
     assert!(idle.stdout.contains("1 item waits for its worker: banksman workers list"), "{idle:?}");
     world.ok(&["workers", "pause", "w"]);

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use banksman::adapters::host::Host;
 use banksman::core::queue::{Item, Part, Queue, Queues, State};
+use banksman::core::worker::Worker;
 use banksman::core::{ItemId, Liveness, Name, Now, ProcessId, Stamp, TaskId};
 use banksman::store::{Key, QueueCounts, Reader};
 use clap::Args;
@@ -49,6 +50,8 @@ struct Seen {
     queues: Queues,
     /// The tasks of the items that workers have.
     tasks: BTreeMap<ItemId, TaskId>,
+    /// The workers, each with its queue and how it stands.
+    workers: Vec<(Name, Name, &'static str)>,
     at: Stamp,
 }
 
@@ -62,7 +65,14 @@ impl Seen {
         let now = Now { lease: snapshot.lease, wall: snapshot.wall, dead, ..Now::default() };
         let jobs = snapshot.crew.workers.workers.values().flat_map(|worker| &worker.jobs);
         let tasks = jobs.map(|(task, taken)| (taken.item, task.clone())).collect();
-        Ok(Seen { queues: snapshot.queues.as_of(&now), tasks, at: now.stamp() })
+        let worker = |worker: &Worker| (worker.definition.name.clone(), worker.definition.queue.clone(), worker.state());
+        let workers = snapshot.crew.workers.workers.values().map(worker).collect();
+        Ok(Seen { queues: snapshot.queues.as_of(&now), tasks, workers, at: now.stamp() })
+    }
+
+    /// The workers of a queue, and how they stand.
+    fn workers(&self, queue: &Name) -> impl Iterator<Item = (&Name, &'static str)> {
+        self.workers.iter().filter(move |(_, of, _)| of == queue).map(|(name, _, state)| (name, *state))
     }
 
     fn waiters(&self, queue: &Name) -> usize {
@@ -161,8 +171,12 @@ impl Show {
         let mut items: Vec<&Item> = seen.queues.items.values().filter(here).collect();
         items.sort_by_key(|item| turn(item));
         data["items"] = items.iter().map(|item| item_json(item, &seen)).collect();
+        data["workers"] = seen.workers(&self.queue).map(|(name, state)| json!({ "name": name, "state": state })).collect();
         data["recentEvents"] = recent.iter().map(events::event_json).collect();
         let mut human = queue_page(queue, &counts, waiters);
+        for (name, state) in seen.workers(&self.queue) {
+            human += &format!("\n  {DIM}{:<12}{DIM:#} {name} is {state}", "worker");
+        }
         if !items.is_empty() {
             let rows = items.iter().map(|item| item_row(item, &seen)).collect();
             human += &format!("\n\n{}", table::render(&["ID", "STATE", "PRIORITY>", "ATTEMPTS>", "DATA", "DETAIL"], rows));

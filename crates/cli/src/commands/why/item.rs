@@ -1,11 +1,23 @@
 //! The item that a task is an attempt at, and what becomes of it.
 
+use banksman::core::ItemId;
 use banksman::core::task::{Done, OfItem, State};
 use banksman::engine::why::{Fate, Why};
+use banksman::store::{Key, Reader};
 use serde_json::{Value, json};
 
+use crate::failure::Failure;
 use crate::printer::DIM;
 use crate::words;
+
+/// Whoever asks about an item is sent to where that is told of.
+pub(super) fn meant(reader: &mut Reader, name: &str, failure: Failure) -> Result<Failure, Failure> {
+    let Ok(id) = name.parse::<ItemId>() else { return Ok(failure) };
+    let items = reader.view().load(&[Key::Item(id)].into())?.queues.items;
+    let Some(item) = items.get(&id) else { return Ok(failure) };
+    let show = format!("banksman queues show {} {id}", words::quoted(&item.queue));
+    Ok(failure.hint(format!("it is an item of queue {}: {show}", item.queue)))
+}
 
 /// A line below the answer.
 pub(super) fn human(why: &Why) -> String {

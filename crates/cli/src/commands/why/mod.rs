@@ -40,7 +40,10 @@ impl Why {
     pub(crate) fn run(self, context: &Context) -> Done {
         let project = context.project()?;
         let mut reader = project.reader()?;
-        let id = find::task_id(&mut reader, &self.task)?;
+        let id = match find::task_id(&mut reader, &self.task) {
+            Err(failure) => return Err(item::meant(&mut reader, &self.task, failure)?),
+            Ok(id) => id,
+        };
         // It may have been deleted between the two looks.
         let why = inspect::why(&mut reader, &project, &id)?.ok_or_else(|| find::no_task(&self.task))?;
         context.printer.result(data(&why), human(&why));

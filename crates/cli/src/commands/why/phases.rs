@@ -28,7 +28,11 @@ fn place(pipeline: &Pipeline, at: Stamp) -> String {
     let ago = words::span(at.lease - pipeline.phase_started.lease);
     match &pipeline.state {
         State::Init => "has not begun".into(),
-        State::Checking { phase, when } => format!("waits for the guards {}", side(*when, phase)),
+        State::Checking { phase, when } => {
+            let names: Vec<&str> = pipeline.guards().iter().map(|guard| guard.name.as_str()).collect();
+            let guards = if names.len() == 1 { "guard" } else { "guards" };
+            format!("waits for the answer of {guards} {} {}", names.join(", "), side(*when, phase))
+        }
         State::Running { phase, task: None, .. } => format!("is to put an item into a queue, in phase {phase}"),
         State::Running { phase, .. } => {
             let (place, of) = (pipeline.plan.index(phase).map_or(0, |index| index + 1), pipeline.plan.phases.len());

@@ -32,7 +32,7 @@ pub(super) fn queue_story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
         "queue": "string", "holder": "string", "takenAt": "time", "visibleUntil": "time",
         "item": { "id": "string", "data": "any", "priority": "number", "attempts": "number", "epoch": "number" },
     });
-    let page = with(queue(), json!({ "items": [item()], "recentEvents": [event()] }));
+    let page = with(queue(), json!({ "items": [item()], "workers": [], "recentEvents": [event()] }));
     let own = |verb, epoch, more: &[&'static str]| {
         [&["queues", verb, "triage", "q-2", "--holder", "a", "--epoch", epoch][..], more].concat()
     };
