@@ -320,6 +320,23 @@ fn whoever_is_held_up_hears_of_what_could_let_it_go_on_however_many_others_are()
 }
 
 #[test]
+fn what_happened_behind_much_else_is_heard_of_at_once() {
+    let mut stage = Stage::new();
+    let epoch = stage.lock("a", "ann");
+    stage.pipeline("p-1", behind("a"));
+    let mut actor = stage.runner("m", options());
+    stage.play(&mut actor);
+    assert_eq!(stage.stands("p-1"), "blocked one");
+    // More than is gone through in one go, before it comes to look.
+    let others = (0..1_100).map(|number| acquire(&format!("l-{number}"), "ann", Vec::new()));
+    let release = lock::Input::Release { holder: HolderId::new("ann").unwrap(), epoch };
+    let all: Vec<Request> = others.chain([Request::plain(Command::Lock(name("a"), release))]).collect();
+    stage.ask_all(&all);
+    stage.play(&mut actor);
+    assert_eq!(stage.stands("p-1"), "running one");
+}
+
+#[test]
 fn a_look_reads_no_more_than_concerns_it_however_many_are_held_up() {
     let mut stage = Stage::new();
     let epoch = stage.lock("a", "ann");

@@ -112,18 +112,7 @@ impl Stage {
     }
 
     fn lock_of(&mut self, name_: &str, holder: &str, processes: Vec<ProcessId>) -> Epoch {
-        let claim = Claim {
-            holder: HolderId::new(holder).unwrap(),
-            ancestors: Vec::new(),
-            weight: 1,
-            ttl: None,
-            max_hold: None,
-            processes,
-            metadata: None,
-            request: None,
-        };
-        let ask = Box::new(Ask { claim, term: Term::Usual(None), epoch: None, granted_before: None, wait: None });
-        self.ask(Request::plain(Command::Lock(name(name_), lock::Input::Acquire(ask))));
+        self.ask(acquire(name_, holder, processes));
         self.everything().coordination.locks[&name(name_)].fence
     }
 
@@ -131,6 +120,21 @@ impl Stage {
         let release = lock::Input::Release { holder: HolderId::new(holder).unwrap(), epoch };
         self.ask(Request::plain(Command::Lock(name(name_), release)));
     }
+}
+
+fn acquire(lock: &str, holder: &str, processes: Vec<ProcessId>) -> Request {
+    let claim = Claim {
+        holder: HolderId::new(holder).unwrap(),
+        ancestors: Vec::new(),
+        weight: 1,
+        ttl: None,
+        max_hold: None,
+        processes,
+        metadata: None,
+        request: None,
+    };
+    let ask = Box::new(Ask { claim, term: Term::Usual(None), epoch: None, granted_before: None, wait: None });
+    Request::plain(Command::Lock(name(lock), lock::Input::Acquire(ask)))
 }
 
 /// The last run of an actor ends, and has printed this.
