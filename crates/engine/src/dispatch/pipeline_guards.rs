@@ -106,6 +106,20 @@ fn one_runner_at_a_time_asks_the_world_outside_and_another_takes_over_when_it_is
 }
 
 #[test]
+fn an_answer_that_is_good_for_no_time_is_not_asked_for_without_a_pause() {
+    let mut stage = Stage::new();
+    let mut phases = after_file();
+    phases[0].pre[0].fresh_for = Span::ZERO;
+    stage.pipeline("p-1", phases);
+    let mut actor = stage.runner("m", options());
+    stage.play(&mut actor);
+    let Some(Advice::Gather(pipeline)) = actor.wants.pop_back() else { panic!("{:?}", actor.wants) };
+    actor.dispatcher.gathered(&pipeline, found(false));
+    assert_eq!(stage.sleep(&mut actor), 1_000);
+    assert_eq!(actor.did(), ["begin", "examine", "gather p-1", "judge", "examine", "gather p-1"]);
+}
+
+#[test]
 fn what_nobody_knows_does_not_fail_a_pipeline_for_good() {
     let mut stage = Stage::new();
     let mut phases = after_file();
