@@ -40,7 +40,8 @@ pub(crate) use fact::remember;
 /// How many tasks the phases of one pipeline can have: what goes round in circles ends some time.
 pub const TASK_LIMIT: u32 = 10_000;
 
-/// How long events alone do not make the world outside be asked again, after an answer: what happens often is looked at once.
+/// How long neither events nor time alone make the world outside be asked again, after an answer: what happens often is looked
+/// at once.
 pub const REST: Span = Span::from_secs(1);
 
 /// The most checkpoints that are kept: the last ones.

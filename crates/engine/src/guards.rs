@@ -123,8 +123,9 @@ pub(crate) fn verdict(guards: &[Guard], inputs: &GuardInputs, now: &Now) -> Verd
             GuardAction::Warn => warnings.push((guard, part)),
             GuardAction::Block | GuardAction::Retry { .. } if block.is_some() => {}
             GuardAction::Block => {
-                // The world outside tells nobody when it changes; of what the store has, events tell.
-                let fresh = if asked.wants(&inputs.vars).is_internal() { HEARD_OF } else { asked.fresh_for };
+                // The world outside tells nobody when it changes; of what the store has, events tell. An answer that is good for no
+                // time at all is no reason to ask without a pause.
+                let fresh = if asked.wants(&inputs.vars).is_internal() { HEARD_OF } else { asked.fresh_for.max(pipeline::REST) };
                 block = Some(Verdict::Block { guard, part, again: now.lease + fresh });
             }
             GuardAction::Retry { delay } => block = Some(Verdict::Block { guard, part, again: now.lease + delay }),

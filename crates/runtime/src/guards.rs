@@ -47,7 +47,15 @@ impl Limits<'_> {
 /// What commands have answered, as long as that is good: an event that makes a guard be looked at again is no reason to run
 /// its commands again. A phase that was at work since is one.
 #[derive(Debug, Default)]
-pub(crate) struct Answers(Mutex<BTreeMap<Asked, (CommandResult, Instant)>>);
+pub(crate) struct Answers(Mutex<BTreeMap<Asked, Answer>>);
+
+/// What a command came to, with the words for it, and until when that is good.
+#[derive(Debug, Clone)]
+struct Answer {
+    result: CommandResult,
+    words: Option<Box<str>>,
+    until: Instant,
+}
 
 /// A command, with the pipeline that asks, how many tasks it has had, and the variables that the command finds in its environment.
 type Asked = (Cmd, TaskId, u32, String);
@@ -60,7 +68,7 @@ impl Answers {
         for guard in pipeline.guards() {
             let mut wants = guard.wants(vars);
             let fresh = self.fresh(&wants, pipeline);
-            wants.commands.retain(|command| !fresh.contains_key(command));
+            wants.commands.retain(|command| !fresh.command_results.contains_key(command));
             let found = gather(project, &wants, vars, Limits { stop, ..Limits::of(guard) });
             // Who wants to try again wants to ask again.
             let good_for = match guard.on_failure {
@@ -68,27 +76,37 @@ impl Answers {
                 GuardAction::Block | GuardAction::Warn | GuardAction::Fail { .. } => guard.fresh_for,
             };
             self.remember(&found, pipeline, Limits::span(good_for));
-            inputs.command_results.extend(fresh);
+            inputs.extend(fresh);
             inputs.extend(found);
         }
         inputs
     }
 
-    fn fresh(&self, wants: &Wants, pipeline: &Pipeline) -> BTreeMap<Cmd, CommandResult> {
+    /// What is known of commands, in the same words as when they ran: else the same answer would look like another one.
+    fn fresh(&self, wants: &Wants, pipeline: &Pipeline) -> GuardInputs {
         let mut answers = self.lock();
-        answers.retain(|_, (_, until)| Instant::now() < *until);
-        let known = |command: &Cmd| Some((command.clone(), answers.get(&asked(command, pipeline))?.0));
-        wants.commands.iter().filter_map(known).collect()
+        answers.retain(|_, answer| Instant::now() < answer.until);
+        let mut inputs = GuardInputs::default();
+        for command in &wants.commands {
+            let Some(Answer { result, words, .. }) = answers.get(&asked(command, pipeline)).cloned() else { continue };
+            inputs.command_results.insert(command.clone(), result);
+            inputs.doubts.extend(words.map(|words| (Topic::Command(command.clone()), words)));
+        }
+        inputs
     }
 
     /// What nobody knows is asked again.
     fn remember(&self, found: &GuardInputs, pipeline: &Pipeline, fresh_for: Duration) {
         let known = found.command_results.iter().filter(|(_, result)| **result != CommandResult::Unknown);
         let until = Instant::now() + fresh_for;
-        self.lock().extend(known.map(|(command, result)| (asked(command, pipeline), (*result, until))));
+        let words = |command: &Cmd| found.doubts.get(&Topic::Command(command.clone())).cloned();
+        let answer = |(command, result): (&Cmd, &CommandResult)| {
+            (asked(command, pipeline), Answer { result: *result, words: words(command), until })
+        };
+        self.lock().extend(known.map(answer));
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Asked, (CommandResult, Instant)>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Asked, Answer>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -213,4 +231,35 @@ fn doubt_all(wants: &Wants, inputs: &mut GuardInputs, why: &str) {
 
 fn doubt(inputs: &mut GuardInputs, topic: Topic, words: String) {
     inputs.doubts.insert(topic, words.into());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use banksman_core::Name;
+    use banksman_core::plan::Plan;
+
+    #[test]
+    fn what_a_command_has_said_is_remembered_with_its_answer() {
+        let plan = Plan { runbook: "r".into(), name: Name::new("p").unwrap(), vars: BTreeMap::new(), phases: Vec::new() };
+        let id = TaskId::new("p-1").unwrap();
+        let pipeline = Pipeline::new(id, plan.into(), Context::new(), &Now::default());
+        let [good, bad, slow] = ["true", "false", "sleep 9"].map(|line| Cmd::Run(line.into()));
+        let mut found = GuardInputs::default();
+        found.command_results.insert(good.clone(), CommandResult::Success);
+        found.command_results.insert(bad.clone(), CommandResult::Failure);
+        found.command_results.insert(slow.clone(), CommandResult::Unknown);
+        doubt(&mut found, Topic::Command(bad.clone()), "with status 1: no".into());
+        doubt(&mut found, Topic::Command(slow.clone()), "took too long".into());
+        let wants = Wants { commands: [good, bad, slow.clone()].into(), ..Wants::default() };
+        let answers = Answers::default();
+        answers.remember(&found, &pipeline, Duration::from_secs(600));
+        // What nobody knows is asked again.
+        found.command_results.remove(&slow);
+        found.doubts.remove(&Topic::Command(slow));
+        assert_eq!(answers.fresh(&wants, &pipeline), found);
+        // A phase was at work since.
+        let later = Pipeline { tasks: 1, ..pipeline };
+        assert_eq!(answers.fresh(&wants, &later), GuardInputs::default());
+    }
 }

@@ -104,7 +104,7 @@ fn what_could_not_be_found_out_fails_nothing_for_good() {
 pre = "guard""#,
         r#"condition = { command = { argv = ["./tool"] } }
 on_failure = { fail = "the tool says no" }
-fresh_for = "100ms""#,
+fresh_for = "0s""#,
     );
     let runner = world.runner(&["--until-idle"]);
     until("it is held up", || state(&world) == "blocked");

@@ -202,7 +202,10 @@ impl Dispatcher {
         }
         let crew = self.crew_requests(&snapshot);
         self.listens |= snapshot.listening.since.is_some();
-        if requests.is_empty() && crew.is_empty() {
+        if requests.is_empty() && crew.is_empty() && self.is_behind {
+            // Nobody tells of it a second time.
+            self.look = Look::Due;
+        } else if requests.is_empty() && crew.is_empty() {
             let rest = self.what_to_wait_for(&snapshot, &blocked);
             self.is_told &= rest.idle;
             if rest.idle && !self.is_told && self.only.is_none() && self.options.sections.is_empty() {

@@ -87,6 +87,8 @@ pub struct Dispatcher {
     looking: BTreeMap<TaskId, Looking>,
     /// Up to where in the log it has found who listens.
     listened: Seq,
+    /// There is more of the log than the last look has gone through.
+    is_behind: bool,
     /// What it has found out about them, to be told.
     judgements: Vec<Request>,
     /// The pipelines that it has said to be held up, by which guard and by which part of it.
@@ -187,6 +189,7 @@ impl Dispatcher {
             results: Vec::new(),
             looking: BTreeMap::new(),
             listened: Seq(0),
+            is_behind: false,
             held_up: BTreeMap::new(),
             judgements: Vec::new(),
             errand_due: None,

@@ -106,6 +106,20 @@ fn one_runner_at_a_time_asks_the_world_outside_and_another_takes_over_when_it_is
 }
 
 #[test]
+fn an_answer_that_is_good_for_no_time_is_not_asked_for_without_a_pause() {
+    let mut stage = Stage::new();
+    let mut phases = after_file();
+    phases[0].pre[0].fresh_for = Span::ZERO;
+    stage.pipeline("p-1", phases);
+    let mut actor = stage.runner("m", options());
+    stage.play(&mut actor);
+    let Some(Advice::Gather(pipeline)) = actor.wants.pop_back() else { panic!("{:?}", actor.wants) };
+    actor.dispatcher.gathered(&pipeline, found(false));
+    assert_eq!(stage.sleep(&mut actor), 1_000);
+    assert_eq!(actor.did(), ["begin", "examine", "gather p-1", "judge", "examine", "gather p-1"]);
+}
+
+#[test]
 fn what_nobody_knows_does_not_fail_a_pipeline_for_good() {
     let mut stage = Stage::new();
     let mut phases = after_file();
@@ -317,6 +331,23 @@ fn whoever_is_held_up_hears_of_what_could_let_it_go_on_however_many_others_are()
     let mut actor = stage.runner("o", options());
     stage.play(&mut actor);
     assert_eq!((count(&mut stage, "running"), judged(&mut actor)), (210, 105));
+}
+
+#[test]
+fn what_happened_behind_much_else_is_heard_of_at_once() {
+    let mut stage = Stage::new();
+    let epoch = stage.lock("a", "ann");
+    stage.pipeline("p-1", behind("a"));
+    let mut actor = stage.runner("m", options());
+    stage.play(&mut actor);
+    assert_eq!(stage.stands("p-1"), "blocked one");
+    // More than is gone through in one go, before it comes to look.
+    let others = (0..1_100).map(|number| acquire(&format!("l-{number}"), "ann", Vec::new()));
+    let release = lock::Input::Release { holder: HolderId::new("ann").unwrap(), epoch };
+    let all: Vec<Request> = others.chain([Request::plain(Command::Lock(name("a"), release))]).collect();
+    stage.ask_all(&all);
+    stage.play(&mut actor);
+    assert_eq!(stage.stands("p-1"), "running one");
 }
 
 #[test]

@@ -114,9 +114,7 @@ impl Stage {
     }
 
     fn lock_of(&mut self, name_: &str, holder: &str, processes: Vec<ProcessId>) -> Epoch {
-        let claim = Claim { processes, ..Claim::new(HolderId::new(holder).unwrap()) };
-        let ask = Box::new(Ask::new(claim));
-        self.ask(Request::plain(Command::Lock(name(name_), lock::Input::Acquire(ask))));
+        self.ask(acquire(name_, holder, processes));
         self.everything().coordination.locks[&name(name_)].fence
     }
 
@@ -124,6 +122,12 @@ impl Stage {
         let release = lock::Input::Release { holder: HolderId::new(holder).unwrap(), epoch };
         self.ask(Request::plain(Command::Lock(name(name_), release)));
     }
+}
+
+fn acquire(lock: &str, holder: &str, processes: Vec<ProcessId>) -> Request {
+    let claim = Claim { processes, ..Claim::new(HolderId::new(holder).unwrap()) };
+    let ask = Box::new(Ask::new(claim));
+    Request::plain(Command::Lock(name(lock), lock::Input::Acquire(ask)))
 }
 
 /// The last run of an actor ends, and has printed this.

@@ -78,11 +78,13 @@ impl Dispatcher {
             has_room
         });
         // Who has to wait for his turn must be heard of again.
+        self.is_behind = false;
         if let Some(Key::HeardPipelines { through, limit, .. }) = self.heard_key(snapshot)
             && heard.len() < limit as usize
             && steps.len() == all
         {
             self.listened = through;
+            self.is_behind = through < snapshot.seq;
         }
         steps.into_iter().map(Request::Pipeline).chain(self.reaps(snapshot, now)).collect()
     }

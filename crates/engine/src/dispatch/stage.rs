@@ -169,7 +169,7 @@ impl Stage {
         self.ask_all(&[request]).remove(0)
     }
 
-    fn ask_all(&mut self, requests: &[Request]) -> Vec<Reply> {
+    pub(super) fn ask_all(&mut self, requests: &[Request]) -> Vec<Reply> {
         let mut replies = Vec::new();
         for committed in self.store.batch(requests) {
             let committed = committed.unwrap();

@@ -157,8 +157,13 @@ static GUARD: Table = Table {
              while, or has failed.",
         )
         .or("\"block\""),
-        key("fresh_for", Kind::DurationOrZero, "How long an answer about files, branches, commands or issues of others is good.")
-            .or("\"30s\""),
+        key(
+            "fresh_for",
+            Kind::DurationOrZero,
+            "How long an answer about files, branches, commands or issues of others is good. Whoever waits is looked at again then, \
+             after a second at the earliest.",
+        )
+        .or("\"30s\""),
         key("timeout", Kind::Duration, "How long one of its commands may take.").or("\"1m\""),
     ],
     one_of: &[],
