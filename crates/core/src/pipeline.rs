@@ -36,6 +36,7 @@ mod questions;
 
 pub use fact::Fact;
 pub(crate) use fact::remember;
+pub use going::phase_task;
 
 /// How many tasks the phases of one pipeline can have: what goes round in circles ends some time.
 pub const TASK_LIMIT: u32 = 10_000;

@@ -462,6 +462,21 @@ fn everything_that_keeps_a_runbook_out_of_force_has_a_line_of_its_own() {
 }
 
 #[test]
+fn runbooks_that_use_what_others_define_are_applied_after_them() {
+    let world = World::new();
+    write(&world, "a", "[on.\"x:y\"]\npush = \"q\"\n");
+    write(&world, "b", "[queue.q]\ndead_letter = \"dead\"\n");
+    write(&world, "c", "[queue.dead]\n");
+    let applied = world.data(&["runbooks", "apply"])["runbooks"].take();
+    let names: Vec<&str> = applied.as_array().unwrap().iter().map(|book| book["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["c", "b", "a"]);
+    // One that is wrong keeps no other out, and is told of.
+    write(&world, "b", "[queue.q]\ndead_letter = \"nowhere\"\n");
+    let (code, error) = world.error(&["runbooks", "apply"]);
+    assert_eq!((code, &error["details"]["runbook"], &error["details"]["applied"]), (3, &json!("b"), &json!(["a", "c"])));
+}
+
+#[test]
 fn an_item_of_a_worker_is_shown_with_its_task() {
     let world = World::new();
     apply(&world, "[queue.q]\n[worker.w]\nqueue = \"q\"\nrun = 'touch begun; read line < end'\n");

@@ -76,7 +76,7 @@ impl Pipeline {
 
     /// The id of its newest task.
     fn child(&self) -> TaskId {
-        TaskId::new(&format!("{}.{}", self.id, self.tasks)).expect("the id of a pipeline leaves room for a number")
+        phase_task(&self.id, self.tasks)
     }
 
     /// A runner wants to look at its guards. From here on what happens may change the answer that it will find; and should it find
@@ -390,4 +390,9 @@ impl Pipeline {
     fn at(&self, index: usize) -> &Phase {
         &self.plan.phases[index]
     }
+}
+
+/// The id of a task of a pipeline: they are counted from 1.
+pub fn phase_task(pipeline: &TaskId, number: u32) -> TaskId {
+    TaskId::new(&format!("{pipeline}.{number}")).expect("the id of a pipeline leaves room for a number")
 }

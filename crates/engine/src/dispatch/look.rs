@@ -27,7 +27,7 @@ impl Dispatcher {
                 let mut keys: BTreeSet<Key> = ready
                     .flat_map(|task| {
                         let own = Key::Lock(task.id.lock());
-                        let needs = task.spec.needs_to_begin(self.options.root_limit > 0);
+                        let needs = task.spec.needs_to_begin(true);
                         facts::resource_keys(task.spec.section.as_ref(), needs).into_iter().chain([own])
                     })
                     .collect();
@@ -340,11 +340,23 @@ impl Dispatcher {
                 Admission::Run if task.has_phases() => {
                     choice.beginnings.push(self.beginning(task));
                     places -= usize::from(begins);
-                    let holder = HolderId::new(task.id.as_str()).expect("an id is short and plain");
-                    let mut draft = Draft::new(&coordination, now.clone());
-                    for need in task.spec.needs_to_begin(limit > 0) {
-                        draft.handle(take(need, holder.clone(), Vec::new()));
-                    }
+                    let first = if choice.candidates.len() < room { self.first_phase(task) } else { None };
+                    let taken = |first: &Candidate| occupy(&self.me.id, first, &coordination, &snapshot.backlog, now.clone());
+                    let draft = match first.as_ref().and_then(taken) {
+                        Some((draft, _)) => {
+                            choice.candidates.extend(first);
+                            draft
+                        }
+                        // Others wait for it, or for room.
+                        None => {
+                            let holder = HolderId::new(task.id.as_str()).expect("an id is short and plain");
+                            let mut draft = Draft::new(&coordination, now.clone());
+                            for need in task.spec.needs_to_begin(limit > 0) {
+                                draft.handle(take(need, holder.clone(), Vec::new()));
+                            }
+                            draft
+                        }
+                    };
                     coordination = draft.coordination();
                 }
                 Admission::Run if choice.candidates.len() < room => {

@@ -202,6 +202,31 @@ fn nobody_waits_for_the_place_of_a_pipeline_whose_phase_can_never_run() {
 }
 
 #[test]
+fn nobody_comes_between_the_beginning_of_a_pipeline_and_its_first_phase() {
+    for root_limit in [0, 1] {
+        let mut stage = Stage::new();
+        stage.pipeline("p-1", vec![Phase { needs: vec![Need::Lock(name("l"))], ..phase("one") }]);
+        let mut actor = stage.runner("m", Options { root_limit, ..options() });
+        let mut has_begun = false;
+        stage.play_with(&mut actor, |stage, requests| {
+            if has_begun {
+                stage.lock("l", "ann");
+            }
+            has_begun |= requests.iter().any(|request| matches!(request, Request::Pipeline(PipelineRequest::Begin { .. })));
+        });
+        assert_eq!((has_begun, spawned(&mut actor)), (true, vec!["p-1.1".into()]));
+    }
+    // One that has to wait keeps nobody out, where places are counted.
+    let mut stage = Stage::new();
+    stage.lock("l", "ann");
+    stage.pipeline("p-1", vec![Phase { needs: vec![Need::Lock(name("l"))], ..phase("one") }]);
+    stage.pipeline("p-2", two());
+    let mut actor = stage.runner("m", Options { root_limit: 1, ..options() });
+    stage.play(&mut actor);
+    assert_eq!((spawned(&mut actor), stage.stands("p-1")), (vec!["p-2.1".into()], "init".into()));
+}
+
+#[test]
 fn nothing_is_freed_behind_the_back_of_who_was_refused() {
     let mut stage = Stage::new();
     stage.add("t", |spec| spec.needs = vec![Need::Lock(name("l"))]);

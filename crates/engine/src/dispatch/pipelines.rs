@@ -12,8 +12,9 @@ use banksman_core::claim;
 use banksman_core::coordination::Command;
 use banksman_core::event::{Kind, Resource};
 use banksman_core::guard::GuardInputs;
-use banksman_core::pipeline::{Outcome, Pipeline, Reason, State};
-use banksman_core::plan::Action;
+use banksman_core::pipeline::{Outcome, Pipeline, Reason, State, phase_task};
+use banksman_core::plan::{Action, Phase};
+use banksman_core::task::Work;
 use banksman_core::{Grant, Lease, Now, Seq, Task, lock, semaphore};
 use banksman_store::{Key, Snapshot};
 
@@ -21,6 +22,7 @@ use super::{Advice, Dispatcher, Looking, News};
 use crate::guards::{self, Judgement};
 use crate::pipelines::{PipelineOutcome, PipelineRequest, item};
 use crate::request::Request;
+use crate::runs::Candidate;
 
 /// How many pipelines are looked at in one go; and of how many locks and semaphores that others wait for the holders are watched.
 pub(super) const PIPELINES: u32 = 100;
@@ -37,6 +39,15 @@ impl Dispatcher {
         let root_limit = self.options.root_limit;
         let (id, needs) = (task.id.clone(), task.spec.needs_to_begin(root_limit > 0).to_vec());
         Request::Pipeline(PipelineRequest::Begin { id, needs, root_limit, seen: self.seen() })
+    }
+
+    /// The first phase of a pipeline that begins, to be claimed along with that: in between, others could take what it needs.
+    pub(super) fn first_phase(&mut self, task: &Task) -> Option<Candidate> {
+        let Some(Work::Pipeline(plan)) = &task.spec.work else { return None };
+        let is_run = |phase: &&Phase| phase.pre.is_empty() && !matches!(phase.action, Action::Push(_));
+        let needs = plan.phases.first().filter(is_run)?.needs.clone();
+        let run = self.fresh_runs.pop()?;
+        Some(Candidate { task: phase_task(&task.id, 1), run, section: task.spec.section.clone(), needs })
     }
 
     /// If somebody listens: who listens to what has happened, and who holds what they wait for.

@@ -51,11 +51,20 @@ impl Apply {
             self.runbooks.iter().map(load).collect::<Result<_, _>>()?
         };
         let mut applied = Vec::new();
-        for book in &books {
-            match client.apply(book)? {
-                ApplyOutcome::Applied(changes) => applied.push((book.name.clone(), changes)),
-                ApplyOutcome::Refused(misfits) => return Err(refused(&book.name, &misfits, &applied)),
+        let mut left: Vec<&Runbook> = books.iter().collect();
+        // One that uses what another defines comes after it, whatever they are called.
+        while !left.is_empty() {
+            let mut waiting = Vec::new();
+            for book in &left {
+                match client.apply(book)? {
+                    ApplyOutcome::Applied(changes) => applied.push((book.name.clone(), changes)),
+                    ApplyOutcome::Refused(misfits) => waiting.push((*book, misfits)),
+                }
             }
+            if let Some((book, misfits)) = waiting.first().filter(|_| waiting.len() == left.len()) {
+                return Err(refused(&book.name, misfits, &applied));
+            }
+            left = waiting.into_iter().map(|(book, _)| book).collect();
         }
         let data: Vec<Value> = applied.iter().map(|(name, changes)| runbook_json(name, changes)).collect();
         let mut human = match &applied[..] {
