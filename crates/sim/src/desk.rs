@@ -11,7 +11,7 @@ use crate::clock::Ms;
 use crate::examine::Deed;
 use crate::ledger::Logged;
 use crate::process::{Heard, InFlight, lives};
-use crate::report::Checker;
+use crate::report::{Checker, Tally};
 use crate::tried::{Note, Tried};
 use crate::words::Told;
 use crate::world::World;
@@ -29,6 +29,19 @@ pub(crate) enum Fate {
     UnknownDone,
     /// Likewise, but it did not.
     UnknownUndone,
+}
+
+impl Fate {
+    /// Counts it, if it is a fault.
+    pub(crate) fn count(self, tally: &mut Tally) {
+        match self {
+            Fate::Told => {}
+            Fate::Muffled => tally.count("fault: replies lost"),
+            Fate::Silent => tally.count("fault: crash after commit"),
+            Fate::UnknownDone => tally.count("fault: commit unknown, done"),
+            Fate::UnknownUndone => tally.count("fault: commit unknown, undone"),
+        }
+    }
 }
 
 impl World<'_> {
@@ -62,13 +75,7 @@ impl World<'_> {
 
     /// One transaction, and what the callers hear of it.
     pub(crate) fn turn(&mut self, batch: Vec<InFlight>, fate: Fate) {
-        match fate {
-            Fate::Told => {}
-            Fate::Muffled => self.tally.count("fault: replies lost"),
-            Fate::Silent => self.tally.count("fault: crash after commit"),
-            Fate::UnknownDone => self.tally.count("fault: commit unknown, done"),
-            Fate::UnknownUndone => self.tally.count("fault: commit unknown, undone"),
-        }
+        fate.count(&mut self.tally);
         if fate == Fate::UnknownUndone {
             self.undo(&batch);
             return batch.iter().for_each(|call| self.deliver(call, Heard::Unknown));

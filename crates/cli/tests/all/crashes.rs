@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::world::{Running, World, is_alive, until};
 
 /// A task that says when it begins and ends, and notes if another run of it is alive. It ends when the file `open` is there.
-const WATCHED: &str = r#"
+pub(crate) const WATCHED: &str = r#"
     mkdir -p running
     for other in running/*; do
         [ -e "$other" ] || continue

@@ -12,26 +12,17 @@ use banksman::engine::{Reply, Request, RunOutcome, RunRequest, Seen, Work};
 use banksman::store::Snapshot;
 use rustix::process::Signal;
 
-use crate::crashes::add;
+use crate::crashes::{WATCHED, add};
 use crate::postgres;
 use crate::world::{DEADLINE, Running, World, is_alive, until};
 
 /// After which silence a runner's runs are lost, in these tests.
 const TTL: Duration = Duration::from_secs(3);
 
-/// A task that does not listen when it is asked to end, and notes if another run of it is alive.
-const WATCHED: &str = r#"
-    trap '' TERM
-    mkdir -p running
-    for other in running/*; do
-        [ -e "$other" ] || continue
-        case "$(cat /proc/${other#running/}/stat 2>/dev/null)" in ''|*') Z '*) ;; *) echo "$other" >> doubled ;; esac
-    done
-    : > running/$$
-    echo "$BANKSMAN_RUN" >> begun
-    while [ ! -e open ]; do sleep 0.02; done
-    echo "$BANKSMAN_RUN" >> ended
-"#;
+/// A task that does not listen when it is asked to end.
+fn stubborn() -> String {
+    format!("trap '' TERM\n{WATCHED}")
+}
 
 /// A project that several machines can share.
 struct Site {
@@ -125,7 +116,7 @@ fn note(run: &Run) -> &str {
 #[test]
 fn the_session_of_a_machine_that_is_gone_ends_before_another_one_begins() {
     let site = Site::new();
-    let task = site.task(WATCHED);
+    let task = site.task(&stubborn());
     let first = site.runner("one", &[]);
     site.until_begun(1);
     let keeper = site.runs()[0].session.clone();
@@ -156,7 +147,7 @@ fn the_session_of_a_machine_that_is_gone_ends_before_another_one_begins() {
 #[test]
 fn a_runner_that_was_cut_off_is_told_and_doubles_nothing() {
     let site = Site::new();
-    let task = site.task(WATCHED);
+    let task = site.task(&stubborn());
     let first = site.runner("one", &[]);
     site.until_begun(1);
     let second = site.runner("two", &[]);
@@ -182,7 +173,7 @@ fn a_runner_that_was_cut_off_is_told_and_doubles_nothing() {
 #[test]
 fn who_renews_is_not_robbed() {
     let site = Site::new();
-    let task = site.task(WATCHED);
+    let task = site.task(&stubborn());
     let first = site.runner("one", &[]);
     site.until_begun(1);
     let begun = site.rows().lease;
@@ -218,7 +209,7 @@ fn who_renews_is_not_robbed() {
 #[test]
 fn who_leaves_says_how_long_its_sessions_have_and_an_heir_renews_them() {
     let site = Site::new();
-    let task = site.task(WATCHED);
+    let task = site.task(&stubborn());
     let first = site.runner("one", &[]);
     site.until_begun(1);
     first.signal(Signal::TERM);
@@ -241,7 +232,7 @@ fn who_leaves_says_how_long_its_sessions_have_and_an_heir_renews_them() {
 #[test]
 fn what_is_left_to_nobody_ends_and_another_machine_goes_on() {
     let site = Site::new();
-    let task = site.task(WATCHED);
+    let task = site.task(&stubborn());
     let first = site.runner("one", &[]);
     site.until_begun(1);
     first.signal(Signal::TERM);
@@ -258,7 +249,7 @@ fn what_is_left_to_nobody_ends_and_another_machine_goes_on() {
 fn a_clone_on_the_same_machine_does_not_take_a_session_that_it_cannot_see_for_dead() {
     let site = Site::new();
     let root = site.world.path().display().to_string();
-    let task = site.task(&format!("cd '{root}'\n{WATCHED}"));
+    let task = site.task(&format!("cd '{root}'\n{}", stubborn()));
     let first = site.runner("one", &[]);
     site.until_begun(1);
     let clone = site.world.path().join("clone");
@@ -285,7 +276,7 @@ fn a_session_that_the_server_could_not_be_told_of_ends() {
     world.ok(&["init"]);
     world.ok(&["config", "set", "locking.heartbeat_timeout", "3s"]);
     let site = Site { world };
-    let task = site.task(WATCHED);
+    let task = site.task(&stubborn());
     let runner = site.runner("one", &["--until-idle"]);
     site.until_begun(1);
     let pid: i32 = std::fs::read_dir(site.world.path().join("running"))

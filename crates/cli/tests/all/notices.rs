@@ -157,9 +157,9 @@ fn what_the_project_wants_told_and_nobody_trusts_is_said_where_it_runs() {
 }
 
 /// One request after the other, each with its answer.
-fn serve(answers: &'static [&'static str]) -> (String, std::thread::JoinHandle<Vec<String>>) {
+pub(crate) fn serve(path: &str, answers: &'static [&'static str]) -> (String, std::thread::JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}/hook", listener.local_addr().unwrap());
+    let url = format!("http://{}{path}", listener.local_addr().unwrap());
     let hear = move |answer: &&str| {
         let (mut stream, _) = listener.accept().unwrap();
         let mut heard = Vec::new();
@@ -178,7 +178,7 @@ fn serve(answers: &'static [&'static str]) -> (String, std::thread::JoinHandle<V
 #[test]
 fn a_webhook_that_is_busy_hears_the_same_again() {
     let world = World::new();
-    let (url, server) = serve(&["500 Busy", "500 Busy", "200 Fine"]);
+    let (url, server) = serve("/hook", &["500 Busy", "500 Busy", "200 Fine"]);
     let secret = world.path().join("secret");
     std::fs::write(&secret, "hunter2\n").unwrap();
     std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();

@@ -1,14 +1,14 @@
 //! Notices as a user sets them up and tries them, and the trust that those of a project need.
 
 use std::fs;
-use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
+use crate::notices::serve;
 use crate::world::{Said, World};
 
 /// A fake `notify-send` that records its arguments, in a folder to be put before `PATH`. Another process writes it: a
@@ -43,25 +43,6 @@ fn outcomes(data: &Value) -> Vec<String> {
     channels.map(|channel| format!("{} {}", word(channel, "channel"), word(channel, "outcome"))).collect()
 }
 
-/// Answers one request, and returns all that it heard.
-fn serve(answer: &'static str) -> (String, std::thread::JoinHandle<String>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}/T0/token", listener.local_addr().unwrap());
-    let serve = move || {
-        let (mut stream, _) = listener.accept().unwrap();
-        let mut heard = Vec::new();
-        while !String::from_utf8_lossy(&heard).ends_with('}') {
-            let mut piece = [0; 1_024];
-            let length = stream.read(&mut piece).unwrap();
-            assert_ne!(length, 0);
-            heard.extend_from_slice(&piece[..length]);
-        }
-        write!(stream, "HTTP/1.1 {answer}\r\nContent-Length: 0\r\n\r\n").unwrap();
-        String::from_utf8(heard).unwrap()
-    };
-    (url, std::thread::spawn(serve))
-}
-
 #[test]
 fn without_a_channel_the_three_ways_are_shown() {
     for world in [World::on_sqlite(), World::empty_on_sqlite()] {
@@ -77,7 +58,7 @@ fn without_a_channel_the_three_ways_are_shown() {
 fn a_test_goes_through_every_channel() {
     let world = World::on_sqlite();
     let path = fake_desktop(&world);
-    let (url, server) = serve("200 Fine");
+    let (url, server) = serve("/T0/token", &["200 Fine"]);
     let secret = world.path().join("secret file");
     fs::write(&secret, "hunter2\n").unwrap();
     fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
@@ -96,7 +77,7 @@ fn a_test_goes_through_every_channel() {
     assert_eq!(fs::read_to_string(world.path().join("kind")).unwrap(), "decision\n");
     let notice: Value = serde_json::from_str(&fs::read_to_string(world.path().join("stdin")).unwrap()).unwrap();
     assert_eq!(notice["project"], world.path().canonicalize().unwrap().to_str().unwrap());
-    let heard = server.join().unwrap().to_lowercase();
+    let heard = server.join().unwrap().concat().to_lowercase();
     assert!(heard.starts_with("post /t0/token http/1.1\r\n") && heard.contains("x-banksman-signature: sha256="), "{heard}");
     assert!(heard.contains(&format!("x-banksman-delivery: {}", data["delivery"].as_str().unwrap())), "{heard}");
 
@@ -110,7 +91,7 @@ fn a_test_goes_through_every_channel() {
 #[test]
 fn a_channel_that_fails_says_why_and_the_others_still_work() {
     let world = World::on_sqlite();
-    let (url, server) = serve("404 None");
+    let (url, server) = serve("/T0/token", &["404 None"]);
     for (key, value) in [("notify.command", "echo no such room >&2; exit 3"), ("notify.webhook", &url)] {
         world.ok(&["config", "set", "--user", key, value]);
     }

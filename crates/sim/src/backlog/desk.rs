@@ -71,13 +71,7 @@ impl World<'_> {
 
     /// One transaction, and what the callers hear of it.
     pub(crate) fn turn(&mut self, batch: Vec<InFlight>, fate: Fate) {
-        match fate {
-            Fate::Told => {}
-            Fate::Muffled => self.tally.count("fault: replies lost"),
-            Fate::Silent => self.tally.count("fault: crash after commit"),
-            Fate::UnknownDone => self.tally.count("fault: commit unknown, done"),
-            Fate::UnknownUndone => self.tally.count("fault: commit unknown, undone"),
-        }
+        fate.count(&mut self.tally);
         if fate == Fate::UnknownUndone {
             self.undo(&batch);
             return batch.iter().for_each(|call| self.deliver(call.from, HeardAll::Unknown));
