@@ -67,14 +67,15 @@ impl Run {
         let all: u64 = counts.by_status.values().sum();
         let items = status::items_json(&counts.items);
         let data = json!({ "runner": id, "completed": completed, "tasks": all, "byStatus": counts.by_status, "items": items });
-        let mut human = format!("{completed} of {all} tasks completed");
-        if let Some((queue, dead)) = counts.items.dead.first_key_value() {
-            let deaths = counts.items.deaths();
-            human.push_str(&format!("; {}: {}", status::are_dead(deaths), status::try_again(queue, *dead)));
-        }
-        if let Some(waiting) = status::items_wait(counts.items.waiting) {
-            human.push_str(&format!("; {waiting}"));
-        }
+        let tasks = (all > 0).then(|| format!("{completed} of {all} tasks completed"));
+        let dead = counts
+            .items
+            .dead
+            .first_key_value()
+            .map(|(queue, dead)| format!("{}: {}", status::are_dead(counts.items.deaths()), status::try_again(queue, *dead)));
+        let waiting = status::items_wait(counts.items.waiting);
+        let said: Vec<String> = [tasks, dead, waiting].into_iter().flatten().collect();
+        let human = if said.is_empty() { "nothing is left to do".into() } else { said.join("; ") };
         context.printer.result(data, human);
         Ok(if completed == all && counts.items.dead.is_empty() { exit::OK } else { exit::UNHEALTHY })
     }
