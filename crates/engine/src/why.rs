@@ -277,8 +277,13 @@ impl<'a> Situation<'a> {
     /// What the guard that holds a pipeline up says now.
     fn guard(&self, pipeline: &Pipeline) -> Option<GuardResult> {
         let (guard, vars) = asked(pipeline)?;
+        let wants = guard.wants(vars);
+        // Why issues cannot be told stands in what the last look has found.
+        if wants.issues.iter().any(|filter| !self.issues.contains_key(filter)) {
+            return None;
+        }
         let mut inputs = GuardInputs { vars: vars.clone(), issues: self.issues.clone(), ..GuardInputs::default() };
-        know(&guard.wants(vars), self.coordination, self.backlog, &self.now, &mut inputs);
+        know(&wants, self.coordination, self.backlog, &self.now, &mut inputs);
         Some(guard.evaluate(&inputs))
     }
 

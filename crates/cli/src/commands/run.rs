@@ -30,14 +30,15 @@ pub(crate) struct Run {
     /// Work on tasks of this section only; may be given more than once
     #[arg(long = "section", value_name = "SECTION")]
     sections: Vec<String>,
-    /// End when nothing is left to do: with 0 if every task is completed and no item of a worker is dead, else with 7
+    /// End when nothing is left to do: with 0 if every task is completed and no item of a worker is dead, else with 7; with 130 if
+    /// it is interrupted before
     #[arg(long)]
     until_idle: bool,
 }
 
 impl Run {
     pub(crate) fn run(self, context: &Context) -> Done {
-        let signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
+        let mut signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
         let client = context.client()?;
         let mut reader = client.reader()?;
         let section = |name: &String| find::section(&mut reader, name).map(|section| section.id);
@@ -48,11 +49,17 @@ impl Run {
         let id = runner.id().clone();
         context.printer.note(&format!("{DIM}runner {id} is at work{DIM:#}"));
         runner.run(signals.as_fd(), &mut |told| tell(context, told))?;
-        if !self.until_idle {
+        let is_interrupted = !signals.take().is_empty();
+        if !self.until_idle || is_interrupted {
             let sessions = client.load(&[Key::Live].into())?.backlog.runs;
             let left = sessions.values().any(|run| run.is_live() && run.owner == id);
-            let left = if left { "; its sessions go on" } else { "" };
-            context.printer.result(json!({ "runner": id }), format!("runner {id} has left{left}"));
+            let left = format!("runner {id} has left{}", if left { "; its sessions go on" } else { "" });
+            // Whoever waits for the end of the work must not take this for it.
+            if self.until_idle {
+                context.printer.note(&left);
+                return Err(Failure::interrupted());
+            }
+            context.printer.result(json!({ "runner": id }), left);
             return Ok(exit::OK);
         }
         let counts = client.reader()?.view().counts()?;
@@ -60,14 +67,15 @@ impl Run {
         let all: u64 = counts.by_status.values().sum();
         let items = status::items_json(&counts.items);
         let data = json!({ "runner": id, "completed": completed, "tasks": all, "byStatus": counts.by_status, "items": items });
-        let mut human = format!("{completed} of {all} tasks completed");
-        if let Some((queue, dead)) = counts.items.dead.first_key_value() {
-            let deaths = counts.items.deaths();
-            human.push_str(&format!("; {}: {}", status::are_dead(deaths), status::try_again(queue, *dead)));
-        }
-        if let Some(waiting) = status::items_wait(counts.items.waiting) {
-            human.push_str(&format!("; {waiting}"));
-        }
+        let tasks = (all > 0).then(|| format!("{completed} of {all} tasks completed"));
+        let dead = counts
+            .items
+            .dead
+            .first_key_value()
+            .map(|(queue, dead)| format!("{}: {}", status::are_dead(counts.items.deaths()), status::try_again(queue, *dead)));
+        let waiting = status::items_wait(counts.items.waiting);
+        let said: Vec<String> = [tasks, dead, waiting].into_iter().flatten().collect();
+        let human = if said.is_empty() { "nothing is left to do".into() } else { said.join("; ") };
         context.printer.result(data, human);
         Ok(if completed == all && counts.items.dead.is_empty() { exit::OK } else { exit::UNHEALTHY })
     }

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use banksman::core::{Name, Status as Word, Task, TaskId};
 use banksman::engine::why::Life;
 use banksman::inspect::{self, LiveRun, Manned, Overview};
-use banksman::store::{DeadItems, WorkItems};
+use banksman::store::{DeadItems, Key, WorkItems};
 use clap::Args;
 use serde_json::{Map, Value, json};
 
@@ -14,6 +14,9 @@ use crate::exit_codes as exit;
 use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
 use crate::table;
 use crate::words;
+
+/// What there is to do when there is nothing.
+const DONE: &str = "nothing: everything is done";
 
 /// Show how things stand: tasks, runs, runners, and what to do next.
 #[derive(Debug, Args)]
@@ -31,7 +34,14 @@ impl Status {
         if overview.runners.is_empty() && overview.used == 0 {
             overview.limit = (configured > 0).then_some(configured);
         }
-        let next = next(&overview);
+        let next = match next(&overview) {
+            Some(next) => next,
+            // Where workers are in force, the work comes from queues.
+            None if reader.view().load(&[Key::Crew].into())?.crew.workers.workers.is_empty() => {
+                "hand over a task: banksman tasks add TITLE --run CMD".into()
+            }
+            None => DONE.into(),
+        };
         let roots = Some(project.config().max_concurrent_root_tasks).filter(|limit| *limit > 0);
         context.printer.result(data(&overview, &next, roots), human(&overview, &at_phases, &next, &project.host().id, roots));
         Ok(exit::OK)
@@ -68,8 +78,14 @@ pub(super) fn items_json(items: &WorkItems) -> Value {
     })
 }
 
-/// The one thing to do next.
-fn next(overview: &Overview) -> String {
+/// The one thing to do next; nothing if there never was a task, and no item waits.
+fn next(overview: &Overview) -> Option<String> {
+    let is_empty = all(overview) == 0 && overview.runs.is_empty() && overview.counts.items.is_empty();
+    (!is_empty).then(|| goes_on(overview))
+}
+
+/// The one thing to do next where there is something.
+fn goes_on(overview: &Overview) -> String {
     let tasks = |number: u64| if number == 1 { "1 task".into() } else { format!("{number} tasks") };
     let waits = |number: u64| if number == 1 { "waits" } else { "wait" };
     let alive = overview.runners.iter().any(|manned| manned.life != Life::Gone);
@@ -77,9 +93,6 @@ fn next(overview: &Overview) -> String {
     let (held, example) = &overview.held;
     let stuck = overview.counts.by_status.get(&Word::Stuck).copied().unwrap_or_default();
     let items = &overview.counts.items;
-    if all(overview) == 0 && overview.runs.is_empty() && items.is_empty() {
-        return "hand over a task: banksman tasks add TITLE --run CMD".into();
-    }
     let needs_runner = || overview.pipelines.iter().any(|hosted| why::needs_runner(&hosted.pipeline));
     if !alive && (ready > 0 || !overview.runs.is_empty() || items.waiting + items.processing > 0 || needs_runner()) {
         return "no runner is alive; banksman run starts one".into();
@@ -122,7 +135,7 @@ fn next(overview: &Overview) -> String {
             waits(count(overview, Word::Review))
         );
     }
-    items_wait(items.waiting).unwrap_or_else(|| "nothing: everything is done".into())
+    items_wait(items.waiting).unwrap_or_else(|| DONE.into())
 }
 
 /// That items wait for workers, which say why.

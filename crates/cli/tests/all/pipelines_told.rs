@@ -124,6 +124,17 @@ fn why_tells_what_tasks_say_now() {
 }
 
 #[test]
+fn why_tells_why_issues_cannot_be_told() {
+    let world = World::new();
+    let guard = "[guard.ready]\ncondition = { issues_complete = { section = \"nowhere\" } }\n";
+    world.book(&format!("{}\n{guard}", way(&[("one", "run = 'true'\npre = \"ready\"")])));
+    let id = world.begin(&[]);
+    with_a_runner(&world, "it is held up", || world.stands(&id) == "blocked one");
+    let why = world.ok(&["why", &id]);
+    assert!(why.contains("not known: issues of section nowhere cannot be told: there is no such section (as of"), "{why}");
+}
+
+#[test]
 fn what_only_a_look_can_tell_is_as_old_as_the_look() {
     let world = World::new();
     let guard = "[guard.there]\ncondition = { file_exists = \"key\" }\n";

@@ -28,13 +28,17 @@ fn runner(world: &World) -> Running {
     let mut command = world.command(&["run", "--quiet"]);
     command.env("BANKSMAN_CONFIG_LOCKING__POLL_INTERVAL", "1h");
     let running = Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
-    let pid = running.pid();
+    until_there(world, &running);
+    running
+}
+
+fn until_there(world: &World, runner: &Running) {
+    let pid = runner.pid();
     until("the runner is there", || {
         let mut reader = world.project().reader().unwrap();
         let keys = [banksman::store::Key::Runners].into();
         reader.view().load(&keys).unwrap().backlog.runners.values().any(|runner| runner.process.pid == pid)
     });
-    running
 }
 
 fn state(world: &World, worker: &str) -> String {
@@ -188,12 +192,9 @@ fn an_attempt_that_fails_is_no_failure_while_the_item_is_not_dead() {
         let why = world.ok(&["why", &attempt(&world, 2)]);
         assert!(why.contains("the 2nd attempt of worker w: it waits for the next attempt"), "{why}");
         let said = world.run(&["run", "--until-idle"]);
-        assert_eq!(said.code, 0, "{said:?}");
+        assert_eq!((said.code, said.stdout.trim()), (0, "nothing is left to do"), "{said:?}");
         let status = world.data(&["status"]);
-        assert_eq!(
-            (&status["items"]["dead"], &status["next"]),
-            (&json!(0), &json!("hand over a task: banksman tasks add TITLE --run CMD"))
-        );
+        assert_eq!((&status["items"]["dead"], &status["next"]), (&json!(0), &json!("nothing: everything is done")));
         let why = world.data(&["why", &attempt(&world, 1)])["item"].take();
         assert_eq!(why["standing"], "gone", "{why}");
         world.check();
@@ -524,4 +525,16 @@ fn items_that_wait_for_a_worker_are_told_of_with_what_keeps_it_and_what_to_do() 
     world.ok(&["queues", "resume", "q"]);
     let idle = world.run(&["run", "--until-idle"]);
     assert!(!idle.stdout.contains("wait"), "{idle:?}");
+}
+
+#[test]
+fn who_waits_for_the_end_of_the_work_does_not_take_an_interruption_for_it() {
+    let world = World::new();
+    apply(&world, "[queue.q]\n[worker.w]\nqueue = \"q\"\nrun = \"true\"");
+    world.ok(&["queues", "push", "q", "1", "--delay", "1h"]);
+    let runner = world.start(&["run", "--until-idle"]);
+    until_there(&world, &runner);
+    runner.signal(Signal::TERM);
+    let said = runner.end();
+    assert_eq!((said.code, said.stdout.as_str()), (130, ""), "{said:?}");
 }
