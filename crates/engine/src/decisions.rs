@@ -36,7 +36,7 @@ impl DecisionRequest {
     pub(crate) fn keys(&self) -> Vec<Key> {
         let own = [Key::Decision(self.id.clone()), Key::OpenDecisions, Key::Runners, Key::Live, Key::Outbox];
         let about = match &self.about {
-            About::Task(task) => vec![Key::Family(task.clone()), Key::Pipeline(task.clone())],
+            About::Task(task) => vec![Key::Family(task.clone()), Key::ByHand(task.clone()), Key::Pipeline(task.clone())],
             About::Errand(_) => Vec::new(),
         };
         own.into_iter().chain(about).collect()

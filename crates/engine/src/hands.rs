@@ -112,10 +112,10 @@ fn acquire(
             let holder = blocked.holders.first().map_or_else(|| holder.clone(), |grant| grant.claim.holder.clone());
             Err(Lockout { lock: name, holder, until })
         }
-        // The grant that was waited for is over: it is waited for again.
-        Held::Lock(lock::Outcome::Fenced { .. } | lock::Outcome::NotOwner { .. } | lock::Outcome::Lost) => {
-            Err(Lockout { lock: name, holder: holder.clone(), until: None })
-        }
+        // The grant that was waited for is over, or was given back elsewhere in its name: it is waited for again.
+        Held::Lock(
+            lock::Outcome::Fenced { .. } | lock::Outcome::NotOwner { .. } | lock::Outcome::Lost | lock::Outcome::AlreadyFree,
+        ) => Err(Lockout { lock: name, holder: holder.clone(), until: None }),
         other => unreachable!("who does not wait gets a lock or hears who has it: {other:?}"),
     }
 }

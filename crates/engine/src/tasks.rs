@@ -314,6 +314,12 @@ fn update(id: &TaskId, edit: &Edit, tables: &mut Tables, turn: &mut Turn) -> Tas
     {
         return TaskOutcome::InProgress(live.run.clone());
     }
+    // Who works on it by hand holds the lock of an exclusive section, and gives back that of the section which it is in then.
+    if edit.section.as_ref().is_some_and(|section| *section != task.spec.section)
+        && let Some(lockout) = hands::lockout(&task, None, turn)
+    {
+        return TaskOutcome::Locked(lockout);
+    }
     // What comes before a phase is for its plan to say: after anything that waits for its pipeline, it would wait for itself.
     if task.spec.phase().is_some() && edit.depends_on.is_some() {
         return left_to_pipeline(&task);

@@ -126,9 +126,14 @@ fn insert(project: i64, seq: Seq, wall: i64, event: &Event) -> Query<'static> {
     Query::new(Statement::InsertEvent, params)
 }
 
-/// The same tasks on another lease clock. Runners stay where they are.
+/// The same tasks on another lease clock. Runners stay where they are, so the next one takes on what they were to do: without a live
+/// run that is to tell people.
 fn moved_backlog(backlog: Backlog, by: i64) -> Backlog {
-    let mut backlog = Backlog { runners: Default::default(), outbox: Default::default(), ..backlog };
+    let mut backlog = Backlog { runners: Default::default(), ..backlog };
+    for sent in backlog.outbox.values_mut() {
+        sent.executor = None;
+        sent.due = Lease(sent.due.0 + by);
+    }
     for task in backlog.tasks.values_mut() {
         task.changed.lease = Lease(task.changed.lease.0 + by);
         if let State::Resting { until } | State::Awaiting { until: Some(until), .. } | State::ByHand { until: Some(until), .. } =

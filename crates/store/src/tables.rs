@@ -195,6 +195,7 @@ pub(crate) fn plan_all(project: i64) -> Vec<Query<'static>> {
         Statement::AllRuns,
         Statement::Runners,
         Statement::Outbox,
+        Statement::Finish,
         Statement::AllDecisions,
         Statement::Imports,
         Statement::AllPipelines,

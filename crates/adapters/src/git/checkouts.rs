@@ -16,20 +16,26 @@ pub(super) struct Checkout {
 }
 
 impl Git {
-    /// The checkouts of a branch. One whose directory is gone is none.
+    /// The checkouts of a branch. One whose directory is gone is none, unless somebody has locked it: then it will come back.
     pub(super) fn checkouts(&self, branch: &str) -> Result<Vec<Checkout>, GitError> {
         let name = format!("refs/heads/{branch}");
         let list = self.get(&["worktree", "list", "--porcelain", "-z"])?;
         let mut found = Vec::new();
-        let (mut main, mut path) = (None, None);
+        let (mut main, mut path, mut gone) = (None, None, None);
         for line in list.split(|byte| *byte == 0) {
             if let Some(directory) = line.strip_prefix(b"worktree ") {
                 let directory = PathBuf::from(OsStr::from_bytes(directory));
                 // The first is the main one.
                 path = Some(if main.is_none() { self.main(directory)? } else { directory });
                 main = main.or_else(|| path.clone());
+                gone = None;
             } else if line.strip_prefix(b"branch ") == Some(name.as_bytes()) {
+                gone = path.clone().filter(|path| !path.is_dir());
                 found.extend(path.take().filter(|path| path.is_dir()).map(|path| Checkout { path, is_rebasing: false }));
+            } else if line.starts_with(b"locked")
+                && let Some(path) = gone.take()
+            {
+                return Err(GitError::Away(path));
             }
         }
         found.extend(

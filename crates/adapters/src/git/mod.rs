@@ -64,6 +64,9 @@ pub enum GitError {
     /// There is no such branch.
     #[error("no such branch: {0}")]
     NoBranch(Box<str>),
+    /// A checkout of the branch is on a disk that is not there now, as far as git was told.
+    #[error("the checkout at {} is locked: its directory is not there", .0.display())]
+    Away(PathBuf),
     /// It took too long.
     #[error("git {0} took too long")]
     TimedOut(String),

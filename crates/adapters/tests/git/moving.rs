@@ -108,6 +108,23 @@ fn nothing_is_removed_where_files_and_directories_take_the_place_of_each_other()
 }
 
 #[test]
+fn a_branch_does_not_move_under_a_checkout_that_will_come_back() {
+    let world = ahead();
+    let before = world.tip("main");
+    world.git(&["switch", "-q", "--detach"]);
+    let (disk, away) = (world.path("disk"), world.path("away"));
+    world.git(&["worktree", "add", "-q", disk.to_str().unwrap(), "main"]);
+    world.git(&["worktree", "lock", "--reason", "unplugged", disk.to_str().unwrap()]);
+    fs::rename(&disk, away).unwrap();
+    let error = world.merge("topic", MergeHow::FastForward).unwrap_err().to_string();
+    assert!(error.ends_with("is locked: its directory is not there"), "{error}");
+    assert_eq!(world.tip("main"), before);
+    world.facts().branch_clean("main").unwrap_err();
+    world.git(&["worktree", "unlock", disk.to_str().unwrap()]);
+    assert!(world.merge("topic", MergeHow::FastForward).unwrap().has_moved(), "one that is simply gone holds nothing up");
+}
+
+#[test]
 fn what_git_was_told_not_to_look_at_stays_and_is_not_looked_at() {
     let world = ahead();
     for mark in ["--skip-worktree", "--assume-unchanged"] {

@@ -194,6 +194,8 @@ fn an_exclusive_section_is_one_persons_and_no_runners() {
     }
     set(&world, "one", "in_progress", "ann");
     set(&world, "two", "in_progress", "ann");
+    // She would give back the lock of another section.
+    assert_eq!(refused(&world, &["tasks", "update", "two", "--no-section", "--holder", "ann"]), (6, "TASK_LOCKED".into()));
     let args = ["tasks", "update", "three", "--status", "in_progress", "--holder", "bob", "--no-wait"];
     assert_eq!(refused(&world, &args), (6, "SECTION_LOCKED".into()));
     let runner = world.start(&["run"]);

@@ -97,6 +97,22 @@ fn that_nothing_is_left_is_told_once_by_all_runners_together() {
 }
 
 #[test]
+fn what_was_told_and_what_is_to_be_told_moves_with_the_project() {
+    let world = World::on_sqlite();
+    world.ok(&["config", "set", "--user", "notify.command", KEEP]);
+    world.add(&["works", "--run", "true"]);
+    assert_eq!(world.run_all(), 0);
+    world.add(&["by hand"]);
+    world.ok(&["tasks", "fail", "by hand", "--error", "nobody answers"]);
+    let [from, to] = [".banksman/store.db", "copy/store.db"].map(|name| format!("sqlite:{}", world.path().join(name).display()));
+    std::fs::create_dir(world.path().join("copy")).unwrap();
+    world.ok(&["store", "copy", &from, &to]);
+    assert_eq!(world.run(&["--store", &to, "run", "--until-idle"]).code, 7);
+    let expected = ["backlog_finished nothing is left to do: Tasks: 1 completed.", "task_failed failed: by hand: nobody answers"];
+    assert_eq!(notices(&world), expected);
+}
+
+#[test]
 fn it_is_not_finished_while_something_goes_on() {
     let world = world(KEEP);
     world.ok(&["config", "set", "task.heartbeat_timeout", "10m"]);

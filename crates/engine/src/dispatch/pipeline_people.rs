@@ -71,6 +71,18 @@ fn a_phase_that_waits_for_a_decision_holds_its_pipeline_up() {
 }
 
 #[test]
+fn who_has_given_the_lock_back_that_was_waited_for_waits_again() {
+    let mut stage = Stage::new();
+    stage.add("t-1", |spec| spec.work = None);
+    let epoch = Some(stage.lock("task:t-1", "ann"));
+    stage.unlock("task:t-1", "ann", epoch.unwrap());
+    let (holder, minute) = (HolderId::new("ann").unwrap(), Span::from_secs(60));
+    let taking = Taking { holder, section: None, ttl: minute, section_ttl: minute, epoch, seen: Seen::default() };
+    let reply = stage.ask(Request::Task(TaskRequest::Take { id: task("t-1"), taking: Box::new(taking) }));
+    assert!(matches!(&reply, Reply::Task(TaskOutcome::Locked(lockout)) if lockout.holder.as_str() == "ann"), "{reply:?}");
+}
+
+#[test]
 fn people_who_end_the_task_of_a_phase_move_its_pipeline() {
     type End = fn(TaskId) -> TaskRequest;
     let failed = || Verdict::Failed { error: "no".into() };

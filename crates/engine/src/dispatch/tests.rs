@@ -3,12 +3,13 @@
 use banksman_core::decision::Act;
 use banksman_core::restart::Marker;
 use banksman_core::task::{Mark, State, Watch};
-use banksman_core::{Decision, Notice, Seq, Span};
+use banksman_core::{Decision, HolderId, Notice, Seq, Span};
 
 use super::stage::{Actor, Stage, TIMEOUT, exited, options, policy, task};
 use super::{Advice, Options, Vitals};
 use crate::decisions::{DecisionOutcome, DecisionRequest};
-use crate::request::{Reply, Request};
+use crate::hands::Taking;
+use crate::request::{Reply, Request, Seen};
 use crate::runs::{RunOutcome, RunRequest};
 use crate::tasks::TaskRequest;
 
@@ -354,6 +355,24 @@ fn an_answer_is_carried_out_at_once_and_once() {
         let did = actor.did().into_iter().filter(|word| word != "claim").collect::<Vec<_>>();
         assert_eq!(did.concat(), does, "option {option}");
     }
+}
+
+#[test]
+fn an_answer_that_cancels_gives_back_what_people_hold_who_work_on_children() {
+    let mut stage = Stage::new();
+    let (_, decision) = parked(&mut stage);
+    stage.add("c", |spec| (spec.parent, spec.work) = (Some(task("t")), None));
+    let (holder, minute) = (HolderId::new("ann").unwrap(), Span::from_secs(60));
+    let taking = Taking { holder, section: None, ttl: minute, section_ttl: minute, epoch: None, seen: Seen::default() };
+    stage.ask(Request::Task(TaskRequest::Take { id: task("c"), taking: Box::new(taking) }));
+    let told = stage.told("lock:released");
+    let lock = |stage: &mut Stage| stage.everything().coordination.locks[&task("c").lock()].clone();
+    let fence = lock(&mut stage).fence;
+    let (id, about) = (decision.id.clone(), decision.question.about.clone());
+    stage.ask(Request::Decision(DecisionRequest { id, about, option: 4, by: "bob".into(), note: None }));
+    assert_eq!((stage.status("c"), stage.told("lock:released")), ("cancelled".into(), told + 1));
+    let lock = lock(&mut stage);
+    assert_eq!((lock.state, lock.fence), (banksman_core::lock::State::Free, fence));
 }
 
 #[test]

@@ -74,6 +74,11 @@ impl Update {
         if let Some(edit) = edit {
             match super::ask(&client, TaskRequest::Update { id: id.clone(), edit: Box::new(edit) })? {
                 TaskOutcome::Kept(_) => {}
+                TaskOutcome::Locked(lockout) => {
+                    let hint =
+                        format!("its section can change when it is given back: banksman tasks update {id} --status pending");
+                    return Err(hands::locked(&id, &lockout).hint(hint));
+                }
                 outcome => return Err(refused(&id, &outcome)),
             }
         }
