@@ -194,7 +194,10 @@ fn what_people_do_without_the_question_withdraws_it() {
 #[test]
 fn who_is_cancelled_by_decision_takes_its_children_and_their_questions_along() {
     let world = world();
-    let script = format!("{BANKSMAN} tasks add child --child --run 'sleep 600'; sleep 600");
+    world.ok(&["config", "set", "task.heartbeat_timeout", "1s"]);
+    // It is not silent before its child is there.
+    let add = format!("{BANKSMAN} tasks add child --child --run 'sleep 600' &");
+    let script = format!("{add} while kill -0 $! 2>/dev/null; do echo .; sleep 0.02; done; sleep 600");
     let parent = world.add(&["parent", "--run", &script]);
     assert_eq!(world.run_all(), 7);
     let (own, childs) = (decision(&world, &parent), decision(&world, world.task("child")["id"].as_str().unwrap()));

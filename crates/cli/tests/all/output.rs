@@ -26,7 +26,7 @@ fn hidden(world: &World, check: impl FnOnce()) {
     settings.add_filter(r#""host":"[^"]+","pid":\d+,"user":"[^"]+""#, "[WHO]");
     settings.add_filter(r#""pids":\[\d+\]"#, "[PIDS]");
     settings.add_filter(r"h-[0-9a-z]{8}", "[FRESH]");
-    settings.add_filter(r" +(TOOK|AGO)\b", " $1");
+    settings.add_filter(r" +(TOOK|AGO|FOR)\b", " $1");
     // A phase that has not begun leaves the column of what others took empty.
     settings.add_filter(r"(·  \S+) +", "$1  ");
     settings.add_filter(r"\b(t|s|r|n|p)-[0-9a-hjkmnp-tv-z]{8}\b", "$1-[RANDOM]");

@@ -128,7 +128,7 @@ fn a_branch_has_one_feature_at_a_time_and_the_next_goes_on_with_what_is_there() 
     let running = runner(&world, &["--until-idle"]);
     world.until_stands(&second, "blocked merge");
     let said = world.ok(&["why", &second]);
-    assert!(said.contains("guard base-is-untouched does not hold") && said.contains("commit or stash"), "{said}");
+    assert!(said.contains("guard base-is-untouched does not pass") && said.contains("commit or stash"), "{said}");
     git(&world, &["checkout", "--quiet", "house"]);
     // It looks again in a moment, and may just have done so.
     world.run(&["pipelines", "unblock", &second]);
