@@ -109,7 +109,7 @@ fn a_command_that_takes_too_long_is_ended_with_all_that_it_started() {
     for pid in pids.lines() {
         let start = Instant::now();
         while lives(pid) {
-            assert!(start.elapsed() < Duration::from_secs(10), "{pid} lives");
+            assert!(start.elapsed() < Duration::from_secs(30), "{pid} lives");
             std::thread::park_timeout(Duration::from_millis(2));
         }
     }
@@ -125,7 +125,7 @@ fn what_a_command_leaves_behind_keeps_nobody_waiting() {
     let dir = tempfile::tempdir().unwrap();
     let start = Instant::now();
     only(send(&shell(&dir, "sleep 60 & echo $! > pid"), &nasty(NoticeKind::Test), "d-1")).unwrap();
-    assert!(start.elapsed() < Duration::from_secs(8));
+    assert!(start.elapsed() < Duration::from_secs(30));
     let pid = fs::read_to_string(dir.path().join("pid")).unwrap();
     assert!(lives(pid.trim()));
     Command::new("kill").arg(pid.trim()).status().unwrap();

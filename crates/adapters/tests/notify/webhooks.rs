@@ -99,7 +99,7 @@ fn silence_after_the_request_leaves_it_open() {
     let start = Instant::now();
     let error = attempt(&channels).unwrap_err();
     assert_eq!(error.fate(), Fate::Unknown, "{error}");
-    assert!(start.elapsed() < Duration::from_secs(8));
+    assert!(start.elapsed() < Duration::from_secs(30));
     assert_eq!(server.heard().len(), 1);
 }
 

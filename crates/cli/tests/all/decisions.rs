@@ -106,6 +106,7 @@ fn each_option_does_what_it_says_once() {
         assert_eq!((code, &error["code"], &error["details"]["state"]), (2, &"DECISION_OVER".into(), &"resolved".into()));
         assert_eq!(world.task(task), before);
     }
+    world.ok(&["config", "set", "task.heartbeat_timeout", "10m"]);
     assert_eq!(world.run_all(), 7, "one has failed");
     assert_eq!(world.status(&retry.0), "completed");
     assert_eq!((count(&world, "decision:raised"), count(&world, "decision:withdrawn")), (4, 0));

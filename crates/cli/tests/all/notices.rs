@@ -18,7 +18,7 @@ const KEEP: &str = "cat > notice-$$.new && mv notice-$$.new notice-$$.json";
 fn world(command: &str) -> World {
     let world = World::new();
     world.ok(&["config", "set", "--user", "notify.command", command]);
-    for (key, value) in [("task.heartbeat_timeout", "300ms"), ("task.max_recovery_attempts", "0"), ("task.kill_grace", "200ms")] {
+    for (key, value) in [("task.heartbeat_timeout", "1s"), ("task.max_recovery_attempts", "0"), ("task.kill_grace", "200ms")] {
         world.ok(&["config", "set", key, value]);
     }
     world

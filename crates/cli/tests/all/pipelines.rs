@@ -472,6 +472,7 @@ fn a_phase_without_a_sign_of_life_waits_for_a_decision() {
     assert_eq!((code, &error["code"]), (2, &json!("PIPELINE_UNDECIDED")));
     assert!(world.ok(&["why", &id]).contains(decision));
     world.touch("mended");
+    world.ok(&["config", "set", "task.heartbeat_timeout", "10m"]);
     world.ok(&["decisions", "resolve", decision, "1"]);
     assert_eq!((world.run_all(), world.stands(&id).as_str()), (0, "done"));
     assert_eq!(world.tasks_of(&id, "one"), ["completed"], "it is the same task");

@@ -47,7 +47,7 @@ fn a_dead_holder_is_replaced_within_a_moment_also_if_nobody_reaps_it() {
     sleeper.kill().unwrap();
     assert_eq!(waiter.end().code, 0);
     // `make bench` and the event log tell the real figure; this only tells a moment from a lease.
-    assert!(killed.elapsed() < Duration::from_secs(5), "{:?}", killed.elapsed());
+    assert!(killed.elapsed() < Duration::from_secs(30), "{:?}", killed.elapsed());
     let reclaimed = world.events().into_iter().find(|event| event.kind == "lock:reclaimed").unwrap();
     assert_eq!(reclaimed.data["reason"], "dead");
     sleeper.wait().unwrap();
