@@ -6,7 +6,8 @@
 //! ```
 //!
 //! The command is over when it exits, or when the caller shuts the socket: because its time is up, because nobody wants it any
-//! more, or because the caller is dead. Then the minder kills whatever is left below it, and says how the command ended.
+//! more, or because the caller is dead. Then the minder kills whatever is left below it, and says how the command ended. If the
+//! minder itself is killed, the command dies with it; what that had started is left.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read, Write};
@@ -155,8 +156,10 @@ pub fn enter(args: &[OsString]) -> Option<ExitCode> {
 fn mind(argv: &[OsString], control: &UnixStream) -> io::Result<String> {
     set_child_subreaper(Some(getpid()))?;
     let (program, arguments) = argv.split_first().ok_or_else(|| io::Error::other("there is no command"))?;
-    let child = Command::new(program).args(arguments).stdin(Stdio::null()).process_group(0).spawn();
-    let child = child.map_err(|error| io::Error::other(format!("{}: {error}", display(program))))?;
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null()).process_group(0);
+    tree::die_with_this_process(&mut command);
+    let child = command.spawn().map_err(|error| io::Error::other(format!("{}: {error}", display(program))))?;
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or_else(|| io::Error::other("a child without a pid"))?;
     let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
     let mut fds = [PollFd::new(&pidfd, PollFlags::IN), PollFd::new(control, PollFlags::IN)];

@@ -1,11 +1,14 @@
 //! All descendants of a process, and their end.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::time::{Duration, Instant};
+use std::{fs, io};
 
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, kill_process, kill_process_group, pidfd_open, pidfd_send_signal, wait,
+    Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, getpid, getppid, kill_process, kill_process_group, pidfd_open,
+    pidfd_send_signal, set_parent_process_death_signal, wait,
 };
 
 use crate::process::{has_exited, stat};
@@ -166,6 +169,19 @@ fn open(pid: i32) -> Option<std::os::fd::OwnedFd> {
     pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()
 }
 
+/// Lets a command die when this thread does, which must be the main one: nobody else would end it.
+#[expect(unsafe_code, reason = "nothing else sets PDEATHSIG between fork and exec")]
+pub(crate) fn die_with_this_process(command: &mut Command) {
+    let parent = getpid();
+    let bind = move || {
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        // The parent may have died before the kernel was told; then nobody would end this process.
+        if getppid() == Some(parent) { Ok(()) } else { Err(io::ErrorKind::NotConnected.into()) }
+    };
+    // SAFETY: between fork and exec only system calls are made; nothing is allocated and no lock is taken.
+    unsafe { command.pre_exec(bind) };
+}
+
 fn own_pid() -> i32 {
-    rustix::process::getpid().as_raw_nonzero().get()
+    getpid().as_raw_nonzero().get()
 }

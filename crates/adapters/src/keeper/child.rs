@@ -4,16 +4,15 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 
 use super::MARKER;
 use super::protocol::{Spec, words};
+use crate::tree;
 
 /// Starts the program. Returns its pid and the end of the pipe from which its output is read; or why not, in words.
 /// It dies when this thread does, which must be the main one.
@@ -33,7 +32,7 @@ pub(super) fn spawn(spec: &Spec) -> Result<(i32, OwnedFd), String> {
         command.env_remove(name);
     }
     command.envs(spec.env.iter().map(|(name, value)| (name, value))).env(MARKER, &spec.run);
-    die_with_this_process(&mut command);
+    tree::die_with_this_process(&mut command);
     let child = command.spawn().map_err(cannot)?;
     Ok((i32::try_from(child.id()).expect("a pid fits"), output))
 }
@@ -57,16 +56,4 @@ fn explain(spec: &Spec, program: &str, error: &io::Error) -> String {
         Ok(found) if !found.is_dir() => format!("cannot start in {:?}: it is not a directory", spec.cwd),
         Ok(_) => format!("cannot start {program:?}: {}", words(error)),
     }
-}
-
-#[expect(unsafe_code, reason = "nothing else sets PDEATHSIG between fork and exec")]
-fn die_with_this_process(command: &mut Command) {
-    let keeper = getpid();
-    let bind = move || {
-        set_parent_process_death_signal(Some(Signal::KILL))?;
-        // The keeper may have died before the kernel was told; then nobody would end this process.
-        if getppid() == Some(keeper) { Ok(()) } else { Err(io::ErrorKind::NotConnected.into()) }
-    };
-    // SAFETY: between fork and exec only system calls are made; nothing is allocated and no lock is taken.
-    unsafe { command.pre_exec(bind) };
 }

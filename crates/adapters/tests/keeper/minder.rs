@@ -47,6 +47,15 @@ fn after_its_own_end_nothing_is_left() {
 }
 
 #[test]
+fn a_command_dies_with_its_minder() {
+    let world = World::new();
+    let said = mind(&world, 60_000, "echo $$ > pids; kill -9 $PPID; exec sleep 600");
+    assert_eq!(said, r#"Lost "" false """#);
+    let pids = world.pids(1);
+    until("it is dead", || pids.iter().all(|pid| !alive(*pid)).then_some(()));
+}
+
+#[test]
 fn a_command_that_nobody_wants_any_more_is_ended() {
     let world = World::new();
     let mut command = Command::new(PROGRAM);
