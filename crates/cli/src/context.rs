@@ -81,7 +81,7 @@ impl Context {
     }
 
     /// Where control sockets of sessions are kept in memory, if the system has a place for that.
-    pub(crate) fn socket_dir(&self, project: &Project) -> Option<PathBuf> {
+    fn socket_dir(&self, project: &Project) -> Option<PathBuf> {
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute() && dir.is_dir())?;
         Some(runtime.join("banksman").join(project.config().project.as_ref()?))
     }

@@ -202,7 +202,7 @@ pub(crate) fn dismiss(
 
 /// Gives back the locks of these sections that a runner has and has no run for. From another machine nobody could see
 /// that it is dead.
-pub(crate) fn free_sections(runner: &RunnerId, sections: &[SectionId], tables: &mut Tables, turn: &mut Turn) {
+fn free_sections(runner: &RunnerId, sections: &[SectionId], tables: &mut Tables, turn: &mut Turn) {
     for section in sections {
         leave_section(runner, section, tables, turn);
     }
@@ -230,7 +230,7 @@ pub(crate) fn free_slot(run: &RunId, tables: &mut Tables, turn: &mut Turn) {
     draft.keep(tables, turn);
 }
 
-pub(crate) fn slot_back(run: &RunId) -> Command {
+fn slot_back(run: &RunId) -> Command {
     Command::Semaphore(Name::runs(), semaphore::Input::Release { holder: run.holder(), epoch: None })
 }
 

@@ -34,65 +34,68 @@ statements! {
     AllLocks => concat!(locks!(), " ORDER BY name");
     WaitedLocks => concat!(locks!(), " AND name", waited!("lock"), " ORDER BY name");
     UpsertLock => concat!(
-                "INSERT INTO locks (project, name, default_ttl, default_max_hold, fence, ",
-                grant!(),
-                ") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20) ",
-                "ON CONFLICT (project, name) DO UPDATE SET default_ttl = $3, default_max_hold = $4, fence = $5, holder = $6, ",
-                "weight = $7, ttl = $8, max_hold = $9, ancestors = $10, processes = $11, metadata = $12, request = $13, ",
-                "epoch = $14, acquired_lease = $15, acquired_wall = $16, heartbeat_lease = $17, heartbeat_wall = $18, ",
-                "ticket = $19, offer = $20"
-            );
+        "INSERT INTO locks (project, name, default_ttl, default_max_hold, fence, ",
+        grant!(),
+        ") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20) ",
+        "ON CONFLICT (project, name) DO UPDATE SET default_ttl = $3, default_max_hold = $4, fence = $5, holder = $6, ",
+        "weight = $7, ttl = $8, max_hold = $9, ancestors = $10, processes = $11, metadata = $12, request = $13, ",
+        "epoch = $14, acquired_lease = $15, acquired_wall = $16, heartbeat_lease = $17, heartbeat_wall = $18, ",
+        "ticket = $19, offer = $20"
+    );
+    // For lists: the locks of tasks that nobody works on say nothing.
+    ListedLocks => concat!(locks!(), " AND (holder IS NOT NULL OR NOT (name >= 'task:' AND name < 'task;')) ORDER BY name");
+    DeleteLock => "DELETE FROM locks WHERE project = $1 AND name = $2";
     Semaphore => concat!(semaphores!(), " AND name = $2");
     AllSemaphores => concat!(semaphores!(), " ORDER BY name");
     WaitedSemaphores => concat!(semaphores!(), " AND name", waited!("semaphore"), " ORDER BY name");
     UpsertSemaphore => concat!(
-                "INSERT INTO semaphores (project, name, capacity, default_ttl) VALUES ($1, $2, $3, $4) ",
-                "ON CONFLICT (project, name) DO UPDATE SET capacity = $3, default_ttl = $4"
-            );
+        "INSERT INTO semaphores (project, name, capacity, default_ttl) VALUES ($1, $2, $3, $4) ",
+        "ON CONFLICT (project, name) DO UPDATE SET capacity = $3, default_ttl = $4"
+    );
     Slots => concat!(slots!(), " AND semaphore = $2 ORDER BY holder");
     AllSlots => concat!(slots!(), " ORDER BY semaphore, holder");
     WaitedSlots => concat!(slots!(), " AND semaphore", waited!("semaphore"), " ORDER BY semaphore, holder");
     UpsertSlot => concat!(
-                "INSERT INTO slots (project, semaphore, ",
-                grant!(),
-                ") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17) ",
-                "ON CONFLICT (project, semaphore, holder) DO UPDATE SET weight = $4, ttl = $5, max_hold = $6, ancestors = $7, ",
-                "processes = $8, metadata = $9, request = $10, epoch = $11, acquired_lease = $12, acquired_wall = $13, ",
-                "heartbeat_lease = $14, heartbeat_wall = $15, ticket = $16, offer = $17"
-            );
+        "INSERT INTO slots (project, semaphore, ",
+        grant!(),
+        ") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17) ",
+        "ON CONFLICT (project, semaphore, holder) DO UPDATE SET weight = $4, ttl = $5, max_hold = $6, ancestors = $7, ",
+        "processes = $8, metadata = $9, request = $10, epoch = $11, acquired_lease = $12, acquired_wall = $13, ",
+        "heartbeat_lease = $14, heartbeat_wall = $15, ticket = $16, offer = $17"
+    );
     DeleteSlot => "DELETE FROM slots WHERE project = $1 AND semaphore = $2 AND holder = $3";
     Waiters => concat!(
-                "SELECT ticket, kind, resource, ",
-                claim!(),
-                ", standing, since_lease, since_wall, seen_lease FROM waiters WHERE project = $1 ",
-                // Runners that wait for something stand in no line, but are to be woken too.
-                "UNION ALL SELECT 0, 'runner', id, NULL, NULL, NULL, NULL, NULL, NULL, watching, NULL, address, 0, 0, 0 ",
-                "FROM runners WHERE project = $1 AND watching IS NOT NULL"
-            );
+        "SELECT ticket, kind, resource, ",
+        claim!(),
+        ", standing, since_lease, since_wall, seen_lease FROM waiters WHERE project = $1 ",
+        // Runners that wait for something stand in no line, but are to be woken too.
+        "UNION ALL SELECT 0, 'runner', id, NULL, NULL, NULL, NULL, NULL, NULL, watching, NULL, address, 0, 0, 0 ",
+        "FROM runners WHERE project = $1 AND watching IS NOT NULL"
+    );
     UpsertWaiter => concat!(
-                "INSERT INTO waiters (project, ticket, kind, resource, ",
-                claim!(),
-                ", standing, since_lease, since_wall, seen_lease) ",
-                "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16) ",
-                "ON CONFLICT (project, ticket) DO UPDATE SET processes = $10, standing = $13, seen_lease = $16"
-            );
+        "INSERT INTO waiters (project, ticket, kind, resource, ",
+        claim!(),
+        ", standing, since_lease, since_wall, seen_lease) ",
+        "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16) ",
+        "ON CONFLICT (project, ticket) DO UPDATE SET processes = $10, standing = $13, seen_lease = $16"
+    );
     DeleteWaiter => "DELETE FROM waiters WHERE project = $1 AND ticket = $2";
     Request => "SELECT seq, kind, component, id, data FROM events WHERE project = $1 AND request = $2 ORDER BY seq DESC LIMIT 1";
     InsertEvent => "INSERT INTO events (project, seq, wall, kind, component, id, request, data) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
     Events => concat!(
-                "SELECT seq, wall, kind, component, id, data FROM events WHERE project = $1 AND seq > $2 ",
-                "AND wall >= $4 ORDER BY seq LIMIT $3"
-            );
+        "SELECT seq, wall, kind, component, id, data FROM events WHERE project = $1 AND seq > $2 ",
+        "AND wall >= $4 ORDER BY seq LIMIT $3"
+    );
     // With what a pipeline is to do, if it happened to one: that tells which pipeline of which runbook it is.
     Heard => concat!(
-                "SELECT e.seq, e.wall, e.kind, e.component, e.id, e.data, CASE WHEN e.component = 'pipeline' THEN ",
-                "(SELECT t.spec FROM tasks t WHERE t.project = $1 AND t.id = e.id) END FROM events e ",
-                "WHERE e.project = $1 AND e.seq > $2 ORDER BY e.seq LIMIT $3"
-            );
+        "SELECT e.seq, e.wall, e.kind, e.component, e.id, e.data, CASE WHEN e.component = 'pipeline' THEN ",
+        "(SELECT t.spec FROM tasks t WHERE t.project = $1 AND t.id = e.id) END FROM events e ",
+        "WHERE e.project = $1 AND e.seq > $2 ORDER BY e.seq LIMIT $3"
+    );
     LastEvents => concat!(
-                "SELECT seq, wall, kind, component, id, data FROM events WHERE project = $1 AND seq > $2 ",
-                "AND component = $3 AND id = $4 ORDER BY seq DESC LIMIT $5"
-            );
+        "SELECT seq, wall, kind, component, id, data FROM events WHERE project = $1 AND seq > $2 ",
+        "AND component = $3 AND id = $4 ORDER BY seq DESC LIMIT $5"
+    );
     Compacted => "SELECT compacted, compacted_wall FROM projects WHERE project = $1";
     SetCompacted => "UPDATE projects SET compacted = $2, compacted_wall = $3 WHERE project = $1";
     DeleteEvents => "DELETE FROM events WHERE project = $1 AND seq <= $2";
@@ -134,18 +137,18 @@ statements! {
     );
     // Those of a higher priority, or of the same that came earlier. Counted in the index alone; one task of each lane is
     // looked up as its example.
+    ReadyBefore => concat!(
+        lanes!(),
+        "SELECT (SELECT i.id FROM tasks i WHERE ", ready!("i"), " AND i.lane = l.lane ORDER BY i.priority DESC, i.position LIMIT 1), ",
+        "(SELECT count(*) FROM tasks i WHERE ", ready!("i"), " AND i.lane = l.lane ",
+        "AND (i.priority > $2 OR (i.priority = $2 AND i.position < $3))) FROM lanes l WHERE ", shown_lane!()
+    );
     // Roots that came earlier, likewise.
     QueueBefore => concat!(
         lanes!(),
         "SELECT (SELECT i.id FROM tasks i WHERE ", ready!("i"), " AND i.parent IS NULL AND i.lane = l.lane ORDER BY i.position LIMIT 1), ",
         "(SELECT count(*) FROM tasks i WHERE ", ready!("i"), " AND i.parent IS NULL AND i.lane = l.lane ",
         "AND i.position < $2) FROM lanes l WHERE ", shown_lane!()
-    );
-    ReadyBefore => concat!(
-        lanes!(),
-        "SELECT (SELECT i.id FROM tasks i WHERE ", ready!("i"), " AND i.lane = l.lane ORDER BY i.priority DESC, i.position LIMIT 1), ",
-        "(SELECT count(*) FROM tasks i WHERE ", ready!("i"), " AND i.lane = l.lane ",
-        "AND (i.priority > $2 OR (i.priority = $2 AND i.position < $3))) FROM lanes l WHERE ", shown_lane!()
     );
     LastFailed => concat!(
         tasks!(), " AND t.state IN ('failed', 'cancelled', 'skipped') AND t.state = 'failed' AND ", whole!("t"),
@@ -344,9 +347,6 @@ statements! {
     InsertDecision =>
         "INSERT INTO decisions (project, id, seq, raised_wall, question, state, is_open) VALUES ($1, $2, $3, $4, $5, $6, $7)";
     UpdateDecision => "UPDATE decisions SET state = $3, is_open = $4 WHERE project = $1 AND id = $2";
-    DeleteLock => "DELETE FROM locks WHERE project = $1 AND name = $2";
-    // For lists: the locks of tasks that nobody works on say nothing.
-    ListedLocks => concat!(locks!(), " AND (holder IS NOT NULL OR NOT (name >= 'task:' AND name < 'task;')) ORDER BY name");
     Imports => "SELECT id, process, position, started_wall, total, added, sections FROM imports WHERE project = $1 ORDER BY id";
     InsertImport => concat!(
         "INSERT INTO imports (project, id, process, position, started_wall, total, added, sections) ",
@@ -420,6 +420,7 @@ statements! {
         "INSERT INTO takers (project, ticket, queue, holder, standing, since_lease, since_wall, seen_lease) ",
         "VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (project, queue, ticket) DO UPDATE SET seen_lease = $8"
     );
+    DeleteTaker => "DELETE FROM takers WHERE project = $1 AND queue = $2 AND ticket = $3";
     // One statement tells a runner that there are no workers and no routes, and no queue in which time changes something.
     Crew => concat!(
         worker!(),
@@ -458,6 +459,5 @@ statements! {
         "ON CONFLICT (project, id) DO UPDATE SET route = $3, since = $4"
     );
     DeleteRoute => "DELETE FROM routes WHERE project = $1 AND id = $2";
-    DeleteTaker => "DELETE FROM takers WHERE project = $1 AND queue = $2 AND ticket = $3";
     Notify => "SELECT pg_notify($1, $2)";
 }

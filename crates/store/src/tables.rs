@@ -21,7 +21,7 @@ use crate::sql::Statement;
 use crate::value::{Query, Row, Rows, Value};
 
 /// How many tasks that wait for time, or for their children, are looked at together.
-pub(crate) const DUE_LIMIT: i64 = 1_000;
+const DUE_LIMIT: i64 = 1_000;
 
 /// How many tasks of an import are loaded at once.
 pub const IMPORTED: usize = 500;

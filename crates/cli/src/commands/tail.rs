@@ -145,7 +145,7 @@ impl Tail {
     }
 
     /// Copies all that is there now.
-    pub(crate) fn read_to(&mut self, out: &mut impl Write) -> io::Result<u64> {
+    fn read_to(&mut self, out: &mut impl Write) -> io::Result<u64> {
         let mut copied = self.older.take().map_or(Ok(0), |mut older| io::copy(&mut older, out))?;
         loop {
             // Asked first: one that was moved away does not grow any more, so its end is final.

@@ -31,7 +31,7 @@ pub(super) const FIELDS: [&str; 14] = [
 ];
 
 /// What stands between the items of a list in a CSV field.
-pub(super) const BETWEEN: char = ';';
+const BETWEEN: char = ';';
 
 /// A task as it was read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
