@@ -198,6 +198,8 @@ fn the_mark_of_a_phase_agrees_with_the_pipeline() {
         assert!(page.lines().next().unwrap().contains("has failed in phase bad"), "{page}");
         let mark = |phase: &str| page.lines().find(|line| line.split_whitespace().nth(1) == Some(phase)).unwrap().chars().next();
         assert_eq!(mark("later"), Some('·'), "{page}");
+        let ran = page.lines().any(|line| line.starts_with('✗') && line.contains(&format!("{id}.1")));
+        assert_eq!(world.ok(&["why", &id]).contains("its output: banksman tasks logs"), ran, "{page}");
         mark("bad").unwrap()
     };
     let later = ("later", "run = 'true'");
@@ -236,7 +238,7 @@ fn nothing_is_said_to_run_that_waits() {
     let (code, error) = world.error(&["pipelines", "unblock", &id]);
     let again = format!("to try that phase again: banksman pipelines retry {id}");
     assert_eq!((code, &error["hint"]), (2, &json!(again)));
-    assert!(world.ok(&["why", &id]).contains(&format!("its output: banksman tasks logs {id}")));
+    assert!(world.ok(&["why", &id]).contains(&format!("its output: banksman tasks logs {task}")));
     let said = world.run(&["pipelines", "retry", &id]);
     assert!(said.stdout.contains("has not started") && said.stderr.contains("no runner is alive"), "{said:?}");
     world.touch("key");
