@@ -253,6 +253,20 @@ fn nothing_is_said_to_run_that_waits() {
 }
 
 #[test]
+fn which_approach_of_a_strategy_is_tried_is_said() {
+    let world = World::new();
+    let approach = |name: &str, more: &str| format!("[[strategy.s.approach]]\nname = \"{name}\"\n{more}\n");
+    let second = format!("run = '{}'", wait_for("go"));
+    let strategy = approach("quick", "run = 'false'\nfallback_on = \"any\"") + &approach("thorough", &second);
+    world.book(&format!("{}\n{strategy}", way(&[("one", "strategy = \"s\"")])));
+    let id = world.begin(&[]);
+    let _runner = world.runner(&[]);
+    until("the second is tried", || world.ok(&["why", &id]).contains("in phase one (1 of 1, by thorough)"));
+    world.touch("go");
+    world.until_stands(&id, "done");
+}
+
+#[test]
 fn the_logs_of_a_pipeline_are_those_of_its_phases() {
     let world = World::new();
     let two = format!("run = 'echo from two; {}'", wait_for("go"));
