@@ -258,7 +258,7 @@ fn written(sink: &mut Sink, text: &str, at: At, kind: &Kind) {
             let message = "`{{ … }}` is only for prompts and arguments";
             sink.hint(Code::Template, place_of_braces(sink.text, at), message, format!("write {{ var = \"{name}\" }} instead"));
         }
-        Kind::Plain => sink.add(Code::Template, place_of_braces(sink.text, at), "`{{ … }}` means nothing here"),
+        Kind::Plain | Kind::Prose => sink.add(Code::Template, place_of_braces(sink.text, at), "`{{ … }}` means nothing here"),
         _ => {}
     }
 }

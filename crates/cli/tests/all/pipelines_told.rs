@@ -198,6 +198,8 @@ fn the_mark_of_a_phase_agrees_with_the_pipeline() {
         assert!(page.lines().next().unwrap().contains("has failed in phase bad"), "{page}");
         let mark = |phase: &str| page.lines().find(|line| line.split_whitespace().nth(1) == Some(phase)).unwrap().chars().next();
         assert_eq!(mark("later"), Some('·'), "{page}");
+        let ran = page.lines().any(|line| line.starts_with('✗') && line.contains(&format!("{id}.1")));
+        assert_eq!(world.ok(&["why", &id]).contains("its output: banksman tasks logs"), ran, "{page}");
         mark("bad").unwrap()
     };
     let later = ("later", "run = 'true'");
@@ -236,7 +238,7 @@ fn nothing_is_said_to_run_that_waits() {
     let (code, error) = world.error(&["pipelines", "unblock", &id]);
     let again = format!("to try that phase again: banksman pipelines retry {id}");
     assert_eq!((code, &error["hint"]), (2, &json!(again)));
-    assert!(world.ok(&["why", &id]).contains(&format!("its output: banksman tasks logs {id}")));
+    assert!(world.ok(&["why", &id]).contains(&format!("its output: banksman tasks logs {task}")));
     let said = world.run(&["pipelines", "retry", &id]);
     assert!(said.stdout.contains("has not started") && said.stderr.contains("no runner is alive"), "{said:?}");
     world.touch("key");
@@ -248,6 +250,20 @@ fn nothing_is_said_to_run_that_waits() {
     assert!(since() > before, "the time before its guards is not time in the phase: {before} {}", since());
     let said = world.run(&["pipelines", "retry", "--json", &id]);
     assert_eq!(said.stderr, "", "programs are told nothing beside");
+}
+
+#[test]
+fn which_approach_of_a_strategy_is_tried_is_said() {
+    let world = World::new();
+    let approach = |name: &str, more: &str| format!("[[strategy.s.approach]]\nname = \"{name}\"\n{more}\n");
+    let second = format!("run = '{}'", wait_for("go"));
+    let strategy = approach("quick", "run = 'false'\nfallback_on = \"any\"") + &approach("thorough", &second);
+    world.book(&format!("{}\n{strategy}", way(&[("one", "strategy = \"s\"")])));
+    let id = world.begin(&[]);
+    let _runner = world.runner(&[]);
+    until("the second is tried", || world.ok(&["why", &id]).contains("in phase one (1 of 1, by thorough)"));
+    world.touch("go");
+    world.until_stands(&id, "done");
 }
 
 #[test]

@@ -266,7 +266,8 @@ Review the branch {{ branch }}.
 
 static LOCK: Table = Table {
     title: "[lock.NAME]",
-    doc: "The terms of a lock. A lock that is not defined has none.",
+    doc: "The terms of a lock, for those who acquire it by hand. A lock that is not defined has none. A phase keeps its locks until its \
+          run is over, however long that takes: `timeout` says how long it may.",
     keys: &[
         DESCRIPTION,
         key("ttl", Kind::Duration, "How long a grant lasts without a heartbeat."),

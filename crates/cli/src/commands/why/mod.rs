@@ -9,8 +9,10 @@ mod sentence;
 mod taken;
 
 use banksman::core::task::Done as Ended;
+use banksman::core::{Name, TaskId};
 use banksman::engine::why::{Answer, Life, Why as Found};
 use banksman::inspect;
+use banksman::store::{Key, Reader};
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -19,6 +21,7 @@ use super::tasks::coloured;
 use super::{Done, find};
 use crate::context::Context;
 use crate::exit_codes as exit;
+use crate::failure::Failure;
 use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
 use crate::words;
 
@@ -46,9 +49,19 @@ impl Why {
         };
         // It may have been deleted between the two looks.
         let why = inspect::why(&mut reader, &project, &id)?.ok_or_else(|| find::no_task(&self.task))?;
-        context.printer.result(data(&why), human(&why));
+        let failed = failed_task(&mut reader, &why)?;
+        context.printer.result(data(&why), human(&why, failed.as_ref()));
         Ok(exit::OK)
     }
+}
+
+/// The task of the phase that a pipeline has failed in, if it was made: a guard before it may have failed, say.
+fn failed_task(reader: &mut Reader, why: &Found) -> Result<Option<TaskId>, Failure> {
+    let Answer::Over { done: Ended::Failed { .. }, pipeline: Some(pipeline), .. } = &why.answer else { return Ok(None) };
+    let Ok(id) = TaskId::new(&format!("{}.{}", pipeline.id, pipeline.tasks)) else { return Ok(None) };
+    let tasks = reader.view().load(&[Key::Task(id.clone())].into())?.backlog.tasks;
+    let phase = pipeline.phase().map(Name::as_str);
+    Ok(tasks.get(&id).is_some_and(|task| task.spec.phase() == phase).then_some(id))
 }
 
 /// `alive`, `gone` or `unknown`.
@@ -60,7 +73,7 @@ pub(crate) fn life(life: Life) -> &'static str {
     }
 }
 
-fn human(why: &Found) -> String {
+fn human(why: &Found, failed: Option<&TaskId>) -> String {
     let (task, at) = (&why.task, why.at);
     let mut text = format!("{BOLD}{}{BOLD:#} {DIM}{}{DIM:#} ", task.spec.title, task.id);
     match &why.answer {
@@ -92,10 +105,8 @@ fn human(why: &Found) -> String {
                 }
                 text.push_str(&format!("\n  {DIM}its output: banksman sessions logs {}{DIM:#}", run.id));
             }
-            if matches!(done, Ended::Failed { .. })
-                && let Some(pipeline) = pipeline.as_ref().filter(|pipeline| pipeline.tasks > 0)
-            {
-                text.push_str(&format!("\n  {DIM}its output: banksman tasks logs {}{DIM:#}", pipeline.id));
+            if let Some(failed) = failed {
+                text.push_str(&format!("\n  {DIM}its output: banksman tasks logs {failed}{DIM:#}"));
             }
             // Its item is tried again by another.
             if let Some(advice) = pipeline.as_ref().filter(|_| task.spec.item.is_none()).and_then(|found| phases::advice(found)) {

@@ -2,6 +2,7 @@
 
 use banksman::core::guard::GuardResult;
 use banksman::core::pipeline::{Pipeline, Reason as Blocked, State, When};
+use banksman::core::plan::Action;
 use banksman::core::task::State as TaskState;
 use banksman::core::{Lease, Name, Stamp, Task, TaskId, Wall};
 use banksman::engine::why::{Answer, Phases};
@@ -34,13 +35,18 @@ fn place(pipeline: &Pipeline, at: Stamp) -> String {
             format!("waits for the answer of {guards} {} {}", names.join(", "), side(*when, phase))
         }
         State::Running { phase, task: None, .. } => format!("is to put an item into a queue, in phase {phase}"),
-        State::Running { phase, .. } => {
+        State::Running { phase, approach, .. } => {
+            let by = match pipeline.plan.phase(phase).map(|phase| &phase.action) {
+                Some(Action::Strategy { approaches, .. }) => approaches.get(*approach as usize),
+                Some(Action::Do(_) | Action::Push(_)) | None => None,
+            };
+            let by = by.map(|approach| format!(", by {}", approach.name)).unwrap_or_default();
             let (place, of) = (pipeline.plan.index(phase).map_or(0, |index| index + 1), pipeline.plan.phases.len());
             let attempt = match pipeline.attempt {
                 1 => String::new(),
                 number => format!(", the {} attempt", words::ordinal(number as usize)),
             };
-            format!("has been in phase {phase} ({place} of {of}{attempt}) for {ago}")
+            format!("has been in phase {phase} ({place} of {of}{by}{attempt}) for {ago}")
         }
         State::Blocked { phase, reason: Blocked::Dependencies, .. } => format!("is blocked before phase {phase}"),
         State::Blocked { phase, when, reason: Blocked::Guard { .. } } => {
