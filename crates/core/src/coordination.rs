@@ -63,7 +63,10 @@ impl Coordination {
         let resource = command.resource();
         let mut effects = Vec::new();
         if !now.dead.is_empty() {
-            let step = self.reap(now, |other, line| !line.is_empty() || *other == resource);
+            // Who loses the lock of a task loses the task, which only those can see to who ask about that lock.
+            let is_task = |other: &Resource| other.kind == Kind::Lock && other.name.task().is_some();
+            self.locks.values_mut().filter(|lock| lock.name.task().is_some()).for_each(|lock| lock.line.drop_over(now));
+            let step = self.reap(now, |other, line| *other == resource || (!line.is_empty() && !is_task(other)));
             (self, effects) = (step.state, step.effects);
         }
         let now = &after(now, &effects);

@@ -83,6 +83,29 @@ fn who_has_given_the_lock_back_that_was_waited_for_waits_again() {
 }
 
 #[test]
+fn who_works_by_hand_keeps_the_task_as_long_as_its_lock_whatever_others_find() {
+    let mut stage = Stage::new();
+    stage.add("t-1", |spec| spec.work = None);
+    let (holder, minute) = (HolderId::new("ann").unwrap(), Span::from_secs(60));
+    let taking = Taking { holder, section: None, ttl: minute, section_ttl: minute, epoch: None, seen: Seen::default() };
+    stage.by_hand(TaskRequest::Take { id: task("t-1"), taking: Box::new(taking) });
+    let process = |pid| ProcessId { host: "host".into(), boot: "boot".into(), pid_ns: 1, pid, start: 1 };
+    let standing = Standing { process: process(7), address: None, lease: None };
+    let claim = Claim::new(HolderId::new("bob").unwrap());
+    let ask = |claim, wait| Box::new(Ask { wait, ..Ask::new(claim) });
+    stage.ask(Request::plain(Command::Lock(name("task:t-1"), lock::Input::Acquire(ask(claim.clone(), Some(standing))))));
+    stage.pass(61_000);
+    // Her time is over, and bob is next. Somebody else finds out that a stranger is dead.
+    let seen = Seen { probes: vec![(process(8), banksman_core::Liveness::Dead)], patience: Span::ZERO };
+    let command = Command::Lock(name("other"), lock::Input::Acquire(ask(claim, None)));
+    stage.ask(Request::Coordinate { command, seen });
+    let rows = stage.everything();
+    let lock::State::Held(grant) = &rows.coordination.locks[&name("task:t-1")].state else { panic!("nobody has it") };
+    let state = &rows.backlog.tasks[&task("t-1")].state;
+    assert!(matches!(state, banksman_core::task::State::ByHand { epoch, .. } if *epoch == grant.epoch), "{grant:?} {state:?}");
+}
+
+#[test]
 fn people_who_end_the_task_of_a_phase_move_its_pipeline() {
     type End = fn(TaskId) -> TaskRequest;
     let failed = || Verdict::Failed { error: "no".into() };

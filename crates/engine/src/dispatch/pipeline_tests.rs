@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use banksman_core::backlog::{Edge, Ended};
-use banksman_core::claim::{Ask, Claim};
+use banksman_core::claim::{Ask, Claim, Standing};
 use banksman_core::coordination::Command;
 use banksman_core::decision::About;
 use banksman_core::guard::{Condition, FileInfo, Guard, GuardAction, GuardInputs};
