@@ -12,6 +12,8 @@ build: setup ## build the binary: target/release/banksman
 demo: build ## see it at work, in nine seconds
 	target/release/banksman demo
 
+# Most tests wait for processes, not for a core.
+test: export RUST_TEST_THREADS ?= 4
 test: setup ## formatting, lints, all tests, documentation
 	scripts/check-docs
 	cargo fmt --all --check
