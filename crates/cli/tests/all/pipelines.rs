@@ -223,6 +223,9 @@ fn a_phase_speaks_from_inside_and_is_fenced_when_it_is_over() {
     }
     // A person may, from outside.
     world.ok(&["pipelines", "checkpoint", "--pipeline", &id, "by hand"]);
+    world.ok(&["pipelines", "checkpoint", "--pipeline", &id, "two\nlines \x1b[31m"]);
+    let page = world.ok(&["pipelines", "show", &id]);
+    assert!(!page.lines().any(|line| line.starts_with("lines")), "what an agent says stays in its line: {page}");
     world.touch("on");
     runner.end();
     assert_eq!((world.lines("out"), world.stands(&id).as_str()), (vec!["7y".to_owned()], "done"));

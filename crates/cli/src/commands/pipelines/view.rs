@@ -214,7 +214,7 @@ fn page(host: &Task, pipeline: &Pipeline, children: &[Task], at: Stamp) -> Strin
         text.push_str(&format!("\n\n{DIM}CHECKPOINTS{DIM:#}"));
         for said in pipeline.checkpoints.iter().rev().take(5).rev() {
             let phase = said.phase.as_ref().map(|phase| format!(" {DIM}in {phase}{DIM:#}")).unwrap_or_default();
-            text.push_str(&format!("\n  {DIM}{}{DIM:#} {}{phase}", words::rfc3339(said.at), said.message));
+            text.push_str(&format!("\n  {DIM}{}{DIM:#} {}{phase}", words::rfc3339(said.at), words::one_line(&said.message)));
         }
     }
     text
