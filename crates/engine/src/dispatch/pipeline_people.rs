@@ -74,10 +74,10 @@ fn a_phase_that_waits_for_a_decision_holds_its_pipeline_up() {
 fn who_has_given_the_lock_back_that_was_waited_for_waits_again() {
     let mut stage = Stage::new();
     stage.add("t-1", |spec| spec.work = None);
-    let epoch = Some(stage.lock("task:t-1", "ann"));
-    stage.unlock("task:t-1", "ann", epoch.unwrap());
+    let epoch = stage.lock("task:t-1", "ann");
+    stage.unlock("task:t-1", "ann", epoch);
     let (holder, minute) = (HolderId::new("ann").unwrap(), Span::from_secs(60));
-    let taking = Taking { holder, section: None, ttl: minute, section_ttl: minute, epoch, seen: Seen::default() };
+    let taking = Taking { holder, section: None, ttl: minute, section_ttl: minute, epoch: Some(epoch), seen: Seen::default() };
     let reply = stage.ask(Request::Task(TaskRequest::Take { id: task("t-1"), taking: Box::new(taking) }));
     assert!(matches!(&reply, Reply::Task(TaskOutcome::Locked(lockout)) if lockout.holder.as_str() == "ann"), "{reply:?}");
 }
