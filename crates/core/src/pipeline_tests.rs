@@ -420,7 +420,9 @@ fn the_variables_have_a_limit() {
     let refused = site.ask(Input::Set(vars(json!({ "a": deep }))));
     assert!(matches!(refused, Outcome::Refused(Refusal::Unbound(BindError::TooDeep(..)))), "{refused:?}");
     let refused = site.ask(Input::Set(vars(json!({ "attempt": 7 }))));
-    assert_eq!(refused, Outcome::Refused(Refusal::Unbound(BindError::BadName("attempt".into()))));
+    assert_eq!(refused, Outcome::Refused(Refusal::Unbound(BindError::Taken("attempt".into()))));
+    let refused = site.ask(Input::Set(vars(json!({ "1st": 7 }))));
+    assert_eq!(refused, Outcome::Refused(Refusal::Unbound(BindError::BadName("1st".into()))));
     // What a phase prints beyond it fails the pipeline, and nothing of it is kept.
     let before = site.pipeline.context.clone();
     assert_eq!(site.end(success(json!({ "a": 1, "large": "x".repeat(fitting) }))), Outcome::Over);

@@ -217,8 +217,11 @@ pub enum BindError {
     #[error("there is no variable {0:?}")]
     Unknown(Box<str>),
     /// No phase can set one of this name.
-    #[error("{0:?} cannot be a variable: names are letters, digits, `-` and `_`, and begin with a letter")]
+    #[error("{0:?} cannot be a variable: names are up to {VARIABLE_LIMIT} letters, digits, `-` and `_`, and begin with a letter")]
     BadName(Box<str>),
+    /// The name means something already.
+    #[error("{0:?} has a meaning already, and cannot be a variable")]
+    Taken(Box<str>),
     /// One is nested too deeply.
     #[error("the variable {0:?}: {1}")]
     TooDeep(Box<str>, TooDeep),
@@ -288,7 +291,7 @@ impl Plan {
     /// The variables that a pipeline begins with.
     pub fn bind(&self, given: Context) -> Result<Context, BindError> {
         if let Some(unknown) = given.keys().find(|name| !self.vars.contains_key(*name)) {
-            return Err(BindError::Unknown(unknown.clone()));
+            return Err(if is_taken(unknown) { BindError::Taken(unknown.clone()) } else { BindError::Unknown(unknown.clone()) });
         }
         let mut context = given;
         for (name, default) in &self.vars {
@@ -319,12 +322,19 @@ impl Plan {
 }
 
 /// Whether a pipeline can have a variable of this name. A runbook declares some; phases can set others beside them.
-pub fn is_variable(name: &str) -> bool {
+pub fn check_name(name: &str) -> Result<(), BindError> {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    name.len() <= VARIABLE_LIMIT
-        && name.starts_with(|c: char| c.is_ascii_alphabetic())
-        && name.chars().all(plain)
-        && !TAKEN.contains(&name)
+    if is_taken(name) {
+        Err(BindError::Taken(name.into()))
+    } else if name.len() > VARIABLE_LIMIT || !name.starts_with(|c: char| c.is_ascii_alphabetic()) || !name.chars().all(plain) {
+        Err(BindError::BadName(name.into()))
+    } else {
+        Ok(())
+    }
+}
+
+fn is_taken(name: &str) -> bool {
+    TAKEN.contains(&name)
 }
 
 /// Whether a context can be kept: it is neither too large, nor nested too deeply.

@@ -89,7 +89,14 @@ fn phases_follow_each_other_and_what_they_print_is_there_for_the_next() {
     ));
     let (code, error) = world.error(&["pipelines", "start", "way"]);
     assert_eq!((code, error["code"].as_str()), (2, Some("VARIABLES")), "{error}");
+    let taken = |args: &[&str]| {
+        let (_, error) = world.error(args);
+        assert_eq!(error["message"], "\"attempt\" has a meaning already, and cannot be a variable");
+        assert_eq!(error["hint"], "give it another name");
+    };
+    taken(&["pipelines", "start", "way", "--var", "attempt=1"]);
     let id = world.begin(&["--var", "title=Add login"]);
+    taken(&["pipelines", "set", "--pipeline", &id, "attempt=1"]);
     assert_eq!(world.run_all(), 0);
     assert_eq!(world.lines("out"), ["Add login 3 first".to_owned(), format!("3 [1,\"a\"] {id}")]);
     let page = world.pipeline(&id);

@@ -354,10 +354,8 @@ impl Pipeline {
         if self.is_through() {
             return Outcome::Refused(Refusal::Over);
         }
-        if let Some(bad) = vars.keys().find(|name| !plan::is_variable(name)) {
-            return Outcome::Refused(Refusal::Unbound(BindError::BadName(bad.clone())));
-        }
-        match self.merge(vars, scribe) {
+        let named = vars.keys().try_for_each(|name| plan::check_name(name));
+        match named.and_then(|()| self.merge(vars, scribe)) {
             Ok(()) => {
                 // A guard may ask about something else with them.
                 self.look(now);
@@ -371,7 +369,7 @@ impl Pipeline {
     fn take_in(&mut self, output: Option<Value>, scribe: &mut Scribe) -> Result<(), BindError> {
         let Some(Value::Object(fields)) = output else { return Ok(()) };
         let fields = fields.into_iter().map(|(name, value)| (name.into(), value));
-        self.merge(fields.filter(|(name, _): &(Box<str>, Value)| plan::is_variable(name)).collect(), scribe)
+        self.merge(fields.filter(|(name, _): &(Box<str>, Value)| plan::check_name(name).is_ok()).collect(), scribe)
     }
 
     fn merge(&mut self, vars: Context, scribe: &mut Scribe) -> Result<(), BindError> {

@@ -167,8 +167,10 @@ pub(super) fn unbound(error: &BindError, plan: &Plan) -> Failure {
     let known: Vec<String> = plan.vars.iter().map(|(name, default)| spelt(name, default.is_some())).collect();
     let hint = match (error, &known[..]) {
         (BindError::Missing(name), _) => format!("give it one: --var {name}=…"),
-        (_, []) => format!("{pipeline} has no variables"),
-        (_, known) => format!("{pipeline} has: {}", known.join(", ")),
+        (BindError::Unknown(_), []) => format!("{pipeline} has no variables"),
+        (BindError::Unknown(_), known) => format!("{pipeline} has: {}", known.join(", ")),
+        (BindError::BadName(_) | BindError::Taken(_), _) => "give it another name".into(),
+        (BindError::TooDeep(..) | BindError::TooLarge(_), _) => "write it into a file, and set a variable to its path".into(),
     };
     Failure::new(exit::USAGE, "VARIABLES", error.to_string()).details(json!({ "pipeline": pipeline })).hint(hint)
 }
