@@ -62,10 +62,12 @@ fn what_helps_against_a_failed_pipeline_can_be_pasted() {
     let (code, error) = world.error(&["pipelines", "retry", &id]);
     assert_eq!(code, 5);
     let again = error["hint"].as_str().unwrap().strip_prefix("start a new one: ").unwrap();
+    crate::runbooks::write(&world, "other", &way(&[("one", "run = 'true'")]));
     let said = paste(&world, again);
     assert_eq!(said.code, 0, "{again}: {said:?}");
     let vars = json!({ "title": "it's one", "tries": 3 });
-    assert_eq!(world.data(&["pipelines", "list"])["pipelines"][1]["vars"], vars, "{again}");
+    let second = &world.data(&["pipelines", "list"])["pipelines"][1];
+    assert_eq!((&second["vars"], &second["title"]), (&vars, &json!("it's one")), "{again}");
     let text = world.ok(&["why", &id]);
     assert_eq!(text.matches("the gate").count() + text.matches("shut").count(), 1, "it is said once: {text}");
 }

@@ -109,7 +109,9 @@ pub(crate) fn anew(pipeline: &Pipeline) -> String {
         };
         Some(format!(" --var {}", words::quoted(word)))
     });
-    format!("banksman pipelines start {}{}", words::quoted(&pipeline.plan.name), vars.collect::<String>())
+    // Another runbook may have one of this name, now or when somebody does as this says.
+    let (name, runbook) = (words::quoted(&pipeline.plan.name), words::quoted(&*pipeline.plan.runbook));
+    format!("banksman pipelines start {name} --runbook {runbook}{}", vars.collect::<String>())
 }
 
 /// Where it is, with what is the matter with the task of its phase.
