@@ -7,7 +7,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use crate::guard::Guard;
-use crate::ids::Name;
+use crate::ids::{Name, Title};
 use crate::json::{self, TooDeep};
 use crate::strategy::Approach;
 use crate::task::Need;
@@ -21,6 +21,9 @@ pub const CONTEXT_LIMIT: usize = 64 * 1_024;
 
 /// The longest name of a variable.
 pub const VARIABLE_LIMIT: usize = 64;
+
+/// How much of the variable `title` becomes the title of a pipeline, in characters.
+const CALLED_LIMIT: usize = 80;
 
 /// Names that mean something in every template, so that no variable can have them.
 pub const TAKEN: [&str; 8] = ["pipeline", "phase", "attempt", "loop", "true", "false", "none", "not"];
@@ -308,6 +311,19 @@ impl Plan {
     pub fn bind_known(&self, mut given: Context) -> Result<Context, BindError> {
         given.retain(|name, _| self.vars.contains_key(name));
         self.bind(given)
+    }
+
+    /// What people call a pipeline that nobody has given a title: what its variable `title` says, else its name.
+    pub fn title(&self, context: &Context) -> Title {
+        self.called(context).unwrap_or_else(|| Title::new(self.name.as_str()).expect("a name is a title"))
+    }
+
+    /// What its variable `title` says, if that can be a title.
+    pub fn called(&self, context: &Context) -> Option<Title> {
+        let text = context.get("title")?.as_str()?.trim();
+        // The titles of its phases begin with it, and are to have room for their names.
+        let end = text.char_indices().nth(CALLED_LIMIT).map_or(text.len(), |(end, _)| end);
+        Title::new(text[..end].trim_end()).ok()
     }
 
     /// The place of a phase.

@@ -7,7 +7,7 @@ use banksman_core::plan::{Context, Plan};
 use banksman_core::queue::{self, Pushed};
 use banksman_core::router::{Does, Reaction, RouteFact};
 use banksman_core::task::{Spec, Work};
-use banksman_core::{Effect, Errand, Name, Notice, NoticeKind, Seq, TaskId, Title, worker};
+use banksman_core::{Effect, Errand, Name, Notice, NoticeKind, Seq, TaskId, worker};
 use banksman_store::{Crew, Key, Tables, Turn};
 
 use crate::ledger::{carry_out, emit, wake_runners};
@@ -112,8 +112,7 @@ fn react(reaction: &Reaction, tables: &mut Tables, turn: &mut Turn) -> Result<()
 /// Starts a pipeline. The number of the event that adds its task is nobody else's, so no other has its id.
 fn start(event: Seq, plan: &Arc<Plan>, context: Context, tables: &mut Tables, turn: &mut Turn) {
     let id = TaskId::new(&format!("p-{event}.{}", turn.seq)).expect("two numbers are short and plain");
-    let title = Title::new(plan.name.as_str()).expect("a name is a title");
-    let spec = Spec { work: Some(Work::Pipeline(Arc::clone(plan))), ..Spec::new(title) };
+    let spec = Spec { work: Some(Work::Pipeline(Arc::clone(plan))), ..Spec::new(plan.title(&context)) };
     pipelines::begin_life(&Start { id, spec, depends_on: Vec::new(), context, by: None }, tables, turn);
 }
 

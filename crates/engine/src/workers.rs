@@ -206,7 +206,8 @@ fn begin(definition: &Definition, item: &Item, taken: Taken, tables: &mut Tables
     match &definition.job {
         Job::Pipeline(plan) => {
             let context = plan.bind_known(variables(item, true)).map_err(|error| error.to_string())?;
-            let spec = Spec { work: Some(Work::Pipeline(plan.clone())), ..plain };
+            let title = plan.called(&context).unwrap_or_else(|| plain.title.clone());
+            let spec = Spec { title, work: Some(Work::Pipeline(plan.clone())), ..plain };
             let id = id_of(item, "p");
             pipelines::begin_life(&Start { id: id.clone(), spec, depends_on: Vec::new(), context, by: None }, tables, turn);
             Ok(id)

@@ -135,7 +135,9 @@ fn a_route_starts_a_pipeline_with_what_the_event_says_and_not_for_its_own_events
     stage.play(&mut actor);
     stage.emit("deploy:done", json!({ "title": "a" }));
     stage.play(&mut actor);
-    assert_eq!(stage.rows().pipelines.len(), 1);
+    let started = stage.rows();
+    assert_eq!(started.pipelines.len(), 1);
+    assert!(started.pipelines.keys().all(|id| started.tasks[id].spec.title.as_str() == "a"));
     end_all(&mut stage, &mut actor, 0);
     end_all(&mut stage, &mut actor, 0);
     assert_eq!((stage.rows().pipelines.len(), stage.told("pipeline:complete")), (1, 1), "it does not feed itself");

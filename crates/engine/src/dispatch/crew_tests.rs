@@ -432,8 +432,9 @@ fn an_item_becomes_a_pipeline_and_is_done_with_it() {
     let phases = [end_all(&mut stage, &mut actor, 0), end_all(&mut stage, &mut actor, 0)].concat();
     assert_eq!(phases.len(), 2);
     assert!(phases.iter().all(|id| id.as_str().starts_with("p-")), "{phases:?}");
-    let said = stage.rows().tasks[&phases[1]].spec.work.clone();
-    assert_eq!(said, Some(Work::Exec { argv: vec!["echo".into(), "a b".into()], input: None }));
+    let spec = stage.rows().tasks[&phases[1]].spec.clone();
+    assert_eq!(spec.work, Some(Work::Exec { argv: vec!["echo".into(), "a b".into()], input: None }));
+    assert_eq!(spec.title.as_str(), "a b: say");
     assert_eq!((stage.standing(), stage.told("queue:complete")), (("awake", 0), 1));
     // One without the variable cannot begin, and says so.
     stage.push("q", &json!({ "other": 1 }), Span::ZERO);

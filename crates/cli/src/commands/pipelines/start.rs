@@ -40,7 +40,7 @@ pub(super) struct Start {
     /// A variable: NAME=TEXT or NAME:=JSON; may be given more than once
     #[arg(long = "var", value_name = "NAME=VALUE")]
     vars: Vec<String>,
-    /// What people call it [default: the name of the pipeline]
+    /// What people call it [default: its variable `title`, else its name]
     #[arg(long)]
     title: Option<Title>,
     #[command(flatten)]
@@ -73,7 +73,7 @@ impl Order {
         let plan = definition.plan;
         let bound = plan.bind(vars).map_err(|error| unbound(&error, &plan))?;
         let mut reader = client.reader()?;
-        let title = self.title.unwrap_or_else(|| Title::new(plan.name.as_str()).expect("a name is a title"));
+        let title = self.title.unwrap_or_else(|| plan.title(&bound));
         let Placed { spec, depends_on, by, .. } = self.place.find(title, &mut reader)?;
         define_missing(&client, &book)?;
         check_slots(&client, &plan)?;
