@@ -145,6 +145,7 @@ fn every_condition_with_every_sort_of_answer() {
         (held("dark", None), Unknown, "not known: lock dark"),
         (slots("builds", 2), True, "semaphore builds has 2 free slots (2 are asked for)"),
         (slots("builds", 3), False, "semaphore builds has 2 free slots (3 are asked for)"),
+        (slots("builds", 1), True, "semaphore builds has 2 free slots (1 is asked for)"),
         (slots("dark", 0), Unknown, "not known: semaphore dark"),
         (complete("good"), True, "all 2 issues are completed"),
         (complete("none"), True, "there are no such issues"),

@@ -7,6 +7,7 @@ mod issues;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
@@ -21,6 +22,9 @@ use banksman_store::{Reader, StoreError};
 
 use self::commands::Commands;
 use crate::project::Project;
+
+/// How many files of a checkout with changes are named; the others are counted.
+const FILES_NAMED: usize = 3;
 
 /// How long looking may take.
 #[derive(Debug, Clone, Copy)]
@@ -207,15 +211,28 @@ fn look_at_branch(git: &Git, branch: &str, inputs: &mut GuardInputs) {
             doubt(inputs, topic(), "is not there".into());
         }
         Ok(true) => {
-            let clean = git.branch_clean(branch);
-            if let Err(error) = &clean {
-                doubt(inputs, topic(), format!("cannot be looked at ({error})"));
+            let changes = git.branch_changes(branch);
+            match &changes {
+                Ok(None) => {}
+                Ok(Some((checkout, files))) => doubt(inputs, topic(), changed(checkout, files)),
+                Err(error) => doubt(inputs, topic(), format!("cannot be looked at ({error})")),
             }
-            inputs.branches.insert(branch.into(), BranchInfo { exists: true, clean: clean.ok() });
+            let clean = changes.ok().map(|changes| changes.is_none());
+            inputs.branches.insert(branch.into(), BranchInfo { exists: true, clean });
         }
         Err(error @ GitError::Name(_)) => doubt(inputs, topic(), format!("cannot be there: {error}")),
         Err(error) => doubt(inputs, topic(), format!("cannot be looked at ({error})")),
     }
+}
+
+/// Where a branch has changes, and the first of them.
+fn changed(checkout: &Path, files: &[String]) -> String {
+    let mut named: Vec<String> = files.iter().take(FILES_NAMED).cloned().collect();
+    if files.len() > FILES_NAMED {
+        named.push(format!("{} more", files.len() - FILES_NAMED));
+    }
+    let files = if named.is_empty() { String::new() } else { format!(": {}", named.join(", ")) };
+    format!("{}{files}", checkout.display())
 }
 
 /// The store cannot be read.

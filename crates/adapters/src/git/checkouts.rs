@@ -75,24 +75,25 @@ impl Git {
         Ok(found)
     }
 
-    /// Whether nothing in a checkout differs from its commit, new files and changes inside of submodules included.
-    pub(super) fn is_clean(&self, checkout: &Checkout) -> Result<bool, GitError> {
-        self.has_no(checkout, &["--untracked-files=normal"])
+    /// What in a checkout differs from its commit, new files and changes inside of submodules included.
+    pub(super) fn changes(&self, checkout: &Checkout) -> Result<Vec<String>, GitError> {
+        self.differing(checkout, &["--untracked-files=normal"])
     }
 
     /// Whether nothing differs that would be in the way of a merge, as far as that can be said without knowing its result.
     pub(super) fn can_move(&self, checkout: &Checkout) -> Result<bool, GitError> {
-        self.has_no(checkout, &["--untracked-files=no", "--ignore-submodules=dirty"])
+        let differing = self.differing(checkout, &["--untracked-files=no", "--ignore-submodules=dirty"])?;
+        Ok(differing.is_empty() && self.under_way(checkout)?.is_none())
     }
 
     /// A submodule that is at another commit is no change: it stays where it is when the branch around it moves, until somebody
     /// updates it.
-    fn has_no(&self, checkout: &Checkout, changes: &[&str]) -> Result<bool, GitError> {
+    fn differing(&self, checkout: &Checkout, changes: &[&str]) -> Result<Vec<String>, GitError> {
         let args = [&["status", "--porcelain=v2", "--no-renames", "-z"], changes].concat();
         let list = self.at(&checkout.path).get(&args)?;
         // Settings of the user's can ask for more lines, which begin in this way.
-        let mut entries = list.split(|byte| *byte == 0).filter(|entry| !entry.is_empty() && !entry.starts_with(b"# "));
-        Ok(entries.all(|entry| entry.starts_with(b"1 .M SC.. ")) && self.under_way(checkout)?.is_none())
+        let entries = list.split(|byte| *byte == 0).filter(|entry| !entry.is_empty() && !entry.starts_with(b"# "));
+        Ok(entries.filter(|entry| !entry.starts_with(b"1 .M SC.. ")).map(path_of).collect())
     }
 
     /// What has begun in a checkout and is not over. It will move the branch when it is, even if no file has changed.
@@ -107,4 +108,15 @@ impl Git {
         }
         Ok(None)
     }
+}
+
+/// The path in a line of `git status`. It comes last, after so many words as the kind of the line says.
+fn path_of(entry: &[u8]) -> String {
+    let before = match entry.first() {
+        Some(b'1') => 8,
+        Some(b'u') => 10,
+        _ => 1,
+    };
+    let path = entry.splitn(before + 1, |byte| *byte == b' ').last().unwrap_or_default();
+    String::from_utf8_lossy(path).into_owned()
 }

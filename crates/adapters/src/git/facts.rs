@@ -1,5 +1,7 @@
 //! What is known of branches.
 
+use std::path::PathBuf;
+
 use super::{Git, GitError, Id, check};
 
 /// Who the commit is from that only exists to be compared.
@@ -21,13 +23,20 @@ impl Git {
     /// Whether the checkout of a branch has no changes and no new files, wherever it is checked out. A branch that is not
     /// checked out has none.
     pub fn branch_clean(&self, branch: &str) -> Result<bool, GitError> {
+        Ok(self.branch_changes(branch)?.is_none())
+    }
+
+    /// The first checkout of a branch that is not clean, with the files that are changed or new. There are none where only a
+    /// merge or the like has begun.
+    pub fn branch_changes(&self, branch: &str) -> Result<Option<(PathBuf, Vec<String>)>, GitError> {
         self.seen(branch)?.ok_or_else(|| GitError::NoBranch(branch.into()))?;
         for checkout in self.checkouts(branch)? {
-            if !self.is_clean(&checkout)? {
-                return Ok(false);
+            let files = self.changes(&checkout)?;
+            if !files.is_empty() || self.under_way(&checkout)?.is_some() {
+                return Ok(Some((checkout.path, files)));
             }
         }
-        Ok(true)
+        Ok(None)
     }
 
     /// Whether all that is in a branch is in another: its commits; or commits with equal changes; or one commit with all its

@@ -65,6 +65,9 @@ fn a_checkout_has_changes_wherever_it_is() {
     assert!(git.branch_clean("topic").unwrap());
     std::fs::write(linked.join("base"), "changed").unwrap();
     assert!(!git.branch_clean("topic").unwrap(), "a change");
+    std::fs::write(linked.join("a new one"), "x").unwrap();
+    let (checkout, files) = git.branch_changes("topic").unwrap().unwrap();
+    assert_eq!((checkout, files), (linked.clone(), vec!["base".to_owned(), "a new one".to_owned()]));
     std::fs::remove_dir_all(&linked).unwrap();
     assert!(git.branch_clean("topic").unwrap(), "there is no checkout any more");
 }

@@ -103,6 +103,8 @@ fn locks_and_semaphores() {
     world.ok(&["semaphores", "acquire", "builds", "--holder", "x"]);
     passes(&world, "two");
     fails(&world, "three", "semaphore builds has 2 free slots (3 are asked for)");
+    world.ok(&["semaphores", "acquire", "builds", "--holder", "y"]);
+    fails(&world, "two", "semaphore builds has 1 free slot (2 are asked for)");
     world.check();
 }
 
@@ -221,7 +223,10 @@ fn branches() {
     assert_eq!(ask("merged", "topic"), None, "an equal change");
     assert_eq!(ask("merged", "other").unwrap(), "not known: whether branch other is merged into main (no such branch: other)");
     std::fs::write(world.path().join("base"), "begun").unwrap();
-    assert_eq!(ask("clean", "main").unwrap(), "branch main has changes in its checkout");
+    // The store is in the folder, too.
+    let said = ask("clean", "main").unwrap();
+    let place = world.path().canonicalize().unwrap();
+    assert!(said.starts_with(&format!("branch main has changes in its checkout {}: base", place.display())), "{said}");
 }
 
 #[test]

@@ -59,7 +59,8 @@ impl Condition {
             Condition::BranchExists { .. } | Condition::FileExists { .. } => {
                 facts.say(if yes { "is there" } else { "is not there" })
             }
-            Condition::BranchClean { .. } => facts.say(if yes { "is clean" } else { "has changes in its checkout" }),
+            Condition::BranchClean { .. } if yes => facts.say("is clean"),
+            Condition::BranchClean { .. } => facts.say(&format!("has changes in its checkout{}", facts.doubt())),
             Condition::BranchMerged { .. } => facts.merged(yes),
             Condition::FileContains { pattern, .. } => facts.file(pattern, yes),
             Condition::PipelineInPhase { .. } => facts.phase(),
@@ -158,7 +159,8 @@ impl Facts<'_> {
     fn semaphore(&self, slots: u32) -> String {
         let Topic::Semaphore(name) = &self.topic else { return self.unknown() };
         let free = self.inputs.semaphores.get(name).copied().unwrap_or_default();
-        self.say(&format!("has {free} free slots ({slots} are asked for)"))
+        let (noun, verb) = (if free == 1 { "slot" } else { "slots" }, if slots == 1 { "is" } else { "are" });
+        self.say(&format!("has {free} free {noun} ({slots} {verb} asked for)"))
     }
 
     fn merged(&self, yes: bool) -> String {

@@ -111,9 +111,9 @@ impl List {
         } else {
             let rows = all.iter().map(|(runbook, guard)| {
                 let (holds, otherwise) = (guard::words(&guard.condition), guard::action(&guard.on_failure));
-                vec![guard.name.to_string(), runbook.name.to_string(), holds, otherwise]
+                vec![guard.name.to_string(), runbook.name.to_string(), otherwise, holds]
             });
-            table::render(&["GUARD", "RUNBOOK", "HOLDS IF", "ELSE"], rows.collect())
+            table::render(&["GUARD", "RUNBOOK", "ON FAILURE", "HOLDS IF"], rows.collect())
         };
         context.printer.result(json!({ "guards": data, "wrong": shelf.wrong.as_ref().map(|(file, _)| &file.name) }), human);
         if !all.is_empty() {
