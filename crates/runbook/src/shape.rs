@@ -106,6 +106,12 @@ fn check_value(sink: &mut Sink, value: &Spanned<DeValue>, kind: &Kind, depth: us
             if list.is_empty() && !matches!(each, Kind::Table(table) if table.title == CONDITION.title) && must_have_some(each) {
                 sink.add(Code::OutOfRange, at, "the list is empty");
             }
+            // The words of a command are templates, and may be empty; but not the first, which is the program.
+            if let (Kind::Template, Some(first)) = (each, list.first())
+                && first.get_ref().as_str().is_some_and(|program| program.trim().is_empty())
+            {
+                sink.add(Code::OutOfRange, first.span(), "the program is empty");
+            }
         }
         (Kind::OneOrMany(each), _) => check_value(sink, value, each, depth),
         (Kind::Short(_, table), DeValue::Table(inner)) => check_table(sink, inner, at, table, depth + 1),
