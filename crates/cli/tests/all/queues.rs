@@ -50,6 +50,8 @@ fn an_item_is_pushed_taken_and_completed() {
     let pushed = world.data(&["queues", "push", "triage", r#"{"issue": 17}"#, "--priority", "2"]);
     let taken = world.data(&["queues", "take", "triage", "--holder", "me"]);
     assert_eq!(taken["item"], json!({ "id": pushed["id"], "data": { "issue": 17 }, "priority": 2, "attempts": 1, "epoch": 3 }));
+    let (_, error) = world.error(&["queues", "take", "triaeg"]);
+    assert_eq!((&error["code"], &error["hint"]), (&json!("QUEUE_NOT_FOUND"), &json!("did you mean triage?")));
     let (code, error) = world.error(&["queues", "take", "triage"]);
     assert_eq!((code, &error["code"]), (4, &json!("QUEUE_EMPTY")));
     let id = taken["item"]["id"].as_str().unwrap();

@@ -7,7 +7,9 @@ mod terms;
 mod view;
 
 use banksman::core::queue::{Outcome, QUEUES_LIMIT};
+use banksman::core::spelling::near;
 use banksman::core::{ItemId, Name};
+use banksman::store::Key;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
@@ -65,7 +67,13 @@ impl Queues {
     }
 
     pub(crate) fn run(self, context: &Context) -> Done {
-        match self.verb {
+        self.verb.run(context).map_err(|failure| meant(context, failure))
+    }
+}
+
+impl Verb {
+    fn run(self, context: &Context) -> Done {
+        match self {
             Verb::Define(define) => define.run(context),
             Verb::List(list) => list.run(context),
             Verb::Show(show) => show.run(context),
@@ -86,6 +94,16 @@ fn no_queue(queue: &Name) -> Failure {
     Failure::new(exit::NOT_FOUND, "QUEUE_NOT_FOUND", format!("there is no queue {queue}"))
         .details(json!({ "queue": queue }))
         .hint(format!("define it with: banksman queues define {}", words::last(queue)))
+}
+
+/// Where there is no such queue, but one with almost that name, it is named instead.
+fn meant(context: &Context, failure: Failure) -> Failure {
+    let Some(name) = failure.details["queue"].as_str().filter(|_| failure.code == "QUEUE_NOT_FOUND") else { return failure };
+    let Ok(rows) = context.reader().and_then(|mut reader| Ok(reader.view().load(&[Key::Queues].into())?)) else { return failure };
+    match near(name, rows.queues.queues.keys().map(Name::as_str)) {
+        Some(near) => failure.hint(format!("did you mean {near}?")),
+        None => failure,
+    }
 }
 
 fn no_item(queue: &Name, item: ItemId) -> Failure {
