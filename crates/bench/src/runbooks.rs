@@ -13,7 +13,6 @@ const RUNS: usize = 50;
 
 pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     let (project, _client) = bench.project("runbooks")?;
-    std::fs::create_dir(project.runbooks_dir())?;
     std::fs::write(project.runbooks_dir().join("large.toml"), large(PHASES)?)?;
     let (mut ours, mut bare) = (Vec::new(), Vec::new());
     for _ in 0..bench.rounds(RUNS) {
