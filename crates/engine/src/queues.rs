@@ -38,7 +38,8 @@ impl QueueRequest {
                 let dedupe = items.iter().filter_map(|new| new.dedupe.clone()).map(|key| Key::Dedupe(name(), key));
                 let mut keys: Vec<Key> = dedupe.collect();
                 // Each may find an item whose last time is over.
-                keys.push(gone(0, keys.len()));
+                let ended = keys.len();
+                keys.extend((ended > 0).then(|| gone(0, ended)));
                 keys.extend([Key::NamedQueue(name()), Key::FirstTaker(name()), Key::Hands(name())]);
                 keys
             }
