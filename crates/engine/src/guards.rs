@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use banksman_core::backlog::Backlog;
 use banksman_core::coordination::Coordination;
 use banksman_core::guard::{Guard, GuardAction, GuardInputs, GuardResult, PipelineInfo, Topic, Wants, task_id};
-use banksman_core::pipeline::{self, Pipeline, Reason, State, Verdict, When};
+use banksman_core::pipeline::{self, Pipeline, State, Verdict, When};
 use banksman_core::plan::Context;
 use banksman_core::{Name, Now, RunnerId, Seq, Span, TaskId};
 use banksman_store::{Key, Tables, Turn};
@@ -44,8 +44,8 @@ pub struct Judgement {
 impl Judgement {
     /// About the guards that a pipeline waits for.
     pub(crate) fn new(pipeline: &Pipeline, by: Option<RunnerId>, inputs: GuardInputs, seen: Seen, at: Seq) -> Option<Judgement> {
-        let (State::Checking { phase, when } | State::Blocked { phase, when, .. }) = &pipeline.state else { return None };
-        let (phase, when, guards) = (phase.clone(), *when, pipeline.guards().to_vec());
+        let (phase, when) = pipeline.gate()?;
+        let (phase, guards) = (phase.clone(), pipeline.guards().to_vec());
         let (id, tasks) = (pipeline.id.clone(), pipeline.tasks);
         Some(Judgement { id, phase, when, by, tasks, guards, inputs, seen, at, is_moot: false })
     }
@@ -136,18 +136,8 @@ pub(crate) fn verdict(guards: &[Guard], inputs: &GuardInputs, now: &Now) -> Verd
 
 /// Whether a pipeline still waits for the answer that it was asked for: about the same guards, with the same variables.
 pub(crate) fn is_awaited(asked: &Pipeline, pipeline: &Pipeline) -> bool {
-    let place = |pipeline: &Pipeline| match &pipeline.state {
-        State::Checking { phase, when } | State::Blocked { phase, when, reason: Reason::Guard { .. } } => {
-            Some((phase.clone(), *when, pipeline.tasks))
-        }
-        State::Init
-        | State::Blocked { .. }
-        | State::Running { .. }
-        | State::Done
-        | State::Failed { .. }
-        | State::Cancelled { .. } => None,
-    };
-    place(pipeline).is_some_and(|at| Some(at) == place(asked)) && pipeline.context == asked.context
+    pipeline.gate().is_some_and(|gate| asked.gate() == Some(gate))
+        && (pipeline.tasks, &pipeline.context) == (asked.tasks, &asked.context)
 }
 
 /// A runner wants to look at the guards of a pipeline.

@@ -51,20 +51,25 @@ impl Pipeline {
         }
     }
 
-    /// The guards that are to be looked at.
-    pub fn guards(&self) -> &[Guard] {
+    /// The phase whose guards are to be looked at, and on which side of it they stand.
+    pub fn gate(&self) -> Option<(&Name, When)> {
         match &self.state {
             State::Checking { phase, when } | State::Blocked { phase, when, reason: Reason::Guard { .. } } => {
-                let phase = self.plan.phase(phase);
-                phase.map_or(&[], |phase| if *when == When::Pre { &phase.pre } else { &phase.post })
+                Some((phase, *when))
             }
             State::Init
             | State::Blocked { .. }
             | State::Running { .. }
             | State::Done
             | State::Failed { .. }
-            | State::Cancelled { .. } => &[],
+            | State::Cancelled { .. } => None,
         }
+    }
+
+    /// The guards that are to be looked at.
+    pub fn guards(&self) -> &[Guard] {
+        let asked = self.gate().and_then(|(phase, when)| Some((self.plan.phase(phase)?, when)));
+        asked.map_or(&[], |(phase, when)| if when == When::Pre { &phase.pre } else { &phase.post })
     }
 
     /// The last event that the answer of the guard that holds it up knows of.

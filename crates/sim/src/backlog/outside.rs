@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 
 use banksman_core::Pipeline;
 use banksman_core::guard::{Cmd, CommandResult, FileInfo, GuardInputs};
-use banksman_core::pipeline::{State, When};
-use banksman_core::{Name, RunnerId, TaskId};
+use banksman_core::{RunnerId, TaskId};
 
 use super::flaw::Flaw;
 use super::world::World;
@@ -72,7 +71,7 @@ impl World<'_> {
         // One that has taken its leave is about to end, and what it looks at ends with it.
         let has_left = |id: &RunnerId| self.book.runners.get(id).is_some_and(|known| known.left);
         let others = self.runners.iter().filter(|other| other.alive && !has_left(&other.id)).flat_map(|other| &other.gatherings);
-        let mut others = others.filter(|other| other.pipeline.id == id && side(&other.pipeline) == side(&pipeline));
+        let mut others = others.filter(|other| other.pipeline.id == id && other.pipeline.gate() == pipeline.gate());
         let is_alone = others.next().is_none();
         let runner = self.runners[slot].id.clone();
         self.verdict.expect(Checker::Guards, is_alone, || format!("{runner} looks at the guards of {id}, and so does another"));
@@ -118,14 +117,6 @@ impl World<'_> {
             way.looker = Some(by.clone());
             self.examined.insert((by.clone(), id.clone()), way.visit);
         }
-    }
-}
-
-/// Which guards are to be looked at.
-fn side(pipeline: &Pipeline) -> Option<(&Name, When)> {
-    match &pipeline.state {
-        State::Checking { phase, when } | State::Blocked { phase, when, .. } => Some((phase, *when)),
-        _ => None,
     }
 }
 

@@ -127,11 +127,9 @@ fn transferred(judgement: &Judgement, tables: &Tables) -> Judgement {
     let mut judgement = judgement.clone();
     if let Some(pipeline) = tables.backlog.pipelines.get(&judgement.id) {
         judgement.tasks = pipeline.tasks;
-    }
-    if let Some(State::Checking { phase, when } | State::Blocked { phase, when, .. }) =
-        tables.backlog.pipelines.get(&judgement.id).map(|pipeline| &pipeline.state)
-    {
-        (judgement.phase, judgement.when) = (phase.clone(), *when);
+        if let Some((phase, when)) = pipeline.gate() {
+            (judgement.phase, judgement.when) = (phase.clone(), when);
+        }
     }
     judgement
 }
