@@ -8,6 +8,7 @@ mod run;
 mod sentence;
 mod taken;
 
+use banksman::core::pipeline::phase_task;
 use banksman::core::task::Done as Ended;
 use banksman::core::{Name, TaskId};
 use banksman::engine::why::{Answer, Life, Why as Found};
@@ -58,7 +59,7 @@ impl Why {
 /// The task of the phase that a pipeline has failed in, if it was made: a guard before it may have failed, say.
 fn failed_task(reader: &mut Reader, why: &Found) -> Result<Option<TaskId>, Failure> {
     let Answer::Over { done: Ended::Failed { .. }, pipeline: Some(pipeline), .. } = &why.answer else { return Ok(None) };
-    let Ok(id) = TaskId::new(&format!("{}.{}", pipeline.id, pipeline.tasks)) else { return Ok(None) };
+    let id = phase_task(&pipeline.id, pipeline.tasks);
     let tasks = reader.view().load(&[Key::Task(id.clone())].into())?.backlog.tasks;
     let phase = pipeline.phase().map(Name::as_str);
     Ok(tasks.get(&id).is_some_and(|task| task.spec.phase() == phase).then_some(id))
