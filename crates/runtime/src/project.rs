@@ -10,7 +10,7 @@ use banksman_adapters::ids;
 use banksman_core::Seq;
 use banksman_store::postgres::{self, Server};
 use banksman_store::sqlite::{self, Occupant};
-use banksman_store::{Copied, Reader, Store, StoreError, copy};
+use banksman_store::{Copied, Reader, Store, StoreError, StoreId, copy};
 use thiserror::Error;
 
 use crate::client::Client;
@@ -139,11 +139,12 @@ impl Project {
         made.file(&folder.join(CONFIG_FILE), &config)?;
         // A clone of the repository brings the id with it: all its machines share one project.
         let project = Project::with_folder(&root, &folder, place, &Surroundings::default())?;
+        let store_id = new_store_id();
         let created = match &project.store {
             Location::Sqlite(path) => {
-                sqlite::create(path, &id_of(project.config(), &folder)?, &RealMachine(project.host.clone()))
+                sqlite::create(path, &id_of(project.config(), &folder)?, &store_id, &RealMachine(project.host.clone()))
             }
-            Location::Postgres { server, id } => postgres::create(server, id),
+            Location::Postgres { server, id } => postgres::create(server, id, &store_id),
         };
         match created {
             Err(StoreError::Exists { .. }) => return Err(ProjectError::Exists { root }),
@@ -272,10 +273,11 @@ impl Project {
     pub fn copy_to(&self, place: Place) -> Result<Copied, ProjectError> {
         let mut from = self.reader()?;
         let id = id_of(self.config(), &self.folder)?;
+        let store_id = new_store_id();
         let machine = || Box::new(RealMachine(self.host.clone()));
         match place {
             Place::Sqlite(path) => {
-                sqlite::create(&path, &id, &*machine())?;
+                sqlite::create(&path, &id, &store_id, &*machine())?;
                 let turnstile = path.with_file_name("turn");
                 let copied = sqlite::open(&path, &turnstile, machine()).and_then(|mut to| copy(&mut from, &mut to));
                 if copied.is_err() {
@@ -284,7 +286,7 @@ impl Project {
                 Ok(copied?)
             }
             Place::Postgres(server) => {
-                postgres::create(&server, &id)?;
+                postgres::create(&server, &id, &store_id)?;
                 let copied = postgres::open(&server, &id, machine()).and_then(|mut to| copy(&mut from, &mut to));
                 if copied.is_err() {
                     postgres::remove(&server, &id)?;
@@ -340,6 +342,11 @@ impl Project {
             Location::Postgres { server, id } => postgres::open_reader(server, id, machine),
         }
     }
+}
+
+/// A store id that nobody can guess: 160 random bits.
+fn new_store_id() -> StoreId {
+    StoreId::new(ids::random(32))
 }
 
 /// The id that a database knows the project by.

@@ -3,7 +3,7 @@
 use banksman_core::backlog::Backlog;
 use banksman_core::claim::{Grant, Line};
 use banksman_core::coordination::Coordination;
-use banksman_core::event::Event;
+use banksman_core::event::{Actor, Event};
 use banksman_core::fold::Folded;
 use banksman_core::lock;
 use banksman_core::task::State;
@@ -87,7 +87,7 @@ fn fill(from: &mut Reader, to: &mut Store, answers: Vec<crate::value::Rows>) -> 
         let mut writes = Vec::with_capacity(page.events.len());
         for row in page.events.into_iter().take_while(|row| row.id <= snapshot.seq) {
             let event = parse(&row, &row.data.to_string())?;
-            writes.push(insert(to.project, row.id, row.wall.0, &event));
+            writes.push(insert(to.project, row.id, row.wall.0, &event, row.by.as_ref()));
             folded.apply(row.id, row.wall, event);
         }
         events += writes.len();
@@ -110,10 +110,10 @@ fn fill(from: &mut Reader, to: &mut Store, answers: Vec<crate::value::Rows>) -> 
     Ok(Some(Copied { locks: locks.len(), semaphores: semaphores.len(), holders, tasks, items, events }))
 }
 
-fn insert(project: i64, seq: Seq, wall: i64, event: &Event) -> Query<'static> {
+fn insert(project: i64, seq: Seq, wall: i64, event: &Event, by: Option<&Actor>) -> Query<'static> {
     let (component, id) = event.source();
     let owned = |text: &str| Value::from(text.to_owned());
-    let params: [Value<'static>; 8] = [
+    let params: [Value<'static>; 9] = [
         project.into(),
         seq.0.into(),
         wall.into(),
@@ -122,6 +122,7 @@ fn insert(project: i64, seq: Seq, wall: i64, event: &Event) -> Query<'static> {
         id.map_or(Value::Null, owned),
         event.request().map_or(Value::Null, owned),
         event.data().into(),
+        by.map(Actor::to_json).into(),
     ];
     Query::new(Statement::InsertEvent, params)
 }

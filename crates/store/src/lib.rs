@@ -20,6 +20,7 @@ mod dialect;
 mod error;
 #[macro_use]
 mod fragments;
+mod identity;
 mod import;
 mod key;
 mod machine;
@@ -41,6 +42,7 @@ pub use compact::{Compacted, Keep, Mark, Size};
 pub use copy::{Copied, copy};
 pub use crew::Crew;
 pub use error::StoreError;
+pub use identity::{Identity, StoreId};
 pub use key::Key;
 pub use machine::{Machine, Reading};
 pub use pipelines::{Hosted, Listening};

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use banksman_core::backlog::Backlog;
 use banksman_core::coordination::Coordination;
-use banksman_core::event::Source;
+use banksman_core::event::{Actor, Source};
 use banksman_core::fold::Folded;
 use banksman_core::queue::Queues;
 use banksman_core::{Lease, Seq, Wall};
@@ -94,6 +94,9 @@ pub struct EventRow {
     pub source: Source,
     /// What belongs to it.
     pub data: Json,
+    /// The person or run whose command caused it; none if a runner did it by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by: Option<Actor>,
 }
 
 /// One page of the event log.
@@ -245,5 +248,6 @@ fn event(mut row: Row) -> Result<EventRow, StoreError> {
     let (id, wall, kind) = (Seq(row.int()?), Wall(row.int()?), row.text()?);
     let source = Source { component: row.text()?.into(), id: row.maybe_text()?.map(Into::into) };
     let data = serde_json::from_str(&row.text()?).map_err(StoreError::corrupt)?;
-    Ok(EventRow { id, kind, wall, source, data })
+    let by = row.maybe_text()?.map(|text| Actor::from_json(&text).map_err(StoreError::corrupt)).transpose()?;
+    Ok(EventRow { id, kind, wall, source, data, by })
 }

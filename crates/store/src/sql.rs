@@ -28,6 +28,9 @@ statements! {
     Project => "SELECT p.seq, p.ticket, p.lease, p.lease_base, p.boot, s.version, /* clock */ NULL FROM projects p, store s WHERE p.project = $1";
     InsertProject => "INSERT INTO projects (project, id, seq, ticket, lease, lease_base, boot) VALUES ($1, $2, 0, 0, $3, 0, $4)";
     UpdateProject => "UPDATE projects SET seq = $2, ticket = $3, lease = $4, lease_base = $5, boot = $6 WHERE project = $1";
+    Identity => "SELECT store_id, moved_to FROM projects WHERE project = $1";
+    // An id is given once and never changed.
+    SetStoreId => "UPDATE projects SET store_id = $2 WHERE project = $1 AND store_id IS NULL";
     Boots => "SELECT boot, seq FROM boots WHERE project = $1 AND host = $2 ORDER BY boot";
     InsertBoot => "INSERT INTO boots (project, host, boot, seq) VALUES ($1, $2, $3, $4)";
     Lock => concat!(locks!(), " AND name = $2");
@@ -81,9 +84,9 @@ statements! {
     );
     DeleteWaiter => "DELETE FROM waiters WHERE project = $1 AND ticket = $2";
     Request => "SELECT seq, kind, component, id, data FROM events WHERE project = $1 AND request = $2 ORDER BY seq DESC LIMIT 1";
-    InsertEvent => "INSERT INTO events (project, seq, wall, kind, component, id, request, data) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
+    InsertEvent => "INSERT INTO events (project, seq, wall, kind, component, id, request, data, actor) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
     Events => concat!(
-        "SELECT seq, wall, kind, component, id, data FROM events WHERE project = $1 AND seq > $2 ",
+        "SELECT seq, wall, kind, component, id, data, actor FROM events WHERE project = $1 AND seq > $2 ",
         "AND wall >= $4 ORDER BY seq LIMIT $3"
     );
     // With what a pipeline is to do, if it happened to one: that tells which pipeline of which runbook it is.
@@ -93,7 +96,7 @@ statements! {
         "WHERE e.project = $1 AND e.seq > $2 ORDER BY e.seq LIMIT $3"
     );
     LastEvents => concat!(
-        "SELECT seq, wall, kind, component, id, data FROM events WHERE project = $1 AND seq > $2 ",
+        "SELECT seq, wall, kind, component, id, data, actor FROM events WHERE project = $1 AND seq > $2 ",
         "AND component = $3 AND id = $4 ORDER BY seq DESC LIMIT $5"
     );
     Compacted => "SELECT compacted, compacted_wall FROM projects WHERE project = $1";

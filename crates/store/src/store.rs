@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use banksman_core::claim::Address;
+use banksman_core::event::Actor;
 use banksman_core::{Lease, Seq, Ticket, Wall};
 
 use crate::backend::Backend;
@@ -24,6 +25,8 @@ pub struct Store {
     pub(crate) backend: Box<dyn Backend>,
     pub(crate) project: i64,
     pub(crate) machine: Box<dyn Machine>,
+    /// Whose commands this store carries out, as JSON; none for a runner.
+    actor: Option<String>,
     /// Boots of this host before the current one, once this process has made its own boot known.
     earlier_boots: Option<BTreeSet<Box<str>>>,
 }
@@ -71,7 +74,12 @@ pub(crate) struct Counters {
 
 impl Store {
     pub(crate) fn new(backend: Box<dyn Backend>, project: i64, machine: Box<dyn Machine>) -> Store {
-        Store { backend, project, machine, earlier_boots: None }
+        Store { backend, project, machine, actor: None, earlier_boots: None }
+    }
+
+    /// Notes with every event from now on that it was caused by a command of this person or run.
+    pub fn act_for(&mut self, actor: &Actor) {
+        self.actor = Some(actor.to_json());
     }
 
     /// Waits until it is this process's turn to write, however long that takes. The turn lasts for any number of
@@ -210,7 +218,7 @@ impl<R> Open<'_, R> {
     /// Writes it and makes it last.
     pub fn commit(mut self) -> Result<Committed<R>, StoreError> {
         let notifies = self.store.backend.notifies();
-        let writes = self.decided.writes(self.store.project, &*self.store.machine, notifies);
+        let writes = self.decided.writes(self.store.project, &*self.store.machine, self.store.actor.as_deref(), notifies);
         if !writes.is_empty() {
             // If it fails, dropping `self` forgets what is undone with it.
             self.store.backend.commit(&writes)?;
@@ -225,13 +233,13 @@ impl<R> Open<'_, R> {
 
 impl<R> Decided<R> {
     /// The statements of the batch; none if nothing has changed.
-    fn writes(&self, project: i64, machine: &dyn Machine, notifies: bool) -> Vec<Query<'_>> {
+    fn writes<'a>(&'a self, project: i64, machine: &dyn Machine, actor: Option<&'a str>, notifies: bool) -> Vec<Query<'a>> {
         let turn = &self.turn;
         let mut writes = changes::between(project, &self.before, &self.after);
         writes.extend(self.new_boot.clone());
         for (seq, event) in &turn.events {
             let (component, id) = event.source();
-            let params: [Value<'_>; 8] = [
+            let params: [Value<'_>; 9] = [
                 project.into(),
                 seq.0.into(),
                 turn.wall.0.into(),
@@ -240,6 +248,7 @@ impl<R> Decided<R> {
                 id.into(),
                 event.request().into(),
                 event.data().into(),
+                actor.into(),
             ];
             writes.push(Query::new(Statement::InsertEvent, params));
         }

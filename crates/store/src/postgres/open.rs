@@ -7,6 +7,7 @@ use super::session::{LOCK_SPACE, Session};
 use super::{Postgres, judge};
 use crate::dialect;
 use crate::error::StoreError;
+use crate::identity::StoreId;
 use crate::machine::Machine;
 use crate::reader::Reader;
 use crate::schema::{MIGRATIONS, VERSION};
@@ -17,7 +18,7 @@ use crate::store::Store;
 const MIGRATION: i64 = LOCK_SPACE;
 
 /// Makes the schema if it is not there, and the project `id` in it.
-pub fn create(server: &Server, id: &str) -> Result<(), StoreError> {
+pub fn create(server: &Server, id: &str, store_id: &StoreId) -> Result<(), StoreError> {
     with_session(server, async |session| {
         let client = session.client();
         require_version(client).await?;
@@ -31,9 +32,9 @@ pub fn create(server: &Server, id: &str) -> Result<(), StoreError> {
             return Err(StoreError::Exists { place: server.shown().to_owned() });
         }
         // Lease time is the server's clock; it needs no base and no boot.
-        let insert = "INSERT INTO projects (project, id, seq, ticket, lease, lease_base, boot) \
-                      SELECT coalesce(max(project), 0) + 1, $1, 0, 0, 0, 0, '' FROM projects";
-        client.execute(insert, &[&id]).await.map_err(judge)?;
+        let insert = "INSERT INTO projects (project, id, seq, ticket, lease, lease_base, boot, store_id) \
+                      SELECT coalesce(max(project), 0) + 1, $1, 0, 0, 0, 0, '', $2 FROM projects";
+        client.execute(insert, &[&id, &store_id.as_str()]).await.map_err(judge)?;
         client.batch_execute("COMMIT").await.map_err(judge)
     })
 }

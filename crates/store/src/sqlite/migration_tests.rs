@@ -9,6 +9,7 @@ use rusqlite::Connection;
 use super::backlog_tests::Still;
 use super::open;
 use crate::dialect;
+use crate::identity::{Identity, StoreId};
 use crate::key::Key;
 use crate::machine::Machine;
 use crate::schema::MIGRATIONS;
@@ -87,4 +88,17 @@ fn the_tasks_of_version_4_are_no_parts_of_anything() {
     let counts = open(&path, &turn, Box::new(Still)).unwrap().view().counts().unwrap();
     let words: Vec<(&str, u64)> = counts.by_status.iter().map(|(status, number)| (status.as_str(), *number)).collect();
     assert_eq!(words, [("failed", 2)]);
+}
+
+#[test]
+fn a_store_of_version_5_has_no_id_until_it_is_given_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, turn) = (dir.path().join("store.db"), dir.path().join("turn"));
+    make(&path, 5, "");
+    let mut store = open(&path, &turn, Box::new(Still)).unwrap();
+    assert_eq!(store.view().identity().unwrap(), Identity { store: None, moved_to: None });
+    let id = store.identify(&StoreId::new("first")).unwrap();
+    assert_eq!(store.identify(&StoreId::new("second")).unwrap(), id, "an id is never changed");
+    let again = open(&path, &turn, Box::new(Still)).unwrap().view().identity().unwrap();
+    assert_eq!(again.store.as_ref().map(StoreId::as_str), Some("first"));
 }

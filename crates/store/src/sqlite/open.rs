@@ -13,6 +13,7 @@ use super::{Sqlite, Turnstile};
 use crate::backend::Backend as _;
 use crate::dialect;
 use crate::error::StoreError;
+use crate::identity::StoreId;
 use crate::machine::Machine;
 use crate::reader::Reader;
 use crate::schema::{MIGRATIONS, VERSION};
@@ -29,11 +30,11 @@ const PROJECT: i64 = 1;
 const BUSY: Duration = Duration::from_secs(5);
 
 /// Makes a new store for the project `id`. It appears complete or not at all.
-pub fn create(path: &Path, id: &str, machine: &dyn Machine) -> Result<(), StoreError> {
+pub fn create(path: &Path, id: &str, store_id: &StoreId, machine: &dyn Machine) -> Result<(), StoreError> {
     let parent = parent(path);
     refuse_network_file_system(&parent)?;
     let draft = path.with_extension(format!("draft-{}", std::process::id()));
-    let made = fill(&draft, id, machine).map_err(|error| explain(path, error)).and_then(|()| {
+    let made = fill(&draft, id, store_id, machine).map_err(|error| explain(path, error)).and_then(|()| {
         match fs::hard_link(&draft, path) {
             Ok(()) => {}
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
@@ -83,7 +84,7 @@ pub fn open_reader(path: &Path, machine: Box<dyn Machine>) -> Result<Reader, Sto
 pub fn memory(machine: Box<dyn Machine>) -> Result<Store, StoreError> {
     let mut connection = Connection::open_in_memory()?;
     connection.pragma_update(None, "foreign_keys", true)?;
-    found(&mut connection, "memory", &*machine)?;
+    found(&mut connection, "memory", None, &*machine)?;
     Ok(Store::new(Box::new(Sqlite::new(connection, None, None)?), PROJECT, machine))
 }
 
@@ -137,17 +138,17 @@ fn checked(path: &Path) -> Result<Connection, StoreError> {
     Ok(connection)
 }
 
-fn fill(path: &Path, id: &str, machine: &dyn Machine) -> Result<(), StoreError> {
+fn fill(path: &Path, id: &str, store_id: &StoreId, machine: &dyn Machine) -> Result<(), StoreError> {
     let mut connection = Connection::open(path)?;
     connection.pragma_update(None, "application_id", APPLICATION_ID)?;
     connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0))?;
     connection.pragma_update(None, "synchronous", "FULL")?;
-    found(&mut connection, id, machine)?;
+    found(&mut connection, id, Some(store_id), machine)?;
     connection.close().map_err(|(_, error)| error.into())
 }
 
 /// Makes the tables and the one project.
-fn found(connection: &mut Connection, id: &str, machine: &dyn Machine) -> Result<(), StoreError> {
+fn found(connection: &mut Connection, id: &str, store_id: Option<&StoreId>, machine: &dyn Machine) -> Result<(), StoreError> {
     let transaction = connection.transaction()?;
     for migration in MIGRATIONS {
         transaction.execute_batch(&dialect::sqlite_schema(migration))?;
@@ -155,6 +156,8 @@ fn found(connection: &mut Connection, id: &str, machine: &dyn Machine) -> Result
     let lease = machine.read().monotonic_ms;
     let insert = dialect::sqlite(Statement::InsertProject.text());
     transaction.execute(&insert, (PROJECT, id, lease, machine.boot()))?;
+    let identify = dialect::sqlite(Statement::SetStoreId.text());
+    transaction.execute(&identify, (PROJECT, store_id.map(StoreId::as_str)))?;
     Ok(transaction.commit()?)
 }
 
