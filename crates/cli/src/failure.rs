@@ -93,7 +93,7 @@ impl From<StoreError> for Failure {
             StoreError::Importing { .. } => (
                 exit::LOCKED,
                 "STORE_IMPORTING",
-                "nothing was changed; wait for their end; banksman doctor clears away what a dead importer has left",
+                "nothing was changed; wait for their end; banksman doctor --fix clears away what a dead importer has left",
             ),
             StoreError::Corrupt { .. } => {
                 (exit::UNHEALTHY, "STORE_CORRUPT", "stop all agents, copy the .banksman folder, and look with: banksman doctor")

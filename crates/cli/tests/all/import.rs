@@ -457,7 +457,10 @@ fn doctor_clears_away_what_a_dead_import_left() {
     import.signal(Signal::KILL);
     import.end();
     let told = world.ok(&["doctor"]);
-    assert!(told.contains("they were cleared away"), "{told}");
+    assert!(told.contains("was killed after") && told.contains("fix: banksman doctor --fix"), "{told}");
+    assert_eq!(open_imports(&world).len(), 1, "without --fix nothing is changed");
+    let told = world.ok(&["doctor", "--fix"]);
+    assert!(told.contains("fixed: they were cleared away"), "{told}");
     assert_eq!((open_imports(&world), listed(&world)), (Vec::new(), Vec::new()));
     let told = world.ok(&["doctor"]);
     assert!(told.contains("none is unfinished"), "{told}");

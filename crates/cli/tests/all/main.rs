@@ -11,6 +11,7 @@ mod copy;
 mod crashes;
 mod decisions;
 mod demo;
+mod doctor;
 mod feed;
 mod guards;
 mod hands;

@@ -158,7 +158,13 @@ fn story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
         (
             "doctor",
             vec!["doctor"],
-            json!({ "healthy": "bool", "checks": [{ "check": "string", "verdict": "string", "findings": ["string"] }] }),
+            json!({
+                "healthy": "bool",
+                "checks": [{
+                    "check": "string", "verdict": "string", "findings": ["string"],
+                    "entries": [{ "text": "string", "fix": "string?", "fixed": "string?" }],
+                }],
+            }),
         ),
         (
             "config list",

@@ -78,7 +78,7 @@ fn grants(coordination: &Coordination) -> impl Iterator<Item = (Resource, &Grant
 }
 
 /// Takes a grant away if the store agrees that it is over.
-fn reap(client: &Client, entry: &Stale) -> Result<bool, Failure> {
+pub(crate) fn reap(client: &Client, entry: &Stale) -> Result<bool, Failure> {
     let probes = entry.grant.watch().into_iter().map(|process| (client.host().probe(&process), process));
     let probes = probes.map(|(liveness, process)| (process, liveness)).collect();
     let name = entry.resource.name.clone();

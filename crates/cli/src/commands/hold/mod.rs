@@ -6,7 +6,7 @@ mod run;
 mod view;
 
 pub(crate) use acquire::{AcquireFlags, Wanted, acquire, judge, win};
-pub(crate) use cleanup::{cleanup, stale_grants};
+pub(crate) use cleanup::{cleanup, reap, stale_grants};
 pub(crate) use run::run;
 pub(crate) use view::{grant_json, holder_state, line_rows, waiter_json};
 

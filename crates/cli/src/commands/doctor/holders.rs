@@ -1,0 +1,21 @@
+//! Locks and slots whose holder is dead or whose lease is over. Whoever asks for one next gets it, so they are no fault.
+
+use super::{Entry, Examination, Finding};
+use crate::commands::hold;
+use crate::failure::Failure;
+
+pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failure> {
+    let stale = hold::stale_grants(&mut examination.reader, examination.project.host())?;
+    let client = if examination.fix && !stale.is_empty() { Some(examination.context.client()?) } else { None };
+    let mut entries = Vec::new();
+    for grant in &stale {
+        let entry = Entry::new(format!("{}: {} is {}", grant.resource, grant.grant.claim.holder, grant.state));
+        entries.push(match &client {
+            None => entry.fixable(),
+            Some(client) if hold::reap(client, grant)? => entry.fixed("released"),
+            // The holder came back in between.
+            Some(_) => entry,
+        });
+    }
+    Ok(Finding::notes("holders", "everything that is held is held by the living", entries))
+}

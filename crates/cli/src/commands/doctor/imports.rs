@@ -1,0 +1,30 @@
+//! Imports that are not finished. Nobody sees the tasks of one that was killed, but they keep what they refer to from being
+//! deleted, and the store from being copied.
+
+use banksman::core::Liveness;
+use banksman::store::Key;
+
+use super::{Entry, Examination, Finding};
+use crate::failure::Failure;
+
+pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failure> {
+    let open = examination.reader.view().load(&[Key::Imports].into())?.backlog.imports;
+    let cleared = match examination.fix && !open.is_empty() {
+        true => examination.context.client()?.clear_imports()?,
+        false => Vec::new(),
+    };
+    let entry = |import: &banksman::core::import::Import| {
+        let (id, added, total) = (&import.id, import.added, import.total);
+        let is_dead = matches!(examination.project.host().probe(&import.process), Liveness::Dead | Liveness::OtherBoot);
+        let killed = || Entry::new(format!("import {id} was killed after {added} of {total} tasks"));
+        if cleared.iter().any(|gone| gone.id == import.id) {
+            killed().fixed("they were cleared away")
+        } else if is_dead {
+            killed().fixable()
+        } else {
+            Entry::new(format!("import {id} of process {} is at {added} of {total} tasks", import.process.pid))
+        }
+    };
+    let entries = open.values().map(entry).collect();
+    Ok(Finding::notes("imports", "none is unfinished", entries))
+}

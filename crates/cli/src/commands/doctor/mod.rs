@@ -1,0 +1,67 @@
+//! `banksman doctor`: one file per check, each of which returns a `Finding`.
+//!
+//! A check only reads. With `--fix` it also repairs what it can repair without asking a person, and its entries say what was
+//! done; so a second `doctor` finds nothing. To add a check: a file here, and a line in `CHECKS`.
+
+mod finding;
+mod holders;
+mod imports;
+mod store;
+
+use banksman::Project;
+use banksman::store::Reader;
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::Done;
+use crate::context::Context;
+use crate::exit_codes as exit;
+use crate::failure::Failure;
+use finding::{Entry, Finding};
+
+/// Check the health of the project, and repair it.
+///
+/// Checks the structure of the store, compares the event log with the tables, and lists what dead processes have left behind.
+/// Every problem names the command that solves it, where there is one. With `--fix`, problems that need no decision of
+/// yours are solved at once, and the output says what was done. Without it nothing is changed. Exit 7 if something is
+/// wrong; what is merely stale is a note.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  banksman doctor\n  banksman doctor --fix")]
+pub(crate) struct Doctor {
+    /// Repair what can be repaired
+    #[arg(long)]
+    fix: bool,
+}
+
+/// What a check works with.
+struct Examination<'a> {
+    context: &'a Context,
+    project: Project,
+    reader: Reader,
+    /// Whether to repair what is found.
+    fix: bool,
+}
+
+type Check = fn(&mut Examination<'_>) -> Result<Finding, Failure>;
+
+/// In the order of the output. Nothing is said of the others if the store itself is damaged: they read it.
+const CHECKS: [Check; 3] = [store::event_log, holders::check, imports::check];
+
+impl Doctor {
+    pub(crate) fn run(self, context: &Context) -> Done {
+        let project = context.project()?;
+        let reader = project.reader()?;
+        let mut examination = Examination { context, project, reader, fix: self.fix };
+        let mut findings = vec![store::integrity(&mut examination)?];
+        if !findings.iter().any(Finding::is_wrong) {
+            for check in CHECKS {
+                findings.push(check(&mut examination)?);
+            }
+        }
+        let is_wrong = findings.iter().any(Finding::is_wrong);
+        let checks: Vec<Value> = findings.iter().map(Finding::json).collect();
+        let lines: Vec<String> = findings.iter().map(Finding::line).collect();
+        context.printer.result(json!({ "healthy": !is_wrong, "checks": checks }), lines.join("\n"));
+        Ok(if is_wrong { exit::UNHEALTHY } else { exit::OK })
+    }
+}
