@@ -6,6 +6,7 @@
 //! * [`program`]: running a program for a limited time. * [`minder`]: the same, and nothing of it is left behind.
 //! * [`git`]: branches, and merging them.
 //! * [`notify`]: telling people what happened. * [`digest`]: hashes and signatures.
+//! * [`os_bytes`]: paths as data, whatever their bytes are.
 //! * [`wake`]: telling one waiter that its row has changed. * [`bell`]: telling all followers of the event log.
 
 #[cfg(not(target_os = "linux"))]
@@ -19,6 +20,7 @@ pub mod ids;
 pub mod keeper;
 pub mod minder;
 pub mod notify;
+pub mod os_bytes;
 pub mod process;
 pub mod program;
 pub mod tree;

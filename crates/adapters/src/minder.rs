@@ -43,7 +43,7 @@ pub struct Task<'a> {
     /// Where it works.
     pub directory: &'a Path,
     /// What it finds in its environment beside what this process has.
-    pub env: Vec<(String, String)>,
+    pub env: Vec<(String, OsString)>,
     /// What it does not find there although this process has it.
     pub env_remove: &'a [&'a str],
     /// How long it may take.

@@ -220,7 +220,9 @@ pub(crate) fn problems(error: &RunbookError) -> Vec<Value> {
         RunbookError::Wrong(wrong) => wrong.list.iter().map(|one| problem(wrong, one)).collect(),
         RunbookError::NotFound { dir: path, .. } | RunbookError::Io { path, .. } => {
             let message = error.to_string();
-            vec![json!({ "file": path, "line": null, "column": null, "code": null, "message": message, "hint": null })]
+            vec![
+                json!({ "file": path.display().to_string(), "line": null, "column": null, "code": null, "message": message, "hint": null }),
+            ]
         }
     }
 }

@@ -3,10 +3,11 @@
 //! It exists so that the command's identity can be recorded together with the lock: pid and start time survive
 //! `exec`. It dies with the wrapper that started it, and so does the command that it becomes.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitCode};
 
@@ -44,13 +45,13 @@ impl Gate {
 
     /// Opens the gate: the command starts, with these variables added to its environment. The gate must be kept until
     /// the command ends, as the child may only now come to open its end of the pipe.
-    pub(crate) fn open(&mut self, variables: &[(&str, String)]) -> std::io::Result<()> {
-        let mut text = String::new();
+    pub(crate) fn open(&mut self, variables: &[(&str, OsString)]) -> std::io::Result<()> {
+        let mut text = Vec::new();
         for (name, value) in variables {
-            text.push_str(&format!("{name}={value}\0"));
+            text.extend([name.as_bytes(), b"=", value.as_bytes(), b"\0"].concat());
         }
-        text.push('\0');
-        self.pipe.write_all(text.as_bytes())
+        text.push(0);
+        self.pipe.write_all(&text)
     }
 
     /// Keeps it shut: the command never starts.
@@ -91,7 +92,7 @@ fn wait_and_become(parent: i32, fd: i32, command: &[&OsString]) -> ExitCode {
 
 /// Reads `NAME=value` pairs until the empty one that lets the command start; `None` if the pipe closes before. The
 /// pipe is opened through the parent's `/proc`, so that the command inherits no stray descriptor.
-fn read_variables(parent: i32, fd: i32) -> Option<Vec<(String, String)>> {
+fn read_variables(parent: i32, fd: i32) -> Option<Vec<(OsString, OsString)>> {
     let mut pipe = BufReader::new(File::open(format!("/proc/{parent}/fd/{fd}")).ok()?);
     let mut variables = Vec::new();
     loop {
@@ -103,8 +104,7 @@ fn read_variables(parent: i32, fd: i32) -> Option<Vec<(String, String)>> {
         if pair.is_empty() {
             return Some(variables);
         }
-        let pair = String::from_utf8(pair).ok()?;
-        let (name, value) = pair.split_once('=')?;
-        variables.push((name.into(), value.into()));
+        let value = pair.split_off(pair.iter().position(|byte| *byte == b'=')?);
+        variables.push((OsString::from_vec(pair), OsStr::from_bytes(&value[1..]).into()));
     }
 }

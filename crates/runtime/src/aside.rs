@@ -116,7 +116,7 @@ impl Aside {
             kind: notice.kind,
             subject: notice.subject.to_string(),
             text: notice.text.to_string(),
-            project: project.root().display().to_string(),
+            project: project.root().into(),
             data: serde_json::Value::Null,
         };
         let channels = outlets.channels;

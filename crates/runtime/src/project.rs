@@ -1,7 +1,9 @@
 //! A project: a directory with a `.banksman/` folder that holds a store.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -365,10 +367,11 @@ fn is_project(dir: &Path) -> bool {
 
 /// The main worktree, if `dir` is a linked one: its `.git` is a file that leads to the common directory.
 fn main_worktree(dir: &Path) -> Option<PathBuf> {
-    let text = fs::read_to_string(dir.join(".git")).ok()?;
-    let git_dir = dir.join(text.strip_prefix("gitdir:")?.trim());
-    let common = fs::read_to_string(git_dir.join("commondir")).ok()?;
-    git_dir.join(common.trim()).canonicalize().ok()?.parent().map(Into::into)
+    let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes.strip_suffix(b"\n").unwrap_or(bytes)));
+    let link = fs::read(dir.join(".git")).ok()?;
+    let git_dir = dir.join(path(link.strip_prefix(b"gitdir:")?.trim_ascii_start()));
+    let common = fs::read(git_dir.join("commondir")).ok()?;
+    git_dir.join(path(&common)).canonicalize().ok()?.parent().map(Into::into)
 }
 
 /// Where this user's state is, which belongs to no project.

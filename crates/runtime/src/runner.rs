@@ -11,7 +11,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use banksman_adapters::keeper::{self, Keepers, Limit, Session};
-use banksman_adapters::{host, ids};
+use banksman_adapters::{host, ids, os_bytes};
 use banksman_core::backlog::{Runner as Row, Terms};
 use banksman_core::{Lease, RunId, RunnerId, SectionId, Span, Stamp, Wall};
 use banksman_engine::{Dispatcher, News, Next, Options, Vitals};
@@ -109,7 +109,7 @@ impl<'a> Runner<'a> {
             watching: Vec::new(),
             started: Stamp { lease: Lease(0), wall: Wall(host::wall_ms()) },
             seen: Lease(0),
-            terms: ttl.map(|ttl| Terms { ttl: span(ttl), folder: folder.to_string_lossy().into() }),
+            terms: ttl.map(|ttl| Terms { ttl: span(ttl), folder: os_bytes::as_text(&folder).into() }),
         };
         let options = Options {
             max_runs: options.max_runs,

@@ -1,5 +1,6 @@
 //! Where the sessions of a project are, and how a run becomes one.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -114,7 +115,7 @@ impl Sessions {
             "error": ended.error,
             "note": ended.note,
             "endedAt": Timestamp::from_millisecond(ended.at.0).ok().map(|at| format!("{at:.3}")),
-            "log": self.log(&run.id),
+            "log": self.log(&run.id).display().to_string(),
             "tail": tail(&self.log(&run.id), TAIL),
         });
         let (directory, path) = (self.task_dir(&run.task), self.last_result(&run.task));
@@ -186,27 +187,27 @@ impl Sessions {
             make_dirs.push(cwd.clone());
         }
         let argv = match &task.spec.work {
-            Some(What::Run(command)) => vec!["/bin/sh".into(), "-c".into(), command.to_string()],
-            Some(What::Exec { argv, .. }) => argv.iter().map(ToString::to_string).collect(),
+            Some(What::Run(command)) => vec!["/bin/sh".into(), "-c".into(), command.to_string().into()],
+            Some(What::Exec { argv, .. }) => argv.iter().map(|word| word.to_string().into()).collect(),
             Some(What::Merge { branch, into, how }) => merge_argv(branch, into, *how),
             // A pipeline has no runs: its phases have.
             Some(What::Pipeline(_)) | None => Vec::new(),
         };
-        let mut env = vec![
-            ("BANKSMAN_PROJECT".into(), self.project.root().display().to_string()),
-            ("BANKSMAN_TASK".into(), task.id.to_string()),
-            ("BANKSMAN_TITLE".into(), task.spec.title.to_string()),
-            ("BANKSMAN_RUN".into(), run.id.to_string()),
-            ("BANKSMAN_RUN_EPOCH".into(), run.epoch.to_string()),
-            ("BANKSMAN_HOLDER".into(), run.id.holder().to_string()),
-            ("BANKSMAN_TASK_DIR".into(), task_dir.display().to_string()),
-            ("BANKSMAN_ATTEMPT".into(), run.attempt.to_string()),
+        let mut env: Vec<(String, OsString)> = vec![
+            ("BANKSMAN_PROJECT".into(), self.project.root().into()),
+            ("BANKSMAN_TASK".into(), task.id.to_string().into()),
+            ("BANKSMAN_TITLE".into(), task.spec.title.to_string().into()),
+            ("BANKSMAN_RUN".into(), run.id.to_string().into()),
+            ("BANKSMAN_RUN_EPOCH".into(), run.epoch.to_string().into()),
+            ("BANKSMAN_HOLDER".into(), run.id.holder().to_string().into()),
+            ("BANKSMAN_TASK_DIR".into(), task_dir.into()),
+            ("BANKSMAN_ATTEMPT".into(), run.attempt.to_string().into()),
         ];
         if run.attempt > 0 {
-            env.push(("BANKSMAN_LAST_RESULT".into(), self.last_result(&task.id).display().to_string()));
+            env.push(("BANKSMAN_LAST_RESULT".into(), self.last_result(&task.id).into()));
         }
-        env.extend(task.spec.env.iter().map(|(name, value)| (name.to_string(), value.to_string())));
-        env.extend(self.store.clone().map(|url| ("BANKSMAN_STORE".into(), url)));
+        env.extend(task.spec.env.iter().map(|(name, value)| (name.to_string(), value.to_string().into())));
+        env.extend(self.store.clone().map(|url| ("BANKSMAN_STORE".into(), url.into())));
         Spec {
             run: run.id.to_string(),
             owner_epoch: run.owner_epoch.0,
@@ -236,7 +237,7 @@ fn reads(work: &Work) -> Option<&str> {
 }
 
 /// This program merges.
-fn merge_argv(branch: &str, into: &str, how: MergeHow) -> Vec<String> {
+fn merge_argv(branch: &str, into: &str, how: MergeHow) -> Vec<OsString> {
     ["/proc/self/exe", "merge-branch", "--how", how.as_str(), "--", branch, into].map(Into::into).into()
 }
 

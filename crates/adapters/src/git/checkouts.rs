@@ -50,17 +50,17 @@ impl Git {
         if listed.join(".git").exists() {
             return Ok(listed);
         }
-        let dirs = self.line(&["rev-parse", "--path-format=absolute", "--git-dir", "--git-common-dir"])?;
-        let is_here = dirs.split_once('\n').is_some_and(|(own, common)| own == common);
+        let dir = |which| self.path_line(&["rev-parse", "--path-format=absolute", which]);
+        let is_here = dir("--git-dir")? == dir("--git-common-dir")?;
         let git = if is_here { self.clone() } else { self.at(&listed) };
         let top = git.ask(&["rev-parse", "--show-toplevel"])?;
         // One without any, or one that nobody knows from here: then git says so when it is asked about it.
-        Ok(if top.status == 0 { OsStr::from_bytes(top.stdout.trim_ascii_end()).into() } else { listed })
+        Ok(if top.status == 0 { OsStr::from_bytes(top.stdout.strip_suffix(b"\n").unwrap_or(&top.stdout)).into() } else { listed })
     }
 
     /// Where a rebase of a branch is under way. Git lists such a worktree as one without a branch.
     fn rebasing(&self, name: &str, main: &Path) -> Result<Vec<PathBuf>, GitError> {
-        let common = self.directory.join(OsStr::from_bytes(self.line(&["rev-parse", "--git-common-dir"])?.as_bytes()));
+        let common = self.directory.join(self.path_line(&["rev-parse", "--git-common-dir"])?);
         let is_rebasing = |dir: &Path| {
             let head = |kind: &str| fs::read_to_string(dir.join(kind).join("head-name")).unwrap_or_default();
             head("rebase-merge").trim_end() == name || head("rebase-apply").trim_end() == name
@@ -69,7 +69,7 @@ impl Git {
         for linked in fs::read_dir(common.join("worktrees")).into_iter().flatten().flatten().map(|entry| entry.path()) {
             if is_rebasing(&linked) {
                 let link = fs::read(linked.join("gitdir")).unwrap_or_default();
-                found.extend(Path::new(OsStr::from_bytes(link.trim_ascii_end())).parent().map(Into::into));
+                found.extend(Path::new(OsStr::from_bytes(link.strip_suffix(b"\n").unwrap_or(&link))).parent().map(Into::into));
             }
         }
         Ok(found)

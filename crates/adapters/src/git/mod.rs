@@ -14,6 +14,7 @@ mod scratch;
 
 use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -195,6 +196,12 @@ impl Git {
     /// A line that git prints, if it succeeds.
     fn line<S: AsRef<OsStr>>(&self, args: &[S]) -> Result<String, GitError> {
         Ok(String::from_utf8_lossy(&self.get(args)?).trim_end_matches('\n').to_owned())
+    }
+
+    /// A path that git prints on a line of its own, if it succeeds. Paths are bytes.
+    fn path_line<S: AsRef<OsStr>>(&self, args: &[S]) -> Result<PathBuf, GitError> {
+        let bytes = self.get(args)?;
+        Ok(OsStr::from_bytes(bytes.strip_suffix(b"\n").unwrap_or(&bytes)).into())
     }
 
     /// Whether git says yes by its exit status.

@@ -306,12 +306,12 @@ impl Move {
 
 /// Where the files of a checkout are.
 fn root(git: &Git) -> Result<PathBuf, GitError> {
-    Ok(PathBuf::from(OsStr::from_bytes(git.line(&["rev-parse", "--show-toplevel"])?.as_bytes())))
+    git.path_line(&["rev-parse", "--show-toplevel"])
 }
 
 /// Where git keeps what belongs to a checkout.
 fn place(git: &Git) -> Result<PathBuf, GitError> {
-    Ok(PathBuf::from(OsStr::from_bytes(git.line(&["rev-parse", "--absolute-git-dir"])?.as_bytes())))
+    git.path_line(&["rev-parse", "--absolute-git-dir"])
 }
 
 /// Makes a file that is there with all its text and locked, or not at all.

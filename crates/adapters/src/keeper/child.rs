@@ -1,5 +1,6 @@
 //! The start of the program.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -50,7 +51,7 @@ fn input(path: &Path) -> Result<Stdio, String> {
 }
 
 /// A missing directory and a missing program are the same error to the system.
-fn explain(spec: &Spec, program: &str, error: &io::Error) -> String {
+fn explain(spec: &Spec, program: &OsStr, error: &io::Error) -> String {
     match fs::metadata(&spec.cwd) {
         Err(error) => format!("cannot start in {:?}: {}", spec.cwd, words(&error)),
         Ok(found) if !found.is_dir() => format!("cannot start in {:?}: it is not a directory", spec.cwd),

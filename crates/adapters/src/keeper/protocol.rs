@@ -1,5 +1,6 @@
 //! What is said between a keeper and those who talk to it: JSON, one line each, every line with the version.
 
+use std::ffi::OsString;
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -8,6 +9,8 @@ use std::time::Duration;
 use rustix::net::SendFlags;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+
+use crate::os_bytes;
 
 /// The version of the lines on the wire and in the record.
 pub(super) const VERSION: u32 = 1;
@@ -26,8 +29,10 @@ pub struct Spec {
     /// Whoever presents a higher one becomes the owner, a lower one is refused.
     pub owner_epoch: i64,
     /// The run's record. If it exists, nothing is started.
+    #[serde(with = "os_bytes")]
     pub record: PathBuf,
     /// Where the output goes. Made at the first output.
+    #[serde(with = "os_bytes")]
     pub log: PathBuf,
     /// After this many bytes, but at least 4 KiB, the log becomes `<log>.1`, and a new one begins.
     pub log_limit: u64,
@@ -35,18 +40,24 @@ pub struct Spec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub banner: Option<String>,
     /// The directory of control sockets. Made with mode 0700 if it is missing.
+    #[serde(with = "os_bytes")]
     pub sockets: PathBuf,
     /// Program and arguments.
-    pub argv: Vec<String>,
+    #[serde(with = "os_bytes")]
+    pub argv: Vec<OsString>,
     /// Where the program is started.
+    #[serde(with = "os_bytes")]
     pub cwd: PathBuf,
     /// Directories to make before.
+    #[serde(with = "os_bytes")]
     pub make_dirs: Vec<PathBuf>,
     /// Variables to set, over the environment of the keeper, which is that of whoever started it.
-    pub env: Vec<(String, String)>,
+    #[serde(with = "os_bytes")]
+    pub env: Vec<(String, OsString)>,
     /// Variables to remove before.
     pub env_remove: Vec<String>,
     /// The file to read from; `/dev/null` otherwise.
+    #[serde(default, with = "os_bytes")]
     pub stdin: Option<PathBuf>,
     /// How long a tree may take to end when it is asked to: by a signal to the keeper, or as a straggler.
     pub grace_ms: u64,

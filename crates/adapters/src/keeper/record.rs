@@ -22,6 +22,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::protocol::{Ending, Unclear, decode, encode};
+use crate::os_bytes;
 
 /// How long a record may be locked and yet have no first line.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -42,8 +43,10 @@ pub struct Record {
     /// The pid namespace in which it lives.
     pub pid_ns: u64,
     /// Its control socket, which may come a little later.
+    #[serde(with = "os_bytes")]
     pub socket: PathBuf,
     /// Where the output goes.
+    #[serde(with = "os_bytes")]
     pub log: PathBuf,
     /// When it began, in milliseconds since 1970.
     pub started_at_ms: i64,

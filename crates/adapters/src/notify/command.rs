@@ -30,7 +30,7 @@ impl Program {
             .env("BANKSMAN_NOTICE_SUBJECT", fitting(&notice.subject))
             .env("BANKSMAN_NOTICE_TEXT", fitting(&notice.text))
             .env("BANKSMAN_NOTICE_DELIVERY", fitting(delivery))
-            .env("BANKSMAN_PROJECT", fitting(&notice.project));
+            .env("BANKSMAN_PROJECT", &notice.project);
         let program = command.get_program().to_string_lossy().into_owned();
         let stdin = input(&notice.to_json()).map_err(|source| NotifyError::Start { program: program.clone(), source })?;
         command.stdin(stdin);

@@ -1,7 +1,9 @@
 //! What is told.
 
+use std::path::{Path, PathBuf};
+
 use banksman_core::NoticeKind;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 /// One thing that somebody should know.
@@ -13,8 +15,9 @@ pub struct Notice {
     pub subject: String,
     /// One or two plain sentences.
     pub text: String,
-    /// The project: its directory, or its name.
-    pub project: String,
+    /// The directory of the project.
+    #[serde(serialize_with = "shown")]
+    pub project: PathBuf,
     /// What programs want to know beside that, such as the id of a task.
     pub data: Value,
 }
@@ -24,6 +27,11 @@ impl Notice {
     pub fn to_json(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("a notice has nothing that JSON cannot say")
     }
+}
+
+/// JSON is text, so bytes that are not UTF-8 are shown as such.
+fn shown<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&path.display())
 }
 
 /// Text that fits into an argument or a variable: without NUL, and not longer than the system takes.

@@ -77,7 +77,7 @@ fn the_banner_begins_the_log() {
 fn the_banner_is_there_also_when_nothing_could_be_started() {
     let world = World::new();
     let banner = Some("starting restart #0".to_owned());
-    let argv = vec!["/nowhere/at/all".to_owned()];
+    let argv = vec!["/nowhere/at/all".into()];
     let mut talk = start(&Spec { banner, argv, ..world.spec("") });
     assert!(talk.settled().code != Some(0));
     assert!(world.log().starts_with("banksman: starting restart #0\n"), "{:?}", world.log());

@@ -112,7 +112,7 @@ fn spec(dir: &Path, n: usize) -> Spec {
         log_limit: 1 << 20,
         banner: None,
         sockets: dir.join("sockets"),
-        argv: ["sh", "-c", "true"].map(String::from).to_vec(),
+        argv: ["sh", "-c", "true"].map(Into::into).to_vec(),
         cwd: dir.into(),
         make_dirs: Vec::new(),
         env: Vec::new(),

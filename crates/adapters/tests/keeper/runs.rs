@@ -178,15 +178,15 @@ fn only_term_moves_a_keeper() {
 fn what_is_too_large_or_unclear_is_refused_at_once() {
     let world = World::new();
     let mut large = world.spec("true");
-    large.env = vec![("LARGE".into(), "x".repeat(2 << 20))];
+    large.env = vec![("LARGE".into(), "x".repeat(2 << 20).into())];
     let error = keeper::start(&large).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::ArgumentListTooLong);
     let mut relative = world.spec("true");
     relative.cwd = "here".into();
     assert_eq!(keeper::start(&relative).unwrap_err().to_string(), "\"here\" is not an absolute path");
     let mut fits = world.spec("echo ${#LARGE}");
-    fits.env = vec![("LARGE".into(), "x".repeat(100_000))];
-    fits.argv.extend((0..6).map(|_| "y".repeat(100_000)));
+    fits.env = vec![("LARGE".into(), "x".repeat(100_000).into())];
+    fits.argv.extend((0..6).map(|_| "y".repeat(100_000).into()));
     assert_eq!(start(&fits).settled().code, Some(0));
     assert_eq!(world.log(), "100000\n");
 }

@@ -52,7 +52,7 @@ impl World {
             log_limit: 1 << 20,
             banner: None,
             sockets: self.path("sockets"),
-            argv: ["sh", "-c", script].map(String::from).to_vec(),
+            argv: ["sh", "-c", script].map(Into::into).to_vec(),
             cwd: self.0.path().into(),
             make_dirs: Vec::new(),
             env: Vec::new(),

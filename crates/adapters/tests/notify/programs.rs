@@ -68,7 +68,7 @@ fn a_command_has_the_notice_in_variables_and_on_stdin() {
         assert_eq!(fs::read(dir.path().join("stdin")).unwrap(), notice.to_json());
         let variables = fs::read_to_string(dir.path().join("variables")).unwrap();
         let text = notice.text.replace('\0', "\u{fffd}");
-        let expected = ["task_failed", &notice.subject, &text, &notice.project, "d-1"];
+        let expected = ["task_failed", &notice.subject, &text, notice.project.to_str().unwrap(), "d-1"];
         assert_eq!(variables.split_terminator('\0').collect::<Vec<_>>(), expected);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "nothing was executed");
     }

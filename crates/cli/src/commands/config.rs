@@ -105,8 +105,8 @@ impl List {
         let settings = shown(context, project_file.as_deref())?;
         let data = json!({
             "settings": settings.iter().map(Shown::json).collect::<Vec<_>>(),
-            "userFile": user_file,
-            "projectFile": project_file,
+            "userFile": user_file.as_ref().map(|path| path.display().to_string()),
+            "projectFile": project_file.as_ref().map(|path| path.display().to_string()),
         });
         let columns = ["KEY", "VALUE", "DEFAULT", "SOURCE", "MEANING"];
         let mut human = table::render(&columns, settings.iter().map(Shown::row).collect());
@@ -152,7 +152,7 @@ impl Set {
         };
         let key = config::set(layer, &file, &self.key, &self.value)?;
         let value = key.shown(&self.value);
-        let data = json!({ "key": key.name, "value": value, "file": file });
+        let data = json!({ "key": key.name, "value": value, "file": file.display().to_string() });
         context.printer.result(data, format!("{BOLD}{}{BOLD:#} is {value} now\n{DIM}in {}{DIM:#}", key.name, file.display()));
         self.remark(context, layer);
         Ok(exit::OK)

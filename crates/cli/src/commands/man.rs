@@ -28,7 +28,7 @@ impl Man {
             Some(dir) => {
                 let names = write(&command, dir).map_err(|error| failure(dir, &error))?;
                 let human = format!("{} pages written to {}", names.len(), dir.display());
-                (json!({ "directory": dir, "pages": names }), human)
+                (json!({ "directory": dir.display().to_string(), "pages": names }), human)
             }
             None => {
                 let mut page = Vec::new();

@@ -111,7 +111,7 @@ fn notice(kind: NoticeKind, root: &Path) -> Notice {
         kind,
         subject: format!("Banksman: a test from {name}"),
         text: "If you can read this, notices arrive here. Nothing needs to be done.".into(),
-        project: root.display().to_string(),
+        project: root.into(),
         data: json!({ "test": true }),
     }
 }

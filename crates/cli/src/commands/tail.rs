@@ -48,7 +48,7 @@ pub(crate) fn print(context: &Context, project: &Project, run: &Run, flags: &Log
         let mut text = Vec::new();
         tail.read_to(&mut text).map_err(unreadable(&path))?;
         let text = String::from_utf8_lossy(&text);
-        let data = json!({ "taskId": run.task, "run": run.id, "attempt": run.attempt, "live": run.is_live(), "path": path, "text": text });
+        let data = json!({ "taskId": run.task, "run": run.id, "attempt": run.attempt, "live": run.is_live(), "path": path.display().to_string(), "text": text });
         context.printer.result(data, "");
         return Ok(exit::OK);
     }

@@ -55,7 +55,7 @@ impl Trust {
             foreign.iter().map(|foreign| line(foreign, trust.covers(foreign))).collect::<Vec<_>>().join("\n")
         };
         let file = format!("{DIM}in {}{DIM:#}", project_file.display());
-        context.printer.result(json!({ "project": root, "keys": keys }), format!("{human}\n{file}"));
+        context.printer.result(json!({ "project": root.display().to_string(), "keys": keys }), format!("{human}\n{file}"));
         Ok(exit::OK)
     }
 }

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that fails shall say so at once")]
 
+mod byte_paths;
 mod causes;
 mod children;
 mod compact;

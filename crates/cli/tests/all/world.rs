@@ -72,7 +72,12 @@ impl World {
     }
 
     pub(crate) fn empty_on_sqlite() -> World {
-        let dir = tempfile::Builder::new().prefix("banksman-test-").tempdir().unwrap();
+        World::empty_in(OsStr::new("banksman-test-"))
+    }
+
+    /// A directory whose name begins in this way, that is no project yet.
+    pub(crate) fn empty_in(prefix: &OsStr) -> World {
+        let dir = tempfile::Builder::new().prefix(prefix).tempdir().unwrap();
         let state = dir.path().join("state");
         World { dir: Dir(dir), store: None, state }
     }

@@ -1,6 +1,7 @@
 //! Commands of guards, several at once.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::sync::Mutex;
 
 use banksman_adapters::minder::{self, End, Minded, Task};
@@ -60,8 +61,9 @@ fn run(project: &Project, cmd: &Cmd, vars: &Context, limits: Limits<'_>) -> Resu
         // They have been put in.
         Cmd::Argv(argv) => argv.iter().filter_map(Text::literal).map(Into::into).collect(),
     };
-    let mut env: Vec<(String, String)> = vars.iter().map(|(name, value)| (env_name(name), plain(value).into())).collect();
-    env.push(("BANKSMAN_PROJECT".into(), project.root().display().to_string()));
+    let mut env: Vec<(String, OsString)> =
+        vars.iter().map(|(name, value)| (env_name(name), plain(value).to_string().into())).collect();
+    env.push(("BANKSMAN_PROJECT".into(), project.root().into()));
     // It does not act for whoever holds something here.
     let env_remove = &[&FOREIGN[..], &["BANKSMAN_HOLDER"]].concat();
     let task = Task { argv, directory: project.root(), env, env_remove, limit: limits.command, stop: limits.stop, keep: OUTPUT };

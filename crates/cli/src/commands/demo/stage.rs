@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -228,11 +229,11 @@ impl Drop for Stage {
 
 /// Those whose environment names the project, or whose directory is in it.
 fn processes(root: &Path) -> Vec<i32> {
-    let named = format!("BANKSMAN_PROJECT={}", root.display());
+    let named = [b"BANKSMAN_PROJECT=".as_slice(), root.as_os_str().as_bytes()].concat();
     let belongs = |pid: &i32| {
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         let directory = fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default();
-        directory.starts_with(root) || environment.split(|byte| *byte == 0).any(|variable| variable == named.as_bytes())
+        directory.starts_with(root) || environment.split(|byte| *byte == 0).any(|variable| variable == named)
     };
     let own = std::process::id().cast_signed();
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();

@@ -83,7 +83,7 @@ struct Held<'a> {
 
 impl Held<'_> {
     /// Lets the command start and waits for its end. Fails if the lock is lost meanwhile.
-    fn supervise(&self, gate: &mut Gate, variables: &[(&str, String)], signals: &mut Signals) -> Result<ExitStatus, Failure> {
+    fn supervise(&self, gate: &mut Gate, variables: &[(&str, OsString)], signals: &mut Signals) -> Result<ExitStatus, Failure> {
         // So that descendants whose parents have died stay within reach.
         set_child_subreaper(Some(getpid())).map_err(|error| Failure::system("keep hold of the command's children", error))?;
         let child = Pid::from_raw(gate.pid()).expect("a child has a pid");
@@ -159,19 +159,19 @@ impl Held<'_> {
     }
 
     /// What the command finds in its environment.
-    fn variables(&self, actor: &Actor, context: &Context) -> Result<Vec<(&'static str, String)>, Failure> {
+    fn variables(&self, actor: &Actor, context: &Context) -> Result<Vec<(&'static str, OsString)>, Failure> {
         let (name, epoch) = match self.resource.kind {
             Kind::Lock => ("BANKSMAN_LOCK", "BANKSMAN_LOCK_EPOCH"),
             Kind::Semaphore => ("BANKSMAN_SEMAPHORE", "BANKSMAN_SEMAPHORE_EPOCH"),
         };
-        let mut variables = vec![
-            ("BANKSMAN_PROJECT", context.project()?.root().display().to_string()),
-            ("BANKSMAN_HOLDER", actor.holder.to_string()),
-            ("BANKSMAN_ANCESTORS", actor.ancestors_variable()),
-            (name, self.resource.name.to_string()),
-            (epoch, self.grant.epoch.to_string()),
+        let mut variables: Vec<(&'static str, OsString)> = vec![
+            ("BANKSMAN_PROJECT", context.project()?.root().into()),
+            ("BANKSMAN_HOLDER", actor.holder.to_string().into()),
+            ("BANKSMAN_ANCESTORS", actor.ancestors_variable().into()),
+            (name, self.resource.name.to_string().into()),
+            (epoch, self.grant.epoch.to_string().into()),
         ];
-        variables.extend(context.store.clone().map(|url| ("BANKSMAN_STORE", url)));
+        variables.extend(context.store.clone().map(|url| ("BANKSMAN_STORE", url.into())));
         Ok(variables)
     }
 }

@@ -83,7 +83,7 @@ pub(super) fn phases(runbook: &Runbook) -> usize {
 fn sizes(file: &RunbookFile, runbook: &Runbook) -> Value {
     json!({
         "name": runbook.name,
-        "file": file.path,
+        "file": file.path.display().to_string(),
         "pipelines": runbook.pipelines.len(),
         "phases": phases(runbook),
         "guards": runbook.guards.len(),

@@ -59,7 +59,7 @@ impl New {
         };
         write().map_err(|error| match error.kind() {
             ErrorKind::AlreadyExists => Failure::new(exit::USAGE, "RUNBOOK_EXISTS", format!("there is a runbook {name} already"))
-                .details(json!({ "runbook": name, "path": path }))
+                .details(json!({ "runbook": name, "path": path.display().to_string() }))
                 .hint("move it away first"),
             _ => Failure::from(RunbookError::Io { path: path.clone(), source: error }),
         })?;
@@ -67,7 +67,7 @@ impl New {
             "wrote {BOLD}{}{BOLD:#}\n{DIM}read its first lines, make it yours, and look at it with: banksman runbooks show {name}{DIM:#}",
             near_path(&path.to_string_lossy())
         );
-        context.printer.result(json!({ "runbook": name, "path": path }), human);
+        context.printer.result(json!({ "runbook": name, "path": path.display().to_string() }), human);
         Ok(exit::OK)
     }
 }

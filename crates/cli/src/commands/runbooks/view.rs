@@ -43,7 +43,7 @@ impl List {
                 let runbook = found.as_ref().ok();
                 json!({
                     "name": file.name,
-                    "file": file.path,
+                    "file": file.path.display().to_string(),
                     "valid": runbook.is_some(),
                     "inForce": runbook.map(force).filter(|force| *force != Force::Nothing).map(Force::as_str),
                     "description": runbook.and_then(|runbook| runbook.description.as_ref()),

@@ -121,7 +121,7 @@ pub(super) fn details(seen: &Seen, project: &Project) -> Value {
     data["holds"] = run.holds.iter().map(|hold| json!({ "name": hold.need.name(), "epoch": hold.epoch })).collect();
     data["record"] = json!(files.record(&run.id));
     data["log"] = json!({
-        "path": files.log(&run.id),
+        "path": files.log(&run.id).display().to_string(),
         "bytes": status.map(|status| status.log.bytes),
         "dropped": status.map(|status| status.log.dropped),
         "error": status.and_then(|status| status.log.error.as_ref()),

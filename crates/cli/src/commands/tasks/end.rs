@@ -278,6 +278,6 @@ impl Files {
         let workspace = Some(&self.workspace).filter(|workspace| workspace.exists());
         let left = workspace.map(|path| format!("; its workspace is left: {}", path.display())).unwrap_or_default();
         let line = format!("deleted {BOLD}{}{BOLD:#} {DIM}{id}{DIM:#}{left}", self.title);
-        Ok((json!({ "id": id, "title": self.title, "workspace": workspace }), line))
+        Ok((json!({ "id": id, "title": self.title, "workspace": workspace.map(|path| path.display().to_string()) }), line))
     }
 }

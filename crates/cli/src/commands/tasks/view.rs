@@ -170,6 +170,6 @@ pub(super) fn run_json(run: &Run, log: &std::path::Path) -> Value {
         "note": ended.and_then(|ended| ended.note.as_deref()),
         "setback": ended.and_then(|ended| ended.setback.map(Setback::as_str)),
         "error": ended.and_then(|ended| ended.error.as_deref()),
-        "log": log,
+        "log": log.display().to_string(),
     })
 }

@@ -10,6 +10,7 @@ mod source;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::time::Instant;
 
 use banksman::adapters::ids;
@@ -46,7 +47,7 @@ const BAR: usize = 30;
 pub(super) struct Import {
     /// The file; - is stdin
     #[arg(value_name = "FILE")]
-    file: String,
+    file: PathBuf,
     /// How it is written, if its name does not tell
     #[arg(long, value_name = "FORMAT")]
     format: Option<Format>,
@@ -83,11 +84,11 @@ impl Import {
             record.looped |= self.looped && record.run.is_some() && record.retries == 0;
         }
         let id = ImportId::new(&ids::short("i")).expect("a short id is valid");
-        let file = if self.file == "-" { "stdin" } else { &self.file };
+        let file = if source::is_stdin(&self.file) { "stdin".into() } else { self.file.display().to_string() };
         let client = context.client()?;
         let plan =
             plan::plan(&parsed, &id, self.create_sections, &client.config().restart, &mut client.reader()?, &mut problems)?;
-        problems.check(file)?;
+        problems.check(&file)?;
         let plan = plan.expect("without problems there is a plan");
         let told = Told::of(&plan, &parsed, &id, self.ids);
         if self.dry_run {

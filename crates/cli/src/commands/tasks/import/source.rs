@@ -53,16 +53,18 @@ fn has_room(count: usize, line: usize, problems: &mut Problems) -> bool {
 
 impl Format {
     /// The format that is asked for, or the one that the file's name tells.
-    pub(super) fn of(file: &str, given: Option<Format>) -> Result<Format, Failure> {
+    pub(super) fn of(file: &Path, given: Option<Format>) -> Result<Format, Failure> {
         let hint = "give --format jsonl, --format csv or --format markdown";
-        let extension = Path::new(file).extension().map(|extension| extension.to_string_lossy().to_lowercase());
-        match (given, file, extension.as_deref()) {
+        let extension = file.extension().map(|extension| extension.to_string_lossy().to_lowercase());
+        match (given, is_stdin(file), extension.as_deref()) {
             (Some(format), _, _) => Ok(format),
-            (None, "-", _) => Err(Failure::usage("the format of what comes from stdin cannot be told").hint(hint)),
-            (None, _, Some("jsonl" | "ndjson" | "json")) => Ok(Format::Jsonl),
-            (None, _, Some("csv")) => Ok(Format::Csv),
-            (None, _, Some("md" | "markdown")) => Ok(Format::Markdown),
-            (None, _, _) => Err(Failure::usage(format!("the format of {file} cannot be told from its name")).hint(hint)),
+            (None, true, _) => Err(Failure::usage("the format of what comes from stdin cannot be told").hint(hint)),
+            (None, false, Some("jsonl" | "ndjson" | "json")) => Ok(Format::Jsonl),
+            (None, false, Some("csv")) => Ok(Format::Csv),
+            (None, false, Some("md" | "markdown")) => Ok(Format::Markdown),
+            (None, false, _) => {
+                Err(Failure::usage(format!("the format of {} cannot be told from its name", file.display())).hint(hint))
+            }
         }
     }
 
@@ -85,16 +87,23 @@ pub(super) fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     (1..).zip(text.split('\n').map(|line| line.strip_suffix('\r').unwrap_or(line)))
 }
 
+/// Whether the argument stands for stdin.
+pub(super) fn is_stdin(file: &Path) -> bool {
+    file.as_os_str() == "-"
+}
+
 /// The text of a file, or of stdin.
-pub(super) fn read(file: &str, problems: &mut Problems) -> Result<String, Failure> {
+pub(super) fn read(file: &Path, problems: &mut Problems) -> Result<String, Failure> {
     let mut bytes = Vec::new();
-    let read = match file {
-        "-" => std::io::stdin().lock().read_to_end(&mut bytes).map(drop),
-        path => std::fs::read(path).map(|read| bytes = read),
+    let read = if is_stdin(file) {
+        std::io::stdin().lock().read_to_end(&mut bytes).map(drop)
+    } else {
+        std::fs::read(file).map(|read| bytes = read)
     };
+    let shown = file.display();
     read.map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => Failure::new(exit::NOT_FOUND, "NO_SUCH_FILE", format!("there is no file {file}")),
-        _ => Failure::system(&format!("read {file}"), error),
+        std::io::ErrorKind::NotFound => Failure::new(exit::NOT_FOUND, "NO_SUCH_FILE", format!("there is no file {shown}")),
+        _ => Failure::system(&format!("read {shown}"), error),
     })?;
     Ok(decode(bytes, problems))
 }
@@ -150,9 +159,9 @@ mod tests {
 
     #[test]
     fn the_format_is_told_or_seen() {
-        assert_eq!(Format::of("a.JSONL", None).ok(), Some(Format::Jsonl));
-        assert_eq!(Format::of("a.b/c.markdown", None).ok(), Some(Format::Markdown));
-        assert_eq!(Format::of("a.md", Some(Format::Csv)).ok(), Some(Format::Csv));
-        assert!(Format::of("-", None).is_err() && Format::of("backlog", None).is_err());
+        assert_eq!(Format::of("a.JSONL".as_ref(), None).ok(), Some(Format::Jsonl));
+        assert_eq!(Format::of("a.b/c.markdown".as_ref(), None).ok(), Some(Format::Markdown));
+        assert_eq!(Format::of("a.md".as_ref(), Some(Format::Csv)).ok(), Some(Format::Csv));
+        assert!(Format::of("-".as_ref(), None).is_err() && Format::of("backlog".as_ref(), None).is_err());
     }
 }
