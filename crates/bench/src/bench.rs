@@ -53,7 +53,7 @@ impl Bench {
 
     /// A fresh project for one figure, and its directory.
     pub(crate) fn project(&self, name: &str) -> Result<(Project, Client)> {
-        let project = Project::init(&self.place(name)?)?;
+        let project = Project::init_at(&self.place(name)?, None)?;
         let client = project.open()?;
         Ok((project, client))
     }

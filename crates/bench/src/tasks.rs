@@ -21,7 +21,7 @@ pub(crate) fn project(bench: &Bench, name: &str, slots: usize) -> Result<Project
     let (project, _) = bench.project(name)?;
     program::succeed(&project, &["config", "set", "limits.max_concurrent_runs", &slots.to_string()])?;
     // As it is now, with that setting.
-    Ok(Project::find(project.root())?)
+    Ok(Project::find_at(project.root(), None)?)
 }
 
 /// A task that runs a command.

@@ -76,7 +76,7 @@ fn start() -> Result<u64> {
 }
 
 fn open(dir: &str) -> Result<Client> {
-    Ok(Project::find(Path::new(dir))?.open()?)
+    Ok(Project::find_at(Path::new(dir), None)?.open()?)
 }
 
 /// Pairs on one lock of its own. Reports how long each call took.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use banksman::adapters::ids;
-use banksman::config::{Settings, Surroundings, VARIABLE_PREFIX};
+use banksman::config::Surroundings;
 use banksman::core::{Epoch, HolderId, RequestId};
 use banksman::store::Reader;
 use banksman::{Client, Place, Project, ProjectError, Sessions};
@@ -23,7 +23,7 @@ pub(crate) struct Context {
 impl Context {
     /// The project: named by `--store`, by `-C`, by the environment, or found from the current directory.
     pub(crate) fn project(&self) -> Result<Project, Failure> {
-        Ok(Project::find_with(&self.directory(), self.place()?, &self.surroundings())?)
+        Ok(Project::discover(&self.directory(), &self.surroundings())?)
     }
 
     /// Acts from now on as if started in the directory that was named: files are looked for there, too.
@@ -41,31 +41,12 @@ impl Context {
 
     /// The store, if it was named: by a flag, by its variable, or by the user's settings.
     pub(crate) fn place(&self) -> Result<Option<Place>, Failure> {
-        let url = match &self.store {
-            Some(url) => Some(url.clone()),
-            None => self.settings_without_project()?.config().store.clone(),
-        };
-        Ok(url.map(|url| Place::parse(&url, variable)).transpose()?)
+        Ok(Project::named_store(&self.directory(), &self.surroundings())?)
     }
 
-    /// What applies wherever the user is. If that is wrong, whatever is wrong with the project's file is said as well.
-    fn settings_without_project(&self) -> Result<Settings, Failure> {
-        let surroundings = self.surroundings();
-        Ok(Settings::load(&surroundings, None).or_else(|error| {
-            let project_file = Project::config_file(&self.directory(), None).map_err(|_| error)?;
-            Settings::load(&surroundings, Some(&project_file))
-        })?)
-    }
-
-    /// What applies beside the project's own settings. Only the command reads the environment, never the library.
+    /// What applies beside the project's own settings. The flag and the variable of the store are one to the parser.
     pub(crate) fn surroundings(&self) -> Surroundings {
-        let path = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let variables = std::env::vars_os().filter_map(|(name, value)| {
-            let name = name.into_string().ok().filter(|name| name.starts_with(VARIABLE_PREFIX))?;
-            Some((name, value.to_string_lossy().into_owned())).filter(|(_, value)| !value.is_empty())
-        });
-        let user_file = Surroundings::user_file(path("XDG_CONFIG_HOME"), path("HOME"));
-        Surroundings { user_file, variables: variables.collect() }
+        Surroundings { store: self.store.clone(), ..Surroundings::from_process() }
     }
 
     /// The project, open for all calls.

@@ -161,7 +161,28 @@ impl From<ProjectError> for Failure {
         match error {
             ProjectError::NotFound { .. } => Failure::new(exit::NOT_FOUND, "PROJECT_NOT_FOUND", message)
                 .hint("make one with: banksman init; or name one with -C DIR or BANKSMAN_PROJECT"),
-            ProjectError::Exists { .. } => Failure::new(exit::USAGE, "PROJECT_EXISTS", message).hint("nothing was changed"),
+            ProjectError::Exists { .. } => Failure::new(exit::USAGE, "PROJECT_EXISTS", message)
+                .hint("nothing was changed; another store gets the project by: banksman store copy FROM TO"),
+            ProjectError::NoStore { store, id } => {
+                Failure::new(exit::NOT_FOUND, "STORE_MISSING", message).details(json!({ "project": id, "store": store })).hint(
+                    "if the project is kept in a database, set BANKSMAN_STORE=postgres://…; \
+                     in a fresh clone, banksman init makes a store for this clone alone",
+                )
+            }
+            ProjectError::Elsewhere { config, id } => {
+                Failure::new(exit::CONFIG, "STORE_ELSEWHERE", message).details(json!({ "project": id, "config": config })).hint(
+                    "set BANKSMAN_STORE=postgres://…, or once for this machine: banksman config set --user store postgres://…; \
+                     for another project here that shares nothing with it: banksman init --new-id",
+                )
+            }
+            ProjectError::TwoStores { local, other } => Failure::new(exit::CONFIG, "TWO_STORES", message)
+                .hint(format!(
+                    "name the one to use: BANKSMAN_STORE=sqlite:{} or BANKSMAN_STORE={other}; to move what is in the file: \
+                     banksman store copy sqlite:{} {other}",
+                    local.display(),
+                    local.display()
+                ))
+                .details(json!({ "local": local, "other": other })),
             ProjectError::Config(error) => error.into(),
             ProjectError::Url { .. } => Failure::usage(message).hint("for example: --store sqlite:/srv/app/.banksman/store.db"),
             ProjectError::Store(error) => error.into(),

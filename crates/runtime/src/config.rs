@@ -26,6 +26,7 @@ use banksman_store::postgres::Server;
 use crate::waiting::span;
 
 pub use duration::duration;
+pub(crate) use edit::record;
 pub use edit::set;
 pub use keys::KEYS;
 pub use layers::{Foreign, Layer, Setting, Settings, Source, Surroundings};
@@ -40,6 +41,8 @@ pub const VARIABLE_PREFIX: &str = "BANKSMAN_CONFIG_";
 pub struct Config {
     /// The id of the project, if its file has one.
     pub project: Option<String>,
+    /// Whether the project is kept in a database, so that there is no store in its folder.
+    pub shared: bool,
     /// The server that keeps the user's projects. It may carry a password, so it is printed by nobody.
     pub store: Option<String>,
     /// How long a lock that is bound to no process lives without a heartbeat.
@@ -106,6 +109,7 @@ impl Default for Config {
         let zero = Duration::ZERO;
         let mut config = Config {
             project: None,
+            shared: false,
             store: None,
             heartbeat_timeout: zero,
             wait_timeout: zero,
@@ -142,6 +146,7 @@ impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Config")
             .field("project", &self.project)
+            .field("shared", &self.shared)
             .field("store", &self.store.as_deref().map(masked))
             .field("heartbeat_timeout", &self.heartbeat_timeout)
             .field("wait_timeout", &self.wait_timeout)

@@ -23,6 +23,7 @@ mod applying;
 mod aside;
 mod client;
 pub mod config;
+mod discovery;
 mod error;
 mod follow;
 mod guard;

@@ -1,9 +1,7 @@
 //! A project: a directory with a `.banksman/` folder that holds a store.
 
-use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Write};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -16,7 +14,8 @@ use banksman_store::{Copied, Reader, Store, StoreError, StoreId, copy};
 use thiserror::Error;
 
 use crate::client::Client;
-use crate::config::{Config, ConfigError, Problem, Settings, Source, Surroundings, masked};
+use crate::config::{self, Config, ConfigError, Problem, Settings, Source, Surroundings, masked};
+use crate::discovery::{self, is_project};
 use crate::error::Error;
 use crate::follow::Follower;
 use crate::machine::RealMachine;
@@ -24,10 +23,13 @@ use crate::outlets::Outlets;
 use crate::trust::Trust;
 
 /// The folder's name.
-const FOLDER: &str = ".banksman";
+pub(crate) const FOLDER: &str = ".banksman";
 
 /// The settings in it.
-const CONFIG_FILE: &str = "config.toml";
+pub(crate) const CONFIG_FILE: &str = "config.toml";
+
+/// The store in it, unless the project is kept in a database.
+pub(crate) const STORE_FILE: &str = "store.db";
 
 /// What tells git which of it to leave alone.
 const IGNORE_FILE: &str = ".gitignore";
@@ -94,6 +96,30 @@ pub enum ProjectError {
         /// Where.
         root: PathBuf,
     },
+    /// The config names a project, but there is no store.
+    #[error("the store of project {id} is missing: there is no file {}", store.display())]
+    NoStore {
+        /// The file that is missing.
+        store: PathBuf,
+        /// The project's id.
+        id: String,
+    },
+    /// The config says that the project is kept in a database, and nobody says in which.
+    #[error("this project ({id}) is kept in a store elsewhere: {} says shared = true", config.display())]
+    Elsewhere {
+        /// The file that says so.
+        config: PathBuf,
+        /// The project's id.
+        id: String,
+    },
+    /// The user's settings name a database, and the project has a store of its own.
+    #[error("this project has two stores: {}, and {other} by the setting `store` of the user", local.display())]
+    TwoStores {
+        /// The file in the project.
+        local: PathBuf,
+        /// The database, without a password.
+        other: String,
+    },
     /// Its settings cannot be understood.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -119,26 +145,51 @@ pub enum ProjectError {
 }
 
 impl Project {
-    /// Makes a project in `root`, which must exist, with a SQLite store in it.
+    /// Makes a project in `root`, which must exist, in the store that [`Project::find`] will look in: the one that the
+    /// environment or the user's settings name, else a SQLite file in the project's folder.
     pub fn init(root: &Path) -> Result<Project, ProjectError> {
-        Project::init_at(root, None)
+        Project::init_at(root, Project::named_store(root, &Surroundings::from_process())?)
     }
 
-    /// Makes a project in `root` whose rows are at `place`.
+    /// Makes a project in `root` whose rows are at `place`, or in its own folder. A config that is there keeps its id.
     pub fn init_at(root: &Path, place: Option<Place>) -> Result<Project, ProjectError> {
         let root = root.canonicalize().map_err(io_at(root))?;
+        discovery::refuse_second_store(&root, place.as_ref())?;
+        Project::make(root, place, Made::default())
+    }
+
+    /// The same, but as a project of its own also if the config that is there names another: it gets a new id.
+    pub fn init_with_new_id(root: &Path, place: Option<Place>) -> Result<Project, ProjectError> {
+        let root = root.canonicalize().map_err(io_at(root))?;
+        let mut made = Made::default();
+        if Project::committed_id(&root).is_some() && !is_project(&root) {
+            let config = root.join(FOLDER).join(CONFIG_FILE);
+            made.save(&config)?;
+            config::record(&config, "project", Some(ids::short("p").into()))?;
+            config::record(&config, "shared", None)?;
+        }
+        Project::make(root, place, made)
+    }
+
+    fn make(root: PathBuf, place: Option<Place>, mut made: Made) -> Result<Project, ProjectError> {
         let folder = root.join(FOLDER);
-        if is_project(&root) && !matches!(place, Some(Place::Postgres(_))) {
+        if is_project(&root) {
             return Err(ProjectError::Exists { root });
         }
-        let mut made = Made::default();
+        let shared = matches!(place, Some(Place::Postgres(_)));
         made.folder(&folder)?;
         // For people to write into.
         made.folder(&folder.join("runbooks"))?;
         made.file(&folder.join(IGNORE_FILE), IGNORED)?;
         let config =
             format!("# The settings of this Banksman project. It may be committed.\nproject = \"{}\"\n", ids::short("p"));
-        made.file(&folder.join(CONFIG_FILE), &config)?;
+        let config_file = folder.join(CONFIG_FILE);
+        made.file(&config_file, &config)?;
+        if shared {
+            // So that a clone without the store's URL knows that the store is elsewhere.
+            made.save(&config_file)?;
+            config::record(&config_file, "shared", Some(true.into()))?;
+        }
         // A clone of the repository brings the id with it: all its machines share one project.
         let project = Project::with_folder(&root, &folder, place, &Surroundings::default())?;
         let store_id = new_store_id();
@@ -156,47 +207,7 @@ impl Project {
         Ok(project)
     }
 
-    /// Finds the project that `from` belongs to: there, in the main worktree of its git repository, or above.
-    pub fn find(from: &Path) -> Result<Project, ProjectError> {
-        Project::find_at(from, None)
-    }
-
-    /// Finds the project that `from` belongs to, with its rows at `place`. In a database, projects are known by the id
-    /// in their config; a SQLite file is a project by itself.
-    pub fn find_at(from: &Path, place: Option<Place>) -> Result<Project, ProjectError> {
-        Project::find_with(from, place, &Surroundings::default())
-    }
-
-    /// The same, with the settings of the user and of the environment.
-    pub fn find_with(from: &Path, place: Option<Place>, surroundings: &Surroundings) -> Result<Project, ProjectError> {
-        let (root, folder) = Project::locate(from, place.as_ref())?;
-        Project::with_folder(&root, &folder, place, surroundings)
-    }
-
-    /// The file with the settings of the project that `from` belongs to, also when its content is wrong.
-    pub fn config_file(from: &Path, place: Option<&Place>) -> Result<PathBuf, ProjectError> {
-        Ok(Project::locate(from, place)?.1.join(CONFIG_FILE))
-    }
-
-    /// The directory of a project, and its folder.
-    fn locate(from: &Path, place: Option<&Place>) -> Result<(PathBuf, PathBuf), ProjectError> {
-        if let Some(Place::Sqlite(path)) = place {
-            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned();
-            let root = folder.parent().filter(|root| !root.as_os_str().is_empty()).unwrap_or(&folder).to_owned();
-            return Ok((root, folder));
-        }
-        let from = from.canonicalize().map_err(io_at(from))?;
-        let is_here = |dir: &Path| if place.is_some() { dir.join(FOLDER).join(CONFIG_FILE).exists() } else { is_project(dir) };
-        for dir in from.ancestors() {
-            let main = main_worktree(dir);
-            if let Some(root) = [Some(dir), main.as_deref()].into_iter().flatten().find(|dir| is_here(dir)) {
-                return Ok((root.into(), root.join(FOLDER)));
-            }
-        }
-        Err(ProjectError::NotFound { from })
-    }
-
-    fn with_folder(
+    pub(crate) fn with_folder(
         root: &Path,
         folder: &Path,
         place: Option<Place>,
@@ -206,7 +217,7 @@ impl Project {
         let store = match place {
             Some(Place::Postgres(server)) => Location::Postgres { server, id: id_of(settings.config(), folder)? },
             Some(Place::Sqlite(path)) => Location::Sqlite(path),
-            None => Location::Sqlite(folder.join("store.db")),
+            None => Location::Sqlite(folder.join(STORE_FILE)),
         };
         Ok(Project { root: root.into(), folder: folder.into(), store, settings, host: detect()? })
     }
@@ -360,20 +371,6 @@ fn id_of(config: &Config, folder: &Path) -> Result<String, ProjectError> {
     })
 }
 
-/// A folder with only config and runbooks, as in a fresh worktree, is not a project.
-fn is_project(dir: &Path) -> bool {
-    dir.join(FOLDER).join("store.db").exists()
-}
-
-/// The main worktree, if `dir` is a linked one: its `.git` is a file that leads to the common directory.
-fn main_worktree(dir: &Path) -> Option<PathBuf> {
-    let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes.strip_suffix(b"\n").unwrap_or(bytes)));
-    let link = fs::read(dir.join(".git")).ok()?;
-    let git_dir = dir.join(path(link.strip_prefix(b"gitdir:")?.trim_ascii_start()));
-    let common = fs::read(git_dir.join("commondir")).ok()?;
-    git_dir.join(path(&common)).canonicalize().ok()?.parent().map(Into::into)
-}
-
 /// Where this user's state is, which belongs to no project.
 pub(crate) fn state_dir() -> Option<PathBuf> {
     let var = |name| std::env::var_os(name).map(PathBuf::from);
@@ -384,15 +381,19 @@ fn detect() -> Result<Host, ProjectError> {
     Host::detect(state_dir().as_deref()).map_err(io_at(Path::new("/proc")))
 }
 
-/// What `init` has made so far. Unless it is kept, it is removed again: nothing is left half done.
+/// What `init` has made and changed so far. Unless it is kept, it is undone: nothing is left half done.
 #[derive(Default)]
-struct Made(Vec<PathBuf>);
+struct Made {
+    new: Vec<PathBuf>,
+    /// Files that were there, with their content.
+    changed: Vec<(PathBuf, Vec<u8>)>,
+}
 
 impl Made {
     fn folder(&mut self, path: &Path) -> Result<(), ProjectError> {
         if !path.is_dir() {
             fs::DirBuilder::new().mode(0o700).create(path).map_err(io_at(path))?;
-            self.0.push(path.into());
+            self.new.push(path.into());
         }
         Ok(())
     }
@@ -401,7 +402,7 @@ impl Made {
     fn file(&mut self, path: &Path, text: &str) -> Result<(), ProjectError> {
         match fs::File::options().write(true).create_new(true).mode(0o644).open(path) {
             Ok(mut file) => {
-                self.0.push(path.into());
+                self.new.push(path.into());
                 file.write_all(text.as_bytes()).map_err(io_at(path))
             }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -409,15 +410,27 @@ impl Made {
         }
     }
 
+    /// Remembers the content of a file that is about to be changed.
+    fn save(&mut self, path: &Path) -> Result<(), ProjectError> {
+        if !self.new.iter().any(|new| new == path) {
+            self.changed.push((path.into(), fs::read(path).map_err(io_at(path))?));
+        }
+        Ok(())
+    }
+
     fn keep(mut self) {
-        self.0.clear();
+        self.new.clear();
+        self.changed.clear();
     }
 }
 
 impl Drop for Made {
     fn drop(&mut self) {
-        for path in self.0.drain(..).rev() {
-            // The error that led here is the one to report.
+        // The error that led here is the one to report.
+        for (path, content) in self.changed.drain(..).rev() {
+            fs::write(path, content).ok();
+        }
+        for path in self.new.drain(..).rev() {
             if path.is_dir() {
                 fs::remove_dir(&path).ok()
             } else {

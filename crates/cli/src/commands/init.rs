@@ -1,4 +1,4 @@
-use banksman::Project;
+use banksman::{Place, Project};
 use clap::Args;
 use serde_json::json;
 
@@ -11,15 +11,35 @@ use crate::printer::{BOLD, DIM};
 ///
 /// Creates the folder `.banksman/` with the store. Only its config and runbooks belong into version control; a
 /// .gitignore in it sees to that.
+///
+/// In a clone, the config that is there keeps its id. If it says that the project is kept in a database (`shared = true`), no
+/// second store is made for it.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  banksman init\n  banksman -C ~/src/app init\n  banksman init --store postgres://me@db.example.org/agents"
+    after_help = "Examples:\n  banksman init\n  banksman -C ~/src/app init\n  banksman init --store postgres://me@db.example.org/agents\n  banksman init --new-id"
 )]
-pub(crate) struct Init {}
+pub(crate) struct Init {
+    /// Make a project of its own, also if the config in this directory names another one
+    #[arg(long)]
+    new_id: bool,
+}
 
 impl Init {
     pub(crate) fn run(self, context: &Context) -> Done {
-        let project = Project::init_at(&context.directory(), context.place()?)?;
+        let (directory, place) = (context.directory(), context.place()?);
+        let own_store = !self.new_id && !matches!(place, Some(Place::Postgres(_)));
+        let committed = Project::committed_id(&directory).filter(|_| own_store);
+        let project = match self.new_id {
+            true => Project::init_with_new_id(&directory, place)?,
+            false => Project::init_at(&directory, place)?,
+        };
+        if let Some(id) = committed {
+            context.printer.note(&format!(
+                "note: the config of this directory names project {id} already; this store is a new one, and shares no lock and no \
+                 task with another clone's. If {id} is kept in a database, remove {} and set BANKSMAN_STORE",
+                project.store()
+            ));
+        }
         let root = project.root().display().to_string();
         let data = json!({ "project": root, "store": project.store() });
         let human = format!(

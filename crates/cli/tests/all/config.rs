@@ -102,7 +102,7 @@ fn what_makes_no_sense_is_not_written() {
         (&["locking.heartbeat_timeout", "-5s"], "cannot be negative"),
         (&["locking.poll_interval", "0s"], "longer than nothing"),
         (&["frobnicate", "5s"], "there is no such key"),
-        (&["project", "p-1"], "never changes"),
+        (&["project", "p-1"], "not set by hand"),
         (&["store", "postgres://me:secret@db/x"], "may carry a password"),
         (&["--user", "store", "me:secret@db"], "must begin with postgres://"),
     ] {

@@ -29,6 +29,7 @@ mod merging;
 mod night;
 mod notices;
 mod notify;
+mod one_store;
 mod output;
 mod pipelines;
 mod pipelines_model;

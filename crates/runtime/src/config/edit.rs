@@ -15,6 +15,16 @@ use crate::project::{ProjectError, io_at};
 /// file is replaced at once or not at all.
 pub fn set(layer: Layer, path: &Path, name: &str, value: &str) -> Result<&'static Key, ProjectError> {
     let key = check(layer, name, value)?;
+    change(layer, path, name, Some(value.into()))?;
+    Ok(key)
+}
+
+/// Writes a key of a project's file that people do not set, or removes it.
+pub(crate) fn record(path: &Path, name: &str, value: Option<Value>) -> Result<(), ProjectError> {
+    change(Layer::Project, path, name, value)
+}
+
+fn change(layer: Layer, path: &Path, name: &str, value: Option<Value>) -> Result<(), ProjectError> {
     let folder = path.parent().unwrap_or(Path::new("."));
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(io_at(folder))?;
     // A link, as dotfile managers make them, stays a link.
@@ -37,8 +47,7 @@ pub fn set(layer: Layer, path: &Path, name: &str, value: &str) -> Result<&'stati
         Ok(document) => edit(document, name, value).map_err(|what| problem(None, what))?,
         Err(error) => return Err(problem(error.span().map(|span| line_of(&text, span.start)), not_toml(&error)).into()),
     };
-    replace(path, folder, &edited, mode).map_err(io_at(path))?;
-    Ok(key)
+    replace(path, folder, &edited, mode).map_err(io_at(path))
 }
 
 /// Refuses what could not be read back.
@@ -46,20 +55,23 @@ fn check(layer: Layer, name: &str, value: &str) -> Result<&'static Key, ConfigEr
     let problem = |what| ConfigError::from(Problem { source: None, line: None, key: Some(name.into()), what });
     let key = Key::find(name).ok_or_else(|| unknown_key(name))?;
     if key.home == Home::Init {
-        return Err(problem("it is made by `banksman init` and never changes".into()));
+        return Err(problem("banksman writes it, and it is not set by hand".into()));
     }
     key.admit(layer).and_then(|()| key.assign(&mut Config::default(), value)).map_err(problem)?;
     Ok(key)
 }
 
-fn edit(mut document: DocumentMut, name: &str, value: &str) -> Result<String, String> {
+fn edit(mut document: DocumentMut, name: &str, value: Option<Value>) -> Result<String, String> {
     let (sections, leaf) = name.rsplit_once('.').unwrap_or(("", name));
     let mut table: &mut dyn TableLike = document.as_table_mut();
     for section in sections.split('.').filter(|section| !section.is_empty()) {
         let item = table.entry(section).or_insert_with(|| Item::Table(Table::new()));
         table = item.as_table_like_mut().ok_or_else(|| format!("{section} is not a section in this file"))?;
     }
-    let mut value = Value::from(value);
+    let Some(mut value) = value else {
+        table.remove(leaf);
+        return Ok(document.to_string());
+    };
     match table.get_mut(leaf) {
         Some(Item::Value(old)) => {
             // The blanks before it and the comment after it.
@@ -136,7 +148,7 @@ mod tests {
             (Layer::User, "", "locking.wait", "5s", "did you mean locking.wait_timeout?"),
             (Layer::User, "", "locking", "5s", "this is a section"),
             (Layer::User, "", "locking.wait_timeout", "5", "has no unit"),
-            (Layer::Project, "", "project", "p", "never changes"),
+            (Layer::Project, "", "project", "p", "not set by hand"),
             (Layer::Project, "", "store", "postgres://db/x", "--user"),
             (Layer::User, "", "store", "mysql://me:secret@db/x", "must begin with postgres://"),
             (Layer::User, "", "store", "postgres://me:secret@db:port/x", "it cannot be understood: invalid"),

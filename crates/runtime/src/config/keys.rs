@@ -15,6 +15,13 @@ pub static KEYS: &[Key] = &[
         description: "the id of the project, made by `init`",
     },
     Key {
+        name: "shared",
+        kind: Kind::Switch(|config| &mut config.shared),
+        home: Home::Init,
+        default: Some("off"),
+        description: "whether the project is kept in a database; written by `init` and `store copy`",
+    },
+    Key {
         name: "store",
         kind: Kind::Url(|config| &mut config.store),
         home: Home::User,

@@ -10,13 +10,30 @@ use toml_edit::{Document, Item, TableLike};
 use super::problem::unknown;
 use super::{Config, ConfigError, Home, KEYS, Key, Kind, Problem, VARIABLE_PREFIX};
 
-/// What applies beside the project's own file. A library reads neither by itself, so whoever wants them says so.
-#[derive(Debug, Clone, Default)]
+/// What applies beside the project's own file: the user's file and the environment.
+///
+/// The default is nothing of either. [`Surroundings::from_process`] is the only place that reads the environment for settings.
+#[derive(Clone, Default)]
 pub struct Surroundings {
     /// The user's file, which need not be there.
     pub user_file: Option<PathBuf>,
     /// Variables of the environment; those that set no key are passed over.
     pub variables: Vec<(String, String)>,
+    /// The URL of the store, if a flag or the variable `BANKSMAN_STORE` names one.
+    pub store: Option<String>,
+}
+
+impl fmt::Debug for Surroundings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Variables may carry passwords.
+        let names: Vec<&str> = self.variables.iter().map(|(name, _)| name.as_str()).collect();
+        let store = self.store.as_deref().map(super::masked);
+        f.debug_struct("Surroundings")
+            .field("user_file", &self.user_file)
+            .field("variables", &names)
+            .field("store", &store)
+            .finish()
+    }
 }
 
 /// Where settings are.
@@ -78,6 +95,26 @@ pub struct Settings {
 }
 
 impl Surroundings {
+    /// Those of this process: the variables `BANKSMAN_CONFIG_*`, `BANKSMAN_STORE` and `PG*`, and the file of its user. Variables
+    /// that are empty count as not set.
+    pub fn from_process() -> Surroundings {
+        let path = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let variables = std::env::vars_os().filter_map(|(name, value)| {
+            let name = name.into_string().ok().filter(|name| name.starts_with(VARIABLE_PREFIX) || name.starts_with("PG"))?;
+            Some((name, value.to_string_lossy().into_owned())).filter(|(_, value)| !value.is_empty())
+        });
+        Surroundings {
+            user_file: Surroundings::user_file(path("XDG_CONFIG_HOME"), path("HOME")),
+            variables: variables.collect(),
+            store: std::env::var("BANKSMAN_STORE").ok().filter(|url| !url.is_empty()),
+        }
+    }
+
+    /// One of the variables.
+    pub fn variable(&self, name: &str) -> Option<String> {
+        self.variables.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
+    }
+
     /// Where the user's file is: `$XDG_CONFIG_HOME/banksman/config.toml` or `~/.config/banksman/config.toml`.
     pub fn user_file(xdg_config_home: Option<PathBuf>, home: Option<PathBuf>) -> Option<PathBuf> {
         let base = xdg_config_home.filter(|path| path.is_absolute());
@@ -273,7 +310,7 @@ mod tests {
         fs::write(&user_file, user).unwrap();
         fs::write(&project_file, project).unwrap();
         let variables = variables.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
-        let surroundings = Surroundings { user_file: Some(user_file), variables };
+        let surroundings = Surroundings { user_file: Some(user_file), variables, store: None };
         let prefix = format!("{}/", dir.path().display());
         Settings::load(&surroundings, Some(&project_file))
             .map_err(|error| error.problems.iter().map(|problem| problem.to_string().replace(&prefix, "")).collect())

@@ -17,7 +17,7 @@ use tokio_postgres::error::SqlState;
 
 pub use connect::Server;
 pub use listen::{Listener, Subscription};
-pub use open::{create, occupant, open, open_reader, remove};
+pub use open::{create, exists, occupant, open, open_reader, remove};
 
 use crate::backend::Backend;
 use crate::compact::Size;

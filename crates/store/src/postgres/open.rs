@@ -39,6 +39,18 @@ pub fn create(server: &Server, id: &str, store_id: &StoreId) -> Result<(), Store
     })
 }
 
+/// Whether the database has the project `id`.
+pub fn exists(server: &Server, id: &str) -> Result<bool, StoreError> {
+    with_session(server, async |session| {
+        let client = session.client();
+        if version(client).await?.is_none() {
+            return Ok(false);
+        }
+        let row = client.query_opt("SELECT 1 FROM projects WHERE id = $1", &[&id]).await.map_err(judge)?;
+        Ok(row.is_some())
+    })
+}
+
 /// Removes a project that was just made and holds nothing.
 pub fn remove(server: &Server, id: &str) -> Result<(), StoreError> {
     with_session(server, async |session| {

@@ -47,7 +47,7 @@ impl Stage {
     pub(super) fn set(context: &Context) -> Result<Stage, Failure> {
         let signals = Signals::install().map_err(system)?;
         let dir = tempfile::Builder::new().prefix("banksman-demo-").tempdir().map_err(system)?;
-        let project = Project::init(dir.path())?;
+        let project = Project::init_at(dir.path(), None)?;
         // So that tasks can say `banksman`, wherever and whatever this very program is.
         fs::create_dir(dir.path().join("bin")).map_err(system)?;
         let this = format!("/proc/{}/exe", std::process::id());

@@ -1,0 +1,119 @@
+//! One project has one store: it is found in the same way by everybody, and nobody makes a second one unawares.
+
+use std::path::Path;
+
+use banksman::config::Surroundings;
+use banksman::{Project, ProjectError};
+
+use crate::postgres;
+use crate::world::World;
+
+fn git(cwd: &Path, args: &[&str]) {
+    let id = ["-c", "user.name=t", "-c", "user.email=t@example.invalid", "-c", "init.defaultBranch=main"];
+    let done = std::process::Command::new("git").current_dir(cwd).args(id).args(args).output().unwrap();
+    assert!(done.status.success(), "{args:?}: {done:?}");
+}
+
+/// Commits what `init` has made, as the guide says, and clones it into `clone`.
+fn commit_and_clone(world: &World) -> String {
+    git(world.path(), &["init", "-q"]);
+    git(world.path(), &["add", ".banksman"]);
+    git(world.path(), &["commit", "-qm", "Use banksman"]);
+    git(world.path(), &["clone", "-q", ".", "clone"]);
+    world.path().join("clone").to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_clone_of_a_shared_project_knows_that_its_store_is_elsewhere() {
+    let url = postgres::fresh_database();
+    let world = World::empty_on_sqlite();
+    world.ok(&["init", "--store", &url]);
+    world.ok(&["--store", &url, "locks", "acquire", "deploy", "--holder", "first"]);
+    let clone = commit_and_clone(&world);
+    let id = Project::committed_id(Path::new(&clone)).unwrap();
+
+    // Without the URL, every command says where the project is not.
+    let (code, error) = world.error(&["-C", &clone, "locks", "acquire", "deploy", "--holder", "second"]);
+    assert_eq!((code, error["code"].as_str()), (3, Some("STORE_ELSEWHERE")), "{error}");
+    assert!(error["message"].as_str().unwrap().contains(&id), "{error}");
+    assert!(error["hint"].as_str().unwrap().contains("BANKSMAN_STORE"), "{error}");
+
+    // No second store is made for it: neither a file nor a project in another database.
+    let other = postgres::fresh_database();
+    for init in [vec!["-C", &clone, "init"], vec!["-C", &clone, "--store", &other, "init"]] {
+        let (code, error) = world.error(&init);
+        assert_eq!((code, error["code"].as_str()), (3, Some("STORE_ELSEWHERE")), "{init:?}: {error}");
+    }
+    assert!(!Path::new(&clone).join(".banksman/store.db").exists());
+
+    // With the URL, however it is given, it is the same project.
+    let holder = |data: serde_json::Value| data["locks"][0]["holder"].as_str().unwrap().to_owned();
+    assert_eq!(holder(world.data(&["-C", &clone, "--store", &url, "locks", "list"])), "first");
+    world.ok(&["config", "set", "--user", "store", &url]);
+    assert_eq!(holder(world.data(&["-C", &clone, "locks", "list"])), "first");
+    assert_eq!(world.error(&["-C", &clone, "init"]).1["code"], "PROJECT_EXISTS");
+
+    // The library finds what the command finds.
+    let surroundings =
+        Surroundings { user_file: Some(world.path().join("config/banksman/config.toml")), ..Surroundings::default() };
+    let found = Project::discover(Path::new(&clone), &surroundings).unwrap();
+    assert!(found.store().contains(&id), "{}", found.store());
+    let alone = Project::discover(Path::new(&clone), &Surroundings::default());
+    assert!(matches!(alone, Err(ProjectError::Elsewhere { .. })), "{alone:?}");
+
+    // A project of its own can be made, if that is what is wanted.
+    std::fs::remove_file(world.path().join("config/banksman/config.toml")).unwrap();
+    world.ok(&["-C", &clone, "init", "--new-id"]);
+    assert_eq!(world.data(&["-C", &clone, "locks", "list"])["locks"].as_array().unwrap().len(), 0);
+    assert_ne!(Project::committed_id(Path::new(&clone)).unwrap(), id);
+}
+
+#[test]
+fn a_setting_of_the_user_does_not_hide_a_project_with_a_store_of_its_own() {
+    let world = World::on_sqlite();
+    world.ok(&["locks", "acquire", "deploy", "--holder", "first"]);
+    // No server is asked: there is none at this address.
+    world.ok(&["config", "set", "--user", "store", "postgres://me:secret@db.invalid/agents"]);
+    let (code, error) = world.error(&["locks", "acquire", "deploy", "--holder", "second"]);
+    assert_eq!((code, error["code"].as_str()), (3, Some("TWO_STORES")), "{error}");
+    let message = error["message"].as_str().unwrap();
+    assert!(message.contains("store.db") && message.contains("db.invalid"), "{message}");
+    assert!(!error.to_string().contains("secret"), "{error}");
+    assert_eq!(world.error(&["init"]).1["code"], "PROJECT_EXISTS");
+    let file = format!("sqlite:{}", world.path().join(".banksman/store.db").display());
+    assert_eq!(world.data(&["--store", &file, "locks", "list"])["locks"][0]["holder"], "first");
+}
+
+#[test]
+fn a_missing_store_is_not_a_missing_project() {
+    let world = World::on_sqlite();
+    let clone = commit_and_clone(&world);
+    let id = Project::committed_id(world.path()).unwrap();
+    for args in [["-C", &clone, "status"], ["-C", &clone, "run"]] {
+        let (code, error) = world.error(&args);
+        assert_eq!((code, error["code"].as_str()), (4, Some("STORE_MISSING")), "{error}");
+        assert!(error["message"].as_str().unwrap().contains(&id), "{error}");
+    }
+    // Also below the directory, and though there is another project around it.
+    std::fs::create_dir(Path::new(&clone).join("sub")).unwrap();
+    assert_eq!(world.error(&["-C", &format!("{clone}/sub"), "status"]).1["code"], "STORE_MISSING");
+    // A clone of a project on SQLite may have a store for itself, but whoever makes it is told what that means.
+    let said = world.run(&["-C", &clone, "init"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.stderr.contains(&id) && said.stderr.contains("shares no lock"), "{said:?}");
+    assert_eq!(world.run(&["-C", &clone, "status"]).code, 0);
+}
+
+#[test]
+fn init_that_fails_leaves_the_config_as_it_was() {
+    let world = World::on_sqlite();
+    let clone = commit_and_clone(&world);
+    let config = Path::new(&clone).join(".banksman/config.toml");
+    let before = std::fs::read_to_string(&config).unwrap();
+    let unreachable = format!("postgres:///none?host={}&user=me", world.path().display());
+    for new_id in [vec![], vec!["--new-id"]] {
+        let said = world.run(&[vec!["-C", &clone, "--store", &unreachable, "init"], new_id].concat());
+        assert_eq!(said.code, 7, "{said:?}");
+        assert_eq!(std::fs::read_to_string(&config).unwrap(), before);
+    }
+}

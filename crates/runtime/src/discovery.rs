@@ -1,0 +1,186 @@
+//! Finding the project that a directory belongs to, and the store that keeps it. Library and command use the same functions.
+//!
+//! The store is, in this order: the one that was named (`--store`, `BANKSMAN_STORE`), the one in the user's settings, the file
+//! `.banksman/store.db`. The nearest directory that has such a file, or a config with a project's id, is the project's.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use banksman_store::postgres;
+
+use crate::config::{Config, Settings, Surroundings};
+use crate::project::{CONFIG_FILE, FOLDER, Place, Project, ProjectError, STORE_FILE, io_at};
+
+/// The directory of a project, as the files in it tell.
+enum Located {
+    /// It has a store.
+    WithStore(PathBuf),
+    /// It has only a config.
+    WithConfig(PathBuf),
+}
+
+impl Located {
+    fn root(&self) -> &Path {
+        match self {
+            Located::WithStore(root) | Located::WithConfig(root) => root,
+        }
+    }
+}
+
+impl Project {
+    /// Finds the project that `from` belongs to, in the store that the environment of this process and the user's settings
+    /// name: exactly as the command `banksman` does.
+    pub fn find(from: &Path) -> Result<Project, ProjectError> {
+        Project::discover(from, &Surroundings::from_process())
+    }
+
+    /// The same, with the surroundings given.
+    pub fn discover(from: &Path, surroundings: &Surroundings) -> Result<Project, ProjectError> {
+        if surroundings.store.is_some() {
+            return Project::find_with(from, Project::named_store(from, surroundings)?, surroundings);
+        }
+        match Project::named_store(from, surroundings)? {
+            None => Project::find_with(from, None, surroundings),
+            Some(place) => Project::find_in_users_store(from, place, surroundings),
+        }
+    }
+
+    /// The store that was named: by a flag or its variable, or by the user's settings. If these are wrong, what is wrong with the
+    /// settings of the project at `from` is reported as well.
+    pub fn named_store(from: &Path, surroundings: &Surroundings) -> Result<Option<Place>, ProjectError> {
+        let url = match &surroundings.store {
+            Some(url) => Some(url.clone()),
+            None => {
+                let settings = Settings::load(surroundings, None).or_else(|error| {
+                    let project_file = Project::config_file(from, None).map_err(|_| error)?;
+                    Settings::load(surroundings, Some(&project_file))
+                })?;
+                settings.config().store.clone()
+            }
+        };
+        url.map(|url| Place::parse(&url, |name| surroundings.variable(name))).transpose()
+    }
+
+    /// Finds the project that `from` belongs to, in the store at `place`, whatever the environment says; without a place, in its
+    /// own folder. In a database, projects are known by the id in their config; a SQLite file is a project by itself.
+    pub fn find_at(from: &Path, place: Option<Place>) -> Result<Project, ProjectError> {
+        Project::find_with(from, place, &Surroundings::default())
+    }
+
+    /// The same, with the settings of the user and of the environment.
+    pub fn find_with(from: &Path, place: Option<Place>, surroundings: &Surroundings) -> Result<Project, ProjectError> {
+        let (root, folder) = match &place {
+            Some(Place::Sqlite(path)) => around(path),
+            Some(Place::Postgres(_)) => {
+                let root = nearest(from, |dir| has_config(dir).then(|| dir.to_owned()))?;
+                let folder = root.join(FOLDER);
+                (root, folder)
+            }
+            None => {
+                let located = locate(from)?;
+                refuse_without_store(&located)?;
+                (located.root().into(), located.root().join(FOLDER))
+            }
+        };
+        Project::with_folder(&root, &folder, place, surroundings)
+    }
+
+    /// A setting of the user applies to every project, also to one that has a store of its own: that must not be hidden by it.
+    fn find_in_users_store(from: &Path, place: Place, surroundings: &Surroundings) -> Result<Project, ProjectError> {
+        let located = locate(from)?;
+        let (root, folder) = (located.root(), located.root().join(FOLDER));
+        if let (Located::WithStore(_), Place::Postgres(server)) = (&located, &place) {
+            return Err(ProjectError::TwoStores { local: folder.join(STORE_FILE), other: server.shown().to_owned() });
+        }
+        Project::with_folder(root, &folder, Some(place), surroundings)
+    }
+
+    /// The file with the settings of the project that `from` belongs to, also when its content is wrong or its store is missing.
+    pub fn config_file(from: &Path, place: Option<&Place>) -> Result<PathBuf, ProjectError> {
+        let folder = match place {
+            Some(Place::Sqlite(path)) => around(path).1,
+            Some(Place::Postgres(_)) => nearest(from, |dir| has_config(dir).then(|| dir.to_owned()))?.join(FOLDER),
+            None => locate(from)?.root().join(FOLDER),
+        };
+        Ok(folder.join(CONFIG_FILE))
+    }
+
+    /// The id in the config of a directory that is to become a project, as a clone brings it along.
+    pub fn committed_id(root: &Path) -> Option<String> {
+        own_config(root).ok()?.project
+    }
+}
+
+/// What `init` must not do: make a second store for a project that is kept in a database elsewhere.
+pub(crate) fn refuse_second_store(root: &Path, place: Option<&Place>) -> Result<(), ProjectError> {
+    let config = own_config(root)?;
+    let Some(id) = config.project.filter(|_| config.shared) else { return Ok(()) };
+    let Some(Place::Postgres(server)) = place else {
+        return Err(ProjectError::Elsewhere { config: root.join(FOLDER).join(CONFIG_FILE), id });
+    };
+    match postgres::exists(server, &id) {
+        Ok(true) => Err(ProjectError::Exists { root: root.into() }),
+        Ok(false) => Err(ProjectError::Elsewhere { config: root.join(FOLDER).join(CONFIG_FILE), id }),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A project that has only a config is kept elsewhere, or its store is missing. One that is kept elsewhere stays so if a store
+/// file lies about.
+fn refuse_without_store(located: &Located) -> Result<(), ProjectError> {
+    let (root, folder) = (located.root(), located.root().join(FOLDER));
+    let config = own_config(root)?;
+    match (located, config.project) {
+        (_, Some(id)) if config.shared => Err(ProjectError::Elsewhere { config: folder.join(CONFIG_FILE), id }),
+        (Located::WithConfig(_), Some(id)) => Err(ProjectError::NoStore { store: folder.join(STORE_FILE), id }),
+        _ => Ok(()),
+    }
+}
+
+/// The nearest directory that has a store or a config with an id. A linked worktree has the store of its main worktree.
+fn locate(from: &Path) -> Result<Located, ProjectError> {
+    let with_store = |dir: &Path| is_project(dir).then(|| Located::WithStore(dir.into()));
+    nearest(from, |dir| {
+        let here = with_store(dir).or_else(|| with_store(&main_worktree(dir)?));
+        // What cannot be read must be reported, not passed over.
+        let is_named = || has_config(dir) && own_config(dir).map_or(true, |config| config.project.is_some());
+        here.or_else(|| is_named().then(|| Located::WithConfig(dir.into())))
+    })
+}
+
+fn nearest<T>(from: &Path, look: impl Fn(&Path) -> Option<T>) -> Result<T, ProjectError> {
+    let from = from.canonicalize().map_err(io_at(from))?;
+    from.ancestors().find_map(look).ok_or(ProjectError::NotFound { from })
+}
+
+/// The directory and the folder of a project whose store is this file.
+fn around(store: &Path) -> (PathBuf, PathBuf) {
+    let parent = |path: &Path| path.parent().filter(|parent| !parent.as_os_str().is_empty()).map(Path::to_owned);
+    let folder = parent(store).unwrap_or_else(|| ".".into());
+    (parent(&folder).unwrap_or_else(|| folder.clone()), folder)
+}
+
+/// What the project's own file says, without the user's and the environment's settings.
+fn own_config(root: &Path) -> Result<Config, ProjectError> {
+    Ok(Settings::load(&Surroundings::default(), Some(&root.join(FOLDER).join(CONFIG_FILE)))?.config().clone())
+}
+
+fn has_config(dir: &Path) -> bool {
+    dir.join(FOLDER).join(CONFIG_FILE).exists()
+}
+
+/// Whether the store of a project is in this directory.
+pub(crate) fn is_project(dir: &Path) -> bool {
+    dir.join(FOLDER).join(STORE_FILE).exists()
+}
+
+/// The main worktree, if `dir` is a linked one: its `.git` is a file that leads to the common directory.
+fn main_worktree(dir: &Path) -> Option<PathBuf> {
+    let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes.strip_suffix(b"\n").unwrap_or(bytes)));
+    let link = fs::read(dir.join(".git")).ok()?;
+    let git_dir = dir.join(path(link.strip_prefix(b"gitdir:")?.trim_ascii_start()));
+    let common = fs::read(git_dir.join("commondir")).ok()?;
+    git_dir.join(path(&common)).canonicalize().ok()?.parent().map(Into::into)
+}
