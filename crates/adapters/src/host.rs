@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::ids;
+use crate::time_namespace::Offsets;
 
 /// What stays the same for every process of one pid namespace of one boot of one machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +19,9 @@ pub struct Host {
     pub boot: Box<str>,
     /// The inode of the pid namespace.
     pub pid_ns: u64,
+    /// Whether all processes that share the store run on one kernel, as with SQLite. Then the boot id alone identifies the
+    /// machine: the random part of `id` is in the user's home, so two users of one machine have two ids.
+    pub one_kernel: bool,
 }
 
 impl Host {
@@ -29,7 +33,14 @@ impl Host {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
         let pid_ns = fs::metadata("/proc/self/ns/pid")?.ino();
         let machine: String = machine.trim().chars().take(12).collect();
-        Ok(Host { id: format!("{machine}-{random}").into(), boot: boot.trim().into(), pid_ns })
+        Offsets::own().map_err(|error| io::Error::other(format!("the offsets of the time namespace cannot be read: {error}")))?;
+        Ok(Host { id: format!("{machine}-{random}").into(), boot: boot.trim().into(), pid_ns, one_kernel: false })
+    }
+
+    /// The same machine, for a store that only processes of one kernel can open.
+    #[must_use]
+    pub fn with_one_kernel(self, one_kernel: bool) -> Host {
+        Host { one_kernel, ..self }
     }
 
     /// The directory for the random part: `$XDG_STATE_HOME/banksman` or `~/.local/state/banksman`.
@@ -58,16 +69,29 @@ fn random_part(dir: &Path) -> io::Result<String> {
     }
 }
 
-/// Milliseconds since boot, without the time that the machine slept.
+/// Milliseconds since boot, without the time that the machine slept. The same in every time namespace.
 pub fn monotonic_ms() -> i64 {
     let time = clock_gettime(ClockId::Monotonic);
-    time.tv_sec * 1_000 + time.tv_nsec / 1_000_000
+    (time.tv_sec * NANOS + time.tv_nsec - offsets().monotonic_ns).div_euclid(1_000_000)
 }
 
-/// Milliseconds since boot, with the time that the machine slept.
+/// Milliseconds since boot, with the time that the machine slept. The same in every time namespace.
 pub fn boot_ms() -> i64 {
     let time = clock_gettime(ClockId::Boottime);
-    time.tv_sec * 1_000 + time.tv_nsec / 1_000_000
+    (time.tv_sec * NANOS + time.tv_nsec - offsets().boottime_ns).div_euclid(1_000_000)
+}
+
+/// What this process's own CLOCK_BOOTTIME shows at a moment of [`boot_ms`], in nanoseconds: for timers.
+pub(crate) fn own_boottime_ns(boot_ms: i64) -> i64 {
+    boot_ms.saturating_mul(1_000_000).saturating_add(offsets().boottime_ns)
+}
+
+/// Nanoseconds of a second.
+const NANOS: i64 = 1_000_000_000;
+
+/// [`Host::detect`] refuses where they cannot be read.
+fn offsets() -> Offsets {
+    Offsets::own().unwrap_or_default()
 }
 
 /// Milliseconds since 1970 (UTC).

@@ -23,5 +23,6 @@ pub mod notify;
 pub mod os_bytes;
 pub mod process;
 pub mod program;
+mod time_namespace;
 pub mod tree;
 pub mod wake;

@@ -3,7 +3,8 @@
 //! | finding | verdict |
 //! |---|---|
 //! | no such pid, another start time, or its pidfd is readable (also for a zombie) | dead |
-//! | the same host, another boot | another boot: the store knows which came first |
+//! | the same host (or a store that one kernel has for itself), another boot | another boot: the store knows which came first |
+//! | a start time that differs by one tick: offsets of time namespaces need not be whole ticks | unknown |
 //! | another host or pid namespace, a hidden `/proc`, no permission | unknown |
 
 use std::fs;
@@ -16,6 +17,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::host::Host;
+use crate::time_namespace::Offsets;
 
 impl Host {
     /// The identity of this process.
@@ -40,7 +42,8 @@ impl Host {
     /// A descriptor that becomes readable when the process dies; or, if it cannot be watched, why not.
     pub fn watch(&self, process: &ProcessId) -> Result<OwnedFd, Liveness> {
         if process.boot != self.boot {
-            return Err(if process.host == self.id { Liveness::OtherBoot } else { Liveness::Unknown });
+            let same_machine = self.one_kernel || process.host == self.id;
+            return Err(if same_machine { Liveness::OtherBoot } else { Liveness::Unknown });
         }
         if process.pid_ns != self.pid_ns {
             return Err(Liveness::Unknown);
@@ -53,8 +56,9 @@ impl Host {
         };
         // The pidfd is for whoever has the pid now. Only then does the start time tell whether that is the one.
         match start_time(process.pid) {
-            Ok(start) if start != process.start => return Err(Liveness::Dead),
-            Ok(_) => {}
+            Ok(start) if start == process.start => {}
+            Ok(start) if is_same_start(start, process.start) => return Err(Liveness::Unknown),
+            Ok(_) => return Err(Liveness::Dead),
             Err(_) if has_exited(&pidfd) => return Err(Liveness::Dead),
             Err(_) => return Err(Liveness::Unknown),
         }
@@ -81,7 +85,7 @@ pub(crate) struct Stat {
     pub(crate) session: i32,
     /// Whether it has begun to exit. It closes its files before it becomes a zombie.
     pub(crate) exiting: bool,
-    /// When it started, in ticks since the boot.
+    /// When it started, in ticks since the boot, as it is in the initial time namespace.
     pub(crate) start: u64,
 }
 
@@ -92,10 +96,12 @@ pub(crate) fn stat(pid: i32) -> io::Result<Stat> {
     let text = String::from_utf8_lossy(&stat);
     let mut fields = text.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().skip(1);
     let mut field = |n: usize| fields.nth(n).and_then(|field| field.parse::<u64>().ok());
+    let offsets = Offsets::own()?;
     let mut found = || {
         let (parent, session) = (field(0)?, field(1)?);
         let (flags, start) = (field(2)?, field(12)?);
         let pid = |value: u64| i32::try_from(value).ok();
+        let start = offsets.start_ticks(start);
         Some(Stat { parent: pid(parent)?, session: pid(session)?, exiting: flags & PF_EXITING != 0, start })
     };
     found().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("/proc/{pid}/stat cannot be understood")))
@@ -104,6 +110,11 @@ pub(crate) fn stat(pid: i32) -> io::Result<Stat> {
 /// When whoever has this pid now started.
 pub(crate) fn start_time(pid: i32) -> io::Result<u64> {
     stat(pid).map(|stat| stat.start)
+}
+
+/// Whether two readings of a start time may be of one process: in different time namespaces they can be one tick apart.
+pub(crate) fn is_same_start(one: u64, other: u64) -> bool {
+    one.abs_diff(other) <= 1
 }
 
 #[cfg(test)]
@@ -135,6 +146,8 @@ mod tests {
         let mut process = host.current().unwrap();
         assert_eq!(host.probe(&process), Liveness::Alive);
         process.start += 1;
+        assert_eq!(host.probe(&process), Liveness::Unknown, "it may be the same, seen from another time namespace");
+        process.start += 1;
         assert_eq!(host.probe(&process), Liveness::Dead);
     }
 
@@ -144,6 +157,8 @@ mod tests {
         let process = host.current().unwrap();
         assert_eq!(host.probe(&ProcessId { pid_ns: 1, ..process.clone() }), Liveness::Unknown);
         assert_eq!(host.probe(&ProcessId { boot: "b".into(), host: "h".into(), ..process.clone() }), Liveness::Unknown);
+        let elsewhere = ProcessId { boot: "b".into(), host: "h".into(), ..process.clone() };
+        assert_eq!(host.clone().with_one_kernel(true).probe(&elsewhere), Liveness::OtherBoot);
         assert_eq!(host.probe(&ProcessId { boot: "b".into(), ..process }), Liveness::OtherBoot);
     }
 }

@@ -98,9 +98,11 @@ impl From<StoreError> for Failure {
             StoreError::Corrupt { .. } => {
                 (exit::UNHEALTHY, "STORE_CORRUPT", "stop all agents, copy the .banksman folder, and look with: banksman doctor")
             }
-            StoreError::NetworkFileSystem { .. } => {
-                (exit::CONFIG, "STORE_NETWORK_FS", "put the project on a local disk of the machine that runs the agents")
-            }
+            StoreError::NetworkFileSystem { .. } => (
+                exit::CONFIG,
+                "STORE_NETWORK_FS",
+                "put the project on a local disk of the machine that runs the agents, or its data into PostgreSQL: --store postgres://…",
+            ),
             StoreError::ReadOnly { .. } => {
                 (exit::NOT_PERMITTED, "STORE_READ_ONLY", "banksman needs to write in the .banksman folder and all files in it")
             }

@@ -217,10 +217,14 @@ impl Run {
     }
 
     /// Whether this runner could find out what became of it, and look after it: it is on the same machine, and keeps its
-    /// records in the same folder.
+    /// records in the same folder. Without leases there is one machine only, whatever id its users give it.
     pub fn is_within_reach_of(&self, runner: &Runner) -> bool {
-        let folder = |terms: &Terms| runner.terms.as_ref().is_some_and(|own| own.folder == terms.folder);
-        self.host == runner.process.host && self.lease.as_ref().is_none_or(|lease| folder(&lease.terms))
+        match (&self.lease, &runner.terms) {
+            (None, None) => true,
+            (None, Some(_)) => self.host == runner.process.host,
+            (Some(lease), Some(own)) => self.host == runner.process.host && own.folder == lease.terms.folder,
+            (Some(_), None) => false,
+        }
     }
 
     /// Whether its runner has been silent for so long that its session must have been ended by its keeper.
@@ -399,6 +403,8 @@ mod tests {
         assert!(!leased.is_within_reach_of(&runner("there", Some((300, "/a")))));
         assert!(!leased.is_within_reach_of(&runner("here", None)));
         let plain = run(&runner("here", None), 1_000);
-        assert!(plain.is_within_reach_of(&runner("here", None)) && !plain.is_within_reach_of(&runner("there", None)));
+        assert!(plain.is_within_reach_of(&runner("here", None)));
+        assert!(plain.is_within_reach_of(&runner("another home", None)), "all share one kernel");
+        assert!(!plain.is_within_reach_of(&runner("there", Some((300, "/a")))), "it was copied to where machines differ");
     }
 }

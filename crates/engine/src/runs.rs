@@ -422,7 +422,7 @@ impl Seen {
     pub(crate) fn now(&self, turn: &Turn) -> Now {
         let dead = self.probes.iter().filter(|(process, liveness)| match liveness {
             banksman_core::Liveness::Dead => true,
-            banksman_core::Liveness::OtherBoot => turn.earlier_boots.contains(&process.boot),
+            banksman_core::Liveness::OtherBoot => turn.is_over(&process.boot),
             banksman_core::Liveness::Alive | banksman_core::Liveness::Unknown => false,
         });
         turn.now(dead.map(|(process, _)| process.clone()).collect(), self.patience)

@@ -12,6 +12,10 @@ impl Machine for RealMachine {
         self.0.id.to_string()
     }
 
+    fn has_one_kernel(&self) -> bool {
+        self.0.one_kernel
+    }
+
     fn boot(&self) -> String {
         self.0.boot.to_string()
     }

@@ -219,7 +219,8 @@ impl Project {
             Some(Place::Sqlite(path)) => Location::Sqlite(path),
             None => Location::Sqlite(folder.join(STORE_FILE)),
         };
-        Ok(Project { root: root.into(), folder: folder.into(), store, settings, host: detect()? })
+        let host = detect()?.with_one_kernel(matches!(store, Location::Sqlite(_)));
+        Ok(Project { root: root.into(), folder: folder.into(), store, settings, host })
     }
 
     /// The directory.
@@ -287,7 +288,8 @@ impl Project {
         let mut from = self.reader()?;
         let id = id_of(self.config(), &self.folder)?;
         let store_id = new_store_id();
-        let machine = || Box::new(RealMachine(self.host.clone()));
+        let one_kernel = matches!(place, Place::Sqlite(_));
+        let machine = || Box::new(RealMachine(self.host.clone().with_one_kernel(one_kernel)));
         match place {
             Place::Sqlite(path) => {
                 sqlite::create(&path, &id, &store_id, &*machine())?;

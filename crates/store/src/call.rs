@@ -44,7 +44,9 @@ pub struct Turn {
     /// The wall clock.
     pub wall: Wall,
     /// Boots of this host that the store saw before the current one: their processes are dead.
-    pub earlier_boots: BTreeSet<Box<str>>,
+    pub(crate) earlier_boots: BTreeSet<Box<str>>,
+    /// Whether all processes that share the store run on one kernel.
+    pub(crate) one_kernel: bool,
     pub(crate) events: Vec<(Seq, Event)>,
     pub(crate) wakes: Vec<Address>,
 }
@@ -53,6 +55,12 @@ impl Turn {
     /// The moment of a decision, with what its caller has found out.
     pub fn now(&self, dead: Vec<ProcessId>, patience: Span) -> Now {
         Now { seq: self.seq, ticket: self.ticket, lease: self.lease, wall: self.wall, dead, patience }
+    }
+
+    /// Whether a boot other than the current one is over, so that its processes are dead. Where one kernel has the store for
+    /// itself every one is: it came before, or the store was moved here from another machine.
+    pub fn is_over(&self, other_boot: &str) -> bool {
+        self.one_kernel || self.earlier_boots.contains(other_boot)
     }
 
     /// Takes over the effects of a step. Every step is given a ticket; whether it used it does not matter, as

@@ -57,7 +57,7 @@ pub enum StoreError {
         what: String,
     },
     /// The file system has no file locks that can be trusted.
-    #[error("{} is on a network file system ({kind}), where file locks cannot be trusted", path.display())]
+    #[error("{} is on a file system that other machines may share ({kind}), where file locks cannot be trusted", path.display())]
     NetworkFileSystem {
         /// The place.
         path: PathBuf,

@@ -14,6 +14,12 @@ pub trait Machine: Send {
     /// The machine's own id, the same after a reboot.
     fn host(&self) -> String;
 
+    /// Whether all processes that share the store run on one kernel: then all processes of any other boot are gone, whatever
+    /// machine they name.
+    fn has_one_kernel(&self) -> bool {
+        false
+    }
+
     /// The current boot. Under another boot the monotonic clock starts anew.
     fn boot(&self) -> String;
 

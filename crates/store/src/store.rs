@@ -10,7 +10,7 @@ use crate::backend::Backend;
 use crate::call::{Call, Turn};
 use crate::changes;
 use crate::error::StoreError;
-use crate::machine::Machine;
+use crate::machine::{Machine, Reading};
 use crate::queues;
 use crate::schema::VERSION;
 use crate::sql::Statement;
@@ -177,6 +177,7 @@ impl Store {
             lease,
             wall,
             earlier_boots: self.earlier_boots.clone().unwrap_or_default(),
+            one_kernel: self.machine.has_one_kernel(),
             events: Vec::new(),
             wakes: Vec::new(),
         }
@@ -296,10 +297,17 @@ impl Counters {
         let reading = machine.read();
         let (lease, wall) = match self.server_ms {
             Some(server) => (server, server),
-            None if self.boot == machine.boot() => (reading.monotonic_ms + self.lease_base, reading.wall_ms),
-            None => (self.lease, reading.wall_ms),
+            None => (reading.monotonic_ms + self.base(&machine.boot(), self.lease, reading), reading.wall_ms),
         };
         (Lease(lease.max(self.lease)), Wall(wall))
+    }
+
+    /// What leads from the monotonic clock to lease time, so that this is at least `lease`. It is what it was as long as the boot is
+    /// the same. A clock of the same boot that is behind what was written was read under another offset, by a version that did
+    /// not know of time namespaces: without a new base lease time would stand still until the clock has caught up.
+    fn base(&self, boot: &str, lease: i64, reading: Reading) -> i64 {
+        let is_valid = self.boot == boot && reading.monotonic_ms + self.lease_base >= self.lease;
+        if is_valid { self.lease_base } else { lease - reading.monotonic_ms }
     }
 
     /// The row after a transaction.
@@ -314,8 +322,49 @@ impl Counters {
 
     fn row(&self, project: i64, seq: Seq, ticket: i64, lease: Lease, machine: &dyn Machine) -> Query<'static> {
         let boot = machine.boot();
-        let base = if self.boot == boot { self.lease_base } else { lease.0 - machine.read().monotonic_ms };
+        let base = self.base(&boot, lease.0, machine.read());
         let params: [Value<'static>; 6] = [project.into(), seq.0.into(), ticket.into(), lease.0.into(), base.into(), boot.into()];
         Query::new(Statement::UpdateProject, params)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct At(i64);
+
+    impl Machine for At {
+        fn host(&self) -> String {
+            "host".into()
+        }
+
+        fn boot(&self) -> String {
+            "boot".into()
+        }
+
+        fn read(&self) -> Reading {
+            Reading { monotonic_ms: self.0, wall_ms: 0 }
+        }
+    }
+
+    fn counters(boot: &str, lease: i64, lease_base: i64) -> Counters {
+        Counters { seq: 0, ticket: 0, lease, lease_base, boot: boot.into(), server_ms: None }
+    }
+
+    #[test]
+    fn lease_time_is_the_monotonic_clock_of_one_boot_and_goes_on_in_the_next() {
+        assert_eq!(counters("boot", 1_000, 500).clocks(&At(600)).0, Lease(1_100));
+        assert_eq!(counters("before", 1_000, 500).clocks(&At(7)).0, Lease(1_000), "it stood still while the machine was off");
+        assert_eq!(counters("before", 1_000, 500).base("boot", 1_000, At(7).read()), 993);
+    }
+
+    #[test]
+    fn lease_time_goes_on_after_somebody_has_written_with_a_clock_that_is_ahead() {
+        let ahead = counters("boot", 864_000_000, 0);
+        assert_eq!(ahead.clocks(&At(5_000)).0, Lease(864_000_000), "it never goes back");
+        let base = ahead.base("boot", 864_000_000, At(5_000).read());
+        let next = counters("boot", 864_000_000, base);
+        assert_eq!(next.clocks(&At(5_300)).0, Lease(864_000_300), "nor does it stand still");
     }
 }

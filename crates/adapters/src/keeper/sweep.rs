@@ -13,7 +13,7 @@ use rustix::time::Timespec;
 use super::MARKER;
 use super::near::place;
 use super::record::Record;
-use crate::process::{has_exited, start_time, stat};
+use crate::process::{has_exited, is_same_start, start_time, stat};
 use crate::tree;
 
 /// How long those who were killed may take to be gone. Only a process that sleeps uninterruptibly takes longer.
@@ -82,10 +82,10 @@ fn search(record: &Record) -> io::Result<Vec<Process>> {
     let marker = format!("{MARKER}={}", record.run);
     let foreign = format!("{MARKER}=");
     // As long as the session has members its number is given to nobody; if somebody has it, it has none.
-    let session =
-        (!matches!(start_time(record.keeper_pid), Ok(start) if start != record.keeper_start)).then_some(record.keeper_pid);
+    let session = (!matches!(start_time(record.keeper_pid), Ok(start) if !is_same_start(start, record.keeper_start)))
+        .then_some(record.keeper_pid);
     let ours = |pid: i32| {
-        let stat = stat(pid).ok().filter(|stat| stat.start >= record.keeper_start)?;
+        let stat = stat(pid).ok().filter(|stat| stat.start + 1 >= record.keeper_start)?;
         let environ = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         let marked = environ.split(|byte| *byte == 0).find(|pair| pair.starts_with(foreign.as_bytes()));
         let ours = match marked {

@@ -51,9 +51,9 @@ impl Timer {
             return Ok(());
         }
         // Zero stops it.
-        let at = next.unwrap_or(0);
+        let at = next.map_or(0, host::own_boottime_ns);
         let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let value = Timespec { tv_sec: at / 1_000, tv_nsec: at % 1_000 * 1_000_000 };
+        let value = Timespec { tv_sec: at / 1_000_000_000, tv_nsec: at % 1_000_000_000 };
         timerfd_settime(&self.fd, TimerfdTimerFlags::ABSTIME, &Itimerspec { it_interval: zero, it_value: value })?;
         self.armed = next;
         Ok(())

@@ -26,6 +26,7 @@ mod looks;
 mod loops;
 mod machines;
 mod merging;
+mod namespaces;
 mod night;
 mod notices;
 mod notify;

@@ -206,7 +206,9 @@ fn refuse_network_file_system(dir: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// The file systems on which locks of other machines are not seen, or not kept, by the kernel's number for them.
+/// The file systems that another kernel may have open at the same time, by the kernel's number for them: locks of other machines are not
+/// seen, or not kept, and the boot id does not identify the only machine there is. A FUSE file system may be anything, so none is
+/// trusted (virtiofs and what virtual machines share with their host are of that kind).
 fn network_file_system(magic: u64) -> Option<&'static str> {
     match magic {
         0x6969 => Some("NFS"),
@@ -214,9 +216,21 @@ fn network_file_system(magic: u64) -> Option<&'static str> {
         0xff53_4d42 => Some("CIFS"),
         0xfe53_4d42 => Some("SMB2"),
         0x0102_1997 => Some("9P"),
-        0x5346_414f => Some("AFS"),
+        0x6573_5546 => Some("FUSE"),
+        0x5346_414f | 0x6b41_4653 => Some("AFS"),
         0x7375_7245 => Some("Coda"),
+        0x564c => Some("NCP"),
         0x00c3_6400 => Some("Ceph"),
+        0x0bd0_0bd0 => Some("Lustre"),
+        0x0116_1970 => Some("GFS2"),
+        0x7461_636f => Some("OCFS2"),
+        0x4750_4653 => Some("GPFS"),
+        0x1983_0326 => Some("BeeGFS"),
+        0x2003_0528 => Some("OrangeFS"),
+        0xaad7_aaea => Some("PanFS"),
+        0x786f_4256 => Some("a folder shared by VirtualBox"),
+        0xbacb_acbc => Some("a folder shared by VMware"),
+        0x7c7c_6673 => Some("a folder shared by Parallels"),
         _ => None,
     }
 }
@@ -229,8 +243,9 @@ mod tests {
     fn network_file_systems_are_known_by_their_numbers() {
         assert_eq!(network_file_system(0x6969), Some("NFS"));
         assert_eq!(network_file_system(0xff53_4d42), Some("CIFS"));
-        let (ext4, tmpfs, overlay) = (0xef53, 0x0102_1994, 0x794c_7630);
-        assert_eq!([ext4, tmpfs, overlay].map(network_file_system), [None; 3]);
+        assert_eq!(network_file_system(0x6573_5546), Some("FUSE"), "virtiofs has the same number");
+        let (ext4, tmpfs, overlay, btrfs, xfs, zfs) = (0xef53, 0x0102_1994, 0x794c_7630, 0x9123_683e, 0x5846_5342, 0x2fc1_2fc1);
+        assert_eq!([ext4, tmpfs, overlay, btrfs, xfs, zfs].map(network_file_system), [None; 6]);
         assert!(refuse_network_file_system(Path::new("/tmp")).is_ok());
     }
 }

@@ -1,0 +1,129 @@
+//! Processes that share a store but not their HOME, their clocks or their pids: other users, time namespaces, containers.
+//!
+//! A namespace needs root, or user namespaces. Where `unshare` is refused, the test says so and is skipped.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::postgres;
+use crate::world::{BANKSMAN, Running, Said, World, until};
+
+/// A task that runs until the file `open` is there.
+const UNTIL_OPEN: &str = "echo $$ >> begun; while [ ! -e open ]; do sleep 0.02; done; echo $$ >> done";
+
+/// Whether `unshare` may do this here. All of it is about one machine, so PostgreSQL has no part in it.
+fn may_unshare(options: &[&str]) -> bool {
+    if postgres::wanted() {
+        return false;
+    }
+    let tried = Command::new("unshare").args(options).arg("true").stderr(Stdio::null()).status();
+    let may = tried.is_ok_and(|status| status.success());
+    if !may {
+        eprintln!("skipped: unshare {} is not permitted here", options.join(" "));
+    }
+    may
+}
+
+/// `banksman ARGS` in namespaces of its own.
+fn unshared(world: &World, options: &[&str], args: &[&str]) -> Command {
+    let mut command = Command::new("unshare");
+    command.args(options).arg(BANKSMAN);
+    world.clean(command, args)
+}
+
+fn start(mut command: Command) -> Running {
+    Running(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+}
+
+fn lines(world: &World, file: &str) -> usize {
+    std::fs::read_to_string(world.path().join(file)).unwrap_or_default().lines().count()
+}
+
+#[test]
+fn a_runner_with_another_home_adopts_what_the_first_one_left() {
+    if postgres::wanted() {
+        return;
+    }
+    let world = World::on_sqlite();
+    world.ok(&["tasks", "add", "Long", "--run", UNTIL_OPEN]);
+    let runner = |home: &str| {
+        let mut command = world.command(&["run", "--until-idle"]);
+        command.env("XDG_STATE_HOME", world.path().join(home));
+        start(command)
+    };
+    let first = runner("h1");
+    until("the task has begun", || lines(&world, "begun") == 1);
+    first.signal(Signal::KILL);
+    let second = runner("h2");
+    until("the run is adopted", || world.events().iter().any(|event| event.kind == "task:adopted"));
+    std::fs::write(world.path().join("open"), "").unwrap();
+    assert_eq!(second.end().code, 0);
+    assert_eq!((lines(&world, "begun"), lines(&world, "done")), (1, 1), "it was not started again");
+    world.check();
+}
+
+/// Ten days ahead, and started in another second of the boot.
+const AHEAD: [&str; 5] = ["-T", "--monotonic", "864000", "--boottime", "100000"];
+
+#[test]
+fn a_lock_is_not_taken_from_a_live_holder_by_another_time_namespace() {
+    if !may_unshare(&AHEAD) {
+        return;
+    }
+    let world = World::on_sqlite();
+    let inside = |args: &[&str]| unshared(&world, &AHEAD, args).output().unwrap().status.code();
+    let acquire = |lock: &'static str| ["locks", "acquire", lock, "--holder", "thief", "--no-wait"];
+    let held = "locks run holds x until it is killed";
+    // The holder is outside, whoever asks inside; with a lease and with a process.
+    let outside = start(world.command(&["locks", "run", "x", "--holder", "outside", "--", "sleep", "600"]));
+    world.until_held_by("x", "outside");
+    assert_eq!(inside(&acquire("x")), Some(6), "{held}");
+    world.ok(&["locks", "acquire", "leased", "--holder", "person", "--ttl", "1h"]);
+    assert_eq!(inside(&acquire("leased")), Some(6), "an hour is not over");
+    outside.signal(Signal::TERM);
+    outside.end();
+    // The other way round.
+    let other = start(unshared(&world, &AHEAD, &["locks", "run", "x", "--holder", "inside", "--", "sleep", "600"]));
+    world.until_held_by("x", "inside");
+    assert_eq!(world.run(&acquire("x")).code, 6, "{held}");
+    other.signal(Signal::KILL);
+    // Its death is seen from here as well.
+    assert_eq!(world.run(&["locks", "acquire", "x", "--holder", "heir", "--timeout", "20s"]).code, 0);
+    world.check();
+}
+
+#[test]
+fn lease_time_goes_on_after_a_process_of_another_time_namespace_has_written() {
+    if !may_unshare(&AHEAD) {
+        return;
+    }
+    let world = World::on_sqlite();
+    let inside = unshared(&world, &AHEAD, &["locks", "acquire", "other", "--holder", "inside"]).status().unwrap();
+    assert!(inside.success());
+    world.ok(&["locks", "acquire", "x", "--holder", "first", "--ttl", "300ms"]);
+    let before = Instant::now();
+    assert_eq!(world.run(&["locks", "acquire", "x", "--holder", "second", "--timeout", "20s"]).code, 0, "300 ms pass");
+    assert!(before.elapsed() < Duration::from_secs(15), "{:?}", before.elapsed());
+}
+
+/// A FUSE file system that nobody serves. Its files belong to another user, so the kernel answers `statfs` by itself.
+const ON_FUSE: &str =
+    r#"mount -i -n -t fuse -o fd=3,rootmode=40000,user_id=4242,group_id=4242 none "$0" 3<>/dev/fuse && exec "$@""#;
+
+#[test]
+fn a_store_is_not_made_on_fuse() {
+    if !may_unshare(&["-m", "sh", "-c", ON_FUSE, "/mnt"]) {
+        return;
+    }
+    let world = World::empty_on_sqlite();
+    let mount = world.path().join("fuse");
+    std::fs::create_dir(&mount).unwrap();
+    let store = format!("sqlite:{}/store.db", mount.display());
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", ON_FUSE]).arg(&mount).arg(BANKSMAN);
+    let said: Said = world.clean(command, &["init"]).env("BANKSMAN_STORE", &store).output().unwrap().into();
+    assert_eq!(said.code, 3, "{said:?}");
+    assert!(said.stderr.contains("(FUSE)") && said.stderr.contains("PostgreSQL"), "{said:?}");
+}
