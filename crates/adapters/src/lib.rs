@@ -6,7 +6,7 @@
 //! * [`program`]: running a program for a limited time. * [`minder`]: the same, and nothing of it is left behind.
 //! * [`git`]: branches, and merging them.
 //! * [`notify`]: telling people what happened. * [`digest`]: hashes and signatures.
-//! * [`os_bytes`]: paths as data, whatever their bytes are.
+//! * [`reentry`]: which program is started as a keeper or a minder. * [`os_bytes`]: paths as data, whatever their bytes are.
 //! * [`wake`]: telling one waiter that its row has changed. * [`bell`]: telling all followers of the event log.
 
 #[cfg(not(target_os = "linux"))]
@@ -23,6 +23,7 @@ pub mod notify;
 pub mod os_bytes;
 pub mod process;
 pub mod program;
+pub mod reentry;
 mod time_namespace;
 pub mod tree;
 pub mod wake;

@@ -24,7 +24,7 @@ use rustix::process::{Pid, PidfdFlags, WaitStatus, getpid, pidfd_open, set_child
 use rustix::time::Timespec;
 
 use crate::program::{Kept, Seen, Stream, watch};
-use crate::tree;
+use crate::{reentry, tree};
 
 /// The hidden first argument.
 const MARK: &str = "__minder";
@@ -82,7 +82,8 @@ pub enum End {
     Lost,
 }
 
-/// Runs a command to its end, and ends whatever it leaves behind. The program of this process must call [`enter`].
+/// Runs a command to its end, and ends whatever it leaves behind. The minder is the program that [`reentry`] knows; without one
+/// nothing is started.
 pub fn run(task: Task<'_>) -> io::Result<Minded> {
     let end = Instant::now() + task.limit;
     if task.stop.is_some_and(is_over) {
@@ -91,7 +92,7 @@ pub fn run(task: Task<'_>) -> io::Result<Minded> {
     let (near, far) = UnixStream::pair()?;
     let (mut stdout, out) = Stream::new(Kept::first(task.keep))?;
     let (mut stderr, err) = Stream::new(Kept::last(4_096))?;
-    let mut minder = Command::new("/proc/self/exe");
+    let mut minder = Command::new(reentry::program()?);
     minder.arg0("banksman").arg(MARK).args(task.argv).current_dir(task.directory).envs(task.env).process_group(0);
     for name in task.env_remove {
         minder.env_remove(name);
@@ -138,7 +139,7 @@ fn report(mut near: UnixStream) -> io::Result<End> {
 }
 
 /// The far end. Returns `None` if this process is not a minder.
-pub fn enter(args: &[OsString]) -> Option<ExitCode> {
+pub(crate) fn enter(args: &[OsString]) -> Option<ExitCode> {
     let (mark, argv) = args.get(1..)?.split_first()?;
     if mark != MARK {
         return None;

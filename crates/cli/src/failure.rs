@@ -135,7 +135,7 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         match error {
             Error::Store(error) => error.into(),
-            Error::System { .. } => Failure::new(exit::ERROR, "SYSTEM", error.to_string()),
+            Error::NotEntered(_) | Error::System { .. } => Failure::new(exit::ERROR, "SYSTEM", error.to_string()),
         }
     }
 }

@@ -17,7 +17,6 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use banksman::adapters::{keeper, minder};
 use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
@@ -171,8 +170,8 @@ impl Command {
 fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();
     // What this program starts itself as: none of it is a verb for people.
-    let inner = gate::enter(&args).or_else(|| keeper::enter(&args)).or_else(|| minder::enter(&args));
-    if let Some(status) = inner.or_else(|| merge_branch::enter(&args)) {
+    banksman::enter();
+    if let Some(status) = gate::enter(&args).or_else(|| merge_branch::enter(&args)) {
         return status;
     }
     let matched = Cli::command().try_get_matches_from(&args);

@@ -1,12 +1,10 @@
-//! The merge of a branch, as the command of a session. It is no verb for people: a runbook asks for it.
+//! The merge of a branch, as a session does it, to be tried by hand. It is not listed among the verbs: a runbook asks for it.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use banksman::adapters::git;
 use banksman::core::plan::MergeHow;
 use clap::Parser;
-use serde_json::json;
 
 use crate::context::Context;
 use crate::exit_codes as exit;
@@ -60,20 +58,8 @@ pub(crate) fn enter(args: &[OsString]) -> Option<ExitCode> {
 impl MergeBranch {
     fn run(&self, context: &Context) -> Result<(), String> {
         let project = context.project().map_err(|failure| failure.message)?;
-        let scratch = project.folder().join("workspaces");
-        let (branch, into, how) = (&self.branch, &self.into, self.how.as_str());
-        let merged = git::merge(project.root(), &scratch, branch, into, self.how).map_err(|error| error.to_string())?;
-        let words = if merged.has_moved() {
-            format!("merged {branch} into {into} ({how}): from {} to {}", merged.before, merged.commit)
-        } else {
-            format!("all of {branch} is in {into} already")
-        };
-        context.printer.line(&words);
-        if let Some(checkout) = merged.checkout.as_ref().filter(|_| merged.has_moved()) {
-            context.printer.line(&format!("the checkout at {} moved along", checkout.display()));
-        }
-        // The last line is the result of the run.
-        context.printer.line(&json!({ "merged": true, "how": how, "commit": merged.commit }).to_string());
+        let lines = banksman::merge_branch(project.root(), project.folder(), &self.branch, &self.into, self.how);
+        lines.map_err(|error| error.to_string())?.iter().for_each(|line| context.printer.line(line));
         Ok(())
     }
 }

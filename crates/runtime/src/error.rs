@@ -2,6 +2,7 @@
 
 use std::io;
 
+use banksman_adapters::reentry::NotEntered;
 use banksman_store::StoreError;
 use thiserror::Error;
 
@@ -11,6 +12,9 @@ pub enum Error {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// This program must not be started again, and no other was named.
+    #[error(transparent)]
+    NotEntered(#[from] NotEntered),
     /// The system failed.
     #[error("{what}: {source}")]
     System {

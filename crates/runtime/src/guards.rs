@@ -120,7 +120,7 @@ fn asked(command: &Cmd, pipeline: &Pipeline) -> Asked {
 }
 
 /// Looks at everything that is wanted. This takes as long as the slowest command, so it is for a thread that has nothing else to
-/// do. The program must call [`minder::enter`](banksman_adapters::minder::enter) when it starts.
+/// do. A program that has not called [`enter`](crate::enter) is told of commands that they could not be started.
 pub fn gather(project: &Project, wants: &Wants, vars: &Context, limits: Limits<'_>) -> GuardInputs {
     let mut inputs = GuardInputs { vars: vars.clone(), ..GuardInputs::default() };
     let commands = Commands::wanted(wants);

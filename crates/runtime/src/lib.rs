@@ -16,6 +16,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! A program that creates a [`Runner`] calls [`enter`] first in its `main`.
+//!
 //! Every method blocks; the engine below does not. A process needs one [`Client`] for all its threads: calls that
 //! arrive at the same time share one transaction.
 
@@ -31,10 +33,12 @@ pub mod guards;
 mod import;
 pub mod inspect;
 mod machine;
+mod merge_branch;
 mod outlets;
 mod post;
 mod project;
 mod queues;
+mod reentry;
 pub mod runbooks;
 mod runner;
 mod sessions;
@@ -55,9 +59,11 @@ pub use follow::Follower;
 pub use guard::{Acquire, AcquireError, Held};
 pub use import::ImportError;
 pub use machine::RealMachine;
+pub use merge_branch::merge as merge_branch;
 pub use outlets::{Outlets, Refusal};
 pub use project::{Place, Project, ProjectError};
 pub use queues::TakeEnd;
+pub use reentry::{enter, use_program};
 pub use runbooks::{LoadedRunbook, RunbookError, RunbookFile, load_all, load_runbook};
 pub use runner::{RunOptions, Runner, Told, recover_run};
 pub use sessions::Sessions;

@@ -11,7 +11,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use banksman_adapters::keeper::{self, Keepers, Limit, Session};
-use banksman_adapters::{host, ids, os_bytes};
+use banksman_adapters::{host, ids, os_bytes, reentry};
 use banksman_core::backlog::{Runner as Row, Terms};
 use banksman_core::{Lease, RunId, RunnerId, SectionId, Span, Stamp, Wall};
 use banksman_engine::{Dispatcher, News, Next, Options, Vitals};
@@ -82,8 +82,9 @@ pub struct Runner<'a> {
 }
 
 impl<'a> Runner<'a> {
-    /// A runner that has not begun.
+    /// A runner that has not begun. Its sessions are supervised by this program, so `main` must have called [`enter`](crate::enter).
     pub fn new(client: &'a Client, files: Sessions, options: RunOptions) -> Result<Runner<'a>, Error> {
+        reentry::program()?;
         Runner::with(client, files, options, None)
     }
 

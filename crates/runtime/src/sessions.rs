@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 
 use banksman_adapters::keeper::{self, Found, Limit, Record, Spec};
 use banksman_core::backlog::{Ended, Run};
-use banksman_core::plan::MergeHow;
 use banksman_core::restart::Marker;
 use banksman_core::task::{Ending, Setback, Work as What, Workspace};
 use banksman_core::{RunId, TaskId, Wall};
@@ -15,6 +14,7 @@ use banksman_engine::Work;
 use jiff::Timestamp;
 use serde_json::json;
 
+use crate::merge_branch;
 use crate::project::Project;
 
 /// Variables that belong to whoever started the runner, not to its runs.
@@ -189,7 +189,7 @@ impl Sessions {
         let argv = match &task.spec.work {
             Some(What::Run(command)) => vec!["/bin/sh".into(), "-c".into(), command.to_string().into()],
             Some(What::Exec { argv, .. }) => argv.iter().map(|word| word.to_string().into()).collect(),
-            Some(What::Merge { branch, into, how }) => merge_argv(branch, into, *how),
+            Some(What::Merge { branch, into, how }) => merge_branch::argv(&self.project, branch, into, *how),
             // A pipeline has no runs: its phases have.
             Some(What::Pipeline(_)) | None => Vec::new(),
         };
@@ -234,11 +234,6 @@ fn reads(work: &Work) -> Option<&str> {
         Some(What::Exec { input, .. }) => input.as_deref(),
         Some(What::Run(_) | What::Merge { .. } | What::Pipeline(_)) | None => None,
     }
-}
-
-/// This program merges.
-fn merge_argv(branch: &str, into: &str, how: MergeHow) -> Vec<OsString> {
-    ["/proc/self/exe", "merge-branch", "--how", how.as_str(), "--", branch, into].map(Into::into).into()
 }
 
 /// The last bytes of a log, from the beginning of a line if there is one.

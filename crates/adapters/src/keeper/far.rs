@@ -27,8 +27,8 @@ use crate::{host, ids, process};
 pub(super) const IDLE: Duration = Duration::from_secs(4);
 
 /// Becomes a keeper if the arguments say so, and returns when its work is done. Returns `None` if this process is none.
-/// To be called first in `main`, with all arguments of the process.
-pub fn enter(args: &[OsString]) -> Option<ExitCode> {
+/// See [`reentry::enter`](crate::reentry::enter).
+pub(crate) fn enter(args: &[OsString]) -> Option<ExitCode> {
     if args.get(1)? != MARK {
         return None;
     }

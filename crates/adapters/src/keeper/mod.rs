@@ -40,7 +40,7 @@ mod record;
 mod sweep;
 mod timer;
 
-pub use far::enter;
+pub(crate) use far::enter;
 pub use near::{Session, adopt, start, start_from, status};
 pub use pool::Keepers;
 pub use protocol::{Ending, Limit, LogReport, Notice, Refusal, Spec, Status};

@@ -16,6 +16,7 @@ use super::protocol::{
     Arrival, Inbox, LINE_LIMIT, Limit, Notice, Order, Request, SPEC_LIMIT, Spec, Status, decode, encode, send,
 };
 use super::record::{Found, Record, forget, look};
+use crate::reentry;
 
 /// How long a keeper may take to open its control socket, and to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -41,9 +42,10 @@ pub struct Session {
 /// Starts a keeper with its session. What becomes of it is told by the [notices](Session::notices): `Started`, or
 /// `Refused`, or `Ended` at once if the program cannot be started; or `Gone` if the keeper cannot even begin.
 ///
-/// The keeper is the program of this process, whose `main` calls [`enter`](super::enter) first.
+/// The keeper is the program that [`reentry`] knows; without one nothing is started.
 pub fn start(spec: &Spec) -> io::Result<Session> {
-    start_from(Path::new("/proc/self/exe"), spec)
+    let order = order(spec, false)?;
+    spawn(reentry::program()?, order, spec)
 }
 
 /// Like [`start`], with a keeper that says that it is [ready](Notice::Ready) for another session after this one.
@@ -51,7 +53,7 @@ pub(super) fn start_to_stay(program: &Path, spec: &Spec) -> io::Result<Session> 
     spawn(program, order(spec, true)?, spec)
 }
 
-/// Like [`start`], with another program whose `main` calls [`enter`](super::enter). For tests, whose own `main` does not.
+/// Like [`start`], with another program whose `main` calls [`reentry::enter`]. For tests, whose own `main` does not.
 #[doc(hidden)]
 pub fn start_from(program: &Path, spec: &Spec) -> io::Result<Session> {
     spawn(program, order(spec, false)?, spec)

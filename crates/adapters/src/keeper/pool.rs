@@ -10,28 +10,24 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::far::IDLE;
 use super::near::{Session, start_to_stay};
 use super::protocol::{Notice, Spec};
+use crate::reentry;
 
 /// The keepers of one runner that have no session to keep.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Keepers {
-    program: PathBuf,
+    /// Another program than the one that [`reentry`] knows.
+    program: Option<PathBuf>,
     /// Those that wait for another session, with the moment since when.
     idle: Vec<(Session, Instant)>,
     /// Those whose session has ended, and that have not said yet what they do next.
     leaving: Vec<Session>,
 }
 
-impl Default for Keepers {
-    fn default() -> Keepers {
-        Keepers::of("/proc/self/exe".into())
-    }
-}
-
 impl Keepers {
-    /// Keepers that are this program, whose `main` calls [`enter`](super::enter). For tests, whose own `main` does not.
+    /// Keepers that are this program, whose `main` calls [`reentry::enter`]. For tests, whose own `main` does not.
     #[doc(hidden)]
     pub fn of(program: PathBuf) -> Keepers {
-        Keepers { program, idle: Vec::new(), leaving: Vec::new() }
+        Keepers { program: Some(program), idle: Vec::new(), leaving: Vec::new() }
     }
 
     /// Starts a session, with a keeper that waits for one if there is any. See [`start`](super::start).
@@ -39,7 +35,10 @@ impl Keepers {
         self.tend();
         match self.idle.pop() {
             Some((session, _)) => session.again(spec),
-            None => start_to_stay(&self.program, spec),
+            None => match &self.program {
+                Some(program) => start_to_stay(program, spec),
+                None => start_to_stay(reentry::program()?, spec),
+            },
         }
     }
 

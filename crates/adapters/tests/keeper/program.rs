@@ -17,13 +17,13 @@ use std::time::{Duration, Instant};
 use std::{fs, io};
 
 use banksman_adapters::keeper::{self, Notice, Session, Spec};
-use banksman_adapters::{minder, tree};
+use banksman_adapters::{minder, reentry, tree};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{getpid, set_child_subreaper};
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     let args: Vec<OsString> = std::env::args_os().collect();
-    if let Some(code) = keeper::enter(&args).or_else(|| minder::enter(&args)) {
+    if let Some(code) = reentry::enter(&args) {
         return Ok(code);
     }
     let words: Vec<&str> = args.iter().filter_map(|arg| arg.to_str()).collect();

@@ -1,0 +1,43 @@
+//! The program that uses this library is also the program of its keepers, guard commands and merges: they are this very executable, started
+//! with a hidden first argument.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+
+use banksman_adapters::reentry;
+
+use crate::error::Error;
+use crate::merge_branch;
+
+/// Must be called first in the `main` of every program that creates a [`Runner`](crate::Runner) or checks guards.
+///
+/// The library starts the running executable again, as the supervisor of a session or of a guard's command, and to merge branches.
+/// `enter` recognises such a start by its arguments, does its work, and never returns. In every other process it returns at once. A program
+/// that has not called it is refused a runner with [`Error::NotEntered`].
+///
+/// ```no_run
+/// use std::os::fd::AsFd;
+///
+/// fn main() -> Result<(), Box<dyn std::error::Error>> {
+///     banksman::enter();
+///     let client = banksman::Project::find(".".as_ref())?.open()?;
+///     let options = banksman::RunOptions { until_idle: true, ..banksman::RunOptions::default() };
+///     let runner = banksman::Runner::new(&client, banksman::Sessions::new(client.project()), options)?;
+///     let (cancel, _sender) = std::io::pipe()?;
+///     runner.run(cancel.as_fd(), &mut |event| println!("{event:?}"))?;
+///     Ok(())
+/// }
+/// ```
+pub fn enter() {
+    let args: Vec<OsString> = std::env::args_os().collect();
+    if let Some(code) = reentry::enter(&args).or_else(|| merge_branch::enter(&args)) {
+        std::process::exit(if code == ExitCode::SUCCESS { 0 } else { 1 });
+    }
+}
+
+/// Starts `program`, the absolute path of a `banksman` executable, instead of the running one. For a program whose `main` cannot call [`enter`]
+/// first: a test, or an extension of another language. The first of all calls to [`enter`] and `use_program` decides.
+pub fn use_program(program: &Path) -> Result<(), Error> {
+    reentry::use_program(program).map_err(Error::system("this program cannot be used for supervisors"))
+}
