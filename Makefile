@@ -1,4 +1,4 @@
-.PHONY: help setup build demo test bench soak
+.PHONY: help setup build demo quick test bench soak
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):.*## /  make \1|/' | column -t -s '|'
@@ -12,19 +12,22 @@ build: setup ## build the binary: target/release/banksman
 demo: build ## see it at work, in nine seconds
 	target/release/banksman demo
 
-# Most tests wait for processes, not for a core.
-test: export RUST_TEST_THREADS ?= 4
+quick: ## the inner loop: machines, engine, store, and a few simulated histories
+	cargo nextest run -p banksman-core -p banksman-engine -p banksman-store -p banksman-runbook --lib
+	cargo run -q -p banksman-sim -- --count 30
+
 test: setup ## formatting, lints, all tests, documentation
 	scripts/check-docs
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --all-features -- -D warnings
-	cargo test --workspace --all-features
-	BANKSMAN_TEST_STORE=postgres cargo test --workspace --all-features --test all
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --all-features --no-deps
+	cargo nextest run --workspace --all-features --no-run
+	scripts/with-postgres scripts/run-tests
 
 bench: build ## the figures of docs/performance.md, measured here and now
 	cargo run --release -p banksman-bench
 
-soak: build ## the long tests: many processes, many seeds
+soak: build ## the long tests: many processes, many kills, many seeds, some of which nobody has seen before
 	cargo test --release -p banksman-cli --test all -- --ignored --nocapture
 	cargo run --release -p banksman-sim -- --count 100000
+	cargo run --release -p banksman-sim -- --count 10000 --from $$(date +%s%6N)

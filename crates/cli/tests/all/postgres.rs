@@ -1,4 +1,4 @@
-//! A throw-away PostgreSQL server for the tests: started once per test run, gone with it.
+//! A throw-away PostgreSQL server for the tests: the one of `scripts/with-postgres`, or one per process.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -20,13 +20,16 @@ pub(crate) fn wanted() -> bool {
 /// The URL of a database that nobody else uses.
 pub(crate) fn fresh_database() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    let name = format!("test_{}", NEXT.fetch_add(1, Ordering::Relaxed));
+    let name = format!("test_{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
     SERVER.sql("postgres", &format!("CREATE DATABASE {name}"));
     SERVER.url(&name)
 }
 
 /// The one that all tests share.
-static SERVER: LazyLock<Server> = LazyLock::new(Server::start);
+static SERVER: LazyLock<Server> = LazyLock::new(|| match std::env::var_os("BANKSMAN_TEST_POSTGRES") {
+    Some(dir) => Server { dir: dir.into(), pid: 0, settings: Vec::new() },
+    None => Server::start(),
+});
 
 pub(crate) struct Server {
     dir: PathBuf,
