@@ -7,7 +7,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
-use rustix::fs::{Timespec, Timestamps, UTIME_NOW, futimens};
+use rustix::fs::{OFlags, Timespec, Timestamps, UTIME_NOW, futimens};
+
+use crate::private;
 
 /// The side that rings.
 pub struct Bell(File);
@@ -18,7 +20,7 @@ pub struct Listener(OwnedFd);
 impl Bell {
     /// Opens the bell, making it if need be.
     pub fn open(path: &Path) -> io::Result<Bell> {
-        Ok(Bell(File::options().write(true).create(true).truncate(false).open(path)?))
+        Ok(Bell(private::open(path, OFlags::WRONLY | OFlags::CREATE | OFlags::NONBLOCK)?))
     }
 
     /// Rings.
@@ -33,7 +35,7 @@ impl Listener {
     pub fn open(path: &Path) -> io::Result<Listener> {
         Bell::open(path)?;
         let fd = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-        inotify::add_watch(&fd, path, WatchFlags::ATTRIB)?;
+        inotify::add_watch(&fd, path, WatchFlags::ATTRIB | WatchFlags::DONT_FOLLOW)?;
         Ok(Listener(fd))
     }
 

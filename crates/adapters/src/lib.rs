@@ -7,11 +7,13 @@
 //! * [`git`]: branches, and merging them.
 //! * [`notify`]: telling people what happened. * [`digest`]: hashes and signatures.
 //! * [`reentry`]: which program is started as a keeper or a minder. * [`os_bytes`]: paths as data, whatever their bytes are.
+//! * [`private`]: the files of a project, for their owner only. * [`anchor`]: a directory that must stay where it is.
 //! * [`wake`]: telling one waiter that its row has changed. * [`bell`]: telling all followers of the event log.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("banksman runs on Linux only: it relies on pidfds, /proc and Linux file locks");
 
+pub mod anchor;
 pub mod bell;
 pub mod digest;
 pub mod git;
@@ -21,6 +23,7 @@ pub mod keeper;
 pub mod minder;
 pub mod notify;
 pub mod os_bytes;
+pub mod private;
 pub mod process;
 pub mod program;
 pub mod reentry;

@@ -11,8 +11,12 @@ use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
 use banksman_core::claim::Address;
+use rustix::fs::OFlags;
 
-use crate::ids;
+use crate::{ids, private};
+
+/// How many sockets a new waiter looks at, to clear away those of the dead: more than one, so that they become fewer.
+const LEFTOVERS: usize = 8;
 
 /// The directory of the sockets.
 pub struct Exchange {
@@ -33,7 +37,7 @@ impl Exchange {
     pub fn open(dir: &Path) -> io::Result<Exchange> {
         let sender = UnixDatagram::unbound()?;
         sender.set_nonblocking(true)?;
-        Ok(Exchange { dir: File::open(dir)?, path: dir.into(), sender })
+        Ok(Exchange { dir: private::open(dir, OFlags::RDONLY | OFlags::DIRECTORY)?, path: dir.into(), sender })
     }
 
     /// Opens a place to be woken at, under a name that nobody else has.
@@ -42,7 +46,9 @@ impl Exchange {
         let socket = UnixDatagram::bind(self.short_path(&address))?;
         socket.set_nonblocking(true)?;
         let path = self.path.join(&*address.0);
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
+        fs::set_permissions(self.short_path(&address), fs::Permissions::from_mode(0o600))?;
+        private::give_entry_to_owner(&self.dir, Path::new(&*address.0));
+        self.sweep(LEFTOVERS);
         Ok(Mailbox { address, path, socket })
     }
 
@@ -62,6 +68,26 @@ impl Exchange {
                 _ => Err(error),
             },
         }
+    }
+
+    /// Removes the sockets of waiters that were killed, looking at no more than `most` of those that are there. Returns how many.
+    pub fn sweep(&self, most: usize) -> usize {
+        // What cannot be removed is in nobody's way.
+        self.deserted(most).iter().filter(|address| fs::remove_file(self.path.join(&*address.0)).is_ok()).count()
+    }
+
+    /// The sockets, of at most so many, that nobody is bound to.
+    pub fn deserted(&self, most: usize) -> Vec<Address> {
+        let Ok(entries) = fs::read_dir(&self.path) else { return Vec::new() };
+        let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        let sockets = names.filter(|name| name.ends_with(".wake")).take(most).map(|name| Address(name.into()));
+        sockets.filter(|address| self.is_deserted(address)).collect()
+    }
+
+    /// Whether nobody is bound to a socket. To connect wakes nobody.
+    fn is_deserted(&self, address: &Address) -> bool {
+        let connected = UnixDatagram::unbound().and_then(|socket| socket.connect(self.short_path(address)));
+        connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
     }
 
     fn short_path(&self, address: &Address) -> PathBuf {
@@ -127,5 +153,20 @@ mod tests {
         exchange.wake(&address).unwrap();
         assert!(!dir.path().join(&*address.0).exists());
         exchange.wake(&address).unwrap();
+    }
+
+    #[test]
+    fn sockets_of_the_dead_are_swept_and_those_of_the_living_are_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let exchange = Exchange::open(dir.path()).unwrap();
+        for number in 0..LEFTOVERS {
+            drop(UnixDatagram::bind(dir.path().join(format!("w-{number}.wake"))).unwrap());
+        }
+        let mailbox = exchange.mailbox().unwrap();
+        exchange.sweep(usize::MAX);
+        let left: Vec<_> = fs::read_dir(dir.path()).unwrap().flatten().map(|entry| entry.file_name()).collect();
+        assert_eq!(left, [&*mailbox.address().0]);
+        let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+        assert_eq!(poll(&mut [PollFd::new(&mailbox, PollFlags::IN)], Some(&now)).unwrap(), 0, "it was not woken");
     }
 }

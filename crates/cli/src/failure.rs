@@ -106,6 +106,11 @@ impl From<StoreError> for Failure {
             StoreError::ReadOnly { .. } => {
                 (exit::NOT_PERMITTED, "STORE_READ_ONLY", "banksman needs to write in the .banksman folder and all files in it")
             }
+            StoreError::Unsafe { .. } => (
+                exit::NOT_PERMITTED,
+                "STORE_UNSAFE",
+                "look at where it comes from; remove a link that came with a repository, or let the owner of the project put it right",
+            ),
             StoreError::Full { .. } => (exit::ERROR, "STORE_FULL", "nothing was changed; free some space and try again"),
             StoreError::Unknown { .. } => (
                 exit::UNHEALTHY,
@@ -136,6 +141,8 @@ impl From<Error> for Failure {
         match error {
             Error::Store(error) => error.into(),
             Error::NotEntered(_) | Error::System { .. } => Failure::new(exit::ERROR, "SYSTEM", error.to_string()),
+            Error::Moved { .. } => Failure::new(exit::UNHEALTHY, "PROJECT_MOVED", error.to_string())
+                .hint("its sessions go on; the next banksman run in the new place adopts them"),
         }
     }
 }

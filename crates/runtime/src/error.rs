@@ -1,7 +1,9 @@
 //! What can go wrong between a caller and the store.
 
 use std::io;
+use std::path::{Path, PathBuf};
 
+use banksman_adapters::anchor::Gone;
 use banksman_adapters::reentry::NotEntered;
 use banksman_store::StoreError;
 use thiserror::Error;
@@ -15,6 +17,14 @@ pub enum Error {
     /// This program must not be started again, and no other was named.
     #[error(transparent)]
     NotEntered(#[from] NotEntered),
+    /// The project's folder is not where it was when it was opened.
+    #[error("the project was {}: {} is not its folder any more", gone_where(.gone), path.display())]
+    Moved {
+        /// Where it was.
+        path: PathBuf,
+        /// What became of it.
+        gone: Gone,
+    },
     /// The system failed.
     #[error("{what}: {source}")]
     System {
@@ -23,6 +33,13 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
+}
+
+fn gone_where(gone: &Gone) -> String {
+    match gone {
+        Gone::Moved(folder) => format!("moved to {}", folder.parent().unwrap_or(Path::new("/")).display()),
+        Gone::Removed => "removed".into(),
+    }
 }
 
 impl Error {

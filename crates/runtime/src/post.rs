@@ -1,14 +1,12 @@
 //! How this process is woken, and wakes others: by datagrams on one machine, by the database across machines.
 
-use std::fs;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
 use banksman_adapters::bell::{self, Bell};
-use banksman_adapters::ids;
 use banksman_adapters::wake::{self, Exchange};
+use banksman_adapters::{ids, private};
 use banksman_core::claim::Address;
 use banksman_store::Store;
 use banksman_store::postgres::{Listener, Server, Subscription};
@@ -148,10 +146,6 @@ impl AsFd for Mailbox {
 
 fn run_dir(project: &Project) -> Result<PathBuf, Error> {
     let dir = project.run_dir();
-    fs::DirBuilder::new()
-        .mode(0o700)
-        .recursive(true)
-        .create(&dir)
-        .map_err(Error::system("the folder for sockets cannot be made"))?;
+    private::make_dir(&dir).map_err(Error::system("the folder for sockets cannot be made"))?;
     Ok(dir)
 }

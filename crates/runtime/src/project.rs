@@ -6,7 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use banksman_adapters::host::Host;
-use banksman_adapters::ids;
+use banksman_adapters::{ids, private};
 use banksman_core::Seq;
 use banksman_store::postgres::{self, Server};
 use banksman_store::sqlite::{self, Occupant};
@@ -23,7 +23,7 @@ use crate::outlets::Outlets;
 use crate::trust::Trust;
 
 /// The folder's name.
-pub(crate) const FOLDER: &str = ".banksman";
+pub(crate) const FOLDER: &str = private::FOLDER;
 
 /// The settings in it.
 pub(crate) const CONFIG_FILE: &str = "config.toml";
@@ -177,6 +177,7 @@ impl Project {
             return Err(ProjectError::Exists { root });
         }
         let shared = matches!(place, Some(Place::Postgres(_)));
+        secure(&folder)?;
         made.folder(&folder)?;
         // For people to write into.
         made.folder(&folder.join("runbooks"))?;
@@ -203,6 +204,7 @@ impl Project {
             Err(StoreError::Exists { .. }) => return Err(ProjectError::Exists { root }),
             other => other?,
         }
+        secure(&folder)?;
         made.keep();
         Ok(project)
     }
@@ -314,10 +316,21 @@ impl Project {
     /// Opens the store itself, for whoever drives it.
     pub fn open_store(&self) -> Result<Store, StoreError> {
         let machine = Box::new(RealMachine(self.host.clone()));
-        match &self.store {
+        self.secure()?;
+        let store = match &self.store {
             Location::Sqlite(path) => sqlite::open(path, &self.turnstile(), machine),
             Location::Postgres { server, id } => postgres::open(server, id, machine),
+        }?;
+        // What was made just now under sudo is for the owner of the project.
+        if rustix::process::geteuid().is_root() {
+            self.secure()?;
         }
+        Ok(store)
+    }
+
+    /// Makes sure that the files of the project are its owner's, for its owner only, and no links.
+    fn secure(&self) -> Result<(), StoreError> {
+        secure(&self.folder)
     }
 
     /// Who has its turn to write right now.
@@ -352,6 +365,7 @@ impl Project {
 
     fn open_reader(&self) -> Result<Reader, StoreError> {
         let machine = Box::new(RealMachine(self.host.clone()));
+        self.secure()?;
         match &self.store {
             Location::Sqlite(path) => sqlite::open_reader(path, machine),
             Location::Postgres { server, id } => postgres::open_reader(server, id, machine),
@@ -371,6 +385,10 @@ fn id_of(config: &Config, folder: &Path) -> Result<String, ProjectError> {
         let what = "it is missing: the database knows the project by this id".into();
         ConfigError::from(Problem { source, line: None, key: Some("project".into()), what }).into()
     })
+}
+
+fn secure(folder: &Path) -> Result<(), StoreError> {
+    private::secure(folder).map_err(|private::Unsafe { path, what }| StoreError::Unsafe { path, what })
 }
 
 /// Where this user's state is, which belongs to no project.

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+use banksman_adapters::anchor::Anchor;
 use banksman_adapters::keeper::{self, Keepers, Limit, Session};
 use banksman_adapters::{host, ids, os_bytes, reentry};
 use banksman_core::backlog::{Runner as Row, Terms};
@@ -72,6 +73,8 @@ pub struct Runner<'a> {
     sessions: BTreeMap<RunId, Session>,
     /// Those whose session has ended.
     keepers: Keepers,
+    /// The project's folder, which must stay where it is.
+    anchor: Anchor,
     /// What leads from this machine's clock to the store's.
     offset: i64,
     aside: Aside,
@@ -137,6 +140,7 @@ impl<'a> Runner<'a> {
             },
             sessions: BTreeMap::new(),
             keepers: Keepers::default(),
+            anchor: Anchor::open(&folder).map_err(Error::system("the project's folder cannot be opened"))?,
             offset: 0,
             aside: Aside::new().map_err(Error::system("a pair of sockets cannot be made"))?,
             ttl,
@@ -155,6 +159,10 @@ impl<'a> Runner<'a> {
         let fresh = || RunId::new(&ids::short("r")).expect("a short id is valid");
         self.clear_away();
         loop {
+            // Before anything is claimed or started: in another place it would be made anew, and somebody else's files be used.
+            if let Some(gone) = self.anchor.gone() {
+                return Err(Error::Moved { path: self.anchor.path().into(), gone });
+            }
             self.dispatcher.give_ids(fresh);
             match self.dispatcher.next(self.now()) {
                 Next::Load(keys) => match self.client.load(&keys) {

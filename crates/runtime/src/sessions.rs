@@ -2,16 +2,18 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use banksman_adapters::keeper::{self, Found, Limit, Record, Spec};
+use banksman_adapters::private;
 use banksman_core::backlog::{Ended, Run};
 use banksman_core::restart::Marker;
 use banksman_core::task::{Ending, Setback, Work as What, Workspace};
 use banksman_core::{RunId, TaskId, Wall};
 use banksman_engine::Work;
 use jiff::Timestamp;
+use rustix::fs::OFlags;
 use serde_json::json;
 
 use crate::merge_branch;
@@ -119,10 +121,10 @@ impl Sessions {
             "tail": tail(&self.log(&run.id), TAIL),
         });
         let (directory, path) = (self.task_dir(&run.task), self.last_result(&run.task));
-        std::fs::create_dir_all(&directory)?;
+        private::make_dir(&directory)?;
         // A run that reads it meanwhile finds the old or the new one, never half of one.
         let draft = directory.join("last-result.json.new");
-        std::fs::write(&draft, format!("{summary:#}\n"))?;
+        write(&draft, &format!("{summary:#}\n"))?;
         std::fs::rename(draft, path)
     }
 
@@ -134,8 +136,8 @@ impl Sessions {
     /// Writes down what a run reads, if it reads something.
     pub(crate) fn write_input(&self, work: &Work) -> std::io::Result<()> {
         let Some(text) = reads(work) else { return Ok(()) };
-        std::fs::create_dir_all(self.task_dir(&work.task.id))?;
-        std::fs::write(self.input(&work.task.id), text)
+        private::make_dir(&self.task_dir(&work.task.id))?;
+        write(&self.input(&work.task.id), text)
     }
 
     /// The end of what a run has printed, if somebody goes by that: it is a phase of a pipeline.
@@ -226,6 +228,11 @@ impl Sessions {
             limit,
         }
     }
+}
+
+/// Writes a file in a folder that the runs of a task can write to: it may be no link, and a named pipe holds nothing up.
+fn write(path: &Path, text: &str) -> std::io::Result<()> {
+    private::open(path, OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NONBLOCK)?.write_all(text.as_bytes())
 }
 
 /// The text that a run reads.

@@ -70,6 +70,14 @@ pub enum StoreError {
         /// What the system said.
         source: Source,
     },
+    /// A file of the project must not be used as it is.
+    #[error("{} is not safe to use: {what}", path.display())]
+    Unsafe {
+        /// Where.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
     /// No space is left.
     #[error("no space is left on the disk of the store")]
     Full {

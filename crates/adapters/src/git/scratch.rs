@@ -5,7 +5,10 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::fs::OFlags;
+
 use super::{Git, GitError, Id};
+use crate::private;
 
 /// How often the worktree of a killed merge is removed until it stays away, and the pause between.
 const CLEARINGS: usize = 50;
@@ -27,8 +30,8 @@ impl Turn {
     /// Waits for it, and clears away what a merge has left behind that was killed.
     pub(super) fn take(git: &Git, directory: &Path) -> Result<Turn, GitError> {
         let system = |source| GitError::System { what: directory.display().to_string(), source };
-        fs::create_dir_all(directory).map_err(system)?;
-        let lock = File::create(directory.join(".merge.lock")).map_err(system)?;
+        private::make_dir(directory).map_err(system)?;
+        let lock = private::open(&directory.join(".merge.lock"), OFlags::RDWR | OFlags::CREATE).map_err(system)?;
         lock.lock().map_err(system)?;
         let directory = directory.canonicalize().map_err(system)?;
         let turn = Turn { path: directory.join(".merge"), _lock: lock };

@@ -1,10 +1,9 @@
 //! The start of the program.
 
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -13,13 +12,13 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::MARKER;
 use super::protocol::{Spec, words};
-use crate::tree;
+use crate::{private, tree};
 
 /// Starts the program. Returns its pid and the end of the pipe from which its output is read; or why not, in words.
 /// It dies when this thread does, which must be the main one.
 pub(super) fn spawn(spec: &Spec) -> Result<(i32, OwnedFd), String> {
     for dir in &spec.make_dirs {
-        fs::create_dir_all(dir).map_err(|error| format!("cannot make {dir:?}: {}", words(&error)))?;
+        private::make_dir(dir).map_err(|error| format!("cannot make {dir:?}: {}", words(&error)))?;
     }
     let Some((program, arguments)) = spec.argv.split_first() else { return Err("there is no program to start".into()) };
     let stdin = spec.stdin.as_deref().map_or_else(|| Ok(Stdio::null()), input)?;
@@ -41,8 +40,7 @@ pub(super) fn spawn(spec: &Spec) -> Result<(i32, OwnedFd), String> {
 /// What the program reads. Does not wait for a writer if it is a named pipe.
 fn input(path: &Path) -> Result<Stdio, String> {
     let cannot = |error: io::Error| format!("cannot read {path:?}: {}", words(&error));
-    let flags = i32::try_from(OFlags::NONBLOCK.bits()).expect("a flag of open is an int");
-    let file = File::options().read(true).custom_flags(flags).open(path).map_err(cannot)?;
+    let file = private::open(path, OFlags::RDONLY | OFlags::NONBLOCK).map_err(cannot)?;
     if !file.metadata().map_err(cannot)?.is_file() {
         return Err(format!("cannot read {path:?}: it is not a plain file"));
     }

@@ -1,17 +1,19 @@
 //! Those who talk to a keeper: its owner, and whoever connects to its control socket.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs;
 use std::io;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rustix::fs::OFlags;
 use serde::Serialize;
 
 use super::protocol::{Arrival, Inbox, LINE_LIMIT, Limit, Notice, Refusal, Request, Unclear, VERSION, decode, encode, send};
+use crate::private;
 
 /// The socket is opened when a session is this old. A short one never needs it.
 const BIND_AFTER: Duration = Duration::from_millis(20);
@@ -219,8 +221,8 @@ fn bind(socket: &Path) -> io::Result<UnixListener> {
     let (Some(dir), Some(name)) = (socket.parent(), socket.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
-    DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-    let dir = File::open(dir)?;
+    private::make_dir(dir)?;
+    let dir = private::open(dir, OFlags::RDONLY | OFlags::DIRECTORY)?;
     let short = Path::new(&format!("/proc/self/fd/{}", dir.as_raw_fd())).join(name);
     let listener = UnixListener::bind(&short)?;
     // Until here only the uid of the peer protects it, which is asked in any case.

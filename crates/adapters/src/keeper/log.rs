@@ -6,14 +6,14 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 
 use super::protocol::{LogReport, words};
 use super::record::with_parents;
+use crate::private;
 
 /// The pause after a failure.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -82,10 +82,9 @@ impl Log {
     }
 
     /// Does not wait for a reader if somebody has put a named pipe there.
-    fn open(path: &PathBuf, size: &mut u64) -> io::Result<File> {
-        let flags = i32::try_from(OFlags::NONBLOCK.bits()).expect("a flag of open is an int");
-        let open = || File::options().append(true).create(true).mode(0o600).custom_flags(flags).open(path);
-        let file = with_parents(path, open)?;
+    fn open(path: &Path, size: &mut u64) -> io::Result<File> {
+        let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::NONBLOCK;
+        let file = with_parents(path, || private::open(path, flags))?;
         *size = file.metadata()?.len();
         Ok(file)
     }

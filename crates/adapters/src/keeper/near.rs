@@ -1,6 +1,6 @@
 //! The side of the runner: starting, adopting and asking keepers.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, BufRead, BufReader};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
@@ -11,12 +11,14 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::fs::OFlags;
+
 use super::MARK;
 use super::protocol::{
     Arrival, Inbox, LINE_LIMIT, Limit, Notice, Order, Request, SPEC_LIMIT, Spec, Status, decode, encode, send,
 };
 use super::record::{Found, Record, forget, look};
-use crate::reentry;
+use crate::{private, reentry};
 
 /// How long a keeper may take to open its control socket, and to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -252,7 +254,7 @@ fn connect(record: &Path) -> io::Result<UnixStream> {
     let patience_ends = Instant::now() + PATIENCE;
     loop {
         let Found::Live(found) = look(record)? else { return Err(not_connected()) };
-        match connect_to(&found) {
+        match connect_to(&found, record) {
             Ok(stream) => {
                 let peer = rustix::net::sockopt::socket_peercred(&stream)?;
                 let ours = peer.uid == rustix::process::geteuid();
@@ -266,11 +268,14 @@ fn connect(record: &Path) -> io::Result<UnixStream> {
 }
 
 /// The path may be longer than the 108 bytes of a socket address, so it is addressed through `/proc/self/fd`.
-fn connect_to(record: &Record) -> io::Result<UnixStream> {
-    let (Some(dir), Some(name)) = (record.socket.parent(), record.socket.file_name()) else {
+fn connect_to(found: &Record, record: &Path) -> io::Result<UnixStream> {
+    let (Some(dir), Some(name)) = (found.socket.parent(), found.socket.file_name()) else {
         return Err(io::ErrorKind::InvalidData.into());
     };
-    let dir = File::open(dir)?;
+    let open = |dir: &Path| private::open(dir, OFlags::RDONLY | OFlags::DIRECTORY);
+    // A project that was moved has its sockets beside its records still, if they are in the project at all.
+    let beside = || record.parent()?.parent().map(|folder| open(&folder.join("run")));
+    let dir = open(dir).or_else(|error| beside().unwrap_or(Err(error)))?;
     UnixStream::connect(Path::new(&format!("/proc/self/fd/{}", dir.as_raw_fd())).join(name))
 }
 

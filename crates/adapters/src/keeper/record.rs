@@ -13,16 +13,17 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::protocol::{Ending, Unclear, decode, encode};
 use crate::os_bytes;
+use crate::private;
 
 /// How long a record may be locked and yet have no first line.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -77,7 +78,7 @@ enum Entry {
 
 /// Looks at the record of a run.
 pub fn look(record: &Path) -> io::Result<Found> {
-    let mut file = match File::open(record) {
+    let mut file = match private::open(record, OFlags::RDONLY | OFlags::NONBLOCK) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
         file => file?,
     };
@@ -88,9 +89,7 @@ pub fn look(record: &Path) -> io::Result<Found> {
 /// Makes sure that a run that has not started never will. Returns what is there: [`Found::Buried`] unless it did start.
 pub fn bury(record: &Path) -> io::Result<Found> {
     loop {
-        let mut file = with_parents(record, || {
-            File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(record)
-        })?;
+        let mut file = with_parents(record, || private::open(record, OFlags::RDWR | OFlags::CREATE | OFlags::NONBLOCK))?;
         if !try_lock(&file, FlockOperation::NonBlockingLockExclusive)? {
             return look(record);
         }
@@ -139,7 +138,8 @@ pub(super) struct Own {
 impl Own {
     /// Makes the record. `None` if there is one already.
     pub(super) fn create(path: &Path, record: Record) -> io::Result<Option<Own>> {
-        let made = with_parents(path, || File::options().append(true).create_new(true).mode(0o600).open(path));
+        let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL;
+        let made = with_parents(path, || private::open(path, flags));
         match made {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(None),
             file => Own::begin(file?, path, record),
@@ -177,11 +177,11 @@ impl Own {
     }
 }
 
-/// Does it again with all parents made if one is missing.
+/// Does it again with all parents made if one is missing, as far as the project's folder is there.
 pub(super) fn with_parents<T>(path: &Path, open: impl Fn() -> io::Result<T>) -> io::Result<T> {
     match (open(), path.parent()) {
         (Err(error), Some(parent)) if error.kind() == io::ErrorKind::NotFound => {
-            fs::create_dir_all(parent)?;
+            private::make_dir(parent)?;
             open()
         }
         (done, _) => done,

@@ -14,6 +14,7 @@ mod decisions;
 mod demo;
 mod doctor;
 mod feed;
+mod files;
 mod guards;
 mod hands;
 mod held_up;

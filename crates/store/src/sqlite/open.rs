@@ -1,6 +1,7 @@
 //! Making and opening a SQLite store, with all the checks that come before the first use.
 
 use std::fs;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -117,8 +118,10 @@ pub(super) fn explain(path: &Path, error: StoreError) -> StoreError {
 }
 
 fn checked(path: &Path) -> Result<Connection, StoreError> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_EXRESCODE;
-    let connection = Connection::open_with_flags(path, flags)?;
+    let plain = OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_EXRESCODE | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+    // What leads to the folder is the user's, and may contain links; the file may be none.
+    let real = parent(path).canonicalize().map_err(StoreError::io)?.join(path.file_name().unwrap_or_default());
+    let connection = Connection::open_with_flags(&real, OpenFlags::SQLITE_OPEN_READ_WRITE | plain)?;
     connection.busy_timeout(BUSY)?;
     let foreign = |what: &str| StoreError::Foreign { path: path.into(), what: what.into() };
     let id = connection.pragma_query_value(None, "application_id", |row| row.get::<_, i64>(0)).map_err(|error| {
@@ -139,6 +142,8 @@ fn checked(path: &Path) -> Result<Connection, StoreError> {
 }
 
 fn fill(path: &Path, id: &str, store_id: &StoreId, machine: &dyn Machine) -> Result<(), StoreError> {
+    // SQLite gives its other files the mode of this one.
+    fs::File::options().write(true).create_new(true).mode(0o600).open(path).map_err(StoreError::io)?;
     let mut connection = Connection::open(path)?;
     connection.pragma_update(None, "application_id", APPLICATION_ID)?;
     connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0))?;

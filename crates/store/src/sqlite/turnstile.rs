@@ -2,8 +2,10 @@
 
 use std::fs::{File, TryLockError};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
+
+use rustix::fs::OFlags;
 
 use crate::error::StoreError;
 
@@ -40,8 +42,13 @@ pub struct Occupant {
 
 impl Turnstile {
     pub(crate) fn open(path: &Path) -> Result<Turnstile, StoreError> {
-        let open =
-            |path: &Path| File::options().read(true).write(true).create(true).truncate(false).open(path).map_err(StoreError::io);
+        // A link leads wherever the author of a repository likes.
+        let flags = i32::try_from(OFlags::NOFOLLOW.bits()).expect("a flag of open is an int");
+        let open = |path: &Path| {
+            let mut options = File::options();
+            options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(flags);
+            options.open(path).map_err(StoreError::io)
+        };
         Ok(Turnstile { gate: open(&path.with_extension("gate"))?, file: open(path)?, inside: None })
     }
 

@@ -50,7 +50,6 @@ impl Entry {
     }
 
     /// This command solves it.
-    #[expect(dead_code, reason = "for the checks whose problems need a decision of the user's")]
     pub(super) fn solved_by(self, command: impl Into<String>) -> Entry {
         Entry { remedy: Some(Remedy::Command(command.into())), ..self }
     }

@@ -3,6 +3,7 @@
 //! A check only reads. With `--fix` it also repairs what it can repair without asking a person, and its entries say what was
 //! done; so a second `doctor` finds nothing. To add a check: a file here, and a line in `CHECKS`.
 
+mod files;
 mod finding;
 mod holders;
 mod imports;
@@ -45,7 +46,7 @@ struct Examination<'a> {
 type Check = fn(&mut Examination<'_>) -> Result<Finding, Failure>;
 
 /// In the order of the output. Nothing is said of the others if the store itself is damaged: they read it.
-const CHECKS: [Check; 3] = [store::event_log, holders::check, imports::check];
+const CHECKS: [Check; 4] = [store::event_log, holders::check, imports::check, files::check];
 
 impl Doctor {
     pub(crate) fn run(self, context: &Context) -> Done {

@@ -1,0 +1,70 @@
+//! A directory that is held by a descriptor, so that it is noticed when its path leads elsewhere.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+
+/// A directory and the path that it was opened by. The descriptor keeps its inode from being used for another one.
+#[derive(Debug)]
+pub struct Anchor {
+    path: PathBuf,
+    dir: OwnedFd,
+}
+
+/// Where a directory has gone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Gone {
+    /// It has another path now.
+    Moved(PathBuf),
+    /// It was removed.
+    Removed,
+}
+
+impl Anchor {
+    /// Opens the directory.
+    pub fn open(path: &Path) -> io::Result<Anchor> {
+        let dir = rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        Ok(Anchor { path: path.into(), dir })
+    }
+
+    /// The path that it was opened by.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where the directory is, if not where it was.
+    pub fn gone(&self) -> Option<Gone> {
+        let held = rustix::fs::fstat(&self.dir).ok()?;
+        let found = rustix::fs::stat(&self.path);
+        if found.is_ok_and(|found| (found.st_dev, found.st_ino) == (held.st_dev, held.st_ino)) {
+            return None;
+        }
+        let now = fs::read_link(format!("/proc/self/fd/{}", self.dir.as_raw_fd()));
+        // A directory that was removed has no links any more, whatever its path is said to be.
+        Some(now.ok().filter(|_| held.st_nlink > 0).map_or(Gone::Removed, Gone::Moved))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_known_where_a_directory_went() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        let (old, new) = (root.join("old"), root.join("new"));
+        fs::create_dir_all(old.join("sub")).unwrap();
+        let anchor = Anchor::open(&old.join("sub")).unwrap();
+        assert_eq!(anchor.gone(), None);
+        fs::rename(&old, &new).unwrap();
+        assert_eq!(anchor.gone(), Some(Gone::Moved(new.join("sub"))));
+        fs::create_dir_all(old.join("sub")).unwrap();
+        assert_eq!(anchor.gone(), Some(Gone::Moved(new.join("sub"))), "another directory has taken its place");
+        fs::remove_dir_all(&new).unwrap();
+        assert_eq!(anchor.gone(), Some(Gone::Removed));
+    }
+}

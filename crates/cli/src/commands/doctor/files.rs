@@ -1,0 +1,29 @@
+//! The files of the project: who may read them, and sockets that killed processes have left. Links in the folder are no finding:
+//! no command opens such a project.
+
+use banksman::adapters::private;
+use banksman::adapters::wake::Exchange;
+
+use super::{Entry, Examination, Finding};
+use crate::failure::Failure;
+
+/// More than that many sockets are not left by accident, and need not be counted.
+const MOST_SOCKETS: usize = 100_000;
+
+pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failure> {
+    let (project, fix) = (&examination.project, examination.fix);
+    // Every command sets the modes when it opens the project, so these could not be set.
+    let too_open = private::too_open(project.folder()).into_iter().map(|(path, mode)| {
+        Entry::new(format!("{} can be used by others (mode {mode:o})", path.display()))
+            .solved_by(format!("chmod go= {}", path.display()))
+    });
+    let deserted = Exchange::open(&project.run_dir()).map_or(0, |sockets| match fix {
+        true => sockets.sweep(MOST_SOCKETS),
+        false => sockets.deserted(MOST_SOCKETS).len(),
+    });
+    let sockets = (deserted > 0).then(|| {
+        let entry = Entry::new(format!("sockets of processes that were killed: {deserted}"));
+        if fix { entry.fixed("they were removed") } else { entry.fixable() }
+    });
+    Ok(Finding::notes("files", "they are for their owner only", too_open.chain(sockets).collect()))
+}
