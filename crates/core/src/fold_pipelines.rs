@@ -57,7 +57,7 @@ impl Going {
     fn apply(&mut self, fact: Fact) {
         match fact {
             Fact::Created { .. } | Fact::Deleted {} => unreachable!("they make and remove the whole entry"),
-            Fact::Started {} | Fact::Warned { .. } | Fact::Fallback { .. } | Fact::Exhausted { .. } => {}
+            Fact::Started {} | Fact::Unblocked { .. } | Fact::Warned { .. } | Fact::Fallback { .. } | Fact::Exhausted { .. } => {}
             Fact::Checking { phase, when, attempt } => {
                 self.attempts.insert(phase.clone(), attempt);
                 (self.state, self.attempt) = (State::Checking { phase, when }, attempt);

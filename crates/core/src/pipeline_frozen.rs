@@ -38,6 +38,7 @@ fn the_events_are_frozen() {
         ("pipeline:blocked", r#"{"phase":"build","reason":"dependencies","when":"pre"}"#),
         ("pipeline:phase", r#"{"approach":0,"attempt":1,"phase":"build","task":"p-1.1"}"#),
         ("pipeline:phase", r#"{"approach":0,"attempt":1,"phase":"build"}"#),
+        ("pipeline:unblocked", r#"{"phase":"build","when":"pre"}"#),
         ("pipeline:resumed", "{}"),
         ("pipeline:phase_failed", r#"{"error":"exit 1","phase":"build"}"#),
         ("pipeline:warned", r#"{"guard":"g","part":"lock db is held"}"#),

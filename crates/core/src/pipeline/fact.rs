@@ -49,6 +49,13 @@ pub enum Fact {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         task: Option<TaskId>,
     },
+    /// A person lets it go on, whatever its guards say.
+    Unblocked {
+        /// In which phase.
+        phase: Name,
+        /// Before it begins, or before it is over.
+        when: When,
+    },
     /// The task of its phase waits for a decision no longer.
     Resumed {},
     /// A phase has failed, and the pipeline goes on.
@@ -127,6 +134,7 @@ impl Fact {
             Fact::Checking { .. } => "pipeline:checking",
             Fact::Blocked { .. } => "pipeline:blocked",
             Fact::Phase { .. } => "pipeline:phase",
+            Fact::Unblocked { .. } => "pipeline:unblocked",
             Fact::Resumed {} => "pipeline:resumed",
             Fact::PhaseFailed { .. } => "pipeline:phase_failed",
             Fact::Warned { .. } => "pipeline:warned",
@@ -148,6 +156,7 @@ impl Fact {
             Fact::Checking { phase, .. }
             | Fact::Blocked { phase, .. }
             | Fact::Phase { phase, .. }
+            | Fact::Unblocked { phase, .. }
             | Fact::PhaseFailed { phase, .. }
             | Fact::Failed { phase, .. }
             | Fact::Retry { phase } => Some(phase),

@@ -302,12 +302,16 @@ impl Pipeline {
 
     pub(super) fn unblock(&mut self, now: &Now, scribe: &mut Scribe) -> Outcome {
         match &self.state {
-            State::Blocked { reason: Reason::Dependencies, .. } => self.begin(now, scribe),
+            State::Blocked { reason: Reason::Dependencies, phase, when } => {
+                self.emit(Fact::Unblocked { phase: phase.clone(), when: *when }, scribe);
+                self.begin(now, scribe)
+            }
             State::Blocked { reason: Reason::Decision { decision, .. }, .. } => {
                 Outcome::Refused(Refusal::Undecided(decision.clone()))
             }
             State::Checking { phase, when } | State::Blocked { phase, when, reason: Reason::Guard { .. } } => {
                 let (index, when) = (self.plan.index(phase).expect("it is in a phase of its plan"), *when);
+                self.emit(Fact::Unblocked { phase: phase.clone(), when }, scribe);
                 self.pass(index, when, now, scribe)
             }
             State::Done | State::Failed { .. } | State::Cancelled { .. } => Outcome::Refused(Refusal::Over),

@@ -109,6 +109,7 @@ impl World<'_> {
                 self.book.ways.get_mut(id).into_iter().for_each(|way| way.context.extend(vars.clone()));
                 true
             }
+            Fact::Unblocked { .. } => self.said.about == Looked::Unblock,
             Fact::Warned { .. } | Fact::Checkpoint(_) => true,
             Fact::Deleted {} => {
                 self.book.ways.remove(id);

@@ -93,6 +93,7 @@ fn fixed_seeds_keep_every_promise() {
         "pipeline:phase_failed",
         "pipeline:resumed",
         "pipeline:retry",
+        "pipeline:unblocked",
         "pipeline:warned",
         "pipelines over at the end",
         "pulses",
