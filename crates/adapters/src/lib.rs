@@ -1,6 +1,6 @@
 //! The world outside, each part behind a small interface.
 //!
-//! * [`host`]: this machine and its clocks. * [`process`]: who a process is, and whether it lives.
+//! * [`host`]: this machine and its clocks. * [`user`]: whose process this is. * [`process`]: who a process is, and whether it lives.
 //! * [`tree`]: all descendants of a process. * [`ids`]: short random names.
 //! * [`keeper`]: the process beside a session, which outlives whoever started it.
 //! * [`program`]: running a program for a limited time. * [`minder`]: the same, and nothing of it is left behind.
@@ -29,4 +29,5 @@ pub mod program;
 pub mod reentry;
 mod time_namespace;
 pub mod tree;
+pub mod user;
 pub mod wake;

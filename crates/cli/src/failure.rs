@@ -140,6 +140,9 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         match error {
             Error::Store(error) => error.into(),
+            Error::Untrusted { ref store, has_id } => Failure::new(exit::NOT_PERMITTED, "STORE_UNTRUSTED", error.to_string())
+                .details(json!({ "store": store, "hasId": has_id }))
+                .hint("see what it would start with: banksman trust --show; then trust it with: banksman trust"),
             Error::NotEntered(_) | Error::System { .. } => Failure::new(exit::ERROR, "SYSTEM", error.to_string()),
             Error::Moved { .. } => Failure::new(exit::UNHEALTHY, "PROJECT_MOVED", error.to_string())
                 .hint("its sessions go on; the next banksman run in the new place adopts them"),
@@ -195,6 +198,9 @@ impl From<ProjectError> for Failure {
             ProjectError::Config(error) => error.into(),
             ProjectError::Url { .. } => Failure::usage(message).hint("for example: --store sqlite:/srv/app/.banksman/store.db"),
             ProjectError::Store(error) => error.into(),
+            ProjectError::Homeless => {
+                Failure::new(exit::CONFIG, "CONFIG", message).hint("set HOME, or XDG_STATE_HOME to an absolute path")
+            }
             ProjectError::Io { ref source, .. } => match source.kind() {
                 std::io::ErrorKind::NotFound => Failure::new(exit::NOT_FOUND, "NO_SUCH_DIRECTORY", message),
                 std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use banksman_adapters::host::Host;
 use banksman_core::claim::Ask;
 use banksman_core::coordination::{Command, Outcome};
-use banksman_core::event::{Event, Resource};
+use banksman_core::event::{Actor, Event, Resource};
 use banksman_core::{Liveness, ProcessId, Seq, Stamp, ids::NameError};
 use banksman_engine::{Reply, Request, Seen};
 use banksman_store::sqlite::Occupant;
@@ -127,6 +127,16 @@ impl Client {
     /// The rows that these keys name, as they are now.
     pub fn load(&self, keys: &BTreeSet<Key>) -> Result<Snapshot, StoreError> {
         self.writer.load(keys)
+    }
+
+    /// Notes with every event from now on that it was caused by a command of this person or run. A runner acts for nobody.
+    pub fn act_for(&self, actor: &Actor) {
+        self.writer.act_for(actor);
+    }
+
+    /// Refuses a store that this user has neither made nor trusted.
+    pub fn require_trust(&self) -> Result<(), Error> {
+        self.project.require_trust_in(self.writer.identity()?.store)
     }
 
     /// The project.

@@ -25,6 +25,17 @@ pub enum Error {
         /// What became of it.
         gone: Gone,
     },
+    /// The user has neither made the store nor trusted it, so nothing of it is started.
+    #[error(
+        "the store {store} is not trusted: {}, so nothing of it is started",
+        if *has_id { "you have not made it" } else { "an earlier version of banksman made it, and it has no id" }
+    )]
+    Untrusted {
+        /// Where the store is.
+        store: String,
+        /// Whether it has an id. An earlier version made no ids.
+        has_id: bool,
+    },
     /// The system failed.
     #[error("{what}: {source}")]
     System {

@@ -21,6 +21,7 @@ use banksman_engine::{know, store_keys};
 use banksman_store::{Reader, StoreError};
 
 use self::commands::Commands;
+use crate::error::Error;
 use crate::project::Project;
 
 /// How many files of a checkout with changes are named; the others are counted.
@@ -73,7 +74,7 @@ impl Answers {
             let mut wants = guard.wants(vars);
             let fresh = self.fresh(&wants, pipeline);
             wants.commands.retain(|command| !fresh.command_results.contains_key(command));
-            let found = gather(project, &wants, vars, Limits { stop, ..Limits::of(guard) });
+            let found = gather_trusted(project, &wants, vars, Limits { stop, ..Limits::of(guard) });
             // Who wants to try again wants to ask again.
             let good_for = match guard.on_failure {
                 GuardAction::Retry { delay } => guard.fresh_for.min(delay),
@@ -121,7 +122,17 @@ fn asked(command: &Cmd, pipeline: &Pipeline) -> Asked {
 
 /// Looks at everything that is wanted. This takes as long as the slowest command, so it is for a thread that has nothing else to
 /// do. A program that has not called [`enter`](crate::enter) is told of commands that they could not be started.
-pub fn gather(project: &Project, wants: &Wants, vars: &Context, limits: Limits<'_>) -> GuardInputs {
+///
+/// Commands of guards come with the repository or the store, so these must be trusted: else this is [`Error::Untrusted`].
+pub fn gather(project: &Project, wants: &Wants, vars: &Context, limits: Limits<'_>) -> Result<GuardInputs, Error> {
+    if !Commands::wanted(wants).is_empty() {
+        project.require_trust()?;
+    }
+    Ok(gather_trusted(project, wants, vars, limits))
+}
+
+/// The same, for a runner: it was refused if the store is not trusted.
+fn gather_trusted(project: &Project, wants: &Wants, vars: &Context, limits: Limits<'_>) -> GuardInputs {
     let mut inputs = GuardInputs { vars: vars.clone(), ..GuardInputs::default() };
     let commands = Commands::wanted(wants);
     let run = || commands.run(project, vars, limits);

@@ -67,5 +67,5 @@ pub use reentry::{enter, use_program};
 pub use runbooks::{LoadedRunbook, RunbookError, RunbookFile, load_all, load_runbook};
 pub use runner::{RunOptions, Runner, Told, recover_run};
 pub use sessions::Sessions;
-pub use trust::Trust;
+pub use trust::{Trust, TrustedStore};
 pub use waiting::{Acquisition, Patience, Progress};

@@ -44,7 +44,7 @@ impl Outlets {
         let notify = &settings.config().notify;
         let mut outlets = Outlets { channels: Channels::none(root.into()), refused: Vec::new() };
         let untrusted = |keys: &[&str]| {
-            let covered = |foreign: &Foreign| trust.is_some_and(|trust| trust.covers(foreign));
+            let covered = |foreign: &Foreign| trust.is_some_and(|trust| trust.covers(root, foreign));
             let mut foreign = settings.foreign().iter().filter(|foreign| keys.contains(&foreign.key.name));
             foreign.find(|foreign| !covered(foreign)).map(|foreign| Refusal::Untrusted { key: foreign.key.name })
         };

@@ -6,11 +6,12 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use banksman_adapters::host::Host;
+use banksman_adapters::user::User;
 use banksman_adapters::{ids, private};
 use banksman_core::Seq;
 use banksman_store::postgres::{self, Server};
 use banksman_store::sqlite::{self, Occupant};
-use banksman_store::{Copied, Reader, Store, StoreError, StoreId, copy};
+use banksman_store::{Copied, Reader, Store, StoreError, copy};
 use thiserror::Error;
 
 use crate::client::Client;
@@ -20,7 +21,7 @@ use crate::error::Error;
 use crate::follow::Follower;
 use crate::machine::RealMachine;
 use crate::outlets::Outlets;
-use crate::trust::Trust;
+use crate::trust::{Trust, TrustedStore, new_store_id};
 
 /// The folder's name.
 pub(crate) const FOLDER: &str = private::FOLDER;
@@ -79,6 +80,24 @@ impl Place {
         }
         Err(bad("it must begin with sqlite: or postgres://".into()))
     }
+
+    /// The place in words, as a project with this id says where its rows are.
+    fn shown(&self, id: &str) -> String {
+        match self {
+            Place::Sqlite(path) => path.display().to_string(),
+            Place::Postgres(server) => format!("{} (project {id})", server.shown()),
+        }
+    }
+
+    /// The folder that trust in a store there is bound to. Which database project a folder belongs to is said by a file that
+    /// comes with the repository, so that a hostile clone could name a project that the user trusts, to have its tasks
+    /// started there.
+    fn clone_of(&self, root: &Path) -> Option<PathBuf> {
+        match self {
+            Place::Sqlite(_) => None,
+            Place::Postgres(_) => Some(root.into()),
+        }
+    }
 }
 
 /// Why a project cannot be used.
@@ -134,6 +153,9 @@ pub enum ProjectError {
     /// The store cannot be made.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// There is no place for what the user trusts.
+    #[error("trust has no place: HOME is not set")]
+    Homeless,
     /// The system refuses.
     #[error("{}: {source}", path.display())]
     Io {
@@ -206,6 +228,10 @@ impl Project {
         }
         secure(&folder)?;
         made.keep();
+        // Without a place for trust the project can be used, but nothing of it starts: `trust` says why.
+        if let Some(trust) = Trust::of_user() {
+            trust.grant_store(&project.trusted_store(store_id)).ok();
+        }
         Ok(project)
     }
 
@@ -242,7 +268,7 @@ impl Project {
 
     /// Where its notices go, as far as the user trusts that.
     pub fn outlets(&self) -> Outlets {
-        Outlets::new(&self.settings, &self.root, Trust::of(&self.root).as_ref())
+        Outlets::new(&self.settings, &self.root, Trust::of_user().as_ref())
     }
 
     /// This machine.
@@ -288,11 +314,13 @@ impl Project {
     /// fails, the place is as it was before.
     pub fn copy_to(&self, place: Place) -> Result<Copied, ProjectError> {
         let mut from = self.reader()?;
+        let is_trusted = self.is_trusted()?;
         let id = id_of(self.config(), &self.folder)?;
         let store_id = new_store_id();
         let one_kernel = matches!(place, Place::Sqlite(_));
         let machine = || Box::new(RealMachine(self.host.clone().with_one_kernel(one_kernel)));
-        match place {
+        let copy_of_it = TrustedStore { id: store_id.clone(), clone: place.clone_of(&self.root), place: place.shown(&id) };
+        let copied = match place {
             Place::Sqlite(path) => {
                 sqlite::create(&path, &id, &store_id, &*machine())?;
                 let turnstile = path.with_file_name("turn");
@@ -300,7 +328,7 @@ impl Project {
                 if copied.is_err() {
                     sqlite::remove(&path)?;
                 }
-                Ok(copied?)
+                copied?
             }
             Place::Postgres(server) => {
                 postgres::create(&server, &id, &store_id)?;
@@ -308,9 +336,14 @@ impl Project {
                 if copied.is_err() {
                     postgres::remove(&server, &id)?;
                 }
-                Ok(copied?)
+                copied?
             }
+        };
+        // The copy of what the user trusts is the user's own; a copy of anything else is trusted as little as that.
+        if is_trusted && let Some(trust) = Trust::of_user() {
+            trust.grant_store(&copy_of_it)?;
         }
+        Ok(copied)
     }
 
     /// Opens the store itself, for whoever drives it.
@@ -373,11 +406,6 @@ impl Project {
     }
 }
 
-/// A store id that nobody can guess: 160 random bits.
-fn new_store_id() -> StoreId {
-    StoreId::new(ids::random(32))
-}
-
 /// The id that a database knows the project by.
 fn id_of(config: &Config, folder: &Path) -> Result<String, ProjectError> {
     config.project.clone().ok_or_else(|| {
@@ -394,7 +422,9 @@ fn secure(folder: &Path) -> Result<(), StoreError> {
 /// Where this user's state is, which belongs to no project.
 pub(crate) fn state_dir() -> Option<PathBuf> {
     let var = |name| std::env::var_os(name).map(PathBuf::from);
-    Host::state_dir(var("XDG_STATE_HOME"), var("HOME"))
+    // A path that is not absolute could lead into a repository.
+    let home = var("HOME").filter(|home| home.is_absolute()).or_else(|| User::current().home);
+    Host::state_dir(var("XDG_STATE_HOME"), home)
 }
 
 fn detect() -> Result<Host, ProjectError> {

@@ -85,13 +85,17 @@ pub struct Runner<'a> {
 }
 
 impl<'a> Runner<'a> {
-    /// A runner that has not begun. Its sessions are supervised by this program, so `main` must have called [`enter`](crate::enter).
+    /// A runner that has not begun. It starts what the store says, so the user must have made or trusted the store:
+    /// else this is [`Error::Untrusted`]. Its sessions are supervised by this program, so `main` must have called
+    /// [`enter`](crate::enter).
     pub fn new(client: &'a Client, files: Sessions, options: RunOptions) -> Result<Runner<'a>, Error> {
+        client.require_trust()?;
         reentry::program()?;
         Runner::with(client, files, options, None)
     }
 
-    /// One that takes no tasks and only waits for the end of a run; if nobody else looks after it, this one does.
+    /// One that takes no tasks and only waits for the end of a run; if nobody else looks after it, this one does. It starts
+    /// nothing, so it needs no trust.
     fn only(client: &'a Client, files: Sessions, run: RunId) -> Result<Runner<'a>, Error> {
         let options = RunOptions { max_runs: Some(0), sections: Vec::new(), until_idle: false };
         Runner::with(client, files, options, Some(run))

@@ -1,8 +1,11 @@
-//! What a user trusts of that which comes with a repository.
+//! What a user trusts: stores, and commands in the settings of projects.
 //!
-//! `.banksman/config.toml` may be committed, so a command in it may be written by anybody. It does nothing until the
-//! user has said that this very value is fine for the project at this very path. That is kept with the user's state,
-//! where no repository can put it: one file per project, a line per setting, as hashes.
+//! A store may come with a repository, in an archive, or lie in a database that others write to; `.banksman/config.toml` may be
+//! committed. So the commands in either may be written by anybody. Nothing of a store starts, and no command of a setting runs,
+//! until the user has trusted that very store, or that very value for the project at that very path.
+//!
+//! Trust is kept with the user's state, where no repository can put it: one file for each store and for the settings of each
+//! project, named by a hash, with a line for each trusted thing, as a hash.
 
 use std::fs;
 use std::io::{self, Write};
@@ -10,65 +13,199 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use banksman_adapters::digest;
+use banksman_adapters::{digest, ids};
+use banksman_store::{StoreError, StoreId};
 
 use crate::config::Foreign;
-use crate::project::{ProjectError, io_at, state_dir};
+use crate::error::Error;
+use crate::project::{Location, Project, ProjectError, io_at, state_dir};
 
-/// What the user trusts of one project.
+/// What one user trusts.
 #[derive(Debug, Clone)]
 pub struct Trust {
-    root: PathBuf,
+    folder: PathBuf,
+}
+
+/// A store that is, or may be, trusted.
+#[derive(Debug, Clone)]
+pub struct TrustedStore {
+    /// Its id.
+    pub id: StoreId,
+    /// The one folder that it is trusted in; none if wherever the store lies.
+    pub clone: Option<PathBuf>,
+    /// For people: where it is.
+    pub place: String,
+}
+
+/// The file about one store, or about the settings of one project.
+struct Record {
     file: PathBuf,
+    /// For people: what the file is about.
+    label: String,
 }
 
 impl Trust {
-    /// For the project at `root`; `None` if there is no place for the user's state, and so no trust.
-    pub fn of(root: &Path) -> Option<Trust> {
-        Some(Trust::at(&state_dir()?, root))
+    /// Trust of the user that this process runs as; `None` if there is no place for the user's state, and so no trust.
+    pub fn of_user() -> Option<Trust> {
+        state_dir().map(|dir| Trust::at(&dir))
     }
 
-    /// The same, with the place of the state given.
-    pub fn at(state_dir: &Path, root: &Path) -> Trust {
-        let root = root.canonicalize().unwrap_or_else(|_| root.into());
-        let file = state_dir.join("trust").join(digest::sha256(&[root.as_os_str().as_bytes()]));
-        Trust { root, file }
+    /// Trust that is kept in this folder of the user's state.
+    pub fn at(state_dir: &Path) -> Trust {
+        Trust { folder: state_dir.join("trust") }
     }
 
-    /// Whether the user trusts this value. What cannot be read is not trusted.
-    pub fn covers(&self, foreign: &Foreign) -> bool {
-        let line = self.line(foreign);
+    /// Whether the user trusts this store. What cannot be read is not trusted.
+    pub fn covers_store(&self, store: &TrustedStore) -> bool {
+        self.store(store).has(&store.line())
+    }
+
+    /// Trusts this store.
+    pub fn grant_store(&self, store: &TrustedStore) -> Result<(), ProjectError> {
+        self.store(store).replace(&[store.line()])
+    }
+
+    /// Does not trust this store any more.
+    pub fn revoke_store(&self, store: &TrustedStore) -> Result<(), ProjectError> {
+        self.store(store).remove()
+    }
+
+    /// Whether the user trusts this value for the project at `root`. What cannot be read is not trusted.
+    pub fn covers(&self, root: &Path, foreign: &Foreign) -> bool {
+        let root = real(root);
+        self.settings(&root).has(&setting_line(&root, foreign))
+    }
+
+    /// Trusts these values for the project at `root`, and no others any more.
+    pub fn grant(&self, root: &Path, all: &[Foreign]) -> Result<(), ProjectError> {
+        let root = real(root);
+        let lines: Vec<String> = all.iter().map(|foreign| setting_line(&root, foreign)).collect();
+        self.settings(&root).replace(&lines)
+    }
+
+    /// Trusts no value for the project at `root` any more.
+    pub fn revoke(&self, root: &Path) -> Result<(), ProjectError> {
+        self.settings(&real(root)).remove()
+    }
+
+    fn settings(&self, root: &Path) -> Record {
+        let file = self.folder.join(digest::sha256(&[root.as_os_str().as_bytes()]));
+        Record { file, label: format!("{root:?}") }
+    }
+
+    fn store(&self, store: &TrustedStore) -> Record {
+        Record { file: self.folder.join(store.hash("store")), label: format!("{:?}", store.place) }
+    }
+}
+
+impl TrustedStore {
+    /// The line that says that it is trusted.
+    fn line(&self) -> String {
+        format!("{} store", self.hash("trusted store"))
+    }
+
+    /// The settings of a project are hashed as one part, so nothing of theirs has the hash of a store.
+    fn hash(&self, word: &str) -> String {
+        let clone = self.clone.as_deref().unwrap_or(Path::new(""));
+        digest::sha256(&[word.as_bytes(), self.id.as_str().as_bytes(), clone.as_os_str().as_bytes()])
+    }
+}
+
+impl Record {
+    fn has(&self, line: &str) -> bool {
         fs::read_to_string(&self.file).is_ok_and(|text| text.lines().any(|known| known == line))
     }
 
-    /// Trusts these values, and no others any more. The file is replaced at once or not at all.
-    pub fn grant(&self, all: &[Foreign]) -> Result<(), ProjectError> {
+    /// Writes the whole file at once or not at all.
+    fn replace(&self, lines: &[String]) -> Result<(), ProjectError> {
         let folder = self.file.parent().unwrap_or(Path::new("."));
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(io_at(folder))?;
-        let lines: String = all.iter().map(|foreign| self.line(foreign) + "\n").collect();
+        let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
         let write = || {
             // It is made for its owner only.
             let mut file = tempfile::NamedTempFile::new_in(folder)?;
-            // For people: which project this is.
-            write!(file, "# {:?}\n{lines}", self.root)?;
+            write!(file, "# {}\n{lines}", self.label)?;
             file.as_file().sync_all()?;
             file.persist(&self.file).map(drop).map_err(|error| error.error)
         };
         write().map_err(io_at(&self.file))
     }
 
-    /// Trusts nothing any more.
-    pub fn revoke(&self) -> Result<(), ProjectError> {
+    fn remove(&self) -> Result<(), ProjectError> {
         match fs::remove_file(&self.file) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io_at(&self.file)(error)),
             _ => Ok(()),
         }
     }
+}
 
-    /// The path is a part of it, so that a line means nothing in another file.
-    fn line(&self, foreign: &Foreign) -> String {
-        let name = foreign.key.name;
-        format!("{} {name}", digest::sha256(&[self.root.as_os_str().as_bytes(), name.as_bytes(), foreign.value.as_bytes()]))
+fn real(root: &Path) -> PathBuf {
+    root.canonicalize().unwrap_or_else(|_| root.into())
+}
+
+/// The path is a part of it, so that a line means nothing in another file.
+fn setting_line(root: &Path, foreign: &Foreign) -> String {
+    let name = foreign.key.name;
+    format!("{} {name}", digest::sha256(&[root.as_os_str().as_bytes(), name.as_bytes(), foreign.value.as_bytes()]))
+}
+
+/// A store id that nobody can guess: 160 random bits.
+pub(crate) fn new_store_id() -> StoreId {
+    StoreId::new(ids::random(32))
+}
+
+impl Project {
+    /// The id of its store; `None` if an earlier version made the store and no user has trusted it since.
+    pub fn store_id(&self) -> Result<Option<StoreId>, StoreError> {
+        Ok(self.reader()?.view().identity()?.store)
+    }
+
+    /// Whether this user made its store or has trusted it.
+    pub fn is_trusted(&self) -> Result<bool, StoreError> {
+        Ok(self.trusts(self.store_id()?))
+    }
+
+    /// Refuses a store that this user has neither made nor trusted.
+    pub fn require_trust(&self) -> Result<(), Error> {
+        self.require_trust_in(self.store_id()?)
+    }
+
+    /// The same, for an id that was read already.
+    pub(crate) fn require_trust_in(&self, id: Option<StoreId>) -> Result<(), Error> {
+        let has_id = id.is_some();
+        if self.trusts(id) { Ok(()) } else { Err(Error::Untrusted { store: self.store(), has_id }) }
+    }
+
+    fn trusts(&self, id: Option<StoreId>) -> bool {
+        id.zip(Trust::of_user()).is_some_and(|(id, trust)| trust.covers_store(&self.trusted_store(id)))
+    }
+
+    /// Trusts its store for this user. A store without an id is given one.
+    pub fn trust_store(&self) -> Result<StoreId, ProjectError> {
+        let trust = Trust::of_user().ok_or(ProjectError::Homeless)?;
+        let id = match self.store_id()? {
+            Some(id) => id,
+            None => self.open_store()?.identify(&new_store_id())?,
+        };
+        trust.grant_store(&self.trusted_store(id.clone()))?;
+        Ok(id)
+    }
+
+    /// Does not trust its store any more. Runs that live go on.
+    pub fn distrust_store(&self) -> Result<(), ProjectError> {
+        match (self.store_id()?, Trust::of_user()) {
+            (Some(id), Some(trust)) => trust.revoke_store(&self.trusted_store(id)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Its store under this id, as trust knows it.
+    pub(crate) fn trusted_store(&self, id: StoreId) -> TrustedStore {
+        let clone = match self.location() {
+            Location::Sqlite(_) => None,
+            Location::Postgres { .. } => Some(real(self.root())),
+        };
+        TrustedStore { id, clone, place: self.store() }
     }
 }
 
@@ -88,26 +225,26 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (state, here, there) = (dir.path().join("state"), dir.path().join("here"), dir.path().join("there"));
         fs::create_dir(&here).unwrap();
-        let trust = Trust::at(&state, &here);
-        assert!(!trust.covers(&command("make tea")));
-        trust.grant(&[command("make tea")]).unwrap();
-        assert!(trust.covers(&command("make tea")));
-        assert!(!trust.covers(&command("make tea ")), "every letter counts");
+        let trust = Trust::at(&state);
+        assert!(!trust.covers(&here, &command("make tea")));
+        trust.grant(&here, &[command("make tea")]).unwrap();
+        assert!(trust.covers(&here, &command("make tea")));
+        assert!(!trust.covers(&here, &command("make tea ")), "every letter counts");
         let same = Foreign { key: Key::find("notify.webhook").unwrap(), value: "make tea".into() };
-        assert!(!trust.covers(&same), "another key");
-        let other = Trust::at(&state, &there);
-        fs::copy(&trust.file, &other.file).unwrap();
-        assert!(!other.covers(&command("make tea")), "another project");
+        assert!(!trust.covers(&here, &same), "another key");
+        let (file, other) = (trust.settings(&here).file, trust.settings(&there).file);
+        fs::copy(&file, other).unwrap();
+        assert!(!trust.covers(&there, &command("make tea")), "another project");
 
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        assert_eq!((mode(&trust.file), mode(trust.file.parent().unwrap())), (0o600, 0o700));
-        assert!(!fs::read_to_string(&trust.file).unwrap().contains("tea"), "only hashes are kept");
+        assert_eq!((mode(&file), mode(file.parent().unwrap())), (0o600, 0o700));
+        assert!(!fs::read_to_string(&file).unwrap().contains("tea"), "only hashes are kept");
 
-        trust.grant(&[command("make coffee")]).unwrap();
-        assert!(!trust.covers(&command("make tea")));
-        trust.revoke().unwrap();
-        trust.revoke().unwrap();
-        assert!(!trust.covers(&command("make coffee")));
+        trust.grant(&here, &[command("make coffee")]).unwrap();
+        assert!(!trust.covers(&here, &command("make tea")));
+        trust.revoke(&here).unwrap();
+        trust.revoke(&here).unwrap();
+        assert!(!trust.covers(&here, &command("make coffee")));
     }
 
     #[test]
@@ -116,7 +253,37 @@ mod tests {
         let (real, link) = (dir.path().join("real"), dir.path().join("link"));
         fs::create_dir(&real).unwrap();
         std::os::unix::fs::symlink(&real, &link).unwrap();
-        Trust::at(dir.path(), &link).grant(&[command("x")]).unwrap();
-        assert!(Trust::at(dir.path(), &real).covers(&command("x")));
+        let trust = Trust::at(dir.path());
+        trust.grant(&link, &[command("x")]).unwrap();
+        assert!(trust.covers(&real, &command("x")));
+    }
+
+    #[test]
+    fn a_store_is_trusted_by_its_id_and_no_other_store_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let trust = Trust::at(dir.path());
+        let store = |id: &StoreId, clone: Option<&str>| TrustedStore {
+            id: id.clone(),
+            clone: clone.map(Into::into),
+            place: "/a/store.db".into(),
+        };
+        let (id, other) = (new_store_id(), new_store_id());
+        let (one, another) = (store(&id, None), store(&other, None));
+        trust.grant_store(&one).unwrap();
+        assert_eq!([&one, &another].map(|store| trust.covers_store(store)), [true, false]);
+        let text = fs::read_to_string(trust.store(&one).file).unwrap();
+        assert!(text.contains("/a/store.db") && !text.contains(id.as_str()), "{text}");
+        // The file of one store says nothing about another.
+        fs::copy(trust.store(&one).file, trust.store(&another).file).unwrap();
+        assert!(!trust.covers_store(&another));
+        trust.revoke_store(&one).unwrap();
+        assert!(!trust.covers_store(&one));
+
+        // A store in a database is trusted in one clone.
+        trust.grant_store(&store(&id, Some("/mine"))).unwrap();
+        assert_eq!(
+            [Some("/mine"), Some("/theirs"), None].map(|clone| trust.covers_store(&store(&id, clone))),
+            [true, false, false]
+        );
     }
 }

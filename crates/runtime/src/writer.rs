@@ -12,8 +12,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use banksman_core::event::Actor;
 use banksman_engine::{Reply, Request};
-use banksman_store::{Committed, Key, Snapshot, Store, StoreError};
+use banksman_store::{Committed, Identity, Key, Snapshot, Store, StoreError};
 
 use crate::post::Post;
 
@@ -200,6 +201,16 @@ impl Writer {
         drop(state);
         relay.iter().for_each(Relay::pass_on);
         answer
+    }
+
+    /// Notes with every event from now on whose command caused it.
+    pub(crate) fn act_for(&self, actor: &Actor) {
+        lock(&self.shared.desk).store.act_for(actor);
+    }
+
+    /// The id of the store.
+    pub(crate) fn identity(&self) -> Result<Identity, StoreError> {
+        lock(&self.shared.desk).store.view().identity()
     }
 
     /// Reads rows over the connection that writes, whose pages are in memory already.

@@ -83,7 +83,7 @@ impl Test {
         let directory = context.directory();
         let root = project_file.as_deref().and_then(Path::parent).and_then(Path::parent).unwrap_or(&directory);
         let root = root.canonicalize().unwrap_or_else(|_| root.into());
-        let outlets = Outlets::new(&settings, &root, Trust::of(&root).as_ref());
+        let outlets = Outlets::new(&settings, &root, Trust::of_user().as_ref());
         if outlets.is_empty() {
             return Err(no_channel());
         }

@@ -1,9 +1,12 @@
 use std::path::Path;
 
 use banksman::config::{Foreign, Settings};
-use banksman::{ProjectError, Trust as Trusted};
+use banksman::core::task::Task;
+use banksman::core::{Seq, Status};
+use banksman::store::{Key, StoreError, TaskFilter};
+use banksman::{Project, ProjectError, Trust as Trusted};
 use clap::Args;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Done, config};
 use crate::context::Context;
@@ -11,18 +14,23 @@ use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::printer::{BOLD, DIM, GREEN, YELLOW};
 
-/// Trust the commands and URLs that come with this project.
+/// How many commands of the store are shown, and how many characters of each.
+const COMMANDS_SHOWN: usize = 5;
+const COMMAND_SHOWN: usize = 100;
+
+/// Trust the store of this project, and the commands and URLs in its settings.
 ///
-/// The settings of a project may be committed, so a command in them may come from anybody. It does nothing until you
-/// have trusted it. This is about the values as they are now: a changed one needs to be trusted again. A script of the
-/// project that such a command starts may change without that.
+/// A store may come with a repository, in an archive, or lie in a database that others write to. Unless you made it, it can be
+/// read, and nothing of it is started until you have trusted it: no task, no command of a guard, no merge. The settings of a
+/// project may be committed, so a command in them may come from anybody, too. That is about the values as they are now: a changed
+/// one needs to be trusted again. A script of the project that a command starts may change without that.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman trust --show\n  banksman trust\n  banksman trust --revoke")]
 pub(crate) struct Trust {
     /// Only show what there is to trust, and what is trusted
     #[arg(long, conflicts_with = "revoke")]
     show: bool,
-    /// Trust nothing of this project any more
+    /// Trust nothing of this project any more. What runs already goes on
     #[arg(long)]
     revoke: bool,
 }
@@ -34,37 +42,128 @@ impl Trust {
         let settings = Settings::load(&context.surroundings(), Some(&project_file))?;
         let root = project_file.parent().and_then(Path::parent).unwrap_or(Path::new("."));
         let root = root.canonicalize().unwrap_or_else(|_| root.into());
-        let homeless = || {
-            Failure::new(exit::CONFIG, "CONFIG", "trust has no place: HOME is not set")
-                .hint("set HOME, or XDG_STATE_HOME to an absolute path")
-        };
-        let trust = Trusted::of(&root).ok_or_else(homeless)?;
+        let trust = Trusted::of_user().ok_or(ProjectError::Homeless)?;
         let foreign = settings.foreign();
+        let project = with_store(context)?;
         match (self.show, self.revoke) {
             (true, _) => {}
-            (false, true) => trust.revoke()?,
-            (false, false) => trust.grant(foreign)?,
+            (false, true) => {
+                trust.revoke(&root)?;
+                project.as_ref().map_or(Ok(()), Project::distrust_store)?;
+            }
+            (false, false) => {
+                project.as_ref().map(Project::trust_store).transpose()?;
+                trust.grant(&root, foreign)?;
+            }
         }
+        let store = project.as_ref().map(Contents::of).transpose()?;
         let keys: Vec<_> = foreign
             .iter()
-            .map(|foreign| json!({ "key": foreign.key.name, "value": foreign.value, "trusted": trust.covers(foreign) }))
+            .map(|foreign| json!({ "key": foreign.key.name, "value": foreign.value, "trusted": trust.covers(&root, foreign) }))
             .collect();
-        let human = if foreign.is_empty() {
-            "nothing in the settings of this project needs trust".into()
-        } else {
-            foreign.iter().map(|foreign| line(foreign, trust.covers(foreign))).collect::<Vec<_>>().join("\n")
-        };
-        let file = format!("{DIM}in {}{DIM:#}", project_file.display());
-        context.printer.result(json!({ "project": root.display().to_string(), "keys": keys }), format!("{human}\n{file}"));
+        let mut human: Vec<String> = store.iter().map(Contents::page).collect();
+        if foreign.is_empty() {
+            human.push("nothing in the settings of this project needs trust".into());
+        }
+        human.extend(foreign.iter().map(|foreign| line(foreign, trust.covers(&root, foreign))));
+        human.push(format!("{DIM}in {}{DIM:#}", project_file.display()));
+        let data = json!({ "project": root.display().to_string(), "store": store.as_ref().map(Contents::json), "keys": keys });
+        context.printer.result(data, human.join("\n"));
         Ok(exit::OK)
     }
+}
+
+/// The project, if it has a store: a clone may have nothing but the settings.
+fn with_store(context: &Context) -> Result<Option<Project>, Failure> {
+    let project = match Project::discover(&context.directory(), &context.surroundings()) {
+        Ok(project) => project,
+        Err(ProjectError::NotFound { .. } | ProjectError::NoStore { .. } | ProjectError::Elsewhere { .. }) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    match project.store_id() {
+        Ok(_) => Ok(Some(project)),
+        Err(StoreError::Missing { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What a store would start, for the person who is to judge it.
+struct Contents {
+    place: String,
+    id: Option<String>,
+    trusted: bool,
+    tasks: usize,
+    /// The first few of them, with what they would run.
+    commands: Vec<(Task, String)>,
+    workers: usize,
+    routes: usize,
+}
+
+impl Contents {
+    fn of(project: &Project) -> Result<Contents, Failure> {
+        let mut reader = project.reader()?;
+        let over = [Status::Completed, Status::Failed, Status::Cancelled, Status::Skipped];
+        let statuses = Status::ALL.into_iter().filter(|status| !over.contains(status)).collect();
+        let filter = TaskFilter { statuses, ..TaskFilter::default() };
+        let (mut tasks, mut commands, mut next) = (0, Vec::new(), Some(Seq(0)));
+        while let Some(after) = next {
+            let (page, more) = reader.view().tasks(&filter, after)?;
+            for task in page.into_iter().map(|listed| listed.task) {
+                let Some(command) = task.spec.work.as_ref().map(|work| work.words()) else { continue };
+                tasks += 1;
+                if commands.len() < COMMANDS_SHOWN {
+                    commands.push((task, command));
+                }
+            }
+            next = more;
+        }
+        let crew = reader.view().load(&[Key::Crew].into())?.crew;
+        let id = project.store_id()?.map(|id| id.short().to_owned());
+        let (workers, routes) = (crew.workers.workers.len(), crew.routes.routes.len());
+        Ok(Contents { place: project.store(), id, trusted: project.is_trusted()?, tasks, commands, workers, routes })
+    }
+
+    fn json(&self) -> Value {
+        let commands =
+            self.commands.iter().map(|(task, command)| json!({ "task": task.id, "title": task.spec.title, "command": command }));
+        json!({
+            "place": self.place,
+            "id": self.id,
+            "trusted": self.trusted,
+            "tasks": self.tasks,
+            "commands": commands.collect::<Vec<_>>(),
+            "workers": self.workers,
+            "routes": self.routes,
+        })
+    }
+
+    fn page(&self) -> String {
+        let id = self.id.as_ref().map_or_else(|| "no id yet".into(), |id| format!("id {id}…"));
+        let mut page = format!("{}{BOLD}store{BOLD:#} {} {DIM}({id}){DIM:#}", word(self.trusted), self.place);
+        let indent = " ".repeat(13);
+        let count = |number: usize, one: &str| format!("{number} {one}{}", if number == 1 { "" } else { "s" });
+        let tasks = format!("{} with a command", count(self.tasks, "unfinished task"));
+        page.push_str(&format!("\n{indent}{tasks}, {}, {}", count(self.workers, "worker"), count(self.routes, "route")));
+        for (task, command) in &self.commands {
+            let command: String = command.chars().take(COMMAND_SHOWN).map(harmless).collect();
+            page.push_str(&format!("\n{indent}{DIM}{}{DIM:#} {command}", task.id));
+        }
+        if self.tasks > self.commands.len() {
+            page.push_str(&format!("\n{indent}{DIM}… banksman tasks list shows all of them{DIM:#}"));
+        }
+        page
+    }
+}
+
+fn word(trusted: bool) -> String {
+    let (style, word) = if trusted { (GREEN, "trusted") } else { (YELLOW, "not trusted") };
+    format!("{style}{word:<13}{style:#}")
 }
 
 /// The value is shown to the letter, because it is what a person judges; but it must not act on the terminal.
 fn line(foreign: &Foreign, trusted: bool) -> String {
     let value: String = foreign.value.chars().map(harmless).collect();
-    let (style, word) = if trusted { (GREEN, "trusted") } else { (YELLOW, "not trusted") };
-    format!("{style}{word:<13}{style:#}{BOLD}{}{BOLD:#} = {value}", foreign.key.name)
+    format!("{}{BOLD}{}{BOLD:#} = {value}", word(trusted), foreign.key.name)
 }
 
 fn harmless(letter: char) -> String {

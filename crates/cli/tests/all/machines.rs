@@ -1,7 +1,7 @@
 //! Runners on several machines: leases instead of proofs of death. One machine is made two by a second directory for the
 //! random part of the host id. They share the project's folder, which only makes it harder.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -41,7 +41,15 @@ impl Site {
     fn runner(&self, host: &str, args: &[&str]) -> Running {
         let mut command = self.world.command(&[&["run"], args].concat());
         command.env("XDG_STATE_HOME", self.world.path().join(host));
+        self.trust(host, self.world.path());
         Running(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+    }
+
+    /// What the user of a machine has to do once in each clone.
+    fn trust(&self, host: &str, clone: &Path) {
+        let mut command = self.world.command(&["trust"]);
+        let trusted = command.current_dir(clone).env("XDG_STATE_HOME", self.world.path().join(host)).output().unwrap();
+        assert!(trusted.status.success(), "{trusted:?}");
     }
 
     /// A task that is watched, in a section that only one runner works in.
@@ -258,6 +266,7 @@ fn a_clone_on_the_same_machine_does_not_take_a_session_that_it_cannot_see_for_de
     first.signal(Signal::KILL);
     let mut second = site.world.command(&["run", "--until-idle"]);
     second.current_dir(&clone).env("XDG_STATE_HOME", site.world.path().join("one"));
+    site.trust("one", &clone);
     let second = Running(second.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
     site.until_begun(2);
     site.open();

@@ -49,6 +49,8 @@ fn a_runner_with_another_home_adopts_what_the_first_one_left() {
     let world = World::on_sqlite();
     world.ok(&["tasks", "add", "Long", "--run", UNTIL_OPEN]);
     let runner = |home: &str| {
+        let trusted = world.command(&["trust"]).env("XDG_STATE_HOME", world.path().join(home)).output().unwrap();
+        assert!(trusted.status.success(), "{trusted:?}");
         let mut command = world.command(&["run", "--until-idle"]);
         command.env("XDG_STATE_HOME", world.path().join(home));
         start(command)

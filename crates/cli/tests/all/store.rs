@@ -114,6 +114,9 @@ fn a_store_of_an_earlier_version_is_brought_up_to_date() {
     // The first look is enough, though it only reads.
     assert_eq!(world.data(&["locks", "list"])["locks"][0]["holder"], "a");
     world.ok(&["tasks", "add", "t", "--run", "true"]);
+    // It has no id, so nobody can have trusted it.
+    assert_eq!(world.run(&["run", "--until-idle"]).code, 5);
+    world.ok(&["trust"]);
     world.ok(&["run", "--until-idle"]);
     world.check();
 }

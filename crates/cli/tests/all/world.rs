@@ -98,6 +98,12 @@ impl World {
         self.store.is_none()
     }
 
+    /// The URL of its store.
+    pub(crate) fn url(&self) -> String {
+        let file = || format!("sqlite:{}", self.path().join(".banksman/store.db").display());
+        self.store.clone().unwrap_or_else(file)
+    }
+
     pub(crate) fn path(&self) -> &Path {
         self.dir.0.path()
     }

@@ -35,6 +35,11 @@ impl Commands {
         Commands { todo: Mutex::new(todo), results: Mutex::default() }
     }
 
+    /// Whether nothing is to be run.
+    pub(super) fn is_empty(&self) -> bool {
+        self.todo.lock().is_ok_and(|todo| todo.is_empty())
+    }
+
     /// How many threads can help the one that is there.
     pub(super) fn helpers(&self) -> usize {
         self.todo.lock().map_or(0, |todo| todo.len().min(AT_ONCE - 1))

@@ -209,6 +209,15 @@ impl Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
+        self.end();
+        // The project is about to be removed.
+        self.project.distrust_store().ok();
+    }
+}
+
+impl Stage {
+    /// Ends what is left of the play.
+    fn end(&self) {
         if self.processes().is_empty() {
             return;
         }

@@ -8,6 +8,7 @@ mod finding;
 mod holders;
 mod imports;
 mod store;
+mod trust;
 
 use banksman::Project;
 use banksman::store::Reader;
@@ -46,7 +47,7 @@ struct Examination<'a> {
 type Check = fn(&mut Examination<'_>) -> Result<Finding, Failure>;
 
 /// In the order of the output. Nothing is said of the others if the store itself is damaged: they read it.
-const CHECKS: [Check; 4] = [store::event_log, holders::check, imports::check, files::check];
+const CHECKS: [Check; 5] = [store::event_log, holders::check, imports::check, files::check, trust::check];
 
 impl Doctor {
     pub(crate) fn run(self, context: &Context) -> Done {

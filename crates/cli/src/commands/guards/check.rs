@@ -43,7 +43,7 @@ impl Check {
         let shelf = Shelf::load(context, self.runbook.as_deref())?;
         let (runbook, guard) = self.find(shelf, context)?;
         let vars = self.bind(&runbook, &guard)?;
-        let inputs = gather(&context.project()?, &guard.wants(&vars), &vars, Limits::of(&guard));
+        let inputs = gather(&context.project()?, &guard.wants(&vars), &vars, Limits::of(&guard))?;
         match guard.evaluate(&inputs) {
             GuardResult::Passed => {
                 let human = format!("guard {} of runbook {} {GREEN}holds{GREEN:#}", guard.name, runbook.name);

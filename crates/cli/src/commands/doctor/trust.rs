@@ -1,0 +1,13 @@
+//! A store that the user has neither made nor trusted: it can be read, and nothing of it is started.
+
+use super::{Entry, Examination, Finding};
+use crate::failure::Failure;
+
+pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failure> {
+    let entries = if examination.project.is_trusted()? {
+        Vec::new()
+    } else {
+        vec![Entry::new("you have not trusted the store, so nothing of it is started").solved_by("banksman trust")]
+    };
+    Ok(Finding::notes("trust", "you have made or trusted the store", entries))
+}
