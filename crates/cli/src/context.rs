@@ -4,8 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use banksman::adapters::ids;
+use banksman::adapters::user::User;
 use banksman::config::Surroundings;
-use banksman::core::{Epoch, HolderId, RequestId};
+use banksman::core::event::Actor as By;
+use banksman::core::{Epoch, HolderId, RequestId, RunId};
 use banksman::store::Reader;
 use banksman::{Client, Place, Project, ProjectError, Sessions};
 
@@ -49,8 +51,15 @@ impl Context {
         Surroundings { store: self.store.clone(), ..Surroundings::from_process() }
     }
 
-    /// The project, open for all calls.
+    /// The project, open for all calls, on behalf of whoever gave the command.
     pub(crate) fn client(&self) -> Result<Arc<Client>, Failure> {
+        let client = self.client_of_nobody()?;
+        client.act_for(&by());
+        Ok(client)
+    }
+
+    /// The project, open for all calls of a runner, which acts on its own.
+    pub(crate) fn client_of_nobody(&self) -> Result<Arc<Client>, Failure> {
         let printer = self.printer.clone();
         let on_stall = move |occupant: &banksman::store::sqlite::Occupant| {
             let (pid, command, state) = (occupant.pid, &occupant.command, occupant.state);
@@ -75,6 +84,15 @@ impl Context {
     /// The project, open for reading.
     pub(crate) fn reader(&self) -> Result<Reader, Failure> {
         Ok(self.project()?.reader()?)
+    }
+}
+
+/// The person or run that gave this command, for the event log.
+fn by() -> By {
+    let user = User::current().name;
+    match variable("BANKSMAN_RUN").filter(|run| RunId::new(run).is_ok()) {
+        Some(run) => By::run(user, run),
+        None => By::person(user),
     }
 }
 

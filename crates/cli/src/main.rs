@@ -6,6 +6,7 @@ mod exit_codes;
 mod failure;
 mod gate;
 mod merge_branch;
+mod person_only;
 mod printer;
 #[cfg(test)]
 mod reference;
@@ -184,7 +185,10 @@ fn main() -> ExitCode {
     let context = Context { printer: printer.clone(), directory: cli.global.directory, store: cli.global.store };
     // The environment says which project a run belongs to, not where it works: only the flag moves.
     let moved = if named_by == Some(ValueSource::CommandLine) { context.move_there() } else { Ok(context) };
-    let result = moved.and_then(|context| cli.command.run(&context));
+    let result = moved.and_then(|context| {
+        person_only::check(printer.command, &context)?;
+        cli.command.run(&context)
+    });
     match result {
         Ok(status) => ExitCode::from(status),
         Err(failure) => {

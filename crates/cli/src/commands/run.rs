@@ -39,7 +39,7 @@ pub(crate) struct Run {
 impl Run {
     pub(crate) fn run(self, context: &Context) -> Done {
         let mut signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
-        let client = context.client()?;
+        let client = context.client_of_nobody()?;
         let mut reader = client.reader()?;
         let section = |name: &String| find::section(&mut reader, name).map(|section| section.id);
         let sections = self.sections.iter().map(section).collect::<Result<_, _>>()?;

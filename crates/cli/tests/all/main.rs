@@ -54,6 +54,7 @@ mod status;
 mod store;
 mod tasks;
 mod trouble;
+mod trust;
 mod why;
 mod workers;
 mod workers_model;

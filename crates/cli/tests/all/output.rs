@@ -24,6 +24,8 @@ fn hidden(world: &World, check: impl FnOnce()) {
     settings.add_filter(r" *(\(?)\b\d+m?s\b", " $1[MS]");
     settings.add_filter(r" *\b(1h00m|59m5\ds)\b", " [HOUR]");
     settings.add_filter(r#""host":"[^"]+","pid":\d+,"user":"[^"]+""#, "[WHO]");
+    settings.add_filter(r"  by [^ \n]+\n", "  by [USER]\n");
+    settings.add_filter(r"  by (r-\S+) \(\S+\)\n", "  by $1 ([USER])\n");
     settings.add_filter(r#""pids":\[\d+\]"#, "[PIDS]");
     settings.add_filter(r"h-[0-9a-z]{8}", "[FRESH]");
     settings.add_filter(r" +(TOOK|AGO|FOR)\b", " $1");

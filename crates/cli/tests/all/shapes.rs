@@ -48,7 +48,7 @@ fn check(shape: &Value, value: &Value, what: &str) {
 }
 
 fn event() -> Value {
-    json!({ "id": "number", "kind": "string", "timestamp": "time", "source": "any", "data": "any" })
+    json!({ "id": "number", "kind": "string", "timestamp": "time", "source": "any", "data": "any", "by": "any" })
 }
 
 fn waiter() -> Value {
@@ -180,7 +180,14 @@ fn story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
         (
             "trust",
             vec!["trust", "--show"],
-            json!({ "project": "string", "keys": [{ "key": "string", "value": "string", "trusted": "bool" }] }),
+            json!({
+                "project": "string",
+                "store": {
+                    "place": "string", "id": "string?", "trusted": "bool", "tasks": "number", "workers": "number",
+                    "routes": "number", "commands": [{ "task": "string", "title": "string", "command": "string" }],
+                },
+                "keys": [{ "key": "string", "value": "string", "trusted": "bool" }],
+            }),
         ),
         (
             "config set",

@@ -159,10 +159,17 @@ fn tell_compacted(context: &Context, compacted: Mark) {
 }
 
 pub(crate) fn event_json(event: &EventRow) -> Value {
-    json!({ "id": event.id, "kind": event.kind, "timestamp": words::rfc3339(event.wall), "source": event.source, "data": event.data })
+    json!({
+        "id": event.id,
+        "kind": event.kind,
+        "timestamp": words::rfc3339(event.wall),
+        "source": event.source,
+        "data": event.data,
+        "by": event.by,
+    })
 }
 
-/// `17  2026-11-15T08:00:00.000Z  lock:acquired  deploy  holder=ci-42 ttl=60000`.
+/// `17  2026-11-15T08:00:00.000Z  lock:acquired  deploy  holder=ci-42  ttl=60000  by ada`.
 pub(crate) fn event_line(event: &EventRow) -> String {
     let source = event.source.id.as_deref().unwrap_or(&event.source.component);
     let mut line =
@@ -172,6 +179,9 @@ pub(crate) fn event_line(event: &EventRow) -> String {
             let value = value.as_str().map_or_else(|| cut(&value.to_string(), PARTS_SHOWN), |text| cut(text, SHOWN));
             line.push_str(&format!("  {DIM}{name}={DIM:#}{}", words::one_line(&value)));
         }
+    }
+    if let Some(by) = &event.by {
+        line.push_str(&format!("  {DIM}by {}{DIM:#}", words::one_line(&by.to_string())));
     }
     line
 }

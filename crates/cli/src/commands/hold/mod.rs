@@ -98,11 +98,8 @@ pub(crate) fn semaphore_refusal(name: &Name, outcome: &semaphore::Outcome) -> Fa
 
 /// Who uses force, for the record.
 pub(crate) fn forced(client: &banksman::Client) -> banksman::core::event::Forced {
-    let user = std::env::var("USER")
-        .ok()
-        .filter(|user| !user.is_empty())
-        .unwrap_or_else(|| rustix::process::getuid().as_raw().to_string());
+    let user = banksman::adapters::user::User::current().name;
     let uname = rustix::system::uname();
     let host = uname.nodename().to_string_lossy().into_owned();
-    banksman::core::event::Forced { user: user.into(), host: host.into(), pid: client.this_process().pid }
+    banksman::core::event::Forced { user, host: host.into(), pid: client.this_process().pid }
 }

@@ -1,0 +1,33 @@
+//! What only a person may do. A task's command must not answer the question that was asked about it, nor trust or configure what
+//! it is started by. This stops accidents, not malice: a run is started by the same user, who can do anything anyway.
+
+use banksman::core::RunId;
+use banksman::store::Key;
+use serde_json::json;
+
+use crate::context::{Context, variable};
+use crate::exit_codes as exit;
+use crate::failure::Failure;
+
+/// The commands that are refused inside of a run, by their names.
+const COMMANDS: [&str; 5] = ["config set", "decisions resolve", "decisions review", "pipelines unblock", "trust"];
+
+/// Refuses a command that only a person may give, inside of a run.
+pub(crate) fn check(command: &'static str, context: &Context) -> Result<(), Failure> {
+    if !COMMANDS.contains(&command) {
+        return Ok(());
+    }
+    let Some(run) = variable("BANKSMAN_RUN").filter(|run| !is_over(run, context)) else { return Ok(()) };
+    let message = format!("banksman {command} is for people, and this is inside of run {run}");
+    Err(Failure::new(exit::NOT_PERMITTED, "INSIDE_RUN", message)
+        .details(json!({ "command": command, "run": run }))
+        .hint("leave it to a person, outside of every run; banksman events --json shows who did what"))
+}
+
+/// Whether the project knows that the run has ended: a terminal that was opened inside of it may live on. Of a run that the project
+/// does not know nothing is known.
+fn is_over(run: &str, context: &Context) -> bool {
+    let Ok(run) = RunId::new(run) else { return false };
+    let rows = context.reader().and_then(|mut reader| Ok(reader.view().load(&[Key::Run(run.clone())].into())?));
+    rows.is_ok_and(|rows| rows.backlog.runs.get(&run).is_some_and(|run| !run.is_live()))
+}
