@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -67,6 +68,12 @@ fn random_part(dir: &Path) -> io::Result<String> {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
         _ => Ok(fs::read_to_string(&path)?.trim().to_owned()),
     }
+}
+
+/// The moment after so long; after a hundred years if that is longer, which no clock can tell from for ever.
+pub fn deadline(after: Duration) -> Instant {
+    const CENTURY: Duration = Duration::from_secs(100 * 366 * 86_400);
+    Instant::now() + after.min(CENTURY)
 }
 
 /// Milliseconds since boot, without the time that the machine slept. The same in every time namespace.

@@ -24,7 +24,7 @@ use rustix::process::{Pid, PidfdFlags, WaitStatus, getpid, pidfd_open, set_child
 use rustix::time::Timespec;
 
 use crate::program::{Kept, Seen, Stream, watch};
-use crate::{reentry, tree};
+use crate::{host, reentry, tree};
 
 /// The hidden first argument.
 const MARK: &str = "__minder";
@@ -85,7 +85,7 @@ pub enum End {
 /// Runs a command to its end, and ends whatever it leaves behind. The minder is the program that [`reentry`] knows; without one
 /// nothing is started.
 pub fn run(task: Task<'_>) -> io::Result<Minded> {
-    let end = Instant::now() + task.limit;
+    let end = host::deadline(task.limit);
     if task.stop.is_some_and(is_over) {
         return Ok(Minded { end: End::Unwanted, stdout: Kept::first(0), stderr: Kept::last(0) });
     }

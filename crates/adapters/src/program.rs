@@ -13,7 +13,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use rustix::time::Timespec;
 
-use crate::tree;
+use crate::{host, tree};
 
 /// What a program came to.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ impl Kept {
 /// Runs it in a process group of its own. After `limit` the group and all descendants are killed, and there is no end to tell
 /// of. What it started and left behind is not waited for.
 pub fn run(mut command: Command, limit: Duration, stdout: Kept, stderr: Kept) -> io::Result<Option<Ended>> {
-    let end = Instant::now() + limit;
+    let end = host::deadline(limit);
     let (mut stdout, out) = Stream::new(stdout)?;
     let (mut stderr, err) = Stream::new(stderr)?;
     command.stdout(out).stderr(err).process_group(0);

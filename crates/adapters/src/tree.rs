@@ -11,6 +11,7 @@ use rustix::process::{
     pidfd_send_signal, set_parent_process_death_signal, wait,
 };
 
+use crate::host;
 use crate::process::{has_exited, stat};
 
 /// How soon those who must die are looked at again: at first, and when they do not die, as in an uninterruptible sleep.
@@ -67,12 +68,12 @@ pub struct End {
 impl End {
     /// Begins it. They have `grace` to end by themselves.
     pub fn begin(grace: Duration) -> End {
-        End { patience_ends: Instant::now() + grace, asked: BTreeSet::new(), round: ROUND }
+        End { patience_ends: host::deadline(grace), asked: BTreeSet::new(), round: ROUND }
     }
 
     /// They have no more than `grace` from now on.
     pub fn hurry(&mut self, grace: Duration) {
-        self.patience_ends = self.patience_ends.min(Instant::now() + grace);
+        self.patience_ends = self.patience_ends.min(host::deadline(grace));
     }
 
     /// Does what is due, and says when the next step is, at the latest. A step after every SIGCHLD is useful too.

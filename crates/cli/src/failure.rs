@@ -130,6 +130,7 @@ impl From<StoreError> for Failure {
                 "STORE_STALLED",
                 "nothing was changed; a process that is stopped in the middle of a write holds it up",
             ),
+            StoreError::Bug { .. } => (exit::ERROR, "BUG", "please report it, with what you did and this message"),
             StoreError::Failed { .. } => (exit::ERROR, "STORE_FAILED", "banksman doctor may tell more"),
         };
         Failure::new(exit, code, message).hint(hint)
@@ -143,6 +144,7 @@ impl From<Error> for Failure {
             Error::Untrusted { ref store, has_id } => Failure::new(exit::NOT_PERMITTED, "STORE_UNTRUSTED", error.to_string())
                 .details(json!({ "store": store, "hasId": has_id }))
                 .hint("see what it would start with: banksman trust --show; then trust it with: banksman trust"),
+            Error::Name(_) => Failure::usage(error.to_string()),
             Error::NotEntered(_) | Error::System { .. } => Failure::new(exit::ERROR, "SYSTEM", error.to_string()),
             Error::Moved { .. } => Failure::new(exit::UNHEALTHY, "PROJECT_MOVED", error.to_string())
                 .hint("its sessions go on; the next banksman run in the new place adopts them"),

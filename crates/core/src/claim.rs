@@ -84,6 +84,9 @@ pub struct Ask {
     pub granted_before: Option<Epoch>,
     /// Who waits if it is not free; without it the answer is a refusal.
     pub wait: Option<Standing>,
+    /// Whether only a grant of its own will do: a holder that has slots already, or waits for some, is refused. Without it such a holder is
+    /// told what it has, and gets more if it asks for more.
+    pub anew: bool,
 }
 
 impl Claim {
@@ -105,7 +108,7 @@ impl Claim {
 impl Ask {
     /// A request of one who does not hold it yet, on the usual terms, and does not wait.
     pub fn new(claim: Claim) -> Ask {
-        Ask { claim, term: Term::Usual(None), epoch: None, granted_before: None, wait: None }
+        Ask { claim, term: Term::Usual(None), epoch: None, granted_before: None, wait: None, anew: false }
     }
 }
 
@@ -149,7 +152,7 @@ impl Waiter {
 
     /// Notes that it looked. A third of the lease is near enough, and saves a write for most looks.
     fn look(&mut self, now: &Now) {
-        if self.standing.lease.is_some_and(|lease| (now.lease - self.seen).as_ms() * 3 >= lease.as_ms()) {
+        if self.standing.lease.is_some_and(|lease| (now.lease - self.seen).as_ms().saturating_mul(3) >= lease.as_ms()) {
             self.seen = now.lease;
         }
     }

@@ -47,6 +47,14 @@ pub enum NameError {
         /// Where it stands.
         at: usize,
     },
+    /// The name belongs to Banksman itself.
+    #[error("{name:?} is reserved: banksman itself uses {prefix:?}")]
+    Reserved {
+        /// The name.
+        name: Box<str>,
+        /// What is reserved.
+        prefix: &'static str,
+    },
     /// Spaces at the ends cannot be seen and lead to two names that look alike.
     #[error("a {what} must not begin or end with a space")]
     Edge {
@@ -225,9 +233,25 @@ impl Name {
         TaskId::new(self.0.strip_prefix("task:")?).ok()
     }
 
+    /// A name for a lock or a semaphore of the user's: none that belongs to Banksman itself.
+    pub fn unreserved(text: &str) -> Result<Name, NameError> {
+        let name = Name::new(text)?;
+        match name.reserved() {
+            Some(prefix) => Err(NameError::Reserved { name: text.into(), prefix }),
+            None => Ok(name),
+        }
+    }
+
     /// Whether the name belongs to Banksman itself, so that it cannot be acquired by hand.
     pub fn is_reserved(&self) -> bool {
-        matches!(self.as_str(), "runs" | "roots") || ["task:", "section:", "dispatch:"].iter().any(|p| self.0.starts_with(p))
+        self.reserved().is_some()
+    }
+
+    /// Why the name is reserved, if it is. Those of holders are, so that nobody takes the one for the other.
+    fn reserved(&self) -> Option<&'static str> {
+        let whole = ["runs", "roots"].into_iter().find(|name| self.as_str() == *name);
+        let prefixes = ["task:", "section:", "dispatch:", "run:", "runner:"];
+        whole.or_else(|| prefixes.into_iter().find(|prefix| self.0.starts_with(prefix)))
     }
 }
 
@@ -329,9 +353,12 @@ mod tests {
 
     #[test]
     fn reserved_names_are_known() {
-        for name in ["task:t-1", "section:x", "dispatch:q", "runs", "roots"] {
+        for name in ["task:t-1", "section:x", "dispatch:q", "run:r-1", "runner:n-1", "runs", "roots"] {
             assert!(Name::new(name).unwrap().is_reserved(), "{name}");
         }
-        assert!(!Name::new("tasks").unwrap().is_reserved());
+        for name in ["tasks", "task", "runs-2", "a task:b"] {
+            assert!(!Name::new(name).unwrap().is_reserved(), "{name}");
+        }
+        assert_eq!(Name::unreserved("runs"), Err(NameError::Reserved { name: "runs".into(), prefix: "runs" }));
     }
 }

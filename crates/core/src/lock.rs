@@ -112,6 +112,8 @@ pub enum Outcome {
     Waiting(Waiting),
     /// The line has no place left.
     LineFull,
+    /// A lock has one slot; none, or several, were asked for.
+    NotOneSlot,
     /// This request was granted before, and that grant has ended since.
     Spent {
         /// The grant it got.
@@ -225,7 +227,10 @@ impl Lock {
     }
 
     fn acquire(&mut self, ask: Ask, now: &Now, scribe: &mut Scribe) -> Outcome {
-        let Ask { mut claim, term, epoch, granted_before, wait } = ask;
+        let Ask { mut claim, term, epoch, granted_before, wait, anew: _ } = ask;
+        if claim.weight != 1 {
+            return Outcome::NotOneSlot;
+        }
         if let Some(epoch) = epoch {
             return self.extend(&claim.holder, epoch, now, scribe);
         }

@@ -84,6 +84,7 @@ fn word(outcome: &Outcome) -> String {
         Outcome::Busy(_) => "busy".into(),
         Outcome::Waiting(waiting) => format!("place {}", waiting.place),
         Outcome::LineFull => "line full".into(),
+        Outcome::NotOneSlot => "not one slot".into(),
         Outcome::Spent { .. } => "spent".into(),
         Outcome::Gone => "gone".into(),
         Outcome::Left => "left".into(),
@@ -185,6 +186,16 @@ fn table(inputs: &[&str], act: fn(&mut Scene, &str) -> Outcome) -> String {
         }
     }
     format!("{}\n", text.trim_end())
+}
+
+#[test]
+fn a_lock_has_one_slot() {
+    let mut world = World::lock();
+    for weight in [0, 2, u32::MAX] {
+        assert_eq!(world.ask(ask("a").weight(weight)), Outcome::NotOneSlot);
+        assert_eq!(world.ask(ask("a").weight(weight).waits(1)), Outcome::NotOneSlot);
+    }
+    world.get(ask("a"));
 }
 
 #[test]

@@ -113,6 +113,8 @@ pub enum Outcome {
     LineFull,
     /// No slot was asked for.
     NoWeight,
+    /// A grant of its own was asked for, and this holder has one, or waits for one.
+    HeldAlready,
     /// More was asked for than there will ever be.
     TooHeavy {
         /// How many slots there are.
@@ -229,7 +231,7 @@ impl Semaphore {
     }
 
     fn acquire(&mut self, ask: Ask, now: &Now, scribe: &mut Scribe) -> Outcome {
-        let Ask { mut claim, term, epoch, granted_before, wait } = ask;
+        let Ask { mut claim, term, epoch, granted_before, wait, anew } = ask;
         if claim.weight == 0 {
             return Outcome::NoWeight;
         }
@@ -253,6 +255,9 @@ impl Semaphore {
             && self.holders.get(&claim.holder).is_none_or(|grant| grant.epoch != epoch)
         {
             return Outcome::Spent { epoch };
+        }
+        if anew && granted_before.is_none() && self.knows(&claim.holder) {
+            return Outcome::HeldAlready;
         }
         let available = self.available();
         let fits_now = |extra: u32| extra <= available;
@@ -397,6 +402,11 @@ impl Semaphore {
                 }
             }
         }
+    }
+
+    /// Whether a holder has slots or waits for some.
+    fn knows(&self, holder: &HolderId) -> bool {
+        self.holders.contains_key(holder) || self.line.iter().any(|waiter| waiter.claim.holder == *holder)
     }
 
     /// How many more slots a waiter needs: an increase counts only what is added.

@@ -100,6 +100,7 @@ fn word(outcome: &Outcome) -> String {
         Outcome::LineFull => "line full".into(),
         Outcome::NoWeight => "no weight".into(),
         Outcome::TooHeavy { .. } => "too heavy".into(),
+        Outcome::HeldAlready => "held already".into(),
         Outcome::Spent { .. } => "spent".into(),
         Outcome::Gone => "gone".into(),
         Outcome::Left => "left".into(),
@@ -108,6 +109,25 @@ fn word(outcome: &Outcome) -> String {
         Outcome::Fenced { .. } => "fenced".into(),
         Outcome::Reaped(over) => format!("reaped {}", over.len()),
     }
+}
+
+#[test]
+fn a_grant_of_its_own_is_refused_to_a_holder_that_has_one_or_waits() {
+    let mut world = World::semaphore(4);
+    let anew = |ask: Ask| Ask { anew: true, ..ask };
+    world.get(anew(ask("a").weight(2)));
+    for weight in [1, 2, 3] {
+        assert_eq!(world.ask(anew(ask("a").weight(weight))), Outcome::HeldAlready);
+    }
+    assert_eq!(world.grant("a").claim.weight, 2, "nothing was added");
+    let ticket = world.stand(anew(ask("b").weight(3).request("r").waits(1)));
+    assert_eq!(world.ask(anew(ask("b").waits(2))), Outcome::HeldAlready);
+    assert_eq!(waiting(world.ask(anew(ask("b").weight(3).request("r").waits(3)))).ticket, ticket, "the same request");
+    world.release("a", None);
+    world.look(ticket);
+    assert_eq!(world.ask(anew(ask("b"))), Outcome::HeldAlready);
+    world.release("b", None);
+    world.get(anew(ask("b")));
 }
 
 #[test]

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use banksman_adapters::host::Host;
 use banksman_core::claim::Ask;
 use banksman_core::coordination::{Command, Outcome};
 use banksman_core::event::{Actor, Event, Resource};
-use banksman_core::{Liveness, ProcessId, Seq, Stamp, ids::NameError};
+use banksman_core::{Epoch, Liveness, Name, ProcessId, Seq, Stamp, ids::NameError, lock, semaphore};
 use banksman_engine::{Reply, Request, Seen};
 use banksman_store::sqlite::Occupant;
 use banksman_store::{Key, Reader, Snapshot, StoreError};
@@ -32,6 +32,8 @@ pub struct Client {
     post: Arc<Post>,
     project: Project,
     this: ProcessId,
+    /// The grants that handles of this client have.
+    handles: Mutex<BTreeSet<Epoch>>,
 }
 
 impl Client {
@@ -49,7 +51,7 @@ impl Client {
         let on_stall = move || named.occupant().iter().for_each(&on_stall);
         let writer = Writer::start(store, Arc::clone(&post), Box::new(on_stall));
         let writer = writer.map_err(Error::system("the writing thread cannot be started"))?;
-        Ok(Client { writer, post, project: project.clone(), this })
+        Ok(Client { writer, post, project: project.clone(), this, handles: Mutex::default() })
     }
 
     /// A lock to acquire.
@@ -62,8 +64,13 @@ impl Client {
         Acquire::semaphore(self, name)
     }
 
-    /// Asks a lock or a semaphore once, with what is known of processes.
+    /// Asks a lock or a semaphore once, with what is known of processes. Names that Banksman itself uses can neither be acquired nor defined.
     pub fn ask(&self, command: Command, probes: Vec<(ProcessId, Liveness)>) -> Result<(Outcome, Stamp), Error> {
+        if let Command::Lock(name, lock::Input::Acquire(_) | lock::Input::Define(_))
+        | Command::Semaphore(name, semaphore::Input::Acquire(_) | semaphore::Input::Define(_)) = &command
+        {
+            Name::unreserved(name.as_str())?;
+        }
         let seen = Seen { probes, ..Seen::default() };
         match self.call(Request::Coordinate { command, seen })? {
             Reply::Coordinate { outcome, at } => Ok((outcome, at)),
@@ -71,9 +78,21 @@ impl Client {
         }
     }
 
-    /// Asks for a lock or for slots, and waits for them if the request says so.
+    /// Asks for a lock or for slots, and waits for them if the request says so. Names that Banksman itself uses cannot be acquired.
     pub fn acquire(&self, resource: Resource, ask: Ask, patience: Patience<'_>) -> Result<Acquisition, Error> {
+        Name::unreserved(resource.name.as_str())?;
+        self.acquire_any(resource, ask, patience)
+    }
+
+    /// The same for every name: whoever works on a task by hand holds its lock.
+    #[doc(hidden)]
+    pub fn acquire_any(&self, resource: Resource, ask: Ask, patience: Patience<'_>) -> Result<Acquisition, Error> {
         waiting::acquire(self, resource, ask, patience)
+    }
+
+    /// The grants that handles of this client have. Epochs are unique in a project.
+    pub(crate) fn handles(&self) -> MutexGuard<'_, BTreeSet<Epoch>> {
+        self.handles.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes an event of the caller's own.

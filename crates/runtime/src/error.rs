@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use banksman_adapters::anchor::Gone;
 use banksman_adapters::reentry::NotEntered;
+use banksman_core::ids::NameError;
 use banksman_store::StoreError;
 use thiserror::Error;
 
@@ -36,6 +37,9 @@ pub enum Error {
         /// Whether it has an id. An earlier version made no ids.
         has_id: bool,
     },
+    /// The name cannot be used.
+    #[error(transparent)]
+    Name(#[from] NameError),
     /// The system failed.
     #[error("{what}: {source}")]
     System {

@@ -7,7 +7,7 @@ use banksman_core::claim::{Ask, Claim, Grant};
 use banksman_core::coordination::{Command, Outcome};
 use banksman_core::event::{Kind, Resource};
 use banksman_core::ids::{HolderId, Name, NameError, RequestId};
-use banksman_core::{Epoch, lock, semaphore};
+use banksman_core::{Epoch, Span, lock, semaphore};
 use thiserror::Error;
 
 use crate::client::Client;
@@ -16,6 +16,9 @@ use crate::waiting::{Acquisition, Patience, span};
 
 /// A request for a lock or for slots. It is bound to this process, and lives without a heartbeat unless it is
 /// given a time to live.
+///
+/// Every handle has a grant of its own. A holder without a name gets a fresh one; a holder that is named and has slots of the semaphore already,
+/// or waits for some, is refused with [`AcquireError::AlreadyHeld`]: dropping one handle would give back what the other relies on.
 pub struct Acquire<'c> {
     client: &'c Client,
     resource: Resource,
@@ -40,12 +43,43 @@ pub enum AcquireError {
         /// Why not.
         why: String,
     },
+    /// What was asked for cannot be asked for.
+    #[error(transparent)]
+    Argument(#[from] ArgumentError),
+    /// The holder that was named has it already, or waits for it.
+    #[error("{holder} has slots of {resource} already, or waits for some")]
+    AlreadyHeld {
+        /// What was asked for.
+        resource: Resource,
+        /// Who has it.
+        holder: HolderId,
+    },
     /// What was held is no longer ours: somebody else may have it.
     #[error("{0} is not ours any more")]
     Fenced(Resource),
     /// The call failed.
     #[error(transparent)]
     Failed(#[from] Error),
+}
+
+/// What is wrong with a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum ArgumentError {
+    /// A lock has one slot.
+    #[error("a lock has one slot, and {0} were asked for")]
+    LockWeight(u32),
+    /// No slots were asked for.
+    #[error("at least one slot must be asked for")]
+    NoWeight,
+    /// The grant would be over before it begins.
+    #[error("the time to live must be at least one millisecond")]
+    Ttl,
+    /// The grant would be over before it begins.
+    #[error("the longest hold must be at least one millisecond")]
+    MaxHold,
+    /// Only a lock has a longest hold.
+    #[error("slots of a semaphore have no longest hold")]
+    SlotsMaxHold,
 }
 
 /// A lock, or slots, that this process holds. Dropping it gives it back.
@@ -67,7 +101,7 @@ impl<'c> Acquire<'c> {
 
     fn new(client: &'c Client, kind: Kind, name: &str) -> Result<Self, NameError> {
         let claim = Claim { processes: vec![client.this_process().clone()], ..Claim::new(HolderId::new(&ids::short("h"))?) };
-        Ok(Acquire { client, resource: Resource { kind, name: Name::new(name)? }, claim, wait: None })
+        Ok(Acquire { client, resource: Resource { kind, name: Name::unreserved(name)? }, claim, wait: None })
     }
 
     /// Holds it under this name instead of a fresh one.
@@ -82,7 +116,7 @@ impl<'c> Acquire<'c> {
         Ok(self)
     }
 
-    /// Asks for so many slots.
+    /// Asks for so many slots. A lock has one.
     pub fn weight(mut self, weight: u32) -> Self {
         self.claim.weight = weight;
         self
@@ -106,10 +140,25 @@ impl<'c> Acquire<'c> {
         self
     }
 
+    /// Refuses what no lock and no semaphore could grant.
+    fn check(&self) -> Result<(), ArgumentError> {
+        let Claim { weight, ttl, max_hold, .. } = &self.claim;
+        match self.resource.kind {
+            Kind::Lock if *weight != 1 => Err(ArgumentError::LockWeight(*weight)),
+            Kind::Semaphore if *weight == 0 => Err(ArgumentError::NoWeight),
+            Kind::Semaphore if max_hold.is_some() => Err(ArgumentError::SlotsMaxHold),
+            _ if *ttl == Some(Span::ZERO) => Err(ArgumentError::Ttl),
+            _ if *max_hold == Some(Span::ZERO) => Err(ArgumentError::MaxHold),
+            Kind::Lock | Kind::Semaphore => Ok(()),
+        }
+    }
+
     /// Acquires it.
     pub fn acquire(self) -> Result<Held<'c>, AcquireError> {
+        self.check()?;
         let Acquire { client, resource, claim, wait } = self;
-        let ask = Ask::new(claim);
+        let holder = claim.holder.clone();
+        let ask = Ask { anew: true, ..Ask::new(claim) };
         let patience = Patience { wait, ..Patience::default() };
         let acquisition = client.acquire(resource.clone(), ask, patience)?;
         let refused = |why: &str| AcquireError::Refused { resource: resource.clone(), why: why.into() };
@@ -132,7 +181,8 @@ impl<'c> Acquire<'c> {
                 | semaphore::Outcome::Increased(grant) => grant,
                 semaphore::Outcome::Full { .. } => return Err(AcquireError::Busy(resource)),
                 semaphore::Outcome::TooHeavy { capacity } => return Err(refused(&format!("it has only {capacity} slots"))),
-                semaphore::Outcome::NoWeight => return Err(refused("no slot was asked for")),
+                semaphore::Outcome::NoWeight => return Err(ArgumentError::NoWeight.into()),
+                semaphore::Outcome::HeldAlready => return Err(AcquireError::AlreadyHeld { resource, holder }),
                 semaphore::Outcome::LineFull => return Err(refused("too many wait for it already")),
                 semaphore::Outcome::Spent { .. } => {
                     return Err(refused("this request was granted before, and that grant is over"));
@@ -142,6 +192,10 @@ impl<'c> Acquire<'c> {
             Outcome::Deadlock(_) => return Err(AcquireError::Deadlock(resource)),
             Outcome::Undefined => return Err(refused("there is no such semaphore")),
         };
+        // A request that was repeated gets the grant of the first one, which another handle may have.
+        if !client.handles().insert(grant.epoch) {
+            return Err(AcquireError::AlreadyHeld { resource, holder });
+        }
         Ok(Held { client, resource, grant, over: false })
     }
 }
@@ -181,6 +235,7 @@ impl Held<'_> {
         if std::mem::replace(&mut self.over, true) {
             return Ok(());
         }
+        self.client.handles().remove(&self.grant.epoch);
         let (holder, epoch) = (self.holder().clone(), self.grant.epoch);
         let command = match self.resource.kind {
             Kind::Lock => Command::Lock(self.resource.name.clone(), lock::Input::Release { holder, epoch }),

@@ -13,6 +13,7 @@ use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use banksman_adapters::git::{Git, GitError};
+use banksman_adapters::host;
 use banksman_core::guard::{BranchInfo, Cmd, CommandResult, Guard, GuardAction, GuardInputs, Issue, IssueFilter, Topic, Wants};
 use banksman_core::lock::State;
 use banksman_core::plan::Context;
@@ -103,7 +104,7 @@ impl Answers {
     /// What nobody knows is asked again.
     fn remember(&self, found: &GuardInputs, pipeline: &Pipeline, fresh_for: Duration) {
         let known = found.command_results.iter().filter(|(_, result)| **result != CommandResult::Unknown);
-        let until = Instant::now() + fresh_for;
+        let until = host::deadline(fresh_for);
         let words = |command: &Cmd| found.doubts.get(&Topic::Command(command.clone())).cloned();
         let answer = |(command, result): (&Cmd, &CommandResult)| {
             (asked(command, pipeline), Answer { result: *result, words: words(command), until })

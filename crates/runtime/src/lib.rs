@@ -56,7 +56,7 @@ pub use client::Client;
 pub use config::{Config, duration as parse_duration};
 pub use error::Error;
 pub use follow::Follower;
-pub use guard::{Acquire, AcquireError, Held};
+pub use guard::{Acquire, AcquireError, ArgumentError, Held};
 pub use import::ImportError;
 pub use machine::RealMachine;
 pub use merge_branch::merge as merge_branch;

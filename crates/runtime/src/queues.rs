@@ -3,6 +3,7 @@
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use banksman_adapters::host;
 use banksman_core::claim::Standing;
 use banksman_core::queue::{Input, Outcome, Waiting};
 use banksman_core::{HolderId, Name, Stamp};
@@ -55,34 +56,32 @@ impl Client {
             // Across machines nobody can see this process die: its place lasts for a few of its own slow looks.
             lease: mailbox.is_remote().then(|| span(poll * 3)),
         });
-        let mut taking = TakingItem::new(queue.clone(), holder, standing, span(poll));
+        let mut place =
+            Place { client: self, taking: TakingItem::new(queue.clone(), holder, standing, span(poll)), is_over: false };
+        let taking = &mut place.taking;
         let mut counsel = Counsel::Ask;
         loop {
             counsel = match counsel {
-                Counsel::Ask => match self.call(taking.request()) {
-                    Ok(reply) => taking.answer(reply),
-                    Err(error) => {
-                        // Whoever does not come back must not stand in the way of the others, as long as this process lives.
-                        taking.leave().map(|request| self.call(request).ok());
-                        return Err(error);
-                    }
-                },
+                Counsel::Ask => taking.answer(self.call(taking.request())?),
                 Counsel::Probe(process, waiting) => {
                     let liveness = self.host().probe(&process);
                     taking.probed(process, liveness, waiting)
                 }
-                Counsel::Done(Reply::Queue { outcome, at }) => return Ok(TakeEnd::Answered { outcome, at }),
+                Counsel::Done(Reply::Queue { outcome, at }) => {
+                    place.is_over = true;
+                    return Ok(TakeEnd::Answered { outcome, at });
+                }
                 Counsel::Done(reply) => unreachable!("an item was asked for, and the answer is {reply:?}"),
                 Counsel::Sleep { watch, at_most, waiting } => {
                     let left = wait.unwrap_or_default().saturating_sub(start.elapsed());
                     if left.is_zero() {
-                        return self.give_up(&taking, TakeEnd::TimedOut(waiting));
+                        return place.leave(TakeEnd::TimedOut(waiting));
                     }
                     told(&waiting);
-                    let until = Instant::now() + duration(at_most).min(left);
+                    let until = host::deadline(duration(at_most).min(left));
                     let mailbox = mailbox.as_ref().expect("only one with a mailbox is told to sleep");
                     match sleep(self, mailbox.as_fd(), cancel, watch.as_slice(), until) {
-                        Woken::Cancelled => return self.give_up(&taking, TakeEnd::Cancelled),
+                        Woken::Cancelled => return place.leave(TakeEnd::Cancelled),
                         Woken::Called => {
                             mailbox.empty();
                             Counsel::Ask
@@ -98,11 +97,29 @@ impl Client {
             };
         }
     }
+}
 
-    fn give_up(&self, taking: &TakingItem, end: TakeEnd) -> Result<TakeEnd, Error> {
-        if let Some(request) = taking.leave() {
-            self.call(request)?;
-        }
+/// A place in the line of a queue. Whoever does not come back, because of an error or a panic, must not stand in the way of the others as long as
+/// this process lives.
+struct Place<'c> {
+    client: &'c Client,
+    taking: TakingItem,
+    is_over: bool,
+}
+
+impl Place<'_> {
+    fn leave(mut self, end: TakeEnd) -> Result<TakeEnd, Error> {
+        self.is_over = true;
+        self.taking.leave().map(|request| self.client.call(request)).transpose()?;
         Ok(end)
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        if let Some(request) = self.taking.leave().filter(|_| !self.is_over) {
+            // What led here is the error to report.
+            self.client.call(request).ok();
+        }
     }
 }

@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use banksman_adapters::host;
 use banksman_core::claim::{Ask, Standing, Waiting};
 use banksman_core::coordination::Outcome;
 use banksman_core::event::Resource;
@@ -78,7 +79,8 @@ pub(crate) fn acquire(
         lease: mailbox.is_remote().then(|| span(client.config().poll_interval * 3)),
     });
     let poll = span(client.config().poll_interval);
-    let mut wait = Wait::new(resource, ask, poll);
+    let mut place = Place { client, wait: Wait::new(resource, ask, poll), is_over: false };
+    let wait = &mut place.wait;
     let mut advice = Advice::Ask;
     loop {
         advice = match advice {
@@ -87,23 +89,28 @@ pub(crate) fn acquire(
                 let found: Vec<_> = processes.into_iter().map(|process| (client.host().probe(&process), process)).collect();
                 wait.probed(found.into_iter().map(|(liveness, process)| (process, liveness)))
             }
-            Advice::Done(Reply::Coordinate { outcome, at }) => return Ok(Acquisition::Answered { outcome, at }),
-            Advice::Done(Reply::RequestReused) => return Ok(Acquisition::RequestReused),
-            Advice::Done(reply) => unreachable!("an acquisition was asked for, and the answer is {reply:?}"),
+            Advice::Done(reply) => {
+                place.is_over = true;
+                return match reply {
+                    Reply::Coordinate { outcome, at } => Ok(Acquisition::Answered { outcome, at }),
+                    Reply::RequestReused => Ok(Acquisition::RequestReused),
+                    reply => unreachable!("an acquisition was asked for, and the answer is {reply:?}"),
+                };
+            }
             Advice::Sleep { watch, at_most, waiting } => {
                 let left = patience.wait.unwrap_or_default().saturating_sub(start.elapsed());
                 if left.is_zero() {
-                    return leave(client, &wait, Acquisition::TimedOut(waiting));
+                    return place.leave(Acquisition::TimedOut(waiting));
                 }
                 if let Some(progress) = &mut patience.progress {
                     progress(&waiting, start.elapsed());
                 }
-                let due = Instant::now() + duration(at_most);
-                let until = due.min(Instant::now() + left);
-                let until = patience.tick.map_or(until, |tick| until.min(Instant::now() + tick));
+                let due = host::deadline(duration(at_most));
+                let until = due.min(host::deadline(left));
+                let until = patience.tick.map_or(until, |tick| until.min(host::deadline(tick)));
                 let mailbox = mailbox.as_ref().expect("only one with a mailbox is told to sleep");
                 match sleep(client, mailbox.as_fd(), patience.cancel, &watch, until) {
-                    Woken::Cancelled => return leave(client, &wait, Acquisition::Cancelled),
+                    Woken::Cancelled => return place.leave(Acquisition::Cancelled),
                     Woken::Called => {
                         mailbox.empty();
                         Advice::Ask
@@ -122,11 +129,28 @@ pub(crate) fn acquire(
     }
 }
 
-fn leave(client: &Client, wait: &Wait, ending: Acquisition) -> Result<Acquisition, Error> {
-    if let Some(request) = wait.leave() {
-        client.call(request)?;
+/// A place in a line. Whoever does not come back, because of an error or a panic, must not be offered anything as long as this process lives.
+struct Place<'c> {
+    client: &'c Client,
+    wait: Wait,
+    is_over: bool,
+}
+
+impl Place<'_> {
+    fn leave(mut self, ending: Acquisition) -> Result<Acquisition, Error> {
+        self.is_over = true;
+        self.wait.leave().map(|request| self.client.call(request)).transpose()?;
+        Ok(ending)
     }
-    Ok(ending)
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        if let Some(request) = self.wait.leave().filter(|_| !self.is_over) {
+            // What led here is the error to report.
+            self.client.call(request).ok();
+        }
+    }
 }
 
 /// Sleeps until something happens.

@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -131,8 +131,8 @@ impl Writer {
         if self.shared.queued.load(Ordering::Relaxed) > 0 {
             return None;
         }
-        let mut desk = self.shared.desk.try_lock().ok()?;
-        let _inside = self.shared.inside.try_lock().ok()?;
+        let mut desk = try_lock(&self.shared.desk)?;
+        let _inside = try_lock(&self.shared.inside)?;
         if !desk.enter_if_free() {
             return None;
         }
@@ -455,6 +455,15 @@ fn answer_all(jobs: Vec<Arc<Job>>, replies: Vec<Reply>) {
 
 fn gone() -> StoreError {
     StoreError::Failed { source: Arc::new(std::io::Error::other("the writing thread has ended")) }
+}
+
+/// Takes a mutex that is free. One that a panic has poisoned is as good as any: the store rolls back by itself.
+fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

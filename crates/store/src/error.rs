@@ -114,6 +114,12 @@ pub enum StoreError {
         /// Its version.
         found: String,
     },
+    /// A decision has panicked: this program is wrong.
+    #[error("banksman has made a mistake, and nothing was changed: {what}")]
+    Bug {
+        /// What the panic said.
+        what: String,
+    },
     /// Another process held the store for too long.
     #[error("the store was busy for too long")]
     Stalled,

@@ -1,6 +1,9 @@
 //! A connection that writes: batches of calls, each batch one transaction.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use banksman_core::claim::Address;
 use banksman_core::event::Actor;
@@ -35,6 +38,31 @@ pub struct Store {
 pub struct Open<'s, R> {
     store: &'s mut Store,
     decided: Decided<R>,
+}
+
+/// A transaction that has begun. Unless the store is taken out, it is rolled back, also when a decision panics.
+struct Begun<'s> {
+    store: Option<&'s mut Store>,
+}
+
+impl<'s> Begun<'s> {
+    fn store(&mut self) -> &mut Store {
+        self.store.as_mut().expect("it is there until it is taken out")
+    }
+
+    fn keep(mut self) -> &'s mut Store {
+        self.store.take().expect("it is taken out once")
+    }
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        if let Some(store) = &mut self.store {
+            store.backend.roll_back();
+            // The row that makes this boot known may be undone with it.
+            store.earlier_boots = None;
+        }
+    }
 }
 
 /// A batch as it was decided.
@@ -115,12 +143,29 @@ impl Store {
     /// Decides and commits, again if the connection was lost before the commit: then nothing has happened.
     fn attempt<C: Call>(&mut self, calls: &[C]) -> Result<Committed<C::Reply>, StoreError> {
         for _ in 1..RECONNECTS {
-            match self.begin(calls).and_then(Open::commit) {
+            match self.attempt_once(calls) {
                 Err(StoreError::Disconnected { .. }) => {}
                 other => return other,
             }
         }
-        self.begin(calls).and_then(Open::commit)
+        self.attempt_once(calls)
+    }
+
+    /// A decision that panics is a mistake of this program, and must not make the store unusable for the rest of it.
+    fn attempt_once<C: Call>(&mut self, calls: &[C]) -> Result<Committed<C::Reply>, StoreError> {
+        let committing = Cell::new(false);
+        let attempt = || {
+            let open = self.begin(calls)?;
+            committing.set(true);
+            open.commit()
+        };
+        // Everything that was begun is rolled back while it unwinds, so that the store is as it was before.
+        catch_unwind(AssertUnwindSafe(attempt)).unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default();
+            let bug = StoreError::Bug { what: text };
+            Err(if committing.get() { StoreError::Unknown { source: Arc::new(bug) } } else { bug })
+        })
     }
 
     /// Loads and decides a batch, and leaves the commit to the caller.
@@ -133,13 +178,9 @@ impl Store {
         let heads = queries.len();
         queries.extend(tables::plan(self.project, &keys));
         let answers = self.backend.begin(&queries)?;
-        match self.decide(calls, &queries, heads, answers) {
-            Ok(decided) => Ok(Open { store: self, decided }),
-            Err(error) => {
-                self.backend.roll_back();
-                Err(error)
-            }
-        }
+        let mut begun = Begun { store: Some(self) };
+        let decided = begun.store().decide(calls, &queries, heads, answers)?;
+        Ok(Open { store: begun.keep(), decided })
     }
 
     fn decide<C: Call>(
@@ -350,6 +391,38 @@ mod tests {
 
     fn counters(boot: &str, lease: i64, lease_base: i64) -> Counters {
         Counters { seq: 0, ticket: 0, lease, lease_base, boot: boot.into(), server_ms: None }
+    }
+
+    /// Sets a name aside as an event, or panics.
+    struct Note(&'static str);
+
+    impl Call for Note {
+        type Reply = &'static str;
+
+        fn keys(&self) -> Vec<crate::key::Key> {
+            Vec::new()
+        }
+
+        fn decide(&self, _: &mut Tables, turn: &mut Turn) -> &'static str {
+            assert_ne!(self.0, "bad", "a decision is wrong");
+            let event = banksman_core::Event::parse("note:made", self.0, None, "null").unwrap();
+            turn.carry_out(vec![banksman_core::Effect::Emit(event)], false);
+            self.0
+        }
+    }
+
+    #[test]
+    fn a_decision_that_panics_is_undone_and_leaves_the_others_alone() {
+        let mut store = crate::sqlite::memory(Box::new(At(1))).unwrap();
+        let answers = store.batch(&[Note("one"), Note("bad"), Note("two")]);
+        let words: Vec<_> = answers.into_iter().map(|answer| answer.map(|committed| committed.replies)).collect();
+        assert!(
+            matches!(&words[..], [Ok(one), Err(StoreError::Bug { what }), Ok(two)]
+            if one[..] == ["one"] && two[..] == ["two"] && what.contains("a decision is wrong")),
+            "{words:?}"
+        );
+        assert!(matches!(store.batch(&[Note("bad")])[..], [Err(StoreError::Bug { .. })]));
+        assert_eq!(store.batch(&[Note("three")]).pop().unwrap().unwrap().seq, Seq(3), "nothing of the bad ones is left");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::far::IDLE;
 use super::near::{Session, start_to_stay};
 use super::protocol::{Notice, Spec};
-use crate::reentry;
+use crate::{host, reentry};
 
 /// The keepers of one runner that have no session to keep.
 #[derive(Debug, Default)]
@@ -76,7 +76,7 @@ impl Keepers {
 
     /// Lets all of them go, and waits a moment until those whose session has just ended have removed its record.
     pub fn dismiss(mut self, patience: Duration) {
-        let patience_ends = Instant::now() + patience;
+        let patience_ends = host::deadline(patience);
         self.tend();
         while !self.leaving.is_empty() && Instant::now() < patience_ends {
             let mut fds: Vec<PollFd<'_>> = self.descriptors().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();

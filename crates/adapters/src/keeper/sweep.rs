@@ -14,7 +14,7 @@ use super::MARKER;
 use super::near::place;
 use super::record::Record;
 use crate::process::{has_exited, is_same_start, start_time, stat};
-use crate::tree;
+use crate::{host, tree};
 
 /// How long those who were killed may take to be gone. Only a process that sleeps uninterruptibly takes longer.
 const KILLED: Duration = Duration::from_secs(5);
@@ -41,7 +41,7 @@ pub fn sweep(record: &Record, grace: Duration) -> io::Result<Swept> {
     if record.pid_ns != *pid_ns {
         return Err(io::Error::new(io::ErrorKind::Unsupported, "the session is in another pid namespace"));
     }
-    let patience_ends = Instant::now() + grace;
+    let patience_ends = host::deadline(grace);
     let (mut asked, mut empty) = (BTreeSet::new(), 0);
     while empty < 2 {
         let found = search(record)?;

@@ -195,7 +195,7 @@ impl Scene {
             Kind::Lock => Command::Lock(resource.name.clone(), lock::Input::Acquire(ask)),
             Kind::Semaphore => Command::Semaphore(resource.name.clone(), semaphore::Input::Acquire(ask)),
         };
-        self.client.ask(command, Vec::new()).unwrap();
+        self.client.call(Request::plain(command)).unwrap();
     }
 
     /// Lets somebody have some of a resource, and perhaps others stand in line for it: dead or alive, with or without a
@@ -240,7 +240,7 @@ impl Scene {
                 Command::Semaphore(resource.name.clone(), semaphore::Input::Force { holder, by: Scene::forced() })
             }
         };
-        self.client.ask(command, Vec::new()).unwrap();
+        self.client.call(Request::plain(command)).unwrap();
     }
 
     /// Sends everybody away from a resource.
@@ -268,7 +268,7 @@ impl Scene {
                         Command::Semaphore(resource.name.clone(), semaphore::Input::Leave { ticket: waiter.ticket })
                     }
                 };
-                self.client.ask(command, Vec::new()).unwrap();
+                self.client.call(Request::plain(command)).unwrap();
                 continue;
             }
             let Some(holder) = holders.first() else { return };

@@ -111,6 +111,7 @@ fn request(dice: &mut Dice, model: &Model) -> Request {
             epoch: dice.chance(6).then_some(epoch),
             granted_before: None,
             wait: (!dice.chance(4)).then_some(standing),
+            anew: dice.chance(4),
         })
     };
     let by = banksman::core::event::Forced { user: "u".into(), host: "h".into(), pid: 1 };

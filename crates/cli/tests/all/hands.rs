@@ -1,5 +1,7 @@
 //! Work by hand: whoever works on a task holds its lock, and nobody else does.
 
+use banksman::core::coordination::Command;
+use banksman::core::{HolderId, TaskId, lock};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -218,13 +220,15 @@ fn a_lock_alone_keeps_runners_from_its_task_and_not_from_those_behind_it() {
         add(&world, title, &[]);
     }
     let client = world.project().open().unwrap();
-    let held = client.lock(&format!("task:{locked}")).unwrap().acquire().unwrap();
+    // No user of the library can: the name is reserved.
+    let (own, holder) = (TaskId::new(&locked).unwrap().lock(), HolderId::new("ann").unwrap());
+    let epoch = world.hold_reserved(&client, own.as_str(), "ann");
     let runner = world.start(&["run", "--max-runs", "1"]);
     for title in ["one", "two", "three"] {
         until(title, || world.data(&["tasks", "show", title])["status"] == "completed");
     }
     assert_eq!(world.data(&["tasks", "show", "locked"])["status"], "pending");
-    held.release().unwrap();
+    client.ask(Command::Lock(own, lock::Input::Release { holder, epoch }), Vec::new()).unwrap();
     until("the one that was locked", || world.data(&["tasks", "show", "locked"])["status"] == "completed");
     runner.signal(Signal::TERM);
     assert_eq!(runner.end().code, 0);

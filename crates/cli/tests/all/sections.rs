@@ -86,13 +86,12 @@ fn a_section_that_is_locked_is_deleted_only_by_force() {
     let world = World::new();
     let id = world.data(&["sections", "add", "db", "--exclusive"])["id"].as_str().unwrap().to_owned();
     let client = world.project().open().unwrap();
-    let lock = client.lock(&format!("section:{id}")).unwrap().holder("runner:n-1").unwrap().acquire().unwrap();
+    world.hold_reserved(&client, &format!("section:{id}"), "runner:n-1");
     assert_eq!(world.data(&["sections", "show", "db"])["holder"], "runner:n-1");
     let (code, error) = world.error(&["sections", "delete", "db"]);
     assert_eq!((code, &error["code"]), (6, &"SECTION_LOCKED".into()));
     assert_eq!(error["details"]["lockedBy"], "runner:n-1");
     world.ok(&["sections", "delete", "db", "--force"]);
-    drop(lock);
     world.check();
 }
 

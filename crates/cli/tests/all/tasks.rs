@@ -523,11 +523,10 @@ fn what_is_deleted_is_gone_with_its_logs_and_a_run_only_by_force() {
     // Somebody works on it by hand.
     let id = world.add(&["by hand"]);
     let client = world.project().open().unwrap();
-    let lock = client.lock(&format!("task:{id}")).unwrap().holder("me").unwrap().acquire().unwrap();
+    world.hold_reserved(&client, &format!("task:{id}"), "me");
     let (code, error) = world.error(&["tasks", "delete", "by hand"]);
     assert_eq!((code, &error["code"], &error["details"]["lockedBy"]), (6, &"TASK_LOCKED".into(), &"me".into()));
     world.ok(&["tasks", "delete", "by hand", "--force"]);
-    drop(lock);
     assert!(!is_alive(pid));
     assert!(world.data(&["tasks", "list"])["tasks"].as_array().unwrap().is_empty());
     world.check();

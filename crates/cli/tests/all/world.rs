@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use banksman::Project;
 use banksman::adapters::keeper;
-use banksman::core::claim::Line;
+use banksman::core::claim::{Ask, Claim, Line};
+use banksman::core::event::{Kind, Resource};
 use banksman::core::lock::State;
-use banksman::core::{Grant, HolderId};
+use banksman::core::{Epoch, Grant, HolderId, Name};
 use banksman::store::{EventFilter, EventRow, Snapshot};
+use banksman::{Client, Patience, Project};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -212,6 +213,15 @@ impl World {
 
     pub(crate) fn until_line(&self, lock: &str, length: usize) {
         until(&format!("{length} in line for {lock}"), || self.line(lock).len() == length);
+    }
+
+    /// Holds a lock that is reserved for Banksman itself, for as long as the client lives.
+    pub(crate) fn hold_reserved(&self, client: &Client, lock: &str, holder: &str) -> Epoch {
+        let resource = Resource { kind: Kind::Lock, name: Name::new(lock).unwrap() };
+        let processes = vec![client.this_process().clone()];
+        let claim = Claim { processes, ..Claim::new(HolderId::new(holder).unwrap()) };
+        client.acquire_any(resource, Ask::new(claim), Patience::default()).unwrap();
+        self.grant(lock).unwrap().epoch
     }
 
     /// The store must be sound after everything that a test did.

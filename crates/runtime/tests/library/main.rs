@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that fails shall say so at once")]
 
+mod arguments;
 mod reentry;
 
 use banksman::{Client, Project};

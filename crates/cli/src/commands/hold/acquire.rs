@@ -139,7 +139,7 @@ pub(crate) fn win(
         progress: Some(&mut progress),
         tick: watched.then_some(Duration::from_secs(1)),
     };
-    let acquisition = client.acquire(resource.clone(), ask, patience);
+    let acquisition = client.acquire_any(resource.clone(), ask, patience);
     if watched && told {
         printer.rewrite("");
     }

@@ -83,7 +83,7 @@ impl<'a> Slot<'a> {
         let resource = Resource { kind: Kind::Semaphore, name: Name::runs() };
         // Bound to no process: like the one it had before, it ends with the run.
         let ask = Ask { term: Term::Open, ..Ask::new(Claim::new(self.run.holder())) };
-        hold::judge(&resource, self.client.acquire(resource.clone(), ask, patience)?)?;
+        hold::judge(&resource, self.client.acquire_any(resource.clone(), ask, patience)?)?;
         let (run, epoch) = (self.run.clone(), self.epoch);
         match self.client.call(Request::Run(RunRequest::Resume { run, epoch }))? {
             Reply::Run(RunOutcome::Done) => Ok(()),
