@@ -30,6 +30,27 @@ case "$prompt" in
 esac
 "#;
 
+/// An agent that solves every conflict by garbage, and has nothing to say when it is asked again.
+const CARELESS: &str = r#"#!/bin/sh
+set -eu
+prompt=$(cat)
+case "$prompt" in
+  *"Review the branch"*) ;;
+  *"has conflicts with"*)
+    : > "$MARKS/careless-$VAR_BRANCH"
+    git rebase --quiet "$VAR_BASE" || {
+      printf 'garbage\n' > house
+      git add house
+      GIT_EDITOR=true git rebase --continue
+    } ;;
+  *)
+    test ! -e "$MARKS/careless-$VAR_BRANCH"
+    echo "$VAR_BRANCH" > house
+    git add --all
+    git commit --quiet --message "$VAR_TITLE" ;;
+esac
+"#;
+
 /// A project in a git repository with one file, and the runbook of this name.
 fn repository(runbook: &str) -> World {
     let world = World::new();
@@ -41,7 +62,7 @@ fn repository(runbook: &str) -> World {
     git(&["config", "user.name", "Test"]);
     git(&["config", "user.email", "test@example.org"]);
     std::fs::write(world.path().join("house"), "wall\n").unwrap();
-    std::fs::write(world.path().join("Makefile"), "test:\n\tgrep -q . house\n").unwrap();
+    std::fs::write(world.path().join("Makefile"), "test:\n\tgrep -q . house && ! grep garbage house\n").unwrap();
     std::fs::write(world.path().join(".gitignore"), ".banksman\nstate\nconfig\nmarks\nagent\nanswers\n").unwrap();
     git(&["add", "."]);
     git(&["commit", "--quiet", "--message", "a wall"]);
@@ -95,11 +116,57 @@ fn two_features_that_edit_the_same_line_both_land() {
     let kinds: Vec<String> = world.events().iter().map(|event| event.kind.clone()).collect();
     let count = |kind: &str| kinds.iter().filter(|other| *other == kind).count();
     assert_eq!(count("pipeline:complete"), 2);
-    assert!(count("strategy:fallback") >= 1, "whoever comes second cannot be fast-forwarded");
-    assert!(count("strategy:exhausted") >= 1, "and has a conflict");
-    let rebuilt =
-        world.events().iter().filter(|event| event.kind == "pipeline:phase_failed" && event.data["phase"] == "review").count();
-    assert_eq!(rebuilt, 1, "the review sent one back");
+    let failed = |phase: &str| {
+        let events = world.events();
+        events.iter().filter(|event| event.kind == "pipeline:phase_failed" && event.data["phase"] == phase).count()
+    };
+    assert!(failed("rebase") >= 1, "whoever comes second has a conflict");
+    assert_eq!(failed("review"), 1, "the review sent one back");
+    world.check();
+}
+
+#[test]
+fn what_was_not_tested_does_not_land() {
+    let world = repository("feature");
+    std::fs::write(world.path().join("agent"), CARELESS).unwrap();
+    let start = |branch: &str| {
+        let vars = [format!("title=Add a {branch}"), format!("branch={branch}")];
+        let page = world.data(&["pipelines", "start", "feature", "--title", branch, "--var", &vars[0], "--var", &vars[1]]);
+        page["id"].as_str().unwrap().to_owned()
+    };
+    let ids = [start("door"), start("window")];
+    let said = runner(&world, &["--until-idle"]).end();
+    let landed = git(&world, &["show", "main:house"]);
+    assert!(["door\n", "window\n"].contains(&landed.as_str()), "{landed}");
+    assert_eq!(git(&world, &["log", "--format=%s", "main"]).lines().count(), 2, "one of them, as it was tested");
+    assert_eq!(said.code, 7, "{said:?}");
+    let mut ends: Vec<String> = ids.iter().map(|id| world.stands(id)).collect();
+    ends.sort();
+    assert_eq!(ends, ["done", "failed build"]);
+    let tests =
+        world.events().iter().filter(|event| event.kind == "pipeline:phase_failed" && event.data["phase"] == "retest").count();
+    assert_eq!(tests, 1, "the garbage was tested");
+}
+
+/// Two branches change lines near each other: what a rebase makes of the second has another context.
+#[test]
+fn a_branch_that_was_rebased_counts_as_landed() {
+    let world = repository("feature");
+    let lines = |changed: &[usize]| {
+        (1..=12).map(|n| if changed.contains(&n) { format!("changed {n}\n") } else { format!("line {n}\n") }).collect::<String>()
+    };
+    std::fs::write(world.path().join("house"), lines(&[])).unwrap();
+    git(&world, &["commit", "--quiet", "--all", "--message", "twelve lines"]);
+    let edit = "case \"$(cat)\" in *'Review the branch'*) ;; *) sed -i \"s/^line $VAR_BRANCH\\$/changed $VAR_BRANCH/\" house; \
+                git commit -qam \"$VAR_TITLE\" ;; esac\n";
+    std::fs::write(world.path().join("agent"), format!("#!/bin/sh\nset -eu\n{edit}")).unwrap();
+    for branch in ["3", "6"] {
+        let vars = [format!("title=Change line {branch}"), format!("branch={branch}")];
+        world.ok(&["pipelines", "start", "feature", "--var", &vars[0], "--var", &vars[1]]);
+    }
+    let said = runner(&world, &["--until-idle"]).end();
+    assert_eq!(said.code, 0, "{said:?}\n{}", world.ok(&["pipelines", "list"]));
+    assert_eq!(git(&world, &["show", "main:house"]), lines(&[3, 6]));
     world.check();
 }
 
