@@ -54,6 +54,10 @@ pub fn merge(root: &Path, folder: &Path, branch: &str, into: &str, how: MergeHow
     }];
     let checkout = merged.checkout.as_ref().filter(|_| merged.has_moved());
     lines.extend(checkout.map(|checkout| format!("the checkout at {} moved along", checkout.display())));
+    let saved = merged.saved.as_ref().map(|folder| folder.display().to_string());
+    lines.extend(
+        saved.map(|folder| format!("files that were changed in the moment in which the checkout moved are kept in {folder}")),
+    );
     lines.push(json!({ "merged": true, "how": how, "commit": merged.commit }).to_string());
     Ok(lines)
 }

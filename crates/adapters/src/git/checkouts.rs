@@ -80,10 +80,9 @@ impl Git {
         self.differing(checkout, &["--untracked-files=normal"])
     }
 
-    /// Whether nothing differs that would be in the way of a merge, as far as that can be said without knowing its result.
+    /// Whether no file differs that would be in the way of a merge, as far as that can be said without knowing its result.
     pub(super) fn can_move(&self, checkout: &Checkout) -> Result<bool, GitError> {
-        let differing = self.differing(checkout, &["--untracked-files=no", "--ignore-submodules=dirty"])?;
-        Ok(differing.is_empty() && self.under_way(checkout)?.is_none())
+        Ok(self.differing(checkout, &["--untracked-files=no", "--ignore-submodules=dirty"])?.is_empty())
     }
 
     /// A submodule that is at another commit is no change: it stays where it is when the branch around it moves, until somebody

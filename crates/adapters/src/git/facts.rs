@@ -39,12 +39,28 @@ impl Git {
         Ok(None)
     }
 
-    /// Whether all that is in a branch is in another: its commits; or commits with equal changes; or one commit with all its
-    /// changes. Where that one commit had to change anything on the way, it is not recognised.
+    /// Whether all that is in a branch is in another: its commits; or what a merge of ours has made of them, as recorded; or
+    /// merging it again would change nothing; or there are commits with equal changes, or one commit with all its changes, which
+    /// was changed again since.
     pub fn is_merged(&self, branch: &str, into: &str) -> Result<bool, GitError> {
         let known = |name: &str| self.seen(name)?.ok_or_else(|| GitError::NoBranch(name.into()));
-        let (branch, into) = (known(branch)?, known(into)?);
-        Ok(self.contains(&into, &branch)? || self.has_equal_changes(&into, &branch)? || self.has_squashed(&into, &branch)?)
+        let (tip, at) = (known(branch)?, known(into)?);
+        Ok(self.contains(&at, &tip)?
+            || self.is_landed(into, &at, &tip)?
+            || self.changes_nothing(&at, &tip)?
+            || self.has_equal_changes(&at, &tip)?
+            || self.has_squashed(&at, &tip)?)
+    }
+
+    /// Whether a merge of a commit into another would leave the files as they are.
+    fn changes_nothing(&self, into: &Id, commit: &Id) -> Result<bool, GitError> {
+        let answer = self.ask(&["merge-tree", "--write-tree", "--no-messages", into, commit])?;
+        // There are conflicts, or no commit that both have.
+        if answer.status != 0 {
+            return Ok(false);
+        }
+        let tree = self.line(&["rev-parse", "--verify", &format!("{into}^{{tree}}")])?;
+        Ok(String::from_utf8_lossy(&answer.stdout).trim() == tree)
     }
 
     /// The tip of a local branch.

@@ -1,18 +1,24 @@
 //! Merging a branch into another, without touching anything that somebody works on.
 //!
-//! The new commit is made in a worktree of its own. Then the target moves, by comparing and swapping, from the very commit that
-//! the merge began with; before that its checkout does, if it has one, which must be clean. If somebody else has moved the target
-//! meanwhile, the checkout goes back and the merge begins anew. The branch itself never moves.
+//! The new commit is made in a worktree of its own, and held by a ref. Then the target moves, by comparing and swapping, from the
+//! very commit that the merge began with, and its checkout with it, if it has one: it must be clean (`moving`). If somebody else
+//! has moved the target or changed anything of the checkout meanwhile, nothing is touched and the merge begins anew. The branch
+//! itself never moves.
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use banksman_core::plan::MergeHow;
 use thiserror::Error;
 
 use super::checkouts::Checkout;
+use super::journal::{Journal, owner};
 use super::moving::Move;
 use super::scratch::{Tree, Turn};
+use super::settling::settle_all;
+use super::staging::{Staged, stage};
+use super::transaction::{Transaction, Update};
 use super::{Git, GitError, Id, check};
 
 /// How often a merge begins anew because somebody else has moved the target.
@@ -20,9 +26,6 @@ const ATTEMPTS: u32 = 5;
 
 /// How long one command of git may take. Whoever wants the whole merge to end sooner ends the process.
 const LIMIT: Duration = Duration::from_secs(3_600);
-
-/// How many former tips of a branch are kept.
-const KEPT: usize = 50;
 
 /// How many files of a conflict are named.
 const NAMED: usize = 10;
@@ -36,6 +39,8 @@ pub struct Merged {
     pub before: String,
     /// The checkout that moved along.
     pub checkout: Option<PathBuf>,
+    /// The folder with the files that somebody has changed in the moment in which the checkout moved.
+    pub saved: Option<PathBuf>,
 }
 
 impl Merged {
@@ -104,7 +109,7 @@ pub enum MergeError {
         said: String,
     },
     /// The checkout of the target has begun to move and could not be put back.
-    #[error("the checkout at {} is between two commits, and the next merge into it tries to put it back: {source}", path.display())]
+    #[error("the checkout at {} is between two commits, and the next merge, or banksman doctor --fix, tries to put it back: {source}", path.display())]
     Halfway {
         /// Where.
         path: PathBuf,
@@ -116,11 +121,28 @@ pub enum MergeError {
     Git(#[from] GitError),
 }
 
+/// Why an attempt at a merge ends.
+pub(super) enum Halt {
+    /// Somebody was faster: nothing was touched, and it begins anew.
+    Again(String),
+    /// Some other git has locked the checkout at this moment.
+    Locked(PathBuf),
+    /// It cannot be.
+    Refused(MergeError),
+}
+
+impl<E: Into<MergeError>> From<E> for Halt {
+    fn from(error: E) -> Halt {
+        Halt::Refused(error.into())
+    }
+}
+
 /// Merges a branch of the repository that `repo` belongs to into another, in a worktree below `scratch`. Merges with the same
-/// `scratch` wait for each other.
+/// `scratch` wait for each other. What killed merges have left is settled first.
 ///
 /// Hooks do not run in that worktree; in the checkout of the target they do. The tip that the target had before is kept as
-/// `refs/banksman/merges/TARGET/TIME-ID`, until 50 later merges into it have been made.
+/// `refs/banksman/merges/TARGET/TIME-ID`, until at least 50 later merges into it have been made; a branch that has landed as other
+/// commits than its own is recorded as `refs/banksman/landed/TARGET/TIME-TIP`, likewise.
 pub fn merge(repo: &Path, scratch: &Path, branch: &str, into: &str, how: MergeHow) -> Result<Merged, MergeError> {
     check(branch)?;
     check(into)?;
@@ -128,32 +150,20 @@ pub fn merge(repo: &Path, scratch: &Path, branch: &str, into: &str, how: MergeHo
     git.check_version()?;
     let git = known(git)?;
     let turn = Turn::take(&git, scratch)?;
+    let (common, git_dir) = (git.place("--git-common-dir")?, git.place("--git-dir")?);
+    // Nothing is known of a checkout before it is at one of its two commits.
+    settle_all(&git, &common, Some(turn.scratch()))?;
     if let Some(other) = git.alias_of(into)? {
         return Err(MergeError::Alias { into: into.into(), other });
     }
-    for checkout in git.checkouts(into)?.into_iter().filter(|checkout| !checkout.is_rebasing) {
-        // Left by a merge that was killed: nothing is known of the checkout before it is where its branch is.
-        if let Some(left) = Move::left(&git.at(&checkout.path))? {
-            settle(&left, &checkout)?;
-            left.end()?;
-        }
+    let journal = Journal::begin(&common, turn.scratch())?;
+    let job = Job { git: &git, git_dir, turn: &turn, journal: &journal, branch, into, how, candidate: RefCell::default() };
+    let end = job.merge();
+    // A checkout that could not be put back is for the next merge to settle.
+    if journal.open_record()?.is_none() {
+        journal.end()?;
     }
-    let job = Job { git: &git, turn: &turn, branch, into, how };
-    let mut attempt = 1;
-    loop {
-        match job.attempt() {
-            Err(MergeError::Moved { .. } | MergeError::Locked(_)) if attempt < ATTEMPTS => {
-                // Whoever has it locked at this moment needs a moment.
-                std::thread::sleep(Duration::from_millis(20) * attempt);
-                attempt += 1;
-            }
-            end => return end,
-        }
-    }
-}
-
-fn settle(moving: &Move, checkout: &Checkout) -> Result<(), MergeError> {
-    moving.settle().map_err(|source| MergeError::Halfway { path: checkout.path.clone(), source })
+    end
 }
 
 /// Git with a name to make commits with, if nobody has given it one.
@@ -166,38 +176,65 @@ fn known(git: Git) -> Result<Git, GitError> {
 
 struct Job<'a> {
     git: &'a Git,
+    /// Where git keeps what belongs to the checkout that it is asked in.
+    git_dir: PathBuf,
     turn: &'a Turn,
+    journal: &'a Journal,
     branch: &'a str,
     into: &'a str,
     how: MergeHow,
+    /// What was made of which two tips: an attempt that comes to nothing because of the checkout need not make it again.
+    candidate: RefCell<Option<(Id, Id, Id)>>,
 }
 
 impl Job<'_> {
-    fn attempt(&self) -> Result<Merged, MergeError> {
+    fn merge(&self) -> Result<Merged, MergeError> {
+        let mut attempt = 1;
+        loop {
+            let error = match self.attempt() {
+                Ok(merged) => {
+                    self.git.prune_records(self.journal, self.into)?;
+                    return Ok(merged);
+                }
+                Err(Halt::Refused(error)) => return Err(error),
+                Err(Halt::Locked(path)) => MergeError::Locked(path),
+                Err(Halt::Again(said)) => MergeError::Moved { into: self.into.into(), said },
+            };
+            if attempt == ATTEMPTS {
+                return Err(error);
+            }
+            // Whoever is at work there needs a moment.
+            std::thread::sleep(Duration::from_millis(20) * attempt);
+            attempt += 1;
+        }
+    }
+
+    fn attempt(&self) -> Result<Merged, Halt> {
         let (tip, before) = (self.tip(self.branch)?, self.tip(self.into)?);
         if self.git.contains(&before, &tip)? {
-            return Ok(Merged { commit: before.clone(), before, checkout: None });
+            return Ok(Merged { commit: before.clone(), before, checkout: None, saved: None });
         }
         let checkout = self.checkout()?;
-        let commit = match self.how {
-            MergeHow::FastForward => self.fast_forward(&tip, &before)?,
-            MergeHow::Rebase => self.rebase(&tip, &before)?,
-            MergeHow::MergeCommit => self.merge_commit(&tip, &before)?,
-        };
-        if commit != before {
-            self.save(&before)?;
+        let commit = self.candidate(&tip, &before)?;
+        let mut merged =
+            Merged { commit, before, checkout: checkout.as_ref().map(|checkout| checkout.path.clone()), saved: None };
+        if merged.has_moved() {
+            self.git.save_tip(self.into, &merged.before)?;
+            let updates = self.updates(&tip, &merged)?;
             match &checkout {
-                Some(checkout) => self.forward_checkout(checkout, &before, &commit)?,
-                // Whoever has checked it out meanwhile would find all that was merged taken back in the index.
-                None if !self.git.checkouts(self.into)?.is_empty() => return Err(self.moved("it was checked out".into())),
-                None => self.swap(self.git, &before, &commit)?,
+                Some(checkout) => merged.saved = self.move_with(checkout, &merged, &updates)?,
+                None => self.move_alone(&updates)?,
             }
         }
-        Ok(Merged { commit, before, checkout: checkout.map(|checkout| checkout.path) })
+        Ok(merged)
     }
 
     fn tip(&self, branch: &str) -> Result<Id, GitError> {
         self.git.tip(branch)?.ok_or_else(|| GitError::NoBranch(branch.into()))
+    }
+
+    fn target(&self) -> String {
+        format!("refs/heads/{}", self.into)
     }
 
     /// The checkout of the target, which must be one that can move along.
@@ -216,8 +253,32 @@ impl Job<'_> {
         Ok(Some(checkout))
     }
 
+    /// The commit that the target is to move to. A ref holds it, so that nobody clears it away.
+    fn candidate(&self, tip: &Id, before: &Id) -> Result<Id, Halt> {
+        if let Some((_, _, commit)) = self.candidate.borrow().as_ref().filter(|(one, other, _)| (one, other) == (tip, before)) {
+            return Ok(commit.clone());
+        }
+        let made = match self.how {
+            MergeHow::FastForward => self.fast_forward(tip, before),
+            MergeHow::Rebase => self.rebase(tip, before),
+            MergeHow::MergeCommit => self.merge_commit(tip, before),
+        };
+        let commit = match made {
+            Err(MergeError::Git(error @ GitError::Failed { .. })) if self.is_collecting(&error) => {
+                return Err(Halt::Again(error.to_string()));
+            }
+            made => made?,
+        };
+        if !self.is_complete(&commit, before)? {
+            return Err(Halt::Again("objects of the new commit were cleared away".into()));
+        }
+        *self.candidate.borrow_mut() = Some((tip.clone(), before.clone(), commit.clone()));
+        Ok(commit)
+    }
+
     fn fast_forward(&self, tip: &Id, before: &Id) -> Result<Id, MergeError> {
         if self.git.contains(tip, before)? {
+            self.hold(tip)?;
             return Ok(tip.clone());
         }
         Err(MergeError::NotFastForward { branch: self.branch.into(), into: self.into.into() })
@@ -246,99 +307,134 @@ impl Job<'_> {
         self.finish(&tree, &["merge", "--no-ff", "--no-squash", "--commit", "--no-edit", "--no-stat", "-m", &message, tip])
     }
 
+    /// Runs git in the worktree. The commit that it makes is held by the worktree until the ref does.
     fn finish(&self, tree: &Tree<'_>, args: &[&str]) -> Result<Id, MergeError> {
         let answer = tree.git().ask(args)?;
         if answer.status == 0 {
-            return Ok(tree.head()?);
+            let commit = tree.head()?;
+            if !self.git.contains(&self.tip(self.into)?, &commit).unwrap_or(false) {
+                self.hold(&commit)?;
+            }
+            return Ok(commit);
         }
         let conflicts = tree.conflicts()?;
         Err(if conflicts.is_empty() { answer.failed().into() } else { MergeError::Conflict(conflicts) })
     }
 
-    /// Moves the target together with its checkout. What has begun and does not succeed is undone.
-    fn forward_checkout(&self, checkout: &Checkout, before: &Id, commit: &Id) -> Result<(), MergeError> {
-        let there = self.git.at(&checkout.path);
-        let Some(moving) = Move::begin(&there, before, commit)? else {
-            return Err(MergeError::Locked(checkout.path.clone()));
+    /// Holds a commit, until the next one takes its place: removing a ref would lock all of them.
+    fn hold(&self, commit: &Id) -> Result<(), GitError> {
+        let name = format!("refs/banksman/moves/{}", owner(self.turn.scratch()));
+        self.git.get(&["update-ref", &name, commit]).map(drop)
+    }
+
+    /// Whether git may fail because somebody clears away unused objects at the same time.
+    fn is_collecting(&self, error: &GitError) -> bool {
+        let said = error.to_string();
+        let is_missing = ["missing", "bad object", "unable to read", "could not read", "could not parse", "not a valid object"];
+        self.journal.common().join("gc.pid").exists() || is_missing.iter().any(|words| said.contains(words))
+    }
+
+    /// Whether everything of a new commit is there. Whoever clears away what is not used may have begun before the ref was there
+    /// that holds it; then it is packed, which nobody removes who has begun before.
+    fn is_complete(&self, commit: &Id, before: &Id) -> Result<bool, GitError> {
+        if self.how == MergeHow::FastForward || commit == before {
+            return Ok(true);
+        }
+        if !self.journal.common().join("gc.pid").exists() {
+            let range = [commit, format!("^{before}").as_str()].map(str::to_owned);
+            return Ok(self
+                .git
+                .ask(&[&["rev-list", "--objects", "--quiet"], &range.each_ref().map(String::as_str)[..]].concat())?
+                .status
+                == 0);
+        }
+        self.git.pack(commit, before, &self.journal.common().join("objects/pack/pack"))
+    }
+
+    /// What changes with the target: nothing, if the branch itself is in it then, or the record of what it has become.
+    fn updates(&self, tip: &Id, merged: &Merged) -> Result<Vec<Update>, GitError> {
+        let (from, to) = (merged.before.clone(), merged.commit.clone());
+        let mut updates = vec![Update::Move { name: self.target(), from, to }];
+        if !self.git.contains(&merged.commit, tip)? {
+            updates.push(Git::landing(self.into, tip, &merged.commit));
+        }
+        Ok(updates)
+    }
+
+    fn prepare(&self, git: &Git, git_dir: &Path, updates: &[Update]) -> Result<Transaction<'_>, Halt> {
+        let note = format!("banksman: merge {}", self.branch);
+        let said = match Transaction::prepare(git, git_dir, self.journal, &note, updates)? {
+            Ok(transaction) => return Ok(transaction),
+            Err(said) => said,
         };
-        if let Err(refusal) = self.may_move(checkout, &there, &moving) {
-            moving.end()?;
-            return Err(refusal);
+        // A hook of the user's can refuse it as well.
+        let has_moved = |update: &Update| match update {
+            Update::Move { from, .. } => self.tip(self.into).is_ok_and(|tip| tip != *from),
+            Update::Create { .. } | Update::Delete { .. } => false,
+        };
+        let is_moved = updates.iter().any(has_moved) || said.contains(".lock'");
+        Err(if is_moved { Halt::Again(said) } else { GitError::Failed { what: "update-ref".into(), said }.into() })
+    }
+
+    /// Moves a target that is not checked out anywhere.
+    fn move_alone(&self, updates: &[Update]) -> Result<(), Halt> {
+        let transaction = self.prepare(self.git, &self.git_dir, updates)?;
+        // Whoever has checked it out meanwhile would find all that was merged taken back in the index.
+        if !self.git.checkouts(self.into)?.is_empty() {
+            return Err(Halt::Again("it was checked out".into()));
         }
-        let end = self.forward(&there, &moving, before, commit);
-        if end.is_err() {
-            settle(&moving, checkout)?;
+        transaction.commit().map_err(|said| GitError::Failed { what: "update-ref".into(), said }.into())
+    }
+
+    /// Moves the target together with its checkout. What has begun and does not succeed is undone.
+    fn move_with(&self, checkout: &Checkout, merged: &Merged, updates: &[Update]) -> Result<Option<PathBuf>, Halt> {
+        let there = self.git.at(&checkout.path);
+        let staged = match stage(&there, self.journal, &self.target(), &merged.before, &merged.commit) {
+            // What somebody has committed meanwhile is a change as long as it is compared with what was there before.
+            Err(Halt::Refused(MergeError::Dirty(_))) if self.tip(self.into)? != merged.before => {
+                return Err(Halt::Again("somebody has committed to it".into()));
+            }
+            staged => staged?,
+        };
+        let moving = &staged.moving;
+        self.journal.write_record(moving.record())?;
+        let end = self.move_locked(&there, &staged, updates);
+        if let Err(Halt::Refused(MergeError::Halfway { .. })) = &end {
+            return end.map(|()| None);
         }
-        moving.end()?;
+        self.journal.close_record()?;
+        moving.unlock_index()?;
+        let saved = moving.dispose()?;
         end?;
         // Whatever it says: the merge is over.
         there.ask(&["hook", "run", "--ignore-missing", "post-merge", "--", "0"])?;
-        Ok(())
+        Ok(saved)
     }
 
-    /// Whether a checkout may move, which is locked now: from here on nobody stages anything or switches to another branch.
-    fn may_move(&self, checkout: &Checkout, there: &Git, moving: &Move) -> Result<(), MergeError> {
-        // Whoever has switched to another branch meanwhile does not want that one to move.
-        if there.line(&["symbolic-ref", "--quiet", "HEAD"])? != format!("refs/heads/{}", self.into) {
-            return Err(self.moved("its checkout has switched to another branch".into()));
+    /// Locks, verifies and moves. The index stays locked.
+    fn move_locked(&self, there: &Git, staged: &Staged<'_>, updates: &[Update]) -> Result<(), Halt> {
+        let moving = &staged.moving;
+        let transaction = self.prepare(there, &moving.record().git_dir, updates)?;
+        if !moving.lock_index()? {
+            return Err(Halt::Locked(there.directory.clone()));
         }
-        if !self.git.can_move(checkout)? {
-            return Err(MergeError::Dirty(checkout.path.clone()));
+        staged.verify()?;
+        if let Err(halt) = moving.forward() {
+            undo(moving)?;
+            return Err(halt);
         }
-        if moving.in_the_way()? {
-            return Err(MergeError::InTheWay(checkout.path.clone()));
-        }
-        Ok(())
-    }
-
-    /// Moves the files, then the target. Git itself refuses to overwrite what somebody writes at this moment.
-    fn forward(&self, there: &Git, moving: &Move, before: &Id, commit: &Id) -> Result<(), MergeError> {
-        let answer = moving.forward()?;
-        if answer.status == 0 {
-            return self.swap(there, before, commit);
-        }
-        let path = there.directory.clone();
-        Err(match &answer.stderr {
-            said if said.contains("ntracked") => MergeError::InTheWay(path),
-            said if said.contains("not uptodate") => MergeError::Dirty(path),
-            _ => answer.failed().into(),
-        })
-    }
-
-    /// Moves the target, if it still is where it was.
-    fn swap(&self, git: &Git, before: &Id, commit: &Id) -> Result<(), MergeError> {
-        let (note, name) = (format!("banksman: merge {}", self.branch), format!("refs/heads/{}", self.into));
-        let answer = git.ask(&["update-ref", "-m", &note, &name, commit, before])?;
-        if answer.status == 0 {
+        let Err(said) = transaction.commit() else { return Ok(()) };
+        // Git may have been killed after it had done it.
+        if self.git.contains(&self.tip(self.into)?, &moving.record().to)? {
             return Ok(());
         }
-        // A hook of the user's can refuse it as well.
-        let is_moved = self.tip(self.into)? != *before || answer.stderr.contains(".lock'");
-        Err(if is_moved { self.moved(answer.stderr) } else { answer.failed().into() })
+        undo(moving)?;
+        Err(GitError::Failed { what: "update-ref".into(), said }.into())
     }
+}
 
-    fn moved(&self, said: String) -> MergeError {
-        MergeError::Moved { into: self.into.into(), said }
-    }
-
-    /// Keeps the tip that the target has, once, and drops the oldest ones.
-    fn save(&self, before: &Id) -> Result<(), GitError> {
-        let place = format!("refs/banksman/merges/{}/", self.into);
-        let list = self.git.line(&["for-each-ref", "--format=%(objectname) %(refname)", "--sort=-refname", &place])?;
-        // A branch `a/b` has its own below those of `a`.
-        let is_own = |name: &str| name.strip_prefix(&place).is_some_and(|rest| !rest.contains('/'));
-        let own: Vec<_> = list.lines().filter_map(|line| line.split_once(' ')).filter(|(_, name)| is_own(name)).collect();
-        if own.first().is_some_and(|(id, _)| id == before) {
-            return Ok(());
-        }
-        let ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
-        let name = format!("{place}{ms:014}-{}", before.get(..12).unwrap_or(before));
-        self.git.get(&["update-ref", &name, before])?;
-        for (_, old) in own.into_iter().skip(KEPT - 1) {
-            self.git.get(&["update-ref", "-d", old])?;
-        }
-        Ok(())
-    }
+fn undo(moving: &Move<'_>) -> Result<(), MergeError> {
+    moving.undo().map_err(|source| MergeError::Halfway { path: moving.record().root.clone(), source })
 }
 
 fn files(files: &[String]) -> String {

@@ -3,28 +3,41 @@
 //! Names of branches never become options or expressions: they are looked up as whole names, and everything after that is told
 //! the ids of commits. Nothing asks anybody, pages, or stays behind.
 //!
-//! Files: `facts` what is known; `checkouts` where a branch is checked out; `merge` the merge; `scratch` the worktree it works in;
-//! `moving` the checkout that moves along.
+//! Files: `facts` what is known; `checkouts` where a branch is checked out; `merge` the merge; `scratch` the worktree it works in.
+//! The move of the target and its checkout: `journal` what is under way, for whoever finds it after a crash; `transaction` the
+//! refs, `ref_locks` what is left of a killed one; `moving` the checkout, made of `staging` (the new files), `files` (single files) and `steps` (one for each path);
+//! `settling` what a killed merge has left; `landed` the record of what was merged.
 
 mod checkouts;
 mod facts;
+mod files;
+mod journal;
+mod landed;
 mod merge;
 mod moving;
+mod ref_locks;
 mod scratch;
+mod settling;
+mod staging;
+mod steps;
+mod transaction;
 
-use std::ffi::OsStr;
-use std::io;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Seek, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use rustix::fs::{MemfdFlags, memfd_create};
 use thiserror::Error;
 
 use crate::program::{self, Kept};
 
 pub use merge::{MergeError, Merged, merge};
+pub use settling::{Leftover, Settled, leftovers, settle_leftovers};
 
 /// How much of what git prints is read. More than that is no list of files that anybody would look at.
 const OUTPUT: usize = 256 << 20;
@@ -99,8 +112,8 @@ pub struct Git {
     limit: Duration,
     /// Settings beside those of the repository.
     settings: Vec<String>,
-    /// Another index than that of the directory.
-    index: Option<PathBuf>,
+    /// Variables beside those of the process.
+    variables: Vec<(&'static str, OsString)>,
 }
 
 /// The id of a commit.
@@ -117,7 +130,7 @@ struct Answer {
 impl Git {
     /// The repository that `directory` belongs to. One command may take `limit`.
     pub fn new(directory: &Path, limit: Duration) -> Git {
-        Git { directory: directory.into(), limit, settings: SETTINGS.map(Into::into).into(), index: None }
+        Git { directory: directory.into(), limit, settings: SETTINGS.map(Into::into).into(), variables: Vec::new() }
     }
 
     /// Refuses a git that cannot merge. One that does not say its version in the usual way is taken for a new one.
@@ -142,10 +155,20 @@ impl Git {
         self
     }
 
-    /// With another index.
-    fn with_index(mut self, index: &Path) -> Git {
-        self.index = Some(index.into());
+    /// With one more variable.
+    fn with_variable(mut self, name: &'static str, value: impl Into<OsString>) -> Git {
+        self.variables.push((name, value.into()));
         self
+    }
+
+    /// With another index than that of the directory.
+    fn with_index(self, index: &Path) -> Git {
+        self.with_variable("GIT_INDEX_FILE", index)
+    }
+
+    /// A directory that `rev-parse` names, such as `--git-common-dir`.
+    fn place(&self, option: &str) -> Result<PathBuf, GitError> {
+        self.path_line(&["rev-parse", "--path-format=absolute", option])
     }
 
     fn command<S: AsRef<OsStr>>(&self, args: &[S]) -> Command {
@@ -155,18 +178,38 @@ impl Git {
         for name in LOCAL {
             command.env_remove(name);
         }
-        command.envs(self.index.as_ref().map(|index| ("GIT_INDEX_FILE", index)));
         // Nobody is there to be asked, to edit or to read page by page.
         command.envs([("GIT_TERMINAL_PROMPT", "0"), ("LC_ALL", "C"), ("GIT_PAGER", "cat"), ("GIT_EDITOR", "true")]);
         command.envs([("GIT_SEQUENCE_EDITOR", "true"), ("GIT_ASKPASS", "true"), ("SSH_ASKPASS", "true")]);
         // Whoever only looks must not hold up who works.
         command.env("GIT_OPTIONAL_LOCKS", "0");
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command
     }
 
     /// Asks git, whatever it answers.
     fn ask<S: AsRef<OsStr>>(&self, args: &[S]) -> Result<Answer, GitError> {
         self.end(self.command(args), args.first().map(|arg| arg.as_ref().to_string_lossy().into()).unwrap_or_default())
+    }
+
+    /// Asks git, with something to read.
+    fn ask_with<S: AsRef<OsStr>>(&self, args: &[S], input: &[u8]) -> Result<Answer, GitError> {
+        let what: String = args.first().map(|arg| arg.as_ref().to_string_lossy().into()).unwrap_or_default();
+        let file = || -> io::Result<File> {
+            let mut file = File::from(memfd_create("banksman", MemfdFlags::CLOEXEC)?);
+            file.write_all(input)?;
+            file.rewind()?;
+            Ok(file)
+        };
+        let mut command = self.command(args);
+        command.stdin(file().map_err(|source| GitError::System { what: what.clone(), source })?);
+        self.end(command, what)
+    }
+
+    /// Makes a pack of all that a commit has and another has not, with a path that begins like this, if everything is there.
+    fn pack(&self, commit: &Id, without: &Id, path: &Path) -> Result<bool, GitError> {
+        let args = ["pack-objects".as_ref(), "--revs".as_ref(), "--quiet".as_ref(), path.as_os_str()];
+        Ok(self.ask_with(&args, format!("{commit}\n^{without}\n").as_bytes())?.status == 0)
     }
 
     fn end(&self, command: Command, what: String) -> Result<Answer, GitError> {
@@ -220,6 +263,17 @@ impl Answer {
         let said = if self.stderr.is_empty() { format!("exit status {}", self.status) } else { self.stderr.clone() };
         GitError::Failed { what: self.what.clone(), said }
     }
+}
+
+/// What a list that is separated by zero bytes has in it.
+fn zero_separated(list: &[u8]) -> impl Iterator<Item = &[u8]> {
+    list.split(|byte| *byte == 0).filter(|entry| !entry.is_empty())
+}
+
+/// An error of the system, about a path.
+fn system(path: &Path) -> impl Fn(io::Error) -> GitError + use<> {
+    let what = path.display().to_string();
+    move |source| GitError::System { what: what.clone(), source }
 }
 
 /// Refuses what can be no name of a branch. Git itself refuses the rest, as nothing has such a name.

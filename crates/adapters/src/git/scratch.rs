@@ -16,6 +16,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// The right to merge. Others wait until this process gives it back or is dead.
 pub(super) struct Turn {
+    scratch: PathBuf,
     path: PathBuf,
     _lock: File,
 }
@@ -34,10 +35,15 @@ impl Turn {
         let lock = private::open(&directory.join(".merge.lock"), OFlags::RDWR | OFlags::CREATE).map_err(system)?;
         lock.lock().map_err(system)?;
         let directory = directory.canonicalize().map_err(system)?;
-        let turn = Turn { path: directory.join(".merge"), _lock: lock };
+        let turn = Turn { path: directory.join(".merge"), scratch: directory, _lock: lock };
         // Whoever made it is dead: otherwise the turn would be theirs.
         turn.clear(git);
         Ok(turn)
+    }
+
+    /// The directory that only one merge at a time works in.
+    pub(super) fn scratch(&self) -> &Path {
+        &self.scratch
     }
 
     /// Removes the worktree. A git whose merge was killed may still write there, and gives up when it finds it gone.

@@ -1,6 +1,7 @@
 //! What is known of branches.
 
 use banksman_adapters::git::GitError;
+use banksman_core::plan::MergeHow;
 
 use crate::world::World;
 
@@ -123,6 +124,34 @@ fn what_is_merged_is_merged_however_it_got_there() {
     world.commit("d", "d\n");
     assert!(merged("squashed"), "and main has gone on since");
     assert!(matches!(git.is_merged("main", "other"), Err(GitError::NoBranch(name)) if &*name == "other"));
+}
+
+#[test]
+fn a_branch_that_a_rebase_has_changed_is_merged_as_long_as_the_target_has_it() {
+    let lines = |changed: &[usize]| -> String {
+        (1..=12).map(|n| if changed.contains(&n) { format!("changed {n}\n") } else { format!("line {n}\n") }).collect()
+    };
+    let world = World::new();
+    world.commit("house", &lines(&[]));
+    world.branch("b1", "house", &lines(&[3]));
+    world.branch("b2", "house", &lines(&[6]));
+    world.branch("b3", "house", &lines(&[9]));
+    world.merge("b1", MergeHow::Rebase).unwrap();
+    let before = world.tip("main");
+    assert!(!world.facts().is_merged("b2", "main").unwrap());
+    world.merge("b2", MergeHow::Rebase).unwrap();
+    assert_eq!(world.show("main", "house"), lines(&[3, 6]).trim_end());
+    assert!(world.facts().is_merged("b2", "main").unwrap(), "its lines have other ones around them");
+    assert!(!world.facts().is_merged("b3", "main").unwrap());
+    // Merging it again would be a conflict by now, and the record is all that tells.
+    world.commit("house", &lines(&[3]).replace("line 6", "changed again"));
+    world.git(&["gc", "-q", "--prune=now"]);
+    assert!(world.facts().is_merged("b2", "main").unwrap());
+    world.git(&["reset", "-q", "--hard", &before]);
+    assert!(!world.facts().is_merged("b2", "main").unwrap(), "it was taken back");
+    // Somebody else has done the same by another way.
+    world.commit("house", &lines(&[3, 6]));
+    assert!(world.facts().is_merged("b2", "main").unwrap(), "merging it would change nothing");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that fails shall say so at once")]
 
 mod facts;
+mod meanwhile;
 mod merges;
 mod moving;
 mod world;

@@ -172,16 +172,27 @@ fn the_former_tip_is_kept_for_a_while() {
     let world = World::new();
     world.git(&["switch", "-q", "--detach"]);
     let mut tips = Vec::new();
-    for n in 0..52 {
+    let mut merge = || {
         tips.push(world.tip("main"));
         world.git(&["branch", "-f", "topic", "main"]);
         world.git(&["checkout", "-q", "--detach", "topic"]);
-        let tip = world.commit("n", &n.to_string());
+        let tip = world.commit("n", &tips.len().to_string());
         world.git(&["branch", "-f", "topic", &tip]);
         world.merge("topic", MergeHow::FastForward).unwrap();
+        tips.clone()
+    };
+    let kept = || world.git(&["for-each-ref", "--format=%(objectname)", "--sort=refname", "refs/banksman/merges/main/"]);
+    (0..3).for_each(|_| drop(merge()));
+    let tips = merge();
+    assert_eq!(kept().lines().collect::<Vec<_>>(), tips, "the latest comes last");
+    // When there are more than a hundred, the last fifty stay.
+    for n in 0..97 {
+        world.git(&["update-ref", &format!("refs/banksman/merges/main/{n:014}-000000000000"), "main"]);
     }
-    let kept = world.git(&["for-each-ref", "--format=%(objectname)", "--sort=refname", "refs/banksman/merges/main/"]);
-    assert_eq!(kept.lines().collect::<Vec<_>>(), tips[2..], "the last fifty");
+    let tips = merge();
+    let kept = kept();
+    let kept: Vec<&str> = kept.lines().collect();
+    assert_eq!((kept.len(), &kept[45..]), (50, &tips.iter().map(String::as_str).collect::<Vec<_>>()[..]));
     // Attempts that come to nothing do not drive them out.
     let world = diverged();
     std::fs::write(world.repo().join("a"), "in the way").unwrap();

@@ -27,6 +27,8 @@ mod looks;
 mod loops;
 mod machines;
 mod merging;
+mod merging_killed;
+mod merging_meanwhile;
 mod namespaces;
 mod night;
 mod notices;

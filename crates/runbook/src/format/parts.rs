@@ -243,7 +243,11 @@ pub(crate) static CONDITION: Table = Table {
         key("no_blocked_issues", Kind::Table(&ISSUES), "None of these issues is blocked."),
         key("branch_exists", Kind::Text, "There is a branch of this name."),
         key("branch_clean", Kind::Text, "The checkout of this branch has no changes. One that is not checked out has none."),
-        key("branch_merged", Kind::Table(&MERGED), "All that is in a branch is in another: its commits, or equal changes."),
+        key(
+            "branch_merged",
+            Kind::Table(&MERGED),
+            "All that is in a branch is in another: its commits, or what a merge has made of them; merging it again would change nothing.",
+        ),
         key("file_exists", Kind::Inside, "There is a file, seen from the project."),
         key(
             "file_contains",

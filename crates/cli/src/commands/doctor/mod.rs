@@ -7,6 +7,7 @@ mod files;
 mod finding;
 mod holders;
 mod imports;
+mod merges;
 mod store;
 mod trust;
 
@@ -47,7 +48,15 @@ struct Examination<'a> {
 type Check = fn(&mut Examination<'_>) -> Result<Finding, Failure>;
 
 /// In the order of the output. Nothing is said of the others if the store itself is damaged: they read it.
-const CHECKS: [Check; 5] = [store::event_log, holders::check, imports::check, files::check, trust::check];
+#[rustfmt::skip]
+const CHECKS: &[Check] = &[
+    store::event_log,
+    holders::check,
+    imports::check,
+    files::check,
+    trust::check,
+    merges::check,
+];
 
 impl Doctor {
     pub(crate) fn run(self, context: &Context) -> Done {

@@ -1,0 +1,187 @@
+//! Single files below a directory in which somebody else may change anything at any moment.
+//!
+//! A file is never written in place: it is put into a place that is free, taken away as a whole, or exchanged with another one,
+//! each in one step of the file system. So whoever looks afterwards at what was taken away sees exactly what was there.
+//! Directories on the way are never followed if they are links.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, RenameFlags, linkat, mkdirat, open, openat, renameat, renameat_with, statat, unlinkat,
+};
+use rustix::io::Errno;
+
+/// What tells whether a file is still the same, with the same content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stamp {
+    device: u64,
+    inode: u64,
+    size: i64,
+    modified: (i64, i64),
+    /// When anything about it has changed, its name included.
+    changed: (i64, i64),
+    mode: u32,
+}
+
+impl Stamp {
+    /// Whether it is the same file with the same content, maybe under another name.
+    pub(super) fn is_same_content(&self, other: &Stamp) -> bool {
+        (self.device, self.inode, self.size, self.modified) == (other.device, other.inode, other.size, other.modified)
+    }
+
+    /// The part that `is_same_content` compares, as text.
+    pub(super) fn encode(&self) -> String {
+        format!("{} {} {} {} {}", self.device, self.inode, self.size, self.modified.0, self.modified.1)
+    }
+
+    pub(super) fn decode(text: &str) -> Option<Stamp> {
+        let mut words = text.split(' ');
+        let device = words.next()?.parse().ok()?;
+        let inode = words.next()?.parse().ok()?;
+        let mut number = || words.next()?.parse::<i64>().ok();
+        let (size, modified) = (number()?, (number()?, number()?));
+        Some(Stamp { device, inode, size, modified, changed: (0, 0), mode: 0 })
+    }
+}
+
+/// A directory, and the files below it.
+pub(super) struct Root {
+    path: PathBuf,
+    directory: OwnedFd,
+}
+
+impl Root {
+    pub(super) fn open(path: &Path) -> io::Result<Root> {
+        let directory = open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        Ok(Root { path: path.into(), directory })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What is at a place, directories excluded.
+    pub(super) fn stamp(&self, path: &Path) -> io::Result<Option<Stamp>> {
+        let stat = match self.place(path, false).and_then(|(parent, name)| Ok(statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?)) {
+            Ok(stat) => stat,
+            Err(error) if is_absent(&error) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+            return Ok(None);
+        }
+        Ok(Some(Stamp {
+            device: stat.st_dev,
+            inode: stat.st_ino,
+            size: stat.st_size,
+            modified: (stat.st_mtime, stat.st_mtime_nsec.cast_signed()),
+            changed: (stat.st_ctime, stat.st_ctime_nsec.cast_signed()),
+            mode: stat.st_mode,
+        }))
+    }
+
+    /// Exchanges a file with the one of the same path below another directory.
+    pub(super) fn exchange(&self, path: &Path, with: &Root) -> io::Result<()> {
+        let ((there, from), (here, to)) = (with.place(path, false)?, self.place(path, false)?);
+        Ok(renameat_with(there, from, here, to, RenameFlags::EXCHANGE)?)
+    }
+
+    /// Moves a file here from below another directory, if nothing is in its place.
+    pub(super) fn put(&self, path: &Path, from: &Root) -> io::Result<()> {
+        let ((there, source), (here, name)) = (from.place(path, false)?, self.place(path, true)?);
+        match renameat_with(&there, &source, &here, &name, RenameFlags::NOREPLACE) {
+            Err(Errno::INVAL | Errno::NOSYS) => {
+                linkat(&there, &source, &here, &name, AtFlags::empty())?;
+                Ok(unlinkat(&there, &source, AtFlags::empty())?)
+            }
+            end => Ok(end?),
+        }
+    }
+
+    /// Moves a file from here to below another directory, where its place is free: nobody else writes there.
+    pub(super) fn take(&self, path: &Path, to: &Root) -> io::Result<()> {
+        let ((here, name), (there, target)) = (self.place(path, false)?, to.place(path, true)?);
+        Ok(renameat(here, name, there, target)?)
+    }
+
+    /// Removes the directories around a path that are empty, from the inside to the outside.
+    pub(super) fn prune(&self, path: &Path) {
+        for directory in path.ancestors().skip(1).filter(|part| !part.as_os_str().is_empty()) {
+            if !self.remove_directory(directory) {
+                return;
+            }
+        }
+    }
+
+    /// Removes a directory, if it is empty.
+    pub(super) fn remove_directory(&self, path: &Path) -> bool {
+        self.place(path, false).is_ok_and(|(parent, name)| unlinkat(parent, name, AtFlags::REMOVEDIR).is_ok())
+    }
+
+    /// Removes a directory that has nothing but directories in it.
+    pub(super) fn remove_empty(&self, path: &Path) -> bool {
+        let entries = std::fs::read_dir(self.path.join(path)).into_iter().flatten().flatten();
+        for entry in entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+            self.remove_empty(&path.join(entry.file_name()));
+        }
+        self.remove_directory(path)
+    }
+
+    /// Makes a directory, and says whether it was not there.
+    pub(super) fn make_directory(&self, path: &Path) -> io::Result<bool> {
+        let (parent, name) = self.place(path, true)?;
+        match mkdirat(parent, name, Mode::from_raw_mode(0o777)) {
+            Ok(()) => Ok(true),
+            Err(Errno::EXIST) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Whether the file system can exchange files.
+    pub(super) fn can_exchange(&self) -> bool {
+        let names = ["exchange-a", "exchange-b"];
+        let create = |name: &&str| {
+            let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
+            openat(&self.directory, *name, flags, Mode::from_raw_mode(0o600)).is_ok()
+        };
+        let can = names.iter().all(create)
+            && renameat_with(&self.directory, names[0], &self.directory, names[1], RenameFlags::EXCHANGE).is_ok();
+        for name in names {
+            unlinkat(&self.directory, name, AtFlags::empty()).ok();
+        }
+        can
+    }
+
+    /// The directory that a path is in, and its name there.
+    fn place(&self, path: &Path, create: bool) -> io::Result<(OwnedFd, OsString)> {
+        let mut names: Vec<&OsStr> = Vec::new();
+        for part in path.components() {
+            let Component::Normal(name) = part else { return Err(Errno::INVAL.into()) };
+            names.push(name);
+        }
+        let name = names.pop().ok_or(Errno::INVAL)?.to_owned();
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut directory = self.directory.try_clone()?;
+        for part in names {
+            directory = match openat(&directory, part, flags, Mode::empty()) {
+                Err(Errno::NOENT) if create => {
+                    match mkdirat(&directory, part, Mode::from_raw_mode(0o777)) {
+                        Ok(()) | Err(Errno::EXIST) => {}
+                        Err(error) => return Err(error.into()),
+                    }
+                    openat(&directory, part, flags, Mode::empty())?
+                }
+                opened => opened?,
+            };
+        }
+        Ok((directory, name))
+    }
+}
+
+/// Whether an error says that there is no such file, because of a directory on the way if need be.
+pub(super) fn is_absent(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP))
+}

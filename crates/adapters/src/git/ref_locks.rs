@@ -1,0 +1,151 @@
+//! The lock files that a killed `git update-ref` leaves.
+//!
+//! The names are written down before git is asked, and links to the files are made as soon as they are there: what is the same
+//! file as such a link is ours. Killed in between, git leaves one without a link. That is taken for ours only if it is where
+//! and what it would have to be, was made after the names were written down, stays as it is for a while, and no other git is at
+//! work in the repository. Everything else is somebody else's, and stays.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use super::journal::{Journal, is_same_file};
+use super::transaction::Update;
+use super::{GitError, system};
+
+/// How long a lock without a link must stay as it is. Git holds one for milliseconds.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// In the place of a content that is not known beforehand.
+const NEEDS_LINK: &[u8] = b"-";
+
+/// A lock file that git may make for us.
+struct Expected {
+    path: PathBuf,
+    /// What it would have in it.
+    content: Vec<u8>,
+}
+
+impl Journal {
+    /// Writes down which locks a change of refs may leave. `git_dir` is that of the checkout where git is asked.
+    pub(super) fn expect_ref_locks(&self, git_dir: &Path, updates: &[Update]) -> Result<(), GitError> {
+        for n in 0..self.expected().len() {
+            fs::remove_file(self.link(n)).ok();
+        }
+        let mut expected = vec![
+            Expected { path: self.common().join("packed-refs.lock"), content: Vec::new() },
+            Expected { path: git_dir.join("HEAD.lock"), content: Vec::new() },
+        ];
+        for update in updates {
+            let content = match update {
+                Update::Move { to: at, .. } | Update::Create { at, .. } => format!("{at}\n").into_bytes(),
+                Update::Delete { .. } => Vec::new(),
+            };
+            expected.push(Expected { path: self.common().join(format!("{}.lock", update.name())), content });
+        }
+        // The other way to keep refs.
+        for directory in [self.common(), git_dir] {
+            let path = directory.join("reftable/tables.list.lock");
+            expected.push(Expected { path, content: NEEDS_LINK.into() });
+        }
+        let fields: Vec<Vec<u8>> =
+            expected.into_iter().flat_map(|lock| [lock.path.into_os_string().into_encoded_bytes(), lock.content]).collect();
+        let name = self.path("locks");
+        let write = || File::create(&name)?.write_all(&fields.join(&0));
+        write().map_err(system(&name))
+    }
+
+    /// Outside of a change of refs of ours. Other commands of git lock the packed ones for a moment.
+    pub(super) fn expect_no_ref_locks(&self) -> Result<(), GitError> {
+        self.expect_ref_locks(self.common(), &[])
+    }
+
+    /// Makes links to the locks that git has made now.
+    pub(super) fn note_ref_locks(&self) {
+        for (n, lock) in self.expected().iter().enumerate() {
+            // It is not there, or on another file system: then it has no link.
+            fs::hard_link(&lock.path, self.link(n)).ok();
+        }
+    }
+
+    /// Removes the locks that are ours: those who made them are dead. Returns those that are gone.
+    pub(super) fn remove_ref_locks(&self) -> Result<Vec<PathBuf>, GitError> {
+        let mut removed = Vec::new();
+        let expected = self.expected();
+        let mut foreign = false;
+        // The target comes after HEAD; whoever has locked the target has locked HEAD.
+        for (n, lock) in expected.iter().enumerate().rev() {
+            let Ok(found) = fs::symlink_metadata(&lock.path) else { continue };
+            let is_ours = match fs::symlink_metadata(self.link(n)) {
+                Ok(link) => (link.dev(), link.ino()) == (found.dev(), found.ino()),
+                Err(_) => !foreign && self.is_abandoned(lock, &found)?,
+            };
+            if !is_ours {
+                foreign = true;
+                continue;
+            }
+            match fs::remove_file(&lock.path) {
+                Ok(()) => removed.push(lock.path.clone()),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(system(&lock.path)(error)),
+            }
+        }
+        Ok(removed)
+    }
+
+    /// Which of the locks are there that may be ours.
+    pub(super) fn possible_ref_locks(&self) -> Vec<PathBuf> {
+        let since = fs::metadata(self.path("locks")).and_then(|file| file.modified()).ok();
+        let is_later =
+            |path: &Path| fs::symlink_metadata(path).and_then(|file| file.modified()).is_ok_and(|at| Some(at) >= since);
+        self.expected().into_iter().map(|lock| lock.path).filter(|path| is_later(path)).collect()
+    }
+
+    /// Whether a lock without a link can only be ours.
+    fn is_abandoned(&self, lock: &Expected, found: &fs::Metadata) -> Result<bool, GitError> {
+        let since = fs::metadata(self.path("locks")).and_then(|file| file.modified()).map_err(system(&lock.path))?;
+        let is_like_ours = |found: &fs::Metadata| {
+            let content = if found.is_file() && found.len() < 200 { fs::read(&lock.path).ok() } else { None };
+            // One that has just been made is empty.
+            found.modified().is_ok_and(|at| at >= since) && content.is_some_and(|is| is == lock.content || is.is_empty())
+        };
+        if lock.content == NEEDS_LINK || !is_like_ours(found) {
+            return Ok(false);
+        }
+        let end = Instant::now() + GRACE;
+        while Instant::now() < end {
+            if found.modified().is_ok_and(|at| at.elapsed().is_ok_and(|age| age >= GRACE)) {
+                break;
+            }
+            if !is_same_file(&lock.path, found) {
+                return Ok(false);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(is_same_file(&lock.path, found) && is_like_ours(found) && !is_git_at_work(self.common()))
+    }
+
+    fn link(&self, n: usize) -> PathBuf {
+        self.path(&format!("ref-lock-{n}"))
+    }
+
+    fn expected(&self) -> Vec<Expected> {
+        let bytes = fs::read(self.path("locks")).unwrap_or_default();
+        let fields: Vec<&[u8]> = bytes.split(|byte| *byte == 0).collect();
+        let expected = |pair: &[&[u8]]| Expected { path: OsStr::from_bytes(pair[0]).into(), content: pair[1].into() };
+        fields.chunks_exact(2).map(expected).collect()
+    }
+}
+
+/// Whether some git works in this repository, as far as that can be seen: from inside of it or of its main checkout.
+fn is_git_at_work(common: &Path) -> bool {
+    let around = common.parent().unwrap_or(common);
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.path());
+    let is_git = |process: &PathBuf| fs::read(process.join("comm")).is_ok_and(|name| name.starts_with(b"git"));
+    let is_here = |process: PathBuf| fs::read_link(process.join("cwd")).is_ok_and(|there| there.starts_with(around));
+    processes.filter(is_git).any(is_here)
+}

@@ -1,0 +1,164 @@
+//! What happens to one path of a checkout that moves, forth and back. Both can be repeated: where things are tells what was done.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::files::{Root, Stamp, is_absent};
+
+/// One path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Step {
+    pub(super) kind: Kind,
+    pub(super) path: PathBuf,
+    /// The file that comes, as it was made.
+    pub(super) ours: Option<Stamp>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A file leaves.
+    Remove,
+    /// A submodule leaves: its directory, if it is empty.
+    LeaveModule,
+    /// A file is exchanged with another.
+    Replace,
+    /// A file comes.
+    Add,
+    /// A submodule comes: an empty directory.
+    EnterModule,
+}
+
+/// In the order of the steps.
+const KINDS: [(Kind, &str); 5] = [
+    (Kind::Remove, "remove"),
+    (Kind::LeaveModule, "leave-module"),
+    (Kind::Replace, "replace"),
+    (Kind::Add, "add"),
+    (Kind::EnterModule, "enter-module"),
+];
+
+impl Step {
+    pub(super) fn encode(&self) -> String {
+        let kind = KINDS.iter().find(|(kind, _)| *kind == self.kind).map_or("", |(_, word)| word);
+        format!("{kind} {}", self.ours.map(|ours| ours.encode()).unwrap_or_default())
+    }
+
+    pub(super) fn decode(text: &str, path: &Path) -> Option<Step> {
+        let (word, stamp) = text.split_once(' ')?;
+        let (kind, _) = KINDS.iter().find(|(_, name)| *name == word)?;
+        Some(Step { kind: *kind, path: path.into(), ours: Stamp::decode(stamp) })
+    }
+
+    /// What leaves comes first, so that a directory can take the place of a file and the other way round.
+    pub(super) fn order(&self) -> usize {
+        KINDS.iter().position(|(kind, _)| *kind == self.kind).unwrap_or(KINDS.len())
+    }
+
+    fn is_ours(&self, found: Option<Stamp>) -> bool {
+        matches!((self.ours, found), (Some(ours), Some(found)) if ours.is_same_content(&found))
+    }
+}
+
+/// The files of a checkout, those that are to come, and those that were taken away. An exchange leaves the latter among the former.
+pub(super) struct Slots {
+    pub(super) root: Root,
+    pub(super) new: Root,
+    pub(super) old: Root,
+}
+
+impl Slots {
+    pub(super) fn open(root: &Path, slots: &Path) -> io::Result<Slots> {
+        Ok(Slots { root: Root::open(root)?, new: Root::open(&slots.join("new"))?, old: Root::open(&slots.join("old"))? })
+    }
+
+    pub(super) fn forward(&self, step: &Step) -> io::Result<()> {
+        let path = &step.path;
+        match step.kind {
+            Kind::Remove => {
+                if self.root.stamp(path)?.is_some() && self.old.stamp(path)?.is_none() {
+                    self.root.take(path, &self.old)?;
+                    self.root.prune(path);
+                }
+            }
+            Kind::LeaveModule => {
+                if self.root.remove_directory(path) {
+                    self.root.prune(path);
+                }
+            }
+            Kind::Replace => {
+                if step.is_ours(self.new.stamp(path)?) {
+                    self.root.exchange(path, &self.new)?;
+                }
+            }
+            Kind::Add => {
+                if step.is_ours(self.new.stamp(path)?) {
+                    match self.root.put(path, &self.new) {
+                        // Git knows no empty directories, so nobody can have meant to keep one.
+                        Err(error) if is_occupied(&error) && self.root.remove_empty(path) => self.root.put(path, &self.new)?,
+                        end => end?,
+                    }
+                }
+            }
+            Kind::EnterModule => drop(self.root.make_directory(path)?),
+        }
+        Ok(())
+    }
+
+    /// Puts back what was there, if what is there now is exactly what we have put there.
+    pub(super) fn undo(&self, step: &Step) -> io::Result<()> {
+        let path = &step.path;
+        match step.kind {
+            Kind::Remove => self.put_back(path, &self.old),
+            Kind::LeaveModule => self.root.make_directory(path).map(drop),
+            Kind::Replace => {
+                if step.is_ours(self.new.stamp(path)?) || !step.is_ours(self.root.stamp(path)?) {
+                    return Ok(());
+                }
+                self.root.exchange(path, &self.new)?;
+                // Somebody may have changed it in this very moment: that stays.
+                if step.is_ours(self.new.stamp(path)?) { Ok(()) } else { self.root.exchange(path, &self.new) }
+            }
+            Kind::Add => {
+                if self.new.stamp(path)?.is_some() || !step.is_ours(self.root.stamp(path)?) {
+                    return Ok(());
+                }
+                self.root.take(path, &self.new)?;
+                if step.is_ours(self.new.stamp(path)?) {
+                    self.root.prune(path);
+                    return Ok(());
+                }
+                self.put_back(path, &self.new)
+            }
+            Kind::EnterModule => {
+                self.root.remove_directory(path);
+                Ok(())
+            }
+        }
+    }
+
+    /// Where that is which was taken away, if it was.
+    pub(super) fn taken(&self, step: &Step) -> Option<&Root> {
+        let is_file = |slot: &Root| std::fs::symlink_metadata(slot.path().join(&step.path)).is_ok();
+        match step.kind {
+            Kind::Remove => Some(&self.old).filter(|slot| is_file(slot)),
+            Kind::Replace | Kind::Add => {
+                let is_ours = self.new.stamp(&step.path).is_ok_and(|found| step.is_ours(found));
+                Some(&self.new).filter(|slot| !is_ours && is_file(slot))
+            }
+            Kind::LeaveModule | Kind::EnterModule => None,
+        }
+    }
+
+    /// What somebody has put into the place meanwhile stays there; a later step finds what was taken away.
+    fn put_back(&self, path: &Path, slot: &Root) -> io::Result<()> {
+        match self.root.put(path, slot) {
+            Err(error) if is_absent(&error) || is_occupied(&error) => Ok(()),
+            end => end,
+        }
+    }
+}
+
+/// Whether an error says that something is in the place, or a file in the place of a directory on the way.
+pub(super) fn is_occupied(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::IsADirectory | io::ErrorKind::NotADirectory)
+}

@@ -1,0 +1,88 @@
+//! What a person does in the checkout at a certain step of a merge, with real git. Every byte must survive.
+
+use crate::merging::git;
+use crate::merging_killed::{COMPARES, REFRESHES, Steps, VERIFIES};
+
+#[test]
+fn an_edit_of_an_affected_file_stays_whenever_it_is_made() {
+    // Before anything is touched: it is in the way.
+    let steps = Steps::new();
+    let said = steps.merge_with(VERIFIES, "echo mine > changed");
+    assert!(said.code == 1 && said.stderr.contains(" has changes\n"), "{said:?}");
+    assert_eq!((steps.status(), std::fs::read_to_string(steps.path("changed")).unwrap()), (" M changed".into(), "mine\n".into()));
+    assert_eq!(git(steps.world.path(), &["rev-parse", "main"]), steps.before);
+    steps.assert_tidy();
+    // After the files have moved: it is a change of what was merged.
+    for step in [COMPARES, REFRESHES] {
+        let steps = Steps::new();
+        let said = steps.merge_with(step, "echo mine >> changed; echo mine > gone");
+        assert_eq!(said.code, 0, "{said:?}");
+        assert_eq!(std::fs::read_to_string(steps.path("changed")).unwrap(), "after\nmine\n");
+        assert_eq!(steps.status(), " M changed\n?? gone");
+        steps.assert_tidy();
+    }
+}
+
+#[test]
+fn a_new_file_in_the_place_of_one_that_comes_stays() {
+    let steps = Steps::new();
+    let said = steps.merge_with(VERIFIES, "mkdir dir; echo mine > dir/new");
+    assert!(said.code == 1 && said.stderr.contains("new files are in the way"), "{said:?}");
+    assert_eq!((steps.status(), std::fs::read_to_string(steps.path("dir/new")).unwrap()), ("?? dir/".into(), "mine\n".into()));
+    steps.assert_tidy();
+}
+
+/// Has a person do something in the moment after the ref was locked, before the index is.
+fn when_the_ref_is_locked(steps: &Steps, script: &str) {
+    let root = steps.world.path().display();
+    let hook = format!(
+        "#!/bin/sh\n[ $1 = prepared ] && grep -q refs/heads/main && [ ! -e '{root}/state/once' ] || exit 0\n\
+         : > '{root}/state/once'\nunset GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_PREFIX\ncd '{root}'\n({script}) > state/said 2>&1\nexit 0\n"
+    );
+    steps.script(".git/hooks/reference-transaction", &hook);
+}
+
+#[test]
+fn a_commit_after_the_ref_is_locked_fails_visibly_or_survives() {
+    let steps = Steps::new();
+    when_the_ref_is_locked(&steps, "echo precious > precious; git add precious; git commit -q -m precious; echo $?");
+    let said = steps.world.run(&Steps::MERGE);
+    let person = std::fs::read_to_string(steps.path("state/said")).unwrap();
+    assert!(person.contains("main.lock") || person.contains("HEAD.lock"), "git tells the person: {person}");
+    // What is staged is a change, so the merge waits for the person.
+    assert!(said.code == 1 && said.stderr.contains(" has changes\n"), "{said:?}");
+    assert_eq!(steps.status(), "A  precious");
+    git(steps.world.path(), &["commit", "-q", "-m", "precious"]);
+    steps.world.ok(&["merge-branch", "--how", "rebase", "--", "topic", "main"]);
+    assert_eq!((steps.status(), git(steps.world.path(), &["show", "main:precious"])), (String::new(), "precious".into()));
+    steps.assert_tidy();
+}
+
+#[test]
+fn what_is_staged_or_stashed_after_the_ref_is_locked_survives() {
+    let steps = Steps::new();
+    when_the_ref_is_locked(&steps, "echo staged > changed; git add changed; echo again > changed");
+    let said = steps.world.run(&Steps::MERGE);
+    assert!(said.code == 1 && said.stderr.contains(" has changes\n"), "{said:?}");
+    let staged = git(steps.world.path(), &["show", ":changed"]);
+    assert_eq!((staged.as_str(), std::fs::read_to_string(steps.path("changed")).unwrap().as_str()), ("staged", "again\n"));
+    steps.assert_tidy();
+
+    let steps = Steps::new();
+    when_the_ref_is_locked(&steps, "echo stashed > zz; git stash -q");
+    steps.world.ok(&Steps::MERGE);
+    steps.assert_merged();
+    assert_eq!(git(steps.world.path(), &["show", "stash@{0}:zz"]), "stashed");
+}
+
+#[test]
+fn a_switch_to_another_branch_meanwhile_is_not_disturbed() {
+    let steps = Steps::new();
+    git(steps.world.path(), &["branch", "work"]);
+    let said = steps.merge_with(("checkout-index", 1), "git switch -q work");
+    assert_eq!(said.code, 0, "it has no checkout then: {said:?}");
+    assert_eq!(git(steps.world.path(), &["symbolic-ref", "HEAD"]), "refs/heads/work");
+    assert_eq!((steps.status(), std::fs::read_to_string(steps.path("changed")).unwrap()), (String::new(), "before\n".into()));
+    assert_eq!(git(steps.world.path(), &["rev-parse", "main"]), git(steps.world.path(), &["rev-parse", "topic"]));
+    steps.assert_tidy();
+}
