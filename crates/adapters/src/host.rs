@@ -23,6 +23,8 @@ pub struct Host {
     /// Whether all processes that share the store run on one kernel, as with SQLite. Then the boot id alone identifies the
     /// machine: the random part of `id` is in the user's home, so two users of one machine have two ids.
     pub one_kernel: bool,
+    /// Where [life files](crate::life_file) are, if there are any.
+    pub life_files: Option<PathBuf>,
 }
 
 impl Host {
@@ -35,13 +37,25 @@ impl Host {
         let pid_ns = fs::metadata("/proc/self/ns/pid")?.ino();
         let machine: String = machine.trim().chars().take(12).collect();
         Offsets::own().map_err(|error| io::Error::other(format!("the offsets of the time namespace cannot be read: {error}")))?;
-        Ok(Host { id: format!("{machine}-{random}").into(), boot: boot.trim().into(), pid_ns, one_kernel: false })
+        Ok(Host {
+            id: format!("{machine}-{random}").into(),
+            boot: boot.trim().into(),
+            pid_ns,
+            one_kernel: false,
+            life_files: None,
+        })
     }
 
-    /// The same machine, for a store that only processes of one kernel can open.
+    /// The same machine, for a store that only processes of one kernel can open; some of them have life files in this directory.
     #[must_use]
-    pub fn with_one_kernel(self, one_kernel: bool) -> Host {
-        Host { one_kernel, ..self }
+    pub fn with_one_kernel(self, life_files: PathBuf) -> Host {
+        Host { one_kernel: true, life_files: Some(life_files), ..self }
+    }
+
+    /// The same machine, for a store that other machines can open too.
+    #[must_use]
+    pub fn among_others(self) -> Host {
+        Host { one_kernel: false, life_files: None, ..self }
     }
 
     /// The directory for the random part: `$XDG_STATE_HOME/banksman` or `~/.local/state/banksman`.

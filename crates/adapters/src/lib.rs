@@ -1,6 +1,7 @@
 //! The world outside, each part behind a small interface.
 //!
 //! * [`host`]: this machine and its clocks. * [`user`]: whose process this is. * [`process`]: who a process is, and whether it lives.
+//! * [`life_file`]: the proof of a death that cannot be seen.
 //! * [`tree`]: all descendants of a process. * [`ids`]: short random names.
 //! * [`keeper`]: the process beside a session, which outlives whoever started it.
 //! * [`program`]: running a program for a limited time. * [`minder`]: the same, and nothing of it is left behind.
@@ -20,9 +21,11 @@ pub mod git;
 pub mod host;
 pub mod ids;
 pub mod keeper;
+pub mod life_file;
 pub mod minder;
 pub mod notify;
 pub mod os_bytes;
+mod pid_namespace;
 pub mod private;
 pub mod process;
 pub mod program;

@@ -5,7 +5,9 @@
 //! | no such pid, another start time, or its pidfd is readable (also for a zombie) | dead |
 //! | the same host (or a store that one kernel has for itself), another boot | another boot: the store knows which came first |
 //! | a start time that differs by one tick: offsets of time namespaces need not be whole ticks | unknown |
-//! | another host or pid namespace, a hidden `/proc`, no permission | unknown |
+//! | another pid namespace, and every process of the machine can be [seen](crate::pid_namespace) | as in the same one |
+//! | another pid namespace, and it has a [life file](crate::life_file) | dead if that is free, alive if not |
+//! | another host, another pid namespace otherwise, a hidden `/proc`, no permission | unknown |
 
 use std::fs;
 use std::io;
@@ -17,6 +19,8 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::host::Host;
+use crate::life_file;
+use crate::pid_namespace::{self, Search};
 use crate::time_namespace::Offsets;
 
 impl Host {
@@ -45,25 +49,36 @@ impl Host {
             let same_machine = self.one_kernel || process.host == self.id;
             return Err(if same_machine { Liveness::OtherBoot } else { Liveness::Unknown });
         }
-        if process.pid_ns != self.pid_ns {
-            return Err(Liveness::Unknown);
+        if process.pid_ns == self.pid_ns {
+            return watch_here(process.pid, process.start);
         }
-        let pid = Pid::from_raw(process.pid).ok_or(Liveness::Unknown)?;
-        let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
-            Ok(pidfd) => pidfd,
-            Err(Errno::SRCH) => return Err(Liveness::Dead),
-            Err(_) => return Err(Liveness::Unknown),
-        };
-        // The pidfd is for whoever has the pid now. Only then does the start time tell whether that is the one.
-        match start_time(process.pid) {
-            Ok(start) if start == process.start => {}
-            Ok(start) if is_same_start(start, process.start) => return Err(Liveness::Unknown),
-            Ok(_) => return Err(Liveness::Dead),
-            Err(_) if has_exited(&pidfd) => return Err(Liveness::Dead),
-            Err(_) => return Err(Liveness::Unknown),
+        match pid_namespace::find(process.pid_ns, process.pid) {
+            Search::Found(pid) => watch_here(pid, process.start),
+            Search::Absent => Err(Liveness::Dead),
+            Search::Unclear => {
+                Err(self.life_files.as_deref().map_or(Liveness::Unknown, |files| life_file::probe(files, process)))
+            }
         }
-        if has_exited(&pidfd) { Err(Liveness::Dead) } else { Ok(pidfd) }
     }
+}
+
+/// A descriptor that becomes readable when the process with this number and start dies.
+fn watch_here(number: i32, expected: u64) -> Result<OwnedFd, Liveness> {
+    let pid = Pid::from_raw(number).ok_or(Liveness::Unknown)?;
+    let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(pidfd) => pidfd,
+        Err(Errno::SRCH) => return Err(Liveness::Dead),
+        Err(_) => return Err(Liveness::Unknown),
+    };
+    // The pidfd is for whoever has the pid now. Only then does the start time tell whether that is the one.
+    match start_time(number) {
+        Ok(start) if start == expected => {}
+        Ok(start) if is_same_start(start, expected) => return Err(Liveness::Unknown),
+        Ok(_) => return Err(Liveness::Dead),
+        Err(_) if has_exited(&pidfd) => return Err(Liveness::Dead),
+        Err(_) => return Err(Liveness::Unknown),
+    }
+    if has_exited(&pidfd) { Err(Liveness::Dead) } else { Ok(pidfd) }
 }
 
 /// Whether the process of a pidfd is dead, reaped or not.
@@ -155,10 +170,9 @@ mod tests {
     fn what_cannot_be_seen_is_not_dead() {
         let host = Host::detect(None).unwrap();
         let process = host.current().unwrap();
-        assert_eq!(host.probe(&ProcessId { pid_ns: 1, ..process.clone() }), Liveness::Unknown);
         assert_eq!(host.probe(&ProcessId { boot: "b".into(), host: "h".into(), ..process.clone() }), Liveness::Unknown);
         let elsewhere = ProcessId { boot: "b".into(), host: "h".into(), ..process.clone() };
-        assert_eq!(host.clone().with_one_kernel(true).probe(&elsewhere), Liveness::OtherBoot);
+        assert_eq!(host.clone().with_one_kernel("/nowhere".into()).probe(&elsewhere), Liveness::OtherBoot);
         assert_eq!(host.probe(&ProcessId { boot: "b".into(), ..process }), Liveness::OtherBoot);
     }
 }

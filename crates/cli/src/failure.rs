@@ -65,6 +65,14 @@ impl Failure {
             .hint("it ends as soon as banksman run is started there")
     }
 
+    /// A run that can be ended only by a person's word.
+    pub(crate) fn unproven(run: &banksman::core::backlog::Run, decision: &banksman::core::DecisionId) -> Failure {
+        let message = format!("the keeper of run {} is dead, and it cannot be proven from here that its processes are", run.id);
+        Failure::new(exit::LOCKED, "SESSION_UNPROVEN", message)
+            .details(json!({ "run": run.id, "task": run.task, "decision": decision }))
+            .hint(format!("if its container or machine is gone: banksman decisions resolve {decision} --recommended"))
+    }
+
     /// A wrong argument.
     pub(crate) fn usage(message: impl ToString) -> Failure {
         Failure::new(exit::USAGE, "USAGE", message.to_string())

@@ -11,7 +11,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::event::{DecisionFact, Event};
-use crate::ids::{DecisionId, Seq, TaskId, Title};
+use crate::ids::{DecisionId, RunId, Seq, TaskId, Title};
 use crate::step::{Errand, Notice, NoticeKind, Now, Scribe, Step};
 use crate::time::Wall;
 
@@ -50,6 +50,13 @@ pub enum About {
     Task(TaskId),
     /// Something that could not be done, by its number in the outbox.
     Errand(Seq),
+    /// A live run whose keeper is dead, while it cannot be proven that its processes are.
+    Run {
+        /// Which one.
+        run: RunId,
+        /// Of which task.
+        task: TaskId,
+    },
 }
 
 /// A possible answer.
@@ -77,6 +84,8 @@ pub enum Act {
     Resend,
     /// The errand is given up.
     Drop,
+    /// The run is ended as lost, and its task goes on as after any lost run.
+    End,
 }
 
 /// What came of it.
@@ -236,6 +245,25 @@ impl Question {
         }
     }
 
+    /// Whether a run may be ended that nobody can see the end of.
+    fn of_unproven(run: &RunId, task: &TaskId, title: &Title, why: &str) -> Question {
+        let choice = |text: &str, act| Choice { text: text.into(), act };
+        Question {
+            about: About::Run { run: run.clone(), task: task.clone() },
+            text: format!(
+                "The keeper of run {run} of \"{title}\" is dead, and it cannot be proven that its processes are: {why}. \
+                 Are they gone, so that the run can be ended?"
+            )
+            .into(),
+            options: vec![
+                choice("they are gone: end the run as lost, and go on with the task", Act::End),
+                choice("they are gone: end the run, and mark the task as failed", Act::Fail),
+                choice("they are gone: end the run, and cancel the task and its children", Act::Cancel),
+            ],
+            recommended: 1,
+        }
+    }
+
     /// Raises it: the event, and if it is worth it the notice to people.
     pub(crate) fn raise(self, notice: Option<NoticeKind>, scribe: &mut Scribe) -> DecisionId {
         let id = DecisionId::from(scribe.next());
@@ -258,6 +286,13 @@ pub fn ask_about(seq: Seq, errand: &Errand, attempts: u32, error: &str, now: &No
         Errand::Spawn { .. } | Errand::Kill { .. } | Errand::Nudge { .. } => Some(NoticeKind::Decision),
     };
     let id = Question::of_errand(seq, errand, attempts, error).raise(notice, &mut scribe);
+    Step { state: id, outcome: (), effects: scribe.effects }
+}
+
+/// Asks whether a run may be ended whose processes cannot be proven dead.
+pub fn ask_about_run(run: &RunId, task: &TaskId, title: &Title, why: &str, now: &Now) -> Step<DecisionId, ()> {
+    let mut scribe = Scribe::new(now);
+    let id = Question::of_unproven(run, task, title, why).raise(Some(NoticeKind::Decision), &mut scribe);
     Step { state: id, outcome: (), effects: scribe.effects }
 }
 

@@ -77,3 +77,20 @@ fn the_stored_form_is_frozen() {
     assert_eq!(serde_json::to_string(&state).unwrap(), text);
     assert_eq!(serde_json::to_string(&State::Open).unwrap(), r#""open""#);
 }
+
+#[test]
+fn a_run_that_cannot_be_seen_is_ended_in_one_of_three_ways() {
+    let (run, task, title) = (RunId::new("r-1").unwrap(), TaskId::new("t-1").unwrap(), Title::new("Tidy").unwrap());
+    let step = ask_about_run(&run, &task, &title, "it is in another container", &now());
+    let [raised, told] = &step.effects[..] else { panic!("{:?}", step.effects) };
+    let crate::step::Effect::Emit(Event::Decision { id, fact: DecisionFact::Raised(question) }) = raised else {
+        panic!("{raised:?}")
+    };
+    assert!(matches!(told, crate::step::Effect::Send(Errand::Notify(_))), "people are told");
+    assert_eq!((id, &question.about), (&step.state, &About::Run { run, task }));
+    let decision = Decision::new(id.clone(), (**question).clone(), Wall(1));
+    decision.check();
+    for (option, act) in [(1, Act::End), (2, Act::Fail), (3, Act::Cancel)] {
+        assert_eq!(decision.clone().step(resolve(option), &now()).outcome, Outcome::Resolved(act));
+    }
+}

@@ -5,7 +5,10 @@ use banksman_core::task::{self, After, Mark};
 use banksman_core::{Decision, DecisionId};
 use banksman_store::{Key, Tables, Turn};
 
+use crate::endings::end_unproven;
+use crate::facts;
 use crate::ledger::{any_runner, descendants, step_task, wake_runners};
+use crate::runs::Work;
 use crate::tasks;
 
 /// What can be asked.
@@ -15,6 +18,8 @@ pub struct DecisionRequest {
     pub id: DecisionId,
     /// What it is about, as it was read: the rows to load follow from it.
     pub about: About,
+    /// The run that it is about, as it was read.
+    pub run: Option<Box<Work>>,
     /// The number of the option.
     pub option: u32,
     /// Who answers.
@@ -28,6 +33,8 @@ pub struct DecisionRequest {
 pub enum DecisionOutcome {
     /// The machine's answer, with the decision as it stands now.
     Stepped(decision::Outcome, Box<Decision>),
+    /// The run that it is about has changed since it was read; nothing has happened.
+    Late,
     /// There is no such decision.
     Unknown,
 }
@@ -38,25 +45,40 @@ impl DecisionRequest {
         let about = match &self.about {
             About::Task(task) => vec![Key::Family(task.clone()), Key::ByHand(task.clone()), Key::Pipeline(task.clone())],
             About::Errand(_) => Vec::new(),
+            About::Run { run, task } => vec![Key::Run(run.clone()), Key::Family(task.clone()), Key::Pipeline(task.clone())],
         };
-        own.into_iter().chain(about).collect()
+        let holds = self.run.iter().flat_map(|work| &work.run.holds).map(|hold| facts::need_key(&hold.need));
+        let section = self.run.iter().filter_map(|work| work.task.spec.section.as_ref());
+        let section = section.map(|section| Key::Lock(section.lock()));
+        own.into_iter().chain(about).chain(holds).chain(section).collect()
     }
 
     pub(crate) fn decide(&self, tables: &mut Tables, turn: &mut Turn) -> DecisionOutcome {
+        if tables.backlog.decisions.get(&self.id).is_some_and(|decision| decision.is_open() && !self.is_current(decision, tables))
+        {
+            return DecisionOutcome::Late;
+        }
         let Some(decision) = tables.backlog.decisions.remove(&self.id) else { return DecisionOutcome::Unknown };
         let input = decision::Input::Resolve { option: self.option, by: self.by.clone(), note: self.note.clone() };
         let step = decision.step(input, &turn.now(Vec::new(), Default::default()));
         tables.backlog.decisions.insert(self.id.clone(), step.state.clone());
         turn.carry_out(step.effects, false);
         if let decision::Outcome::Resolved(act) = &step.outcome {
-            carry_out(*act, &step.state, tables, turn);
+            carry_out(*act, &step.state, self.run.as_deref(), tables, turn);
         }
         DecisionOutcome::Stepped(step.outcome, Box::new(step.state))
+    }
+
+    /// Whether the run that a decision is about is what it was when it was read: what must be freed follows from that.
+    fn is_current(&self, decision: &Decision, tables: &Tables) -> bool {
+        let About::Run { run, .. } = &decision.question.about else { return true };
+        let (Some(now), Some(then)) = (tables.backlog.runs.get(run), &self.run) else { return false };
+        now.is_live() && then.run.id == *run && (now.owner_epoch, &now.holds) == (then.run.owner_epoch, &then.run.holds)
     }
 }
 
 /// Does what an answer says. What it was about may have changed meanwhile; then the machines refuse, and nothing happens.
-fn carry_out(act: Act, decision: &Decision, tables: &mut Tables, turn: &mut Turn) {
+fn carry_out(act: Act, decision: &Decision, run: Option<&Work>, tables: &mut Tables, turn: &mut Turn) {
     match (&decision.question.about, act) {
         (About::Task(task), Act::Retry) => drop(step_task(tables, turn, task, task::Input::Retry, None)),
         (About::Task(task), Act::Skip) => drop(step_task(tables, turn, task, task::Input::Set(Mark::Skipped), None)),
@@ -80,7 +102,21 @@ fn carry_out(act: Act, decision: &Decision, tables: &mut Tables, turn: &mut Turn
             }
         }
         (About::Errand(seq), Act::Drop) => drop(tables.backlog.outbox.remove(seq)),
-        (About::Task(_), Act::Resend | Act::Drop) | (About::Errand(_), Act::Retry | Act::Fail | Act::Cancel | Act::Skip) => {
+        (About::Run { task, .. }, Act::End | Act::Fail | Act::Cancel) => {
+            let then = match act {
+                Act::Fail => Some(After::Fail { error: format!("marked as failed by decision {}", decision.id).into() }),
+                Act::Cancel => Some(After::Cancel),
+                _ => None,
+            };
+            then.into_iter().for_each(|then| drop(tasks::stop(task, then, tables, turn)));
+            run.and_then(|work| end_unproven(work, tables, turn));
+            for child in descendants(tables, task).into_iter().filter(|_| act == Act::Cancel) {
+                tasks::stop(&child, After::Cancel, tables, turn);
+            }
+        }
+        (About::Task(_), Act::Resend | Act::Drop | Act::End)
+        | (About::Errand(_), Act::Retry | Act::Fail | Act::Cancel | Act::Skip | Act::End)
+        | (About::Run { .. }, Act::Retry | Act::Skip | Act::Resend | Act::Drop) => {
             unreachable!("a question only has options that fit what it is about")
         }
     }

@@ -1,17 +1,19 @@
 //! How runs end, or come into other hands: reported, lost, adopted; and what their runners leave behind.
 
-use banksman_core::backlog::Ended;
+use banksman_core::backlog::{Backlog, Ended};
 use banksman_core::coordination::Command;
+use banksman_core::decision::{self, About};
 use banksman_core::event::{Event, TaskFact};
 use banksman_core::restart::Marker;
 use banksman_core::semaphore;
 use banksman_core::task::{self, Ending, Need, Watch};
-use banksman_core::{Name, Pipeline, RunId, RunnerId, SectionId, Span, Task, lock};
+use banksman_core::{Decision, DecisionId, Name, Pipeline, RunId, RunnerId, SectionId, Span, Task, lock};
 use banksman_store::{Tables, Turn};
 
 use crate::claims::enter_section;
 use crate::ledger::{
-    Draft, any_runner, drop_errands, emit, give_back, inherit, open_children, step_task, step_task_after, wake_runners,
+    Draft, any_runner, carry_out, drop_errands, emit, give_back, inherit, open_children, step_task, step_task_after,
+    wake_runners, withdraw,
 };
 use crate::phases::printed;
 use crate::request::Seen;
@@ -30,7 +32,7 @@ pub(crate) fn finish(
     if (&run.owner, run.owner_epoch) != (runner, what.run.owner_epoch) || run.holds != what.run.holds {
         return RunOutcome::Late;
     }
-    let outcome = end(runner, what, ending.clone(), marker, watch, tables, turn);
+    let outcome = end(Some(runner), what, ending.clone(), marker, watch, tables, turn);
     RunOutcome::Finished(outcome, Box::new(tables.backlog.tasks[&what.task.id].clone()), stopped(&what.task, tables))
 }
 
@@ -40,9 +42,9 @@ fn stopped(task: &Task, tables: &Tables) -> Option<Box<Pipeline>> {
     pipeline.task().is_none().then(|| Box::new(pipeline.clone()))
 }
 
-/// Ends a live run: all that it holds is free, and its task goes on.
+/// Ends a live run: all that it holds is free, and its task goes on. Without a runner a person has said so.
 pub(crate) fn end(
-    by: &RunnerId,
+    by: Option<&RunnerId>,
     what: &Work,
     ending: Ended,
     marker: &Marker,
@@ -76,7 +78,7 @@ pub(crate) fn end(
     drop_errands(tables, turn, |sent| sent.errand.run() == Some(id));
     let tail = ending.tail.clone().unwrap_or_default();
     note_printed(what, &ending.ending, &tail, tables, turn);
-    let outcome = step_task_after(tables, turn, &what.task.id, input, Some(by), &tail);
+    let outcome = step_task_after(tables, turn, &what.task.id, input, by, &tail);
     let outcome = outcome.expect("a task with a live run is not deleted");
     let setback = match &outcome {
         task::Outcome::Again(setback) => Some(*setback),
@@ -88,8 +90,51 @@ pub(crate) fn end(
     });
     let run = tables.backlog.runs.get_mut(id).expect("it was just there");
     run.ended = Some(Ended { setback, error, tail: None, ..ending });
-    wake_runners(tables, turn, Some(by));
+    // Nobody needs to say any more whether it may be ended.
+    if let Some(asked) = open_question(id, &tables.backlog) {
+        withdraw(tables, turn, &asked);
+    }
+    wake_runners(tables, turn, by);
     outcome
+}
+
+/// The open question whether a run may be ended, if there is one.
+pub(crate) fn open_question(run: &RunId, backlog: &Backlog) -> Option<DecisionId> {
+    let is_about = |decision: &&Decision| matches!(&decision.question.about, About::Run { run: about, .. } if about == run);
+    backlog.decisions.values().filter(|decision| decision.is_open()).find(is_about).map(|decision| decision.id.clone())
+}
+
+/// A person is asked once whether a run may be ended that cannot be proven dead.
+pub(crate) fn unproven(runner: &RunnerId, what: &Work, why: &str, tables: &mut Tables, turn: &mut Turn) -> RunOutcome {
+    let Some(run) = tables.backlog.runs.get(&what.run.id).filter(|run| run.is_live()) else { return RunOutcome::Late };
+    if (&run.owner, run.owner_epoch) != (runner, what.run.owner_epoch) {
+        return RunOutcome::Late;
+    }
+    if open_question(&what.run.id, &tables.backlog).is_none() {
+        let now = turn.now(Vec::new(), Default::default());
+        let step = decision::ask_about_run(&what.run.id, &what.task.id, &what.task.spec.title, why, &now);
+        carry_out(tables, turn, step.effects, Some(runner));
+    }
+    RunOutcome::Done
+}
+
+/// Ends a run because a person says that nothing of it lives. `None` if it is not what it was when the rows were read.
+pub(crate) fn end_unproven(what: &Work, tables: &mut Tables, turn: &mut Turn) -> Option<task::Outcome> {
+    let run = tables.backlog.runs.get(&what.run.id).filter(|run| run.is_live())?;
+    if run.owner_epoch != what.run.owner_epoch || run.holds != what.run.holds {
+        return None;
+    }
+    let owner = run.owner.clone();
+    let ending = ended(Ending::Lost, turn.wall, Some("a person has said that nothing of it lives".into()));
+    // A person's word is no recovery: there is no limit to it.
+    let watch = Watch { timeout: Span::ZERO, max_recoveries: u32::MAX, on_exhausted: task::OnExhausted::Escalate };
+    // What is in its folder is looked at before the next attempt.
+    let outcome = end(None, what, ending, &Marker::Absent, &watch, tables, turn);
+    // A runner that is gone cannot give the lock of its section back.
+    if !tables.backlog.runners.contains_key(&owner) {
+        free_sections(&owner, what.task.spec.section.as_slice(), tables, turn);
+    }
+    Some(outcome)
 }
 
 /// What a phase has printed as its result counts as said, if it ended well and has said nothing else.
@@ -129,7 +174,7 @@ pub(crate) fn lose(
     let note = format!("its machine was not heard of for {} s", silence.as_ms() / 1_000);
     let ending = ended(Ending::Lost, turn.wall, Some(note));
     // Its files are on another machine: the next attempt looks for DONE where it runs.
-    let outcome = end(runner, what, ending.clone(), &Marker::Absent, watch, tables, turn);
+    let outcome = end(Some(runner), what, ending.clone(), &Marker::Absent, watch, tables, turn);
     // It cannot come back for the lock of the section: it is gone, or what it had there is.
     if tables.backlog.runners.get(&owner).is_none_or(|owner| owner.is_silent(&now)) {
         free_sections(&owner, what.task.spec.section.as_slice(), tables, turn);

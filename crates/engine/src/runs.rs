@@ -14,7 +14,7 @@ use banksman_store::{Key, Tables, Turn};
 
 use crate::calm::{rest, ripen, stepped, tried};
 use crate::claims::claim;
-use crate::endings::{adopt, dismiss, finish, free_slot, leave_section, lose, renew};
+use crate::endings::{adopt, dismiss, finish, free_slot, leave_section, lose, renew, unproven};
 use crate::facts;
 use crate::ledger::{Draft, any_runner, descendants, inherit, open_children, wake_runner, wake_runners};
 use crate::request::Seen;
@@ -154,6 +154,15 @@ pub enum RunRequest {
         /// How its runs are watched.
         watch: Watch,
     },
+    /// Tell that the keeper of a run is dead, and that it cannot be proven that its processes are: a person is asked.
+    Unproven {
+        /// Itself.
+        runner: RunnerId,
+        /// The run with its task, as it was seen.
+        what: Box<Work>,
+        /// Why it cannot be proven.
+        why: Box<str>,
+    },
     /// Give an exclusive section back.
     LeaveSection {
         /// Itself.
@@ -282,6 +291,13 @@ impl RunRequest {
                 let own = [Key::Run(run.id.clone()), own_key(task), Key::Live, Key::Runners, Key::Outbox, Key::OpenDecisions];
                 holds.chain(section).chain(own).chain(pipeline_key(task)).collect()
             }
+            RunRequest::Unproven { what, .. } => vec![
+                Key::Run(what.run.id.clone()),
+                Key::Task(what.task.id.clone()),
+                Key::Runners,
+                Key::Outbox,
+                Key::OpenDecisions,
+            ],
             RunRequest::LeaveSection { section, .. } => vec![Key::Lock(section.lock()), Key::Live, Key::Runners],
             RunRequest::Pause { run, .. } | RunRequest::Resume { run, .. } => {
                 vec![Key::Run(run.clone()), Key::Semaphore(Name::runs()), Key::Runners]
@@ -372,6 +388,7 @@ impl RunRequest {
             }
             RunRequest::Adopt { runner, what, seen } => adopt(runner, what, seen, tables, turn),
             RunRequest::Lose { runner, what, patience, watch } => lose(runner, what, *patience, watch, tables, turn),
+            RunRequest::Unproven { runner, what, why } => unproven(runner, what, why, tables, turn),
             RunRequest::LeaveSection { runner, section } => leave_section(runner, section, tables, turn),
             RunRequest::Pause { run, epoch } => {
                 let outcome = standing(run, *epoch, tables);

@@ -65,12 +65,8 @@ fn standing_keys(task: &Task, known: &Backlog, keys: &mut BTreeSet<Key>) {
             }
         }
         State::Done(_) if task.has_phases() => keys.extend([Key::Task(task.id.clone()), Key::Pipeline(task.id.clone())]),
-        State::Running(_)
-        | State::Stuck { .. }
-        | State::Stopping { .. }
-        | State::ByHand { .. }
-        | State::Review
-        | State::Done(_) => {}
+        State::Running(_) | State::Stuck { .. } | State::Stopping { .. } => drop(keys.insert(Key::OpenDecisions)),
+        State::ByHand { .. } | State::Review | State::Done(_) => {}
     }
 }
 
@@ -202,6 +198,7 @@ impl<'a> Situation<'a> {
             owner: run.owner.clone(),
             life,
             heir: heir.filter(|_| life == Life::Gone),
+            asked: crate::endings::open_question(&run.id, self.backlog),
         }
     }
 

@@ -29,6 +29,8 @@ pub(crate) enum Deed {
     Swept(RunId, Ended),
     /// It could not be tried.
     Unswept(RunId),
+    /// It cannot be proven that nothing is left of it, for this reason.
+    Unproven(RunId, Box<str>),
     /// What the guards of a pipeline ask about was looked at.
     Gathered(Box<Pipeline>, Box<GuardInputs>),
     /// People were told, or not.
@@ -94,11 +96,12 @@ impl Aside {
                 let note = match keeper::sweep(&record, grace) {
                     Ok(swept) if !swept.left.is_empty() => {
                         let left: Vec<String> = swept.left.iter().map(ToString::to_string).collect();
-                        format!("its keeper was killed; processes that could not be ended: {}", left.join(", "))
+                        let why = format!("processes that cannot be ended: {}", left.join(", "));
+                        return (Deed::Unproven(run, why.into()), Vec::new());
                     }
                     Ok(swept) if swept.ended == 1 => "its keeper was killed; 1 process of it was ended".into(),
                     Ok(swept) => format!("its keeper was killed; {} processes of it were ended", swept.ended),
-                    Err(error) => format!("its keeper was killed; what is left of it cannot be looked for: {error}"),
+                    Err(error) => return (Deed::Unproven(run, error.to_string().into()), Vec::new()),
                 };
                 (Deed::Swept(run, now_ended(Ending::Lost, Some(&note))), Vec::new())
             },
@@ -202,7 +205,7 @@ impl Aside {
                 Deed::Told(errand, Ok(())) => drop(self.told.remove(errand)),
                 Deed::Told(errand, Err(_)) => self.told.entry(*errand).or_default().extend(told),
                 Deed::Gathered(pipeline, _) => drop(self.looks.remove(&pipeline.id)),
-                Deed::Swept(..) | Deed::Unswept(_) => {}
+                Deed::Swept(..) | Deed::Unswept(_) | Deed::Unproven(..) => {}
             }
             deeds.push(deed);
         }

@@ -136,7 +136,7 @@ pub fn overview(reader: &mut Reader, project: &Project) -> Result<Overview, Stor
 
 /// The live runs, oldest first, and who looks after them.
 pub fn sessions(reader: &mut Reader, host: &Host) -> Result<(Stamp, Vec<LiveRun>), StoreError> {
-    let snapshot = reader.view().load(&BTreeSet::from([Key::Live, Key::Runners]))?;
+    let snapshot = reader.view().load(&BTreeSet::from([Key::Live, Key::Runners, Key::OpenDecisions]))?;
     let probes = probe(&snapshot, host);
     let runs = live_runs(&snapshot, &Situation::new(&snapshot, &probes));
     Ok((Stamp { lease: snapshot.lease, wall: snapshot.wall }, runs))

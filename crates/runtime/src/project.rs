@@ -32,6 +32,9 @@ pub(crate) const CONFIG_FILE: &str = "config.toml";
 /// The store in it, unless the project is kept in a database.
 pub(crate) const STORE_FILE: &str = "store.db";
 
+/// Sockets, the bell, and the life files of runners.
+const RUN_DIR: &str = "run";
+
 /// What tells git which of it to leave alone.
 const IGNORE_FILE: &str = ".gitignore";
 
@@ -247,7 +250,10 @@ impl Project {
             Some(Place::Sqlite(path)) => Location::Sqlite(path),
             None => Location::Sqlite(folder.join(STORE_FILE)),
         };
-        let host = detect()?.with_one_kernel(matches!(store, Location::Sqlite(_)));
+        let host = match store {
+            Location::Sqlite(_) => detect()?.with_one_kernel(folder.join(RUN_DIR)),
+            Location::Postgres { .. } => detect()?,
+        };
         Ok(Project { root: root.into(), folder: folder.into(), store, settings, host })
     }
 
@@ -307,7 +313,7 @@ impl Project {
 
     /// The folder of sockets and bell.
     pub fn run_dir(&self) -> PathBuf {
-        self.folder.join("run")
+        self.folder.join(RUN_DIR)
     }
 
     /// Copies the project, with all that is held and all that happened, to a place that does not have it. If that
@@ -317,8 +323,11 @@ impl Project {
         let is_trusted = self.is_trusted()?;
         let id = id_of(self.config(), &self.folder)?;
         let store_id = new_store_id();
-        let one_kernel = matches!(place, Place::Sqlite(_));
-        let machine = || Box::new(RealMachine(self.host.clone().with_one_kernel(one_kernel)));
+        let host = match &place {
+            Place::Sqlite(path) => self.host.clone().with_one_kernel(path.with_file_name(RUN_DIR)),
+            Place::Postgres(_) => self.host.clone().among_others(),
+        };
+        let machine = || Box::new(RealMachine(host.clone()));
         let copy_of_it = TrustedStore { id: store_id.clone(), clone: place.clone_of(&self.root), place: place.shown(&id) };
         let copied = match place {
             Place::Sqlite(path) => {

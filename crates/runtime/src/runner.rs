@@ -8,10 +8,12 @@ pub(crate) use tending::now_ended;
 
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use banksman_adapters::anchor::Anchor;
 use banksman_adapters::keeper::{self, Keepers, Limit, Session};
+use banksman_adapters::life_file::LifeFile;
 use banksman_adapters::{host, ids, os_bytes, reentry};
 use banksman_core::backlog::{Runner as Row, Terms};
 use banksman_core::{Lease, RunId, RunnerId, SectionId, Span, Stamp, Wall};
@@ -82,6 +84,8 @@ pub struct Runner<'a> {
     ttl: Option<Duration>,
     /// How long its sessions may go on, by the last renewal.
     limit: Option<Limit>,
+    /// The proof of its death for those who cannot see it.
+    _life: Option<Arc<LifeFile>>,
 }
 
 impl<'a> Runner<'a> {
@@ -132,6 +136,8 @@ impl<'a> Runner<'a> {
             poll: span(config.poll_interval),
             lease: ttl.map(span),
         };
+        let life_files = client.host().life_files.as_deref();
+        let life = life_files.map(|files| LifeFile::hold(files, client.this_process())).transpose();
         let dispatcher = Dispatcher::new(row, options);
         Ok(Runner {
             client,
@@ -150,6 +156,7 @@ impl<'a> Runner<'a> {
             ttl,
             // Without a renewal no session may begin.
             limit: ttl.map(|_| Limit::default()),
+            _life: life.map_err(Error::system("a file cannot be made that tells that this runner lives"))?,
         })
     }
 

@@ -13,6 +13,7 @@ use rustix::time::Timespec;
 use super::MARKER;
 use super::near::place;
 use super::record::Record;
+use crate::pid_namespace::{self, Search};
 use crate::process::{has_exited, is_same_start, start_time, stat};
 use crate::{host, tree};
 
@@ -32,14 +33,21 @@ pub struct Swept {
 /// id, and all their descendants. They have `grace` to end by themselves. It is over when two searches in a row find
 /// nothing. A process that has got rid of its marker, its session id and its parent is not found.
 ///
-/// Fails if the session lives in another pid namespace, as nothing can be said of it from here.
+/// Fails if the session was in another pid namespace, unless that is proven to be gone: nothing can be said of it from here.
 pub fn sweep(record: &Record, grace: Duration) -> io::Result<Swept> {
     let (boot, pid_ns) = place()?;
     if record.boot != *boot {
         return Ok(Swept::default());
     }
     if record.pid_ns != *pid_ns {
-        return Err(io::Error::new(io::ErrorKind::Unsupported, "the session is in another pid namespace"));
+        return match pid_namespace::find_any(record.pid_ns) {
+            // A pid namespace ends with all its processes.
+            Search::Absent => Ok(Swept::default()),
+            Search::Found(_) => Err(unseen("its processes are in another container (pid namespace), which still exists")),
+            Search::Unclear => {
+                Err(unseen("its processes were in another container (pid namespace), which cannot be seen from here"))
+            }
+        };
     }
     let patience_ends = host::deadline(grace);
     let (mut asked, mut empty) = (BTreeSet::new(), 0);
@@ -68,6 +76,10 @@ pub fn sweep(record: &Record, grace: Duration) -> io::Result<Swept> {
         }
     }
     Ok(Swept { ended: asked.len(), left: Vec::new() })
+}
+
+fn unseen(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, why)
 }
 
 /// A process of the session. What is sent through its pidfd reaches nobody else.

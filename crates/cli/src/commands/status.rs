@@ -181,6 +181,7 @@ fn run_json(live: &LiveRun) -> Value {
         "startedAt": words::rfc3339(live.run.started.wall),
         "runner": live.run.owner,
         "runnerState": why::life(live.attended.life),
+        "decision": live.attended.asked,
     })
 }
 
@@ -275,6 +276,7 @@ fn items(items: &WorkItems) -> String {
 
 fn run_row(live: &LiveRun, overview: &Overview) -> Vec<String> {
     let runner = match live.attended.life {
+        _ if live.attended.asked.is_some() => format!("{} {RED}(needs you){RED:#}", live.run.owner),
         Life::Alive => live.run.owner.to_string(),
         Life::Gone => format!("{} {RED}(gone){RED:#}", live.run.owner),
         Life::Unknown => format!("{} {YELLOW}(elsewhere){YELLOW:#}", live.run.owner),
@@ -291,7 +293,9 @@ fn runner_row(manned: &Manned, overview: &Overview, host: &str) -> Vec<String> {
         Life::Unknown => format!("{YELLOW}unknown{YELLOW:#}"),
     };
     let runs = runner.max_runs.map_or_else(|| manned.runs.to_string(), |max| format!("{}/{max}", manned.runs));
-    let place = if *runner.process.host == *host { "here".into() } else { brief(&runner.process.host, 12) };
+    // Without a lease all runners are on this machine.
+    let place =
+        if runner.terms.is_none() || *runner.process.host == *host { "here".into() } else { brief(&runner.process.host, 12) };
     let span = words::span(overview.at.lease - runner.started.lease);
     vec![runner.id.to_string(), state, runner.process.pid.to_string(), place, runs, span]
 }

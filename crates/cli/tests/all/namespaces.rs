@@ -14,6 +14,7 @@ use crate::world::{BANKSMAN, Running, Said, World, until};
 const UNTIL_OPEN: &str = "echo $$ >> begun; while [ ! -e open ]; do sleep 0.02; done; echo $$ >> done";
 
 /// Whether `unshare` may do this here. All of it is about one machine, so PostgreSQL has no part in it.
+#[expect(clippy::print_stderr, reason = "that a test was skipped must be seen")]
 fn may_unshare(options: &[&str]) -> bool {
     if postgres::wanted() {
         return false;
@@ -128,4 +129,93 @@ fn a_store_is_not_made_on_fuse() {
     let said: Said = world.clean(command, &["init"]).env("BANKSMAN_STORE", &store).output().unwrap().into();
     assert_eq!(said.code, 3, "{said:?}");
     assert!(said.stderr.contains("(FUSE)") && said.stderr.contains("PostgreSQL"), "{said:?}");
+}
+
+/// A container, as far as processes go: when its first process is killed, all others are.
+const CONTAINER: [&str; 4] = ["-p", "-f", "--mount-proc", "--kill-child"];
+
+/// A runner in a container of its own that has begun the task `Long`.
+fn begun_in_a_container(world: &World) -> Running {
+    world.ok(&["tasks", "add", "Long", "--run", UNTIL_OPEN]);
+    let runner = start(unshared(world, &CONTAINER, &["run"]));
+    until("the task has begun", || lines(world, "begun") == 1);
+    runner
+}
+
+fn decision(world: &World) -> Option<String> {
+    let open = world.data(&["decisions", "list"])["decisions"].take();
+    open[0]["id"].as_str().map(Into::into)
+}
+
+#[test]
+fn a_runner_that_sees_that_a_container_is_gone_takes_over_what_was_in_it() {
+    if !may_unshare(&CONTAINER) {
+        return;
+    }
+    let world = World::on_sqlite();
+    let container = begun_in_a_container(&world);
+    container.signal(Signal::KILL);
+    let runner = world.start(&["run", "--until-idle"]);
+    until("it is tried again", || lines(&world, "begun") == 2);
+    std::fs::write(world.path().join("open"), "").unwrap();
+    assert_eq!(runner.end().code, 0);
+    assert_eq!(world.data(&["tasks", "show", "Long"])["status"], "completed");
+    assert!(!world.events().iter().any(|event| event.kind == "decision:raised"), "it needs nobody's word");
+    world.check();
+}
+
+#[test]
+fn what_no_runner_can_see_the_end_of_is_ended_by_a_person() {
+    if !may_unshare(&CONTAINER) {
+        return;
+    }
+    let world = World::on_sqlite();
+    let container = begun_in_a_container(&world);
+    container.signal(Signal::KILL);
+    // Another container sees neither the first one nor its processes.
+    let runner = start(unshared(&world, &CONTAINER, &["run"]));
+    until("a person is asked", || decision(&world).is_some());
+    let decision = decision(&world).unwrap();
+    let why = world.ok(&["why", "Long"]);
+    assert!(why.contains(&format!("banksman decisions show {decision}")), "{why}");
+    assert_eq!(world.data(&["status"])["runs"][0]["decision"], decision.as_str());
+    let doctor = world.run(&["doctor"]);
+    assert_eq!(doctor.code, 7, "{doctor:?}");
+    assert!(doctor.stdout.contains(&format!("banksman decisions resolve {decision}")), "{doctor:?}");
+    let cancel: Said = unshared(&world, &CONTAINER, &["tasks", "cancel", "Long"]).output().unwrap().into();
+    assert_eq!(cancel.code, 6, "{cancel:?}");
+    assert!(cancel.stderr.contains(&format!("banksman decisions resolve {decision}")), "{cancel:?}");
+    world.ok(&["decisions", "resolve", &decision, "--recommended"]);
+    assert_eq!(world.data(&["tasks", "show", "Long"])["status"], "cancelled", "that was wanted before");
+    assert_eq!(lines(&world, "begun"), 1);
+    until("the record is removed", || std::fs::read_dir(world.path().join(".banksman/runs")).unwrap().count() == 0);
+    drop(runner);
+    world.check();
+}
+
+#[test]
+fn a_container_asks_about_what_was_outside_of_it_and_goes_on_with_the_answer() {
+    if !may_unshare(&CONTAINER) {
+        return;
+    }
+    let world = World::on_sqlite();
+    world.ok(&["tasks", "add", "Long", "--run", UNTIL_OPEN]);
+    let outside = world.start(&["run"]);
+    until("the task has begun", || lines(&world, "begun") == 1);
+    let everything = || world.project().reader().unwrap().view().everything().unwrap();
+    let session = || everything().backlog.runs.values().find_map(|run| run.session.clone());
+    until("its processes are known", || session().is_some());
+    let session = session().unwrap();
+    outside.signal(Signal::KILL);
+    rustix::process::kill_process(rustix::process::Pid::from_raw(session.keeper).unwrap(), Signal::KILL).unwrap();
+    let inside = start(unshared(&world, &CONTAINER, &["run", "--until-idle"]));
+    assert_eq!(inside.end().code, 7, "it does not wait for what only a person can tell");
+    let decision = decision(&world).unwrap();
+    assert_eq!(world.data(&["tasks", "show", "Long"])["status"], "stuck");
+    world.ok(&["decisions", "resolve", &decision, "1"]);
+    std::fs::write(world.path().join("open"), "").unwrap();
+    let again: Said = unshared(&world, &CONTAINER, &["run", "--until-idle"]).output().unwrap().into();
+    assert_eq!(again.code, 0, "{again:?}");
+    assert_eq!(world.data(&["tasks", "show", "Long"])["status"], "completed");
+    assert_eq!(lines(&world, "begun"), 2);
 }

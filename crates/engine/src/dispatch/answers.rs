@@ -137,6 +137,7 @@ impl Dispatcher {
                 | RunRequest::LeaveSection { .. }
                 | RunRequest::Retire { .. }
                 | RunRequest::Dismiss { .. }
+                | RunRequest::Unproven { .. }
                 | RunRequest::Lose { .. },
                 _,
             ) => true,

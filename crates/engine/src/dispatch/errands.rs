@@ -28,6 +28,8 @@ impl Dispatcher {
             }
             let within = match &sent.errand {
                 Errand::Kill { run } => match self.mine.get_mut(run) {
+                    // Nobody is there to be asked for it.
+                    Some(mine) if mine.unproven => continue,
                     Some(mine) if !matches!(mine.phase, Phase::Ended(_)) => {
                         mine.phase = Phase::Killing;
                         self.queue.push_back(Advice::Kill(run.clone()));

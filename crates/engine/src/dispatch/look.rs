@@ -11,6 +11,7 @@ use banksman_store::{Key, Snapshot};
 
 use super::{Advice, Dispatcher, Look, Mine, News, Phase, Rest};
 use crate::claims::occupy;
+use crate::endings::open_question;
 use crate::facts;
 use crate::ledger::{Draft, take};
 use crate::request::{Request, Seen};
@@ -430,6 +431,8 @@ impl Dispatcher {
         };
         let idle = match &self.only {
             // If nobody looks after it, and it cannot be done from here, there is nothing to wait for.
+            // A person was asked whether it may be ended, and nobody else can tell.
+            Some(only) if open_question(only, &snapshot.backlog).is_some() => true,
             Some(only) => snapshot.backlog.runs.get(only).is_none_or(|run| {
                 let is_elsewhere = !run.is_within_reach_of(&self.me) || self.refused.contains(only);
                 // One with a lease ends by time, at the latest.
@@ -438,7 +441,8 @@ impl Dispatcher {
             None => {
                 let is_waiting =
                     Dispatcher::is_waiting(snapshot) || Dispatcher::has_open_pipelines(snapshot) || self.crew_waits(snapshot);
-                snapshot.backlog.runs.is_empty() && blocked.iter().all(hopeless) && !is_waiting
+                let is_unproven = |run: &RunId| self.mine.get(run).is_some_and(|mine| mine.unproven);
+                snapshot.backlog.runs.keys().all(is_unproven) && blocked.iter().all(hopeless) && !is_waiting
             }
         };
         let slow = snapshot.lease + self.options.poll;

@@ -28,6 +28,8 @@ pub(super) struct Mine {
     pub(super) checkpoint_at: Option<Lease>,
     /// When to find out again what became of its session.
     pub(super) recover_at: Option<Lease>,
+    /// Its keeper is dead, and it cannot be proven that its processes are: only a person can end it.
+    pub(super) unproven: bool,
 }
 
 impl Mine {
@@ -36,7 +38,17 @@ impl Mine {
         let seen = live.map_or(work.run.started.lease, |live| live.seen.lease);
         let stuck = work.task.status() == Status::Stuck;
         let stopping = matches!(work.task.state, task::State::Stopping { .. });
-        Mine { work, phase: Phase::Live, report: None, seen, stuck, stopping, checkpoint_at: None, recover_at: None }
+        Mine {
+            work,
+            phase: Phase::Live,
+            report: None,
+            seen,
+            stuck,
+            stopping,
+            checkpoint_at: None,
+            recover_at: None,
+            unproven: false,
+        }
     }
 }
 
@@ -85,6 +97,22 @@ impl Dispatcher {
         if let Some(mine) = self.mine.get_mut(run).filter(|mine| !matches!(mine.phase, Phase::Ended(_))) {
             mine.recover_at = Some(now + RETRY_AFTER);
         }
+    }
+
+    /// The keeper of a run is dead, and it cannot be proven that its processes are. A person is asked, once; meanwhile it is looked at
+    /// again from time to time.
+    pub fn unproven(&mut self, run: &RunId, why: Box<str>, now: Lease) {
+        let again = now + self.options.poll;
+        if let Some(mine) = self.mine.get_mut(run).filter(|mine| !matches!(mine.phase, Phase::Ended(_))) {
+            (mine.unproven, mine.recover_at) = (true, Some(again));
+            let what = Box::new(mine.work.clone());
+            self.results.push(RunRequest::Unproven { runner: self.me.id.clone(), what, why });
+        }
+    }
+
+    /// Whether all that is left to do for its runs is up to a person.
+    pub(super) fn only_unproven(&self) -> bool {
+        self.mine.values().all(|mine| mine.unproven)
     }
 
     /// The request that tells that the session of a run is dead, though its tree may not be.

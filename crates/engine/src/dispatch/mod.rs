@@ -34,6 +34,8 @@ mod silence;
 mod stage;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod unproven_tests;
 
 pub use advice::{Advice, News, Options};
 use mine::{Mine, Phase};
@@ -354,7 +356,7 @@ impl Dispatcher {
             return advice;
         }
         // People are told before it goes.
-        let is_done = self.mine.is_empty() && self.doing.is_empty() && self.errand_due.is_none();
+        let is_done = self.only_unproven() && self.doing.is_empty() && self.errand_due.is_none();
         if rest.idle && (self.options.until_idle || self.only.is_some()) && is_done {
             self.leaving = true;
             return self.farewell();
@@ -415,6 +417,7 @@ impl Dispatcher {
         let mut keys = BTreeSet::from(facts::common_keys());
         keys.insert(Key::Outbox);
         if self.only.is_some() {
+            keys.insert(Key::OpenDecisions);
             return keys;
         }
         if of_each > 0 {

@@ -45,7 +45,7 @@ fn a_phase_that_waits_for_a_decision_holds_its_pipeline_up() {
         assert!(idle.is_some(), "it tells people first");
         let decision = stage.rows().decisions.into_values().next().unwrap();
         let about = About::Task(task("p-1.1"));
-        stage.ask(Request::Decision(DecisionRequest { id: decision.id, about, option, by: "ann".into(), note: None }));
+        stage.ask(Request::Decision(DecisionRequest { id: decision.id, about, run: None, option, by: "ann".into(), note: None }));
         actor.did();
         assert_eq!(stage.stands("p-1"), then, "option {option}");
         stage.play(&mut actor);

@@ -224,7 +224,7 @@ fn an_errand_that_fails_is_tried_later_and_later_and_in_the_end_a_person_is_aske
     let decision = stage.rows().decisions.into_values().next().unwrap();
     let request = |option| {
         let (id, about) = (decision.id.clone(), decision.question.about.clone());
-        Request::Decision(DecisionRequest { id, about, option, by: "ann".into(), note: None })
+        Request::Decision(DecisionRequest { id, about, run: None, option, by: "ann".into(), note: None })
     };
     assert_eq!(decision.question.option(1).map(|choice| choice.act), Some(Act::Resend));
     stage.ask(request(1));
@@ -346,7 +346,7 @@ fn an_answer_is_carried_out_at_once_and_once() {
         let mut stage = Stage::new();
         let (mut actor, decision) = parked(&mut stage);
         let (id, about) = (decision.id.clone(), decision.question.about.clone());
-        let request = Request::Decision(DecisionRequest { id, about, option, by: "ann".into(), note: None });
+        let request = Request::Decision(DecisionRequest { id, about, run: None, option, by: "ann".into(), note: None });
         for _ in 0..2 {
             stage.ask(request.clone());
             stage.play(&mut actor);
@@ -369,7 +369,7 @@ fn an_answer_that_cancels_gives_back_what_people_hold_who_work_on_children() {
     let lock = |stage: &mut Stage| stage.everything().coordination.locks[&task("c").lock()].clone();
     let fence = lock(&mut stage).fence;
     let (id, about) = (decision.id.clone(), decision.question.about.clone());
-    stage.ask(Request::Decision(DecisionRequest { id, about, option: 4, by: "bob".into(), note: None }));
+    stage.ask(Request::Decision(DecisionRequest { id, about, run: None, option: 4, by: "bob".into(), note: None }));
     assert_eq!((stage.status("c"), stage.told("lock:released")), ("cancelled".into(), told + 1));
     let lock = lock(&mut stage);
     assert_eq!((lock.state, lock.fence), (banksman_core::lock::State::Free, fence));
@@ -392,7 +392,7 @@ fn a_question_is_withdrawn_when_its_task_goes_on_without_an_answer() {
         assert!(!stage.rows().decisions[&decision.id].is_open(), "{request:?}");
         assert_eq!(stage.told("decision:withdrawn"), 1);
         let (id, about) = (decision.id.clone(), decision.question.about.clone());
-        let late = Request::Decision(DecisionRequest { id, about, option: 1, by: "ann".into(), note: None });
+        let late = Request::Decision(DecisionRequest { id, about, run: None, option: 1, by: "ann".into(), note: None });
         let before = stage.rows().tasks;
         stage.ask(late);
         assert_eq!(stage.rows().tasks, before, "a late answer changes nothing");

@@ -247,6 +247,8 @@ pub struct Attended {
     pub life: Life,
     /// Who will look after it, if its owner is gone.
     pub heir: Option<RunnerId>,
+    /// The open question to a person whether it may be ended: its keeper is dead, and its processes cannot be proven to be.
+    pub asked: Option<DecisionId>,
 }
 
 /// Who holds something.

@@ -74,6 +74,7 @@ impl Runner<'_> {
                 match deed {
                     Deed::Swept(run, ended) => self.ended(&run, ended),
                     Deed::Unswept(run) => self.dispatcher.unclear(&run, self.now()),
+                    Deed::Unproven(run, why) => self.dispatcher.unproven(&run, why, self.now()),
                     Deed::Gathered(pipeline, inputs) => self.dispatcher.gathered(&pipeline, *inputs),
                     Deed::Told(errand, Ok(())) => self.dispatcher.did(errand, Ok(())),
                     Deed::Told(errand, Err(untold)) if untold.is_final => self.dispatcher.gave_up(errand, untold.error),

@@ -2,6 +2,7 @@
 
 use banksman_adapters::host;
 use banksman_adapters::keeper::{self, Found, Limit, Notice, Record, Refusal};
+use banksman_adapters::life_file;
 use banksman_core::backlog::{self, Ended};
 use banksman_core::task::Ending;
 use banksman_core::{Lease, RunId, Seq, Wall};
@@ -144,6 +145,7 @@ impl Runner<'_> {
     /// Clears away the records of sessions whose runs have ended without them: whoever looked after them was killed before
     /// it could, or the run was taken for lost from another machine. What cannot be done now is done by the next runner.
     pub(super) fn clear_away(&self) {
+        self.remove_life_files();
         for (run, record) in self.files.left() {
             let keys = [Key::Run(run.clone())].into();
             let Ok(rows) = self.client.load(&keys) else { return };
@@ -159,6 +161,14 @@ impl Runner<'_> {
                 }
             }
         }
+    }
+
+    /// Removes the life files of runners that were killed, and whose rows others have removed.
+    fn remove_life_files(&self) {
+        let Some(files) = &self.client.host().life_files else { return };
+        let Ok(rows) = self.client.load(&[Key::Runners].into()) else { return };
+        let known: Vec<_> = rows.backlog.runners.values().map(|runner| runner.process.clone()).collect();
+        life_file::remove_dead(files, &known);
     }
 }
 

@@ -4,8 +4,8 @@
 use banksman_core::backlog::ERRAND_ATTEMPTS;
 use banksman_core::decision::{About, Act, Outcome, Question};
 use banksman_core::event::{DecisionFact, Event, TaskFact};
-use banksman_core::{DecisionId, Status, TaskId};
-use banksman_engine::{DecisionOutcome, DecisionRequest, Reply, Request};
+use banksman_core::{DecisionId, RunId, Status, TaskId};
+use banksman_engine::{DecisionOutcome, DecisionRequest, Reply, Request, Work};
 use banksman_store::Key;
 
 use super::book::Standing;
@@ -51,16 +51,54 @@ impl World<'_> {
         self.resolve(id, u32::try_from(option).expect("small"))
     }
 
-    fn resolve(&self, id: &DecisionId, option: u32) -> Request {
+    fn resolve(&mut self, id: &DecisionId, option: u32) -> Request {
         let about = self.book.decisions[id].about.clone();
-        Request::Decision(DecisionRequest { id: id.clone(), about, option, by: "somebody".into(), note: None })
+        let run = match &about {
+            About::Run { run, task } => {
+                self.remove_container(run);
+                self.work(run, task)
+            }
+            About::Task(_) | About::Errand(_) => None,
+        };
+        Request::Decision(DecisionRequest { id: id.clone(), about, run, option, by: "somebody".into(), note: None })
     }
 
-    /// When the faults are over, whatever was given up is tried once more. Says whether there was something.
+    /// Whoever says that nothing of a run lives has made sure of it.
+    fn remove_container(&mut self, run: &RunId) {
+        let dead = self.keepers.values().filter(|keeper| keeper.run == *run && !keeper.alive && keeper.is_unseen());
+        for number in dead.map(|keeper| keeper.number).collect::<Vec<_>>() {
+            if let Some(mut keeper) = self.keepers.remove(&number) {
+                self.end_tree(&mut keeper);
+                self.keepers.insert(number, keeper);
+            }
+        }
+    }
+
+    fn work(&mut self, run: &RunId, task: &TaskId) -> Option<Box<Work>> {
+        match self.store.view().load(&[Key::Run(run.clone()), Key::Task(task.clone())].into()) {
+            Ok(mut rows) => {
+                let found = rows.backlog.runs.remove(run).zip(rows.backlog.tasks.remove(task));
+                found.map(|(run, task)| Box::new(Work { run, task }))
+            }
+            Err(error) => {
+                self.store_failed(&error);
+                None
+            }
+        }
+    }
+
+    /// Whether a person is asked whether a run may be ended.
+    pub(crate) fn is_asked_about(&self, run: &RunId) -> bool {
+        let is_about = |asked: &Asked| matches!(&asked.about, About::Run { run: about, .. } if about == run);
+        self.book.decisions.values().any(|asked| asked.open && is_about(asked))
+    }
+
+    /// When the faults are over, whatever was given up is tried once more, and what cannot be seen is ended. Says whether there
+    /// was something.
     pub(crate) fn try_again(&mut self) -> bool {
-        let is_errand = |asked: &Asked| asked.open && matches!(asked.about, About::Errand(_));
+        let is_meant = |asked: &Asked| asked.open && matches!(asked.about, About::Errand(_) | About::Run { .. });
         let open: Vec<DecisionId> =
-            self.book.decisions.iter().filter(|(_, asked)| is_errand(asked)).map(|(id, _)| id.clone()).collect();
+            self.book.decisions.iter().filter(|(_, asked)| is_meant(asked)).map(|(id, _)| id.clone()).collect();
         for id in &open {
             let request = self.resolve(id, 1);
             self.operate(request);
@@ -93,6 +131,7 @@ impl World<'_> {
         self.tally.count(match question.about {
             About::Task(_) => "questions about tasks",
             About::Errand(_) => "questions about errands",
+            About::Run { .. } => "questions about runs",
         });
         let other = self.book.decisions.iter().find(|(_, asked)| asked.open && asked.about == question.about).map(|(id, _)| id);
         self.verdict.expect(Checker::Decisions, other.is_none(), || format!("{id} asks what {other:?} asks already"));
@@ -126,6 +165,10 @@ impl World<'_> {
                 self.verdict
                     .expect(Checker::Decisions, fits, || format!("{} says {act:?}, and the errand is {sent:?}", request.id));
             }
+            About::Run { run, task } => {
+                let is_over = !self.book.is_live(run) && self.work(run, task).is_none_or(|work| !work.run.is_live());
+                self.verdict.expect(Checker::Decisions, is_over, || format!("{} says {act:?}, and {run} lives", request.id));
+            }
         }
     }
 
@@ -144,10 +187,16 @@ impl World<'_> {
         parked.sort();
         let asked = self.book.decisions.iter().filter(|(_, asked)| asked.open).filter_map(|(id, asked)| match &asked.about {
             About::Task(task) => Some((id.clone(), task.clone())),
-            About::Errand(_) => None,
+            About::Errand(_) | About::Run { .. } => None,
         });
         let asked: Vec<(DecisionId, TaskId)> = asked.collect();
         self.verdict.expect(Checker::Decisions, parked == asked, || format!("parked are {parked:?}, asked is {asked:?}"));
+        let stale = self.book.decisions.iter().find(|(_, asked)| match &asked.about {
+            About::Run { run, .. } => asked.open && !self.book.is_live(run),
+            About::Task(_) | About::Errand(_) => false,
+        });
+        let stale = stale.map(|(id, _)| id.clone());
+        self.verdict.expect(Checker::Decisions, stale.is_none(), || format!("{stale:?} asks about a run that has ended"));
     }
 
     /// Every errand that was given up has its question, and every question about an errand its errand.
@@ -155,7 +204,7 @@ impl World<'_> {
         let dead = rows.outbox.values().filter(|sent| sent.attempts >= ERRAND_ATTEMPTS).map(|sent| sent.seq);
         let asked = self.book.decisions.values().filter(|asked| asked.open).filter_map(|asked| match &asked.about {
             About::Errand(seq) => Some(*seq),
-            About::Task(_) => None,
+            About::Task(_) | About::Run { .. } => None,
         });
         let (dead, mut asked): (Vec<_>, Vec<_>) = (dead.collect(), asked.collect());
         asked.sort();
@@ -175,6 +224,6 @@ fn is_done(event: &Event, task: &TaskId, act: Act) -> bool {
             Act::Fail => matches!(fact, TaskFact::Failed { .. }),
             Act::Cancel => matches!(fact, TaskFact::Cancelled { .. }),
             Act::Skip => matches!(fact, TaskFact::Marked { status: Status::Skipped }),
-            Act::Resend | Act::Drop => false,
+            Act::Resend | Act::Drop | Act::End => false,
         }
 }

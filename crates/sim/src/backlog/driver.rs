@@ -303,7 +303,17 @@ impl World<'_> {
         let now = self.clock.now();
         let done: Vec<Sweep> = self.runners[slot].sweeps.extract_if(.., |sweep| sweep.done_at <= now).collect();
         for sweep in done {
-            if let Some(mut keeper) = self.keepers.remove(&sweep.keeper) {
+            let is_unseen = self.keepers.get(&sweep.keeper).is_some_and(Keeper::is_unseen);
+            if is_unseen && self.flaw() != Some(Flaw::UnseenIsDead) {
+                self.tally.count("runs unproven");
+                let now = self.lease_of(slot);
+                match self.flaw() {
+                    Some(Flaw::Unasked) => self.runners[slot].dispatcher.unclear(&sweep.run, now),
+                    _ => self.runners[slot].dispatcher.unproven(&sweep.run, "its container cannot be seen".into(), now),
+                }
+                continue;
+            }
+            if !is_unseen && let Some(mut keeper) = self.keepers.remove(&sweep.keeper) {
                 self.end_tree(&mut keeper);
                 self.keepers.insert(sweep.keeper, keeper);
             }

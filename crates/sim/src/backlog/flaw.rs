@@ -25,6 +25,10 @@ pub enum Flaw {
     Respawn,
     /// A run whose keeper was killed counts as lost before its tree was swept.
     NoSweep,
+    /// A run in a container that cannot be seen counts as lost when its keeper is dead.
+    UnseenIsDead,
+    /// Nobody is asked about such a run.
+    Unasked,
     /// A session counts as ended when its first process is.
     Stragglers,
     /// A run counts as ended as soon as somebody wishes it.
@@ -125,10 +129,12 @@ pub enum Flaw {
 
 impl Flaw {
     /// All of them.
-    pub const ALL: [Flaw; 51] = [
+    pub const ALL: [Flaw; 53] = [
         Flaw::RecordShared,
         Flaw::Respawn,
         Flaw::NoSweep,
+        Flaw::UnseenIsDead,
+        Flaw::Unasked,
         Flaw::Stragglers,
         Flaw::EndAtWish,
         Flaw::AcknowledgeFirst,
@@ -185,6 +191,8 @@ impl Flaw {
             Flaw::RecordShared => "record-shared",
             Flaw::Respawn => "respawn",
             Flaw::NoSweep => "no-sweep",
+            Flaw::UnseenIsDead => "unseen-is-dead",
+            Flaw::Unasked => "unasked",
             Flaw::Stragglers => "stragglers",
             Flaw::EndAtWish => "end-at-wish",
             Flaw::AcknowledgeFirst => "acknowledge-first",
@@ -240,12 +248,14 @@ impl Flaw {
     pub fn checker(self) -> Checker {
         match self {
             Flaw::RecordShared | Flaw::Respawn => Checker::Twice,
-            Flaw::NoSweep | Flaw::Stragglers | Flaw::EndAtWish | Flaw::SlotsOff | Flaw::RoomOff => Checker::Slots,
+            Flaw::NoSweep | Flaw::UnseenIsDead | Flaw::Stragglers | Flaw::EndAtWish | Flaw::SlotsOff | Flaw::RoomOff => {
+                Checker::Slots
+            }
             Flaw::AcknowledgeFirst | Flaw::LateEnd | Flaw::ChildrenOff => Checker::Ends,
             Flaw::DependenciesOff | Flaw::CirclesOff => Checker::Early,
             Flaw::SectionsOff => Checker::Sections,
             Flaw::StalledIsDead => Checker::Living,
-            Flaw::PidOnly | Flaw::Deaf | Flaw::IdleEarly | Flaw::RestForgotten => Checker::Idle,
+            Flaw::PidOnly | Flaw::Deaf | Flaw::IdleEarly | Flaw::RestForgotten | Flaw::Unasked => Checker::Idle,
             Flaw::FencingOff => Checker::Fencing,
             Flaw::ErrandsStay => Checker::Left,
             Flaw::SilentTask => Checker::Model,

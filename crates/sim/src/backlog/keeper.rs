@@ -96,6 +96,12 @@ impl Keeper {
         }
     }
 
+    /// Whether it is in a container that no runner can look into. The lock of its record tells that it is dead; of its tree
+    /// nothing can be told.
+    pub(crate) fn is_unseen(&self) -> bool {
+        self.number % 5 == 2
+    }
+
     /// Whether a process of the session lives.
     pub(crate) fn tree_lives(&self) -> bool {
         self.child.is_some() || !self.hidden.is_empty()

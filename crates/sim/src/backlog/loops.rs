@@ -1,11 +1,12 @@
 //! Loops as an outsider sees them: the file DONE, how often they are tried, when they rest, and whom they wait for.
 
 use banksman_core::coordination::Command;
+use banksman_core::decision::About;
 use banksman_core::event::TaskFact;
 use banksman_core::restart::{Marker, OnTimeout};
 use banksman_core::task::{After, OnExhausted, Watch};
 use banksman_core::{HolderId, Lease, RunId, RunnerId, Seq, Span, Status, TaskId, lock, semaphore};
-use banksman_engine::{PipelineRequest, Request, RunRequest, TaskRequest};
+use banksman_engine::{DecisionRequest, PipelineRequest, Request, RunRequest, TaskRequest};
 
 use super::book::Standing;
 use super::ends::Made;
@@ -85,6 +86,10 @@ impl Said {
                 command: Command::Lock(_, lock::Input::Acquire(ask)) | Command::Semaphore(_, semaphore::Input::Acquire(ask)),
                 ..
             } => Said { asks: Some(ask.claim.holder.clone()), ..blank },
+            // A person's word is no recovery that is limited.
+            Request::Decision(DecisionRequest { about: About::Run { .. }, .. }) => {
+                Said { watch: Watch { max_recoveries: u32::MAX, ..blank.watch }, ..blank }
+            }
             Request::Route(request) => Said { routed: Some(request.to), ..blank },
             _ => blank,
         }

@@ -23,7 +23,8 @@ impl World<'_> {
         let waits = |job: &Job| is_for(told, job) && self.book.unmet(job).next().is_none() && !self.is_hopeless(told, job);
         let goes_on = |job: &Job| matches!(job.standing, Standing::Awaiting(_)) || waits(job);
         let waits = self.book.jobs.values().any(goes_on) || self.book.ways.values().any(World::is_awaited);
-        self.book.live_runs().next().is_none() && !waits && !self.waits_for_items(told)
+        // Whether a run may be ended that cannot be seen only a person can tell.
+        self.book.live_runs().all(|run| self.is_asked_about(run)) && !waits && !self.waits_for_items(told)
     }
 
     /// Notes for how long there has been work that somebody could start.

@@ -128,6 +128,7 @@ fn run(f: &mut fmt::Formatter<'_>, request: &RunRequest) -> fmt::Result {
         RunRequest::Renew { .. } => write!(f, "renews"),
         RunRequest::Dismiss { runner, .. } => write!(f, "dismisses {runner}"),
         RunRequest::Lose { what, .. } => write!(f, "gives {} up", what.run.id),
+        RunRequest::Unproven { what, .. } => write!(f, "cannot prove the end of {}", what.run.id),
         RunRequest::LeaveSection { section, .. } => write!(f, "leaves {section}"),
         RunRequest::Pause { run, .. } => write!(f, "gives the slot of {run} back"),
         RunRequest::Resume { run, .. } => write!(f, "has a slot for {run} again"),

@@ -26,6 +26,8 @@ caught! {
     a_second_keeper_of_a_run_is_caught: RecordShared on 39,
     a_run_started_again_is_caught: Respawn on 0,
     a_tree_that_was_not_swept_is_caught: NoSweep on 8,
+    a_tree_that_cannot_be_seen_taken_for_dead_is_caught: UnseenIsDead on 0,
+    a_run_that_nobody_is_asked_about_is_caught: Unasked on 0,
     a_session_that_leaves_processes_behind_is_caught: Stragglers on 0,
     a_slot_freed_on_the_wish_to_kill_is_caught: EndAtWish on 0,
     an_end_that_was_forgotten_before_it_was_stored_is_caught: AcknowledgeFirst on 4,

@@ -10,6 +10,7 @@ mod remembered;
 
 /// Finds a seed on which a deliberately broken variant is caught: the pinned one, or, after a change that moved the histories,
 /// the first one that does.
+#[expect(clippy::print_stderr, reason = "the new pin must be seen")]
 fn caught_on(name: &str, pin: u64, is_caught: impl Fn(u64) -> bool) -> bool {
     if is_caught(pin) {
         return true;

@@ -6,7 +6,7 @@ mod view;
 use banksman::Client;
 use banksman::core::decision::{About, Act, Outcome, State};
 use banksman::core::{Decision, DecisionId};
-use banksman::engine::{DecisionOutcome, DecisionRequest, Reply, Request};
+use banksman::engine::{DecisionOutcome, DecisionRequest, Reply, Request, Work};
 use banksman::store::{Key, Reader};
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -17,6 +17,9 @@ use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::printer::{BOLD, DIM, GREEN};
 use crate::table;
+
+/// How often an answer is given again that came too late for the run that it is about.
+const TRIES: usize = 5;
 
 /// How many decisions `--all` shows.
 const ALL: i64 = 100;
@@ -143,14 +146,14 @@ fn resolve(
         let rows = client.reader()?.view().load(&[Key::Task(task.clone())].into())?;
         rows.backlog.tasks.get(task).map_or(Ok(()), |task| tasks::remove_done(&context.sessions(client.project()), task))?;
     }
-    let request = Request::Decision(DecisionRequest {
-        id: decision.id.clone(),
-        about: decision.question.about.clone(),
-        option,
-        by: hold::forced(client).user,
-        note: note.map(Into::into),
-    });
-    match client.call(request)? {
+    let mut reply = ask(client, decision, option, note)?;
+    // The run changed hands between the two looks.
+    for _ in 1..TRIES {
+        if matches!(reply, Reply::Decision(DecisionOutcome::Late)) {
+            reply = ask(client, decision, option, note)?;
+        }
+    }
+    match reply {
         Reply::Decision(DecisionOutcome::Stepped(Outcome::Resolved(_), decision)) => Ok(*decision),
         Reply::Decision(DecisionOutcome::Stepped(Outcome::NoSuchOption { options }, _)) => {
             Err(Failure::usage(format!("decision {} has options 1 to {options}, not {option}", decision.id))
@@ -160,6 +163,19 @@ fn resolve(
         Reply::Decision(DecisionOutcome::Unknown) => Err(unknown(decision.id.as_str())),
         other => Err(Failure::unexpected(&other)),
     }
+}
+
+fn ask(client: &Client, decision: &Decision, option: u32, note: Option<&str>) -> Result<Reply, Failure> {
+    let run = match &decision.question.about {
+        About::Run { run, task } => {
+            let mut rows = client.reader()?.view().load(&[Key::Run(run.clone()), Key::Task(task.clone())].into())?.backlog;
+            let found = rows.runs.remove(run).zip(rows.tasks.remove(task));
+            found.map(|(run, task)| Box::new(Work { run, task }))
+        }
+        About::Task(_) | About::Errand(_) => None,
+    };
+    let (id, about, by) = (decision.id.clone(), decision.question.about.clone(), hold::forced(client).user);
+    Ok(client.call(Request::Decision(DecisionRequest { id, about, run, option, by, note: note.map(Into::into) }))?)
 }
 
 fn answered(decision: &Decision) -> String {

@@ -12,9 +12,10 @@ pub(super) fn json(decision: &Decision) -> Value {
     let question = &decision.question;
     let options = (1u32..).zip(&question.options);
     let options = options.map(|(number, choice)| json!({ "number": number, "text": choice.text, "act": choice.act }));
-    let (task, errand) = match &question.about {
-        About::Task(task) => (Some(task), None),
-        About::Errand(errand) => (None, Some(errand)),
+    let (task, errand, run) = match &question.about {
+        About::Task(task) => (Some(task), None, None),
+        About::Errand(errand) => (None, Some(errand), None),
+        About::Run { run, task } => (Some(task), None, Some(run)),
     };
     let (answer, ended) = match &decision.state {
         State::Open => (None, None),
@@ -26,6 +27,7 @@ pub(super) fn json(decision: &Decision) -> Value {
         "state": word(decision),
         "task": task,
         "errand": errand,
+        "run": run,
         "question": question.text,
         "options": options.collect::<Vec<_>>(),
         "recommended": question.recommended,
@@ -58,7 +60,7 @@ pub(super) fn page(decision: &Decision) -> String {
         let hint = if number == question.recommended { format!(" {DIM}(recommended){DIM:#}") } else { String::new() };
         text.push_str(&format!("\n  {BOLD}{number}{BOLD:#}  {}{hint}", choice.text));
     }
-    if let About::Task(task) = &question.about {
+    if let About::Task(task) | About::Run { task, .. } = &question.about {
         text.push_str(&format!("\n{DIM}what happened: banksman tasks show {task}{DIM:#}"));
     }
     match &decision.state {

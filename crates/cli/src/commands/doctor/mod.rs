@@ -8,6 +8,7 @@ mod finding;
 mod holders;
 mod imports;
 mod merges;
+mod runs;
 mod store;
 mod trust;
 
@@ -52,6 +53,7 @@ type Check = fn(&mut Examination<'_>) -> Result<Finding, Failure>;
 const CHECKS: &[Check] = &[
     store::event_log,
     holders::check,
+    runs::check,
     imports::check,
     files::check,
     trust::check,

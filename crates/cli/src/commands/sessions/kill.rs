@@ -4,7 +4,8 @@ use banksman::core::backlog::Run;
 use banksman::core::task::Outcome;
 use banksman::engine::why::Life;
 use banksman::engine::{Reply, Request, TaskOutcome, TaskRequest};
-use banksman::{Told, inspect, recover_run};
+use banksman::store::Reader;
+use banksman::{Client, Told, inspect, recover_run};
 use clap::Args;
 use serde_json::json;
 
@@ -63,11 +64,19 @@ impl Kill {
         if !run.is_live() {
             return said(context, &run, outcome, None);
         }
-        if *run.host == *client.host().id {
-            return Err(Failure::interrupted());
-        }
-        Err(Failure::elsewhere(&run))
+        Err(not_ended(&client, &mut reader, &run)?)
     }
+}
+
+/// Why a run that was to be ended still lives.
+pub(crate) fn not_ended(client: &Client, reader: &mut Reader, run: &Run) -> Result<Failure, Failure> {
+    let (_, live) = inspect::sessions(reader, client.host())?;
+    let asked = live.into_iter().find(|live| live.run.id == run.id).and_then(|live| live.attended.asked);
+    Ok(match asked {
+        Some(decision) => Failure::unproven(run, &decision),
+        None if client.host().one_kernel || *run.host == *client.host().id => Failure::interrupted(),
+        None => Failure::elsewhere(run),
+    })
 }
 
 fn said(context: &Context, run: &Run, outcome: &str, note: Option<&str>) -> Done {

@@ -3,6 +3,8 @@
 mod kill;
 mod view;
 
+pub(crate) use kill::not_ended;
+
 use banksman::adapters::keeper::{self, Found, Status};
 use banksman::core::backlog::Run;
 use banksman::core::{RunId, Task};

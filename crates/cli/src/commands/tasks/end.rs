@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::refused::refused;
 use super::view;
-use crate::commands::{Done, find, tail};
+use crate::commands::{Done, find, sessions, tail};
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
@@ -146,10 +146,10 @@ fn wait_for_end(context: &Context, client: &Client, signals: &Signals, ids: &[Ta
     }
     match living(&mut reader)?.as_slice() {
         [] => Ok(()),
-        left => match find::run(&mut reader, left[0].as_str())? {
-            run if *run.host == *client.host().id => Err(Failure::interrupted()),
-            run => Err(Failure::elsewhere(&run)),
-        },
+        left => {
+            let run = find::run(&mut reader, left[0].as_str())?;
+            Err(sessions::not_ended(client, &mut reader, &run)?)
+        }
     }
 }
 

@@ -81,6 +81,11 @@ pub(super) fn attended(run: &Attended) -> String {
 
 /// What is to be said if nobody looks after a run.
 pub(crate) fn attention(run: &Attended) -> Option<String> {
+    if let Some(decision) = &run.asked {
+        return Some(format!(
+            "its keeper is dead, and a person must say whether its processes are: banksman decisions show {decision}"
+        ));
+    }
     match (run.life, &run.heir) {
         (Life::Alive, _) => None,
         (Life::Unknown, _) => Some("that runner cannot be seen from here".into()),

@@ -1,0 +1,29 @@
+//! Runs whose keeper is dead. The next runner ends what is left of them; where it cannot prove that nothing is, a person is asked.
+
+use banksman::adapters::keeper::Found;
+use banksman::inspect;
+
+use super::{Entry, Examination, Finding};
+use crate::failure::Failure;
+
+pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failure> {
+    let files = examination.context.sessions(&examination.project);
+    let (_, live) = inspect::sessions(&mut examination.reader, examination.project.host())?;
+    let entry = |live: &inspect::LiveRun| {
+        let (run, title) = (&live.run.id, &live.title);
+        let is_dead = matches!(files.look(run), Ok(Found::Dead(_)));
+        match &live.attended.asked {
+            Some(decision) => {
+                let text = format!("run {run} of {title}: its keeper is dead, and it cannot be proven that its processes are");
+                Some(Entry::new(text).solved_by(format!("banksman decisions resolve {decision} --recommended")))
+            }
+            None if is_dead => {
+                Some(Entry::new(format!("run {run} of {title}: its keeper is dead; a runner ends it")).solved_by("banksman run"))
+            }
+            None => None,
+        }
+    };
+    let entries: Vec<Entry> = live.iter().filter_map(entry).collect();
+    let finding = if live.iter().any(|live| live.attended.asked.is_some()) { Finding::faults } else { Finding::notes };
+    Ok(finding("runs", "every live run has its keeper", entries))
+}

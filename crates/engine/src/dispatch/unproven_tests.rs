@@ -1,0 +1,119 @@
+//! Runs whose keeper is dead, while it cannot be proven that their processes are: a person is asked, once, and the answer counts.
+
+use banksman_core::decision::About;
+use banksman_core::task::{After, State};
+use banksman_core::{Decision, Lease, RunId};
+
+use super::stage::{Actor, Stage, options, task};
+use crate::decisions::{DecisionOutcome, DecisionRequest};
+use crate::request::{Reply, Request};
+use crate::runs::Work;
+use crate::tasks::TaskRequest;
+
+/// A runner with a run of the task `t` that it cannot prove to be dead.
+fn unproven(stage: &mut Stage) -> (Actor, RunId) {
+    stage.add("t", |_| {});
+    let mut actor = stage.runner("n", options());
+    stage.play(&mut actor);
+    let run = actor.run();
+    ask(stage, &mut actor, &run);
+    actor.did();
+    (actor, run)
+}
+
+fn ask(stage: &mut Stage, actor: &mut Actor, run: &RunId) {
+    let now: Lease = stage.now();
+    actor.dispatcher.unproven(run, "its container cannot be seen".into(), now);
+    stage.play(actor);
+}
+
+fn open(stage: &mut Stage) -> Vec<Decision> {
+    stage.rows().decisions.into_values().filter(Decision::is_open).collect()
+}
+
+fn work(stage: &mut Stage, run: &RunId) -> Option<Box<Work>> {
+    let rows = stage.rows();
+    let run = rows.runs.get(run)?.clone();
+    let task = rows.tasks.get(&run.task)?.clone();
+    Some(Box::new(Work { run, task }))
+}
+
+fn answer(stage: &mut Stage, work: Option<Box<Work>>, option: u32) -> DecisionOutcome {
+    let decision = stage.rows().decisions.into_values().max_by_key(|decision| decision.id.seq()).unwrap();
+    let (id, about) = (decision.id.clone(), decision.question.about);
+    match stage.ask(Request::Decision(DecisionRequest { id, about, run: work, option, by: "ann".into(), note: None })) {
+        Reply::Decision(outcome) => outcome,
+        reply => panic!("{reply:?}"),
+    }
+}
+
+#[test]
+fn a_person_is_asked_once_however_often_it_is_looked_at() {
+    let mut stage = Stage::new();
+    let (mut actor, run) = unproven(&mut stage);
+    ask(&mut stage, &mut actor, &run);
+    assert_eq!(stage.told("decision:raised"), 1);
+    assert_eq!(open(&mut stage)[0].question.about, About::Run { run, task: task("t") });
+    assert_eq!(stage.rows().runs.values().filter(|run| run.is_live()).count(), 1, "it lives as far as anybody knows");
+}
+
+#[test]
+fn the_answer_ends_the_run_and_its_task_goes_on_as_it_says() {
+    for (option, status, attempts) in [(1, "in_progress", 2), (2, "failed", 1), (3, "cancelled", 1)] {
+        let mut stage = Stage::new();
+        let (mut actor, run) = unproven(&mut stage);
+        stage.add("c", |spec| spec.parent = Some(task("t")));
+        let work = work(&mut stage, &run);
+        for _ in 0..2 {
+            answer(&mut stage, work.clone(), option);
+            stage.play(&mut actor);
+        }
+        assert_eq!((stage.status("t").as_str(), stage.told("decision:resolved")), (status, 1), "option {option}");
+        assert_eq!(stage.rows().tasks[&task("t")].attempts, attempts);
+        assert!(!stage.rows().runs[&run].is_live());
+        assert_eq!(stage.status("c") == "cancelled", option == 3, "option {option}");
+        assert!(actor.did().contains(&"acknowledge".into()), "its record is put away");
+        let held = stage.everything().coordination;
+        let holds = |grant: &banksman_core::Grant| grant.claim.holder == run.holder();
+        assert!(!held.semaphores.values().flat_map(|semaphore| semaphore.holders.values()).any(holds));
+    }
+}
+
+#[test]
+fn a_wish_that_came_before_is_what_the_answer_fulfils() {
+    let mut stage = Stage::new();
+    let (mut actor, run) = unproven(&mut stage);
+    stage.ask(Request::Task(TaskRequest::Cancel { id: task("t") }));
+    stage.play(&mut actor);
+    assert!(!actor.did().contains(&"kill".into()), "there is nobody to be asked for it");
+    assert!(matches!(&stage.rows().tasks[&task("t")].state, State::Stopping { then: After::Cancel, .. }));
+    let work = work(&mut stage, &run);
+    answer(&mut stage, work, 1);
+    assert_eq!(stage.status("t"), "cancelled");
+}
+
+#[test]
+fn an_answer_for_a_run_that_has_changed_hands_is_late_and_does_nothing() {
+    let mut stage = Stage::new();
+    let (first, run) = unproven(&mut stage);
+    let then = work(&mut stage, &run);
+    stage.kill(first);
+    let mut second = stage.runner("m", options());
+    stage.play(&mut second);
+    assert_eq!(answer(&mut stage, then, 1), DecisionOutcome::Late);
+    assert_eq!(answer(&mut stage, None, 1), DecisionOutcome::Late);
+    assert_eq!((open(&mut stage).len(), stage.status("t").as_str()), (1, "in_progress"));
+    let now = work(&mut stage, &run);
+    assert!(matches!(answer(&mut stage, now, 1), DecisionOutcome::Stepped(..)));
+    assert_eq!(open(&mut stage).len(), 0);
+}
+
+#[test]
+fn the_question_is_withdrawn_when_the_proof_turns_up() {
+    let mut stage = Stage::new();
+    let (mut actor, run) = unproven(&mut stage);
+    let ended = crate::runs::ended(banksman_core::task::Ending::Lost, banksman_core::Wall(0), None);
+    actor.dispatcher.ended(&run, ended);
+    stage.play(&mut actor);
+    assert_eq!((stage.told("decision:withdrawn"), open(&mut stage).len()), (1, 0));
+}
