@@ -87,6 +87,13 @@ impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Failure {
         let message = error.to_string();
         let (exit, code, hint) = match error {
+            StoreError::Moved { to } => {
+                return Failure::new(exit::CONFIG, "STORE_MOVED", message)
+                    .hint(format!(
+                        "use it there: BANKSMAN_STORE={to}; if that was a mistake: banksman store copy --undo FROM {to}"
+                    ))
+                    .details(json!({ "movedTo": to }));
+            }
             StoreError::Missing { .. } => (exit::NOT_FOUND, "STORE_MISSING", "make a project with: banksman init"),
             StoreError::Exists { .. } => (exit::USAGE, "STORE_EXISTS", "the project is there already; nothing was changed"),
             StoreError::Foreign { .. } => {
@@ -103,9 +110,22 @@ impl From<StoreError> for Failure {
                 "STORE_IMPORTING",
                 "nothing was changed; wait for their end; banksman doctor --fix clears away what a dead importer has left",
             ),
-            StoreError::Corrupt { .. } => {
-                (exit::UNHEALTHY, "STORE_CORRUPT", "stop all agents, copy the .banksman folder, and look with: banksman doctor")
-            }
+            StoreError::Corrupt { .. } => (
+                exit::UNHEALTHY,
+                "STORE_CORRUPT",
+                "stop all agents, copy the .banksman folder, and restore a backup: docs/guides/backup.md",
+            ),
+            StoreError::PathTooLong { .. } => (
+                exit::CONFIG,
+                "STORE_PATH_TOO_LONG",
+                "move the project to a directory with a shorter path, or keep it in a database: --store postgres://…",
+            ),
+            StoreError::WentBack { .. } => (
+                exit::UNHEALTHY,
+                "STORE_WENT_BACK",
+                "store.db-wal was removed, or an older copy of store.db was put in its place: put the newer files back, or restore a \
+                 backup; to go on with what is there, stop all agents and remove .banksman/turn",
+            ),
             StoreError::NetworkFileSystem { .. } => (
                 exit::CONFIG,
                 "STORE_NETWORK_FS",
@@ -197,6 +217,12 @@ impl From<ProjectError> for Failure {
                      for another project here that shares nothing with it: banksman init --new-id",
                 )
             }
+            ProjectError::NoBackup { .. } => Failure::usage(message),
+            ProjectError::NotCopied { .. } => {
+                Failure::usage(message).hint("nothing was changed; is the order right? FROM is the old store")
+            }
+            ProjectError::ChangedSince { ref to } => Failure::new(exit::USAGE, "STORE_CHANGED", message)
+                .hint(format!("nothing was changed; to move the project back as it is now: banksman store copy {to} FROM")),
             ProjectError::TwoStores { local, other } => Failure::new(exit::CONFIG, "TWO_STORES", message)
                 .hint(format!(
                     "name the one to use: BANKSMAN_STORE=sqlite:{} or BANKSMAN_STORE={other}; to move what is in the file: \

@@ -1,6 +1,6 @@
 //! Decides once where output goes: data on stdout, everything else on stderr, JSON if asked.
 
-use std::io::{IsTerminal, Write};
+use std::io::{self, IsTerminal, Write};
 
 use anstyle::{AnsiColor, Style};
 use serde_json::{Value, json};
@@ -26,27 +26,43 @@ pub(crate) struct Printer {
 impl Printer {
     /// The result of a command: its data for programs, its words for people.
     pub(crate) fn result(&self, data: Value, human: impl AsRef<str>) {
+        self.try_result(data, human).unwrap_or_else(|error| self.lost(&error));
+    }
+
+    /// The same, for a command that can take back what it did if nobody learns of it.
+    pub(crate) fn try_result(&self, data: Value, human: impl AsRef<str>) -> io::Result<()> {
         if self.json {
-            self.line(&json!({ "success": true, "command": self.command, "data": data }).to_string());
+            self.try_line(&json!({ "success": true, "command": self.command, "data": data }).to_string())
         } else if !self.quiet {
-            self.line(human.as_ref().trim_end_matches('\n'));
+            self.try_line(human.as_ref().trim_end_matches('\n'))
+        } else {
+            Ok(())
         }
     }
 
     /// One line of data on stdout. A reader that went away, as `head` does, ends the process quietly.
     pub(crate) fn line(&self, text: &str) {
+        self.try_line(text).unwrap_or_else(|error| self.lost(&error));
+    }
+
+    fn try_line(&self, text: &str) -> io::Result<()> {
         let mut out = anstream::stdout().lock();
-        if writeln!(out, "{text}").and_then(|()| out.flush()).is_err() {
-            std::process::exit(i32::from(crate::exit_codes::OK));
+        writeln!(out, "{text}").and_then(|()| out.flush())
+    }
+
+    /// Ends the process, because stdout takes nothing any more. A reader that went away has had what it wanted.
+    fn lost(&self, error: &io::Error) -> ! {
+        if error.kind() != io::ErrorKind::BrokenPipe {
+            self.stderr(&format!("{RED}error:{RED:#} cannot write to stdout: {error}\n"));
+            std::process::exit(i32::from(crate::exit_codes::ERROR));
         }
+        std::process::exit(i32::from(crate::exit_codes::OK))
     }
 
     /// Data on stdout as it is, whatever it is.
     pub(crate) fn raw(&self, bytes: &[u8]) {
         let mut out = std::io::stdout().lock();
-        if out.write_all(bytes).and_then(|()| out.flush()).is_err() {
-            std::process::exit(i32::from(crate::exit_codes::OK));
-        }
+        out.write_all(bytes).and_then(|()| out.flush()).unwrap_or_else(|error| self.lost(&error));
     }
 
     /// A remark on stderr.

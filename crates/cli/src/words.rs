@@ -62,6 +62,16 @@ pub(crate) fn thousands(number: usize) -> String {
     groups.collect::<Vec<_>>().join(",")
 }
 
+/// A size in the unit that suits it: `512 KiB`, `3.2 MiB`.
+pub(crate) fn bytes(number: u64) -> String {
+    match number {
+        0..=1_023 => format!("{number} bytes"),
+        1_024..=1_048_575 => format!("{} KiB", number / 1_024),
+        // Whole numbers of this size are exact enough for one digit after the point.
+        _ => format!("{}.{} MiB", number / 1_048_576, number % 1_048_576 * 10 / 1_048_576),
+    }
+}
+
 /// `1st`, `2nd`, `3rd`, `4th`, …
 pub(crate) fn ordinal(number: usize) -> String {
     let suffix = match (number % 10, number % 100) {

@@ -16,6 +16,9 @@ pub enum JsonError {
     /// It is nested too deeply.
     #[error(transparent)]
     TooDeep(#[from] TooDeep),
+    /// It has a number that would not be kept as it is.
+    #[error("the number {0} has more than 64 bits, and would not be kept exactly; write it as text, in quotes")]
+    LargeInteger(String),
 }
 
 /// A value is nested too deeply.
@@ -27,7 +30,38 @@ pub struct TooDeep;
 pub fn parse(text: &str) -> Result<Value, JsonError> {
     let value = serde_json::from_str(text)?;
     keepable(&value)?;
-    Ok(value)
+    match large_integer(text) {
+        Some(number) => Err(JsonError::LargeInteger(number.to_owned())),
+        None => Ok(value),
+    }
+}
+
+/// The first whole number in a JSON text that does not fit into 64 bits: it is read as a fraction, and comes out as another number.
+fn large_integer(text: &str) -> Option<&str> {
+    let is_part = |byte: u8| byte.is_ascii_digit() || matches!(byte, b'-' | b'+' | b'.' | b'e' | b'E');
+    let (bytes, mut at) = (text.as_bytes(), 0);
+    while at < bytes.len() {
+        match bytes[at] {
+            b'"' => {
+                at += 1;
+                while at < bytes.len() && bytes[at] != b'"' {
+                    at += if bytes[at] == b'\\' { 2 } else { 1 };
+                }
+                at += 1;
+            }
+            b'-' | b'0'..=b'9' => {
+                let end = bytes[at..].iter().position(|byte| !is_part(*byte)).map_or(bytes.len(), |length| at + length);
+                let number = &text[at..end];
+                let is_whole = !number.contains(['.', 'e', 'E']);
+                if is_whole && number.parse::<i64>().is_err() && number.parse::<u64>().is_err() {
+                    return Some(number);
+                }
+                at = end;
+            }
+            _ => at += 1,
+        }
+    }
+    None
 }
 
 /// Whether a value can be kept.
@@ -48,6 +82,21 @@ mod tests {
 
     fn nested(depth: usize) -> String {
         format!("{}{}", "[".repeat(depth), "]".repeat(depth))
+    }
+
+    #[test]
+    fn a_number_that_would_become_another_one_is_refused() {
+        for kept in
+            ["18446744073709551615", "-9223372036854775808", "1e40", "1.5", "[\"99999999999999999999\\\"9\", 1]", "{\"9\":-0}"]
+        {
+            assert!(parse(kept).is_ok(), "{kept}");
+        }
+        for (text, number) in
+            [("18446744073709551616", "18446744073709551616"), ("[1,{\"a\\\"\":-9223372036854775809}]", "-9223372036854775809")]
+        {
+            let error = parse(text).unwrap_err();
+            assert!(matches!(&error, JsonError::LargeInteger(found) if found == number), "{error}");
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use banksman_store::postgres;
+use banksman_store::{StoreError, postgres, sqlite};
 
 use crate::config::{Config, Settings, Surroundings};
 use crate::project::{CONFIG_FILE, FOLDER, Place, Project, ProjectError, STORE_FILE, io_at};
@@ -91,8 +91,10 @@ impl Project {
     fn find_in_users_store(from: &Path, place: Place, surroundings: &Surroundings) -> Result<Project, ProjectError> {
         let located = locate(from)?;
         let (root, folder) = (located.root(), located.root().join(FOLDER));
-        if let (Located::WithStore(_), Place::Postgres(server)) = (&located, &place) {
-            return Err(ProjectError::TwoStores { local: folder.join(STORE_FILE), other: server.shown().to_owned() });
+        let local = folder.join(STORE_FILE);
+        // One that is retired says itself that the project is elsewhere.
+        if matches!(located, Located::WithStore(_)) && sqlite::moved_to(&local)?.is_none() {
+            return Err(ProjectError::TwoStores { local, other: place.url() });
         }
         Project::with_folder(root, &folder, Some(place), surroundings)
     }
@@ -132,6 +134,10 @@ pub(crate) fn refuse_second_store(root: &Path, place: Option<&Place>) -> Result<
 fn refuse_without_store(located: &Located) -> Result<(), ProjectError> {
     let (root, folder) = (located.root(), located.root().join(FOLDER));
     let config = own_config(root)?;
+    if let (Located::WithStore(_), true) = (located, config.shared) {
+        // It knows more than the config: where the project went.
+        sqlite::moved_to(&folder.join(STORE_FILE))?.map_or(Ok(()), |to| Err(StoreError::Moved { to }))?;
+    }
     match (located, config.project) {
         (_, Some(id)) if config.shared => Err(ProjectError::Elsewhere { config: folder.join(CONFIG_FILE), id }),
         (Located::WithConfig(_), Some(id)) => Err(ProjectError::NoStore { store: folder.join(STORE_FILE), id }),

@@ -39,6 +39,7 @@ mod post;
 mod project;
 mod queues;
 mod reentry;
+mod relocation;
 pub mod runbooks;
 mod runner;
 mod sessions;

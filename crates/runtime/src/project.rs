@@ -11,7 +11,7 @@ use banksman_adapters::{ids, private};
 use banksman_core::Seq;
 use banksman_store::postgres::{self, Server};
 use banksman_store::sqlite::{self, Occupant};
-use banksman_store::{Copied, Reader, Store, StoreError, copy};
+use banksman_store::{Copied, Reader, Store, StoreError};
 use thiserror::Error;
 
 use crate::client::Client;
@@ -33,7 +33,7 @@ pub(crate) const CONFIG_FILE: &str = "config.toml";
 pub(crate) const STORE_FILE: &str = "store.db";
 
 /// Sockets, the bell, and the life files of runners.
-const RUN_DIR: &str = "run";
+pub(crate) const RUN_DIR: &str = "run";
 
 /// What tells git which of it to leave alone.
 const IGNORE_FILE: &str = ".gitignore";
@@ -133,6 +133,26 @@ pub enum ProjectError {
         config: PathBuf,
         /// The project's id.
         id: String,
+    },
+    /// The database server has a program of its own for that.
+    #[error("the project is kept in PostgreSQL, which is backed up with pg_dump")]
+    NoBackup {
+        /// The database, without a password.
+        url: String,
+    },
+    /// The one store was not copied to the other.
+    #[error("the project in {from} was not copied to {to}")]
+    NotCopied {
+        /// The store that should be retired.
+        from: String,
+        /// The store that it should name.
+        to: String,
+    },
+    /// A copy cannot be undone any more.
+    #[error("the project has changed since it was copied to {to}")]
+    ChangedSince {
+        /// Where the project is.
+        to: String,
     },
     /// The user's settings name a database, and the project has a store of its own.
     #[error("this project has two stores: {}, and {other} by the setting `store` of the user", local.display())]
@@ -290,13 +310,21 @@ impl Project {
         }
     }
 
+    /// The id that a database knows it by.
+    pub(crate) fn database_id(&self) -> Result<String, ProjectError> {
+        id_of(self.config(), &self.folder)
+    }
+
     pub(crate) fn location(&self) -> &Location {
         &self.store
     }
 
     /// The file at which writers of a SQLite store take turns.
     pub fn turnstile(&self) -> PathBuf {
-        self.folder.join("turn")
+        match &self.store {
+            Location::Sqlite(path) => sqlite::turnstile_of(path),
+            Location::Postgres { .. } => self.folder.join("turn"),
+        }
     }
 
     /// Keeps the store out of the repository also where nobody has said `init`, as in a clone, and where git has taken away the
@@ -316,36 +344,26 @@ impl Project {
         self.folder.join(RUN_DIR)
     }
 
-    /// Copies the project, with all that is held and all that happened, to a place that does not have it. If that
-    /// fails, the place is as it was before.
+    /// Copies the project, with all that is held and all that happened, to a place that does not have it, and retires the store
+    /// that it was in. If that fails, both are as they were before.
     pub fn copy_to(&self, place: Place) -> Result<Copied, ProjectError> {
-        let mut from = self.reader()?;
+        self.reader()?;
         let is_trusted = self.is_trusted()?;
+        self.clear_leftover(&place)?;
         let id = id_of(self.config(), &self.folder)?;
         let store_id = new_store_id();
-        let host = match &place {
-            Place::Sqlite(path) => self.host.clone().with_one_kernel(path.with_file_name(RUN_DIR)),
-            Place::Postgres(_) => self.host.clone().among_others(),
-        };
+        let host = self.host_at(&place);
         let machine = || Box::new(RealMachine(host.clone()));
         let copy_of_it = TrustedStore { id: store_id.clone(), clone: place.clone_of(&self.root), place: place.shown(&id) };
-        let copied = match place {
+        let copied = match &place {
             Place::Sqlite(path) => {
-                sqlite::create(&path, &id, &store_id, &*machine())?;
-                let turnstile = path.with_file_name("turn");
-                let copied = sqlite::open(&path, &turnstile, machine()).and_then(|mut to| copy(&mut from, &mut to));
-                if copied.is_err() {
-                    sqlite::remove(&path)?;
-                }
-                copied?
+                sqlite::create(path, &id, &store_id, &*machine())?;
+                let turnstile = sqlite::turnstile_of(path);
+                self.relocate(sqlite::open(path, &turnstile, machine()), &place)?
             }
             Place::Postgres(server) => {
-                postgres::create(&server, &id, &store_id)?;
-                let copied = postgres::open(&server, &id, machine()).and_then(|mut to| copy(&mut from, &mut to));
-                if copied.is_err() {
-                    postgres::remove(&server, &id)?;
-                }
-                copied?
+                postgres::create(server, &id, &store_id)?;
+                self.relocate(postgres::open(server, &id, machine()), &place)?
             }
         };
         // The copy of what the user trusts is the user's own; a copy of anything else is trusted as little as that.

@@ -181,6 +181,7 @@ impl<'a> Runner<'a> {
                         self.offset = snapshot.lease.0 - host::monotonic_ms();
                         self.dispatcher.loaded(snapshot);
                     }
+                    Err(error @ StoreError::Moved { .. }) => return Err(error.into()),
                     Err(error) => self.trouble(error, tell),
                 },
                 Next::Probe(processes) => {
@@ -197,6 +198,7 @@ impl<'a> Runner<'a> {
                     let answers = self.client.call_all(self.dispatcher.requests().to_vec());
                     match answers.into_iter().collect::<Result<Vec<_>, _>>() {
                         Ok(replies) => self.dispatcher.answered(replies),
+                        Err(error @ StoreError::Moved { .. }) => return Err(error.into()),
                         Err(error) => self.trouble(error, tell),
                     }
                     self.renew_sessions(sent_ms);

@@ -21,6 +21,9 @@ pub(crate) trait Backend: Send {
     fn begin(&mut self, queries: &[Query<'_>]) -> Result<Vec<Rows>, StoreError>;
 
     /// Carries out statements of the open transaction, for one that is too large to be kept in memory.
+    /// Lets the open transaction last for as long as it takes, though nothing is asked of it meanwhile.
+    fn stay(&mut self) -> Result<(), StoreError>;
+
     fn write(&mut self, writes: &[Query<'_>]) -> Result<(), StoreError>;
 
     /// Carries out the statements of the open transaction and commits it. Unless the error is

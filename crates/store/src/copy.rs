@@ -15,6 +15,7 @@ use crate::error::StoreError;
 use crate::pipelines;
 use crate::queues;
 use crate::reader::{EventFilter, Reader};
+use crate::relocate::moved_to;
 use crate::sql::Statement;
 use crate::store::{Counters, Store};
 use crate::tables::Tables;
@@ -38,12 +39,13 @@ pub struct Copied {
 }
 
 /// Copies the project of `from` into the new, empty project of `to`, in one transaction. Lines are left behind: whoever
-/// waits does so at the old store. Nothing is written if the old store contradicts itself.
-pub fn copy(from: &mut Reader, to: &mut Store) -> Result<Copied, StoreError> {
+/// waits does so at the old store. Nothing is written if the old store contradicts itself. The new store is not in use if it is to
+/// say that the project is elsewhere still.
+pub(crate) fn copy(from: &mut Reader, to: &mut Store, still_at: Option<&str>) -> Result<Copied, StoreError> {
     let counters = vec![Query::new(Statement::Project, [to.project.into()])];
     loop {
         let answers = to.backend.begin(&counters)?;
-        let copied = fill(from, to, answers);
+        let copied = fill(from, to, answers, still_at);
         to.backend.roll_back();
         if let Some(copied) = copied? {
             return Ok(copied);
@@ -52,7 +54,12 @@ pub fn copy(from: &mut Reader, to: &mut Store) -> Result<Copied, StoreError> {
 }
 
 /// Nothing if events were taken out of the log before they could be copied.
-fn fill(from: &mut Reader, to: &mut Store, answers: Vec<crate::value::Rows>) -> Result<Option<Copied>, StoreError> {
+fn fill(
+    from: &mut Reader,
+    to: &mut Store,
+    answers: Vec<crate::value::Rows>,
+    still_at: Option<&str>,
+) -> Result<Option<Copied>, StoreError> {
     let counters = Counters::read(answers.into_iter().next().unwrap_or_default())?;
     if counters.seq != 0 {
         return Err(StoreError::Exists { place: "the place to copy to".into() });
@@ -102,7 +109,8 @@ fn fill(from: &mut Reader, to: &mut Store, answers: Vec<crate::value::Rows>) -> 
     if let Some(first) = differences.first() {
         return Err(StoreError::corrupt(first));
     }
-    to.backend.commit(&[counters.moved(to.project, snapshot.seq, lease, &*to.machine)])?;
+    let row = counters.moved(to.project, snapshot.seq, lease, &*to.machine);
+    to.backend.commit(&[row, moved_to(to.project, still_at)])?;
     let Coordination { locks, semaphores } = &after.coordination;
     let held = locks.values().filter(|lock| matches!(lock.state, lock::State::Held(_))).count();
     let holders = held + semaphores.values().map(|semaphore| semaphore.holders.len()).sum::<usize>();

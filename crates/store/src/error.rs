@@ -38,6 +38,12 @@ pub enum StoreError {
         /// The schema number of this program.
         known: i64,
     },
+    /// The project was copied to another store, and this one is retired.
+    #[error("this store is retired: its project was moved to {to}")]
+    Moved {
+        /// The other store.
+        to: String,
+    },
     /// Sessions are running, whose keepers belong to the place where the store is now.
     #[error("{runs} sessions of the project are running")]
     InUse {
@@ -63,6 +69,20 @@ pub enum StoreError {
         path: PathBuf,
         /// The kind of file system.
         kind: &'static str,
+    },
+    /// SQLite cannot open a file with such a path.
+    #[error("the path of the store has {bytes} bytes, and SQLite opens none with more than 512")]
+    PathTooLong {
+        /// How long it is.
+        bytes: usize,
+    },
+    /// Events that were committed are not in the store any more.
+    #[error("the store has lost events: event {recorded} was committed, and the last one in it is event {found}")]
+    WentBack {
+        /// The last event that was committed.
+        recorded: i64,
+        /// The last event that is there.
+        found: i64,
     },
     /// Nothing may be written there.
     #[error("the store cannot be written: {source}")]

@@ -25,12 +25,13 @@ macro_rules! statements {
 }
 
 statements! {
-    Project => "SELECT p.seq, p.ticket, p.lease, p.lease_base, p.boot, s.version, /* clock */ NULL FROM projects p, store s WHERE p.project = $1";
+    Project => "SELECT p.seq, p.ticket, p.lease, p.lease_base, p.boot, s.version, /* clock */ NULL, p.moved_to FROM projects p, store s WHERE p.project = $1";
     InsertProject => "INSERT INTO projects (project, id, seq, ticket, lease, lease_base, boot) VALUES ($1, $2, 0, 0, $3, 0, $4)";
     UpdateProject => "UPDATE projects SET seq = $2, ticket = $3, lease = $4, lease_base = $5, boot = $6 WHERE project = $1";
     Identity => "SELECT store_id, moved_to FROM projects WHERE project = $1";
     // An id is given once and never changed.
     SetStoreId => "UPDATE projects SET store_id = $2 WHERE project = $1 AND store_id IS NULL";
+    SetMovedTo => "UPDATE projects SET moved_to = $2 WHERE project = $1";
     Boots => "SELECT boot, seq FROM boots WHERE project = $1 AND host = $2 ORDER BY boot";
     InsertBoot => "INSERT INTO boots (project, host, boot, seq) VALUES ($1, $2, $3, $4)";
     Lock => concat!(locks!(), " AND name = $2");

@@ -321,15 +321,23 @@ impl<R> Drop for Open<'_, R> {
 }
 
 impl Counters {
-    /// Reads the row of the project, and makes sure that this program understands the tables.
-    pub(crate) fn read(mut rows: Rows) -> Result<Counters, StoreError> {
+    /// Reads the row of the project, and makes sure that this program understands the tables and that the store is in use.
+    pub(crate) fn read(rows: Rows) -> Result<Counters, StoreError> {
+        match Counters::of_retired(rows)? {
+            (counters, None) => Ok(counters),
+            (_, Some(to)) => Err(StoreError::Moved { to }),
+        }
+    }
+
+    /// The same, also of a store that is retired: with the place where its project went.
+    pub(crate) fn of_retired(mut rows: Rows) -> Result<(Counters, Option<String>), StoreError> {
         let mut row: Row = rows.pop().ok_or_else(|| StoreError::corrupt("the project has no row"))?;
         let (seq, ticket, lease, lease_base) = (row.int()?, row.int()?, row.int()?, row.int()?);
-        let (boot, found, server_ms) = (row.text()?, row.int()?, row.maybe_int()?);
+        let (boot, found, server_ms, moved_to) = (row.text()?, row.int()?, row.maybe_int()?, row.maybe_text()?);
         if found != VERSION {
             return Err(StoreError::Newer { found, known: VERSION });
         }
-        Ok(Counters { seq, ticket, lease, lease_base, boot, server_ms })
+        Ok((Counters { seq, ticket, lease, lease_base, boot, server_ms }, moved_to))
     }
 
     /// Both clocks, now. Lease time never goes back. A server's clock counts where there is one; else lease time goes

@@ -1,16 +1,24 @@
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use banksman::{Place, Project};
+use banksman::store::StoreError;
+use banksman::{Place, Project, ProjectError};
 
 use super::Done;
 use crate::context::Context;
 use crate::exit_codes as exit;
+use crate::failure::Failure;
 use crate::printer::BOLD;
+use crate::words;
 
-/// Stores: where the rows of a project are.
+/// Stores: where project data is kept.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  banksman store copy sqlite:.banksman/store.db postgres://me@db.example.org/agents")]
+#[command(
+    after_help = "Examples:\n  banksman store backup ../backup.db\n  banksman store copy sqlite:.banksman/store.db postgres://me@db.example.org/agents"
+)]
 pub(crate) struct Store {
     #[command(subcommand)]
     verb: Verb,
@@ -19,17 +27,38 @@ pub(crate) struct Store {
 #[derive(Debug, Subcommand)]
 enum Verb {
     Copy(Copy),
+    Backup(Backup),
 }
 
-/// Copy this project from one store to another that does not have it.
+/// Write a copy of the store to a file, while the store is in use.
 ///
-/// Everything that is held and everything that happened is copied and checked; what was left of a lease is still left.
-/// Whoever waits in line stays at the old store, so stop your agents first. If it fails, the other store is as before.
+/// The copy has everything that was committed before the command began. It is complete or not there at all, for its owner only, and a
+/// file that exists is left alone. A copy of store.db made by other means is no backup: the newest events are in store.db-wal. How to
+/// restore it: docs/guides/backup.md. A project in PostgreSQL is backed up with pg_dump.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  banksman store copy sqlite:.banksman/store.db postgres://me@db.example.org/agents\n  banksman store copy postgres://me@db.example.org/agents sqlite:.banksman/store.db"
+    after_help = "Examples:\n  banksman store backup ../backup.db\n  banksman store backup \"/backups/app-$(date +%F).db\""
+)]
+struct Backup {
+    /// The file to write, which must not exist
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+}
+
+/// Copy this project from one store to another that does not have it, and retire the old one.
+///
+/// Everything that is held and everything that happened is copied and checked; what was left of a lease is still left. Nobody can
+/// write to the old store meanwhile, and afterwards every command that opens it says where the project is. Refused while tasks run.
+/// If the copy fails, both stores are as before; if it is killed, give the same command again. --undo takes the old store into use
+/// again, as long as nothing has happened in the new one.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  banksman store copy sqlite:.banksman/store.db postgres://me@db.example.org/agents\n  banksman store copy postgres://me@db.example.org/agents sqlite:.banksman/store.db\n  banksman store copy --undo sqlite:.banksman/store.db postgres://me@db.example.org/agents"
 )]
 struct Copy {
+    /// Take FROM into use again, which was copied to TO before
+    #[arg(long)]
+    undo: bool,
     /// The store to read
     #[arg(value_name = "FROM")]
     from: String,
@@ -42,13 +71,51 @@ impl Store {
     pub(crate) fn name(&self) -> &'static str {
         match self.verb {
             Verb::Copy(_) => "store copy",
+            Verb::Backup(_) => "store backup",
         }
     }
 
     pub(crate) fn run(self, context: &Context) -> Done {
         match self.verb {
             Verb::Copy(copy) => copy.run(context),
+            Verb::Backup(backup) => backup.run(context),
         }
+    }
+}
+
+impl Backup {
+    fn run(self, context: &Context) -> Done {
+        let project = context.project()?;
+        let printer = context.printer.clone();
+        let watched = printer.is_watched();
+        let mut told = Instant::now();
+        let progress = move |bytes: u64| {
+            if watched && told.elapsed() > Duration::from_secs(1) {
+                told = Instant::now();
+                printer.rewrite(&format!("{} written", words::bytes(bytes)));
+            }
+        };
+        let written = project.backup(&self.file, Box::new(progress));
+        if watched {
+            context.printer.rewrite("");
+        }
+        let written = written.map_err(|error| match error {
+            ProjectError::NoBackup { ref url } => {
+                let hint = format!("pg_dump --schema=banksman '{url}' > {}", words::quoted(self.file.display()));
+                Failure::usage(&error).hint(hint)
+            }
+            ProjectError::Store(StoreError::Exists { .. }) => {
+                let message = format!("{} is there already", self.file.display());
+                Failure::new(exit::USAGE, "FILE_EXISTS", message).hint("nothing was changed; name a file that is not there")
+            }
+            error => error.into(),
+        })?;
+        let data = json!({ "file": self.file, "bytes": written.bytes, "lastEvent": written.last_event });
+        let size = words::bytes(written.bytes);
+        context
+            .printer
+            .result(data, format!("{BOLD}{}{BOLD:#}: {size}, up to event {}", self.file.display(), written.last_event));
+        Ok(exit::OK)
     }
 }
 
@@ -56,10 +123,27 @@ impl Copy {
     fn run(self, context: &Context) -> Done {
         let place = |url: &str| Place::parse(url, crate::context::variable);
         let project = Project::find_at(&context.directory(), Some(place(&self.from)?))?;
-        let copied = project.copy_to(place(&self.to)?)?;
-        let data = json!({ "locks": copied.locks, "semaphores": copied.semaphores, "holders": copied.holders, "tasks": copied.tasks, "items": copied.items, "events": copied.events });
+        let (from, to) = (project.store_url(), place(&self.to)?);
+        if self.undo {
+            project.undo_copy(&to)?;
+            let human = format!("{BOLD}{from}{BOLD:#} is in use again; {} is retired", to.url());
+            context.printer.result(json!({ "store": from, "retired": to.url() }), human);
+            return Ok(exit::OK);
+        }
+        let url = to.url();
+        let copied = match project.copy_to(to.clone()) {
+            // An earlier copy was killed just before its end.
+            Err(ProjectError::Store(StoreError::Moved { to: there })) if there == url && project.finish_copy(&to)? => {
+                let human = format!("the copy was complete already; {BOLD}{url}{BOLD:#} is in use now");
+                context.printer.result(json!({ "store": url, "retired": from }), human);
+                return Ok(exit::OK);
+            }
+            copied => copied?,
+        };
+        let data = json!({ "locks": copied.locks, "semaphores": copied.semaphores, "holders": copied.holders, "tasks": copied.tasks, "items": copied.items, "events": copied.events, "store": url, "retired": from });
         let human = format!(
-            "copied {BOLD}{}{BOLD:#} locks, {BOLD}{}{BOLD:#} semaphores, {} holders, {BOLD}{}{BOLD:#} tasks, {BOLD}{}{BOLD:#} items and {BOLD}{}{BOLD:#} events; the log folds to the tables",
+            "copied {BOLD}{}{BOLD:#} locks, {BOLD}{}{BOLD:#} semaphores, {} holders, {BOLD}{}{BOLD:#} tasks, {BOLD}{}{BOLD:#} items and {BOLD}{}{BOLD:#} events; event log and tables agree\n\
+             {from} is retired; use the project with BANKSMAN_STORE={url}",
             copied.locks, copied.semaphores, copied.holders, copied.tasks, copied.items, copied.events
         );
         context.printer.result(data, human);

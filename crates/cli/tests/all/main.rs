@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that fails shall say so at once")]
 #![expect(clippy::print_stderr, reason = "a test that is skipped says so")]
 
+mod backup;
 mod byte_paths;
 mod causes;
 mod children;
@@ -44,6 +45,7 @@ mod processes;
 mod queues;
 mod queues_model;
 mod reference;
+mod relocation;
 mod roots;
 mod run;
 mod runbooks;

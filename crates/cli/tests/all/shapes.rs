@@ -249,8 +249,9 @@ const NOUNS: [&str; 14] = [
     "pipelines",
 ];
 
-/// They need two stores, a live run, or a decision: their shapes are checked in `copy.rs`, `tasks.rs` and `decisions.rs`.
-const ELSEWHERE: [&str; 4] = ["store copy", "tasks heartbeat", "decisions show", "decisions resolve"];
+/// They need two stores, a SQLite store, a live run, or a decision: their shapes are checked in `relocation.rs`, `backup.rs`, `tasks.rs`
+/// and `decisions.rs`.
+const ELSEWHERE: [&str; 5] = ["store copy", "store backup", "tasks heartbeat", "decisions show", "decisions resolve"];
 
 #[test]
 fn every_verb_prints_exactly_what_it_promises() {

@@ -136,7 +136,7 @@ pub struct Origin {
 impl Data {
     /// Reads a text from outside.
     pub fn parse(text: &str) -> Result<Data, DataError> {
-        Data::new(serde_json::from_str(text).map_err(JsonError::from)?)
+        Data::new(json::parse(text)?)
     }
 
     /// Takes a value, if it is neither too large nor nested too deeply.

@@ -71,6 +71,24 @@ impl Server {
         &self.shown
     }
 
+    /// The URL, with what was looked up and without the password.
+    pub fn url(&self) -> String {
+        let database = self.config.get_dbname().or(self.config.get_user()).unwrap_or_default();
+        let user = self.config.get_user().unwrap_or_default();
+        let port = self.config.get_ports().first().filter(|port| **port != 5_432);
+        match self.config.get_hosts().first() {
+            Some(tokio_postgres::config::Host::Tcp(host)) => {
+                let port = port.map_or_else(String::new, |port| format!(":{port}"));
+                format!("postgres://{user}@{host}{port}/{database}")
+            }
+            Some(tokio_postgres::config::Host::Unix(dir)) => {
+                let port = port.map_or_else(String::new, |port| format!("&port={port}"));
+                format!("postgres:///{database}?host={}&user={user}{port}", dir.display())
+            }
+            None => format!("postgres://{user}@/{database}"),
+        }
+    }
+
     pub(super) async fn connect(&self) -> Result<(Client, Messages), StoreError> {
         let unreachable =
             |text: String| StoreError::Unreachable { source: Arc::new(std::io::Error::other(format!("{}: {text}", self.shown))) };

@@ -17,7 +17,7 @@ use tokio_postgres::error::SqlState;
 
 pub use connect::Server;
 pub use listen::{Listener, Subscription};
-pub use open::{create, exists, occupant, open, open_reader, remove};
+pub use open::{create, exists, occupant, open, open_reader, open_retired, remove};
 
 use crate::backend::Backend;
 use crate::compact::Size;
@@ -118,6 +118,11 @@ impl Backend for Postgres {
                 Err(error)
             }
         }
+    }
+
+    fn stay(&mut self) -> Result<(), StoreError> {
+        let (runtime, session) = (&self.runtime, self.session.as_mut().expect("a transaction has a session"));
+        runtime.block_on(session.stay()).map_err(judge)
     }
 
     fn write(&mut self, writes: &[Query<'_>]) -> Result<(), StoreError> {

@@ -51,22 +51,41 @@ pub fn exists(server: &Server, id: &str) -> Result<bool, StoreError> {
     })
 }
 
-/// Removes a project that was just made and holds nothing.
+/// Removes a project that is not in use: one that was just made and holds nothing, or one that says that it is elsewhere.
 pub fn remove(server: &Server, id: &str) -> Result<(), StoreError> {
+    let tables = "SELECT table_name::text FROM information_schema.columns WHERE table_schema = 'banksman' AND column_name = 'project' \
+                  ORDER BY table_name IN ('projects', 'semaphores'), table_name = 'projects'";
     with_session(server, async |session| {
-        session.client().execute("DELETE FROM projects WHERE id = $1 AND seq = 0", &[&id]).await.map_err(judge).map(drop)
+        let client = session.client();
+        let unused = "SELECT project FROM projects WHERE id = $1 AND (seq = 0 OR moved_to IS NOT NULL) FOR UPDATE";
+        client.batch_execute("BEGIN").await.map_err(judge)?;
+        if let Some(row) = client.query_opt(unused, &[&id]).await.map_err(judge)? {
+            let project: i64 = row.get(0);
+            // What others refer to comes last.
+            for table in client.query(tables, &[]).await.map_err(judge)? {
+                let delete = format!("DELETE FROM {} WHERE project = $1", table.get::<_, String>(0));
+                client.execute(&delete, &[&project]).await.map_err(judge)?;
+            }
+        }
+        client.batch_execute("COMMIT").await.map_err(judge)
     })
 }
 
 /// Opens the project `id` for writing.
 pub fn open(server: &Server, id: &str, machine: Box<dyn Machine>) -> Result<Store, StoreError> {
-    let project = find(server, id, true)?;
+    let project = find_in_use(server, id, true)?;
+    Ok(Store::new(Box::new(Postgres::new(server.clone(), project)?), project, machine))
+}
+
+/// The same, also if the project is in another store now.
+pub fn open_retired(server: &Server, id: &str, machine: Box<dyn Machine>) -> Result<Store, StoreError> {
+    let (project, _) = find(server, id, true)?;
     Ok(Store::new(Box::new(Postgres::new(server.clone(), project)?), project, machine))
 }
 
 /// Opens the project `id` for reading.
 pub fn open_reader(server: &Server, id: &str, machine: Box<dyn Machine>) -> Result<Reader, StoreError> {
-    let project = find(server, id, false)?;
+    let project = find_in_use(server, id, false)?;
     Ok(Reader { backend: Box::new(Postgres::new(server.clone(), project)?), project, machine })
 }
 
@@ -87,8 +106,16 @@ pub fn occupant(server: &Server, id: &str) -> Option<Occupant> {
     Some(Occupant { pid: row.get(0), command: row.get(1), state })
 }
 
-/// The number of a project. Brings the tables up to date if they are older and that is wanted.
-fn find(server: &Server, id: &str, may_migrate: bool) -> Result<i64, StoreError> {
+/// The number of a project that is not retired.
+fn find_in_use(server: &Server, id: &str, may_migrate: bool) -> Result<i64, StoreError> {
+    match find(server, id, may_migrate)? {
+        (project, None) => Ok(project),
+        (_, Some(to)) => Err(StoreError::Moved { to }),
+    }
+}
+
+/// The number of a project, and where it went. Brings the tables up to date if they are older and that is wanted.
+fn find(server: &Server, id: &str, may_migrate: bool) -> Result<(i64, Option<String>), StoreError> {
     with_session(server, async |session| {
         let client = session.client();
         require_version(client).await?;
@@ -103,8 +130,8 @@ fn find(server: &Server, id: &str, may_migrate: bool) -> Result<i64, StoreError>
                 client.batch_execute("COMMIT").await.map_err(judge)?;
             }
         }
-        let row = client.query_opt("SELECT project FROM projects WHERE id = $1", &[&id]).await.map_err(judge)?;
-        row.map(|row| row.get(0)).ok_or_else(missing)
+        let row = client.query_opt("SELECT project, moved_to FROM projects WHERE id = $1", &[&id]).await.map_err(judge)?;
+        row.map(|row| (row.get(0), row.get(1))).ok_or_else(missing)
     })
 }
 

@@ -65,6 +65,11 @@ impl Session {
         Ok((id.unwrap_or_default(), loads?))
     }
 
+    /// Lets the open transaction be idle.
+    pub(super) async fn stay(&self) -> Result<(), Error> {
+        self.client.batch_execute("SET LOCAL idle_in_transaction_session_timeout = 0").await
+    }
+
     /// Writes in one round trip.
     pub(super) async fn write(&mut self, writes: &[Query<'_>]) -> Result<(), Error> {
         self.prepare(writes).await?;

@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod backlog_tests;
+mod backup;
 #[cfg(test)]
 mod migration_tests;
 mod open;
@@ -17,8 +18,9 @@ use rusqlite::config::DbConfig;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, Statement, ToSql};
 
-pub use open::{create, memory, open, open_reader, remove};
-pub use turnstile::{Occupant, occupant};
+pub use backup::{Backup, backup};
+pub use open::{create, memory, moved_to, open, open_reader, open_retired, remove};
+pub use turnstile::{Occupant, occupant, turnstile_of};
 
 use crate::backend::Backend;
 use crate::compact::Size;
@@ -45,6 +47,8 @@ pub(crate) struct Sqlite {
     log_pages: Arc<AtomicI32>,
     /// Where the file is; an in-memory database has no place.
     path: Option<PathBuf>,
+    /// The id of the store, if it has one.
+    store_id: Option<String>,
     /// A commit has failed: what this connection believes may be wrong, so it is opened anew before the next use.
     doubtful: bool,
 }
@@ -60,7 +64,7 @@ impl Sqlite {
         // Without this promise, clearing the parameters of a cached SELECT makes SQLite parse and plan it anew at every use.
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
         connection.set_prepared_statement_cache_capacity(sql::Statement::COUNT + TRANSACTION_STATEMENTS);
-        Ok(Sqlite { connection, turnstile, texts: open::texts(), log_pages, path, doubtful: false })
+        Ok(Sqlite { connection, turnstile, texts: open::texts(), log_pages, path, store_id: None, doubtful: false })
     }
 
     fn answer(&self, queries: &[Query<'_>]) -> Result<Vec<Rows>, StoreError> {
@@ -83,6 +87,15 @@ impl Sqlite {
         Ok(())
     }
 
+    /// Writes down the last event, while this process still has the turn.
+    fn record(&self, writes: &[Query<'_>]) {
+        let row = writes.iter().rev().find(|query| query.statement == sql::Statement::UpdateProject);
+        let event = row.and_then(|row| row.params.get(1)?.as_int());
+        if let (Some(turnstile), Some(store), Some(event)) = (&self.turnstile, &self.store_id, event) {
+            turnstile.record(store, event);
+        }
+    }
+
     fn explain(&self, error: StoreError) -> StoreError {
         self.path.as_ref().map_or_else(|| error.clone(), |path| open::explain(path, error.clone()))
     }
@@ -98,7 +111,8 @@ impl Sqlite {
     fn reopen_if_doubtful(&mut self) -> Result<(), StoreError> {
         if let (true, Some(path)) = (self.doubtful, self.path.clone()) {
             let connection = open::connect(&path)?;
-            *self = Sqlite::new(connection, self.turnstile.take(), Some(path))?;
+            let store_id = self.store_id.take();
+            *self = Sqlite { store_id, ..Sqlite::new(connection, self.turnstile.take(), Some(path))? };
         }
         Ok(())
     }
@@ -129,6 +143,10 @@ impl Backend for Sqlite {
         })
     }
 
+    fn stay(&mut self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     fn write(&mut self, queries: &[Query<'_>]) -> Result<(), StoreError> {
         for run in queries.chunk_by(|a, b| a.statement == b.statement) {
             let mut statement = self.connection.prepare_cached(&self.texts[run[0].statement as usize])?;
@@ -152,6 +170,9 @@ impl Backend for Sqlite {
                 }
             })
         });
+        if result.is_ok() {
+            self.record(writes);
+        }
         self.roll_back();
         result
     }

@@ -10,7 +10,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use rustix::fs::Access;
 use rustix::io::Errno;
 
-use super::{Sqlite, Turnstile};
+use super::{Sqlite, Turnstile, turnstile};
 use crate::backend::Backend as _;
 use crate::dialect;
 use crate::error::StoreError;
@@ -20,6 +20,12 @@ use crate::reader::Reader;
 use crate::schema::{MIGRATIONS, VERSION};
 use crate::sql::Statement;
 use crate::store::Store;
+
+/// The schema that has a column for the place where a project went.
+const MOVED_SINCE: i64 = 6;
+
+/// SQLite opens no file whose path is longer than 512 bytes; its own files beside it have longer names.
+const LONGEST_PATH: usize = 480;
 
 /// "BKSM": marks the file as ours.
 const APPLICATION_ID: i64 = 0x424b_534d;
@@ -64,10 +70,32 @@ pub fn remove(path: &Path) -> Result<(), StoreError> {
 
 /// Opens a store for writing. The turnstile stands beside it.
 pub fn open(path: &Path, turnstile: &Path, machine: Box<dyn Machine>) -> Result<Store, StoreError> {
+    let backend = open_backend(path, turnstile)?;
+    refuse_moved(&backend.connection)?;
+    Ok(Store::new(Box::new(backend), PROJECT, machine))
+}
+
+/// The same, also if its project is in another store now.
+pub fn open_retired(path: &Path, turnstile: &Path, machine: Box<dyn Machine>) -> Result<Store, StoreError> {
+    Ok(Store::new(Box::new(open_backend(path, turnstile)?), PROJECT, machine))
+}
+
+fn open_backend(path: &Path, turnstile: &Path) -> Result<Sqlite, StoreError> {
     let connection = connect(path)?;
     let mut backend = Sqlite::new(connection, Some(Turnstile::open(turnstile)?), Some(path.into()))?;
     migrate(&mut backend)?;
-    Ok(Store::new(Box::new(backend), PROJECT, machine))
+    backend.store_id = refuse_gone_back(&backend.connection, turnstile)?;
+    Ok(backend)
+}
+
+/// Events that were committed must be there. What was written down is read first, because the store only goes forward. Returns the id
+/// of the store, without which it is not known whether what was written down is about this store.
+fn refuse_gone_back(connection: &Connection, turnstile: &Path) -> Result<Option<String>, StoreError> {
+    let id: Option<String> = connection.query_row("SELECT store_id FROM projects", [], |row| row.get(0))?;
+    let Some(store) = &id else { return Ok(None) };
+    let Some(recorded) = turnstile::recorded(turnstile, store) else { return Ok(id) };
+    let found: i64 = connection.query_row("SELECT seq FROM projects", [], |row| row.get(0))?;
+    if found < recorded { Err(StoreError::WentBack { recorded, found }) } else { Ok(id) }
 }
 
 /// Opens a store for reading only. Needs no turn.
@@ -78,7 +106,24 @@ pub fn open_reader(path: &Path, machine: Box<dyn Machine>) -> Result<Reader, Sto
     if version != VERSION {
         return Err(StoreError::Newer { found: version, known: VERSION });
     }
+    refuse_moved(&connection)?;
+    refuse_gone_back(&connection, &turnstile::turnstile_of(path))?;
     Ok(Reader { backend: Box::new(Sqlite::new(connection, None, Some(path.into()))?), project: PROJECT, machine })
+}
+
+/// Where the project of a store went, if it is retired.
+pub fn moved_to(path: &Path) -> Result<Option<String>, StoreError> {
+    let connection = connect(path)?;
+    // Stores of earlier versions were never retired.
+    if version(&connection)? < MOVED_SINCE { Ok(None) } else { place_of(&connection) }
+}
+
+fn refuse_moved(connection: &Connection) -> Result<(), StoreError> {
+    place_of(connection)?.map_or(Ok(()), |to| Err(StoreError::Moved { to }))
+}
+
+fn place_of(connection: &Connection) -> Result<Option<String>, StoreError> {
+    Ok(connection.query_row("SELECT moved_to FROM projects", [], |row| row.get(0))?)
 }
 
 /// A store in memory with one connection, for unit tests and the simulator.
@@ -107,6 +152,10 @@ pub(super) fn connect(path: &Path) -> Result<Connection, StoreError> {
 pub(super) fn explain(path: &Path, error: StoreError) -> StoreError {
     const LITTLE: u64 = 256 * 1_024;
     let StoreError::Failed { source } = error else { return error };
+    let bytes = std::path::absolute(path).map_or(0, |path| path.as_os_str().len());
+    if bytes > LONGEST_PATH {
+        return StoreError::PathTooLong { bytes };
+    }
     let dir = parent(path);
     if rustix::fs::statvfs(&dir).is_ok_and(|stat| stat.f_bavail * stat.f_frsize < LITTLE) {
         return StoreError::Full { source };
@@ -198,7 +247,7 @@ fn version(connection: &Connection) -> Result<i64, StoreError> {
     Ok(connection.query_row("SELECT version FROM store", [], |row| row.get(0))?)
 }
 
-fn parent(path: &Path) -> PathBuf {
+pub(super) fn parent(path: &Path) -> PathBuf {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).map_or_else(|| ".".into(), Into::into)
 }
 

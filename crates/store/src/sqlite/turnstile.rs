@@ -2,8 +2,8 @@
 
 use std::fs::{File, TryLockError};
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
@@ -38,6 +38,16 @@ pub struct Occupant {
     pub command: String,
     /// What it does, in a word: `running`, `stopped`, …
     pub state: &'static str,
+}
+
+/// Where the writers of a store take turns. Two stores in one folder have two places, so that a process can write to both.
+pub fn turnstile_of(store: &Path) -> PathBuf {
+    if store.file_name() == Some("store.db".as_ref()) {
+        return store.with_file_name("turn");
+    }
+    let mut name = store.as_os_str().to_owned();
+    name.push(".turn");
+    name.into()
 }
 
 impl Turnstile {
@@ -77,6 +87,13 @@ impl Turnstile {
         Ok(self.inside.is_some())
     }
 
+    /// Writes down the last event that was committed to this store, so that a store that has gone back is noticed. It is not flushed:
+    /// after a power cut it may say less than is true, never more.
+    pub(crate) fn record(&self, store: &str, event: i64) {
+        // Nothing but that notice depends on it.
+        self.file.write_all_at(format!("{store} {event:020}\n").as_bytes(), 0).ok();
+    }
+
     pub(crate) fn end_transaction(&mut self) {
         if self.inside == Some(Stay::OneTransaction) {
             self.leave();
@@ -110,6 +127,12 @@ fn try_lock(file: &File) -> Result<bool, StoreError> {
 
 fn unlock(file: &File) {
     file.unlock().expect("a lock that is held on an open file can be given up");
+}
+
+/// The last event that was committed to this store, as far as it was written down.
+pub(crate) fn recorded(turnstile: &Path, store: &str) -> Option<i64> {
+    let text = std::fs::read_to_string(turnstile).ok()?;
+    text.lines().next()?.strip_prefix(store)?.trim().parse().ok()
 }
 
 /// Who has its turn at this turnstile, as the kernel tells. `None` if nobody has or it cannot be seen from here.

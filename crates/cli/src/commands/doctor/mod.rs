@@ -62,6 +62,16 @@ const CHECKS: &[Check] = &[
 
 impl Doctor {
     pub(crate) fn run(self, context: &Context) -> Done {
+        self.examine(context).map_err(|failure| match &failure.hint {
+            // It has told what it can.
+            Some(hint) if hint.contains("banksman doctor") => {
+                failure.hint("stop all agents, copy the .banksman folder, and restore a backup: docs/guides/backup.md")
+            }
+            _ => failure,
+        })
+    }
+
+    fn examine(self, context: &Context) -> Done {
         let project = context.project()?;
         let reader = project.reader()?;
         let mut examination = Examination { context, project, reader, fix: self.fix };

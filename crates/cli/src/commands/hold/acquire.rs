@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use banksman::core::claim::{Ask, Blocked, Claim, Grant, Term, Waiting};
-use banksman::core::coordination::Outcome;
+use banksman::core::coordination::{Command, Outcome};
 use banksman::core::deadlock::Link;
 use banksman::core::event::{Kind, Resource};
 use banksman::core::ids::{HolderId, RequestId};
@@ -84,6 +84,7 @@ pub(crate) fn acquire(
     flags: &AcquireFlags,
 ) -> super::super::Done {
     let resource = own_name(kind, name)?;
+    let asked = resource.clone();
     let actor = Actor::new(flags.holder.as_ref(), flags.request_id.as_ref())?;
     let epoch = flags.epoch.map(Epoch).or(inherited_epoch(kind.as_str(), name.as_str())?);
     let max_hold = max_hold.map(|dur| dur.positive("--max-hold")).transpose()?;
@@ -91,8 +92,23 @@ pub(crate) fn acquire(
     let signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
     let won = win(printer, client, wanted, flags, Some(&signals))?;
     let (data, human) = describe(kind, name.as_str(), &won);
-    printer.result(data, human);
+    printer.try_result(data, human).map_err(|error| unprinted(client, &asked, &won, &error))?;
     Ok(exit::OK)
+}
+
+/// Nobody has learned of the grant, so nobody could release it: a new one is given back.
+fn unprinted(client: &Client, resource: &Resource, won: &Won, error: &std::io::Error) -> Failure {
+    let (name, holder, epoch) = (resource.name.clone(), won.grant.claim.holder.clone(), won.grant.epoch);
+    let release = match resource.kind {
+        Kind::Lock => Command::Lock(name.clone(), lock::Input::Release { holder, epoch }),
+        Kind::Semaphore => Command::Semaphore(name.clone(), semaphore::Input::Release { holder, epoch: Some(epoch) }),
+    };
+    let is_new = matches!(won.outcome, "acquired" | "reclaimed");
+    let released = is_new && client.ask(release, Vec::new()).is_ok();
+    let state = if released { "was released again" } else { "is still held" };
+    Failure::system("print the grant", error)
+        .details(json!({ "name": name, "released": released }))
+        .hint(format!("{name} {state}"))
 }
 
 /// Acquires, telling the user about the wait.
