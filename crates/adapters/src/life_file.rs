@@ -4,15 +4,14 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use banksman_core::{Liveness, ProcessId};
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 
-use crate::ids;
+use crate::{ids, private};
 
 /// How the name of such a file ends.
 const SUFFIX: &str = ".alive";
@@ -42,9 +41,9 @@ impl LifeFile {
     }
 
     fn make(directory: &Path, path: PathBuf) -> io::Result<LifeFile> {
-        fs::create_dir_all(directory)?;
+        private::make_dir(directory)?;
         let draft = directory.join(format!("{}{SUFFIX}.new", ids::random(12)));
-        let file = File::options().write(true).create_new(true).mode(0o600).open(&draft)?;
+        let file = private::open(&draft, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL)?;
         // It has its name only when it is locked: nobody finds it free while its process lives.
         let held = flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(io::Error::from);
         if let Err(error) = held.and_then(|()| fs::rename(&draft, &path)) {
@@ -64,7 +63,7 @@ impl Drop for LifeFile {
 
 /// What the file of a process tells: nothing if there is none.
 pub(crate) fn probe(directory: &Path, process: &ProcessId) -> Liveness {
-    let Ok(file) = File::open(path(directory, process)) else { return Liveness::Unknown };
+    let Ok(file) = private::open(&path(directory, process), OFlags::RDONLY | OFlags::NONBLOCK) else { return Liveness::Unknown };
     // Shared, so that two who look do not take each other for the process.
     match flock(&file, FlockOperation::NonBlockingLockShared) {
         Ok(()) => Liveness::Dead,

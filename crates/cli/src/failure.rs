@@ -7,6 +7,7 @@ use banksman::{Error, ProjectError, RunbookError};
 use serde_json::{Value, json};
 
 use crate::exit_codes as exit;
+use crate::words;
 
 /// Why a command did not do what it was asked.
 #[derive(Debug)]
@@ -90,7 +91,8 @@ impl From<StoreError> for Failure {
             StoreError::Moved { to } => {
                 return Failure::new(exit::CONFIG, "STORE_MOVED", message)
                     .hint(format!(
-                        "use it there: BANKSMAN_STORE={to}; if that was a mistake: banksman store copy --undo FROM {to}"
+                        "use it there: BANKSMAN_STORE={url}; if that was a mistake: banksman store copy --undo FROM {url}",
+                        url = words::quoted(&to)
                     ))
                     .details(json!({ "movedTo": to }));
             }
@@ -221,14 +223,16 @@ impl From<ProjectError> for Failure {
             ProjectError::NotCopied { .. } => {
                 Failure::usage(message).hint("nothing was changed; is the order right? FROM is the old store")
             }
-            ProjectError::ChangedSince { ref to } => Failure::new(exit::USAGE, "STORE_CHANGED", message)
-                .hint(format!("nothing was changed; to move the project back as it is now: banksman store copy {to} FROM")),
+            ProjectError::ChangedSince { ref to } => Failure::new(exit::USAGE, "STORE_CHANGED", message).hint(format!(
+                "nothing was changed; to move the project back as it is now: banksman store copy {} FROM",
+                words::quoted(to)
+            )),
             ProjectError::TwoStores { local, other } => Failure::new(exit::CONFIG, "TWO_STORES", message)
                 .hint(format!(
-                    "name the one to use: BANKSMAN_STORE=sqlite:{} or BANKSMAN_STORE={other}; to move what is in the file: \
-                     banksman store copy sqlite:{} {other}",
-                    local.display(),
-                    local.display()
+                    "name the one to use: BANKSMAN_STORE={file} or BANKSMAN_STORE={server}; to move what is in the file: \
+                     banksman store copy {file} {server}",
+                    file = words::quoted(format_args!("sqlite:{}", local.display())),
+                    server = words::quoted(&other)
                 ))
                 .details(json!({ "local": local, "other": other })),
             ProjectError::Config(error) => error.into(),

@@ -140,11 +140,17 @@ impl Copy {
             }
             copied => copied?,
         };
-        let data = json!({ "locks": copied.locks, "semaphores": copied.semaphores, "holders": copied.holders, "tasks": copied.tasks, "items": copied.items, "events": copied.events, "store": url, "retired": from });
+        let data = json!({ "locks": copied.locks, "semaphores": copied.semaphores, "holders": copied.holders, "tasks": copied.tasks, "items": copied.items, "events": copied.events, "store": &url, "retired": from });
         let human = format!(
             "copied {BOLD}{}{BOLD:#} locks, {BOLD}{}{BOLD:#} semaphores, {} holders, {BOLD}{}{BOLD:#} tasks, {BOLD}{}{BOLD:#} items and {BOLD}{}{BOLD:#} events; event log and tables agree\n\
-             {from} is retired; use the project with BANKSMAN_STORE={url}",
-            copied.locks, copied.semaphores, copied.holders, copied.tasks, copied.items, copied.events
+             {from} is retired; use the project with BANKSMAN_STORE={}",
+            copied.locks,
+            copied.semaphores,
+            copied.holders,
+            copied.tasks,
+            copied.items,
+            copied.events,
+            words::quoted(&url)
         );
         context.printer.result(data, human);
         Ok(exit::OK)

@@ -1,7 +1,6 @@
 //! Tests of the binary, with real processes and real signals. One test binary, because linking dominates.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that fails shall say so at once")]
-#![expect(clippy::print_stderr, reason = "a test that is skipped says so")]
 
 mod backup;
 mod byte_paths;

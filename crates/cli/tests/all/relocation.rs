@@ -36,7 +36,7 @@ fn the_old_store_is_retired_and_names_the_new_one() {
         }
         assert_eq!((code, error["code"].as_str()), (3, Some("STORE_MOVED")), "{args:?}: {error}");
         assert_eq!(error["details"]["movedTo"], moved_to.as_str(), "{args:?}");
-        assert!(error["hint"].as_str().unwrap().contains(&format!("BANKSMAN_STORE={moved_to}")), "{error}");
+        assert!(error["hint"].as_str().unwrap().contains(&format!("BANKSMAN_STORE='{moved_to}'")), "{error}");
     }
     // A process that had it open is refused as well, at its next transaction.
     let refused = open_before.lock("deploy").unwrap().acquire().err().unwrap();

@@ -1,8 +1,6 @@
 //! Tests of the simulator. One test binary, because linking dominates. No seed is random and none runs twice here: fresh seeds
 //! are for `make soak`.
 
-#![expect(clippy::print_stderr, reason = "whoever changed the histories is told which seed to pin")]
-
 mod backlog;
 mod backlog_broken;
 mod locks;
