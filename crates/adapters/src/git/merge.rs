@@ -7,7 +7,7 @@
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use banksman_core::plan::MergeHow;
 use thiserror::Error;
@@ -26,6 +26,9 @@ const ATTEMPTS: u32 = 5;
 
 /// How long one command of git may take. Whoever wants the whole merge to end sooner ends the process.
 const LIMIT: Duration = Duration::from_secs(3_600);
+
+/// How long a merge that was disturbed by `git gc` waits for its end.
+const COLLECTION: Duration = Duration::from_secs(60);
 
 /// How many files of a conflict are named.
 const NAMED: usize = 10;
@@ -149,8 +152,8 @@ pub fn merge(repo: &Path, scratch: &Path, branch: &str, into: &str, how: MergeHo
     let git = Git::new(repo, LIMIT);
     git.check_version()?;
     let git = known(git)?;
-    let turn = Turn::take(&git, scratch)?;
     let (common, git_dir) = (git.place("--git-common-dir")?, git.place("--git-dir")?);
+    let turn = Turn::take(&git, scratch, &common)?;
     // Nothing is known of a checkout before it is at one of its two commits.
     settle_all(&git, &common, Some(turn.scratch()))?;
     if let Some(other) = git.alias_of(into)? {
@@ -196,6 +199,9 @@ impl Job<'_> {
                     self.git.prune_records(self.journal, self.into)?;
                     return Ok(merged);
                 }
+                Err(Halt::Refused(MergeError::Git(error @ GitError::Failed { .. }))) if self.is_collecting(&error) => {
+                    error.into()
+                }
                 Err(Halt::Refused(error)) => return Err(error),
                 Err(Halt::Locked(path)) => MergeError::Locked(path),
                 Err(Halt::Again(said)) => MergeError::Moved { into: self.into.into(), said },
@@ -205,6 +211,7 @@ impl Job<'_> {
             }
             // Whoever is at work there needs a moment.
             std::thread::sleep(Duration::from_millis(20) * attempt);
+            self.await_collection();
             attempt += 1;
         }
     }
@@ -263,12 +270,7 @@ impl Job<'_> {
             MergeHow::Rebase => self.rebase(tip, before),
             MergeHow::MergeCommit => self.merge_commit(tip, before),
         };
-        let commit = match made {
-            Err(MergeError::Git(error @ GitError::Failed { .. })) if self.is_collecting(&error) => {
-                return Err(Halt::Again(error.to_string()));
-            }
-            made => made?,
-        };
+        let commit = made?;
         if !self.is_complete(&commit, before)? {
             return Err(Halt::Again("objects of the new commit were cleared away".into()));
         }
@@ -327,10 +329,33 @@ impl Job<'_> {
         self.git.get(&["update-ref", &name, commit]).map(drop)
     }
 
+    /// Waits until nobody clears away unused objects any more, for a while.
+    fn await_collection(&self) {
+        let is_running = || {
+            let text = std::fs::read_to_string(self.journal.common().join("gc.pid")).unwrap_or_default();
+            let pid = text.split_whitespace().next().unwrap_or_default();
+            !pid.is_empty() && Path::new("/proc").join(pid).exists()
+        };
+        let end = Instant::now() + COLLECTION;
+        while is_running() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// Whether git may fail because somebody clears away unused objects at the same time.
     fn is_collecting(&self, error: &GitError) -> bool {
         let said = error.to_string();
-        let is_missing = ["missing", "bad object", "unable to read", "could not read", "could not parse", "not a valid object"];
+        let is_missing = [
+            "missing",
+            "bad object",
+            "unable to read",
+            "could not read",
+            "could not parse",
+            "not a valid object",
+            "nonexistent object",
+            "unable to write file",
+            "No such file or directory",
+        ];
         self.journal.common().join("gc.pid").exists() || is_missing.iter().any(|words| said.contains(words))
     }
 

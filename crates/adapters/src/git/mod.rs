@@ -15,6 +15,8 @@ mod journal;
 mod landed;
 mod merge;
 mod moving;
+#[cfg(test)]
+mod moving_tests;
 mod ref_locks;
 mod scratch;
 mod settling;

@@ -39,9 +39,10 @@ impl<'a> Move<'a> {
         Move { git, journal, slots, record }
     }
 
-    /// A move that was interrupted. There is none if the checkout is gone.
+    /// A move that was interrupted. There is none if the checkout is gone, or all that was taken away.
     pub(super) fn resume(git: &Git, journal: &'a Journal, record: Record) -> Result<Option<Move<'a>>, GitError> {
-        if !record.root.is_dir() || !record.git_dir.is_dir() {
+        let slots = ["new", "old"].map(|name| record.slots.join(name));
+        if [&record.root, &record.git_dir, &slots[0], &slots[1]].iter().any(|directory| !directory.is_dir()) {
             return Ok(None);
         }
         let slots = Slots::open(&record.root, &record.slots).map_err(system(&record.slots))?;

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -29,13 +30,14 @@ pub(super) struct Tree<'a> {
 
 impl Turn {
     /// Waits for it, and clears away what a merge has left behind that was killed.
-    pub(super) fn take(git: &Git, directory: &Path) -> Result<Turn, GitError> {
+    pub(super) fn take(git: &Git, directory: &Path, common: &Path) -> Result<Turn, GitError> {
         let system = |source| GitError::System { what: directory.display().to_string(), source };
         private::make_dir(directory).map_err(system)?;
         let lock = private::open(&directory.join(".merge.lock"), OFlags::RDWR | OFlags::CREATE).map_err(system)?;
         lock.lock().map_err(system)?;
         let directory = directory.canonicalize().map_err(system)?;
         let turn = Turn { path: directory.join(".merge"), scratch: directory, _lock: lock };
+        remove_half_made(common);
         // Whoever made it is dead: otherwise the turn would be theirs.
         turn.clear(git);
         Ok(turn)
@@ -107,6 +109,36 @@ impl Drop for Tree<'_> {
     fn drop(&mut self) {
         self.turn.clear(self.git);
     }
+}
+
+/// Removes what a git that was killed had begun to write down about a worktree of ours: with half of it, no git can list the
+/// worktrees of the repository, and people are held up too. Whoever writes it is done within milliseconds.
+pub(super) fn remove_half_made(common: &Path) {
+    for _ in 0..CLEARINGS {
+        let found = half_made(common);
+        let is_old = |path: &PathBuf| {
+            let changed = fs::metadata(path).and_then(|meta| meta.modified());
+            changed.is_ok_and(|at| at.elapsed().is_ok_and(|age| age >= PAUSE * 25))
+        };
+        for path in found.iter().filter(|path| is_old(path)) {
+            // If it cannot be removed, git says so when it is asked next.
+            fs::remove_dir_all(path).ok();
+        }
+        if found.iter().all(is_old) {
+            return;
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// The records of worktrees with a name like ours that are not complete.
+fn half_made(common: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(common.join("worktrees")).into_iter().flatten().flatten();
+    let ours = entries.filter(|entry| entry.file_name().as_bytes().starts_with(b"-merge")).map(|entry| entry.path());
+    let is_half = |path: &PathBuf| {
+        ["gitdir", "commondir", "HEAD"].iter().any(|name| fs::metadata(path.join(name)).map_or(true, |file| file.len() == 0))
+    };
+    ours.filter(is_half).collect()
 }
 
 /// Hooks are for the directories that people work in; so are resolutions that were recorded, which nobody would look at here.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::journal::{Journal, TITLE, is_same_file};
 use super::merge::MergeError;
 use super::moving::Move;
+use super::scratch::remove_half_made;
 use super::{Git, GitError, system};
 
 /// How long one command of git may take.
@@ -58,6 +59,7 @@ pub fn settle_leftovers(repo: &Path) -> Result<Vec<Settled>, MergeError> {
 /// The same, for a merge that has the right to work in `scratch`: whoever had it before is dead, and the end of its git is waited for.
 pub(super) fn settle_all(git: &Git, common: &Path, scratch: Option<&Path>) -> Result<Vec<Settled>, MergeError> {
     let mut settled = Vec::new();
+    remove_half_made(common);
     for folder in Journal::folders(common) {
         let wait = scratch.is_some_and(|scratch| Journal::is_of(&folder, scratch));
         if let Some(journal) = Journal::left(common, &folder, wait)? {
@@ -76,7 +78,7 @@ fn settle(git: &Git, journal: &Journal) -> Result<Settled, MergeError> {
     if let Some(record) = journal.open_record()? {
         let (root, lock) = (record.root.clone(), record.git_dir.join("index.lock"));
         if journal.is_lock(&lock) {
-            settled.locks.push(lock);
+            settled.locks.push(lock.clone());
         }
         let halfway = |source| MergeError::Halfway { path: root.clone(), source };
         if let Some(moving) = Move::resume(git, journal, record)? {
@@ -91,6 +93,9 @@ fn settle(git: &Git, journal: &Journal) -> Result<Settled, MergeError> {
             settled.checkout = Some(root);
         } else {
             journal.close_record()?;
+            if journal.is_lock(&lock) {
+                fs::remove_file(&lock).map_err(system(&lock))?;
+            }
         }
     }
     if let Some(record) = journal.closed_record()?

@@ -340,6 +340,13 @@ fn what_a_killed_merge_has_left_is_cleared_away() {
     std::fs::write(left.join("base"), "begun").unwrap();
     assert!(world.merge("topic", MergeHow::Rebase).unwrap().has_moved());
     world.assert_tidy();
+    // One that git had only begun to write down: nobody could list worktrees any more.
+    let world = diverged();
+    let half = world.repo().join(".git/worktrees/-merge");
+    std::fs::create_dir_all(&half).unwrap();
+    std::fs::write(half.join("commondir"), "").unwrap();
+    assert!(world.merge("topic", MergeHow::Rebase).unwrap().has_moved());
+    world.assert_tidy();
     // One whose directory is gone, and a directory that git does not know.
     let world = diverged();
     std::fs::create_dir_all(world.path("scratch")).unwrap();

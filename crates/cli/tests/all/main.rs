@@ -28,6 +28,7 @@ mod looks;
 mod loops;
 mod machines;
 mod merging;
+mod merging_chaos;
 mod merging_killed;
 mod merging_meanwhile;
 mod namespaces;

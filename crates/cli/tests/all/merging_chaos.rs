@@ -1,0 +1,378 @@
+//! A person works in the checkout while merges into its branch come and are killed, and unused objects are cleared away: every
+//! commit and every uncommitted byte of the person survives, every merge lands or says why not, and no lock stays.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use banksman::adapters::tree::descendants;
+use banksman::core::plan::MergeHow;
+use banksman::core::task::{Spec, Work};
+use banksman::core::{TaskId, Title};
+use banksman::engine::{Request, TaskRequest};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::merging::{git, repository};
+use crate::world::{Running, World};
+
+/// How often a merge is started until it is left at what it says.
+const TRIES: u32 = 8;
+
+/// How a merge that does not land begins to say why.
+const REASONS: [&str; 3] = ["the checkout at ", "conflict in ", "the branch main was moved by others meanwhile"];
+
+/// A small generator, so that a seed tells all that is not a matter of time.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) % limit
+    }
+}
+
+/// Makes branches that each change, add and remove a file, which no other does.
+fn branches(world: &World, count: usize) {
+    repository(world);
+    let mut script = String::from("commit refs/heads/base\nmark :1\ncommitter t <t@example.invalid> 0 +0000\ndata 4\nbase\n");
+    script.push_str("from refs/heads/main^0\n");
+    let file = |path: String, text: &str| format!("M 644 inline {path}\ndata {}\n{text}\n", text.len());
+    for n in 0..count {
+        script.push_str(&file(format!("changed/{n}"), "before\n"));
+        script.push_str(&file(format!("gone/{n}"), "before\n"));
+    }
+    for n in 0..count {
+        script.push_str(&format!("\ncommit refs/heads/b{n}\ncommitter t <t@example.invalid> 0 +0000\ndata 2\nb\n\nfrom :1\n"));
+        script.push_str(&file(format!("changed/{n}"), "after\n"));
+        script.push_str(&file(format!("new/{n}"), "new\n"));
+        script.push_str(&format!("D gone/{n}\n"));
+    }
+    let mut import = Command::new("git");
+    let mut import = import.args(["fast-import", "--quiet"]).current_dir(world.path()).stdin(Stdio::piped()).spawn().unwrap();
+    import.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
+    assert!(import.wait().unwrap().success());
+    git(world.path(), &["merge", "-q", "--ff-only", "base"]);
+}
+
+/// Who works in the checkout, and what must be found there.
+struct Person<'a> {
+    root: &'a Path,
+    random: Random,
+    /// The merge that is under way, whose files are the interesting ones.
+    merge: &'a AtomicUsize,
+    actions: u64,
+    commits: Vec<String>,
+    /// What was committed.
+    kept: BTreeMap<String, String>,
+    /// What was written and not committed: a word that the file must contain.
+    loose: BTreeMap<String, String>,
+    /// What was stashed: the name of the stash's commit, the path, and the word.
+    stashed: Vec<(String, String, String)>,
+}
+
+impl Person<'_> {
+    /// Git, as often as it finds something locked.
+    fn git(&self, args: &[&str]) -> Result<String, String> {
+        let end = Instant::now() + Duration::from_secs(60);
+        loop {
+            let done = Command::new("git").args(args).current_dir(self.root).output().unwrap();
+            let said = String::from_utf8_lossy(&done.stderr).into_owned();
+            if done.status.success() {
+                return Ok(String::from_utf8_lossy(&done.stdout).trim_end().to_owned());
+            }
+            let is_locked =
+                said.contains(".lock") || said.contains("cannot lock ref") || said.contains("unable to write new index");
+            if !is_locked || Instant::now() > end {
+                return Err(said);
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn word(&mut self) -> String {
+        self.actions += 1;
+        format!("word-{}-of-a-person", self.actions)
+    }
+
+    /// Writes a word into a file, as one program or another does it.
+    fn write(&mut self, path: &str) {
+        let (word, whole) = (self.word(), self.root.join(path));
+        let Ok(()) = fs::create_dir_all(whole.parent().unwrap()) else { return };
+        match self.random.below(3) {
+            0 => fs::write(&whole, format!("{word}\n")).unwrap(),
+            1 => {
+                let mut file = fs::File::options().append(true).create(true).open(&whole).unwrap();
+                file.write_all(format!("{word}\n").as_bytes()).unwrap();
+            }
+            _ => {
+                let draft = self.root.join("state/draft");
+                fs::write(&draft, format!("{word}\n")).unwrap();
+                fs::rename(&draft, &whole).unwrap();
+            }
+        }
+        self.loose.insert(path.into(), word);
+    }
+
+    /// Everything that was not committed is where it was put.
+    fn look(&self) {
+        for (path, word) in &self.loose {
+            let is_in = |path: &Path| fs::read_to_string(path).is_ok_and(|text| text.contains(word.as_str()));
+            let is_saved = || files(&self.root.join(".git/banksman/saved")).iter().any(|path| is_in(path));
+            assert!(
+                is_in(&self.root.join(path)) || is_saved(),
+                "{path}: {word} is lost: {:?}",
+                fs::read_to_string(self.root.join(path))
+            );
+        }
+    }
+
+    fn act(&mut self) {
+        self.look();
+        let merge = self.merge.load(Ordering::SeqCst);
+        let near = merge.saturating_sub(1) + usize::try_from(self.random.below(3)).unwrap();
+        match self.random.below(10) {
+            0 | 1 => self.write(&format!("mine/{}", self.actions)),
+            2 if self.root.join(format!("changed/{near}")).exists() => self.write(&format!("changed/{near}")),
+            3 => self.write(&format!("new/{near}")),
+            4..=6 => self.commit(),
+            7 => self.stash(),
+            8 => self.stage(),
+            _ => drop(self.git(&["gc", "-q", "--prune=now"])),
+        }
+        // People rest now and then, and then there is nothing unfinished.
+        if self.loose.is_empty() {
+            std::thread::sleep(Duration::from_millis(self.random.below(400)));
+        }
+        std::thread::sleep(Duration::from_millis(self.random.below(30)));
+    }
+
+    fn stage(&mut self) {
+        let Some((path, word)) = self.loose.iter().next_back().map(|(path, word)| (path.clone(), word.clone())) else { return };
+        if self.git(&["add", "--", &path]).is_ok() {
+            let staged = self.git(&["show", &format!(":{path}")]).unwrap();
+            assert!(staged.contains(&word), "{path}: {word} was staged, and is not: {staged}");
+        }
+    }
+
+    fn commit(&mut self) {
+        let Ok(_) = self.git(&["add", "-A"]) else { return };
+        let message = self.word();
+        match self.git(&["commit", "-q", "--allow-empty", "-m", &message]) {
+            Ok(_) => {
+                let commit = self.git(&["log", "-1", "--format=%H", &format!("--grep={message}"), "main"]).unwrap();
+                for (path, word) in std::mem::take(&mut self.loose) {
+                    let text = self.git(&["show", &format!("{commit}:{path}")]).unwrap();
+                    assert!(text.contains(&word), "{path}: {word} was committed, and is not: {text}");
+                    self.kept.insert(path, word);
+                }
+                self.commits.push(commit);
+            }
+            Err(said) => assert!(said.contains("is at ") || said.contains("nothing"), "{said}"),
+        }
+    }
+
+    fn stash(&mut self) {
+        let before = self.git(&["rev-parse", "-q", "--verify", "refs/stash"]).unwrap_or_default();
+        let end = self.git(&["stash", "push", "-q", "--include-untracked"]);
+        let after = self.git(&["rev-parse", "-q", "--verify", "refs/stash"]).unwrap_or_default();
+        if before == after {
+            return;
+        }
+        // If it could not clear the checkout, the words are still there as well.
+        if end.is_ok() {
+            for (path, word) in std::mem::take(&mut self.loose) {
+                self.stashed.push((after.clone(), path, word));
+            }
+        }
+    }
+
+    fn has_stashed(&self, stash: &str, path: &str, word: &str) -> bool {
+        let show = |commit: String| self.git(&["show", &format!("{commit}:{path}")]).unwrap_or_default();
+        show(stash.into()).contains(word) || show(format!("{stash}^3")).contains(word)
+    }
+
+    /// Everything that ever was committed or stashed is there.
+    fn check(&self) {
+        self.look();
+        for commit in &self.commits {
+            self.git(&["merge-base", "--is-ancestor", commit, "main"]).unwrap();
+        }
+        for (path, word) in &self.kept {
+            let text = self.git(&["log", "-p", "--format=", "main", "--", path]).unwrap();
+            assert!(text.contains(word), "{path}: {word} was committed and is gone");
+        }
+        for (stash, path, word) in &self.stashed {
+            assert!(self.has_stashed(stash, path, word), "{path}: {word} was stashed and is gone");
+        }
+    }
+}
+
+/// All files below a directory.
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        match entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            true => found.extend(files(&entry.path())),
+            false => found.push(entry.path()),
+        }
+    }
+    found
+}
+
+fn kill(pid: i32) {
+    // Who is gone already needs no end.
+    kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).ok();
+}
+
+/// Kills a process, with some or all of its descendants, or only one of those.
+fn kill_some(random: &mut Random, pid: i32) {
+    let children = descendants(pid);
+    match random.below(3) {
+        0 => kill(pid),
+        1 => [&[pid], &children[..]].concat().into_iter().for_each(kill),
+        _ => {
+            let chosen = usize::try_from(random.below(children.len() as u64 + 1)).unwrap();
+            children.get(chosen).into_iter().for_each(|child| kill(*child));
+        }
+    }
+}
+
+/// One merge, by hand. Returns whether it has landed.
+fn merge(world: &World, random: &mut Random, n: usize) -> bool {
+    let how = ["rebase", "merge_commit"][n % 2];
+    for attempt in 1..=TRIES {
+        let running = world.start(&["merge-branch", "--how", how, "--", &format!("b{n}"), "main"]);
+        let is_killed = attempt < TRIES && random.below(2) == 0;
+        if is_killed {
+            std::thread::sleep(Duration::from_millis(random.below(400)));
+            kill_some(random, running.pid());
+        }
+        let said = running.end();
+        if said.code == 0 {
+            return true;
+        }
+        if !is_killed {
+            let is_explained = REASONS.iter().any(|reason| said.stderr.starts_with(reason));
+            if said.code != 1 || !is_explained {
+                let mut fsck = Command::new("git");
+                let fsck = fsck.args(["fsck", "--connectivity-only"]).current_dir(world.path()).output().unwrap();
+                panic!("merge {n}: {said:?}, in a repository with {fsck:?}");
+            }
+            if said.stderr.starts_with("conflict") {
+                return false;
+            }
+        }
+    }
+    false
+}
+
+/// One merge as a task, whose runner is killed too. Returns whether it has landed.
+fn merge_by_runner(world: &World, random: &mut Random, n: usize) -> bool {
+    let id = format!("t-{n}");
+    let work = Work::Merge { branch: format!("b{n}").as_str().into(), into: "main".into(), how: MergeHow::MergeCommit };
+    let spec = Box::new(Spec { work: Some(work), ..Spec::new(Title::new("Merge it").unwrap()) });
+    let add = TaskRequest::Add { id: TaskId::new(&id).unwrap(), spec, depends_on: Vec::new(), by: None };
+    world.project().open().unwrap().call(Request::Task(add)).unwrap();
+    for attempt in 1..=TRIES {
+        let runner: Running = world.start(&["run", "--until-idle"]);
+        if attempt < TRIES {
+            std::thread::sleep(Duration::from_millis(random.below(600)));
+            // The keeper is its own process: it goes on, or dies as well.
+            kill_some(random, runner.pid());
+            kill(runner.pid());
+        }
+        runner.end();
+        let task = world.data(&["tasks", "show", &id]);
+        match task["status"].as_str().unwrap() {
+            "completed" => return true,
+            "failed" => {
+                assert!(task["error"].as_str().is_some_and(|error| !error.is_empty()), "{task}");
+                return false;
+            }
+            _ => {}
+        }
+    }
+    let task = world.data(&["tasks", "show", &id]);
+    assert_eq!(task["status"], "completed", "the last runner is not killed: {task}");
+    true
+}
+
+/// Says that it is over when it is dropped, also by a panic.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+fn chaos(seed: u64, merges: usize) -> (usize, u64) {
+    let world = World::on_sqlite();
+    branches(&world, merges);
+    let (current, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let mut landed = Vec::new();
+    let person = std::thread::scope(|scope| {
+        let (current, is_over, root) = (&current, &is_over, world.path());
+        let person = scope.spawn(move || {
+            let (random, loose) = (Random(seed + 1), BTreeMap::new());
+            let (commits, kept, stashed) = (Vec::new(), BTreeMap::new(), Vec::new());
+            let mut person = Person { root, random, merge: current, actions: 0, commits, kept, loose, stashed };
+            while !is_over.load(Ordering::SeqCst) {
+                person.act();
+            }
+            person
+        });
+        let mut random = Random(seed);
+        let over = Over(is_over);
+        for n in 0..merges {
+            current.store(n, Ordering::SeqCst);
+            let has_landed = if n % 10 == 4 { merge_by_runner(&world, &mut random, n) } else { merge(&world, &mut random, n) };
+            landed.extend(has_landed.then_some(n));
+            if person.is_finished() {
+                break;
+            }
+        }
+        drop(over);
+        person.join().unwrap()
+    });
+    world.ok(&["doctor", "--fix"]);
+    person.check();
+    for n in &landed {
+        let log = git(world.path(), &["log", "--format=%H", "main", "--", &format!("gone/{n}")]);
+        assert!(log.lines().count() >= 2, "b{n} has landed and is gone");
+    }
+    git(world.path(), &["fsck", "--connectivity-only", "--no-dangling"]);
+    let locks: Vec<PathBuf> =
+        files(&world.path().join(".git")).into_iter().filter(|path| path.extension().is_some_and(|end| end == "lock")).collect();
+    assert_eq!(locks, Vec::<PathBuf>::new());
+    assert_eq!(fs::read_dir(world.path().join(".git/banksman/moves")).unwrap().count(), 0);
+    // Nothing differs but for what the person has not committed.
+    let status = git(world.path(), &["status", "--porcelain", "--untracked-files=all", "-z"]);
+    for entry in status.split('\0').filter(|entry| !entry.is_empty()) {
+        assert!(person.loose.contains_key(&entry[3..]), "{entry}");
+    }
+    (landed.len(), person.actions)
+}
+
+#[test]
+fn a_person_loses_nothing_while_merges_are_killed() {
+    let (landed, actions) = chaos(20_261_116, 12);
+    println!("{landed} of 12 landed, beside {actions} writes of the person");
+    assert!(landed > 0, "none has landed");
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn a_person_loses_nothing_during_a_thousand_merges() {
+    for part in 0..10 {
+        let began = Instant::now();
+        let (landed, actions) = chaos(4_711 + part, 100);
+        println!("{landed} of 100 landed in {:?}, beside {actions} writes of the person", began.elapsed());
+    }
+}
