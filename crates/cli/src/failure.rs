@@ -7,6 +7,7 @@ use banksman::{Error, ProjectError, RunbookError};
 use serde_json::{Value, json};
 
 use crate::exit_codes as exit;
+use crate::terminal;
 use crate::words;
 
 /// Why a command did not do what it was asked.
@@ -277,7 +278,7 @@ impl From<RunbookError> for Failure {
                 let number = if count == 1 { "1 mistake".to_owned() } else { format!("{count} mistakes") };
                 Failure::new(exit::CONFIG, "RUNBOOK_INVALID", format!("{} has {number}", wrong.file))
                     .details(details)
-                    .body(wrong.draw(true))
+                    .body(terminal::from_ansi(&wrong.draw(true)))
             }
         }
     }

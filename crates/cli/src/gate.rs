@@ -14,6 +14,7 @@ use std::process::{Child, Command, ExitCode};
 use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 
 use crate::exit_codes as exit;
+use crate::terminal;
 
 /// The hidden first argument.
 const MARK: &str = "__gate";
@@ -86,7 +87,7 @@ fn wait_and_become(parent: i32, fd: i32, command: &[&OsString]) -> ExitCode {
     let error = Command::new(program).args(arguments).envs(variables).exec();
     let status = if error.kind() == std::io::ErrorKind::NotFound { exit::NO_SUCH_COMMAND } else { exit::NOT_EXECUTABLE };
     let mut stderr = std::io::stderr();
-    writeln!(stderr, "banksman: {}: {error}", program.to_string_lossy()).ok();
+    writeln!(stderr, "banksman: {}: {error}", terminal::plain(&program.to_string_lossy())).ok();
     ExitCode::from(status)
 }
 

@@ -12,6 +12,7 @@ mod printer;
 mod reference;
 mod signals;
 mod table;
+mod terminal;
 mod words;
 
 use std::ffi::OsString;
@@ -208,6 +209,9 @@ fn misused(args: &[OsString], error: &clap::Error) -> ExitCode {
         let what = what.split_whitespace().collect::<Vec<_>>().join(" ");
         let failure = failure::Failure::usage(what).hint("banksman --help lists the commands");
         Printer { json: true, quiet: false, command: "banksman" }.failure(&failure);
+    } else if error.use_stderr() {
+        // What was typed is repeated there.
+        Printer { json: false, quiet: false, command: "banksman" }.misuse(&error.render().to_string());
     } else if error.print().is_err() {
         return ExitCode::from(exit_codes::ERROR);
     }

@@ -1,18 +1,19 @@
-//! Decides once where output goes: data on stdout, everything else on stderr, JSON if asked.
+//! Decides once where output goes: data on stdout, everything else on stderr, JSON if asked. Every text passes through
+//! [`terminal::render`] here, so that nothing from outside commands a terminal; see there.
 
 use std::io::{self, IsTerminal, Write};
 
-use anstyle::{AnsiColor, Style};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
+use crate::terminal::{self, LogFilter, Notation, Style};
 
-pub(crate) const BOLD: Style = Style::new().bold();
-pub(crate) const DIM: Style = Style::new().dimmed();
-pub(crate) const RED: Style = AnsiColor::Red.on_default().bold();
-pub(crate) const GREEN: Style = AnsiColor::Green.on_default();
-pub(crate) const YELLOW: Style = AnsiColor::Yellow.on_default();
-pub(crate) const CYAN: Style = AnsiColor::Cyan.on_default();
+pub(crate) const BOLD: Style = Style::new("1");
+pub(crate) const DIM: Style = Style::new("2");
+pub(crate) const RED: Style = Style::new("1;31");
+pub(crate) const GREEN: Style = Style::new("32");
+pub(crate) const YELLOW: Style = Style::new("33");
+pub(crate) const CYAN: Style = Style::new("36");
 
 /// Where output goes.
 #[derive(Debug, Clone)]
@@ -46,6 +47,7 @@ impl Printer {
     }
 
     fn try_line(&self, text: &str) -> io::Result<()> {
+        let text = self.render(text);
         let mut out = anstream::stdout().lock();
         writeln!(out, "{text}").and_then(|()| out.flush())
     }
@@ -63,6 +65,25 @@ impl Printer {
     pub(crate) fn raw(&self, bytes: &[u8]) {
         let mut out = std::io::stdout().lock();
         out.write_all(bytes).and_then(|()| out.flush()).unwrap_or_else(|error| self.lost(&error));
+    }
+
+    /// Output of a run on stdout. A terminal is shown its colours, and nothing else that would command it; everything else gets every byte.
+    pub(crate) fn log(&self, filter: &mut LogFilter, bytes: &[u8]) {
+        if !std::io::stdout().is_terminal() {
+            return self.raw(bytes);
+        }
+        self.shown(&filter.pass(bytes));
+    }
+
+    /// Ends the output of a run.
+    pub(crate) fn end_log(&self, filter: &mut LogFilter) {
+        self.shown(filter.finish());
+    }
+
+    /// What a filter has let pass.
+    fn shown(&self, text: &str) {
+        let mut out = anstream::stdout().lock();
+        out.write_all(text.as_bytes()).and_then(|()| out.flush()).unwrap_or_else(|error| self.lost(&error));
     }
 
     /// A remark on stderr.
@@ -90,6 +111,12 @@ impl Printer {
         self.stderr(&text);
     }
 
+    /// A command line that is not understood, as its parser says it.
+    pub(crate) fn misuse(&self, text: &str) {
+        let text = text.strip_prefix("error:").map_or_else(|| text.to_owned(), |rest| format!("{RED}error:{RED:#}{rest}"));
+        self.stderr(&text);
+    }
+
     /// Whether a person looks at stderr, so that a line that changes is welcome.
     pub(crate) fn is_watched(&self) -> bool {
         !self.quiet && !self.json && std::io::stderr().is_terminal()
@@ -97,11 +124,19 @@ impl Printer {
 
     /// Replaces the current line on stderr.
     pub(crate) fn rewrite(&self, text: &str) {
-        self.stderr(&format!("\r\x1b[2K{text}"));
+        self.write_stderr(&format!("\r\x1b[2K{}", self.render(text)));
     }
 
     fn stderr(&self, text: &str) {
+        self.write_stderr(&self.render(text));
+    }
+
+    fn write_stderr(&self, rendered: &str) {
         // There is nowhere left to complain to.
-        anstream::stderr().write_all(text.as_bytes()).ok();
+        anstream::stderr().write_all(rendered.as_bytes()).ok();
+    }
+
+    fn render(&self, text: &str) -> String {
+        terminal::render(text, if self.json { Notation::Json } else { Notation::Text })
     }
 }

@@ -1,12 +1,14 @@
 //! Tables without frames: a header, columns that line up, nothing else.
 
-use anstream::adapter::strip_str;
 use unicode_width::UnicodeWidthStr;
 
 use crate::printer::DIM;
+use crate::terminal;
 
-/// A table with these columns; those whose name ends with `>` stand to the right. Cells may be coloured.
+/// A table with these columns; those whose name ends with `>` stand to the right. Cells may be styled, and each stays in its
+/// line.
 pub(crate) fn render(columns: &[&str], rows: Vec<Vec<String>>) -> String {
+    let rows: Vec<Vec<String>> = rows.into_iter().map(|row| row.iter().map(|cell| terminal::one_line(cell)).collect()).collect();
     let header: Vec<String> = columns.iter().map(|column| column.trim_end_matches('>').to_owned()).collect();
     let width = |index: usize| rows.iter().chain([&header]).map(|row| shown_width(&row[index])).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns.len()).map(width).collect();
@@ -21,20 +23,23 @@ pub(crate) fn render(columns: &[&str], rows: Vec<Vec<String>>) -> String {
     lines.fold(format!("{DIM}{}{DIM:#}", line(&header)), |text, line| text + "\n" + &line)
 }
 
-/// How many columns of a terminal a cell takes, without its colours.
+/// How many columns of a terminal a cell takes, without its styles.
 fn shown_width(cell: &str) -> usize {
-    strip_str(cell).to_string().width()
+    terminal::plain(cell).width()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::printer::GREEN;
 
     #[test]
     fn columns_line_up_whatever_is_in_them() {
-        let rows =
-            vec![vec!["a".into(), "\x1b[32mheld\x1b[0m".into(), "3".into()], vec!["漢字".into(), "free".into(), "12".into()]];
-        let text = strip_str(&render(&["NAME", "STATE", "N>"], rows)).to_string();
-        assert_eq!(text, "NAME  STATE   N\na     held    3\n漢字  free   12");
+        let rows = vec![
+            vec!["a\nb".into(), format!("{GREEN}held{GREEN:#}"), "3".into()],
+            vec!["漢字".into(), "free".into(), "12".into()],
+        ];
+        let text = terminal::plain(&render(&["NAME", "STATE", "N>"], rows));
+        assert_eq!(text, "NAME  STATE   N\na\\nb  held    3\n漢字  free   12");
     }
 }

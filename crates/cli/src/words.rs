@@ -41,8 +41,7 @@ pub(crate) fn last(word: impl std::fmt::Display) -> String {
 
 /// A text on one line, whatever is in it: what would break the line or command the terminal is spelt out.
 pub(crate) fn one_line(text: &str) -> String {
-    let spelt = |letter: char| if letter.is_control() { letter.escape_default().to_string() } else { letter.to_string() };
-    text.chars().map(spelt).collect()
+    crate::terminal::one_line(text)
 }
 
 /// `1 slot`, `2 slots`.

@@ -155,6 +155,7 @@ impl Diagnostics {
             Some((file, text)) => (&**file, &**text),
             None => (&*self.file, &*self.text),
         };
+        let file = &*harmless(file.into());
         // Only the line itself is handed over: a long file with many mistakes must not take long.
         let start = text[..wrong.span.start].rfind('\n').map_or(0, |at| at + 1);
         let end = text[wrong.span.start..].find('\n').map_or(text.len(), |at| wrong.span.start + at);

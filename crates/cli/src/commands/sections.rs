@@ -15,6 +15,7 @@ use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
 use crate::table;
+use crate::terminal::Style;
 use crate::words;
 
 /// Sections: groups of tasks.
@@ -241,11 +242,11 @@ impl Page {
     }
 
     fn row(&self, at: Stamp) -> Vec<String> {
-        let cell = |number: u64, style: anstyle::Style| match number {
+        let cell = |number: u64, style: Style| match number {
             0 => "-".to_owned(),
             number => format!("{style}{number}{style:#}"),
         };
-        let plain = anstyle::Style::new();
+        let plain = Style::PLAIN;
         let over = [Status::Failed, Status::Cancelled, Status::Skipped];
         vec![
             self.section.id.to_string(),

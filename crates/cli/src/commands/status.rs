@@ -13,6 +13,7 @@ use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
 use crate::table;
+use crate::terminal::Style;
 use crate::words;
 
 /// What there is to do when there is nothing.
@@ -238,7 +239,7 @@ fn summary(overview: &Overview, roots: Option<u32>) -> String {
             Word::Completed => GREEN,
             Word::Failed | Word::Stuck => RED,
             Word::Blocked | Word::Review => YELLOW,
-            Word::Pending | Word::InProgress | Word::Cancelled | Word::Skipped => anstyle::Style::new(),
+            Word::Pending | Word::InProgress | Word::Cancelled | Word::Skipped => Style::PLAIN,
         };
         let by_hand = match overview.counts.by_hand {
             by_hand if by_hand > 0 && status == Word::Pending => format!(" ({by_hand} for people)"),
@@ -264,7 +265,7 @@ fn summary(overview: &Overview, roots: Option<u32>) -> String {
 
 /// `; items of workers: 3 waiting, 1 dead`.
 fn items(items: &WorkItems) -> String {
-    let plain = anstyle::Style::new();
+    let plain = Style::PLAIN;
     let words = [(items.waiting, "waiting", plain), (items.processing, "in progress", plain), (items.deaths(), "dead", RED)];
     let said: Vec<String> = words
         .into_iter()

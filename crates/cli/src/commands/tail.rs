@@ -22,6 +22,7 @@ use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::printer::{DIM, Printer};
 use crate::signals::Signals;
+use crate::terminal::LogFilter;
 
 /// How much is read at a time from the end.
 const BLOCK: u64 = 64 * 1_024;
@@ -35,6 +36,9 @@ pub(crate) struct LogFlags {
     /// Only the last so many lines
     #[arg(long, value_name = "N")]
     pub(crate) tail: Option<usize>,
+    /// Show every byte on a terminal, too, also what commands it
+    #[arg(long)]
+    pub(crate) raw: bool,
 }
 
 /// Prints the log of a run.
@@ -42,7 +46,7 @@ pub(crate) fn print(context: &Context, project: &Project, run: &Run, flags: &Log
     let path = Sessions::new(project).log(&run.id);
     let mut tail = Tail::open(&path, flags.tail).map_err(unreadable(&path))?;
     if flags.follow {
-        return follow(context, project, &run.id, tail);
+        return follow(context, project, &run.id, tail, flags.raw);
     }
     if context.printer.json {
         let mut text = Vec::new();
@@ -52,7 +56,7 @@ pub(crate) fn print(context: &Context, project: &Project, run: &Run, flags: &Log
         context.printer.result(data, "");
         return Ok(exit::OK);
     }
-    let printed = tail.read_to(&mut Raw(&context.printer)).map_err(unreadable(&path))?;
+    let printed = tail.read_to(&mut Log::new(&context.printer, flags.raw)).map_err(unreadable(&path))?;
     if printed == 0 {
         let where_ = if *run.host == *project.host().id { "" } else { ", or it runs on another machine" };
         context.printer.note(&format!("{DIM}run {} has printed nothing{where_}{DIM:#}", run.id));
@@ -61,12 +65,12 @@ pub(crate) fn print(context: &Context, project: &Project, run: &Run, flags: &Log
 }
 
 /// Prints what there is and what comes, until the run ends.
-fn follow(context: &Context, project: &Project, run: &RunId, mut tail: Tail) -> Done {
+fn follow(context: &Context, project: &Project, run: &RunId, mut tail: Tail, is_raw: bool) -> Done {
     let signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
     let mut reader = project.reader()?;
     let mut follower = project.follow(reader.view().last_event()?)?;
     let path = tail.path.clone();
-    let mut out = Out { printer: &context.printer, run, line: Vec::new() };
+    let mut out = Out { printer: &context.printer, run, line: Vec::new(), log: Log::new(&context.printer, is_raw) };
     loop {
         // Before the log is read: what was printed before the end is in the log by the time of the end.
         let ended = !is_live(&mut reader, run)?;
@@ -230,12 +234,31 @@ fn skip_to_last(file: &mut File, lines: usize) -> io::Result<usize> {
     Ok(if end > 0 { found + 1 } else { 0 })
 }
 
-/// Stdout, byte for byte.
-struct Raw<'a>(&'a Printer);
+/// Stdout for the output of a run.
+struct Log<'a> {
+    printer: &'a Printer,
+    /// What of it a terminal is shown; everything, if there is none.
+    filter: Option<LogFilter>,
+}
 
-impl Write for Raw<'_> {
+impl Log<'_> {
+    fn new(printer: &Printer, is_raw: bool) -> Log<'_> {
+        Log { printer, filter: (!is_raw).then(LogFilter::default) }
+    }
+}
+
+impl Drop for Log<'_> {
+    fn drop(&mut self) {
+        self.filter.iter_mut().for_each(|filter| self.printer.end_log(filter));
+    }
+}
+
+impl Write for Log<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.raw(bytes);
+        match &mut self.filter {
+            Some(filter) => self.printer.log(filter, bytes),
+            None => self.printer.raw(bytes),
+        }
         Ok(bytes.len())
     }
 
@@ -244,11 +267,12 @@ impl Write for Raw<'_> {
     }
 }
 
-/// Stdout for one who follows: byte for byte, or one JSON object per line.
+/// Stdout for one who follows: as it comes, or one JSON object per line.
 struct Out<'a> {
     printer: &'a Printer,
     run: &'a RunId,
     line: Vec<u8>,
+    log: Log<'a>,
 }
 
 impl Out<'_> {
@@ -263,7 +287,7 @@ impl Out<'_> {
 impl Write for Out<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if !self.printer.json {
-            return Raw(self.printer).write(bytes);
+            return self.log.write(bytes);
         }
         for byte in bytes {
             match byte {

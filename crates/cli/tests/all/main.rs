@@ -58,6 +58,7 @@ mod soak;
 mod status;
 mod store;
 mod tasks;
+mod terminal;
 mod trouble;
 mod trust;
 mod why;

@@ -170,7 +170,7 @@ fn no_argument_panics_or_leaves_a_waiter() {
     let mut seen = BTreeMap::<&str, u32>::new();
     let count = std::cell::RefCell::new(&mut seen);
     let mut runner = TestRunner::new_with_rng(
-        Config { cases: 200, failure_persistence: None, ..Config::default() },
+        Config { cases: 120, failure_persistence: None, ..Config::default() },
         proptest::test_runner::TestRng::deterministic_rng(proptest::test_runner::RngAlgorithm::ChaCha),
     );
     let tried = runner.run(&all, |(is_lock, name, holder, request, weight, ttl, max_hold, wait)| {

@@ -1,9 +1,8 @@
 //! A timeline in 80 columns: one row per task, readable without colours too.
 
-use anstyle::Style;
-
 use super::timeline::{Mark, Row, State, Timeline};
 use crate::printer::{BOLD, CYAN, DIM, GREEN, RED, YELLOW};
+use crate::terminal::Style;
 
 /// How wide the names and the bars are.
 const NAMES: usize = 17;
@@ -12,7 +11,7 @@ const BARS: usize = 52;
 /// How often a column is looked at.
 const PARTS: i64 = 8;
 
-const PLAIN: Style = Style::new();
+const PLAIN: Style = Style::PLAIN;
 
 type Cell = (char, Style);
 

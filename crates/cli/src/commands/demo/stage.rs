@@ -23,6 +23,7 @@ use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::printer::{DIM, Printer};
 use crate::signals::Signals;
+use crate::terminal::{self, Notation};
 
 /// No wait takes longer than this, unless something is broken.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -66,7 +67,7 @@ impl Stage {
     pub(super) fn say(&self, text: &str) {
         if !self.printer.json && !self.printer.quiet {
             let mut out = anstream::stdout().lock();
-            writeln!(out, "{text}").and_then(|()| out.flush()).ok();
+            writeln!(out, "{}", terminal::render(text, Notation::Text)).and_then(|()| out.flush()).ok();
         }
     }
 

@@ -1,6 +1,5 @@
 //! The pure parts, over a log that is written down here.
 
-use anstream::adapter::strip_str;
 use banksman::core::event::Source;
 use banksman::core::{RunId, Seq, Wall};
 use banksman::store::EventRow;
@@ -91,7 +90,7 @@ fn timeline() -> Timeline {
 
 #[test]
 fn a_timeline_in_80_columns() {
-    let picture = strip_str(&picture::draw(&timeline())).to_string();
+    let picture = crate::terminal::plain(&picture::draw(&timeline()));
     assert!(picture.lines().all(|line| line.chars().count() <= 80), "{picture}");
     insta::assert_snapshot!(picture);
 }

@@ -17,6 +17,7 @@ use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
 use crate::table;
+use crate::terminal::Style;
 use crate::words;
 
 /// The columns of a list of pipelines.
@@ -106,7 +107,7 @@ fn state(pipeline: &Pipeline) -> String {
         State::Running { .. } | State::Checking { .. } | State::Done => GREEN,
         State::Failed { .. } => RED,
         State::Blocked { .. } | State::Cancelled { .. } => YELLOW,
-        State::Init => anstyle::Style::new(),
+        State::Init => Style::PLAIN,
     };
     format!("{style}{}{style:#}", pipeline.word())
 }

@@ -13,6 +13,7 @@ use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::{Failure, near_path, problems};
 use crate::printer::{DIM, GREEN};
+use crate::terminal;
 
 /// Find everything that is wrong with runbooks, each with its file, line and column.
 ///
@@ -71,7 +72,9 @@ fn failure(loaded: Vec<LoadedRunbook>, count: usize, wrong: usize) -> Failure {
 
 fn drawn(error: &RunbookError) -> String {
     match error {
-        RunbookError::Wrong(wrong) => Diagnostics { file: near_path(&wrong.file).into(), ..(**wrong).clone() }.draw(true),
+        RunbookError::Wrong(wrong) => {
+            terminal::from_ansi(&Diagnostics { file: near_path(&wrong.file).into(), ..(**wrong).clone() }.draw(true))
+        }
         RunbookError::NotFound { .. } | RunbookError::Io { .. } => format!("error: {error}"),
     }
 }

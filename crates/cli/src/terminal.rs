@@ -1,0 +1,202 @@
+//! What a terminal may be told: text from outside without anything that a terminal obeys, and our own styles.
+//!
+//! Both stand in one string until they are printed, because lines and tables are put together from them. So a [`Style`] is not written as an
+//! escape sequence but as a mark with a random number that no text from outside can contain. [`render`] turns these marks, and nothing else,
+//! into escape sequences; every other character that a terminal would obey is spelt out. Nobody has to remember to escape anything.
+
+mod log_filter;
+
+use std::fmt::{self, Write};
+use std::sync::OnceLock;
+
+use banksman::adapters::ids;
+
+pub(crate) use log_filter::LogFilter;
+
+/// What a mark begins and ends with: two code points that are no characters.
+const OPEN: char = '\u{fdd0}';
+const CLOSE: char = '\u{fdd1}';
+
+/// A style of ours, as the parameters of its escape sequence. `{STYLE}` begins it and `{STYLE:#}` ends it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Style(&'static str);
+
+impl Style {
+    /// No style at all.
+    pub(crate) const PLAIN: Style = Style("");
+
+    pub(crate) const fn new(parameters: &'static str) -> Style {
+        Style(parameters)
+    }
+}
+
+impl fmt::Display for Style {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.0, f.alternate()) {
+            ("", _) => Ok(()),
+            (parameters, false) => write!(f, "{OPEN}{}{parameters}{CLOSE}", secret()),
+            (_, true) => write!(f, "{OPEN}{}0{CLOSE}", secret()),
+        }
+    }
+}
+
+/// What makes a mark ours. It is a new one in every process.
+fn secret() -> &'static str {
+    static SECRET: OnceLock<String> = OnceLock::new();
+    SECRET.get_or_init(|| format!("{}/", ids::random(16)))
+}
+
+/// How to spell out what a terminal would obey.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Notation {
+    /// For people: `\u{1b}`.
+    Text,
+    /// Inside of a JSON string, where it means the same: `\u001b`.
+    Json,
+}
+
+/// A text as it is printed: with our styles as escape sequences, and without any other.
+pub(crate) fn render(text: &str, notation: Notation) -> String {
+    let mut out = String::with_capacity(text.len());
+    for piece in pieces(text) {
+        match piece {
+            Piece::Style(parameters) => write!(out, "\x1b[{parameters}m").expect("a string takes everything"),
+            Piece::Text(text) => escape(text, notation, false, &mut out),
+        }
+    }
+    out
+}
+
+/// A text as it is read: without styles.
+pub(crate) fn plain(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for piece in pieces(text) {
+        if let Piece::Text(text) = piece {
+            escape(text, Notation::Text, false, &mut out);
+        }
+    }
+    out
+}
+
+/// A text that must stay in its line, such as a cell of a table: line breaks and tabs are spelt out, too.
+pub(crate) fn one_line(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for piece in pieces(text) {
+        match piece {
+            Piece::Style(parameters) => write!(out, "{OPEN}{}{parameters}{CLOSE}", secret()).expect("a string takes everything"),
+            Piece::Text(text) => escape(text, Notation::Text, true, &mut out),
+        }
+    }
+    out
+}
+
+/// A drawing of another library, whose colours are escape sequences and which has already neutralised what it draws: its colours become styles.
+pub(crate) fn from_ansi(drawing: &str) -> String {
+    let mut out = String::with_capacity(drawing.len());
+    let mut parts = drawing.split("\x1b[");
+    out.push_str(parts.next().unwrap_or_default());
+    for part in parts {
+        match part.split_once('m').filter(|(parameters, _)| is_style(parameters)) {
+            Some((parameters, rest)) => {
+                let parameters = if parameters.is_empty() { "0" } else { parameters };
+                write!(out, "{OPEN}{}{parameters}{CLOSE}{rest}", secret()).expect("a string takes everything");
+            }
+            None => write!(out, "\x1b[{part}").expect("a string takes everything"),
+        }
+    }
+    out
+}
+
+enum Piece<'a> {
+    Text(&'a str),
+    /// The parameters of a style of ours.
+    Style(&'a str),
+}
+
+/// A text in its parts.
+fn pieces(mut text: &str) -> impl Iterator<Item = Piece<'_>> {
+    std::iter::from_fn(move || {
+        if let Some((parameters, rest)) = mark(text) {
+            text = rest;
+            return Some(Piece::Style(parameters));
+        }
+        let mut opens = text.match_indices(OPEN).map(|(at, _)| at);
+        let end = opens.find(|at| mark(&text[*at..]).is_some()).unwrap_or(text.len());
+        let (piece, rest) = text.split_at(end);
+        text = rest;
+        (!piece.is_empty()).then_some(Piece::Text(piece))
+    })
+}
+
+/// The mark that a text begins with, and what follows.
+fn mark(text: &str) -> Option<(&str, &str)> {
+    let (parameters, rest) = text.strip_prefix(OPEN)?.strip_prefix(secret())?.split_once(CLOSE)?;
+    is_style(parameters).then_some((parameters, rest))
+}
+
+/// Whether these are the parameters of a style, and of nothing else that an escape sequence can do.
+fn is_style(parameters: &str) -> bool {
+    parameters.len() <= 64 && parameters.bytes().all(|byte| byte.is_ascii_digit() || byte == b';' || byte == b':')
+}
+
+/// Whether a terminal obeys a character: control characters, and those that change the direction of what follows.
+pub(crate) fn is_obeyed(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+fn escape(text: &str, notation: Notation, in_line: bool, out: &mut String) {
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '\n' | '\t' if !in_line => out.push(c),
+            // The end of a line as other systems write it.
+            '\r' if !in_line && chars.peek() == Some(&'\n') => {}
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            c if !is_obeyed(c) && c != OPEN && c != CLOSE => out.push(c),
+            c => spell(c, notation, out),
+        }
+    }
+}
+
+/// Spells a character out. All that are obeyed have at most four digits.
+fn spell(c: char, notation: Notation, out: &mut String) {
+    let spelt = match notation {
+        Notation::Text => write!(out, "\\u{{{:x}}}", u32::from(c)),
+        Notation::Json => write!(out, "\\u{:04x}", u32::from(c)),
+    };
+    spelt.expect("a string takes everything");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RED: Style = Style::new("1;31");
+
+    #[test]
+    fn styles_are_ours_and_everything_else_is_spelt_out() {
+        let evil = "a\x1b[31mb\x07\u{9b}2J\u{202e}\u{2066}\u{200f}\u{61c}\x7f\u{fdd0}0\u{fdd1}";
+        let text = format!("{RED}{evil}{RED:#}\n\tnext\r\n");
+        let spelt = r"a\u{1b}[31mb\u{7}\u{9b}2J\u{202e}\u{2066}\u{200f}\u{61c}\u{7f}\u{fdd0}0\u{fdd1}";
+        assert_eq!(render(&text, Notation::Text), format!("\x1b[1;31m{spelt}\x1b[0m\n\tnext\n"));
+        assert_eq!(plain(&text), format!("{spelt}\n\tnext\n"));
+        assert_eq!(render(&one_line(&text), Notation::Text), format!("\x1b[1;31m{spelt}\x1b[0m\\n\\tnext\\r\\n"));
+        assert_eq!(plain(&format!("{}x{:#}", Style::PLAIN, Style::PLAIN)), "x");
+    }
+
+    #[test]
+    fn json_stays_the_same_json() {
+        let value = serde_json::json!({ "a": "\x1b[2J\x7f\u{9b}\u{202e}\u{fdd0}ä\n" });
+        let line = render(&value.to_string(), Notation::Json);
+        assert!(!line.contains(is_obeyed), "{line:?}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&line).unwrap(), value);
+    }
+
+    #[test]
+    fn colours_of_a_drawing_are_kept_and_nothing_else() {
+        let drawn = "\x1b[1m\x1b[38;5;9merror\x1b[m: x\x1b[0m\x1b[2Jy";
+        assert_eq!(render(&from_ansi(drawn), Notation::Text), "\x1b[1m\x1b[38;5;9merror\x1b[0m: x\x1b[0m\\u{1b}[2Jy");
+    }
+}
