@@ -165,7 +165,9 @@ fn nearest<T>(from: &Path, look: impl Fn(&Path) -> Option<T>) -> Result<T, Proje
 fn around(store: &Path) -> (PathBuf, PathBuf) {
     let parent = |path: &Path| path.parent().filter(|parent| !parent.as_os_str().is_empty()).map(Path::to_owned);
     let folder = parent(store).unwrap_or_else(|| ".".into());
-    (parent(&folder).unwrap_or_else(|| folder.clone()), folder)
+    // `.banksman/store.db`, written so, lies in the current directory.
+    let here = || if folder.ends_with(FOLDER) { ".".into() } else { folder.clone() };
+    (parent(&folder).unwrap_or_else(here), folder)
 }
 
 /// What the project's own file says, without the user's and the environment's settings.

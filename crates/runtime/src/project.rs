@@ -21,7 +21,7 @@ use crate::error::Error;
 use crate::follow::Follower;
 use crate::machine::RealMachine;
 use crate::outlets::Outlets;
-use crate::trust::{Trust, TrustedStore, new_store_id};
+use crate::trust::{Trust, TrustedStore, new_store_id, real};
 
 /// The folder's name.
 pub(crate) const FOLDER: &str = private::FOLDER;
@@ -98,7 +98,7 @@ impl Place {
     fn clone_of(&self, root: &Path) -> Option<PathBuf> {
         match self {
             Place::Sqlite(_) => None,
-            Place::Postgres(_) => Some(root.into()),
+            Place::Postgres(_) => Some(real(root)),
         }
     }
 }
@@ -355,6 +355,11 @@ impl Project {
         let host = self.host_at(&place);
         let machine = || Box::new(RealMachine(host.clone()));
         let copy_of_it = TrustedStore { id: store_id.clone(), clone: place.clone_of(&self.root), place: place.shown(&id) };
+        // The copy of what the user trusts is the user's own; a copy of anything else is trusted as little as that. It is recorded
+        // first, so that a copy which is completed after a kill is trusted too; trust in an id that no store has does nothing.
+        if is_trusted && let Some(trust) = Trust::of_user() {
+            trust.grant_store(&copy_of_it)?;
+        }
         let copied = match &place {
             Place::Sqlite(path) => {
                 sqlite::create(path, &id, &store_id, &*machine())?;
@@ -366,10 +371,6 @@ impl Project {
                 self.relocate(postgres::open(server, &id, machine()), &place)?
             }
         };
-        // The copy of what the user trusts is the user's own; a copy of anything else is trusted as little as that.
-        if is_trusted && let Some(trust) = Trust::of_user() {
-            trust.grant_store(&copy_of_it)?;
-        }
         Ok(copied)
     }
 

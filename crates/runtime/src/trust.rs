@@ -139,7 +139,8 @@ impl Record {
     }
 }
 
-fn real(root: &Path) -> PathBuf {
+/// The path by which a folder is known, however it was named.
+pub(crate) fn real(root: &Path) -> PathBuf {
     root.canonicalize().unwrap_or_else(|_| root.into())
 }
 

@@ -83,9 +83,13 @@ fn a_project_in_a_database_is_trusted_in_one_clone() {
     if postgres::wanted() {
         return;
     }
-    let world = World::at(postgres::fresh_database());
-    world.ok(&["init"]);
+    let url = postgres::fresh_database();
+    let world = World::on_sqlite();
+    // The path of the old store is written as in the guide, from the project's directory.
+    world.ok(&["store", "copy", "sqlite:.banksman/store.db", &url]);
+    let world = world.moved_to(url);
     world.add(&["here", "--run", "true"]);
+    world.ok(&["run", "--until-idle"]);
     let clone = world.path().join("clone");
     std::fs::create_dir_all(clone.join(".banksman")).unwrap();
     std::fs::copy(world.path().join(".banksman/config.toml"), clone.join(".banksman/config.toml")).unwrap();

@@ -95,6 +95,11 @@ impl World {
         World { store: Some(url), ..World::empty_on_sqlite() }
     }
 
+    /// The same directory, with its store at this URL.
+    pub(crate) fn moved_to(self, url: String) -> World {
+        World { store: Some(url), ..self }
+    }
+
     pub(crate) fn is_on_sqlite(&self) -> bool {
         self.store.is_none()
     }
