@@ -42,13 +42,15 @@ pub fn secure(folder: &Path) -> Result<(), Unsafe> {
     let owner = if ours { owner_above(folder, &own) } else { (own.st_uid, own.st_gid) };
     let modes = if ours { 0o700 } else { 0o7777 };
     set(folder, &own, modes, owner)?;
-    for (name, mode) in FOLDERS.map(|name| (name, 0o700)).into_iter().chain(FILES.map(|name| (name, 0o600))) {
+    // A store may be in any directory, whose other folders are somebody else's.
+    let folders = FOLDERS.map(|name| (name, 0o700)).into_iter().filter(|_| ours);
+    for (name, mode) in folders.chain(FILES.map(|name| (name, 0o600))) {
         let path = folder.join(name);
         if let Some(found) = entry(&path)? {
             set(&path, &found, mode, owner)?;
         }
     }
-    for path in COMMITTED.map(|name| folder.join(name)) {
+    for path in COMMITTED.map(|name| folder.join(name)).into_iter().filter(|_| ours) {
         // A link is fine there, as dotfile managers make them.
         if let Ok(Some(found)) = entry(&path) {
             set(&path, &found, 0o7777, owner)?;
@@ -131,7 +133,8 @@ fn beneath(base: &OwnedFd, rest: &Path, flags: OFlags, mode: Mode) -> Result<Own
 fn entry(path: &Path) -> Result<Option<Stat>, Unsafe> {
     let cannot = |what: String| Unsafe { path: path.into(), what };
     let found = match rustix::fs::lstat(path) {
-        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
+        // What may not even be looked at cannot be used either, and whoever tries says so.
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => return Ok(None),
         found => found.map_err(|error| cannot(error.to_string()))?,
     };
     match FileType::from_raw_mode(found.st_mode) {
@@ -260,5 +263,18 @@ mod tests {
         secure(&folder).unwrap();
         assert_eq!([".", "logs", "store.db", "config.toml"].map(|name| mode(&folder.join(name))), [0o700, 0o700, 0o600, 0o644]);
         assert!(too_open(&folder).is_empty());
+    }
+
+    #[test]
+    fn a_directory_that_only_has_a_store_keeps_its_other_folders_as_they_are() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("logs")).unwrap();
+        fs::write(dir.path().join("store.db"), "").unwrap();
+        for name in ["", "logs", "store.db"] {
+            fs::set_permissions(dir.path().join(name), fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        symlink("/tmp", dir.path().join("tasks")).unwrap();
+        secure(dir.path()).unwrap();
+        assert_eq!(["", "logs", "store.db"].map(|name| mode(&dir.path().join(name))), [0o755, 0o755, 0o700]);
     }
 }

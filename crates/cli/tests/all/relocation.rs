@@ -54,8 +54,8 @@ fn no_write_is_lost_between_the_copy_and_the_retirement() {
     let world = World::on_sqlite();
     let (old, new) = urls(&world);
     let client = world.project().open().unwrap();
-    let begun = AtomicBool::new(false);
-    let last = std::thread::scope(|scope| {
+    let (begun, failed) = (AtomicBool::new(false), AtomicBool::new(false));
+    let (said, last) = std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
             let mut last = 0;
             loop {
@@ -66,12 +66,16 @@ fn no_write_is_lost_between_the_copy_and_the_retirement() {
                     Err(error) => panic!("{error}"),
                 }
                 begun.store(true, Ordering::Relaxed);
+                assert!(!failed.load(Ordering::Relaxed), "the copy has failed");
             }
         });
         crate::world::until("it writes", || begun.load(Ordering::Relaxed));
-        world.ok(&["store", "copy", &old, &new]);
-        writer.join().unwrap()
+        let copied = world.run(&["store", "copy", &old, &new]);
+        // The writer goes on until the store is retired.
+        failed.store(world.run(&["locks", "list"]).code == 0, Ordering::Relaxed);
+        (copied, writer.join().unwrap())
     });
+    assert_eq!(said.code, 0, "{said:?}");
     let place = Place::parse(&new, |_| None).unwrap();
     let project = Project::find_at(world.path(), Some(place)).unwrap();
     let copied = project.reader().unwrap().view().snapshot().unwrap().seq.0;
