@@ -215,14 +215,14 @@ fn a_copy_takes_the_baseline_along() {
     let file = format!("sqlite:{}", world.path().join(".banksman/store.db").display());
     let back = format!("sqlite:{}", world.path().join("back.db").display());
     let url = postgres::fresh_database();
-    let through = mark(&world).through;
+    let (through, epoch) = (mark(&world).through, world.grant("db").unwrap().epoch.to_string());
     for (from, to) in [(&file, &url), (&url, &back)] {
         let copied = world.data(&["store", "copy", from, to]);
         assert_eq!((&copied["events"], &copied["tasks"]), (&json!(2), &json!(1)));
         let there = |args: &[&str]| world.data(&[&["--store", to], args].concat());
         assert_eq!(there(&["doctor"])["healthy"], true);
         assert_eq!(there(&["events"])["compactedThrough"], json!(through));
-        there(&["locks", "heartbeat", "db", "--holder", "a", "--epoch", &world.grant("db").unwrap().epoch.to_string()]);
+        there(&["locks", "heartbeat", "db", "--holder", "a", "--epoch", &epoch]);
     }
 }
 
