@@ -66,10 +66,12 @@ impl Journal {
         fs::create_dir_all(&folder).map_err(system(&folder))?;
         let text = format!("{TITLE}\nby process {}\n{ADVICE}\n", std::process::id());
         let create = || {
-            let options = || File::options().read(true).append(true).create_new(true).open(folder.join("lock"));
-            let mut lock = options()?;
+            let draft = folder.join("lock.new");
+            let mut lock = File::options().read(true).append(true).create_new(true).open(&draft)?;
+            // It has its name only when it is locked: nobody shall take the merge for dead in between.
             lock.lock()?;
             lock.write_all(text.as_bytes())?;
+            fs::rename(&draft, folder.join("lock"))?;
             Ok(lock)
         };
         let lock = create().map_err(system(&folder))?;
