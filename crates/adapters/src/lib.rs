@@ -5,6 +5,7 @@
 //! * [`tree`]: all descendants of a process. * [`ids`]: short random names.
 //! * [`keeper`]: the process beside a session, which outlives whoever started it.
 //! * [`program`]: running a program for a limited time. * [`minder`]: the same, and nothing of it is left behind.
+//! * [`shortage`]: errors that pass by themselves.
 //! * [`git`]: branches, and merging them.
 //! * [`notify`]: telling people what happened. * [`digest`]: hashes and signatures.
 //! * [`reentry`]: which program is started as a keeper or a minder. * [`os_bytes`]: paths as data, whatever their bytes are.
@@ -30,6 +31,7 @@ pub mod private;
 pub mod process;
 pub mod program;
 pub mod reentry;
+pub mod shortage;
 mod time_namespace;
 pub mod tree;
 pub mod user;

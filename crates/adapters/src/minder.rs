@@ -7,7 +7,7 @@
 //!
 //! The command is over when it exits, or when the caller shuts the socket: because its time is up, because nobody wants it any
 //! more, or because the caller is dead. Then the minder kills whatever is left below it, and says how the command ended. If the
-//! minder itself is killed, the command dies with it; what that had started is left.
+//! command has stopped the minder, the caller kills both with everything below. If the minder itself is killed, the command dies with it; what that had started is left.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read, Write};
@@ -16,13 +16,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, WaitStatus, getpid, pidfd_open, set_child_subreaper};
 use rustix::time::Timespec;
 
+use crate::keeper::is_process_stopped;
 use crate::program::{Kept, Seen, Stream, watch};
 use crate::{host, reentry, tree};
 
@@ -31,6 +32,9 @@ const MARK: &str = "__minder";
 
 /// How long a minder may take to kill everything. Only a process that sleeps uninterruptibly takes longer.
 const KILLED: Duration = Duration::from_secs(5);
+
+/// How soon a minder that does not end is looked at.
+const STOPPED: Duration = Duration::from_millis(50);
 
 /// How soon those who must die are looked at again.
 const ROUND: Duration = Duration::from_millis(5);
@@ -105,7 +109,7 @@ pub fn run(task: Task<'_>) -> io::Result<Minded> {
     let seen = watch(&child, streams, end, task.stop);
     if !matches!(seen, Ok(Seen::Dead)) {
         near.shutdown(Shutdown::Write).ok();
-        if !matches!(watch(&child, streams, Instant::now() + KILLED, None), Ok(Seen::Dead)) {
+        if !ends_everything(&child, streams) {
             tree::kill_group(&child);
         }
     }
@@ -116,6 +120,22 @@ pub fn run(task: Task<'_>) -> io::Result<Minded> {
         Seen::Unwanted => End::Unwanted,
     };
     Ok(Minded { end, stdout: stdout.kept, stderr: stderr.kept })
+}
+
+/// Waits until a minder that was told to has ended everything. Says whether it has: one that its command has stopped does not.
+fn ends_everything(minder: &Child, streams: &mut [&mut Stream]) -> bool {
+    let until = Instant::now() + KILLED;
+    loop {
+        match watch(minder, streams, (Instant::now() + STOPPED).min(until), None) {
+            Ok(Seen::Dead) => return true,
+            Ok(Seen::Late | Seen::Unwanted) => {}
+            Err(_) => return false,
+        }
+        let is_stopped = i32::try_from(minder.id()).is_ok_and(is_process_stopped);
+        if is_stopped || Instant::now() >= until {
+            return false;
+        }
+    }
 }
 
 /// Whether something is readable, or closed at its other end.

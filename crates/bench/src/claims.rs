@@ -88,6 +88,7 @@ impl Site<'_> {
             started: Stamp { lease: Lease(0), wall: Wall(host::wall_ms()) },
             seen: Lease(0),
             terms: None,
+            shortage: None,
         };
         let options = Options {
             max_runs: Some(1),

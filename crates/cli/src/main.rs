@@ -6,6 +6,7 @@ mod exit_codes;
 mod failure;
 mod gate;
 mod merge_branch;
+mod output_queue;
 mod person_only;
 mod printer;
 #[cfg(test)]

@@ -164,6 +164,9 @@ pub struct Ended {
     /// What the run said of its failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Box<str>>,
+    /// How long its command ran, by the clock of its keeper, if it ended by itself before anybody asked it to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ran: Option<Span>,
     /// The last that it has printed, if it is a phase of a pipeline. It is not kept: the log has it.
     #[serde(skip)]
     pub tail: Option<Box<str>>,
@@ -190,6 +193,19 @@ pub struct Runner {
     pub seen: Lease,
     /// Its promise, where its death cannot be seen from everywhere.
     pub terms: Option<Terms>,
+    /// What its machine has not enough of to start runs.
+    pub shortage: Option<Shortage>,
+}
+
+/// A runner cannot start as many runs as it could have, because its machine has not enough of something.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shortage {
+    /// What there is not enough of.
+    pub error: Box<str>,
+    /// Since when.
+    pub since: Stamp,
+    /// When it is tried again.
+    pub until: Lease,
 }
 
 /// An errand in the outbox.
@@ -244,7 +260,7 @@ impl Run {
 impl Ended {
     /// How it ended, and when, with nothing to be said beside.
     pub fn new(ending: Ending, at: Wall, note: Option<Box<str>>) -> Ended {
-        Ended { ending, at, note, setback: None, error: None, tail: None }
+        Ended { ending, at, note, setback: None, error: None, ran: None, tail: None }
     }
 }
 
@@ -332,6 +348,7 @@ mod tests {
             started: Stamp::default(),
             seen: Lease(1_000),
             terms: terms.map(|(ttl, folder)| Terms { ttl: Span::from_ms(ttl), folder: folder.into() }),
+            shortage: None,
         }
     }
 

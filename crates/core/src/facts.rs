@@ -109,6 +109,9 @@ pub enum TaskFact {
         /// How often it was helped now.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         recoveries: Option<u32>,
+        /// How many runs it has had now, if this one does not count: its command was not started.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        attempts: Option<u32>,
     },
     /// It is done, as far as it depends on itself, and waits for its children.
     Awaiting {

@@ -368,7 +368,8 @@ impl Job {
             TaskFact::Recovered { .. } => self.enter(Phase::Running),
             TaskFact::Checkpoint { .. } => {}
             TaskFact::Stopping { then, .. } => self.enter(Phase::Stopping(then)),
-            TaskFact::Restarting { ending, error, failures, recoveries, .. } => {
+            TaskFact::Restarting { ending, error, failures, recoveries, attempts, .. } => {
+                self.attempts = attempts.unwrap_or(self.attempts);
                 match (failures, recoveries) {
                     (Some(failures), Some(recoveries)) => (self.failures, self.recoveries) = (failures, recoveries),
                     _ => self.count(&ending, error.is_some()),
@@ -411,7 +412,7 @@ impl Job {
         let was_stopped = matches!(&self.standing, Standing::Live { phase: Phase::Stopping(_), .. });
         match ending {
             _ if said_failed => self.failures += 1,
-            Ending::Never => {}
+            Ending::Never | Ending::NotBegun { .. } => {}
             Ending::Lost => self.recoveries += 1,
             Ending::Exited(_) | Ending::Signalled(_) | Ending::NotStarted { .. } if was_stopped => self.recoveries += 1,
             Ending::Exited(_) | Ending::Signalled(_) | Ending::NotStarted { .. } => self.failures += 1,

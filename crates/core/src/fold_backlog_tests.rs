@@ -259,7 +259,7 @@ impl Site {
                     Move::ByHand(verdict) => Input::Conclude { epoch: None, verdict },
                     Move::Checkpoint(output_bytes) => Input::Checkpoint { epoch, output_bytes, quiet: Span::from_secs(3) },
                     Move::Overtime => Input::Overtime { run, max: Span::from_secs(30) },
-                    Move::End(ending, marker, children) => Input::End { run, ending, marker, children, watch: WATCH },
+                    Move::End(ending, marker, children) => Input::End { run, ending, ran: None, marker, children, watch: WATCH },
                     Move::Take => Input::Take { holder, epoch: Epoch::from(self.now.seq), until: Some(self.now.lease) },
                     Move::Other(input) => input,
                 };
@@ -447,7 +447,7 @@ fn the_tasks_of_an_import_are_there_when_it_is_finished() {
 fn an_old_log_tells_the_counts_by_the_way_its_runs_ended() {
     let mut site = Site::default();
     site.add(2, &[]);
-    let end = |ending, run| Input::End { run, ending, marker: Marker::Absent, children: 0, watch: WATCH };
+    let end = |ending, run| Input::End { run, ending, ran: None, marker: Marker::Absent, children: 0, watch: WATCH };
     let mut play = |stop: bool, says: bool, ending: Ending| {
         site.start(2);
         let (run, epoch) = site.live(2).unwrap();

@@ -137,6 +137,8 @@ pub enum Setback {
     Lost,
     /// It never began.
     Never,
+    /// It could not begin, because the machine has not enough of something.
+    Shortage,
 }
 
 impl Setback {
@@ -149,6 +151,7 @@ impl Setback {
             Setback::Stuck => "stuck",
             Setback::Lost => "lost",
             Setback::Never => "never",
+            Setback::Shortage => "shortage",
         }
     }
 
@@ -158,7 +161,7 @@ impl Setback {
             Setback::NoVerdict => "no verdict: it exited with 0 and did not say that the task is done".into(),
             Setback::Overtime => "it took too long".into(),
             Setback::Stuck => "it showed no sign of life".into(),
-            Setback::Failed | Setback::Lost | Setback::Never => ending.to_string().into(),
+            Setback::Failed | Setback::Lost | Setback::Never | Setback::Shortage => ending.to_string().into(),
         }
     }
 }
@@ -180,6 +183,13 @@ pub enum Ending {
     Lost,
     /// It is proven that it never began.
     Never,
+    /// Its session could not begin, so nothing of its command was started.
+    NotBegun {
+        /// Why.
+        error: Box<str>,
+        /// Whether the machine had not enough of something, such as processes or disk: that passes by itself.
+        is_shortage: bool,
+    },
 }
 
 impl After {
@@ -196,11 +206,16 @@ impl After {
 }
 
 impl Ending {
+    /// Whether nothing of its command was started.
+    pub fn is_not_begun(&self) -> bool {
+        matches!(self, Ending::Never | Ending::NotBegun { .. })
+    }
+
     /// The status that it exited with, if it did.
     pub fn exit_code(&self) -> Option<i32> {
         match self {
             Ending::Exited(code) => Some(*code),
-            Ending::Signalled(_) | Ending::NotStarted { .. } | Ending::Lost | Ending::Never => None,
+            Ending::Signalled(_) | Ending::NotStarted { .. } | Ending::Lost | Ending::Never | Ending::NotBegun { .. } => None,
         }
     }
 
@@ -208,7 +223,7 @@ impl Ending {
     pub fn signal(&self) -> Option<i32> {
         match self {
             Ending::Signalled(signal) => Some(*signal),
-            Ending::Exited(_) | Ending::NotStarted { .. } | Ending::Lost | Ending::Never => None,
+            Ending::Exited(_) | Ending::NotStarted { .. } | Ending::Lost | Ending::Never | Ending::NotBegun { .. } => None,
         }
     }
 }
@@ -221,7 +236,7 @@ impl std::fmt::Display for Ending {
             Ending::Exited(127) => f.write_str("exit status 127 (no such command)"),
             Ending::Exited(code) => write!(f, "exit status {code}"),
             Ending::Signalled(signal) => write!(f, "killed by signal {signal}"),
-            Ending::NotStarted { error } => f.write_str(error),
+            Ending::NotStarted { error } | Ending::NotBegun { error, .. } => f.write_str(error),
             Ending::Lost => f.write_str("its session was lost"),
             Ending::Never => f.write_str("it never began"),
         }

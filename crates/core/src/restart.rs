@@ -128,11 +128,13 @@ impl Policy {
                     (Some(_), _) => Setback::Failed,
                     (None, Ending::Exited(0)) => Setback::NoVerdict,
                     (None, Ending::Lost) => Setback::Lost,
-                    (None, Ending::Never) => Setback::Never,
+                    (None, Ending::NotBegun { is_shortage: true, .. }) => Setback::Shortage,
+                    (None, Ending::Never | Ending::NotBegun { .. }) => Setback::Never,
                     (None, Ending::Exited(_) | Ending::Signalled(_) | Ending::NotStarted { .. }) => Setback::Failed,
                 });
                 // Nothing was tried by a run that never began.
-                if setback != Setback::Never && made >= self.max_restarts.get() {
+                let is_attempt = !matches!(setback, Setback::Never | Setback::Shortage);
+                if is_attempt && made >= self.max_restarts.get() {
                     let said = verdict.and_then(|verdict| match verdict {
                         Verdict::Failed { error } => Some(error),
                         Verdict::Done { .. } => None,

@@ -52,7 +52,7 @@ pub struct Task {
     pub state: State,
     /// Since when they stand so.
     pub changed: Stamp,
-    /// How many runs it has had.
+    /// How many runs it has had, without those that could not begin.
     pub attempts: u32,
     /// How many of them came to nothing and were followed by another, since a person last asked for a retry or took it. In a
     /// loop all that began count, else those that failed.
@@ -182,6 +182,8 @@ pub enum Input {
         run: RunId,
         /// How it ended.
         ending: Ending,
+        /// How long it ran, if it ended by itself and was not asked to.
+        ran: Option<Span>,
         /// What was found in the place of the file DONE, right after.
         marker: Marker,
         /// How many of its children have not ended.
@@ -312,8 +314,8 @@ impl Task {
             Input::Overtime { run, max } => self.overtime(&run, max, now, &mut scribe),
             Input::Conclude { epoch, verdict } => self.conclude(epoch, verdict, now, &mut scribe),
             Input::Stop(after) => self.stop(after, now, &mut scribe),
-            Input::End { run, ending, marker, children, watch } => {
-                self.end(&run, ending, marker, children, &watch, now, &mut scribe)
+            Input::End { run, ending, ran, marker, children, watch } => {
+                self.end(&run, ending, ran, marker, children, &watch, now, &mut scribe)
             }
             Input::Ripen => {
                 if let State::Resting { until } = self.state

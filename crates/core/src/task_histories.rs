@@ -10,7 +10,7 @@ use crate::event::DecisionFact;
 use crate::step::NoticeKind;
 
 /// How many inputs [`try_one`] knows.
-const CHOICES: usize = 18;
+const CHOICES: usize = 20;
 
 /// Small inputs that collide in many ways: a runner, its runs and their ends, and people who want other things.
 fn try_one(world: &mut World<Task>, choice: usize) -> Outcome {
@@ -40,6 +40,8 @@ fn try_one(world: &mut World<Task>, choice: usize) -> Outcome {
             world.pass(MAX_DURATION);
             world.overtime()
         }
+        18 => world.end_last(not_begun(true)),
+        19 => world.end_last(not_begun(false)),
         _ => unreachable!("{choice}"),
     }
 }
@@ -47,7 +49,9 @@ fn try_one(world: &mut World<Task>, choice: usize) -> Outcome {
 /// What no single step may do, whatever it is.
 fn assert_step_is_sound(before: &World<Task>, after: &World<Task>, outcome: &Outcome) {
     let (old, new) = (&before.machine, &after.machine);
-    assert_eq!(new.attempts, old.attempts + u32::from(matches!(outcome, Outcome::Started(_))));
+    let is_uncounted = after.log.len() > before.log.len() && gives_back(&after.log.last().unwrap().2);
+    let begun = old.attempts + u32::from(matches!(outcome, Outcome::Started(_)));
+    assert_eq!(new.attempts, begun - u32::from(is_uncounted));
     let limit = if new.spec.restart.is_some() { MAX_RESTARTS - 1 } else { RETRIES };
     assert!(new.failures <= limit && new.recoveries <= MAX_RECOVERIES, "{new:?}");
     let is_retry =
@@ -72,7 +76,8 @@ fn assert_step_is_sound(before: &World<Task>, after: &World<Task>, outcome: &Out
         match &new.state {
             State::Stopping { then: now, .. } => assert!(now.weight() >= then.weight(), "{then:?} became {now:?}"),
             State::Pending | State::Resting { .. } => assert!(matches!(then, After::Restart | After::Overtime { .. })),
-            State::Parked { .. } => assert!(matches!(then, After::Restart | After::Escalate { .. })),
+            // The last one if it could not even begin.
+            State::Parked { .. } => assert!(matches!(then, After::Restart | After::Escalate { .. } | After::Overtime { .. })),
             State::Awaiting { .. } => assert_ne!(then, &After::Cancel),
             State::Done(done) => assert!(then != &After::Cancel || done == &Done::Cancelled),
             State::Running(_) | State::Stuck { .. } | State::ByHand { .. } | State::InPhases { .. } | State::Review => {
@@ -82,7 +87,12 @@ fn assert_step_is_sound(before: &World<Task>, after: &World<Task>, outcome: &Out
     }
 }
 
-/// What the log and the errands tell: runs one after the other, numbered without a gap, each killed at most once; never
+/// Whether the run that ended does not count.
+fn gives_back(event: &Event) -> bool {
+    matches!(event, Event::Task { fact: TaskFact::Restarting { attempts: Some(_), .. }, .. })
+}
+
+/// What the log and the errands tell: runs one after the other, numbered without a gap but for those that could not begin, each killed at most once; never
 /// more attempts or help than allowed; every question with its task.
 fn assert_log_is_sound(world: &World<Task>) {
     let is_loop = world.machine.spec.restart.is_some();
@@ -90,6 +100,7 @@ fn assert_log_is_sound(world: &World<Task>) {
     let (mut nudges, mut raised, mut parked) = (0, None, 0);
     // Since a person last asked for a retry.
     let (mut begun, mut helped) = (0, 0);
+    let mut counted = 0;
     for (_, _, event) in &world.log {
         let fact = match event {
             Event::Task { fact, .. } => fact,
@@ -102,7 +113,8 @@ fn assert_log_is_sound(world: &World<Task>) {
         };
         match fact {
             TaskFact::Started { run, attempt, restart, .. } => {
-                assert_eq!((live, usize::try_from(*attempt).unwrap()), (None, spawned.len()), "{:#?}", world.log);
+                assert_eq!((live, *attempt), (None, counted), "{:#?}", world.log);
+                counted += 1;
                 assert!(!cancelled, "nobody restarts what was cancelled");
                 assert_eq!(*restart, is_loop.then_some(begun), "attempts are announced one after the other");
                 live = Some(run);
@@ -120,10 +132,18 @@ fn assert_log_is_sound(world: &World<Task>) {
             | TaskFact::Recovered { run }
             | TaskFact::Checkpoint { run, .. }
             | TaskFact::Stopping { run, .. } => assert_eq!(live, Some(run)),
-            TaskFact::Restarting { run, why, failures, recoveries, .. } => {
+            TaskFact::Restarting { run, why, failures, recoveries, attempts, .. } => {
                 assert_eq!(live.take(), Some(run));
-                begun -= u32::from(*why == Some(Setback::Never));
-                helped += u32::from(*why == Some(Setback::Stuck) || *why == Some(Setback::Lost) && !is_loop);
+                counted -= u32::from(attempts.is_some());
+                assert!(attempts.is_none_or(|attempts| attempts == counted));
+                begun -= u32::from(matches!(why, Some(Setback::Never | Setback::Shortage)));
+                let is_help = match why {
+                    Some(Setback::Stuck) => true,
+                    Some(Setback::Lost) => !is_loop,
+                    Some(Setback::Never) => attempts.is_some(),
+                    _ => false,
+                };
+                helped += u32::from(is_help);
                 assert_eq!(*recoveries, Some(helped), "{:#?}", world.log);
                 assert!(helped <= MAX_RECOVERIES);
                 assert!(!is_loop || *failures == Some(begun));
@@ -176,7 +196,7 @@ fn assert_earlier_runs_are_powerless(world: &World<Task>) {
         let mut later = world.clone();
         later.pass(MAX_DURATION);
         for ending in [Ending::Exited(0), Ending::Lost, Ending::Never] {
-            let end = Input::End { run: run.clone(), ending, marker: Marker::Done, children: 0, watch: WATCH };
+            let end = Input::End { run: run.clone(), ending, ran: None, marker: Marker::Done, children: 0, watch: WATCH };
             assert_eq!(later.act(end), Outcome::Late);
         }
         assert_eq!(later.act(Input::Overtime { run, max: Span::ZERO }), Outcome::Late);
@@ -299,7 +319,9 @@ fn play(world: &mut World<Task>, watch: Watch, epochs: &mut Vec<Epoch>, deed: &D
         Deed::Stop(2) => world.stop(After::Escalate { error: "x".into() }),
         Deed::Stop(3) => world.fail(),
         Deed::Stop(_) => world.stop(After::Cancel),
-        Deed::End(back, ending, marker, children) => world.act(Input::End { run: number(back), ending, marker, children, watch }),
+        Deed::End(back, ending, marker, children) => {
+            world.act(Input::End { run: number(back), ending, ran: None, marker, children, watch })
+        }
         Deed::Ripen => world.act(Input::Ripen),
         Deed::Settle(children) => world.act(Input::Settle { children }),
         Deed::Retry => world.act(Input::Retry),

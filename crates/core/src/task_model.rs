@@ -38,6 +38,8 @@ pub(super) fn deed() -> impl Strategy<Value = Deed> {
         1 => Just(Ending::NotStarted { error: "no shell".into() }),
         3 => Just(Ending::Lost),
         1 => Just(Ending::Never),
+        1 => Just(not_begun(true)),
+        2 => Just(not_begun(false)),
     ];
     prop_oneof![
         2 => (marker(), 0..3_u32).prop_map(|(marker, children)| Deed::Found(marker, children)),
@@ -166,13 +168,15 @@ impl Naive {
     fn end_of_task(&mut self, attempt: &Attempt, ending: &Ending) {
         let is_silent = attempt.said.is_none();
         let is_good = is_silent && attempt.wish.is_none() && *ending == Ending::Exited(0);
-        let is_nothing = *ending == Ending::Never && is_silent && attempt.wish.is_none_or(|wish| wish < 2);
+        let may_follow = is_silent && attempt.wish.is_none_or(|wish| wish < 2);
+        let is_nothing = [Ending::Never, not_begun(true)].contains(ending) && may_follow;
         let is_lost = attempt.wish == Some(0) || attempt.wish.is_none() && is_silent && *ending == Ending::Lost;
         match () {
             () if attempt.said == Some(true) || is_good => self.word = "completed",
             () if attempt.wish == Some(3) => self.word = "failed",
             () if attempt.wish == Some(2) => self.word = "parked",
             () if is_nothing => {}
+            () if *ending == not_begun(false) && may_follow => self.rest_or_give_up(),
             () if is_lost && self.has_help() => self.recoveries += 1,
             () if is_lost => self.give_up(),
             () if self.failures < RETRIES => self.failures += 1,
@@ -181,14 +185,15 @@ impl Naive {
     }
 
     fn end_of_loop(&mut self, attempt: &Attempt, ending: &Ending, marker: &Marker, children: u32) {
-        let is_nothing = *ending == Ending::Never && attempt.said.is_none();
-        let is_stuck = attempt.wish == Some(0) && *ending != Ending::Never;
+        let is_nothing = [Ending::Never, not_begun(true)].contains(ending) && attempt.said.is_none();
+        let is_stuck = attempt.wish == Some(0) && !ending.is_not_begun();
         match () {
             () if attempt.said == Some(true) || *marker == Marker::Done => self.done(children),
             () if attempt.wish == Some(3) => self.word = "failed",
             () if attempt.wish == Some(2) => self.word = "parked",
             () if *marker != Marker::Absent => self.word = "failed",
             () if is_nothing => {}
+            () if *ending == not_begun(false) && attempt.said.is_none() => self.rest_or_give_up(),
             () if self.failures + 1 == MAX_RESTARTS => self.word = "failed",
             () if is_stuck && !self.has_help() => self.give_up(),
             () => {
@@ -197,6 +202,15 @@ impl Naive {
                 (self.word, self.until) = ("resting", self.time + REST);
             }
         }
+    }
+
+    /// Its session could not begin: it waits for 1, 2, 4, … seconds, as often as it is helped.
+    fn rest_or_give_up(&mut self) {
+        if !self.has_help() {
+            return self.give_up();
+        }
+        (self.word, self.until) = ("resting", self.time + (1 << self.recoveries));
+        self.recoveries += 1;
     }
 
     fn found(&mut self, marker: &Marker, children: u32) {

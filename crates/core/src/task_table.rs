@@ -2,6 +2,8 @@
 
 use super::*;
 
+#[path = "task_table_begin.rs"]
+mod begin;
 #[path = "task_table_loops.rs"]
 mod loops;
 #[path = "task_phases.rs"]

@@ -47,6 +47,11 @@ pub(crate) fn spec(title: &str) -> Spec {
     Spec { work: Some(Work::Run("make".into())), retries: RETRIES, ..Spec::new(title.parse().unwrap()) }
 }
 
+/// A session that could not begin, because the machine lacked something or for another reason.
+pub(super) fn not_begun(is_shortage: bool) -> Ending {
+    Ending::NotBegun { error: "no room".into(), is_shortage }
+}
+
 pub(super) fn run(number: usize) -> RunId {
     RunId::new(&format!("r-{number}")).unwrap()
 }
@@ -72,7 +77,8 @@ impl World<Task> {
     }
 
     pub(super) fn runs(&self) -> usize {
-        usize::try_from(self.machine.attempts).unwrap()
+        let started = |event: &Event| matches!(event, Event::Task { fact: TaskFact::Started { .. }, .. });
+        self.log.iter().filter(|(_, _, event)| started(event)).count()
     }
 
     /// Starts the next run.
@@ -109,7 +115,7 @@ impl World<Task> {
     }
 
     pub(super) fn end_with(&mut self, number: usize, ending: Ending, marker: Marker, children: u32) -> Outcome {
-        self.act(Input::End { run: run(number), ending, marker, children, watch: WATCH })
+        self.act(Input::End { run: run(number), ending, ran: None, marker, children, watch: WATCH })
     }
 
     /// The last run ends, and has left DONE behind.
@@ -131,6 +137,12 @@ impl World<Task> {
     pub(super) fn take(&mut self, epoch: Epoch) -> Outcome {
         let until = Some(self.now.lease + Span::from_secs(REST));
         self.act(Input::Take { holder: HolderId::new("ann").unwrap(), epoch, until })
+    }
+
+    /// The last run ends by itself, after it has run for so long.
+    pub(super) fn end_after(&mut self, ending: Ending, secs: i64) -> Outcome {
+        let (run, ran) = (run(self.runs()), Some(Span::from_secs(secs)));
+        self.act(Input::End { run, ending, ran, marker: Marker::Absent, children: 0, watch: WATCH })
     }
 
     /// The last run ends.
@@ -235,7 +247,7 @@ fn a_restart_is_a_recovery_and_recoveries_are_bounded() {
 
     let watch = Watch { on_exhausted: OnExhausted::Fail, ..WATCH };
     let run = run(strict.runs());
-    let end = Input::End { run, ending: Ending::Signalled(9), marker: Marker::Absent, children: 0, watch };
+    let end = Input::End { run, ending: Ending::Signalled(9), ran: None, marker: Marker::Absent, children: 0, watch };
     assert_eq!(strict.act(end), Outcome::Ended(Status::Failed));
     assert_eq!(strict.error(), "it had to be restarted; recoveries before that: 2");
 

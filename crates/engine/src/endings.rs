@@ -70,6 +70,7 @@ pub(crate) fn end(
     let input = task::Input::End {
         run: id.clone(),
         ending: ending.ending.clone(),
+        ran: ending.ran,
         marker: marker.clone(),
         children: open_children(tables, &what.task.id),
         watch: *watch,

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use banksman_core::admission::Reason;
-use banksman_core::backlog::{Ended, Run, Runner, Session};
+use banksman_core::backlog::{Ended, Run, Runner, Session, Shortage};
 use banksman_core::coordination::Command;
 use banksman_core::event::Resource;
 use banksman_core::restart::Marker;
@@ -36,6 +36,13 @@ pub enum RunRequest {
         runner: RunnerId,
         /// What stands in the way of tasks that are ready otherwise.
         resources: Vec<Resource>,
+    },
+    /// Tell that its machine has not enough of something to start runs, or has again.
+    Short {
+        /// Itself.
+        runner: RunnerId,
+        /// What, and for how long it waits before it tries again.
+        shortage: Option<(Box<str>, Span)>,
     },
     /// Leave, or clear away a runner that is proven dead.
     Retire {
@@ -247,7 +254,7 @@ impl RunRequest {
     pub(crate) fn keys(&self) -> Vec<Key> {
         match self {
             RunRequest::Enlist { .. } => vec![Key::Runners, Key::Semaphore(Name::runs()), Key::Outbox],
-            RunRequest::Watch { .. } => vec![Key::Runners],
+            RunRequest::Watch { .. } | RunRequest::Short { .. } => vec![Key::Runners],
             RunRequest::Retire { .. } => vec![Key::Runners, Key::Outbox],
             RunRequest::Tried { .. } => vec![Key::Runners, Key::Outbox, Key::OpenDecisions],
             RunRequest::Rest { .. } => vec![Key::Runners, Key::Live, Key::Finish],
@@ -332,6 +339,15 @@ impl RunRequest {
                 None => RunOutcome::Late,
                 Some(row) => {
                     row.watching.clone_from(resources);
+                    RunOutcome::Done
+                }
+            },
+            RunRequest::Short { runner, shortage } => match tables.backlog.runners.get_mut(runner) {
+                None => RunOutcome::Late,
+                Some(row) => {
+                    let now = turn.now(Vec::new(), Default::default()).stamp();
+                    let since = row.shortage.take().map_or(now, |before| before.since);
+                    row.shortage = shortage.clone().map(|(error, delay)| Shortage { error, since, until: now.lease + delay });
                     RunOutcome::Done
                 }
             },

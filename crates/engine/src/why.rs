@@ -17,7 +17,7 @@ use banksman_core::guard::{Guard, GuardInputs, GuardResult, Issue, IssueFilter};
 use banksman_core::pipeline::{self, Pipeline};
 use banksman_core::plan::Context;
 use banksman_core::queue::{self, Queues};
-use banksman_core::task::{Live, OfItem, State};
+use banksman_core::task::{Ending, Live, OfItem, State};
 use banksman_core::worker::Workers;
 use banksman_core::{Liveness, Name, Now, ProcessId, RunId, RunnerId, Status, Task, TaskId, Title, lock};
 use banksman_store::{Key, Snapshot};
@@ -199,6 +199,8 @@ impl<'a> Situation<'a> {
             life,
             heir: heir.filter(|_| life == Life::Gone),
             asked: crate::endings::open_question(&run.id, self.backlog),
+            // It is outside; whoever can asks.
+            silence: None,
         }
     }
 
@@ -264,7 +266,8 @@ impl<'a> Situation<'a> {
                 Answer::InPhases(Box::new(Phases { pipeline: pipeline.clone(), phase, guard, has_runner }))
             }
             State::Done(done) => {
-                let last = self.backlog.runs.values().filter(|run| run.task == task.id).max_by_key(|run| run.attempt);
+                let last =
+                    self.backlog.runs.values().filter(|run| run.task == task.id).max_by_key(|run| (run.attempt, run.epoch));
                 let pipeline = self.backlog.pipelines.get(&task.id).cloned().map(Box::new);
                 Answer::Over { done: done.clone(), last: last.cloned().map(Box::new), pipeline }
             }
@@ -292,7 +295,7 @@ impl<'a> Situation<'a> {
             match reason {
                 Reason::NotPending(_) => {}
                 Reason::NoWork => causes.push(Cause::ByHand),
-                Reason::Resting { until } => causes.push(Cause::Resting { until }),
+                Reason::Resting { until } => causes.push(Cause::Resting { until, not_begun: self.not_begun(task) }),
                 // It is asked why the task is parked, not why it is not started.
                 Reason::Decision(_) => {}
                 Reason::NoRoot { limit, roots } => causes.push(Cause::Roots { limit, roots, ahead: self.queued(before) }),
@@ -360,6 +363,7 @@ impl<'a> Situation<'a> {
         if let Some(max) = runner.max_runs.filter(|max| u32::try_from(runs).is_ok_and(|runs| runs >= *max)) {
             obstacles.push(Obstacle::Full(max));
         }
+        obstacles.extend(runner.shortage.clone().map(Obstacle::Short));
         for reason in self.reasons(task, Some(runner)) {
             let cause = match reason {
                 Reason::SectionBusy { name, run, .. } => self.section_busy(name, &run),
@@ -369,6 +373,15 @@ impl<'a> Situation<'a> {
             obstacles.extend(cause.map(|cause| Obstacle::Section(Box::new(cause))));
         }
         obstacles
+    }
+
+    /// Why the last session of a task could not begin, if it could not.
+    fn not_begun(&self, task: &Task) -> Option<Box<str>> {
+        let last = self.backlog.runs.values().filter(|run| run.task == task.id).max_by_key(|run| run.epoch)?;
+        match &last.ended.as_ref()?.ending {
+            Ending::NotBegun { error, .. } => Some(error.clone()),
+            _ => None,
+        }
     }
 
     fn section_busy(&self, name: Title, run: &RunId) -> Option<Cause> {

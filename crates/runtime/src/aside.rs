@@ -1,40 +1,80 @@
-//! What a runner does on threads of their own: clearing sessions away whose keeper was killed, telling people, and looking at
-//! what guards ask about. Whatever happens to a thread, what it was to do is answered: nobody would ask a second time.
+//! What a runner does on threads of their own: whatever may wait for a keeper, clearing sessions away whose keeper was killed,
+//! telling people, and looking at what guards ask about. Whatever happens to a thread, what it was to do is answered: nobody would
+//! ask a second time. Every one of them ends after a limited time.
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{PipeReader, PipeWriter, Read, Write};
+use std::io::{ErrorKind, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::Builder;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use banksman_adapters::keeper::{self, Record};
+use banksman_adapters::keeper::{self, Found, Record, Session, Silence};
+use banksman_adapters::life_file;
 use banksman_adapters::notify::{self, Channel, Fate};
-use banksman_core::backlog::Ended;
+use banksman_core::backlog::{Ended, Run};
 use banksman_core::guard::GuardInputs;
 use banksman_core::task::Ending;
-use banksman_core::{Notice, Pipeline, RunId, Seq, TaskId};
+use banksman_core::{Notice, Pipeline, RunId, Seq, Span, TaskId};
+use banksman_engine::Vitals;
+use banksman_store::Key;
 
 use crate::guards::{self, Answers};
 use crate::project::Project;
 use crate::runner::now_ended;
+use crate::sessions::Sessions;
+
+/// How long the commands of guards may take to end when the runner does: a little longer than their minders have.
+const GUARDS_END_WITHIN: Duration = Duration::from_secs(6);
 
 /// What was done.
 pub(crate) enum Deed {
     /// What was left of a session was ended.
     Swept(RunId, Ended),
-    /// It could not be tried.
-    Unswept(RunId),
     /// It cannot be proven that nothing is left of it, for this reason.
     Unproven(RunId, Box<str>),
+    /// What became of a session was found out.
+    Recovered(RunId, Box<Recovered>),
+    /// It could not be found out, or what was left of it could not be ended; with the reason, if people should know.
+    Unclear(RunId, Option<String>),
+    /// A session was looked at; or not, with the reason, if its keeper does not answer.
+    Pulse(RunId, Result<Vitals, Option<String>>),
+    /// The keeper of a session that is to end cannot end it.
+    Silent(RunId, Record, Silence),
+    /// Nothing follows from it.
+    Done,
     /// What the guards of a pipeline ask about was looked at.
     Gathered(Box<Pipeline>, Box<GuardInputs>),
     /// People were told, or not.
     Told(Seq, Result<(), Untold>),
+}
+
+/// What is known of a run whose session is to be found again.
+pub(crate) struct Recovery {
+    pub(crate) run: RunId,
+    pub(crate) record: PathBuf,
+    pub(crate) owner_epoch: i64,
+    /// Whether the machine was not restarted since the run began.
+    pub(crate) is_of_this_boot: bool,
+}
+
+/// What became of a session.
+pub(crate) enum Recovered {
+    /// The machine was restarted: nothing of it lives.
+    Rebooted,
+    /// It left no record, and never will.
+    Nothing,
+    /// It has ended.
+    Ended(keeper::Ending),
+    /// It lives, and is looked after from here.
+    Adopted(Session),
+    /// Its keeper was killed.
+    Dead(Record),
 }
 
 /// Why people were not told.
@@ -91,7 +131,7 @@ impl Aside {
         let unswept = run.clone();
         self.start(
             Builder::new(),
-            move |_| Deed::Unswept(unswept),
+            move |_| Deed::Unclear(unswept, None),
             move || {
                 let note = match keeper::sweep(&record, grace) {
                     Ok(swept) if !swept.left.is_empty() => {
@@ -106,6 +146,87 @@ impl Aside {
                 (Deed::Swept(run, now_ended(Ending::Lost, Some(&note))), Vec::new())
             },
         );
+    }
+
+    /// Finds out what became of a session, and takes it over if it lives.
+    pub(crate) fn recover(&self, recovery: Recovery) {
+        let run = recovery.run.clone();
+        let unclear = move |undone: Undone| Deed::Unclear(run, Some(undone.why));
+        self.start(Builder::new(), unclear, move || {
+            let deed = match find_again(&recovery) {
+                Ok(found) => Deed::Recovered(recovery.run, Box::new(found)),
+                Err(error) => Deed::Unclear(recovery.run, Some(error.to_string())),
+            };
+            (deed, Vec::new())
+        });
+    }
+
+    /// Asks a keeper how its session is.
+    pub(crate) fn ask_status(&self, run: RunId, record: PathBuf) {
+        let asked = run.clone();
+        self.start(
+            Builder::new(),
+            move |_| Deed::Pulse(asked, Err(None)),
+            move || {
+                let vitals = match keeper::status(&record) {
+                    Ok(status) => {
+                        let quiet = Span::from_ms(i64::try_from(status.quiet_ms).unwrap_or(i64::MAX));
+                        Ok(Vitals { quiet, output_bytes: status.log.bytes })
+                    }
+                    // One that has gone tells so by its silence.
+                    Err(error) if error.kind() == ErrorKind::TimedOut => {
+                        Err(Some(keeper::silence(&record, Duration::ZERO).unwrap_or(Silence::Busy).to_string()))
+                    }
+                    Err(_) => Err(None),
+                };
+                (Deed::Pulse(run, vitals), Vec::new())
+            },
+        );
+    }
+
+    /// Waits until a session that was asked to end has ended, or its keeper turns out to be unable to end it.
+    pub(crate) fn await_end(&self, run: RunId, record: PathBuf, grace: Duration) {
+        // It is asked again if it does not end.
+        self.start(
+            Builder::new(),
+            |_| Deed::Done,
+            move || match keeper::await_end(&record, grace) {
+                Some((record, silence)) => (Deed::Silent(run, record, silence), Vec::new()),
+                None => (Deed::Done, Vec::new()),
+            },
+        );
+    }
+
+    /// Clears away the records of sessions whose runs have ended without them: whoever looked after them was killed before
+    /// it could, or the run was taken for lost from another machine. What cannot be done now is done by the next runner.
+    pub(crate) fn clear_away(&self, project: &Project, files: &Sessions) -> Receiver<()> {
+        let (done, cleared) = mpsc::channel();
+        let (project, files) = (project.clone(), files.clone());
+        self.start(
+            Builder::new(),
+            |_| Deed::Done,
+            move || {
+                clear_away(&project, &files);
+                drop(done);
+                (Deed::Done, Vec::new())
+            },
+        );
+        cleared
+    }
+
+    /// Ends the commands of guards, and waits a moment for those and for what is being cleared away.
+    pub(crate) fn dismiss(mut self, patience: Duration, cleared: Receiver<()>) {
+        cleared.recv_timeout(patience).ok();
+        let until = Instant::now() + GUARDS_END_WITHIN;
+        let mut open: BTreeSet<TaskId> = std::mem::take(&mut self.looks).into_keys().collect();
+        while !open.is_empty() {
+            let left = until.saturating_duration_since(Instant::now());
+            match self.receiver.recv_timeout(left) {
+                Ok((Deed::Gathered(pipeline, _), _)) => drop(open.remove(&pipeline.id)),
+                Ok(_) => {}
+                Err(_) => return,
+            }
+        }
     }
 
     /// Tells people in all ways that the settings name and that were not taken before.
@@ -205,11 +326,66 @@ impl Aside {
                 Deed::Told(errand, Ok(())) => drop(self.told.remove(errand)),
                 Deed::Told(errand, Err(_)) => self.told.entry(*errand).or_default().extend(told),
                 Deed::Gathered(pipeline, _) => drop(self.looks.remove(&pipeline.id)),
-                Deed::Swept(..) | Deed::Unswept(_) | Deed::Unproven(..) => {}
+                Deed::Swept(..) | Deed::Unproven(..) | Deed::Recovered(..) | Deed::Unclear(..) => {}
+                Deed::Pulse(..) | Deed::Silent(..) | Deed::Done => {}
             }
             deeds.push(deed);
         }
         deeds
+    }
+}
+
+/// Finds out what became of a session.
+fn find_again(recovery: &Recovery) -> std::io::Result<Recovered> {
+    let record = &recovery.record;
+    if !recovery.is_of_this_boot {
+        // It may have ended before the machine was restarted.
+        return Ok(match keeper::look(record) {
+            Ok(Found::Ended(_, ending)) => Recovered::Ended(ending),
+            _ => Recovered::Rebooted,
+        });
+    }
+    let found = match keeper::look(record)? {
+        Found::Nothing => keeper::bury(record)?,
+        other => other,
+    };
+    Ok(match found {
+        Found::Nothing | Found::Buried => Recovered::Nothing,
+        Found::Ended(_, ending) => Recovered::Ended(ending),
+        Found::Live(_) => Recovered::Adopted(keeper::adopt(record, recovery.owner_epoch)?),
+        Found::Dead(record) => Recovered::Dead(record),
+    })
+}
+
+/// Removes the records of sessions that nobody needs, and what is left of them.
+fn clear_away(project: &Project, files: &Sessions) {
+    let left = files.left();
+    let life_files = project.host().life_files.as_ref();
+    if left.is_empty() && life_files.is_none() {
+        return;
+    }
+    let Ok(mut reader) = project.reader() else { return };
+    // Those of runners that were killed, and whose rows others have removed.
+    if let Some(life_files) = life_files {
+        let Ok(rows) = reader.view().load(&[Key::Runners].into()) else { return };
+        let known: Vec<_> = rows.backlog.runners.values().map(|runner| runner.process.clone()).collect();
+        life_file::remove_dead(life_files, &known);
+    }
+    for (run, record) in left {
+        let keys = [Key::Run(run.clone())].into();
+        let Ok(rows) = reader.view().load(&keys) else { return };
+        if rows.backlog.runs.get(&run).is_some_and(Run::is_live) {
+            continue;
+        }
+        let path = files.record(&run);
+        match record {
+            None => drop(keeper::forget(&path)),
+            // Its keeper was killed: something of it may live. It has no time to lose.
+            Some(record) => {
+                let grace = project.config().kill_grace;
+                drop(std::thread::spawn(move || keeper::sweep(&record, grace).and_then(|_| keeper::forget(&path))))
+            }
+        }
     }
 }
 

@@ -1,20 +1,29 @@
 //! Looks at a project without changing anything: why a task is where it is, and how things stand altogether.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use banksman_adapters::host::Host;
+use banksman_adapters::keeper::{self, Found, Silence};
 use banksman_core::backlog::{Backlog, Run, Runner};
 use banksman_core::planner;
 use banksman_core::semaphore::CAPACITY_LIMIT;
 use banksman_core::{Liveness, Name, ProcessId, Stamp, Task, TaskId, Title};
-use banksman_engine::why::{self, Attended, Life, Situation, Why};
+use banksman_engine::why::{self, Answer, Attended, Life, Situation, Why};
 use banksman_store::{Counts, Hosted, Key, Reader, Snapshot, StoreError};
 
 use crate::guards;
 use crate::project::Project;
+use crate::sessions::Sessions;
 
 /// How many failures are shown.
 const FAILURES: i64 = 3;
+
+/// How long a keeper may take to answer before people are told that it does not.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+
+/// How many keepers are asked at once.
+const ASKED_AT_ONCE: usize = 16;
 
 /// How many pipelines are shown.
 const PIPELINES: i64 = 10;
@@ -92,7 +101,47 @@ pub fn why(reader: &mut Reader, project: &Project, task: &TaskId) -> Result<Opti
     };
     let probes = probe(&snapshot, host);
     let issues = guards::issues(reader, why::issues(&snapshot.backlog));
-    Ok(Situation::new(&snapshot, &probes).root_limit(root_limit).issues(issues).why(task, &before))
+    let mut why = Situation::new(&snapshot, &probes).root_limit(root_limit).issues(issues).why(task, &before);
+    if let Some(why) = &mut why {
+        ask_keeper(&mut why.answer, &Sessions::new(project));
+    }
+    Ok(why)
+}
+
+/// Finds out whether the keeper of the run that an answer is about answers. One on another machine has no record here.
+fn ask_keeper(answer: &mut Answer, files: &Sessions) {
+    match answer {
+        Answer::Running { run, .. } | Answer::Stopping { run, .. } => {
+            run.silence = keeper::silence(&files.record(&run.id), ANSWER_WITHIN).map(|silence| silence.to_string().into());
+        }
+        Answer::InPhases(phases) => phases.phase.iter_mut().for_each(|(_, answer)| ask_keeper(answer, files)),
+        _ => {}
+    }
+}
+
+/// The live runs of this machine whose keeper does not answer, with the reason. All of them are asked at once.
+pub fn silent_keepers(reader: &mut Reader, project: &Project) -> Result<Vec<(Run, Silence)>, StoreError> {
+    let snapshot = reader.view().load(&BTreeSet::from([Key::Live]))?;
+    let runs: Vec<Run> = snapshot.backlog.runs.into_values().filter(|run| run.is_live()).collect();
+    let files = Sessions::new(project);
+    let ask = |run: &Run| Some((run.clone(), keeper::silence(&files.record(&run.id), ANSWER_WITHIN)?));
+    let share = runs.len().div_ceil(ASKED_AT_ONCE).max(1);
+    let found = std::thread::scope(|scope| {
+        let parts = runs.chunks(share).map(|part| {
+            let asked = std::thread::Builder::new().spawn_scoped(scope, || part.iter().filter_map(ask).collect::<Vec<_>>());
+            // Without a thread it takes longer.
+            asked.map_err(|_| part)
+        });
+        let parts: Vec<_> = parts.collect();
+        parts
+            .into_iter()
+            .flat_map(|part| match part {
+                Ok(asked) => asked.join().unwrap_or_default(),
+                Err(part) => part.iter().filter_map(ask).collect(),
+            })
+            .collect()
+    });
+    Ok(found)
 }
 
 /// How things stand with the backlog.
@@ -115,7 +164,13 @@ pub fn overview(reader: &mut Reader, project: &Project) -> Result<Overview, Stor
     let probes = probe(&snapshot, host);
     let situation = Situation::new(&snapshot, &probes).root_limit(project.config().max_concurrent_root_tasks);
     let slots = snapshot.coordination.semaphores.get(&Name::runs());
-    let (runs, runners) = (live_runs(&snapshot, &situation), manned(&snapshot.backlog, &situation));
+    let (mut runs, runners) = (live_runs(&snapshot, &situation), manned(&snapshot.backlog, &situation));
+    // Only what can be seen without waiting for anybody.
+    let files = Sessions::new(project);
+    for live in &mut runs {
+        let is_stopped = matches!(files.look(&live.run.id), Ok(Found::Live(record)) if keeper::is_stopped(&record));
+        live.attended.silence = is_stopped.then(|| Silence::Stopped.to_string().into());
+    }
     let queued = situation.queued(&counts.ready);
     Ok(Overview {
         at: Stamp { lease: snapshot.lease, wall: snapshot.wall },

@@ -1,23 +1,24 @@
 //! The real driver of a runner: reads, calls, starts and watches sessions, and sleeps on descriptors.
 
+mod recovery;
 mod sleeping;
 mod tending;
 
 use sleeping::Woken;
 pub(crate) use tending::now_ended;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use banksman_adapters::anchor::Anchor;
-use banksman_adapters::keeper::{self, Keepers, Limit, Session};
+use banksman_adapters::keeper::{Keepers, Limit, Session};
 use banksman_adapters::life_file::LifeFile;
 use banksman_adapters::{host, ids, os_bytes, reentry};
 use banksman_core::backlog::{Runner as Row, Terms};
 use banksman_core::{Lease, RunId, RunnerId, SectionId, Span, Stamp, Wall};
-use banksman_engine::{Dispatcher, News, Next, Options, Vitals};
+use banksman_engine::{Dispatcher, News, Next, Options};
 use banksman_store::StoreError;
 
 use crate::aside::{Aside, Telling};
@@ -86,6 +87,12 @@ pub struct Runner<'a> {
     limit: Option<Limit>,
     /// The proof of its death for those who cannot see it.
     _life: Option<Arc<LifeFile>>,
+    /// When it leaves, whatever there is left to do.
+    leaves_at: Option<Instant>,
+    /// The keepers that were told of because they do not answer.
+    silent: BTreeSet<RunId>,
+    /// Why keepers that this process has started may have left no record.
+    unbegun: BTreeMap<RunId, String>,
 }
 
 impl<'a> Runner<'a> {
@@ -122,6 +129,7 @@ impl<'a> Runner<'a> {
             started: Stamp { lease: Lease(0), wall: Wall(host::wall_ms()) },
             seen: Lease(0),
             terms: ttl.map(|ttl| Terms { ttl: span(ttl), folder: os_bytes::as_text(&folder).into() }),
+            shortage: None,
         };
         let options = Options {
             max_runs: options.max_runs,
@@ -157,6 +165,9 @@ impl<'a> Runner<'a> {
             // Without a renewal no session may begin.
             limit: ttl.map(|_| Limit::default()),
             _life: life.map_err(Error::system("a file cannot be made that tells that this runner lives"))?,
+            leaves_at: None,
+            silent: BTreeSet::new(),
+            unbegun: BTreeMap::new(),
         })
     }
 
@@ -168,7 +179,7 @@ impl<'a> Runner<'a> {
     /// Works until there is nothing left to do, or `cancel` becomes readable. Its sessions live on.
     pub fn run(mut self, cancel: BorrowedFd<'_>, tell: &mut dyn FnMut(Told)) -> Result<(), Error> {
         let fresh = || RunId::new(&ids::short("r")).expect("a short id is valid");
-        self.clear_away();
+        let cleared = self.aside.clear_away(self.client.project(), &self.files);
         loop {
             // Before anything is claimed or started: in another place it would be made anew, and somebody else's files be used.
             if let Some(gone) = self.anchor.gone() {
@@ -204,23 +215,9 @@ impl<'a> Runner<'a> {
                     self.renew_sessions(sent_ms);
                 }
                 Next::Spawn(work) => self.spawn(&work, tell),
-                Next::Recover(work) => self.recover(&work, tell),
-                Next::Pulse(run) => {
-                    // A keeper that does not answer is no proof of anything: the next look is due after the same time.
-                    match keeper::status(&self.files.record(&run)) {
-                        Ok(status) => {
-                            let quiet = Span::from_ms(i64::try_from(status.quiet_ms).unwrap_or(i64::MAX));
-                            let vitals = Vitals { quiet, output_bytes: status.log.bytes };
-                            self.dispatcher.pulse(&run, vitals, self.now());
-                        }
-                        Err(_) => self.dispatcher.no_pulse(&run, self.now()),
-                    }
-                }
-                Next::Kill(run) => {
-                    if let Some(session) = self.sessions.get_mut(&run) {
-                        session.kill(self.client.config().kill_grace);
-                    }
-                }
+                Next::Recover(work) => self.recover(&work),
+                Next::Pulse(run) => self.aside.ask_status(run.clone(), self.files.record(&run)),
+                Next::Kill(run) => self.kill(&run),
                 Next::Nudge(run, errand) => {
                     if let Some(session) = self.sessions.get_mut(&run) {
                         session.nudge(errand.0);
@@ -237,7 +234,7 @@ impl<'a> Runner<'a> {
                 Next::Forget(run) => drop(self.sessions.remove(&run)),
                 // What has happened before it began to listen must be looked at first.
                 Next::Sleep { .. } if self.prick_up_ears(tell) => self.dispatcher.heard(),
-                Next::Sleep { watch, at_most } => match self.sleep(cancel, &watch, at_most) {
+                Next::Sleep { watch, at_most } => match self.sleep(cancel, &watch, at_most, tell) {
                     Woken::Called => {
                         self.mailbox.empty();
                         self.dispatcher.woken();
@@ -254,6 +251,7 @@ impl<'a> Runner<'a> {
             tell(Told::Left { sessions, within: Span::from_ms(limit.ask_ms - host::boot_ms()) });
         }
         self.keepers.dismiss(FAREWELL);
+        self.aside.dismiss(FAREWELL, cleared);
         Ok(())
     }
 
@@ -287,14 +285,16 @@ impl<'a> Runner<'a> {
 }
 
 /// Waits for the end of a run, and brings it about if its runner is gone: what is left of its session is taken over,
-/// stopped if somebody wants that, and its end is recorded. Returns early if `cancel` becomes readable, or if the
+/// stopped if somebody wants that, and its end is recorded. Returns early if `cancel` becomes readable, after `at_most`, or if the
 /// run is on another machine and nobody there looks after it: the run's row tells.
 pub fn recover_run(
     client: &Client,
     files: Sessions,
     run: RunId,
     cancel: BorrowedFd<'_>,
+    at_most: Duration,
     tell: &mut dyn FnMut(Told),
 ) -> Result<(), Error> {
-    Runner::only(client, files, run)?.run(cancel, tell)
+    let runner = Runner::only(client, files, run)?;
+    Runner { leaves_at: Instant::now().checked_add(at_most), ..runner }.run(cancel, tell)
 }

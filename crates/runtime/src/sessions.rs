@@ -10,7 +10,7 @@ use banksman_adapters::private;
 use banksman_core::backlog::{Ended, Run};
 use banksman_core::restart::Marker;
 use banksman_core::task::{Ending, Setback, Work as What, Workspace};
-use banksman_core::{RunId, TaskId, Wall};
+use banksman_core::{RunId, Span, TaskId, Wall};
 use banksman_engine::Work;
 use jiff::Timestamp;
 use rustix::fs::OFlags;
@@ -123,9 +123,7 @@ impl Sessions {
         let (directory, path) = (self.task_dir(&run.task), self.last_result(&run.task));
         private::make_dir(&directory)?;
         // A run that reads it meanwhile finds the old or the new one, never half of one.
-        let draft = directory.join("last-result.json.new");
-        write(&draft, &format!("{summary:#}\n"))?;
-        std::fs::rename(draft, path)
+        write_anew(&path, format!("{summary:#}\n").as_bytes())
     }
 
     /// What the runs of a task read.
@@ -137,7 +135,7 @@ impl Sessions {
     pub(crate) fn write_input(&self, work: &Work) -> std::io::Result<()> {
         let Some(text) = reads(work) else { return Ok(()) };
         private::make_dir(&self.task_dir(&work.task.id))?;
-        write(&self.input(&work.task.id), text)
+        write_anew(&self.input(&work.task.id), text.as_bytes())
     }
 
     /// The end of what a run has printed, if somebody goes by that: it is a phase of a pipeline.
@@ -230,11 +228,6 @@ impl Sessions {
     }
 }
 
-/// Writes a file in a folder that the runs of a task can write to: it may be no link, and a named pipe holds nothing up.
-fn write(path: &Path, text: &str) -> std::io::Result<()> {
-    private::open(path, OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NONBLOCK)?.write_all(text.as_bytes())
-}
-
 /// The text that a run reads.
 fn reads(work: &Work) -> Option<&str> {
     match &work.task.spec.work {
@@ -243,10 +236,31 @@ fn reads(work: &Work) -> Option<&str> {
     }
 }
 
+/// Writes a file in the folder of a task, where runs may have put anything in its place: it is made anew beside it and takes
+/// that place.
+fn write_anew(path: &Path, text: &[u8]) -> std::io::Result<()> {
+    let draft = path.with_extension(path.extension().map_or("new".into(), |ending| format!("{}.new", ending.to_string_lossy())));
+    match std::fs::remove_file(&draft) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    private::open(&draft, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL)?.write_all(text)?;
+    std::fs::rename(draft, path)
+}
+
+/// Opens a plain file that somebody may have replaced by anything, without waiting for the other end of a pipe.
+fn open_plain(path: &Path) -> std::io::Result<File> {
+    let file = private::open(path, OFlags::RDONLY | OFlags::NONBLOCK)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, "it is not a plain file")),
+    }
+}
+
 /// The last bytes of a log, from the beginning of a line if there is one.
 fn tail(log: &Path, most: u64) -> String {
     let read = || -> std::io::Result<Vec<u8>> {
-        let mut file = File::open(log)?;
+        let mut file = open_plain(log)?;
         let from = file.metadata()?.len().saturating_sub(most);
         file.seek(SeekFrom::Start(from))?;
         let mut bytes = Vec::new();
@@ -261,7 +275,7 @@ fn tail(log: &Path, most: u64) -> String {
 /// The last lines of a log, the first of them whole; nothing if the last one is too long.
 fn last_lines(log: &Path) -> Option<String> {
     let read = || -> std::io::Result<Option<Vec<u8>>> {
-        let mut file = File::open(log)?;
+        let mut file = open_plain(log)?;
         let length = file.metadata()?.len();
         let mut from = length.saturating_sub(PHASE_TAIL);
         let mut chunk = Vec::new();
@@ -303,6 +317,10 @@ pub(crate) fn ended(ending: keeper::Ending) -> Ended {
         1 => notes.push("1 process outlived it and was ended".into()),
         several => notes.push(format!("{several} processes outlived it and were ended")),
     }
+    if let Some(shortage) = ending.shortage {
+        let how = Ending::NotBegun { error: shortage.to_string().into(), is_shortage: true };
+        return Ended::new(how, Wall(ending.ended_at_ms), ending.error.map(Into::into));
+    }
     let how = match (ending.error, ending.code, ending.signal) {
         // How it ended then tells nothing about its work.
         _ if ending.lapsed => {
@@ -315,5 +333,6 @@ pub(crate) fn ended(ending: keeper::Ending) -> Ended {
         (None, None, None) => Ending::Lost,
     };
     let note = (!notes.is_empty()).then(|| notes.join("; ").into());
-    Ended::new(how, Wall(ending.ended_at_ms), note)
+    let ran = ending.ran_ms.filter(|_| !ending.stopped).map(|ran| Span::from_ms(i64::try_from(ran).unwrap_or(i64::MAX)));
+    Ended { ran, ..Ended::new(how, Wall(ending.ended_at_ms), note) }
 }

@@ -84,6 +84,7 @@ impl Row {
             started: self.stamp()?,
             seen: Lease(self.int()?),
             terms: self.json()?,
+            shortage: self.json()?,
         })
     }
 
@@ -358,7 +359,7 @@ fn update_run(project: i64, run: &Run) -> Query<'_> {
 }
 
 fn upsert_runner(project: i64, runner: &Runner) -> Query<'_> {
-    let mut params = Vec::with_capacity(11);
+    let mut params = Vec::with_capacity(12);
     params.push(project.into());
     params.push(runner.id.as_str().into());
     params.push(json(&runner.process));
@@ -369,6 +370,7 @@ fn upsert_runner(project: i64, runner: &Runner) -> Query<'_> {
     push_stamp(runner.started, &mut params);
     params.push(runner.seen.0.into());
     params.push(runner.terms.as_ref().map_or(Value::Null, json));
+    params.push(runner.shortage.as_ref().map_or(Value::Null, json));
     Query::new(Statement::UpsertRunner, params)
 }
 

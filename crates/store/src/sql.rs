@@ -324,13 +324,13 @@ statements! {
         live!("$8"), " WHERE project = $1 AND epoch = $2"
     );
     Runners => concat!(
-        "SELECT id, process, address, sections, max_runs, watching, started_lease, started_wall, seen_lease, terms ",
-        "FROM runners WHERE project = $1 ORDER BY id"
+        "SELECT id, process, address, sections, max_runs, watching, started_lease, started_wall, seen_lease, terms, ",
+        "shortage FROM runners WHERE project = $1 ORDER BY id"
     );
     UpsertRunner => concat!(
         "INSERT INTO runners (project, id, process, address, sections, max_runs, watching, started_lease, started_wall, seen_lease, ",
-        "terms) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) ",
-        "ON CONFLICT (project, id) DO UPDATE SET watching = $7, seen_lease = $10, terms = $11"
+        "terms, shortage) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) ",
+        "ON CONFLICT (project, id) DO UPDATE SET watching = $7, seen_lease = $10, terms = $11, shortage = $12"
     );
     DeleteRunner => "DELETE FROM runners WHERE project = $1 AND id = $2";
     Outbox => "SELECT seq, executor, errand, attempts, due FROM outbox WHERE project = $1 ORDER BY seq";

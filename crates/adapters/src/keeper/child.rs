@@ -12,17 +12,40 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::MARKER;
 use super::protocol::{Spec, words};
+use crate::shortage::Shortage;
 use crate::{private, tree};
 
-/// Starts the program. Returns its pid and the end of the pipe from which its output is read; or why not, in words.
-/// It dies when this thread does, which must be the main one.
-pub(super) fn spawn(spec: &Spec) -> Result<(i32, OwnedFd), String> {
-    for dir in &spec.make_dirs {
-        private::make_dir(dir).map_err(|error| format!("cannot make {dir:?}: {}", words(&error)))?;
+/// Why the program was not started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct NotStarted {
+    pub(super) error: String,
+    pub(super) shortage: Option<Shortage>,
+}
+
+impl NotStarted {
+    fn new(error: &io::Error, text: String) -> NotStarted {
+        NotStarted { error: text, shortage: Shortage::of(error) }
     }
-    let Some((program, arguments)) = spec.argv.split_first() else { return Err("there is no program to start".into()) };
+}
+
+impl From<String> for NotStarted {
+    fn from(error: String) -> NotStarted {
+        NotStarted { error, shortage: None }
+    }
+}
+
+/// Starts the program. Returns its pid and the end of the pipe from which its output is read; or why not.
+/// It dies when this thread does, which must be the main one.
+pub(super) fn spawn(spec: &Spec) -> Result<(i32, OwnedFd), NotStarted> {
+    for dir in &spec.make_dirs {
+        let cannot = |error: io::Error| NotStarted::new(&error, format!("cannot make {dir:?}: {}", words(&error)));
+        private::make_dir(dir).map_err(cannot)?;
+    }
+    let Some((program, arguments)) = spec.argv.split_first() else {
+        return Err(String::from("there is no program to start").into());
+    };
     let stdin = spec.stdin.as_deref().map_or_else(|| Ok(Stdio::null()), input)?;
-    let cannot = |error: io::Error| explain(spec, program, &error);
+    let cannot = |error: io::Error| NotStarted::new(&error, explain(spec, program, &error));
     let (output, input) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| cannot(error.into()))?;
     fcntl_setfl(&output, OFlags::NONBLOCK).map_err(|error| cannot(error.into()))?;
     let mut command = Command::new(program);
@@ -38,11 +61,11 @@ pub(super) fn spawn(spec: &Spec) -> Result<(i32, OwnedFd), String> {
 }
 
 /// What the program reads. Does not wait for a writer if it is a named pipe.
-fn input(path: &Path) -> Result<Stdio, String> {
-    let cannot = |error: io::Error| format!("cannot read {path:?}: {}", words(&error));
+fn input(path: &Path) -> Result<Stdio, NotStarted> {
+    let cannot = |error: io::Error| NotStarted::new(&error, format!("cannot read {path:?}: {}", words(&error)));
     let file = private::open(path, OFlags::RDONLY | OFlags::NONBLOCK).map_err(cannot)?;
     if !file.metadata().map_err(cannot)?.is_file() {
-        return Err(format!("cannot read {path:?}: it is not a plain file"));
+        return Err(format!("cannot read {path:?}: it is not a plain file").into());
     }
     fcntl_setfl(&file, OFlags::empty()).map_err(|error| cannot(error.into()))?;
     Ok(file.into())

@@ -21,6 +21,7 @@ use super::protocol::{
 };
 use super::record::{Own, Record};
 use super::timer::Timer;
+use crate::shortage::Shortage;
 use crate::{host, ids, process};
 
 /// How long a keeper without a session waits for the next one. Who orders does so within half of it.
@@ -33,7 +34,17 @@ pub(crate) fn enter(args: &[OsString]) -> Option<ExitCode> {
         return None;
     }
     // Whoever started it sees the stream end, and then looks at the record.
-    Some(begin().map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS))
+    Some(begin().map_or_else(tell_why, |()| ExitCode::SUCCESS))
+}
+
+/// Tells the owner why this keeper ends without having begun. One whose session has begun does not come here.
+fn tell_why(error: io::Error) -> ExitCode {
+    if let Ok(owner) = io::stdin().as_fd().try_clone_to_owned() {
+        let refusal = Refusal::CannotBegin { error: words(&error), shortage: Shortage::of(&error) };
+        // If nobody listens, the silence tells.
+        refuse(&UnixStream::from(owner), refusal).ok();
+    }
+    ExitCode::FAILURE
 }
 
 /// One session after the other, as long as the one who started it wants more: a start saves most of its cost then.
@@ -77,7 +88,10 @@ fn keep(order: Order<Spec>, owner: UnixStream, inbox: Inbox, signals: Signals) -
     let record = match Own::create(&spec.record, record) {
         Ok(Some(record)) => record,
         Ok(None) => return refuse(&owner, Refusal::RecordExists).map(|()| None),
-        Err(error) => return refuse(&owner, Refusal::NoRecord { error: words(&error) }).map(|()| None),
+        Err(error) => {
+            let (error, shortage) = (words(&error), Shortage::of(&error));
+            return refuse(&owner, Refusal::NoRecord { error, shortage }).map(|()| None);
+        }
     };
     let control = Control::new(owner, inbox, spec.owner_epoch, socket);
     Ok(Keeper::start(spec, record, control, signals, timer, started_at_ms).keep())

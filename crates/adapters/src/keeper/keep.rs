@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitStatus, getpid, kill_process};
 use rustix::time::Timespec;
 
-use super::child;
+use super::child::{self, NotStarted};
 use super::control::{Ask, Control};
 use super::far::Signals;
 use super::log::Log;
@@ -63,7 +63,10 @@ pub(super) struct Keeper {
     output_at_ms: Option<i64>,
     heard: Instant,
     buffer: Vec<u8>,
-    child: Result<i32, String>,
+    child: Result<i32, NotStarted>,
+    /// When the program began and, once it has exited, how long it ran.
+    began: Instant,
+    ran: Option<Duration>,
     exit: Option<WaitStatus>,
     childless: bool,
     stopped: bool,
@@ -86,11 +89,11 @@ impl Keeper {
         started_at_ms: i64,
     ) -> Keeper {
         let lapsed = timer.as_mut().is_some_and(|timer| timer.due().is_some());
-        let spawned = if lapsed { Err("its lease was over before it began".into()) } else { child::spawn(&spec) };
+        let spawned = if lapsed { Err(String::from("its lease was over before it began").into()) } else { child::spawn(&spec) };
         let (child, output) = match spawned {
             Ok((pid, output)) => (Ok(pid), Some(output)),
             // It may name a program with a very long name.
-            Err(error) => (Err(error.chars().take(ERROR_LIMIT).collect()), None),
+            Err(not) => (Err(NotStarted { error: not.error.chars().take(ERROR_LIMIT).collect(), ..not }), None),
         };
         let mut log = Log::new(spec.log.clone(), spec.log_limit.max(LOG_LIMIT));
         if let Some(banner) = &spec.banner {
@@ -112,6 +115,8 @@ impl Keeper {
             heard: Instant::now(),
             buffer,
             child,
+            began: Instant::now(),
+            ran: None,
             exit,
             childless,
             stopped,
@@ -205,7 +210,9 @@ impl Keeper {
         let ending = Ending {
             code: self.exit.and_then(WaitStatus::exit_status),
             signal: self.exit.and_then(WaitStatus::terminating_signal),
-            error: self.child.as_ref().err().cloned(),
+            error: self.child.as_ref().err().map(|not| not.error.clone()),
+            shortage: self.child.as_ref().err().and_then(|not| not.shortage),
+            ran_ms: self.ran.map(|ran| u64::try_from(ran.as_millis()).unwrap_or(u64::MAX)),
             stopped: self.stopped,
             lapsed: self.lapsed,
             log: self.log.report().clone(),
@@ -316,6 +323,7 @@ impl Keeper {
         self.childless = !any_left;
         if exit.is_some() {
             self.exit = exit;
+            self.ran = Some(self.began.elapsed());
             if matches!(self.stage, Stage::Stopping(_)) {
                 self.stragglers = tree::living();
             }

@@ -25,10 +25,15 @@
 //! A keeper whose session was acknowledged says that it is [ready](Notice::Ready) and waits a few seconds for another one:
 //! [`Keepers`] are such a supply.
 //!
-//! Files: `protocol` what is said; `near` the side of the runner, `pool` its supply of keepers; `far` a keeper's beginning, `keep` its life, `control`
+//! A keeper that is stopped, or does not answer for another reason, holds nobody up: [`silence`] finds it, and [`kill`] ends it
+//! with its program where [`await_end`] finds that it does not end its session.
+//!
+//! Files: `protocol` what is said; `near` the side of the runner, `connect` how it gets through, `silent` keepers that do not
+//! answer, `pool` its supply of keepers; `far` a keeper's beginning, `keep` its life, `control`
 //! those who talk to it, `child` the start of the program, `timer` its limit, `log` its output; `record`; `sweep`.
 
 mod child;
+mod connect;
 mod control;
 mod far;
 mod keep;
@@ -37,14 +42,17 @@ mod near;
 mod pool;
 mod protocol;
 mod record;
+mod silent;
 mod sweep;
 mod timer;
 
 pub(crate) use far::enter;
-pub use near::{Session, adopt, start, start_from, status};
+pub use near::{Session, adopt, start, start_from, status, status_within};
 pub use pool::Keepers;
 pub use protocol::{Ending, Limit, LogReport, Notice, Refusal, Spec, Status};
 pub use record::{Found, Record, bury, forget, look};
+pub(crate) use silent::is_process_stopped;
+pub use silent::{Silence, await_end, is_stopped, kill, silence};
 pub use sweep::{Swept, sweep};
 
 /// The hidden first argument of a keeper.

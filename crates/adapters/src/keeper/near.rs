@@ -1,27 +1,33 @@
-//! The side of the runner: starting, adopting and asking keepers.
+//! The side of the runner: starting, adopting and asking keepers. Nothing here waits for a keeper but [`adopt`] and [`status`],
+//! and these for a limited time: a keeper may be stopped, or held up, for as long as it likes.
 
 use std::fs;
-use std::io::{self, BufRead, BufReader};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::fs::OFlags;
-
 use super::MARK;
+use super::connect::{connect, receive_line};
 use super::protocol::{
     Arrival, Inbox, LINE_LIMIT, Limit, Notice, Order, Request, SPEC_LIMIT, Spec, Status, decode, encode, send,
 };
-use super::record::{Found, Record, forget, look};
-use crate::{private, reentry};
+use super::record::forget;
+use crate::reentry;
 
 /// How long a keeper may take to open its control socket, and to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How much a keeper that reads nothing is told, in bytes. What it does not hear after that would not help.
+const UNREAD_LIMIT: usize = 2 * SPEC_LIMIT;
+
+/// How long the exit of a keeper is waited for after its stream has ended. It closes its files a moment before it is gone.
+const EXIT_WITHIN: Duration = Duration::from_millis(20);
 
 /// One stream to one keeper. It never blocks; poll it and take the [notices](Session::notices). Dropping it does
 /// nothing to the session.
@@ -35,6 +41,8 @@ pub struct Session {
     record: PathBuf,
     /// The keeper, if it is a child of this process.
     child: Option<Child>,
+    /// How the keeper ended, if it was one.
+    exit: Option<ExitStatus>,
     gone: bool,
     /// Whether the ending was told and acknowledged, so that nobody needs the record.
     ended: bool,
@@ -69,9 +77,10 @@ fn spawn(program: &Path, order: Vec<u8>, spec: &Spec) -> io::Result<Session> {
     let child = keeper.spawn()?;
     // The far end is in the keeper alone from here on.
     drop(keeper);
-    send_all(&stream, &order);
     let mut session = Session::over(stream, spec.owner_epoch, &spec.record)?;
     session.child = Some(child);
+    session.outbox = order;
+    session.push();
     Ok(session)
 }
 
@@ -90,38 +99,30 @@ fn order(spec: &Spec, stay: bool) -> io::Result<Vec<u8>> {
     Ok(order)
 }
 
-/// Sends an order over a stream that blocks. A keeper that could not read it has ended, and so has the stream.
-fn send_all(stream: &UnixStream, mut order: &[u8]) {
-    while let Ok(sent) = send(stream, order) {
-        order = &order[sent..];
-        if order.is_empty() {
-            return;
-        }
-    }
-}
-
 /// Takes a living session over. The keeper refuses if it has seen a higher epoch, which the first notice tells;
 /// otherwise it tells `Started`, and `Ended` if that is so.
 ///
-/// Fails with `NotConnected` if no keeper lives; then [`look`] tells more.
+/// Fails with `NotConnected` if no keeper lives; then [`look`](super::look) tells more. Fails with `TimedOut` after five seconds if
+/// one lives and cannot be connected to. That it answers is told by its notices alone.
 pub fn adopt(record: &Path, owner_epoch: i64) -> io::Result<Session> {
-    let mut session = Session::over(connect(record)?, owner_epoch, record)?;
+    let mut session = Session::over(connect(record, Instant::now() + PATIENCE)?, owner_epoch, record)?;
     session.ask(Request::Own { epoch: owner_epoch });
     Ok(session)
 }
 
 /// Asks how a session is. Anybody may, at any time.
 ///
-/// Fails with `NotConnected` if no keeper lives.
+/// Fails with `NotConnected` if no keeper lives, and with `TimedOut` if one lives and does not answer within five seconds.
 pub fn status(record: &Path) -> io::Result<Status> {
-    let stream = connect(record)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    status_within(record, PATIENCE)
+}
+
+/// Like [`status`], with another patience.
+pub fn status_within(record: &Path, patience: Duration) -> io::Result<Status> {
+    let until = Instant::now() + patience;
+    let stream = connect(record, until)?;
     send(&stream, &encode(&Request::Status))?;
-    let mut line = Vec::new();
-    BufReader::new(stream).read_until(b'\n', &mut line)?;
-    if line.is_empty() {
-        return Err(not_connected());
-    }
+    let line = receive_line(&stream, until)?;
     let unclear = |_| io::Error::new(io::ErrorKind::InvalidData, "the keeper is of another version of Banksman");
     decode(&line).map_err(unclear)
 }
@@ -130,20 +131,35 @@ impl Session {
     fn over(stream: UnixStream, owner_epoch: i64, record: &Path) -> io::Result<Session> {
         stream.set_nonblocking(true)?;
         let (inbox, record) = (Inbox::new(LINE_LIMIT), record.into());
-        let (outbox, child) = (Vec::new(), None);
-        Ok(Session { stream, inbox, outbox, owner_epoch, record, child, gone: false, ended: false, settled: false })
+        let (outbox, child, exit) = (Vec::new(), None, None);
+        Ok(Session { stream, inbox, outbox, owner_epoch, record, child, exit, gone: false, ended: false, settled: false })
     }
 
     /// Gives the keeper of a session that was acknowledged another one to keep, once it has said that it is
     /// [ready](Notice::Ready).
     pub(super) fn again(mut self, spec: &Spec) -> io::Result<Session> {
         let order = order(spec, true)?;
-        self.stream.set_nonblocking(false)?;
-        send_all(&self.stream, &order);
-        let child = self.child.take();
         let mut session = Session::over(self.stream.try_clone()?, spec.owner_epoch, &spec.record)?;
-        session.child = child;
+        session.child = self.child.take();
+        session.outbox = order;
+        session.push();
         Ok(session)
+    }
+
+    /// Whether this process has started the keeper.
+    pub fn is_own(&self) -> bool {
+        self.child.is_some() || self.exit.is_some()
+    }
+
+    /// How the keeper has ended, if this process has started it and it has.
+    pub fn exit(&self) -> Option<ExitStatus> {
+        self.exit
+    }
+
+    /// Whether there is something that did not fit into the stream: poll it for writing too, and take the
+    /// [notices](Session::notices) then.
+    pub fn has_unsent(&self) -> bool {
+        !self.gone && !self.outbox.is_empty()
     }
 
     /// All that has arrived. [`Notice::Gone`] comes once, and last.
@@ -167,7 +183,8 @@ impl Session {
         if arrival == Arrival::End {
             self.gone = true;
             notices.push(Notice::Gone);
-            reap_former(self.child.take());
+            self.exit = self.child.as_mut().and_then(exit_soon);
+            reap_former(self.child.take().filter(|_| self.exit.is_none()));
             self.tidy();
         }
         notices
@@ -202,7 +219,9 @@ impl Session {
     }
 
     fn ask(&mut self, request: Request) {
-        self.outbox.extend(encode(&request));
+        if self.outbox.len() < UNREAD_LIMIT {
+            self.outbox.extend(encode(&request));
+        }
         self.push();
     }
 
@@ -249,38 +268,15 @@ fn reap_former(one_more: Option<Child>) {
     former.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
 }
 
-/// Connects to the keeper of a record; waits a little if its socket is not there yet.
-fn connect(record: &Path) -> io::Result<UnixStream> {
-    let patience_ends = Instant::now() + PATIENCE;
+/// How a keeper has ended whose stream has.
+fn exit_soon(keeper: &mut Child) -> Option<ExitStatus> {
+    let until = Instant::now() + EXIT_WITHIN;
     loop {
-        let Found::Live(found) = look(record)? else { return Err(not_connected()) };
-        match connect_to(&found, record) {
-            Ok(stream) => {
-                let peer = rustix::net::sockopt::socket_peercred(&stream)?;
-                let ours = peer.uid == rustix::process::geteuid();
-                return if ours { Ok(stream) } else { Err(io::ErrorKind::PermissionDenied.into()) };
-            }
-            Err(error) if Instant::now() > patience_ends => return Err(error),
-            // The socket of a keeper comes when it is likely to be needed; there is nothing to wait for but time.
-            Err(_) => std::thread::sleep(Duration::from_millis(2)),
+        match keeper.try_wait() {
+            Ok(None) if Instant::now() < until => std::thread::sleep(Duration::from_millis(1)),
+            exit => return exit.ok().flatten(),
         }
     }
-}
-
-/// The path may be longer than the 108 bytes of a socket address, so it is addressed through `/proc/self/fd`.
-fn connect_to(found: &Record, record: &Path) -> io::Result<UnixStream> {
-    let (Some(dir), Some(name)) = (found.socket.parent(), found.socket.file_name()) else {
-        return Err(io::ErrorKind::InvalidData.into());
-    };
-    let open = |dir: &Path| private::open(dir, OFlags::RDONLY | OFlags::DIRECTORY);
-    // A project that was moved has its sockets beside its records still, if they are in the project at all.
-    let beside = || record.parent()?.parent().map(|folder| open(&folder.join("run")));
-    let dir = open(dir).or_else(|error| beside().unwrap_or(Err(error)))?;
-    UnixStream::connect(Path::new(&format!("/proc/self/fd/{}", dir.as_raw_fd())).join(name))
-}
-
-fn not_connected() -> io::Error {
-    io::Error::new(io::ErrorKind::NotConnected, "no keeper lives")
 }
 
 /// The boot and the pid namespace of this process.

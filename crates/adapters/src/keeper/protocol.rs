@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::os_bytes;
+use crate::shortage::Shortage;
 
 /// The version of the lines on the wire and in the record.
 pub(super) const VERSION: u32 = 1;
@@ -135,6 +136,18 @@ pub enum Refusal {
     NoRecord {
         /// What stands in the way.
         error: String,
+        /// Whether it may pass by itself.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        shortage: Option<Shortage>,
+    },
+    /// The keeper cannot do its work. Nothing was started.
+    #[error("the keeper cannot begin: {error}")]
+    CannotBegin {
+        /// What stands in the way.
+        error: String,
+        /// Whether it may pass by itself.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        shortage: Option<Shortage>,
     },
     /// Somebody with a higher owner epoch owns the session.
     #[error("the session has an owner with epoch {current}")]
@@ -159,6 +172,13 @@ pub struct Ending {
     pub signal: Option<i32>,
     /// Why it could not be started.
     pub error: Option<String>,
+    /// Whether that may pass by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shortage: Option<Shortage>,
+    /// How long the first process ran, in milliseconds. The clock of the wall has no part in it. Keepers of earlier versions do
+    /// not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ran_ms: Option<u64>,
     /// Whether it was still running when it was asked to stop.
     pub stopped: bool,
     /// Whether it was asked because nobody renewed it in time.

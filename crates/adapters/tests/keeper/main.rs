@@ -10,4 +10,5 @@ mod owners;
 mod pool;
 mod records;
 mod runs;
+mod silent;
 mod world;

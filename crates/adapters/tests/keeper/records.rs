@@ -90,7 +90,7 @@ fn a_record_that_cannot_be_made_is_said() {
     fs::write(world.path("file"), "").unwrap();
     spec.record = world.path("file/record");
     let mut talk = start(&spec);
-    assert_eq!(talk.next(), Notice::Refused(Refusal::NoRecord { error: "Not a directory".into() }));
+    assert_eq!(talk.next(), Notice::Refused(Refusal::NoRecord { error: "Not a directory".into(), shortage: None }));
     assert_eq!(talk.next(), Notice::Gone);
 }
 

@@ -5,6 +5,7 @@ pub(crate) mod config;
 pub(crate) mod decisions;
 pub(crate) mod demo;
 pub(crate) mod doctor;
+mod end_wait;
 pub(crate) mod events;
 pub(crate) mod find;
 pub(crate) mod guards;

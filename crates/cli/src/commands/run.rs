@@ -1,21 +1,27 @@
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
 
 use banksman::core::Status;
 use banksman::core::pipeline::State as Stand;
-use banksman::core::task::{After, Done as How, Outcome, State};
+use banksman::core::task::{After, Done as How, Outcome, Setback, State};
 use banksman::engine::{News, Work};
 use banksman::store::Key;
 use banksman::{RunOptions, Runner, Told};
 use clap::Args;
+use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::json;
 
 use super::{Done, find, status};
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
+use crate::output_queue::OutputQueue;
 use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
 use crate::signals::Signals;
 use crate::words;
+
+/// How long this process may take to leave after it was asked to.
+const LEAVE_WITHIN: Duration = Duration::from_secs(15);
 
 /// Claim tasks and run them.
 ///
@@ -47,8 +53,14 @@ impl Run {
         let options = RunOptions { max_runs: self.max_runs, sections, until_idle: self.until_idle };
         let runner = Runner::new(&client, files, options)?;
         let id = runner.id().clone();
-        context.printer.note(&format!("{DIM}runner {id} is at work{DIM:#}"));
-        runner.run(signals.as_fd(), &mut |told| tell(context, told))?;
+        // Whoever reads the output, or does not, holds no task up; and a signal ends this process in any case.
+        let output = OutputQueue::start(context.printer.clone()).map_err(|error| Failure::system("start a thread", error))?;
+        exit_after_signal(signals.as_fd()).map_err(|error| Failure::system("start a thread", error))?;
+        output.note(format!("{DIM}runner {id} is at work{DIM:#}"));
+        let mut trouble = Trouble::default();
+        runner.run(signals.as_fd(), &mut |told| {
+            trouble.filter(told).into_iter().filter_map(line).for_each(|line| output.note(line))
+        })?;
         let is_interrupted = !signals.take().is_empty();
         if !self.until_idle || is_interrupted {
             let sessions = client.load(&[Key::Live].into())?.backlog.runs;
@@ -56,10 +68,12 @@ impl Run {
             let left = format!("runner {id} has left{}", if left { "; its sessions go on" } else { "" });
             // Whoever waits for the end of the work must not take this for it.
             if self.until_idle {
-                context.printer.note(&left);
+                output.note(left);
+                output.finish();
                 return Err(Failure::interrupted());
             }
-            context.printer.result(json!({ "runner": id }), left);
+            output.result(json!({ "runner": id }), left);
+            output.finish();
             return Ok(exit::OK);
         }
         let counts = client.reader()?.view().counts()?;
@@ -76,7 +90,8 @@ impl Run {
         let waiting = status::items_wait(counts.items.waiting);
         let said: Vec<String> = [tasks, dead, waiting].into_iter().flatten().collect();
         let human = if said.is_empty() { "nothing is left to do".into() } else { said.join("; ") };
-        context.printer.result(data, human);
+        output.result(data, human);
+        output.finish();
         Ok(if completed == all && counts.items.dead.is_empty() { exit::OK } else { exit::UNHEALTHY })
     }
 }
@@ -91,8 +106,40 @@ fn after(then: &After) -> String {
     }
 }
 
-/// Says what has happened, on stderr.
-fn tell(context: &Context, told: Told) {
+/// Ends this process some time after a signal has asked it to, whatever it is doing: its sessions live on, and the next runner
+/// finds them. The end of the wait for somebody who reads its last words is one such case.
+fn exit_after_signal(signals: BorrowedFd<'_>) -> std::io::Result<()> {
+    let signals = signals.try_clone_to_owned()?;
+    let wait = move || {
+        while poll(&mut [PollFd::new(&signals, PollFlags::IN)], None) != Ok(1) {}
+        std::thread::sleep(LEAVE_WITHIN);
+        std::process::exit(i32::from(exit::INTERRUPTED));
+    };
+    std::thread::Builder::new().name("banksman-exit".into()).spawn(wait).map(drop)
+}
+
+/// The last error of the store: it is told once, and so is that it is over.
+#[derive(Default)]
+struct Trouble(Option<String>);
+
+impl Trouble {
+    /// What of this people have not heard yet.
+    fn filter(&mut self, told: Told) -> Vec<Told> {
+        match told {
+            Told::Trouble(error) => {
+                let is_known = self.0.replace(error.to_string()).is_some_and(|before| before == error.to_string());
+                if is_known { Vec::new() } else { vec![Told::Trouble(error)] }
+            }
+            other => {
+                self.0 = None;
+                vec![other]
+            }
+        }
+    }
+}
+
+/// What has happened, in a line for people.
+fn line(told: Told) -> Option<String> {
     let name = |work: &Work| format!("{BOLD}{}{BOLD:#} {DIM}{}{DIM:#}", work.task.spec.title, work.task.id);
     let text = match told {
         Told::News(News::Started(work)) => format!("{GREEN}started{GREEN:#}    {}", name(&work)),
@@ -122,9 +169,14 @@ fn tell(context: &Context, told: Told) {
                 }
                 Outcome::Awaiting(children) => format!("{YELLOW}waits{YELLOW:#}      {title} for {children} children"),
                 Outcome::EndChildren => format!("{YELLOW}waits{YELLOW:#}      {title} for its children, which are being ended"),
-                _ => return,
+                _ => return None,
             }
         }
+        Told::News(News::Ended(_, _, Outcome::Again(Setback::Shortage))) => return None,
+        Told::News(News::Short(error)) => {
+            format!("{YELLOW}waiting{YELLOW:#}    {error}; tasks stay pending, and are tried again")
+        }
+        Told::News(News::Enough) => format!("{GREEN}going on{GREEN:#}   there is enough to start runs again"),
         Told::News(News::Ended(work, ended, outcome)) => {
             let took = words::span(ended.at - work.run.started.wall);
             let how = match outcome {
@@ -159,13 +211,13 @@ fn tell(context: &Context, told: Told) {
                 }
                 Stand::Failed { phase, .. } => format!("{RED}failed{RED:#}     {name} in phase {phase}: {why}"),
                 Stand::Done => format!("{GREEN}done{GREEN:#}       {name}"),
-                Stand::Init | Stand::Checking { .. } | Stand::Running { .. } | Stand::Cancelled { .. } => return,
+                Stand::Init | Stand::Checking { .. } | Stand::Running { .. } | Stand::Cancelled { .. } => return None,
             }
         }
         Told::News(News::Unfit { worker, queue, item, error }) => {
             format!("{RED}unfit{RED:#}      item {BOLD}{item}{BOLD:#} of queue {queue} for worker {worker}: {error}")
         }
-        Told::News(News::Queued(_)) => return,
+        Told::News(News::Queued(_)) => return None,
         Told::Trouble(error) => format!("{RED}the store does not answer{RED:#}: {error}; trying again"),
         Told::RunTrouble(run, what) => format!("{RED}run {run}{RED:#}: {what}"),
         Told::NoticeTrouble(notice, what) => format!("{RED}cannot tell people{RED:#} \"{}\": {what}", notice.subject),
@@ -174,5 +226,5 @@ fn tell(context: &Context, told: Told) {
             format!("{YELLOW}{sessions} {what} on{YELLOW:#}, but only for {within} unless banksman run is started here again")
         }
     };
-    context.printer.note(&text);
+    Some(text)
 }

@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 
-use banksman::core::{Name, Status as Word, Task, TaskId};
+use banksman::core::backlog::{Runner, Shortage};
+use banksman::core::{Name, Stamp, Status as Word, Task, TaskId};
 use banksman::engine::why::Life;
 use banksman::inspect::{self, LiveRun, Manned, Overview};
 use banksman::store::{DeadItems, Key, WorkItems};
@@ -105,6 +106,12 @@ fn goes_on(overview: &Overview) -> String {
     if let Some(blocked) = overview.pipelines.iter().find(|hosted| pipelines::is_held_up(&hosted.pipeline)) {
         return format!("a pipeline is blocked: banksman why {}", blocked.task.id);
     }
+    if let Some(live) = overview.runs.iter().find(|live| live.attended.silence.is_some()) {
+        return format!("the keeper of {} does not answer: banksman why {}", live.title, live.run.task);
+    }
+    if let Some((runner, shortage)) = overview.runners.iter().filter(|manned| manned.life != Life::Gone).find_map(short) {
+        return format!("runner {} cannot start more runs: {}", runner.id, shortage.error);
+    }
     if stuck > 0 {
         return format!("{} shows no sign of life: banksman tasks list --status stuck", tasks(stuck));
     }
@@ -148,6 +155,11 @@ pub(super) fn items_wait(number: u64) -> Option<String> {
     }
 }
 
+/// A runner whose machine has not enough of something.
+fn short(manned: &Manned) -> Option<(&Runner, &Shortage)> {
+    Some((&manned.runner, manned.runner.shortage.as_ref()?))
+}
+
 fn data(overview: &Overview, next: &str, roots: Option<u32>) -> Value {
     let by_status: Map<String, Value> =
         Word::ALL.into_iter().map(|status| (status.to_string(), count(overview, status).into())).collect();
@@ -161,7 +173,7 @@ fn data(overview: &Overview, next: &str, roots: Option<u32>) -> Value {
         "roots": { "used": overview.roots, "limit": roots },
         "decisions": overview.decisions,
         "runs": overview.runs.iter().map(run_json).collect::<Vec<_>>(),
-        "runners": overview.runners.iter().map(runner_json).collect::<Vec<_>>(),
+        "runners": overview.runners.iter().map(|manned| runner_json(manned, overview.at)).collect::<Vec<_>>(),
         "pipelines": {
             "byState": overview.pipeline_counts,
             "open": overview.pipelines.iter().map(|hosted| pipelines::pipeline_json(&hosted.task, &hosted.pipeline, overview.at)).collect::<Vec<_>>(),
@@ -183,12 +195,18 @@ fn run_json(live: &LiveRun) -> Value {
         "runner": live.run.owner,
         "runnerState": why::life(live.attended.life),
         "decision": live.attended.asked,
+        "keeperSilence": live.attended.silence,
     })
 }
 
-fn runner_json(manned: &Manned) -> Value {
+fn runner_json(manned: &Manned, at: Stamp) -> Value {
     let runner = &manned.runner;
+    let shortage = runner.shortage.as_ref().map(|shortage| {
+        let next = words::rfc3339(words::wall_of(shortage.until, at));
+        json!({ "error": shortage.error, "since": words::rfc3339(shortage.since.wall), "nextTryAt": next })
+    });
     json!({
+        "shortage": shortage,
         "id": runner.id,
         "state": why::life(manned.life),
         "pid": runner.process.pid,
@@ -283,12 +301,15 @@ fn run_row(live: &LiveRun, overview: &Overview) -> Vec<String> {
         Life::Unknown => format!("{} {YELLOW}(elsewhere){YELLOW:#}", live.run.owner),
     };
     let span = words::span(overview.at.lease - live.run.started.lease);
+    let silent = live.attended.silence.as_ref().map(|silence| format!(" {RED}(its keeper does not answer: {silence}){RED:#}"));
+    let runner = runner + &silent.unwrap_or_default();
     vec![live.title.to_string(), live.run.task.to_string(), live.run.id.to_string(), runner, span]
 }
 
 fn runner_row(manned: &Manned, overview: &Overview, host: &str) -> Vec<String> {
     let runner = &manned.runner;
     let state = match manned.life {
+        Life::Alive if runner.shortage.is_some() => format!("{YELLOW}short{YELLOW:#}"),
         Life::Alive => format!("{GREEN}alive{GREEN:#}"),
         Life::Gone => format!("{RED}gone{RED:#}"),
         Life::Unknown => format!("{YELLOW}unknown{YELLOW:#}"),

@@ -138,6 +138,7 @@ impl Scene {
             started,
             seen: Lease(0),
             terms: None,
+            shortage: None,
         };
         self.run(RunRequest::Enlist { runner: Box::new(runner), limit: self.limit });
         if lives {

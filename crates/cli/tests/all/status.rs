@@ -77,6 +77,7 @@ impl Puppet<'_> {
             started: Stamp { lease: Lease(0), wall: Wall(0) },
             seen: Lease(0),
             terms: None,
+            shortage: None,
         };
         let options = Options {
             max_runs: None,

@@ -38,7 +38,13 @@ impl Drop for Dir {
     fn drop(&mut self) {
         let records = std::fs::read_dir(self.0.path().join(".banksman/runs")).into_iter().flatten().flatten();
         for record in records.map(|entry| entry.path()) {
-            if let Ok(mut session) = keeper::adopt(&record, i64::MAX) {
+            // One that is stopped ends nothing any more.
+            if let Ok(keeper::Found::Live(live)) = keeper::look(&record)
+                && keeper::is_stopped(&live)
+            {
+                keeper::kill(&live).ok();
+                keeper::sweep(&live, Duration::ZERO).ok();
+            } else if let Ok(mut session) = keeper::adopt(&record, i64::MAX) {
                 session.kill(Duration::ZERO);
                 let start = Instant::now();
                 while matches!(keeper::look(&record), Ok(keeper::Found::Live(_))) && start.elapsed() < DEADLINE {

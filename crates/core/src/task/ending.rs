@@ -5,6 +5,10 @@ use crate::decision::Question;
 use crate::restart::Policy;
 use crate::step::{Notice, NoticeKind};
 
+/// How long a task rests after its session could not begin for the first time, and how often that is doubled.
+const NOT_BEGUN_DELAY: Span = Span::from_secs(1);
+const NOT_BEGUN_DOUBLINGS: u32 = 6;
+
 impl Task {
     pub(super) fn conclude(&mut self, epoch: Option<Epoch>, verdict: Verdict, now: &Now, scribe: &mut Scribe) -> Outcome {
         let has_phases = self.has_phases();
@@ -68,6 +72,7 @@ impl Task {
         &mut self,
         run: &RunId,
         ending: Ending,
+        ran: Option<Span>,
         marker: Marker,
         children: u32,
         watch: &Watch,
@@ -75,7 +80,12 @@ impl Task {
         scribe: &mut Scribe,
     ) -> Outcome {
         let Some(live) = self.live().filter(|live| live.run == *run).cloned() else { return Outcome::Late };
-        let then = if let State::Stopping { then, .. } = &self.state { Some(then.clone()) } else { None };
+        let then = match &self.state {
+            // It had ended in time, and nobody had heard of it.
+            State::Stopping { then: After::Overtime { max }, .. } if ran.is_some_and(|ran| ran <= *max) => None,
+            State::Stopping { then, .. } => Some(then.clone()),
+            _ => None,
+        };
         if then == Some(After::Cancel) {
             return self.finish(Done::Cancelled, Some(live.run), now, scribe);
         }
@@ -104,6 +114,9 @@ impl Task {
             // It never began, so nothing was tried.
             (Some(After::Overtime { .. } | After::Restart) | None, None, Ending::Never) => {
                 self.again(live.run, Ending::Never, Setback::Never, None, now, scribe)
+            }
+            (Some(After::Overtime { .. } | After::Restart) | None, None, ending @ Ending::NotBegun { .. }) => {
+                self.not_begun(ending, live.run, watch, now, scribe)
             }
             (Some(After::Overtime { max }), _, ending) => {
                 let error = format!("it took longer than {max}");
@@ -137,7 +150,7 @@ impl Task {
         scribe: &mut Scribe,
     ) -> Outcome {
         let setback = match &then {
-            _ if ending == Ending::Never => None,
+            _ if ending.is_not_begun() => None,
             Some(After::Restart) => Some(Setback::Stuck),
             Some(After::Overtime { .. }) => Some(Setback::Overtime),
             Some(After::Fail { .. } | After::Escalate { .. } | After::Cancel) | None => None,
@@ -152,6 +165,9 @@ impl Task {
             (_, Some(After::Fail { error })) => self.finish(Done::Failed { error }, Some(live.run), now, scribe),
             (_, Some(After::Escalate { error })) => self.park(live.run, error, scribe, now),
             (Next::Failed(error), _) => self.finish(Done::Failed { error }, Some(live.run), now, scribe),
+            (Next::Restart(Setback::Never | Setback::Shortage), _) if matches!(ending, Ending::NotBegun { .. }) => {
+                self.not_begun(ending, live.run, watch, now, scribe)
+            }
             (Next::Restart(setback), _) => {
                 if setback == Setback::Stuck {
                     if self.recoveries >= watch.max_recoveries {
@@ -207,13 +223,34 @@ impl Task {
         self.again(run, ending, setback, None, now, scribe)
     }
 
+    /// The session of a run could not begin, so nothing was tried. What the machine lacks will pass, and its runner waits for
+    /// that. Anything else passes sometimes: the next run follows later and later, if there is help left.
+    fn not_begun(&mut self, ending: Ending, run: RunId, watch: &Watch, now: &Now, scribe: &mut Scribe) -> Outcome {
+        let Ending::NotBegun { error, is_shortage } = &ending else { unreachable!("it has not begun") };
+        if *is_shortage {
+            return self.again(run, ending, Setback::Shortage, None, now, scribe);
+        }
+        if self.recoveries >= watch.max_recoveries {
+            return self.give_up_after(watch, error.clone(), run, now, scribe);
+        }
+        let delay = NOT_BEGUN_DELAY.as_ms() << self.recoveries.min(NOT_BEGUN_DOUBLINGS);
+        self.recoveries += 1;
+        self.again(run, ending, Setback::Never, None, now, scribe);
+        self.state = State::Resting { until: now.lease + Span::from_ms(delay) };
+        Outcome::Again(Setback::Never)
+    }
+
     fn exhausted(&mut self, watch: &Watch, setback: Setback, run: RunId, now: &Now, scribe: &mut Scribe) -> Outcome {
         let why = match setback {
             Setback::Lost => "its session was lost",
-            Setback::Failed | Setback::NoVerdict | Setback::Overtime | Setback::Stuck | Setback::Never => {
+            Setback::Failed | Setback::NoVerdict | Setback::Overtime | Setback::Stuck | Setback::Never | Setback::Shortage => {
                 "it had to be restarted"
             }
         };
+        self.give_up_after(watch, why.into(), run, now, scribe)
+    }
+
+    fn give_up_after(&mut self, watch: &Watch, why: Box<str>, run: RunId, now: &Now, scribe: &mut Scribe) -> Outcome {
         let error = format!("{why}; recoveries before that: {}", self.recoveries).into();
         match watch.on_exhausted {
             OnExhausted::Escalate => self.park(run, error, scribe, now),
@@ -231,7 +268,11 @@ impl Task {
         scribe: &mut Scribe,
     ) -> Outcome {
         let (failures, recoveries) = (Some(self.failures), Some(self.recoveries));
-        self.emit(TaskFact::Restarting { run, ending, why: Some(why), error, failures, recoveries }, scribe);
+        // One that could not begin does not count, unless somebody has said how it went.
+        let is_uncounted = matches!((&ending, why), (Ending::NotBegun { .. }, Setback::Never | Setback::Shortage));
+        let attempts = is_uncounted.then(|| self.attempts.saturating_sub(1));
+        self.attempts = attempts.unwrap_or(self.attempts);
+        self.emit(TaskFact::Restarting { run, ending, why: Some(why), error, failures, recoveries, attempts }, scribe);
         self.turn_into(State::Pending, now);
         Outcome::Again(why)
     }

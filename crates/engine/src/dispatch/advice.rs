@@ -86,6 +86,10 @@ pub enum News {
     Started(Box<Work>),
     /// A run of a runner that is gone is looked after.
     Adopted(Box<Work>),
+    /// The machine has not enough of this to start more runs. They stay pending, and are tried later.
+    Short(Box<str>),
+    /// It has enough again.
+    Enough,
     /// Nothing was seen of a run for too long.
     Stuck(Box<Work>),
     /// It does something again.

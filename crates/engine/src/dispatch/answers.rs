@@ -83,6 +83,7 @@ impl Dispatcher {
                 self.passed_over.extend(blocked.into_iter().filter(|(_, reasons)| !is_in_line(reasons)));
                 let full = started.len() == room;
                 let any = !started.is_empty();
+                self.note_try(started.len(), full);
                 for work in started {
                     self.begin(work, true);
                 }
@@ -141,16 +142,17 @@ impl Dispatcher {
                 | RunRequest::Lose { .. },
                 _,
             ) => true,
-            (RunRequest::Started { .. } | RunRequest::Pause { .. } | RunRequest::Resume { .. }, _) => false,
+            // One that was taken for dead makes itself known again when it claims.
+            (RunRequest::Started { .. } | RunRequest::Short { .. }, _) => false,
+            (RunRequest::Pause { .. } | RunRequest::Resume { .. }, _) => false,
         }
     }
 
     fn begin(&mut self, work: Work, fresh: bool) {
         self.sections.extend(work.task.spec.section.clone());
-        self.mine.insert(work.run.id.clone(), Mine::new(work.clone()));
+        self.mine.insert(work.run.id.clone(), Mine { is_fresh: fresh, ..Mine::new(work.clone()) });
         let work = Box::new(work);
         if fresh {
-            self.news.push(News::Started(work.clone()));
             self.queue.push_back(Advice::Spawn(work));
         } else {
             self.news.push(News::Adopted(work.clone()));

@@ -156,6 +156,9 @@ impl Dispatcher {
             candidates.clear();
             beginnings.clear();
         }
+        if candidates.is_empty() && orphans.is_empty() {
+            self.nothing_to_try();
+        }
         let found = self.found(&snapshot);
         let is_found = |id: &TaskId| found.iter().any(|request| matches!(request, RunRequest::Found { task, .. } if task == id));
         candidates.retain(|candidate| !is_found(&candidate.task));
@@ -442,7 +445,9 @@ impl Dispatcher {
                 let is_waiting =
                     Dispatcher::is_waiting(snapshot) || Dispatcher::has_open_pipelines(snapshot) || self.crew_waits(snapshot);
                 let is_unproven = |run: &RunId| self.mine.get(run).is_some_and(|mine| mine.unproven);
-                snapshot.backlog.runs.keys().all(is_unproven) && blocked.iter().all(hopeless) && !is_waiting
+                let is_over = snapshot.backlog.runs.keys().all(is_unproven) && blocked.iter().all(hopeless) && !is_waiting;
+                // What it cannot start now it did not even look at.
+                is_over && self.shortage.is_none()
             }
         };
         let slow = snapshot.lease + self.options.poll;

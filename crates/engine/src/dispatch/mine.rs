@@ -30,6 +30,10 @@ pub(super) struct Mine {
     pub(super) recover_at: Option<Lease>,
     /// Its keeper is dead, and it cannot be proven that its processes are: only a person can end it.
     pub(super) unproven: bool,
+    /// It was claimed by this runner, and has not begun as far as is known.
+    pub(super) is_fresh: bool,
+    /// Its keeper is being asked about it.
+    pub(super) is_asked: bool,
 }
 
 impl Mine {
@@ -38,17 +42,9 @@ impl Mine {
         let seen = live.map_or(work.run.started.lease, |live| live.seen.lease);
         let stuck = work.task.status() == Status::Stuck;
         let stopping = matches!(work.task.state, task::State::Stopping { .. });
-        Mine {
-            work,
-            phase: Phase::Live,
-            report: None,
-            seen,
-            stuck,
-            stopping,
-            checkpoint_at: None,
-            recover_at: None,
-            unproven: false,
-        }
+        let (report, checkpoint_at, recover_at) = (None, None, None);
+        let (phase, unproven, is_fresh, is_asked) = (Phase::Live, false, false, false);
+        Mine { work, phase, report, seen, stuck, stopping, checkpoint_at, recover_at, unproven, is_fresh, is_asked }
     }
 }
 
@@ -66,15 +62,22 @@ impl Dispatcher {
         self.mine.get(run).map(|mine| &mine.work)
     }
 
+    /// Whether the session of a run is to end, and was not seen dead.
+    pub fn is_being_killed(&self, run: &RunId) -> bool {
+        self.mine.get(run).is_some_and(|mine| mine.phase == Phase::Killing || (mine.stopping && mine.phase == Phase::Live))
+    }
+
     /// The session of a run has begun.
     pub fn started(&mut self, run: &RunId, session: Session, now: Lease) {
         if let Some(mine) = self.mine.get_mut(run).filter(|mine| mine.work.run.session.is_none()) {
             mine.report = Some((session, now + REPORT_AFTER));
         }
+        self.has_begun(run, now);
     }
 
     /// The tree of a run was seen dead.
     pub fn ended(&mut self, run: &RunId, ending: Ended) {
+        self.has_begun(run, self.sent);
         if let Some(mine) = self.mine.get_mut(run) {
             mine.report = None;
             mine.phase = Phase::Ended(ending);
@@ -148,6 +151,7 @@ impl Dispatcher {
         let is_at_work = |id: &RunId, mine: &Mine| !matches!(mine.phase, Phase::Ended(_)) && !self.paused.contains(id);
         let living = self.mine.iter().filter(|(id, mine)| is_at_work(id, mine)).count();
         let own = self.options.max_runs.map_or(usize::MAX, |max| usize::try_from(max).unwrap_or(usize::MAX));
-        own.saturating_sub(living).min(CLAIM_LIMIT)
+        let room = own.saturating_sub(living).min(CLAIM_LIMIT);
+        self.shortage.as_ref().map_or(room, |shortage| room.min(shortage.room(living)))
     }
 }

@@ -29,6 +29,9 @@ mod mine;
 #[cfg(test)]
 mod pipeline_tests;
 mod pipelines;
+mod shortage;
+#[cfg(test)]
+mod shortage_tests;
 mod silence;
 #[cfg(test)]
 mod stage;
@@ -39,6 +42,7 @@ mod unproven_tests;
 
 pub use advice::{Advice, News, Options};
 use mine::{Mine, Phase};
+use shortage::Backoff;
 pub use silence::Vitals;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -127,6 +131,8 @@ pub struct Dispatcher {
     listens: bool,
     /// How long it was stalled itself, and until when it gives others so much longer.
     stall: Option<(Span, Lease)>,
+    /// Its machine has not enough of something to start runs.
+    shortage: Option<Backoff>,
 }
 
 /// A look at guards that is under way.
@@ -214,6 +220,7 @@ impl Dispatcher {
             routed: Seq(0),
             listens: false,
             stall: None,
+            shortage: None,
         }
     }
 
@@ -310,7 +317,7 @@ impl Dispatcher {
             mine.recover_at = None;
             return Advice::Recover(Box::new(mine.work.clone()));
         }
-        if self.has_ended() {
+        if self.has_ended() || self.is_time_to_try(now) {
             self.look = Look::Due;
         }
         match &self.look {
@@ -373,8 +380,9 @@ impl Dispatcher {
             return self.choose_next(now);
         }
         let recovery = self.mine.values().filter_map(|mine| mine.recover_at).min();
-        let due = [due, recovery, self.renewal_due(), self.watch_due(), self.errand_due, self.doing.values().min().copied()];
-        let until = due.into_iter().flatten().fold(rest.until, Lease::min);
+        let waits = [self.errand_due, self.doing.values().min().copied(), self.try_at()];
+        let due = [due, recovery, self.renewal_due(), self.watch_due()].into_iter().chain(waits);
+        let until = due.flatten().fold(rest.until, Lease::min);
         Advice::Sleep { watch: rest.watch, at_most: until - now }
     }
 

@@ -25,7 +25,8 @@ impl Dispatcher {
         let due = |mine: &Mine| {
             let max = self.max_duration(mine).filter(|_| !mine.stopping);
             let overtime = max.map(|max| mine.work.run.started.lease + max);
-            [Some(mine.seen + timeout), overtime, self.checkpoint_due(mine)].into_iter().flatten().min()
+            let looks = [Some(mine.seen + timeout), self.checkpoint_due(mine)].into_iter().flatten();
+            looks.filter(|_| !mine.is_asked).chain(overtime).min()
         };
         live.filter_map(due).min()
     }
@@ -53,12 +54,15 @@ impl Dispatcher {
             return Some(Advice::Call);
         }
         let timeout = self.options.watch.timeout;
-        let is_due = |mine: &Mine| mine.seen + timeout <= now || self.checkpoint_due(mine).is_some_and(|due| due <= now);
+        let is_due = |mine: &Mine| {
+            !mine.is_asked && (mine.seen + timeout <= now || self.checkpoint_due(mine).is_some_and(|due| due <= now))
+        };
         let run = self.mine.iter().find(|(_, mine)| mine.phase == Phase::Live && is_due(mine)).map(|(run, _)| run.clone())?;
         let mine = self.mine.get_mut(&run)?;
         if mine.seen + timeout <= now {
             mine.seen = now;
         }
+        mine.is_asked = true;
         Some(Advice::Pulse(run))
     }
 
@@ -67,6 +71,7 @@ impl Dispatcher {
         let watch = self.options.watch;
         let checkpoint = self.mine.get(run).and_then(|mine| self.checkpoint_due(mine)).filter(|due| *due <= now);
         let Some(mine) = self.mine.get_mut(run) else { return };
+        mine.is_asked = false;
         let Vitals { quiet, output_bytes } = vitals;
         let (id, epoch) = (mine.work.task.id.clone(), mine.work.run.epoch);
         let is_quiet = quiet >= watch.timeout;
@@ -93,7 +98,9 @@ impl Dispatcher {
 
     /// A run could not be looked at. It is tried again after the same time.
     pub fn no_pulse(&mut self, run: &RunId, now: Lease) {
-        if let (Some(mine), Some(interval)) = (self.mine.get_mut(run), self.options.checkpoint_interval) {
+        let Some(mine) = self.mine.get_mut(run) else { return };
+        mine.is_asked = false;
+        if let Some(interval) = self.options.checkpoint_interval {
             mine.checkpoint_at = Some(now + interval);
         }
     }

@@ -134,6 +134,7 @@ impl Stage {
             started: Stamp::default(),
             seen: Lease(0),
             terms: None,
+            shortage: None,
         };
         let dispatcher = Dispatcher::new(row.clone(), options);
         Actor { dispatcher, row, runs: 0, trace: Vec::new(), wants: VecDeque::new(), finishes: BTreeSet::new(), heard: Seq(0) }

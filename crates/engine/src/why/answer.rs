@@ -1,7 +1,7 @@
 //! What can be said of where a task is, as data.
 
 use banksman_core::admission::{Holding, Reason};
-use banksman_core::backlog::{Run, Session};
+use banksman_core::backlog::{Run, Session, Shortage};
 use banksman_core::claim;
 use banksman_core::decision::Question;
 use banksman_core::guard::GuardResult;
@@ -130,6 +130,8 @@ pub enum Cause {
     Resting {
         /// Until when.
         until: Lease,
+        /// Why its last session could not begin, if it rests for that.
+        not_begun: Option<Box<str>>,
     },
     /// As many roots as allowed are under way.
     Roots {
@@ -182,6 +184,8 @@ pub enum Obstacle {
     Full(u32),
     /// The exclusive section of the task: a `Taken` or a `SectionBusy`.
     Section(Box<Cause>),
+    /// Its machine has not enough of something to start more runs.
+    Short(Shortage),
 }
 
 /// A dependency, followed to where the waiting begins.
@@ -249,6 +253,8 @@ pub struct Attended {
     pub heir: Option<RunnerId>,
     /// The open question to a person whether it may be ended: its keeper is dead, and its processes cannot be proven to be.
     pub asked: Option<DecisionId>,
+    /// Why its keeper does not answer, if it was asked and does not.
+    pub silence: Option<Box<str>>,
 }
 
 /// Who holds something.
@@ -268,7 +274,7 @@ impl Obstacle {
     pub(super) fn is_full(&self) -> bool {
         match self {
             Obstacle::Full(_) => true,
-            Obstacle::OtherSections(_) | Obstacle::Section(_) => false,
+            Obstacle::OtherSections(_) | Obstacle::Section(_) | Obstacle::Short(_) => false,
         }
     }
 }

@@ -1,13 +1,13 @@
 //! How a runner sleeps: on the descriptors of everything that may want it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use banksman_adapters::host;
 use banksman_core::{Liveness, ProcessId, RunId, Span};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::Runner;
+use super::{Runner, Told};
 use crate::aside::Deed;
 use crate::waiting::{STALL, span};
 
@@ -21,7 +21,18 @@ pub(super) enum Woken {
 
 impl Runner<'_> {
     /// Sleeps until something happens, and takes in what sessions tell.
-    pub(super) fn sleep(&mut self, cancel: BorrowedFd<'_>, watch: &[ProcessId], at_most: Span) -> Woken {
+    pub(super) fn sleep(
+        &mut self,
+        cancel: BorrowedFd<'_>,
+        watch: &[ProcessId],
+        at_most: Span,
+        tell: &mut dyn FnMut(Told),
+    ) -> Woken {
+        let at_most = match self.leaves_at.map(|leaves_at| leaves_at.saturating_duration_since(Instant::now())) {
+            Some(Duration::ZERO) => return Woken::Cancelled,
+            Some(left) => at_most.min(span(left)),
+            None => at_most,
+        };
         let mut pidfds: Vec<(&ProcessId, OwnedFd)> = Vec::with_capacity(watch.len());
         for process in watch {
             match self.client.host().watch(process) {
@@ -39,7 +50,10 @@ impl Runner<'_> {
         ];
         fds.extend(self.ear.as_ref().map(|ear| PollFd::new(ear, PollFlags::IN)));
         let fixed = fds.len();
-        fds.extend(self.sessions.values().map(|session| PollFd::from_borrowed_fd(session.as_fd(), PollFlags::IN)));
+        fds.extend(self.sessions.values().map(|session| {
+            let flags = if session.has_unsent() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+            PollFd::from_borrowed_fd(session.as_fd(), flags)
+        }));
         fds.extend(pidfds.iter().map(|(_, pidfd)| PollFd::new(pidfd, PollFlags::IN)));
         // A runner that is busy looks after them by the way.
         if runs.is_empty() {
@@ -73,8 +87,26 @@ impl Runner<'_> {
             for deed in self.aside.take() {
                 match deed {
                     Deed::Swept(run, ended) => self.ended(&run, ended),
-                    Deed::Unswept(run) => self.dispatcher.unclear(&run, self.now()),
                     Deed::Unproven(run, why) => self.dispatcher.unproven(&run, why, self.now()),
+                    Deed::Unclear(run, None) => self.dispatcher.unclear(&run, self.now()),
+                    Deed::Unclear(run, Some(why)) => {
+                        self.dispatcher.unclear(&run, self.now());
+                        self.tell_silence(&run, why, tell);
+                    }
+                    Deed::Recovered(run, found) => self.recovered(&run, *found),
+                    Deed::Pulse(run, Ok(vitals)) => {
+                        self.silent.remove(&run);
+                        self.dispatcher.pulse(&run, vitals, self.now());
+                    }
+                    // A keeper that does not answer is no proof of anything: the next look is due after the same time.
+                    Deed::Pulse(run, Err(why)) => {
+                        self.dispatcher.no_pulse(&run, self.now());
+                        if let Some(why) = why {
+                            self.tell_silence(&run, why, tell);
+                        }
+                    }
+                    Deed::Silent(run, record, silence) => self.kill_keeper(&run, record, silence, tell),
+                    Deed::Done => {}
                     Deed::Gathered(pipeline, inputs) => self.dispatcher.gathered(&pipeline, *inputs),
                     Deed::Told(errand, Ok(())) => self.dispatcher.did(errand, Ok(())),
                     Deed::Told(errand, Err(untold)) if untold.is_final => self.dispatcher.gave_up(errand, untold.error),

@@ -13,6 +13,7 @@ use super::flaw::Flaw;
 use super::keeper::{Ask, Keeper, Notice};
 use super::machine::Record;
 use super::runner::{Doing, Stream, Sweep};
+use super::scarcity::{Lack, not_begun};
 use super::world::World;
 use crate::report::Checker;
 
@@ -113,6 +114,10 @@ impl World<'_> {
     }
 
     fn spawn(&mut self, slot: usize, work: &Work) {
+        let lack = self.lack();
+        if lack == Some(Lack::Keeper) {
+            return self.fall_short(slot, &work.run.id);
+        }
         self.counts.keepers += 1;
         let number = self.counts.keepers;
         let process = self.machine.fork();
@@ -121,10 +126,15 @@ impl World<'_> {
         let not_before = now + if slow { self.random.between(1, 20_000) } else { self.random.between(0, 4) };
         let stream = self.connect(slot, &work.run.id, number, work.run.owner_epoch.0);
         self.note(slot, format_args!("starts keeper {number} for {}", work.run.id));
-        self.keepers.insert(number, Keeper::new(number, work, process, stream, not_before));
+        let mut keeper = Keeper::new(number, work, process, stream, not_before);
+        keeper.is_short = lack == Some(Lack::Program);
+        self.keepers.insert(number, keeper);
     }
 
     fn ended(&mut self, slot: usize, run: &RunId, ending: Ending, note: Option<&str>) {
+        if ending == not_begun() {
+            return self.ended_short(slot, run);
+        }
         let ended = Ended::new(ending, Wall(self.clock.now()), note.map(Into::into));
         self.runners[slot].passed_over.clear();
         self.runners[slot].dispatcher.ended(run, ended);

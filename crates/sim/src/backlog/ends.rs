@@ -5,6 +5,7 @@ use banksman_core::task::{After, Ending, OnExhausted, Setback, Verdict, Watch};
 use banksman_core::{DecisionId, RunId, Span, Status, TaskId};
 
 use super::book::{Entry, Job, Standing};
+use super::scarcity::not_begun;
 use super::world::{Fated, World};
 use crate::report::Checker;
 
@@ -55,7 +56,9 @@ impl World<'_> {
             let policy = job.spec.restart.as_ref();
             let (delay, wait) = policy.map_or((Span::ZERO, Span::ZERO), |policy| (policy.delay, policy.child_wait));
             job.rests = match &made {
-                Made::Again(why, _) if *why != Setback::Never && delay > Span::ZERO => Some(lease + delay),
+                Made::Again(why, _) if !matches!(why, Setback::Never | Setback::Shortage) && delay > Span::ZERO => {
+                    Some(lease + delay)
+                }
                 Made::Again(..) | Made::Over(_) | Made::Awaiting | Made::Parked(_) => None,
             };
             job.standing = match &made {
@@ -71,6 +74,7 @@ impl World<'_> {
             Made::Over(_) => "cancelled",
             Made::Again(Setback::Lost, _) => "again: lost",
             Made::Again(Setback::Never, _) => "again: never began",
+            Made::Again(Setback::Shortage, _) => "again: shortage",
             Made::Again(Setback::Failed, _) => "again: failed",
             Made::Again(Setback::NoVerdict, _) => "again: no verdict",
             Made::Again(Setback::Overtime, _) => "again: took too long",
@@ -86,6 +90,7 @@ impl World<'_> {
         let is_loop = job.spec.restart.is_some();
         match why {
             Setback::Never => job.tried -= 1,
+            Setback::Shortage => (job.tried, job.attempts) = (job.tried - 1, job.attempts - 1),
             Setback::Failed | Setback::Overtime | Setback::NoVerdict => job.failures += 1,
             Setback::Lost if is_loop => job.failures += 1,
             Setback::Lost => job.recoveries += 1,
@@ -105,6 +110,9 @@ impl Fated {
             (Some(ending), _, true) if self.forgotten => vec![ending.clone(), Ending::Lost],
             (Some(ending), _, true) => vec![ending.clone()],
             (None, true, _) => vec![Ending::Lost],
+            // Whoever looks for it later finds nothing.
+            (None, false, true) if self.short => vec![not_begun(), Ending::Lost, Ending::Never],
+            (None, false, false) if self.short => vec![not_begun(), Ending::Never],
             (None, false, true) => vec![Ending::Lost, Ending::Never],
             (None, false, false) => vec![Ending::Never],
         }
@@ -145,8 +153,9 @@ fn expected(job: &Job, entry: &Entry, ending: Ending, marker: &Marker, watch: Wa
         (Some(After::Escalate { .. }), _, _) => return Expected::Parked,
         _ if is_loop && *marker != Marker::Absent => return FAILED,
         (_, None, Ending::Never) => Setback::Never,
+        (_, None, Ending::NotBegun { .. }) => Setback::Shortage,
         // Of a loop that never began only what somebody said counts.
-        (_, Some(Verdict::Failed { .. }), Ending::Never) if is_loop => Setback::Failed,
+        (_, Some(Verdict::Failed { .. }), Ending::Never | Ending::NotBegun { .. }) if is_loop => Setback::Failed,
         (Some(After::Overtime { .. }), _, _) => Setback::Overtime,
         (Some(After::Restart), _, _) => Setback::Stuck,
         (None, Some(Verdict::Failed { .. }), _) => Setback::Failed,
@@ -156,7 +165,7 @@ fn expected(job: &Job, entry: &Entry, ending: Ending, marker: &Marker, watch: Wa
         (None, None, _) => Setback::Failed,
     };
     let spent = match &job.spec.restart {
-        Some(policy) => why != Setback::Never && job.tried >= policy.max_restarts.get(),
+        Some(policy) => !matches!(why, Setback::Never | Setback::Shortage) && job.tried >= policy.max_restarts.get(),
         None => matches!(why, Setback::Failed | Setback::Overtime) && job.failures >= job.spec.retries,
     };
     let is_help = why == Setback::Stuck || (why == Setback::Lost && !is_loop);

@@ -35,6 +35,8 @@ pub enum Flaw {
     EndAtWish,
     /// A keeper is told to forget an end that is not stored yet.
     AcknowledgeFirst,
+    /// A run that could not begin because of a shortage counts as failed.
+    ShortageCounts,
     /// A claim does not look at dependencies.
     DependenciesOff,
     /// A claim does not look at exclusive sections.
@@ -129,7 +131,7 @@ pub enum Flaw {
 
 impl Flaw {
     /// All of them.
-    pub const ALL: [Flaw; 53] = [
+    pub const ALL: [Flaw; 54] = [
         Flaw::RecordShared,
         Flaw::Respawn,
         Flaw::NoSweep,
@@ -138,6 +140,7 @@ impl Flaw {
         Flaw::Stragglers,
         Flaw::EndAtWish,
         Flaw::AcknowledgeFirst,
+        Flaw::ShortageCounts,
         Flaw::DependenciesOff,
         Flaw::SectionsOff,
         Flaw::SlotsOff,
@@ -196,6 +199,7 @@ impl Flaw {
             Flaw::Stragglers => "stragglers",
             Flaw::EndAtWish => "end-at-wish",
             Flaw::AcknowledgeFirst => "acknowledge-first",
+            Flaw::ShortageCounts => "shortage-counts",
             Flaw::DependenciesOff => "dependencies-off",
             Flaw::SectionsOff => "sections-off",
             Flaw::SlotsOff => "slots-off",
@@ -251,7 +255,7 @@ impl Flaw {
             Flaw::NoSweep | Flaw::UnseenIsDead | Flaw::Stragglers | Flaw::EndAtWish | Flaw::SlotsOff | Flaw::RoomOff => {
                 Checker::Slots
             }
-            Flaw::AcknowledgeFirst | Flaw::LateEnd | Flaw::ChildrenOff => Checker::Ends,
+            Flaw::AcknowledgeFirst | Flaw::ShortageCounts | Flaw::LateEnd | Flaw::ChildrenOff => Checker::Ends,
             Flaw::DependenciesOff | Flaw::CirclesOff => Checker::Early,
             Flaw::SectionsOff => Checker::Sections,
             Flaw::StalledIsDead => Checker::Living,

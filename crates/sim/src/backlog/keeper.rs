@@ -43,6 +43,8 @@ pub(crate) struct Keeper {
     nudged: BTreeSet<Seq>,
     /// How the child ended.
     pub(crate) exit: Option<Ending>,
+    /// The machine has not enough of something to start the child.
+    pub(crate) is_short: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,6 +95,7 @@ impl Keeper {
             hidden: Vec::new(),
             nudged: BTreeSet::new(),
             exit: None,
+            is_short: false,
         }
     }
 

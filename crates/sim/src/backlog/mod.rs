@@ -34,6 +34,7 @@ mod program;
 mod reactions;
 mod roots;
 mod runner;
+mod scarcity;
 mod slips;
 mod truth;
 mod users;

@@ -12,6 +12,7 @@ use super::machine::Placed;
 use super::pause::Pause;
 use super::plans::PIPELINE_LIMIT;
 use super::runner::HeardAll;
+use super::scarcity::not_begun;
 use super::world::World;
 use crate::clock::Ms;
 
@@ -86,6 +87,10 @@ impl World<'_> {
     pub(crate) fn start_program(&mut self, keeper: &mut Keeper) {
         self.check_start(keeper);
         self.fate(&keeper.run).spawned = true;
+        if keeper.is_short {
+            keeper.exit = Some(not_begun());
+            return;
+        }
         if self.random.in_thousand(15) {
             keeper.exit = Some(Ending::NotStarted { error: "no such program".into() });
             return;

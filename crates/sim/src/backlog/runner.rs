@@ -126,6 +126,7 @@ impl World<'_> {
             started: Stamp { lease: Lease(0), wall: Wall(0) },
             seen: Lease(0),
             terms: None,
+            shortage: None,
         };
         let options = banksman_engine::Options {
             max_runs: told.max_runs.filter(|_| self.flaw() != Some(Flaw::RoomOff)),

@@ -107,6 +107,7 @@ fn run(f: &mut fmt::Formatter<'_>, request: &RunRequest) -> fmt::Result {
             let names: Vec<&str> = resources.iter().map(|resource| resource.name.as_str()).collect();
             write!(f, "watches {names:?}")
         }
+        RunRequest::Short { shortage, .. } => write!(f, "is short: {shortage:?}"),
         RunRequest::Retire { runner, .. } => write!(f, "retires {runner}"),
         RunRequest::Claim { room, candidates, .. } => {
             let tasks: Vec<&str> = candidates.iter().map(|candidate| candidate.task.as_str()).collect();

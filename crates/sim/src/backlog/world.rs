@@ -16,6 +16,7 @@ use super::loops::{Checked, Said};
 use super::machine::Machine;
 use super::outside::{Outside, Sample};
 use super::runner::{Doing, Runner};
+use super::scarcity::Scarcity;
 use super::users::User;
 use crate::Options;
 use crate::clock::{Clock, Ms};
@@ -54,6 +55,8 @@ pub(crate) struct World<'a> {
     pub(crate) has_crew: bool,
     /// What is to be done for them, and since when.
     pub(crate) neglected: BTreeMap<String, Ms>,
+    /// Whether, and until when, the machine has not enough of something to start runs.
+    pub(crate) scarcity: Scarcity,
     /// Whether people can hardly ever be told anything.
     pub(crate) unreachable: bool,
     /// No more faults; everybody finishes.
@@ -104,6 +107,8 @@ pub(crate) struct Counts {
 pub(crate) struct Fated {
     /// Its program was started, or it was tried to.
     pub(crate) spawned: bool,
+    /// It could not begin, because the machine had not enough of something.
+    pub(crate) short: bool,
     /// The end that its keeper has written down.
     pub(crate) recorded: Option<Ending>,
     /// The machine was restarted since it was claimed.
@@ -150,6 +155,7 @@ impl<'a> World<'a> {
             root_limit,
             has_crew,
             neglected: BTreeMap::new(),
+            scarcity: Scarcity::new(seed),
             unreachable,
             calm: false,
             book: Book::default(),

@@ -31,6 +31,7 @@ caught! {
     a_session_that_leaves_processes_behind_is_caught: Stragglers on 0,
     a_slot_freed_on_the_wish_to_kill_is_caught: EndAtWish on 0,
     an_end_that_was_forgotten_before_it_was_stored_is_caught: AcknowledgeFirst on 4,
+    a_shortage_that_counts_as_a_failure_is_caught: ShortageCounts on 12,
     a_dependent_that_starts_early_is_caught: DependenciesOff on 0,
     two_runners_in_one_section_are_caught: SectionsOff on 2,
     one_run_too_many_is_caught: SlotsOff on 0,

@@ -121,6 +121,7 @@ fn runner_with(name: &str, pid: i32, change: impl FnOnce(&mut Options)) -> Dispa
         started: Stamp::default(),
         seen: Lease(0),
         terms: None,
+        shortage: None,
     };
     let mut options = Options {
         max_runs: Some(1),

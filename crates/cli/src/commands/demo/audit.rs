@@ -82,7 +82,7 @@ impl Audit {
                 self.count_runners();
             }
             // Its runner was killed after the claim and before the start.
-            TaskFact::Restarting { ending: Ending::Never, .. } => {
+            TaskFact::Restarting { ending: Ending::Never | Ending::NotBegun { .. }, .. } => {
                 self.live.remove(&id);
                 self.runs -= 1;
                 self.never_begun += 1;

@@ -7,8 +7,10 @@ mod files;
 mod finding;
 mod holders;
 mod imports;
+mod keepers;
 mod merges;
 mod runs;
+mod shortages;
 mod store;
 mod trust;
 
@@ -54,6 +56,8 @@ const CHECKS: &[Check] = &[
     store::event_log,
     holders::check,
     runs::check,
+    keepers::check,
+    shortages::check,
     imports::check,
     files::check,
     trust::check,

@@ -132,7 +132,7 @@ impl Cancel {
         let mut reader = context.reader()?;
         let ids: Result<Vec<String>, Failure> =
             self.pipelines.iter().map(|name| Ok(find_pipeline(&mut reader, name)?.id.to_string())).collect();
-        tasks::cancel_all(context, &ids?, self.no_wait)
+        tasks::cancel_all(context, &ids?, self.no_wait, None)
     }
 }
 

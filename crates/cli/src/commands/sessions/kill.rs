@@ -9,6 +9,8 @@ use banksman::{Client, Told, inspect, recover_run};
 use clap::Args;
 use serde_json::json;
 
+use crate::commands::end_wait::EndWait;
+use crate::commands::hold::Dur;
 use crate::commands::{Done, find};
 use crate::context::Context;
 use crate::exit_codes as exit;
@@ -28,6 +30,9 @@ pub(super) struct Kill {
     /// Do not wait until its processes are dead
     #[arg(long)]
     no_wait: bool,
+    /// Wait no longer than this [default: task.kill_grace and a minute]
+    #[arg(long, value_name = "DUR", conflicts_with = "no_wait")]
+    timeout: Option<Dur>,
 }
 
 impl Kill {
@@ -59,12 +64,13 @@ impl Kill {
                 context.printer.note(&format!("{RED}run {run}{RED:#}: {what}"));
             }
         };
-        recover_run(&client, files, run.id.clone(), signals.as_fd(), &mut tell)?;
+        let wait = EndWait::new(&client, self.timeout);
+        recover_run(&client, files, run.id.clone(), signals.as_fd(), wait.left(), &mut tell)?;
         let run = find::run(&mut reader, run.id.as_str())?;
         if !run.is_live() {
             return said(context, &run, outcome, None);
         }
-        Err(not_ended(&client, &mut reader, &run)?)
+        Err(wait.failure(&client, &mut reader, &run)?)
     }
 }
 

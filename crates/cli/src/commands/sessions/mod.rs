@@ -5,7 +5,9 @@ mod view;
 
 pub(crate) use kill::not_ended;
 
-use banksman::adapters::keeper::{self, Found, Status};
+use std::io::ErrorKind;
+
+use banksman::adapters::keeper::{self, Found, Silence, Status};
 use banksman::core::backlog::Run;
 use banksman::core::{RunId, Task};
 use banksman::inspect::{self, LiveRun};
@@ -97,6 +99,8 @@ struct Seen {
     found: Option<Found>,
     /// What its keeper says, if it lives.
     status: Option<Status>,
+    /// Why it says nothing, if it lives.
+    silence: Option<Silence>,
 }
 
 impl Seen {
@@ -104,16 +108,20 @@ impl Seen {
         // A keeper that ends just now does not answer; its record, or the run's row, tells the rest.
         let here = *live.run.host == *host;
         let found = here.then(|| files.look(&live.run.id).ok()).flatten();
-        let status = match &found {
-            Some(Found::Live(_)) => keeper::status(&files.record(&live.run.id)).ok(),
-            _ => None,
+        let (status, silence) = match &found {
+            Some(Found::Live(record)) if keeper::is_stopped(record) => (None, Some(Silence::Stopped)),
+            Some(Found::Live(_)) => match keeper::status(&files.record(&live.run.id)) {
+                Ok(status) => (Some(status), None),
+                Err(error) => (None, (error.kind() == ErrorKind::TimedOut).then_some(Silence::Busy)),
+            },
+            _ => (None, None),
         };
-        Seen { run: live.run.clone(), title: live.title.to_string(), live: Some(live), found, status }
+        Seen { run: live.run.clone(), title: live.title.to_string(), live: Some(live), found, status, silence }
     }
 
     fn ended(run: Run, task: Option<&Task>) -> Seen {
         let title = task.map(|task| task.spec.title.to_string()).unwrap_or_default();
-        Seen { run, title, live: None, found: None, status: None }
+        Seen { run, title, live: None, found: None, status: None, silence: None }
     }
 }
 

@@ -21,6 +21,7 @@ impl Seen {
     fn state(&self) -> &'static str {
         match (&self.run.ended, &self.status, &self.found) {
             (Some(_), ..) => "ended",
+            _ if self.silence.is_some() => "no_answer",
             (None, Some(status), _) if status.stopping => "stopping",
             (None, Some(_), _) | (None, None, Some(Found::Live(_))) => "live",
             // Not reported yet: its runner is at it, or the next one will be.
@@ -46,7 +47,7 @@ fn coloured(state: &str) -> String {
     let style = match state {
         "live" => GREEN,
         "ended" => DIM,
-        "keeper_dead" => RED,
+        "keeper_dead" | "no_answer" => RED,
         _ => YELLOW,
     };
     format!("{style}{}{style:#}", state.replace('_', " "))
@@ -99,6 +100,7 @@ pub(super) fn summary(seen: &Seen, project: &Project) -> Value {
         "runnerState": seen.live.as_ref().map(|live| why::life(live.attended.life)),
         "here": is_here(run, project),
         "keeperPid": seen.keeper(),
+        "keeperSilence": seen.silence.map(|silence| silence.to_string()),
         "childPid": seen.child(),
         "processes": status.map(|status| status.processes.len()),
         "outputBytes": status.map(|status| status.log.bytes),

@@ -14,7 +14,9 @@ use serde_json::{Value, json};
 
 use super::refused::refused;
 use super::view;
-use crate::commands::{Done, find, sessions, tail};
+use crate::commands::end_wait::EndWait;
+use crate::commands::hold::Dur;
+use crate::commands::{Done, find, tail};
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
@@ -34,6 +36,9 @@ pub(super) struct Cancel {
     /// Do not wait until their processes are dead
     #[arg(long)]
     no_wait: bool,
+    /// Wait no longer than this [default: task.kill_grace and a minute]
+    #[arg(long, value_name = "DUR", conflicts_with = "no_wait")]
+    timeout: Option<Dur>,
 }
 
 /// Try tasks again that are over, or in review.
@@ -63,12 +68,12 @@ pub(super) struct Delete {
 
 impl Cancel {
     pub(super) fn run(self, context: &Context) -> Done {
-        cancel_all(context, &self.tasks, self.no_wait)
+        cancel_all(context, &self.tasks, self.no_wait, self.timeout)
     }
 }
 
 /// Cancels tasks with their families, and waits until their processes are dead if that is wanted.
-pub(crate) fn cancel_all(context: &Context, names: &[String], no_wait: bool) -> Done {
+pub(crate) fn cancel_all(context: &Context, names: &[String], no_wait: bool, timeout: Option<Dur>) -> Done {
     let signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
     let client = context.client()?;
     let mut reader = client.reader()?;
@@ -79,7 +84,7 @@ pub(crate) fn cancel_all(context: &Context, names: &[String], no_wait: bool) -> 
         cancelled.push((cancel(&client, id)?, children));
     }
     if !no_wait {
-        wait_for_end(context, &client, &signals, &ids)?;
+        wait_for_end(context, &client, &signals, &ids, timeout)?;
     }
     let mut data = Vec::new();
     let mut lines = Vec::new();
@@ -129,7 +134,14 @@ fn family(reader: &mut Reader, id: &TaskId) -> Result<Vec<Task>, Failure> {
 }
 
 /// Waits until no run of these families lives. A run whose runner is gone is looked after from here.
-fn wait_for_end(context: &Context, client: &Client, signals: &Signals, ids: &[TaskId]) -> Result<(), Failure> {
+fn wait_for_end(
+    context: &Context,
+    client: &Client,
+    signals: &Signals,
+    ids: &[TaskId],
+    timeout: Option<Dur>,
+) -> Result<(), Failure> {
+    let wait = EndWait::new(client, timeout);
     let mut reader = client.reader()?;
     let mut tell = |told: Told| {
         if let Told::RunTrouble(run, what) = told {
@@ -142,13 +154,13 @@ fn wait_for_end(context: &Context, client: &Client, signals: &Signals, ids: &[Ta
         Ok(tasks.values().filter_map(|task| task.live()).map(|live| live.run.clone()).collect())
     };
     for run in living(&mut reader)? {
-        recover_run(client, context.sessions(client.project()), run, signals.as_fd(), &mut tell)?;
+        recover_run(client, context.sessions(client.project()), run, signals.as_fd(), wait.left(), &mut tell)?;
     }
     match living(&mut reader)?.as_slice() {
         [] => Ok(()),
         left => {
             let run = find::run(&mut reader, left[0].as_str())?;
-            Err(sessions::not_ended(client, &mut reader, &run)?)
+            Err(wait.failure(client, &mut reader, &run)?)
         }
     }
 }
@@ -208,7 +220,7 @@ impl Delete {
                     cancel(&client, id)?;
                 }
             }
-            wait_for_end(context, &client, &signals, &left)?;
+            wait_for_end(context, &client, &signals, &left, None)?;
         }
         let mut data = Vec::new();
         let mut lines = Vec::new();

@@ -189,8 +189,9 @@ impl Page {
             None => (self.at.wall - run.started.wall, format!("{DIM}still at it{DIM:#}")),
             Some(ended) => {
                 let note = ended.note.as_ref().map(|note| format!(" {DIM}({note}){DIM:#}")).unwrap_or_default();
-                let setback =
-                    ended.setback.filter(|setback| !matches!(setback, Setback::Failed | Setback::Lost | Setback::Never));
+                let setback = ended
+                    .setback
+                    .filter(|setback| !matches!(setback, Setback::Failed | Setback::Lost | Setback::Never | Setback::Shortage));
                 let why = setback.map(|setback| format!(", {}", setback.as_str().replace('_', " "))).unwrap_or_default();
                 (ended.at - run.started.wall, format!("{}{why}{note}", ended.ending))
             }

@@ -1,7 +1,7 @@
 //! One reason: what is missing, who has it, since when, and what will change it.
 
 use banksman::core::admission::Reason as Refusal;
-use banksman::core::{RunnerId, Stamp, TaskId, Title};
+use banksman::core::{RunnerId, Span, Stamp, TaskId, Title};
 use banksman::engine::why::{Cause, Life, Obstacle};
 use serde_json::{Value, json};
 
@@ -82,9 +82,12 @@ pub(super) fn of(cause: &Cause, task: &TaskId, at: Stamp) -> Reason {
             hint: Some(format!("banksman tasks done {task}")),
             ..Reason::default()
         },
-        Cause::Resting { until } => Reason {
-            kind: "resting",
-            message: "it rests between two attempts".into(),
+        Cause::Resting { until, not_begun } => Reason {
+            kind: if not_begun.is_some() { "not_begun" } else { "resting" },
+            message: match not_begun {
+                Some(error) => format!("its last run could not begin: {error}"),
+                None => "it rests between two attempts".into(),
+            },
             wakes: format!("it may start in {}", words::span(*until - at.lease)),
             ..Reason::default()
         },
@@ -141,13 +144,16 @@ fn no_runner_free(runners: &[(RunnerId, Vec<Obstacle>)], ahead: u64, at: Stamp) 
     let queue = runners.iter().any(|(_, obstacles)| full(obstacles));
     let all_elsewhere = runners.iter().all(|(_, obstacles)| elsewhere(obstacles));
     let place = queue.then_some(ahead + 1);
+    let is_short = |obstacles: &[Obstacle]| obstacles.iter().any(|obstacle| matches!(obstacle, Obstacle::Short(_)));
+    let short = runners.iter().any(|(_, obstacles)| is_short(obstacles));
     let wakes = match place {
+        None if short => "it starts when the machine has enough again; no attempt is used up meanwhile".into(),
         Some(place) => format!("it is the {} in the queue for the next run that ends", words::ordinal(place as usize)),
         None if all_elsewhere => "it starts when a runner works in its section".into(),
         None => "it starts when one of these can take it".into(),
     };
     Reason {
-        kind: "no_free_runner",
+        kind: if short { "shortage" } else { "no_free_runner" },
         message: format!("no runner can take it: {}", each.join("; ")),
         wakes,
         hint: (queue || all_elsewhere).then(|| "banksman run".into()),
@@ -165,6 +171,15 @@ fn obstacle_words(obstacle: &Obstacle, at: Stamp) -> String {
         }
         Obstacle::Full(1) => "has the one run that it may have".into(),
         Obstacle::Full(max) => format!("has all {max} runs that it may have"),
+        Obstacle::Short(shortage) => {
+            let (since, next) = (at.lease - shortage.since.lease, shortage.until - at.lease);
+            format!(
+                "cannot start more runs, for {} by now: {}; it tries again in {}",
+                words::span(since),
+                shortage.error,
+                words::span(next.max(Span::ZERO))
+            )
+        }
         Obstacle::Section(cause) => match &**cause {
             Cause::Taken { reason: Refusal::Section { name, holder, .. }, .. } => {
                 let span = words::span(at.lease - holder.since.lease);

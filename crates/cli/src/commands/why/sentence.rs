@@ -79,13 +79,32 @@ pub(super) fn attended(run: &Attended) -> String {
     }
 }
 
-/// What is to be said if nobody looks after a run.
+/// What is to be said if nobody looks after a run, or its keeper does not answer.
 pub(crate) fn attention(run: &Attended) -> Option<String> {
     if let Some(decision) = &run.asked {
         return Some(format!(
             "its keeper is dead, and a person must say whether its processes are: banksman decisions show {decision}"
         ));
     }
+    let said: Vec<String> = ownerless(run).into_iter().chain(silent(run)).collect();
+    (!said.is_empty()).then(|| said.join("; "))
+}
+
+/// What is to be said if the keeper of a run does not answer. `is stopped` is what the system says of such a process.
+fn silent(run: &Attended) -> Option<String> {
+    let silence = run.silence.as_ref()?;
+    let keeper = run.session.as_ref().map_or("its keeper".into(), |session| format!("its keeper, process {},", session.keeper));
+    let go_on = match &run.session {
+        Some(session) if silence.contains("stopped") => format!("; kill -CONT {} lets it go on", session.keeper),
+        _ => String::new(),
+    };
+    Some(format!(
+        "{keeper} does not answer: {silence}{go_on}, and banksman sessions kill {} ends it with all its processes",
+        run.id
+    ))
+}
+
+fn ownerless(run: &Attended) -> Option<String> {
     match (run.life, &run.heir) {
         (Life::Alive, _) => None,
         (Life::Unknown, _) => Some("that runner cannot be seen from here".into()),

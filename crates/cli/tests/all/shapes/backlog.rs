@@ -133,11 +133,11 @@ pub(super) fn status() -> Value {
         "slots": { "used": "number", "limit": "number?" },
         "runs": [{
             "id": "string", "task": "string", "title": "string", "attempt": "number", "startedAt": "time", "runner": "string",
-            "runnerState": "string", "decision": "string?",
+            "runnerState": "string", "decision": "string?", "keeperSilence": "string?",
         }],
         "runners": [{
             "id": "string", "state": "string", "pid": "number", "host": "string", "runs": "number", "maxRuns": "number?",
-            "sections": ["string"], "startedAt": "time",
+            "sections": ["string"], "startedAt": "time", "shortage": "any",
         }],
         "failures": [{ "task": "string", "title": "string", "error": "string", "at": "time" }],
         "pipelines": { "byState": "any", "open": [pipeline()] },
@@ -153,7 +153,7 @@ fn items() -> Value {
 fn session() -> Value {
     json!({
         "run": "string", "state": "string", "task": "string", "title": "string", "attempt": "number", "runner": "string",
-        "runnerState": "string?", "here": "bool", "keeperPid": "number?", "childPid": "number?", "processes": "number?",
+        "runnerState": "string?", "here": "bool", "keeperPid": "number?", "keeperSilence": "string?", "childPid": "number?", "processes": "number?",
         "outputBytes": "number?", "startedAt": "time", "endedAt": "time?", "ending": "string?", "exitCode": "number?",
         "signal": "number?", "note": "string?",
     })
@@ -163,7 +163,7 @@ fn session() -> Value {
 pub(super) fn insight_story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
     let log = json!({ "path": "string", "bytes": "number?", "dropped": "number?", "error": "string?", "lastOutputAt": "time?" });
     let run = json!({
-        "id": "string", "attempt": "number", "runner": "string", "runnerState": "string?", "heir": "string?", "decision": "string?", "startedAt": "time",
+        "id": "string", "attempt": "number", "runner": "string", "runnerState": "string?", "heir": "string?", "decision": "string?", "keeperSilence": "string?", "startedAt": "time",
         "endedAt": "time?", "ending": "string?", "exitCode": "number?", "note": "string?", "keeperPid": "number?",
         "childPid": "number?",
     });

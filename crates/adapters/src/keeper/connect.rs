@@ -1,0 +1,82 @@
+//! Connecting to a keeper that may not be there yet, and may never answer.
+
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::OFlags;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect as connect_socket, socket_with};
+use rustix::time::Timespec;
+
+use super::protocol::{Arrival, Inbox, LINE_LIMIT};
+use super::record::{Found, Record, look};
+use crate::private;
+
+/// How long to wait before a keeper that cannot be reached is tried again.
+const AGAIN: Duration = Duration::from_millis(2);
+
+/// Connects to the keeper of a record, with a stream that does not block; waits a little if its socket is not there yet.
+pub(super) fn connect(record: &Path, until: Instant) -> io::Result<UnixStream> {
+    loop {
+        let Found::Live(found) = look(record)? else { return Err(not_connected()) };
+        match connect_to(&found, record) {
+            Ok(stream) => {
+                let peer = rustix::net::sockopt::socket_peercred(&stream)?;
+                let ours = peer.uid == rustix::process::geteuid();
+                return if ours { Ok(stream) } else { Err(io::ErrorKind::PermissionDenied.into()) };
+            }
+            Err(_) if Instant::now() > until => return Err(does_not_answer()),
+            // The socket of a keeper comes when it is likely to be needed; there is nothing to wait for but time.
+            Err(_) => std::thread::sleep(AGAIN),
+        }
+    }
+}
+
+/// The path may be longer than the 108 bytes of a socket address, so it is addressed through `/proc/self/fd`. The line of those
+/// who want to connect may be full if the keeper does not take them in: a socket that does not block is told so.
+fn connect_to(found: &Record, record: &Path) -> io::Result<UnixStream> {
+    let (Some(dir), Some(name)) = (found.socket.parent(), found.socket.file_name()) else {
+        return Err(io::ErrorKind::InvalidData.into());
+    };
+    let open = |dir: &Path| private::open(dir, OFlags::RDONLY | OFlags::DIRECTORY);
+    // A project that was moved has its sockets beside its records still, if they are in the project at all.
+    let beside = || record.parent()?.parent().map(|folder| open(&folder.join("run")));
+    let dir = open(dir).or_else(|error| beside().unwrap_or(Err(error)))?;
+    let address = SocketAddrUnix::new(Path::new(&format!("/proc/self/fd/{}", dir.as_raw_fd())).join(name))?;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
+    connect_socket(&socket, &address)?;
+    Ok(UnixStream::from(socket))
+}
+
+/// The first line that comes, with its end.
+pub(super) fn receive_line(stream: &UnixStream, until: Instant) -> io::Result<Vec<u8>> {
+    let mut inbox = Inbox::new(LINE_LIMIT);
+    loop {
+        let arrival = inbox.fill(stream);
+        if let Some(line) = inbox.line() {
+            return Ok(line);
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        match arrival {
+            Arrival::Some => {}
+            Arrival::End => return Err(not_connected()),
+            Arrival::Nothing if left.is_zero() => return Err(does_not_answer()),
+            Arrival::Nothing => {
+                let timeout = Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() };
+                // Whatever ends it, the stream is looked at.
+                poll(&mut [PollFd::new(stream, PollFlags::IN)], Some(&timeout)).ok();
+            }
+        }
+    }
+}
+
+fn not_connected() -> io::Error {
+    io::Error::new(io::ErrorKind::NotConnected, "no keeper lives")
+}
+
+fn does_not_answer() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "the keeper does not answer")
+}

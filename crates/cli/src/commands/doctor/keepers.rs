@@ -1,0 +1,23 @@
+//! Keepers that do not answer. Their sessions go on, but nobody looks after them.
+
+use banksman::adapters::keeper::Silence;
+use banksman::inspect;
+
+use super::{Entry, Examination, Finding};
+use crate::failure::Failure;
+
+pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failure> {
+    let silent = inspect::silent_keepers(&mut examination.reader, &examination.project)?;
+    let entries = silent.into_iter().map(|(run, silence)| {
+        let keeper = run.session.as_ref().map_or_else(String::new, |session| format!(" (process {})", session.keeper));
+        let entry = Entry::new(format!("the keeper{keeper} of run {} of task {} does not answer: {silence}", run.id, run.task));
+        // Whether the work goes on or ends is for a person to say.
+        match (&run.session, silence) {
+            (Some(session), Silence::Stopped) => {
+                entry.solved_by(format!("kill -CONT {}, or end it: banksman sessions kill {}", session.keeper, run.id))
+            }
+            _ => entry.solved_by(format!("banksman sessions kill {}", run.id)),
+        }
+    });
+    Ok(Finding::faults("keepers", "every keeper on this machine answers", entries.collect()))
+}

@@ -1,0 +1,63 @@
+//! How long a command waits for the end of a session, and what it says when that does not come.
+
+use std::time::{Duration, Instant};
+
+use banksman::core::backlog::Run;
+use banksman::engine::why::Life;
+use banksman::store::Reader;
+use banksman::{Client, inspect};
+use serde_json::json;
+
+use super::hold::Dur;
+use super::sessions::not_ended;
+use super::why::attention;
+use crate::exit_codes as exit;
+use crate::failure::Failure;
+use crate::words;
+
+/// How much longer than the grace of a session its end may take.
+const MARGIN: Duration = Duration::from_secs(60);
+
+/// A wait that has an end.
+pub(crate) struct EndWait {
+    patience: Duration,
+    until: Instant,
+}
+
+impl EndWait {
+    pub(crate) fn new(client: &Client, timeout: Option<Dur>) -> EndWait {
+        let patience = timeout.map_or(client.config().kill_grace + MARGIN, |timeout| timeout.0);
+        // Who wants to wait for longer than clocks can tell waits for a year.
+        let year = Duration::from_secs(365 * 86_400);
+        EndWait { patience, until: Instant::now() + patience.min(year) }
+    }
+
+    pub(crate) fn left(&self) -> Duration {
+        self.until.saturating_duration_since(Instant::now())
+    }
+
+    /// Why a run that was to be ended still lives.
+    pub(crate) fn failure(&self, client: &Client, reader: &mut Reader, run: &Run) -> Result<Failure, Failure> {
+        let failure = not_ended(client, reader, run)?;
+        let is_late = failure.exit == exit::INTERRUPTED && self.left().is_zero();
+        if is_late { self.over(client, reader, run) } else { Ok(failure) }
+    }
+
+    /// What is said of a run that has not ended by then.
+    fn over(&self, client: &Client, reader: &mut Reader, run: &Run) -> Result<Failure, Failure> {
+        let (_, live) = inspect::sessions(reader, client.host())?;
+        let attended = live.into_iter().find(|live| live.run.id == run.id).map(|live| live.attended);
+        let waited = words::span(Dur(self.patience).span());
+        let runner = match attended.as_ref() {
+            Some(attended) if attended.life == Life::Alive => {
+                format!("; its runner {} lives, and has not ended it", attended.owner)
+            }
+            Some(attended) => attention(attended).map(|said| format!("; {said}")).unwrap_or_default(),
+            None => String::new(),
+        };
+        let message = format!("run {} has not ended within {waited}{runner}", run.id);
+        Ok(Failure::new(exit::LOCKED, "STILL_STOPPING", message)
+            .details(json!({ "run": run.id, "task": run.task, "runner": run.owner }))
+            .hint(format!("it is still to be stopped, and nothing of it is freed before; banksman why {} tells more", run.task)))
+    }
+}

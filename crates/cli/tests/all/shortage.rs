@@ -1,0 +1,85 @@
+//! A machine that has not enough of something: tasks that cannot be started stay pending, use no attempt, and start when it has
+//! enough. None of it depends on the store.
+
+use std::process::Command;
+
+use rustix::process::Signal;
+
+use crate::postgres;
+use crate::world::{BANKSMAN, Running, World, until};
+
+const TASKS: usize = 20;
+
+fn add_tasks(world: &World) {
+    let line = |n| format!("{{\"title\": \"T{n}\", \"run\": \"echo $BANKSMAN_ATTEMPT >> attempts\"}}\n");
+    std::fs::write(world.path().join("tasks.jsonl"), (0..TASKS).map(line).collect::<String>()).unwrap();
+    world.ok(&["tasks", "import", "tasks.jsonl"]);
+}
+
+/// How many files a process may open.
+fn limit_files(runner: &Running, limit: usize) {
+    let limit = format!("--nofile={limit}:4096");
+    let status = Command::new("prlimit").args(["--pid", &runner.pid().to_string(), &limit]).status().unwrap();
+    assert!(status.success());
+}
+
+#[test]
+fn tasks_wait_for_a_shortage_to_pass_and_use_no_attempt() {
+    if postgres::wanted() {
+        return;
+    }
+    let world = World::on_sqlite();
+    let runner = world.start(&["run"]);
+    until("it is at work", || world.data(&["status"])["runners"].as_array().unwrap().len() == 1);
+    // It has all that it needs to work, and nothing to start a keeper with.
+    let open = || std::fs::read_dir(format!("/proc/{}/fd", runner.pid())).unwrap().count();
+    limit_files(&runner, open() + 1);
+    add_tasks(&world);
+    until("it is told", || world.data(&["status"])["runners"][0]["shortage"].is_object());
+    let why = world.data(&["why", "T0"]);
+    let kind = &why["reasons"][0]["kind"];
+    assert_eq!((&why["status"], &why["attempts"], kind), (&"pending".into(), &0.into(), &"shortage".into()), "{why}");
+    assert!(why["reasons"][0]["message"].as_str().unwrap().contains("no more files can be opened"), "{why}");
+    let doctor = world.run(&["doctor"]);
+    assert!(doctor.code == 0 && doctor.stdout.contains("cannot start more runs"), "{doctor:?}");
+    // It tries again, but not all the time.
+    let tries = || world.events().iter().filter(|event| event.kind == "task:restarting").count();
+    until("it has tried again", || tries() > 17);
+    assert!(tries() < 30, "{}", tries());
+    limit_files(&runner, 4_096);
+    until("all are done", || world.data(&["status"])["byStatus"]["completed"] == TASKS);
+    runner.signal(Signal::TERM);
+    let said = runner.end();
+    let lines = |word: &str| said.stderr.lines().filter(|line| line.starts_with(word)).count();
+    assert_eq!((lines("waiting"), lines("going on"), lines("started"), lines("completed")), (1, 1, TASKS, TASKS), "{said:?}");
+    let attempts = std::fs::read_to_string(world.path().join("attempts")).unwrap();
+    assert_eq!(attempts, "0\n".repeat(TASKS));
+    world.check();
+}
+
+/// As an ordinary user, because root has no limit on processes. There must be such a user, who may run the binary.
+#[test]
+fn a_limit_on_processes_fails_no_task() {
+    let is_root = rustix::process::getuid().is_root();
+    let nobody = ["--reuid=nobody", "--regid=nogroup", "--clear-groups", "--"];
+    let may_run =
+        || Command::new("setpriv").args(nobody).args([BANKSMAN, "--version"]).output().is_ok_and(|out| out.status.success());
+    if postgres::wanted() || !is_root || !may_run() {
+        return;
+    }
+    let world = World::on_sqlite();
+    add_tasks(&world);
+    let owned = Command::new("chown").args(["-R", "nobody:nogroup"]).arg(world.path()).status().unwrap();
+    assert!(owned.success());
+    // Others may have processes as the same user.
+    let own = std::fs::read_dir("/proc")
+        .unwrap()
+        .flatten()
+        .filter(|entry| std::os::unix::fs::MetadataExt::uid(&entry.metadata().unwrap()) == 65_534);
+    let limit = format!("--nproc={0}:{0}", own.count() + 12);
+    let args = [&nobody[..3], &["--", "prlimit", &limit, BANKSMAN, "run", "--until-idle"]].concat();
+    let said: crate::world::Said = world.clean(Command::new("setpriv"), &args).output().unwrap().into();
+    assert_eq!(said.code, 0, "{said:?}");
+    let attempts = std::fs::read_to_string(world.path().join("attempts")).unwrap();
+    assert_eq!(attempts, "0\n".repeat(TASKS));
+}

@@ -1,0 +1,243 @@
+//! Whoever does not answer, or does not read, holds up nobody else: keepers and runners that are stopped, pipes in the places
+//! of files, output that nobody takes. None of it depends on the store.
+
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::postgres;
+use crate::world::{Running, World, is_alive, until};
+
+/// A command that stops its keeper, says so, and stays.
+const STOPS: &str = "kill -STOP $PPID; echo $PPID $$ > stopped; exec sleep 600";
+
+/// How soon is soon, also on a machine that has much to do: before one keeper that is waited for several times.
+const SOON: Duration = Duration::from_secs(20);
+
+fn world(settings: &[(&str, &str)]) -> World {
+    let world = World::on_sqlite();
+    settings.iter().for_each(|(name, value)| drop(world.ok(&["config", "set", name, value])));
+    world
+}
+
+/// The pids of the keeper and of the command that has stopped it.
+fn stopped(world: &World) -> [i32; 2] {
+    let read = || -> Option<[i32; 2]> {
+        let text = std::fs::read_to_string(world.path().join("stopped")).ok()?;
+        let pids: Vec<i32> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        pids.try_into().ok()
+    };
+    until("the keeper is stopped", || read().is_some_and(|[keeper, _]| state(keeper) == Some('T')));
+    read().unwrap()
+}
+
+fn state(pid: i32) -> Option<char> {
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?.rsplit_once(')')?.1.trim_start().chars().next()
+}
+
+fn task(world: &World, title: &str) -> Value {
+    let tasks = world.data(&["tasks", "list"])["tasks"].clone();
+    tasks.as_array().unwrap().iter().find(|task| task["title"] == title).unwrap().clone()
+}
+
+fn status(world: &World, title: &str) -> String {
+    task(world, title)["status"].as_str().unwrap().to_owned()
+}
+
+fn ends_when_asked(runner: Running) {
+    let asked = Instant::now();
+    runner.signal(Signal::TERM);
+    assert_eq!(runner.end().code, 0);
+    assert!(asked.elapsed() < SOON, "{:?}", asked.elapsed());
+}
+
+#[test]
+fn a_stopped_keeper_is_reported_and_holds_up_nobody_else() {
+    if postgres::wanted() {
+        return;
+    }
+    // So it is asked all the time how its session is.
+    let world = world(&[("task.checkpoint_interval", "50ms"), ("task.kill_grace", "1s")]);
+    world.ok(&["tasks", "add", "Stops", "--run", STOPS]);
+    let runner = world.start(&["run"]);
+    let pids = stopped(&world);
+    let began = Instant::now();
+    world.ok(&["tasks", "add", "L0", "--run", "true"]);
+    for n in 1..6 {
+        world.ok(&["tasks", "add", &format!("L{n}"), "--run", "true", "--depends-on", &format!("L{}", n - 1)]);
+    }
+    until("the others are done", || status(&world, "L5") == "completed");
+    assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
+    let why = world.data(&["why", "Stops"]);
+    assert_eq!(why["run"]["keeperSilence"], "it is stopped", "{why}");
+    assert!(why["message"].as_str().unwrap().contains(&format!("kill -CONT {}", pids[0])), "{why}");
+    let shown = world.data(&["status"]);
+    assert!(shown["next"].as_str().unwrap().contains("does not answer"), "{shown}");
+    assert_eq!(world.data(&["sessions", "list"])["sessions"][0]["state"], "no_answer");
+    let doctor = world.run(&["doctor"]);
+    assert_eq!(doctor.code, 7, "{doctor:?}");
+    assert!(doctor.stdout.contains("banksman sessions kill r-"), "{doctor:?}");
+    // It is killed, with its tree, because its session is to end.
+    let cancelled = world.data(&["tasks", "cancel", "Stops"]);
+    assert_eq!(cancelled["tasks"][0]["outcome"], "cancelled", "{cancelled}");
+    assert!(pids.iter().all(|pid| !is_alive(*pid)));
+    world.check();
+    ends_when_asked(runner);
+}
+
+#[test]
+fn a_session_whose_runner_is_gone_and_whose_keeper_is_stopped_can_be_killed() {
+    if postgres::wanted() {
+        return;
+    }
+    let world = world(&[("task.kill_grace", "1s")]);
+    world.ok(&["tasks", "add", "Stops", "--run", STOPS]);
+    let runner = world.start(&["run"]);
+    let pids = stopped(&world);
+    runner.signal(Signal::KILL);
+    drop(runner);
+    let run = world.data(&["sessions", "list"])["sessions"][0]["run"].as_str().unwrap().to_owned();
+    assert_eq!(world.data(&["sessions", "kill", &run])["outcome"], "killed");
+    assert!(pids.iter().all(|pid| !is_alive(*pid)));
+    assert_eq!(status(&world, "Stops"), "failed");
+    world.check();
+}
+
+#[test]
+fn time_limits_go_by_what_the_keepers_have_recorded() {
+    if postgres::wanted() {
+        return;
+    }
+    let world = world(&[("task.checkpoint_interval", "50ms"), ("task.kill_grace", "1s"), ("task.max_duration", "4s")]);
+    world.ok(&["tasks", "add", "Stops", "--run", STOPS]);
+    world.ok(&["tasks", "add", "Sleeps", "--run", "exec sleep 1"]);
+    let runner = world.start(&["run", "--until-idle"]);
+    let pids = stopped(&world);
+    assert_eq!(runner.end().code, 7);
+    assert_eq!(status(&world, "Sleeps"), "completed", "nobody was late but the runner");
+    assert_eq!((status(&world, "Stops"), &task(&world, "Stops")["error"]), ("failed".into(), &"it took longer than 4s".into()));
+    assert!(pids.iter().all(|pid| !is_alive(*pid)));
+    world.check();
+}
+
+#[test]
+fn a_run_that_ended_in_time_is_not_late_because_its_runner_was_stopped() {
+    if postgres::wanted() {
+        return;
+    }
+    let world = world(&[("task.max_duration", "2s")]);
+    world.ok(&["tasks", "add", "Sleeps", "--run", "touch up; exec sleep 0.5"]);
+    let runner = world.start(&["run", "--until-idle"]);
+    until("it is up", || world.path().join("up").exists());
+    runner.signal(Signal::STOP);
+    let record = || std::fs::read_dir(world.path().join(".banksman/runs")).unwrap().flatten().next().map(|entry| entry.path());
+    until("its end is recorded", || record().is_some_and(|path| std::fs::read_to_string(path).unwrap().contains("ended")));
+    // The limit is over when the runner hears of it.
+    let from = Instant::now();
+    until("the limit is over", || from.elapsed() > Duration::from_secs(2));
+    runner.signal(Signal::CONT);
+    assert_eq!(runner.end().code, 0);
+    world.check();
+}
+
+#[test]
+fn cancel_and_kill_come_back_also_if_the_runner_is_stopped() {
+    if postgres::wanted() {
+        return;
+    }
+    let world = World::on_sqlite();
+    world.ok(&["tasks", "add", "Long", "--run", "touch up; exec sleep 600"]);
+    let runner = world.start(&["run"]);
+    until("it is up", || world.path().join("up").exists());
+    runner.signal(Signal::STOP);
+    let (code, error) = world.error(&["tasks", "cancel", "Long", "--timeout", "300ms"]);
+    assert_eq!((code, &error["code"]), (6, &"STILL_STOPPING".into()), "{error}");
+    let run = error["details"]["run"].as_str().unwrap();
+    assert_eq!(world.error(&["sessions", "kill", run, "--timeout", "300ms"]).0, 6);
+    runner.signal(Signal::CONT);
+    until("it is over", || status(&world, "Long") == "cancelled");
+    world.check();
+    ends_when_asked(runner);
+}
+
+#[test]
+fn a_pipe_in_the_place_of_a_file_is_waited_for_by_nobody() {
+    if postgres::wanted() {
+        return;
+    }
+    let world = World::on_sqlite();
+    let script = "test $BANKSMAN_ATTEMPT = 1 && exec grep -q \'exit status 3\' \"$BANKSMAN_LAST_RESULT\"; \
+                  cd \"$BANKSMAN_TASK_DIR\"; mkfifo last-result.json.new last-result.json; exit 3";
+    world.ok(&["tasks", "add", "Pipes", "--retries", "1", "--run", script]);
+    world.ok(&["tasks", "add", "Other", "--run", "true"]);
+    assert_eq!(world.start(&["run", "--until-idle"]).end().code, 0);
+    world.check();
+}
+
+#[test]
+fn a_runner_whose_output_nobody_reads_goes_on_and_ends_when_asked() {
+    if postgres::wanted() {
+        return;
+    }
+    let tasks = 60;
+    unread_output(tasks, |mut runner, world| {
+        let done = || world.data(&["status"])["byStatus"]["completed"].as_u64() == Some(tasks);
+        until("all are done", done);
+        let asked = Instant::now();
+        kill_process(Pid::from_raw(i32::try_from(runner.0.id()).unwrap()).unwrap(), Signal::TERM).unwrap();
+        runner.0.wait().unwrap();
+        assert!(asked.elapsed() < Duration::from_secs(40), "{:?}", asked.elapsed());
+    });
+}
+
+/// Runs so many tasks with a pipe for the output that has room for a few lines.
+pub(crate) fn unread_output(tasks: u64, then: impl FnOnce(Running, &World)) {
+    let world = World::on_sqlite();
+    let lines: String = (0..tasks).map(|n| format!("{{\"title\": \"T{n}\", \"run\": \"true\"}}\n")).collect();
+    std::fs::write(world.path().join("tasks.jsonl"), lines).unwrap();
+    world.ok(&["tasks", "import", "tasks.jsonl"]);
+    let (read, write) = std::io::pipe().unwrap();
+    rustix::pipe::fcntl_setpipe_size(write.as_fd(), 4_096).unwrap();
+    let runner = world.command(&["run"]).stdout(Stdio::null()).stderr(write).spawn().unwrap();
+    then(Running(runner), &world);
+    drop(read);
+    world.check();
+}
+
+#[test]
+#[ignore = "a thousand tasks"]
+fn a_thousand_tasks_into_a_pipe_that_nobody_reads_and_the_lines_that_are_missing_are_counted() {
+    let world = World::on_sqlite();
+    let lines: String = (0..1_000).map(|n| format!("{{\"title\": \"T{n}\", \"run\": \"true\"}}\n")).collect();
+    std::fs::write(world.path().join("tasks.jsonl"), lines).unwrap();
+    world.ok(&["tasks", "import", "tasks.jsonl"]);
+    let mut runner = world.start(&["run"]);
+    until("all are done", || world.data(&["status"])["byStatus"]["completed"] == 1_000);
+    runner.signal(Signal::TERM);
+    let mut said = String::new();
+    runner.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(said.contains(" lines of output were dropped"), "{said}");
+    world.check();
+}
+
+#[test]
+fn a_guard_that_stops_its_supervisor_leaves_nothing_behind() {
+    if postgres::wanted() {
+        return;
+    }
+    let world = World::on_sqlite();
+    let runbook = "[pipeline.p]\n[[pipeline.p.phase]]\nname = 'go'\nrun = 'true'\npre = ['stops']\n\
+                   [guard.stops]\ncondition = { command = 'sleep 600 & echo $PPID $! > pids.new; mv pids.new stopped; kill -STOP $PPID; wait' }\n";
+    crate::runbooks::write(&world, "p", runbook);
+    world.ok(&["pipelines", "start", "p"]);
+    world.ok(&["tasks", "add", "Other", "--run", "true"]);
+    let runner = world.start(&["run"]);
+    let pids = stopped(&world);
+    until("the other is done", || status(&world, "Other") == "completed");
+    ends_when_asked(runner);
+    until("nothing of it is left", || pids.iter().all(|pid| !is_alive(*pid)));
+}

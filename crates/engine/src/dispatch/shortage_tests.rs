@@ -1,0 +1,166 @@
+//! A runner whose machine has not enough of something, over the real store.
+
+use std::collections::BTreeSet;
+
+use banksman_core::RunId;
+use banksman_core::backlog::{Ended, Session};
+use banksman_core::task::{Ending, State};
+use banksman_core::{Span, Wall};
+
+use super::stage::{Actor, Stage, exited, options, task};
+use super::{Advice, News, Options};
+
+/// The machine around one runner: it has room for so many sessions.
+struct Machine {
+    stage: Stage,
+    actor: Actor,
+    room: usize,
+    live: BTreeSet<RunId>,
+    refused: usize,
+    news: Vec<News>,
+}
+
+fn short() -> Ended {
+    Ended::new(Ending::NotBegun { error: "no more processes".into(), is_shortage: true }, Wall(0), None)
+}
+
+impl Machine {
+    fn new(tasks: usize, room: usize, options: Options) -> Machine {
+        let mut stage = Stage::new();
+        (0..tasks).for_each(|number| stage.add(&format!("t{number}"), |_| {}));
+        let actor = stage.runner("m", options);
+        let (live, news) = (BTreeSet::new(), Vec::new());
+        let mut machine = Machine { stage, actor, room, live, refused: 0, news };
+        machine.go_on();
+        machine
+    }
+
+    /// Lets the runner do what it wants until it would sleep, and starts what can be started. Says for how long it would.
+    fn go_on(&mut self) -> Option<Span> {
+        loop {
+            let slept = self.stage.play(&mut self.actor);
+            let spawns: Vec<RunId> = std::mem::take(&mut self.actor.wants)
+                .into_iter()
+                .filter_map(|advice| if let Advice::Spawn(work) = advice { Some(work.run.id) } else { None })
+                .collect();
+            if spawns.is_empty() {
+                self.news.extend(self.actor.dispatcher.news());
+                return slept;
+            }
+            for run in spawns {
+                let now = self.stage.now();
+                if self.live.len() < self.room {
+                    self.actor.dispatcher.started(&run, Session { keeper: 1, child: 2 }, now);
+                    self.live.insert(run);
+                } else {
+                    self.refused += 1;
+                    self.actor.dispatcher.short(&run, short(), now);
+                }
+            }
+        }
+    }
+
+    /// One session ends well.
+    fn end_one(&mut self) {
+        let run = self.live.pop_first().expect("something lives");
+        self.actor.dispatcher.ended(&run, exited(0));
+        self.go_on();
+    }
+
+    fn completed(&mut self) -> usize {
+        let is_done = |state: &State| matches!(state, State::Done(_));
+        self.stage.rows().tasks.values().filter(|task| is_done(&task.state)).count()
+    }
+
+    fn told(&self) -> (usize, usize) {
+        let count = |kind: fn(&News) -> bool| self.news.iter().filter(|news| kind(news)).count();
+        (count(|news| matches!(news, News::Short(_))), count(|news| matches!(news, News::Enough)))
+    }
+}
+
+#[test]
+fn what_cannot_be_started_stays_pending_and_uses_no_attempt() {
+    let mut machine = Machine::new(5, 0, options());
+    assert_eq!((machine.live.len(), machine.told()), (0, (1, 0)));
+    for name in ["t0", "t4"] {
+        let row = machine.stage.rows().tasks[&task(name)].clone();
+        assert_eq!((row.state, row.attempts, row.failures, row.recoveries), (State::Pending, 0, 0, 0));
+    }
+    let row = machine.stage.rows().runners.into_values().next().unwrap();
+    assert_eq!(&*row.shortage.unwrap().error, "no more processes");
+}
+
+#[test]
+fn it_tries_again_with_one_and_later_and_later() {
+    let mut machine = Machine::new(20, 0, options());
+    let mut pauses = Vec::new();
+    for tried in 1..=8 {
+        let before = machine.refused;
+        let slept = machine.go_on().expect("it waits");
+        pauses.push(slept.as_ms());
+        machine.stage.pass(slept.as_ms());
+        machine.go_on();
+        assert_eq!(machine.refused - before, 1, "try {tried}");
+    }
+    assert!(pauses.is_sorted() && pauses[0] <= 500 && *pauses.last().unwrap() > 10_000, "{pauses:?}");
+    assert!(pauses.iter().all(|pause| *pause <= 30_000), "{pauses:?}");
+    assert_eq!(machine.told(), (1, 0), "it is told once");
+}
+
+#[test]
+fn it_goes_on_with_all_of_them_once_there_is_enough() {
+    let mut machine = Machine::new(40, 0, options());
+    machine.room = usize::MAX;
+    let slept = machine.go_on().expect("it waits").as_ms();
+    machine.stage.pass(slept);
+    machine.go_on();
+    assert_eq!((machine.live.len(), machine.told()), (40, (1, 1)));
+    assert!(machine.stage.rows().runners.into_values().all(|row| row.shortage.is_none()));
+}
+
+#[test]
+fn under_a_lasting_shortage_what_has_ended_makes_room_for_the_next() {
+    let mut machine = Machine::new(30, 3, options());
+    assert_eq!(machine.live.len(), 3);
+    let refused = machine.refused;
+    while machine.completed() < 30 {
+        machine.end_one();
+        assert!(machine.live.len() <= 3);
+    }
+    assert_eq!(machine.refused, refused, "nothing is tried in vain meanwhile");
+    assert_eq!(machine.told().0, 1);
+}
+
+#[test]
+fn one_that_shall_end_when_it_is_idle_does_not_end_while_it_cannot_start() {
+    let mut machine = Machine::new(2, 0, Options { until_idle: true, ..options() });
+    assert!(machine.go_on().is_some(), "it waits");
+    machine.room = 1;
+    for _ in 0..20 {
+        match machine.go_on() {
+            None => break,
+            Some(slept) => machine.stage.pass(slept.as_ms()),
+        }
+        while !machine.live.is_empty() {
+            machine.end_one();
+        }
+    }
+    assert_eq!(machine.completed(), 2);
+    assert!(machine.go_on().is_none(), "it has ended");
+}
+
+#[test]
+fn a_start_of_which_nothing_is_heard_keeps_nothing_from_being_tried() {
+    let mut machine = Machine::new(3, 0, options());
+    let slept = machine.go_on().expect("it waits").as_ms();
+    machine.stage.pass(slept);
+    // Its keeper is stopped before it can tell anything.
+    machine.stage.play(&mut machine.actor);
+    assert!(matches!(machine.actor.wants.pop_back(), Some(Advice::Spawn(_))));
+    machine.room = usize::MAX;
+    for _ in 0..4 {
+        let slept = machine.go_on().expect("it waits").as_ms();
+        machine.stage.pass(slept);
+    }
+    assert_eq!(machine.live.len(), 2);
+}

@@ -1,0 +1,92 @@
+//! Sessions that a runner did not start or has lost sight of, and keepers that do not answer. Whatever may wait for a keeper
+//! is done on a thread (`aside.rs`); here is what follows from it.
+
+use std::time::Duration;
+
+use banksman_adapters::keeper::{self, Record, Silence};
+use banksman_core::RunId;
+use banksman_core::task::Ending;
+use banksman_engine::Work;
+
+use super::tending::now_ended;
+use super::{Runner, Told};
+use crate::aside::{Recovered, Recovery};
+use crate::sessions;
+
+impl Runner<'_> {
+    /// Finds out what became of a session that this process did not start, or has lost sight of.
+    pub(super) fn recover(&mut self, work: &Work) {
+        let run = &work.run;
+        let recovery = Recovery {
+            run: run.id.clone(),
+            record: self.files.record(&run.id),
+            owner_epoch: run.owner_epoch.0,
+            is_of_this_boot: run.boot == self.client.this_process().boot,
+        };
+        self.aside.recover(recovery);
+    }
+
+    /// What became of a session was found out.
+    pub(super) fn recovered(&mut self, run: &RunId, found: Recovered) {
+        // Others look after it by now, or nobody has to.
+        let Some(work) = self.dispatcher.work(run) else { return };
+        match found {
+            Recovered::Rebooted => self.ended(run, now_ended(Ending::Lost, Some("the machine was restarted"))),
+            Recovered::Nothing => {
+                let ending = match (work.run.session.is_some(), self.unbegun.remove(run)) {
+                    (true, _) => Ending::Lost,
+                    (false, Some(error)) => Ending::NotBegun { error: error.into(), is_shortage: false },
+                    (false, None) => Ending::Never,
+                };
+                self.ended(run, now_ended(ending, None));
+            }
+            Recovered::Ended(ending) => self.ended(run, sessions::ended(ending)),
+            Recovered::Adopted(mut session) => {
+                if let Some(limit) = self.limit {
+                    session.renew(limit);
+                }
+                // What was asked before there was anybody to ask.
+                if self.dispatcher.is_being_killed(run) {
+                    session.kill(self.client.config().kill_grace);
+                }
+                self.sessions.insert(run.clone(), session);
+            }
+            Recovered::Dead(record) => self.sweep(run, record, self.client.config().kill_grace),
+        }
+    }
+
+    /// Asks for the end of a session, and sees to it that it comes, whatever is the matter with its keeper.
+    pub(super) fn kill(&mut self, run: &RunId) {
+        let grace = self.client.config().kill_grace;
+        if let Some(session) = self.sessions.get_mut(run) {
+            session.kill(grace);
+        }
+        self.aside.await_end(run.clone(), self.files.record(run), grace);
+    }
+
+    /// The keeper of a session that is to end cannot end it. Only this thread gives keepers another session, so that it is
+    /// certain that this one has none yet.
+    pub(super) fn kill_keeper(&mut self, run: &RunId, record: Record, silence: Silence, tell: &mut dyn FnMut(Told)) {
+        if !self.dispatcher.is_being_killed(run) {
+            return;
+        }
+        self.tell_silence(run, format!("{silence}, and is killed because its session is to end"), tell);
+        if let Err(error) = keeper::kill(&record) {
+            tell(Told::RunTrouble(run.clone(), format!("its keeper {} cannot be killed: {error}", record.keeper_pid)));
+        }
+        self.sessions.remove(run);
+        // One that did not answer has had its time.
+        let grace = match silence {
+            Silence::Stopped => self.client.config().kill_grace,
+            Silence::Busy => Duration::ZERO,
+        };
+        self.sweep(run, record, grace);
+    }
+
+    /// Tells people once that the keeper of a run does not answer.
+    pub(super) fn tell_silence(&mut self, run: &RunId, why: String, tell: &mut dyn FnMut(Told)) {
+        if self.silent.insert(run.clone()) || why.contains("killed") {
+            tell(Told::RunTrouble(run.clone(), format!("its keeper does not answer: {why}")));
+        }
+    }
+}
