@@ -110,7 +110,7 @@ impl Backup {
             }
             error => error.into(),
         })?;
-        let data = json!({ "file": self.file, "bytes": written.bytes, "lastEvent": written.last_event });
+        let data = json!({ "file": self.file.display().to_string(), "bytes": written.bytes, "lastEvent": written.last_event });
         let size = words::bytes(written.bytes);
         context
             .printer

@@ -62,6 +62,17 @@ fn tasks_run_are_followed_and_told_where_they_are() {
 }
 
 #[test]
+fn a_backup_whose_path_is_not_text_is_refused_in_words() {
+    let world = world();
+    if !world.is_on_sqlite() {
+        return;
+    }
+    let odd = OsString::from_vec(b"../backup-\xfe.db".to_vec());
+    let said = world.run(&["--json".into(), "store".into(), "backup".into(), odd]);
+    assert!(said.code == 1 && said.stdout.contains("the path of a backup must be UTF-8"), "{said:?}");
+}
+
+#[test]
 fn a_killed_runner_leaves_a_run_that_is_adopted() {
     let world = world();
     world.ok(&["tasks", "add", "Long", "--run", "touch begun; while ! test -e end; do sleep 0.02; done"]);
