@@ -100,10 +100,12 @@ impl Steps {
         let here = self.path("state/here");
         until("the merge is there", || here.exists());
         let children = descendants(merge.pid());
-        kill(merge.pid());
+        // None of them shall notice the end of another.
+        merge.signal(Signal::STOP);
         if with_children {
             children.iter().for_each(|pid| kill(*pid));
         }
+        kill(merge.pid());
         merge.end();
         std::fs::remove_file(&here).unwrap();
         if !with_children {
