@@ -14,6 +14,7 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXFSZ};
 use signal_hook::{flag, low_level};
 
 use super::MARK;
+use super::cgroup::Cgroup;
 use super::control::Control;
 use super::keep::Keeper;
 use super::protocol::{
@@ -55,6 +56,8 @@ fn begin() -> io::Result<()> {
     let mut owner = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     // It stands in nobody's way: not in a directory to be removed, nor on a disk to be unmounted.
     chdir("/")?;
+    // Before anything is started: what is, is in the same group.
+    let cgroup = Cgroup::join();
     loop {
         let mut inbox = Inbox::new(SPEC_LIMIT);
         let order = match receive(&owner, &mut inbox) {
@@ -69,7 +72,7 @@ fn begin() -> io::Result<()> {
             return Ok(());
         }
         let stay = order.stay;
-        match keep(order, owner, inbox, signals)? {
+        match keep(order, cgroup.as_ref(), owner, inbox, signals)? {
             Some(after) if stay => (owner, signals) = after,
             Some(_) | None => return Ok(()),
         }
@@ -80,8 +83,14 @@ fn begin() -> io::Result<()> {
 }
 
 /// Keeps one session. Returns who is left to give the next order, if its end was acknowledged.
-fn keep(order: Order<Spec>, owner: UnixStream, inbox: Inbox, signals: Signals) -> io::Result<Option<(UnixStream, Signals)>> {
-    let record = describe(&order)?;
+fn keep(
+    order: Order<Spec>,
+    cgroup: Option<&Cgroup>,
+    owner: UnixStream,
+    inbox: Inbox,
+    signals: Signals,
+) -> io::Result<Option<(UnixStream, Signals)>> {
+    let record = describe(&order, cgroup)?;
     let (started_at_ms, socket) = (record.started_at_ms, record.socket.clone());
     let spec = order.spec;
     let timer = spec.limit.map(Timer::new).transpose()?;
@@ -110,7 +119,7 @@ fn receive(owner: &UnixStream, inbox: &mut Inbox) -> Option<Result<Order<Spec>, 
     None
 }
 
-fn describe(order: &Order<Spec>) -> io::Result<Record> {
+fn describe(order: &Order<Spec>, cgroup: Option<&Cgroup>) -> io::Result<Record> {
     let pid = getpid().as_raw_nonzero().get();
     Ok(Record {
         run: order.spec.run.clone(),
@@ -122,6 +131,7 @@ fn describe(order: &Order<Spec>) -> io::Result<Record> {
         socket: order.spec.sockets.join(format!("{}.keeper", ids::short("k"))),
         log: order.spec.log.clone(),
         started_at_ms: host::wall_ms(),
+        cgroup: cgroup.map(|cgroup| cgroup.id().clone()),
     })
 }
 

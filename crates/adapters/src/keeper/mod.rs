@@ -20,7 +20,8 @@
 //! * **The output is always read**, also if the log cannot be written. See [`LogReport`].
 //!
 //! When the keeper itself is killed, the program dies with it and [`look`] says [`Found::Dead`]; the rest of the tree is
-//! found by [`sweep`], by its marker in the environment and by its session id. What has got rid of both is not found.
+//! found by [`sweep`], by its cgroup where it has one, by its marker in the environment and by its session id. Without a cgroup, what has
+//! got rid of both is not found.
 //!
 //! A keeper whose session was acknowledged says that it is [ready](Notice::Ready) and waits a few seconds for another one:
 //! [`Keepers`] are such a supply.
@@ -30,8 +31,9 @@
 //!
 //! Files: `protocol` what is said; `near` the side of the runner, `connect` how it gets through, `silent` keepers that do not
 //! answer, `pool` its supply of keepers; `far` a keeper's beginning, `keep` its life, `control`
-//! those who talk to it, `child` the start of the program, `timer` its limit, `log` its output; `record`; `sweep`.
+//! those who talk to it, `child` the start of the program, `cgroup` its group, `timer` its limit, `log` its output; `record`; `sweep`.
 
+mod cgroup;
 mod child;
 mod connect;
 mod control;
@@ -46,6 +48,7 @@ mod silent;
 mod sweep;
 mod timer;
 
+pub use cgroup::{CgroupId, has_cgroups};
 pub(crate) use far::enter;
 pub use near::{Session, adopt, start, start_from, status, status_within};
 pub use pool::Keepers;

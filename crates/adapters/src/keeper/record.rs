@@ -21,6 +21,7 @@ use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+use super::cgroup::CgroupId;
 use super::protocol::{Ending, Unclear, decode, encode};
 use crate::os_bytes;
 use crate::private;
@@ -51,6 +52,9 @@ pub struct Record {
     pub log: PathBuf,
     /// When it began, in milliseconds since 1970.
     pub started_at_ms: i64,
+    /// The cgroup of the keeper and of all that it starts, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cgroup: Option<CgroupId>,
 }
 
 /// What the record of a run tells.
@@ -267,6 +271,7 @@ mod tests {
             socket: "/s".into(),
             log: "/l".into(),
             started_at_ms: 1,
+            cgroup: None,
         };
         assert!(Own::begin(file, &path, record).unwrap().is_none());
         assert_eq!(look(&path).unwrap(), Found::Buried);

@@ -11,6 +11,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use rustix::time::Timespec;
 
 use super::MARKER;
+use super::cgroup::CgroupId;
 use super::near::place;
 use super::record::Record;
 use crate::pid_namespace::{self, Search};
@@ -29,9 +30,9 @@ pub struct Swept {
     pub left: Vec<i32>,
 }
 
-/// Ends what is left of a session: processes with its marker in their environment, those that still have its session
+/// Ends what is left of a session: processes in its cgroup, with its marker in their environment, those that still have its session
 /// id, and all their descendants. They have `grace` to end by themselves. It is over when two searches in a row find
-/// nothing. A process that has got rid of its marker, its session id and its parent is not found.
+/// nothing, and the cgroup is empty. Without a cgroup, a process that has got rid of its marker, its session id and its parent is not found.
 ///
 /// Fails if the session was in another pid namespace, unless that is proven to be gone: nothing can be said of it from here.
 pub fn sweep(record: &Record, grace: Duration) -> io::Result<Swept> {
@@ -39,7 +40,15 @@ pub fn sweep(record: &Record, grace: Duration) -> io::Result<Swept> {
     if record.boot != *boot {
         return Ok(Swept::default());
     }
+    // A group in which the keeper lives after all, with another session, is not touched.
+    let has_keeper = || start_time(record.keeper_pid).is_ok_and(|start| is_same_start(start, record.keeper_start));
+    let cgroup = record.cgroup.as_ref().filter(|cgroup| cgroup.exists());
+    let cgroup = cgroup.filter(|cgroup| !(cgroup.processes().contains(&record.keeper_pid) && has_keeper()));
     if record.pid_ns != *pid_ns {
+        // A group can be ended from everywhere, and all of the session is in it.
+        if cgroup.is_some_and(|cgroup| cgroup.end(KILLED)) {
+            return Ok(Swept::default());
+        }
         return match pid_namespace::find_any(record.pid_ns) {
             // A pid namespace ends with all its processes.
             Search::Absent => Ok(Swept::default()),
@@ -52,7 +61,7 @@ pub fn sweep(record: &Record, grace: Duration) -> io::Result<Swept> {
     let patience_ends = host::deadline(grace);
     let (mut asked, mut empty) = (BTreeSet::new(), 0);
     while empty < 2 {
-        let found = search(record)?;
+        let found = search(record, cgroup)?;
         let now = Instant::now();
         if found.is_empty() {
             empty += 1;
@@ -75,6 +84,10 @@ pub fn sweep(record: &Record, grace: Duration) -> io::Result<Swept> {
             wait(&found, now + Duration::from_millis(100));
         }
     }
+    // What was started between two searches, or is in a pid namespace of its own.
+    if let Some(cgroup) = cgroup.filter(|cgroup| !cgroup.end(KILLED)) {
+        return Err(io::Error::other(format!("processes in {} cannot be ended", cgroup.path)));
+    }
     Ok(Swept { ended: asked.len(), left: Vec::new() })
 }
 
@@ -89,7 +102,7 @@ struct Process {
     pidfd: OwnedFd,
 }
 
-fn search(record: &Record) -> io::Result<Vec<Process>> {
+fn search(record: &Record, cgroup: Option<&CgroupId>) -> io::Result<Vec<Process>> {
     let own = rustix::process::getpid().as_raw_nonzero().get();
     let marker = format!("{MARKER}={}", record.run);
     let foreign = format!("{MARKER}=");
@@ -119,6 +132,11 @@ fn search(record: &Record) -> io::Result<Vec<Process>> {
         let family = tree::descendants(pid).into_iter().filter_map(|pid| open(pid, below));
         found.extend(std::iter::once(process).chain(family).filter(|process| seen.insert(process.pid)));
     }
+    let grouped =
+        |pid: i32| cgroup.is_some_and(|cgroup| cgroup.processes().contains(&pid)).then(|| start_time(pid).ok()).flatten();
+    let in_group = cgroup.map(CgroupId::processes).unwrap_or_default();
+    let in_group = in_group.into_iter().filter(|pid| !seen.contains(pid)).filter_map(|pid| open(pid, grouped));
+    found.extend(in_group.collect::<Vec<_>>());
     Ok(found)
 }
 

@@ -134,12 +134,32 @@ fn a_store_is_not_made_on_fuse() {
 /// A container, as far as processes go: when its first process is killed, all others are.
 const CONTAINER: [&str; 4] = ["-p", "-f", "--mount-proc", "--kill-child"];
 
+/// `banksman ARGS` in a container in which no cgroups can be made, as in most.
+fn contained(world: &World, args: &[&str]) -> Command {
+    without_cgroups(world, &CONTAINER, args)
+}
+
+fn without_cgroups(world: &World, options: &[&str], args: &[&str]) -> Command {
+    let hide = "mount -t tmpfs none /sys/fs/cgroup; exec \"$0\" \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(options).args(["sh", "-c", hide, BANKSMAN]);
+    world.clean(command, args)
+}
+
 /// A runner in a container of its own that has begun the task `Long`.
 fn begun_in_a_container(world: &World) -> Running {
     world.ok(&["tasks", "add", "Long", "--run", UNTIL_OPEN]);
-    let runner = start(unshared(world, &CONTAINER, &["run"]));
+    let runner = start(contained(world, &["run"]));
     until("the task has begun", || lines(world, "begun") == 1);
     runner
+}
+
+/// The processes of the one run, once the store knows them.
+fn session_of_the_run(world: &World) -> banksman::core::backlog::Session {
+    let everything = || world.project().reader().unwrap().view().everything().unwrap();
+    let session = || everything().backlog.runs.values().find_map(|run| run.session.clone());
+    until("its processes are known", || session().is_some());
+    session().unwrap()
 }
 
 fn decision(world: &World) -> Option<String> {
@@ -173,7 +193,7 @@ fn what_no_runner_can_see_the_end_of_is_ended_by_a_person() {
     let container = begun_in_a_container(&world);
     container.signal(Signal::KILL);
     // Another container sees neither the first one nor its processes.
-    let runner = start(unshared(&world, &CONTAINER, &["run"]));
+    let runner = start(contained(&world, &["run"]));
     until("a person is asked", || decision(&world).is_some());
     let decision = decision(&world).unwrap();
     let why = world.ok(&["why", "Long"]);
@@ -182,7 +202,7 @@ fn what_no_runner_can_see_the_end_of_is_ended_by_a_person() {
     let doctor = world.run(&["doctor"]);
     assert_eq!(doctor.code, 7, "{doctor:?}");
     assert!(doctor.stdout.contains(&format!("banksman decisions resolve {decision}")), "{doctor:?}");
-    let cancel: Said = unshared(&world, &CONTAINER, &["tasks", "cancel", "Long"]).output().unwrap().into();
+    let cancel: Said = contained(&world, &["tasks", "cancel", "Long"]).output().unwrap().into();
     assert_eq!(cancel.code, 6, "{cancel:?}");
     assert!(cancel.stderr.contains(&format!("banksman decisions resolve {decision}")), "{cancel:?}");
     world.ok(&["decisions", "resolve", &decision, "--recommended"]);
@@ -200,22 +220,86 @@ fn a_container_asks_about_what_was_outside_of_it_and_goes_on_with_the_answer() {
     }
     let world = World::on_sqlite();
     world.ok(&["tasks", "add", "Long", "--run", UNTIL_OPEN]);
-    let outside = world.start(&["run"]);
+    let outside = start(without_cgroups(&world, &["-m"], &["run"]));
     until("the task has begun", || lines(&world, "begun") == 1);
-    let everything = || world.project().reader().unwrap().view().everything().unwrap();
-    let session = || everything().backlog.runs.values().find_map(|run| run.session.clone());
-    until("its processes are known", || session().is_some());
-    let session = session().unwrap();
+    let session = session_of_the_run(&world);
     outside.signal(Signal::KILL);
     rustix::process::kill_process(rustix::process::Pid::from_raw(session.keeper).unwrap(), Signal::KILL).unwrap();
-    let inside = start(unshared(&world, &CONTAINER, &["run", "--until-idle"]));
+    let inside = start(contained(&world, &["run", "--until-idle"]));
     assert_eq!(inside.end().code, 7, "it does not wait for what only a person can tell");
     let decision = decision(&world).unwrap();
     assert_eq!(world.data(&["tasks", "show", "Long"])["status"], "stuck");
     world.ok(&["decisions", "resolve", &decision, "1"]);
     std::fs::write(world.path().join("open"), "").unwrap();
-    let again: Said = unshared(&world, &CONTAINER, &["run", "--until-idle"]).output().unwrap().into();
+    let again: Said = contained(&world, &["run", "--until-idle"]).output().unwrap().into();
     assert_eq!(again.code, 0, "{again:?}");
     assert_eq!(world.data(&["tasks", "show", "Long"])["status"], "completed");
     assert_eq!(lines(&world, "begun"), 2);
+}
+
+/// At first it leaves a process behind that has neither the environment nor the session of its run; the next attempt looks for it.
+const HIDES: &str = r#"
+    if [ -e hidden ]; then
+        case "$(cat /proc/$(cat hidden)/stat 2>/dev/null)" in ''|*') Z '*) ;; *) echo it lives >> survived ;; esac
+        exit 0
+    fi
+    env -i PATH="$PATH" setsid sh -c 'echo $$ > hidden.new; mv hidden.new hidden; exec sleep 600' &
+    while [ ! -e hidden ]; do sleep 0.01; done
+    echo $$ >> begun
+    sleep 600
+"#;
+
+#[expect(clippy::print_stderr, reason = "that a test was skipped must be seen")]
+fn may_make_cgroups() -> bool {
+    if postgres::wanted() {
+        return false;
+    }
+    let may = banksman::adapters::keeper::has_cgroups();
+    if !may {
+        eprintln!("skipped: no cgroup can be made here");
+    }
+    may
+}
+
+#[test]
+fn a_run_with_a_cgroup_is_ended_from_another_container_without_a_question() {
+    if !may_unshare(&CONTAINER) || !may_make_cgroups() {
+        return;
+    }
+    let world = World::on_sqlite();
+    world.ok(&["tasks", "add", "Long", "--run", UNTIL_OPEN]);
+    let outside = world.start(&["run"]);
+    until("the task has begun", || lines(&world, "begun") == 1);
+    let session = session_of_the_run(&world);
+    outside.signal(Signal::KILL);
+    rustix::process::kill_process(rustix::process::Pid::from_raw(session.keeper).unwrap(), Signal::KILL).unwrap();
+    let inside = start(unshared(&world, &CONTAINER, &["run", "--until-idle"]));
+    until("it is tried again", || lines(&world, "begun") == 2);
+    std::fs::write(world.path().join("open"), "").unwrap();
+    assert_eq!(inside.end().code, 0);
+    assert!(!world.events().iter().any(|event| event.kind == "decision:raised"), "the group is the proof");
+}
+
+#[test]
+fn nothing_of_a_run_with_a_cgroup_survives_its_keeper() {
+    if !may_make_cgroups() {
+        return;
+    }
+    let world = World::on_sqlite();
+    world.ok(&["tasks", "add", "Hides", "--run", HIDES]);
+    let runner = world.start(&["run", "--until-idle"]);
+    until("the task has begun", || lines(&world, "begun") == 1);
+    let hidden: i32 = std::fs::read_to_string(world.path().join("hidden")).unwrap().trim().parse().unwrap();
+    let of_run = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    assert!(of_run(hidden).contains("/banksman-"), "{}", of_run(hidden));
+    let keeper = session_of_the_run(&world).keeper;
+    let group = of_run(hidden).lines().find_map(|line| line.strip_prefix("0::").map(String::from)).unwrap();
+    rustix::process::kill_process(rustix::process::Pid::from_raw(keeper).unwrap(), Signal::KILL).unwrap();
+    assert_eq!(runner.end().code, 0);
+    assert!(!world.path().join("survived").exists(), "the next attempt began while a process of the first lived");
+    assert!(!crate::world::is_alive(hidden));
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let is_left = |mount: &str| std::path::Path::new(&format!("{mount}{group}")).exists();
+    assert!(!mounts.lines().filter_map(|line| line.split(' ').nth(4)).any(is_left), "the group is removed");
+    world.check();
 }
