@@ -540,12 +540,13 @@ fn pipelines_move_to_the_other_database_with_their_project() {
     let id = world.begin(&[]);
     assert_eq!(world.run_all(), 7);
     let other = world.begin(&["--depends-on", &id]);
+    let here = world.pipeline(&id);
     let url = crate::postgres::fresh_database();
     let file = format!("sqlite:{}", world.path().join(".banksman/store.db").display());
     world.ok(&["store", "copy", &file, &url]);
     let there = |args: &[&str]| world.data(&[&["--store", &url][..], args].concat());
     assert_eq!(there(&["doctor"])["healthy"], true);
-    let (here, copied) = (world.pipeline(&id), there(&["pipelines", "show", &id]));
+    let copied = there(&["pipelines", "show", &id]);
     assert_eq!((&copied["state"], &copied["vars"], &copied["error"]), (&here["state"], &here["vars"], &here["error"]));
     world.touch("key");
     there(&["pipelines", "retry", &id]);

@@ -422,8 +422,8 @@ fn many_items_go_in_and_out_by_chunks_and_the_log_can_be_compacted_and_copied() 
     assert_eq!((&show["ready"], &show["processing"], &show["dead"]), (&json!(1_198), &json!(1), &json!(1)));
     assert_eq!(there(&["doctor"])["healthy"], true);
     assert_eq!(there(&["queues", "take", "q"])["item"]["data"], json!({ "n": 2 }), "in the same order");
-    assert_eq!(world.data(&["queues", "purge", "q", "--all"])["purged"], 1_200);
-    world.check();
+    assert_eq!(there(&["queues", "purge", "q", "--all"])["purged"], 1_200);
+    assert_eq!(there(&["doctor"])["healthy"], true);
 }
 
 #[test]
@@ -567,11 +567,11 @@ fn sized(items: usize) -> usize {
 }
 
 #[test]
-fn sixteen_processes_get_each_of_32000_items_once() {
-    share(16, sized(16 * 2_000));
+fn sixteen_processes_get_each_of_4000_items_once() {
+    share(16, sized(16 * 250));
 }
 
 #[test]
 fn takers_killed_at_random_moments_lose_and_double_nothing() {
-    kill_takers(8, sized(100_000), sized(200));
+    kill_takers(8, sized(10_000), sized(30));
 }

@@ -43,8 +43,10 @@ pub fn create(server: &Server, id: &str, store_id: &StoreId) -> Result<(), Store
 pub fn exists(server: &Server, id: &str) -> Result<bool, StoreError> {
     with_session(server, async |session| {
         let client = session.client();
-        if version(client).await?.is_none() {
-            return Ok(false);
+        match version(client).await? {
+            None => return Ok(false),
+            Some(found) if found > VERSION => return Err(StoreError::Newer { found, known: VERSION }),
+            Some(_) => {}
         }
         let row = client.query_opt("SELECT 1 FROM projects WHERE id = $1", &[&id]).await.map_err(judge)?;
         Ok(row.is_some())
