@@ -5,7 +5,7 @@
 //! | no such pid, another start time, or its pidfd is readable (also for a zombie) | dead |
 //! | the same host (or a store that one kernel has for itself), another boot | another boot: the store knows which came first |
 //! | a start time that differs by one tick: offsets of time namespaces need not be whole ticks | unknown |
-//! | another pid namespace, and every process of the machine can be [seen](crate::pid_namespace) | as in the same one |
+//! | another pid namespace, and every process of the machine can be seen | as in the same one |
 //! | another pid namespace, and it has a [life file](crate::life_file) | dead if that is free, alive if not |
 //! | another host, another pid namespace otherwise, a hidden `/proc`, no permission | unknown |
 
