@@ -2,8 +2,8 @@
 //!
 //! The names are written down before git is asked, and links to the files are made as soon as they are there: what is the same
 //! file as such a link is ours. Killed in between, git leaves one without a link. That is taken for ours only if it is where
-//! and what it would have to be, was made after the names were written down, stays as it is for a while, and no other git is at
-//! work in the repository. Everything else is somebody else's, and stays.
+//! and what it would have to be, was made after the names were written down, stays as it is for a while, and no git that was at
+//! work in the repository when it was seen is still there. Everything else is somebody else's, and stays.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use super::journal::{Journal, is_same_file};
 use super::transaction::Update;
 use super::{GitError, system};
+use crate::process::start_time;
 
 /// How long a lock without a link must stay as it is. Git holds one for milliseconds.
 const GRACE: Duration = Duration::from_secs(3);
@@ -116,17 +117,21 @@ impl Journal {
         if lock.content == NEEDS_LINK || !is_like_ours(found) {
             return Ok(false);
         }
+        // A git that starts later did not make it, so a person who keeps trying does not keep it there.
+        let suspects = gits_at_work(self.common());
+        let is_unchanged = || {
+            let now = fs::symlink_metadata(&lock.path).and_then(|now| now.modified()).ok();
+            is_same_file(&lock.path, found) && now.is_some() && now == found.modified().ok()
+        };
+        let is_old = || found.modified().is_ok_and(|at| at.elapsed().is_ok_and(|age| age >= GRACE));
         let end = Instant::now() + GRACE;
-        while Instant::now() < end {
-            if found.modified().is_ok_and(|at| at.elapsed().is_ok_and(|age| age >= GRACE)) {
-                break;
-            }
-            if !is_same_file(&lock.path, found) {
+        while Instant::now() < end && !(is_old() && !suspects.iter().any(is_there)) {
+            if !is_unchanged() {
                 return Ok(false);
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        Ok(is_same_file(&lock.path, found) && is_like_ours(found) && !is_git_at_work(self.common()))
+        Ok(is_unchanged() && is_like_ours(found) && !suspects.iter().any(is_there))
     }
 
     fn link(&self, n: usize) -> PathBuf {
@@ -141,11 +146,17 @@ impl Journal {
     }
 }
 
-/// Whether some git works in this repository, as far as that can be seen: from inside of it or of its main checkout.
-fn is_git_at_work(common: &Path) -> bool {
+/// The gits that work in this repository, as far as that can be seen: from inside of it or of its main checkout. By pid and start.
+fn gits_at_work(common: &Path) -> Vec<(i32, u64)> {
     let around = common.parent().unwrap_or(common);
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.path());
-    let is_git = |process: &PathBuf| fs::read(process.join("comm")).is_ok_and(|name| name.starts_with(b"git"));
-    let is_here = |process: PathBuf| fs::read_link(process.join("cwd")).is_ok_and(|there| there.starts_with(around));
-    processes.filter(is_git).any(is_here)
+    let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let file = |pid: i32, name: &str| Path::new("/proc").join(pid.to_string()).join(name);
+    let is_git = |pid: &i32| fs::read(file(*pid, "comm")).is_ok_and(|name| name.starts_with(b"git"));
+    let is_here = |pid: &i32| fs::read_link(file(*pid, "cwd")).is_ok_and(|there| there.starts_with(around));
+    pids.filter(is_git).filter(is_here).filter_map(|pid| Some((pid, start_time(pid).ok()?))).collect()
+}
+
+fn is_there((pid, start): &(i32, u64)) -> bool {
+    start_time(*pid).is_ok_and(|now| now == *start)
 }

@@ -361,7 +361,7 @@ fn chaos(seed: u64, merges: usize) -> (usize, u64) {
 }
 
 #[test]
-#[ignore = "a lock file that a killed git leaves within a millisecond stays while a person keeps calling git: make soak"]
+#[ignore = "about 20 s: make soak"]
 fn a_person_loses_nothing_while_merges_are_killed() {
     let (landed, actions) = chaos(20_261_116, 12);
     println!("{landed} of 12 landed, beside {actions} writes of the person");
