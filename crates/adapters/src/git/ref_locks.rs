@@ -125,7 +125,7 @@ impl Journal {
         };
         let is_old = || found.modified().is_ok_and(|at| at.elapsed().is_ok_and(|age| age >= GRACE));
         let end = Instant::now() + GRACE;
-        while Instant::now() < end && !(is_old() && !suspects.iter().any(is_there)) {
+        while Instant::now() < end && (!is_old() || suspects.iter().any(is_there)) {
             if !is_unchanged() {
                 return Ok(false);
             }
