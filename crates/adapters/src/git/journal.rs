@@ -9,6 +9,7 @@
 //!                 `record.closed`, until what was taken away is disposed of
 //!   new/, old/    the files that are to come, and those that were taken away (elsewhere, if that is another file system)
 //!   index*        the index before and after
+//!   gc.pid        linked into git's directory while the merge keeps `git gc` away
 //!   check         the index that what was taken away is compared with
 //! ```
 //!
@@ -40,6 +41,8 @@ pub(super) struct Journal {
     lock: File,
     /// How much of the lock was read: git writes its complaints behind that.
     read: Cell<u64>,
+    /// Whether a git that was killed has left locks which could not be told from those of others yet.
+    pub(super) has_left_locks: Cell<bool>,
 }
 
 /// From where to where, and how far that can have got.
@@ -75,7 +78,8 @@ impl Journal {
             Ok(lock)
         };
         let lock = create().map_err(system(&folder))?;
-        let journal = Journal { folder, common: common.into(), lock, read: Cell::new(text.len() as u64) };
+        let (read, has_left_locks) = (Cell::new(text.len() as u64), Cell::new(false));
+        let journal = Journal { folder, common: common.into(), lock, read, has_left_locks };
         journal.expect_no_ref_locks()?;
         Ok(journal)
     }
@@ -118,7 +122,8 @@ impl Journal {
             }
         }
         let length = lock.metadata().map_err(system(&name))?.len();
-        let journal = Journal { folder: folder.into(), common: common.into(), lock, read: Cell::new(length) };
+        let (read, has_left_locks) = (Cell::new(length), Cell::new(false));
+        let journal = Journal { folder: folder.into(), common: common.into(), lock, read, has_left_locks };
         // Somebody else may have settled it meanwhile.
         Ok(journal.is_lock(&name).then_some(journal))
     }
@@ -192,6 +197,7 @@ impl Journal {
 
     /// Removes the folder. Nothing of it is needed any more.
     pub(super) fn end(&self) -> Result<(), GitError> {
+        self.let_collect();
         remove_tree(&self.folder)
     }
 }

@@ -7,7 +7,7 @@
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use banksman_core::plan::MergeHow;
 use thiserror::Error;
@@ -26,9 +26,6 @@ const ATTEMPTS: u32 = 5;
 
 /// How long one command of git may take. Whoever wants the whole merge to end sooner ends the process.
 const LIMIT: Duration = Duration::from_secs(3_600);
-
-/// How long a merge that was disturbed by `git gc` waits for its end.
-const COLLECTION: Duration = Duration::from_secs(60);
 
 /// How many files of a conflict are named.
 const NAMED: usize = 10;
@@ -161,9 +158,11 @@ pub fn merge(repo: &Path, scratch: &Path, branch: &str, into: &str, how: MergeHo
     }
     let journal = Journal::begin(&common, turn.scratch())?;
     let job = Job { git: &git, git_dir, turn: &turn, journal: &journal, branch, into, how, candidate: RefCell::default() };
+    journal.keep_collection_away()?;
     let end = job.merge();
-    // A checkout that could not be put back is for the next merge to settle.
-    if journal.open_record()?.is_none() {
+    journal.let_collect();
+    // A checkout that could not be put back, and locks of a killed git, are for the next merge to settle.
+    if journal.open_record()?.is_none() && !journal.has_left_locks.get() {
         journal.end()?;
     }
     end
@@ -206,12 +205,11 @@ impl Job<'_> {
                 Err(Halt::Locked(path)) => MergeError::Locked(path),
                 Err(Halt::Again(said)) => MergeError::Moved { into: self.into.into(), said },
             };
-            if attempt == ATTEMPTS {
+            if attempt == ATTEMPTS || self.journal.has_left_locks.get() {
                 return Err(error);
             }
             // Whoever is at work there needs a moment.
             std::thread::sleep(Duration::from_millis(20) * attempt);
-            self.await_collection();
             attempt += 1;
         }
     }
@@ -329,25 +327,13 @@ impl Job<'_> {
         self.git.get(&["update-ref", &name, commit]).map(drop)
     }
 
-    /// Waits until nobody clears away unused objects any more, for a while.
-    fn await_collection(&self) {
-        let is_running = || {
-            let text = std::fs::read_to_string(self.journal.common().join("gc.pid")).unwrap_or_default();
-            let pid = text.split_whitespace().next().unwrap_or_default();
-            !pid.is_empty() && Path::new("/proc").join(pid).exists()
-        };
-        let end = Instant::now() + COLLECTION;
-        while is_running() && Instant::now() < end {
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
     /// Whether git may fail because somebody clears away unused objects at the same time.
     fn is_collecting(&self, error: &GitError) -> bool {
         let said = error.to_string();
         let is_missing = [
             "missing",
             "bad object",
+            "invalid object",
             "unable to read",
             "could not read",
             "could not parse",
@@ -356,7 +342,7 @@ impl Job<'_> {
             "unable to write file",
             "No such file or directory",
         ];
-        self.journal.common().join("gc.pid").exists() || is_missing.iter().any(|words| said.contains(words))
+        self.journal.is_being_collected() || is_missing.iter().any(|words| said.contains(words))
     }
 
     /// Whether everything of a new commit is there. Whoever clears away what is not used may have begun before the ref was there
@@ -365,7 +351,7 @@ impl Job<'_> {
         if self.how == MergeHow::FastForward || commit == before {
             return Ok(true);
         }
-        if !self.journal.common().join("gc.pid").exists() {
+        if !self.journal.is_being_collected() {
             let range = [commit, format!("^{before}").as_str()].map(str::to_owned);
             return Ok(self
                 .git

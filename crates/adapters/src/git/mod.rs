@@ -5,10 +5,12 @@
 //!
 //! Files: `facts` what is known; `checkouts` where a branch is checked out; `merge` the merge; `scratch` the worktree it works in.
 //! The move of the target and its checkout: `journal` what is under way, for whoever finds it after a crash; `transaction` the
-//! refs, `ref_locks` what is left of a killed one; `moving` the checkout, made of `staging` (the new files), `files` (single files) and `steps` (one for each path);
-//! `settling` what a killed merge has left; `landed` the record of what was merged.
+//! refs, `ref_locks` what is left of a killed one; `moving` the checkout, made of `staging` (the new files), `files` (single files)
+//! and `steps` (one for each path); `collection` keeps `git gc` away; `settling` what a killed merge has left; `landed` the record
+//! of what was merged.
 
 mod checkouts;
+mod collection;
 mod facts;
 mod files;
 mod journal;

@@ -98,6 +98,12 @@ impl Journal {
         Ok(removed)
     }
 
+    /// The same, for a git of this merge that was killed. If one stays that may be ours, the journal must stay too.
+    pub(super) fn settle_ref_locks(&self) {
+        let is_settled = self.remove_ref_locks().is_ok() && self.possible_ref_locks().is_empty();
+        self.has_left_locks.set(!is_settled);
+    }
+
     /// Which of the locks are there that may be ours.
     pub(super) fn possible_ref_locks(&self) -> Vec<PathBuf> {
         let since = fs::metadata(self.path("locks")).and_then(|file| file.modified()).ok();
@@ -123,9 +129,8 @@ impl Journal {
             let now = fs::symlink_metadata(&lock.path).and_then(|now| now.modified()).ok();
             is_same_file(&lock.path, found) && now.is_some() && now == found.modified().ok()
         };
-        let is_old = || found.modified().is_ok_and(|at| at.elapsed().is_ok_and(|age| age >= GRACE));
         let end = Instant::now() + GRACE;
-        while Instant::now() < end && (!is_old() || suspects.iter().any(is_there)) {
+        while Instant::now() < end && (!is_old(&lock.path) || suspects.iter().any(is_there)) {
             if !is_unchanged() {
                 return Ok(false);
             }
@@ -144,6 +149,41 @@ impl Journal {
         let expected = |pair: &[&[u8]]| Expected { path: OsStr::from_bytes(pair[0]).into(), content: pair[1].into() };
         fields.chunks_exact(2).map(expected).collect()
     }
+}
+
+/// Removes the locks of refs below `refs/banksman` that a killed git has left: nobody but us changes those, in milliseconds.
+pub(super) fn remove_own_ref_locks(common: &Path) {
+    let end = Instant::now() + GRACE * 2;
+    loop {
+        let locks = locks_below(&common.join("refs/banksman"));
+        for lock in locks.iter().filter(|lock| is_old(lock)) {
+            // If it cannot be removed, git says so when it is asked next.
+            fs::remove_file(lock).ok();
+        }
+        if locks.iter().all(|lock| is_old(lock)) || Instant::now() > end {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn locks_below(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            found.extend(locks_below(&path));
+        } else if path.extension().is_some_and(|end| end == "lock") {
+            found.push(path);
+        }
+    }
+    found
+}
+
+/// Whether a lock is there for longer than git needs one, or not any more.
+fn is_old(lock: &Path) -> bool {
+    let Ok(changed) = fs::symlink_metadata(lock).and_then(|file| file.modified()) else { return true };
+    changed.elapsed().is_ok_and(|age| age >= GRACE)
 }
 
 /// The gits that work in this repository, as far as that can be seen: from inside of it or of its main checkout. By pid and start.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::journal::{Journal, TITLE, is_same_file};
 use super::merge::MergeError;
 use super::moving::Move;
+use super::ref_locks::remove_own_ref_locks;
 use super::scratch::remove_half_made;
 use super::{Git, GitError, system};
 
@@ -60,6 +61,7 @@ pub fn settle_leftovers(repo: &Path) -> Result<Vec<Settled>, MergeError> {
 pub(super) fn settle_all(git: &Git, common: &Path, scratch: Option<&Path>) -> Result<Vec<Settled>, MergeError> {
     let mut settled = Vec::new();
     remove_half_made(common);
+    remove_own_ref_locks(common);
     for folder in Journal::folders(common) {
         let wait = scratch.is_some_and(|scratch| Journal::is_of(&folder, scratch));
         if let Some(journal) = Journal::left(common, &folder, wait)? {

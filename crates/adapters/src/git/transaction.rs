@@ -2,11 +2,11 @@
 //! second one is a matter of renaming files.
 //!
 //! The program that holds the locks is a child of ours: if this process is killed, it finds its input closed, gives up and
-//! removes them. Only if it is killed as well do they stay; `Journal` knows how to recognise them then.
+//! removes them. Only if it is killed do they stay; `Journal` knows how to recognise them then.
 
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::time::{Duration, Instant};
@@ -117,7 +117,10 @@ impl Transaction<'_> {
         if !is_readable(&self.output, left).unwrap_or(false) {
             tree::kill_group(&self.child);
         }
-        self.child.wait().ok();
+        // One that was killed has left its locks.
+        if self.child.wait().is_ok_and(|status| status.signal().is_some()) {
+            self.journal.settle_ref_locks();
+        }
     }
 }
 
