@@ -102,7 +102,9 @@ impl<'a> Runner<'a> {
     pub fn new(client: &'a Client, files: Sessions, options: RunOptions) -> Result<Runner<'a>, Error> {
         client.require_trust()?;
         reentry::program()?;
-        Runner::with(client, files, options, None)
+        let mut runner = Runner::with(client, files, options, None)?;
+        runner.keepers.prepare();
+        Ok(runner)
     }
 
     /// One that takes no tasks and only waits for the end of a run; if nobody else looks after it, this one does. It starts

@@ -58,6 +58,7 @@ fn begin() -> io::Result<()> {
     chdir("/")?;
     // Before anything is started: what is, is in the same group.
     let cgroup = Cgroup::join();
+    owner.set_read_timeout(Some(IDLE))?;
     loop {
         let mut inbox = Inbox::new(SPEC_LIMIT);
         let order = match receive(&owner, &mut inbox) {

@@ -69,7 +69,8 @@ pub fn start_from(program: &Path, spec: &Spec) -> io::Result<Session> {
     spawn(program, order(spec, false)?, spec)
 }
 
-fn spawn(program: &Path, order: Vec<u8>, spec: &Spec) -> io::Result<Session> {
+/// Starts a keeper without a session, for [`Session::again`].
+pub(super) fn start_idle(program: &Path) -> io::Result<Session> {
     reap_former(None);
     let (stream, far) = UnixStream::pair()?;
     let mut keeper = Command::new(program);
@@ -77,11 +78,13 @@ fn spawn(program: &Path, order: Vec<u8>, spec: &Spec) -> io::Result<Session> {
     let child = keeper.spawn()?;
     // The far end is in the keeper alone from here on.
     drop(keeper);
-    let mut session = Session::over(stream, spec.owner_epoch, &spec.record)?;
+    let mut session = Session::over(stream, 0, Path::new(""))?;
     session.child = Some(child);
-    session.outbox = order;
-    session.push();
     Ok(session)
+}
+
+fn spawn(program: &Path, order: Vec<u8>, spec: &Spec) -> io::Result<Session> {
+    start_idle(program)?.give(order, spec)
 }
 
 /// The first line to a keeper.
@@ -135,10 +138,14 @@ impl Session {
         Ok(Session { stream, inbox, outbox, owner_epoch, record, child, exit, gone: false, ended: false, settled: false })
     }
 
-    /// Gives the keeper of a session that was acknowledged another one to keep, once it has said that it is
+    /// Gives a keeper without a session one to keep: one that has just been started, or that has said that it is
     /// [ready](Notice::Ready).
-    pub(super) fn again(mut self, spec: &Spec) -> io::Result<Session> {
+    pub(super) fn again(self, spec: &Spec) -> io::Result<Session> {
         let order = order(spec, true)?;
+        self.give(order, spec)
+    }
+
+    fn give(mut self, order: Vec<u8>, spec: &Spec) -> io::Result<Session> {
         let mut session = Session::over(self.stream.try_clone()?, spec.owner_epoch, &spec.record)?;
         session.child = self.child.take();
         session.outbox = order;

@@ -2,13 +2,13 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::far::IDLE;
-use super::near::{Session, start_to_stay};
+use super::near::{Session, start_idle, start_to_stay};
 use super::protocol::{Notice, Spec};
 use crate::{host, reentry};
 
@@ -30,16 +30,24 @@ impl Keepers {
         Keepers { program: Some(program), idle: Vec::new(), leaving: Vec::new() }
     }
 
+    /// Starts a keeper for a session that is expected soon: it takes the kernel some milliseconds to put one into its own group.
+    pub fn prepare(&mut self) {
+        // If it cannot be started, the session tells.
+        let keeper = self.program().and_then(start_idle);
+        self.idle.extend(keeper.map(|keeper| (keeper, Instant::now())));
+    }
+
     /// Starts a session, with a keeper that waits for one if there is any. See [`start`](super::start).
     pub fn start(&mut self, spec: &Spec) -> io::Result<Session> {
         self.tend();
         match self.idle.pop() {
             Some((session, _)) => session.again(spec),
-            None => match &self.program {
-                Some(program) => start_to_stay(program, spec),
-                None => start_to_stay(reentry::program()?, spec),
-            },
+            None => start_to_stay(self.program()?, spec),
         }
+    }
+
+    fn program(&self) -> io::Result<&Path> {
+        self.program.as_deref().map_or_else(|| Ok(reentry::program()?), Ok)
     }
 
     /// Acknowledges the end of a session. Its keeper may keep another one.
