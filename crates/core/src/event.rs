@@ -1,5 +1,9 @@
 //! Facts that happened, as the event log keeps them.
 
+mod actor;
+mod custom;
+mod kinds;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
@@ -12,6 +16,9 @@ use crate::router::RouteFact;
 use crate::time::Span;
 use crate::worker;
 
+pub use self::actor::{Actor, ActorKind};
+pub use self::custom::{CustomKind, KindError};
+pub use self::kinds::{UnknownKind, check_kind, kinds};
 pub use crate::facts::{DecisionFact, Finished, ImportFact, SectionFact, TaskFact};
 
 /// The two kinds of resource that can be held and waited for.
@@ -213,81 +220,6 @@ pub struct Forced {
     pub pid: i32,
 }
 
-/// The person or run whose command caused an event. It tells accidents apart, and proves nothing: a run is started by the same
-/// user.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Actor {
-    /// Whether the command was given inside of a run.
-    pub kind: ActorKind,
-    /// The name of the user, or the number if it has none.
-    pub user: Box<str>,
-    /// The run.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub run: Option<Box<str>>,
-}
-
-/// What an actor is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ActorKind {
-    /// A command that was given outside of every run.
-    Person,
-    /// A command that was given inside of a run.
-    Run,
-}
-
-impl Actor {
-    /// A command that the user gave outside of every run.
-    pub fn person(user: impl Into<Box<str>>) -> Actor {
-        Actor { kind: ActorKind::Person, user: user.into(), run: None }
-    }
-
-    /// A command that was given inside of this run, which the user's runner started.
-    pub fn run(user: impl Into<Box<str>>, run: impl Into<Box<str>>) -> Actor {
-        Actor { kind: ActorKind::Run, user: user.into(), run: Some(run.into()) }
-    }
-
-    /// As JSON text.
-    pub fn to_json(&self) -> String {
-        serde_json::to_string(self).expect("plain data always becomes JSON")
-    }
-
-    /// Reads JSON text.
-    pub fn from_json(text: &str) -> Result<Actor, serde_json::Error> {
-        serde_json::from_str(text)
-    }
-}
-
-impl std::fmt::Display for Actor {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match &self.run {
-            Some(run) => write!(f, "{run} ({})", self.user),
-            None => f.write_str(&self.user),
-        }
-    }
-}
-
-/// `category:action` of an event that a user emits.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CustomKind(Box<str>);
-
-/// Why a text cannot be the kind of a custom event.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum KindError {
-    /// Not two words with a colon between them.
-    #[error("an event kind is written category:action, with letters, digits, '_', '-' or '.', not {0:?}")]
-    Malformed(Box<str>),
-    /// The category belongs to Banksman; a forged event would break the log's fold.
-    #[error("events of the category {0:?} are written by banksman itself")]
-    Reserved(Box<str>),
-    /// Too long.
-    #[error("an event kind may have at most {limit} bytes, this one has {bytes}", limit = crate::ids::NAME_LIMIT)]
-    TooLong {
-        /// How long it is.
-        bytes: usize,
-    },
-}
-
 /// The kind of the event that tells of a task which cannot go on by itself.
 pub(crate) const ESCALATE: &str = "escalate";
 
@@ -304,43 +236,6 @@ const WORKER: &str = "worker";
 const ROUTE: &str = "route";
 /// The component of the events of pipelines and their strategies.
 const PIPELINE: &str = "pipeline";
-
-/// The categories of events that only Banksman writes.
-const OWN: [&str; 13] = [
-    "lock",
-    "semaphore",
-    "section",
-    "task",
-    "decision",
-    "import",
-    "backlog",
-    "pipeline",
-    "queue",
-    "strategy",
-    "escalate",
-    "worker",
-    "route",
-];
-
-impl CustomKind {
-    /// Checks a kind from outside.
-    pub fn new(text: &str) -> Result<CustomKind, KindError> {
-        let word = |s: &str| !s.is_empty() && s.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c));
-        if text.len() > crate::ids::NAME_LIMIT {
-            return Err(KindError::TooLong { bytes: text.len() });
-        }
-        match text.split_once(':') {
-            Some((category, _)) if OWN.contains(&category) => Err(KindError::Reserved(category.into())),
-            Some((category, action)) if word(category) && word(action) => Ok(CustomKind(text.into())),
-            _ => Err(KindError::Malformed(text.into())),
-        }
-    }
-
-    /// The text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
 
 /// Why a stored event cannot be read.
 #[derive(Debug, Error)]
@@ -496,7 +391,7 @@ impl Event {
         let Some(resource_kind) = Kind::parse(category) else {
             let source = Source { component: component.into(), id: id.map(Into::into) };
             let data = serde_json::from_str(data).map_err(|e| fail(Some(e.into())))?;
-            return Ok(Event::Custom { kind: CustomKind(kind.into()), source, data });
+            return Ok(Event::Custom { kind: CustomKind::stored(kind), source, data });
         };
         let name = Name::new(id.unwrap_or_default()).map_err(|e| fail(Some(e.into())))?;
         let fact = match action {

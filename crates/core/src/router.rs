@@ -365,6 +365,14 @@ impl Pattern {
                 .is_none_or(|argument| other == Some(argument) || event.arguments().iter().any(|about| &**about == argument))
     }
 
+    /// The kind of events that it means, if it means one only.
+    pub fn kind(&self) -> Option<String> {
+        match (self.category.as_deref()?, self.action.as_deref()) {
+            (category, Some(action)) => Some(format!("{category}:{action}")),
+            (category, None) => (category == "escalate").then(|| category.to_owned()),
+        }
+    }
+
     /// Reads a pattern.
     pub fn new(text: &str) -> Result<Pattern, PatternError> {
         let wrong = || PatternError(text.into());

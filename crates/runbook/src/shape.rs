@@ -1,6 +1,7 @@
 //! The first look at a runbook: keys that there are not, values of another type, texts that are no names, durations or
 //! patterns. All that can be said of a value without knowing the rest of the file.
 
+use banksman_core::event::check_kind;
 use banksman_core::guard::DEPTH_LIMIT;
 use banksman_core::ids::{Name, NameError};
 use banksman_core::pattern::{self, RegexError};
@@ -214,11 +215,12 @@ fn check_text(sink: &mut Sink, text: &str, at: At, kind: &Kind) {
             Err(RegexError::Syntax(wrong)) => sink.add(Code::BadRegex, at, format!("this is no regular expression: {wrong}")),
             Err(RegexError::TooLarge) => sink.add(Code::BadRegex, at, RegexError::TooLarge.to_string()),
         },
-        Kind::Event => {
-            if let Err(wrong) = Pattern::new(text) {
+        Kind::Event => match Pattern::new(text) {
+            Ok(pattern) => event_kind(sink, &pattern, at),
+            Err(wrong) => {
                 sink.hint(Code::BadPattern, at, wrong.to_string(), "such as pipeline:complete(feature) or queue:push");
             }
-        }
+        },
         Kind::Word(words) => {
             if !words.contains(&text) {
                 let message = format!("{text:?} is not {}", kind.words());
@@ -292,6 +294,16 @@ fn own_name(sink: &mut Sink, text: &str, at: At, what: &str) {
             }
         }
     }
+}
+
+/// Refuses a pattern that no event ever fits.
+fn event_kind(sink: &mut Sink, pattern: &Pattern, at: At) {
+    let Some(Err(unknown)) = pattern.kind().map(|kind| check_kind(&kind)) else { return };
+    let hint = match &unknown.meant {
+        Some(meant) => format!("did you mean {meant}?"),
+        None => format!("there are {}", unknown.others.join(", ")),
+    };
+    sink.hint(Code::BadPattern, at, unknown.to_string(), hint);
 }
 
 fn bad_name(sink: &mut Sink, wrong: &NameError, at: At) {
