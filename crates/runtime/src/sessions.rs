@@ -182,7 +182,7 @@ impl Sessions {
             Workspace::None => self.project.root().to_owned(),
             Workspace::Dir => self.workspace(&task.id),
         };
-        let mut make_dirs = vec![task_dir.clone()];
+        let (mut make_dirs, spare_dirs) = (vec![task_dir.clone()], vec![task_dir.clone()]);
         if task.spec.workspace == Workspace::Dir {
             make_dirs.push(cwd.clone());
         }
@@ -219,6 +219,7 @@ impl Sessions {
             argv,
             cwd,
             make_dirs,
+            spare_dirs,
             env,
             env_remove: FOREIGN.map(Into::into).into(),
             stdin: reads(work).map(|_| self.input(&task.id)),

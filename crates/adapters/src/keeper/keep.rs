@@ -207,6 +207,10 @@ impl Keeper {
     fn finish(&mut self) {
         self.read_output();
         self.output = None;
+        for dir in &self.spec.spare_dirs {
+            // One with something in it stays. The next run of the task, which needs it again, begins after the end is recorded.
+            fs::remove_dir(dir).ok();
+        }
         let ending = Ending {
             code: self.exit.and_then(WaitStatus::exit_status),
             signal: self.exit.and_then(WaitStatus::terminating_signal),

@@ -89,7 +89,11 @@ fn spawn(program: &Path, order: Vec<u8>, spec: &Spec) -> io::Result<Session> {
 
 /// The first line to a keeper.
 fn order(spec: &Spec, stay: bool) -> io::Result<Vec<u8>> {
-    let paths = [&spec.record, &spec.log, &spec.sockets, &spec.cwd].into_iter().chain(&spec.make_dirs).chain(&spec.stdin);
+    let paths = [&spec.record, &spec.log, &spec.sockets, &spec.cwd]
+        .into_iter()
+        .chain(&spec.make_dirs)
+        .chain(&spec.spare_dirs)
+        .chain(&spec.stdin);
     if let Some(relative) = paths.into_iter().find(|path| !path.is_absolute()) {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{relative:?} is not an absolute path")));
     }

@@ -52,6 +52,9 @@ pub struct Spec {
     /// Directories to make before.
     #[serde(with = "os_bytes")]
     pub make_dirs: Vec<PathBuf>,
+    /// Directories to remove at the end if nothing is in them.
+    #[serde(default, with = "os_bytes")]
+    pub spare_dirs: Vec<PathBuf>,
     /// Variables to set, over the environment of the keeper, which is that of whoever started it.
     #[serde(with = "os_bytes")]
     pub env: Vec<(String, OsString)>,

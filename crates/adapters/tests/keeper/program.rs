@@ -115,6 +115,7 @@ fn spec(dir: &Path, n: usize) -> Spec {
         argv: ["sh", "-c", "true"].map(Into::into).to_vec(),
         cwd: dir.into(),
         make_dirs: Vec::new(),
+        spare_dirs: Vec::new(),
         env: Vec::new(),
         env_remove: Vec::new(),
         stdin: None,

@@ -69,15 +69,19 @@ fn the_program_gets_what_is_said() {
     fs::write(world.path("prompt"), "hello").unwrap();
     let plain = |name: &str| !["PATH", "PWD", "OLDPWD", "SHLVL", "_"].contains(&name);
     let (inherited, _) = std::env::vars().find(|(name, _)| plain(name)).unwrap();
-    let script = format!("pwd; cat; echo; echo ${{PATH:+path}} $ADDED; printenv '{inherited}' || echo gone; ls -d made/deep");
+    let script = format!(
+        "pwd; cat; echo; echo ${{PATH:+path}} $ADDED; printenv '{inherited}' || echo gone; ls -d made/deep; touch made/used/x"
+    );
     let mut spec = world.spec(&script);
     spec.stdin = Some(world.path("prompt"));
-    spec.make_dirs = vec![world.path("made/deep")];
+    spec.make_dirs = vec![world.path("made/deep"), world.path("made/used")];
+    spec.spare_dirs = spec.make_dirs.clone();
     spec.env = vec![("ADDED".into(), "a b".into())];
     spec.env_remove = vec![inherited];
     start(&spec).settled();
     let cwd = world.path("").canonicalize().unwrap();
     assert_eq!(world.log(), format!("{}\nhello\npath a b\ngone\nmade/deep\n", cwd.display()));
+    assert_eq!((world.path("made/deep").exists(), world.path("made/used").exists()), (false, true), "an empty one is not kept");
 }
 
 #[test]

@@ -55,6 +55,7 @@ impl World {
             argv: ["sh", "-c", script].map(Into::into).to_vec(),
             cwd: self.0.path().into(),
             make_dirs: Vec::new(),
+            spare_dirs: Vec::new(),
             env: Vec::new(),
             env_remove: Vec::new(),
             stdin: None,
