@@ -72,18 +72,18 @@ pub(crate) fn probe(directory: &Path, process: &ProcessId) -> Liveness {
     }
 }
 
-/// Removes the files of dead processes other than these. Others may do the same at the same time.
-pub fn remove_dead(directory: &Path, keep: &[ProcessId]) {
+/// The files of dead processes other than these.
+pub fn dead(directory: &Path, keep: &[ProcessId]) -> Vec<PathBuf> {
     let keep: Vec<PathBuf> = keep.iter().map(|process| path(directory, process)).collect();
     let files = fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
     let ours = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().ends_with(SUFFIX));
-    for path in files.filter(ours).filter(|path| !keep.contains(path)) {
-        if let Ok(file) = File::open(&path)
-            && flock(&file, FlockOperation::NonBlockingLockShared).is_ok()
-        {
-            fs::remove_file(&path).ok();
-        }
-    }
+    let is_free = |path: &PathBuf| File::open(path).is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockShared).is_ok());
+    files.filter(ours).filter(|path| !keep.contains(path)).filter(is_free).collect()
+}
+
+/// Removes them. A file that is free belongs to nobody any more, so that others may do the same at the same time.
+pub fn remove_dead(directory: &Path, keep: &[ProcessId]) -> usize {
+    dead(directory, keep).iter().filter(|path| fs::remove_file(path).is_ok()).count()
 }
 
 fn path(directory: &Path, process: &ProcessId) -> PathBuf {

@@ -12,7 +12,7 @@ use banksman_core::event::{Actor, Event, Resource};
 use banksman_core::{Epoch, Liveness, Name, ProcessId, Seq, Stamp, ids::NameError, lock, semaphore};
 use banksman_engine::{Reply, Request, Seen};
 use banksman_store::sqlite::Occupant;
-use banksman_store::{Key, Reader, Snapshot, StoreError};
+use banksman_store::{Key, Reader, Snapshot, StoreError, StoreId};
 
 use crate::config::Config;
 use crate::error::Error;
@@ -155,7 +155,14 @@ impl Client {
 
     /// Refuses a store that this user has neither made nor trusted.
     pub fn require_trust(&self) -> Result<(), Error> {
-        self.project.require_trust_in(self.writer.identity()?.store)
+        self.trusted_store().map(drop)
+    }
+
+    /// The same. Returns the id of the store, which is `Some` if it is trusted.
+    pub(crate) fn trusted_store(&self) -> Result<Option<StoreId>, Error> {
+        let id = self.writer.identity()?.store;
+        self.project.require_trust_in(id.clone())?;
+        Ok(id)
     }
 
     /// The project.

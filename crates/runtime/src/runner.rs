@@ -19,7 +19,7 @@ use banksman_adapters::{host, ids, os_bytes, reentry};
 use banksman_core::backlog::{Runner as Row, Terms};
 use banksman_core::{Lease, RunId, RunnerId, SectionId, Span, Stamp, Wall};
 use banksman_engine::{Dispatcher, News, Next, Options};
-use banksman_store::StoreError;
+use banksman_store::{StoreError, StoreId};
 
 use crate::aside::{Aside, Telling};
 use crate::client::Client;
@@ -78,6 +78,10 @@ pub struct Runner<'a> {
     keepers: Keepers,
     /// The project's folder, which must stay where it is.
     anchor: Anchor,
+    /// The store that the user must trust as long as it starts anything; `None` if it starts nothing.
+    store: Option<StoreId>,
+    /// Why it leaves though nobody has told it to.
+    leaves_for: Option<Error>,
     /// What leads from this machine's clock to the store's.
     offset: i64,
     aside: Aside,
@@ -100,9 +104,9 @@ impl<'a> Runner<'a> {
     /// else this is [`Error::Untrusted`]. Its sessions are supervised by this program, so `main` must have called
     /// [`enter`](crate::enter).
     pub fn new(client: &'a Client, files: Sessions, options: RunOptions) -> Result<Runner<'a>, Error> {
-        client.require_trust()?;
+        let store = client.trusted_store()?;
         reentry::program()?;
-        let mut runner = Runner::with(client, files, options, None)?;
+        let mut runner = Runner { store, ..Runner::with(client, files, options, None)? };
         runner.keepers.prepare();
         Ok(runner)
     }
@@ -161,6 +165,8 @@ impl<'a> Runner<'a> {
             sessions: BTreeMap::new(),
             keepers: Keepers::default(),
             anchor: Anchor::open(&folder).map_err(Error::system("the project's folder cannot be opened"))?,
+            store: None,
+            leaves_for: None,
             offset: 0,
             aside: Aside::new().map_err(Error::system("a pair of sockets cannot be made"))?,
             ttl,
@@ -189,6 +195,8 @@ impl<'a> Runner<'a> {
             }
             self.dispatcher.give_ids(fresh);
             match self.dispatcher.next(self.now()) {
+                // Before anything is claimed.
+                Next::Load(_) if self.is_distrusted() => self.dispatcher.leave(),
                 Next::Load(keys) => match self.client.load(&keys) {
                     Ok(snapshot) => {
                         self.offset = snapshot.lease.0 - host::monotonic_ms();
@@ -254,7 +262,15 @@ impl<'a> Runner<'a> {
         }
         self.keepers.dismiss(FAREWELL);
         self.aside.dismiss(FAREWELL, cleared);
-        Ok(())
+        self.leaves_for.map_or(Ok(()), Err)
+    }
+
+    /// Whether the user has just revoked the trust in the store.
+    fn is_distrusted(&mut self) -> bool {
+        let Some(store) = self.store.take() else { return false };
+        self.leaves_for = self.client.project().require_trust_in(Some(store.clone())).err();
+        self.store = self.leaves_for.is_none().then_some(store);
+        self.leaves_for.is_some()
     }
 
     /// Begins to listen, or stops, as the dispatcher wants it. Says whether it has begun.

@@ -30,7 +30,7 @@ pub(crate) struct Trust {
     /// Only show what there is to trust, and what is trusted
     #[arg(long, conflicts_with = "revoke")]
     show: bool,
-    /// Trust nothing of this project any more. What runs already goes on
+    /// Trust nothing of this project any more. What runs already goes on; runners start nothing more, and leave
     #[arg(long)]
     revoke: bool,
 }

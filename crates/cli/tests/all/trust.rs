@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::merging::git;
 use crate::postgres;
-use crate::tasks::Backlog;
+use crate::tasks::{Backlog, wait_for};
 use crate::world::{BANKSMAN, Said, World};
 
 /// A command in another directory, as the user of another state.
@@ -66,6 +66,25 @@ fn a_store_that_came_with_a_repository_starts_nothing_before_it_is_trusted() {
     assert_eq!(elsewhere(&world, &moved, "victim", &["run", "--until-idle"]).code, 0);
     assert_eq!(elsewhere(&world, &moved, "victim", &["trust", "--revoke"]).code, 0);
     is_refused(&elsewhere(&world, &moved, "victim", &["run", "--until-idle"]));
+}
+
+#[test]
+fn a_runner_that_lives_starts_nothing_more_once_trust_is_revoked() {
+    let world = World::new();
+    world.add(&["long", "--run", &wait_for("go")]);
+    let runner = world.runner(&[]);
+    world.until_status("long", "in_progress");
+    world.ok(&["trust", "--revoke"]);
+    world.add(&["next", "--run", "touch ran"]);
+    let said = runner.end();
+    assert_eq!(said.code, 5, "{said:?}");
+    assert!(said.stderr.contains("is not trusted") || said.stderr.contains("trust it with"), "{said:?}");
+    assert_eq!((world.status("next"), world.status("long")), ("pending".into(), "in_progress".into()));
+    // What runs goes on, and the next runner finds it.
+    world.ok(&["trust"]);
+    world.touch("go");
+    assert_eq!(world.run_all(), 0);
+    assert!(world.path().join("ran").exists());
 }
 
 #[test]

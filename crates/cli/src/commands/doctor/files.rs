@@ -1,8 +1,9 @@
-//! The files of the project: who may read them, and sockets that killed processes have left. Links in the folder are no finding:
+//! The files of the project: who may read them, and what killed processes have left. Links in the folder are no finding:
 //! no command opens such a project.
 
-use banksman::adapters::private;
 use banksman::adapters::wake::Exchange;
+use banksman::adapters::{life_file, private};
+use banksman::store::Key;
 
 use super::{Entry, Examination, Finding};
 use crate::failure::Failure;
@@ -25,5 +26,15 @@ pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failur
         let entry = Entry::new(format!("sockets of processes that were killed: {deserted}"));
         if fix { entry.fixed("they were removed") } else { entry.fixable() }
     });
-    Ok(Finding::notes("files", "they are for their owner only", too_open.chain(sockets).collect()))
+    let known = examination.reader.view().load(&[Key::Runners].into())?.backlog.runners;
+    let known: Vec<_> = known.into_values().map(|runner| runner.process).collect();
+    let dead = project.host().life_files.as_deref().map_or(0, |directory| match fix {
+        true => life_file::remove_dead(directory, &known),
+        false => life_file::dead(directory, &known).len(),
+    });
+    let life_files = (dead > 0).then(|| {
+        let entry = Entry::new(format!("files of runners that were killed: {dead}"));
+        if fix { entry.fixed("they were removed") } else { entry.fixable() }
+    });
+    Ok(Finding::notes("files", "they are for their owner only", too_open.chain(sockets).chain(life_files).collect()))
 }
