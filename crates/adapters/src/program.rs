@@ -7,6 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
+use banksman_core::output::telling_line;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -54,11 +55,10 @@ impl Kept {
         Kept { which: Which::Last, limit, bytes: Vec::new(), is_cut: false }
     }
 
-    /// The last line with something in it, without anything that would disturb a terminal.
+    /// The last line that says something, without anything that would disturb a terminal.
     pub fn last_line(&self) -> String {
         let text = String::from_utf8_lossy(&self.bytes);
-        let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
-        line.trim().chars().filter(|letter| !letter.is_control()).collect()
+        telling_line(&text).chars().filter(|letter| !letter.is_control()).collect()
     }
 
     fn add(&mut self, piece: &[u8]) {

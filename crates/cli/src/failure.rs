@@ -189,14 +189,22 @@ impl From<ConfigError> for Failure {
             let place = problem.source.as_ref().and_then(Source::place);
             json!({ "place": place, "line": problem.line, "key": problem.key, "what": problem.what })
         };
-        let given = error.problems.iter().all(|problem| problem.source.is_none());
         Failure::new(exit::CONFIG, "CONFIG", error.to_string())
             .details(json!({ "problems": error.problems.iter().map(problem).collect::<Vec<_>>() }))
-            .hint(if given {
-                "banksman config list shows every key"
-            } else {
-                "mend it there, or with: banksman config set KEY VALUE"
-            })
+            .hint(error.problems.first().map_or_else(String::new, config_hint))
+    }
+}
+
+/// How to correct a setting: a command is named only if it would be accepted.
+fn config_hint(problem: &Problem) -> String {
+    let flag = if matches!(problem.source, Some(Source::User(_))) { " --user" } else { "" };
+    match (&problem.source, problem.settable()) {
+        (None | Some(Source::Default), _) => "banksman config list shows every key".into(),
+        (Some(Source::Environment(variable)), _) => format!("unset {variable}, or give it another value"),
+        (Some(Source::User(_) | Source::Project(_)), Some(key)) => {
+            format!("edit the file, or: banksman config set{flag} {} {}", key.name, words::quoted(key.example()))
+        }
+        (Some(Source::User(_) | Source::Project(_)), None) => "edit the file: correct the line, or remove it".into(),
     }
 }
 

@@ -183,13 +183,13 @@ fn main() -> ExitCode {
         Ok(parsed) => parsed,
         Err(error) => return misused(&args, &error),
     };
-    let printer = Printer { json: cli.global.json, quiet: cli.global.quiet, command: cli.command.name() };
+    let printer = Printer { json: cli.global.json, quiet: cli.global.quiet, command: cli.command.name().into() };
     let context = Context { printer: printer.clone(), directory: cli.global.directory, store: cli.global.store };
     // The environment says which project a run belongs to, not where it works: only the flag moves.
     let moved = if named_by == Some(ValueSource::CommandLine) { context.move_there() } else { Ok(context) };
     let result = moved.and_then(|context| {
-        person_only::check(printer.command, &context)?;
-        cli.command.run(&context)
+        person_only::check(&printer.command, &context)?;
+        cli.command.run(&context).map_err(|failure| commands::find::with_titles(&context, failure))
     });
     match result {
         Ok(status) => ExitCode::from(status),
@@ -208,13 +208,34 @@ fn misused(args: &[OsString], error: &clap::Error) -> ExitCode {
         // The first paragraph says what is wrong, the rest is advice for people.
         let what = text.trim_start_matches("error: ").split("\n\n").next().unwrap_or_default();
         let what = what.split_whitespace().collect::<Vec<_>>().join(" ");
-        let failure = failure::Failure::usage(what).hint("banksman --help lists the commands");
-        Printer { json: true, quiet: false, command: "banksman" }.failure(&failure);
+        let (command, help) = match named(args) {
+            Some(command) => (command.clone(), format!("banksman {command} --help shows how it is used")),
+            None => ("banksman".into(), "banksman --help lists the commands".into()),
+        };
+        Printer { json: true, quiet: false, command: command.into() }.failure(&failure::Failure::usage(what).hint(help));
     } else if error.use_stderr() {
         // What was typed is repeated there.
-        Printer { json: false, quiet: false, command: "banksman" }.misuse(&error.render().to_string());
+        Printer { json: false, quiet: false, command: "banksman".into() }.misuse(&error.render().to_string());
     } else if error.print().is_err() {
         return ExitCode::from(exit_codes::ERROR);
     }
     ExitCode::from(if error.use_stderr() { exit_codes::USAGE } else { exit_codes::OK })
+}
+
+/// The command that a command line names, as far as it can be told where the rest of it is wrong.
+fn named(args: &[OsString]) -> Option<String> {
+    let mut command = &Cli::command();
+    let mut words = Vec::new();
+    let mut rest = args.iter().skip(1).map_while(|arg| arg.to_str());
+    while let Some(arg) = rest.next() {
+        // Before a command there are global options only.
+        if matches!(arg, "-C" | "--directory" | "--store") {
+            rest.next();
+        } else if !arg.starts_with('-') {
+            let Some(verb) = command.find_subcommand(arg) else { break };
+            words.push(verb.get_name());
+            command = verb;
+        }
+    }
+    (!words.is_empty()).then(|| words.join(" "))
 }

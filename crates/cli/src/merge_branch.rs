@@ -34,7 +34,7 @@ fn how(word: &str) -> Result<MergeHow, String> {
 /// Does it, if that is what this process is for.
 pub(crate) fn enter(args: &[OsString]) -> Option<ExitCode> {
     let rest = args.get(1..).filter(|rest| rest.first().is_some_and(|verb| verb == VERB))?;
-    let printer = Printer { json: false, quiet: false, command: VERB };
+    let printer = Printer { json: false, quiet: false, command: VERB.into() };
     let order = match MergeBranch::try_parse_from(rest) {
         Ok(order) => order,
         Err(error) => {

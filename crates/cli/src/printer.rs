@@ -1,6 +1,7 @@
 //! Decides once where output goes: data on stdout, everything else on stderr, JSON if asked. Every text passes through
 //! [`terminal::render`] here, so that nothing from outside commands a terminal; see there.
 
+use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 
 use serde_json::{Value, json};
@@ -21,7 +22,7 @@ pub(crate) struct Printer {
     pub(crate) json: bool,
     pub(crate) quiet: bool,
     /// The command in words, for the envelope.
-    pub(crate) command: &'static str,
+    pub(crate) command: Cow<'static, str>,
 }
 
 impl Printer {

@@ -10,7 +10,7 @@ pub(crate) fn rfc3339(wall: Wall) -> String {
 
 /// The wall-clock time of a deadline on the lease clock, as far as it can be told from now.
 pub(crate) fn wall_of(deadline: Lease, now: Stamp) -> Wall {
-    Wall(now.wall.0.saturating_add(deadline.0).saturating_sub(now.lease.0))
+    now.wall_of(deadline)
 }
 
 /// A duration with its two largest units: `480ms`, `12s`, `3m12s`, `5h03m`, `2d04h`.

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::ids::{Epoch, HolderId, RequestId, Ticket};
 use crate::process::ProcessId;
 use crate::step::Now;
-use crate::time::{Lease, Span, Stamp};
+use crate::time::{Lease, Span, Stamp, Wall};
 
 /// How long a waiter has to take up what it was offered.
 pub const OFFER: Span = Span::from_secs(15);
@@ -269,6 +269,14 @@ impl Grant {
             Some(offer) => Some(offer.until),
             None => [self.lease_ends(), self.max_hold_ends()].into_iter().flatten().min(),
         }
+    }
+
+    /// The same moment by the wall clock. It is derived from the stamps of the grant, so that every caller gets the same one: the two
+    /// clocks are not read at the same instant, and the difference of two readings varies by a millisecond.
+    pub fn expires(&self) -> Option<Wall> {
+        let deadline = self.deadline()?;
+        let from = if self.max_hold_ends() == Some(deadline) { self.acquired } else { self.heartbeat };
+        Some(from.wall_of(deadline))
     }
 
     /// The processes whose death would end the grant.

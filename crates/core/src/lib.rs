@@ -33,6 +33,7 @@ pub mod import;
 pub mod json;
 mod live;
 pub mod lock;
+pub mod output;
 pub mod pattern;
 pub mod pipeline;
 pub mod plan;

@@ -29,6 +29,13 @@ pub struct Stamp {
     pub wall: Wall,
 }
 
+impl Stamp {
+    /// A moment on the lease clock as a moment on the wall clock, as far as this stamp can tell.
+    pub fn wall_of(self, lease: Lease) -> Wall {
+        Wall(self.wall.0.saturating_add(lease.0).saturating_sub(self.lease.0))
+    }
+}
+
 impl Span {
     /// No time at all.
     pub const ZERO: Span = Span(0);

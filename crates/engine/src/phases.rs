@@ -5,6 +5,7 @@ use std::fmt;
 
 use banksman_core::coordination::Coordination;
 use banksman_core::event::{Event, TaskFact};
+use banksman_core::output::telling_line;
 use banksman_core::pipeline::{End, Pipeline, State};
 use banksman_core::plan::{self, Action, Context, Deed, Merge, Phase, Plan};
 use banksman_core::task::{self, After, Done, Need, PHASE_ENV, PIPELINE_ENV, Spec, Verdict, Work};
@@ -167,14 +168,10 @@ pub(crate) fn end(before: &task::State, done: &Done, tail: &str) -> End {
     }
 }
 
-/// An error with the last that was printed before it, which often says more.
+/// An error with the last line that was printed before it, which often says more.
 fn explained(error: &str, tail: &str) -> Box<str> {
-    let last = tail.lines().rev().map(str::trim).find(|line| !line.is_empty());
-    let plain = |line: &str| -> String { line.chars().filter(|letter| !letter.is_control()).take(LAST_LINE).collect() };
-    match last.map(plain).filter(|line| !error.contains(line.as_str())) {
-        Some(line) => format!("{error}: {line}").into(),
-        None => error.into(),
-    }
+    let line: String = telling_line(tail).chars().filter(|letter| !letter.is_control()).take(LAST_LINE).collect();
+    if error.contains(&line) { error.into() } else { format!("{error}: {line}").into() }
 }
 
 /// What a phase has said by its output: the last line that is a JSON object. What a merge prints is for people.

@@ -4,7 +4,7 @@ use banksman_core::backlog::Edge;
 use banksman_core::dag::{self, DagError};
 use banksman_core::event::{Event, TaskFact};
 use banksman_core::task::{self, After, Mark, Pulse, Spec, Verdict, Watch};
-use banksman_core::{Epoch, HolderId, Label, RunId, RunnerId, SectionId, Span, Task, TaskId, Title, Wall, lock};
+use banksman_core::{Epoch, HolderId, Label, RunId, RunnerId, SectionId, Span, Task, TaskId, Title, lock};
 use banksman_store::{Key, Tables, Turn};
 
 use crate::hands::{self, Lockout, Taking};
@@ -433,7 +433,7 @@ fn delete(id: &TaskId, force: bool, tables: &mut Tables, turn: &mut Turn) -> Tas
     if let Some(lock::State::Held(grant)) = lock.map(|lock| &lock.state)
         && !force
     {
-        let until = grant.deadline().map(|deadline| Wall(turn.wall.0 + (deadline - turn.lease).as_ms()));
+        let until = grant.expires();
         return TaskOutcome::Locked(Lockout { lock: id.lock(), holder: grant.claim.holder.clone(), until });
     }
     let waits = |edges: &[Edge]| edges.iter().any(|edge| edge.on == *id);

@@ -332,7 +332,7 @@ impl Key {
 
 fn period(text: &str) -> Result<Duration, String> {
     match duration(text)? {
-        Duration::ZERO => Err("it must be longer than nothing".into()),
+        Duration::ZERO => Err("it must be greater than zero".into()),
         period => Ok(period),
     }
 }

@@ -5,9 +5,12 @@ use std::time::{Duration, Instant};
 
 use banksman_adapters::host;
 use banksman_core::claim::Standing;
-use banksman_core::queue::{Input, Outcome, Waiting};
-use banksman_core::{HolderId, Name, Stamp};
+use banksman_core::event::Event;
+use banksman_core::queue::{Fact, Hold, Input, Outcome, Waiting};
+use banksman_core::{HolderId, Name, Seq, Stamp};
 use banksman_engine::{Counsel, QueueRequest, Reply, Request, TakingItem};
+use banksman_store::EventFilter;
+use serde_json::Value;
 
 use crate::client::{Cancel, Client};
 use crate::error::Error;
@@ -35,6 +38,28 @@ impl Client {
         match self.call(Request::Queue(QueueRequest::new(queue.clone(), input)))? {
             Reply::Queue { outcome, at } => Ok((outcome, at)),
             reply => unreachable!("a queue was asked, and the answer is {reply:?}"),
+        }
+    }
+
+    /// Whether this holder has completed its item in this take: one who did not get the answer may ask again. An item that is done has
+    /// no row, so the log is asked; of what was compacted nothing is known.
+    pub fn was_completed(&self, queue: &Name, hold: &Hold) -> Result<bool, Error> {
+        let fact = Fact::Complete { item: hold.item, holder: hold.holder.clone(), epoch: hold.epoch };
+        let completed = Event::Queue { name: queue.clone(), fact };
+        let data: Value = serde_json::from_str(&completed.data()).expect("the data of an event is JSON");
+        let source = format!("{}:{queue}", completed.source().0);
+        let filter = EventFilter { kind: Some(completed.kind().into()), source: Some(source), since: None };
+        let mut reader = self.reader()?;
+        let mut after = Seq(hold.epoch.0);
+        loop {
+            let page = reader.view().events(after, &filter)?;
+            if page.events.iter().any(|row| row.data == data) {
+                return Ok(true);
+            }
+            if !page.more {
+                return Ok(false);
+            }
+            after = page.last;
         }
     }
 

@@ -1,10 +1,14 @@
 //! What people mean by a name: the exact id, then the exact title, then a unique beginning of the id.
 
+use std::collections::BTreeSet;
+
 use banksman::core::TaskId;
 use banksman::core::backlog::{Run, Section};
 use banksman::store::{Key, Reader};
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::tasks::brief;
+use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::words;
@@ -82,4 +86,70 @@ pub(crate) fn ambiguous<'a>(what: &str, name: &str, ids: impl Iterator<Item = &'
     Failure::new(exit::USAGE, "AMBIGUOUS_NAME", format!("{name:?} may mean more than one {what}: {}", ids.join(", ")))
         .details(json!({ "name": name, "ids": ids }))
         .hint("use the id")
+}
+
+/// How many tasks of one message are named by their titles, and how long these are.
+const TITLES: usize = 20;
+const TITLE_WIDTH: usize = 60;
+
+/// Adds the titles of tasks to the ids in a message: `Run the tests (t-7k2m9q1a) is completed already`. People type titles. The
+/// details tell which words of the message may be ids.
+pub(crate) fn with_titles(context: &Context, failure: Failure) -> Failure {
+    let mut words = BTreeSet::new();
+    collect(&failure.details, &mut words);
+    let keys: BTreeSet<Key> = words
+        .into_iter()
+        .filter(|word| occurrence(&failure.message, word).is_some())
+        .filter_map(|word| TaskId::new(word).ok())
+        .take(TITLES)
+        .map(Key::Task)
+        .collect();
+    if keys.is_empty() {
+        return failure;
+    }
+    // Where the store cannot be read, the ids have to do.
+    let rows = context.reader().and_then(|mut reader| Ok(reader.view().load(&keys)?));
+    let tasks = rows.map(|rows| rows.backlog.tasks).unwrap_or_default();
+    let message = tasks.iter().fold(failure.message.clone(), |message, (id, task)| {
+        replace_all(&message, id.as_str(), &format!("{} ({id})", brief(task.spec.title.as_str(), TITLE_WIDTH)))
+    });
+    Failure { message, ..failure }
+}
+
+fn collect<'a>(details: &'a Value, words: &mut BTreeSet<&'a str>) {
+    match details {
+        Value::String(text) => drop(words.insert(text)),
+        Value::Array(list) => list.iter().for_each(|one| collect(one, words)),
+        Value::Object(fields) => fields.values().for_each(|one| collect(one, words)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// Where a word stands by itself in a text: `p-1` does not stand in `p-1.2`, nor in `task:p-1`.
+fn occurrence(text: &str, word: &str) -> Option<usize> {
+    let ends_before = |at: usize| text[..at].chars().next_back().is_none_or(|c| c == ' ' || c == '(');
+    let ends_after = |at: usize| text[at..].chars().next().is_none_or(|c| " ,;:)".contains(c));
+    text.match_indices(word).map(|(at, _)| at).find(|at| ends_before(*at) && ends_after(at + word.len()))
+}
+
+fn replace_all(text: &str, word: &str, by: &str) -> String {
+    match occurrence(text, word) {
+        Some(at) => format!("{}{by}{}", &text[..at], replace_all(&text[at + word.len()..], word, by)),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_ids_are_replaced() {
+        let replaced = |text| replace_all(text, "p-1", "Ship (p-1)");
+        assert_eq!(
+            replaced("p-1 is done; p-1.2 and task:p-1 wait for p-1"),
+            "Ship (p-1) is done; p-1.2 and task:p-1 wait for Ship (p-1)"
+        );
+        assert_eq!(replaced("p-10, xp-1"), "p-10, xp-1");
+    }
 }

@@ -4,6 +4,7 @@ use banksman::Client;
 use banksman::core::coordination::{Command, Outcome};
 use banksman::core::event::Kind;
 use banksman::core::lock::{self, Lock, State};
+use banksman::core::spelling::near;
 use banksman::core::{Epoch, HolderId, Name, Stamp};
 use banksman::store::{Key, Reader};
 use clap::{Args, Subcommand};
@@ -17,6 +18,10 @@ use crate::failure::Failure;
 use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
 use crate::table;
 use crate::words;
+
+/// What the names of the locks of tasks and of sections begin with.
+const TASK: &str = "task:";
+const SECTION: &str = "section:";
 
 /// Locks: one holder at a time, in the order of arrival.
 #[derive(Debug, Args)]
@@ -65,7 +70,7 @@ struct List {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman locks show deploy")]
 struct Show {
-    /// The lock; or a task, for the lock of whoever works on it
+    /// The lock; or a task, for the lock of whoever works on it; or section:NAME, for the lock of an exclusive section
     name: Name,
 }
 
@@ -219,8 +224,10 @@ impl List {
         }
         // What is held is what people look for.
         locks.sort_by_key(|(_, state)| *state == "free");
-        let data: Vec<Value> = locks.iter().map(|(lock, state)| summary(lock, state, at)).collect();
-        let human = if locks.is_empty() {
+        let data: Vec<Value> = locks.iter().map(|(lock, state)| summary(lock, state)).collect();
+        let human = if locks.is_empty() && self.held {
+            "no lock is held".to_owned()
+        } else if locks.is_empty() {
             format!("no locks yet\n{DIM}try: banksman locks run deploy -- echo \"only one at a time\"{DIM:#}")
         } else {
             let rows = locks.iter().map(|(lock, state)| row(lock, state, at)).collect();
@@ -255,7 +262,7 @@ fn row(lock: &Lock, state: &str, at: Stamp) -> Vec<String> {
     vec![lock.name.to_string(), coloured(state), holder, held_for, expires, waiters]
 }
 
-fn summary(lock: &Lock, state: &str, at: Stamp) -> Value {
+fn summary(lock: &Lock, state: &str) -> Value {
     let mut value = match &lock.state {
         // The same keys as when it is held, so that a program need not ask which of them are there.
         State::Free => json!({
@@ -271,7 +278,7 @@ fn summary(lock: &Lock, state: &str, at: Stamp) -> Value {
             "pids": [],
             "metadata": null,
         }),
-        State::Held(grant) => hold::grant_json(grant, at, state),
+        State::Held(grant) => hold::grant_json(grant, state),
     };
     value["name"] = lock.name.as_str().into();
     value["state"] = state.into();
@@ -284,21 +291,16 @@ impl Show {
     fn run(self, context: &Context) -> Done {
         let project = context.project()?;
         let mut reader = project.reader()?;
+        let name = lock_name(&mut reader, &self.name)?;
         let mut snapshot = reader.view().snapshot()?;
         let at = Stamp { lease: snapshot.lease, wall: snapshot.wall };
-        let name = lock_name(&mut reader, &self.name)?;
-        let lock = snapshot.coordination.locks.remove(&name).or_else(|| name.task().map(|_| Lock::new(name.clone())));
-        let lock = lock.ok_or_else(|| {
-            Failure::new(exit::NOT_FOUND, "LOCK_NOT_FOUND", format!("there has never been a lock {}", self.name))
-                .details(json!({ "name": self.name }))
-                .hint("banksman locks list shows all locks")
-        })?;
+        let lock = snapshot.coordination.locks.remove(&name).unwrap_or_else(|| Lock::new(name.clone()));
         let events = reader.view().recent("lock", name.as_str(), 5)?;
         let state = match &lock.state {
             State::Free => "free",
             State::Held(grant) => hold::holder_state(grant, at, project.host()),
         };
-        let mut data = summary(&lock, state, at);
+        let mut data = summary(&lock, state);
         data["defaults"] = json!({ "ttl": lock.config.ttl.map(|span| span.to_string()), "maxHold": lock.config.max_hold.map(|span| span.to_string()) });
         data["line"] = lock.line.iter().enumerate().map(|(index, waiter)| hold::waiter_json(index + 1, waiter)).collect();
         data["recentEvents"] = events.iter().map(super::events::event_json).collect();
@@ -314,9 +316,9 @@ impl Show {
             field("epoch", grant.epoch.to_string());
             field("acquired", ago(grant.acquired));
             field("heartbeat", ago(grant.heartbeat));
-            let expiry =
-                |deadline| format!("{} (in {})", words::rfc3339(words::wall_of(deadline, at)), words::span(deadline - at.lease));
-            field("expires", grant.deadline().map_or_else(|| "never, unless its process dies".into(), expiry));
+            let expiry = |(wall, deadline)| format!("{} (in {})", words::rfc3339(wall), words::span(deadline - at.lease));
+            let expires = grant.expires().zip(grant.deadline());
+            field("expires", expires.map_or_else(|| "never, unless its process dies".into(), expiry));
             if !grant.claim.processes.is_empty() {
                 field("pids", grant.claim.processes.iter().map(|process| process.pid.to_string()).collect::<Vec<_>>().join(", "));
             }
@@ -336,16 +338,33 @@ impl Show {
     }
 }
 
-/// The lock that a name means: its own, or that of the task with this id or title.
+/// The lock that a name means: its own, or that of the task or the section with this id or title. The locks of tasks and sections
+/// are there as long as these are, held or not; every other lock is there once it was defined or acquired.
 fn lock_name(reader: &mut Reader, name: &Name) -> Result<Name, Failure> {
     let rows = reader.view().load(&[Key::Lock(name.clone())].into())?;
-    if rows.coordination.locks.contains_key(name) || name.is_reserved() {
+    if rows.coordination.locks.contains_key(name) {
         return Ok(name.clone());
     }
-    match &reader.view().find_tasks(name.as_str())?[..] {
-        [] => Ok(name.clone()),
-        [_, ..] => find::task_id(reader, name.as_str()).map(|task| task.lock()),
+    if let Some(section) = name.as_str().strip_prefix(SECTION) {
+        return find::section(reader, section).map(|section| section.id.lock());
     }
+    let task = name.as_str().strip_prefix(TASK).unwrap_or(name.as_str());
+    match &find::tasks_named(reader, task)?[..] {
+        [] if task == name.as_str() => Err(no_lock(reader, name)?),
+        [] => Err(find::no_task(task)),
+        [_, ..] => find::task_id(reader, task).map(|task| task.lock()),
+    }
+}
+
+/// There is no lock of this name: perhaps another was meant.
+fn no_lock(reader: &mut Reader, name: &Name) -> Result<Failure, Failure> {
+    let locks = reader.view().snapshot()?.coordination.locks;
+    let hint = match near(name.as_str(), locks.keys().map(Name::as_str)) {
+        Some(near) => format!("did you mean {near}?"),
+        None => "banksman locks list shows all locks".into(),
+    };
+    let failure = Failure::new(exit::NOT_FOUND, "LOCK_NOT_FOUND", format!("there is no lock {name}"));
+    Ok(failure.details(json!({ "name": name })).hint(hint))
 }
 
 /// Who speaks. Whoever works on a task by hand need not have given a name.
@@ -373,12 +392,11 @@ impl Heartbeat {
         let command = Command::Lock(name.clone(), lock::Input::Heartbeat { holder, epoch });
         match client.ask(command, Vec::new())? {
             (Outcome::Lock(lock::Outcome::Extended(grant)), at) => {
-                let expires = grant.deadline();
-                let lasts = expires.map_or_else(
+                let lasts = grant.deadline().map_or_else(
                     || "it does not expire, so it needs no heartbeats".into(),
                     |deadline| format!("expires in {}", words::span(deadline - at.lease)),
                 );
-                let expires = expires.map(|deadline| words::rfc3339(words::wall_of(deadline, at)));
+                let expires = grant.expires().map(words::rfc3339);
                 let data = json!({ "name": name, "outcome": "extended", "holder": grant.claim.holder, "epoch": epoch, "expiresAt": expires });
                 context.printer.result(data, format!("extended {BOLD}{name}{BOLD:#}: {lasts}"));
                 Ok(exit::OK)

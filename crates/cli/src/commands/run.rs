@@ -82,11 +82,7 @@ impl Run {
         let items = status::items_json(&counts.items);
         let data = json!({ "runner": id, "completed": completed, "tasks": all, "byStatus": counts.by_status, "items": items });
         let tasks = (all > 0).then(|| format!("{completed} of {all} tasks completed"));
-        let dead = counts
-            .items
-            .dead
-            .first_key_value()
-            .map(|(queue, dead)| format!("{}: {}", status::are_dead(counts.items.deaths()), status::try_again(queue, *dead)));
+        let dead = status::dead_items(&counts.items);
         let waiting = status::items_wait(counts.items.waiting);
         let said: Vec<String> = [tasks, dead, waiting].into_iter().flatten().collect();
         let human = if said.is_empty() { "nothing is left to do".into() } else { said.join("; ") };

@@ -1,9 +1,10 @@
 use std::ffi::OsString;
 
+use banksman::adapters::host::Host;
 use banksman::core::coordination::{Command, Outcome};
 use banksman::core::event::Kind;
 use banksman::core::semaphore::{self, CAPACITY_LIMIT, Semaphore};
-use banksman::core::{Epoch, HolderId, Name, Stamp};
+use banksman::core::{Epoch, Grant, HolderId, Name, Stamp};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
@@ -196,38 +197,78 @@ impl Define {
 
 impl List {
     fn run(self, context: &Context) -> Done {
-        let snapshot = context.reader()?.view().snapshot()?;
-        let semaphores: Vec<Semaphore> = snapshot.coordination.semaphores.into_values().collect();
-        let data: Vec<Value> = semaphores.iter().map(summary).collect();
+        let project = context.project()?;
+        let snapshot = project.reader()?.view().snapshot()?;
+        let at = Stamp { lease: snapshot.lease, wall: snapshot.wall };
+        let semaphores = snapshot.coordination.semaphores.into_values();
+        let semaphores: Vec<Usage> = semaphores.map(|semaphore| Usage::of(semaphore, at, project.host())).collect();
+        let data: Vec<Value> = semaphores.iter().map(Usage::json).collect();
         let human = if semaphores.is_empty() {
             format!("no semaphores yet\n{DIM}try: banksman semaphores define gpu --capacity 4{DIM:#}")
         } else {
-            let row = |semaphore: &Semaphore| {
-                let number = |number: usize| if number == 0 { "-".to_owned() } else { number.to_string() };
-                vec![
-                    semaphore.name.to_string(),
-                    semaphore.config.capacity.to_string(),
-                    semaphore.available().to_string(),
-                    number(semaphore.holders.len()),
-                    number(semaphore.line.len()),
-                ]
-            };
-            table::render(&["NAME", "CAPACITY>", "AVAILABLE>", "HOLDERS>", "WAITERS>"], semaphores.iter().map(row).collect())
+            let columns = ["NAME", "CAPACITY>", "AVAILABLE>", "HOLDERS>", "WAITERS>"];
+            table::render(&columns, semaphores.iter().map(Usage::row).collect())
         };
         context.printer.result(json!({ "semaphores": data }), human);
         Ok(exit::OK)
     }
 }
 
-fn summary(semaphore: &Semaphore) -> Value {
-    json!({
-        "name": semaphore.name,
-        "capacity": semaphore.config.capacity,
-        "available": semaphore.available(),
-        "ttl": semaphore.config.ttl.map(|span| span.to_string()),
-        "holders": semaphore.holders.len(),
-        "waiters": semaphore.line.len(),
-    })
+/// A semaphore, and how much of it is in use: grants that are over take no slots, though their rows stay until somebody asks.
+struct Usage {
+    semaphore: Semaphore,
+    /// The state of each grant, in the order of the holders.
+    states: Vec<&'static str>,
+}
+
+impl Usage {
+    fn of(semaphore: Semaphore, at: Stamp, host: &Host) -> Usage {
+        let states = semaphore.holders.values().map(|grant| hold::holder_state(grant, at, host)).collect();
+        Usage { semaphore, states }
+    }
+
+    /// The grants with their states.
+    fn grants(&self) -> impl Iterator<Item = (&Grant, &'static str)> {
+        self.semaphore.holders.values().zip(self.states.iter().copied())
+    }
+
+    /// The grants that take slots.
+    fn live(&self) -> impl Iterator<Item = &Grant> {
+        self.grants().filter(|(_, state)| !hold::is_over(state)).map(|(grant, _)| grant)
+    }
+
+    fn available(&self) -> u32 {
+        let used = self.live().map(|grant| grant.claim.weight).fold(0, u32::saturating_add);
+        self.semaphore.config.capacity.saturating_sub(used)
+    }
+
+    fn expired(&self) -> usize {
+        self.states.len() - self.live().count()
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "name": self.semaphore.name,
+            "capacity": self.semaphore.config.capacity,
+            "available": self.available(),
+            "ttl": self.semaphore.config.ttl.map(|span| span.to_string()),
+            "holders": self.live().count(),
+            "expired": self.expired(),
+            "waiters": self.semaphore.line.len(),
+        })
+    }
+
+    fn row(&self) -> Vec<String> {
+        let number = |number: usize| if number == 0 { "-".to_owned() } else { number.to_string() };
+        let expired = if self.expired() == 0 { String::new() } else { format!(" ({} expired)", self.expired()) };
+        vec![
+            self.semaphore.name.to_string(),
+            self.semaphore.config.capacity.to_string(),
+            self.available().to_string(),
+            number(self.live().count()) + &expired,
+            number(self.semaphore.line.len()),
+        ]
+    }
 }
 
 impl Show {
@@ -236,16 +277,16 @@ impl Show {
         let mut snapshot = project.reader()?.view().snapshot()?;
         let at = Stamp { lease: snapshot.lease, wall: snapshot.wall };
         let semaphore = snapshot.coordination.semaphores.remove(&self.name).ok_or_else(|| hold::undefined(&self.name))?;
-        let holders: Vec<_> =
-            semaphore.holders.values().map(|grant| (grant, hold::holder_state(grant, at, project.host()))).collect();
-        let mut data = summary(&semaphore);
-        data["holders"] = holders.iter().map(|(grant, state)| hold::grant_json(grant, at, state)).collect();
+        let usage = Usage::of(semaphore, at, project.host());
+        let (semaphore, holders): (_, Vec<_>) = (&usage.semaphore, usage.grants().collect());
+        let mut data = usage.json();
+        data["holders"] = holders.iter().map(|(grant, state)| hold::grant_json(grant, state)).collect();
         data["line"] = semaphore.line.iter().enumerate().map(|(index, waiter)| hold::waiter_json(index + 1, waiter)).collect();
 
         let mut human =
-            format!("{BOLD}{}{BOLD:#} has {} of {} slots free", self.name, semaphore.available(), semaphore.config.capacity);
+            format!("{BOLD}{}{BOLD:#} has {} of {} slots free", self.name, usage.available(), semaphore.config.capacity);
         if !holders.is_empty() {
-            let row = |(grant, state): &(&banksman::core::Grant, &'static str)| {
+            let row = |(grant, state): &(&Grant, &'static str)| {
                 vec![
                     grant.claim.holder.to_string(),
                     (*state).to_owned(),
@@ -279,7 +320,7 @@ impl Heartbeat {
                     || "they do not expire, so they need no heartbeats".into(),
                     |deadline| format!("they expire in {}", words::span(deadline - at.lease)),
                 );
-                let expires = grant.deadline().map(|deadline| words::rfc3339(words::wall_of(deadline, at)));
+                let expires = grant.expires().map(words::rfc3339);
                 let data = json!({ "name": self.name, "outcome": "extended", "holder": grant.claim.holder, "epoch": grant.epoch, "expiresAt": expires });
                 let slots = words::slots(grant.claim.weight);
                 context.printer.result(data, format!("extended {slots} of {BOLD}{}{BOLD:#}: {lasts}", self.name));

@@ -58,15 +58,25 @@ fn all(overview: &Overview) -> u64 {
     overview.counts.by_status.values().sum()
 }
 
-/// `1 item is dead`.
-pub(super) fn are_dead(number: u64) -> String {
-    if number == 1 { "1 item is dead".into() } else { format!("{number} items are dead") }
-}
+/// How many queues with dead items are named.
+const DEAD_QUEUES: usize = 3;
 
-/// What to do about the dead items of a queue.
-pub(super) fn try_again(queue: &Name, dead: DeadItems) -> String {
-    let which = if dead.count == 1 { dead.first.to_string() } else { "--all".into() };
-    format!("banksman queues requeue {} {which}", words::quoted(queue))
+/// `3 items are dead in 2 queues: banksman queues requeue a --all; banksman queues requeue b q-7`, if some are.
+pub(super) fn dead_items(items: &WorkItems) -> Option<String> {
+    let requeue = |(queue, dead): (&Name, &DeadItems)| {
+        let which = if dead.count == 1 { dead.first.to_string() } else { "--all".into() };
+        format!("banksman queues requeue {} {which}", words::quoted(queue))
+    };
+    let number = if items.deaths() == 1 { "1 item is dead".into() } else { format!("{} items are dead", items.deaths()) };
+    let commands = items.dead.iter().take(DEAD_QUEUES).map(requeue).collect::<Vec<_>>().join("; ");
+    match items.dead.len() {
+        0 => None,
+        1 => Some(format!("{number}: {commands}")),
+        queues if queues > DEAD_QUEUES => {
+            Some(format!("{number} in {queues} queues: {commands}; banksman queues list shows the others"))
+        }
+        queues => Some(format!("{number} in {queues} queues: {commands}")),
+    }
 }
 
 /// The items of workers as data.
@@ -119,8 +129,8 @@ fn goes_on(overview: &Overview) -> String {
         let verb = waits(*held);
         return format!("{} {verb} for what failed, was cancelled or skipped: banksman why {example}", tasks(*held));
     }
-    if let Some((queue, dead)) = items.dead.first_key_value() {
-        return format!("{}: {}", are_dead(items.deaths()), try_again(queue, *dead));
+    if let Some(dead) = dead_items(items) {
+        return dead;
     }
     if let Some(failed) = overview.failures.first() {
         let failures = count(overview, Word::Failed);

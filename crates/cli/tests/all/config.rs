@@ -100,7 +100,7 @@ fn what_makes_no_sense_is_not_written() {
         (&["locking.heartbeat", "5s"][..], "did you mean locking.heartbeat_timeout?"),
         (&["locking.heartbeat_timeout", "5"], "has no unit"),
         (&["locking.heartbeat_timeout", "-5s"], "cannot be negative"),
-        (&["locking.poll_interval", "0s"], "longer than nothing"),
+        (&["locking.poll_interval", "0s"], "greater than zero"),
         (&["frobnicate", "5s"], "there is no such key"),
         (&["project", "p-1"], "not set by hand"),
         (&["store", "postgres://me:secret@db/x"], "may carry a password"),

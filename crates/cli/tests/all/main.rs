@@ -31,6 +31,7 @@ mod merging;
 mod merging_chaos;
 mod merging_killed;
 mod merging_meanwhile;
+mod messages;
 mod namespaces;
 mod night;
 mod notices;

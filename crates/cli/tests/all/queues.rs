@@ -56,7 +56,7 @@ fn an_item_is_pushed_taken_and_completed() {
     assert_eq!((code, &error["code"]), (4, &json!("QUEUE_EMPTY")));
     let id = taken["item"]["id"].as_str().unwrap();
     world.ok(&["queues", "complete", "triage", id, "--holder", "me", "--epoch", "3"]);
-    assert_eq!(world.error(&["queues", "complete", "triage", id, "--holder", "me", "--epoch", "3"]).0, 4, "it is gone");
+    assert_eq!(world.error(&["queues", "complete", "triage", id, "--holder", "you", "--epoch", "3"]).0, 4, "it is gone");
     let kinds: Vec<String> = world.events().into_iter().map(|event| event.kind).collect();
     assert_eq!(kinds, ["queue:defined", "queue:push", "queue:take", "queue:complete"]);
     world.check();

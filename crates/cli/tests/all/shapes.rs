@@ -78,7 +78,8 @@ fn lock_details() -> Value {
 
 fn semaphore() -> Value {
     json!({
-        "name": "string", "capacity": "number", "available": "number", "ttl": "string?", "holders": "number", "waiters": "number",
+        "name": "string", "capacity": "number", "available": "number", "ttl": "string?", "holders": "number", "expired": "number",
+        "waiters": "number",
     })
 }
 

@@ -142,7 +142,7 @@ impl Source {
         }
     }
 
-    fn layer(&self) -> Layer {
+    pub(super) fn layer(&self) -> Layer {
         match self {
             Source::User(_) => Layer::User,
             Source::Default | Source::Project(_) => Layer::Project,
@@ -386,7 +386,7 @@ mod tests {
             ("[[locking]]\n", "project:1: locking: this is a section"),
             ("locking = 5\n", "project:1: locking: this is a section"),
             ("\n[lock]\n", "project:2: lock: there is no such key"),
-            ("locking.poll_interval = '0s'", "project:1: locking.poll_interval: it must be longer than nothing"),
+            ("locking.poll_interval = '0s'", "project:1: locking.poll_interval: it must be greater than zero"),
         ] {
             let problems = load("", text, &[]).unwrap_err();
             assert!(problems.len() == 1 && problems[0].starts_with(expected), "{text:?}: {problems:?}");

@@ -6,7 +6,7 @@ use banksman_core::spelling::distance;
 use thiserror::Error;
 
 use super::layers::{Layer, Source};
-use super::{KEYS, Key};
+use super::{Home, KEYS, Key};
 
 /// Why the settings cannot be used.
 #[derive(Debug, Error)]
@@ -26,6 +26,14 @@ pub struct Problem {
     pub key: Option<String>,
     /// What is wrong with it.
     pub what: String,
+}
+
+impl Problem {
+    /// The key with a wrong value in a file, if [`set`](super::set) accepts another value for it there.
+    pub fn settable(&self) -> Option<&'static Key> {
+        let layer = self.source.as_ref().map(Source::layer).filter(|layer| *layer != Layer::Environment)?;
+        Key::find(self.key.as_deref()?).filter(|key| key.home != Home::Init && key.admit(layer).is_ok())
+    }
 }
 
 impl fmt::Display for Problem {
@@ -74,7 +82,7 @@ pub(super) fn unknown(name: &str, layer: Layer) -> String {
     nearest(name).map_or("there is no such key".into(), |key| format!("there is no such key; did you mean {}?", spelt(key)))
 }
 
-/// The key that was most likely meant: the whole of its name or the part after the section.
+/// The key that was most likely meant: by the part after the section, and among equals by the whole name.
 fn nearest(name: &str) -> Option<&'static Key> {
     let tail = |name: &str| name.rsplit_once('.').map_or(name.to_owned(), |(_, tail)| tail.to_owned());
     let score = |key: &&Key| {
@@ -84,15 +92,16 @@ fn nearest(name: &str) -> Option<&'static Key> {
         let tails = distance(&tail(name), &tail(key.name));
         // Two short words are near each other even if they share no letter.
         let akin = tails < tail(key.name).len();
-        if begun {
+        let apart = if begun {
             whole.min(1)
         } else if akin {
             whole.min(tails)
         } else {
             whole
-        }
+        };
+        (apart, whole)
     };
-    let close = |key: &&Key| score(key) <= 2.max(name.len() / 4);
+    let close = |key: &&Key| score(key).0 <= 2.max(name.len() / 4);
     KEYS.iter().filter(close).min_by_key(score)
 }
 
@@ -103,9 +112,10 @@ mod tests {
     #[test]
     fn a_slip_finds_its_key_and_nonsense_finds_none() {
         let meant = |name| nearest(name).map(|key| key.name);
-        for name in ["locking.heartbeat", "heartbeat_timeout", "locking.heartbeat_timout", "lock.heartbeat_timeout"] {
+        for name in ["locking.heartbeat", "locking.heartbeat_timout", "lock.heartbeat_timeout"] {
             assert_eq!(meant(name), Some("locking.heartbeat_timeout"), "{name}");
         }
+        assert_eq!(meant("task.hearbeat_timeout"), Some("task.heartbeat_timeout"));
         assert_eq!(meant("locking.poll"), Some("locking.poll_interval"));
         assert_eq!(meant("stores"), Some("store"));
         assert_eq!(meant("queue.visibility"), Some("queue.visibility_timeout"));

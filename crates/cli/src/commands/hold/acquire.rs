@@ -203,7 +203,15 @@ pub(crate) fn judge(resource: &Resource, acquisition: Acquisition) -> Result<Won
             let holders = holders(&waiting.blocked);
             let message = format!("waited too long for {name}, which is held by {holders}");
             let hint = format!("banksman {}s show {} shows who waits for it", resource.kind.as_str(), words::quoted(name));
-            let details = json!({ "name": name, "place": waiting.place, "waiters": waiting.blocked.waiters, "holder": holders });
+            let details = json!({
+                "name": name,
+                "place": waiting.place,
+                "waiters": waiting.blocked.waiters,
+                "holder": holders,
+                "lockedBy": waiting.blocked.holders.first().map(|grant| &grant.claim.holder),
+                "taskId": name.task(),
+                "expiresAt": expiry(&waiting.blocked),
+            });
             return Err(Failure::new(exit::LOCKED, "WAIT_TIMEOUT", message).details(details).hint(hint));
         }
         Acquisition::Cancelled => return Err(Failure::interrupted()),
@@ -250,9 +258,13 @@ fn holders(blocked: &Blocked) -> String {
     if names.is_empty() { "nobody".into() } else { names.join(", ") }
 }
 
+/// When the first of the grants that are in the way expires.
+fn expiry(blocked: &Blocked) -> Option<String> {
+    blocked.holders.iter().filter_map(Grant::expires).min().map(words::rfc3339)
+}
+
 fn busy(resource: &Resource, blocked: &Blocked, at: Stamp, available: Option<u32>) -> Failure {
     let name = &resource.name;
-    let expires = blocked.deadline.map(|deadline| words::wall_of(deadline, at));
     let since = blocked.holders.iter().map(|grant| grant.acquired.wall).min();
     let held_for = since.map_or(String::new(), |since| format!(" for {}", words::span(at.wall - since)));
     let holders = holders(blocked);
@@ -267,7 +279,7 @@ fn busy(resource: &Resource, blocked: &Blocked, at: Stamp, available: Option<u32
         "name": name,
         "holder": holders,
         "since": since.map(words::rfc3339),
-        "expiresAt": expires.map(words::rfc3339),
+        "expiresAt": expiry(blocked),
         "waiters": blocked.waiters,
     });
     if let Some(available) = available {
@@ -292,7 +304,7 @@ fn deadlock(resource: &Resource, cycle: &[Link]) -> Failure {
 fn describe(kind: Kind, name: &str, won: &Won) -> (Value, String) {
     let Won { grant, outcome, from, at } = won;
     let holder = &grant.claim.holder;
-    let expires = grant.deadline().map(|deadline| words::wall_of(deadline, *at));
+    let expires = grant.expires();
     let mut data = json!({
         "name": name,
         "outcome": outcome,

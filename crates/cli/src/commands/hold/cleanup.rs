@@ -9,7 +9,7 @@ use banksman::store::Reader;
 use serde_json::json;
 
 use super::super::Done;
-use super::holder_state;
+use super::{holder_state, is_over};
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
@@ -61,7 +61,7 @@ pub(crate) fn stale_grants(reader: &mut Reader, host: &Host) -> Result<Vec<Stale
         let state = holder_state(grant, at, host);
         Stale { resource, grant: grant.clone(), state }
     });
-    Ok(judged.filter(|entry| matches!(entry.state, "dead" | "expired" | "lapsed")).collect())
+    Ok(judged.filter(|entry| is_over(entry.state)).collect())
 }
 
 /// Every grant of every lock and semaphore.

@@ -8,7 +8,7 @@ mod view;
 pub(crate) use acquire::{AcquireFlags, Wanted, acquire, judge, win};
 pub(crate) use cleanup::{cleanup, reap, stale_grants};
 pub(crate) use run::run;
-pub(crate) use view::{grant_json, holder_state, line_rows, waiter_json};
+pub(crate) use view::{grant_json, holder_state, is_over, line_rows, waiter_json};
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ impl Dur {
 
     /// A span that must last: a lease of no length would be over before it begins.
     pub(crate) fn positive(self, flag: &str) -> Result<Span, Failure> {
-        if self.0.is_zero() { Err(Failure::usage(format!("{flag} must be longer than nothing"))) } else { Ok(self.span()) }
+        if self.0.is_zero() { Err(Failure::usage(format!("{flag} must be greater than zero"))) } else { Ok(self.span()) }
     }
 }
 

@@ -21,7 +21,12 @@ pub(crate) fn holder_state(grant: &Grant, at: Stamp, host: &Host) -> &'static st
     }
 }
 
-pub(crate) fn grant_json(grant: &Grant, at: Stamp, state: &str) -> Value {
+/// Whether a grant in this state is over, though its row is still there.
+pub(crate) fn is_over(state: &str) -> bool {
+    matches!(state, "dead" | "expired" | "lapsed")
+}
+
+pub(crate) fn grant_json(grant: &Grant, state: &str) -> Value {
     json!({
         "holder": grant.claim.holder,
         "state": state,
@@ -30,7 +35,7 @@ pub(crate) fn grant_json(grant: &Grant, at: Stamp, state: &str) -> Value {
         "ancestors": grant.claim.ancestors,
         "acquiredAt": words::rfc3339(grant.acquired.wall),
         "heartbeatAt": words::rfc3339(grant.heartbeat.wall),
-        "expiresAt": grant.deadline().map(|deadline| words::rfc3339(words::wall_of(deadline, at))),
+        "expiresAt": grant.expires().map(words::rfc3339),
         "ttl": grant.claim.ttl.map(|span| span.to_string()),
         "maxHold": grant.claim.max_hold.map(|span| span.to_string()),
         "pids": grant.claim.processes.iter().map(|process| process.pid).collect::<Vec<_>>(),

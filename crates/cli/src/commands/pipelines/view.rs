@@ -97,6 +97,9 @@ pub(crate) fn row(hosted: &Hosted, tasks: &BTreeMap<TaskId, Task>, at: Stamp) ->
     ]
 }
 
+/// How many checkpoints people are shown.
+const CHECKPOINTS: usize = 5;
+
 /// Whether it needs a person: a guard holds it up. What it depends on, and decisions, are told elsewhere.
 pub(crate) fn is_held_up(pipeline: &Pipeline) -> bool {
     matches!(&pipeline.state, State::Blocked { reason: Reason::Guard { .. }, .. })
@@ -212,8 +215,10 @@ fn page(host: &Task, pipeline: &Pipeline, children: &[Task], at: Stamp) -> Strin
     let rows = pipeline.plan.phases.iter().map(|phase| phase_row(phase, pipeline, children, at)).collect();
     text.push_str(&format!("\n\n{}", table::render(&["", "PHASE", "TASK", "STATUS", "TOOK>", "DOES"], rows)));
     if !pipeline.checkpoints.is_empty() {
-        text.push_str(&format!("\n\n{DIM}CHECKPOINTS{DIM:#}"));
-        for said in pipeline.checkpoints.iter().rev().take(5).rev() {
+        let (all, shown) = (pipeline.checkpoints.len(), pipeline.checkpoints.len().min(CHECKPOINTS));
+        let cut = if shown < all { format!(" (the last {shown} of {all}; --json has all)") } else { String::new() };
+        text.push_str(&format!("\n\n{DIM}CHECKPOINTS{cut}{DIM:#}"));
+        for said in &pipeline.checkpoints[all - shown..] {
             let phase = said.phase.as_ref().map(|phase| format!(" {DIM}in {phase}{DIM:#}")).unwrap_or_default();
             text.push_str(&format!("\n  {DIM}{}{DIM:#} {}{phase}", words::rfc3339(said.at), words::one_line(&said.message)));
         }

@@ -7,7 +7,7 @@ use banksman::core::{Epoch, HolderId, ItemId, Name, Span, Stamp};
 use banksman::store::Key;
 use banksman::{Client, TakeEnd};
 use clap::Args;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::hand::settle;
 use super::refusal;
@@ -66,6 +66,8 @@ pub(super) struct Extend {
 }
 
 /// Say that an item is done. It leaves the queue.
+///
+/// Saying it again, as one does who did not get the answer, is no error.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman queues complete triage q-17 --holder agent-7 --epoch 42")]
 pub(super) struct Complete {
@@ -127,7 +129,8 @@ impl Take {
         };
         match end {
             TakeEnd::Answered { outcome: Outcome::Taken(item), at } => {
-                describe(context, &self.queue, &item, at);
+                let (data, human) = describe(&self.queue, &item, at);
+                context.printer.try_result(data, human).map_err(|error| unprinted(&client, &self.queue, &item, &error))?;
                 Ok(exit::OK)
             }
             TakeEnd::Answered { outcome: Outcome::Empty { next }, at } => {
@@ -175,9 +178,22 @@ fn waiting_line(queue: &Name, waiting: &Waiting) -> String {
     format!("waiting for an item of {BOLD}{queue}{BOLD:#}{why}, you are {place} in line {DIM}(Ctrl-C to cancel){DIM:#}")
 }
 
-fn describe(context: &Context, queue: &Name, item: &Item, at: Stamp) {
+/// Nobody has learned of the take, so nobody could complete the item: it is given back. As with a holder that died, that was an
+/// attempt.
+fn unprinted(client: &Client, queue: &Name, item: &Item, error: &std::io::Error) -> Failure {
     let State::Processing(taken) = &item.state else { unreachable!("it was just taken") };
-    let until = words::rfc3339(words::wall_of(taken.until, at));
+    let hold = Hold { item: item.id, holder: taken.holder.clone(), epoch: taken.epoch };
+    let why = format!("the take could not be printed: {error}");
+    let returned = client.ask_queue(queue, Input::Fail { hold, error: why.into(), retry_after: Span::ZERO }).is_ok();
+    let state = if returned { "was given back" } else { "can be taken again when its time is over" };
+    Failure::system("print the item", error)
+        .details(json!({ "queue": queue, "id": item.id, "returned": returned }))
+        .hint(format!("{} {state}", item.id))
+}
+
+fn describe(queue: &Name, item: &Item, at: Stamp) -> (Value, String) {
+    let State::Processing(taken) = &item.state else { unreachable!("it was just taken") };
+    let until = words::rfc3339(taken.since.wall_of(taken.until));
     let data = json!({
         "queue": queue,
         "item": {
@@ -204,7 +220,7 @@ fn describe(context: &Context, queue: &Name, item: &Item, at: Stamp) {
         item.id,
         taken.epoch
     );
-    context.printer.result(data, human);
+    (data, human)
 }
 
 impl Extend {
@@ -229,14 +245,16 @@ impl Extend {
 
 impl Complete {
     pub(super) fn run(self, context: &Context) -> Done {
-        match self.own.ask(context, Input::Complete(self.own.hold()?))? {
-            (Outcome::Completed, _) => {
-                let data = json!({ "queue": self.own.queue, "id": self.own.item, "outcome": "completed" });
-                context.printer.result(data, format!("{GREEN}completed{GREEN:#} {BOLD}{}{BOLD:#}", self.own.item));
-                Ok(exit::OK)
+        let (client, hold) = (context.client()?, self.own.hold()?);
+        let (word, human) = match client.ask_queue(&self.own.queue, Input::Complete(hold.clone()))?.0 {
+            Outcome::Completed => ("completed", format!("{GREEN}completed{GREEN:#} {BOLD}{}{BOLD:#}", self.own.item)),
+            Outcome::NoItem if client.was_completed(&self.own.queue, &hold)? => {
+                ("already_completed", format!("{BOLD}{}{BOLD:#} was completed before", self.own.item))
             }
-            (outcome, _) => Err(self.own.refused(&outcome)),
-        }
+            outcome => return Err(self.own.refused(&outcome)),
+        };
+        context.printer.result(json!({ "queue": self.own.queue, "id": self.own.item, "outcome": word }), human);
+        Ok(exit::OK)
     }
 }
 

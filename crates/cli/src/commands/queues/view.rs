@@ -239,7 +239,8 @@ fn item_json(item: &Item, seen: &Seen) -> Value {
     };
     // One that a worker has is left to it as long as its task lives.
     let task = taken.and_then(|_| seen.tasks.get(&item.id));
-    let due = item.due().filter(|_| task.is_none()).map(|due| words::rfc3339(words::wall_of(due, seen.at)));
+    let stamp = taken.map_or(item.created, |taken| taken.since);
+    let due = item.due().filter(|_| task.is_none()).map(|due| words::rfc3339(stamp.wall_of(due)));
     let death = death(item);
     let attempt = |attempt: &banksman::core::queue::Attempt| {
         json!({

@@ -136,7 +136,7 @@ pub(super) fn heartbeat(
     let input = lock::Input::Heartbeat { holder: who(given, client)?, epoch: *epoch };
     match client.ask(Command::Lock(id.lock(), input), Vec::new())? {
         (Held::Lock(lock::Outcome::Extended(grant)), at) => {
-            let expires = grant.deadline().map(|deadline| words::rfc3339(words::wall_of(deadline, at)));
+            let expires = grant.expires().map(words::rfc3339);
             let lasts =
                 grant.deadline().map_or_else(String::new, |deadline| format!(", for {} more", words::span(deadline - at.lease)));
             let data = json!({ "id": id, "outcome": "seen", "epoch": epoch, "expiresAt": expires });

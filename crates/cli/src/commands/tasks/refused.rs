@@ -19,7 +19,7 @@ pub(crate) fn refused(task: &TaskId, outcome: &TaskOutcome) -> Failure {
         TaskOutcome::UnknownSection(section) => find::no_section(section.as_str()),
         TaskOutcome::UnknownParent(parent) => find::no_task(parent.as_str()),
         TaskOutcome::Fenced => fenced(task),
-        TaskOutcome::Dependencies(error) => dependencies(error),
+        TaskOutcome::Dependencies(error) => dependencies(task, error),
         TaskOutcome::InProgress(run) => {
             let lockout = Lockout { lock: task.lock(), holder: run.holder(), until: None };
             locked(task, &lockout).hint(format!("to stop its run: banksman tasks cancel {task}"))
@@ -85,12 +85,14 @@ fn fenced(task: &TaskId) -> Failure {
         .hint("the run that says so is over; stop what is left of it")
 }
 
-fn dependencies(error: &DagError) -> Failure {
+fn dependencies(task: &TaskId, error: &DagError) -> Failure {
     match error {
         DagError::Cycle(cycle) => Failure::new(exit::USAGE, "DEPENDENCY_CYCLE", error.to_string())
             .details(json!({ "cycle": cycle }))
             .hint("nothing was changed"),
-        DagError::Own => Failure::new(exit::USAGE, "DEPENDENCY_CYCLE", error.to_string()).details(json!({ "cycle": [] })),
+        DagError::Own => Failure::new(exit::USAGE, "DEPENDENCY_CYCLE", error.to_string())
+            .details(json!({ "cycle": [task, task] }))
+            .hint("nothing was changed"),
         DagError::Unknown(task) => find::no_task(task.as_str()),
         DagError::TooMany(_) => Failure::usage(error),
     }

@@ -167,8 +167,8 @@ impl Page {
         fields.extend((!spec.needs.is_empty()).then(|| ("needs", join(spec.needs.iter().map(view::need_words).collect()))));
         fields.extend(spec.parent.as_ref().map(|parent| ("child of", parent.to_string())));
         if let Some(policy) = &spec.restart {
-            let of = format!("{} of at most {} attempts came to nothing", task.failures, policy.max_restarts);
-            fields.push(("loop", format!("until it is done; {of}, rests for {}", policy.delay)));
+            let made = format!("{} of at most {} attempts made", self.attempts_made(), policy.max_restarts);
+            fields.push(("loop", format!("until it is done; {made}, rests for {}", policy.delay)));
         }
         fields.extend((spec.retries > 0).then(|| ("retries", format!("{} of {} used", task.failures, spec.retries))));
         if spec.workspace == Workspace::Dir {
@@ -182,6 +182,19 @@ impl Page {
         fields.extend(error.map(|error| ("error", error.replace('\n', "\n              "))));
         fields.extend(output(task).map(|output| ("output", view::brief(&output.to_string(), 200))));
         fields
+    }
+
+    /// How many attempts of a loop were made, the one that is under way or was the last included: only those that were followed by
+    /// another count as failures.
+    fn attempts_made(&self) -> u32 {
+        let task = &self.listed.task;
+        let has_last = match &task.state {
+            State::Done(How::Success { .. } | How::Failed { .. }) | State::Awaiting { .. } => {
+                self.runs.last().and_then(|run| run.ended.as_ref()).is_some_and(|ended| ended.setback.is_none())
+            }
+            _ => task.live().is_some(),
+        };
+        task.failures + u32::from(has_last)
     }
 
     fn run_row(&self, run: &Run) -> Vec<String> {

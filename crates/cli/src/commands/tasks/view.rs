@@ -168,6 +168,8 @@ pub(super) fn run_json(run: &Run, log: &std::path::Path) -> Value {
         "exitCode": ended.and_then(|ended| ended.ending.exit_code()),
         "signal": ended.and_then(|ended| ended.ending.signal()),
         "note": ended.and_then(|ended| ended.note.as_deref()),
+        "verdict": ended.and_then(|ended| ended.setback.map(Setback::as_str)),
+        // The former name of the verdict.
         "setback": ended.and_then(|ended| ended.setback.map(Setback::as_str)),
         "error": ended.and_then(|ended| ended.error.as_deref()),
         "log": log.display().to_string(),

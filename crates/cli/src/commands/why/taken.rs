@@ -71,7 +71,7 @@ impl Taken<'_> {
             is_final: kind == "undefined",
             since: first.map(|holder| holder.holding.since),
             resource: self.reason.resource().map(|resource| resource.to_string()),
-            holders: self.holders.iter().map(|holder| holder_json(holder, at)).collect(),
+            holders: self.holders.iter().map(holder_json).collect(),
             waiters: self.waiters,
             place,
             ..Reason::default()
@@ -116,7 +116,7 @@ impl Taken<'_> {
             is_final: never,
             since: self.holders.iter().map(|holder| holder.holding.since).min_by_key(|since| since.lease),
             resource: self.reason.resource().map(|resource| resource.to_string()),
-            holders: self.holders.iter().map(|holder| holder_json(holder, self.at)).collect(),
+            holders: self.holders.iter().map(holder_json).collect(),
             waiters: self.waiters,
             ..Reason::default()
         }
@@ -176,12 +176,12 @@ fn holder_words(holder: &Holder) -> String {
     }
 }
 
-fn holder_json(holder: &Holder, at: Stamp) -> Value {
+fn holder_json(holder: &Holder) -> Value {
     let run = holder.run.as_ref();
     json!({
         "holder": holder.holding.holder,
         "since": words::rfc3339(holder.holding.since.wall),
-        "expiresAt": holder.holding.until.map(|until| words::rfc3339(words::wall_of(until, at))),
+        "expiresAt": holder.holding.until.map(|until| words::rfc3339(holder.holding.since.wall_of(until))),
         "state": holder.over.map_or("held".into(), |over| over.to_string()),
         "pids": holder.pids,
         "run": run.map(|(run, ..)| &run.id),

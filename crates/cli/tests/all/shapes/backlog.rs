@@ -27,7 +27,7 @@ fn task_page() -> Value {
     let run = json!({
         "id": "string", "attempt": "number", "epoch": "number", "live": "bool", "runner": "string", "startedAt": "time",
         "endedAt": "time?", "ending": "string?", "exitCode": "number?", "signal": "number?", "note": "string?", "log": "string",
-        "setback": "string?", "error": "string?",
+        "verdict": "string?", "setback": "string?", "error": "string?",
     });
     let more = json!({
         "command": "string?", "workspace": "string", "retries": "number", "epoch": "number?", "output": "any",

@@ -21,7 +21,10 @@ fn every_failure_says_what_in_the_same_form() {
     world.ok(&["queues", "push", "tiny", "1"]);
     let name = || json!({ "name": "string" });
     let busy = json!({ "name": "string", "holder": "string", "since": "time?", "expiresAt": "time?", "waiters": "number" });
-    let waited = json!({ "name": "string", "holder": "string", "place": "number", "waiters": "number" });
+    let waited = json!({
+        "name": "string", "holder": "string", "place": "number", "waiters": "number",
+        "lockedBy": "string", "taskId": "string?", "expiresAt": "time?",
+    });
     std::fs::write(world.path().join("wrong.csv"), "titel\n").unwrap();
     let mistake = json!({ "line": "number", "column": "number?", "field": "string?", "what": "string", "hint": "string?" });
     let invalid = json!({ "file": "string", "problems": [mistake], "more": "bool" });
