@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use banksman_adapters::git::LOCAL_VARIABLES;
 use banksman_adapters::keeper::{self, Found, Limit, Record, Spec};
 use banksman_adapters::private;
 use banksman_core::backlog::{Ended, Run};
@@ -131,11 +132,26 @@ impl Sessions {
         self.task_dir(task).join("input")
     }
 
-    /// Writes down what a run reads, if it reads something.
-    pub(crate) fn write_input(&self, work: &Work) -> std::io::Result<()> {
+    /// Writes down what a run needs before it starts.
+    pub(crate) fn prepare(&self, work: &Work) -> std::io::Result<()> {
+        if work.task.spec.workspace == Workspace::Dir {
+            self.fence_off_git()?;
+        }
         let Some(text) = reads(work) else { return Ok(()) };
         private::make_dir(&self.task_dir(&work.task.id))?;
         write_anew(&self.input(&work.task.id), text.as_bytes())
+    }
+
+    /// Keeps git from finding the project's repository from inside of a workspace: what is no link to a repository ends its
+    /// search. A variable would do so only for those who keep their environment.
+    fn fence_off_git(&self) -> std::io::Result<()> {
+        let workspaces = self.project.folder().join("workspaces");
+        private::make_dir(&workspaces)?;
+        match private::open(&workspaces.join(".git"), OFlags::WRONLY | OFlags::CREATE) {
+            // Somebody has made a repository there: then git finds that one.
+            Err(error) if error.kind() == std::io::ErrorKind::IsADirectory => Ok(()),
+            made => made.map(drop),
+        }
     }
 
     /// The end of what a run has printed, if somebody goes by that: it is a phase of a pipeline.
@@ -206,6 +222,12 @@ impl Sessions {
         if run.attempt > 0 {
             env.push(("BANKSMAN_LAST_RESULT".into(), self.last_result(&task.id).into()));
         }
+        let mut env_remove: Vec<String> = FOREIGN.map(Into::into).into();
+        if task.spec.workspace == Workspace::Dir {
+            // With it git says that there is no repository, and without, that there is none it can use.
+            env.push(("GIT_CEILING_DIRECTORIES".into(), self.project.folder().join("workspaces").into()));
+            env_remove.extend(LOCAL_VARIABLES.map(Into::into));
+        }
         env.extend(task.spec.env.iter().map(|(name, value)| (name.to_string(), value.to_string().into())));
         env.extend(self.store.clone().map(|url| ("BANKSMAN_STORE".into(), url.into())));
         Spec {
@@ -221,7 +243,7 @@ impl Sessions {
             make_dirs,
             spare_dirs,
             env,
-            env_remove: FOREIGN.map(Into::into).into(),
+            env_remove,
             stdin: reads(work).map(|_| self.input(&task.id)),
             grace_ms: u64::try_from(config.kill_grace.as_millis()).unwrap_or(u64::MAX),
             limit,

@@ -86,13 +86,14 @@ impl Git {
     }
 
     /// A submodule that is at another commit is no change: it stays where it is when the branch around it moves, until somebody
-    /// updates it.
+    /// updates it. Banksman's own files are none either: a setting that is changed must not hold up a merge.
     fn differing(&self, checkout: &Checkout, changes: &[&str]) -> Result<Vec<String>, GitError> {
         let args = [&["status", "--porcelain=v2", "--no-renames", "-z"], changes].concat();
         let list = self.at(&checkout.path).get(&args)?;
         // Settings of the user's can ask for more lines, which begin in this way.
         let entries = list.split(|byte| *byte == 0).filter(|entry| !entry.is_empty() && !entry.starts_with(b"# "));
-        Ok(entries.filter(|entry| !entry.starts_with(b"1 .M SC.. ")).map(path_of).collect())
+        let paths = entries.filter(|entry| !entry.starts_with(b"1 .M SC.. ")).map(path_of);
+        Ok(paths.filter(|path| !is_own(path)).collect())
     }
 
     /// What has begun in a checkout and is not over. It will move the branch when it is, even if no file has changed.
@@ -107,6 +108,11 @@ impl Git {
         }
         Ok(None)
     }
+}
+
+/// Whether a path belongs to the folder of a project, wherever in the repository that is.
+fn is_own(path: &str) -> bool {
+    path.split('/').any(|part| part == ".banksman")
 }
 
 /// The path in a line of `git status`. It comes last, after so many words as the kind of the line says.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{Git, GitError, Id, check};
+use super::{Git, GitError, Id, check, journal};
 
 /// Who the commit is from that only exists to be compared.
 const NOBODY: [(&str, &str); 6] = [
@@ -30,6 +30,14 @@ impl Git {
     /// merge or the like has begun.
     pub fn branch_changes(&self, branch: &str) -> Result<Option<(PathBuf, Vec<String>)>, GitError> {
         self.seen(branch)?.ok_or_else(|| GitError::NoBranch(branch.into()))?;
+        match self.unclean(branch)? {
+            // A merge that moves the checkout looks like changes until it is done.
+            Some(_) if journal::await_moves(&self.place("--git-common-dir")?, self.limit) => self.unclean(branch),
+            changes => Ok(changes),
+        }
+    }
+
+    fn unclean(&self, branch: &str) -> Result<Option<(PathBuf, Vec<String>)>, GitError> {
         for checkout in self.checkouts(branch)? {
             let files = self.changes(&checkout)?;
             if !files.is_empty() || self.under_way(&checkout)?.is_some() {

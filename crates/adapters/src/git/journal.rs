@@ -22,7 +22,7 @@ use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use sha2::{Digest, Sha256};
 
@@ -245,6 +245,26 @@ pub(super) fn remove_tree(path: &Path) -> Result<(), GitError> {
         }
     }
     Ok(())
+}
+
+/// Waits until no merge that lives is about to move a checkout of this repository, but not for longer than `limit`. Says whether
+/// there was one.
+pub(super) fn await_moves(common: &Path, limit: Duration) -> bool {
+    let until = Instant::now() + limit;
+    let was_moving = is_moving(common);
+    while is_moving(common) && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    was_moving
+}
+
+/// Whether a merge lives that has a record: its checkout is between two commits, or is about to be.
+fn is_moving(common: &Path) -> bool {
+    Journal::folders(common).iter().any(|folder| {
+        let is_held =
+            || File::open(folder.join("lock")).is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)));
+        folder.join("record").exists() && is_held()
+    })
 }
 
 fn moves(common: &Path) -> PathBuf {

@@ -47,7 +47,7 @@ pub use settling::{Leftover, Settled, leftovers, settle_leftovers};
 const OUTPUT: usize = 256 << 20;
 
 /// Variables that would lead git to another repository than the one that is meant, as in a hook.
-const LOCAL: [&str; 17] = [
+pub const LOCAL_VARIABLES: [&str; 17] = [
     "GIT_DIR",
     "GIT_WORK_TREE",
     "GIT_INDEX_FILE",
@@ -179,7 +179,7 @@ impl Git {
         let mut command = Command::new("git");
         command.arg("--no-pager").args(self.settings.iter().flat_map(|setting| ["-c", setting]));
         command.args(args).current_dir(&self.directory).stdin(Stdio::null());
-        for name in LOCAL {
+        for name in LOCAL_VARIABLES {
             command.env_remove(name);
         }
         // Nobody is there to be asked, to edit or to read page by page.

@@ -21,7 +21,7 @@ impl Runner<'_> {
         {
             tell(Told::RunTrouble(work.run.id.clone(), format!("it cannot be told how the last run ended: {error}")));
         }
-        let started = self.files.write_input(work).and_then(|()| self.keepers.start(&self.files.spec(work, self.limit)));
+        let started = self.files.prepare(work).and_then(|()| self.keepers.start(&self.files.spec(work, self.limit)));
         match started {
             Ok(session) => drop(self.sessions.insert(work.run.id.clone(), session)),
             Err(error) => {
