@@ -133,8 +133,8 @@ pub enum Input {
         hold: Hold,
         /// Why.
         error: Box<str>,
-        /// How long to wait before the next.
-        retry_after: Span,
+        /// How long to wait before the next; without it there is none, however many are left.
+        retry_after: Option<Span>,
     },
     /// Put the first items whose time has come where they belong.
     Settle,

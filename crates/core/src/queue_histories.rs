@@ -120,7 +120,7 @@ proptest! {
                             (outcome.clone(), matches!(outcome, Outcome::Extended { .. }))
                         }
                         Deed::Fail(_, retry) => {
-                            let retry_after = Span::from_ms(retry);
+                            let retry_after = Some(Span::from_ms(retry));
                             let outcome = site.ask("q", Input::Fail { hold, error: "no".into(), retry_after });
                             if let Some(line) = index.map(|index| &mut lines[index]) {
                                 line.dead = line.attempts >= ATTEMPTS;

@@ -123,7 +123,7 @@ fn in_state(state: &str) -> (Site, Hold) {
     let none = Hold { item, holder: holder("a"), epoch: Epoch(0) };
     let fail = |site: &mut Site, retry| {
         let hold = site.taken();
-        site.ask("q", Input::Fail { hold: hold.clone(), error: "no".into(), retry_after: Span::from_ms(retry) });
+        site.ask("q", Input::Fail { hold: hold.clone(), error: "no".into(), retry_after: Some(Span::from_ms(retry)) });
         hold
     };
     let hold = match state {
@@ -186,7 +186,7 @@ const STATES: [&str; 12] = [
 fn inputs(hold: &Hold) -> Vec<(&'static str, Input)> {
     let stale = Hold { epoch: Epoch(hold.epoch.0 - 1), ..hold.clone() };
     let other = Hold { holder: holder("b"), ..hold.clone() };
-    let fail = |hold: Hold| Input::Fail { hold, error: "no".into(), retry_after: Span::ZERO };
+    let fail = |hold: Hold| Input::Fail { hold, error: "no".into(), retry_after: Some(Span::ZERO) };
     vec![
         ("push", Input::Push(vec![new(-1)])),
         ("take", Input::Take { holder: holder("b"), wait: None, ticket: None }),
@@ -274,7 +274,7 @@ fn a_dead_item_has_its_reason_and_history_wherever_it_is() {
     site.ask("q", Input::Define(Config { dead_letter: Some(name("d")), ..config(2) }));
     let item = site.push(New { dedupe: Some(DedupeKey::new("k").unwrap()), ..new(0) });
     let hold = site.taken();
-    site.ask("q", Input::Fail { hold, error: "first".into(), retry_after: Span::ZERO });
+    site.ask("q", Input::Fail { hold, error: "first".into(), retry_after: Some(Span::ZERO) });
     site.taken();
     site.at(100);
     assert!(matches!(site.take(), Outcome::Empty { .. }));
@@ -290,7 +290,7 @@ fn a_dead_item_has_its_reason_and_history_wherever_it_is() {
         Outcome::Taken(item) => Hold { item: item.id, holder: holder("a"), epoch: item.fence },
         other => panic!("{other:?}"),
     };
-    let failed = site.ask("d", Input::Fail { hold: again, error: "hopeless".into(), retry_after: Span::ZERO });
+    let failed = site.ask("d", Input::Fail { hold: again, error: "hopeless".into(), retry_after: Some(Span::ZERO) });
     assert_eq!(failed, Outcome::Dead { moved_to: None });
     assert_eq!(site.ask("d", Input::RequeueAll(Part::Dead, 9)), Outcome::SomeRequeued { count: 1, stuck: 0 });
     assert_eq!((site.status(item).as_str(), site.queues.items[&item].attempts), ("pending", 0));
@@ -306,7 +306,7 @@ fn a_full_queue_refuses_and_a_full_dead_letter_queue_leaves_the_dead_where_they_
     let refused = site.ask("q", Input::Push(vec![new(0), new(0)]));
     assert!(matches!(&refused, Outcome::Pushed(pushed) if matches!(pushed[..], [Pushed::Added(_), Pushed::Full])), "{refused:?}");
     let hold = site.taken();
-    let failed = site.ask("q", Input::Fail { hold, error: "no".into(), retry_after: Span::ZERO });
+    let failed = site.ask("q", Input::Fail { hold, error: "no".into(), retry_after: Some(Span::ZERO) });
     assert_eq!((failed, site.status(item).as_str()), (Outcome::Dead { moved_to: None }, "dead"));
 }
 
@@ -322,7 +322,7 @@ fn a_key_keeps_others_out_until_its_item_is_over() {
     site.ask("q", Input::Complete(hold));
     let second = site.push(keyed());
     let hold = site.taken();
-    site.ask("q", Input::Fail { hold, error: "no".into(), retry_after: Span::ZERO });
+    site.ask("q", Input::Fail { hold, error: "no".into(), retry_after: Some(Span::ZERO) });
     assert_eq!(site.status(second), "dead");
     let third = site.push(keyed());
     let hold = site.taken();
@@ -358,7 +358,7 @@ fn an_item_that_comes_back_from_the_dead_letter_queue_keeps_others_out_again() {
     let keyed = || New { dedupe: Some(DedupeKey::new("k").unwrap()), ..new(0) };
     let item = site.push(keyed());
     let hold = site.taken();
-    site.ask("q", Input::Fail { hold, error: "no".into(), retry_after: Span::ZERO });
+    site.ask("q", Input::Fail { hold, error: "no".into(), retry_after: Some(Span::ZERO) });
     let there = site.ask("d", Input::Push(vec![keyed()]));
     assert!(
         matches!(&there, Outcome::Pushed(pushed) if matches!(pushed[..], [Pushed::Added(_)])),

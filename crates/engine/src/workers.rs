@@ -64,7 +64,7 @@ pub enum WorkerOutcome {
         /// Which item.
         item: ItemId,
     },
-    /// Nothing can be made of the item: the attempt has failed.
+    /// Nothing can be made of the item: it is dead.
     Unfit {
         /// Which item.
         item: ItemId,
@@ -181,7 +181,8 @@ fn take(name: &Name, queue: &Name, tables: &mut Tables, turn: &mut Turn) -> Work
             WorkerOutcome::Took { task, item: item.id }
         }
         Err(error) => {
-            fail(queue, hold, &error, definition.retry_after(item.attempts), tables, turn);
+            // Neither the item nor what is to be made of it changes by itself: another attempt would end like this one.
+            fail(queue, hold, &error, None, tables, turn);
             WorkerOutcome::Unfit { item: item.id, error: error.into() }
         }
     }
@@ -243,7 +244,14 @@ fn variables(item: &Item, whole: bool) -> Context {
 }
 
 /// An attempt has failed. If it was the last, people are told: its task is no failure by itself.
-fn fail(queue: &Name, hold: Hold, error: &str, retry_after: Span, tables: &mut Tables, turn: &mut Turn) -> queue::Outcome {
+fn fail(
+    queue: &Name,
+    hold: Hold,
+    error: &str,
+    retry_after: Option<Span>,
+    tables: &mut Tables,
+    turn: &mut Turn,
+) -> queue::Outcome {
     let mut end = error.len().min(queue::ERROR_LIMIT);
     while !error.is_char_boundary(end) {
         end -= 1;
@@ -284,6 +292,6 @@ fn settle(name: &Name, task: &TaskId, taken: &Taken, tables: &mut Tables, turn: 
     // An item that a person has purged or taken away meanwhile is refused, and that is as good.
     WorkerOutcome::Settled(match how {
         End::Completed => step_queue(&taken.queue, queue::Input::Complete(hold), tables, turn),
-        End::Failed | End::Cancelled => fail(&taken.queue, hold, &error, retry_after, tables, turn),
+        End::Failed | End::Cancelled => fail(&taken.queue, hold, &error, Some(retry_after), tables, turn),
     })
 }

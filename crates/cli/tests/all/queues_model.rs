@@ -95,7 +95,11 @@ fn input(dice: &mut Dice, queue: &Name, model: &Model) -> Input {
         12 => Input::Leave { ticket: ticket.unwrap_or(Ticket(1)) },
         13 => Input::Extend(hold, dice.chance(2).then(|| ms(dice, 20))),
         14 | 15 => Input::Complete(hold),
-        16 => Input::Fail { hold, error: "no".into(), retry_after: if dice.chance(2) { Span::ZERO } else { ms(dice, 20) } },
+        16 => Input::Fail {
+            hold,
+            error: "no".into(),
+            retry_after: (!dice.chance(10)).then(|| if dice.chance(2) { Span::ZERO } else { ms(dice, 20) }),
+        },
         17 => Input::Settle,
         18 => Input::Requeue(item),
         _ if dice.chance(2) => Input::Pause,

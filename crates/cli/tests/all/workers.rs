@@ -539,3 +539,19 @@ fn who_waits_for_the_end_of_the_work_does_not_take_an_interruption_for_it() {
     let said = runner.end();
     assert_eq!((said.code, said.stdout.as_str()), (130, ""), "{said:?}");
 }
+
+#[test]
+fn an_item_that_cannot_fit_its_worker_is_dead_at_once_with_the_reason() {
+    let world = World::new();
+    apply(
+        &world,
+        "[queue.q]\nmax_attempts = 5\n[worker.w]\nqueue = \"q\"\npipeline = \"way\"\n\
+         [pipeline.way]\nvars = [\"title\"]\n[[pipeline.way.phase]]\nname = \"one\"\nrun = \"true\"\n",
+    );
+    world.ok(&["queues", "push", "q", "{\"name\":\"no title\"}"]);
+    let said = world.run(&["run", "--until-idle", "--quiet"]);
+    assert_eq!(said.code, 7, "{said:?}");
+    let item = &world.data(&["queues", "list", "--dead"])["items"][0];
+    assert_eq!((item["state"].as_str(), count(&world, "queue:take")), (Some("dead"), 1), "{item}");
+    assert!(item.to_string().contains("title"), "{item}");
+}

@@ -10,7 +10,7 @@ use crate::time::{Span, Wall};
 pub(super) struct Ending {
     pub(super) error: Box<str>,
     pub(super) timed_out: bool,
-    pub(super) retry_after: Span,
+    pub(super) retry_after: Option<Span>,
 }
 
 impl Ending {
@@ -18,7 +18,7 @@ impl Ending {
         Ending {
             error: "timed out: it was neither completed nor extended in time".into(),
             timed_out: true,
-            retry_after: Span::ZERO,
+            retry_after: Some(Span::ZERO),
         }
     }
 }
@@ -30,7 +30,8 @@ impl Queues {
         let item = self.items.get_mut(&id).expect("the caller has found it");
         let State::Processing(taken) = &item.state else { unreachable!("only one who works can fail") };
         let (name, holder, epoch) = (item.queue.clone(), taken.holder.clone(), taken.epoch);
-        let is_last = item.attempts >= self.queues[&name].config.max_attempts;
+        let is_last = retry_after.is_none() || item.attempts >= self.queues[&name].config.max_attempts;
+        let retry_after = retry_after.unwrap_or_default();
         let retry_at = (retry_after > Span::ZERO && !is_last).then(|| wall_after(now, retry_after));
         let fact = Fact::Fail { item: id, holder: holder.clone(), epoch, error: error.clone(), timed_out, retry_at };
         let seq = scribe.emit(Event::Queue { name: name.clone(), fact });

@@ -209,7 +209,11 @@ impl<'a> World<'a> {
             0..6 => Input::Complete(hold.clone()),
             6..8 => {
                 let retry_after = Span::from_ms(if self.random.in_thousand(500) { 0 } else { self.random.between(1, 3_000) });
-                Input::Fail { hold: hold.clone(), error: "no".into(), retry_after }
+                Input::Fail {
+                    hold: hold.clone(),
+                    error: "no".into(),
+                    retry_after: (!self.random.in_thousand(50)).then_some(retry_after),
+                }
             }
             _ => Input::Extend(hold.clone(), None),
         }

@@ -264,7 +264,7 @@ impl Fail {
             let message = format!("--error may have at most {ERROR_LIMIT} bytes, this one has {}", self.error.len());
             return Err(Failure::usage(message).hint("say where the rest of it can be found"));
         }
-        let retry_after = self.retry_after.map_or(Span::ZERO, Dur::span);
+        let retry_after = Some(self.retry_after.map_or(Span::ZERO, Dur::span));
         let input = Input::Fail { hold: self.own.hold()?, error: self.error.as_str().into(), retry_after };
         let item = self.own.item;
         let (outcome, retry_at, moved_to, human) = match self.own.ask(context, input)? {
