@@ -316,6 +316,10 @@ fn unmet_need(need: &Need, needed: &Needed<'_>, now: &Now) -> Option<Reason> {
             let holder = held(*lock, None, now)?;
             Some(Reason::Lock { resource: Resource { kind: Kind::Lock, name: name.clone() }, holder })
         }
+        (Need::Kept { name, pipeline }, Needed::Lock(lock)) => {
+            let holder = held(*lock, Some(&pipeline.pipeline_holder()), now)?;
+            Some(Reason::Lock { resource: Resource { kind: Kind::Lock, name: name.clone() }, holder })
+        }
         (Need::Slots { name, weight }, Needed::Slots(semaphore)) => {
             let resource = Resource { kind: Kind::Semaphore, name: name.clone() };
             let Some(semaphore) = semaphore else { return Some(Reason::Undefined { resource }) };
@@ -323,7 +327,7 @@ fn unmet_need(need: &Need, needed: &Needed<'_>, now: &Now) -> Option<Reason> {
             let (capacity, waiters) = (semaphore.config.capacity, semaphore.line.present(now));
             Some(Reason::Slots { resource, wanted: *weight, available, capacity, waiters, holders })
         }
-        (Need::Lock(_), Needed::Slots(_)) | (Need::Slots { .. }, Needed::Lock(_)) => {
+        (Need::Lock(_) | Need::Kept { .. }, Needed::Slots(_)) | (Need::Slots { .. }, Needed::Lock(_)) => {
             unreachable!("facts are gathered in the order of the needs")
         }
     }

@@ -61,7 +61,7 @@ impl Scene {
         let dependency = |(task, status, allow_failed): &(TaskId, Option<Status>, bool)| (task.clone(), *status, *allow_failed);
         let dependencies: Vec<_> = self.dependencies.iter().map(dependency).collect();
         let needed = |need: &Need| match need {
-            Need::Lock(name) => Needed::Lock(locks.get(name)),
+            Need::Lock(name) | Need::Kept { name, .. } => Needed::Lock(locks.get(name)),
             Need::Slots { name, .. } => Needed::Slots(semaphores.get(name)),
         };
         let facts = Facts {

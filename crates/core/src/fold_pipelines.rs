@@ -24,6 +24,8 @@ pub(super) struct Going {
     failures: BTreeMap<Name, u32>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     attempts: BTreeMap<Name, u32>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_keeping: bool,
 }
 
 impl Folded {
@@ -39,7 +41,8 @@ impl Folded {
 impl Going {
     fn new(context: Context) -> Going {
         let (failures, attempts) = (BTreeMap::new(), BTreeMap::new());
-        Going { state: State::Init, attempt: 1, context, checkpoints: Vec::new(), tasks: 0, failures, attempts }
+        let is_keeping = false;
+        Going { state: State::Init, attempt: 1, context, checkpoints: Vec::new(), tasks: 0, failures, attempts, is_keeping }
     }
 
     pub(super) fn of(pipeline: &Pipeline) -> Going {
@@ -51,6 +54,7 @@ impl Going {
             tasks: pipeline.tasks,
             failures: pipeline.failures.clone(),
             attempts: pipeline.attempts.clone(),
+            is_keeping: pipeline.is_keeping,
         }
     }
 
@@ -63,8 +67,9 @@ impl Going {
                 (self.state, self.attempt) = (State::Checking { phase, when }, attempt);
             }
             Fact::Blocked { phase, when, reason } => self.state = timeless(State::Blocked { phase, when, reason }),
-            Fact::Phase { phase, attempt, approach, task } => {
+            Fact::Phase { phase, attempt, approach, task, keeps } => {
                 self.tasks += 1;
+                self.is_keeping |= keeps;
                 self.attempts.insert(phase.clone(), attempt);
                 (self.state, self.attempt) = (State::Running { phase, approach, task }, attempt);
             }
@@ -83,10 +88,11 @@ impl Going {
         }
     }
 
-    pub(super) fn fields(&self) -> [(&'static str, String); 5] {
+    pub(super) fn fields(&self) -> [(&'static str, String); 6] {
         [
             ("state", format!("{:?}", self.state)),
             ("attempt", format!("{} ({} tasks), of all {:?}", self.attempt, self.tasks, self.attempts)),
+            ("is_keeping", self.is_keeping.to_string()),
             ("context", format!("{:?}", self.context)),
             ("checkpoints", format!("{:?}", self.checkpoints)),
             ("failures", format!("{:?}", self.failures)),

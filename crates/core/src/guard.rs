@@ -130,6 +130,11 @@ pub enum Condition {
         /// Which pipeline, by its id.
         pipeline: Text,
     },
+    /// One of these pipelines runs, other than the one that asks.
+    PipelineRunning {
+        /// Which ones.
+        filter: PipelineFilter,
+    },
     /// All of them hold. That is true of none.
     All(Vec<Condition>),
     /// One of them holds. That is not true of none.
@@ -177,6 +182,21 @@ pub struct IssueFilter {
     pub from: Option<Cmd>,
 }
 
+/// Which pipelines are meant: those that all of it is true of.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PipelineFilter {
+    /// Those of this name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<Text>,
+    /// Those of this runbook.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runbook: Option<Text>,
+    /// Those that are in this phase.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<Name>,
+}
+
 /// What follows if a guard does not hold.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -218,6 +238,8 @@ pub struct GuardInputs {
     pub files: BTreeMap<Box<str>, FileInfo>,
     /// Pipelines, by id.
     pub pipelines: BTreeMap<Box<str>, PipelineInfo>,
+    /// The ids of the pipelines that run, other than the one that asks.
+    pub running: BTreeMap<PipelineFilter, Vec<Box<str>>>,
     /// What commands came to, by the command with its variables put in.
     pub command_results: BTreeMap<Cmd, CommandResult>,
     /// Why something could not be found out, or how a command failed: words that go on after its name, as in "took too long".
@@ -241,6 +263,8 @@ pub enum Topic {
     File(Box<str>),
     /// A pipeline.
     Pipeline(Box<str>),
+    /// Pipelines that run.
+    Running(PipelineFilter),
     /// A command.
     Command(Cmd),
 }

@@ -21,7 +21,7 @@ enum Tree {
 }
 
 fn tree() -> impl Strategy<Value = Tree> {
-    let leaf = (0u8..12).prop_map(Tree::Fact);
+    let leaf = (0u8..13).prop_map(Tree::Fact);
     leaf.prop_recursive(5, 24, 4, |inner| {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..4).prop_map(Tree::All),
@@ -32,15 +32,15 @@ fn tree() -> impl Strategy<Value = Tree> {
 }
 
 fn world() -> impl Strategy<Value = World> {
-    prop::collection::btree_map(0u8..12, any::<bool>(), 0..12)
+    prop::collection::btree_map(0u8..13, any::<bool>(), 0..13)
 }
 
-/// Numbers the facts anew, each with its own number, up to twelve of them.
+/// Numbers the facts anew, each with its own number, up to thirteen of them.
 fn apart(tree: Tree, next: &mut u8) -> Tree {
     match tree {
         Tree::Fact(_) => {
             *next += 1;
-            if *next > 12 { Tree::All(vec![]) } else { Tree::Fact(*next - 1) }
+            if *next > 13 { Tree::All(vec![]) } else { Tree::Fact(*next - 1) }
         }
         Tree::All(parts) => Tree::All(parts.into_iter().map(|part| apart(part, next)).collect()),
         Tree::Any(parts) => Tree::Any(parts.into_iter().map(|part| apart(part, next)).collect()),
@@ -66,10 +66,15 @@ fn condition(tree: &Tree) -> Condition {
             7 => Condition::FileExists { path: text(*n) },
             8 => Condition::FileContains { path: text(*n), pattern: "x".into() },
             9 => Condition::PipelineComplete { pipeline: text(*n) },
+            11 => Condition::PipelineRunning { filter: named(*n) },
             10 => Condition::Command { cmd: Cmd::Run(n.to_string().into()), expect_success: true },
             _ => Condition::LockHeld { lock: Text::Var { var: "lock".into() }, by: None },
         },
     }
+}
+
+fn named(n: u8) -> PipelineFilter {
+    PipelineFilter { name: Some(Text::Literal(n.to_string().into())), ..PipelineFilter::default() }
 }
 
 fn filter(n: u8) -> IssueFilter {
@@ -94,6 +99,7 @@ fn inputs(world: &World) -> GuardInputs {
             7 => drop(inputs.files.insert(key, FileInfo { exists: yes, matches: BTreeMap::new() })),
             8 => drop(inputs.files.insert(key, FileInfo { exists: true, matches: BTreeMap::from([("x".into(), yes)]) })),
             9 => drop(inputs.pipelines.insert(key, PipelineInfo { phase: None, is_complete: yes })),
+            11 => drop(inputs.running.insert(named(n), if yes { vec!["p-1".into()] } else { vec![] })),
             10 => {
                 let result = if yes { CommandResult::Success } else { CommandResult::Failure };
                 inputs.command_results.insert(Cmd::Run(key), result);
@@ -118,7 +124,7 @@ fn plainly(tree: &Tree, world: &World) -> bool {
 
 /// Every world in which nothing is missing and all that is known is so.
 fn completions(world: &World) -> impl Iterator<Item = World> {
-    let missing: Vec<u8> = (0..12).filter(|n| !world.contains_key(n)).collect();
+    let missing: Vec<u8> = (0..13).filter(|n| !world.contains_key(n)).collect();
     (0u32..1 << missing.len()).map(move |bits| {
         let mut whole = world.clone();
         whole.extend(missing.iter().enumerate().map(|(at, n)| (*n, bits >> at & 1 == 1)));
@@ -174,6 +180,7 @@ proptest! {
         some.merged.retain(|key, _| wants.merged.contains(key));
         some.files.retain(|key, _| wants.files.contains_key(key));
         some.pipelines.retain(|key, _| wants.pipelines.contains(key));
+        some.running.retain(|key, _| wants.running.contains(key));
         some.command_results.retain(|key, _| wants.commands.contains(key));
         prop_assert_eq!(guard.evaluate(&some), guard.evaluate(&all));
     }

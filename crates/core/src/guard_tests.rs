@@ -323,6 +323,7 @@ fn a_guard_wants_what_its_variables_stand_for() {
         merged: [("topic".into(), "main".into())].into(),
         files: [("f".into(), set(&["1", "2"])), ("g".into(), set(&[]))].into(),
         pipelines: set(&["7", "p-1"]),
+        running: [].into(),
         commands: [Cmd::Argv(vec![text("topic")])].into(),
     };
     assert_eq!(wants, expected);

@@ -199,6 +199,11 @@ impl TaskId {
     pub fn lock(&self) -> Name {
         Name::new(&format!("task:{self}")).expect("an id is short and plain")
     }
+
+    /// The pipeline of the task as a holder of locks that are held across its phases.
+    pub fn pipeline_holder(&self) -> HolderId {
+        HolderId::new(&format!("pipeline:{self}")).expect("an id is short and plain")
+    }
 }
 
 impl SectionId {

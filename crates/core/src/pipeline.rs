@@ -74,6 +74,8 @@ pub struct Pipeline {
     pub tasks: u32,
     /// How often a phase has failed, since a person last asked for a retry.
     pub failures: BTreeMap<Name, u32>,
+    /// Whether a phase has begun that keeps its locks: from then on every phase needs them.
+    pub is_keeping: bool,
     /// The runner that looks at its guards, until it has told what it found: a command of theirs must not run twice at a time.
     /// Until then it counts as looking, though the pipeline may have gone on meanwhile.
     pub looker: Option<RunnerId>,
@@ -394,6 +396,7 @@ impl Pipeline {
             tasks: 0,
             failures: BTreeMap::new(),
             attempts: BTreeMap::new(),
+            is_keeping: false,
             looker: None,
         }
     }

@@ -1,13 +1,13 @@
 //! What a pipeline does, phase by phase: what a runbook says of it, fixed when the pipeline starts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
 
 use crate::guard::Guard;
-use crate::ids::{Name, Title};
+use crate::ids::{Name, TaskId, Title};
 use crate::json::{self, TooDeep};
 use crate::strategy::Approach;
 use crate::task::Need;
@@ -66,6 +66,9 @@ pub struct Phase {
     /// What is held while it runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub needs: Vec<Need>,
+    /// Whether its locks are held until the end of the pipeline.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub keeps: bool,
     /// How long a run of it may take.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Span>,
@@ -237,7 +240,8 @@ impl Phase {
     /// One that does this, without conditions, after which the next comes.
     pub fn new(name: Name, action: Action) -> Phase {
         let (pre, post, needs) = (Vec::new(), Vec::new(), Vec::new());
-        Phase { name, action, pre, post, needs, timeout: None, retries: 0, then: After::Next, on_fail: OnFail::Fail }
+        let keeps = false;
+        Phase { name, action, pre, post, needs, keeps, timeout: None, retries: 0, then: After::Next, on_fail: OnFail::Fail }
     }
 }
 
@@ -324,6 +328,21 @@ impl Plan {
         // The titles of its phases begin with it, and are to have room for their names.
         let end = text.char_indices().nth(CALLED_LIMIT).map_or(text.len(), |(end, _)| end);
         Title::new(text[..end].trim_end()).ok()
+    }
+
+    /// The locks that are held until its end. The first phase that keeps one takes all of them: who took them one by one could
+    /// wait for another who does the same.
+    pub fn kept(&self) -> BTreeSet<&Name> {
+        let keeping = self.phases.iter().filter(|phase| phase.keeps);
+        keeping.flat_map(|phase| &phase.needs).filter(|need| matches!(need, Need::Lock(_))).map(Need::name).collect()
+    }
+
+    /// What the runs of a phase hold in this pipeline, which may keep its locks by then.
+    pub fn needs(&self, phase: &Phase, is_keeping: bool, pipeline: &TaskId) -> Vec<Need> {
+        let kept = if phase.keeps || is_keeping { self.kept() } else { BTreeSet::new() };
+        let is_kept = |need: &Need| matches!(need, Need::Lock(name) if kept.contains(name));
+        let own = phase.needs.iter().filter(|need| !is_kept(need)).cloned();
+        own.chain(kept.iter().map(|name| Need::Kept { name: (*name).clone(), pipeline: pipeline.clone() })).collect()
     }
 
     /// The place of a phase.

@@ -187,13 +187,20 @@ pub enum Need {
         /// How many.
         weight: u32,
     },
+    /// A lock that a pipeline keeps, from the phase that needs it first until its end.
+    Kept {
+        /// Which one.
+        name: Name,
+        /// Which pipeline.
+        pipeline: TaskId,
+    },
 }
 
 impl Need {
     /// The name of what is needed.
     pub fn name(&self) -> &Name {
         match self {
-            Need::Lock(name) | Need::Slots { name, .. } => name,
+            Need::Lock(name) | Need::Slots { name, .. } | Need::Kept { name, .. } => name,
         }
     }
 }

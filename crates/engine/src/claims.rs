@@ -3,8 +3,9 @@
 use banksman_core::admission::{Admission, Reason};
 use banksman_core::backlog::{Backlog, Hold, Run};
 use banksman_core::coordination::Coordination;
+use banksman_core::lock::{self, Lock};
 use banksman_core::task::{self, Need};
-use banksman_core::{Name, Now, RunnerId, SectionId, lock};
+use banksman_core::{HolderId, Name, Now, RunnerId, SectionId};
 use banksman_store::{Tables, Turn};
 
 use crate::facts;
@@ -100,8 +101,19 @@ pub(crate) fn occupy(
     let mut draft = Draft::new(coordination, now);
     let mut holds = Vec::new();
     for need in own.into_iter().chain(candidate.needs.iter().cloned()) {
-        let epoch = granted(&draft.handle(take(&need, candidate.run.holder(), Vec::new())))?;
-        holds.push(Hold { need, epoch });
+        match &need {
+            // The pipeline holds it, and does so after this run, too.
+            Need::Kept { name, pipeline } => {
+                let holder = pipeline.pipeline_holder();
+                if !is_held_by(&holder, coordination.locks.get(name)) {
+                    granted(&draft.handle(take(&need, holder, Vec::new())))?;
+                }
+            }
+            Need::Lock(_) | Need::Slots { .. } => {
+                let epoch = granted(&draft.handle(take(&need, candidate.run.holder(), Vec::new())))?;
+                holds.push(Hold { need, epoch });
+            }
+        }
     }
     enter_section(runner, candidate.section.as_ref(), coordination, backlog, &mut draft)?;
     Some((draft, holds))
@@ -118,13 +130,13 @@ pub(crate) fn enter_section(
     let exclusive = section.and_then(|id| backlog.sections.get(id)).filter(|section| section.exclusive);
     let Some(section) = exclusive else { return Some(()) };
     let name = section.id.lock();
-    let is_own = coordination.locks.get(&name).is_some_and(|lock| match &lock.state {
-        lock::State::Held(grant) => grant.claim.holder == runner.holder(),
-        lock::State::Free => false,
-    });
-    if is_own {
+    if is_held_by(&runner.holder(), coordination.locks.get(&name)) {
         return Some(());
     }
     let process = backlog.runners.get(runner)?.process.clone();
     granted(&draft.handle(take(&Need::Lock(name), runner.holder(), vec![process]))).map(drop)
+}
+
+fn is_held_by(holder: &HolderId, lock: Option<&Lock>) -> bool {
+    lock.is_some_and(|lock| matches!(&lock.state, lock::State::Held(grant) if grant.claim.holder == *holder))
 }

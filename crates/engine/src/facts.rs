@@ -36,7 +36,7 @@ pub(crate) fn resource_keys(section: Option<&SectionId>, needs: &[Need]) -> Vec<
 
 pub(crate) fn need_key(need: &Need) -> Key {
     match need {
-        Need::Lock(name) => Key::Lock(name.clone()),
+        Need::Lock(name) | Need::Kept { name, .. } => Key::Lock(name.clone()),
         Need::Slots { name, .. } => Key::Semaphore(name.clone()),
     }
 }
@@ -108,7 +108,7 @@ fn dependencies<'a>(task: &Task, backlog: &'a Backlog) -> Vec<Dependency<'a>> {
 
 fn needs<'a>(needs: &[Need], coordination: &'a Coordination) -> Vec<Needed<'a>> {
     let needed = |need: &Need| match need {
-        Need::Lock(name) => Needed::Lock(coordination.locks.get(name)),
+        Need::Lock(name) | Need::Kept { name, .. } => Needed::Lock(coordination.locks.get(name)),
         Need::Slots { name, .. } => Needed::Slots(coordination.semaphores.get(name)),
     };
     needs.iter().map(needed).collect()

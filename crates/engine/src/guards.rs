@@ -67,7 +67,7 @@ impl Judgement {
         let now = self.seen.now(turn);
         let wants = wants(&self.guards, &self.inputs.vars);
         let mut inputs = self.inputs.clone();
-        know(&wants, &tables.coordination, &tables.backlog, &now, &mut inputs);
+        know(Some(&self.id), &wants, &tables.coordination, &tables.backlog, &now, &mut inputs);
         let verdict = match verdict(&self.guards, &inputs, &now) {
             Verdict::Block { guard, part, again } => {
                 // No event tells of a grant that ends by time.
@@ -97,11 +97,19 @@ pub fn store_keys(wants: &Wants) -> BTreeSet<Key> {
     let semaphores = wants.semaphores.iter().filter_map(|semaphore| name(semaphore)).map(Key::Semaphore);
     let pipelines = wants.pipelines.iter().filter_map(|id| task_id(id));
     let pipelines = pipelines.flat_map(|id| [Key::Task(id.clone()), Key::Pipeline(id)]);
-    locks.chain(semaphores).chain(pipelines).collect()
+    let running = (!wants.running.is_empty()).then_some(Key::BegunPipelines);
+    locks.chain(semaphores).chain(pipelines).chain(running).collect()
 }
 
-/// Puts down what rows say of what guards ask about.
-pub fn know(wants: &Wants, coordination: &Coordination, backlog: &Backlog, now: &Now, inputs: &mut GuardInputs) {
+/// Puts down what rows say of what the guards of a pipeline, or of nobody, ask about.
+pub fn know(
+    asker: Option<&TaskId>,
+    wants: &Wants,
+    coordination: &Coordination,
+    backlog: &Backlog,
+    now: &Now,
+    inputs: &mut GuardInputs,
+) {
     inputs.add_held(wants, coordination, now);
     for id in &wants.pipelines {
         let Some(pipeline) = backlog.pipelines.get(&**id) else {
@@ -110,6 +118,11 @@ pub fn know(wants: &Wants, coordination: &Coordination, backlog: &Backlog, now: 
         };
         let phase = pipeline.phase().filter(|_| !pipeline.is_over()).cloned();
         inputs.pipelines.insert(id.clone(), PipelineInfo { phase, is_complete: pipeline.state == State::Done });
+    }
+    for filter in &wants.running {
+        let others = backlog.pipelines.values().filter(|pipeline| Some(&pipeline.id) != asker);
+        let running = others.filter(|pipeline| pipeline.is_running_as(filter));
+        inputs.running.insert(filter.clone(), running.map(|pipeline| pipeline.id.as_str().into()).collect());
     }
 }
 

@@ -134,14 +134,14 @@ pub(crate) fn family(backlog: &Backlog, id: &TaskId) -> Vec<TaskId> {
 /// A lock or slots for somebody who does not wait.
 pub(crate) fn take(need: &Need, holder: HolderId, processes: Vec<ProcessId>) -> Command {
     let weight = match need {
-        Need::Lock(_) => 1,
+        Need::Lock(_) | Need::Kept { .. } => 1,
         Need::Slots { weight, .. } => *weight,
     };
     let claim =
         Claim { holder, ancestors: Vec::new(), weight, ttl: None, max_hold: None, processes, metadata: None, request: None };
     let ask = Box::new(Ask { term: Term::Open, ..Ask::new(claim) });
     match need {
-        Need::Lock(name) => Command::Lock(name.clone(), lock::Input::Acquire(ask)),
+        Need::Lock(name) | Need::Kept { name, .. } => Command::Lock(name.clone(), lock::Input::Acquire(ask)),
         Need::Slots { name, .. } => Command::Semaphore(name.clone(), semaphore::Input::Acquire(ask)),
     }
 }
@@ -149,7 +149,7 @@ pub(crate) fn take(need: &Need, holder: HolderId, processes: Vec<ProcessId>) -> 
 /// The same given back.
 pub(crate) fn give_back(need: &Need, holder: HolderId, epoch: Epoch) -> Command {
     match need {
-        Need::Lock(name) => Command::Lock(name.clone(), lock::Input::Release { holder, epoch }),
+        Need::Lock(name) | Need::Kept { name, .. } => Command::Lock(name.clone(), lock::Input::Release { holder, epoch }),
         Need::Slots { name, .. } => Command::Semaphore(name.clone(), semaphore::Input::Release { holder, epoch: Some(epoch) }),
     }
 }

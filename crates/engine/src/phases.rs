@@ -65,7 +65,7 @@ fn slots(plan: &Plan) -> impl Iterator<Item = (&Name, &Name, u32)> {
     let needs = plan.phases.iter().flat_map(|phase| phase.needs.iter().map(|need| (&phase.name, need)));
     needs.filter_map(|(phase, need)| match need {
         Need::Slots { name, weight } => Some((phase, name, *weight)),
-        Need::Lock(_) => None,
+        Need::Lock(_) | Need::Kept { .. } => None,
     })
 }
 
@@ -98,7 +98,7 @@ fn spec(pipeline: &Pipeline, host: &Task) -> Result<Spec, String> {
         parent: Some(pipeline.id.clone()),
         priority: host.spec.priority,
         work: Some(work(deed, &context)?),
-        needs: phase.needs.clone(),
+        needs: pipeline.plan.needs(phase, pipeline.is_keeping, &pipeline.id),
         retries: phase.retries,
         env: env(pipeline, phase),
         timeout: timeout.or(phase.timeout),

@@ -7,12 +7,12 @@ use banksman_core::pipeline::{Fact, Input, Outcome, Pipeline, State};
 use banksman_core::plan::Context;
 use banksman_core::queue::{self, Data, New, Pushed};
 use banksman_core::task::{self, Course, Done, Need, Spec, Work};
-use banksman_core::{Epoch, Name, RunnerId, Seq, Span, Task, TaskId, dag};
+use banksman_core::{Epoch, Name, RunnerId, Seq, Span, Task, TaskId, dag, lock};
 use banksman_store::{Key, Tables, Turn};
 
 use crate::facts;
 use crate::guards::{self, Judgement};
-use crate::ledger::{carry_out, emit, wake_runners};
+use crate::ledger::{Draft, carry_out, emit, give_back, wake_runners};
 use crate::phases;
 use crate::queues::step_queue;
 use crate::request::Seen;
@@ -266,10 +266,31 @@ pub(crate) fn step_pipeline(id: &TaskId, input: Input, tables: &mut Tables, turn
         return step_pipeline(id, Input::Unclear { task: task.clone(), error: error.into() }, tables, turn);
     }
     if !is_same {
+        free_locks(id, tables, turn);
         lead(id, tables, turn);
         wake_runners(tables, turn, None);
     }
     Some(step.outcome)
+}
+
+/// Frees what a pipeline holds across its phases, once it is over and no run of it lives.
+fn free_locks(id: &TaskId, tables: &mut Tables, turn: &mut Turn) {
+    let is_over = tables.backlog.pipelines.get(id).is_none_or(Pipeline::is_over);
+    let is_live = |task: &Task| task.spec.parent.as_ref() == Some(id) && task.live().is_some();
+    if !is_over || tables.backlog.tasks.values().any(is_live) {
+        return;
+    }
+    let holder = id.pipeline_holder();
+    let held = tables.coordination.locks.iter().filter_map(|(name, lock)| match &lock.state {
+        lock::State::Held(grant) if grant.claim.holder == holder => Some((Need::Lock(name.clone()), grant.epoch)),
+        _ => None,
+    });
+    let held: Vec<(Need, Epoch)> = held.collect();
+    let mut draft = Draft::new(&tables.coordination, turn.now(Vec::new(), Span::ZERO));
+    for (need, epoch) in held {
+        draft.handle(give_back(&need, holder.clone(), epoch));
+    }
+    draft.keep(tables, turn);
 }
 
 /// The task of a pipeline stands as the pipeline does.
@@ -305,6 +326,10 @@ pub(crate) fn follow(id: &TaskId, before: &task::State, tail: &str, tables: &mut
     }
     let Some(host) = task.spec.parent.clone() else { return };
     if tables.backlog.pipelines.get(&host).and_then(Pipeline::task) != Some(id) {
+        // It was cancelled, and this run had to end first.
+        if tables.backlog.pipelines.contains_key(&host) {
+            free_locks(&host, tables, turn);
+        }
         return;
     }
     let task = id.clone();
@@ -321,6 +346,7 @@ pub(crate) fn follow(id: &TaskId, before: &task::State, tail: &str, tables: &mut
 pub(crate) fn forget(task: &Task, tables: &mut Tables, turn: &mut Turn) {
     if tables.backlog.pipelines.remove(&task.id).is_some() {
         emit(turn, Event::Pipeline { id: task.id.clone(), fact: Fact::Deleted {} });
+        free_locks(&task.id, tables, turn);
     }
     if let Some(host) = &task.spec.parent
         && tables.backlog.pipelines.get(host).and_then(Pipeline::task) == Some(&task.id)

@@ -165,6 +165,8 @@ pub enum TaskOutcome {
     HasDependents(Vec<TaskId>),
     /// It has children.
     HasChildren(Vec<TaskId>),
+    /// It is a pipeline that is not over.
+    NotOver,
     /// Somebody works on it, or in its section.
     Locked(Lockout),
     /// It is not as it was read: read it again.
@@ -216,7 +218,7 @@ impl TaskRequest {
             }
             TaskRequest::Delete { .. } => {
                 keys.extend([Key::OpenDecisions, Key::ByHand(id.clone()), Key::Pipeline(id.clone())]);
-                keys.extend([Key::Family(id.clone()), Key::Dependents(id.clone()), Key::Lock(id.lock()), Key::RunsOf(id)]);
+                keys.extend([Key::Family(id.clone()), Key::FamilyDependents(id.clone()), Key::Lock(id.lock()), Key::RunsOf(id)]);
             }
             // Only a person speaks for a task that waits for a decision.
             TaskRequest::Conclude { epoch: None, .. } | TaskRequest::Retry { .. } | TaskRequest::Set { .. } => {
@@ -419,11 +421,6 @@ fn cancel(id: &TaskId, tables: &mut Tables, turn: &mut Turn) -> TaskOutcome {
     outcome
 }
 
-fn children(parent: &TaskId, tables: &Tables) -> Vec<TaskId> {
-    let is_child = |task: &&Task| task.spec.parent.as_ref() == Some(parent);
-    tables.backlog.tasks.values().filter(is_child).map(|task| task.id.clone()).collect()
-}
-
 fn delete(id: &TaskId, force: bool, tables: &mut Tables, turn: &mut Turn) -> TaskOutcome {
     let Some(task) = tables.backlog.tasks.get(id) else { return TaskOutcome::Unknown };
     if let Some(live) = task.live() {
@@ -436,17 +433,40 @@ fn delete(id: &TaskId, force: bool, tables: &mut Tables, turn: &mut Turn) -> Tas
         let until = grant.expires();
         return TaskOutcome::Locked(Lockout { lock: id.lock(), holder: grant.claim.holder.clone(), until });
     }
-    let waits = |edges: &[Edge]| edges.iter().any(|edge| edge.on == *id);
+    if let task::State::InPhases { .. } = task.state
+        && !force
+    {
+        return TaskOutcome::NotOver;
+    }
+    // The phases of a pipeline go with it.
+    let (phases, others): (Vec<&Task>, Vec<&Task>) =
+        descendants(tables, id).iter().map(|child| &tables.backlog.tasks[child]).partition(|task| is_phase_of(task, id));
+    if let Some(live) = phases.iter().find_map(|phase| phase.live()) {
+        return TaskOutcome::InProgress(live.run.clone());
+    }
+    if !others.is_empty() {
+        return TaskOutcome::HasChildren(others.into_iter().map(|task| task.id.clone()).collect());
+    }
+    let gone: Vec<TaskId> = std::iter::once(id).chain(phases.into_iter().map(|phase| &phase.id)).cloned().collect();
+    let waits = |task: &TaskId, edges: &[Edge]| !gone.contains(task) && edges.iter().any(|edge| gone.contains(&edge.on));
     let dependents: Vec<TaskId> =
-        tables.backlog.edges.iter().filter(|(_, edges)| waits(edges)).map(|(task, _)| task.clone()).collect();
+        tables.backlog.edges.iter().filter(|(task, edges)| waits(task, edges)).map(|(task, _)| task.clone()).collect();
     if !dependents.is_empty() {
         return TaskOutcome::HasDependents(dependents);
     }
-    let children = children(id, tables);
-    if !children.is_empty() {
-        return TaskOutcome::HasChildren(children);
-    }
-    match task.state.clone() {
+    // The pipeline itself first: then it hears of no phase that is gone.
+    gone.iter().for_each(|task| remove(task, tables, turn));
+    TaskOutcome::Deleted
+}
+
+/// Whether a task is a phase of this pipeline.
+fn is_phase_of(task: &Task, pipeline: &TaskId) -> bool {
+    task.spec.phase().is_some() && task.spec.parent.as_ref() == Some(pipeline)
+}
+
+/// Removes a task, with what belongs to its state.
+fn remove(id: &TaskId, tables: &mut Tables, turn: &mut Turn) {
+    match tables.backlog.tasks[id].state.clone() {
         task::State::Parked { decision } => withdraw(tables, turn, &decision),
         task::State::ByHand { holder, epoch, .. } => hands::let_go(id, &holder, epoch, tables, turn),
         _ => {}
@@ -456,5 +476,4 @@ fn delete(id: &TaskId, force: bool, tables: &mut Tables, turn: &mut Turn) -> Tas
     tables.backlog.runs.retain(|_, run| run.task != *id);
     emit(turn, Event::Task { id: id.clone(), fact: TaskFact::Deleted {} });
     pipelines::forget(&task, tables, turn);
-    TaskOutcome::Deleted
 }

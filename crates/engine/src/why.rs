@@ -283,7 +283,7 @@ impl<'a> Situation<'a> {
             return None;
         }
         let mut inputs = GuardInputs { vars: vars.clone(), issues: self.issues.clone(), ..GuardInputs::default() };
-        know(&wants, self.coordination, self.backlog, &self.now, &mut inputs);
+        know(Some(&pipeline.id), &wants, self.coordination, self.backlog, &self.now, &mut inputs);
         Some(guard.evaluate(&inputs))
     }
 

@@ -211,7 +211,7 @@ fn held(reader: &mut Reader, project: &Project, wants: &Wants, inputs: &mut Guar
     let processes = of_locks.chain(of_semaphores).flat_map(|grant| grant.watch());
     let dead = processes.filter(|process| project.host().probe(process) == Liveness::Dead).collect();
     let now = Now { lease: rows.lease, wall: rows.wall, dead, ..Now::default() };
-    know(wants, &rows.coordination, &rows.backlog, &now, inputs);
+    know(None, wants, &rows.coordination, &rows.backlog, &now, inputs);
     Ok(())
 }
 

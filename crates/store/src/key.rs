@@ -18,12 +18,14 @@ pub enum Key {
     Sections,
     /// One task.
     Task(TaskId),
-    /// A task and all its descendants.
+    /// A task and all its descendants, with their pipelines and what these hold.
     Family(TaskId),
     /// What a task depends on: the edges, and the tasks that they lead to.
     Dependencies(TaskId),
     /// Who waits for a task: the edges alone.
     Dependents(TaskId),
+    /// The same for a task and all its descendants.
+    FamilyDependents(TaskId),
     /// The edges of everything that a task depends on, directly or not.
     Upstream(TaskId),
     /// A task and, if it is pending, all that holds it back, directly or not: the nearest [`CHAIN_LIMIT`](crate::CHAIN_LIMIT) tasks, with those
@@ -77,8 +79,10 @@ pub enum Key {
     Imports,
     /// The first [`IMPORTED`](crate::IMPORTED) tasks of an import that is not finished.
     Imported(ImportId),
-    /// The pipeline of a task, or that whose phase it is, with its task.
+    /// The pipeline of a task, or that whose phase it is, with its task and the locks that it holds.
     Pipeline(TaskId),
+    /// All pipelines that have begun and are not over.
+    BegunPipelines,
     /// The first few pipelines that are to be looked at by now, when the next one is, and since when others listen.
     DuePipelines {
         /// Now.

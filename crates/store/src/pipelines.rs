@@ -59,15 +59,18 @@ struct Body {
     failures: BTreeMap<Name, u32>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     attempts: BTreeMap<Name, u32>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_keeping: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     looker: Option<RunnerId>,
 }
 
 impl Body {
     fn of(pipeline: &Pipeline) -> Body {
-        let Pipeline { state, attempt, phase_started, context, checkpoints, tasks, failures, attempts, looker, .. } =
-            pipeline.clone();
-        Body { state, attempt, phase_started, context, checkpoints, tasks, failures, attempts, looker }
+        let Pipeline {
+            state, attempt, phase_started, context, checkpoints, tasks, failures, attempts, is_keeping, looker, ..
+        } = pipeline.clone();
+        Body { state, attempt, phase_started, context, checkpoints, tasks, failures, attempts, is_keeping, looker }
     }
 
     /// The pipeline of this task.
@@ -75,9 +78,22 @@ impl Body {
         let Some(Work::Pipeline(plan)) = &host.spec.work else {
             return Err(StoreError::corrupt(format_args!("{} has a pipeline, but does not say what it does", host.id)));
         };
-        let Body { state, attempt, phase_started, context, checkpoints, tasks, failures, attempts, looker } = self;
+        let Body { state, attempt, phase_started, context, checkpoints, tasks, failures, attempts, is_keeping, looker } = self;
         let (id, plan) = (host.id.clone(), plan.clone());
-        Ok(Pipeline { id, plan, state, attempt, phase_started, context, checkpoints, tasks, failures, attempts, looker })
+        Ok(Pipeline {
+            id,
+            plan,
+            state,
+            attempt,
+            phase_started,
+            context,
+            checkpoints,
+            tasks,
+            failures,
+            attempts,
+            is_keeping,
+            looker,
+        })
     }
 }
 

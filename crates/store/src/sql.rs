@@ -219,7 +219,19 @@ statements! {
     );
     // The pipeline of a task, or that whose phase it is.
     Pipeline => concat!(pipelines!(), " AND p.id", with_parent!());
+    // What it holds under its own name, across phases.
+    PipelineLocks => concat!(
+        locks!(), " AND substr(holder, 1, 9) = 'pipeline:' AND holder IN (SELECT 'pipeline:' || CAST($2 AS TEXT) ",
+        "UNION ALL SELECT 'pipeline:' || c.parent FROM tasks c WHERE c.project = $1 AND c.id = $2)"
+    );
+    FamilyPipelineLocks => concat!(
+        family!(), locks!(), " AND substr(holder, 1, 9) = 'pipeline:' AND holder IN (SELECT 'pipeline:' || id FROM family)"
+    );
     FamilyPipelines => concat!(family!(), pipelines!(), " AND p.id IN (SELECT id FROM family)");
+    // The words of the index come first, so that it is used.
+    BegunPipelines => concat!(
+        pipelines!(), " AND p.state IN ('init', 'checking', 'blocked', 'running') AND p.state <> 'init' ORDER BY p.id"
+    );
     // Those that are to be looked at by now, the most urgent first.
     DuePipelines => concat!(pipelines!(), " AND p.due <= $3 ORDER BY p.due, p.id LIMIT $2");
     // When the next one is to be looked at, and since when somebody listens.
@@ -288,6 +300,7 @@ statements! {
     AllEdges => concat!(edges!(), " ORDER BY e.task, e.on_task");
     // Who waits for the task, shown or not: what an import needs stays.
     Dependents => concat!(edges!(), " AND e.on_task = $2 ORDER BY e.task");
+    FamilyDependents => concat!(family!(), edges!(), " AND e.on_task IN (SELECT id FROM family) ORDER BY e.task");
     // Everything that can be reached from the task along its dependencies.
     Upstream => concat!(
         "WITH RECURSIVE up(task) AS (SELECT CAST($2 AS TEXT) ",

@@ -79,8 +79,18 @@ pub(crate) fn plan(project: i64, keys: &BTreeSet<Key>) -> Vec<Query<'_>> {
         queries.push(Query::new(statement, params));
     };
     // The line of every loaded resource is needed, so the usually empty table of waiters is read as a whole, once.
-    if keys.iter().any(|key| matches!(key, Key::Lock(_) | Key::Semaphore(_) | Key::Waits | Key::ByHand(_) | Key::Awaited { .. }))
-    {
+    if keys.iter().any(|key| {
+        matches!(
+            key,
+            Key::Lock(_)
+                | Key::Semaphore(_)
+                | Key::Waits
+                | Key::ByHand(_)
+                | Key::Awaited { .. }
+                | Key::Pipeline(_)
+                | Key::Family(_)
+        )
+    }) {
         add(Statement::Waiters, None);
     }
     for key in keys {
@@ -101,14 +111,20 @@ pub(crate) fn plan(project: i64, keys: &BTreeSet<Key>) -> Vec<Query<'_>> {
             Key::Family(id) => {
                 add(Statement::Family, Some(id.as_str()));
                 add(Statement::FamilyPipelines, Some(id.as_str()));
+                add(Statement::FamilyPipelineLocks, Some(id.as_str()));
             }
-            Key::Pipeline(id) => add(Statement::Pipeline, Some(id.as_str())),
+            Key::Pipeline(id) => {
+                add(Statement::Pipeline, Some(id.as_str()));
+                add(Statement::PipelineLocks, Some(id.as_str()));
+            }
+            Key::BegunPipelines => add(Statement::BegunPipelines, None),
             Key::DuePipelines { .. } | Key::HeardPipelines { .. } | Key::Awaited { .. } => {}
             Key::Dependencies(id) => {
                 add(Statement::Edges, Some(id.as_str()));
                 add(Statement::Dependencies, Some(id.as_str()));
             }
             Key::Dependents(id) => add(Statement::Dependents, Some(id.as_str())),
+            Key::FamilyDependents(id) => add(Statement::FamilyDependents, Some(id.as_str())),
             Key::Upstream(id) => add(Statement::Upstream, Some(id.as_str())),
             Key::Chain(id) => {
                 add(Statement::ChainTasks, Some(id.as_str()));
@@ -220,6 +236,8 @@ pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables
             match query.statement {
                 Statement::Lock
                 | Statement::HandLocks
+                | Statement::PipelineLocks
+                | Statement::FamilyPipelineLocks
                 | Statement::AllLocks
                 | Statement::ListedLocks
                 | Statement::AwaitedLocks
@@ -269,7 +287,12 @@ pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables
                     let task = row.task()?;
                     tables.backlog.tasks.insert(task.id.clone(), task);
                 }
-                Statement::Edges | Statement::AllEdges | Statement::Dependents | Statement::Upstream | Statement::ChainEdges => {
+                Statement::Edges
+                | Statement::AllEdges
+                | Statement::Dependents
+                | Statement::FamilyDependents
+                | Statement::Upstream
+                | Statement::ChainEdges => {
                     let (task, edge) = row.edge()?;
                     let edges = tables.backlog.edges.entry(task).or_default();
                     // Two queries may both return it.
@@ -316,6 +339,7 @@ pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables
                 }
                 Statement::Pipeline
                 | Statement::FamilyPipelines
+                | Statement::BegunPipelines
                 | Statement::DuePipelines
                 | Statement::HeardPipelines
                 | Statement::AllPipelines => {

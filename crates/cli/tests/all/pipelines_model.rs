@@ -151,6 +151,7 @@ fn plan(dice: &mut Dice) -> Plan {
         pre: guards(dice),
         post: guards(dice),
         needs: Vec::new(),
+        keeps: false,
         timeout: None,
         retries: 0,
         then: match dice.roll(8) {

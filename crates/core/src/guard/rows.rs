@@ -35,6 +35,7 @@ impl GuardInputs {
             known.matches.extend(file.matches);
         }
         self.pipelines.extend(other.pipelines);
+        self.running.extend(other.running);
         self.command_results.extend(other.command_results);
         self.doubts.extend(other.doubts);
     }

@@ -2,7 +2,7 @@
 
 use std::ops::Not;
 
-use super::{Cmd, CommandResult, Condition, GuardInputs, Issue, IssueFilter, PipelineInfo, Topic};
+use super::{Cmd, CommandResult, Condition, GuardInputs, Issue, IssueFilter, PipelineFilter, PipelineInfo, Topic};
 use crate::plan::{Context, Text};
 use crate::task::Status;
 
@@ -58,6 +58,7 @@ impl Condition {
             | Condition::FileContains { .. }
             | Condition::PipelineInPhase { .. }
             | Condition::PipelineComplete { .. }
+            | Condition::PipelineRunning { .. }
             | Condition::Command { .. } => Truth::from(self.known(inputs)),
         }
     }
@@ -93,6 +94,7 @@ impl Condition {
                 Some(at.as_ref() == Some(phase))
             }
             Condition::PipelineComplete { pipeline } => Some(inputs.pipelines.get(&get(pipeline)?)?.is_complete),
+            Condition::PipelineRunning { filter } => Some(!inputs.running.get(&filter.with(&inputs.vars)?)?.is_empty()),
             Condition::Command { cmd, expect_success } => match inputs.command_results.get(&cmd.with(&inputs.vars)?)? {
                 CommandResult::Success => Some(*expect_success),
                 CommandResult::Failure => Some(!expect_success),
@@ -149,6 +151,22 @@ impl IssueFilter {
                 None => None,
             },
         })
+    }
+}
+
+impl PipelineFilter {
+    /// The filter with its variables put in; `None` if one has no value.
+    pub fn with(&self, vars: &Context) -> Option<PipelineFilter> {
+        let maybe = |text: &Option<Text>| match text {
+            Some(text) => put(text, vars).map(Some),
+            None => Some(None),
+        };
+        Some(PipelineFilter { name: maybe(&self.name)?, runbook: maybe(&self.runbook)?, phase: self.phase.clone() })
+    }
+
+    /// Everything that may be a variable.
+    pub(super) fn texts(&self) -> impl Iterator<Item = &Text> {
+        self.name.iter().chain(&self.runbook)
     }
 }
 

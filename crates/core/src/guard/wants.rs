@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Cmd, Condition, Guard, IssueFilter};
+use super::{Cmd, Condition, Guard, IssueFilter, PipelineFilter};
 use crate::event::Source;
 use crate::plan::{Context, Text, env_name};
 
@@ -28,6 +28,8 @@ pub struct Wants {
     pub files: BTreeMap<Box<str>, BTreeSet<Box<str>>>,
     /// Pipelines, by id.
     pub pipelines: BTreeSet<Box<str>>,
+    /// Pipelines that run.
+    pub running: BTreeSet<PipelineFilter>,
     /// Commands.
     pub commands: BTreeSet<Cmd>,
 }
@@ -56,6 +58,7 @@ impl Wants {
             self.files.entry(path).or_default().extend(patterns);
         }
         self.pipelines.extend(other.pipelines);
+        self.running.extend(other.running);
         self.commands.extend(other.commands);
     }
 
@@ -66,6 +69,9 @@ impl Wants {
         let mut all: Vec<Source> = self.locks.iter().map(|name| about("lock", Some(name))).collect();
         all.extend(self.semaphores.iter().map(|name| about("semaphore", Some(name))));
         all.extend(self.pipelines.iter().map(|id| about("pipeline", Some(id))));
+        if !self.running.is_empty() {
+            all.push(about("pipeline", None));
+        }
         let ours: Vec<&IssueFilter> = self.issues.iter().filter(|filter| filter.from.is_none()).collect();
         let named: Option<Vec<BTreeSet<&str>>> = ours.iter().map(|filter| self.named(filter)).collect();
         match named.map(|ids| ids.into_iter().flatten().collect::<BTreeSet<&str>>()) {
@@ -109,6 +115,7 @@ impl Wants {
             Condition::PipelineInPhase { pipeline, .. } | Condition::PipelineComplete { pipeline } => {
                 self.pipelines.extend(get(pipeline))
             }
+            Condition::PipelineRunning { filter } => self.running.extend(filter.with(vars)),
             Condition::Command { cmd, .. } => self.commands.extend(cmd.with(vars)),
         }
     }
@@ -169,7 +176,8 @@ impl Condition {
             | Condition::FileExists { .. }
             | Condition::FileContains { .. }
             | Condition::PipelineInPhase { .. }
-            | Condition::PipelineComplete { .. } => false,
+            | Condition::PipelineComplete { .. }
+            | Condition::PipelineRunning { .. } => false,
         }
     }
 
@@ -182,6 +190,7 @@ impl Condition {
             Condition::BranchMerged { branch, into } => all.extend([branch, into]),
             Condition::IssuesComplete { filter } | Condition::NoBlockedIssues { filter } => all.extend(filter.texts()),
             Condition::Command { cmd, .. } => all.extend(cmd.texts()),
+            Condition::PipelineRunning { filter } => all.extend(filter.texts()),
             Condition::LockFree { lock: text }
             | Condition::SemaphoreAvailable { semaphore: text, .. }
             | Condition::BranchExists { branch: text }

@@ -1,6 +1,6 @@
 //! Why a condition does not hold, in words: the smallest part of it that explains it, with the fact.
 
-use super::{Cmd, CommandResult, Condition, GuardInputs, Issue, IssueFilter, Topic, Truth};
+use super::{Cmd, CommandResult, Condition, GuardInputs, Issue, IssueFilter, PipelineFilter, Topic, Truth};
 use crate::plan::Text;
 use crate::task::Status;
 
@@ -37,6 +37,7 @@ impl Condition {
             | Condition::FileContains { .. }
             | Condition::PipelineInPhase { .. }
             | Condition::PipelineComplete { .. }
+            | Condition::PipelineRunning { .. }
             | Condition::Command { .. } => self.fact(inputs),
         }
     }
@@ -65,6 +66,7 @@ impl Condition {
             Condition::FileContains { pattern, .. } => facts.file(pattern, yes),
             Condition::PipelineInPhase { .. } => facts.phase(),
             Condition::PipelineComplete { .. } => facts.say(if yes { "is done" } else { "is not done" }),
+            Condition::PipelineRunning { .. } => facts.running(),
             Condition::Command { cmd, .. } => facts.command(cmd),
             Condition::All(_) | Condition::Any(_) | Condition::Not(_) => String::new(),
         }
@@ -93,6 +95,10 @@ impl Condition {
             Condition::FileExists { path } | Condition::FileContains { path, .. } => Topic::File(get(path)?),
             Condition::PipelineInPhase { pipeline, .. } | Condition::PipelineComplete { pipeline } => {
                 Topic::Pipeline(get(pipeline)?)
+            }
+            Condition::PipelineRunning { filter } => {
+                filter.texts().try_for_each(|text| get(text).map(drop))?;
+                Topic::Running(filter.with(&inputs.vars).unwrap_or_default())
             }
             Condition::Command { cmd, .. } => {
                 cmd.texts().iter().try_for_each(given)?;
@@ -185,6 +191,15 @@ impl Facts<'_> {
         }
     }
 
+    fn running(&self) -> String {
+        let Topic::Running(filter) = &self.topic else { return self.unknown() };
+        match self.inputs.running.get(filter).map(Vec::as_slice).unwrap_or_default() {
+            [] => format!("no other pipeline{filter} is running"),
+            [one] => format!("pipeline {one}{filter} is running"),
+            [one, others @ ..] => format!("pipeline {one}{filter} is running, and {} more", others.len()),
+        }
+    }
+
     fn command(&self, cmd: &Cmd) -> String {
         let result = cmd.with(&self.inputs.vars).and_then(|cmd| self.inputs.command_results.get(&cmd).copied());
         match result {
@@ -222,8 +237,21 @@ impl std::fmt::Display for Topic {
             Topic::Merged(branch, into) => write!(f, "whether branch {branch} is merged into {into}"),
             Topic::File(path) => write!(f, "file {path}"),
             Topic::Pipeline(id) => write!(f, "pipeline {id}"),
+            Topic::Running(filter) => write!(f, "whether another pipeline{filter} is running"),
             Topic::Command(cmd) => write!(f, "command `{cmd}`"),
         }
+    }
+}
+
+impl std::fmt::Display for PipelineFilter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Some(name) = &self.name {
+            write!(f, " {name}")?;
+        }
+        if let Some(runbook) = &self.runbook {
+            write!(f, " of runbook {runbook}")?;
+        }
+        self.phase.as_ref().map_or(Ok(()), |phase| write!(f, " in phase {phase}"))
     }
 }
 

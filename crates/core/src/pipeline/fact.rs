@@ -48,6 +48,9 @@ pub enum Fact {
         /// By which task.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         task: Option<TaskId>,
+        /// Whether it keeps its locks until the end of the pipeline.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        keeps: bool,
     },
     /// A person lets it go on, whatever its guards say.
     Unblocked {

@@ -69,7 +69,9 @@ impl Pipeline {
         }
         self.tasks += 1;
         let task = (!is_push).then(|| self.child());
-        self.emit(Fact::Phase { phase: phase.clone(), attempt: self.attempt, approach, task: task.clone() }, scribe);
+        let keeps = self.at(index).keeps;
+        self.is_keeping |= keeps;
+        self.emit(Fact::Phase { phase: phase.clone(), attempt: self.attempt, approach, task: task.clone(), keeps }, scribe);
         self.state = State::Running { phase, approach, task: task.clone() };
         task.map_or(Outcome::Push, Outcome::Begin)
     }

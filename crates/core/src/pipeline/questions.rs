@@ -2,8 +2,9 @@
 
 use super::{Pipeline, Reason, State, When};
 use crate::event::Source;
-use crate::guard::Guard;
+use crate::guard::{Guard, PipelineFilter};
 use crate::ids::{Name, Seq, TaskId};
+use crate::plan::Text;
 use crate::time::Lease;
 
 impl Pipeline {
@@ -36,6 +37,21 @@ impl Pipeline {
     /// Whether it is over. One that failed may be tried again.
     pub fn is_over(&self) -> bool {
         matches!(self.state, State::Done | State::Failed { .. } | State::Cancelled { .. })
+    }
+
+    /// Whether it is one of these pipelines and runs: it has begun a phase, and is not over. One that waits before a phase for the
+    /// others of the same filter does not count, or two of them would wait for each other.
+    pub fn is_running_as(&self, filter: &PipelineFilter) -> bool {
+        let is = |wanted: &Option<Text>, is: &str| wanted.as_ref().is_none_or(|wanted| wanted.literal() == Some(is));
+        let waits = matches!(self.gate(), Some((_, When::Pre)));
+        let asks = || self.guards().iter().any(|guard| guard.wants(&self.context).running.contains(filter));
+        let is_inside = |phase: &Name| self.phase() == Some(phase) && !waits;
+        !self.is_over()
+            && self.tasks > 0
+            && is(&filter.name, self.plan.name.as_str())
+            && is(&filter.runbook, &self.plan.runbook)
+            && filter.phase.as_ref().is_none_or(is_inside)
+            && !(waits && asks())
     }
 
     /// The word for how it stands.

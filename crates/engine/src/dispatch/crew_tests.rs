@@ -409,6 +409,7 @@ fn plan(vars: &[&str]) -> Arc<Plan> {
         pre: Vec::new(),
         post: Vec::new(),
         needs: Vec::new(),
+        keeps: false,
         timeout: None,
         retries: 0,
         then: Default::default(),

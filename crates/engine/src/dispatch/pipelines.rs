@@ -45,7 +45,7 @@ impl Dispatcher {
     pub(super) fn first_phase(&mut self, task: &Task) -> Option<Candidate> {
         let Some(Work::Pipeline(plan)) = &task.spec.work else { return None };
         let is_run = |phase: &&Phase| phase.pre.is_empty() && !matches!(phase.action, Action::Push(_));
-        let needs = plan.phases.first().filter(is_run)?.needs.clone();
+        let needs = plan.needs(plan.phases.first().filter(is_run)?, false, &task.id);
         let run = self.fresh_runs.pop()?;
         Some(Candidate { task: phase_task(&task.id, 1), run, section: task.spec.section.clone(), needs })
     }

@@ -1,7 +1,7 @@
 //! Guards and their conditions.
 
 use banksman_core::guard::{
-    COMMAND_TIMEOUT, CONDITION_LIMIT, Cmd, Condition, DEPTH_LIMIT, FRESH_FOR, Guard, GuardAction, IssueFilter,
+    COMMAND_TIMEOUT, CONDITION_LIMIT, Cmd, Condition, DEPTH_LIMIT, FRESH_FOR, Guard, GuardAction, IssueFilter, PipelineFilter,
 };
 use banksman_core::plan::Text;
 use banksman_core::task::Status;
@@ -71,6 +71,7 @@ impl Reader {
             "branch_clean" => self.text(value).map(|branch| Condition::BranchClean { branch }),
             "file_exists" => self.text(value).map(|path| Condition::FileExists { path }),
             "pipeline_complete" => self.text(value).map(|pipeline| Condition::PipelineComplete { pipeline }),
+            "pipeline_running" => self.running(value).map(|filter| Condition::PipelineRunning { filter }),
             "all" => self.list(value, depth).map(Condition::All),
             "any" => self.list(value, depth).map(Condition::Any),
             "not" => self.condition(View::of(value)?, depth + 1).map(|inner| Condition::Not(Box::new(inner))),
@@ -113,6 +114,17 @@ impl Reader {
                 Some(Condition::LockHeld { lock: text_of(view, "lock", &mut self.uses)?, by })
             }
             None => self.text(value).map(|lock| Condition::LockHeld { lock, by: None }),
+        }
+    }
+
+    fn running(&mut self, value: Spot<'_>) -> Option<PipelineFilter> {
+        match View::of(value) {
+            Some(view) => Some(PipelineFilter {
+                name: text_of(view, "name", &mut self.uses),
+                runbook: text_of(view, "runbook", &mut self.uses),
+                phase: view.name("phase"),
+            }),
+            None => Some(PipelineFilter { name: Some(self.text(value)?), ..PipelineFilter::default() }),
         }
     }
 

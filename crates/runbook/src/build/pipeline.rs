@@ -100,6 +100,7 @@ impl<'a> Build<'a, '_> {
             pre,
             post,
             needs,
+            keeps: view.str("hold") == Some("pipeline"),
             timeout: view.span("timeout"),
             retries: view.number("retries").unwrap_or(0),
             then: after(view),

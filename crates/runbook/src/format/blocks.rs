@@ -97,6 +97,14 @@ static PHASE: Table = Table {
         key("pre", Kind::OneOrMany(&Kind::Own("guard")), "Guards that must hold before it begins."),
         key("post", Kind::OneOrMany(&Kind::Own("guard")), "Guards that must hold before it is over."),
         key("lock", LOCKS, "Locks that are held while it runs."),
+        key(
+            "hold",
+            Kind::Word(&["phase", "pipeline"]),
+            "How long its locks are held: while it runs, or until the end of the pipeline, under the holder `pipeline:ID`. All locks that \
+             a pipeline holds until its end are taken together, by the first phase that says so.",
+        )
+        .with("lock")
+        .or("\"phase\""),
         key("semaphore", SEMAPHORES, "Slots that are held while it runs."),
         key("timeout", Kind::Duration, "How long a run of it may take."),
         key("retries", Kind::Number(0, 1_000), "How often a run that failed is followed by another before the phase has failed.")
@@ -267,7 +275,8 @@ Review the branch {{ branch }}.
 static LOCK: Table = Table {
     title: "[lock.NAME]",
     doc: "The terms of a lock, for those who acquire it by hand. A lock that is not defined has none. A phase keeps its locks until its \
-          run is over, however long that takes: `timeout` says how long it may.",
+          run is over, however long that takes: `timeout` says how long it may. With `hold = \"pipeline\"` they are kept until the end of the \
+          pipeline.",
     keys: &[
         DESCRIPTION,
         key("ttl", Kind::Duration, "How long a grant lasts without a heartbeat."),

@@ -185,6 +185,30 @@ static IN_PHASE: Table = Table {
     example: "",
 };
 
+static RUNNING: Table = Table {
+    title: "pipeline_running = { … }",
+    doc: "Pipelines that run: each has begun a phase, and is not over. The pipeline that asks does not count, nor does one that \
+          waits before a phase for the same condition, so that two of them never wait for each other.",
+    keys: &[
+        key("name", Kind::Text, "Those of this name, as in `[pipeline.NAME]`."),
+        key("runbook", Kind::Text, "Those of this runbook."),
+        key("phase", Kind::Own("phase"), "Those that are in this phase."),
+    ],
+    one_of: &[],
+    some_of: &["name", "runbook"],
+    example: r#"[guard.only-deploy]
+description = "No other deploy is running"
+condition = { not = { pipeline_running = "deploy" } }
+
+[pipeline.deploy]
+
+[[pipeline.deploy.phase]]
+name = "ship"
+run = "./ship.sh"
+pre = ["only-deploy"]
+"#,
+};
+
 /// A line for the shell, or a program.
 const PROGRAM: [Key; 2] = [
     key("run", Kind::Shell, "A line for the shell. It finds the variable `title` in `$VAR_TITLE`."),
@@ -256,6 +280,7 @@ pub(crate) static CONDITION: Table = Table {
         ),
         key("pipeline_in_phase", Kind::Table(&IN_PHASE), "Another pipeline is in a phase."),
         key("pipeline_complete", Kind::Text, "Another pipeline, by its id, is done."),
+        key("pipeline_running", Kind::Short(&Kind::Plain, &RUNNING), "Another pipeline of this name runs."),
         key("all", Kind::List(&Kind::Table(&CONDITION)), "All of these hold."),
         key("any", Kind::List(&Kind::Table(&CONDITION)), "One of these holds."),
         key("not", Kind::Table(&CONDITION), "This does not hold."),
@@ -274,6 +299,7 @@ pub(crate) static CONDITION: Table = Table {
         "file_contains",
         "pipeline_in_phase",
         "pipeline_complete",
+        "pipeline_running",
         "all",
         "any",
         "not",

@@ -6,7 +6,7 @@ use banksman_core::dag::DagError;
 use banksman_core::event::{Event, Fact, Kind, Resource, SectionFact, TaskFact};
 use banksman_core::task::Outcome;
 use banksman_core::task::{Need, Spec};
-use banksman_core::{Lease, Name, RunId, RunnerId, Seq, Span, Status, TaskId, queue};
+use banksman_core::{HolderId, Lease, Name, RunId, RunnerId, Seq, Span, Status, TaskId, queue};
 use banksman_engine::{Reply, Request, RunOutcome, RunRequest, TaskOutcome, TaskRequest};
 
 use super::book::{Entry, Holding, Job, Standing};
@@ -213,12 +213,14 @@ impl World<'_> {
     fn book_lacks(&self, run: &RunId, task: &TaskId, needs: &[Need]) -> Option<Resource> {
         let lock = |name: Name| Resource { kind: Kind::Lock, name };
         let slots = |name: Name| Resource { kind: Kind::Semaphore, name };
-        let own = [slots(Name::runs()), lock(task.lock())].into_iter();
+        let own = [slots(Name::runs()), lock(task.lock())].map(|resource| (resource, run.holder())).into_iter();
         let mut all = own.chain(needs.iter().map(|need| match need {
-            Need::Lock(name) => lock(name.clone()),
-            Need::Slots { name, .. } => slots(name.clone()),
+            Need::Lock(name) => (lock(name.clone()), run.holder()),
+            Need::Slots { name, .. } => (slots(name.clone()), run.holder()),
+            Need::Kept { name, pipeline } => (lock(name.clone()), pipeline.pipeline_holder()),
         }));
-        all.find(|resource| !self.book.holders(resource).any(|(holder, _)| *holder == run.holder()))
+        let is_held = |resource: &Resource, by: &HolderId| self.book.holders(resource).any(|(holder, _)| holder == by);
+        all.find(|(resource, holder)| !is_held(resource, holder)).map(|(resource, _)| resource)
     }
 
     fn take_in_adoption(&mut self, run: &RunId, runner: &RunnerId, from: &RunnerId) {

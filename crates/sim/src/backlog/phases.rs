@@ -60,7 +60,7 @@ impl World<'_> {
             }
             Fact::Checking { phase, when, attempt } => return self.take_in_checking(id, phase, *when, *attempt),
             Fact::Blocked { phase, when, reason } => return self.take_in_block(id, phase, *when, reason),
-            Fact::Phase { phase, attempt, approach, task } => {
+            Fact::Phase { phase, attempt, approach, task, .. } => {
                 return self.take_in_phase(id, phase, *attempt, *approach, task.as_ref());
             }
             Fact::Resumed {} => {

@@ -105,6 +105,7 @@ fn phase(at: usize, count: usize, others: &[TaskId], had: &[Resource], random: &
         pre,
         post,
         needs: needs(had, random),
+        keeps: false,
         timeout: random.in_thousand(150).then(|| Span::from_ms(random.between(300, 4_000))),
         retries: u32::from(random.in_thousand(200)),
         then: match random.below(100) {

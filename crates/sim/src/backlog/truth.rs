@@ -85,7 +85,7 @@ impl World<'_> {
             && self.book.unmet(job).next().is_none()
             && self.is_free(Kind::Lock, &id.lock(), 1)
             && job.spec.needs_to_begin(told.root_limit > 0).iter().all(|need| match need {
-                Need::Lock(name) => self.is_free(Kind::Lock, name, 1),
+                Need::Lock(name) | Need::Kept { name, .. } => self.is_free(Kind::Lock, name, 1),
                 Need::Slots { name, weight } => self.is_free(Kind::Semaphore, name, *weight),
             })
     }
@@ -191,7 +191,7 @@ impl World<'_> {
     /// Whether a runner with these orders wants more slots for it than there are.
     fn is_hopeless(&self, told: &Told, job: &Job) -> bool {
         job.spec.needs_to_begin(told.root_limit > 0).iter().any(|need| match need {
-            Need::Lock(_) => false,
+            Need::Lock(_) | Need::Kept { .. } => false,
             Need::Slots { name, weight } => self.book.capacity.get(name).is_none_or(|capacity| weight > capacity),
         })
     }

@@ -72,6 +72,18 @@ pub(super) struct Cancel {
     no_wait: bool,
 }
 
+/// Delete pipelines, with the tasks, runs and logs of their phases.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  banksman pipelines delete p-7k2m9q\n  banksman pipelines delete --force p-7k2m9q")]
+pub(super) struct Delete {
+    /// The pipelines
+    #[arg(required = true, value_name = "PIPELINE")]
+    pipelines: Vec<String>,
+    /// Also those that are not over: they are cancelled first
+    #[arg(long)]
+    force: bool,
+}
+
 /// The pipeline that is meant: the one that is named, or the one that this command is part of.
 fn meant(name: Option<String>) -> Result<String, Failure> {
     name.or_else(own).ok_or_else(|| {
@@ -129,11 +141,20 @@ impl Unblock {
 
 impl Cancel {
     pub(super) fn run(self, context: &Context) -> Done {
-        let mut reader = context.reader()?;
-        let ids: Result<Vec<String>, Failure> =
-            self.pipelines.iter().map(|name| Ok(find_pipeline(&mut reader, name)?.id.to_string())).collect();
-        tasks::cancel_all(context, &ids?, self.no_wait, None)
+        tasks::cancel_all(context, &ids(context, &self.pipelines)?, self.no_wait, None)
     }
+}
+
+impl Delete {
+    pub(super) fn run(self, context: &Context) -> Done {
+        tasks::delete_all(context, &ids(context, &self.pipelines)?, self.force)
+    }
+}
+
+/// The ids of the pipelines that these names mean.
+fn ids(context: &Context, names: &[String]) -> Result<Vec<String>, Failure> {
+    let mut reader = context.reader()?;
+    names.iter().map(|name| Ok(find_pipeline(&mut reader, name)?.id.to_string())).collect()
 }
 
 fn told(context: &Context, client: &banksman::Client, pipeline: &Pipeline) -> Done {

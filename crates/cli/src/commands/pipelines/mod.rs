@@ -45,6 +45,7 @@ enum Verb {
     Retry(change::Retry),
     Unblock(change::Unblock),
     Cancel(change::Cancel),
+    Delete(change::Delete),
 }
 
 impl Pipelines {
@@ -58,6 +59,7 @@ impl Pipelines {
             Verb::Retry(_) => "pipelines retry",
             Verb::Unblock(_) => "pipelines unblock",
             Verb::Cancel(_) => "pipelines cancel",
+            Verb::Delete(_) => "pipelines delete",
         }
     }
 
@@ -71,6 +73,7 @@ impl Pipelines {
             Verb::Retry(retry) => retry.run(context),
             Verb::Unblock(unblock) => unblock.run(context),
             Verb::Cancel(cancel) => cancel.run(context),
+            Verb::Delete(delete) => delete.run(context),
         }
     }
 }

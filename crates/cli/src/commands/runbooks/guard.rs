@@ -45,6 +45,7 @@ pub(in crate::commands) fn words(condition: &Condition) -> String {
         Condition::FileContains { path, pattern } => format!("file {path} contains /{pattern}/"),
         Condition::PipelineInPhase { pipeline, phase } => format!("pipeline {pipeline} is in phase {phase}"),
         Condition::PipelineComplete { pipeline } => format!("pipeline {pipeline} is complete"),
+        Condition::PipelineRunning { filter } => format!("another pipeline{filter} is running"),
         Condition::All(parts) => joined(parts, " and ", "always"),
         Condition::Any(parts) => joined(parts, " or ", "never"),
         Condition::Not(part) => format!("not ({})", words(part)),

@@ -104,7 +104,8 @@ fn phase_lines(plan: &Plan, index: usize, phase: &Phase) -> String {
         |guards: &[banksman::core::guard::Guard]| guards.iter().map(|guard| guard.name.as_str()).collect::<Vec<_>>().join(", ");
     line("before", names(&phase.pre));
     line("after", names(&phase.post));
-    line("holds", phase.needs.iter().map(need).collect::<Vec<_>>().join(", "));
+    let until = if phase.keeps { " until the end of the pipeline" } else { "" };
+    line("holds", phase.needs.iter().map(|need| held(need, until)).collect::<Vec<_>>().join(", "));
     line("limits", limits(phase));
     line("fails", fails(&phase.on_fail));
     if !leads_below(plan, index) {
@@ -116,9 +117,9 @@ fn phase_lines(plan: &Plan, index: usize, phase: &Phase) -> String {
     text
 }
 
-fn need(need: &Need) -> String {
+fn held(need: &Need, until: &str) -> String {
     match need {
-        Need::Lock(name) => format!("lock {name}"),
+        Need::Lock(name) | Need::Kept { name, .. } => format!("lock {name}{until}"),
         Need::Slots { name, weight } => format!("{} of {name}", words::slots(*weight)),
     }
 }

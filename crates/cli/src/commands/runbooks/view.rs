@@ -157,7 +157,7 @@ fn phase_json(plan: &Plan, index: usize, phase: &Phase) -> Value {
     };
     let slots = phase.needs.iter().filter_map(|need| match need {
         Need::Slots { name, weight } => Some(json!({ "name": name, "weight": weight })),
-        Need::Lock(_) => None,
+        Need::Lock(_) | Need::Kept { .. } => None,
     });
     let locks = phase.needs.iter().filter(|need| matches!(need, Need::Lock(_))).map(Need::name);
     json!({
@@ -166,6 +166,7 @@ fn phase_json(plan: &Plan, index: usize, phase: &Phase) -> Value {
         "pre": phase.pre.iter().map(|guard| &guard.name).collect::<Vec<_>>(),
         "post": phase.post.iter().map(|guard| &guard.name).collect::<Vec<_>>(),
         "locks": locks.collect::<Vec<_>>(),
+        "hold": if phase.keeps { "pipeline" } else { "phase" },
         "semaphores": slots.collect::<Vec<_>>(),
         "timeout": phase.timeout.map(|timeout| timeout.to_string()),
         "retries": phase.retries,

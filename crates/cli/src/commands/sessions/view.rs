@@ -162,7 +162,7 @@ pub(super) fn page(seen: &Seen, project: &Project, at: Stamp) -> String {
     }
     if !run.holds.is_empty() {
         let need = |need: &Need| match need {
-            Need::Lock(name) => format!("lock {name}"),
+            Need::Lock(name) | Need::Kept { name, .. } => format!("lock {name}"),
             Need::Slots { name, weight } => format!("{} of {name}", words::slots(*weight)),
         };
         field("holds", run.holds.iter().map(|hold| need(&hold.need)).collect::<Vec<_>>().join(", "));

@@ -52,16 +52,17 @@ pub(super) struct Retry {
     tasks: Vec<String>,
 }
 
-/// Forget tasks, with their runs and logs.
+/// Delete tasks, with their runs and logs.
 ///
-/// A task that others wait for, or that has children, is not forgotten before those are. Its workspace stays.
+/// A task that others wait for, or that has children, is not deleted before those are. A pipeline is deleted with its phases.
+/// Workspaces stay.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman tasks delete 'Run the tests'\n  banksman tasks delete t-7k2m9q1a --force")]
 pub(super) struct Delete {
     /// The tasks
     #[arg(required = true, value_name = "TASK")]
     tasks: Vec<String>,
-    /// Also if somebody works on it: a run is cancelled first
+    /// Also if somebody works on them: runs and pipelines are cancelled first
     #[arg(long)]
     force: bool,
 }
@@ -210,69 +211,79 @@ pub(crate) fn remove_done(files: &Sessions, task: &Task) -> Result<(), Failure> 
 
 impl Delete {
     pub(super) fn run(self, context: &Context) -> Done {
-        let signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
-        let client = context.client()?;
-        let mut reader = client.reader()?;
-        let mut left = find::task_ids(&mut reader, self.tasks.iter().map(String::as_str))?;
-        if self.force {
-            for id in &left {
-                if family(&mut reader, id)?.iter().any(|task| task.id == *id && task.live().is_some()) {
-                    cancel(&client, id)?;
-                }
-            }
-            wait_for_end(context, &client, &signals, &left, None)?;
-        }
-        let mut data = Vec::new();
-        let mut lines = Vec::new();
-        // One that others wait for goes after them, if they are to go too.
-        while !left.is_empty() {
-            let mut held_back = Vec::new();
-            for id in &left {
-                let files = Files::of(&client, &mut reader, id)?;
-                let outcome = super::ask(&client, TaskRequest::Delete { id: id.clone(), force: self.force })?;
-                let goes_later = match &outcome {
-                    TaskOutcome::HasDependents(others) | TaskOutcome::HasChildren(others) => {
-                        others.iter().all(|other| left.contains(other))
-                    }
-                    _ => false,
-                };
-                match outcome {
-                    TaskOutcome::Deleted => {
-                        let (value, line) = files.remove(id)?;
-                        data.push(value);
-                        lines.push(line);
-                    }
-                    outcome if goes_later => held_back.push((id.clone(), outcome)),
-                    outcome => return Err(refused(id, &outcome)),
-                }
-            }
-            if let Some((id, outcome)) = held_back.first().filter(|_| held_back.len() == left.len()) {
-                return Err(refused(id, outcome));
-            }
-            left = held_back.into_iter().map(|(id, _)| id).collect();
-        }
-        context.printer.result(json!({ "tasks": data }), lines.join("\n"));
-        Ok(exit::OK)
+        delete_all(context, &self.tasks, self.force)
     }
 }
 
-/// What a task leaves on the disk.
+/// Deletes tasks; with `force` also those that somebody works on.
+pub(crate) fn delete_all(context: &Context, names: &[String], force: bool) -> Done {
+    let signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
+    let client = context.client()?;
+    let mut reader = client.reader()?;
+    let mut left = find::task_ids(&mut reader, names.iter().map(String::as_str))?;
+    if force {
+        let is_at_work = |task: &Task| task.live().is_some() || matches!(task.state, State::InPhases { .. });
+        for id in &left {
+            if family(&mut reader, id)?.iter().any(|task| task.id == *id && is_at_work(task)) {
+                cancel(&client, id)?;
+            }
+        }
+        wait_for_end(context, &client, &signals, &left, None)?;
+    }
+    let (mut data, mut lines) = (Vec::new(), Vec::new());
+    // One that others wait for goes after them, if they are to go too.
+    while !left.is_empty() {
+        let mut held_back = Vec::new();
+        for id in &left {
+            let files = Files::of(&client, &mut reader, id)?;
+            match super::ask(&client, TaskRequest::Delete { id: id.clone(), force })? {
+                TaskOutcome::Deleted => {
+                    let (value, line) = files.remove(id)?;
+                    data.push(value);
+                    lines.push(line);
+                }
+                outcome if goes_later(&outcome, &left) => held_back.push((id.clone(), outcome)),
+                outcome => return Err(refused(id, &outcome)),
+            }
+        }
+        if let Some((id, outcome)) = held_back.first().filter(|_| held_back.len() == left.len()) {
+            return Err(refused(id, outcome));
+        }
+        left = held_back.into_iter().map(|(id, _)| id).collect();
+    }
+    context.printer.result(json!({ "tasks": data }), lines.join("\n"));
+    Ok(exit::OK)
+}
+
+/// Whether only tasks stand in the way that are to be deleted as well.
+fn goes_later(outcome: &TaskOutcome, left: &[TaskId]) -> bool {
+    match outcome {
+        TaskOutcome::HasDependents(others) | TaskOutcome::HasChildren(others) => others.iter().all(|other| left.contains(other)),
+        _ => false,
+    }
+}
+
+/// What a task leaves on the disk; that of a pipeline with its phases.
 struct Files {
     title: String,
     logs: Vec<std::path::PathBuf>,
-    folder: std::path::PathBuf,
+    folders: Vec<std::path::PathBuf>,
     workspace: std::path::PathBuf,
 }
 
 impl Files {
     fn of(client: &Client, reader: &mut Reader, id: &TaskId) -> Result<Files, Failure> {
         let sessions = Sessions::new(client.project());
-        let backlog = reader.view().load(&[Key::Task(id.clone()), Key::RunsOf(id.clone())].into())?.backlog;
-        let logs = backlog.runs.keys().map(|run| sessions.log(run));
+        let family = family(reader, id)?;
+        let title = family.iter().find(|task| task.id == *id).map(|task| task.spec.title.to_string()).unwrap_or_default();
+        let parts = family.iter().filter(|task| task.id == *id || task.spec.phase().is_some());
+        let ids: Vec<&TaskId> = parts.map(|task| &task.id).collect();
+        let runs = reader.view().load(&ids.iter().map(|id| Key::RunsOf((*id).clone())).collect())?.backlog.runs;
+        let logs = runs.keys().map(|run| sessions.log(run));
         Ok(Files {
-            title: backlog.tasks.get(id).map(|task| task.spec.title.to_string()).unwrap_or_default(),
+            title,
             logs: logs.flat_map(|log| [tail::rotated(&log), log]).collect(),
-            folder: sessions.task_dir(id),
+            folders: ids.into_iter().map(|id| sessions.task_dir(id)).collect(),
             workspace: sessions.workspace(id),
         })
     }
@@ -286,7 +297,9 @@ impl Files {
         for log in &self.logs {
             gone(fs::remove_file(log))?;
         }
-        gone(fs::remove_dir_all(&self.folder))?;
+        for folder in &self.folders {
+            gone(fs::remove_dir_all(folder))?;
+        }
         let workspace = Some(&self.workspace).filter(|workspace| workspace.exists());
         let left = workspace.map(|path| format!("; its workspace is left: {}", path.display())).unwrap_or_default();
         let line = format!("deleted {BOLD}{}{BOLD:#} {DIM}{id}{DIM:#}{left}", self.title);

@@ -24,7 +24,7 @@ use banksman::engine::{Reply, Request, TaskOutcome, TaskRequest};
 use banksman::store::{Key, Reader};
 use clap::{Args, Subcommand};
 
-pub(crate) use end::{cancel_all, remove_done};
+pub(crate) use end::{cancel_all, delete_all, remove_done};
 pub(crate) use hands::who;
 pub(crate) use place::{Place, Placed};
 pub(crate) use refused::refused;

@@ -43,6 +43,9 @@ pub(crate) fn refused(task: &TaskId, outcome: &TaskOutcome) -> Failure {
                 .details(json!({ "taskId": task, "children": children }))
                 .hint("delete them too: banksman tasks delete TASK…")
         }
+        TaskOutcome::NotOver => Failure::new(exit::LOCKED, "TASK_BUSY", format!("{task} is a pipeline that is not over"))
+            .details(json!({ "taskId": task }))
+            .hint(format!("to cancel it first: banksman pipelines delete --force {task}")),
         TaskOutcome::Stepped(Outcome::HasPhases, row) => has_phases(row),
         TaskOutcome::Stepped(outcome, _) => stepped(task, outcome),
         TaskOutcome::Kept(_) | TaskOutcome::Deleted => Failure::unexpected(outcome),

@@ -144,6 +144,7 @@ pub(super) fn need_words(need: &Need) -> String {
     match need {
         Need::Lock(name) => format!("lock {name}"),
         Need::Slots { name, weight } => format!("{} of {name}", words::slots(*weight)),
+        Need::Kept { name, .. } => format!("lock {name}, held by the pipeline"),
     }
 }
 
@@ -151,6 +152,7 @@ pub(super) fn need_json(need: &Need) -> Value {
     match need {
         Need::Lock(name) => json!({ "kind": "lock", "name": name, "weight": null }),
         Need::Slots { name, weight } => json!({ "kind": "semaphore", "name": name, "weight": weight }),
+        Need::Kept { name, pipeline } => json!({ "kind": "lock", "name": name, "weight": null, "pipeline": pipeline }),
     }
 }
 

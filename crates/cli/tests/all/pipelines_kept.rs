@@ -1,0 +1,109 @@
+//! Pipelines among others: locks that are held across phases, one at a time, and pipelines that are deleted.
+
+use crate::pipelines::Pipelines;
+use crate::tasks::Backlog;
+use crate::world::{World, is_alive, until};
+
+/// Waits for the file `go-NAME`, which the test makes, after it has made `at-NAME`.
+fn waits(name: &str) -> String {
+    format!("touch at-{name}; while [ ! -e go-{name} ]; do sleep 0.01; done")
+}
+
+#[test]
+fn a_lock_is_held_across_phases_until_the_pipeline_ends() {
+    let world = World::new();
+    let text = format!(
+        "[pipeline.way]\nvars = {{ end = \"0\" }}\n\
+         [[pipeline.way.phase]]\nname = \"prepare\"\nrun = \"true\"\n\
+         [[pipeline.way.phase]]\nname = \"ship\"\nrun = \"true\"\nlock = \"prod\"\nhold = \"pipeline\"\n\
+         [[pipeline.way.phase]]\nname = \"watch\"\nrun = \"{}; exit $VAR_END\"\n",
+        waits("watch")
+    );
+    world.book(&text);
+    let id = world.begin(&["--var", "end=1"]);
+    let runner = world.runner(&[]);
+    until("the last phase runs", || world.has("at-watch"));
+    let holder = format!("pipeline:{id}");
+    assert_eq!(world.data(&["locks", "show", "prod"])["holder"], holder.as_str());
+    // Another one of the same kind, and a task that needs it, wait.
+    let other = world.add(&["Other", "--run", "touch other", "--lock", "prod"]);
+    let second = world.begin(&[]);
+    until("it is seen that the lock is held", || {
+        world.ok(&["why", &other]).contains(&holder) && world.stands(&second) == "running ship"
+    });
+    world.touch("go-watch");
+    world.until_stands(&id, "failed watch");
+    until("the lock is free, and taken by the others", || world.has("other"));
+    world.until_stands(&second, "done");
+    // A retry takes it again before anything runs.
+    std::fs::remove_file(world.path().join("go-watch")).unwrap();
+    std::fs::remove_file(world.path().join("at-watch")).unwrap();
+    let epoch = world.data(&["locks", "acquire", "prod", "--holder", "ann"])["epoch"].to_string();
+    world.ok(&["pipelines", "retry", &id]);
+    until("it waits for the lock", || world.ok(&["why", &id]).contains("ann"));
+    assert!(!world.has("at-watch"));
+    world.ok(&["locks", "release", "prod", "--holder", "ann", "--epoch", &epoch]);
+    until("the last phase runs again", || world.has("at-watch"));
+    assert_eq!(world.data(&["locks", "show", "prod"])["holder"], holder.as_str());
+    // Cancelled: it is free when the run is dead, and not before.
+    world.ok(&["pipelines", "cancel", &id]);
+    assert_eq!(world.data(&["locks", "show", "prod"])["holder"], serde_json::Value::Null);
+    world.ok(&["doctor"]);
+    drop(runner);
+}
+
+#[test]
+fn no_two_of_a_kind_run_at_a_time_where_a_guard_says_so() {
+    let world = World::new();
+    let text = format!(
+        "[guard.alone]\ncondition = {{ not = {{ pipeline_running = {{ name = \"way\", runbook = \"book\" }} }} }}\n\
+         [pipeline.way]\nvars = [\"mark\"]\n\
+         [[pipeline.way.phase]]\nname = \"prepare\"\nrun = \"true\"\n\
+         [[pipeline.way.phase]]\nname = \"ship\"\npre = \"alone\"\nrun = \"echo $VAR_MARK >> order; {}; echo $VAR_MARK >> order\"\n",
+        waits("ship")
+    );
+    world.book(&text);
+    let ids: Vec<String> = ["a", "b", "c"].iter().map(|mark| world.begin(&["--var", &format!("mark={mark}")])).collect();
+    let _runner = world.runner(&[]);
+    let standing = |words: &str| ids.iter().filter(|id| world.stands(id) == words).count();
+    until("one ships, the others wait", || (standing("running ship"), standing("blocked ship")) == (1, 2));
+    let blocked = ids.iter().find(|id| world.stands(id) == "blocked ship").unwrap();
+    let why = world.ok(&["why", blocked]);
+    assert!(why.contains("way of runbook book is running"), "{why}");
+    world.touch("go-ship");
+    until("all are done", || standing("done") == 3);
+    let order = world.lines("order");
+    assert!(order.chunks(2).all(|pair| pair[0] == pair[1]), "one after the other: {order:?}");
+}
+
+#[test]
+fn a_pipeline_is_deleted_with_its_phases_also_one_that_runs() {
+    let world = World::new();
+    world.book(&format!(
+        "[pipeline.way]\n[[pipeline.way.phase]]\nname = \"one\"\nrun = \"true\"\n\
+         [[pipeline.way.phase]]\nname = \"two\"\nrun = \"echo $$ > pid; {}\"\nlock = \"prod\"\nhold = \"pipeline\"\n",
+        waits("two")
+    ));
+    let id = world.begin(&[]);
+    let _runner = world.runner(&[]);
+    until("it is in its last phase", || world.has("at-two"));
+    let pid: i32 = world.read("pid").trim().parse().unwrap();
+    let (code, error) = world.error(&["pipelines", "delete", &id]);
+    assert_eq!((code, error["code"].as_str()), (6, Some("TASK_BUSY")), "{error}");
+    let other = world.add(&["After it", "--depends-on", &format!("{id}.1")]);
+    assert_eq!(world.error(&["tasks", "delete", "--force", &id]).1["code"], "TASK_HAS_DEPENDENTS");
+    world.ok(&["tasks", "delete", &other]);
+    world.ok(&["tasks", "delete", "--force", &id]);
+    assert!(!is_alive(pid));
+    assert_eq!(world.data(&["tasks", "list"])["tasks"].as_array().unwrap().len(), 0);
+    assert_eq!(world.data(&["locks", "show", "prod"])["holder"], serde_json::Value::Null);
+    assert_eq!(std::fs::read_dir(world.path().join(".banksman/tasks")).unwrap().count(), 0);
+    assert_eq!(std::fs::read_dir(world.path().join(".banksman/logs")).into_iter().flatten().count(), 0);
+    world.ok(&["doctor"]);
+    // One that is over needs no force.
+    world.touch("go-two");
+    let done = world.begin(&[]);
+    world.until_stands(&done, "done");
+    world.ok(&["pipelines", "delete", &done]);
+    assert_eq!(world.error(&["pipelines", "show", &done]).1["code"], "PIPELINE_NOT_FOUND");
+}
