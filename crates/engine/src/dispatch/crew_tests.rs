@@ -437,12 +437,12 @@ fn an_item_becomes_a_pipeline_and_is_done_with_it() {
     assert_eq!(spec.work, Some(Work::Exec { argv: vec!["echo".into(), "a b".into()], input: None }));
     assert_eq!(spec.title.as_str(), "a b: say");
     assert_eq!((stage.standing(), stage.told("queue:complete")), (("awake", 0), 1));
-    // One without the variable cannot begin, and says so.
+    // One without the variable cannot begin, is dead at once, and says so.
     stage.push("q", &json!({ "other": 1 }), Span::ZERO);
     stage.play(&mut actor);
     let rows = stage.everything().queues;
     let history = &rows.items.values().next().unwrap().history;
-    assert_eq!((history.len(), &*history[1].error), (2, r#"the variable "title" has no value"#));
+    assert_eq!((history.len(), &*history[0].error), (1, r#"the variable "title" has no value"#));
     // One whose phase fails is tried again as another pipeline.
     stage.push("q", &json!({ "title": "x" }), Span::ZERO);
     stage.play(&mut actor);

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use banksman_core::guard::{Cmd, Condition, FRESH_FOR, GuardAction};
+use banksman_core::guard::{Cmd, Condition, FRESH_FOR, GuardAction, PipelineFilter};
 use banksman_core::plan::{Action, After, Deed, MergeHow, OnFail, Push, Text};
 use banksman_core::router::Then;
 use banksman_core::strategy::Fallback;
@@ -100,9 +100,12 @@ fn conditions_ask_what_they_say() {
     assert_eq!(parts[0], Condition::LockHeld { lock: Text::Literal("deploy".into()), by: None });
     assert_eq!(parts[1], Condition::LockHeld { lock: Text::Literal("deploy".into()), by: Some(var("title")) });
     assert_eq!(parts[4], Condition::SemaphoreAvailable { semaphore: Text::Literal("builders".into()), slots: 2 });
-    assert_eq!(parts[8], Condition::Command { cmd: Cmd::Run("false".into()), expect_success: false });
+    let (name, runbook) = (Some(Text::Literal("deploy".into())), Some(var("branch")));
+    let phase = Some(Name::new("ship").unwrap());
+    assert_eq!(parts[6], Condition::PipelineRunning { filter: PipelineFilter { name, runbook, phase } });
+    assert_eq!(parts[9], Condition::Command { cmd: Cmd::Run("false".into()), expect_success: false });
     let argv = vec![Text::Literal("test".into()), Text::Literal("-n".into()), var("title")];
-    assert_eq!(parts[9], Condition::Command { cmd: Cmd::Argv(argv), expect_success: true });
+    assert_eq!(parts[10], Condition::Command { cmd: Cmd::Argv(argv), expect_success: true });
     let Condition::All(parts) = &built.condition else { panic!() };
     let Condition::IssuesComplete { filter } = &parts[2] else { panic!() };
     assert_eq!((filter.status, filter.ids.len(), &filter.from), (Some(Status::Review), 2, &None));

@@ -184,7 +184,7 @@ fn unprinted(client: &Client, queue: &Name, item: &Item, error: &std::io::Error)
     let State::Processing(taken) = &item.state else { unreachable!("it was just taken") };
     let hold = Hold { item: item.id, holder: taken.holder.clone(), epoch: taken.epoch };
     let why = format!("the take could not be printed: {error}");
-    let returned = client.ask_queue(queue, Input::Fail { hold, error: why.into(), retry_after: Span::ZERO }).is_ok();
+    let returned = client.ask_queue(queue, Input::Fail { hold, error: why.into(), retry_after: Some(Span::ZERO) }).is_ok();
     let state = if returned { "was given back" } else { "can be taken again when its time is over" };
     Failure::system("print the item", error)
         .details(json!({ "queue": queue, "id": item.id, "returned": returned }))

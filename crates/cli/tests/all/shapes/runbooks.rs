@@ -77,7 +77,7 @@ pub(super) fn runbook_story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
         "pipelines": ["string"], "workers": ["string"], "routes": "number",
     });
     let phase = json!({
-        "name": "string", "action": "string", "pre": ["string"], "post": ["string"], "locks": ["string"],
+        "name": "string", "action": "string", "pre": ["string"], "post": ["string"], "locks": ["string"], "hold": "string",
         "semaphores": [{ "name": "string", "weight": "number" }], "timeout": "string?", "retries": "number", "next": "string?",
         "onFail": "any",
     });
@@ -201,6 +201,11 @@ pub(super) fn pipeline_story() -> Vec<(&'static str, Vec<&'static str>, Value)> 
             "pipelines cancel",
             vec!["pipelines", "cancel", "next"],
             json!({ "tasks": [{ "id": "string", "title": "string", "status": "string", "outcome": "string", "children": "number" }] }),
+        ),
+        (
+            "pipelines delete",
+            vec!["pipelines", "delete", "next"],
+            json!({ "tasks": [{ "id": "string", "title": "string", "workspace": "string?" }] }),
         ),
     ]
 }
