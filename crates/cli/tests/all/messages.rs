@@ -159,6 +159,19 @@ fn output_that_cannot_be_written_is_an_error() {
 }
 
 #[test]
+fn events_that_never_happen_are_not_waited_for() {
+    let world = World::new();
+    let (code, error) = world.error(&["events", "--kind", "task:completed"]);
+    assert_eq!((code, &error["hint"]), (2, &"did you mean task:complete?".into()), "{error}");
+    for kind in ["task:complete", "task:", "task:*", "deploy:done"] {
+        assert_eq!(world.data(&["events", "--kind", kind])["events"], json!([]), "{kind}");
+    }
+    runbooks::write(&world, "book", "[on.\"task:completed\"]\nnotify = \"x\"\n");
+    let (code, error) = world.error(&["runbooks", "check"]);
+    assert_eq!((code, &error["details"]["problems"][0]["hint"]), (3, &"did you mean task:complete?".into()), "{error}");
+}
+
+#[test]
 fn completing_an_item_again_is_no_error_for_its_holder() {
     let world = World::new();
     world.ok(&["queues", "define", "triage"]);

@@ -6,6 +6,7 @@ use std::process::Command;
 use rustix::process::Signal;
 
 use crate::postgres;
+use crate::tasks::{Backlog, wait_for};
 use crate::world::{BANKSMAN, Running, World, until};
 
 const TASKS: usize = 20;
@@ -31,6 +32,9 @@ fn tasks_wait_for_a_shortage_to_pass_and_use_no_attempt() {
     let world = World::on_sqlite();
     let runner = world.start(&["run"]);
     until("it is at work", || world.data(&["status"])["runners"].as_array().unwrap().len() == 1);
+    // The keeper that it has started ahead is in use.
+    world.add(&["long", "--run", &wait_for("go")]);
+    world.until_status("long", "in_progress");
     // It has all that it needs to work, and nothing to start a keeper with.
     let open = || std::fs::read_dir(format!("/proc/{}/fd", runner.pid())).unwrap().count();
     limit_files(&runner, open() + 1);
@@ -48,10 +52,12 @@ fn tasks_wait_for_a_shortage_to_pass_and_use_no_attempt() {
     assert!(tries() < 30, "{}", tries());
     limit_files(&runner, 4_096);
     until("all are done", || world.data(&["status"])["byStatus"]["completed"] == TASKS);
+    world.touch("go");
+    world.until_status("long", "completed");
     runner.signal(Signal::TERM);
     let said = runner.end();
     let lines = |word: &str| said.stderr.lines().filter(|line| line.starts_with(word)).count();
-    assert_eq!((lines("waiting"), lines("going on"), lines("started"), lines("completed")), (1, 1, TASKS, TASKS), "{said:?}");
+    assert_eq!((lines("waiting"), lines("going on"), lines("started"), lines("completed")), (1, 1, TASKS + 1, TASKS + 1), "{said:?}");
     let attempts = std::fs::read_to_string(world.path().join("attempts")).unwrap();
     assert_eq!(attempts, "0\n".repeat(TASKS));
     world.check();

@@ -2,7 +2,7 @@ mod compact;
 
 use std::os::fd::AsFd;
 
-use banksman::core::event::{CustomKind, Event, Source};
+use banksman::core::event::{CustomKind, Event, Source, check_kind};
 use banksman::core::{Name, Seq, Wall};
 use banksman::store::{EventFilter, EventRow, Mark};
 use clap::{Args, Subcommand};
@@ -93,6 +93,11 @@ impl Events {
         // As routes write it.
         let kind =
             self.kind.map(|kind| kind.strip_suffix('*').filter(|category| category.ends_with(':')).unwrap_or(&kind).to_owned());
+        // A category is as good as a kind, and no kind of its own.
+        if let Some(Err(unknown)) = kind.as_deref().filter(|kind| !kind.ends_with(':')).map(check_kind) {
+            let hint = unknown.meant.map_or_else(|| unknown.others.join(", "), |meant| format!("did you mean {meant}?"));
+            return Err(Failure::usage(format!("--kind: there are no events {:?}", unknown.kind)).hint(hint));
+        }
         let filter = EventFilter { kind, source: self.source, since };
         let filtered = filter.kind.is_some() || filter.source.is_some() || filter.since.is_some();
         if self.follow {

@@ -79,7 +79,7 @@ impl List {
         let data: Vec<Value> = tasks.iter().map(|listed| view::task_json(listed, &sections)).collect();
         let human = match (tasks.is_empty(), self.options().is_empty() && self.after.is_none()) {
             (false, _) => table(&tasks, &sections, at),
-            (true, false) => format!("{DIM}no task is like that{DIM:#}"),
+            (true, false) => format!("{DIM}no matching tasks{DIM:#}"),
             (true, true) => format!("no tasks yet\n{DIM}try: banksman tasks add 'Say hello' --run 'echo hello'{DIM:#}"),
         };
         context.printer.result(json!({ "tasks": data, "next": next }), human);
