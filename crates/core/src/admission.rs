@@ -240,6 +240,7 @@ pub fn admit(task: &Task, facts: &Facts<'_>, now: &Now) -> Admission {
         // Who works on it has its lock.
         State::ByHand { .. } if held(facts.lock, None, now).is_some() => {}
         State::ByHand { .. }
+        | State::Held
         | State::Running(_)
         | State::Stuck { .. }
         | State::Stopping { .. }

@@ -189,7 +189,7 @@ fn every_reason_is_told_alone_and_in_every_combination() {
 fn a_task_in_any_other_state_is_not_started() {
     for status in [Status::InProgress, Status::Stuck, Status::Review, Status::Completed, Status::Skipped] {
         let mut scene = Scene::new();
-        let start = || TaskInput::Start { run: RunId::new("r-1").unwrap(), runner: runner("m") };
+        let start = || TaskInput::Start { run: RunId::new("r-1").unwrap(), runner: runner("m"), recheck: false };
         let watch = Watch { timeout: Span::ZERO, max_recoveries: 0, on_exhausted: OnExhausted::Fail };
         let epoch = crate::ids::Epoch::from(scene.site.now.seq);
         let inputs = match status {

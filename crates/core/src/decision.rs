@@ -11,9 +11,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::event::{DecisionFact, Event};
-use crate::ids::{DecisionId, RunId, Seq, TaskId, Title};
+use crate::ids::{DecisionId, Name, RunId, Seq, TaskId, Title};
 use crate::step::{Errand, Notice, NoticeKind, Now, Scribe, Step};
-use crate::time::Wall;
+use crate::time::{Span, Wall};
 
 /// A decision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,6 +86,10 @@ pub enum Act {
     Drop,
     /// The run is ended as lost, and its task goes on as after any lost run.
     End,
+    /// The pipeline waits for its guard once more.
+    Wait,
+    /// The pipeline goes on, whatever its guard says.
+    Pass,
 }
 
 /// What came of it.
@@ -182,6 +186,14 @@ impl Decision {
         self.state == State::Open
     }
 
+    /// Who has answered it.
+    pub fn answered_by(&self) -> Option<&str> {
+        match &self.state {
+            State::Resolved(answer) => Some(&answer.by),
+            State::Open | State::Withdrawn { .. } => None,
+        }
+    }
+
     /// Takes in what happened to it after it was raised.
     pub fn apply(&mut self, fact: DecisionFact, at: Wall) {
         match fact {
@@ -222,6 +234,22 @@ impl Question {
                 choice("give it up: it has failed", Act::Fail),
                 choice("pass it over", Act::Skip),
                 choice("cancel it and its children", Act::Cancel),
+            ],
+            recommended: 1,
+        }
+    }
+
+    /// What to do with a pipeline that a guard has blocked for too long.
+    pub(crate) fn of_guard(pipeline: &TaskId, phase: &Name, reason: &str, waited: Span) -> Question {
+        let choice = |text: &str, act| Choice { text: text.into(), act };
+        Question {
+            about: About::Task(pipeline.clone()),
+            text: format!("Phase {phase} of {pipeline} has been blocked for {waited}: {reason}. What now?").into(),
+            options: vec![
+                choice("check the guard again, and wait for as long as before", Act::Wait),
+                choice("go on with the phase, whatever the guard says", Act::Pass),
+                choice("mark the pipeline as failed", Act::Fail),
+                choice("cancel the pipeline", Act::Cancel),
             ],
             recommended: 1,
         }

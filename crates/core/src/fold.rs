@@ -442,7 +442,7 @@ impl Standing {
             phase,
         };
         match &task.state {
-            task::State::Pending | task::State::Resting { .. } => Standing::Pending,
+            task::State::Pending | task::State::Resting { .. } | task::State::Held => Standing::Pending,
             task::State::Awaiting { output, until } => Standing::Awaiting { output: output.clone(), is_ending: until.is_none() },
             task::State::Parked { decision } => Standing::Parked(decision.clone()),
             task::State::ByHand { holder, epoch, .. } => Standing::ByHand(holder.clone(), *epoch),

@@ -211,7 +211,7 @@ impl Site {
 
     fn start(&mut self, number: usize) {
         let (id, epoch, owner) = (RunId::new(&format!("r-{}", self.now.seq)).unwrap(), Epoch::from(self.now.seq), runner("m"));
-        self.input(number, Input::Start { run: id.clone(), runner: owner.clone() });
+        self.input(number, Input::Start { run: id.clone(), runner: owner.clone(), recheck: false });
         let (task, started) = (task(number), self.now.stamp());
         let run = Run {
             id: id.clone(),

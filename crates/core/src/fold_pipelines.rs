@@ -74,8 +74,14 @@ impl Going {
                 (self.state, self.attempt) = (State::Running { phase, approach, task }, attempt);
             }
             Fact::Resumed {} => {
-                if let State::Blocked { phase, reason: Reason::Decision { approach, task, .. }, .. } = &self.state {
-                    self.state = State::Running { phase: phase.clone(), approach: *approach, task: Some(task.clone()) };
+                if let State::Blocked { phase, reason, .. } = &self.state {
+                    let task = match reason {
+                        Reason::Decision { approach, task, .. } => Some((*approach, task.clone())),
+                        reason => reason.held().map(|held| (held.approach, held.task.clone())),
+                    };
+                    if let Some((approach, task)) = task {
+                        self.state = State::Running { phase: phase.clone(), approach, task: Some(task) };
+                    }
                 }
             }
             Fact::PhaseFailed { phase, .. } => *self.failures.entry(phase).or_default() += 1,

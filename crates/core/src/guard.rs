@@ -9,6 +9,7 @@
 //! known of, which counts as free; an answer depends on nothing but what its condition wants; and nothing fails for good by
 //! what is unknown.
 
+mod residual;
 mod rows;
 mod truth;
 mod wants;
@@ -24,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{HolderId, Name, TaskId};
 use crate::plan::{Context, Text};
 use crate::task::Status;
-use crate::time::Span;
+use crate::time::{Lease, Span};
 
 /// How deep conditions can stand in each other.
 pub const DEPTH_LIMIT: usize = 20;
@@ -242,6 +243,8 @@ pub struct GuardInputs {
     pub running: BTreeMap<PipelineFilter, Vec<Box<str>>>,
     /// What commands came to, by the command with its variables put in.
     pub command_results: BTreeMap<Cmd, CommandResult>,
+    /// Until when all answers from outside of the store are fresh.
+    pub fresh_until: Option<Lease>,
     /// Why something could not be found out, or how a command failed: words that go on after its name, as in "took too long".
     pub doubts: BTreeMap<Topic, Box<str>>,
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::ids::{Epoch, RunId};
+use crate::ids::{Epoch, Name, RunId, Seq};
 use crate::time::{Span, Stamp};
 
 /// The largest result, as JSON, in bytes.
@@ -27,6 +27,9 @@ pub struct Live {
     /// What it has said of its result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
+    /// Whether its session checks the guards of its phase again before the command begins: the answers were too old at the claim.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub recheck: bool,
 }
 
 /// What a run, or a person, says of the result.
@@ -44,6 +47,35 @@ pub enum Verdict {
         /// Why.
         error: Box<str>,
     },
+    /// Its command was not begun: a guard of its phase does not hold any more.
+    Refused(Box<Refused>),
+}
+
+/// The result of the guards of a phase that does not let its run begin.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Refused {
+    /// The guard.
+    pub guard: Name,
+    /// The part of its condition that does not hold.
+    pub part: Box<str>,
+    /// After how long the guard is checked again, if no event comes first.
+    pub again: Span,
+    /// The message of a guard that fails the phase.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fails: Option<Box<str>>,
+    /// The last event that the result takes into account.
+    pub at: Seq,
+}
+
+impl Refused {
+    /// The reason, for people.
+    pub fn reason(&self) -> String {
+        match &self.fails {
+            Some(message) => format!("{message} (guard {}: {})", self.guard, self.part),
+            None => format!("guard {}: {}", self.guard, self.part),
+        }
+    }
 }
 
 /// Why a run looks stuck.
@@ -139,6 +171,8 @@ pub enum Setback {
     Never,
     /// It could not begin, because the machine has not enough of something.
     Shortage,
+    /// Its command was not begun, because a guard of its phase did not hold any more.
+    Guard,
 }
 
 impl Setback {
@@ -152,6 +186,7 @@ impl Setback {
             Setback::Lost => "lost",
             Setback::Never => "never",
             Setback::Shortage => "shortage",
+            Setback::Guard => "guard",
         }
     }
 
@@ -161,6 +196,7 @@ impl Setback {
             Setback::NoVerdict => "no verdict: it exited with 0 and did not say that the task is done".into(),
             Setback::Overtime => "it took too long".into(),
             Setback::Stuck => "it showed no sign of life".into(),
+            Setback::Guard => "a guard did not hold any more when it was to begin".into(),
             Setback::Failed | Setback::Lost | Setback::Never | Setback::Shortage => ending.to_string().into(),
         }
     }

@@ -13,6 +13,13 @@
 //!                                  `--------------- the last one: Done
 //! ```
 //!
+//! The guards before a phase are evaluated twice: while nothing is held yet (Checking), and again when its task is claimed. A pass
+//! leaves the [`Recheck`], which the claim evaluates inside its transaction; answers from outside that are too old by then are
+//! gathered again by the session. If a guard does not hold any more the pipeline is blocked as before, and its task is held.
+//!
+//! A pipeline that a guard blocks has a [deadline](Pipeline::overdue). The check at that time decides: the phase has failed, or if
+//! nothing follows from that a person is asked (Overdue).
+//!
 //! Everything but Done, Failed and Cancelled can be cancelled.
 //!
 //! Invariants: a phase that is named is one of the plan; a pipeline has at most one task at a time, and whoever speaks for
@@ -24,19 +31,25 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::decision::Question;
 use crate::event::Event;
+use crate::guard::Guard;
 use crate::ids::{DecisionId, Name, RunnerId, Seq, TaskId};
 use crate::plan::{self, Action, After, BindError, Context, OnFail, Phase, Plan};
-use crate::step::{Now, Scribe, Step};
+use crate::step::{Errand, Notice, NoticeKind, Now, Scribe, Step};
 use crate::time::{Lease, Span, Stamp, Wall};
 
+mod blocking;
 mod fact;
 mod going;
+mod input;
+mod output;
 mod questions;
 
 pub use fact::Fact;
 pub(crate) use fact::remember;
 pub use going::phase_task;
+pub use input::{End, Input, Outcome, Refusal, Verdict};
 
 /// How many tasks the phases of one pipeline can have: what goes round in circles ends some time.
 pub const TASK_LIMIT: u32 = 10_000;
@@ -44,6 +57,9 @@ pub const TASK_LIMIT: u32 = 10_000;
 /// How long neither events nor time alone make the world outside be asked again, after an answer: what happens often is looked
 /// at once.
 pub const REST: Span = Span::from_secs(1);
+
+/// How long a guard may block a phase, unless the runbook says otherwise.
+pub const BLOCKED_TIMEOUT: Span = Span::from_secs(30 * 60);
 
 /// The most checkpoints that are kept: the last ones.
 pub const CHECKPOINT_LIMIT: usize = 100;
@@ -79,6 +95,23 @@ pub struct Pipeline {
     /// The runner that looks at its guards, until it has told what it found: a command of theirs must not run twice at a time.
     /// Until then it counts as looking, though the pipeline may have gone on meanwhile.
     pub looker: Option<RunnerId>,
+    /// What must still hold when a run of its phase is claimed; nothing after a person has unblocked it.
+    pub recheck: Option<Recheck>,
+    /// When the guard that blocks it has blocked it for too long; nothing once people were told of that.
+    pub overdue: Option<Lease>,
+    /// How many runs the last attempt at each phase has had beside the first one.
+    pub retried: BTreeMap<Name, u32>,
+}
+
+/// What the guards before a phase have left to be evaluated when its run is claimed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Recheck {
+    /// The guards, as far as the store can answer them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub guards: Vec<Guard>,
+    /// Until when the answers from outside are fresh.
+    pub fresh_until: Lease,
 }
 
 /// How a pipeline stands.
@@ -167,6 +200,21 @@ pub enum Reason {
         /// When it was looked at, for people.
         #[serde(default, skip_serializing_if = "is_unknown")]
         looked: Wall,
+        /// The task of the phase, if there is one already.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        held: Option<Held>,
+    },
+    /// A guard has not held for too long, and a person is asked what now.
+    Overdue {
+        /// Which guard.
+        guard: Name,
+        /// The part of it that fails, in words.
+        part: Box<str>,
+        /// The question.
+        decision: DecisionId,
+        /// The task of the phase, if there is one already.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        held: Option<Held>,
     },
     /// The task of the phase waits for a decision.
     Decision {
@@ -179,6 +227,16 @@ pub enum Reason {
     },
 }
 
+/// The task of a phase that a guard does not let begin.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    /// Which one.
+    pub task: TaskId,
+    /// The approach that it belongs to.
+    #[serde(default)]
+    pub approach: u32,
+}
+
 /// Something that was said on the way.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checkpoint {
@@ -189,173 +247,6 @@ pub struct Checkpoint {
     pub message: Box<str>,
     /// When.
     pub at: Wall,
-}
-
-/// What can happen to a pipeline.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Input {
-    /// It was handed over.
-    Start {
-        /// Whether others must come first.
-        unmet: bool,
-    },
-    /// Nothing stands in the way of its first phase any more.
-    Begin,
-    /// A runner wants to look at its guards.
-    Examine {
-        /// Which one.
-        by: RunnerId,
-        /// Whether the one that did so before is gone.
-        is_free: bool,
-        /// The last event that it has heard of, if one of them may change what a guard says.
-        heard: Seq,
-    },
-    /// A runner has told what it found, whatever became of the pipeline meanwhile.
-    Looked {
-        /// Which one.
-        by: RunnerId,
-    },
-    /// The guards of a phase were looked at.
-    Examined {
-        /// Of which phase.
-        phase: Name,
-        /// On which side.
-        when: When,
-        /// What they say.
-        verdict: Verdict,
-        /// The last event that they know of.
-        at: Seq,
-    },
-    /// The task of its phase has ended.
-    Ended {
-        /// Which task.
-        task: TaskId,
-        /// How.
-        end: End,
-    },
-    /// The task of its phase waits for a decision, or does so no longer.
-    Parked {
-        /// Which task.
-        task: TaskId,
-        /// Which decision.
-        decision: Option<DecisionId>,
-    },
-    /// The item of its phase is in the queue, or could not be put there.
-    Pushed {
-        /// Of which phase.
-        phase: Name,
-        /// Why it could not.
-        error: Option<Box<str>>,
-    },
-    /// What is to be done in its phase could not be put into words.
-    Unclear {
-        /// For which task.
-        task: TaskId,
-        /// Why.
-        error: Box<str>,
-    },
-    /// Something has happened that may change what a guard says.
-    Look,
-    /// A person wants it to go on where it is blocked.
-    Unblock,
-    /// A person wants the phase that failed tried again.
-    Retry,
-    /// Nobody wants it any more.
-    Cancel,
-    /// Variables are set.
-    Set(Context),
-    /// Something is said on the way.
-    Checkpoint(Box<str>),
-}
-
-/// What the guards of a phase say, taken together.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
-    /// It may go on. These did not hold, and only warn.
-    Pass {
-        /// Each with the part that fails.
-        warnings: Vec<(Name, Box<str>)>,
-    },
-    /// It waits.
-    Block {
-        /// For which guard.
-        guard: Name,
-        /// The part that fails.
-        part: Box<str>,
-        /// When it is looked at again, if nothing is heard before.
-        again: Lease,
-    },
-    /// It has failed for good.
-    Fail {
-        /// By which guard.
-        guard: Name,
-        /// What the guard says then.
-        message: Box<str>,
-        /// The part that fails.
-        part: Box<str>,
-    },
-}
-
-/// How the task of a phase ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum End {
-    /// Well.
-    Success {
-        /// Its result: the fields of an object become variables.
-        output: Option<Value>,
-    },
-    /// It has failed.
-    Failed {
-        /// Why.
-        error: Box<str>,
-        /// The last that it has printed.
-        tail: Box<str>,
-        /// Whether it took too long.
-        timed_out: bool,
-    },
-    /// Somebody did not want it, or passed it over.
-    Dropped {
-        /// In a word.
-        how: Box<str>,
-    },
-}
-
-/// What a pipeline can answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
-    /// This task is to be made for the phase that it is in.
-    Begin(TaskId),
-    /// An item is to be put into a queue.
-    Push,
-    /// Guards are to be looked at.
-    Check,
-    /// It waits.
-    Blocked,
-    /// It is over.
-    Over,
-    /// It is noted, and nothing else is to be done.
-    Noted,
-    /// It has gone on since.
-    Late,
-    /// It cannot be done.
-    Refused(Refusal),
-}
-
-/// Why something cannot be done.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Refusal {
-    /// It is not blocked.
-    NotBlocked,
-    /// It waits for this decision, which is to be answered.
-    Undecided(DecisionId),
-    /// It has not failed.
-    NotFailed,
-    /// It has failed for good.
-    NotRecoverable,
-    /// It is over.
-    Over,
-    /// It cannot have these variables.
-    Unbound(BindError),
 }
 
 fn is_none(at: &Seq) -> bool {
@@ -371,13 +262,21 @@ fn is_unknown(looked: &Wall) -> bool {
 }
 
 impl Reason {
+    /// The task of the phase that a guard does not let begin.
+    pub fn held(&self) -> Option<&Held> {
+        match self {
+            Reason::Guard { held, .. } | Reason::Overdue { held, .. } => held.as_ref(),
+            Reason::Dependencies | Reason::Decision { .. } => None,
+        }
+    }
+
     /// It without what is known beside the answer: the same answer may be found again and again.
     pub fn timeless(&self) -> Reason {
         match self.clone() {
-            Reason::Guard { guard, part, .. } => {
-                Reason::Guard { guard, part, at: Seq(0), again: Lease(0), rest: Lease(0), looked: Wall(0) }
+            Reason::Guard { guard, part, held, .. } => {
+                Reason::Guard { guard, part, at: Seq(0), again: Lease(0), rest: Lease(0), looked: Wall(0), held }
             }
-            reason @ (Reason::Dependencies | Reason::Decision { .. }) => reason,
+            reason @ (Reason::Dependencies | Reason::Decision { .. } | Reason::Overdue { .. }) => reason,
         }
     }
 }
@@ -398,6 +297,9 @@ impl Pipeline {
             attempts: BTreeMap::new(),
             is_keeping: false,
             looker: None,
+            recheck: None,
+            overdue: None,
+            retried: BTreeMap::new(),
         }
     }
 
@@ -416,7 +318,8 @@ impl Pipeline {
                 None => Outcome::Late,
             },
             Input::Examined { phase, when, verdict, at } => self.examined(&phase, when, verdict, at, now, &mut scribe),
-            Input::Ended { task, end } => self.ended(&task, end, now, &mut scribe),
+            Input::Refuted { task, verdict, at } => self.refuted(&task, verdict, at, now, &mut scribe),
+            Input::Ended { task, end, runs } => self.ended(&task, end, runs, now, &mut scribe),
             Input::Parked { task, decision } => self.parked(&task, decision, &mut scribe),
             Input::Pushed { phase, error } => self.pushed(&phase, error, now, &mut scribe),
             Input::Unclear { task, error } => match self.task() {
@@ -426,8 +329,16 @@ impl Pipeline {
                 }
                 _ => Outcome::Late,
             },
+            Input::CheckAgain { phase } => match &self.state {
+                State::Running { phase: current, task: None, .. } if *current == phase => {
+                    self.examine(phase, When::Pre, &mut scribe)
+                }
+                _ => Outcome::Late,
+            },
             Input::Look => self.look(now),
-            Input::Unblock => self.unblock(now, &mut scribe),
+            Input::Unblock { by } => self.unblock(by, now, &mut scribe),
+            Input::Wait => self.wait_again(now, &mut scribe),
+            Input::GiveUp => self.give_up(&mut scribe),
             Input::Retry => self.retry(now, &mut scribe),
             Input::Cancel => match self.is_over() {
                 true => Outcome::Refused(Refusal::Over),
@@ -448,7 +359,9 @@ impl Pipeline {
     pub fn next_deadline(&self) -> Option<Lease> {
         match &self.state {
             State::Checking { .. } | State::Running { task: None, .. } => Some(Lease(0)),
-            State::Blocked { reason: Reason::Guard { again, .. }, .. } => Some(*again),
+            State::Blocked { reason: Reason::Guard { again, .. }, .. } => {
+                Some(self.overdue.map_or(*again, |overdue| overdue.min(*again)))
+            }
             State::Init
             | State::Blocked { .. }
             | State::Running { .. }

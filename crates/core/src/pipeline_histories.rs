@@ -109,6 +109,7 @@ fn seen(pipeline: &Pipeline) -> Finger {
             When::Pre => Finger::Before { at: at(phase), held: true },
             When::Post => Finger::After { at: at(phase), held: true },
         },
+        State::Blocked { reason: Reason::Overdue { .. }, .. } => unreachable!("nobody waits for so long here"),
         State::Blocked { phase, reason: Reason::Decision { approach, task, .. }, .. } => {
             Finger::At { at: at(phase), choice: *approach, task: Some(number(task)), asked: true }
         }
@@ -145,7 +146,12 @@ fn act(site: &mut Site, paper: &mut Paper, deed: Deed) -> (Outcome, bool) {
             let is_awaited = is_meant && matches!(paper.finger, Finger::Before { .. } | Finger::After { .. });
             let verdict = match kind {
                 0 if site.now.seq.0 % 3 == 0 => Verdict::Fail { guard: name("g"), message: "no".into(), part: "p".into() },
-                1 | 2 => Verdict::Block { guard: name("g"), part: format!("part {kind}").into(), again: Lease(9_000) },
+                1 | 2 => Verdict::Block {
+                    guard: name("g"),
+                    part: format!("part {kind}").into(),
+                    again: Lease(9_000),
+                    asks_outside: false,
+                },
                 _ => passed(),
             };
             match &verdict {
@@ -164,14 +170,14 @@ fn act(site: &mut Site, paper: &mut Paper, deed: Deed) -> (Outcome, bool) {
             if is_newest(&task) {
                 paper.ended(well);
             }
-            Input::Ended { task, end: if well { success(json!({ "n": before })) } else { failed("no") } }
+            Input::Ended { task, end: if well { success(json!({ "n": before })) } else { failed("no") }, runs: 1 }
         }
         Deed::TakeAway { before } => {
             let task = meant(before);
             if is_newest(&task) {
                 paper.taken_away();
             }
-            Input::Ended { task, end: End::Dropped { how: "skipped".into() } }
+            Input::Ended { task, end: End::Dropped { how: "skipped".into() }, runs: 1 }
         }
         Deed::Ask(is_open) => {
             let task = meant(0);
@@ -203,7 +209,7 @@ fn act(site: &mut Site, paper: &mut Paper, deed: Deed) -> (Outcome, bool) {
                 Finger::Waits => paper.begin(),
                 _ => paper.let_through(),
             }
-            Input::Unblock
+            Input::Unblock { by: None }
         }
         Deed::Retry => {
             paper.again();

@@ -97,8 +97,12 @@ impl Paper {
     }
 
     pub(super) fn give_up(&mut self) {
-        if let Some(at) = self.place() {
-            self.finger = Finger::Broken { at, for_good: true };
+        match self.place() {
+            Some(at) if self.entries[at].if_fails == Then::End || self.tallies[at] >= self.entries[at].times => {
+                self.finger = Finger::Broken { at, for_good: true };
+            }
+            Some(at) => self.work(Todo::Failed(at)),
+            None => {}
         }
     }
 

@@ -38,7 +38,7 @@ const STATES: [&str; 18] = [
 ];
 
 fn block(guard: &str, again: Lease) -> Verdict {
-    Verdict::Block { guard: name(guard), part: "part".into(), again }
+    Verdict::Block { guard: name(guard), part: "part".into(), again, asks_outside: false }
 }
 
 type Act = fn(&mut Site) -> Outcome;
@@ -61,6 +61,10 @@ fn badly(site: &mut Site) -> Outcome {
 
 fn pass(site: &mut Site) -> Outcome {
     site.judge(passed())
+}
+
+fn fail(site: &mut Site) -> Outcome {
+    site.judge(Verdict::Fail { guard: name("g"), message: "no".into(), part: "part".into() })
 }
 
 fn cancel(site: &mut Site) -> Outcome {
@@ -92,9 +96,7 @@ fn path(state: &str) -> &'static [Act] {
         "pushing" => &[start, begin, well, pass, well, pass],
         "done" => &[start, begin, well, pass, well, pass, |site| site.ask(Input::Pushed { phase: name("send"), error: None })],
         "failed" => &[start, begin, badly, badly],
-        "failed for good" => &[start, begin, well, |site| {
-            site.judge(Verdict::Fail { guard: name("g"), message: "no".into(), part: "part".into() })
-        }],
+        "failed for good" => &[start, begin, well, fail, well, fail],
         "cancelled" => &[start, begin, well, cancel],
         other => panic!("{other}"),
     }
@@ -108,7 +110,7 @@ fn in_state(state: &str) -> Site {
 
 fn inputs(site: &Site) -> Vec<(&'static str, Input)> {
     let task = site.pipeline.task().cloned().unwrap_or_else(|| child(1));
-    let ended = |end| Input::Ended { task: task.clone(), end };
+    let ended = |end| Input::Ended { task: task.clone(), end, runs: 1 };
     let judged = |phase: &str, when, verdict| Input::Examined { phase: name(phase), when, verdict, at: Seq(1) };
     let fail = Verdict::Fail { guard: name("g"), message: "no".into(), part: "part".into() };
     let late = End::Failed { error: "slow".into(), tail: "".into(), timed_out: true };
@@ -121,7 +123,7 @@ fn inputs(site: &Site) -> Vec<(&'static str, Input)> {
         ("examine", Input::Examine { by: runner("m"), is_free: false, heard: Seq(0) }),
         ("looked", Input::Looked { by: runner("m") }),
         ("pre pass", judged("check", When::Pre, passed())),
-        ("pre warn", judged("check", When::Pre, Verdict::Pass { warnings: vec![(name("w"), "part".into())] })),
+        ("pre warn", judged("check", When::Pre, Verdict::Pass { warnings: vec![(name("w"), "part".into())], recheck: None })),
         ("pre block", judged("check", When::Pre, block("g", Lease(9_000)))),
         ("pre fail", judged("check", When::Pre, fail.clone())),
         ("post pass", judged("check", When::Post, passed())),
@@ -134,14 +136,14 @@ fn inputs(site: &Site) -> Vec<(&'static str, Input)> {
         ("badly, a reason", ended(loud)),
         ("too slow", ended(late)),
         ("dropped", ended(End::Dropped { how: "skipped".into() })),
-        ("other task", Input::Ended { task: child(99), end: success(Value::Null) }),
+        ("other task", Input::Ended { task: child(99), end: success(Value::Null), runs: 1 }),
         ("park", Input::Parked { task: task.clone(), decision: Some(decision) }),
         ("unpark", Input::Parked { task: task.clone(), decision: None }),
         ("pushed", Input::Pushed { phase: name("send"), error: None }),
         ("not pushed", Input::Pushed { phase: name("send"), error: Some("full".into()) }),
         ("unclear", Input::Unclear { task: task.clone(), error: "no such variable".into() }),
         ("look", Input::Look),
-        ("unblock", Input::Unblock),
+        ("unblock", Input::Unblock { by: None }),
         ("retry", Input::Retry),
         ("cancel", Input::Cancel),
         ("set", Input::Set(vars(json!({ "b": 2 })))),

@@ -11,10 +11,12 @@ use crate::fold::Folded;
 use crate::guard::{Condition, Guard, GuardAction};
 use crate::ids::Seq;
 use crate::plan::{Deed, Push};
-use crate::step::Effect;
+use crate::step::{Effect, Errand};
 use crate::strategy::{Approach, Fallback};
 use crate::time::Span;
 
+#[path = "pipeline_blocked.rs"]
+mod blocked;
 #[path = "pipeline_frozen.rs"]
 mod frozen;
 #[path = "pipeline_histories.rs"]
@@ -80,7 +82,7 @@ pub(super) fn failed(error: &str) -> End {
 }
 
 pub(super) fn passed() -> Verdict {
-    Verdict::Pass { warnings: Vec::new() }
+    Verdict::Pass { warnings: Vec::new(), recheck: None }
 }
 
 /// A pipeline with a clock: after each step the events are read back as from the log, folded, and compared with the state.
@@ -93,6 +95,8 @@ pub(super) struct Site {
     pub(super) told: Vec<Fact>,
     /// The tasks that were to be made.
     pub(super) made: BTreeSet<TaskId>,
+    /// How many notices were sent.
+    pub(super) sent: usize,
 }
 
 impl Site {
@@ -107,7 +111,7 @@ impl Site {
     pub(super) fn blank(phases: Vec<Phase>) -> Site {
         let now = Now { seq: Seq(1), lease: Lease(1_000), wall: Wall(1_000_000), ..Now::default() };
         let pipeline = Pipeline::new(id("p-1"), plan(phases), vars(json!({ "title": "x" })), &now);
-        Site { pipeline, now, log: Folded::default(), told: Vec::new(), made: BTreeSet::new() }
+        Site { pipeline, now, log: Folded::default(), told: Vec::new(), made: BTreeSet::new(), sent: 0 }
     }
 
     /// One whose first phase has begun.
@@ -128,7 +132,15 @@ impl Site {
         self.pipeline.check();
         let is_quiet = step.effects.is_empty();
         for effect in step.effects {
+            if let Effect::Send(Errand::Notify(_)) = effect {
+                self.sent += 1;
+                continue;
+            }
             let Effect::Emit(event) = effect else { panic!("a pipeline does nothing but tell: {effect:?}") };
+            if let Event::Decision { .. } = event {
+                self.now.seq.0 += 1;
+                continue;
+            }
             let (component, id) = event.source();
             let read = Event::parse(event.kind(), component, id, &event.data()).unwrap();
             assert_eq!(read, event, "as it is read back from the log");
@@ -161,7 +173,7 @@ impl Site {
     /// The end of the task that is at it.
     pub(super) fn end(&mut self, end: End) -> Outcome {
         let task = self.pipeline.task().expect("it has a task").clone();
-        self.ask(Input::Ended { task, end })
+        self.ask(Input::Ended { task, end, runs: 1 })
     }
 
     pub(super) fn judge(&mut self, verdict: Verdict) -> Outcome {
@@ -187,11 +199,12 @@ fn two() -> Vec<Phase> {
 
 #[test]
 fn one_phase_follows_the_other_and_what_they_print_is_there_for_the_next() {
-    let mut site = Site::new(two());
+    let first = Phase { output: vec!["version".into(), "files".into()], ..phase("one") };
+    let mut site = Site::new(vec![first, phase("two")]);
     assert_eq!(site.ask(Input::Begin), Outcome::Begin(child(1)));
     site.pass(10);
     assert_eq!(site.end(success(json!({ "version": 2, "title": "y" }))), Outcome::Begin(child(2)));
-    assert_eq!(site.pipeline.context, vars(json!({ "version": 2, "title": "y" })));
+    assert_eq!(site.pipeline.context, vars(json!({ "one": { "version": 2 }, "title": "x" })), "only what is declared");
     assert_eq!((site.where_it_is().as_str(), site.pipeline.phase_started.lease), ("running two", Lease(1_010)));
     assert_eq!(site.end(success(Value::Null)), Outcome::Over);
     assert_eq!(site.pipeline.state, State::Done);
@@ -214,7 +227,7 @@ fn the_end_of_an_earlier_task_is_late() {
     let mut site = Site::begun(two());
     site.end(success(Value::Null));
     for end in [success(json!({ "a": 1 })), failed("no"), End::Dropped { how: "cancelled".into() }] {
-        assert_eq!(site.ask(Input::Ended { task: child(1), end }), Outcome::Late);
+        assert_eq!(site.ask(Input::Ended { task: child(1), end, runs: 1 }), Outcome::Late);
     }
     let parked = Input::Parked { task: child(1), decision: Some(DecisionId::new("d-1").unwrap()) };
     assert_eq!(site.ask(parked), Outcome::Late);
@@ -289,7 +302,7 @@ fn guards_stand_before_and_after_a_phase() {
     let held = Phase { pre: vec![guard("before")], post: vec![guard("after")], ..phase("one") };
     let mut site = Site::new(vec![held, phase("two")]);
     assert_eq!(site.ask(Input::Begin), Outcome::Check);
-    let block = |part: &str, again| Verdict::Block { guard: name("before"), part: part.into(), again };
+    let block = |part: &str, again| Verdict::Block { guard: name("before"), part: part.into(), again, asks_outside: false };
     assert_eq!(site.judge(block("a", Lease(9_000))), Outcome::Blocked);
     let told = site.told.len();
     assert_eq!(site.judge(block("a", Lease(2_000))), Outcome::Blocked);
@@ -297,23 +310,24 @@ fn guards_stand_before_and_after_a_phase() {
     assert_eq!(site.judge(block("b", Lease(9_000))), Outcome::Blocked);
     assert_eq!(site.told.len(), told + 1, "it is held up by something else");
     let warnings = vec![(name("soft"), "c".into())];
-    assert_eq!(site.judge(Verdict::Pass { warnings }), Outcome::Begin(child(1)));
+    assert_eq!(site.judge(Verdict::Pass { warnings, recheck: None }), Outcome::Begin(child(1)));
     assert_eq!(site.end(success(Value::Null)), Outcome::Check);
     assert_eq!(site.where_it_is(), "checking one", "a phase is not over before its guards say so");
-    assert_eq!(site.ask(Input::Ended { task: child(1), end: failed("no") }), Outcome::Late);
+    assert_eq!(site.ask(Input::Ended { task: child(1), end: failed("no"), runs: 1 }), Outcome::Late);
     assert_eq!(site.judge(passed()), Outcome::Begin(child(2)));
 }
 
 #[test]
-fn what_a_guard_fails_is_never_tried_again() {
+fn a_guard_that_fails_a_phase_leads_to_what_its_plan_says_or_ends_it_for_good() {
     let fail = || Verdict::Fail { guard: name("g"), message: "never on a Friday".into(), part: "p".into() };
-    let held = || vec![Phase { pre: vec![guard("g")], on_fail: OnFail::Retry { times: 9 }, ..phase("one") }];
+    let held = || vec![Phase { pre: vec![guard("g")], on_fail: OnFail::Retry { times: 1 }, ..phase("one") }];
     let mut site = Site::begun(held());
+    assert_eq!((site.judge(fail()), site.where_it_is().as_str(), site.pipeline.attempt), (Outcome::Check, "checking one", 2));
     assert_eq!(site.judge(fail()), Outcome::Over);
     let error = "never on a Friday (guard g: p)".into();
     assert_eq!(site.pipeline.state, State::Failed { phase: name("one"), error, recoverable: false });
     assert_eq!(site.ask(Input::Retry), Outcome::Refused(Refusal::NotRecoverable));
-    assert_eq!(site.ask(Input::Unblock), Outcome::Refused(Refusal::Over));
+    assert_eq!(site.ask(Input::Unblock { by: None }), Outcome::Refused(Refusal::Over));
     assert_eq!(site.ask(Input::Begin), Outcome::Late);
 }
 
@@ -328,7 +342,7 @@ fn one_runner_at_a_time_looks_at_guards() {
     assert_eq!(look(&mut site, "n", false), Outcome::Late);
     assert_eq!(look(&mut site, "n", true), Outcome::Check, "the first is gone");
     assert_eq!(site.pipeline.looker, Some(runner("n")));
-    let block = |again| Verdict::Block { guard: name("g"), part: "p".into(), again };
+    let block = |again| Verdict::Block { guard: name("g"), part: "p".into(), again, asks_outside: false };
     site.judge(block(Lease(5_000)));
     assert_eq!(site.pipeline.looker, Some(runner("n")), "until it says itself that it is done");
     assert_eq!(site.ask(Input::Looked { by: runner("m") }), Outcome::Late, "another does");
@@ -350,7 +364,7 @@ fn one_runner_at_a_time_looks_at_guards() {
     site.ask(Input::Set(vars(json!({ "title": "z" }))));
     assert_eq!(look(&mut site, "m", false), Outcome::Check, "it may ask about something else");
     // Who has looked before it went on is not the one who looks after it.
-    site.ask(Input::Unblock);
+    site.ask(Input::Unblock { by: None });
     assert_eq!((site.where_it_is().as_str(), look(&mut site, "m", true)), ("running one", Outcome::Late));
 }
 
@@ -359,7 +373,7 @@ fn events_make_the_world_be_asked_once_a_second_at_most() {
     let ask = Condition::Any(vec![Condition::LockFree { lock: crate::plan::Text::Literal("l".into()) }]);
     let held = Guard { condition: ask, ..guard("g") };
     let mut site = Site::begun(vec![Phase { pre: vec![held], ..phase("one") }]);
-    let block = || Verdict::Block { guard: name("g"), part: "p".into(), again: Lease(9_000) };
+    let block = || Verdict::Block { guard: name("g"), part: "p".into(), again: Lease(9_000), asks_outside: false };
     let hear = |site: &mut Site| site.ask(Input::Examine { by: runner("m"), is_free: false, heard: Seq(99) });
     site.judge(block());
     assert_eq!((site.pipeline.listens().len(), site.pipeline.rests()), (1, Some(Lease(2_000))));
@@ -383,7 +397,7 @@ fn a_task_that_waits_for_a_decision_holds_its_pipeline_up() {
     let park = |decision| Input::Parked { task: child(1), decision };
     assert_eq!(site.ask(park(Some(decision()))), Outcome::Blocked);
     assert_eq!(site.pipeline.task(), Some(&child(1)));
-    assert_eq!(site.ask(Input::Unblock), Outcome::Refused(Refusal::Undecided(decision())));
+    assert_eq!(site.ask(Input::Unblock { by: None }), Outcome::Refused(Refusal::Undecided(decision())));
     assert_eq!((site.ask(park(None)), site.where_it_is().as_str()), (Outcome::Noted, "running one"));
     site.ask(park(Some(decision())));
     assert_eq!(site.end(success(Value::Null)), Outcome::Begin(child(2)), "a person has said that it is done");
@@ -423,12 +437,17 @@ fn the_variables_have_a_limit() {
     assert_eq!(refused, Outcome::Refused(Refusal::Unbound(BindError::Taken("attempt".into()))));
     let refused = site.ask(Input::Set(vars(json!({ "1st": 7 }))));
     assert_eq!(refused, Outcome::Refused(Refusal::Unbound(BindError::BadName("1st".into()))));
-    // What a phase prints beyond it fails the pipeline, and nothing of it is kept.
+    // What a phase prints beyond it is left out, with a note: its work is done.
+    let declared = Phase { output: vec!["a".into(), "large".into()], ..phase("one") };
+    let mut site = Site::begun(vec![declared.clone(), phase("two")]);
+    site.ask(Input::Set(vars(large(fitting - 100))));
     let before = site.pipeline.context.clone();
-    assert_eq!(site.end(success(json!({ "a": 1, "large": "x".repeat(fitting) }))), Outcome::Over);
-    assert_eq!((site.where_it_is().as_str(), &site.pipeline.context), ("failed one", &before));
-    assert_eq!(site.ask(Input::Set(vars(large(1)))), Outcome::Noted, "so that it can be tried again");
-    assert_eq!(site.ask(Input::Retry), Outcome::Begin(child(2)));
+    assert_eq!(site.end(success(json!({ "a": 1, "large": "x".repeat(200) }))), Outcome::Begin(child(2)));
+    assert_eq!((&site.pipeline.context, site.pipeline.checkpoints.len()), (&before, 1));
+    let mut site = Site::begun(vec![declared, phase("two")]);
+    site.end(success(json!({ "a": 1, "large": "x".repeat(20_000) })));
+    assert_eq!(site.pipeline.context["one"]["large"].as_str().map(str::len), Some(8_192));
+    assert_eq!(&*site.pipeline.checkpoints[0].message, "the output large was cut from 20000 to 8192 bytes");
 }
 
 #[test]

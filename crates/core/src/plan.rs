@@ -9,6 +9,7 @@ use thiserror::Error;
 use crate::guard::Guard;
 use crate::ids::{Name, TaskId, Title};
 use crate::json::{self, TooDeep};
+use crate::pipeline::BLOCKED_TIMEOUT;
 use crate::strategy::Approach;
 use crate::task::Need;
 use crate::time::Span;
@@ -75,6 +76,12 @@ pub struct Phase {
     /// How often a run that failed is followed by another before the phase has failed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub retries: u32,
+    /// How long a guard may block it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blocked_timeout: Option<Span>,
+    /// The fields of its result that others can read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub output: Vec<Box<str>>,
     /// What comes after it.
     #[serde(default, skip_serializing_if = "After::is_next")]
     pub then: After,
@@ -228,6 +235,9 @@ pub enum BindError {
     /// The name means something already.
     #[error("{0:?} has a meaning already, and cannot be a variable")]
     Taken(Box<str>),
+    /// It was given when the pipeline was started.
+    #[error("the variable {0:?} was given when the pipeline was started, and a phase cannot change it")]
+    Given(Box<str>),
     /// One is nested too deeply.
     #[error("the variable {0:?}: {1}")]
     TooDeep(Box<str>, TooDeep),
@@ -240,8 +250,19 @@ impl Phase {
     /// One that does this, without conditions, after which the next comes.
     pub fn new(name: Name, action: Action) -> Phase {
         let (pre, post, needs) = (Vec::new(), Vec::new(), Vec::new());
-        let keeps = false;
-        Phase { name, action, pre, post, needs, keeps, timeout: None, retries: 0, then: After::Next, on_fail: OnFail::Fail }
+        let (keeps, timeout, blocked_timeout, output) = (false, None, None, Vec::new());
+        let (retries, then, on_fail) = (0, After::Next, OnFail::Fail);
+        Phase { name, action, pre, post, needs, keeps, timeout, retries, blocked_timeout, output, then, on_fail }
+    }
+
+    /// The locks that its runs need.
+    pub fn locks(&self) -> impl Iterator<Item = &Name> {
+        self.needs.iter().filter(|need| matches!(need, Need::Lock(_))).map(Need::name)
+    }
+
+    /// How long a guard may block it.
+    pub fn blocked_timeout(&self) -> Span {
+        self.blocked_timeout.unwrap_or(BLOCKED_TIMEOUT)
     }
 }
 
@@ -284,7 +305,7 @@ impl Text {
     pub fn get(&self, context: &Context) -> Option<Box<str>> {
         match self {
             Text::Literal(text) => Some(text.clone()),
-            Text::Var { var } => context.get(var).map(plain),
+            Text::Var { var } => value(var, context).map(plain),
         }
     }
 
@@ -339,7 +360,9 @@ impl Plan {
 
     /// What the runs of a phase hold in this pipeline, which may keep its locks by then.
     pub fn needs(&self, phase: &Phase, is_keeping: bool, pipeline: &TaskId) -> Vec<Need> {
-        let kept = if phase.keeps || is_keeping { self.kept() } else { BTreeSet::new() };
+        let mut kept = if phase.keeps || is_keeping { self.kept() } else { BTreeSet::new() };
+        // The guards behind a phase are covered by its locks, and its run is over then.
+        kept.extend(phase.locks().filter(|_| !phase.post.is_empty()));
         let is_kept = |need: &Need| matches!(need, Need::Lock(name) if kept.contains(name));
         let own = phase.needs.iter().filter(|need| !is_kept(need)).cloned();
         own.chain(kept.iter().map(|name| Need::Kept { name: (*name).clone(), pipeline: pipeline.clone() })).collect()
@@ -387,6 +410,27 @@ pub fn plain(value: &Value) -> Box<str> {
         Value::String(text) => text.as_str().into(),
         other => other.to_string().into(),
     }
+}
+
+/// The value of a variable, or of a field of one: `build.version`.
+fn value<'a>(var: &str, context: &'a Context) -> Option<&'a Value> {
+    let field = || var.split_once('.').and_then(|(var, field)| context.get(var)?.get(field));
+    context.get(var).or_else(field)
+}
+
+/// The variable in which the output of a phase is: it is called like the phase, in signs that a template can name.
+pub fn output_var(phase: &Name) -> Box<str> {
+    phase.as_str().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect::<String>().into()
+}
+
+/// Variables as a command finds them: `title` in `VAR_TITLE`, and a field of an object in `VAR_BUILD_VERSION`.
+pub fn environment(context: &Context) -> BTreeMap<Box<str>, Box<str>> {
+    let fields = context.iter().filter_map(|(name, value)| Some((name, value.as_object()?)));
+    let fields = fields.flat_map(|(name, fields)| fields.iter().map(move |(field, value)| (format!("{name}.{field}"), value)));
+    let mut env: BTreeMap<Box<str>, Box<str>> = fields.map(|(name, value)| (env_name(&name).into(), plain(value))).collect();
+    // What was given is never hidden by a field of something else.
+    env.extend(context.iter().map(|(name, value)| (env_name(name).into(), plain(value))));
+    env
 }
 
 /// The environment variable in which a command finds a variable: `title` is in `VAR_TITLE`.

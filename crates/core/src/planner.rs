@@ -47,7 +47,12 @@ pub fn is_under_way(task: &Task) -> bool {
         | State::Awaiting { .. }
         | State::ByHand { .. }
         | State::InPhases { is_blocked: false } => true,
-        State::Pending | State::Parked { .. } | State::InPhases { is_blocked: true } | State::Review | State::Done(_) => false,
+        State::Pending
+        | State::Held
+        | State::Parked { .. }
+        | State::InPhases { is_blocked: true }
+        | State::Review
+        | State::Done(_) => false,
     };
     has_begun && task.spec.parent.is_none()
 }

@@ -12,7 +12,7 @@ fn task(number: i64, priority: i32, parent: Option<i64>) -> Task {
 
 fn started(task: Task) -> Task {
     let (run, runner) = (RunId::new("r-1").unwrap(), RunnerId::new("n-1").unwrap());
-    task.step(Input::Start { run, runner }, &Now::default()).state
+    task.step(Input::Start { run, runner, recheck: false }, &Now::default()).state
 }
 
 #[test]

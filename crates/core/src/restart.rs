@@ -137,7 +137,7 @@ impl Policy {
                 if is_attempt && made >= self.max_restarts.get() {
                     let said = verdict.and_then(|verdict| match verdict {
                         Verdict::Failed { error } => Some(error),
-                        Verdict::Done { .. } => None,
+                        Verdict::Done { .. } | Verdict::Refused(_) => None,
                     });
                     return self.exhausted(made, Some(said.unwrap_or_else(|| setback.words(&ending))));
                 }

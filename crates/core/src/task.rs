@@ -33,7 +33,9 @@ use crate::restart::{Fact, Marker, Next};
 use crate::step::{Errand, Now, Scribe, Step};
 use crate::time::{Lease, Span, Stamp, Wall};
 
-pub use crate::live::{After, ERROR_LIMIT, Ending, Live, OUTPUT_LIMIT, OnExhausted, Pulse, Setback, Stuck, Verdict, Watch};
+pub use crate::live::{
+    After, ERROR_LIMIT, Ending, Live, OUTPUT_LIMIT, OnExhausted, Pulse, Refused, Setback, Stuck, Verdict, Watch,
+};
 pub use crate::status::{Done, Status};
 pub use crate::work::{COMMAND_LIMIT, LABEL_LIMIT, NEED_LIMIT, Need, OfItem, PHASE_ENV, PIPELINE_ENV, Spec, Work, Workspace};
 
@@ -72,6 +74,8 @@ pub enum State {
         /// Until when.
         until: Lease,
     },
+    /// It is a phase that waits for a guard: its pipeline is blocked, and lets it go when the guard holds.
+    Held,
     /// A run is at it.
     Running(Live),
     /// A run is at it, and shows no sign of life.
@@ -141,6 +145,8 @@ pub enum Input {
         run: RunId,
         /// Who starts it.
         runner: RunnerId,
+        /// Whether its session checks the guards of the phase again before the command begins.
+        recheck: bool,
     },
     /// Its run was looked at, or spoke up.
     Heartbeat {
@@ -193,6 +199,10 @@ pub enum Input {
     },
     /// Its rest may be over.
     Ripen,
+    /// A guard of its phase does not hold: nobody may start it.
+    Hold,
+    /// The guards of its phase hold again.
+    Release,
     /// It may be over with its children.
     Settle {
         /// How many of them have not ended.
@@ -259,6 +269,8 @@ pub enum Outcome {
     Again(Setback),
     /// It may be tried.
     Clear,
+    /// It waits for a guard.
+    Held,
     /// It waits for so many children.
     Awaiting(u32),
     /// Its children are to be cancelled.
@@ -308,7 +320,7 @@ impl Task {
         let mut scribe = Scribe::new(now);
         let outcome = match input {
             Input::Found { marker, children } => self.found(marker, children, now, &mut scribe),
-            Input::Start { run, runner } => self.start(run, runner, now, &mut scribe),
+            Input::Start { run, runner, recheck } => self.start(run, runner, recheck, now, &mut scribe),
             Input::Heartbeat { epoch, pulse, watch } => self.heartbeat(epoch, pulse, &watch, now, &mut scribe),
             Input::Checkpoint { epoch, output_bytes, quiet } => self.checkpoint(epoch, output_bytes, quiet, now, &mut scribe),
             Input::Overtime { run, max } => self.overtime(&run, max, now, &mut scribe),
@@ -327,6 +339,21 @@ impl Task {
                     Outcome::NotPending(self.status())
                 }
             }
+            // Its pipeline tells of both, so nothing is written down here.
+            Input::Hold => match &self.state {
+                State::Pending | State::Resting { .. } | State::Held => {
+                    self.turn_into(State::Held, now);
+                    Outcome::Held
+                }
+                _ => Outcome::NotPending(self.status()),
+            },
+            Input::Release => match &self.state {
+                State::Held => {
+                    self.turn_into(State::Pending, now);
+                    Outcome::Clear
+                }
+                _ => Outcome::NotPending(self.status()),
+            },
             Input::Settle { children } => self.settle_after_children(children, now, &mut scribe),
             Input::Retry => self.retry(now, &mut scribe),
             Input::Set(mark) => self.mark(mark, now, &mut scribe),
@@ -347,6 +374,7 @@ impl Task {
             State::Resting { until } => Some(*until),
             State::Awaiting { until, .. } | State::ByHand { until, .. } => *until,
             State::Pending
+            | State::Held
             | State::Stopping { .. }
             | State::Parked { .. }
             | State::InPhases { .. }
@@ -387,7 +415,7 @@ impl Task {
             | State::ByHand { .. }
             | State::InPhases { is_blocked: false } => Status::InProgress,
             State::Stuck { .. } => Status::Stuck,
-            State::Parked { .. } | State::InPhases { is_blocked: true } => Status::Blocked,
+            State::Held | State::Parked { .. } | State::InPhases { is_blocked: true } => Status::Blocked,
             State::Review => Status::Review,
             State::Done(done) => done.status(),
         }
@@ -425,7 +453,7 @@ impl Task {
         }
     }
 
-    fn start(&mut self, run: RunId, runner: RunnerId, now: &Now, scribe: &mut Scribe) -> Outcome {
+    fn start(&mut self, run: RunId, runner: RunnerId, recheck: bool, now: &Now, scribe: &mut Scribe) -> Outcome {
         if self.has_phases() {
             return Outcome::HasPhases;
         }
@@ -437,7 +465,7 @@ impl Task {
         let epoch = self.emit(TaskFact::Started { run: run.clone(), attempt, runner, restart }, scribe);
         self.attempts += 1;
         scribe.send(Errand::Spawn { run: run.clone() });
-        let live = Live { run, epoch, started: now.stamp(), seen: now.stamp(), verdict: None };
+        let live = Live { run, epoch, started: now.stamp(), seen: now.stamp(), verdict: None, recheck };
         self.turn_into(State::Running(live), now);
         Outcome::Started(epoch)
     }

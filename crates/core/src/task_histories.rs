@@ -75,7 +75,9 @@ fn assert_step_is_sound(before: &World<Task>, after: &World<Task>, outcome: &Out
     if let State::Stopping { then, .. } = &old.state {
         match &new.state {
             State::Stopping { then: now, .. } => assert!(now.weight() >= then.weight(), "{then:?} became {now:?}"),
-            State::Pending | State::Resting { .. } => assert!(matches!(then, After::Restart | After::Overtime { .. })),
+            State::Pending | State::Resting { .. } | State::Held => {
+                assert!(matches!(then, After::Restart | After::Overtime { .. }))
+            }
             // The last one if it could not even begin.
             State::Parked { .. } => assert!(matches!(then, After::Restart | After::Escalate { .. } | After::Overtime { .. })),
             State::Awaiting { .. } => assert_ne!(then, &After::Cancel),
@@ -218,6 +220,7 @@ fn assert_deadline_is_exact(world: &World<Task>) {
         State::Awaiting { .. } => drop(world.act(Input::Settle { children: 1 })),
         State::Running(_) | State::Stuck { .. } | State::Stopping { .. } => drop(world.pulse(epoch, long)),
         State::Pending
+        | State::Held
         | State::Parked { .. }
         | State::ByHand { .. }
         | State::InPhases { .. }

@@ -18,6 +18,7 @@ pub(super) fn letters(state: &State) -> &'static str {
     match state {
         State::Pending => "pending",
         State::Resting { .. } => "resting",
+        State::Held => "held",
         State::Running(_) => "running",
         State::Stuck { .. } => "stuck",
         State::Stopping { then, .. } => match then {
@@ -52,6 +53,7 @@ fn said(task: &Task) -> &'static str {
         None => "",
         Some(Verdict::Done { .. }) => "done",
         Some(Verdict::Failed { .. }) => "failed",
+        Some(Verdict::Refused(_)) => "refused",
     }
 }
 
@@ -66,6 +68,7 @@ fn word(outcome: &Outcome) -> &'static str {
         Outcome::Ended(_) => "ended",
         Outcome::Again(setback) => setback.as_str(),
         Outcome::Clear => "clear",
+        Outcome::Held => "held",
         Outcome::Awaiting(_) => "awaiting",
         Outcome::EndChildren => "end children",
         Outcome::Parked(_) => "parked",

@@ -84,7 +84,7 @@ impl World<Task> {
     /// Starts the next run.
     pub(super) fn start(&mut self) -> Outcome {
         let run = run(self.runs() + 1);
-        self.act(Input::Start { run, runner: RunnerId::new("m").unwrap() })
+        self.act(Input::Start { run, runner: RunnerId::new("m").unwrap(), recheck: false })
     }
 
     /// The epoch of the last run, whether it lives or not; 0 before the first.

@@ -53,6 +53,12 @@ pub struct Spec {
     /// How often a run that failed is followed by another.
     #[serde(default)]
     pub retries: u32,
+    /// The number of its first attempt, if it is a later attempt at a phase.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub first_attempt: u32,
+    /// Whether the guards of its phase are evaluated again when a run of it is claimed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub guarded: bool,
     /// How it is tried again until it says that it is done. Such a task has no retries beside.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart: Option<Policy>,
@@ -115,6 +121,8 @@ impl Spec {
             work: None,
             needs: Vec::new(),
             retries: 0,
+            first_attempt: 0,
+            guarded: false,
             restart: None,
             workspace: Workspace::None,
             env: BTreeMap::new(),
@@ -194,6 +202,10 @@ pub enum Need {
         /// Which pipeline.
         pipeline: TaskId,
     },
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 impl Need {

@@ -5,10 +5,11 @@ use banksman_core::backlog::{Backlog, Hold, Run};
 use banksman_core::coordination::Coordination;
 use banksman_core::lock::{self, Lock};
 use banksman_core::task::{self, Need};
-use banksman_core::{HolderId, Name, Now, RunnerId, SectionId};
+use banksman_core::{HolderId, Name, Now, Pipeline, RunnerId, SectionId, Task};
 use banksman_store::{Tables, Turn};
 
 use crate::facts;
+use crate::guards::check_at_claim;
 use crate::ledger::{Draft, granted, step_task, take};
 use crate::request::Seen;
 use crate::runs::{Candidate, RunOutcome, Work};
@@ -24,6 +25,7 @@ pub(crate) fn claim(
 ) -> RunOutcome {
     let mut started = Vec::new();
     let mut blocked = Vec::new();
+    let mut refuted = Vec::new();
     // One that was taken for dead, and cleared away, must not start anything: nobody would watch over it.
     if !tables.backlog.runners.contains_key(runner) {
         return RunOutcome::Late;
@@ -32,12 +34,12 @@ pub(crate) fn claim(
         if started.len() == room {
             break;
         }
-        match claim_one(runner, candidate, seen, root_limit, tables, turn) {
+        match claim_one(runner, candidate, seen, root_limit, &mut refuted, tables, turn) {
             Ok(work) => started.push(work),
             Err(reasons) => blocked.push((candidate.task.clone(), reasons)),
         }
     }
-    RunOutcome::Claimed { started, blocked }
+    RunOutcome::Claimed { started, blocked, refuted }
 }
 
 /// Takes one task with all that it needs, or nothing.
@@ -46,6 +48,7 @@ fn claim_one(
     candidate: &Candidate,
     seen: &Seen,
     root_limit: u32,
+    refuted: &mut Vec<Pipeline>,
     tables: &mut Tables,
     turn: &mut Turn,
 ) -> Result<Work, Vec<Reason>> {
@@ -59,13 +62,18 @@ fn claim_one(
         Admission::Run => {}
         Admission::Blocked(reasons) => return Err(reasons),
     }
+    let recheck = check_at_claim(&candidate.task, &candidate.asks, &now, tables, turn).map_err(|not_now| {
+        refuted.extend(not_now.pipeline());
+        Vec::new()
+    })?;
     // What was admitted is granted; were it not so, nothing of it would be kept.
     let taken = occupy(runner, candidate, &tables.coordination, &tables.backlog, now);
     let (draft, holds) = taken.ok_or_else(Vec::new)?;
     draft.keep(tables, turn);
     let owner = tables.backlog.runners[runner].clone();
-    let attempt = tables.backlog.tasks[&candidate.task].attempts;
-    let input = task::Input::Start { run: candidate.run.clone(), runner: runner.clone() };
+    let Task { attempts, spec, .. } = &tables.backlog.tasks[&candidate.task];
+    let attempt = spec.first_attempt.saturating_add(*attempts);
+    let input = task::Input::Start { run: candidate.run.clone(), runner: runner.clone(), recheck };
     let outcome = step_task(tables, turn, &candidate.task, input, Some(runner));
     let Some(task::Outcome::Started(epoch)) = outcome else { unreachable!("an admitted task starts: {outcome:?}") };
     let task = tables.backlog.tasks[&candidate.task].clone();

@@ -2,12 +2,13 @@
 
 use banksman_core::decision::{self, About, Act};
 use banksman_core::task::{self, After, Mark};
-use banksman_core::{Decision, DecisionId};
+use banksman_core::{Decision, DecisionId, pipeline};
 use banksman_store::{Key, Tables, Turn};
 
 use crate::endings::end_unproven;
 use crate::facts;
 use crate::ledger::{any_runner, descendants, step_task, wake_runners};
+use crate::pipelines::step_pipeline;
 use crate::runs::Work;
 use crate::tasks;
 
@@ -82,6 +83,14 @@ fn carry_out(act: Act, decision: &Decision, run: Option<&Work>, tables: &mut Tab
     match (&decision.question.about, act) {
         (About::Task(task), Act::Retry) => drop(step_task(tables, turn, task, task::Input::Retry, None)),
         (About::Task(task), Act::Skip) => drop(step_task(tables, turn, task, task::Input::Set(Mark::Skipped), None)),
+        (About::Task(task), Act::Wait) => drop(step_pipeline(task, pipeline::Input::Wait, tables, turn)),
+        (About::Task(task), Act::Pass) => {
+            let by = decision.answered_by().map(Into::into);
+            step_pipeline(task, pipeline::Input::Unblock { by }, tables, turn);
+        }
+        (About::Task(task), Act::Fail) if tables.backlog.pipelines.contains_key(task) => {
+            step_pipeline(task, pipeline::Input::GiveUp, tables, turn);
+        }
         (About::Task(task), Act::Fail) => {
             let error = format!("given up by decision {}", decision.id).into();
             tasks::stop(task, After::Fail { error }, tables, turn);
@@ -115,8 +124,8 @@ fn carry_out(act: Act, decision: &Decision, run: Option<&Work>, tables: &mut Tab
             }
         }
         (About::Task(_), Act::Resend | Act::Drop | Act::End)
-        | (About::Errand(_), Act::Retry | Act::Fail | Act::Cancel | Act::Skip | Act::End)
-        | (About::Run { .. }, Act::Retry | Act::Skip | Act::Resend | Act::Drop) => {
+        | (About::Errand(_), Act::Retry | Act::Fail | Act::Cancel | Act::Skip | Act::End | Act::Wait | Act::Pass)
+        | (About::Run { .. }, Act::Retry | Act::Skip | Act::Resend | Act::Drop | Act::Wait | Act::Pass) => {
             unreachable!("a question only has options that fit what it is about")
         }
     }

@@ -39,7 +39,8 @@ pub(crate) fn finish(
 /// The pipeline that a task is a phase of, if it does not go on by a task.
 fn stopped(task: &Task, tables: &Tables) -> Option<Box<Pipeline>> {
     let pipeline = tables.backlog.pipelines.get(task.spec.parent.as_ref()?)?;
-    pipeline.task().is_none().then(|| Box::new(pipeline.clone()))
+    let goes_on = matches!(&pipeline.state, banksman_core::pipeline::State::Running { task: Some(_), .. });
+    (!goes_on).then(|| Box::new(pipeline.clone()))
 }
 
 /// Ends a live run: all that it holds is free, and its task goes on. Without a runner a person has said so.
@@ -88,6 +89,7 @@ pub(crate) fn end(
     let error = said.and_then(|verdict| match verdict {
         task::Verdict::Failed { error } => Some(error),
         task::Verdict::Done { .. } => None,
+        task::Verdict::Refused(refused) => Some(refused.reason().into()),
     });
     let run = tables.backlog.runs.get_mut(id).expect("it was just there");
     run.ended = Some(Ended { setback, error, tail: None, ..ending });

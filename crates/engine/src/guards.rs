@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use banksman_core::backlog::Backlog;
 use banksman_core::coordination::Coordination;
 use banksman_core::guard::{Guard, GuardAction, GuardInputs, GuardResult, PipelineInfo, Topic, Wants, task_id};
-use banksman_core::pipeline::{self, Pipeline, State, Verdict, When};
+use banksman_core::pipeline::{self, Pipeline, Recheck, State, Verdict, When};
 use banksman_core::plan::Context;
-use banksman_core::{Name, Now, RunnerId, Seq, Span, TaskId};
+use banksman_core::{Lease, Name, Now, RunnerId, Seq, Span, TaskId};
 use banksman_store::{Key, Tables, Turn};
 
 use crate::pipelines::{PipelineOutcome, step_pipeline, stepped};
@@ -29,6 +29,8 @@ pub struct Judgement {
     pub by: Option<RunnerId>,
     /// How many tasks its phases had had: it may have come back to the same guards since.
     pub tasks: u32,
+    /// The task of the phase, if it is held until they pass.
+    pub held: Option<TaskId>,
     /// Its guards.
     pub guards: Vec<Guard>,
     /// What was found out before. What the store has is looked at again.
@@ -46,13 +48,14 @@ impl Judgement {
     pub(crate) fn new(pipeline: &Pipeline, by: Option<RunnerId>, inputs: GuardInputs, seen: Seen, at: Seq) -> Option<Judgement> {
         let (phase, when) = pipeline.gate()?;
         let (phase, guards) = (phase.clone(), pipeline.guards().to_vec());
-        let (id, tasks) = (pipeline.id.clone(), pipeline.tasks);
-        Some(Judgement { id, phase, when, by, tasks, guards, inputs, seen, at, is_moot: false })
+        let (id, tasks, held) = (pipeline.id.clone(), pipeline.tasks, pipeline.task().cloned());
+        Some(Judgement { id, phase, when, by, tasks, held, guards, inputs, seen, at, is_moot: false })
     }
 
     pub(crate) fn keys(&self) -> Vec<Key> {
         let own = [Key::Task(self.id.clone()), Key::Pipeline(self.id.clone()), Key::Runners];
-        own.into_iter().chain(store_keys(&wants(&self.guards, &self.inputs.vars))).collect()
+        let own = own.into_iter().chain(self.held.clone().map(Key::Task));
+        own.chain(store_keys(&wants(&self.guards, &self.inputs.vars))).collect()
     }
 
     pub(crate) fn decide(&self, tables: &mut Tables, turn: &mut Turn) -> PipelineOutcome {
@@ -69,10 +72,10 @@ impl Judgement {
         let mut inputs = self.inputs.clone();
         know(Some(&self.id), &wants, &tables.coordination, &tables.backlog, &now, &mut inputs);
         let verdict = match verdict(&self.guards, &inputs, &now) {
-            Verdict::Block { guard, part, again } => {
+            Verdict::Block { guard, part, again, asks_outside } => {
                 // No event tells of a grant that ends by time.
                 let lapse = wants.next_deadline(&tables.coordination, &now);
-                Verdict::Block { guard, part, again: lapse.map_or(again, |lapse| lapse.min(again)) }
+                Verdict::Block { guard, part, again: lapse.map_or(again, |lapse| lapse.min(again)), asks_outside }
             }
             verdict @ (Verdict::Pass { .. } | Verdict::Fail { .. }) => verdict,
         };
@@ -127,7 +130,7 @@ pub fn know(
 }
 
 /// What guards say together: the first that fails the pipeline decides, else the first that holds it up.
-pub(crate) fn verdict(guards: &[Guard], inputs: &GuardInputs, now: &Now) -> Verdict {
+pub fn verdict(guards: &[Guard], inputs: &GuardInputs, now: &Now) -> Verdict {
     let (mut block, mut warnings) = (None, Vec::new());
     for asked in guards {
         let GuardResult::Failed { guard, action, part } = asked.evaluate(inputs) else { continue };
@@ -135,16 +138,103 @@ pub(crate) fn verdict(guards: &[Guard], inputs: &GuardInputs, now: &Now) -> Verd
             GuardAction::Fail { message } => return Verdict::Fail { guard, message, part },
             GuardAction::Warn => warnings.push((guard, part)),
             GuardAction::Block | GuardAction::Retry { .. } if block.is_some() => {}
-            GuardAction::Block => {
-                // The world outside tells nobody when it changes; of what the store has, events tell. An answer that is good for no
-                // time at all is no reason to ask without a pause.
-                let fresh = if asked.wants(&inputs.vars).is_internal() { HEARD_OF } else { asked.fresh_for.max(pipeline::REST) };
-                block = Some(Verdict::Block { guard, part, again: now.lease + fresh });
+            GuardAction::Block | GuardAction::Retry { .. } => {
+                let wants = asked.wants(&inputs.vars);
+                let after = match action {
+                    GuardAction::Retry { delay } => delay,
+                    // The world outside tells nobody when it changes; of what the store has, events tell. An answer that is good for
+                    // no time at all is no reason to ask without a pause.
+                    _ if wants.is_internal() => HEARD_OF,
+                    _ => asked.fresh_for.max(pipeline::REST),
+                };
+                let asks_outside = wants.asks_outside();
+                block = Some(Verdict::Block { guard, part, again: now.lease + after, asks_outside });
             }
-            GuardAction::Retry { delay } => block = Some(Verdict::Block { guard, part, again: now.lease + delay }),
         }
     }
-    block.unwrap_or(Verdict::Pass { warnings })
+    block.unwrap_or_else(|| Verdict::Pass { warnings, recheck: Some(recheck(guards, inputs, now)) })
+}
+
+/// What must still hold when the phase begins. A guard that only warns has done so.
+fn recheck(guards: &[Guard], inputs: &GuardInputs, now: &Now) -> Recheck {
+    let binding = guards.iter().filter(|guard| guard.on_failure != GuardAction::Warn);
+    let outside = binding.clone().filter(|guard| !guard.wants(&inputs.vars).is_internal());
+    // Tasks of the store are too many to be looked at inside of the claim.
+    let asks_tasks = binding.clone().any(|guard| guard.wants(&inputs.vars).issues.iter().any(|filter| filter.from.is_none()));
+    let fresh_until = match (outside.map(|guard| guard.fresh_for).min(), inputs.fresh_until) {
+        (_, _) if asks_tasks => Lease(0),
+        (None, _) => Lease(i64::MAX),
+        (Some(_), Some(until)) => until,
+        (Some(fresh_for), None) => now.lease + fresh_for,
+    };
+    Recheck { guards: binding.filter_map(|guard| guard.residual(inputs)).collect(), fresh_until }
+}
+
+/// All that the store is asked when a run of a phase is claimed.
+pub(crate) fn asked_at_claim(pipeline: &Pipeline) -> Wants {
+    pipeline.recheck.as_ref().map(|recheck| wants(&recheck.guards, &pipeline.context)).unwrap_or_default()
+}
+
+/// Why a run of a phase does not begin.
+pub(crate) enum NotNow {
+    /// It has changed since it was seen.
+    Changed,
+    /// A guard does not hold any more, and its pipeline is blocked, or goes on elsewhere.
+    Refuted(Box<Pipeline>),
+}
+
+impl NotNow {
+    /// The pipeline that is blocked.
+    pub(crate) fn pipeline(self) -> Option<Pipeline> {
+        match self {
+            NotNow::Changed => None,
+            NotNow::Refuted(pipeline) => Some(*pipeline),
+        }
+    }
+}
+
+/// Evaluates the guards of a phase inside of the transaction that claims a run of it. Says whether the session is to gather again what
+/// the store cannot answer, because it is too old or a run was at the phase since.
+pub(crate) fn check_at_claim(
+    id: &TaskId,
+    asked: &Wants,
+    now: &Now,
+    tables: &mut Tables,
+    turn: &mut Turn,
+) -> Result<bool, NotNow> {
+    let task = tables.backlog.tasks.get(id).filter(|task| task.spec.guarded);
+    let Some(task) = task else { return Ok(false) };
+    let host = task.spec.parent.as_ref().and_then(|host| tables.backlog.pipelines.get(host));
+    let is_at_it = |pipeline: &&Pipeline| matches!(&pipeline.state, State::Running { task: Some(task), .. } if task == id);
+    let Some(pipeline) = host.filter(is_at_it) else { return Err(NotNow::Changed) };
+    let Some(recheck) = &pipeline.recheck else { return Ok(false) };
+    if asked_at_claim(pipeline) != *asked {
+        return Err(NotNow::Changed);
+    }
+    let result = evaluate_again(pipeline, recheck, asked, now, tables);
+    if let Verdict::Pass { .. } = result {
+        let is_later = matches!(pipeline.state, State::Running { approach, .. } if approach > 0);
+        return Ok(task.attempts > 0 || is_later || recheck.fresh_until < now.lease);
+    }
+    let (host, at) = (pipeline.id.clone(), Seq(now.seq.0 - 1));
+    step_pipeline(&host, pipeline::Input::Refuted { task: id.clone(), verdict: result, at }, tables, turn);
+    Err(NotNow::Refuted(Box::new(tables.backlog.pipelines[&host].clone())))
+}
+
+/// Whether what the guards of a phase have left still holds when its item is put into a queue.
+pub(crate) fn may_push(id: &TaskId, asked: &Wants, tables: &Tables, turn: &Turn) -> bool {
+    let Some(pipeline) = tables.backlog.pipelines.get(id) else { return true };
+    let Some(recheck) = &pipeline.recheck else { return true };
+    let now = turn.now(Vec::new(), Span::ZERO);
+    let passes = || matches!(evaluate_again(pipeline, recheck, asked, &now, tables), Verdict::Pass { .. });
+    asked_at_claim(pipeline) == *asked && passes()
+}
+
+/// The result of what the guards of a phase have left, by the rows of this moment.
+fn evaluate_again(pipeline: &Pipeline, recheck: &Recheck, asked: &Wants, now: &Now, tables: &Tables) -> Verdict {
+    let mut inputs = GuardInputs { vars: pipeline.context.clone(), ..GuardInputs::default() };
+    know(asked, &tables.coordination, &tables.backlog, now, &mut inputs);
+    verdict(&recheck.guards, &inputs, now)
 }
 
 /// Whether a pipeline still waits for the answer that it was asked for: about the same guards, with the same variables.

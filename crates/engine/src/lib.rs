@@ -32,7 +32,7 @@ pub use applying::{ApplyOutcome, ApplyRequest, Change, How, Misfit};
 pub use decisions::{DecisionOutcome, DecisionRequest};
 pub use dispatch::{Advice as Next, Dispatcher, News, Options, Vitals};
 pub use facts::{admission_keys, admit};
-pub use guards::{Judgement, know, store_keys};
+pub use guards::{Judgement, know, store_keys, verdict};
 pub use hands::{Lockout, Taking};
 pub use imports::{ImportOutcome, ImportRequest};
 pub use phases::{Lack, lacks, slot_keys};

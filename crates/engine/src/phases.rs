@@ -100,6 +100,8 @@ fn spec(pipeline: &Pipeline, host: &Task) -> Result<Spec, String> {
         work: Some(work(deed, &context)?),
         needs: pipeline.plan.needs(phase, pipeline.is_keeping, &pipeline.id),
         retries: phase.retries,
+        first_attempt: pipeline.attempt.saturating_sub(1),
+        guarded: pipeline.recheck.is_some(),
         env: env(pipeline, phase),
         timeout: timeout.or(phase.timeout),
         workspace: host.spec.workspace,
@@ -120,15 +122,10 @@ fn known(pipeline: &Pipeline, phase: &Phase) -> Context {
 }
 
 fn env(pipeline: &Pipeline, phase: &Phase) -> BTreeMap<Box<str>, Box<str>> {
-    let mut env = vars(&pipeline.context);
+    let mut env = plan::environment(&pipeline.context);
     env.insert(PIPELINE_ENV.into(), pipeline.id.as_str().into());
     env.insert(PHASE_ENV.into(), phase.name.as_str().into());
     env
-}
-
-/// Variables as a command finds them.
-pub(crate) fn vars(context: &Context) -> BTreeMap<Box<str>, Box<str>> {
-    context.iter().map(|(name, value)| (plan::env_name(name).into(), plan::plain(value))).collect()
 }
 
 /// What is to be done, with the variables put in.
@@ -159,12 +156,24 @@ pub(crate) fn work(deed: &Deed, context: &Context) -> Result<Work, String> {
 pub(crate) fn end(before: &task::State, done: &Done, tail: &str) -> End {
     match done {
         Done::Success { output, .. } => End::Success { output: output.clone() },
+        Done::Failed { error } if is_refused(before) => End::Refused { error: error.clone() },
         Done::Failed { error } => {
             let timed_out = matches!(before, task::State::Stopping { then: After::Overtime { .. }, .. });
             End::Failed { error: explained(error, tail), tail: tail.into(), timed_out }
         }
         Done::Cancelled => End::Dropped { how: "cancelled".into() },
         Done::Skipped => End::Dropped { how: "skipped".into() },
+    }
+}
+
+/// Whether a guard did not let its run, or itself, begin.
+fn is_refused(before: &task::State) -> bool {
+    match before {
+        task::State::Running(live) | task::State::Stuck { live, .. } | task::State::Stopping { live, .. } => {
+            matches!(live.verdict, Some(Verdict::Refused(_)))
+        }
+        task::State::Held => true,
+        _ => false,
     }
 }
 
@@ -181,8 +190,5 @@ pub(crate) fn printed(tail: &str, task: &Task) -> Option<Verdict> {
     }
     let lines = tail.lines().rev().map(str::trim).filter(|line| line.starts_with('{') && line.ends_with('}'));
     let output = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok()).find(Value::is_object)?;
-    Some(match json::keepable(&output) {
-        Ok(()) => Verdict::Done { output: Some(output) },
-        Err(error) => Verdict::Failed { error: format!("what it printed last cannot be kept: {error}").into() },
-    })
+    json::keepable(&output).is_ok().then_some(Verdict::Done { output: Some(output) })
 }

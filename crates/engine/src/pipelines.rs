@@ -3,8 +3,9 @@
 use banksman_core::admission::Admission;
 use banksman_core::backlog::Edge;
 use banksman_core::event::Event;
-use banksman_core::pipeline::{Fact, Input, Outcome, Pipeline, State};
-use banksman_core::plan::Context;
+use banksman_core::guard::Wants;
+use banksman_core::pipeline::{Fact, Input, Outcome, Pipeline, Reason, Refusal, State, Verdict};
+use banksman_core::plan::{BindError, Context};
 use banksman_core::queue::{self, Data, New, Pushed};
 use banksman_core::task::{self, Course, Done, Need, Spec, Work};
 use banksman_core::{Epoch, Name, RunnerId, Seq, Span, Task, TaskId, dag, lock};
@@ -12,7 +13,7 @@ use banksman_store::{Key, Tables, Turn};
 
 use crate::facts;
 use crate::guards::{self, Judgement};
-use crate::ledger::{Draft, carry_out, emit, give_back, wake_runners};
+use crate::ledger::{Draft, carry_out, emit, give_back, step_task, wake_runners, withdraw};
 use crate::phases;
 use crate::queues::step_queue;
 use crate::request::Seen;
@@ -59,6 +60,8 @@ pub enum PipelineRequest {
         queue: Name,
         /// The item, or why there cannot be one.
         item: Result<Box<New>, Box<str>>,
+        /// What the guards of the phase ask the store.
+        asks: Wants,
     },
     /// Set variables.
     Set {
@@ -82,6 +85,8 @@ pub enum PipelineRequest {
     Unblock {
         /// Which one.
         id: TaskId,
+        /// Who wants that.
+        by: Option<Box<str>>,
     },
     /// Try the phase that failed again.
     Retry {
@@ -132,13 +137,16 @@ impl PipelineRequest {
                 let roots = (*root_limit > 0).then_some(Key::DueRoots);
                 own(id).into_iter().chain(facts::keys(id, None, needs)).chain(roots).collect()
             }
-            PipelineRequest::Push { id, queue, .. } => {
+            PipelineRequest::Push { id, queue, asks, .. } => {
                 let queue = [Key::NamedQueue(queue.clone()), Key::FirstTaker(queue.clone()), Key::Hands(queue.clone())];
-                own(id).into_iter().chain(queue).collect()
+                own(id).into_iter().chain(queue).chain(guards::store_keys(asks)).collect()
             }
             PipelineRequest::Set { id, by, .. } | PipelineRequest::Checkpoint { id, by, .. } => of_run(id, by),
             PipelineRequest::Judge(judgement) => judgement.keys(),
-            PipelineRequest::Unblock { id } | PipelineRequest::Retry { id } | PipelineRequest::Examine { id, .. } => own(id),
+            PipelineRequest::Unblock { id, .. } => {
+                own(id).into_iter().chain([Key::Family(id.clone()), Key::OpenDecisions]).collect()
+            }
+            PipelineRequest::Retry { id } | PipelineRequest::Examine { id, .. } => own(id),
         }
     }
 
@@ -146,7 +154,12 @@ impl PipelineRequest {
         match self {
             PipelineRequest::Start(start) => begin_life(start, tables, turn),
             PipelineRequest::Begin { id, root_limit, seen, .. } => begin(id, *root_limit, seen, tables, turn),
-            PipelineRequest::Push { id, phase, queue, item } => push(id, phase, queue, item, tables, turn),
+            PipelineRequest::Push { id, phase, queue, item, asks } => {
+                if !guards::may_push(id, asks, tables, turn) {
+                    return stepped(id, Input::CheckAgain { phase: phase.clone() }, tables, turn);
+                }
+                push(id, phase, queue, item, tables, turn)
+            }
             PipelineRequest::Set { id, vars, by } => {
                 let outcome = said(id, by.as_ref(), Input::Set(vars.clone()), tables, turn);
                 // What a guard asks about may be the value of a variable.
@@ -163,7 +176,7 @@ impl PipelineRequest {
                 guards::examine(id, by, heard, seen, tables, turn)
             }
             PipelineRequest::Judge(judgement) => judgement.decide(tables, turn),
-            PipelineRequest::Unblock { id } => stepped(id, Input::Unblock, tables, turn),
+            PipelineRequest::Unblock { id, by } => stepped(id, Input::Unblock { by: by.clone() }, tables, turn),
             PipelineRequest::Retry { id } => stepped(id, Input::Retry, tables, turn),
         }
     }
@@ -239,8 +252,13 @@ fn said(id: &TaskId, by: Option<&(TaskId, Epoch)>, input: Input, tables: &mut Ta
         let live = tables.backlog.tasks.get(task).and_then(Task::live);
         pipeline.task() == Some(task) && live.is_some_and(|live| live.epoch == *epoch)
     };
-    match by {
-        Some(by) if !is_at_it(by) => PipelineOutcome::Fenced,
+    let given = |vars: &Context| vars.keys().find(|name| pipeline.plan.vars.get(*name) == Some(&None)).cloned();
+    match (by, &input) {
+        (Some(by), _) if !is_at_it(by) => PipelineOutcome::Fenced,
+        (Some(_), Input::Set(vars)) if given(vars).is_some() => {
+            let refusal = Refusal::Unbound(BindError::Given(given(vars).unwrap_or_default()));
+            PipelineOutcome::Stepped(Outcome::Refused(refusal), Box::new(pipeline.clone()))
+        }
         _ => stepped(id, input, tables, turn),
     }
 }
@@ -255,17 +273,19 @@ pub(crate) fn stepped(id: &TaskId, input: Input, tables: &mut Tables, turn: &mut
 /// Steps a pipeline that is there, and carries out what follows: the task of its next phase, and how its own task stands.
 pub(crate) fn step_pipeline(id: &TaskId, input: Input, tables: &mut Tables, turn: &mut Turn) -> Option<Outcome> {
     let pipeline = tables.backlog.pipelines.remove(id)?;
-    let before = pipeline.state.clone();
+    let (before, left) = (pipeline.state.clone(), pipeline.task().cloned());
     let step = pipeline.step(input, &turn.now(Vec::new(), Span::ZERO));
     let is_same = step.state.state == before;
     tables.backlog.pipelines.insert(id.clone(), step.state);
-    turn.carry_out(step.effects, false);
+    carry_out(tables, turn, step.effects, None);
     if let Outcome::Begin(task) = &step.outcome
         && let Err(error) = phases::add(id, task, tables, turn)
     {
         return step_pipeline(id, Input::Unclear { task: task.clone(), error: error.into() }, tables, turn);
     }
     if !is_same {
+        settle_question(id, &before, tables, turn);
+        lead_phase(id, left, tables, turn);
         free_locks(id, tables, turn);
         lead(id, tables, turn);
         wake_runners(tables, turn, None);
@@ -273,19 +293,23 @@ pub(crate) fn step_pipeline(id: &TaskId, input: Input, tables: &mut Tables, turn
     Some(step.outcome)
 }
 
-/// Frees what a pipeline holds across its phases, once it is over and no run of it lives.
+/// Frees what a pipeline holds under its own name and needs no longer: the locks of a phase with guards behind it when it leaves
+/// the phase, and all of them once it is over and no run of it lives.
 fn free_locks(id: &TaskId, tables: &mut Tables, turn: &mut Turn) {
-    let is_over = tables.backlog.pipelines.get(id).is_none_or(Pipeline::is_over);
     let is_live = |task: &Task| task.spec.parent.as_ref() == Some(id) && task.live().is_some();
-    if !is_over || tables.backlog.tasks.values().any(is_live) {
+    if tables.backlog.tasks.values().any(is_live) {
         return;
     }
+    let needed = tables.backlog.pipelines.get(id).map(Pipeline::keeps).unwrap_or_default();
     let holder = id.pipeline_holder();
     let held = tables.coordination.locks.iter().filter_map(|(name, lock)| match &lock.state {
         lock::State::Held(grant) if grant.claim.holder == holder => Some((Need::Lock(name.clone()), grant.epoch)),
         _ => None,
     });
-    let held: Vec<(Need, Epoch)> = held.collect();
+    let held: Vec<(Need, Epoch)> = held.filter(|(need, _)| !needed.contains(need.name())).collect();
+    if held.is_empty() {
+        return;
+    }
     let mut draft = Draft::new(&tables.coordination, turn.now(Vec::new(), Span::ZERO));
     for (need, epoch) in held {
         draft.handle(give_back(&need, holder.clone(), epoch));
@@ -293,11 +317,39 @@ fn free_locks(id: &TaskId, tables: &mut Tables, turn: &mut Turn) {
     draft.keep(tables, turn);
 }
 
+/// Nobody needs to say any more what becomes of a guard that is overdue.
+fn settle_question(id: &TaskId, before: &State, tables: &mut Tables, turn: &mut Turn) {
+    let State::Blocked { reason: Reason::Overdue { decision, .. }, .. } = before else { return };
+    if !matches!(&tables.backlog.pipelines[id].state, State::Blocked { reason: Reason::Overdue { .. }, .. }) {
+        withdraw(tables, turn, decision);
+    }
+}
+
+/// The task of a phase is held as long as a guard does not let it begin. One that its pipeline has `left` without an end has failed.
+fn lead_phase(id: &TaskId, left: Option<TaskId>, tables: &mut Tables, turn: &mut Turn) {
+    let pipeline = &tables.backlog.pipelines[id];
+    let is_waiting = |task: &Task| matches!(task.state, task::State::Pending | task::State::Resting { .. } | task::State::Held);
+    let current = pipeline.task().cloned();
+    let left = left.filter(|left| current.as_ref() != Some(left) && !matches!(pipeline.state, State::Cancelled { .. }));
+    if let Some(left) = left.filter(|left| tables.backlog.tasks.get(left).is_some_and(is_waiting)) {
+        let error = "a guard of its phase does not hold".into();
+        step_task(tables, turn, &left, task::Input::Stop(task::After::Fail { error }), None);
+    }
+    let Some(task) = current.as_ref().and_then(|task| tables.backlog.tasks.get(task)) else { return };
+    let input = match (&tables.backlog.pipelines[id].state, &task.state) {
+        (State::Blocked { .. }, task::State::Pending | task::State::Resting { .. }) => task::Input::Hold,
+        (State::Running { .. }, task::State::Held) => task::Input::Release,
+        _ => return,
+    };
+    let task = task.id.clone();
+    step_task(tables, turn, &task, input, None);
+}
+
 /// The task of a pipeline stands as the pipeline does.
 fn lead(id: &TaskId, tables: &mut Tables, turn: &mut Turn) {
     let course = match &tables.backlog.pipelines[id].state {
         // Its task waits, and that it has to wait is told by what it depends on.
-        State::Init | State::Blocked { reason: banksman_core::pipeline::Reason::Dependencies, .. } => return,
+        State::Init | State::Blocked { reason: Reason::Dependencies, .. } => return,
         State::Checking { .. } | State::Running { .. } => Course::InPhases { is_blocked: false },
         State::Blocked { .. } => Course::InPhases { is_blocked: true },
         State::Done => Course::Over(Done::Success { output: output(&tables.backlog.pipelines[id]), warning: None }),
@@ -334,7 +386,21 @@ pub(crate) fn follow(id: &TaskId, before: &task::State, tail: &str, tables: &mut
     }
     let task = id.clone();
     let input = match (before, &tables.backlog.tasks[id].state) {
-        (_, task::State::Done(done)) => Input::Ended { task, end: phases::end(before, done, tail) },
+        (_, task::State::Done(done)) => {
+            let runs = tables.backlog.tasks[id].attempts;
+            Input::Ended { task, end: phases::end(before, done, tail), runs }
+        }
+        (
+            task::State::Running(live) | task::State::Stuck { live, .. } | task::State::Stopping { live, .. },
+            task::State::Held,
+        ) => {
+            let Some(task::Verdict::Refused(refused)) = &live.verdict else { return };
+            let task::Refused { guard, part, again, at, .. } = (**refused).clone();
+            let verdict = Verdict::Block { guard, part, again: turn.lease + again, asks_outside: true };
+            Input::Refuted { task, verdict, at }
+        }
+        // Who gives it back gives it back to its pipeline.
+        (task::State::ByHand { .. }, task::State::Pending) => return lead_phase(&host, None, tables, turn),
         (_, task::State::Parked { decision }) => Input::Parked { task, decision: Some(decision.clone()) },
         (task::State::Parked { .. }, _) => Input::Parked { task, decision: None },
         _ => return,
@@ -352,6 +418,6 @@ pub(crate) fn forget(task: &Task, tables: &mut Tables, turn: &mut Turn) {
         && tables.backlog.pipelines.get(host).and_then(Pipeline::task) == Some(&task.id)
     {
         let end = banksman_core::pipeline::End::Dropped { how: "deleted".into() };
-        step_pipeline(host, Input::Ended { task: task.id.clone(), end }, tables, turn);
+        step_pipeline(host, Input::Ended { task: task.id.clone(), end, runs: task.attempts }, tables, turn);
     }
 }

@@ -6,6 +6,7 @@ use banksman_core::admission::Reason;
 use banksman_core::backlog::{Ended, Run, Runner, Session, Shortage};
 use banksman_core::coordination::Command;
 use banksman_core::event::Resource;
+use banksman_core::guard::Wants;
 use banksman_core::restart::Marker;
 use banksman_core::semaphore::{self, CAPACITY_LIMIT};
 use banksman_core::task::{self, Ending, Need, Task, Watch};
@@ -16,6 +17,7 @@ use crate::calm::{rest, ripen, stepped, tried};
 use crate::claims::claim;
 use crate::endings::{adopt, dismiss, finish, free_slot, leave_section, lose, renew, unproven};
 use crate::facts;
+use crate::guards::store_keys;
 use crate::ledger::{Draft, any_runner, descendants, inherit, open_children, wake_runner, wake_runners};
 use crate::request::Seen;
 use crate::tasks;
@@ -204,6 +206,10 @@ pub struct Candidate {
     pub section: Option<SectionId>,
     /// What it needs.
     pub needs: Vec<Need>,
+    /// Whether it is a phase whose guards are evaluated.
+    pub is_guarded: bool,
+    /// What these ask the store.
+    pub asks: Wants,
 }
 
 /// A run with its task.
@@ -226,6 +232,8 @@ pub enum RunOutcome {
         started: Vec<Work>,
         /// What stands in the way of the others.
         blocked: Vec<(TaskId, Vec<Reason>)>,
+        /// The pipelines whose phase was not begun, because a guard does not hold any more.
+        refuted: Vec<Pipeline>,
     },
     /// Heard. These are its live runs, and all of them are safe again for as long as it has promised.
     Renewed(BTreeSet<RunId>),
@@ -273,7 +281,11 @@ impl RunRequest {
                 locks.chain([Key::Runners, Key::Live, Key::Outbox]).collect()
             }
             RunRequest::Claim { candidates, root_limit, .. } => {
-                let keys = |candidate: &Candidate| facts::keys(&candidate.task, candidate.section.as_ref(), &candidate.needs);
+                let keys = |candidate: &Candidate| {
+                    let guards = candidate.is_guarded.then(|| Key::Pipeline(candidate.task.clone()));
+                    let guards = guards.into_iter().chain(store_keys(&candidate.asks));
+                    facts::keys(&candidate.task, candidate.section.as_ref(), &candidate.needs).into_iter().chain(guards)
+                };
                 let roots = (*root_limit > 0).then_some(Key::DueRoots);
                 candidates.iter().flat_map(keys).chain(facts::common_keys()).chain(roots).collect()
             }

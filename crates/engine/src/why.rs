@@ -53,6 +53,11 @@ fn standing_keys(task: &Task, known: &Backlog, keys: &mut BTreeSet<Key>) {
         State::Pending | State::Resting { .. } => {
             keys.extend(facts::keys(&task.id, task.spec.section.as_ref(), task.spec.needs_to_begin(true)));
         }
+        State::Held => {
+            keys.extend([Key::Pipeline(task.id.clone()), Key::Live, Key::Runners]);
+            let pipeline = task.spec.parent.as_ref().and_then(|host| known.pipelines.get(host));
+            keys.extend(pipeline.and_then(asked).map(|(guard, vars)| store_keys(&guard.wants(vars))).unwrap_or_default());
+        }
         State::Awaiting { .. } => drop(keys.insert(Key::Family(task.id.clone()))),
         State::Parked { decision } => drop(keys.insert(Key::Decision(decision.clone()))),
         State::InPhases { .. } => {
@@ -264,6 +269,13 @@ impl<'a> Situation<'a> {
                 let phase = phase.map(|phase| (phase.id.clone(), self.answer(phase, before)));
                 let (guard, has_runner) = (self.guard(pipeline), self.workers().next().is_some());
                 Answer::InPhases(Box::new(Phases { pipeline: pipeline.clone(), phase, guard, has_runner }))
+            }
+            // What keeps it keeps its pipeline.
+            State::Held => {
+                let host = task.spec.parent.as_ref().and_then(|host| self.backlog.pipelines.get(host));
+                let pipeline = host.expect("it is loaded with the task of its phase");
+                let (guard, has_runner) = (self.guard(pipeline), self.workers().next().is_some());
+                Answer::InPhases(Box::new(Phases { pipeline: pipeline.clone(), phase: None, guard, has_runner }))
             }
             State::Done(done) => {
                 let last =

@@ -1,6 +1,6 @@
 //! What people and runners do with workers: wake, pause, resume; items become tasks, and the ends of tasks the ends of items.
 
-use banksman_core::plan::Context;
+use banksman_core::plan::{self, Context};
 use banksman_core::queue::{self, DUE_PER_TAKE, Hold, Item, Part, Queues};
 use banksman_core::task::{Done, OfItem, Spec, State, Work};
 use banksman_core::worker::{self, Definition, End, Job, Taken, Worker};
@@ -214,7 +214,7 @@ fn begin(definition: &Definition, item: &Item, taken: Taken, tables: &mut Tables
             Ok(id)
         }
         Job::Task { deed, timeout } => {
-            let mut env = phases::vars(&variables(item, false));
+            let mut env = plan::environment(&variables(item, false));
             env.insert("BANKSMAN_ITEM".into(), item.data.value().to_string().into());
             env.insert("BANKSMAN_ITEM_ID".into(), item.id.to_string().into());
             let spec = Spec { work: Some(phases::work(deed, &variables(item, true))?), env, timeout: *timeout, ..plain };

@@ -135,7 +135,12 @@ impl<'a> Build<'a, '_> {
         for (var, at) in &uses.vars {
             if !vars.contains(&**var) {
                 let near = near(var, vars.iter().copied()).map(|near| format!("did you mean {near:?}?"));
-                let hint = near.unwrap_or_else(|| place.hint(var));
+                let hint = match PHASE_VARS.contains(&&**var) {
+                    true => {
+                        "only what a phase does can name it; a command of a guard finds the pipeline in $BANKSMAN_PIPELINE".into()
+                    }
+                    false => near.unwrap_or_else(|| place.hint(var)),
+                };
                 self.sink.hint(Code::UnknownVariable, at.clone(), format!("there is no variable {var:?} in {place}"), hint);
             }
         }

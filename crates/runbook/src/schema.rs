@@ -6,6 +6,9 @@ use serde_json::{Map, Value, json};
 
 use crate::format::{Key, Kind, ROOT, Table};
 
+/// Variables, and fields of the outputs of phases.
+const REFERENCE: &str = "^[A-Za-z][A-Za-z0-9_]{0,63}(\\.[a-z][a-z0-9_]{0,63})?$";
+
 /// Names of variables.
 const VARIABLE: &str = "^[a-z][a-z0-9_]*$";
 
@@ -105,7 +108,7 @@ fn defaults() -> Value {
 fn variable_reference() -> Value {
     json!({
         "type": "object",
-        "properties": { "var": { "type": "string", "pattern": VARIABLE } },
+        "properties": { "var": { "type": "string", "pattern": REFERENCE } },
         "required": ["var"],
         "additionalProperties": false,
     })

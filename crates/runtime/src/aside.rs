@@ -48,8 +48,8 @@ pub(crate) enum Deed {
     Silent(RunId, Record, Silence),
     /// Nothing follows from it.
     Done,
-    /// What the guards of a pipeline ask about was looked at.
-    Gathered(Box<Pipeline>, Box<GuardInputs>),
+    /// What the guards of a pipeline ask about was looked at, and until when that is fresh.
+    Gathered(Box<Pipeline>, Box<GuardInputs>, Option<Instant>),
     /// People were told, or not.
     Told(Seq, Result<(), Untold>),
 }
@@ -222,7 +222,7 @@ impl Aside {
         while !open.is_empty() {
             let left = until.saturating_duration_since(Instant::now());
             match self.receiver.recv_timeout(left) {
-                Ok((Deed::Gathered(pipeline, _), _)) => drop(open.remove(&pipeline.id)),
+                Ok((Deed::Gathered(pipeline, ..), _)) => drop(open.remove(&pipeline.id)),
                 Ok(_) => {}
                 Err(_) => return,
             }
@@ -278,11 +278,11 @@ impl Aside {
         let (project, answers, asked) = (project.clone(), Arc::clone(&self.answers), pipeline.clone());
         let unknown = move |undone: Undone| {
             let inputs = guards::nothing_known(&asked, &undone.why);
-            Deed::Gathered(asked, Box::new(inputs))
+            Deed::Gathered(asked, Box::new(inputs), None)
         };
         self.start(Builder::new(), unknown, move || {
-            let inputs = answers.gather(&project, &pipeline, stop.as_ref().map(PipeReader::as_fd));
-            (Deed::Gathered(pipeline, Box::new(inputs)), Vec::new())
+            let (inputs, fresh_until) = answers.gather(&project, &pipeline, stop.as_ref().map(PipeReader::as_fd));
+            (Deed::Gathered(pipeline, Box::new(inputs), fresh_until), Vec::new())
         });
     }
 
@@ -325,7 +325,7 @@ impl Aside {
             match &deed {
                 Deed::Told(errand, Ok(())) => drop(self.told.remove(errand)),
                 Deed::Told(errand, Err(_)) => self.told.entry(*errand).or_default().extend(told),
-                Deed::Gathered(pipeline, _) => drop(self.looks.remove(&pipeline.id)),
+                Deed::Gathered(pipeline, ..) => drop(self.looks.remove(&pipeline.id)),
                 Deed::Swept(..) | Deed::Unproven(..) | Deed::Recovered(..) | Deed::Unclear(..) => {}
                 Deed::Pulse(..) | Deed::Silent(..) | Deed::Done => {}
             }

@@ -67,15 +67,25 @@ struct Answer {
 type Asked = (Cmd, TaskId, u32, String);
 
 impl Answers {
-    /// Looks at everything that the guards of a pipeline want to know, each with its own limits, or until nobody wants to know.
-    pub(crate) fn gather(&self, project: &Project, pipeline: &Pipeline, stop: Option<BorrowedFd<'_>>) -> GuardInputs {
+    /// Looks at everything that the guards of a pipeline want to know, each with its own limits, or until nobody wants to know. Says
+    /// also until when all of it is fresh.
+    pub(crate) fn gather(
+        &self,
+        project: &Project,
+        pipeline: &Pipeline,
+        stop: Option<BorrowedFd<'_>>,
+    ) -> (GuardInputs, Option<Instant>) {
         let vars = &pipeline.context;
         let mut inputs = GuardInputs { vars: vars.clone(), ..GuardInputs::default() };
+        let mut fresh_until: Option<Instant> = None;
         for guard in pipeline.guards() {
             let mut wants = guard.wants(vars);
-            let fresh = self.fresh(&wants, pipeline);
+            let (fresh, until) = self.fresh(&wants, pipeline);
             wants.commands.retain(|command| !fresh.command_results.contains_key(command));
-            let found = gather_trusted(project, &wants, vars, Limits { stop, ..Limits::of(guard) });
+            let found = gather_trusted(project, Some(&pipeline.id), &wants, vars, Limits { stop, ..Limits::of(guard) });
+            // An answer is as old as the end of the look, however long that took.
+            let own = host::deadline(Limits::span(guard.fresh_for));
+            fresh_until = [fresh_until, until, Some(own)].into_iter().flatten().min();
             // Who wants to try again wants to ask again.
             let good_for = match guard.on_failure {
                 GuardAction::Retry { delay } => guard.fresh_for.min(delay),
@@ -85,20 +95,21 @@ impl Answers {
             inputs.extend(fresh);
             inputs.extend(found);
         }
-        inputs
+        (inputs, fresh_until)
     }
 
     /// What is known of commands, in the same words as when they ran: else the same answer would look like another one.
-    fn fresh(&self, wants: &Wants, pipeline: &Pipeline) -> GuardInputs {
+    fn fresh(&self, wants: &Wants, pipeline: &Pipeline) -> (GuardInputs, Option<Instant>) {
         let mut answers = self.lock();
         answers.retain(|_, answer| Instant::now() < answer.until);
-        let mut inputs = GuardInputs::default();
+        let (mut inputs, mut earliest) = (GuardInputs::default(), None::<Instant>);
         for command in &wants.commands {
-            let Some(Answer { result, words, .. }) = answers.get(&asked(command, pipeline)).cloned() else { continue };
+            let Some(Answer { result, words, until }) = answers.get(&asked(command, pipeline)).cloned() else { continue };
             inputs.command_results.insert(command.clone(), result);
             inputs.doubts.extend(words.map(|words| (Topic::Command(command.clone()), words)));
+            earliest = Some(earliest.map_or(until, |earliest| earliest.min(until)));
         }
-        inputs
+        (inputs, earliest)
     }
 
     /// What nobody knows is asked again.
@@ -129,14 +140,20 @@ pub fn gather(project: &Project, wants: &Wants, vars: &Context, limits: Limits<'
     if !Commands::wanted(wants).is_empty() {
         project.require_trust()?;
     }
-    Ok(gather_trusted(project, wants, vars, limits))
+    Ok(gather_trusted(project, None, wants, vars, limits))
 }
 
-/// The same, for a runner: it was refused if the store is not trusted.
-fn gather_trusted(project: &Project, wants: &Wants, vars: &Context, limits: Limits<'_>) -> GuardInputs {
+/// The same, for a runner or a session of one: it was refused if the store is not trusted.
+pub(crate) fn gather_trusted(
+    project: &Project,
+    pipeline: Option<&TaskId>,
+    wants: &Wants,
+    vars: &Context,
+    limits: Limits<'_>,
+) -> GuardInputs {
     let mut inputs = GuardInputs { vars: vars.clone(), ..GuardInputs::default() };
     let commands = Commands::wanted(wants);
-    let run = || commands.run(project, vars, limits);
+    let run = || commands.run(project, pipeline, vars, limits);
     std::thread::scope(|scope| {
         // What takes longest begins first. Without a thread for it, it is done here.
         for _ in 0..commands.helpers() {
@@ -286,9 +303,9 @@ mod tests {
         // What nobody knows is asked again.
         found.command_results.remove(&slow);
         found.doubts.remove(&Topic::Command(slow));
-        assert_eq!(answers.fresh(&wants, &pipeline), found);
+        assert_eq!(answers.fresh(&wants, &pipeline).0, found);
         // A phase was at work since.
         let later = Pipeline { tasks: 1, ..pipeline };
-        assert_eq!(answers.fresh(&wants, &later), GuardInputs::default());
+        assert_eq!(answers.fresh(&wants, &later), (GuardInputs::default(), None));
     }
 }

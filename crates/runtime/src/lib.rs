@@ -29,6 +29,7 @@ mod discovery;
 mod error;
 mod follow;
 mod guard;
+mod guarded;
 pub mod guards;
 mod import;
 pub mod inspect;

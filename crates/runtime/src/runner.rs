@@ -296,6 +296,16 @@ impl<'a> Runner<'a> {
         Lease(host::monotonic_ms() + self.offset)
     }
 
+    /// An instant by the lease clock.
+    fn lease_of(&self, instant: Instant) -> Lease {
+        let ms = |span: Duration| Span::from_ms(i64::try_from(span.as_millis()).unwrap_or(i64::MAX / 4));
+        let now = Instant::now();
+        match instant.checked_duration_since(now) {
+            Some(left) => self.now() + ms(left),
+            None => Lease(self.now().0 - ms(now - instant).as_ms()),
+        }
+    }
+
     fn trouble(&mut self, error: StoreError, tell: &mut dyn FnMut(Told)) {
         tell(Told::Trouble(error));
         self.dispatcher.unanswered(self.now());

@@ -17,8 +17,8 @@ use jiff::Timestamp;
 use rustix::fs::OFlags;
 use serde_json::json;
 
-use crate::merge_branch;
 use crate::project::Project;
+use crate::{guarded, merge_branch};
 
 /// Variables that belong to whoever started the runner, not to its runs.
 pub(crate) const FOREIGN: [&str; 5] =
@@ -209,6 +209,10 @@ impl Sessions {
             // A pipeline has no runs: its phases have.
             Some(What::Pipeline(_)) | None => Vec::new(),
         };
+        let argv = match task.live() {
+            Some(live) if live.recheck => guarded::argv(&self.project, task, live.epoch, argv),
+            Some(_) | None => argv,
+        };
         let mut env: Vec<(String, OsString)> = vec![
             ("BANKSMAN_PROJECT".into(), self.project.root().into()),
             ("BANKSMAN_TASK".into(), task.id.to_string().into()),
@@ -219,7 +223,7 @@ impl Sessions {
             ("BANKSMAN_TASK_DIR".into(), task_dir.into()),
             ("BANKSMAN_ATTEMPT".into(), run.attempt.to_string().into()),
         ];
-        if run.attempt > 0 {
+        if run.attempt > task.spec.first_attempt {
             env.push(("BANKSMAN_LAST_RESULT".into(), self.last_result(&task.id).into()));
         }
         let mut env_remove: Vec<String> = FOREIGN.map(Into::into).into();

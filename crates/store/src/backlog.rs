@@ -114,6 +114,7 @@ fn word(task: &Task) -> &'static str {
         State::Running(_) => "running",
         State::Stopping { .. } => "stopping",
         State::Resting { .. } => "resting",
+        State::Held => "held",
         State::Awaiting { .. } => "awaiting",
         State::Parked { .. } => "parked",
         State::ByHand { .. } => "by_hand",
@@ -146,6 +147,7 @@ fn due(task: &Task) -> Option<i64> {
         State::Awaiting { until, .. } => Some(until.map_or(0, |until| until.0)),
         State::ByHand { until, .. } => Some(until.map_or(i64::MAX, |until| until.0)),
         State::Pending
+        | State::Held
         | State::Running(_)
         | State::Stuck { .. }
         | State::Stopping { .. }

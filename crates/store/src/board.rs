@@ -68,7 +68,7 @@ impl TaskFilter {
     fn states(&self) -> String {
         let words = self.statuses.iter().flat_map(|status| match status {
             Status::Pending => &["pending", "resting"][..],
-            Status::Blocked => &["pending", "resting", "parked", "phases_blocked"],
+            Status::Blocked => &["pending", "resting", "held", "parked", "phases_blocked"],
             // What is being stopped is in progress too.
             Status::InProgress => &["running", "stopping", "awaiting", "by_hand", "phases"],
             Status::Stuck => &["stuck"],
@@ -241,7 +241,7 @@ impl Row {
 fn status(word: &str, held_back: bool) -> Result<Status, StoreError> {
     let status = match word {
         "running" | "stopping" | "awaiting" | "by_hand" | "phases" => Some(Status::InProgress),
-        "parked" | "phases_blocked" => Some(Status::Blocked),
+        "held" | "parked" | "phases_blocked" => Some(Status::Blocked),
         "resting" => Some(Status::Pending),
         "pending" if held_back => Some(Status::Blocked),
         other => Status::parse(other),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use banksman_core::backlog::Backlog;
 use banksman_core::event::{Resource, Source};
 use banksman_core::ids::{Name, RunnerId, TaskId};
-use banksman_core::pipeline::{Checkpoint, Pipeline, Reason, State};
+use banksman_core::pipeline::{Checkpoint, Pipeline, Reason, Recheck, State};
 use banksman_core::plan::Context;
 use banksman_core::task::{Task, Work};
 use banksman_core::{Lease, Seq, Stamp};
@@ -63,14 +63,19 @@ struct Body {
     is_keeping: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     looker: Option<RunnerId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    recheck: Option<Recheck>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    overdue: Option<Lease>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    retried: BTreeMap<Name, u32>,
 }
 
 impl Body {
     fn of(pipeline: &Pipeline) -> Body {
-        let Pipeline {
-            state, attempt, phase_started, context, checkpoints, tasks, failures, attempts, is_keeping, looker, ..
-        } = pipeline.clone();
-        Body { state, attempt, phase_started, context, checkpoints, tasks, failures, attempts, is_keeping, looker }
+        let Pipeline { state, attempt, phase_started, context, checkpoints, tasks, failures, attempts, .. } = pipeline.clone();
+        let Pipeline { is_keeping, looker, recheck, overdue, retried, .. } = pipeline.clone();
+        Body { state, attempt, phase_started, context, checkpoints, tasks, failures, attempts, is_keeping, looker, recheck, overdue, retried }
     }
 
     /// The pipeline of this task.
@@ -78,7 +83,8 @@ impl Body {
         let Some(Work::Pipeline(plan)) = &host.spec.work else {
             return Err(StoreError::corrupt(format_args!("{} has a pipeline, but does not say what it does", host.id)));
         };
-        let Body { state, attempt, phase_started, context, checkpoints, tasks, failures, attempts, is_keeping, looker } = self;
+        let Body { state, attempt, phase_started, context, checkpoints, tasks, failures, attempts, .. } = self;
+        let Body { is_keeping, looker, recheck, overdue, retried, .. } = self;
         let (id, plan) = (host.id.clone(), plan.clone());
         Ok(Pipeline {
             id,
@@ -93,6 +99,9 @@ impl Body {
             attempts,
             is_keeping,
             looker,
+            recheck,
+            overdue,
+            retried,
         })
     }
 }
@@ -187,6 +196,8 @@ pub(crate) fn moved(pipelines: BTreeMap<TaskId, Pipeline>, by: i64) -> BTreeMap<
             shift(again);
             shift(rest);
         }
+        pipeline.overdue.iter_mut().for_each(shift);
+        pipeline.recheck.iter_mut().for_each(|recheck| shift(&mut recheck.fresh_until));
         // Nobody at the new place looks at it.
         pipeline.looker = None;
     }
@@ -261,6 +272,7 @@ mod tests {
             again: Lease(9),
             rest: Lease(5),
             looked: banksman_core::Wall(0),
+            held: None,
         };
         pipeline.state = State::Blocked { phase: name("one"), when: When::Pre, reason };
         Backlog { pipelines: [(id, pipeline)].into(), ..Backlog::default() }

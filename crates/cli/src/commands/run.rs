@@ -1,12 +1,12 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use banksman::core::Status;
-use banksman::core::pipeline::State as Stand;
+use banksman::core::pipeline::{Reason as Blocked, State as Stand};
 use banksman::core::task::{After, Done as How, Outcome, Setback, State};
+use banksman::core::{Pipeline, Status, TaskId};
 use banksman::engine::{News, Work};
 use banksman::store::Key;
-use banksman::{RunOptions, Runner, Told};
+use banksman::{Client, RunOptions, Runner, Told};
 use clap::Args;
 use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::json;
@@ -19,6 +19,9 @@ use crate::output_queue::OutputQueue;
 use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
 use crate::signals::Signals;
 use crate::words;
+
+/// How many pipelines are looked at when those that cannot go on are named.
+const NAMED: i64 = 100;
 
 /// How long this process may take to leave after it was asked to.
 const LEAVE_WITHIN: Duration = Duration::from_secs(15);
@@ -80,16 +83,39 @@ impl Run {
         let completed = counts.by_status.get(&Status::Completed).copied().unwrap_or_default();
         let all: u64 = counts.by_status.values().sum();
         let items = status::items_json(&counts.items);
-        let data = json!({ "runner": id, "completed": completed, "tasks": all, "byStatus": counts.by_status, "items": items });
+        let blocked = blocked(&client)?;
+        let ids: Vec<&TaskId> = blocked.iter().map(|pipeline| &pipeline.id).collect();
+        let data = json!({
+            "runner": id,
+            "completed": completed,
+            "tasks": all,
+            "byStatus": counts.by_status,
+            "items": items,
+            "blocked": ids,
+        });
         let tasks = (all > 0).then(|| format!("{completed} of {all} tasks completed"));
         let dead = status::dead_items(&counts.items);
         let waiting = status::items_wait(counts.items.waiting);
-        let said: Vec<String> = [tasks, dead, waiting].into_iter().flatten().collect();
+        let needs_you = blocked.iter().map(|pipeline| {
+            let why = super::why::detail(pipeline, None).unwrap_or_default();
+            format!("{} needs you: {why} (banksman why {})", pipeline.id, pipeline.id)
+        });
+        let said: Vec<String> = [tasks, dead, waiting].into_iter().flatten().chain(needs_you).collect();
         let human = if said.is_empty() { "nothing is left to do".into() } else { said.join("; ") };
         output.result(data, human);
         output.finish();
         Ok(if completed == all && counts.items.dead.is_empty() { exit::OK } else { exit::UNHEALTHY })
     }
+}
+
+/// The pipelines that cannot go on without a person.
+fn blocked(client: &Client) -> Result<Vec<Pipeline>, Failure> {
+    let open = client.reader()?.view().open_pipelines(NAMED)?;
+    let is_blocked = |pipeline: &Pipeline| match &pipeline.state {
+        Stand::Blocked { reason, .. } => *reason != Blocked::Dependencies,
+        _ => false,
+    };
+    Ok(open.into_iter().map(|hosted| hosted.pipeline).filter(is_blocked).collect())
 }
 
 /// Why a run is being stopped.
@@ -168,7 +194,8 @@ fn line(told: Told) -> Option<String> {
                 _ => return None,
             }
         }
-        Told::News(News::Ended(_, _, Outcome::Again(Setback::Shortage))) => return None,
+        // That its pipeline is blocked is told of the pipeline.
+        Told::News(News::Ended(_, _, Outcome::Again(Setback::Shortage | Setback::Guard))) => return None,
         Told::News(News::Short(error)) => {
             format!("{YELLOW}waiting{YELLOW:#}    {error}; tasks stay pending, and are tried again")
         }

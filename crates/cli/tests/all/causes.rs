@@ -166,7 +166,14 @@ impl Scene {
     fn claim(&mut self, runner: &RunnerId, task: &TaskId) -> bool {
         let spec = self.rows([Key::Task(task.clone())]).backlog.tasks[task].spec.clone();
         let run = fresh("r", |id| RunId::new(id).unwrap());
-        let candidate = Candidate { task: task.clone(), run, section: spec.section, needs: spec.needs };
+        let candidate = Candidate {
+            task: task.clone(),
+            run,
+            section: spec.section,
+            needs: spec.needs,
+            is_guarded: spec.guarded,
+            asks: Default::default(),
+        };
         let (runner, candidates, seen) = (runner.clone(), vec![candidate], self.seen());
         let request = RunRequest::Claim { runner, room: 1, candidates, seen, root_limit: 0 };
         matches!(self.run(request), RunOutcome::Claimed { started, .. } if started.len() == 1)

@@ -17,6 +17,7 @@ mod doctor;
 mod feed;
 mod files;
 mod guards;
+mod guards_at_claim;
 mod hands;
 mod held_up;
 mod import;

@@ -8,13 +8,13 @@ use banksman::Client;
 use banksman::core::backlog::Edge;
 use banksman::core::claim::{Ask, Claim};
 use banksman::core::coordination::Command;
-use banksman::core::guard::{Condition, Guard, GuardAction, GuardInputs};
-use banksman::core::pipeline::{End, Input, Outcome, Pipeline, Reason, State, Verdict};
+use banksman::core::guard::{Condition, Guard, GuardAction, GuardInputs, Wants};
+use banksman::core::pipeline::{End, Input, Outcome, Pipeline, Reason, Recheck, State, Verdict};
 use banksman::core::plan::{Action, After, Context, Deed, OnFail, Phase, Plan, Push, Text};
 use banksman::core::queue::{self, Data, New};
 use banksman::core::strategy::{Approach, Fallback};
 use banksman::core::task::{self, Mark, Spec, Work};
-use banksman::core::{Epoch, HolderId, Name, Now, Seq, Span, Status, TaskId, lock};
+use banksman::core::{Epoch, HolderId, Lease, Name, Now, Seq, Span, Status, TaskId, lock};
 use banksman::engine::{
     Judgement, PipelineOutcome, PipelineRequest, QueueRequest, Reply, Request, Seen, Start, TaskOutcome, TaskRequest,
 };
@@ -88,7 +88,7 @@ impl Model {
     /// A task is over, or gone.
     fn over(&mut self, id: &TaskId, end: End) {
         if let Some(host) = Model::host(id).filter(|host| self.pipelines.contains_key(host)) {
-            self.step(&host, Input::Ended { task: id.clone(), end });
+            self.step(&host, Input::Ended { task: id.clone(), end, runs: 1 });
         }
     }
 
@@ -99,9 +99,12 @@ impl Model {
             self.locks.contains_key(&**lock)
         };
         match guards.iter().find(is_held).map(|guard| (guard.name.clone(), guard.on_failure.clone())) {
-            None => Verdict::Pass { warnings: Vec::new() },
+            None => {
+                let recheck = Some(Recheck { guards: guards.to_vec(), fresh_until: Lease(i64::MAX) });
+                Verdict::Pass { warnings: Vec::new(), recheck }
+            }
             Some((guard, GuardAction::Fail { message })) => Verdict::Fail { guard, message, part: "".into() },
-            Some((guard, _)) => Verdict::Block { guard, part: "".into(), again: Default::default() },
+            Some((guard, _)) => Verdict::Block { guard, part: "".into(), again: Default::default(), asks_outside: false },
         }
     }
 }
@@ -154,6 +157,8 @@ fn plan(dice: &mut Dice) -> Plan {
         keeps: false,
         timeout: None,
         retries: 0,
+        blocked_timeout: None,
+        output: Vec::new(),
         then: match dice.roll(8) {
             0 => After::Phase(title(dice.roll(count))),
             1 => After::Done,
@@ -258,7 +263,14 @@ impl Play {
                 let item = Ok(Box::new(New { data, priority: 0, delay: Span::ZERO, dedupe: None }));
                 let queue = push.queue.clone();
                 let is_there = queue.as_str() == "q";
-                let said = self.ask(PipelineRequest::Push { id: id.clone(), phase: phase.clone(), queue, item });
+                let left = pipeline.recheck.as_ref().map(|recheck| recheck.guards.clone()).unwrap_or_default();
+                let mut asks = Wants::default();
+                left.iter().for_each(|guard| asks.extend(guard.wants(&pipeline.context)));
+                let phase = phase.clone();
+                let said = self.ask(PipelineRequest::Push { id: id.clone(), phase: phase.clone(), queue, item, asks });
+                if !matches!(self.model.verdict(&left), Verdict::Pass { .. }) {
+                    return self.agree(&id, Input::CheckAgain { phase }, said);
+                }
                 let error = match is_there {
                     false => Some("there is no queue nowhere".into()),
                     true if self.model.items == LENGTH => Some("queue q is full".into()),
@@ -278,6 +290,7 @@ impl Play {
                     phase: phase.clone(),
                     when: *when,
                     tasks: pipeline.tasks,
+                    held: None,
                     guards,
                     inputs,
                     seen: Seen::default(),
@@ -425,8 +438,8 @@ impl Play {
                 self.agree(&id, Input::Checkpoint("half".into()), said);
             }
             20 => {
-                let said = self.ask(PipelineRequest::Unblock { id: id.clone() });
-                self.agree(&id, Input::Unblock, said);
+                let said = self.ask(PipelineRequest::Unblock { id: id.clone(), by: None });
+                self.agree(&id, Input::Unblock { by: None }, said);
             }
             21 | 22 => {
                 let said = self.ask(PipelineRequest::Retry { id: id.clone() });

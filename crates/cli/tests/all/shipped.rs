@@ -230,7 +230,7 @@ fn a_night_of_triage() {
         .as_array()
         .unwrap()
         .iter()
-        .map(|pipeline| format!("{} {}", pipeline["vars"]["issue"], pipeline["vars"]["label"].as_str().unwrap()))
+        .map(|pipeline| format!("{} {}", pipeline["vars"]["issue"], pipeline["vars"]["classify"]["label"].as_str().unwrap()))
         .collect();
     let mut sorted = labels.clone();
     sorted.sort();

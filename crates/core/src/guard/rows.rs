@@ -38,6 +38,7 @@ impl GuardInputs {
         self.running.extend(other.running);
         self.command_results.extend(other.command_results);
         self.doubts.extend(other.doubts);
+        self.fresh_until = [self.fresh_until, other.fresh_until].into_iter().flatten().min();
     }
 
     /// Takes over what is wanted of locks and semaphores. What is held by one who is dead, or whose time is over, is free: whoever

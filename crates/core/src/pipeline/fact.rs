@@ -58,8 +58,11 @@ pub enum Fact {
         phase: Name,
         /// Before it begins, or before it is over.
         when: When,
+        /// Who.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<Box<str>>,
     },
-    /// The task of its phase waits for a decision no longer.
+    /// The task of its phase waits for a decision, or for a guard, no longer.
     Resumed {},
     /// A phase has failed, and the pipeline goes on.
     PhaseFailed {

@@ -34,9 +34,11 @@ impl Pipeline {
         if self.tasks >= TASK_LIMIT {
             return self.too_many(phase, scribe);
         }
+        // Every run at it counts, also those by which its task was tried again.
+        let more = self.retried.remove(&phase).unwrap_or_default().saturating_add(1);
         let attempts = self.attempts.entry(phase.clone()).or_default();
-        *attempts = attempts.saturating_add(1);
-        self.attempt = *attempts;
+        *attempts = attempts.saturating_add(more);
+        (self.attempt, self.recheck) = (*attempts, None);
         match self.at(index).pre.is_empty() {
             true => self.go(index, 0, now, scribe),
             false => self.examine(phase, When::Pre, scribe),
@@ -48,13 +50,13 @@ impl Pipeline {
         self.fail(phase, error.into(), false, scribe)
     }
 
-    fn examine(&mut self, phase: Name, when: When, scribe: &mut Scribe) -> Outcome {
+    pub(super) fn examine(&mut self, phase: Name, when: When, scribe: &mut Scribe) -> Outcome {
         self.emit(Fact::Checking { phase: phase.clone(), when, attempt: self.attempt }, scribe);
         self.state = State::Checking { phase, when };
         Outcome::Check
     }
 
-    fn block(&mut self, phase: Name, when: When, reason: Reason, scribe: &mut Scribe) -> Outcome {
+    pub(super) fn block(&mut self, phase: Name, when: When, reason: Reason, scribe: &mut Scribe) -> Outcome {
         self.emit(Fact::Blocked { phase: phase.clone(), when, reason: reason.timeless() }, scribe);
         self.state = State::Blocked { phase, when, reason };
         Outcome::Blocked
@@ -119,38 +121,35 @@ impl Pipeline {
         };
         let Some(index) = self.plan.index(phase).filter(|_| is_awaited) else { return Outcome::Late };
         match verdict {
-            Verdict::Pass { warnings } => {
+            Verdict::Pass { warnings, recheck } => {
                 for (guard, part) in warnings {
                     self.emit(Fact::Warned { guard, part }, scribe);
                 }
+                self.recheck = recheck;
                 self.pass(index, when, now, scribe)
             }
-            Verdict::Block { guard, part, again } => {
-                // Only what is news is written down: the moment of the next look is not.
-                let is_same = matches!(&self.state, State::Blocked { reason: Reason::Guard { guard: old, part: was, .. }, .. }
-                    if (old, was) == (&guard, &part));
-                let reason = Reason::Guard { guard, part, at, again, rest: now.lease + REST, looked: now.wall };
-                match is_same {
-                    true => self.state = State::Blocked { phase: phase.clone(), when, reason },
-                    false => return self.block(phase.clone(), when, reason, scribe),
-                }
-                Outcome::Blocked
-            }
-            Verdict::Fail { guard, message, part } => {
-                self.fail(phase.clone(), format!("{message} (guard {guard}: {part})").into(), false, scribe)
+            Verdict::Block { .. } | Verdict::Fail { .. } => {
+                let held = self.held().cloned();
+                self.stop_at(index, when, held, verdict, at, now, scribe)
             }
         }
     }
 
     /// Nothing stands in the way on this side of a phase.
-    fn pass(&mut self, index: usize, when: When, now: &Now, scribe: &mut Scribe) -> Outcome {
-        match when {
-            When::Pre => {
+    pub(super) fn pass(&mut self, index: usize, when: When, now: &Now, scribe: &mut Scribe) -> Outcome {
+        match (when, self.held().cloned()) {
+            (When::Pre, Some(Held { task, approach })) => {
+                let (phase, task) = (self.at(index).name.clone(), Some(task));
+                self.emit(Fact::Resumed {}, scribe);
+                self.state = State::Running { phase, approach, task };
+                Outcome::Noted
+            }
+            (When::Pre, None) => {
                 // What was spent before it was not spent in it.
                 self.phase_started = now.stamp();
                 self.go(index, 0, now, scribe)
             }
-            When::Post => self.leave(index, now, scribe),
+            (When::Post, _) => self.leave(index, now, scribe),
         }
     }
 
@@ -180,24 +179,29 @@ impl Pipeline {
         }
     }
 
-    pub(super) fn ended(&mut self, task: &TaskId, end: End, now: &Now, scribe: &mut Scribe) -> Outcome {
-        let (State::Running { phase, approach, task: Some(current) }
-        | State::Blocked { phase, reason: Reason::Decision { approach, task: current, .. }, .. }) = &self.state
-        else {
-            return Outcome::Late;
-        };
-        if current != task {
-            return Outcome::Late;
-        }
-        let (phase, approach) = (phase.clone(), *approach);
-        let index = self.plan.index(&phase).expect("it is in a phase of its plan");
-        match end {
-            End::Success { output } => match self.take_in(output, scribe) {
-                Ok(()) => self.complete(index, now, scribe),
-                // What it did is done. Whether to do it again is for a person to say.
-                Err(error) => self.fail(phase, error.to_string().into(), true, scribe),
+    pub(super) fn ended(&mut self, task: &TaskId, end: End, runs: u32, now: &Now, scribe: &mut Scribe) -> Outcome {
+        let approach = match &self.state {
+            State::Running { approach, task: Some(current), .. }
+            | State::Blocked { reason: Reason::Decision { approach, task: current, .. }, .. }
+                if current == task =>
+            {
+                *approach
+            }
+            _ => match self.held() {
+                Some(held) if held.task == *task => held.approach,
+                Some(_) | None => return Outcome::Late,
             },
+        };
+        let phase = self.current().clone();
+        let index = self.plan.index(&phase).expect("it is in a phase of its plan");
+        *self.retried.entry(phase.clone()).or_default() += runs.saturating_sub(1);
+        match end {
+            End::Success { output } => {
+                self.take_in(index, output, now, scribe);
+                self.complete(index, now, scribe)
+            }
             End::Failed { error, tail, timed_out } => self.fall(index, approach, error, &tail, timed_out, now, scribe),
+            End::Refused { error } => self.failed_by_guard(index, error, now, scribe),
             End::Dropped { how } => self.fail(phase, format!("its task was {how}").into(), true, scribe),
         }
     }
@@ -233,19 +237,32 @@ impl Pipeline {
 
     /// A phase has failed: the runbook says what comes then.
     fn failed(&mut self, index: usize, error: Box<str>, now: &Now, scribe: &mut Scribe) -> Outcome {
+        match self.leads_on(index) {
+            true => self.lead_on(index, error, now, scribe),
+            false => self.fail(self.at(index).name.clone(), error, true, scribe),
+        }
+    }
+
+    /// Whether the runbook says what comes after the failure of a phase, and that may come once more.
+    pub(super) fn leads_on(&self, index: usize) -> bool {
+        let Phase { name, on_fail, .. } = self.at(index);
+        let failures = self.failures.get(name).copied().unwrap_or(0);
+        match on_fail {
+            OnFail::Retry { times } | OnFail::Phase { times, .. } => failures < *times,
+            OnFail::Fail => false,
+        }
+    }
+
+    /// A phase has failed, and something else follows.
+    pub(super) fn lead_on(&mut self, index: usize, error: Box<str>, now: &Now, scribe: &mut Scribe) -> Outcome {
         let phase = self.at(index).name.clone();
-        let failures = self.failures.get(&phase).copied().unwrap_or(0);
+        self.go_on(phase, error, scribe);
         match self.at(index).on_fail.clone() {
-            OnFail::Retry { times } if failures < times => {
-                self.go_on(phase, error, scribe);
-                self.approach_phase(index, now, scribe)
-            }
-            OnFail::Phase { to, times } if failures < times => {
-                self.go_on(phase, error, scribe);
+            OnFail::Phase { to, .. } => {
                 let to = self.plan.index(&to).expect("a plan leads to phases that it has");
                 self.enter(to, now, scribe)
             }
-            OnFail::Fail | OnFail::Retry { .. } | OnFail::Phase { .. } => self.fail(phase, error, true, scribe),
+            OnFail::Retry { .. } | OnFail::Fail => self.approach_phase(index, now, scribe),
         }
     }
 
@@ -302,18 +319,20 @@ impl Pipeline {
         }
     }
 
-    pub(super) fn unblock(&mut self, now: &Now, scribe: &mut Scribe) -> Outcome {
+    pub(super) fn unblock(&mut self, by: Option<Box<str>>, now: &Now, scribe: &mut Scribe) -> Outcome {
         match &self.state {
             State::Blocked { reason: Reason::Dependencies, phase, when } => {
-                self.emit(Fact::Unblocked { phase: phase.clone(), when: *when }, scribe);
+                self.emit(Fact::Unblocked { phase: phase.clone(), when: *when, by }, scribe);
                 self.begin(now, scribe)
             }
             State::Blocked { reason: Reason::Decision { decision, .. }, .. } => {
                 Outcome::Refused(Refusal::Undecided(decision.clone()))
             }
-            State::Checking { phase, when } | State::Blocked { phase, when, reason: Reason::Guard { .. } } => {
+            State::Checking { phase, when }
+            | State::Blocked { phase, when, reason: Reason::Guard { .. } | Reason::Overdue { .. } } => {
                 let (index, when) = (self.plan.index(phase).expect("it is in a phase of its plan"), *when);
-                self.emit(Fact::Unblocked { phase: phase.clone(), when }, scribe);
+                self.emit(Fact::Unblocked { phase: phase.clone(), when, by }, scribe);
+                self.recheck = None;
                 self.pass(index, when, now, scribe)
             }
             State::Done | State::Failed { .. } | State::Cancelled { .. } => Outcome::Refused(Refusal::Over),
@@ -363,7 +382,8 @@ impl Pipeline {
         let named = vars.keys().try_for_each(|name| plan::check_name(name));
         match named.and_then(|()| self.merge(vars, scribe)) {
             Ok(()) => {
-                // A guard may ask about something else with them.
+                // A guard may ask about something else with them, and what was found out was about other things.
+                self.recheck.iter_mut().for_each(|recheck| recheck.fresh_until = Lease(0));
                 self.look(now);
                 Outcome::Noted
             }
@@ -371,14 +391,7 @@ impl Pipeline {
         }
     }
 
-    /// The fields of what a phase came to become variables, if they can be.
-    fn take_in(&mut self, output: Option<Value>, scribe: &mut Scribe) -> Result<(), BindError> {
-        let Some(Value::Object(fields)) = output else { return Ok(()) };
-        let fields = fields.into_iter().map(|(name, value)| (name.into(), value));
-        self.merge(fields.filter(|(name, _): &(Box<str>, Value)| plan::check_name(name).is_ok()).collect(), scribe)
-    }
-
-    fn merge(&mut self, vars: Context, scribe: &mut Scribe) -> Result<(), BindError> {
+    pub(super) fn merge(&mut self, vars: Context, scribe: &mut Scribe) -> Result<(), BindError> {
         let news: Context = vars.into_iter().filter(|(name, value)| self.context.get(name) != Some(value)).collect();
         if news.is_empty() {
             return Ok(());
@@ -391,7 +404,7 @@ impl Pipeline {
         Ok(())
     }
 
-    fn at(&self, index: usize) -> &Phase {
+    pub(super) fn at(&self, index: usize) -> &Phase {
         &self.plan.phases[index]
     }
 }

@@ -1,10 +1,12 @@
 //! What others ask of a pipeline: where it is, what it waits for, and what it listens to.
 
+use std::collections::BTreeSet;
+
 use super::{Pipeline, Reason, State, When};
 use crate::event::Source;
 use crate::guard::{Guard, PipelineFilter};
 use crate::ids::{Name, Seq, TaskId};
-use crate::plan::Text;
+use crate::plan::{Phase, Text};
 use crate::time::Lease;
 
 impl Pipeline {
@@ -25,6 +27,7 @@ impl Pipeline {
         match &self.state {
             State::Running { task, .. } => task.as_ref(),
             State::Blocked { reason: Reason::Decision { task, .. }, .. } => Some(task),
+            State::Blocked { reason, .. } if reason.held().is_some() => reason.held().map(|held| &held.task),
             State::Init
             | State::Checking { .. }
             | State::Blocked { .. }
@@ -52,6 +55,20 @@ impl Pipeline {
             && is(&filter.runbook, &self.plan.runbook)
             && filter.phase.as_ref().is_none_or(is_inside)
             && !(waits && asks())
+    }
+
+    /// The locks that it needs under its own name as it stands: those of the whole plan once one of its phases keeps them, and those of a
+    /// phase with guards behind it until it leaves the phase.
+    pub fn keeps(&self) -> BTreeSet<&Name> {
+        let is_inside = match &self.state {
+            State::Running { .. } => true,
+            State::Checking { when, .. } | State::Blocked { when, .. } => *when == When::Post,
+            State::Init | State::Done | State::Failed { .. } | State::Cancelled { .. } => false,
+        };
+        let mut kept = if self.is_keeping && !self.is_over() { self.plan.kept() } else { BTreeSet::new() };
+        let phase = self.phase().filter(|_| is_inside).and_then(|phase| self.plan.phase(phase));
+        kept.extend(phase.filter(|phase| !phase.post.is_empty()).into_iter().flat_map(Phase::locks));
+        kept
     }
 
     /// The word for how it stands.

@@ -29,6 +29,7 @@ impl Task {
             (None, None) => match verdict {
                 Verdict::Done { output } => self.finish(Done::Success { output, warning: None }, None, now, scribe),
                 Verdict::Failed { error } => self.finish(Done::Failed { error }, None, now, scribe),
+                Verdict::Refused(_) => Outcome::Late,
             },
         }
     }
@@ -37,6 +38,7 @@ impl Task {
         match &self.state {
             State::Pending
             | State::Resting { .. }
+            | State::Held
             | State::Awaiting { .. }
             | State::Parked { .. }
             | State::ByHand { .. }
@@ -111,6 +113,9 @@ impl Task {
             (_, Some(Verdict::Done { output }), _) => self.finish(Done::Success { output, warning: None }, run, now, scribe),
             (Some(After::Fail { error }), _, _) => self.finish(Done::Failed { error }, run, now, scribe),
             (Some(After::Escalate { error }), _, _) => self.park(live.run, error, scribe, now),
+            (Some(After::Overtime { .. } | After::Restart) | None, Some(Verdict::Refused(refused)), ending) => {
+                self.refused(&refused, ending, live.run, now, scribe)
+            }
             // It never began, so nothing was tried.
             (Some(After::Overtime { .. } | After::Restart) | None, None, Ending::Never) => {
                 self.again(live.run, Ending::Never, Setback::Never, None, now, scribe)
@@ -158,7 +163,7 @@ impl Task {
         let fact = Fact::Ended { marker, verdict: live.verdict.clone(), ending: ending.clone(), setback };
         let said = live.verdict.and_then(|verdict| match verdict {
             Verdict::Failed { error } => Some(error),
-            Verdict::Done { .. } => None,
+            Verdict::Done { .. } | Verdict::Refused(_) => None,
         });
         match (policy.next(self.failures + 1, fact, now.lease), then) {
             (Next::Done { output }, _) => self.settle(output, Some(live.run), children, now, scribe),
@@ -240,12 +245,26 @@ impl Task {
         Outcome::Again(Setback::Never)
     }
 
+    /// A guard of its phase did not hold when the command was to begin, so nothing was tried.
+    fn refused(&mut self, refused: &Refused, ending: Ending, run: RunId, now: &Now, scribe: &mut Scribe) -> Outcome {
+        if refused.fails.is_some() {
+            return self.finish(Done::Failed { error: refused.reason().into() }, Some(run), now, scribe);
+        }
+        self.again(run, ending, Setback::Guard, Some(refused.reason().into()), now, scribe);
+        self.state = State::Held;
+        Outcome::Again(Setback::Guard)
+    }
+
     fn exhausted(&mut self, watch: &Watch, setback: Setback, run: RunId, now: &Now, scribe: &mut Scribe) -> Outcome {
         let why = match setback {
             Setback::Lost => "its session was lost",
-            Setback::Failed | Setback::NoVerdict | Setback::Overtime | Setback::Stuck | Setback::Never | Setback::Shortage => {
-                "it had to be restarted"
-            }
+            Setback::Failed
+            | Setback::NoVerdict
+            | Setback::Overtime
+            | Setback::Stuck
+            | Setback::Never
+            | Setback::Shortage
+            | Setback::Guard => "it had to be restarted",
         };
         self.give_up_after(watch, why.into(), run, now, scribe)
     }
@@ -269,7 +288,8 @@ impl Task {
     ) -> Outcome {
         let (failures, recoveries) = (Some(self.failures), Some(self.recoveries));
         // One that could not begin does not count, unless somebody has said how it went.
-        let is_uncounted = matches!((&ending, why), (Ending::NotBegun { .. }, Setback::Never | Setback::Shortage));
+        let is_uncounted =
+            matches!((&ending, why), (Ending::NotBegun { .. }, Setback::Never | Setback::Shortage) | (_, Setback::Guard));
         let attempts = is_uncounted.then(|| self.attempts.saturating_sub(1));
         self.attempts = attempts.unwrap_or(self.attempts);
         self.emit(TaskFact::Restarting { run, ending, why: Some(why), error, failures, recoveries, attempts }, scribe);

@@ -8,6 +8,7 @@ impl Task {
             _ if self.has_phases() => Outcome::HasPhases,
             State::Pending
             | State::Resting { .. }
+            | State::Held
             | State::Running(_)
             | State::Stuck { .. }
             | State::Stopping { .. }
@@ -30,7 +31,12 @@ impl Task {
             State::Awaiting { .. } | State::InPhases { .. } => Outcome::NotPending(self.status()),
             // What others may have waited for stays as it is, until a retry.
             State::Done(done) => Outcome::Over(done.status()),
-            State::Pending | State::Resting { .. } | State::Parked { .. } | State::ByHand { .. } | State::Review => {
+            State::Pending
+            | State::Resting { .. }
+            | State::Held
+            | State::Parked { .. }
+            | State::ByHand { .. }
+            | State::Review => {
                 let state = match mark {
                     Mark::Skipped => State::Done(Done::Skipped),
                     Mark::Review => State::Review,
@@ -61,7 +67,12 @@ impl Task {
                 self.state = State::ByHand { holder, epoch, until };
                 Outcome::Taken
             }
-            State::Pending | State::Resting { .. } | State::Parked { .. } | State::ByHand { .. } | State::Review => {
+            State::Pending
+            | State::Resting { .. }
+            | State::Held
+            | State::Parked { .. }
+            | State::ByHand { .. }
+            | State::Review => {
                 // Whoever gives it back wants it tried anew.
                 (self.failures, self.recoveries) = (0, 0);
                 self.emit(TaskFact::Taken { holder: holder.clone(), epoch }, scribe);

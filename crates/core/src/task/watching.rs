@@ -51,6 +51,7 @@ impl Task {
             (
                 State::Pending
                 | State::Resting { .. }
+                | State::Held
                 | State::Awaiting { .. }
                 | State::Parked { .. }
                 | State::ByHand { .. }

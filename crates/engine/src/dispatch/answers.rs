@@ -77,7 +77,8 @@ impl Dispatcher {
                 }
                 true
             }
-            (RunRequest::Claim { room, .. }, RunOutcome::Claimed { started, blocked }) => {
+            (RunRequest::Claim { room, .. }, RunOutcome::Claimed { started, blocked, refuted }) => {
+                refuted.iter().for_each(|pipeline| self.note_pipeline(pipeline));
                 // Who found no place among the roots is in line for the next one: those behind it must not go first.
                 let is_in_line = |reasons: &[Reason]| reasons.iter().any(|reason| matches!(reason, Reason::NoRoot { .. }));
                 self.passed_over.extend(blocked.into_iter().filter(|(_, reasons)| !is_in_line(reasons)));

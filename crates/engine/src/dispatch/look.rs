@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use banksman_core::admission::{Admission, Reason};
 use banksman_core::backlog::{Backlog, Ended, Finish, Run, Runner};
 use banksman_core::event::Resource;
+use banksman_core::guard::Wants;
 use banksman_core::planner;
 use banksman_core::{HolderId, Lease, Liveness, Name, Now, ProcessId, RunId, RunnerId, SectionId, Span, Task, TaskId};
 use banksman_store::{Key, Snapshot};
@@ -13,6 +14,7 @@ use super::{Advice, Dispatcher, Look, Mine, News, Phase, Rest};
 use crate::claims::occupy;
 use crate::endings::open_question;
 use crate::facts;
+use crate::guards::asked_at_claim;
 use crate::ledger::{Draft, take};
 use crate::request::{Request, Seen};
 use crate::runs::{Candidate, RunRequest, Work};
@@ -29,7 +31,8 @@ impl Dispatcher {
                     .flat_map(|task| {
                         let own = Key::Lock(task.id.lock());
                         let needs = task.spec.needs_to_begin(true);
-                        facts::resource_keys(task.spec.section.as_ref(), needs).into_iter().chain([own])
+                        let guards = task.spec.guarded.then(|| Key::Pipeline(task.id.clone()));
+                        facts::resource_keys(task.spec.section.as_ref(), needs).into_iter().chain([own]).chain(guards)
                     })
                     .collect();
                 // An orphan comes with the lock of its section.
@@ -366,7 +369,8 @@ impl Dispatcher {
                 Admission::Run if choice.candidates.len() < room => {
                     let Some(run) = self.fresh_runs.pop() else { break };
                     let (section, needs) = (task.spec.section.clone(), task.spec.needs.clone());
-                    let candidate = Candidate { task: task.id.clone(), run, section, needs };
+                    let (is_guarded, asks) = (task.spec.guarded, asks(task, &snapshot.backlog));
+                    let candidate = Candidate { task: task.id.clone(), run, section, needs, is_guarded, asks };
                     if let Some((draft, _)) = occupy(&self.me.id, &candidate, &coordination, &snapshot.backlog, now.clone()) {
                         coordination = draft.coordination();
                         choice.candidates.push(candidate);
@@ -443,7 +447,7 @@ impl Dispatcher {
             }),
             None => {
                 let is_waiting =
-                    Dispatcher::is_waiting(snapshot) || Dispatcher::has_open_pipelines(snapshot) || self.crew_waits(snapshot);
+                    Dispatcher::is_waiting(snapshot) || Dispatcher::awaits_guards(snapshot) || self.crew_waits(snapshot);
                 let is_unproven = |run: &RunId| self.mine.get(run).is_some_and(|mine| mine.unproven);
                 let is_over = snapshot.backlog.runs.keys().all(is_unproven) && blocked.iter().all(hopeless) && !is_waiting;
                 // What it cannot start now it did not even look at.
@@ -459,6 +463,12 @@ impl Dispatcher {
             deadline.into_iter().chain(lost).chain(due).fold(slow, |until, deadline| until.min(deadline + Span::from_ms(1)));
         Rest { watch: watch.into_iter().cloned().collect(), until, idle }
     }
+}
+
+/// What the guards of a phase ask the store when it is claimed.
+fn asks(task: &Task, backlog: &Backlog) -> Wants {
+    let pipeline = task.spec.parent.as_ref().filter(|_| task.spec.guarded).and_then(|host| backlog.pipelines.get(host));
+    pipeline.map(asked_at_claim).unwrap_or_default()
 }
 
 #[derive(Default)]

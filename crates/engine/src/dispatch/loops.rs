@@ -99,6 +99,7 @@ impl Dispatcher {
                     requests.push(RunRequest::Settle { task: task.id.clone() });
                 }
                 State::Pending
+                | State::Held
                 | State::Resting { .. }
                 | State::Running(_)
                 | State::Stuck { .. }

@@ -434,7 +434,9 @@ impl Dispatcher {
         if of_each > 0 && self.options.root_limit > 0 {
             keys.extend([Key::Queue { of_each }, Key::DueRoots]);
         }
-        keys.extend([Key::Due, Key::DuePipelines { now, limit: pipelines::PIPELINES }]);
+        // Who ends when nothing is left has to know what those wait for that are not due.
+        let until = if self.options.until_idle { Lease(i64::MAX) } else { now };
+        keys.extend([Key::Due, Key::DuePipelines { now: until, limit: pipelines::PIPELINES }]);
         // Whether somebody still waits for what it looks at.
         keys.extend(self.looking.keys().cloned().map(Key::Pipeline));
         if self.serves() {

@@ -198,7 +198,7 @@ fn a_look_that_nobody_waits_for_is_ended() {
         (actor, pipeline)
     };
     let cancel = |stage: &mut Stage| drop(stage.by_hand(TaskRequest::Cancel { id: task("p-1") }));
-    let unblock = |stage: &mut Stage| drop(stage.about(PipelineRequest::Unblock { id: task("p-1") }));
+    let unblock = |stage: &mut Stage| drop(stage.about(PipelineRequest::Unblock { id: task("p-1"), by: None }));
     let delete = |stage: &mut Stage| {
         stage.by_hand(TaskRequest::Cancel { id: task("p-1") });
         stage.by_hand(TaskRequest::Delete { id: task("p-1"), force: false });

@@ -9,9 +9,9 @@
 use std::collections::BTreeSet;
 
 use banksman_core::claim;
-use banksman_core::coordination::Command;
+use banksman_core::coordination::{Command, Coordination};
 use banksman_core::event::{Kind, Resource};
-use banksman_core::guard::GuardInputs;
+use banksman_core::guard::{GuardInputs, Wants};
 use banksman_core::pipeline::{Outcome, Pipeline, Reason, State, phase_task};
 use banksman_core::plan::{Action, Phase};
 use banksman_core::task::Work;
@@ -47,7 +47,8 @@ impl Dispatcher {
         let is_run = |phase: &&Phase| phase.pre.is_empty() && !matches!(phase.action, Action::Push(_));
         let needs = plan.needs(plan.phases.first().filter(is_run)?, false, &task.id);
         let run = self.fresh_runs.pop()?;
-        Some(Candidate { task: phase_task(&task.id, 1), run, section: task.spec.section.clone(), needs })
+        let (is_guarded, asks) = (false, Wants::default());
+        Some(Candidate { task: phase_task(&task.id, 1), run, section: task.spec.section.clone(), needs, is_guarded, asks })
     }
 
     /// If somebody listens: who listens to what has happened, and who holds what they wait for.
@@ -136,7 +137,8 @@ impl Dispatcher {
         if let State::Running { phase, task: None, .. } = &pipeline.state {
             let Action::Push(push) = &pipeline.plan.phase(phase)?.action else { return None };
             let item = item(pipeline, push);
-            return Some(PipelineRequest::Push { id, phase: phase.clone(), queue: push.queue.clone(), item });
+            let (phase, queue, asks) = (phase.clone(), push.queue.clone(), guards::asked_at_claim(pipeline));
+            return Some(PipelineRequest::Push { id, phase, queue, item, asks });
         }
         if guards::wants(pipeline.guards(), &pipeline.context).is_internal() {
             let inputs = GuardInputs { vars: pipeline.context.clone(), ..GuardInputs::default() };
@@ -221,8 +223,11 @@ impl Dispatcher {
     }
 
     /// Whether one of these pipelines may go on by itself.
-    pub(super) fn has_open_pipelines(snapshot: &Snapshot) -> bool {
-        snapshot.listening.next_due.is_some() || snapshot.backlog.pipelines.values().any(|pipeline| !pipeline.is_over())
+    pub(super) fn awaits_guards(snapshot: &Snapshot) -> bool {
+        let pipelines = &snapshot.backlog.pipelines;
+        snapshot.listening.next_due.is_some()
+            || pipelines.len() >= PIPELINES as usize
+            || pipelines.values().any(|pipeline| goes_on(pipeline, &snapshot.coordination))
     }
 
     /// The store did not answer: what these requests told may not have arrived, and is looked at again.
@@ -235,5 +240,27 @@ impl Dispatcher {
                 self.looking.remove(&judgement.id);
             }
         }
+    }
+}
+
+/// Whether a pipeline that has no task may go on without a person. What asks the world outside ends by time, and what is held may be
+/// released; tasks and other pipelines that its guards ask about go on by themselves, or need a person too.
+fn goes_on(pipeline: &Pipeline, rows: &Coordination) -> bool {
+    match &pipeline.state {
+        State::Checking { .. } | State::Running { task: None, .. } => true,
+        State::Blocked { reason: Reason::Guard { .. }, .. } => {
+            let wants = guards::wants(pipeline.guards(), &pipeline.context);
+            let is_held = |name: &str| rows.locks.get(name).is_some_and(|lock| lock.state != lock::State::Free);
+            let is_used = |name: &str| rows.semaphores.get(name).is_some_and(|semaphore| !semaphore.holders.is_empty());
+            wants.asks_outside()
+                || wants.locks.iter().any(|name| is_held(name))
+                || wants.semaphores.iter().any(|name| is_used(name))
+        }
+        State::Init
+        | State::Blocked { .. }
+        | State::Running { .. }
+        | State::Done
+        | State::Failed { .. }
+        | State::Cancelled { .. } => false,
     }
 }

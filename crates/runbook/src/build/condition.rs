@@ -26,6 +26,10 @@ impl<'a> Build<'a, '_> {
                 let message = format!("a guard can have at most {CONDITION_LIMIT} conditions, this one has {}", reader.count);
                 self.sink.add(Code::OutOfRange, view.key_at("condition"), message);
             }
+            let capacity = |name: &str| self.capacities.get(name).copied();
+            if condition.as_ref().is_some_and(|condition| !condition.is_possible(&capacity)) {
+                self.sink.add(Code::Conflict, view.key_at("condition"), "this condition can never hold");
+            }
             let guard = own(name).zip(condition).map(|(name, condition)| Guard {
                 name,
                 condition,

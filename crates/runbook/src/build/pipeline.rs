@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use banksman_core::guard::Guard;
-use banksman_core::plan::{Action, After, CONTEXT_LIMIT, Context, DEFAULT_TIMES, OnFail, PHASE_LIMIT, Phase, Plan, fits};
+use banksman_core::plan::{
+    Action, After, CONTEXT_LIMIT, Context, DEFAULT_TIMES, OnFail, PHASE_LIMIT, Phase, Plan, check_name, fits, output_var,
+};
 use banksman_core::task::{NEED_LIMIT, Need};
 use serde_json::Value;
 
@@ -19,6 +21,14 @@ use crate::runbook::{PipelineDef, Runbook};
 const DONE: &str = "done";
 
 type Vars = BTreeMap<Box<str>, Option<Value>>;
+
+/// The names that the parts of a pipeline know.
+struct Known<'v> {
+    /// Those of guards.
+    conditions: BTreeSet<&'v str>,
+    /// Those of what is done in phases.
+    templates: BTreeSet<&'v str>,
+}
 
 impl<'a> Build<'a, '_> {
     pub(super) fn read_pipelines(&mut self, root: View<'a>, runbook: &mut Runbook) {
@@ -67,11 +77,52 @@ impl<'a> Build<'a, '_> {
         if let Some(extra) = views.get(PHASE_LIMIT) {
             self.sink.add(Code::OutOfRange, extra.at(), format!("a pipeline can have at most {PHASE_LIMIT} phases"));
         }
-        let known = Self::known(vars.keys().map(|name| &**name));
+        let outputs = self.outputs(&views, vars);
+        let names = vars.keys().map(|name| &**name).chain(outputs.iter().map(String::as_str));
+        let known = Known { conditions: names.clone().collect(), templates: Self::known(names) };
         let stops: Vec<Stop<'a>> = views.iter().map(|view| stop(*view)).collect();
         self.check_names(&stops);
         order::check(self, &stops);
         views.into_iter().filter_map(|view| self.phase(view, pipeline, &known)).collect()
+    }
+
+    /// What the outputs of phases are called in templates and in conditions.
+    fn outputs(&mut self, views: &[View<'a>], vars: &Vars) -> Vec<String> {
+        let mut names = Vec::new();
+        for view in views.iter().filter(|view| view.get("output").is_some()) {
+            let Some(phase) = view.name("name") else { continue };
+            let (var, at) = (output_var(&phase), view.key_at("output"));
+            if vars.contains_key(&var) {
+                let hint = "call one of them otherwise";
+                let message = format!("the output of phase {:?} would be called like the variable {var:?}", phase.as_str());
+                self.sink.hint(Code::Duplicate, at, message, hint);
+            } else if check_name(&var).is_err() {
+                let message =
+                    format!("a phase with an output cannot be called {:?}: templates could not name it", phase.as_str());
+                self.sink.add(Code::BadName, at, message);
+            }
+            let fields = view.many("output").into_iter().filter_map(|field| field.get_ref().as_str());
+            names.extend(fields.map(|field| format!("{var}.{field}")));
+            names.push(var.into());
+        }
+        names
+    }
+
+    /// What is held until guards have passed cannot be free for them.
+    fn check_post(&mut self, view: View<'a>, needs: &[Need]) {
+        for value in view.many("post") {
+            let guard = value.get_ref().as_str().and_then(|name| self.guards.get(name)?.0.as_ref());
+            let Some(wants) = guard.map(|guard| guard.wants(&Context::new())) else { continue };
+            let is_own = |need: &&Need| match need {
+                Need::Lock(name) => wants.locks.contains(name.as_str()),
+                Need::Slots { name, .. } => wants.semaphores.contains(name.as_str()),
+            };
+            if let Some(need) = needs.iter().find(is_own) {
+                let message =
+                    format!("a guard behind the phase asks about {:?}, which the phase holds until then", need.name().as_str());
+                self.sink.add(Code::Conflict, value.span(), message);
+            }
+        }
     }
 
     fn check_names(&mut self, stops: &[Stop<'a>]) {
@@ -87,13 +138,14 @@ impl<'a> Build<'a, '_> {
         }
     }
 
-    fn phase(&mut self, view: View<'a>, pipeline: &'a str, known: &BTreeSet<&str>) -> Option<Phase> {
+    fn phase(&mut self, view: View<'a>, pipeline: &'a str, known: &Known<'_>) -> Option<Phase> {
         let mut uses = Uses::default();
-        let action = self.action(view, pipeline, known, &mut uses);
-        let pre = self.guards_of(view, "pre", pipeline, known);
-        let post = self.guards_of(view, "post", pipeline, known);
+        let action = self.action(view, pipeline, &known.templates, &mut uses);
+        let pre = self.guards_of(view, "pre", pipeline, &known.conditions);
+        let post = self.guards_of(view, "post", pipeline, &known.conditions);
         let needs = self.needs(view);
-        self.check_uses(&uses, known, Place::Pipeline(pipeline));
+        self.check_post(view, &needs);
+        self.check_uses(&uses, &known.templates, Place::Pipeline(pipeline));
         Some(Phase {
             name: view.name("name")?,
             action: action?,
@@ -103,6 +155,8 @@ impl<'a> Build<'a, '_> {
             keeps: view.str("hold") == Some("pipeline"),
             timeout: view.span("timeout"),
             retries: view.number("retries").unwrap_or(0),
+            blocked_timeout: view.span("blocked_timeout"),
+            output: view.many("output").into_iter().filter_map(|field| field.get_ref().as_str()).map(Into::into).collect(),
             then: after(view),
             on_fail: on_fail(view),
         })
@@ -121,7 +175,7 @@ impl<'a> Build<'a, '_> {
 
     /// Nothing runs in such a phase, so nothing can be held or take too long.
     fn check_push(&mut self, view: View<'a>) {
-        for key in ["lock", "semaphore", "timeout", "retries"].into_iter().filter(|key| view.get(key).is_some()) {
+        for key in ["lock", "semaphore", "timeout", "retries", "output"].into_iter().filter(|key| view.get(key).is_some()) {
             self.sink.add(
                 Code::Conflict,
                 view.key_at(key),

@@ -94,8 +94,30 @@ static PHASE: Table = Table {
         key("strategy", Kind::Own("strategy"), "The strategy whose approaches are tried."),
         key("push", PUSHES, "An item is put into a queue."),
         key("merge", MERGES, "A branch is merged."),
-        key("pre", Kind::OneOrMany(&Kind::Own("guard")), "Guards that must hold before it begins."),
-        key("post", Kind::OneOrMany(&Kind::Own("guard")), "Guards that must hold before it is over."),
+        key(
+            "output",
+            Kind::List(&Kind::Variable),
+            "The fields of its result that later phases can read: of the last line that it prints, if that is a JSON object. \
+             `output = [\"version\"]` in the phase `build` is `{{ build.version }}` in a template, `{ var = \"build.version\" }` in a \
+             condition and `$VAR_BUILD_VERSION` in a shell. Signs other than letters and digits of the phase become `_`.",
+        ),
+        key(
+            "pre",
+            Kind::OneOrMany(&Kind::Own("guard")),
+            "Guards that must hold when it begins. They are checked again when its run is claimed, also for each of its retries.",
+        ),
+        key(
+            "post",
+            Kind::OneOrMany(&Kind::Own("guard")),
+            "Guards that must hold before it is over. Its locks and semaphores are held until then, so they cannot ask about these.",
+        ),
+        key(
+            "blocked_timeout",
+            Kind::Duration,
+            "How long guards may block it. Then it has failed, and `on_fail` says what follows; without that, a person is asked. For \
+             guards before it that ask about locks, semaphores, pipelines and tasks alone a notice is sent instead.",
+        )
+        .or("\"30m\""),
         key("lock", LOCKS, "Locks that are held while it runs."),
         key(
             "hold",
@@ -162,14 +184,14 @@ static GUARD: Table = Table {
             "on_failure",
             ON_FAILURE,
             "What follows if it does not: the pipeline waits until it does, or goes on with a warning, or looks again after a \
-             while, or has failed.",
+             while, or the phase has failed, and its `on_fail` says what follows.",
         )
         .or("\"block\""),
         key(
             "fresh_for",
             Kind::DurationOrZero,
             "How long an answer about files, branches, commands or issues of others is good. Whoever waits is looked at again then, \
-             after a second at the earliest.",
+             after a second at the earliest; a phase that begins later checks it again, holding its locks.",
         )
         .or("\"30s\""),
         key("timeout", Kind::Duration, "How long one of its commands may take.").or("\"1m\""),

@@ -5,8 +5,10 @@ use std::ffi::OsString;
 use std::sync::Mutex;
 
 use banksman_adapters::minder::{self, End, Minded, Task};
+use banksman_core::TaskId;
 use banksman_core::guard::{Cmd, CommandResult, GuardInputs, Topic, Wants};
-use banksman_core::plan::{Context, Text, env_name, plain};
+use banksman_core::plan::{Context, Text, environment};
+use banksman_core::task::PIPELINE_ENV;
 
 use super::{Limits, doubt};
 use crate::project::Project;
@@ -46,9 +48,9 @@ impl Commands {
     }
 
     /// Runs one after the other until none is left.
-    pub(super) fn run(&self, project: &Project, vars: &Context, limits: Limits<'_>) {
+    pub(super) fn run(&self, project: &Project, pipeline: Option<&TaskId>, vars: &Context, limits: Limits<'_>) {
         while let Some(cmd) = self.todo.lock().ok().and_then(|mut todo| todo.pop_first()) {
-            let result = run(project, &cmd, vars, limits);
+            let result = run(project, pipeline, &cmd, vars, limits);
             if let Ok(mut results) = self.results.lock() {
                 results.insert(cmd, result);
             }
@@ -60,17 +62,18 @@ impl Commands {
     }
 }
 
-fn run(project: &Project, cmd: &Cmd, vars: &Context, limits: Limits<'_>) -> Result<Minded, String> {
+fn run(project: &Project, pipeline: Option<&TaskId>, cmd: &Cmd, vars: &Context, limits: Limits<'_>) -> Result<Minded, String> {
     let argv = match cmd {
         Cmd::Run(line) => vec!["/bin/sh".into(), "-c".into(), (&**line).into()],
         // They have been put in.
         Cmd::Argv(argv) => argv.iter().filter_map(Text::literal).map(Into::into).collect(),
     };
     let mut env: Vec<(String, OsString)> =
-        vars.iter().map(|(name, value)| (env_name(name), plain(value).to_string().into())).collect();
+        environment(vars).into_iter().map(|(name, value)| (name.into(), String::from(value).into())).collect();
     env.push(("BANKSMAN_PROJECT".into(), project.root().into()));
-    // It does not act for whoever holds something here.
-    let env_remove = &[&FOREIGN[..], &["BANKSMAN_HOLDER"]].concat();
+    env.extend(pipeline.map(|id| (PIPELINE_ENV.into(), id.as_str().into())));
+    // It does not act for whoever holds something here, nor for the run that it may be a part of.
+    let env_remove = &[&FOREIGN[..], &["BANKSMAN_HOLDER", "BANKSMAN_TASK", "BANKSMAN_RUN_EPOCH"]].concat();
     let task = Task { argv, directory: project.root(), env, env_remove, limit: limits.command, stop: limits.stop, keep: OUTPUT };
     minder::run(task).map_err(|error| format!("could not be started: {error}"))
 }

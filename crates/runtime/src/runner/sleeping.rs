@@ -107,7 +107,10 @@ impl Runner<'_> {
                     }
                     Deed::Silent(run, record, silence) => self.kill_keeper(&run, record, silence, tell),
                     Deed::Done => {}
-                    Deed::Gathered(pipeline, inputs) => self.dispatcher.gathered(&pipeline, *inputs),
+                    Deed::Gathered(pipeline, mut inputs, fresh_until) => {
+                        inputs.fresh_until = fresh_until.map(|until| self.lease_of(until));
+                        self.dispatcher.gathered(&pipeline, *inputs);
+                    }
                     Deed::Told(errand, Ok(())) => self.dispatcher.did(errand, Ok(())),
                     Deed::Told(errand, Err(untold)) if untold.is_final => self.dispatcher.gave_up(errand, untold.error),
                     Deed::Told(errand, Err(untold)) => self.dispatcher.did(errand, Err(untold.error)),

@@ -16,7 +16,7 @@ use crate::sessions;
 
 impl Runner<'_> {
     pub(super) fn spawn(&mut self, work: &Work, tell: &mut dyn FnMut(Told)) {
-        if work.run.attempt > 0
+        if work.run.attempt > work.task.spec.first_attempt
             && let Err(error) = self.tell_last_result(work)
         {
             tell(Told::RunTrouble(work.run.id.clone(), format!("it cannot be told how the last run ended: {error}")));

@@ -183,7 +183,12 @@ impl World<'_> {
             | Standing::Review
             | Standing::Over(_) => None,
         });
-        let mut parked: Vec<(DecisionId, TaskId)> = parked.collect();
+        // A pipeline whose guard is overdue waits for its answer, too.
+        let overdue = self.book.ways.iter().filter_map(|(id, way)| match &way.blocked {
+            Some(banksman_core::pipeline::Reason::Overdue { decision, .. }) => Some((decision.clone(), id.clone())),
+            _ => None,
+        });
+        let mut parked: Vec<(DecisionId, TaskId)> = parked.chain(overdue).collect();
         parked.sort();
         let asked = self.book.decisions.iter().filter(|(_, asked)| asked.open).filter_map(|(id, asked)| match &asked.about {
             About::Task(task) => Some((id.clone(), task.clone())),
@@ -217,6 +222,15 @@ impl World<'_> {
 
 /// Whether this is what an answer about a task says.
 fn is_done(event: &Event, task: &TaskId, act: Act) -> bool {
+    use banksman_core::pipeline::Fact;
+    if let Event::Pipeline { id, fact } = event {
+        return id == task
+            && match act {
+                Act::Wait => matches!(fact, Fact::Blocked { .. }),
+                Act::Pass => matches!(fact, Fact::Unblocked { .. }),
+                _ => false,
+            };
+    }
     let Event::Task { id, fact } = event else { return false };
     id == task
         && match act {
@@ -224,6 +238,6 @@ fn is_done(event: &Event, task: &TaskId, act: Act) -> bool {
             Act::Fail => matches!(fact, TaskFact::Failed { .. }),
             Act::Cancel => matches!(fact, TaskFact::Cancelled { .. }),
             Act::Skip => matches!(fact, TaskFact::Marked { status: Status::Skipped }),
-            Act::Resend | Act::Drop | Act::End => false,
+            Act::Resend | Act::Drop | Act::End | Act::Wait | Act::Pass => false,
         }
 }

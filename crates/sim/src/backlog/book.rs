@@ -146,6 +146,13 @@ impl Job {
 }
 
 impl Book {
+    /// Whether it is a phase that a guard does not let begin.
+    pub(crate) fn is_held(&self, job: &Job) -> bool {
+        let way = job.spec.parent.as_ref().and_then(|host| self.ways.get(host));
+        let held = way.and_then(|way| way.blocked.as_ref()?.held());
+        held.is_some_and(|held| self.jobs.get(&held.task).is_some_and(|other| std::ptr::eq(other, job)))
+    }
+
     pub(crate) fn enlist(&mut self, id: &RunnerId, process: &ProcessId, max_runs: Option<u32>) {
         self.runners.insert(id.clone(), Known { process: process.clone(), max_runs, left: false });
     }

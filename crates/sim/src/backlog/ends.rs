@@ -75,6 +75,7 @@ impl World<'_> {
             Made::Again(Setback::Lost, _) => "again: lost",
             Made::Again(Setback::Never, _) => "again: never began",
             Made::Again(Setback::Shortage, _) => "again: shortage",
+            Made::Again(Setback::Guard, _) => "again: a guard does not hold",
             Made::Again(Setback::Failed, _) => "again: failed",
             Made::Again(Setback::NoVerdict, _) => "again: no verdict",
             Made::Again(Setback::Overtime, _) => "again: took too long",
@@ -90,7 +91,7 @@ impl World<'_> {
         let is_loop = job.spec.restart.is_some();
         match why {
             Setback::Never => job.tried -= 1,
-            Setback::Shortage => (job.tried, job.attempts) = (job.tried - 1, job.attempts - 1),
+            Setback::Shortage | Setback::Guard => (job.tried, job.attempts) = (job.tried - 1, job.attempts - 1),
             Setback::Failed | Setback::Overtime | Setback::NoVerdict => job.failures += 1,
             Setback::Lost if is_loop => job.failures += 1,
             Setback::Lost => job.recoveries += 1,
@@ -162,6 +163,8 @@ fn expected(job: &Job, entry: &Entry, ending: Ending, marker: &Marker, watch: Wa
         (None, None, Ending::Exited(0)) if !is_loop => return done,
         (None, None, Ending::Exited(0)) => Setback::NoVerdict,
         (None, None, Ending::Lost) => Setback::Lost,
+        (None, Some(Verdict::Refused(refused)), _) if refused.fails.is_some() => return FAILED,
+        (None, Some(Verdict::Refused(_)), _) => Setback::Guard,
         (None, None, _) => Setback::Failed,
     };
     let spent = match &job.spec.restart {

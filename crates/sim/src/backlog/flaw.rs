@@ -9,7 +9,7 @@ use banksman_core::event::{DecisionFact, Event};
 use banksman_core::restart::Policy;
 use banksman_core::task::State;
 use banksman_core::{Decision, DecisionId, Effect, Name, Task, decision};
-use banksman_engine::{Reply, Request, RunRequest, TaskRequest};
+use banksman_engine::{PipelineRequest, Reply, Request, RunRequest, TaskRequest};
 use banksman_store::{Call as _, Key, Snapshot, Store, StoreError, Tables, Turn};
 
 use super::{lapses, slips};
@@ -109,6 +109,10 @@ pub enum Flaw {
     LookerStays,
     /// A runner looks at guards and tells nobody.
     AnswerLost,
+    /// A claim does not look at the guards of a phase.
+    GuardsOffAtClaim,
+    /// No guard is ever overdue.
+    NeverOverdue,
     /// A pipeline changes and the log does not tell.
     SilentPipeline,
     /// The task of an item is over, and the item does not hear of it.
@@ -131,7 +135,7 @@ pub enum Flaw {
 
 impl Flaw {
     /// All of them.
-    pub const ALL: [Flaw; 54] = [
+    pub const ALL: [Flaw; 56] = [
         Flaw::RecordShared,
         Flaw::Respawn,
         Flaw::NoSweep,
@@ -177,6 +181,8 @@ impl Flaw {
         Flaw::TwoLookers,
         Flaw::LookerStays,
         Flaw::AnswerLost,
+        Flaw::GuardsOffAtClaim,
+        Flaw::NeverOverdue,
         Flaw::SilentPipeline,
         Flaw::ItemForgotten,
         Flaw::TakenTwice,
@@ -236,6 +242,8 @@ impl Flaw {
             Flaw::TwoLookers => "two-lookers",
             Flaw::LookerStays => "looker-stays",
             Flaw::AnswerLost => "answer-lost",
+            Flaw::GuardsOffAtClaim => "guards-off-at-claim",
+            Flaw::NeverOverdue => "never-overdue",
             Flaw::SilentPipeline => "silent-pipeline",
             Flaw::ItemForgotten => "item-forgotten",
             Flaw::TakenTwice => "taken-twice",
@@ -273,8 +281,8 @@ impl Flaw {
             | Flaw::HostForgotten
             | Flaw::RetriedForGood
             | Flaw::GoesOnCancelled => Checker::Phases,
-            Flaw::GuardsOff | Flaw::OldAnswer | Flaw::TwoLookers => Checker::Guards,
-            Flaw::LookerStays | Flaw::AnswerLost => Checker::Idle,
+            Flaw::GuardsOff | Flaw::OldAnswer | Flaw::TwoLookers | Flaw::GuardsOffAtClaim => Checker::Guards,
+            Flaw::LookerStays | Flaw::AnswerLost | Flaw::NeverOverdue => Checker::Idle,
             Flaw::SilentPipeline => Checker::Fold,
             Flaw::ItemForgotten | Flaw::TakenTwice | Flaw::ItemNotKept | Flaw::PauseOff => Checker::Items,
             Flaw::JobForgotten | Flaw::SleepsOn => Checker::Idle,
@@ -412,6 +420,16 @@ impl Tamper for Flaw {
                 let outbox = tables.backlog.outbox.clone();
                 let reply = request.decide(tables, turn);
                 tables.backlog.outbox = outbox;
+                reply
+            }
+            (Flaw::GuardsOffAtClaim, Request::Run(RunRequest::Claim { .. })) => {
+                tables.backlog.pipelines.values_mut().for_each(|pipeline| pipeline.recheck = None);
+                request.decide(tables, turn)
+            }
+            (Flaw::NeverOverdue, Request::Pipeline(PipelineRequest::Judge(judgement))) => {
+                let reply = request.decide(tables, turn);
+                let pipeline = tables.backlog.pipelines.get_mut(&judgement.id);
+                pipeline.into_iter().for_each(|pipeline| pipeline.overdue = None);
                 reply
             }
             (Flaw::SilentTask, Request::Task(TaskRequest::Retry { id })) => {

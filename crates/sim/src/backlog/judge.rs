@@ -98,6 +98,7 @@ impl World<'_> {
             TaskFact::Updated { spec, depends_on } => self.change(id, spec, depends_on),
             TaskFact::Started { run, attempt, runner, restart } => {
                 self.check_root(id, runner);
+                self.check_begins(id);
                 self.check_attempt(id, runner, *restart);
                 self.take_in_start(id, run, *attempt, runner, seq);
             }

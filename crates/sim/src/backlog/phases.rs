@@ -40,10 +40,11 @@ impl World<'_> {
         if let Some(way) = self.book.ways.get_mut(id) {
             if let Stand::Owes(Owes::Enter(at)) = stand {
                 let attempts = way.attempts.entry(at).or_default();
-                *attempts += 1;
-                way.attempt = *attempts;
+                *attempts += 1 + way.retried.remove(&at).unwrap_or_default();
+                (way.attempt, way.waived) = (*attempts, false);
             }
             (way.stand, way.blocked, way.again, way.looker) = (stand, None, None, None);
+            way.overdue = None;
         }
     }
 
@@ -64,7 +65,11 @@ impl World<'_> {
                 return self.take_in_phase(id, phase, *attempt, *approach, task.as_ref());
             }
             Fact::Resumed {} => {
-                let was_asked = matches!(way.blocked, Some(Reason::Decision { .. }));
+                let was_asked = way.blocked.as_ref().is_some_and(|reason| match reason {
+                    Reason::Decision { .. } => true,
+                    reason => reason.held().is_some(),
+                });
+                self.check_resumed(id);
                 self.book.ways.get_mut(id).into_iter().for_each(|way| way.blocked = None);
                 was_asked
             }
@@ -109,7 +114,10 @@ impl World<'_> {
                 self.book.ways.get_mut(id).into_iter().for_each(|way| way.context.extend(vars.clone()));
                 true
             }
-            Fact::Unblocked { .. } => self.said.about == Looked::Unblock,
+            Fact::Unblocked { .. } => {
+                self.book.ways.get_mut(id).into_iter().for_each(|way| way.waived = true);
+                self.said.about == Looked::Unblock
+            }
             Fact::Warned { .. } | Fact::Checkpoint(_) => true,
             Fact::Deleted {} => {
                 self.book.ways.remove(id);
@@ -160,17 +168,31 @@ impl World<'_> {
                 let waits = self.book.jobs.get(id).is_some_and(|job| self.book.unmet(job).next().is_some());
                 way.stand == Stand::Init && waits
             }
-            Reason::Guard { .. } => way.is_before(phase, when),
+            Reason::Guard { .. } => way.holds_back(phase, when, reason),
+            // Only who was blocked before is blocked for too long, and somebody is asked what now.
+            Reason::Overdue { decision, .. } => {
+                let is_asked = self.book.decisions.get(decision).is_some_and(|asked| asked.open);
+                way.is_held_up() && way.holds_back(phase, when, reason) && is_asked
+            }
             Reason::Decision { decision, task, .. } => {
                 let standing = self.book.jobs.get(task).map(|job| &job.standing);
                 way.task() == Some(task) && standing == Some(&Standing::Parked(decision.clone()))
             }
         };
         self.verdict.expect(Checker::Phases, right, || format!("{id} stands at {:?}, and is blocked: {reason:?}", way.stand));
-        if let Reason::Guard { guard, .. } = reason {
-            self.check_held_up(id, guard);
+        match reason {
+            Reason::Guard { guard, held: Some(_), .. } if !way.is_held_up() => self.check_refuted(id, guard),
+            Reason::Guard { guard, .. } => self.check_held_up(id, guard),
+            Reason::Overdue { .. } | Reason::Dependencies | Reason::Decision { .. } => {}
         }
+        let lease = self.said.lease;
         let way = self.book.ways.get_mut(id).expect("it was looked at");
+        let limit = way.plan.phase(phase).map(banksman_core::plan::Phase::blocked_timeout);
+        match reason {
+            Reason::Guard { .. } if way.is_held_up() => {}
+            Reason::Guard { .. } => way.overdue = limit.map(|limit| lease + limit),
+            Reason::Overdue { .. } | Reason::Dependencies | Reason::Decision { .. } => way.overdue = None,
+        }
         (way.blocked, way.looker) = (Some(reason.clone()), None);
     }
 
@@ -200,7 +222,8 @@ impl World<'_> {
         self.fail_push(id);
         let way = self.book.ways.get_mut(id).expect("it was looked at");
         let at = way.at(phase).unwrap_or(usize::MAX);
-        let next = way.has_failed(at).then(|| way.after_failure(at)).flatten();
+        let is_guarded = matches!(way.stand, Stand::Pre(here) | Stand::Post(here) | Stand::In { at: here, .. } if here == at);
+        let next = (way.has_failed(at) || is_guarded).then(|| way.after_failure(at)).flatten();
         let stand = way.stand.clone();
         if let Some(next) = next {
             *way.failures.entry(at).or_default() += 1;
@@ -215,13 +238,17 @@ impl World<'_> {
         let at = way.at(phase).unwrap_or(usize::MAX);
         let right = match &way.stand {
             Stand::Owes(Owes::Dropped(here)) => recoverable && *here == at,
-            Stand::Pre(here) | Stand::Post(here) => !recoverable && *here == at,
+            // Who waited for too long may be tried again; what a guard has failed may not.
+            Stand::Pre(here) | Stand::Post(here) | Stand::In { at: here, .. } if *here == at => {
+                let is_given_up = matches!(way.blocked, Some(Reason::Overdue { .. }));
+                recoverable == is_given_up && (is_given_up || way.after_failure(at).is_none())
+            }
             _ => recoverable && way.has_failed(at) && way.after_failure(at).is_none(),
         };
         self.verdict.expect(Checker::Phases, right, || {
             format!("{id} stood at {:?}, and has failed in {phase}, recoverable: {recoverable}", way.stand)
         });
-        if matches!(way.stand, Stand::Pre(_) | Stand::Post(_)) {
+        if matches!(way.stand, Stand::Pre(_) | Stand::Post(_)) && !recoverable {
             self.check_failed_by_guard(id);
         }
         self.stand(id, Stand::Failed { at, recoverable });
@@ -262,6 +289,8 @@ impl World<'_> {
             _ => Owes::Dropped(at),
         };
         let id = id.clone();
+        let more = self.book.jobs.get(task).map_or(0, |job| job.attempts.saturating_sub(1));
+        self.book.ways.get_mut(&id).into_iter().for_each(|way| *way.retried.entry(at).or_default() += more);
         self.stand(&id, Stand::Owes(owes));
     }
 
@@ -334,12 +363,16 @@ impl World<'_> {
         }
         match way.stand {
             Stand::In { task: None, .. } => true,
-            Stand::Pre(_) | Stand::Post(_) => {
+            Stand::In { .. } if !way.is_held_up() => false,
+            Stand::Pre(_) | Stand::Post(_) | Stand::In { .. } => {
                 let is_due = !way.is_held_up() || way.again.is_some_and(|again| again <= lease) || self.would_pass(way, lease);
                 let is_outside = way.guards().iter().any(|guard| asks_outside(&guard.condition));
                 // The world outside tells nobody when it changes.
                 let waits = is_outside && way.is_held_up() && way.again.is_some_and(|again| again > lease);
-                is_due && !waits && !self.is_taken(id, way)
+                // Nothing waits for too long without a person who is asked.
+                let is_late = is_outside || matches!(way.stand, Stand::Post(_));
+                let is_overdue = is_late && way.is_held_up() && way.overdue.is_some_and(|overdue| overdue <= lease);
+                (is_due && !waits || is_overdue) && !self.is_taken(id, way)
             }
             _ => false,
         }
@@ -360,8 +393,15 @@ impl World<'_> {
     }
 
     /// Whether a pipeline keeps runners that shall end when they are idle.
-    pub(crate) fn is_awaited(way: &Way) -> bool {
-        matches!(way.stand, Stand::Pre(_) | Stand::Post(_) | Stand::In { task: None, .. })
+    pub(crate) fn is_awaited(&self, way: &Way) -> bool {
+        match &way.stand {
+            Stand::In { task: None, .. } => true,
+            Stand::Pre(_) | Stand::Post(_) if way.blocked.is_none() => true,
+            Stand::Pre(_) | Stand::Post(_) | Stand::In { .. } if way.is_held_up() => {
+                way.guards().iter().any(|guard| asks_outside(&guard.condition) || self.asks_about_held(&guard.condition, way))
+            }
+            _ => false,
+        }
     }
 
     /// Whether nothing can be done for a pipeline any more, but by people.
@@ -369,8 +409,9 @@ impl World<'_> {
         match &way.stand {
             Stand::Done | Stand::Failed { .. } | Stand::Cancelled => true,
             Stand::Init => self.book.jobs.get(id).is_some_and(|job| self.is_rightly_blocked(job)),
-            Stand::Pre(_) | Stand::Post(_) => {
-                way.is_held_up() && self.lease().is_some_and(|lease| self.is_rightly_held_up(way, lease))
+            _ if matches!(way.blocked, Some(Reason::Overdue { .. })) => true,
+            Stand::In { .. } | Stand::Pre(_) | Stand::Post(_) if way.is_held_up() => {
+                self.lease().is_some_and(|lease| self.is_rightly_held_up(way, lease))
             }
             Stand::In { task: Some(task), .. } => {
                 let waits = |job: &Job| match job.standing {
@@ -380,7 +421,7 @@ impl World<'_> {
                 };
                 self.book.jobs.get(task).is_some_and(waits)
             }
-            Stand::In { task: None, .. } | Stand::Owes(_) => false,
+            Stand::Pre(_) | Stand::Post(_) | Stand::In { task: None, .. } | Stand::Owes(_) => false,
         }
     }
 
@@ -424,7 +465,14 @@ fn stands_so(row: &Pipeline, way: &Way) -> bool {
         (Row::Init, Stand::Init) => way.blocked.is_none(),
         (Row::Blocked { reason: Reason::Dependencies, .. }, Stand::Init) => way.blocked.is_some(),
         (Row::Checking { when, .. }, stand) => way.blocked.is_none() && side(stand, at) == Some(*when),
+        (Row::Blocked { reason, .. }, Stand::In { .. }) if reason.held().is_some() => {
+            let is_same = way.is_held_up() == matches!(reason, Reason::Guard { .. });
+            is_same && way.blocked.is_some() && row.task() == way.task()
+        }
         (Row::Blocked { when, reason: Reason::Guard { .. }, .. }, stand) => way.is_held_up() && side(stand, at) == Some(*when),
+        (Row::Blocked { when, reason: Reason::Overdue { .. }, .. }, stand) => {
+            matches!(way.blocked, Some(Reason::Overdue { .. })) && side(stand, at) == Some(*when)
+        }
         (Row::Blocked { reason: Reason::Decision { .. }, .. }, Stand::In { .. }) => row.task() == way.task(),
         (Row::Running { approach, task, .. }, Stand::In { at: here, approach: tried, task: own }) => {
             (at, approach, task) == (Some(*here), tried, own)

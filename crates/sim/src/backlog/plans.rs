@@ -74,7 +74,7 @@ impl World<'_> {
             0..10 if !for_good.is_empty() => PipelineRequest::Retry { id: self.random.pick(&for_good).clone() },
             0..30 if !failed.is_empty() => PipelineRequest::Retry { id: self.random.pick(&failed).clone() },
             0..35 => PipelineRequest::Retry { id },
-            35..60 => PipelineRequest::Unblock { id },
+            35..60 => PipelineRequest::Unblock { id, by: Some("ann".into()) },
             60..82 => {
                 let value = *self.random.pick(&["la", "lb"]);
                 PipelineRequest::Set { id, vars: Context::from([("lock".into(), Value::from(value))]), by: None }
@@ -108,6 +108,9 @@ fn phase(at: usize, count: usize, others: &[TaskId], had: &[Resource], random: &
         keeps: false,
         timeout: random.in_thousand(150).then(|| Span::from_ms(random.between(300, 4_000))),
         retries: u32::from(random.in_thousand(200)),
+        // Guards of every other phase are overdue soon.
+        blocked_timeout: (at % 2 == 1).then(|| Span::from_secs(20)),
+        output: Vec::new(),
         then: match random.below(100) {
             0..10 if at + 1 < count => After::Phase(name(LETTERS[at + 1 + random.below(count - at - 1)])),
             10..15 => After::Done,

@@ -20,9 +20,11 @@ const FILE_LIMIT: Ms = 2 * POLL.as_ms();
 impl World<'_> {
     /// Whether a runner with these orders has nothing to wait for.
     pub(crate) fn is_idle_for(&self, told: &Told) -> bool {
-        let waits = |job: &Job| is_for(told, job) && self.book.unmet(job).next().is_none() && !self.is_hopeless(told, job);
+        let waits = |job: &Job| {
+            is_for(told, job) && self.book.unmet(job).next().is_none() && !self.is_hopeless(told, job) && !self.book.is_held(job)
+        };
         let goes_on = |job: &Job| matches!(job.standing, Standing::Awaiting(_)) || waits(job);
-        let waits = self.book.jobs.values().any(goes_on) || self.book.ways.values().any(World::is_awaited);
+        let waits = self.book.jobs.values().any(goes_on) || self.book.ways.values().any(|way| self.is_awaited(way));
         // Whether a run may be ended that cannot be seen only a person can tell.
         self.book.live_runs().all(|run| self.is_asked_about(run)) && !waits && !self.waits_for_items(told)
     }
@@ -81,6 +83,7 @@ impl World<'_> {
     /// Whether a task is ready, and all is free that a runner with these orders wants for it, but perhaps for a slot.
     pub(crate) fn has_all_but_a_slot(&self, told: &Told, id: &TaskId, job: &Job) -> bool {
         job.standing == Standing::Pending
+            && !self.book.is_held(job)
             && job.rests.is_none_or(|until| self.lease().is_some_and(|lease| lease >= until))
             && self.book.unmet(job).next().is_none()
             && self.is_free(Kind::Lock, &id.lock(), 1)
@@ -147,7 +150,7 @@ impl World<'_> {
                 let (task, unmet) = (&listed.task, listed.unmet as usize);
                 let Some(job) = self.book.jobs.get(&task.id) else { return Some(format!("{} is not in the book", task.id)) };
                 let standing = match &task.state {
-                    State::Pending | State::Resting { .. } => Standing::Pending,
+                    State::Pending | State::Resting { .. } | State::Held => Standing::Pending,
                     State::Running(live) | State::Stuck { live, .. } | State::Stopping { live, .. } => {
                         Standing::Live(live.run.clone())
                     }
@@ -185,7 +188,7 @@ impl World<'_> {
     pub(crate) fn is_rightly_blocked(&self, job: &Job) -> bool {
         let unmet = self.book.unmet(job).next().is_some();
         let is_hopeless = self.runners.iter().any(|runner| self.is_hopeless(&runner.told, job));
-        unmet || is_hopeless || job.spec.work.is_none()
+        unmet || is_hopeless || job.spec.work.is_none() || self.book.is_held(job)
     }
 
     /// Whether a runner with these orders wants more slots for it than there are.

@@ -59,6 +59,62 @@ impl World<'_> {
         self.verdict.expect(Checker::Guards, right, || format!("{id} is held up at {:?} by {named:?}", way.stand));
     }
 
+    /// A phase begins: none of its guards that ask the store alone is false, unless a person has said that they do not matter. What
+    /// the phase itself holds is not in its way.
+    pub(crate) fn check_begins(&mut self, task: &TaskId) {
+        let Some((id, way)) = self.book.ways.iter().find(|(_, way)| way.task() == Some(task)) else { return };
+        let Stand::In { at, .. } = way.stand else { return };
+        let phase = &way.plan.phases[at];
+        if way.waived {
+            return;
+        }
+        let is_own = |name: &Box<str>| phase.needs.iter().any(|need| need.name().as_str() == &**name);
+        let is_false = |guard: &&Guard| {
+            let wants = guard.wants(&way.context);
+            let about_own = wants.locks.iter().chain(&wants.semaphores).any(is_own);
+            let moment = Moment::Deed(self.said.lease);
+            guard.on_failure != GuardAction::Warn
+                && !about_own
+                && self.known(&guard.condition, &way.context, None, moment) == Known::No
+        };
+        let failing = phase.pre.iter().find(is_false).cloned();
+        let id = id.clone();
+        self.verdict
+            .expect(Checker::Guards, failing.is_none(), || format!("{task} of {id} begins, and this is false: {failing:?}"));
+    }
+
+    /// A guard does not let the task of a phase begin: it does not hold, as far as the store can tell.
+    pub(crate) fn check_refuted(&mut self, id: &TaskId, guard: &Name) {
+        self.tally.count("phases that a guard stops at the claim");
+        let Some(way) = self.book.ways.get(id) else { return };
+        let Stand::In { at, .. } = way.stand else { return };
+        let named = way.plan.phases[at].pre.iter().find(|other| other.name == *guard);
+        let right = named
+            .is_some_and(|named| self.known(&named.condition, &way.context, None, Moment::Deed(self.said.lease)) != Known::Yes);
+        self.verdict.expect(Checker::Guards, right, || format!("{id} is stopped at the claim by {named:?}"));
+    }
+
+    /// A phase that a guard did not let begin goes on: a person wants it to, or its guards hold.
+    pub(crate) fn check_resumed(&mut self, id: &TaskId) {
+        if self.book.ways.get(id).is_some_and(Way::is_held_up) {
+            self.check_passed(id);
+        }
+    }
+
+    /// Whether a condition asks about something that is held: a release may change it.
+    pub(crate) fn asks_about_held(&self, condition: &Condition, way: &Way) -> bool {
+        let is_held = |kind: Kind, name: &Text| {
+            text(name, &way.context).is_some_and(|name| self.book.holders(&Resource { kind, name }).next().is_some())
+        };
+        match condition {
+            Condition::All(parts) | Condition::Any(parts) => parts.iter().any(|part| self.asks_about_held(part, way)),
+            Condition::Not(part) => self.asks_about_held(part, way),
+            Condition::LockFree { lock } | Condition::LockHeld { lock, .. } => is_held(Kind::Lock, lock),
+            Condition::SemaphoreAvailable { semaphore, .. } => is_held(Kind::Semaphore, semaphore),
+            _ => false,
+        }
+    }
+
     /// A guard fails a pipeline for good.
     pub(crate) fn check_failed_by_guard(&mut self, id: &TaskId) {
         self.check_sample(id);

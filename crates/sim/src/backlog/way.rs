@@ -32,6 +32,12 @@ pub(crate) struct Way {
     pub(crate) visit: u32,
     /// The runner that looks at them.
     pub(crate) looker: Option<RunnerId>,
+    /// When the guard that blocks it has blocked it for too long.
+    pub(crate) overdue: Option<Lease>,
+    /// How many runs the last attempt at each phase had beside the first one.
+    pub(crate) retried: BTreeMap<usize, u32>,
+    /// A person has let it go on, whatever the guards before its phase say.
+    pub(crate) waived: bool,
 }
 
 /// Where it is.
@@ -89,6 +95,9 @@ impl Way {
             failures: BTreeMap::new(),
             visit: 0,
             looker: None,
+            overdue: None,
+            retried: BTreeMap::new(),
+            waived: false,
         }
     }
 
@@ -113,6 +122,7 @@ impl Way {
         match self.stand {
             Stand::Pre(at) => &self.plan.phases[at].pre,
             Stand::Post(at) => &self.plan.phases[at].post,
+            Stand::In { at, .. } if self.is_held_up() => &self.plan.phases[at].pre,
             _ => &[],
         }
     }
@@ -120,6 +130,17 @@ impl Way {
     /// Whether a guard holds it up.
     pub(crate) fn is_held_up(&self) -> bool {
         matches!(self.blocked, Some(Reason::Guard { .. }))
+    }
+
+    /// Whether a guard does not let the task of its phase begin, as a block says.
+    pub(crate) fn holds_back(&self, phase: &Name, when: When, reason: &Reason) -> bool {
+        let held = reason.held().map(|held| (&held.task, held.approach));
+        match &self.stand {
+            Stand::In { at, approach, task: Some(task) } => {
+                (self.at(phase), when, held) == (Some(*at), When::Pre, Some((task, *approach)))
+            }
+            _ => held.is_none() && self.is_before(phase, when),
+        }
     }
 
     /// Whether it stands at the guards of this phase, on this side.

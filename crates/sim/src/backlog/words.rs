@@ -42,7 +42,7 @@ impl fmt::Display for Deed<'_> {
             Reply::Section(outcome) => write!(f, ": {outcome:?}"),
             Reply::Task(TaskOutcome::Stepped(outcome, _)) => write!(f, ": {outcome:?}"),
             Reply::Task(outcome) => write!(f, ": {outcome:?}"),
-            Reply::Run(RunOutcome::Claimed { started, blocked }) => {
+            Reply::Run(RunOutcome::Claimed { started, blocked, .. }) => {
                 let runs: Vec<&str> = started.iter().map(|work| work.run.id.as_str()).collect();
                 write!(f, ": {runs:?}, refused {}", blocked.len())
             }
@@ -95,7 +95,7 @@ fn pipeline(f: &mut fmt::Formatter<'_>, request: &PipelineRequest) -> fmt::Resul
         PipelineRequest::Push { id, phase, queue, .. } => write!(f, "puts an item of {id} at {phase} into {queue}"),
         PipelineRequest::Set { id, vars, .. } => write!(f, "sets {vars:?} of {id}"),
         PipelineRequest::Checkpoint { id, .. } => write!(f, "says something of {id}"),
-        PipelineRequest::Unblock { id } => write!(f, "unblocks {id}"),
+        PipelineRequest::Unblock { id, .. } => write!(f, "unblocks {id}"),
         PipelineRequest::Retry { id } => write!(f, "retries pipeline {id}"),
     }
 }

@@ -68,6 +68,8 @@ caught! {
     two_runners_at_one_guard_are_caught: TwoLookers on 0,
     a_dead_runner_that_keeps_a_guard_is_caught: LookerStays on 4,
     a_guard_that_nobody_tells_of_is_caught: AnswerLost on 0,
+    a_phase_that_begins_while_its_guard_is_false_is_caught: GuardsOffAtClaim on 0,
+    a_guard_that_blocks_for_ever_is_caught: NeverOverdue on 0,
     a_pipeline_that_changes_without_an_event_is_caught: SilentPipeline on 1,
     an_item_that_does_not_hear_of_its_end_is_caught: ItemForgotten on 0,
     an_item_that_becomes_two_tasks_is_caught: TakenTwice on 0,

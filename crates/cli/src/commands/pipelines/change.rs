@@ -8,7 +8,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::{ask, find_pipeline, note_runner, own, speaker, start, stepped};
-use crate::commands::{Done, tasks, why};
+use crate::commands::{Done, hold, tasks, why};
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
@@ -16,8 +16,8 @@ use crate::printer::BOLD;
 
 /// Set variables of a pipeline.
 ///
-/// Inside a phase the pipeline need not be named. A phase can also print them: the last line of its output that is a JSON
-/// object is its result, and each field of it becomes a variable.
+/// Inside a phase the pipeline need not be named. A phase cannot change a variable that must be given when the pipeline is
+/// started. What a phase leaves to later ones is better printed, and declared in the runbook: output = ["version"].
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  banksman pipelines set version=1.2 files:='[\"a\", \"b\"]'\n  banksman pipelines set --pipeline p-7k2m9q branch=login"
@@ -134,7 +134,8 @@ impl Unblock {
     pub(super) fn run(self, context: &Context) -> Done {
         let client = context.client()?;
         let id = find_pipeline(&mut client.reader()?, &self.pipeline)?.id;
-        let pipeline = stepped(&id, ask(&client, PipelineRequest::Unblock { id: id.clone() })?)?;
+        let pipeline =
+            stepped(&id, ask(&client, PipelineRequest::Unblock { id: id.clone(), by: Some(hold::forced(&client).user) })?)?;
         told(context, &client, &pipeline)
     }
 }

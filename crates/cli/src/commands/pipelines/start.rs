@@ -170,6 +170,7 @@ pub(super) fn unbound(error: &BindError, plan: &Plan) -> Failure {
         (BindError::Unknown(_), []) => format!("{pipeline} has no variables"),
         (BindError::Unknown(_), known) => format!("{pipeline} has: {}", known.join(", ")),
         (BindError::BadName(_) | BindError::Taken(_), _) => "give it another name".into(),
+        (BindError::Given(_), _) => "let the phase print it, and declare it: output = [\"NAME\"] in the runbook".into(),
         (BindError::TooDeep(..) | BindError::TooLarge(_), _) => "write it into a file, and set a variable to its path".into(),
     };
     Failure::new(exit::USAGE, "VARIABLES", error.to_string()).details(json!({ "pipeline": pipeline })).hint(hint)

@@ -155,6 +155,7 @@ fn conclude(context: &Context, of: &Of, verdict: Verdict) -> crate::commands::Do
     let what = match &verdict {
         Verdict::Done { .. } => "done",
         Verdict::Failed { .. } => "failed",
+        Verdict::Refused(_) => "refused",
     };
     let by = hands::who(of.holder.as_ref(), &client)?;
     let request = TaskRequest::Conclude { id: id.clone(), epoch, by: Some(by), verdict };

@@ -106,6 +106,7 @@ pub(super) fn remark(listed: &Listed, at: Stamp) -> String {
         State::Pending if task.spec.work.is_none() => "for people".into(),
         State::Pending if task.attempts > 0 => format!("to be tried again, {} so far", runs(task.attempts)),
         State::Pending | State::Review => String::new(),
+        State::Held => "waits for a guard".into(),
         State::Resting { until } => {
             format!("{} so far, the next in {}", attempts(task.failures), words::span(*until - at.lease))
         }

@@ -49,7 +49,7 @@ fn place(pipeline: &Pipeline, at: Stamp) -> String {
             format!("has been in phase {phase} ({place} of {of}{by}{attempt}) for {ago}")
         }
         State::Blocked { phase, reason: Blocked::Dependencies, .. } => format!("is blocked before phase {phase}"),
-        State::Blocked { phase, when, reason: Blocked::Guard { .. } } => {
+        State::Blocked { phase, when, reason: Blocked::Guard { .. } | Blocked::Overdue { .. } } => {
             format!("is blocked {}, for {ago} by now", side(*when, phase))
         }
         State::Blocked { phase, reason: Blocked::Decision { .. }, .. } => format!("is blocked in phase {phase}"),
@@ -64,7 +64,9 @@ fn place(pipeline: &Pipeline, at: Stamp) -> String {
 pub(crate) fn detail(pipeline: &Pipeline, task: Option<&Task>) -> Option<String> {
     match &pipeline.state {
         State::Blocked { reason: Blocked::Dependencies, .. } => Some("others must come first".into()),
-        State::Blocked { reason: Blocked::Guard { guard, part, .. }, .. } => Some(format!("guard {guard}: {part}")),
+        State::Blocked { reason: Blocked::Guard { guard, part, .. } | Blocked::Overdue { guard, part, .. }, .. } => {
+            Some(format!("guard {guard}: {part}"))
+        }
         State::Blocked { reason: Blocked::Decision { task, .. }, .. } => Some(format!("its task {task} waits for a decision")),
         State::Failed { error, .. } => Some(error.to_string()),
         State::Running { task: Some(_), .. } => {
@@ -87,10 +89,13 @@ fn not_started(task: &TaskId) -> String {
 pub(super) fn advice(pipeline: &Pipeline) -> Option<String> {
     let id = &pipeline.id;
     match &pipeline.state {
-        State::Blocked { reason: Blocked::Guard { .. } | Blocked::Dependencies, .. } => {
+        State::Blocked { reason: Blocked::Guard { .. }, .. } => {
+            Some(format!("What frees it: banksman why {id}. To go on regardless: banksman pipelines unblock {id}"))
+        }
+        State::Blocked { reason: Blocked::Dependencies, .. } => {
             Some(format!("To go on regardless: banksman pipelines unblock {id}"))
         }
-        State::Blocked { reason: Blocked::Decision { decision, .. }, .. } => {
+        State::Blocked { reason: Blocked::Decision { decision, .. } | Blocked::Overdue { decision, .. }, .. } => {
             Some(format!("Answer with: banksman decisions resolve {decision} N"))
         }
         State::Failed { recoverable: true, .. } => Some(format!("To try that phase again: banksman pipelines retry {id}")),
@@ -162,16 +167,27 @@ pub(super) fn reasons(phases: &Phases, at: Stamp) -> Vec<Reason> {
                 Some(GuardResult::Failed { part, .. }) => format!("guard {guard} does not pass: {part}"),
                 None => format!("guard {guard} does not pass: {part}{}", as_of(*looked, at)),
             };
+            let (wakes, hint) = remedy(pipeline, guard);
+            let wakes = wakes.unwrap_or_else(|| next_look(*again, phases.has_runner, at));
+            let regardless = format!("to go on whatever the guard says: banksman pipelines unblock {}", pipeline.id);
             vec![Reason {
                 kind: "guard",
                 message,
-                wakes: format!("{}; unblock goes on whatever it says", next_look(*again, phases.has_runner, at)),
-                hint: Some(format!("banksman pipelines unblock {}", pipeline.id)),
+                wakes: format!("{wakes}; {}{regardless}", limit(pipeline, at)),
+                hint: Some(hint),
                 since: Some(pipeline.phase_started),
                 resource: Some(format!("guard {guard}")),
                 ..Reason::default()
             }]
         }
+        (State::Blocked { reason: Blocked::Overdue { guard, part, decision, .. }, .. }, _) => vec![Reason {
+            kind: "decision",
+            message: format!("guard {guard} has not held for too long: {part}"),
+            wakes: "it goes on when somebody has decided".into(),
+            hint: Some(format!("banksman decisions show {decision}")),
+            resource: Some(format!("decision {decision}")),
+            ..Reason::default()
+        }],
         (State::Blocked { reason: Blocked::Decision { decision, task, .. }, .. }, _) => vec![Reason {
             kind: "decision",
             message: format!("its task {task} waits for decision {decision}"),
@@ -184,6 +200,39 @@ pub(super) fn reasons(phases: &Phases, at: Stamp) -> Vec<Reason> {
         _ => Vec::new(),
     };
     own.into_iter().chain(no_runner).collect()
+}
+
+/// What frees a guard, as a sentence if an event does, and the command that shows or does it.
+fn remedy(pipeline: &Pipeline, guard: &Name) -> (Option<String>, String) {
+    let asked = pipeline.guards().iter().find(|asked| asked.name == *guard);
+    let wants = asked.map(|asked| asked.wants(&pipeline.context)).unwrap_or_default();
+    let released = |what: String| Some(format!("it goes on as soon as {what} is released"));
+    let task = wants.issues.iter().flat_map(|filter| &filter.ids).find_map(|id| id.literal());
+    if let Some(lock) = wants.locks.first().filter(|_| !wants.asks_outside()) {
+        return (released(format!("lock {lock}")), format!("banksman locks show {}", words::quoted(&**lock)));
+    }
+    if let Some(name) = wants.semaphores.first().filter(|_| !wants.asks_outside()) {
+        return (released(format!("a slot of {name}")), format!("banksman semaphores show {}", words::quoted(&**name)));
+    }
+    if let Some(other) = wants.pipelines.first().filter(|_| !wants.asks_outside()) {
+        return (Some(format!("it goes on when pipeline {other} does")), format!("banksman why {}", words::quoted(&**other)));
+    }
+    if let Some(task) = task.filter(|_| !wants.asks_outside()) {
+        return (Some(format!("it goes on when task {task} has changed")), format!("banksman why {}", words::quoted(task)));
+    }
+    let vars = asked.iter().flat_map(|asked| asked.vars()).filter_map(|var| {
+        let value = pipeline.context.get(var)?;
+        let word = value.as_str().map_or_else(|| format!("{var}:={value}"), |text| format!("{var}={text}"));
+        Some(format!(" --var {}", words::quoted(word)))
+    });
+    let runbook = words::quoted(&*pipeline.plan.runbook);
+    (None, format!("banksman guards check {} --runbook {runbook}{}", words::quoted(guard.as_str()), vars.collect::<String>()))
+}
+
+/// What happens if a guard does not hold in time.
+fn limit(pipeline: &Pipeline, at: Stamp) -> String {
+    let left = pipeline.overdue.map(|overdue| overdue - at.lease).filter(|left| left.as_ms() > 0);
+    left.map(|left| format!("it may block for {} more; ", words::span(left))).unwrap_or_default()
 }
 
 /// When a guard is looked at again.

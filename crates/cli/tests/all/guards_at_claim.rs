@@ -1,0 +1,217 @@
+//! Guards that are true when the phase begins, guards that block for too long, and what phases leave to each other.
+
+use serde_json::{Value, json};
+
+use crate::pipelines::{Pipelines, way};
+use crate::tasks::Backlog;
+use crate::world::{Running, World, until};
+
+const WAIT: &str = "while [ ! -e go ]; do sleep 0.02; done";
+
+fn hold(world: &World, lock: &str) -> String {
+    world.data(&["locks", "acquire", lock, "--holder", "bob", "--ttl", "1h"])["epoch"].to_string()
+}
+
+fn release(world: &World, lock: &str, epoch: &str) {
+    world.ok(&["locks", "release", lock, "--holder", "bob", "--epoch", epoch]);
+}
+
+/// A pipeline whose guard has passed, and whose first task waits for the only slot until the file `go` is there.
+fn passed_and_waiting(world: &World, phase: &str, guard: &str) -> (String, Running) {
+    world.book(&format!("{}\n{guard}", way(&[("one", phase)])));
+    world.add(&["busy", "--run", WAIT]);
+    let runner = world.runner(&["--max-runs", "1"]);
+    world.until_status("busy", "in_progress");
+    let id = world.begin(&[]);
+    world.until_stands(&id, "running one");
+    (id, runner)
+}
+
+fn attempts(world: &World, id: &str) -> usize {
+    world.data(&["tasks", "show", &format!("{id}.1")])["runs"].as_array().map_or(0, Vec::len)
+}
+
+#[test]
+fn a_phase_does_not_begin_while_its_guard_about_the_store_is_false() {
+    let world = World::new();
+    let guard = "[guard.go]\ncondition = { lock_free = \"freeze\" }\n";
+    let (id, _runner) = passed_and_waiting(&world, "run = 'echo began >> out'\npre = \"go\"", guard);
+    let epoch = hold(&world, "freeze");
+    world.touch("go");
+    world.until_stands(&id, "blocked one");
+    assert_eq!((world.has("out"), attempts(&world, &id)), (false, 0), "nothing was taken");
+    let held = world.data(&["why", &format!("{id}.1")]);
+    assert!(held["reasons"][0]["message"].as_str().unwrap().contains("lock freeze is held by bob"), "{held}");
+    release(&world, "freeze", &epoch);
+    world.until_stands(&id, "done");
+    assert_eq!(world.lines("out").len(), 1);
+    world.check();
+}
+
+#[test]
+fn a_retry_is_checked_again_and_what_is_too_old_is_gathered_inside_of_the_session() {
+    let world = World::new();
+    let guard = "[guard.go]\ncondition = { all = [{ file_exists = \"open\" }, { lock_free = \"db\" }] }\nfresh_for = \"100ms\"\n";
+    world.touch("open");
+    // It closes the gate behind itself, and its own lock is not in its way.
+    let line = "run = 'echo $BANKSMAN_ATTEMPT >> out; rm open; exit 3'\nretries = 5\nlock = \"db\"\npre = \"go\"";
+    world.book(&format!("{}\n{guard}", way(&[("one", line)])));
+    let id = world.begin(&[]);
+    let _runner = world.runner(&[]);
+    world.until_stands(&id, "blocked one");
+    assert_eq!(world.lines("out"), ["0"]);
+    let why = world.data(&["why", &id]);
+    assert!(why["reasons"][0]["message"].as_str().unwrap().contains("file open is not there"), "{why}");
+    assert_eq!(world.holder("db"), None, "everything is free");
+    let log = world.run(&["tasks", "logs", &format!("{id}.1")]);
+    assert!(log.stdout.contains("guard go: file open is not there"), "{log:?}");
+    world.touch("open");
+    until("it is tried again", || world.lines("out").len() == 2);
+    world.until_stands(&id, "blocked one");
+    assert_eq!(world.lines("out"), ["0", "1"], "what did not begin was no attempt");
+    world.check();
+}
+
+#[test]
+fn a_guard_that_fails_a_phase_leads_to_what_the_phase_says() {
+    let world = World::new();
+    let guard = "[guard.clean]\ncondition = { not = { file_exists = \"dirt\" } }\non_failure = { fail = \"not clean\" }\n";
+    let build =
+        "run = 'echo build >> out; touch dirt'\npost = \"clean\"\non_fail = { phase = \"sweep\", times = 1 }\nnext = \"done\"";
+    let sweep = "run = 'echo sweep >> out; rm dirt'\nnext = \"build\"";
+    world.book(&format!("{}\n{guard}", way(&[("build", build), ("sweep", sweep)])));
+    let id = world.begin(&[]);
+    assert_eq!(world.run_all(), 7);
+    assert_eq!(world.lines("out"), ["build", "sweep", "build"], "and then it may not any more");
+    assert!(world.pipeline(&id)["error"].as_str().unwrap().contains("not clean (guard clean: file dirt is there)"));
+    world.check();
+}
+
+#[test]
+fn a_guard_that_blocks_for_too_long_asks_a_person_and_ends_an_idle_runner() {
+    let world = World::new();
+    let guard = "[guard.there]\ncondition = { file_exists = \"key\" }\nfresh_for = \"50ms\"\n";
+    let slow = "run = 'true'\npre = \"there\"\nblocked_timeout = \"300ms\"";
+    world.book(&format!("{}\n{guard}", way(&[("one", slow)])));
+    let id = world.begin(&[]);
+    // A forgotten file does not keep the night.
+    let said = world.start(&["run", "--until-idle"]).end();
+    assert_eq!(said.code, 7, "{said:?}");
+    assert!(said.stdout.contains(&format!("{id} needs you: guard there: file key is not there")), "{said:?}");
+    let decisions = world.data(&["decisions", "list"]);
+    let decision = decisions["decisions"][0]["id"].as_str().unwrap().to_owned();
+    assert!(decisions.to_string().contains("file key is not there"), "{decisions}");
+    let why = world.data(&["why", &id]);
+    assert_eq!(why["reasons"][0]["hint"], format!("banksman decisions show {decision}"), "{why}");
+    world.touch("key");
+    world.ok(&["decisions", "resolve", &decision, "1"]);
+    assert_eq!((world.run_all(), world.stands(&id).as_str()), (0, "done"));
+    // With somewhere to go nobody is asked.
+    std::fs::remove_file(world.path().join("key")).unwrap();
+    let more = format!("{slow}\non_fail = {{ phase = \"mend\", times = 1 }}\nnext = \"done\"");
+    world.book(&format!("{}\n{guard}", way(&[("one", &more), ("mend", "run = 'touch key'\nnext = \"one\"")])));
+    let id = world.begin(&[]);
+    assert_eq!((world.run_all(), world.stands(&id).as_str()), (0, "done"));
+    world.check();
+}
+
+#[test]
+fn a_guard_that_only_a_person_can_change_does_not_keep_an_idle_runner_and_a_held_lock_does() {
+    let world = World::new();
+    let guard = "[guard.taken]\ncondition = { lock_held = \"turn\" }\n[guard.quiet]\ncondition = { lock_free = \"gate\" }\n";
+    let phases = way(&[("one", "run = 'true'\npre = \"taken\""), ("two", "run = 'true'\npre = \"quiet\"")]);
+    world.book(&format!("{phases}\n{guard}"));
+    let id = world.begin(&[]);
+    let said = world.start(&["run", "--until-idle"]).end();
+    assert!(said.code == 7 && said.stdout.contains(&format!("{id} needs you: guard taken: lock turn is free")), "{said:?}");
+    let gate = hold(&world, "gate");
+    hold(&world, "turn");
+    let runner = world.runner(&["--until-idle"]);
+    world.until_stands(&id, "blocked two");
+    let why = world.data(&["why", &id]);
+    assert_eq!(why["reasons"][0]["hint"], "banksman locks show gate", "{why}");
+    release(&world, "gate", &gate);
+    assert_eq!((runner.end().code, world.stands(&id).as_str()), (0, "done"));
+    world.check();
+}
+
+#[test]
+fn a_lock_that_blocks_for_long_is_told_once_and_whoever_unblocks_is_on_record() {
+    let world = World::new();
+    std::fs::write(world.path().join("tell"), "#!/bin/sh\ncat >> notices\necho >> notices\n").unwrap();
+    world.ok(&["config", "set", "notify.command", "sh tell"]);
+    let guard = "[guard.quiet]\ncondition = { lock_free = \"gate\" }\non_failure = { retry = \"100ms\" }\n";
+    let phase = "run = 'true'\npre = \"quiet\"\nblocked_timeout = \"200ms\"";
+    world.book(&format!("{}\n{guard}", way(&[("one", phase)])));
+    hold(&world, "gate");
+    let id = world.begin(&[]);
+    let _runner = world.runner(&[]);
+    until("it is overdue", || {
+        world.snapshot().backlog.pipelines.values().any(|row| row.word() == "blocked" && row.overdue.is_none())
+    });
+    assert_eq!(world.stands(&id), "blocked one", "a release wakes it");
+    let notices = || world.snapshot().backlog.outbox.len();
+    world.ok(&["pipelines", "unblock", &id]);
+    world.until_stands(&id, "done");
+    until("people were told", || notices() == 0);
+    let events = world.events();
+    let unblocked = events.iter().find(|event| event.kind.to_string() == "pipeline:unblocked").unwrap();
+    assert!(unblocked.data.to_string().contains("\"by\""), "{}", unblocked.data);
+    world.check();
+}
+
+#[test]
+fn what_can_never_hold_is_refused_and_commands_of_guards_know_their_pipeline() {
+    let world = World::new();
+    let wrong = |text: &str, message: &str| {
+        crate::runbooks::write(&world, "wrong", text);
+        let (code, error) = world.error(&["runbooks", "check", "wrong"]);
+        assert!(code == 3 && error.to_string().contains(message), "{error}");
+    };
+    let with = |guard: &str, more: &str| format!("{}\n[guard.g]\ncondition = {guard}\n", way(&[("one", more)]));
+    let before = "run = 'true'\npre = \"g\"";
+    wrong(&with("{ pipeline_complete = { var = \"pipeline\" } }", before), "there is no variable \\\"pipeline\\\"");
+    wrong(&with("{ any = [] }", before), "this condition can never hold");
+    let own = "run = 'true'\nlock = \"db\"\npost = \"g\"";
+    wrong(&with("{ lock_free = \"db\" }", own), "which the phase holds until then");
+    std::fs::remove_file(world.path().join(".banksman/runbooks/wrong.toml")).unwrap();
+    world.book(&with("{ command = 'echo \"$BANKSMAN_PIPELINE\" > asked' }", before));
+    let id = world.begin(&[]);
+    assert_eq!((world.run_all(), world.read("asked").trim()), (0, id.as_str()));
+}
+
+#[test]
+fn only_declared_output_is_kept_and_nothing_that_was_given_is_overwritten() {
+    let world = World::new();
+    let banksman = crate::world::BANKSMAN;
+    let said = r#"{"branch": "evil", "version": "1.2", "more": 1}"#;
+    std::fs::write(world.path().join("said"), format!("{said}\n")).unwrap();
+    let set = format!("{banksman} pipelines set branch=evil; echo $? > code; {banksman} pipelines set note=fine");
+    let evil = format!("run = '{set}; cat said'\noutput = [\"version\"]");
+    let show = "argv = [\"sh\", \"-c\", 'echo \"$VAR_BRANCH $VAR_MAKE_IT_VERSION $1\" > out', \"sh\", \"{{ make_it.version }}\"]\n\
+        pre = \"same\"";
+    let guard = "[guard.same]\ncondition = { command = { argv = [\"test\", { var = \"make_it.version\" }, \"=\", \"1.2\"] } }\n";
+    let phases = &way(&[("make-it", &evil), ("show", show)])["[pipeline.way]\n".len()..];
+    world.book(&format!("[pipeline.way]\nvars = [\"branch\", {{ note = \"\" }}]\n{phases}\n{guard}"));
+    let id = world.begin(&["--var", "branch=good"]);
+    assert_eq!(world.run_all(), 0, "{}", world.pipeline(&id));
+    assert_eq!((world.lines("out"), world.read("code").trim()), (vec!["good 1.2 1.2".to_owned()], "2"));
+    let vars = json!({ "branch": "good", "note": "fine", "make_it": { "version": "1.2" } });
+    assert_eq!(world.pipeline(&id)["vars"], vars);
+    world.check();
+}
+
+#[test]
+fn the_number_of_an_attempt_goes_on_through_retries_and_through_other_phases() {
+    let world = World::new();
+    let test = "argv = [\"sh\", \"-c\", 'echo $BANKSMAN_ATTEMPT $1 >> out; test -e good', \"sh\", \"{{ attempt }}\"]\nretries = 1\n\
+        on_fail = { phase = \"mend\", times = 3 }\nnext = \"done\"";
+    let mend = "run = 'if [ -e once ]; then touch good; fi; touch once'\nnext = \"test\"";
+    world.book(&way(&[("test", test), ("mend", mend)]));
+    let id = world.begin(&[]);
+    assert_eq!(world.run_all(), 0);
+    assert_eq!(world.lines("out"), ["0 1", "1 1", "2 3", "3 3", "4 5"], "the argument was written for the first run");
+    let runs: Vec<Value> = world.data(&["tasks", "show", &format!("{id}.3")])["runs"].as_array().unwrap().clone();
+    assert_eq!(runs.iter().map(|run| run["attempt"].clone()).collect::<Vec<_>>(), [json!(2), json!(3)]);
+    world.check();
+}

@@ -1,0 +1,180 @@
+//! What is left of a guard when all that the store cannot answer is known: it is small, and can be evaluated inside a transaction.
+
+use super::{Condition, Guard, GuardInputs, Truth};
+use crate::plan::Text;
+
+const TRUE: Condition = Condition::All(Vec::new());
+const FALSE: Condition = Condition::Any(Vec::new());
+
+impl Guard {
+    /// The guard with every answer from outside of the store replaced by its truth; `None` if nothing is left to be asked. It
+    /// holds if the guard does, as long as the world outside stays as it was found.
+    pub fn residual(&self, inputs: &GuardInputs) -> Option<Guard> {
+        let condition = self.condition.residual(inputs, true);
+        (condition != TRUE).then(|| Guard { condition, ..self.clone() })
+    }
+}
+
+impl Condition {
+    /// `is_wanted` is whether it helps if this part is true: what is not known never helps.
+    fn residual(&self, inputs: &GuardInputs, is_wanted: bool) -> Condition {
+        match self {
+            Condition::All(parts) => {
+                let parts = parts.iter().map(|part| part.residual(inputs, is_wanted));
+                let parts: Vec<Condition> = parts.filter(|part| *part != TRUE).collect();
+                if parts.contains(&FALSE) { FALSE } else { one_or(parts, Condition::All) }
+            }
+            Condition::Any(parts) => {
+                let parts = parts.iter().map(|part| part.residual(inputs, is_wanted));
+                let parts: Vec<Condition> = parts.filter(|part| *part != FALSE).collect();
+                if parts.contains(&TRUE) { TRUE } else { one_or(parts, Condition::Any) }
+            }
+            Condition::Not(part) => {
+                let part = part.residual(inputs, !is_wanted);
+                if part == TRUE {
+                    FALSE
+                } else if part == FALSE {
+                    TRUE
+                } else {
+                    Condition::Not(Box::new(part))
+                }
+            }
+            Condition::LockFree { .. }
+            | Condition::LockHeld { .. }
+            | Condition::SemaphoreAvailable { .. }
+            | Condition::PipelineInPhase { .. }
+            | Condition::PipelineComplete { .. } => self.clone(),
+            Condition::IssuesComplete { .. }
+            | Condition::NoBlockedIssues { .. }
+            | Condition::BranchExists { .. }
+            | Condition::BranchClean { .. }
+            | Condition::BranchMerged { .. }
+            | Condition::FileExists { .. }
+            | Condition::FileContains { .. }
+            | Condition::Command { .. } => match self.truth(inputs) {
+                Truth::True => TRUE,
+                Truth::False => FALSE,
+                Truth::Unknown if is_wanted => FALSE,
+                Truth::Unknown => TRUE,
+            },
+        }
+    }
+
+    /// Whether it could ever be true, whatever is the case, for one whose semaphores have these capacities.
+    pub fn is_possible(&self, capacity: &dyn Fn(&str) -> Option<u32>) -> bool {
+        self.possible(capacity).0
+    }
+
+    /// Whether it could be true, and whether it could be false.
+    fn possible(&self, capacity: &dyn Fn(&str) -> Option<u32>) -> (bool, bool) {
+        match self {
+            Condition::All(parts) => {
+                let all: Vec<(bool, bool)> = parts.iter().map(|part| part.possible(capacity)).collect();
+                let is_contradiction = parts.iter().any(|part| parts.iter().any(|other| part.excludes(other)));
+                (all.iter().all(|(yes, _)| *yes) && !is_contradiction, all.iter().any(|(_, no)| *no))
+            }
+            Condition::Any(parts) => {
+                let all: Vec<(bool, bool)> = parts.iter().map(|part| part.possible(capacity)).collect();
+                (all.iter().any(|(yes, _)| *yes), all.iter().all(|(_, no)| *no))
+            }
+            Condition::Not(part) => {
+                let (yes, no) = part.possible(capacity);
+                (no, yes)
+            }
+            Condition::SemaphoreAvailable { semaphore: Text::Literal(name), slots } => {
+                (capacity(name).is_none_or(|capacity| *slots <= capacity), true)
+            }
+            Condition::SemaphoreAvailable { .. }
+            | Condition::LockFree { .. }
+            | Condition::LockHeld { .. }
+            | Condition::PipelineInPhase { .. }
+            | Condition::PipelineComplete { .. }
+            | Condition::IssuesComplete { .. }
+            | Condition::NoBlockedIssues { .. }
+            | Condition::BranchExists { .. }
+            | Condition::BranchClean { .. }
+            | Condition::BranchMerged { .. }
+            | Condition::FileExists { .. }
+            | Condition::FileContains { .. }
+            | Condition::Command { .. } => (true, true),
+        }
+    }
+
+    /// Whether the two cannot both be true.
+    fn excludes(&self, other: &Condition) -> bool {
+        match (self, other) {
+            (Condition::Not(part), other) => **part == *other,
+            (Condition::LockFree { lock }, Condition::LockHeld { lock: held, .. }) => lock == held,
+            _ => false,
+        }
+    }
+}
+
+/// One part stands for itself.
+fn one_or(mut parts: Vec<Condition>, of: fn(Vec<Condition>) -> Condition) -> Condition {
+    if parts.len() == 1 { parts.remove(0) } else { of(parts) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guard::{FileInfo, GuardAction};
+    use crate::ids::{HolderId, Name};
+    use crate::time::Span;
+
+    fn file(path: &str) -> Condition {
+        Condition::FileExists { path: Text::Literal(path.into()) }
+    }
+
+    fn free(lock: &str) -> Condition {
+        Condition::LockFree { lock: Text::Literal(lock.into()) }
+    }
+
+    fn not(condition: Condition) -> Condition {
+        Condition::Not(Box::new(condition))
+    }
+
+    fn guard(condition: Condition) -> Guard {
+        let (fresh_for, timeout, on_failure) = (Span::ZERO, Span::ZERO, GuardAction::Block);
+        Guard { name: Name::new("g").unwrap(), condition, on_failure, fresh_for, timeout }
+    }
+
+    #[test]
+    fn only_what_the_store_can_answer_is_left() {
+        let mut inputs = GuardInputs::default();
+        inputs.files.insert("there".into(), FileInfo { exists: true, ..FileInfo::default() });
+        inputs.files.insert("gone".into(), FileInfo::default());
+        let cases = [
+            (file("there"), None),
+            (Condition::All(vec![file("there"), free("l")]), Some(free("l"))),
+            (Condition::Any(vec![file("gone"), free("l")]), Some(free("l"))),
+            (Condition::Any(vec![file("there"), free("l")]), None),
+            (Condition::All(vec![file("gone"), free("l")]), Some(FALSE)),
+            (Condition::All(vec![not(file("gone")), not(free("l"))]), Some(not(free("l")))),
+            // What is not known helps nobody, on neither side of a `not`.
+            (Condition::Any(vec![file("unknown"), free("l")]), Some(free("l"))),
+            (Condition::Any(vec![not(file("unknown")), free("l")]), Some(free("l"))),
+        ];
+        for (condition, left) in cases {
+            let residual = guard(condition.clone()).residual(&inputs).map(|guard| guard.condition);
+            assert_eq!(residual, left, "{condition:?}");
+            for holder in [None, Some(HolderId::new("ann").unwrap())] {
+                inputs.locks.insert("l".into(), holder);
+                let holds = residual.as_ref().is_none_or(|left| left.truth(&inputs) == Truth::True);
+                assert_eq!(holds, condition.truth(&inputs) == Truth::True, "{condition:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_can_never_be_true_is_found() {
+        let held = Condition::LockHeld { lock: Text::Literal("l".into()), by: None };
+        let slots = |slots| Condition::SemaphoreAvailable { semaphore: Text::Literal("s".into()), slots };
+        let never =
+            [FALSE, not(TRUE), slots(3), Condition::All(vec![free("l"), held]), Condition::All(vec![free("l"), not(free("l"))])];
+        let some = [TRUE, not(FALSE), slots(2), not(slots(3)), Condition::Any(vec![slots(3), free("l")])];
+        let is_possible = |condition: &Condition| condition.is_possible(&|name| (name == "s").then_some(2));
+        assert_eq!(never.map(|condition| is_possible(&condition)), [false; 5]);
+        assert_eq!(some.map(|condition| is_possible(&condition)), [true; 5]);
+    }
+}

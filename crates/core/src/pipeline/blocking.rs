@@ -1,0 +1,124 @@
+//! How guards stop a pipeline: before a phase is claimed, at the claim, and when they have not held for too long.
+
+use super::*;
+
+impl Pipeline {
+    /// The task of the phase that a guard does not let begin.
+    pub(super) fn held(&self) -> Option<&Held> {
+        match &self.state {
+            State::Blocked { reason, .. } => reason.held(),
+            _ => None,
+        }
+    }
+
+    pub(super) fn refuted(&mut self, task: &TaskId, verdict: Verdict, at: Seq, now: &Now, scribe: &mut Scribe) -> Outcome {
+        let State::Running { phase, approach, task: Some(current) } = &self.state else { return Outcome::Late };
+        if current != task {
+            return Outcome::Late;
+        }
+        let index = self.plan.index(phase).expect("it is in a phase of its plan");
+        let held = Some(Held { task: task.clone(), approach: *approach });
+        self.stop_at(index, When::Pre, held, verdict, at, now, scribe)
+    }
+
+    /// The guards on one side of a phase do not pass.
+    #[expect(clippy::too_many_arguments, reason = "they are the place and the result")]
+    pub(super) fn stop_at(
+        &mut self,
+        index: usize,
+        when: When,
+        held: Option<Held>,
+        verdict: Verdict,
+        at: Seq,
+        now: &Now,
+        scribe: &mut Scribe,
+    ) -> Outcome {
+        let (guard, part, again, asks_outside) = match verdict {
+            Verdict::Pass { .. } => return Outcome::Noted,
+            Verdict::Fail { guard, message, part } => {
+                return self.failed_by_guard(index, format!("{message} (guard {guard}: {part})").into(), now, scribe);
+            }
+            Verdict::Block { guard, part, again, asks_outside } => (guard, part, again, asks_outside),
+        };
+        let phase = self.at(index).name.clone();
+        let is_new = !matches!(self.state, State::Blocked { reason: Reason::Guard { .. }, .. });
+        if is_new {
+            self.overdue = Some(now.lease + self.at(index).blocked_timeout());
+        }
+        if self.overdue.is_some_and(|overdue| overdue <= now.lease) {
+            // Of what the store has, a release tells. But what waits behind a phase holds what the phase held.
+            if asks_outside || when == When::Post {
+                return self.waited_too_long(index, when, held, guard, part, now, scribe);
+            }
+            self.overdue = None;
+            self.tell_overdue(index, &guard, &part, scribe);
+        }
+        // Only what is news is written down: the moment of the next look is not.
+        let is_same = matches!(&self.state, State::Blocked { reason: Reason::Guard { guard: old, part: was, .. }, .. }
+            if (old, was) == (&guard, &part));
+        let reason = Reason::Guard { guard, part, at, again, rest: now.lease + REST, looked: now.wall, held };
+        if is_same {
+            self.state = State::Blocked { phase, when, reason };
+            return Outcome::Blocked;
+        }
+        self.block(phase, when, reason, scribe)
+    }
+
+    /// A guard fails the phase: the runbook says what comes then. If nothing does, that is final.
+    pub(super) fn failed_by_guard(&mut self, index: usize, error: Box<str>, now: &Now, scribe: &mut Scribe) -> Outcome {
+        match self.leads_on(index) {
+            true => self.lead_on(index, error, now, scribe),
+            false => self.fail(self.at(index).name.clone(), error, false, scribe),
+        }
+    }
+
+    /// A guard has not held for too long: the phase has failed, and if nothing follows from that a person is asked.
+    #[expect(clippy::too_many_arguments, reason = "they are the place and the result")]
+    fn waited_too_long(
+        &mut self,
+        index: usize,
+        when: When,
+        held: Option<Held>,
+        guard: Name,
+        part: Box<str>,
+        now: &Now,
+        scribe: &mut Scribe,
+    ) -> Outcome {
+        let waited = self.at(index).blocked_timeout();
+        let reason = format!("guard {guard}: {part}");
+        self.overdue = None;
+        if self.leads_on(index) {
+            return self.lead_on(index, format!("blocked for {waited}: {reason}").into(), now, scribe);
+        }
+        let phase = self.at(index).name.clone();
+        let decision = Question::of_guard(&self.id, &phase, &reason, waited).raise(Some(NoticeKind::Decision), scribe);
+        self.block(phase, when, Reason::Overdue { guard, part, decision, held }, scribe)
+    }
+
+    fn tell_overdue(&self, index: usize, guard: &Name, part: &str, scribe: &mut Scribe) {
+        let (id, phase, waited) = (&self.id, &self.at(index).name, self.at(index).blocked_timeout());
+        let subject = format!("blocked: {id}").into();
+        let text = format!("Phase {phase} of {id} has been blocked for {waited}: guard {guard}: {part}").into();
+        scribe.send(Errand::Notify(Box::new(Notice { kind: NoticeKind::Escalate, subject, text })));
+    }
+
+    /// A person wants to wait for an overdue guard once more: it is checked at once.
+    pub(super) fn wait_again(&mut self, now: &Now, scribe: &mut Scribe) -> Outcome {
+        let State::Blocked { phase, when, reason: Reason::Overdue { guard, part, held, .. } } = self.state.clone() else {
+            return Outcome::Late;
+        };
+        let index = self.plan.index(&phase).expect("it is in a phase of its plan");
+        self.overdue = Some(now.lease + self.at(index).blocked_timeout());
+        let at = Seq(now.seq.0 - 1);
+        let reason = Reason::Guard { guard, part, at, again: now.lease, rest: now.lease, looked: now.wall, held };
+        self.block(phase, when, reason, scribe)
+    }
+
+    pub(super) fn give_up(&mut self, scribe: &mut Scribe) -> Outcome {
+        let State::Blocked { phase, reason: Reason::Overdue { guard, part, .. }, .. } = &self.state else {
+            return Outcome::Late;
+        };
+        let (phase, error) = (phase.clone(), format!("guard {guard}: {part}").into());
+        self.fail(phase, error, true, scribe)
+    }
+}
