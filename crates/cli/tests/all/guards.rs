@@ -358,13 +358,13 @@ fn a_guard_is_found_by_its_name_and_its_runbook() {
     let world = World::new();
     assert_eq!(world.error(&["guards", "check", "may"]).1["code"], "GUARD_NOT_FOUND");
     runbook(&world, "one", &[("may", r#"{ file_exists = "x" }"#), ("both", "{ all = [] }")]);
-    runbook(&world, "two", &[("both", "{ any = [] }")]);
+    runbook(&world, "two", &[("both", r#"{ file_exists = "y" }"#)]);
     let (code, error) = world.error(&["guards", "check", "mya"]);
     assert_eq!((code, &error["code"], &error["hint"]), (4, &json!("GUARD_NOT_FOUND"), &json!("did you mean may?")));
     let (code, error) = world.error(&["guards", "check", "both"]);
     assert_eq!((code, &error["code"], &error["details"]["runbooks"]), (2, &json!("AMBIGUOUS_NAME"), &json!(["one", "two"])));
     assert_eq!(failing(&world, &["both", "--runbook", "one"]), None);
-    assert_eq!(failing(&world, &["both", "--runbook", ".banksman/runbooks/two.toml"]).unwrap(), "an empty `any` does not hold");
+    assert_eq!(failing(&world, &["both", "--runbook", ".banksman/runbooks/two.toml"]).unwrap(), "file y is not there");
     assert_eq!(world.error(&["guards", "check", "both", "--runbook", "three"]).1["code"], "RUNBOOK_NOT_FOUND");
     let (code, error) = world.error(&["guards", "check", "may", "--var", "branch=x"]);
     assert_eq!((code, &error["code"]), (4, &json!("VAR_NOT_FOUND")));

@@ -4,9 +4,7 @@ use serde_json::{Value, json};
 
 use crate::pipelines::{Pipelines, way};
 use crate::tasks::Backlog;
-use crate::world::{Running, World, until};
-
-const WAIT: &str = "while [ ! -e go ]; do sleep 0.02; done";
+use crate::world::{World, until};
 
 fn hold(world: &World, lock: &str) -> String {
     world.data(&["locks", "acquire", lock, "--holder", "bob", "--ttl", "1h"])["epoch"].to_string()
@@ -14,17 +12,6 @@ fn hold(world: &World, lock: &str) -> String {
 
 fn release(world: &World, lock: &str, epoch: &str) {
     world.ok(&["locks", "release", lock, "--holder", "bob", "--epoch", epoch]);
-}
-
-/// A pipeline whose guard has passed, and whose first task waits for the only slot until the file `go` is there.
-fn passed_and_waiting(world: &World, phase: &str, guard: &str) -> (String, Running) {
-    world.book(&format!("{}\n{guard}", way(&[("one", phase)])));
-    world.add(&["busy", "--run", WAIT]);
-    let runner = world.runner(&["--max-runs", "1"]);
-    world.until_status("busy", "in_progress");
-    let id = world.begin(&[]);
-    world.until_stands(&id, "running one");
-    (id, runner)
 }
 
 fn attempts(world: &World, id: &str) -> usize {
@@ -35,11 +22,17 @@ fn attempts(world: &World, id: &str) -> usize {
 fn a_phase_does_not_begin_while_its_guard_about_the_store_is_false() {
     let world = World::new();
     let guard = "[guard.go]\ncondition = { lock_free = \"freeze\" }\n";
-    let (id, _runner) = passed_and_waiting(&world, "run = 'echo began >> out'\npre = \"go\"", guard);
+    let phase = "run = 'echo began >> out'\nlock = \"db\"\npre = \"go\"";
+    world.book(&format!("{}\n{guard}", way(&[("one", phase)])));
+    let db = hold(&world, "db");
+    let id = world.begin(&[]);
+    let _runner = world.runner(&[]);
+    // The guard has passed, and the phase waits for its lock.
+    world.until_stands(&id, "running one");
     let epoch = hold(&world, "freeze");
-    world.touch("go");
+    release(&world, "db", &db);
     world.until_stands(&id, "blocked one");
-    assert_eq!((world.has("out"), attempts(&world, &id)), (false, 0), "nothing was taken");
+    assert_eq!((world.has("out"), attempts(&world, &id), world.holder("db")), (false, 0, None), "nothing was taken");
     let held = world.data(&["why", &format!("{id}.1")]);
     assert!(held["reasons"][0]["message"].as_str().unwrap().contains("lock freeze is held by bob"), "{held}");
     release(&world, "freeze", &epoch);
@@ -138,22 +131,20 @@ fn a_guard_that_only_a_person_can_change_does_not_keep_an_idle_runner_and_a_held
 #[test]
 fn a_lock_that_blocks_for_long_is_told_once_and_whoever_unblocks_is_on_record() {
     let world = World::new();
-    std::fs::write(world.path().join("tell"), "#!/bin/sh\ncat >> notices\necho >> notices\n").unwrap();
-    world.ok(&["config", "set", "notify.command", "sh tell"]);
+    world.ok(&["config", "set", "--user", "notify.command", "cat >> notices"]);
     let guard = "[guard.quiet]\ncondition = { lock_free = \"gate\" }\non_failure = { retry = \"100ms\" }\n";
     let phase = "run = 'true'\npre = \"quiet\"\nblocked_timeout = \"200ms\"";
     world.book(&format!("{}\n{guard}", way(&[("one", phase)])));
     hold(&world, "gate");
     let id = world.begin(&[]);
     let _runner = world.runner(&[]);
-    until("it is overdue", || {
-        world.snapshot().backlog.pipelines.values().any(|row| row.word() == "blocked" && row.overdue.is_none())
-    });
+    let may_block_on = || world.ok(&["why", &id]).contains("it may block for");
+    until("it is overdue", || world.stands(&id) == "blocked one" && !may_block_on());
+    until("people were told", || world.has("notices") && world.read("notices").contains("lock gate is held by bob"));
     assert_eq!(world.stands(&id), "blocked one", "a release wakes it");
-    let notices = || world.snapshot().backlog.outbox.len();
     world.ok(&["pipelines", "unblock", &id]);
     world.until_stands(&id, "done");
-    until("people were told", || notices() == 0);
+    assert_eq!(world.read("notices").matches("lock gate is held by bob").count(), 1);
     let events = world.events();
     let unblocked = events.iter().find(|event| event.kind.to_string() == "pipeline:unblocked").unwrap();
     assert!(unblocked.data.to_string().contains("\"by\""), "{}", unblocked.data);

@@ -412,6 +412,8 @@ fn plan(vars: &[&str]) -> Arc<Plan> {
         keeps: false,
         timeout: None,
         retries: 0,
+        blocked_timeout: None,
+        output: Vec::new(),
         then: Default::default(),
         on_fail: Default::default(),
     };

@@ -27,7 +27,7 @@ fn a_phase_that_waits_for_a_decision_holds_its_pipeline_up() {
     let watch = Watch { max_recoveries: 0, ..options().watch };
     let parked = || {
         let mut stage = Stage::new();
-        stage.pipeline("p-1", two());
+        stage.pipeline("p-1", vec![Phase { output: vec!["by".into()], ..phase("one") }, phase("two")]);
         let mut actor = stage.runner("m", Options { watch, until_idle: true, ..options() });
         stage.play(&mut actor);
         stage.sleep(&mut actor);
@@ -67,7 +67,7 @@ fn a_phase_that_waits_for_a_decision_holds_its_pipeline_up() {
     assert_eq!(stage.stands("p-1"), "running one");
     let verdict = Verdict::Done { output: Some(json!({ "by": "hand" })) };
     stage.by_hand(TaskRequest::Conclude { id: task("p-1.1"), epoch: None, by: Some(holder), verdict });
-    assert_eq!((stage.stands("p-1"), stage.at("p-1").context["by"].clone()), ("running two".into(), json!("hand")));
+    assert_eq!((stage.stands("p-1"), stage.at("p-1").context["one"].clone()), ("running two".into(), json!({ "by": "hand" })));
 }
 
 #[test]

@@ -80,7 +80,7 @@ pub(super) fn backlog_story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
         (
             "run",
             vec!["run", "--until-idle", "--quiet"],
-            json!({ "runner": "string", "completed": "number", "tasks": "number", "byStatus": "any", "items": items() }),
+            json!({ "runner": "string", "completed": "number", "tasks": "number", "byStatus": "any", "items": items(), "blocked": "any" }),
         ),
         (
             "tasks wait",

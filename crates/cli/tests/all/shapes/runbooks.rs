@@ -110,7 +110,8 @@ pub(super) fn runbook_story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
 }
 
 /// A guard that holds, and one that does not.
-pub(super) const GUARDED: &str = "[guard.calm]\ncondition = { lock_free = \"x\" }\n[guard.never]\ncondition = { any = [] }\n";
+pub(super) const GUARDED: &str =
+    "[guard.calm]\ncondition = { lock_free = \"x\" }\n[guard.never]\ncondition = { file_exists = \"nowhere\" }\n";
 
 pub(super) fn guard_story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
     let listed = json!({
