@@ -114,6 +114,9 @@ pub fn know(
     inputs: &mut GuardInputs,
 ) {
     inputs.add_held(wants, coordination, now);
+    // What a pipeline holds itself is not in its own way.
+    let own = asker.map(TaskId::pipeline_holder);
+    inputs.locks.values_mut().filter(|holder| holder.is_some() && **holder == own).for_each(|holder| *holder = None);
     for id in &wants.pipelines {
         let Some(pipeline) = backlog.pipelines.get(&**id) else {
             inputs.doubts.insert(Topic::Pipeline(id.clone()), "is not there".into());
@@ -233,7 +236,7 @@ pub(crate) fn may_push(id: &TaskId, asked: &Wants, tables: &Tables, turn: &Turn)
 /// The result of what the guards of a phase have left, by the rows of this moment.
 fn evaluate_again(pipeline: &Pipeline, recheck: &Recheck, asked: &Wants, now: &Now, tables: &Tables) -> Verdict {
     let mut inputs = GuardInputs { vars: pipeline.context.clone(), ..GuardInputs::default() };
-    know(asked, &tables.coordination, &tables.backlog, now, &mut inputs);
+    know(Some(&pipeline.id), asked, &tables.coordination, &tables.backlog, now, &mut inputs);
     verdict(&recheck.guards, &inputs, now)
 }
 

@@ -114,7 +114,9 @@ fn evaluate(project: &Project, pipeline: &Pipeline, now: &Now, at: Seq) -> Optio
 fn disregard_own(pipeline: &Pipeline, phase: &Name, inputs: &mut GuardInputs) {
     for need in pipeline.plan.phase(phase).into_iter().flat_map(|phase| &phase.needs) {
         match need {
-            Need::Lock(name) | Need::Kept { name, .. } => inputs.locks.get_mut(name.as_str()).into_iter().for_each(|holder| *holder = None),
+            Need::Lock(name) | Need::Kept { name, .. } => {
+                inputs.locks.get_mut(name.as_str()).into_iter().for_each(|holder| *holder = None)
+            }
             Need::Slots { name, weight } => {
                 inputs.semaphores.get_mut(name.as_str()).into_iter().for_each(|free| *free = free.saturating_add(*weight));
             }

@@ -159,7 +159,7 @@ pub(crate) fn gather_trusted(
         for _ in 0..commands.helpers() {
             Builder::new().spawn_scoped(scope, run).ok();
         }
-        look(project, wants, limits, &mut inputs);
+        look(project, pipeline, wants, limits, &mut inputs);
         run();
     });
     let results = commands.results();
@@ -194,10 +194,10 @@ pub(crate) fn issues(reader: &mut Reader, issues: BTreeSet<IssueFilter>) -> BTre
 }
 
 /// What is not found out by a command of the guard's.
-fn look(project: &Project, wants: &Wants, limits: Limits<'_>, inputs: &mut GuardInputs) {
+fn look(project: &Project, pipeline: Option<&TaskId>, wants: &Wants, limits: Limits<'_>, inputs: &mut GuardInputs) {
     match project.reader() {
         Ok(mut reader) => {
-            if let Err(error) = held(&mut reader, project, wants, inputs) {
+            if let Err(error) = held(&mut reader, project, pipeline, wants, inputs) {
                 doubt_all(wants, inputs, &error.to_string());
             }
             issues::ours(&mut reader, wants, inputs);
@@ -218,7 +218,13 @@ fn look(project: &Project, wants: &Wants, limits: Limits<'_>, inputs: &mut Guard
 }
 
 /// Locks, semaphores and pipelines. A look at the processes of the holders is part of it, as wherever they are listed.
-fn held(reader: &mut Reader, project: &Project, wants: &Wants, inputs: &mut GuardInputs) -> Result<(), StoreError> {
+fn held(
+    reader: &mut Reader,
+    project: &Project,
+    pipeline: Option<&TaskId>,
+    wants: &Wants,
+    inputs: &mut GuardInputs,
+) -> Result<(), StoreError> {
     let rows = reader.view().load(&store_keys(wants))?;
     let of_locks = rows.coordination.locks.values().filter_map(|lock| match &lock.state {
         State::Free => None,
@@ -228,7 +234,7 @@ fn held(reader: &mut Reader, project: &Project, wants: &Wants, inputs: &mut Guar
     let processes = of_locks.chain(of_semaphores).flat_map(|grant| grant.watch());
     let dead = processes.filter(|process| project.host().probe(process) == Liveness::Dead).collect();
     let now = Now { lease: rows.lease, wall: rows.wall, dead, ..Now::default() };
-    know(None, wants, &rows.coordination, &rows.backlog, &now, inputs);
+    know(pipeline, wants, &rows.coordination, &rows.backlog, &now, inputs);
     Ok(())
 }
 

@@ -75,7 +75,21 @@ impl Body {
     fn of(pipeline: &Pipeline) -> Body {
         let Pipeline { state, attempt, phase_started, context, checkpoints, tasks, failures, attempts, .. } = pipeline.clone();
         let Pipeline { is_keeping, looker, recheck, overdue, retried, .. } = pipeline.clone();
-        Body { state, attempt, phase_started, context, checkpoints, tasks, failures, attempts, is_keeping, looker, recheck, overdue, retried }
+        Body {
+            state,
+            attempt,
+            phase_started,
+            context,
+            checkpoints,
+            tasks,
+            failures,
+            attempts,
+            is_keeping,
+            looker,
+            recheck,
+            overdue,
+            retried,
+        }
     }
 
     /// The pipeline of this task.

@@ -206,3 +206,26 @@ fn the_number_of_an_attempt_goes_on_through_retries_and_through_other_phases() {
     assert_eq!(runs.iter().map(|run| run["attempt"].clone()).collect::<Vec<_>>(), [json!(2), json!(3)]);
     world.check();
 }
+
+#[test]
+fn the_locks_of_a_phase_cover_the_guards_behind_it() {
+    let world = World::new();
+    let guard = "[guard.healthy]\ncondition = { file_exists = \"healthy\" }\nfresh_for = \"50ms\"\n";
+    let phase = "run = 'echo deployed >> out'\nlock = \"prod\"\npost = \"healthy\"";
+    world.book(&format!("{}\n{guard}", way(&[("deploy", phase)])));
+    let (first, second) = (world.begin(&[]), world.begin(&[]));
+    let _runner = world.runner(&["--max-runs", "1"]);
+    until("one is blocked behind its phase", || [&first, &second].iter().any(|id| world.stands(id) == "blocked deploy"));
+    let (smoked, other) = if world.stands(&first) == "blocked deploy" { (&first, &second) } else { (&second, &first) };
+    assert_eq!(world.holder("prod").map(|holder| holder.to_string()), Some(format!("pipeline:{smoked}")));
+    // Its run slot is free, and the other waits for the lock.
+    let quick = world.add(&["quick", "--run", "true"]);
+    world.until_status(&quick, "completed");
+    assert_eq!((world.stands(other).as_str(), world.lines("out").len()), ("running deploy", 1));
+    world.ok(&["pipelines", "unblock", smoked]);
+    until("the other deploys", || world.stands(other) == "blocked deploy");
+    assert_eq!(world.stands(smoked), "done");
+    world.ok(&["pipelines", "cancel", other]);
+    assert_eq!(world.holder("prod"), None);
+    world.check();
+}

@@ -43,7 +43,8 @@ impl Condition {
             | Condition::LockHeld { .. }
             | Condition::SemaphoreAvailable { .. }
             | Condition::PipelineInPhase { .. }
-            | Condition::PipelineComplete { .. } => self.clone(),
+            | Condition::PipelineComplete { .. }
+            | Condition::PipelineRunning { .. } => self.clone(),
             Condition::IssuesComplete { .. }
             | Condition::NoBlockedIssues { .. }
             | Condition::BranchExists { .. }
@@ -89,6 +90,7 @@ impl Condition {
             | Condition::LockHeld { .. }
             | Condition::PipelineInPhase { .. }
             | Condition::PipelineComplete { .. }
+            | Condition::PipelineRunning { .. }
             | Condition::IssuesComplete { .. }
             | Condition::NoBlockedIssues { .. }
             | Condition::BranchExists { .. }

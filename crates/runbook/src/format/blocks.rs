@@ -109,7 +109,7 @@ static PHASE: Table = Table {
         key(
             "post",
             Kind::OneOrMany(&Kind::Own("guard")),
-            "Guards that must hold before it is over. Its locks and semaphores are held until then, so they cannot ask about these.",
+            "Guards that must hold before it is over. Its locks are held until then, so they cannot ask about these.",
         ),
         key(
             "blocked_timeout",

@@ -1,6 +1,7 @@
 //! Pipelines as an outsider sees them: one thing at a time, in an order that the plan allows, and never left hanging.
 
 use banksman_core::event::TaskFact;
+use banksman_core::guard::Guard;
 use banksman_core::pipeline::{Fact, Reason, When};
 use banksman_core::task::After;
 use banksman_core::{Name, Pipeline, Status, TaskId};
@@ -370,7 +371,8 @@ impl World<'_> {
                 // The world outside tells nobody when it changes.
                 let waits = is_outside && way.is_held_up() && way.again.is_some_and(|again| again > lease);
                 // Nothing waits for too long without a person who is asked.
-                let is_late = is_outside || matches!(way.stand, Stand::Post(_));
+                let asks = |guard: &&Guard| way.blocking_guard() == Some(&guard.name) && asks_outside(&guard.condition);
+                let is_late = matches!(way.stand, Stand::Post(_)) || way.guards().iter().any(|guard| asks(&guard));
                 let is_overdue = is_late && way.is_held_up() && way.overdue.is_some_and(|overdue| overdue <= lease);
                 (is_due && !waits || is_overdue) && !self.is_taken(id, way)
             }

@@ -127,6 +127,14 @@ impl Way {
         }
     }
 
+    /// The guard that blocks it.
+    pub(crate) fn blocking_guard(&self) -> Option<&Name> {
+        match &self.blocked {
+            Some(Reason::Guard { guard, .. }) => Some(guard),
+            _ => None,
+        }
+    }
+
     /// Whether a guard holds it up.
     pub(crate) fn is_held_up(&self) -> bool {
         matches!(self.blocked, Some(Reason::Guard { .. }))
