@@ -68,10 +68,10 @@ impl World<'_> {
         if way.waived {
             return;
         }
-        let is_own = |name: &Box<str>| phase.needs.iter().any(|need| need.name().as_str() == &**name);
+        let is_own = |name: &str| phase.needs.iter().any(|need| need.name().as_str() == name);
         let is_false = |guard: &&Guard| {
             let wants = guard.wants(&way.context);
-            let about_own = wants.locks.iter().chain(&wants.semaphores).any(is_own);
+            let about_own = wants.locks.iter().chain(&wants.semaphores).any(|name| is_own(name));
             let moment = Moment::Deed(self.said.lease);
             guard.on_failure != GuardAction::Warn
                 && !about_own
