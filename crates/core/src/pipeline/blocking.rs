@@ -45,23 +45,29 @@ impl Pipeline {
         if is_new {
             self.overdue = Some(now.lease + self.at(index).blocked_timeout());
         }
+        let mut is_told = false;
         if self.overdue.is_some_and(|overdue| overdue <= now.lease) {
             // Of what the store has, a release tells. But what waits behind a phase holds what the phase held.
             if asks_outside || when == When::Post {
                 return self.waited_too_long(index, when, held, guard, part, now, scribe);
             }
             self.overdue = None;
-            self.tell_overdue(index, &guard, &part, scribe);
+            is_told = true;
         }
         // Only what is news is written down: the moment of the next look is not.
         let is_same = matches!(&self.state, State::Blocked { reason: Reason::Guard { guard: old, part: was, .. }, .. }
             if (old, was) == (&guard, &part));
         let reason = Reason::Guard { guard, part, at, again, rest: now.lease + REST, looked: now.wall, held };
-        if is_same {
+        if is_same && !is_told {
             self.state = State::Blocked { phase, when, reason };
             return Outcome::Blocked;
         }
-        self.block(phase, when, reason, scribe)
+        let outcome = self.block(phase, when, reason, scribe);
+        // A notice belongs to the event before it.
+        if is_told {
+            self.tell_overdue(index, scribe);
+        }
+        outcome
     }
 
     /// A guard fails the phase: the runbook says what comes then. If nothing does, that is final.
@@ -95,7 +101,8 @@ impl Pipeline {
         self.block(phase, when, Reason::Overdue { guard, part, decision, held }, scribe)
     }
 
-    fn tell_overdue(&self, index: usize, guard: &Name, part: &str, scribe: &mut Scribe) {
+    fn tell_overdue(&self, index: usize, scribe: &mut Scribe) {
+        let State::Blocked { reason: Reason::Guard { guard, part, .. }, .. } = &self.state else { return };
         let (id, phase, waited) = (&self.id, &self.at(index).name, self.at(index).blocked_timeout());
         let subject = format!("blocked: {id}").into();
         let text = format!("Phase {phase} of {id} has been blocked for {waited}: guard {guard}: {part}").into();
