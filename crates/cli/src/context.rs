@@ -114,6 +114,18 @@ impl Actor {
         }
     }
 
+    /// The name given, or the inherited one, or the one that `otherwise` finds.
+    pub(crate) fn named(
+        given: Option<&HolderId>,
+        otherwise: impl FnOnce() -> Option<HolderId>,
+    ) -> Result<Option<Actor>, Failure> {
+        Ok(match (given, inherited()?) {
+            (Some(holder), inherited) => Some(Actor::descend(holder.clone(), inherited)),
+            (None, Some(inherited)) => Some(inherited),
+            (None, None) => otherwise().map(|holder| Actor { holder, ancestors: Vec::new() }),
+        })
+    }
+
     /// The name given, or one made from the request, or a fresh one, in any case as a descendant of the inherited one.
     pub(crate) fn fresh(given: Option<&HolderId>, request: Option<&RequestId>) -> Result<Actor, Failure> {
         Ok(Actor::descend(given.cloned().unwrap_or_else(|| fresh(request)), inherited()?))

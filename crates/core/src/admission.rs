@@ -1,16 +1,19 @@
 //! May this task run now? One pure function that answers with every reason why not.
 
+use std::collections::BTreeMap;
+
 use crate::backlog::Section;
 use crate::claim::Grant;
 use crate::dag;
 use crate::event::{Kind, Resource};
-use crate::ids::{DecisionId, HolderId, RunId, RunnerId, TaskId, Title};
+use crate::ids::{DecisionId, HolderId, Name, RunId, RunnerId, TaskId, Title};
 use crate::lock::{Lock, State as LockState};
 use crate::planner::Roots;
 use crate::semaphore::{HOLDER_LIMIT, Semaphore};
 use crate::step::Now;
 use crate::task::{Need, State, Status, Task};
 use crate::time::{Lease, Stamp};
+use crate::work_claim::Reservation;
 
 /// What the answer depends on, beside the task itself.
 #[derive(Debug, Clone, Default)]
@@ -29,6 +32,8 @@ pub struct Facts<'a> {
     pub slots: Option<&'a Semaphore>,
     /// The roots that are under way, if only so many may be.
     pub roots: Option<Roots<'a>>,
+    /// What is kept for claims that wait, of all this.
+    pub reserved: BTreeMap<Resource, Reservation>,
 }
 
 /// A task that must come first.
@@ -51,7 +56,7 @@ pub struct Dependency<'a> {
 pub struct Exclusive<'a> {
     /// Which one.
     pub section: &'a Section,
-    /// Its lock, if that was ever held.
+    /// Its lock, if it is not held for runs of the section: those are looked at themselves.
     pub lock: Option<&'a Lock>,
     /// A live run in it that another runner looks after, or nobody.
     pub foreign: Option<(&'a RunId, &'a RunnerId, Stamp)>,
@@ -161,6 +166,17 @@ pub enum Reason {
         /// Which one.
         resource: Resource,
     },
+    /// Something that it needs is free, and kept for somebody who has waited for it.
+    Reserved {
+        /// What.
+        resource: Resource,
+        /// Who waits.
+        holder: HolderId,
+        /// To work on this task.
+        task: Option<TaskId>,
+        /// Since when.
+        since: Stamp,
+    },
     /// All run slots are taken, or others stand in line for them.
     NoSlot {
         /// How many there are.
@@ -204,6 +220,7 @@ impl Reason {
             | Reason::NoRoot { .. }
             | Reason::Dependency { .. }
             | Reason::SectionBusy { .. }
+            | Reason::Reserved { .. }
             | Reason::Undefined { .. } => &[],
         }
     }
@@ -215,8 +232,9 @@ impl Reason {
             | Reason::TaskLock { resource, .. }
             | Reason::Lock { resource, .. }
             | Reason::Slots { resource, .. }
+            | Reason::Reserved { resource, .. }
             | Reason::Undefined { resource } => Some(resource.clone()),
-            Reason::NoSlot { .. } => Some(Resource { kind: Kind::Semaphore, name: crate::ids::Name::runs() }),
+            Reason::NoSlot { .. } => Some(Resource { kind: Kind::Semaphore, name: Name::runs() }),
             // Whoever ends one of these wakes all runners.
             Reason::NotPending(_)
             | Reason::NoWork
@@ -264,14 +282,19 @@ pub fn admit(task: &Task, facts: &Facts<'_>, now: &Now) -> Admission {
     let own = task.id.lock();
     if let Some(holder) = held(facts.lock, None, now) {
         reasons.push(Reason::TaskLock { resource: Resource { kind: Kind::Lock, name: own }, holder });
+    } else {
+        reasons.extend(facts.reserved(Kind::Lock, &own));
     }
     // A pipeline does nothing itself: its phases need what they need.
     if let Some(exclusive) = facts.section.as_ref().filter(|_| !task.has_phases()) {
-        reasons.extend(exclusive.reason(facts.runner, now));
+        let reserved = || facts.reserved(Kind::Lock, &exclusive.section.id.lock());
+        reasons.extend(exclusive.reason(facts.runner, now).or_else(reserved));
     }
     let needs = task.spec.needs_to_begin(facts.roots.is_some());
     assert_eq!(needs.len(), facts.needs.len(), "each need of {} has its fact", task.id);
-    reasons.extend(needs.iter().zip(&facts.needs).filter_map(|(need, needed)| unmet_need(need, needed, now)));
+    for (need, needed) in needs.iter().zip(&facts.needs) {
+        reasons.extend(unmet_need(need, needed, now).or_else(|| facts.reserved_need(need, needed, now)));
+    }
     if let Some(roots) = facts.roots.as_ref().filter(|roots| !roots.admit(task)) {
         let begun = roots.begun.iter().map(|root| (root.id.clone(), root.spec.title.clone(), root.changed));
         reasons.push(Reason::NoRoot { limit: roots.limit, roots: begun.collect() });
@@ -285,6 +308,31 @@ pub fn admit(task: &Task, facts: &Facts<'_>, now: &Now) -> Admission {
         }));
     }
     if reasons.is_empty() { Admission::Run } else { Admission::Blocked(reasons) }
+}
+
+impl Facts<'_> {
+    /// For whom something is kept that nobody has.
+    fn reserved(&self, kind: Kind, name: &Name) -> Option<Reason> {
+        let resource = Resource { kind, name: name.clone() };
+        let kept = self.reserved.get(&resource)?;
+        let (holder, task, since) = (kept.holder.clone(), kept.task.clone(), kept.since);
+        Some(Reason::Reserved { resource, holder, task, since })
+    }
+
+    /// The same of a lock or slots that are needed: what is kept of a semaphore may leave enough.
+    fn reserved_need(&self, need: &Need, needed: &Needed<'_>, now: &Now) -> Option<Reason> {
+        match (need, needed) {
+            (Need::Slots { name, weight }, Needed::Slots(Some(semaphore))) => {
+                let kept = self.reserved.get(&Resource { kind: Kind::Semaphore, name: name.clone() })?.weight;
+                unmet_slots(semaphore, weight.saturating_add(kept), now)?;
+                self.reserved(Kind::Semaphore, name)
+            }
+            (Need::Slots { .. }, _) => None,
+            // Its pipeline has it, so that nothing of it is kept for anybody.
+            (Need::Kept { .. }, Needed::Lock(Some(lock))) if lock.state != LockState::Free => None,
+            (Need::Lock(name) | Need::Kept { name, .. }, _) => self.reserved(Kind::Lock, name),
+        }
+    }
 }
 
 impl Dependency<'_> {

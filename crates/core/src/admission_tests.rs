@@ -56,7 +56,7 @@ impl Scene {
     }
 
     fn admit(&self) -> Admission {
-        let Coordination { locks, semaphores } = &self.site.machine;
+        let Coordination { locks, semaphores, .. } = &self.site.machine;
         let title = self.section.name.clone();
         let dependency = |(task, status, allow_failed): &(TaskId, Option<Status>, bool)| (task.clone(), *status, *allow_failed);
         let dependencies: Vec<_> = self.dependencies.iter().map(dependency).collect();
@@ -85,6 +85,7 @@ impl Scene {
             needs: self.task.spec.needs.iter().map(needed).collect(),
             roots: Roots::of(self.limit, &self.roots),
             slots: semaphores.get(&Name::runs()),
+            reserved: Default::default(),
         };
         admit(&self.task, &facts, &self.site.now)
     }
@@ -144,6 +145,7 @@ fn words(reason: &Reason) -> String {
             format!("{resource}: {wanted} > {available} of {capacity}, line {waiters}, {}", list(holders))
         }
         Reason::Undefined { resource } => format!("{resource} undefined"),
+        Reason::Reserved { resource, holder, .. } => format!("{resource} kept for {holder}"),
         Reason::NoSlot { capacity, waiters, holders } => format!("runs {capacity}, line {waiters}, {}", list(holders)),
     }
 }

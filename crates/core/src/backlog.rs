@@ -8,7 +8,7 @@ use crate::claim::Address;
 use crate::dag;
 use crate::decision::Decision;
 use crate::event::Resource;
-use crate::ids::{DecisionId, Epoch, ImportId, RunId, RunnerId, SectionId, Seq, TaskId, Title};
+use crate::ids::{DecisionId, Epoch, HolderId, ImportId, RunId, RunnerId, SectionId, Seq, TaskId, Title};
 use crate::import::Import;
 use crate::pipeline::Pipeline;
 use crate::process::ProcessId;
@@ -39,8 +39,25 @@ pub struct Backlog {
     pub pipelines: BTreeMap<TaskId, Pipeline>,
     /// The imports that are not finished.
     pub imports: BTreeMap<ImportId, Import>,
+    /// Claims that ended against the will of their holders, who were not told yet.
+    pub lost_claims: BTreeMap<(TaskId, HolderId), LostClaim>,
     /// The tasks that are added as part of an import. It is for the row alone and is not read back.
     pub imported: BTreeMap<TaskId, ImportId>,
+}
+
+/// A claim that ended against the will of its holder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LostClaim {
+    /// On which task.
+    pub task: TaskId,
+    /// Whose.
+    pub holder: HolderId,
+    /// The grant of the task's lock.
+    pub epoch: Epoch,
+    /// How it was lost.
+    pub reason: Box<str>,
+    /// When.
+    pub at: Wall,
 }
 
 /// What is known of the backlog as a whole.

@@ -12,6 +12,7 @@ use crate::ids::{Epoch, HolderId, RequestId, Ticket};
 use crate::process::ProcessId;
 use crate::step::Now;
 use crate::time::{Lease, Span, Stamp, Wall};
+use crate::work_claim::Reservation;
 
 /// How long a waiter has to take up what it was offered.
 pub const OFFER: Span = Span::from_secs(15);
@@ -342,11 +343,6 @@ impl Line {
         self.0.insert(at, waiter);
     }
 
-    /// Takes the first out of the line.
-    pub(crate) fn pop(&mut self) -> Option<Waiter> {
-        (!self.0.is_empty()).then(|| self.0.remove(0))
-    }
-
     /// Takes a waiter out, wherever it stands.
     pub fn remove(&mut self, ticket: Ticket) -> Option<Waiter> {
         self.position(ticket).map(|at| self.0.remove(at))
@@ -401,6 +397,8 @@ pub struct Blocked {
     pub watch: Vec<Vec<ProcessId>>,
     /// When time alone may change something for the asker.
     pub deadline: Option<Lease>,
+    /// For whom what is free is kept, if only that is in the way.
+    pub reserved: Option<Box<Reservation>>,
 }
 
 /// A place in a line.
@@ -416,15 +414,16 @@ pub struct Waiting {
 
 impl Blocked {
     /// What stands in the way of the waiter at `index` of the line, or of a newcomer if there is no index.
-    pub(crate) fn new(holders: Vec<Grant>, line: &Line, index: Option<usize>) -> Blocked {
+    pub(crate) fn new(holders: Vec<Grant>, line: &Line, index: Option<usize>, reserved: Option<&Reservation>) -> Blocked {
         let predecessor = index.and_then(|index| index.checked_sub(1)).and_then(|before| line.get(before));
-        let (watch, deadline) = match predecessor {
-            Some(before) => (vec![vec![before.standing.process.clone()]], None),
-            None => {
+        let (watch, deadline) = match (predecessor, reserved) {
+            (Some(before), _) => (vec![vec![before.standing.process.clone()]], None),
+            (None, Some(reserved)) => (vec![vec![reserved.process.clone()]], None),
+            (None, None) => {
                 let groups = holders.iter().map(Grant::watch).filter(|group| !group.is_empty()).collect();
                 (groups, holders.iter().filter_map(Grant::deadline).min())
             }
         };
-        Blocked { holders, waiters: line.len(), watch, deadline }
+        Blocked { holders, waiters: line.len(), watch, deadline, reserved: reserved.cloned().map(Box::new) }
     }
 }

@@ -84,7 +84,7 @@ impl Site {
                 strangers: built.resource.kind == Kind::Lock,
             })
             .collect();
-        find(&view, ticket)
+        find(&view, &[], ticket)
     }
 }
 

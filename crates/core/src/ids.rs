@@ -207,7 +207,7 @@ impl TaskId {
 }
 
 impl SectionId {
-    /// The lock of an exclusive section: the runner that works in it holds it.
+    /// The lock of an exclusive section: who works in it holds it, by a run or a claim.
     pub fn lock(&self) -> Name {
         Name::new(&format!("section:{self}")).expect("an id is short and plain")
     }
@@ -236,6 +236,16 @@ impl Name {
     /// The task whose lock it names.
     pub fn task(&self) -> Option<TaskId> {
         TaskId::new(self.0.strip_prefix("task:")?).ok()
+    }
+
+    /// Whether it is the lock of a section.
+    pub fn is_section(&self) -> bool {
+        self.0.starts_with("section:")
+    }
+
+    /// Whether it is the lock of a task or a section: only who works there holds it.
+    pub fn is_work(&self) -> bool {
+        self.is_section() || self.0.starts_with("task:")
     }
 
     /// A name for a lock or a semaphore of the user's: none that belongs to Banksman itself.

@@ -7,6 +7,7 @@
 //! * [`lock`] and [`semaphore`]: one holder, and N weighted slots; both with a line of waiters.
 //! * [`claim`]: what is asked for, granted and waited for, shared by the two.
 //! * [`coordination`]: all locks and semaphores together, and the refusal of deadlocks ([`deadlock`]).
+//! * [`work_claim`]: everything that somebody takes to work on a task, all of it or nothing.
 //! * [`task`]: one unit of work and its runs; [`dag`]: what must come first; [`admission`]: may it run now?
 //! * [`planner`]: which roots may begin, where only so many may be under way.
 //! * [`restart`]: the loop of a task that does not give up; [`decision`]: a question for a person.
@@ -52,6 +53,7 @@ pub mod task;
 mod test_world;
 pub mod time;
 mod work;
+pub mod work_claim;
 pub mod worker;
 
 pub use claim::Grant;
@@ -66,3 +68,4 @@ pub use process::{Liveness, ProcessId};
 pub use step::{Effect, Errand, Notice, NoticeKind, Now, Step};
 pub use task::{Status, Task};
 pub use time::{Lease, Span, Stamp, Wall};
+pub use work_claim::WorkClaim;

@@ -7,13 +7,14 @@
 //!                            +----+  the same, and somebody waits: the first gets it as an offer
 //! ```
 //!
-//! Invariants: nobody waits for a free lock; `fence` never falls, and a held lock's epoch is its fence.
+//! Invariants: nobody waits for a free lock, unless it is reserved for a claim; `fence` never falls, and a held lock's epoch is its fence.
 
-use crate::claim::{Ask, Blocked, Grant, LINE_LIMIT, Line, Reason, Term, Waiter, Waiting};
+use crate::claim::{Ask, Blocked, Claim, Grant, LINE_LIMIT, Line, Reason, Term, Waiter, Waiting};
 use crate::event::{Defined, Ended, Event, Fact, Forced, Kind, Resource};
 use crate::ids::{Epoch, HolderId, Name, Ticket};
 use crate::step::{Now, Scribe, Step};
 use crate::time::{Lease, Span};
+use crate::work_claim::Reservation;
 
 /// A lock with its line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +29,8 @@ pub struct Lock {
     pub state: State,
     /// Those who wait.
     pub line: Line,
+    /// For whom it is kept when it is free. It follows from the claims that wait, and is not stored.
+    pub reservation: Option<Box<Reservation>>,
 }
 
 /// Whether somebody holds the lock.
@@ -153,7 +156,7 @@ pub enum Outcome {
 impl Lock {
     /// A free lock that nobody has ever held.
     pub fn new(name: Name) -> Lock {
-        Lock { name, config: Config::default(), fence: Epoch(0), state: State::Free, line: Line::default() }
+        Lock { name, config: Config::default(), fence: Epoch(0), state: State::Free, line: Line::default(), reservation: None }
     }
 
     /// Decides one input.
@@ -218,7 +221,10 @@ impl Lock {
     pub fn check(&self) {
         self.line.check();
         match &self.state {
-            State::Free => assert!(self.line.is_empty(), "somebody waits for the free lock {}", self.name),
+            State::Free => {
+                let passes = self.line.iter().any(|waiter| self.may_have(&waiter.claim));
+                assert!(!passes, "somebody waits for the free lock {}", self.name);
+            }
             State::Held(grant) => {
                 assert_eq!(grant.epoch, self.fence, "the epoch of {} is not its fence", self.name);
                 assert_eq!(grant.claim.weight, 1, "a lock has one slot");
@@ -254,7 +260,7 @@ impl Lock {
             claim.max_hold = claim.max_hold.or(self.config.max_hold);
         }
         match (&self.state, wait) {
-            (State::Free, _) => {
+            (State::Free, _) if self.may_have(&claim) => {
                 self.fence = self.emit(Fact::Acquired(claim.clone()), scribe);
                 let grant = Grant::new(claim, self.fence, now);
                 self.state = State::Held(Box::new(grant.clone()));
@@ -263,9 +269,9 @@ impl Lock {
                     None => Outcome::Acquired(grant),
                 }
             }
-            (State::Held(_), None) => Outcome::Busy(self.blocked(None)),
-            (State::Held(_), Some(_)) if self.line.len() >= LINE_LIMIT => Outcome::LineFull,
-            (State::Held(_), Some(standing)) => {
+            (State::Free | State::Held(_), None) => Outcome::Busy(self.blocked(None)),
+            (State::Free | State::Held(_), Some(_)) if self.line.len() >= LINE_LIMIT => Outcome::LineFull,
+            (State::Free | State::Held(_), Some(standing)) => {
                 self.line.push(Waiter::new(claim, standing, now));
                 self.look(now.ticket, now)
             }
@@ -354,10 +360,16 @@ impl Lock {
         }
     }
 
-    /// Gives a free lock to the first in line.
+    /// Whether it is not kept for somebody else.
+    fn may_have(&self, claim: &Claim) -> bool {
+        self.reservation.as_ref().is_none_or(|reservation| reservation.lets(claim))
+    }
+
+    /// Gives a free lock to the first in line that may have it.
     fn serve(&mut self, now: &Now, scribe: &mut Scribe) {
+        let next = self.line.iter().find(|waiter| self.may_have(&waiter.claim)).map(|waiter| waiter.ticket);
         if let State::Free = self.state
-            && let Some(waiter) = self.line.pop()
+            && let Some(waiter) = next.and_then(|ticket| self.line.remove(ticket))
         {
             self.fence = self.emit(Fact::Acquired(waiter.claim.clone()), scribe);
             scribe.wake(waiter.standing.address.as_ref());
@@ -366,11 +378,11 @@ impl Lock {
     }
 
     fn blocked(&self, index: Option<usize>) -> Blocked {
-        let holders = match &self.state {
-            State::Free => Vec::new(),
-            State::Held(grant) => vec![(**grant).clone()],
+        let (holders, reserved) = match &self.state {
+            State::Free => (Vec::new(), self.reservation.as_deref()),
+            State::Held(grant) => (vec![(**grant).clone()], None),
         };
-        Blocked::new(holders, &self.line, index)
+        Blocked::new(holders, &self.line, index, reserved)
     }
 
     fn emit(&self, fact: Fact, scribe: &mut Scribe) -> Epoch {

@@ -11,11 +11,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::claim::{Ask, Blocked, Grant, LINE_LIMIT, Line, OFFER, Offer, Reason, Term, Waiter, Waiting};
+use crate::claim::{Ask, Blocked, Claim, Grant, LINE_LIMIT, Line, OFFER, Offer, Reason, Term, Waiter, Waiting};
 use crate::event::{Defined, Ended, Event, Fact, Forced, Increased, Kind, Resource};
 use crate::ids::{Epoch, HolderId, Name, Ticket};
 use crate::step::{Now, Scribe, Step};
 use crate::time::{Lease, Span};
+use crate::work_claim::Reservation;
 
 /// The largest capacity.
 pub const CAPACITY_LIMIT: u32 = 1_000_000;
@@ -34,6 +35,8 @@ pub struct Semaphore {
     pub holders: BTreeMap<HolderId, Grant>,
     /// Those who wait.
     pub line: Line,
+    /// For whom slots are kept that are free. It follows from the claims that wait, and is not stored.
+    pub reservation: Option<Box<Reservation>>,
 }
 
 /// The definition of a semaphore.
@@ -145,7 +148,7 @@ pub enum Outcome {
 impl Semaphore {
     /// A semaphore that nobody holds.
     pub fn new(name: Name, config: Config) -> Semaphore {
-        Semaphore { name, config, holders: BTreeMap::new(), line: Line::default() }
+        Semaphore { name, config, holders: BTreeMap::new(), line: Line::default(), reservation: None }
     }
 
     /// How many slots are free.
@@ -208,7 +211,7 @@ impl Semaphore {
     pub fn check(&self) {
         self.line.check();
         if let Some(first) = self.line.first() {
-            assert!(self.needs(first) > self.available(), "the first in line for {} fits", self.name);
+            assert!(self.needs(first) > self.available_to(&first.claim), "the first in line for {} fits", self.name);
         }
         for waiter in self.line.iter() {
             assert!(waiter.claim.weight <= self.config.capacity, "a waiter for {} will never fit", self.name);
@@ -259,9 +262,10 @@ impl Semaphore {
         if anew && granted_before.is_none() && self.knows(&claim.holder) {
             return Outcome::HeldAlready;
         }
-        let available = self.available();
+        let available = self.available_to(&claim);
         let fits_now = |extra: u32| extra <= available;
-        let nobody_waits = self.line.is_empty();
+        // Who holds what a claim waits for must not wait behind those who wait for that claim.
+        let nobody_waits = self.line.is_empty() || self.reservation.as_ref().is_some_and(|kept| kept.lets(&claim));
         let crowded = self.holders.len() >= HOLDER_LIMIT;
         let capacity = self.config.capacity;
         match self.holders.get_mut(&claim.holder) {
@@ -379,8 +383,7 @@ impl Semaphore {
 
     /// Serves the line from its front until one does not fit.
     fn serve(&mut self, now: &Now, scribe: &mut Scribe) {
-        while self.line.first().is_some_and(|first| self.needs(first) <= self.available()) {
-            let waiter = self.line.pop().expect("the first was just seen");
+        while let Some(waiter) = self.next_served().and_then(|ticket| self.line.remove(ticket)) {
             scribe.wake(waiter.standing.address.as_ref());
             match self.holders.get_mut(&waiter.claim.holder) {
                 Some(grant) => {
@@ -404,6 +407,20 @@ impl Semaphore {
         }
     }
 
+    /// The waiter to serve: the first in line, or one who passes the reservation that the first waits for.
+    fn next_served(&self) -> Option<Ticket> {
+        let fits = |waiter: &&Waiter| self.needs(waiter) <= self.available_to(&waiter.claim);
+        let passes = |waiter: &&Waiter| self.reservation.as_ref().is_some_and(|kept| kept.lets(&waiter.claim));
+        let first = self.line.first().filter(fits);
+        first.or_else(|| self.line.iter().filter(passes).find(fits)).map(|waiter| waiter.ticket)
+    }
+
+    /// How many slots are free for one who asks.
+    fn available_to(&self, claim: &Claim) -> u32 {
+        let kept = self.reservation.as_ref().filter(|kept| !kept.lets(claim)).map_or(0, |kept| kept.weight);
+        self.available().saturating_sub(kept)
+    }
+
     /// Whether a holder has slots or waits for some.
     fn knows(&self, holder: &HolderId) -> bool {
         self.holders.contains_key(holder) || self.line.iter().any(|waiter| waiter.claim.holder == *holder)
@@ -421,7 +438,9 @@ impl Semaphore {
     }
 
     fn blocked(&self, index: Option<usize>) -> Blocked {
-        Blocked::new(self.holders.values().cloned().collect(), &self.line, index)
+        let holders: Vec<Grant> = self.holders.values().cloned().collect();
+        let reserved = self.reservation.as_deref().filter(|kept| kept.weight <= self.available() || holders.is_empty());
+        Blocked::new(holders, &self.line, index, reserved)
     }
 
     fn emit(&self, fact: Fact, scribe: &mut Scribe) -> Epoch {

@@ -8,6 +8,7 @@ use banksman_core::{Effect, Errand, Notice, NoticeKind, RunnerId, Seq, Status, T
 use banksman_store::{Tables, Turn};
 
 use crate::ledger::{carry_out, drop_errands, step_task, wake_runners};
+use crate::manual::end_if_over;
 use crate::request::Seen;
 use crate::runs::RunOutcome;
 
@@ -26,14 +27,13 @@ pub(crate) fn ripen(id: &TaskId, seen: &Seen, tables: &mut Tables, turn: &mut Tu
     let input = match &task.state {
         task::State::Resting { .. } => task::Input::Ripen,
         task::State::ByHand { holder, epoch, .. } => {
-            let now = seen.now(turn);
-            let grant = tables.coordination.locks.get(&id.lock()).and_then(|lock| match &lock.state {
-                lock::State::Held(grant) => Some(grant),
-                lock::State::Free => None,
-            });
-            match grant.filter(|grant| grant.epoch == *epoch && grant.over(&now).is_none()) {
-                None => task::Input::Return,
-                Some(grant) => task::Input::Take { holder: holder.clone(), epoch: *epoch, until: grant.deadline() },
+            let (holder, epoch) = (holder.clone(), *epoch);
+            end_if_over(id, &seen.now(turn), tables, turn);
+            match tables.coordination.locks.get(&id.lock()).map(|lock| &lock.state) {
+                Some(lock::State::Held(grant)) if grant.epoch == epoch => {
+                    task::Input::Take { holder, epoch, until: grant.deadline() }
+                }
+                Some(_) | None => return,
             }
         }
         _ => return,

@@ -5,7 +5,7 @@ use banksman_core::backlog::{Backlog, Hold, Run};
 use banksman_core::coordination::Coordination;
 use banksman_core::lock::{self, Lock};
 use banksman_core::task::{self, Need};
-use banksman_core::{HolderId, Name, Now, Pipeline, RunnerId, SectionId, Task};
+use banksman_core::{HolderId, Name, Now, Pipeline, RunId, RunnerId, SectionId, Task};
 use banksman_store::{Tables, Turn};
 
 use crate::facts;
@@ -13,6 +13,7 @@ use crate::guards::check_at_claim;
 use crate::ledger::{Draft, granted, step_task, take};
 use crate::request::Seen;
 use crate::runs::{Candidate, RunOutcome, Work};
+use crate::sections;
 
 pub(crate) fn claim(
     runner: &RunnerId,
@@ -67,7 +68,7 @@ fn claim_one(
         Vec::new()
     })?;
     // What was admitted is granted; were it not so, nothing of it would be kept.
-    let taken = occupy(runner, candidate, &tables.coordination, &tables.backlog, now);
+    let taken = occupy(candidate, &tables.coordination, &tables.backlog, now);
     let (draft, holds) = taken.ok_or_else(Vec::new)?;
     draft.keep(tables, turn);
     let owner = tables.backlog.runners[runner].clone();
@@ -99,7 +100,6 @@ fn claim_one(
 
 /// Takes everything that a run of the candidate holds; `None` if something of it is not free.
 pub(crate) fn occupy(
-    runner: &RunnerId,
     candidate: &Candidate,
     coordination: &Coordination,
     backlog: &Backlog,
@@ -123,13 +123,14 @@ pub(crate) fn occupy(
             }
         }
     }
-    enter_section(runner, candidate.section.as_ref(), coordination, backlog, &mut draft)?;
+    enter_section(&candidate.run, candidate.section.as_ref(), coordination, backlog, &mut draft)?;
     Some((draft, holds))
 }
 
-/// Takes the lock of an exclusive section, unless the runner has it already. `None` if another has it.
-pub(crate) fn enter_section(
-    runner: &RunnerId,
+/// Takes the lock of an exclusive section for a run, unless another run of its runner has it: they share the section. `None` if
+/// somebody else works there.
+fn enter_section(
+    run: &RunId,
     section: Option<&SectionId>,
     coordination: &Coordination,
     backlog: &Backlog,
@@ -137,12 +138,12 @@ pub(crate) fn enter_section(
 ) -> Option<()> {
     let exclusive = section.and_then(|id| backlog.sections.get(id)).filter(|section| section.exclusive);
     let Some(section) = exclusive else { return Some(()) };
-    let name = section.id.lock();
-    if is_held_by(&runner.holder(), coordination.locks.get(&name)) {
+    if sections::manual_lock(&section.id, coordination, backlog).is_none()
+        && let Some(lock::State::Held(_)) = coordination.locks.get(&section.id.lock()).map(|lock| &lock.state)
+    {
         return Some(());
     }
-    let process = backlog.runners.get(runner)?.process.clone();
-    granted(&draft.handle(take(&Need::Lock(name), runner.holder(), vec![process]))).map(drop)
+    granted(&draft.handle(take(&Need::Lock(section.id.lock()), run.holder(), Vec::new()))).map(drop)
 }
 
 fn is_held_by(holder: &HolderId, lock: Option<&Lock>) -> bool {

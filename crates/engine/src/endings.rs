@@ -7,10 +7,9 @@ use banksman_core::event::{Event, TaskFact};
 use banksman_core::restart::Marker;
 use banksman_core::semaphore;
 use banksman_core::task::{self, Ending, Need, Watch};
-use banksman_core::{Decision, DecisionId, Name, Pipeline, RunId, RunnerId, SectionId, Span, Task, lock};
+use banksman_core::{Decision, DecisionId, Name, Pipeline, RunId, RunnerId, Span, Task};
 use banksman_store::{Tables, Turn};
 
-use crate::claims::enter_section;
 use crate::ledger::{
     Draft, any_runner, carry_out, drop_errands, emit, give_back, inherit, open_children, step_task, step_task_after,
     wake_runners, withdraw,
@@ -18,6 +17,7 @@ use crate::ledger::{
 use crate::phases::printed;
 use crate::request::Seen;
 use crate::runs::{RunOutcome, Work, ended};
+use crate::sections;
 
 pub(crate) fn finish(
     runner: &RunnerId,
@@ -67,6 +67,10 @@ pub(crate) fn end(
         });
     }
     draft.keep(tables, turn);
+    tables.coordination.claims.retain(|_, claim| claim.task.is_some() || claim.holder != id.holder());
+    if let Some(section) = &what.task.spec.section {
+        sections::leave(section, id, tables, turn);
+    }
     let said = tables.backlog.tasks.get(&what.task.id).and_then(|task| task.live()?.verdict.clone());
     let input = task::Input::End {
         run: id.clone(),
@@ -127,16 +131,11 @@ pub(crate) fn end_unproven(what: &Work, tables: &mut Tables, turn: &mut Turn) ->
     if run.owner_epoch != what.run.owner_epoch || run.holds != what.run.holds {
         return None;
     }
-    let owner = run.owner.clone();
     let ending = ended(Ending::Lost, turn.wall, Some("a person has said that nothing of it lives".into()));
     // A person's word is no recovery: there is no limit to it.
     let watch = Watch { timeout: Span::ZERO, max_recoveries: u32::MAX, on_exhausted: task::OnExhausted::Escalate };
     // What is in its folder is looked at before the next attempt.
     let outcome = end(None, what, ending, &Marker::Absent, &watch, tables, turn);
-    // A runner that is gone cannot give the lock of its section back.
-    if !tables.backlog.runners.contains_key(&owner) {
-        free_sections(&owner, what.task.spec.section.as_slice(), tables, turn);
-    }
     Some(outcome)
 }
 
@@ -172,16 +171,11 @@ pub(crate) fn lose(
     if !run.is_lost(&now) {
         return RunOutcome::OwnerLives;
     }
-    let owner = run.owner.clone();
     let silence = now.lease - run.lease.as_ref().map_or(now.lease, |lease| lease.renewed);
     let note = format!("its machine was not heard of for {} s", silence.as_ms() / 1_000);
     let ending = ended(Ending::Lost, turn.wall, Some(note));
     // Its files are on another machine: the next attempt looks for DONE where it runs.
     let outcome = end(Some(runner), what, ending.clone(), &Marker::Absent, watch, tables, turn);
-    // It cannot come back for the lock of the section: it is gone, or what it had there is.
-    if tables.backlog.runners.get(&owner).is_none_or(|owner| owner.is_silent(&now)) {
-        free_sections(&owner, what.task.spec.section.as_slice(), tables, turn);
-    }
     RunOutcome::Lost(ending, outcome, stopped(&what.task, tables))
 }
 
@@ -201,11 +195,6 @@ pub(crate) fn adopt(runner: &RunnerId, what: &Work, seen: &Seen, tables: &mut Ta
     if owner.is_some_and(|owner| !now.all_dead(std::slice::from_ref(&owner.process))) {
         return RunOutcome::OwnerLives;
     }
-    let mut draft = Draft::new(&tables.coordination, now);
-    if enter_section(runner, task.spec.section.as_ref(), &tables.coordination, &tables.backlog, &mut draft).is_none() {
-        return RunOutcome::SectionHeld;
-    }
-    draft.keep(tables, turn);
     let fact = TaskFact::Adopted { run: run.id.clone(), runner: runner.clone(), from: run.owner.clone() };
     let epoch = emit(turn, Event::Task { id: task.id.clone(), fact });
     let adopted = tables.backlog.runs.get_mut(&run.id).expect("it was just there");
@@ -224,13 +213,7 @@ pub(crate) fn adopt(runner: &RunnerId, what: &Work, seen: &Seen, tables: &mut Ta
     RunOutcome::Adopted(Box::new(work))
 }
 
-pub(crate) fn dismiss(
-    runner: &RunnerId,
-    sections: &[SectionId],
-    seen: &Seen,
-    tables: &mut Tables,
-    turn: &mut Turn,
-) -> RunOutcome {
+pub(crate) fn dismiss(runner: &RunnerId, seen: &Seen, tables: &mut Tables, turn: &mut Turn) -> RunOutcome {
     let now = seen.now(turn);
     let Some(row) = tables.backlog.runners.get(runner) else { return RunOutcome::Late };
     // Its runs come first.
@@ -243,31 +226,7 @@ pub(crate) fn dismiss(
     tables.backlog.runners.remove(runner);
     let heir = any_runner(tables);
     inherit(tables, Some(runner), heir.as_ref());
-    free_sections(runner, sections, tables, turn);
     wake_runners(tables, turn, None);
-    RunOutcome::Done
-}
-
-/// Gives back the locks of these sections that a runner has and has no run for. From another machine nobody could see
-/// that it is dead.
-fn free_sections(runner: &RunnerId, sections: &[SectionId], tables: &mut Tables, turn: &mut Turn) {
-    for section in sections {
-        leave_section(runner, section, tables, turn);
-    }
-}
-
-pub(crate) fn leave_section(runner: &RunnerId, section: &SectionId, tables: &mut Tables, turn: &mut Turn) -> RunOutcome {
-    if tables.backlog.live_in(section).any(|run| run.owner == *runner) {
-        return RunOutcome::Late;
-    }
-    let name = section.lock();
-    let Some(lock::State::Held(grant)) = tables.coordination.locks.get(&name).map(|lock| &lock.state) else {
-        return RunOutcome::Done;
-    };
-    let command = give_back(&Need::Lock(name), runner.holder(), grant.epoch);
-    let mut draft = Draft::new(&tables.coordination, turn.now(Vec::new(), Default::default()));
-    draft.handle(command);
-    draft.keep(tables, turn);
     RunOutcome::Done
 }
 

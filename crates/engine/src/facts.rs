@@ -1,14 +1,18 @@
 //! Gathers what an admission depends on, from rows.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use banksman_core::admission::{self, Admission, Dependency, Exclusive, Facts, Needed};
 use banksman_core::backlog::Backlog;
 use banksman_core::coordination::Coordination;
+use banksman_core::event::Resource;
 use banksman_core::planner::Roots;
 use banksman_core::task::Need;
+use banksman_core::work_claim::Reservation;
 use banksman_core::{Grant, Name, Now, ProcessId, RunnerId, SectionId, Task, lock};
 use banksman_store::Key;
+
+use crate::{manual, sections};
 
 /// The rows that the admission of a task needs, beside the task itself: they follow from what it is.
 pub(crate) fn keys(task: &banksman_core::TaskId, section: Option<&SectionId>, needs: &[Need]) -> Vec<Key> {
@@ -54,7 +58,8 @@ pub(crate) fn processes(coordination: &Coordination) -> impl Iterator<Item = &Pr
         let line = semaphore.line.iter().map(|waiter| &waiter.standing.process);
         semaphore.holders.values().flat_map(bound_to).chain(line)
     });
-    locks.chain(semaphores)
+    let claims = coordination.claims.values().filter_map(|claim| claim.waits()).map(|terms| &terms.standing.process);
+    locks.chain(semaphores).chain(claims)
 }
 
 fn bound_to(grant: &Grant) -> impl Iterator<Item = &ProcessId> {
@@ -77,7 +82,7 @@ pub fn admit(
         dependencies: dependencies(task, backlog),
         section: section.map(|section| Exclusive {
             section,
-            lock: coordination.locks.get(&section.id.lock()),
+            lock: sections::manual_lock(&section.id, coordination, backlog),
             foreign: backlog
                 .live_in(&section.id)
                 .find(|run| Some(&run.owner) != runner)
@@ -87,8 +92,20 @@ pub fn admit(
         needs: needs(task.spec.needs_to_begin(root_limit > 0), coordination),
         slots: coordination.semaphores.get(&Name::runs()),
         roots: Roots::of(root_limit, backlog.tasks.values()),
+        reserved: reserved(task, coordination, now),
     };
     admission::admit(task, &facts, now)
+}
+
+/// What a task needs that is kept for claims which wait.
+fn reserved(task: &Task, coordination: &Coordination, now: &Now) -> BTreeMap<Resource, Reservation> {
+    if coordination.claims.is_empty() {
+        return BTreeMap::new();
+    }
+    let section = task.spec.section.as_ref().map(|section| Need::Lock(section.lock()));
+    let needs = [Need::Lock(task.id.lock())].into_iter().chain(section).chain(task.spec.needs_to_begin(true).iter().cloned());
+    let resources = needs.map(|need| manual::part(&need).resource);
+    resources.filter_map(|resource| coordination.reservation(&resource, now).map(|kept| (resource, kept))).collect()
 }
 
 fn dependencies<'a>(task: &Task, backlog: &'a Backlog) -> Vec<Dependency<'a>> {

@@ -6,10 +6,12 @@ use banksman_core::coordination::{Command, Coordination, Outcome as Held};
 use banksman_core::decision::About;
 use banksman_core::event::{DecisionFact, Event, Fact, Resource};
 use banksman_core::task::{self, Need};
-use banksman_core::{Decision, DecisionId, Effect, Epoch, HolderId, Now, ProcessId, RunnerId, TaskId, decision, lock, semaphore};
+use banksman_core::{
+    Decision, DecisionId, Effect, Epoch, HolderId, Now, ProcessId, RunnerId, TaskId, WorkClaim, decision, lock, semaphore,
+};
 use banksman_store::{Tables, Turn};
 
-use crate::hands::let_go;
+use crate::manual::let_go;
 use crate::pipelines;
 
 /// Steps a task that is there, and carries out what follows. Errands go to `executor`.
@@ -224,8 +226,16 @@ pub(crate) fn wake_watchers(tables: &Tables, effects: &[Effect], turn: &mut Turn
     if freed.is_empty() {
         return;
     }
+    wake_for(tables, &freed, turn);
+}
+
+/// Wakes the runners that wait for one of these, and the claims, in the order of their tickets.
+pub(crate) fn wake_for(tables: &Tables, freed: &[Resource], turn: &mut Turn) {
     let watching = tables.watchers.iter().filter(|watcher| watcher.watching.iter().any(|watched| freed.contains(watched)));
-    let wakes = watching.map(|watcher| Effect::Wake(watcher.address.clone())).collect();
+    let wants = |claim: &&WorkClaim| freed.iter().any(|resource| claim.wants(resource));
+    let claims = tables.coordination.claims.values().filter(wants).filter_map(|claim| claim.waits()?.standing.address.as_ref());
+    let addresses = claims.chain(watching.map(|watcher| &watcher.address));
+    let wakes = addresses.map(|address| Effect::Wake(address.clone())).collect();
     turn.carry_out(wakes, false);
 }
 

@@ -4,6 +4,7 @@
 //! and sleeps as long as a [`Wait`] tells it to.
 
 mod applying;
+mod awaiting;
 mod calm;
 mod chains;
 mod claims;
@@ -12,9 +13,9 @@ mod dispatch;
 mod endings;
 mod facts;
 mod guards;
-mod hands;
 mod imports;
 mod ledger;
+mod manual;
 mod phases;
 mod pipelines;
 mod queues;
@@ -29,12 +30,13 @@ pub mod why;
 mod workers;
 
 pub use applying::{ApplyOutcome, ApplyRequest, Change, How, Misfit};
+pub use awaiting::{awaited_keys, awaited_parts};
 pub use decisions::{DecisionOutcome, DecisionRequest};
 pub use dispatch::{Advice as Next, Dispatcher, News, Options, Vitals};
 pub use facts::{admission_keys, admit};
 pub use guards::{Judgement, know, store_keys, verdict};
-pub use hands::{Lockout, Taking};
 pub use imports::{ImportOutcome, ImportRequest};
+pub use manual::{ClaimWaiting, Lockout, Taking, Unmet};
 pub use phases::{Lack, lacks, slot_keys};
 pub use pipelines::{PipelineOutcome, PipelineRequest, Start};
 pub use queues::QueueRequest;

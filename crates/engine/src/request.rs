@@ -8,9 +8,9 @@ use banksman_store::{Call, Granted, Key, Tables, Turn};
 
 use crate::applying::{ApplyOutcome, ApplyRequest};
 use crate::decisions::{DecisionOutcome, DecisionRequest};
-use crate::hands::follow_lock;
 use crate::imports::{ImportOutcome, ImportRequest};
 use crate::ledger::wake_watchers;
+use crate::manual::follow_lock;
 use crate::pipelines::{PipelineOutcome, PipelineRequest};
 use crate::queues::QueueRequest;
 use crate::routing::{RouteOutcome, RouteRequest};
@@ -189,6 +189,7 @@ fn coordinate(mut command: Command, seen: &Seen, tables: &mut Tables, turn: &mut
         ask.granted_before = Some(granted.epoch);
     }
     let now = seen.now(turn);
+    let is_own = matches!(&command, Command::Lock(_, lock::Input::Release { .. }));
     let step = std::mem::take(&mut tables.coordination).handle(command, &now);
     tables.coordination = step.state;
     let took_ticket = match &step.outcome {
@@ -199,7 +200,8 @@ fn coordinate(mut command: Command, seen: &Seen, tables: &mut Tables, turn: &mut
     remember_requests(&step.effects, turn.seq, tables);
     wake_watchers(tables, &step.effects, turn);
     turn.carry_out(step.effects, took_ticket);
-    follow_lock(&resource.name, tables, turn);
+    let is_renewed = matches!(&step.outcome, Outcome::Lock(lock::Outcome::Extended(_)));
+    follow_lock(&resource.name, is_own, is_renewed, tables, turn);
     Reply::Coordinate { outcome: step.outcome, at: now.stamp() }
 }
 

@@ -4,21 +4,25 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use banksman_core::admission::Reason;
 use banksman_core::backlog::{Ended, Run, Runner, Session, Shortage};
+use banksman_core::claim::Standing;
 use banksman_core::coordination::Command;
-use banksman_core::event::Resource;
+use banksman_core::deadlock::Link;
+use banksman_core::event::{Kind, Resource};
 use banksman_core::guard::Wants;
 use banksman_core::restart::Marker;
 use banksman_core::semaphore::{self, CAPACITY_LIMIT};
 use banksman_core::task::{self, Ending, Need, Task, Watch};
-use banksman_core::{Epoch, Name, Now, Pipeline, RunId, RunnerId, SectionId, Seq, Span, Status, TaskId, Wall};
+use banksman_core::work_claim::{Input, Outcome, Part, Take};
+use banksman_core::{Epoch, Name, Now, Pipeline, RunId, RunnerId, SectionId, Seq, Span, Status, TaskId, Ticket, Wall};
 use banksman_store::{Key, Tables, Turn};
 
 use crate::calm::{rest, ripen, stepped, tried};
 use crate::claims::claim;
-use crate::endings::{adopt, dismiss, finish, free_slot, leave_section, lose, renew, unproven};
+use crate::endings::{adopt, dismiss, finish, free_slot, lose, renew, unproven};
 use crate::facts;
 use crate::guards::store_keys;
 use crate::ledger::{Draft, any_runner, descendants, inherit, open_children, wake_runner, wake_runners};
+use crate::manual::{end_claims, work};
 use crate::request::Seen;
 use crate::tasks;
 
@@ -62,8 +66,6 @@ pub enum RunRequest {
     Dismiss {
         /// Who is gone.
         runner: RunnerId,
-        /// The sections whose locks it may have left behind.
-        sections: Vec<SectionId>,
         /// What was seen of it.
         seen: Seen,
     },
@@ -101,6 +103,8 @@ pub enum RunRequest {
         marker: Marker,
         /// How it was watched.
         watch: Watch,
+        /// The tasks that it has claimed itself: its claims end with it.
+        claims: Vec<TaskId>,
     },
     /// Tell that the file DONE of a loop, or something in its place, was found before its next attempt.
     Found {
@@ -172,12 +176,23 @@ pub enum RunRequest {
         /// Why it cannot be proven.
         why: Box<str>,
     },
-    /// Give an exclusive section back.
-    LeaveSection {
-        /// Itself.
-        runner: RunnerId,
-        /// Which one.
-        section: SectionId,
+    /// Wait until tasks are over, as a run: refused if they wait for that run.
+    Await {
+        /// Which run.
+        run: RunId,
+        /// Its number.
+        epoch: Epoch,
+        /// What must be free for the tasks to end, as they were read.
+        parts: Vec<Part>,
+        /// The process that waits.
+        standing: Standing,
+        /// What was seen of others who wait.
+        seen: Seen,
+    },
+    /// Wait for them no longer.
+    EndAwait {
+        /// The number of the wait.
+        ticket: Ticket,
     },
     /// Give the slot of a run back, because it only waits for others.
     Pause {
@@ -250,8 +265,10 @@ pub enum RunOutcome {
     OwnerLives,
     /// It runs on another machine.
     Elsewhere,
-    /// Another runner works in the section of the run.
-    SectionHeld,
+    /// The wait is known under this number.
+    Awaits(Ticket),
+    /// The wait would never end.
+    Deadlock(Vec<Link>),
     /// It has changed since: others were faster, or it has ended.
     Late,
     /// There is no such run.
@@ -276,10 +293,7 @@ impl RunRequest {
                 tasks.chain(left.iter().cloned().map(Key::ByHand)).chain([Key::Runners]).collect()
             }
             RunRequest::Renew { .. } => vec![Key::Runners, Key::Live],
-            RunRequest::Dismiss { sections, .. } => {
-                let locks = sections.iter().map(|section| Key::Lock(section.lock()));
-                locks.chain([Key::Runners, Key::Live, Key::Outbox]).collect()
-            }
+            RunRequest::Dismiss { .. } => vec![Key::Runners, Key::Live, Key::Outbox],
             RunRequest::Claim { candidates, root_limit, .. } => {
                 let keys = |candidate: &Candidate| {
                     let guards = candidate.is_guarded.then(|| Key::Pipeline(candidate.task.clone()));
@@ -290,25 +304,22 @@ impl RunRequest {
                 candidates.iter().flat_map(keys).chain(facts::common_keys()).chain(roots).collect()
             }
             RunRequest::Started { run, .. } => vec![Key::Run(run.clone()), Key::Outbox],
-            RunRequest::Finish { what, .. } => {
+            RunRequest::Finish { what, claims, .. } => {
                 let Work { run, task } = &**what;
+                let claimed = claims.iter().flat_map(|task| [Key::Task(task.clone()), Key::ByHand(task.clone())]);
                 let holds = run.holds.iter().map(|hold| facts::need_key(&hold.need));
                 let own = [Key::Run(run.id.clone()), own_key(task), Key::Runners, Key::Outbox, Key::OpenDecisions];
-                holds.chain(own).chain(pipeline_key(task)).collect()
+                holds.chain(own).chain(pipeline_key(task)).chain(section_keys(task)).chain(claimed).collect()
             }
             RunRequest::Adopt { what, .. } => {
                 let Work { run, task } = &**what;
-                let section = task.spec.section.as_ref().map(|section| Key::Lock(section.lock()));
-                let own =
-                    [Key::Run(run.id.clone()), Key::Task(task.id.clone()), Key::Sections, Key::Live, Key::Runners, Key::Outbox];
-                section.into_iter().chain(own).collect()
+                vec![Key::Run(run.id.clone()), Key::Task(task.id.clone()), Key::Live, Key::Runners, Key::Outbox]
             }
             RunRequest::Lose { what, .. } => {
                 let Work { run, task } = &**what;
                 let holds = run.holds.iter().map(|hold| facts::need_key(&hold.need));
-                let section = task.spec.section.as_ref().map(|section| Key::Lock(section.lock()));
                 let own = [Key::Run(run.id.clone()), own_key(task), Key::Live, Key::Runners, Key::Outbox, Key::OpenDecisions];
-                holds.chain(section).chain(own).chain(pipeline_key(task)).collect()
+                holds.chain(own).chain(pipeline_key(task)).chain(section_keys(task)).collect()
             }
             RunRequest::Unproven { what, .. } => vec![
                 Key::Run(what.run.id.clone()),
@@ -317,7 +328,14 @@ impl RunRequest {
                 Key::Outbox,
                 Key::OpenDecisions,
             ],
-            RunRequest::LeaveSection { section, .. } => vec![Key::Lock(section.lock()), Key::Live, Key::Runners],
+            RunRequest::Await { run, parts, .. } => {
+                let parts = parts.iter().map(|part| match part.resource.kind {
+                    Kind::Lock => Key::Lock(part.resource.name.clone()),
+                    Kind::Semaphore => Key::Semaphore(part.resource.name.clone()),
+                });
+                parts.chain([Key::Run(run.clone()), Key::Waits]).collect()
+            }
+            RunRequest::EndAwait { .. } => vec![Key::Waits],
             RunRequest::Pause { run, .. } | RunRequest::Resume { run, .. } => {
                 vec![Key::Run(run.clone()), Key::Semaphore(Name::runs()), Key::Runners]
             }
@@ -397,7 +415,7 @@ impl RunRequest {
                 tried(runner, *errand, error.as_deref(), *is_final, tables, turn)
             }
             RunRequest::Renew { runner } => renew(runner, tables, turn),
-            RunRequest::Dismiss { runner, sections, seen } => dismiss(runner, sections, seen, tables, turn),
+            RunRequest::Dismiss { runner, seen } => dismiss(runner, seen, tables, turn),
             RunRequest::Claim { runner, room, candidates, seen, root_limit } => {
                 claim(runner, *room, candidates, seen, *root_limit, tables, turn)
             }
@@ -411,13 +429,18 @@ impl RunRequest {
                 tables.backlog.outbox.retain(|_, sent| !is_spawn(sent));
                 RunOutcome::Done
             }
-            RunRequest::Finish { runner, what, ending, marker, watch } => {
+            RunRequest::Finish { runner, what, ending, marker, watch, claims } => {
+                end_claims(&what.run.id.holder(), claims, tables, turn);
                 finish(runner, what, ending, marker, watch, tables, turn)
             }
             RunRequest::Adopt { runner, what, seen } => adopt(runner, what, seen, tables, turn),
             RunRequest::Lose { runner, what, patience, watch } => lose(runner, what, *patience, watch, tables, turn),
             RunRequest::Unproven { runner, what, why } => unproven(runner, what, why, tables, turn),
-            RunRequest::LeaveSection { runner, section } => leave_section(runner, section, tables, turn),
+            RunRequest::Await { run, epoch, parts, standing, seen } => awaiting(run, *epoch, parts, standing, seen, tables, turn),
+            RunRequest::EndAwait { ticket } => {
+                tables.coordination.claims.remove(ticket);
+                RunOutcome::Done
+            }
             RunRequest::Pause { run, epoch } => {
                 let outcome = standing(run, *epoch, tables);
                 if outcome == RunOutcome::Done {
@@ -438,6 +461,35 @@ impl RunRequest {
             }
         }
     }
+}
+
+/// A run waits for tasks: an edge of the graph of waits, and nothing else.
+fn awaiting(
+    run: &RunId,
+    epoch: Epoch,
+    parts: &[Part],
+    standing: &Standing,
+    seen: &Seen,
+    tables: &mut Tables,
+    turn: &mut Turn,
+) -> RunOutcome {
+    match self::standing(run, epoch, tables) {
+        RunOutcome::Done => {}
+        other => return other,
+    }
+    let (holder, parts, wait) = (run.holder(), parts.to_vec(), Some((standing.clone(), None)));
+    let take = Take { holder, ancestors: Vec::new(), task: None, parts, ttl: Span::ZERO, ticket: None, wait };
+    match work(Input::Await(Box::new(take)), &seen.now(turn), tables, turn) {
+        Outcome::Waiting(waiting, _) => RunOutcome::Awaits(waiting.ticket),
+        Outcome::Deadlock(cycle) => RunOutcome::Deadlock(cycle),
+        other => unreachable!("a wait is noted or refused: {other:?}"),
+    }
+}
+
+/// The lock of the section that a run leaves, and the others who may work there.
+fn section_keys(task: &Task) -> Vec<Key> {
+    let section = task.spec.section.as_ref();
+    section.into_iter().flat_map(|section| [Key::Lock(section.lock()), Key::Live]).collect()
 }
 
 /// The row of a task; for a loop with all its descendants, because it waits for them.

@@ -1,11 +1,14 @@
 //! Sections: made, changed, deleted.
 
-use banksman_core::backlog::Section;
-use banksman_core::event::{Event, SectionFact};
-use banksman_core::{HolderId, SectionId, Title, lock};
+use banksman_core::backlog::{Backlog, Section};
+use banksman_core::coordination::Coordination;
+use banksman_core::event::{Event, Kind, Resource, SectionFact};
+use banksman_core::lock::{self, Lock};
+use banksman_core::task::Need;
+use banksman_core::{HolderId, RunId, SectionId, Title};
 use banksman_store::{Key, Tables, Turn};
 
-use crate::ledger::{emit, wake_runners};
+use crate::ledger::{Draft, emit, give_back, take, wake_for, wake_runners};
 
 /// The most sections of a project.
 pub(crate) const SECTION_LIMIT: usize = 1_000;
@@ -120,5 +123,40 @@ impl SectionRequest {
                 SectionOutcome::Deleted
             }
         }
+    }
+}
+
+/// The lock of an exclusive section, unless it is held for runs that live there, or that one draft is about to start.
+pub(crate) fn manual_lock<'a>(section: &SectionId, coordination: &'a Coordination, backlog: &Backlog) -> Option<&'a Lock> {
+    let lock = coordination.locks.get(&section.lock())?;
+    let lock::State::Held(grant) = &lock.state else { return Some(lock) };
+    let holder = &grant.claim.holder;
+    let is_in_section = backlog.live_in(section).any(|run| run.id.holder() == *holder);
+    let is_known = backlog.runs.values().any(|run| run.is_live() && run.id.holder() == *holder);
+    let is_new = holder.as_str().starts_with("run:") && !is_known;
+    (!is_in_section && !is_new).then_some(lock)
+}
+
+/// A run has ended: the lock of its section goes to another run that lives there, or is free. [`Key::Live`] must be loaded.
+pub(crate) fn leave(section: &SectionId, run: &RunId, tables: &mut Tables, turn: &mut Turn) {
+    let name = section.lock();
+    let heir = tables.backlog.live_in(section).find(|other| other.id != *run).map(|other| other.id.clone());
+    if let Some(lock::State::Held(grant)) = tables.coordination.locks.get(&name).map(|lock| &lock.state) {
+        let holder = grant.claim.holder.clone();
+        // An earlier version left it with the runner.
+        let is_left = holder == run.holder() || (heir.is_none() && holder.as_str().starts_with("runner:"));
+        if is_left {
+            let command = give_back(&Need::Lock(name.clone()), holder, grant.epoch);
+            // What goes from one run to the next is never free, so that it is kept for nobody who waits.
+            let claims = heir.as_ref().map(|_| std::mem::take(&mut tables.coordination.claims));
+            let mut draft = Draft::new(&tables.coordination, turn.now(Vec::new(), Default::default()));
+            draft.handle(command);
+            heir.iter().for_each(|heir| drop(draft.handle(take(&Need::Lock(name.clone()), heir.holder(), Vec::new()))));
+            draft.keep(tables, turn);
+            claims.into_iter().for_each(|claims| tables.coordination.claims = claims);
+        }
+    }
+    if heir.is_none() {
+        wake_for(tables, &[Resource { kind: Kind::Lock, name }], turn);
     }
 }

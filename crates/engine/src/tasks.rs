@@ -1,15 +1,17 @@
 //! What people and runs do with tasks: add, change, conclude, cancel, retry, delete.
 
-use banksman_core::backlog::Edge;
+use banksman_core::backlog::{Edge, LostClaim};
 use banksman_core::dag::{self, DagError};
-use banksman_core::event::{Event, TaskFact};
+use banksman_core::deadlock::Link;
+use banksman_core::event::{Event, Kind, Resource, TaskFact};
 use banksman_core::task::{self, After, Mark, Pulse, Spec, Verdict, Watch};
-use banksman_core::{Epoch, HolderId, Label, RunId, RunnerId, SectionId, Span, Task, TaskId, Title, lock};
+use banksman_core::{Epoch, HolderId, Label, Name, RunId, RunnerId, SectionId, Span, Status, Task, TaskId, Ticket, Title, lock};
 use banksman_store::{Key, Tables, Turn};
 
-use crate::hands::{self, Lockout, Taking};
-use crate::ledger::{descendants, emit, step_task, wake_runner, wake_runners, withdraw};
+use crate::ledger::{descendants, emit, step_task, wake_for, wake_runner, wake_runners, withdraw};
+use crate::manual::{self, ClaimWaiting, Lockout, Taking, Unmet};
 use crate::pipelines;
+use crate::request::Seen;
 
 /// What can be asked.
 #[derive(Debug, Clone)]
@@ -50,12 +52,54 @@ pub enum TaskRequest {
         /// Who, and for how long.
         taking: Box<Taking>,
     },
+    /// A claim that waits gives up, or its process is dead.
+    Leave {
+        /// The number of the claim.
+        ticket: Ticket,
+        /// What it wants.
+        resources: Vec<Resource>,
+        /// What was seen of its process; nothing if it is that process who says so.
+        seen: Option<Seen>,
+    },
+    /// Show a sign of life of somebody who works on it by hand.
+    Renew {
+        /// Which one.
+        id: TaskId,
+        /// Who.
+        by: Option<HolderId>,
+        /// Under which claim.
+        epoch: Option<Epoch>,
+    },
     /// Work on it no longer, without saying how it ended.
     GiveBack {
         /// Which one.
         id: TaskId,
         /// Who.
-        by: HolderId,
+        by: Option<HolderId>,
+        /// Under which claim.
+        epoch: Option<Epoch>,
+    },
+    /// Tell the result, as a person or as the run that is at it.
+    Finish {
+        /// Of which one.
+        id: TaskId,
+        /// Who.
+        by: Option<HolderId>,
+        /// Under which claim, or as which run.
+        epoch: Option<Epoch>,
+        /// Whether it is done though a dependency is not completed.
+        anyway: bool,
+        /// The result.
+        verdict: Verdict,
+    },
+    /// Change what is to be done, and do something else with it: both or neither.
+    Edited {
+        /// What is different.
+        edit: Box<Edit>,
+        /// How it stands then.
+        status: Status,
+        /// What else.
+        then: Box<TaskRequest>,
     },
     /// Show a sign of life.
     Heartbeat {
@@ -167,20 +211,47 @@ pub enum TaskOutcome {
     HasChildren(Vec<TaskId>),
     /// It is a pipeline that is not over.
     NotOver,
-    /// Somebody works on it, or in its section.
+    /// Somebody works on it, or in its section, or has what it needs.
     Locked(Lockout),
+    /// The claim waits.
+    Waiting(Box<ClaimWaiting>),
+    /// The claim waits no longer.
+    Left,
+    /// Waiting would never end; the claim does not wait.
+    Deadlock(Vec<Link>),
+    /// It was claimed by the same holder before, and stays so.
+    AlreadyYours(Box<Task>),
+    /// The claim is renewed, with all its parts.
+    Renewed(Box<Task>),
+    /// The claim of the one who speaks is over: that is told once.
+    Lost(LostClaim),
+    /// Nobody has claimed it.
+    NotClaimed,
+    /// These must be completed first.
+    DependsOn(Vec<Unmet>),
+    /// A semaphore that it needs was never defined, or has fewer slots.
+    NeverFits {
+        /// Which semaphore.
+        name: Name,
+        /// How many slots it has, if it is defined.
+        capacity: Option<u32>,
+    },
     /// It is not as it was read: read it again.
     Changed,
 }
 
 impl TaskRequest {
-    fn id(&self) -> &TaskId {
-        match self {
+    fn id(&self) -> Option<&TaskId> {
+        Some(match self {
+            TaskRequest::Leave { .. } => return None,
+            TaskRequest::Edited { then, .. } => return then.id(),
             TaskRequest::Add { id, .. }
             | TaskRequest::Update { id, .. }
             | TaskRequest::Conclude { id, .. }
             | TaskRequest::Take { id, .. }
+            | TaskRequest::Renew { id, .. }
             | TaskRequest::GiveBack { id, .. }
+            | TaskRequest::Finish { id, .. }
             | TaskRequest::Heartbeat { id, .. }
             | TaskRequest::Checkpoint { id, .. }
             | TaskRequest::Overtime { id, .. }
@@ -189,29 +260,36 @@ impl TaskRequest {
             | TaskRequest::Retry { id }
             | TaskRequest::Set { id, .. }
             | TaskRequest::Delete { id, .. } => id,
-        }
+        })
     }
 
     pub(crate) fn keys(&self) -> Vec<Key> {
-        let id = self.id().clone();
+        let Some(id) = self.id().cloned() else {
+            let TaskRequest::Leave { resources, .. } = self else { return Vec::new() };
+            let lock_or_slots = |resource: &Resource| match resource.kind {
+                Kind::Lock => Key::Lock(resource.name.clone()),
+                Kind::Semaphore => Key::Semaphore(resource.name.clone()),
+            };
+            return resources.iter().map(lock_or_slots).collect();
+        };
         let mut keys = vec![Key::Task(id.clone()), Key::Runners];
         match self {
             TaskRequest::Add { spec, depends_on, .. } => return add_keys(&id, spec, depends_on),
-            TaskRequest::Update { edit, .. } => {
-                keys.extend([Key::Sections, Key::Dependencies(id)]);
-                for edge in edit.depends_on.iter().flatten() {
-                    keys.extend([Key::Task(edge.on.clone()), Key::Upstream(edge.on.clone())]);
-                }
+            TaskRequest::Update { edit, .. } => keys.extend(edit_keys(&id, edit)),
+            TaskRequest::Edited { edit, then, .. } => {
+                keys.extend(edit_keys(&id, edit));
+                keys.extend(then.keys());
             }
             TaskRequest::Cancel { .. } => {
                 keys.extend([Key::ByHand(id.clone()), Key::Family(id.clone()), Key::Pipeline(id)]);
                 keys.extend([Key::Live, Key::Outbox, Key::OpenDecisions]);
             }
-            TaskRequest::Take { taking, .. } => {
-                keys.extend(hands::keys(&id, taking));
-                keys.push(Key::Pipeline(id));
+            TaskRequest::Take { taking, .. } => keys.extend(manual::keys(&id, taking)),
+            TaskRequest::Renew { .. } | TaskRequest::GiveBack { .. } => keys.push(Key::ByHand(id)),
+            TaskRequest::Finish { .. } => {
+                keys.extend([Key::Live, Key::OpenDecisions, Key::ByHand(id.clone())]);
+                keys.extend([Key::Dependencies(id.clone()), Key::Pipeline(id)]);
             }
-            TaskRequest::GiveBack { .. } => keys.push(Key::ByHand(id)),
             // Who looks at a run may find that it must be stopped.
             TaskRequest::Kill { .. } | TaskRequest::Overtime { .. } | TaskRequest::Heartbeat { .. } => {
                 keys.extend([Key::Live, Key::Outbox]);
@@ -224,7 +302,7 @@ impl TaskRequest {
             TaskRequest::Conclude { epoch: None, .. } | TaskRequest::Retry { .. } | TaskRequest::Set { .. } => {
                 keys.extend([Key::OpenDecisions, Key::ByHand(id.clone()), Key::Pipeline(id)]);
             }
-            TaskRequest::Conclude { .. } | TaskRequest::Checkpoint { .. } => {}
+            TaskRequest::Conclude { .. } | TaskRequest::Checkpoint { .. } | TaskRequest::Leave { .. } => {}
         }
         keys
     }
@@ -237,8 +315,17 @@ impl TaskRequest {
                 let input = task::Input::Conclude { epoch: *epoch, verdict: verdict.clone() };
                 unless_locked(id, by.as_ref(), input, tables, turn)
             }
-            TaskRequest::Take { id, taking } => hands::take(id, taking, tables, turn),
-            TaskRequest::GiveBack { id, by } => unless_locked(id, Some(by), task::Input::Return, tables, turn),
+            TaskRequest::Take { id, taking } => manual::take(id, taking, tables, turn),
+            TaskRequest::Leave { ticket, seen: None, .. } => {
+                manual::leave(*ticket, &turn.now(Vec::new(), Span::ZERO), tables, turn)
+            }
+            TaskRequest::Leave { ticket, seen: Some(seen), .. } => manual::drop_over(*ticket, seen, tables, turn),
+            TaskRequest::Renew { id, by, epoch } => manual::renew(id, by.as_ref(), *epoch, tables, turn).0,
+            TaskRequest::GiveBack { id, by, epoch } => manual::release(id, by.as_ref(), *epoch, tables, turn),
+            TaskRequest::Finish { id, by, epoch, anyway, verdict } => {
+                manual::conclude(id, by.as_ref(), *epoch, *anyway, verdict, tables, turn)
+            }
+            TaskRequest::Edited { edit, status, then } => edited(edit, *status, then, tables, turn),
             TaskRequest::Heartbeat { id, epoch, pulse, watch } => {
                 stepped(id, task::Input::Heartbeat { epoch: *epoch, pulse: *pulse, watch: *watch }, tables, turn)
             }
@@ -307,7 +394,42 @@ pub(crate) fn add(
     TaskOutcome::Kept(Box::new(task))
 }
 
-fn update(id: &TaskId, edit: &Edit, tables: &mut Tables, turn: &mut Turn) -> TaskOutcome {
+/// The rows that a change needs.
+pub(crate) fn edit_keys(id: &TaskId, edit: &Edit) -> Vec<Key> {
+    let edges = edit.depends_on.iter().flatten();
+    let edges = edges.flat_map(|edge| [Key::Task(edge.on.clone()), Key::Upstream(edge.on.clone())]);
+    [Key::Sections, Key::Dependencies(id.clone())].into_iter().chain(edges).collect()
+}
+
+/// Changes a task and does something else with it, or neither.
+fn edited(edit: &Edit, status: Status, then: &TaskRequest, tables: &mut Tables, turn: &mut Turn) -> TaskOutcome {
+    let Some(id) = then.id() else { return TaskOutcome::Unknown };
+    let (mut draft, mut next) = (tables.clone(), turn.clone());
+    match update(id, edit, &mut draft, &mut next) {
+        TaskOutcome::Kept(_) => {}
+        refused => return refused,
+    }
+    let outcome = then.decide(&mut draft, &mut next);
+    let is_done = match &outcome {
+        TaskOutcome::Stepped(outcome, _) => match outcome {
+            task::Outcome::Over(found) | task::Outcome::NotPending(found) => *found == status,
+            task::Outcome::Ended(_)
+            | task::Outcome::Marked(_)
+            | task::Outcome::Clear
+            | task::Outcome::Returned
+            | task::Outcome::Stopping
+            | task::Outcome::Noted => true,
+            _ => false,
+        },
+        _ => false,
+    };
+    if is_done {
+        (*tables, *turn) = (draft, next);
+    }
+    outcome
+}
+
+pub(crate) fn update(id: &TaskId, edit: &Edit, tables: &mut Tables, turn: &mut Turn) -> TaskOutcome {
     let backlog = &mut tables.backlog;
     let Some(task) = backlog.tasks.get(id).cloned() else { return TaskOutcome::Unknown };
     // What a run was started with is fixed: its section's lock is held, its dependencies were met.
@@ -318,7 +440,7 @@ fn update(id: &TaskId, edit: &Edit, tables: &mut Tables, turn: &mut Turn) -> Tas
     }
     // Who works on it by hand holds the lock of an exclusive section, and gives back that of the section which it is in then.
     if edit.section.as_ref().is_some_and(|section| *section != task.spec.section)
-        && let Some(lockout) = hands::lockout(&task, None, turn)
+        && let Some(lockout) = manual::lockout(&task, None, turn)
     {
         return TaskOutcome::Locked(lockout);
     }
@@ -355,7 +477,7 @@ fn update(id: &TaskId, edit: &Edit, tables: &mut Tables, turn: &mut Turn) -> Tas
 
 /// Only who works on a task by hand says what becomes of it.
 fn unless_locked(id: &TaskId, by: Option<&HolderId>, input: task::Input, tables: &mut Tables, turn: &mut Turn) -> TaskOutcome {
-    match tables.backlog.tasks.get(id).and_then(|task| hands::lockout(task, by, turn)) {
+    match tables.backlog.tasks.get(id).and_then(|task| manual::lockout(task, by, turn)) {
         Some(lockout) => TaskOutcome::Locked(lockout),
         None => stepped(id, input, tables, turn),
     }
@@ -370,7 +492,10 @@ fn set(id: &TaskId, by: Option<&HolderId>, mark: Mark, tables: &mut Tables, turn
     match tables.backlog.tasks.get(id) {
         // Whether a phase waits for a person is for its pipeline to say: by a guard, or by a decision.
         Some(task) if task.spec.phase().is_some() && mark == Mark::Review => left_to_pipeline(task),
-        _ => unless_locked(id, by, task::Input::Set(mark), tables, turn),
+        _ => match manual::unheld(id, by, None, tables) {
+            Some(refusal) => refusal,
+            None => unless_locked(id, by, task::Input::Set(mark), tables, turn),
+        },
     }
 }
 
@@ -382,7 +507,7 @@ fn retry(id: &TaskId, tables: &mut Tables, turn: &mut Turn) -> TaskOutcome {
     }
 }
 
-fn stepped(id: &TaskId, input: task::Input, tables: &mut Tables, turn: &mut Turn) -> TaskOutcome {
+pub(crate) fn stepped(id: &TaskId, input: task::Input, tables: &mut Tables, turn: &mut Turn) -> TaskOutcome {
     let before = turn.seq;
     let owner = owner(id, tables);
     let Some(outcome) = step_task(tables, turn, id, input, owner.as_ref()) else { return TaskOutcome::Unknown };
@@ -431,7 +556,7 @@ fn delete(id: &TaskId, force: bool, tables: &mut Tables, turn: &mut Turn) -> Tas
         && !force
     {
         let until = grant.expires();
-        return TaskOutcome::Locked(Lockout { lock: id.lock(), holder: grant.claim.holder.clone(), until });
+        return TaskOutcome::Locked(Lockout::new(id.lock(), grant.claim.holder.clone(), until));
     }
     if let task::State::InPhases { .. } = task.state
         && !force
@@ -468,12 +593,15 @@ fn is_phase_of(task: &Task, pipeline: &TaskId) -> bool {
 fn remove(id: &TaskId, tables: &mut Tables, turn: &mut Turn) {
     match tables.backlog.tasks[id].state.clone() {
         task::State::Parked { decision } => withdraw(tables, turn, &decision),
-        task::State::ByHand { holder, epoch, .. } => hands::let_go(id, &holder, epoch, tables, turn),
+        task::State::ByHand { holder, epoch, .. } => manual::let_go(id, &holder, epoch, tables, turn),
         _ => {}
     }
+    tables.backlog.lost_claims.retain(|(task, _), _| task != id);
     let task = tables.backlog.tasks.remove(id).expect("it was looked at above");
     tables.backlog.edges.remove(id);
     tables.backlog.runs.retain(|_, run| run.task != *id);
     emit(turn, Event::Task { id: id.clone(), fact: TaskFact::Deleted {} });
     pipelines::forget(&task, tables, turn);
+    // Who waits for it hears that it is gone.
+    wake_for(tables, &[Resource { kind: Kind::Lock, name: id.lock() }], turn);
 }

@@ -321,6 +321,7 @@ impl<'a> Situation<'a> {
                 | Reason::Lock { .. }
                 | Reason::Slots { .. }
                 | Reason::Undefined { .. }
+                | Reason::Reserved { .. }
                 | Reason::NoSlot { .. }
                     if task.spec.work.is_none() => {}
                 Reason::SectionBusy { name, run, .. } => causes.extend(self.section_busy(name, &run)),
@@ -329,6 +330,7 @@ impl<'a> Situation<'a> {
                 | Reason::Lock { .. }
                 | Reason::Slots { .. }
                 | Reason::Undefined { .. }
+                | Reason::Reserved { .. }
                 | Reason::NoSlot { .. } => causes.push(self.taken(reason, before)),
             }
         }

@@ -9,8 +9,8 @@ use banksman_adapters::host::Host;
 use banksman_core::claim::Ask;
 use banksman_core::coordination::{Command, Outcome};
 use banksman_core::event::{Actor, Event, Resource};
-use banksman_core::{Epoch, Liveness, Name, ProcessId, Seq, Stamp, ids::NameError, lock, semaphore};
-use banksman_engine::{Reply, Request, Seen};
+use banksman_core::{Epoch, Liveness, Name, ProcessId, Seq, Stamp, TaskId, ids::NameError, lock, semaphore};
+use banksman_engine::{Reply, Request, Seen, Taking};
 use banksman_store::sqlite::Occupant;
 use banksman_store::{Key, Reader, Snapshot, StoreError, StoreId};
 
@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::guard::Acquire;
 use crate::post::Post;
 use crate::project::Project;
-use crate::waiting::{self, Acquisition, Patience};
+use crate::waiting::{self, Acquisition, ClaimProgress, Patience, TaskClaim};
 use crate::writer::Writer;
 
 /// How long a call waits for the store unless told otherwise.
@@ -88,6 +88,17 @@ impl Client {
     #[doc(hidden)]
     pub fn acquire_any(&self, resource: Resource, ask: Ask, patience: Patience<'_>) -> Result<Acquisition, Error> {
         waiting::acquire(self, resource, ask, patience)
+    }
+
+    /// Takes a task with all that it needs: its lock, its exclusive section, its locks and semaphores. Waits for it if the patience says so.
+    pub fn take_task(
+        &self,
+        task: TaskId,
+        taking: Taking,
+        patience: &Patience<'_>,
+        progress: Option<ClaimProgress<'_>>,
+    ) -> Result<TaskClaim, Error> {
+        waiting::take_task(self, task, taking, patience, self.config().overtake, progress)
     }
 
     /// The grants that handles of this client have. Epochs are unique in a project.

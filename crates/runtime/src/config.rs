@@ -51,10 +51,12 @@ pub struct Config {
     pub wait_timeout: Duration,
     /// How often a waiter looks by itself, in case a wake-up was lost.
     pub poll_interval: Duration,
-    /// How long a lock of a task that is held by hand lives without a heartbeat.
+    /// How long a manual claim lives without a heartbeat.
     pub task_timeout: Duration,
-    /// The same for the lock of a section.
+    /// Read and not used: a section is kept as long as somebody works in it.
     pub section_timeout: Duration,
+    /// How long others may overtake a claim that waits.
+    pub overtake: Duration,
     /// How a loop is tried again.
     pub restart: Policy,
     /// How many sessions may live at a time; 0 for any number.
@@ -116,6 +118,7 @@ impl Default for Config {
             poll_interval: zero,
             task_timeout: zero,
             section_timeout: zero,
+            overtake: zero,
             restart: Policy {
                 max_restarts: NonZeroU32::MIN,
                 delay: Span::ZERO,
@@ -153,6 +156,7 @@ impl fmt::Debug for Config {
             .field("poll_interval", &self.poll_interval)
             .field("task_timeout", &self.task_timeout)
             .field("section_timeout", &self.section_timeout)
+            .field("overtake", &self.overtake)
             .field("restart", &self.restart)
             .field("max_concurrent_runs", &self.max_concurrent_runs)
             .field("max_concurrent_root_tasks", &self.max_concurrent_root_tasks)

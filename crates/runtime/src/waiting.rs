@@ -7,13 +7,14 @@ use banksman_adapters::host;
 use banksman_core::claim::{Ask, Standing, Waiting};
 use banksman_core::coordination::Outcome;
 use banksman_core::event::Resource;
-use banksman_core::{Liveness, ProcessId, Span, Stamp};
-use banksman_engine::{Advice, Reply, Wait};
+use banksman_core::{Liveness, ProcessId, Span, Stamp, TaskId};
+use banksman_engine::{Advice, Lockout, Reply, Taking, TaskOutcome, Wait};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use crate::client::{Cancel, Client};
 use crate::error::Error;
+use crate::post::Mailbox;
 
 /// A timer that fires later than this was not just scheduled late: the process was stalled.
 pub(crate) const STALL: Duration = Duration::from_secs(1);
@@ -60,6 +61,13 @@ pub(crate) enum Woken {
     Time,
 }
 
+/// How a wait ended.
+enum Ended {
+    Answered(Box<Reply>),
+    TimedOut(Waiting, Vec<Lockout>),
+    Cancelled,
+}
+
 /// Asks until it is granted, refused, too late or cancelled.
 pub(crate) fn acquire(
     client: &Client,
@@ -67,19 +75,83 @@ pub(crate) fn acquire(
     mut ask: Ask,
     mut patience: Patience<'_>,
 ) -> Result<Acquisition, Error> {
-    let start = Instant::now();
-    let mailbox = match patience.wait {
-        Some(_) => Some(client.post().mailbox()?),
-        None => None,
-    };
-    ask.wait = mailbox.as_ref().map(|mailbox| Standing {
+    let mailbox = patience.wait.map(|_| client.post().mailbox()).transpose()?;
+    ask.wait = mailbox.as_ref().map(|mailbox| standing(client, mailbox));
+    let wait = Wait::new(resource, ask, span(client.config().poll_interval));
+    let progress = patience.progress.take();
+    let mut tell = progress.map(|progress| move |_: &Wait, waiting: &Waiting, elapsed| progress(waiting, elapsed));
+    let tell = tell.as_mut().map(|tell| tell as Tell<'_>);
+    Ok(match drive(client, wait, mailbox, &patience, tell)? {
+        Ended::Answered(reply) => match *reply {
+            Reply::Coordinate { outcome, at } => Acquisition::Answered { outcome, at },
+            Reply::RequestReused => Acquisition::RequestReused,
+            reply => unreachable!("an acquisition was asked for, and the answer is {reply:?}"),
+        },
+        Ended::TimedOut(waiting, _) => Acquisition::TimedOut(waiting),
+        Ended::Cancelled => Acquisition::Cancelled,
+    })
+}
+
+/// How the attempt to take a task ended.
+#[derive(Debug)]
+pub enum TaskClaim {
+    /// With an answer.
+    Answered(TaskOutcome),
+    /// The time was up. The claim waits no longer.
+    TimedOut(Vec<Lockout>),
+    /// It was cancelled. The claim waits no longer.
+    Cancelled,
+}
+
+/// Is told what is in the way, and how long it has taken so far.
+pub type ClaimProgress<'a> = &'a mut dyn FnMut(&[Lockout], Duration);
+
+/// Takes a task with all that it needs, and waits for it if the patience says so.
+pub(crate) fn take_task(
+    client: &Client,
+    task: TaskId,
+    mut taking: Taking,
+    patience: &Patience<'_>,
+    overtake: Duration,
+    progress: Option<ClaimProgress<'_>>,
+) -> Result<TaskClaim, Error> {
+    let mailbox = patience.wait.map(|_| client.post().mailbox()).transpose()?;
+    taking.wait = mailbox.as_ref().map(|mailbox| (standing(client, mailbox), span(overtake)));
+    let wait = Wait::for_task(task, taking, span(client.config().poll_interval));
+    let mut tell = progress.map(|progress| move |wait: &Wait, _: &Waiting, elapsed| progress(wait.lockouts(), elapsed));
+    let tell = tell.as_mut().map(|tell| tell as Tell<'_>);
+    Ok(match drive(client, wait, mailbox, patience, tell)? {
+        Ended::Answered(reply) => match *reply {
+            Reply::Task(outcome) => TaskClaim::Answered(outcome),
+            reply => unreachable!("a task was asked for, and the answer is {reply:?}"),
+        },
+        Ended::TimedOut(_, lockouts) => TaskClaim::TimedOut(lockouts),
+        Ended::Cancelled => TaskClaim::Cancelled,
+    })
+}
+
+fn standing(client: &Client, mailbox: &Mailbox) -> Standing {
+    Standing {
         process: client.this_process().clone(),
         address: Some(mailbox.address().clone()),
         // Across machines nobody can see this process die: its place lasts for a few of its own slow looks.
         lease: mailbox.is_remote().then(|| span(client.config().poll_interval * 3)),
-    });
-    let poll = span(client.config().poll_interval);
-    let mut place = Place { client, wait: Wait::new(resource, ask, poll), is_over: false };
+    }
+}
+
+/// Is told how a wait stands.
+type Tell<'a> = &'a mut dyn FnMut(&Wait, &Waiting, Duration);
+
+/// Does what a wait says until it ends.
+fn drive(
+    client: &Client,
+    wait: Wait,
+    mailbox: Option<Mailbox>,
+    patience: &Patience<'_>,
+    mut tell: Option<Tell<'_>>,
+) -> Result<Ended, Error> {
+    let start = Instant::now();
+    let mut place = Place { client, wait, is_over: false };
     let wait = &mut place.wait;
     let mut advice = Advice::Ask;
     loop {
@@ -91,26 +163,23 @@ pub(crate) fn acquire(
             }
             Advice::Done(reply) => {
                 place.is_over = true;
-                return match reply {
-                    Reply::Coordinate { outcome, at } => Ok(Acquisition::Answered { outcome, at }),
-                    Reply::RequestReused => Ok(Acquisition::RequestReused),
-                    reply => unreachable!("an acquisition was asked for, and the answer is {reply:?}"),
-                };
+                return Ok(Ended::Answered(Box::new(reply)));
             }
             Advice::Sleep { watch, at_most, waiting } => {
                 let left = patience.wait.unwrap_or_default().saturating_sub(start.elapsed());
                 if left.is_zero() {
-                    return place.leave(Acquisition::TimedOut(waiting));
+                    let lockouts = wait.lockouts().to_vec();
+                    return place.leave(Ended::TimedOut(waiting, lockouts));
                 }
-                if let Some(progress) = &mut patience.progress {
-                    progress(&waiting, start.elapsed());
+                if let Some(tell) = &mut tell {
+                    tell(wait, &waiting, start.elapsed());
                 }
                 let due = host::deadline(duration(at_most));
                 let until = due.min(host::deadline(left));
                 let until = patience.tick.map_or(until, |tick| until.min(host::deadline(tick)));
                 let mailbox = mailbox.as_ref().expect("only one with a mailbox is told to sleep");
                 match sleep(client, mailbox.as_fd(), patience.cancel, &watch, until) {
-                    Woken::Cancelled => return place.leave(Acquisition::Cancelled),
+                    Woken::Cancelled => return place.leave(Ended::Cancelled),
                     Woken::Called => {
                         mailbox.empty();
                         Advice::Ask
@@ -137,7 +206,7 @@ struct Place<'c> {
 }
 
 impl Place<'_> {
-    fn leave(mut self, ending: Acquisition) -> Result<Acquisition, Error> {
+    fn leave(mut self, ending: Ended) -> Result<Ended, Error> {
         self.is_over = true;
         self.wait.leave().map(|request| self.client.call(request)).transpose()?;
         Ok(ending)

@@ -119,6 +119,7 @@ impl Broken {
                 return Coordination {
                     locks: coordination.locks.extract_if(.., |name, _| Some(name) != locks.as_deref()).collect(),
                     semaphores: coordination.semaphores.extract_if(.., |name, _| Some(name) != semaphores.as_deref()).collect(),
+                    claims: Default::default(),
                 };
             }
             Broken::StealLease => age(command, coordination),

@@ -118,6 +118,7 @@ impl Model {
         Coordination {
             locks: self.coordination.locks.extract_if(.., |name, _| !is_loaded(Kind::Lock, name)).collect(),
             semaphores: self.coordination.semaphores.extract_if(.., |name, _| !is_loaded(Kind::Semaphore, name)).collect(),
+            claims: Default::default(),
         }
     }
 

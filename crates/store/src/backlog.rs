@@ -197,6 +197,23 @@ pub(crate) fn between<'a>(project: i64, before: &'a Backlog, after: &'a Backlog,
             None => queries.push(insert_decision(project, decision)),
         }
     }
+    for (key, lost) in &after.lost_claims {
+        if before.lost_claims.get(key) != Some(lost) {
+            let params: [Value<'a>; 6] = [
+                project.into(),
+                lost.task.as_str().into(),
+                lost.holder.as_str().into(),
+                lost.epoch.0.into(),
+                (&*lost.reason).into(),
+                lost.at.0.into(),
+            ];
+            queries.push(Query::new(Statement::UpsertLostClaim, params));
+        }
+    }
+    gone(&before.lost_claims, &after.lost_claims, |(task, holder)| {
+        let params = [project.into(), task.as_str().into(), holder.as_str().into()];
+        queries.push(Query::new(Statement::DeleteLostClaim, params));
+    });
     import::between(project, before, after, queries);
     pipelines::between(project, before, after, queries);
 }

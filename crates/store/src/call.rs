@@ -33,7 +33,7 @@ impl<C: Call> Call for &C {
 }
 
 /// One transaction as its decisions see it: the time, the numbers, and what must be done.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Turn {
     /// The number of the next event.
     pub seq: Seq,

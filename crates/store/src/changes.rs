@@ -1,15 +1,15 @@
 //! What a batch has changed, as statements.
 
 use banksman_core::claim::Line;
-use banksman_core::event::Kind;
+use banksman_core::event::{Kind, Resource};
 use banksman_core::lock::{Lock, State};
 use banksman_core::semaphore::Semaphore;
-use banksman_core::{HolderId, Name, Span};
+use banksman_core::{HolderId, Name, Span, WorkClaim};
 
 use crate::backlog;
 use crate::crew;
 use crate::queues;
-use crate::rows::{push_grant, push_waiter};
+use crate::rows::{push_claims, push_grant, push_waiter};
 use crate::sql::Statement;
 use crate::tables::Tables;
 use crate::value::{Query, Value};
@@ -35,10 +35,24 @@ pub(crate) fn between<'a>(project: i64, before: &'a Tables, after: &'a Tables) -
     for name in old.locks.keys().filter(|name| !new.locks.contains_key(*name)) {
         queries.push(Query::new(Statement::DeleteLock, [project.into(), name.as_str().into()]));
     }
+    for (ticket, claim) in &old.claims {
+        // Its parts may be others.
+        let is_same = new.claims.get(ticket).is_some_and(|now| resources(now).eq(resources(claim)));
+        if !is_same {
+            queries.push(Query::new(Statement::DeleteClaim, [project.into(), ticket.0.into()]));
+        }
+    }
+    for claim in new.claims.values().filter(|claim| old.claims.get(&claim.ticket) != Some(*claim)) {
+        push_claims(project, claim, &mut queries);
+    }
     backlog::between(project, &before.backlog, &after.backlog, &mut queries);
     queues::between(project, &before.queues, &after.queues, &mut queries);
     crew::between(project, &before.crew, &after.crew, &mut queries);
     queries
+}
+
+fn resources(claim: &WorkClaim) -> impl Iterator<Item = &Resource> {
+    claim.parts.iter().map(|part| &part.resource)
 }
 
 fn lock_row<'a>(project: i64, was: Option<&Lock>, lock: &'a Lock, queries: &mut Vec<Query<'a>>) {

@@ -111,7 +111,7 @@ fn fill(
     }
     let row = counters.moved(to.project, snapshot.seq, lease, &*to.machine);
     to.backend.commit(&[row, moved_to(to.project, still_at)])?;
-    let Coordination { locks, semaphores } = &after.coordination;
+    let Coordination { locks, semaphores, .. } = &after.coordination;
     let held = locks.values().filter(|lock| matches!(lock.state, lock::State::Held(_))).count();
     let holders = held + semaphores.values().map(|semaphore| semaphore.holders.len()).sum::<usize>();
     let (tasks, items) = (after.backlog.tasks.len(), after.queues.items.len());
@@ -178,5 +178,6 @@ fn moved(mut coordination: Coordination, by: i64) -> Coordination {
         semaphore.line = Line::default();
         semaphore.holders.values_mut().for_each(shift);
     }
+    coordination.claims.retain(|_, claim| claim.waits().is_none());
     coordination
 }

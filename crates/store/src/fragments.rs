@@ -27,7 +27,13 @@ macro_rules! slots {
 }
 macro_rules! waited {
     ($kind:literal) => {
-        concat!(" IN (SELECT resource FROM waiters WHERE project = $1 AND kind = '", $kind, "')")
+        concat!(
+            " IN (SELECT resource FROM waiters WHERE project = $1 AND kind = '",
+            $kind,
+            "' UNION SELECT resource FROM claims WHERE project = $1 AND terms IS NOT NULL AND kind = '",
+            $kind,
+            "')"
+        )
     };
 }
 macro_rules! task {
@@ -201,6 +207,18 @@ macro_rules! chain {
             "JOIN edges e ON e.project = $1 AND e.task = c.task LEFT JOIN tasks d ON d.project = $1 AND d.id = e.on_task ",
             "WHERE s.state = 'pending' AND NOT (coalesce(d.state, '') = 'completed' ",
             "OR (e.allow_failed = 1 AND coalesce(d.state, '') IN ('failed', 'cancelled', 'skipped')))) "
+        )
+    };
+}
+/// What is held, of one kind, by the claims on a task or what it has created, and by all who work in their sections.
+macro_rules! claimed {
+    ($kind:literal) => {
+        concat!(
+            "SELECT c.resource FROM claims c WHERE c.project = $1 AND c.terms IS NULL AND c.kind = '",
+            $kind,
+            "' AND (c.task IN (SELECT id FROM family) OR c.ticket IN (SELECT r.ticket FROM claims r WHERE r.project = $1 ",
+            "AND r.resource IN (SELECT 'section:' || t.section FROM tasks t WHERE t.project = $1 ",
+            "AND t.id IN (SELECT id FROM family))))"
         )
     };
 }

@@ -1,20 +1,27 @@
 //! How claims, grants and waiters stand in columns.
 
+use banksman_core::backlog::LostClaim;
 use banksman_core::claim::{Address, Claim, Grant, Offer, Standing, Waiter};
 use banksman_core::event::{Kind, Resource};
 use banksman_core::ids::{HolderId, Name, NameError, RequestId};
-use banksman_core::{Epoch, Lease, Span, Stamp, Ticket, Wall};
+use banksman_core::work_claim::{Part, State, WorkClaim};
+use banksman_core::{Epoch, Lease, Span, Stamp, TaskId, Ticket, Wall};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::StoreError;
+use crate::sql::Statement;
 use crate::tables::Watcher;
-use crate::value::{Row, Value};
+use crate::value::{Query, Row, Value};
 
 /// One who waits: in the line of a resource, or as a runner for whatever it watches.
 pub(crate) enum Waits {
     InLine(Resource, Box<Waiter>),
     Watching(Watcher),
+    /// One part of a claim.
+    Claim(Box<WorkClaim>),
+    /// Who holds a part of a claim that waits.
+    InTheWay(Ticket, HolderId),
 }
 
 impl Row {
@@ -66,6 +73,31 @@ impl Row {
         }))
     }
 
+    /// One part of a claim, in the columns of a waiter.
+    fn claim_part(&mut self, ticket: Ticket) -> Result<WorkClaim, StoreError> {
+        let (name, holder, weight, epoch) = (self.name()?, self.text()?, self.weight()?, self.maybe_int()?.map(Epoch));
+        self.next()?;
+        let word = self.text()?;
+        let kind = Kind::parse(&word).ok_or_else(|| StoreError::corrupt(format_args!("a claim of kind {word:?}")))?;
+        let task = self.maybe_text()?.map(|id| parsed(&id, TaskId::new)).transpose()?;
+        self.next()?;
+        self.next()?;
+        let state = self.json()?.map_or(State::Held, |terms| State::Waiting(Box::new(terms)));
+        let parts = vec![Part { resource: Resource { kind, name }, weight, epoch }];
+        let holder = parsed(&holder, HolderId::new)?;
+        Ok(WorkClaim { ticket, holder, task, parts, state, in_the_way: Default::default() })
+    }
+
+    pub(crate) fn lost_claim(&mut self) -> Result<LostClaim, StoreError> {
+        Ok(LostClaim {
+            task: self.task_id()?,
+            holder: parsed(&self.text()?, HolderId::new)?,
+            epoch: Epoch(self.int()?),
+            reason: self.text()?.into(),
+            at: Wall(self.int()?),
+        })
+    }
+
     pub(crate) fn waiter_or_watcher(&mut self) -> Result<Waits, StoreError> {
         let ticket = Ticket(self.int()?);
         let word = self.text()?;
@@ -76,6 +108,13 @@ impl Row {
             let watching = self.json()?.unwrap_or_default();
             self.next()?;
             return Ok(Waits::Watching(Watcher { address: Address(self.text()?.into()), watching }));
+        }
+        if word == "claim" {
+            return Ok(Waits::Claim(Box::new(self.claim_part(ticket)?)));
+        }
+        if word == "in the way" {
+            self.next()?;
+            return Ok(Waits::InTheWay(ticket, parsed(&self.text()?, HolderId::new)?));
         }
         let kind = Kind::parse(&word).ok_or_else(|| StoreError::corrupt(format_args!("a waiter of kind {word:?}")))?;
         let resource = Resource { kind, name: self.name()? };
@@ -127,6 +166,24 @@ pub(crate) fn push_grant<'a>(grant: Option<&'a Grant>, params: &mut Vec<Value<'a
     push_stamp(grant.heartbeat, params);
     params.push(grant.ticket.map(|ticket| ticket.0).into());
     params.push(grant.offer.as_ref().map_or(Value::Null, json));
+}
+
+/// The rows of a claim that has changed.
+pub(crate) fn push_claims<'a>(project: i64, claim: &'a WorkClaim, queries: &mut Vec<Query<'a>>) {
+    for part in &claim.parts {
+        let params: [Value<'a>; 9] = [
+            project.into(),
+            claim.ticket.0.into(),
+            part.resource.kind.as_str().into(),
+            part.resource.name.as_str().into(),
+            i64::from(part.weight).into(),
+            part.epoch.map(|epoch| epoch.0).into(),
+            claim.holder.as_str().into(),
+            claim.task.as_ref().map(TaskId::as_str).into(),
+            claim.waits().map_or(Value::Null, json),
+        ];
+        queries.push(Query::new(Statement::UpsertClaim, params));
+    }
 }
 
 /// The columns of a waiter, its ticket first.

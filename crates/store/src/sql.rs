@@ -74,8 +74,30 @@ statements! {
         ", standing, since_lease, since_wall, seen_lease FROM waiters WHERE project = $1 ",
         // Runners that wait for something stand in no line, but are to be woken too.
         "UNION ALL SELECT 0, 'runner', id, NULL, NULL, NULL, NULL, NULL, NULL, watching, NULL, address, 0, 0, 0 ",
-        "FROM runners WHERE project = $1 AND watching IS NOT NULL"
+        "FROM runners WHERE project = $1 AND watching IS NOT NULL ",
+        // Nor do claims.
+        "UNION ALL SELECT ticket, 'claim', resource, holder, weight, epoch, NULL, kind, task, NULL, NULL, terms, 0, 0, 0 ",
+        "FROM claims WHERE project = $1 ",
+        // With those who hold what a waiting claim wants: they pass its reservations.
+        "UNION ALL SELECT c.ticket, 'in the way', c.resource, l.holder, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, 0 ",
+        "FROM claims c CROSS JOIN locks l WHERE c.project = $1 AND c.terms IS NOT NULL AND c.kind = 'lock' ",
+        "AND l.project = $1 AND l.name = c.resource AND l.holder IS NOT NULL ",
+        "UNION ALL SELECT c.ticket, 'in the way', c.resource, s.holder, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, 0 ",
+        "FROM claims c CROSS JOIN slots s WHERE c.project = $1 AND c.terms IS NOT NULL AND c.kind = 'semaphore' ",
+        "AND s.project = $1 AND s.semaphore = c.resource"
     );
+    UpsertClaim => concat!(
+        "INSERT INTO claims (project, ticket, kind, resource, weight, epoch, holder, task, terms) ",
+        "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ",
+        "ON CONFLICT (project, ticket, kind, resource) DO UPDATE SET weight = $5, epoch = $6, terms = $9"
+    );
+    DeleteClaim => "DELETE FROM claims WHERE project = $1 AND ticket = $2";
+    LostClaims => "SELECT task, holder, epoch, reason, lost_wall FROM lost_claims WHERE project = $1 AND task = $2";
+    UpsertLostClaim => concat!(
+        "INSERT INTO lost_claims (project, task, holder, epoch, reason, lost_wall) VALUES ($1, $2, $3, $4, $5, $6) ",
+        "ON CONFLICT (project, task, holder) DO UPDATE SET epoch = $4, reason = $5, lost_wall = $6"
+    );
+    DeleteLostClaim => "DELETE FROM lost_claims WHERE project = $1 AND task = $2 AND holder = $3";
     UpsertWaiter => concat!(
         "INSERT INTO waiters (project, ticket, kind, resource, ",
         claim!(),
@@ -204,8 +226,11 @@ statements! {
         family!(),
         "SELECT name, default_ttl, default_max_hold, fence, ", grant!(), " FROM locks WHERE project = $1 AND name IN (",
         "SELECT 'task:' || id FROM family UNION SELECT 'section:' || t.section FROM tasks t ",
-        "WHERE t.project = $1 AND t.id IN (SELECT id FROM family) AND t.section IS NOT NULL)"
+        "WHERE t.project = $1 AND t.id IN (SELECT id FROM family) AND t.section IS NOT NULL ",
+        "UNION ", claimed!("lock"), ")"
     );
+    HandSemaphores => concat!(family!(), semaphores!(), " AND name IN (", claimed!("semaphore"), ")");
+    HandSlots => concat!(family!(), slots!(), " AND semaphore IN (", claimed!("semaphore"), ")");
     HandTasks => concat!(
         family!(),
         tasks!(), " AND t.due IS NOT NULL AND t.state = 'by_hand' AND t.section IN (",

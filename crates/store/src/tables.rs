@@ -9,7 +9,7 @@ use banksman_core::event::{Event, Fact, Kind, Resource};
 use banksman_core::lock::{self, Lock, State};
 use banksman_core::queue::Queues;
 use banksman_core::semaphore::{self, Semaphore};
-use banksman_core::{Epoch, HolderId, Lease, RequestId, Seq};
+use banksman_core::{Epoch, HolderId, Lease, RequestId, Seq, WorkClaim};
 
 use crate::crew::{self, Crew};
 use crate::error::StoreError;
@@ -151,7 +151,10 @@ pub(crate) fn plan(project: i64, keys: &BTreeSet<Key>) -> Vec<Query<'_>> {
             | Key::Log { .. } => {}
             Key::ByHand(id) => {
                 add(Statement::HandLocks, Some(id.as_str()));
+                add(Statement::HandSemaphores, Some(id.as_str()));
+                add(Statement::HandSlots, Some(id.as_str()));
                 add(Statement::HandTasks, Some(id.as_str()));
+                add(Statement::LostClaims, Some(id.as_str()));
             }
             Key::DueRoots => add(Statement::DueRoots, None),
             Key::Finish => add(Statement::Finish, None),
@@ -230,7 +233,7 @@ fn plan_of(project: i64, statements: &[Statement]) -> Vec<Query<'static>> {
 /// transaction.
 pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables, StoreError> {
     let mut tables = Tables::default();
-    let (mut waiters, mut jobs) = (Vec::new(), Vec::new());
+    let (mut waiters, mut jobs, mut in_the_way) = (Vec::new(), Vec::new(), Vec::new());
     for (query, rows) in queries.iter().zip(answers) {
         for mut row in rows {
             match query.statement {
@@ -248,20 +251,32 @@ pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables
                     }
                     tables.coordination.locks.insert(lock.name.clone(), lock);
                 }
-                Statement::Semaphore | Statement::AllSemaphores | Statement::AwaitedSemaphores | Statement::WaitedSemaphores => {
+                Statement::Semaphore
+                | Statement::HandSemaphores
+                | Statement::AllSemaphores
+                | Statement::AwaitedSemaphores
+                | Statement::WaitedSemaphores => {
                     let semaphore = semaphore(&mut row)?;
                     if query.statement == Statement::AwaitedSemaphores {
                         tables.listening.awaited.insert(Resource { kind: Kind::Semaphore, name: semaphore.name.clone() });
                     }
                     tables.coordination.semaphores.entry(semaphore.name.clone()).or_insert(semaphore);
                 }
-                Statement::Slots | Statement::AllSlots | Statement::AwaitedSlots | Statement::WaitedSlots => {
-                    slot(&mut row, &mut tables.coordination)?
-                }
+                Statement::Slots
+                | Statement::HandSlots
+                | Statement::AllSlots
+                | Statement::AwaitedSlots
+                | Statement::WaitedSlots => slot(&mut row, &mut tables.coordination)?,
                 Statement::Waiters => match row.waiter_or_watcher()? {
                     Waits::InLine(resource, waiter) => waiters.push((resource, *waiter)),
                     Waits::Watching(watcher) => tables.watchers.push(watcher),
+                    Waits::Claim(claim) => join(*claim, &mut tables.coordination),
+                    Waits::InTheWay(ticket, holder) => in_the_way.push((ticket, holder)),
                 },
+                Statement::LostClaims => {
+                    let lost = row.lost_claim()?;
+                    tables.backlog.lost_claims.insert((lost.task.clone(), lost.holder.clone()), lost);
+                }
                 Statement::Request => {
                     let (request, granted) = request(&mut row)?;
                     tables.requests.insert(request, granted);
@@ -382,9 +397,13 @@ pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables
             }
         }
     }
+    for (ticket, holder) in in_the_way {
+        tables.coordination.claims.get_mut(&ticket).into_iter().for_each(|claim| claim.in_the_way.extend([holder.clone()]));
+    }
     for (resource, waiter) in waiters {
         stand(resource, waiter, &mut tables.coordination);
     }
+    tables.coordination.claims.values_mut().for_each(|claim| claim.parts.sort_by(|a, b| a.resource.cmp(&b.resource)));
     tables.crew.assign(jobs)?;
     Ok(tables)
 }
@@ -410,6 +429,14 @@ fn slot(row: &mut Row, coordination: &mut Coordination) -> Result<(), StoreError
     let semaphore = semaphore.ok_or_else(|| StoreError::corrupt(format_args!("slots of no semaphore: {name}")))?;
     semaphore.holders.insert(grant.claim.holder.clone(), grant);
     Ok(())
+}
+
+/// Puts one part of a claim to the others.
+fn join(part: WorkClaim, coordination: &mut Coordination) {
+    match coordination.claims.get_mut(&part.ticket) {
+        Some(claim) => claim.parts.extend(part.parts),
+        None => drop(coordination.claims.insert(part.ticket, part)),
+    }
 }
 
 /// Puts a waiter in the line of its resource, if that was loaded.

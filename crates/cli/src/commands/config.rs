@@ -154,6 +154,9 @@ impl Set {
         let value = key.shown(&self.value);
         let data = json!({ "key": key.name, "value": value, "file": file.display().to_string() });
         context.printer.result(data, format!("{BOLD}{}{BOLD:#} is {value} now\n{DIM}in {}{DIM:#}", key.name, file.display()));
+        if key.name == "locking.section_timeout" {
+            context.printer.note("note: it has no effect: an exclusive section is kept exactly as long as somebody works in it");
+        }
         self.remark(context, layer);
         Ok(exit::OK)
     }

@@ -1,6 +1,5 @@
 use std::ffi::OsString;
 
-use banksman::Client;
 use banksman::core::coordination::{Command, Outcome};
 use banksman::core::event::Kind;
 use banksman::core::lock::{self, Lock, State};
@@ -368,9 +367,9 @@ fn no_lock(reader: &mut Reader, name: &Name) -> Result<Failure, Failure> {
 }
 
 /// Who speaks. Whoever works on a task by hand need not have given a name.
-fn holder(name: &Name, given: Option<&HolderId>, client: &Client) -> Result<HolderId, Failure> {
-    match name.task() {
-        Some(_) => tasks::who(given, client),
+fn holder(name: &Name, given: Option<&HolderId>) -> Result<HolderId, Failure> {
+    match name.task().and_then(|_| tasks::speaker(given).transpose()) {
+        Some(speaker) => speaker,
         None => Actor::existing(given, "acquire"),
     }
 }
@@ -388,7 +387,7 @@ impl Heartbeat {
     fn run(self, context: &Context) -> Done {
         let client = context.client()?;
         let name = lock_name(&mut client.reader()?, &self.name)?;
-        let (holder, epoch) = (holder(&name, self.holder.as_ref(), &client)?, epoch(&name, self.epoch)?);
+        let (holder, epoch) = (holder(&name, self.holder.as_ref())?, epoch(&name, self.epoch)?);
         let command = Command::Lock(name.clone(), lock::Input::Heartbeat { holder, epoch });
         match client.ask(command, Vec::new())? {
             (Outcome::Lock(lock::Outcome::Extended(grant)), at) => {
@@ -414,7 +413,7 @@ impl Release {
         let input = if self.force {
             lock::Input::Force { by: hold::forced(&client) }
         } else {
-            lock::Input::Release { holder: holder(&name, self.holder.as_ref(), &client)?, epoch: epoch(&name, self.epoch)? }
+            lock::Input::Release { holder: holder(&name, self.holder.as_ref())?, epoch: epoch(&name, self.epoch)? }
         };
         let (outcome, _) = client.ask(Command::Lock(name.clone(), input), Vec::new())?;
         let word = match outcome {

@@ -5,6 +5,7 @@ use banksman::core::{HolderId, TaskId, lock};
 use rustix::process::Signal;
 use serde_json::Value;
 
+use crate::claims::until_waiting;
 use crate::world::{World, until};
 
 fn add(world: &World, title: &str, more: &[&str]) -> String {
@@ -30,8 +31,8 @@ fn who_works_on_a_task_holds_its_lock_and_that_of_its_section_until_it_says_how_
         let (lock, section) = (format!("task:{task}"), format!("section:{section}"));
         assert_eq!(set(&world, "fix", "in_progress", "ann")["status"], "in_progress");
         assert_eq!([world.holder(&lock), world.holder(&section)].map(|holder| holder.unwrap().to_string()), ["ann", "ann"]);
-        let ttl = |lock: &str| world.grant(lock).unwrap().claim.ttl.unwrap().as_ms() / 60_000;
-        assert_eq!((ttl(&lock), ttl(&section)), (60, 120));
+        let ttl = |lock: &str| world.grant(lock).unwrap().claim.ttl.map(|ttl| ttl.as_ms() / 60_000);
+        assert_eq!((ttl(&lock), ttl(&section)), (Some(60), None), "a section is kept as long as somebody works in it");
         assert_eq!(set(&world, "fix", status, "ann")["status"], status);
         assert_eq!((world.holder(&lock), world.holder(&section)), (None, None), "{status}");
         world.check();
@@ -88,9 +89,9 @@ fn who_waits_gets_it_in_turn_after_a_person_and_after_a_run() {
     set(&world, "fix", "in_progress", "ann");
     let take = |holder: &str| world.start(&["tasks", "update", "fix", "--status", "in_progress", "--holder", holder]);
     let bob = take("bob");
-    world.until_line(&lock, 1);
+    until_waiting(&world, 1);
     let eve = take("eve");
-    world.until_line(&lock, 2);
+    until_waiting(&world, 2);
     set(&world, "fix", "pending", "ann");
     let said = bob.end();
     assert_eq!(said.code, 0, "{said:?}");
@@ -105,7 +106,7 @@ fn who_waits_gets_it_in_turn_after_a_person_and_after_a_run() {
     until("the run", || world.data(&["tasks", "show", "running"])["status"] == "in_progress");
     let (lock, waiter) =
         (format!("task:{task}"), world.start(&["tasks", "update", "running", "--status", "in_progress", "--holder", "bob"]));
-    world.until_line(&lock, 1);
+    until_waiting(&world, 1);
     std::fs::write(world.path().join("go"), "").unwrap();
     let said = waiter.end();
     assert_eq!(said.code, 2, "{said:?}");
@@ -120,7 +121,6 @@ fn who_waits_gets_it_in_turn_after_a_person_and_after_a_run() {
 fn a_lock_that_has_expired_can_be_had_by_hand_and_by_a_runner() {
     let world = World::new();
     world.ok(&["config", "set", "locking.task_timeout", "300ms"]);
-    world.ok(&["config", "set", "locking.section_timeout", "300ms"]);
     world.ok(&["sections", "add", "backend", "--exclusive"]);
     let first = add(&world, "first", &[]);
     add(&world, "second", &["--section", "backend"]);

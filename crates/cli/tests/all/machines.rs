@@ -199,7 +199,7 @@ fn who_renews_is_not_robbed() {
     let rows = site.rows().backlog;
     let idle = rows.runners.keys().find(|id| **id != owner).unwrap().clone();
     let what = Box::new(Work { run, task: rows.tasks[&task].clone() });
-    let dismiss = |runner: &RunnerId| RunRequest::Dismiss { runner: runner.clone(), sections: Vec::new(), seen: Seen::default() };
+    let dismiss = |runner: &RunnerId| RunRequest::Dismiss { runner: runner.clone(), seen: Seen::default() };
     let client = site.world.project().open().unwrap();
     let watch = client.config().watch();
     let lose = RunRequest::Lose { runner: idle.clone(), what, patience: Span::ZERO, watch };

@@ -6,6 +6,7 @@ mod backup;
 mod byte_paths;
 mod causes;
 mod children;
+mod claims;
 mod compact;
 mod config;
 mod conformance;

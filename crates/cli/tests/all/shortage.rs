@@ -57,7 +57,11 @@ fn tasks_wait_for_a_shortage_to_pass_and_use_no_attempt() {
     runner.signal(Signal::TERM);
     let said = runner.end();
     let lines = |word: &str| said.stderr.lines().filter(|line| line.starts_with(word)).count();
-    assert_eq!((lines("waiting"), lines("going on"), lines("started"), lines("completed")), (1, 1, TASKS + 1, TASKS + 1), "{said:?}");
+    assert_eq!(
+        (lines("waiting"), lines("going on"), lines("started"), lines("completed")),
+        (1, 1, TASKS + 1, TASKS + 1),
+        "{said:?}"
+    );
     let attempts = std::fs::read_to_string(world.path().join("attempts")).unwrap();
     assert_eq!(attempts, "0\n".repeat(TASKS));
     world.check();

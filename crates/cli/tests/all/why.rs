@@ -154,8 +154,8 @@ fn an_exclusive_section_is_no_obstacle_for_the_runner_that_has_it() {
     let said: Vec<&str> =
         runners.iter().flat_map(|it| it["obstacles"].as_array().unwrap()).map(|it| it.as_str().unwrap()).collect();
     assert!(said.contains(&"has the one run that it may have"), "{said:?}");
-    assert!(said.iter().any(|it| it.starts_with("is kept out of section db, held by runner n-")), "{said:?}");
-    // A runner that was killed holds nothing; but its run is there until the other looks after it.
+    assert!(said.iter().any(|it| it.starts_with("is kept out of section db, where run r-")), "{said:?}");
+    // A runner that was killed leaves its run in the section until the other looks after it.
     holder.signal(Signal::KILL);
     until_answer(&world, &second, "finished");
     open(&world);

@@ -121,10 +121,6 @@ impl Dispatcher {
                 self.passed_over.clear();
                 true
             }
-            (RunRequest::LeaveSection { section, .. }, RunOutcome::Done) => {
-                self.sections.remove(&section);
-                true
-            }
             (RunRequest::Lose { what, .. }, RunOutcome::Lost(ended, outcome, pipeline)) => {
                 self.news.push(News::Ended(what, ended, outcome));
                 pipeline.iter().for_each(|pipeline| self.note_pipeline(pipeline));
@@ -136,7 +132,6 @@ impl Dispatcher {
                 | RunRequest::Ripen { .. }
                 | RunRequest::Rest { .. }
                 | RunRequest::Settle { .. }
-                | RunRequest::LeaveSection { .. }
                 | RunRequest::Retire { .. }
                 | RunRequest::Dismiss { .. }
                 | RunRequest::Unproven { .. }
@@ -145,12 +140,14 @@ impl Dispatcher {
             ) => true,
             // One that was taken for dead makes itself known again when it claims.
             (RunRequest::Started { .. } | RunRequest::Short { .. }, _) => false,
-            (RunRequest::Pause { .. } | RunRequest::Resume { .. }, _) => false,
+            (
+                RunRequest::Pause { .. } | RunRequest::Resume { .. } | RunRequest::Await { .. } | RunRequest::EndAwait { .. },
+                _,
+            ) => false,
         }
     }
 
     fn begin(&mut self, work: Work, fresh: bool) {
-        self.sections.extend(work.task.spec.section.clone());
         self.mine.insert(work.run.id.clone(), Mine { is_fresh: fresh, ..Mine::new(work.clone()) });
         let work = Box::new(work);
         if fresh {

@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 
 use banksman_core::admission::{Admission, Reason};
 use banksman_core::backlog::{Backlog, Ended, Finish, Run, Runner};
+use banksman_core::coordination::Coordination;
 use banksman_core::event::Resource;
 use banksman_core::guard::Wants;
 use banksman_core::planner;
-use banksman_core::{HolderId, Lease, Liveness, Name, Now, ProcessId, RunId, RunnerId, SectionId, Span, Task, TaskId};
+use banksman_core::{HolderId, Lease, Liveness, Name, Now, ProcessId, RunId, RunnerId, SectionId, Span, Task, TaskId, WorkClaim};
 use banksman_store::{Key, Snapshot};
 
 use super::{Advice, Dispatcher, Look, Mine, News, Phase, Rest};
@@ -18,6 +19,7 @@ use crate::guards::asked_at_claim;
 use crate::ledger::{Draft, take};
 use crate::request::{Request, Seen};
 use crate::runs::{Candidate, RunRequest, Work};
+use crate::tasks::TaskRequest;
 
 impl Dispatcher {
     /// Takes in rows.
@@ -35,10 +37,6 @@ impl Dispatcher {
                         facts::resource_keys(task.spec.section.as_ref(), needs).into_iter().chain([own]).chain(guards)
                     })
                     .collect();
-                // An orphan comes with the lock of its section.
-                let foreign = snapshot.backlog.runs.values().filter(|run| run.owner != self.me.id);
-                let sections = foreign.filter_map(|run| snapshot.backlog.tasks.get(&run.task)?.spec.section.as_ref());
-                keys.extend(sections.map(|section| Key::Lock(section.lock())));
                 keys.extend(self.family_keys(&snapshot));
                 keys.extend(self.crew_keys(&snapshot));
                 keys.extend(self.guard_keys(&snapshot));
@@ -141,7 +139,12 @@ impl Dispatcher {
         self.assume_ended(&mut snapshot);
         let Choice { mut candidates, mut beginnings, mut blocked } = self.choose(&snapshot, &now);
         // Whoever holds the lock of a task keeps runners from it, but not from those behind it, which were not read.
-        let is_locked = |reasons: &&Vec<Reason>| reasons.iter().any(|reason| matches!(reason, Reason::TaskLock { .. }));
+        let is_own = |reason: &Reason| match reason {
+            Reason::TaskLock { .. } => true,
+            Reason::Reserved { resource, .. } => resource.name.task().is_some(),
+            _ => false,
+        };
+        let is_locked = |reasons: &&Vec<Reason>| reasons.iter().any(is_own);
         let locked = blocked.iter().filter(is_locked).count();
         if locked > std::mem::replace(&mut self.locked, locked) {
             self.look = Look::Due;
@@ -166,7 +169,8 @@ impl Dispatcher {
         let is_found = |id: &TaskId| found.iter().any(|request| matches!(request, RunRequest::Found { task, .. } if task == id));
         candidates.retain(|candidate| !is_found(&candidate.task));
         let ripe = if self.only.is_none() { self.ripe(&snapshot, &candidates) } else { Vec::new() };
-        let mut requests: Vec<Request> = self.finishes().into_iter().map(Into::into).collect();
+        let mut requests: Vec<Request> = self.finishes(&snapshot.coordination).into_iter().map(Into::into).collect();
+        requests.extend(self.dead_claims(&snapshot.coordination, &now));
         requests.extend(found.into_iter().chain(ripe).chain(std::mem::take(&mut self.results)).map(Request::from));
         if self.only.is_none() {
             requests.extend(beginnings);
@@ -185,16 +189,9 @@ impl Dispatcher {
         for gone in self.gone_runners(&snapshot.backlog, &now) {
             let clear = match self.options.lease {
                 None => RunRequest::Retire { runner: gone, seen: self.seen() },
-                Some(_) => {
-                    let exclusive = snapshot.backlog.sections.values().filter(|section| section.exclusive);
-                    let sections = exclusive.map(|section| section.id.clone()).collect();
-                    RunRequest::Dismiss { runner: gone, sections, seen: self.seen() }
-                }
+                Some(_) => RunRequest::Dismiss { runner: gone, seen: self.seen() },
             };
             requests.push(clear.into());
-        }
-        for section in self.idle_sections(&snapshot.backlog, &candidates) {
-            requests.push(RunRequest::LeaveSection { runner: runner.clone(), section }.into());
         }
         if !candidates.is_empty() {
             let (room, seen, root_limit) = (self.room(), self.seen(), self.options.root_limit);
@@ -265,7 +262,6 @@ impl Dispatcher {
         for run in backlog.runs.values().filter(|run| run.owner == self.me.id) {
             if let Some(task) = backlog.tasks.get(&run.task).filter(|_| !self.mine.contains_key(&run.id)) {
                 let work = Work { run: run.clone(), task: task.clone() };
-                self.sections.extend(task.spec.section.clone());
                 self.mine.insert(run.id.clone(), Mine::new(work.clone()));
                 self.queue.push_back(Advice::Recover(Box::new(work)));
             }
@@ -348,7 +344,7 @@ impl Dispatcher {
                     choice.beginnings.push(self.beginning(task));
                     places -= usize::from(begins);
                     let first = if choice.candidates.len() < room { self.first_phase(task) } else { None };
-                    let taken = |first: &Candidate| occupy(&self.me.id, first, &coordination, &snapshot.backlog, now.clone());
+                    let taken = |first: &Candidate| occupy(first, &coordination, &snapshot.backlog, now.clone());
                     let draft = match first.as_ref().and_then(taken) {
                         Some((draft, _)) => {
                             choice.candidates.extend(first);
@@ -371,7 +367,7 @@ impl Dispatcher {
                     let (section, needs) = (task.spec.section.clone(), task.spec.needs.clone());
                     let (is_guarded, asks) = (task.spec.guarded, asks(task, &snapshot.backlog));
                     let candidate = Candidate { task: task.id.clone(), run, section, needs, is_guarded, asks };
-                    if let Some((draft, _)) = occupy(&self.me.id, &candidate, &coordination, &snapshot.backlog, now.clone()) {
+                    if let Some((draft, _)) = occupy(&candidate, &coordination, &snapshot.backlog, now.clone()) {
                         coordination = draft.coordination();
                         choice.candidates.push(candidate);
                         places -= usize::from(begins);
@@ -389,7 +385,7 @@ impl Dispatcher {
         choice
     }
 
-    fn finishes(&self) -> Vec<RunRequest> {
+    fn finishes(&self, coordination: &Coordination) -> Vec<RunRequest> {
         let ended = self.mine.values().filter_map(|mine| match &mine.phase {
             Phase::Ended(ending) => Some((mine, ending)),
             Phase::Live | Phase::Killing => None,
@@ -397,21 +393,24 @@ impl Dispatcher {
         let finish = |(mine, ending): (&Mine, &Ended)| {
             let (runner, what, watch) = (self.me.id.clone(), Box::new(mine.work.clone()), self.options.watch);
             let marker = self.marker(&mine.work.task)?;
-            Some(RunRequest::Finish { runner, what, ending: ending.clone(), marker, watch })
+            let holder = mine.work.run.id.holder();
+            let claims = coordination.claims.values().filter(|claim| claim.holder == holder && claim.waits().is_none());
+            let claims = claims.filter_map(|claim| claim.task.clone()).collect();
+            Some(RunRequest::Finish { runner, what, ending: ending.clone(), marker, watch, claims })
         };
         ended.filter_map(finish).collect()
     }
 
-    /// The exclusive sections whose lock it may have, with no run of its own in them and nothing that it will start. They
-    /// are kept in mind until the store has answered, and also while they are not exclusive: the lock outlives both.
-    fn idle_sections(&self, backlog: &Backlog, candidates: &[Candidate]) -> Vec<SectionId> {
-        let room = self.room();
-        let busy = |section: &SectionId| {
-            let live = backlog.live_in(section).any(|run| run.owner == self.me.id);
-            live || candidates.iter().take(room).any(|candidate| candidate.section.as_ref() == Some(section))
+    /// Removes the claims of those who died while they waited, each once: what was reserved for them is free then.
+    fn dead_claims(&mut self, coordination: &Coordination, now: &Now) -> Vec<Request> {
+        let seen = self.seen();
+        let mut over: Vec<&WorkClaim> = coordination.claims.values().filter(|claim| claim.is_over(now)).collect();
+        over.retain(|claim| self.only.is_none() && self.dropped_claims.insert(claim.ticket));
+        let drop = |claim: &WorkClaim| {
+            let resources = claim.parts.iter().map(|part| part.resource.clone()).collect();
+            Request::Task(TaskRequest::Leave { ticket: claim.ticket, resources, seen: Some(seen.clone()) })
         };
-        let exclusive = |section: &&SectionId| backlog.sections.get(*section).is_some_and(|section| section.exclusive);
-        self.sections.iter().filter(exclusive).filter(|section| !busy(section)).cloned().collect()
+        over.into_iter().map(drop).collect()
     }
 
     fn what_to_wait_for(&self, snapshot: &Snapshot, blocked: &[Vec<Reason>]) -> Rest {

@@ -51,7 +51,7 @@ use banksman_core::admission::Reason;
 use banksman_core::backlog::Runner;
 use banksman_core::event::Resource;
 use banksman_core::restart::Marker;
-use banksman_core::{Lease, Liveness, Name, Pipeline, ProcessId, RunId, RunnerId, SectionId, Seq, Span, TaskId};
+use banksman_core::{Lease, Liveness, Name, Pipeline, ProcessId, RunId, RunnerId, Seq, Span, TaskId, Ticket};
 use banksman_store::{Key, Snapshot};
 
 use crate::facts;
@@ -75,8 +75,8 @@ pub struct Dispatcher {
     /// The one run that it is there for.
     only: Option<RunId>,
     mine: BTreeMap<RunId, Mine>,
-    /// The exclusive sections whose lock it has.
-    sections: BTreeSet<SectionId>,
+    /// The claims of the dead that it has asked to remove.
+    dropped_claims: BTreeSet<Ticket>,
     probes: BTreeMap<ProcessId, Liveness>,
     queue: VecDeque<Advice>,
     requests: Vec<Request>,
@@ -186,7 +186,7 @@ impl Dispatcher {
             options,
             only: None,
             mine: BTreeMap::new(),
-            sections: BTreeSet::new(),
+            dropped_claims: BTreeSet::new(),
             probes: BTreeMap::new(),
             queue: VecDeque::new(),
             requests: Vec::new(),
@@ -396,20 +396,16 @@ impl Dispatcher {
         self.options.lease.map(|ttl| self.renewed_at + Span::from_ms(ttl.as_ms() / 3))
     }
 
-    /// Gives back what it holds for itself, and goes.
+    /// Goes.
     fn farewell(&mut self) -> Advice {
         if !self.enlisted {
             return Advice::Done;
         }
         self.tell_queued(0);
-        let busy: BTreeSet<&SectionId> = self.mine.values().filter_map(|mine| mine.work.task.spec.section.as_ref()).collect();
-        let free = self.sections.iter().filter(|section| !busy.contains(section));
-        let runner = &self.me.id;
-        let free = free.map(|section| RunRequest::LeaveSection { runner: runner.clone(), section: section.clone() });
         // The sessions that it leaves behind have as long as possible to be adopted.
         let renewal = self.renewal().filter(|_| !self.mine.is_empty());
-        let mut requests: Vec<RunRequest> = renewal.into_iter().chain(free).collect();
-        requests.push(RunRequest::Retire { runner: runner.clone(), seen: Seen::default() });
+        let mut requests: Vec<RunRequest> = renewal.into_iter().collect();
+        requests.push(RunRequest::Retire { runner: self.me.id.clone(), seen: Seen::default() });
         self.enlisted = false;
         self.call(requests)
     }

@@ -55,14 +55,7 @@ fn a_phase_that_waits_for_a_decision_holds_its_pipeline_up() {
     let (mut stage, mut actor) = parked();
     stage.play(&mut actor);
     let holder = HolderId::new("ann").unwrap();
-    let taking = Taking {
-        holder: holder.clone(),
-        section: None,
-        ttl: Span::from_secs(60),
-        section_ttl: Span::from_secs(60),
-        epoch: None,
-        seen: Seen::default(),
-    };
+    let taking = Taking::new(holder.clone(), Span::from_secs(60));
     stage.by_hand(TaskRequest::Take { id: task("p-1.1"), taking: Box::new(taking) });
     assert_eq!(stage.stands("p-1"), "running one");
     let verdict = Verdict::Done { output: Some(json!({ "by": "hand" })) };
@@ -71,23 +64,11 @@ fn a_phase_that_waits_for_a_decision_holds_its_pipeline_up() {
 }
 
 #[test]
-fn who_has_given_the_lock_back_that_was_waited_for_waits_again() {
-    let mut stage = Stage::new();
-    stage.add("t-1", |spec| spec.work = None);
-    let epoch = stage.lock("task:t-1", "ann");
-    stage.unlock("task:t-1", "ann", epoch);
-    let (holder, minute) = (HolderId::new("ann").unwrap(), Span::from_secs(60));
-    let taking = Taking { holder, section: None, ttl: minute, section_ttl: minute, epoch: Some(epoch), seen: Seen::default() };
-    let reply = stage.ask(Request::Task(TaskRequest::Take { id: task("t-1"), taking: Box::new(taking) }));
-    assert!(matches!(&reply, Reply::Task(TaskOutcome::Locked(lockout)) if lockout.holder.as_str() == "ann"), "{reply:?}");
-}
-
-#[test]
 fn who_works_by_hand_keeps_the_task_as_long_as_its_lock_whatever_others_find() {
     let mut stage = Stage::new();
     stage.add("t-1", |spec| spec.work = None);
     let (holder, minute) = (HolderId::new("ann").unwrap(), Span::from_secs(60));
-    let taking = Taking { holder, section: None, ttl: minute, section_ttl: minute, epoch: None, seen: Seen::default() };
+    let taking = Taking::new(holder, minute);
     stage.by_hand(TaskRequest::Take { id: task("t-1"), taking: Box::new(taking) });
     let process = |pid| ProcessId { host: "host".into(), boot: "boot".into(), pid_ns: 1, pid, start: 1 };
     let standing = Standing { process: process(7), address: None, lease: None };
@@ -176,14 +157,7 @@ fn what_comes_before_a_phase_is_for_its_plan_to_say() {
 fn nobody_takes_the_task_of_a_pipeline() {
     let mut stage = Stage::new();
     stage.pipeline("p-1", two());
-    let taking = Taking {
-        holder: HolderId::new("ann").unwrap(),
-        section: None,
-        ttl: Span::from_secs(60),
-        section_ttl: Span::from_secs(60),
-        epoch: None,
-        seen: Seen::default(),
-    };
+    let taking = Taking::new(HolderId::new("ann").unwrap(), Span::from_secs(60));
     let refused = stage.by_hand(TaskRequest::Take { id: task("p-1"), taking: Box::new(taking) });
     assert!(matches!(refused, TaskOutcome::Stepped(task::Outcome::HasPhases, _)), "{refused:?}");
     assert!(stage.everything().coordination.locks.is_empty(), "and nobody holds its lock");

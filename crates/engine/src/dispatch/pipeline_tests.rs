@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use super::stage::{Actor, Stage, TIMEOUT, exited, options, task};
 use super::{Advice, Options, Vitals};
 use crate::decisions::DecisionRequest;
-use crate::hands::Taking;
+use crate::manual::Taking;
 use crate::pipelines::{PipelineOutcome, PipelineRequest, Start};
 use crate::queues::QueueRequest;
 use crate::request::{Reply, Request, Seen};

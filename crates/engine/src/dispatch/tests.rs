@@ -8,8 +8,8 @@ use banksman_core::{Decision, HolderId, Notice, Seq, Span};
 use super::stage::{Actor, Stage, TIMEOUT, exited, options, policy, task};
 use super::{Advice, Options, Vitals};
 use crate::decisions::{DecisionOutcome, DecisionRequest};
-use crate::hands::Taking;
-use crate::request::{Reply, Request, Seen};
+use crate::manual::Taking;
+use crate::request::{Reply, Request};
 use crate::runs::{RunOutcome, RunRequest};
 use crate::tasks::TaskRequest;
 
@@ -363,7 +363,7 @@ fn an_answer_that_cancels_gives_back_what_people_hold_who_work_on_children() {
     let (_, decision) = parked(&mut stage);
     stage.add("c", |spec| (spec.parent, spec.work) = (Some(task("t")), None));
     let (holder, minute) = (HolderId::new("ann").unwrap(), Span::from_secs(60));
-    let taking = Taking { holder, section: None, ttl: minute, section_ttl: minute, epoch: None, seen: Seen::default() };
+    let taking = Taking::new(holder, minute);
     stage.ask(Request::Task(TaskRequest::Take { id: task("c"), taking: Box::new(taking) }));
     let told = stage.told("lock:released");
     let lock = |stage: &mut Stage| stage.everything().coordination.locks[&task("c").lock()].clone();

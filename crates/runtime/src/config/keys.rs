@@ -54,14 +54,21 @@ pub static KEYS: &[Key] = &[
         kind: Kind::Period(|config| &mut config.task_timeout),
         home: Home::Everywhere,
         default: Some("60m"),
-        description: "how long somebody who works on a task by hand keeps its lock without a heartbeat",
+        description: "how long a manual claim on a task, with everything that was claimed together, lives without a heartbeat",
     },
     Key {
         name: "locking.section_timeout",
         kind: Kind::Period(|config| &mut config.section_timeout),
         home: Home::Everywhere,
         default: Some("120m"),
-        description: "the same for the lock of an exclusive section",
+        description: "accepted without effect: an exclusive section is kept exactly as long as somebody works in it",
+    },
+    Key {
+        name: "locking.overtake",
+        kind: Kind::Duration(|config| &mut config.overtake),
+        home: Home::Everywhere,
+        default: Some("30s"),
+        description: "how long others may overtake a claim that waits; then what is free is reserved for it",
     },
     Key {
         name: "loop.max_restarts",

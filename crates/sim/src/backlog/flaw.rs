@@ -351,15 +351,15 @@ impl Tamper for Flaw {
                 slots.into_iter().for_each(|slots| slots.config.capacity -= 1);
                 reply
             }
-            (Flaw::LateEnd, Request::Run(RunRequest::Finish { runner, what, ending, marker, watch })) => {
+            (Flaw::LateEnd, Request::Run(RunRequest::Finish { runner, what, ending, marker, watch, claims })) => {
                 let mut what = what.clone();
                 let is_live = |run: &&banksman_core::backlog::Run| run.is_live() && run.task == what.task.id;
                 let (mut owner, current) = (runner.clone(), tables.backlog.runs.values().find(is_live).cloned());
                 if let Some(current) = current {
                     (owner, what.run) = (current.owner.clone(), current);
                 }
-                let (ending, marker) = (ending.clone(), marker.clone());
-                let finish = RunRequest::Finish { runner: owner, what, ending, marker, watch: *watch };
+                let (ending, marker, claims) = (ending.clone(), marker.clone(), claims.clone());
+                let finish = RunRequest::Finish { runner: owner, what, ending, marker, watch: *watch, claims };
                 Request::Run(finish).decide(tables, turn)
             }
             (Flaw::CountersReset, Request::Run(RunRequest::Adopt { what, .. })) => {

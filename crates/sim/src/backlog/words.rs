@@ -78,7 +78,14 @@ fn task(f: &mut fmt::Formatter<'_>, request: &TaskRequest) -> fmt::Result {
         TaskRequest::Kill { id, run, .. } => write!(f, "kills {run} of {id}"),
         TaskRequest::Retry { id } => write!(f, "retries {id}"),
         TaskRequest::Take { id, taking } => write!(f, "{} takes {id} by hand", taking.holder),
-        TaskRequest::GiveBack { id, by } => write!(f, "{by} gives {id} back"),
+        TaskRequest::GiveBack { id, by, .. } => write!(f, "{by:?} gives {id} back"),
+        TaskRequest::Leave { ticket, seen, .. } => write!(f, "claim {ticket} gives up, seen {}", seen.is_some()),
+        TaskRequest::Renew { id, by, .. } => write!(f, "{by:?} renews the claim on {id}"),
+        TaskRequest::Finish { id, by, epoch, verdict, .. } => write!(f, "{by:?} as {epoch:?} says of {id} {verdict:?}"),
+        TaskRequest::Edited { then, .. } => {
+            write!(f, "changes it and ")?;
+            task(f, then)
+        }
         TaskRequest::Set { id, mark, .. } => write!(f, "marks {id} {mark:?}"),
         TaskRequest::Delete { id, force } => write!(f, "deletes {id}, force {force}"),
     }
@@ -130,7 +137,8 @@ fn run(f: &mut fmt::Formatter<'_>, request: &RunRequest) -> fmt::Result {
         RunRequest::Dismiss { runner, .. } => write!(f, "dismisses {runner}"),
         RunRequest::Lose { what, .. } => write!(f, "gives {} up", what.run.id),
         RunRequest::Unproven { what, .. } => write!(f, "cannot prove the end of {}", what.run.id),
-        RunRequest::LeaveSection { section, .. } => write!(f, "leaves {section}"),
+        RunRequest::Await { run, parts, .. } => write!(f, "{run} waits for {parts:?}"),
+        RunRequest::EndAwait { ticket } => write!(f, "wait {ticket} ends"),
         RunRequest::Pause { run, .. } => write!(f, "gives the slot of {run} back"),
         RunRequest::Resume { run, .. } => write!(f, "has a slot for {run} again"),
     }

@@ -175,7 +175,10 @@ fn metadata(text: &str) -> Result<Value, Failure> {
 fn waiting_line(resource: &Resource, waiting: &Waiting, elapsed: Duration) -> String {
     let name = &resource.name;
     let holder = match &waiting.blocked.holders[..] {
-        [] => "free in a moment".to_owned(),
+        [] => match &waiting.blocked.reserved {
+            Some(reserved) => format!("reserved for {}", reserved.holder),
+            None => "free in a moment".to_owned(),
+        },
         // How long the holder has had it follows from the wait itself: the deadline is on another clock.
         [grant] => format!("held by {}", grant.claim.holder),
         grants => format!("held by {} holders", grants.len()),
@@ -255,6 +258,9 @@ pub(crate) fn judge(resource: &Resource, acquisition: Acquisition) -> Result<Won
 
 fn holders(blocked: &Blocked) -> String {
     let names: Vec<&str> = blocked.holders.iter().map(|grant| grant.claim.holder.as_str()).collect();
+    if let Some(reserved) = blocked.reserved.as_ref().filter(|_| names.is_empty()) {
+        return format!("nobody, but reserved for {}", reserved.holder);
+    }
     if names.is_empty() { "nobody".into() } else { names.join(", ") }
 }
 
@@ -289,15 +295,19 @@ fn busy(resource: &Resource, blocked: &Blocked, at: Stamp, available: Option<u32
 }
 
 fn deadlock(resource: &Resource, cycle: &[Link]) -> Failure {
+    let links: Vec<Value> = cycle.iter().map(|link| json!({ "holder": link.party, "waitsFor": link.resource })).collect();
+    circle(&format!("waiting for {resource}"), cycle).details(json!({ "name": resource.name, "cycle": links }))
+}
+
+/// A circle of waits, in words.
+pub(crate) fn circle(what: &str, cycle: &[Link]) -> Failure {
     let blockers = cycle.iter().cycle().skip(1);
     let links = cycle
         .iter()
         .zip(blockers)
         .map(|(link, by)| format!("{} waits for {}, blocked by {}", link.party, link.resource, by.party));
     let text = links.collect::<Vec<_>>().join("; ");
-    let links: Vec<Value> = cycle.iter().map(|link| json!({ "holder": link.party, "waitsFor": link.resource })).collect();
-    Failure::new(exit::DEADLOCK, "DEADLOCK", format!("waiting for {resource} would be a deadlock: {text}"))
-        .details(json!({ "name": resource.name, "cycle": links }))
+    Failure::new(exit::DEADLOCK, "DEADLOCK", format!("{what} would be a deadlock: {text}"))
         .hint("release something first, and always acquire in the same order")
 }
 

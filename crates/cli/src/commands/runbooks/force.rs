@@ -48,7 +48,7 @@ impl Force {
             snapshot.queues.queues.get(name).map(|there| there.config == settings.queue(terms))
         };
         let queues = runbook.queues.iter().map(as_said);
-        let Coordination { locks, semaphores } = &snapshot.coordination;
+        let Coordination { locks, semaphores, .. } = &snapshot.coordination;
         // A lock without terms of its own is as good as one that nobody has defined.
         let plain = lock::Config::default();
         let locks = runbook.locks.iter().filter_map(|(name, terms)| {

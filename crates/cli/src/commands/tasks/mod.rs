@@ -1,8 +1,8 @@
 //! One file per verb; `view` shows tasks, `until` waits for what happens to them.
 
 mod add;
+mod claim;
 mod end;
-mod hands;
 mod import;
 mod list;
 mod logs;
@@ -24,8 +24,8 @@ use banksman::engine::{Reply, Request, TaskOutcome, TaskRequest};
 use banksman::store::{Key, Reader};
 use clap::{Args, Subcommand};
 
+pub(crate) use claim::speaker;
 pub(crate) use end::{cancel_all, delete_all, remove_done};
-pub(crate) use hands::who;
 pub(crate) use place::{Place, Placed};
 pub(crate) use refused::refused;
 pub(crate) use view::{brief, coloured, error};
@@ -52,7 +52,9 @@ enum Verb {
     Import(import::Import),
     List(list::List),
     Show(show::Show),
-    Update(update::Update),
+    Update(Box<update::Update>),
+    Take(claim::Take),
+    Release(claim::Release),
     Wait(wait::Wait),
     Heartbeat(report::Heartbeat),
     Done(report::Done),
@@ -71,6 +73,8 @@ impl Tasks {
             Verb::List(_) => "tasks list",
             Verb::Show(_) => "tasks show",
             Verb::Update(_) => "tasks update",
+            Verb::Take(_) => "tasks take",
+            Verb::Release(_) => "tasks release",
             Verb::Wait(_) => "tasks wait",
             Verb::Heartbeat(_) => "tasks heartbeat",
             Verb::Done(_) => "tasks done",
@@ -89,6 +93,8 @@ impl Tasks {
             Verb::List(list) => list.run(context),
             Verb::Show(show) => show.run(context),
             Verb::Update(update) => update.run(context),
+            Verb::Take(take) => take.run(context),
+            Verb::Release(release) => release.run(context),
             Verb::Wait(wait) => wait.run(context),
             Verb::Heartbeat(heartbeat) => heartbeat.run(context),
             Verb::Done(done) => done.run(context),

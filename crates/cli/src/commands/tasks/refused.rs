@@ -3,10 +3,10 @@
 use banksman::core::dag::DagError;
 use banksman::core::task::Outcome;
 use banksman::core::{Status, Task, TaskId};
-use banksman::engine::{Lockout, TaskOutcome};
+use banksman::engine::{Lockout, TaskOutcome, Unmet};
 use serde_json::json;
 
-use super::hands::locked;
+use super::claim::{self, locked};
 use crate::commands::find;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
@@ -21,7 +21,7 @@ pub(crate) fn refused(task: &TaskId, outcome: &TaskOutcome) -> Failure {
         TaskOutcome::Fenced => fenced(task),
         TaskOutcome::Dependencies(error) => dependencies(task, error),
         TaskOutcome::InProgress(run) => {
-            let lockout = Lockout { lock: task.lock(), holder: run.holder(), until: None };
+            let lockout = Lockout::new(task.lock(), run.holder(), None);
             locked(task, &lockout).hint(format!("to stop its run: banksman tasks cancel {task}"))
         }
         TaskOutcome::Locked(lockout) => {
@@ -48,7 +48,42 @@ pub(crate) fn refused(task: &TaskId, outcome: &TaskOutcome) -> Failure {
             .hint(format!("to cancel it first: banksman pipelines delete --force {task}")),
         TaskOutcome::Stepped(Outcome::HasPhases, row) => has_phases(row),
         TaskOutcome::Stepped(outcome, _) => stepped(task, outcome),
-        TaskOutcome::Kept(_) | TaskOutcome::Deleted => Failure::unexpected(outcome),
+        TaskOutcome::Deadlock(cycle) => claim::deadlock(task, cycle),
+        TaskOutcome::Lost(lost) => {
+            let message = format!("fenced: your claim on {task} (epoch {}) is over: {}", lost.epoch, lost.reason);
+            let at = words::rfc3339(lost.at);
+            Failure::new(exit::FENCED, "CLAIM_LOST", message)
+                .details(
+                    json!({ "taskId": task, "holder": lost.holder, "epoch": lost.epoch, "reason": lost.reason, "lostAt": at }),
+                )
+                .hint(format!("stop what relied on it, or take it again: banksman tasks take {task}"))
+        }
+        TaskOutcome::NotClaimed => Failure::new(exit::NOT_PERMITTED, "NOT_CLAIMED", format!("nobody works on {task} by hand"))
+            .details(json!({ "taskId": task }))
+            .hint(format!("to work on it: banksman tasks take {task}")),
+        TaskOutcome::DependsOn(unmet) => {
+            let ids: Vec<TaskId> = unmet.iter().map(|unmet| unmet.task.clone()).collect();
+            let name =
+                |unmet: &Unmet| unmet.title.as_ref().map_or(unmet.task.to_string(), |title| format!("{title} ({})", unmet.task));
+            let names: Vec<String> = unmet.iter().take(5).map(name).collect();
+            let message = format!("{task} depends on what is not completed: {}", names.join(", "));
+            Failure::new(exit::USAGE, "TASK_BLOCKED", message)
+                .details(json!({ "taskId": task, "dependencies": ids }))
+                .hint("add --anyway to do it all the same")
+        }
+        TaskOutcome::NeverFits { name, capacity: None } => crate::commands::hold::undefined(name),
+        TaskOutcome::NeverFits { name, capacity: Some(capacity) } => {
+            let message = format!("{task} needs more slots of semaphore {name} than the {capacity} that it has");
+            Failure::new(exit::USAGE, "OVER_CAPACITY", message)
+                .details(json!({ "taskId": task, "name": name, "capacity": capacity }))
+                .hint(format!("make it larger with: banksman semaphores define {} --capacity N", words::quoted(name)))
+        }
+        TaskOutcome::Kept(_)
+        | TaskOutcome::Deleted
+        | TaskOutcome::Waiting(_)
+        | TaskOutcome::Left
+        | TaskOutcome::AlreadyYours(_)
+        | TaskOutcome::Renewed(_) => Failure::unexpected(outcome),
     }
 }
 

@@ -10,7 +10,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::refused::refused;
-use super::{hands, view};
+use super::{claim, view};
 use crate::commands::find;
 use crate::context::Context;
 use crate::exit_codes as exit;
@@ -20,8 +20,8 @@ use crate::words;
 
 /// Show a sign of life of a run.
 ///
-/// A run that shows none for task.heartbeat_timeout, and prints nothing, counts as stuck. Whoever works on a task by hand
-/// renews its lock so.
+/// A run that shows none for task.heartbeat_timeout, and prints nothing, counts as stuck. A manual claim is renewed with everything
+/// that was claimed together; if a part of it was lost, the claim is over and the exit status is 8.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman tasks heartbeat\n  banksman tasks heartbeat t-7k2m9q1a --epoch 42")]
 pub(super) struct Heartbeat {
@@ -32,7 +32,7 @@ pub(super) struct Heartbeat {
 /// Tell that a task is done, perhaps with a result.
 ///
 /// Inside of a run it counts when the run ends, whatever its exit status. Outside, for a task that no run is at, it
-/// counts at once.
+/// counts at once: your claim ends with it, and a task that nobody has claimed is taken and ended in one step.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  banksman tasks done --output '{\"version\": \"1.2\"}'\n  jq . report.json | banksman tasks done --output -\n  banksman tasks done 'Decide about the name' --output '\"banksman\"'"
@@ -43,6 +43,9 @@ pub(super) struct Done {
     /// The result, as JSON; - reads it from stdin
     #[arg(long, value_name = "JSON")]
     output: Option<String>,
+    /// Though a task that it depends on is not completed
+    #[arg(long)]
+    anyway: bool,
 }
 
 /// Tell that a task has failed.
@@ -64,10 +67,10 @@ pub(super) struct Fail {
 struct Of {
     /// The task [default: $BANKSMAN_TASK]
     task: Option<String>,
-    /// The number of the run [default: $BANKSMAN_RUN_EPOCH if the task is $BANKSMAN_TASK]
+    /// The epoch of the claim, or the number of the run [default: your own claim, or $BANKSMAN_RUN_EPOCH of $BANKSMAN_TASK]
     #[arg(long, value_name = "N")]
     epoch: Option<i64>,
-    /// Who says so, if somebody works on it by hand [default: $BANKSMAN_HOLDER, or USER@HOST]
+    /// Who says so, if it is claimed [default: $BANKSMAN_HOLDER, or USER@TERMINAL]
     #[arg(long, value_name = "NAME")]
     holder: Option<HolderId>,
 }
@@ -90,7 +93,8 @@ impl Heartbeat {
     pub(super) fn run(self, context: &Context) -> crate::commands::Done {
         let client = context.client()?;
         let (id, epoch) = self.of.find(&mut client.reader()?)?;
-        if let Some(done) = hands::heartbeat(context, &client, &id, self.of.holder.as_ref())? {
+        let given = self.of.epoch.map(Epoch);
+        if let Some(done) = claim::heartbeat(context, &client, &id, self.of.holder.as_ref(), given)? {
             return Ok(done);
         }
         let epoch = epoch
@@ -113,7 +117,7 @@ impl Heartbeat {
 impl Done {
     pub(super) fn run(self, context: &Context) -> crate::commands::Done {
         let output = self.output.as_deref().map(result).transpose()?;
-        conclude(context, &self.of, Verdict::Done { output })
+        conclude(context, &self.of, self.anyway, Verdict::Done { output })
     }
 }
 
@@ -126,7 +130,7 @@ impl Fail {
             let bytes = self.error.len();
             return Err(Failure::usage(format!("--error may have at most {ERROR_LIMIT} bytes, this one has {bytes}")));
         }
-        conclude(context, &self.of, Verdict::Failed { error: self.error.clone().into() })
+        conclude(context, &self.of, true, Verdict::Failed { error: self.error.clone().into() })
     }
 }
 
@@ -149,7 +153,7 @@ fn result(text: &str) -> Result<Value, Failure> {
         .map_err(|error| Failure::usage(format!("--output: {error}")).hint(r#"for example: --output '{"version": "1.2"}'"#))
 }
 
-fn conclude(context: &Context, of: &Of, verdict: Verdict) -> crate::commands::Done {
+fn conclude(context: &Context, of: &Of, anyway: bool, verdict: Verdict) -> crate::commands::Done {
     let client = context.client()?;
     let (id, epoch) = of.find(&mut client.reader()?)?;
     let what = match &verdict {
@@ -157,8 +161,8 @@ fn conclude(context: &Context, of: &Of, verdict: Verdict) -> crate::commands::Do
         Verdict::Failed { .. } => "failed",
         Verdict::Refused(_) => "refused",
     };
-    let by = hands::who(of.holder.as_ref(), &client)?;
-    let request = TaskRequest::Conclude { id: id.clone(), epoch, by: Some(by), verdict };
+    let by = claim::speaker(of.holder.as_ref())?;
+    let request = TaskRequest::Finish { id: id.clone(), by, epoch, anyway, verdict };
     let (outcome, task) = match super::ask(&client, request)? {
         TaskOutcome::Stepped(Outcome::Noted, task) => ("noted", task),
         TaskOutcome::Stepped(Outcome::Ended(_), task) => ("ended", task),

@@ -7,11 +7,12 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use banksman::core::claim::{Ask, Claim, Term};
+use banksman::core::claim::{Ask, Claim, Standing, Term};
+use banksman::core::deadlock::Link;
 use banksman::core::event::{Kind, Resource};
-use banksman::core::{Epoch, Name, RunId};
-use banksman::engine::{Reply, Request, RunOutcome, RunRequest};
-use banksman::store::EventRow;
+use banksman::core::{Epoch, Liveness, Name, RunId, TaskId, Ticket};
+use banksman::engine::{Reply, Request, RunOutcome, RunRequest, Seen, awaited_keys, awaited_parts};
+use banksman::store::{EventRow, Reader};
 use banksman::{Client, Patience};
 
 use crate::commands::hold;
@@ -30,12 +31,62 @@ pub(super) struct Slot<'a> {
     given_back: bool,
 }
 
+/// The wait of a run for tasks, as others see it. It ends with this.
+pub(super) struct Edge<'a> {
+    client: &'a Client,
+    ticket: Option<Ticket>,
+}
+
+impl Drop for Edge<'_> {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket {
+            // If it fails, the end of this process tells as much.
+            self.client.call(Request::Run(RunRequest::EndAwait { ticket })).ok();
+        }
+    }
+}
+
+fn circle(tasks: &[TaskId], run: &RunId, cycle: &[Link]) -> Failure {
+    let links: Vec<_> = cycle.iter().map(|link| serde_json::json!({ "holder": link.party, "waitsFor": link.resource })).collect();
+    let names: Vec<&str> = tasks.iter().map(TaskId::as_str).collect();
+    hold::circle(&format!("waiting for {}", names.join(", ")), cycle)
+        .details(serde_json::json!({ "tasks": tasks, "run": run, "cycle": links }))
+        .hint("let one of them end first")
+}
+
 impl<'a> Slot<'a> {
     /// The slot of the run in the environment.
     pub(super) fn inherited(client: &'a Client) -> Result<Option<Slot<'a>>, Failure> {
         let (Some(run), Some((_, epoch))) = (variable("BANKSMAN_RUN"), super::inherited()?) else { return Ok(None) };
         let run = RunId::new(&run).map_err(|error| Failure::usage(format!("BANKSMAN_RUN: {error}")))?;
         Ok(Some(Slot { client, run, epoch, given_back: false }))
+    }
+
+    /// Says that the run waits for tasks, so that nobody waits for the run meanwhile who is waited for. Refused if somebody does.
+    pub(super) fn wait_for(&self, reader: &mut Reader, tasks: &[TaskId]) -> Result<Edge<'a>, Failure> {
+        let rows = reader.view().load(&awaited_keys(tasks))?;
+        let parts = awaited_parts(tasks, &rows.backlog);
+        let standing = Standing { process: self.client.this_process().clone(), address: None, lease: None };
+        let mut seen = Seen::default();
+        loop {
+            let (run, epoch, parts, standing) = (self.run.clone(), self.epoch, parts.clone(), standing.clone());
+            match self.client.call(Request::Run(RunRequest::Await { run, epoch, parts, standing, seen: seen.clone() }))? {
+                Reply::Run(RunOutcome::Awaits(ticket)) => return Ok(Edge { client: self.client, ticket: Some(ticket) }),
+                Reply::Run(RunOutcome::Unknown) => return Ok(Edge { client: self.client, ticket: None }),
+                Reply::Run(RunOutcome::Late) => return Err(self.fenced()),
+                Reply::Run(RunOutcome::Deadlock(cycle)) => {
+                    // One who is dead waits for nobody.
+                    let looked = cycle.iter().map(|link| (link.process.clone(), self.client.host().probe(&link.process)));
+                    let dead = |liveness: &Liveness| matches!(liveness, Liveness::Dead | Liveness::OtherBoot);
+                    let dead: Vec<_> = looked.filter(|(_, liveness)| dead(liveness)).collect();
+                    if dead.is_empty() || dead.iter().all(|found| seen.probes.contains(found)) {
+                        return Err(circle(tasks, &self.run, &cycle));
+                    }
+                    seen.probes.extend(dead);
+                }
+                reply => return Err(Failure::unexpected(&reply)),
+            }
+        }
     }
 
     /// Gives it back. A run that this project does not know is none of its business.

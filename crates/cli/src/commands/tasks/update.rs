@@ -1,12 +1,13 @@
+use banksman::Client;
 use banksman::core::task::{Mark, Outcome, State, Verdict};
-use banksman::core::{HolderId, Label, Status, TaskId, Title};
+use banksman::core::{Epoch, HolderId, Label, Status, TaskId, Title};
 use banksman::engine::{Edit, TaskOutcome, TaskRequest};
 use banksman::store::{Key, Reader};
 use clap::Args;
 
-use super::hands::HandFlags;
+use super::claim::ClaimFlags;
 use super::refused::refused;
-use super::{hands, list, place, spec, view};
+use super::{claim, list, place, spec, view};
 use crate::commands::{Done, find};
 use crate::context::Context;
 use crate::exit_codes as exit;
@@ -18,9 +19,9 @@ const BY_HAND: &str = "said to have failed, by hand";
 
 /// Change a task.
 ///
-/// A task that a run is at keeps its section and its dependencies, and only that run says how it ends. With --status
-/// in_progress you work on it yourself: you hold its lock, and that of an exclusive section, until you say how it ended, or
-/// until locking.task_timeout is over without a `locks heartbeat`.
+/// A task that a run is at keeps its section and its dependencies, and only that run says how it ends. --status in_progress is
+/// `tasks take`, pending is `tasks release` for a task that you work on, completed and failed are `tasks done` and `tasks fail`.
+/// Everything that one command asks for happens together, or nothing of it.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  banksman tasks update 'Release' --priority 5 --depends-on 'Run the tests,Write the notes'\n  banksman tasks update t-7k2m9q1a --status skipped\n  banksman tasks update 'Fix the login' --status in_progress\n  banksman tasks update t-7k2m9q1a --depends-on ''"
@@ -55,8 +56,14 @@ pub(super) struct Update {
     /// How it stands: in_progress (you work on it), completed, failed, review, skipped, pending or cancelled
     #[arg(long, value_name = "STATUS", value_parser = list::status)]
     status: Option<Status>,
+    /// Though a task that it depends on is not completed
+    #[arg(long, requires = "status")]
+    anyway: bool,
+    /// The epoch of the claim that ends [default: your own claim]
+    #[arg(long, value_name = "N", requires = "status")]
+    epoch: Option<i64>,
     #[command(flatten)]
-    hand: HandFlags,
+    claim: ClaimFlags,
 }
 
 impl Update {
@@ -71,46 +78,34 @@ impl Update {
         if edit.is_none() && self.status.is_none() {
             return Err(Failure::usage("nothing to change").hint("banksman tasks update --help lists what can be changed"));
         }
-        if let Some(edit) = edit {
-            match super::ask(&client, TaskRequest::Update { id: id.clone(), edit: Box::new(edit) })? {
-                TaskOutcome::Kept(_) => {}
-                TaskOutcome::Locked(lockout) => {
-                    let hint =
-                        format!("its section can change when it is given back: banksman tasks update {id} --status pending");
-                    return Err(hands::locked(&id, &lockout).hint(hint));
+        let status = self.status;
+        match (edit, status) {
+            (edit, Some(Status::InProgress)) => {
+                self.claim.take(context, &client, &mut reader, &id, self.anyway, edit.as_ref())?;
+            }
+            (Some(edit), None) => change(&client, &id, edit)?,
+            (edit, Some(status)) => {
+                let by = claim::speaker(self.claim.holder.as_ref())?;
+                let epoch = self.epoch.map(Epoch);
+                if let Some(request) = wish(status, &mut reader, id.clone(), by, epoch, self.anyway)? {
+                    if let TaskRequest::Retry { .. } = request {
+                        super::remove_done(&context.sessions(client.project()), &view::listed(&mut reader, &id)?.0.task)?;
+                    }
+                    // One command is one transaction.
+                    let request = match edit {
+                        Some(edit) => TaskRequest::Edited { edit: Box::new(edit), status, then: Box::new(request) },
+                        None => request,
+                    };
+                    conclude(&client, &id, status, request)?;
                 }
-                outcome => return Err(refused(&id, &outcome)),
             }
-        }
-        let by = self.hand.who(&client)?;
-        if self.status == Some(Status::InProgress) {
-            self.hand.take(context, &client, &mut reader, &id)?;
-        } else if let Some(request) =
-            self.status.and_then(|status| wish(status, &mut reader, id.clone(), by).transpose()).transpose()?
-        {
-            if let TaskRequest::Retry { .. } = request {
-                super::remove_done(&context.sessions(client.project()), &view::listed(&mut reader, &id)?.0.task)?;
-            }
-            match super::ask(&client, request)? {
-                TaskOutcome::Stepped(
-                    Outcome::Ended(_)
-                    | Outcome::Marked(_)
-                    | Outcome::Clear
-                    | Outcome::Returned
-                    | Outcome::Stopping
-                    | Outcome::NotPending(Status::Pending),
-                    _,
-                ) => {}
-                // What is asked for is so already.
-                TaskOutcome::Stepped(Outcome::Over(status), _) if Some(status) == self.status => {}
-                outcome => return Err(refused(&id, &outcome)),
-            }
+            (None, None) => {}
         }
         let (listed, sections) = view::listed(&mut reader, &id)?;
         let data = view::task_json(&listed, &sections);
         let stopping = if data["stopping"] == true { format!(", {YELLOW}being stopped{YELLOW:#}") } else { String::new() };
         let (title, status) = (&listed.task.spec.title, view::coloured(listed.status()));
-        let by = hands::grant_words(&listed.task);
+        let by = claim::grant_words(&listed.task);
         context.printer.result(data, format!("updated {BOLD}{title}{BOLD:#} {DIM}{id}{DIM:#}: {status}{by}{stopping}"));
         Ok(exit::OK)
     }
@@ -131,18 +126,58 @@ impl Update {
     }
 }
 
+/// Changes what is to be done.
+fn change(client: &Client, id: &TaskId, edit: Edit) -> Result<(), Failure> {
+    match super::ask(client, TaskRequest::Update { id: id.clone(), edit: Box::new(edit) })? {
+        TaskOutcome::Kept(_) => Ok(()),
+        TaskOutcome::Locked(lockout) => {
+            let hint = format!("its section can change when it is given back: banksman tasks release {id}");
+            Err(claim::locked(id, &lockout).hint(hint))
+        }
+        outcome => Err(refused(id, &outcome)),
+    }
+}
+
+/// Asks for another status.
+fn conclude(client: &Client, id: &TaskId, status: Status, request: TaskRequest) -> Result<(), Failure> {
+    match super::ask(client, request)? {
+        TaskOutcome::Stepped(
+            Outcome::Ended(_)
+            | Outcome::Marked(_)
+            | Outcome::Clear
+            | Outcome::Returned
+            | Outcome::Stopping
+            | Outcome::NotPending(Status::Pending),
+            _,
+        ) => Ok(()),
+        // What is asked for is so already.
+        TaskOutcome::Stepped(Outcome::Over(found), _) if found == status => Ok(()),
+        outcome => Err(refused(id, &outcome)),
+    }
+}
+
 /// What to ask of a task so that it stands so.
-fn wish(status: Status, reader: &mut Reader, id: TaskId, by: HolderId) -> Result<Option<TaskRequest>, Failure> {
-    let conclude = |id, verdict| TaskRequest::Conclude { id, epoch: None, by: Some(by.clone()), verdict };
+fn wish(
+    status: Status,
+    reader: &mut Reader,
+    id: TaskId,
+    by: Option<HolderId>,
+    epoch: Option<Epoch>,
+    anyway: bool,
+) -> Result<Option<TaskRequest>, Failure> {
+    let finish = |id, verdict| TaskRequest::Finish { id, by: by.clone(), epoch, anyway, verdict };
     Ok(Some(match status {
-        Status::Completed => conclude(id, Verdict::Done { output: None }),
-        Status::Failed => conclude(id, Verdict::Failed { error: BY_HAND.into() }),
-        Status::Review => TaskRequest::Set { id, by: Some(by), mark: Mark::Review },
-        Status::Skipped => TaskRequest::Set { id, by: Some(by), mark: Mark::Skipped },
+        Status::Completed => finish(id, Verdict::Done { output: None }),
+        Status::Failed => finish(id, Verdict::Failed { error: BY_HAND.into() }),
+        Status::Review => TaskRequest::Set { id, by, mark: Mark::Review },
+        Status::Skipped => TaskRequest::Set { id, by, mark: Mark::Skipped },
         Status::Pending => {
             let rows = reader.view().load(&[Key::Task(id.clone())].into())?;
             let state = rows.backlog.tasks.get(&id).map(|task| &task.state);
-            if matches!(state, Some(State::ByHand { .. })) { TaskRequest::GiveBack { id, by } } else { TaskRequest::Retry { id } }
+            match state {
+                Some(State::ByHand { .. }) => TaskRequest::GiveBack { id, by, epoch },
+                _ => TaskRequest::Retry { id },
+            }
         }
         Status::Cancelled => TaskRequest::Cancel { id },
         Status::InProgress | Status::Blocked | Status::Stuck => return Ok(None),

@@ -21,7 +21,8 @@ use crate::words;
 ///
 /// Exits with 0 if all of them are completed, with 7 if one of them ended otherwise, and with 6 if the time is up. Inside
 /// of a run, the run's slot goes to others meanwhile and is taken again before this returns; so a run may wait for its
-/// children even if only one run is allowed at a time.
+/// children even if only one run is allowed at a time. A run that would wait for ever, because what it waits for waits for that run, is
+/// refused with the circle, exit 9.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  banksman tasks wait 'Run the tests'\n  banksman tasks wait t-7k2m9q1a t-0b4ndx3c --timeout 10m"
@@ -48,8 +49,8 @@ impl Wait {
         let client = context.client()?;
         let mut reader = client.reader()?;
         let ids = find::task_ids(&mut reader, self.tasks.iter().map(String::as_str))?;
-        refuse_deadlock(&mut reader, &ids)?;
         let mut slot = Slot::inherited(&client)?;
+        let edge = slot.as_ref().map(|slot| slot.wait_for(&mut reader, &ids)).transpose()?;
         let mut runners_seen = slot.is_some();
         let watched = context.printer.is_watched();
         let start = Instant::now();
@@ -84,6 +85,7 @@ impl Wait {
         if watched {
             context.printer.rewrite("");
         }
+        drop(edge);
         if let Some(slot) = &slot {
             match &ended {
                 Ok(Ended::Met(()) | Ended::TimedOut) => slot.take_again(&signals)?,
@@ -96,22 +98,6 @@ impl Wait {
             Ended::Interrupted => Err(Failure::interrupted()),
         }
     }
-}
-
-/// A run cannot wait for itself, nor for what waits for it.
-fn refuse_deadlock(reader: &mut Reader, ids: &[TaskId]) -> Result<(), Failure> {
-    let Some((own, _)) = super::inherited()? else { return Ok(()) };
-    for id in ids {
-        let chain = reader.view().load(&[Key::Chain(id.clone())].into())?.backlog.tasks;
-        let why = match chain.contains_key(&own) {
-            _ if *id == own => "this is a run of it",
-            true => "it depends on the task of this run",
-            false => continue,
-        };
-        return Err(Failure::new(exit::DEADLOCK, "DEADLOCK", format!("waiting for {id} would be a deadlock: {why}"))
-            .details(json!({ "taskId": id, "ownTaskId": own })));
-    }
-    Ok(())
 }
 
 fn look(reader: &mut Reader, ids: &[TaskId]) -> Result<Vec<Fate>, Failure> {

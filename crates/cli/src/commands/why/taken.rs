@@ -50,6 +50,11 @@ impl Taken<'_> {
                 format!("there is no {resource}"),
                 Some(format!("banksman semaphores define {} --capacity N", words::quoted(&resource.name))),
             ),
+            (Refusal::Reserved { resource, holder, task, since }, _) => {
+                let of = task.as_ref().map(|task| format!(" to work on {task}")).unwrap_or_default();
+                let span = words::span(at.lease - since.lease);
+                ("reserved", format!("{resource} is reserved for {holder}, who has waited for {span}{of}"), None)
+            }
             (Refusal::NoSlot { capacity, .. }, _) => ("no_slot", self.no_slot(*capacity), None),
             (refusal, _) => ("other", format!("{refusal:?}"), None),
         };
@@ -59,7 +64,8 @@ impl Taken<'_> {
             ("no_slot", _) => {
                 format!("it is the {} in the queue for the next run that ends", words::ordinal(self.ahead as usize + 1))
             }
-            ("section", _) => "it may start when that runner has nothing left to do there".into(),
+            ("section", _) => "it may start when nobody works there any more".into(),
+            ("reserved", _) => "it may start when that claim has ended or was given up".into(),
             (_, Some(holder)) => self.freed(holder),
             (_, None) => "it may start when it is free".into(),
         };

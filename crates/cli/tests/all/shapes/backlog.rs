@@ -64,7 +64,20 @@ pub(super) fn backlog_story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
         ("tasks update", vec!["tasks", "update", "second", "--priority", "1"], task()),
         ("tasks list", vec!["tasks", "list"], json!({ "tasks": [task()], "next": "number?" })),
         ("tasks show", vec!["tasks", "show", "first"], task_page()),
-        ("tasks done", vec!["tasks", "done", "second", "--output", "[1]"], concluded()),
+        ("tasks done", vec!["tasks", "done", "second", "--anyway", "--output", "[1]"], concluded()),
+        (
+            "tasks take",
+            vec!["tasks", "take", "third", "--holder", "ann"],
+            json!({
+                "id": "string", "title": "string", "status": "string", "holder": "string", "epoch": "number", "since": "time",
+                "outcome": "string",
+            }),
+        ),
+        (
+            "tasks release",
+            vec!["tasks", "release", "third", "--holder", "ann"],
+            json!({ "id": "string", "title": "string", "status": "string" }),
+        ),
         ("tasks fail", vec!["tasks", "fail", "third", "--error", "no"], concluded()),
         ("tasks retry", vec!["tasks", "retry", "third"], json!({ "tasks": [outcome()] })),
         (

@@ -101,6 +101,8 @@ fn every_failure_says_what_in_the_same_form() {
         (&["tasks", "update", "a", "--depends-on", "b"], 2, "DEPENDENCY_CYCLE", json!({ "cycle": ["string"] })),
         (&["tasks", "delete", "a"], 2, "TASK_HAS_DEPENDENTS", json!({ "taskId": "string", "dependents": ["string"] })),
         (&["tasks", "done", "a", "--epoch", "1"], 8, "FENCED", json!({ "taskId": "string" })),
+        (&["tasks", "take", "over"], 2, "USAGE", json!({})),
+        (&["tasks", "release", "over", "--holder", "ann"], 5, "NOT_CLAIMED", json!({ "taskId": "string" })),
         (&["tasks", "done", "over"], 2, "TASK_OVER", json!({ "taskId": "string", "status": "string" })),
         (&["tasks", "wait", "a", "--timeout", "1ms"], 6, "WAIT_TIMEOUT", json!({ "tasks": ["any"] })),
         (&["queues", "take", "nothing"], 4, "QUEUE_NOT_FOUND", json!({ "queue": "string" })),

@@ -1,0 +1,327 @@
+//! Manual work: take a task with everything that it needs, renew the claim, give it back.
+
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use banksman::core::task::{Outcome, State};
+use banksman::core::{Epoch, HolderId, Task, TaskId, lock};
+use banksman::engine::{Edit, Lockout, Taking, TaskOutcome, TaskRequest};
+use banksman::store::{Key, Reader};
+use banksman::{Client, Patience, TaskClaim};
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::refused::refused;
+use super::view;
+use crate::commands::hold::{self, Dur};
+use crate::commands::{Done, find};
+use crate::context::{Actor, Context};
+use crate::exit_codes as exit;
+use crate::failure::Failure;
+use crate::printer::{BOLD, DIM};
+use crate::signals::Signals;
+use crate::words;
+
+/// Work on a task yourself.
+///
+/// Claims the task with everything that it needs: its lock, its exclusive section, its locks and semaphores. You get all of it or
+/// nothing; meanwhile you wait, holding nothing. The claim lives for locking.task_timeout without a `tasks heartbeat`, and ends with
+/// `tasks done`, `tasks fail` or `tasks release`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  banksman tasks take 'Fix the login'\n  banksman tasks take t-7k2m9q1a --holder ann --timeout 10m\n  banksman tasks take 'Release' --anyway --no-wait"
+)]
+pub(super) struct Take {
+    /// The task
+    task: String,
+    /// Take it though a task that it depends on is not completed
+    #[arg(long)]
+    anyway: bool,
+    #[command(flatten)]
+    terms: ClaimFlags,
+}
+
+/// Give a task back that you work on, without saying how it ended.
+///
+/// It is pending again, and everything that was claimed with it is free.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  banksman tasks release 'Fix the login'\n  banksman tasks release t-7k2m9q1a --epoch 42")]
+pub(super) struct Release {
+    /// The task
+    task: String,
+    /// The epoch of the claim [default: your own claim]
+    #[arg(long, value_name = "N")]
+    epoch: Option<i64>,
+    /// Who works on it [default: $BANKSMAN_HOLDER, or USER@TERMINAL]
+    #[arg(long, value_name = "NAME")]
+    holder: Option<HolderId>,
+}
+
+/// Who works on a task, and how long to wait for it.
+#[derive(Debug, Args)]
+pub(super) struct ClaimFlags {
+    /// Who works on it, or did [default: $BANKSMAN_HOLDER, or USER@TERMINAL; without a terminal a name is required to take it]
+    #[arg(long, value_name = "NAME")]
+    pub(super) holder: Option<HolderId>,
+    /// Do not wait: exit 6 if something that it needs is not free
+    #[arg(long, conflicts_with = "timeout")]
+    no_wait: bool,
+    /// How long to wait at most, in all [default: locking.wait_timeout, 30m]
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
+    timeout: Option<Dur>,
+}
+
+/// What came of taking a task.
+pub(super) struct Taken {
+    pub(super) task: Task,
+    /// Whether it was claimed by the same holder before.
+    pub(super) is_old: bool,
+}
+
+impl ClaimFlags {
+    /// Takes a task with all that it needs, and perhaps changes it in the same transaction.
+    pub(super) fn take(
+        &self,
+        context: &Context,
+        client: &Client,
+        reader: &mut Reader,
+        id: &TaskId,
+        anyway: bool,
+        edit: Option<&Edit>,
+    ) -> Result<Taken, Failure> {
+        let actor = claimant(self.holder.as_ref())?;
+        let signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
+        let start = Instant::now();
+        let limit = (!self.no_wait).then(|| self.timeout.map_or(client.config().wait_timeout, |timeout| timeout.0));
+        loop {
+            let rows = reader.view().load(&[Key::Task(id.clone())].into())?;
+            let Some(task) = rows.backlog.tasks.get(id) else { return Err(refused(id, &TaskOutcome::Unknown)) };
+            let section = edit.and_then(|edit| edit.section.clone()).unwrap_or_else(|| task.spec.section.clone());
+            let taking = Taking {
+                holder: actor.holder.clone(),
+                ancestors: actor.ancestors.clone(),
+                section,
+                needs: task.spec.needs.clone(),
+                ttl: Dur(client.config().task_timeout).span(),
+                anyway,
+                edit: edit.cloned().map(Box::new),
+                ticket: None,
+                wait: None,
+                seen: Default::default(),
+            };
+            // The time that is left, however often it is asked: one command has one limit.
+            let wait = limit.map(|limit| limit.saturating_sub(start.elapsed()));
+            match self.wait(context, client, id, taking, wait, &signals)? {
+                TaskOutcome::Stepped(Outcome::Taken, task) => return Ok(Taken { task: *task, is_old: false }),
+                TaskOutcome::AlreadyYours(task) => return Ok(Taken { task: *task, is_old: true }),
+                TaskOutcome::Changed => {}
+                TaskOutcome::Locked(lockout) if self.no_wait => {
+                    return Err(locked(id, &lockout).hint("leave out --no-wait to wait for it"));
+                }
+                outcome => return Err(refused(id, &outcome)),
+            }
+        }
+    }
+
+    fn wait(
+        &self,
+        context: &Context,
+        client: &Client,
+        id: &TaskId,
+        taking: Taking,
+        wait: Option<Duration>,
+        signals: &Signals,
+    ) -> Result<TaskOutcome, Failure> {
+        let watched = context.printer.is_watched();
+        let mut told = false;
+        let mut progress = |lockouts: &[Lockout], elapsed: Duration| {
+            let text = waiting_line(id, lockouts, elapsed);
+            if watched {
+                context.printer.rewrite(&text);
+            } else if !told {
+                context.printer.note(&text);
+            }
+            told = true;
+        };
+        let patience =
+            Patience { wait, cancel: Some(signals.as_fd()), progress: None, tick: watched.then_some(Duration::from_secs(1)) };
+        let claim = client.take_task(id.clone(), taking, &patience, Some(&mut progress));
+        if watched && told {
+            context.printer.rewrite("");
+        }
+        match claim? {
+            TaskClaim::Answered(outcome) => Ok(outcome),
+            TaskClaim::Cancelled => Err(Failure::interrupted()),
+            TaskClaim::TimedOut(lockouts) => Err(timed_out(id, &lockouts)),
+        }
+    }
+}
+
+impl Take {
+    pub(super) fn run(self, context: &Context) -> Done {
+        let client = context.client()?;
+        let mut reader = client.reader()?;
+        let id = find::task_id(&mut reader, &self.task)?;
+        let taken = self.terms.take(context, &client, &mut reader, &id, self.anyway, None)?;
+        let (data, human) = taken.told(&client);
+        context.printer.result(data, human);
+        Ok(exit::OK)
+    }
+}
+
+impl Taken {
+    fn told(&self, client: &Client) -> (Value, String) {
+        let Task { id, spec, changed, .. } = &self.task;
+        let State::ByHand { holder, epoch, .. } = &self.task.state else { return (json!({ "id": id }), String::new()) };
+        let since = words::rfc3339(changed.wall);
+        let ttl = words::span(Dur(client.config().task_timeout).span());
+        let data = json!({
+            "id": id, "title": spec.title, "status": self.task.status(), "holder": holder, "epoch": epoch,
+            "since": since, "outcome": if self.is_old { "already_yours" } else { "taken" },
+        });
+        let what = match self.is_old {
+            true => format!("{BOLD}{}{BOLD:#} {DIM}{id}{DIM:#} is already yours since {since}", spec.title),
+            false => format!("took {BOLD}{}{BOLD:#} {DIM}{id}{DIM:#}", spec.title),
+        };
+        let human = format!(
+            "{what}: holder {BOLD}{holder}{BOLD:#}, epoch {BOLD}{epoch}{BOLD:#}, for {ttl}\n\
+             {DIM}end it with: banksman tasks done {id} --holder {} (or tasks fail, tasks release){DIM:#}",
+            words::quoted(holder)
+        );
+        (data, human)
+    }
+}
+
+impl Release {
+    pub(super) fn run(self, context: &Context) -> Done {
+        let client = context.client()?;
+        let id = find::task_id(&mut client.reader()?, &self.task)?;
+        let request = TaskRequest::GiveBack { id: id.clone(), by: speaker(self.holder.as_ref())?, epoch: self.epoch.map(Epoch) };
+        let task = match super::ask(&client, request)? {
+            TaskOutcome::Stepped(Outcome::Returned, task) => task,
+            TaskOutcome::Stepped(Outcome::NotPending(_), _) => return Err(refused(&id, &TaskOutcome::NotClaimed)),
+            outcome => return Err(refused(&id, &outcome)),
+        };
+        let (title, status) = (&task.spec.title, view::coloured(task.status()));
+        let data = json!({ "id": id, "title": title, "status": task.status() });
+        context.printer.result(data, format!("released {BOLD}{title}{BOLD:#} {DIM}{id}{DIM:#}: {status}"));
+        Ok(exit::OK)
+    }
+}
+
+/// Renews a claim with all its parts. Nothing is done for a task that nobody has claimed.
+pub(super) fn heartbeat(
+    context: &Context,
+    client: &Client,
+    id: &TaskId,
+    given: Option<&HolderId>,
+    epoch: Option<Epoch>,
+) -> Result<Option<u8>, Failure> {
+    let rows = client.reader()?.view().load(&[Key::Task(id.clone()), Key::ByHand(id.clone())].into())?;
+    let by = speaker(given)?;
+    let is_claimed = matches!(rows.backlog.tasks.get(id).map(|task| &task.state), Some(State::ByHand { .. }));
+    let is_lost = by.as_ref().is_some_and(|by| rows.backlog.lost_claims.contains_key(&(id.clone(), by.clone())));
+    if !is_claimed && !is_lost {
+        return Ok(None);
+    }
+    match super::ask(client, TaskRequest::Renew { id: id.clone(), by, epoch })? {
+        TaskOutcome::Renewed(task) => {
+            let State::ByHand { epoch, until, .. } = &task.state else { return Err(refused(id, &TaskOutcome::NotClaimed)) };
+            let rows = client.reader()?.view().load(&[Key::Lock(id.lock())].into())?;
+            let at = rows.lease;
+            let expires = match rows.coordination.locks.get(&id.lock()).map(|lock| &lock.state) {
+                Some(lock::State::Held(grant)) => grant.expires().map(words::rfc3339),
+                Some(lock::State::Free) | None => None,
+            };
+            let lasts = until.map_or_else(String::new, |until| format!(", for {} more", words::span(until - at)));
+            let data = json!({ "id": id, "outcome": "seen", "epoch": epoch, "expiresAt": expires });
+            context.printer.result(data, format!("{id} is still yours{lasts}"));
+            Ok(Some(exit::OK))
+        }
+        outcome => Err(refused(id, &outcome)),
+    }
+}
+
+/// Who claims a task: the name given, the inherited one, or the user on this terminal.
+pub(super) fn claimant(given: Option<&HolderId>) -> Result<Actor, Failure> {
+    match Actor::named(given, on_terminal)? {
+        Some(actor) => Ok(actor),
+        None => Err(Failure::usage("who works on it? --holder is missing, and there is no terminal to tell claimants apart")
+            .hint("name yourself with --holder NAME or BANKSMAN_HOLDER")),
+    }
+}
+
+/// Who speaks for a task, as far as it can be told.
+pub(crate) fn speaker(given: Option<&HolderId>) -> Result<Option<HolderId>, Failure> {
+    Ok(Actor::named(given, on_terminal)?.map(|actor| actor.holder))
+}
+
+/// The user on the terminal of this command: `ann@pts/3`.
+fn on_terminal() -> Option<HolderId> {
+    let name = |fd: std::os::fd::BorrowedFd<'_>| rustix::termios::ttyname(fd, Vec::new()).ok();
+    let (stdin, stdout, stderr) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
+    let tty = name(stdin.as_fd()).or_else(|| name(stdout.as_fd())).or_else(|| name(stderr.as_fd()))?;
+    let tty = tty.to_string_lossy().trim_start_matches("/dev/").to_owned();
+    HolderId::new(&format!("{}@{tty}", banksman::adapters::user::User::current().name)).ok()
+}
+
+/// Somebody else has what a task needs.
+pub(super) fn locked(task: &TaskId, lockout: &Lockout) -> Failure {
+    let until = lockout.until.map(words::rfc3339);
+    let expires = until.as_ref().map(|until| format!("; that expires at {until}")).unwrap_or_default();
+    let (lock, by) = (&lockout.lock, format!("{}{expires}", lockout.holder));
+    let failure = match lock {
+        _ if lockout.is_reserved => {
+            let message = format!("{task} needs {lock}, which is reserved for {}, who waits", lockout.holder);
+            Failure::new(exit::LOCKED, "RESERVED", message)
+        }
+        _ if lock.task().is_some() => Failure::new(exit::LOCKED, "TASK_LOCKED", format!("{task} is locked by {by}")),
+        _ if lock.is_section() => {
+            Failure::new(exit::LOCKED, "SECTION_LOCKED", format!("the section of {task} is locked by {by}"))
+        }
+        _ => Failure::new(exit::LOCKED, "NEED_LOCKED", format!("{task} needs {lock}, which is held by {by}")),
+    };
+    failure.details(json!({ "taskId": task, "lockedBy": lockout.holder, "expiresAt": until, "lock": lockout.lock }))
+}
+
+/// The time was up; nothing is held.
+fn timed_out(task: &TaskId, lockouts: &[Lockout]) -> Failure {
+    let first = lockouts.first();
+    let held = first.map_or_else(String::new, |lockout| format!(": {} is held by {}", lockout.lock, lockout.holder));
+    let details = json!({
+        "taskId": task,
+        "lockedBy": first.map(|lockout| &lockout.holder),
+        "expiresAt": first.and_then(|lockout| lockout.until).map(words::rfc3339),
+        "lock": first.map(|lockout| &lockout.lock),
+    });
+    Failure::new(exit::LOCKED, "WAIT_TIMEOUT", format!("waited too long for {task}{held}"))
+        .details(details)
+        .hint("nothing was taken, and nothing is held")
+}
+
+/// `waiting for t-1: section:s-1 is held by run:r-1 (3s; Ctrl-C to cancel)`.
+fn waiting_line(task: &TaskId, lockouts: &[Lockout], elapsed: Duration) -> String {
+    let said = |lockout: &Lockout| {
+        let verb = if lockout.is_reserved { "is reserved for" } else { "is held by" };
+        format!("{} {verb} {}", lockout.lock, lockout.holder)
+    };
+    let said: Vec<String> = lockouts.iter().take(3).map(said).collect();
+    let why = if said.is_empty() { String::new() } else { format!(": {}", said.join(", ")) };
+    format!("waiting for {BOLD}{task}{BOLD:#}{why} {DIM}({}; Ctrl-C to cancel){DIM:#}", words::span(Dur(elapsed).span()))
+}
+
+/// Who works on a task, for people.
+pub(super) fn grant_words(task: &Task) -> String {
+    match &task.state {
+        State::ByHand { holder, epoch, .. } => format!(" by {holder}, epoch {epoch}"),
+        _ => String::new(),
+    }
+}
+
+/// A circle of waits.
+pub(super) fn deadlock(task: &TaskId, cycle: &[banksman::core::deadlock::Link]) -> Failure {
+    hold::circle(&format!("waiting for {task}"), cycle).details(json!({
+        "taskId": task,
+        "cycle": cycle.iter().map(|link| json!({ "holder": link.party, "waitsFor": link.resource })).collect::<Vec<_>>(),
+    }))
+}

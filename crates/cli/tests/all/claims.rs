@@ -1,0 +1,330 @@
+//! One claim of everything that a task needs: taken in one transaction or not at all, renewed and ended together.
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::tasks::Backlog as _;
+use crate::world::{BANKSMAN, Running, World, until};
+
+const UNTIL_GO: &str = "touch begun; until test -e go; do sleep 0.02; done";
+
+fn add(world: &World, title: &str, more: &[&str]) -> String {
+    let args = [&["tasks", "add", title], more].concat();
+    world.data(&args)["id"].as_str().unwrap().to_owned()
+}
+
+fn section(world: &World, name: &str) -> String {
+    format!("section:{}", world.data(&["sections", "add", name, "--exclusive"])["id"].as_str().unwrap())
+}
+
+fn take(world: &World, task: &str, holder: &str) -> Value {
+    world.data(&["tasks", "take", task, "--holder", holder, "--no-wait"])
+}
+
+/// Takes a task in the background.
+fn taking(world: &World, task: &str, holder: &str) -> Running {
+    world.start(&["tasks", "take", task, "--holder", holder])
+}
+
+fn refused(world: &World, args: &[&str]) -> (i32, String) {
+    let (code, error) = world.error(args);
+    (code, error["code"].as_str().unwrap().to_owned())
+}
+
+/// How many claims wait.
+fn waiting(world: &World) -> usize {
+    world.snapshot().coordination.claims.values().filter(|claim| claim.waits().is_some()).count()
+}
+
+pub(crate) fn until_waiting(world: &World, number: usize) {
+    until(&format!("{number} claims wait"), || waiting(world) == number);
+}
+
+/// Nobody holds or waits for anything.
+fn nothing_is_held(world: &World) {
+    let snapshot = world.snapshot();
+    let held: Vec<_> =
+        snapshot.coordination.locks.values().filter(|lock| lock.state != banksman::core::lock::State::Free).collect();
+    assert!(held.is_empty(), "{held:#?}");
+    assert!(snapshot.coordination.claims.is_empty(), "{:#?}", snapshot.coordination.claims);
+    assert!(snapshot.coordination.semaphores.values().all(|semaphore| semaphore.holders.is_empty()));
+}
+
+/// A1: a waiting person, a stopped runner and the next one: adoption goes before manual work, and who gives up holds nothing.
+#[test]
+fn a_runner_that_is_stopped_leaves_its_section_to_its_run_and_then_to_the_person_who_waits() {
+    let world = World::new();
+    let db = section(&world, "db");
+    add(&world, "Migrate", &["--section", "db", "--run", UNTIL_GO]);
+    add(&world, "Review", &["--section", "db"]);
+    let runner = world.start(&["run", "--quiet"]);
+    until("it runs", || world.path().join("begun").exists());
+    let run = world.holder(&db).unwrap();
+    assert!(run.as_str().starts_with("run:"), "{run}");
+    let alice = taking(&world, "Review", "alice");
+    until_waiting(&world, 1);
+    runner.signal(Signal::INT);
+    runner.end();
+    // Nobody waits too long either: who gives up leaves nothing behind.
+    let late = ["tasks", "take", "Review", "--holder", "bob", "--timeout", "50ms"];
+    assert_eq!(refused(&world, &late), (6, "WAIT_TIMEOUT".into()));
+    assert_eq!((world.holder(&db), waiting(&world)), (Some(run.clone()), 1), "the run lives, so the section is its own");
+    let next = world.start(&["run", "--quiet"]);
+    until("it is adopted", || world.events().iter().any(|event| event.kind == "task:adopted"));
+    std::fs::write(world.path().join("go"), "").unwrap();
+    let said = alice.end();
+    assert_eq!(said.code, 0, "{said:?}");
+    assert_eq!(world.holder(&db).unwrap().as_str(), "alice");
+    world.until_status("Migrate", "completed");
+    world.ok(&["tasks", "done", "Review", "--holder", "alice"]);
+    next.signal(Signal::TERM);
+    assert_eq!(next.end().code, 0);
+    nothing_is_held(&world);
+    world.check();
+}
+
+/// A2 and A8: neither a time-out, nor Ctrl-C, nor kill -9, nor a deleted task leaves something behind; the time is counted once.
+#[test]
+fn who_gives_up_a_wait_holds_nothing() {
+    let world = World::new();
+    section(&world, "db");
+    let (first, second) = (add(&world, "T", &["--section", "db"]), add(&world, "T2", &["--section", "db"]));
+    take(&world, "T", "ann");
+    take(&world, "T2", "ann");
+    let start = std::time::Instant::now();
+    let waits = world.start(&["tasks", "take", "T", "--holder", "bob", "--timeout", "600ms"]);
+    until_waiting(&world, 1);
+    // What was waited for first is free now, the section is not.
+    world.ok(&["tasks", "release", "T", "--holder", "ann"]);
+    let said = waits.end();
+    assert_eq!(said.code, 6, "{said:?}");
+    assert!(start.elapsed() < std::time::Duration::from_millis(1_150), "{:?}", start.elapsed());
+    assert_eq!((world.holder(&format!("task:{first}")), waiting(&world)), (None, 0));
+    let interrupted = taking(&world, "T", "bob");
+    until_waiting(&world, 1);
+    interrupted.signal(Signal::INT);
+    assert_eq!((interrupted.end().code, waiting(&world)), (130, 0));
+    let deleted = taking(&world, "T", "bob");
+    until_waiting(&world, 1);
+    world.ok(&["tasks", "delete", "T"]);
+    assert_eq!((deleted.end().code, waiting(&world)), (4, 0));
+    let killed = taking(&world, "T2", "bob");
+    until_waiting(&world, 1);
+    killed.signal(Signal::KILL);
+    killed.end();
+    world.ok(&["tasks", "done", "T2", "--holder", "ann"]);
+    let other = add(&world, "T3", &["--section", "db"]);
+    take(&world, "T3", "eve");
+    assert_eq!(world.holder(&format!("task:{other}")).unwrap().as_str(), "eve", "the dead wait for nothing");
+    world.ok(&["tasks", "done", "T3", "--holder", "eve"]);
+    assert_eq!(world.holder(&format!("task:{second}")), None);
+    // A live runner removes what the dead have left.
+    let runner = world.start(&["run", "--quiet"]);
+    until("the dead claim is gone", || waiting(&world) == 0);
+    drop(runner);
+    world.check();
+}
+
+/// A3 and A7: needs count for people too; one heartbeat renews everything; losing a part ends the claim, and is told.
+#[test]
+fn needs_are_part_of_the_claim_and_live_and_end_with_it() {
+    let world = World::new();
+    world.ok(&["semaphores", "define", "gpu", "--capacity", "2"]);
+    let db = section(&world, "db");
+    let needs = ["--section", "db", "--lock", "deploy", "--semaphore", "gpu=2"];
+    let id = add(&world, "deploy", &needs);
+    add(&world, "again", &["--lock", "deploy"]);
+    take(&world, "deploy", "ann");
+    assert_eq!([world.holder("deploy"), world.holder(&db)].map(|holder| holder.unwrap().to_string()), ["ann", "ann"]);
+    let slots = |world: &World| {
+        world.snapshot().coordination.semaphores["gpu"].holders.values().map(|grant| grant.claim.weight).sum::<u32>()
+    };
+    assert_eq!(slots(&world), 2);
+    assert_eq!(refused(&world, &["tasks", "take", "again", "--holder", "bob", "--no-wait"]), (6, "NEED_LOCKED".into()));
+    // One heartbeat renews every part by the same moment.
+    let beats = |world: &World| {
+        let rows = world.snapshot().coordination;
+        let slots = rows.semaphores["gpu"].holders.values().map(|grant| grant.heartbeat.lease);
+        let locks = ["deploy", &format!("task:{id}")].map(|lock| world.grant(lock).unwrap().heartbeat.lease);
+        locks.into_iter().chain(slots).collect::<std::collections::BTreeSet<_>>()
+    };
+    let before = beats(&world);
+    world.ok(&["tasks", "heartbeat", "deploy", "--holder", "ann"]);
+    let after = beats(&world);
+    assert_eq!((before.len(), after.len(), before < after), (1, 1, true), "{before:?} {after:?}");
+    assert_eq!(world.grant(&db).unwrap().claim.ttl, None, "the section has no lease that could end before");
+    // A part is taken away: the claim is over with the holder's next call, and everything else is free.
+    world.ok(&["locks", "release", "deploy", "--force"]);
+    let (code, error) = world.error(&["tasks", "heartbeat", "deploy", "--holder", "ann"]);
+    assert_eq!((code, &error["code"], &error["details"]["taskId"]), (8, &"CLAIM_LOST".into(), &id.as_str().into()));
+    assert_eq!(world.status("deploy"), "pending");
+    nothing_is_held(&world);
+    world.check();
+}
+
+/// A4: one command is one transaction.
+#[test]
+fn a_refused_update_changes_nothing_and_an_accepted_one_everything() {
+    let world = World::new();
+    add(&world, "T", &[]);
+    take(&world, "T", "ann");
+    let both =
+        ["tasks", "update", "T", "--status", "in_progress", "--priority", "7", "--title", "X", "--holder", "bob", "--no-wait"];
+    assert_eq!(refused(&world, &both), (6, "TASK_LOCKED".into()));
+    let done = ["tasks", "update", "T", "--status", "completed", "--priority", "7", "--title", "X", "--holder", "bob"];
+    assert_eq!(refused(&world, &done), (6, "TASK_LOCKED".into()));
+    assert_eq!(world.data(&["tasks", "show", "T"])["priority"], 0);
+    world.ok(&["tasks", "release", "T", "--holder", "ann"]);
+    let task = world.data(&both);
+    assert_eq!((&task["title"], &task["priority"], &task["status"]), (&"X".into(), &7.into(), &"in_progress".into()));
+    world.check();
+}
+
+/// A5 and A6: claimants are told apart, a repeated take says so, and whose claim is over is not believed.
+#[test]
+fn a_claim_has_one_holder_and_ends_only_by_its_own_epoch() {
+    let world = World::new();
+    let id = add(&world, "T", &[]);
+    assert_eq!(refused(&world, &["tasks", "take", "T", "--no-wait"]), (2, "USAGE".into()), "nobody can tell who that is");
+    let first = take(&world, "T", "ann");
+    let again = take(&world, "T", "ann");
+    assert_eq!((&first["outcome"], &again["outcome"]), (&"taken".into(), &"already_yours".into()));
+    assert_eq!((&first["epoch"], &first["since"]), (&again["epoch"], &again["since"]));
+    world.ok(&["tasks", "release", "T", "--holder", "ann"]);
+    world.ok(&["config", "set", "locking.task_timeout", "100ms"]);
+    let epoch = take(&world, "T", "ann")["epoch"].to_string();
+    until("it has expired", || world.data(&["locks", "show", &id])["state"] == "expired");
+    take(&world, "T", "bob");
+    world.ok(&["tasks", "release", "T", "--holder", "bob"]);
+    assert_eq!(refused(&world, &["tasks", "done", "T", "--holder", "ann", "--epoch", &epoch]), (8, "CLAIM_LOST".into()));
+    assert_eq!(refused(&world, &["tasks", "done", "T", "--epoch", &epoch]), (8, "FENCED".into()));
+    // It was told once; who says so now knows that nobody has claimed it.
+    assert_eq!(world.status("T"), "pending");
+    world.ok(&["tasks", "done", "T", "--holder", "ann"]);
+    // A dependency that is not completed needs a word.
+    add(&world, "first", &[]);
+    add(&world, "then", &["--depends-on", "first"]);
+    for verb in ["take", "done"] {
+        assert_eq!(refused(&world, &["tasks", verb, "then", "--holder", "ann"]), (2, "TASK_BLOCKED".into()));
+    }
+    world.ok(&["tasks", "take", "then", "--holder", "ann", "--anyway"]);
+    world.ok(&["tasks", "fail", "then", "--holder", "ann", "--error", "no"]);
+    // What a run has claimed ends with it.
+    add(&world, "other", &[]);
+    add(&world, "run", &["--run", &format!("{BANKSMAN} tasks take other --no-wait")]);
+    let said = world.run(&["run", "--until-idle", "--quiet"]);
+    assert_eq!(world.status("run"), "completed", "{said:?}");
+    let taken = world.events().into_iter().filter(|event| event.kind == "task:taken").last().unwrap();
+    assert!(taken.data["holder"].as_str().unwrap().starts_with("run:"), "{taken:?}");
+    assert_eq!(world.status("other"), "pending");
+    nothing_is_held(&world);
+    world.check();
+}
+
+/// A9: a person who waits for a section gets it after the current task, however many more are ready there.
+#[test]
+fn a_person_who_waits_for_a_section_gets_it_after_the_current_task() {
+    let world = World::new();
+    section(&world, "db");
+    for title in ["one", "two", "three"] {
+        add(&world, title, &["--section", "db", "--run", UNTIL_GO]);
+    }
+    add(&world, "mine", &["--section", "db"]);
+    let runner = world.start(&["run", "--quiet", "--max-runs", "1"]);
+    until("it runs", || world.path().join("begun").exists());
+    let ann = taking(&world, "mine", "ann");
+    until_waiting(&world, 1);
+    let why = world.data(&["why", "two"]);
+    assert!(why.to_string().contains("reserved for ann") || why.to_string().contains("section"), "{why}");
+    std::fs::write(world.path().join("go"), "").unwrap();
+    assert_eq!(ann.end().code, 0);
+    let completed = |world: &World| world.data(&["tasks", "list", "--status", "completed"])["tasks"].as_array().unwrap().len();
+    assert_eq!(completed(&world), 1, "nothing further was started");
+    world.ok(&["tasks", "done", "mine", "--holder", "ann"]);
+    until("the others follow", || completed(&world) == 4);
+    drop(runner);
+    world.check();
+}
+
+/// E8: runs that wait for each other's tasks are refused, also in a circle of three, and with what people hold.
+#[test]
+fn runs_that_wait_for_each_other_are_refused() {
+    let world = World::new();
+    let wait = |title: &str, on: &str| {
+        let command = format!(
+            "touch {title}; until test -e go; do sleep 0.02; done; {BANKSMAN} tasks wait {on} > {title}.out 2>&1; echo $? > {title}.code"
+        );
+        add(&world, title, &["--run", &command]);
+    };
+    wait("a", "b");
+    wait("b", "c");
+    wait("c", "a");
+    let runner = world.start(&["run", "--until-idle", "--quiet"]);
+    until("all run", || ["a", "b", "c"].iter().all(|title| world.path().join(title).exists()));
+    std::fs::write(world.path().join("go"), "").unwrap();
+    let code = |title: &str| std::fs::read_to_string(world.path().join(format!("{title}.code"))).unwrap_or_default();
+    until("all have ended", || ["a", "b", "c"].iter().all(|title| code(title).ends_with('\n')));
+    let mut codes = ["a", "b", "c"].map(|title| code(title).trim().to_owned());
+    codes.sort();
+    assert_eq!(codes, ["0", "0", "9"], "one of them was refused, and the others went on");
+    drop(runner);
+    world.check();
+}
+
+/// What was reserved for a claim that waits: nobody else gets it, except who holds what the claim waits for.
+#[test]
+fn a_claim_is_overtaken_for_its_bound_and_then_what_is_free_is_kept_for_it() {
+    let world = World::new();
+    world.ok(&["config", "set", "locking.overtake", "0s"]);
+    add(&world, "T", &["--lock", "one", "--lock", "two"]);
+    let hold = |lock: &str, holder: &str| {
+        world.data(&["locks", "acquire", lock, "--holder", holder, "--ttl", "60s", "--no-wait"])["epoch"].to_string()
+    };
+    let one = hold("one", "x");
+    let ann = taking(&world, "T", "ann");
+    until_waiting(&world, 1);
+    // It is free, but kept; and the one who has what she waits for must not wait for her.
+    let (code, error) = world.error(&["locks", "acquire", "two", "--holder", "y", "--no-wait"]);
+    assert_eq!((code, error["message"].as_str().unwrap().contains("reserved for ann")), (6, true), "{error}");
+    let waits = world.start(&["locks", "acquire", "two", "--holder", "z"]);
+    world.until_line("two", 1);
+    let two = hold("two", "x");
+    add(&world, "needs", &["--lock", "two", "--run", "true"]);
+    world.ok(&["locks", "release", "two", "--holder", "x", "--epoch", &two]);
+    let why = world.data(&["why", "needs"]).to_string();
+    assert!(why.contains("reserved for ann"), "{why}");
+    assert_eq!(world.line("two").len(), 1, "who stands in line is not offered it either");
+    world.ok(&["locks", "release", "one", "--holder", "x", "--epoch", &one]);
+    assert_eq!(ann.end().code, 0);
+    assert_eq!(world.holder("two").unwrap().as_str(), "ann");
+    world.ok(&["tasks", "done", "T", "--holder", "ann"]);
+    assert_eq!(waits.end().code, 0, "then the line goes on");
+    world.check();
+}
+
+/// A person's wait and another's lock: a circle through claims is refused as one through lines is.
+#[test]
+fn a_claim_that_would_wait_for_ever_is_refused() {
+    let world = World::new();
+    add(&world, "T", &["--lock", "db"]);
+    take(&world, "T", "ann");
+    let mine = world.data(&["locks", "acquire", "mine", "--holder", "bob", "--ttl", "60s"])["epoch"].to_string();
+    let bob = taking(&world, "T", "bob");
+    until_waiting(&world, 1);
+    let (code, error) = world.error(&["locks", "acquire", "mine", "--holder", "ann"]);
+    assert_eq!((code, &error["code"]), (9, &"DEADLOCK".into()), "{error}");
+    // The other way round: the line is there first, and the claim closes the circle.
+    let line = world.start(&["locks", "acquire", "mine", "--holder", "eve"]);
+    world.until_line("mine", 1);
+    add(&world, "U", &["--lock", "other"]);
+    let other = world.data(&["locks", "acquire", "other", "--holder", "eve", "--ttl", "60s"])["epoch"].to_string();
+    let (code, error) = world.error(&["tasks", "take", "U", "--holder", "bob"]);
+    assert_eq!((code, &error["code"]), (9, &"DEADLOCK".into()), "{error}");
+    assert_eq!(waiting(&world), 1);
+    world.ok(&["locks", "release", "mine", "--holder", "bob", "--epoch", &mine]);
+    world.ok(&["locks", "release", "other", "--holder", "eve", "--epoch", &other]);
+    assert_eq!(line.end().code, 0);
+    bob.signal(Signal::INT);
+    assert_eq!((bob.end().code, waiting(&world)), (130, 0));
+    world.check();
+}

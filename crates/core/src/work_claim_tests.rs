@@ -1,0 +1,341 @@
+use super::*;
+use crate::semaphore::Config;
+use crate::test_world::{World, ask, holder, name, process};
+
+/// `L` and `M` are locks, `S:2` is two slots of a semaphore, `section:…` and `task:…` are what they are called.
+fn parts(list: &str) -> Vec<Part> {
+    let part = |text: &str| match text.strip_prefix("S:") {
+        Some(weight) => {
+            Part { resource: Resource { kind: Kind::Semaphore, name: name("S") }, weight: weight.parse().unwrap(), epoch: None }
+        }
+        None => Part { resource: Resource { kind: Kind::Lock, name: name(text) }, weight: 1, epoch: None },
+    };
+    list.split_whitespace().map(part).collect()
+}
+
+fn take(who: &str, task: &str, list: &str) -> Take {
+    Take {
+        holder: holder(who),
+        ancestors: Vec::new(),
+        task: Some(TaskId::new(task).unwrap()),
+        parts: parts(list),
+        ttl: Span::from_secs(60),
+        ticket: None,
+        wait: None,
+    }
+}
+
+impl Take {
+    fn waits(self, pid: i32) -> Take {
+        let standing = Standing { process: process(pid), address: None, lease: None };
+        Take { wait: Some((standing, Some(Span::from_secs(30)))), ..self }
+    }
+
+    fn again(self, ticket: Ticket) -> Take {
+        Take { ticket: Some(ticket), ..self }
+    }
+}
+
+impl World<Coordination> {
+    fn work(&mut self, input: Input) -> Outcome {
+        let step = self.machine.clone().work(input, &self.now);
+        step.state.check();
+        self.machine = step.state;
+        self.record(step.effects);
+        self.now.ticket.0 += 1;
+        step.outcome
+    }
+
+    fn take(&mut self, take: Take) -> Outcome {
+        self.work(Input::Take(Box::new(take)))
+    }
+
+    fn lock(&mut self, label: &str, who: &str) -> Epoch {
+        match self.at_lock(label, lock::Input::Acquire(Box::new(ask(who)))) {
+            coordination::Outcome::Lock(lock::Outcome::Acquired(grant)) => grant.epoch,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn unlock(&mut self, label: &str, who: &str, epoch: Epoch) {
+        self.at_lock(label, lock::Input::Release { holder: holder(who), epoch });
+    }
+
+    fn of(&self, label: &str) -> &str {
+        self.holder(label).map_or("nobody", |(who, _)| who)
+    }
+}
+
+fn word(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::Held(_) => "held",
+        Outcome::Renewed(_) => "renewed",
+        Outcome::Busy(_) => "busy",
+        Outcome::Waiting(..) => "waits",
+        Outcome::Deadlock(_) => "deadlock",
+        Outcome::Never { .. } => "never",
+        Outcome::Lost(_) => "lost",
+        Outcome::Left => "left",
+        Outcome::Gone => "gone",
+    }
+}
+
+fn ticket(outcome: Outcome) -> Ticket {
+    match outcome {
+        Outcome::Held(claim) => claim.ticket,
+        Outcome::Waiting(waiting, _) => waiting.ticket,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn site() -> World<Coordination> {
+    let mut world = World::site();
+    world.at_semaphore("S", semaphore::Input::Define(Config { capacity: 2, ttl: None }));
+    world
+}
+
+/// Every state of a claim with every input: what is answered, and who has `L` and `M` then.
+#[test]
+fn every_input_has_its_answer_in_every_state() {
+    type Scene = fn(&mut World<Coordination>) -> Ticket;
+    let none: Scene = |_| Ticket(99);
+    let held: Scene = |world| ticket(world.take(take("a", "t-1", "L M S:2")));
+    let lost: Scene = |world| {
+        let claim = ticket(world.take(take("a", "t-1", "L M")));
+        world.at_lock("M", lock::Input::Force { by: crate::test_world::root() });
+        claim
+    };
+    let waits: Scene = |world| {
+        world.lock("M", "x");
+        ticket(world.take(take("a", "t-1", "L M").waits(1)))
+    };
+    let freed: Scene = |world| {
+        let epoch = world.lock("M", "x");
+        let claim = ticket(world.take(take("a", "t-1", "L M").waits(1)));
+        world.unlock("M", "x", epoch);
+        claim
+    };
+    type Ask = fn(Ticket) -> Input;
+    let try_again: Ask = |claim| Input::Take(Box::new(take("a", "t-1", "L M").waits(1).again(claim)));
+    let no_wait: Ask = |_| Input::Take(Box::new(take("b", "t-2", "L M")));
+    let too_heavy: Ask = |_| Input::Take(Box::new(take("b", "t-2", "S:3").waits(2)));
+    let leave: Ask = |ticket| Input::Leave { ticket };
+    let renew: Ask = |ticket| Input::Renew { ticket };
+    let end: Ask = |ticket| Input::End { ticket };
+    type Row = [(Ask, &'static str); 6];
+    let table: [(&str, Scene, Row); 5] = [
+        (
+            "none",
+            none,
+            [
+                (try_again, "held a a"),
+                (no_wait, "held b b"),
+                (too_heavy, "never - -"),
+                (leave, "gone - -"),
+                (renew, "gone - -"),
+                (end, "gone - -"),
+            ],
+        ),
+        (
+            "held",
+            held,
+            [
+                (try_again, "waits a a"),
+                (no_wait, "busy a a"),
+                (too_heavy, "never a a"),
+                (leave, "gone a a"),
+                (renew, "renewed a a"),
+                (end, "left - -"),
+            ],
+        ),
+        (
+            "lost",
+            lost,
+            [
+                (try_again, "waits a -"),
+                (no_wait, "busy a -"),
+                (too_heavy, "never a -"),
+                (leave, "gone a -"),
+                (renew, "lost a -"),
+                (end, "left - -"),
+            ],
+        ),
+        (
+            "waits",
+            waits,
+            [
+                (try_again, "waits - x"),
+                (no_wait, "busy - x"),
+                (too_heavy, "never - x"),
+                (leave, "left - x"),
+                (renew, "gone - x"),
+                (end, "gone - x"),
+            ],
+        ),
+        (
+            "freed",
+            freed,
+            [
+                (try_again, "held a a"),
+                (no_wait, "held b b"),
+                (too_heavy, "never - -"),
+                (leave, "left - -"),
+                (renew, "gone - -"),
+                (end, "gone - -"),
+            ],
+        ),
+    ];
+    for (state, scene, row) in table {
+        for (at, (input, said)) in row.into_iter().enumerate() {
+            let mut world = site();
+            let claim = scene(&mut world);
+            // One that is held is another's to take: its own number is that of the claim it has.
+            let input = match (state, at) {
+                ("held" | "lost", 0) => Input::Take(Box::new(take("b", "t-2", "L M").waits(2))),
+                _ => input(claim),
+            };
+            let outcome = world.work(input);
+            let of = |label: &str| world.holder(label).map_or("-", |(who, _)| who).to_owned();
+            assert_eq!(format!("{} {} {}", word(&outcome), of("L"), of("M")), said, "{state}, input {at}");
+        }
+    }
+}
+
+#[test]
+fn it_is_taken_whole_or_not_at_all_and_given_back_whole() {
+    let mut world = site();
+    let epoch = world.lock("M", "x");
+    assert_eq!(word(&world.take(take("a", "t-1", "L M S:1"))), "busy");
+    assert_eq!((world.of("L"), world.machine.semaphores["S"].holders.len()), ("nobody", 0));
+    let claim = ticket(world.take(take("a", "t-1", "L M S:1").waits(1)));
+    assert_eq!(world.of("L"), "nobody", "who waits holds nothing");
+    world.unlock("M", "x", epoch);
+    assert_eq!(world.of("M"), "nobody", "and stands in no line");
+    let held = ticket(world.take(take("a", "t-1", "L M S:1").waits(1).again(claim)));
+    assert_eq!((held, world.of("L"), world.of("M")), (claim, "a", "a"));
+    world.work(Input::End { ticket: claim });
+    assert_eq!((world.of("L"), world.of("M"), world.machine.semaphores["S"].holders.len()), ("nobody", "nobody", 0));
+}
+
+#[test]
+fn a_section_is_shared_by_the_claims_of_one_holder_and_freed_with_the_last() {
+    let mut world = site();
+    let one = ticket(world.take(take("a", "t-1", "section:s task:t-1")));
+    let two = ticket(world.take(take("a", "t-2", "section:s task:t-2")));
+    assert_eq!(word(&world.take(take("b", "t-3", "section:s task:t-3"))), "busy");
+    world.work(Input::End { ticket: one });
+    assert_eq!(world.of("section:s"), "a");
+    world.pass(10_000);
+    world.machine = world.machine.clone().maintain(&world.now).state;
+    assert_eq!((world.of("section:s"), world.of("task:t-2")), ("a", "nobody"), "it has no lease of its own");
+    world.work(Input::End { ticket: two });
+    assert_eq!(world.of("section:s"), "nobody");
+}
+
+#[test]
+fn others_overtake_a_claim_for_its_bound_and_then_only_those_who_hold_what_it_waits_for() {
+    let mut world = site();
+    world.lock("M", "x");
+    let claim = ticket(world.take(take("a", "t-1", "L M").waits(1)));
+    let epoch = world.lock("L", "y");
+    world.pass(30);
+    world.at_lock("L", lock::Input::Acquire(Box::new(ask("z").waits(3))));
+    world.unlock("L", "y", epoch);
+    assert_eq!(world.of("L"), "nobody", "it is kept, also from those who stand in line");
+    let busy = world.at_lock("L", lock::Input::Acquire(Box::new(ask("y"))));
+    let coordination::Outcome::Lock(lock::Outcome::Busy(blocked)) = busy else { panic!("{busy:?}") };
+    assert_eq!((blocked.reserved.unwrap().holder, blocked.watch), (holder("a"), vec![vec![process(1)]]));
+    // A newer claim waits behind it, and one who works for x passes.
+    assert_eq!(word(&world.take(take("b", "t-2", "L"))), "busy");
+    let passes = world.at_lock("L", lock::Input::Acquire(Box::new(ask("child").under(&["x"]))));
+    let coordination::Outcome::Lock(lock::Outcome::Acquired(grant)) = passes else { panic!("{passes:?}") };
+    world.unlock("L", "child", grant.epoch);
+    // Who gives up leaves nothing behind: the line goes on.
+    world.work(Input::Leave { ticket: claim });
+    assert_eq!((world.of("L"), world.machine.claims.len()), ("z", 0));
+}
+
+#[test]
+fn those_who_wait_for_one_task_get_it_in_the_order_in_which_they_came() {
+    let mut world = site();
+    let held = ticket(world.take(take("a", "t-1", "task:t-1")));
+    let bob = ticket(world.take(take("b", "t-1", "task:t-1").waits(2)));
+    let eve = ticket(world.take(take("e", "t-1", "task:t-1").waits(3)));
+    world.work(Input::End { ticket: held });
+    assert_eq!(word(&world.take(take("e", "t-1", "task:t-1").waits(3).again(eve))), "waits", "bob came first");
+    assert_eq!(word(&world.take(take("x", "t-1", "task:t-1"))), "busy");
+    assert_eq!(word(&world.take(take("b", "t-1", "task:t-1").waits(2).again(bob))), "held");
+    world.work(Input::End { ticket: bob });
+    assert_eq!(word(&world.take(take("e", "t-1", "task:t-1").waits(3).again(eve))), "held");
+}
+
+#[test]
+fn what_is_taken_in_the_same_draft_lets_nobody_pass() {
+    let mut world = site();
+    world.lock("N", "x");
+    world.take(take("a", "t-1", "L N section:s").waits(1));
+    // Whoever comes may overtake it for L, but the section is kept.
+    assert_eq!(word(&world.take(take("b", "t-2", "L section:s"))), "busy", "not by having L first");
+    assert_eq!(word(&world.take(take("b", "t-2", "L"))), "held");
+}
+
+#[test]
+fn nothing_is_kept_for_the_dead() {
+    let mut world = site();
+    world.lock("M", "x");
+    world.take(take("a", "t-1", "L M").waits(1));
+    world.pass(30);
+    assert_eq!(word(&world.take(take("b", "t-2", "L"))), "busy");
+    world.kill(1);
+    assert_eq!(word(&world.take(take("b", "t-2", "L"))), "held");
+}
+
+#[test]
+fn slots_are_kept_up_to_what_is_wanted() {
+    let mut world = World::site();
+    world.at_semaphore("S", semaphore::Input::Define(Config { capacity: 3, ttl: None }));
+    world.lock("M", "x");
+    world.take(take("a", "t-1", "M S:2").waits(1));
+    world.pass(30);
+    assert_eq!(word(&world.take(take("b", "t-2", "S:2"))), "busy");
+    assert_eq!(word(&world.take(take("b", "t-2", "S:1"))), "held", "one is left");
+}
+
+#[test]
+fn circles_through_claims_lines_and_reservations_are_refused() {
+    // A claim waits for what one holds who stands in line for what its holder has.
+    let mut world = site();
+    world.lock("mine", "a");
+    world.lock("L", "x");
+    world.at_lock("mine", lock::Input::Acquire(Box::new(ask("x").waits(9))));
+    assert_eq!(word(&world.take(take("a", "t-1", "L").waits(1))), "deadlock");
+    assert!(world.machine.claims.is_empty());
+    // A reservation: y waits for x, who waits for what is kept for a claim that waits for y.
+    let mut world = site();
+    world.lock("M", "y");
+    world.lock("N", "x");
+    let claim = ticket(world.take(take("a", "t-1", "L M").waits(1)));
+    world.at_lock("N", lock::Input::Acquire(Box::new(ask("y").waits(2))));
+    world.pass(30);
+    let refused = world.at_lock("L", lock::Input::Acquire(Box::new(ask("x").waits(3))));
+    let coordination::Outcome::Deadlock(cycle) = refused else { panic!("{refused:?}") };
+    let words: Vec<String> = cycle.iter().map(|link| format!("{} -> {}", link.party, link.resource)).collect();
+    assert_eq!(words, ["x -> lock L", "a -> lock M", "y -> lock N"]);
+    world.work(Input::Leave { ticket: claim });
+    assert_eq!(world.lock("L", "x"), world.holder("L").unwrap().1);
+}
+
+#[test]
+fn a_run_that_waits_for_a_task_is_an_edge_and_takes_nothing() {
+    let mut world = site();
+    world.lock("task:a", "run:a");
+    world.lock("task:b", "run:b");
+    let waits = |who: &str, list: &str, pid: i32| {
+        let wait = Take { task: None, ..take(who, "-", list).waits(pid) };
+        Input::Await(Box::new(Take { wait: wait.wait.clone().map(|(standing, _)| (standing, None)), ..wait }))
+    };
+    assert_eq!(word(&world.work(waits("run:a", "task:b", 1))), "waits");
+    assert_eq!(word(&world.work(waits("run:b", "task:a", 2))), "deadlock");
+    assert_eq!(word(&world.work(waits("run:b", "task:b", 2))), "deadlock", "nor for itself");
+    assert_eq!(world.machine.claims.len(), 1);
+}

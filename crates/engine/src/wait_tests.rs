@@ -1,0 +1,100 @@
+use banksman_core::claim::{Claim, Standing};
+use banksman_core::task::{Need, Spec};
+use banksman_core::{Epoch, HolderId, Name, SectionId};
+use banksman_store::{Machine, Reading, Store, sqlite};
+
+use super::*;
+use crate::sections::SectionRequest;
+
+struct Still;
+
+impl Machine for Still {
+    fn host(&self) -> String {
+        "host".into()
+    }
+
+    fn boot(&self) -> String {
+        "boot".into()
+    }
+
+    fn read(&self) -> Reading {
+        Reading { monotonic_ms: 1_000, wall_ms: 1_000 }
+    }
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+fn holder(text: &str) -> HolderId {
+    HolderId::new(text).unwrap()
+}
+
+fn standing() -> Standing {
+    let process = ProcessId { host: "host".into(), boot: "boot".into(), pid_ns: 1, pid: 7, start: 1 };
+    Standing { process, address: None, lease: None }
+}
+
+/// A store, and how many transactions have written something.
+struct World(Store, usize);
+
+impl World {
+    fn ask(&mut self, request: Request) -> Reply {
+        let mut committed = self.0.batch(&[request]).pop().unwrap().unwrap();
+        self.1 += 1;
+        committed.replies.pop().unwrap()
+    }
+
+    fn hold(&mut self, lock: &str) -> Epoch {
+        let ask = Box::new(Ask::new(Claim::new(holder("x"))));
+        match self.ask(Request::plain(Command::Lock(name(lock), lock::Input::Acquire(ask)))) {
+            Reply::Coordinate { outcome: Outcome::Lock(lock::Outcome::Acquired(grant)), .. } => grant.epoch,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Waits until the lock is given back, and says how many transactions that took.
+    fn wait(&mut self, mut wait: Wait, lock: &str, epoch: Epoch) -> (usize, Reply) {
+        let before = self.1;
+        let mut advice = Advice::Ask;
+        loop {
+            advice = match advice {
+                Advice::Ask => {
+                    let reply = self.ask(wait.request());
+                    wait.answer(reply)
+                }
+                Advice::Probe(processes) => wait.probed(processes.into_iter().map(|process| (process, Liveness::Alive))),
+                Advice::Sleep { .. } => {
+                    let release = lock::Input::Release { holder: holder("x"), epoch };
+                    self.ask(Request::plain(Command::Lock(name(lock), release)));
+                    Advice::Ask
+                }
+                Advice::Done(reply) => return (self.1 - before, reply),
+            };
+        }
+    }
+}
+
+/// The budget is two more than for a plain lock; it needs none.
+#[test]
+fn a_wait_for_a_claim_takes_as_many_transactions_as_one_for_a_lock() {
+    let mut world = World(sqlite::memory(Box::new(Still)).unwrap(), 0);
+    let poll = Span::from_secs(5);
+    let epoch = world.hold("plain");
+    let ask = Ask { wait: Some(standing()), ..Ask::new(Claim::new(holder("ann"))) };
+    let resource = Resource { kind: Kind::Lock, name: name("plain") };
+    let (plain, reply) = world.wait(Wait::new(resource, ask, poll), "plain", epoch);
+    assert!(matches!(reply, Reply::Coordinate { outcome: Outcome::Lock(lock::Outcome::Acquired(_)), .. }), "{reply:?}");
+
+    let (section, id) = (SectionId::new("s-1").unwrap(), TaskId::new("t-1").unwrap());
+    world.ask(Request::Section(SectionRequest::Add { id: section.clone(), name: "db".parse().unwrap(), exclusive: true }));
+    let needs = vec![Need::Lock(name("need"))];
+    let spec = Spec { section: Some(section.clone()), needs: needs.clone(), ..Spec::new("T".parse().unwrap()) };
+    world.ask(Request::Task(TaskRequest::Add { id: id.clone(), spec: Box::new(spec), depends_on: Vec::new(), by: None }));
+    let epoch = world.hold("need");
+    let wait = Some((standing(), Span::from_secs(30)));
+    let taking = Taking { section: Some(section), needs, wait, ..Taking::new(holder("ann"), Span::from_secs(60)) };
+    let (claim, reply) = world.wait(Wait::for_task(id, taking, poll), "need", epoch);
+    assert!(matches!(reply, Reply::Task(TaskOutcome::Stepped(banksman_core::task::Outcome::Taken, _))), "{reply:?}");
+    assert!(claim <= plain, "{claim} against {plain}");
+}
