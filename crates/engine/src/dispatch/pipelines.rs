@@ -12,7 +12,7 @@ use banksman_core::claim;
 use banksman_core::coordination::{Command, Coordination};
 use banksman_core::event::{Kind, Resource};
 use banksman_core::guard::{GuardInputs, Wants};
-use banksman_core::pipeline::{Outcome, Pipeline, Reason, State, phase_task};
+use banksman_core::pipeline::{Outcome, Pipeline, Reason, State, When, phase_task};
 use banksman_core::plan::{Action, Phase};
 use banksman_core::task::Work;
 use banksman_core::{Grant, Lease, Now, Seq, Task, lock, semaphore};
@@ -243,11 +243,12 @@ impl Dispatcher {
     }
 }
 
-/// Whether a pipeline that has no task may go on without a person. What asks the world outside ends by time, and what is held may be
+/// Whether a pipeline that has no task may go on without a person. What asks the world outside, or stands behind a phase, ends by time, and what is held may be
 /// released; tasks and other pipelines that its guards ask about go on by themselves, or need a person too.
 fn goes_on(pipeline: &Pipeline, rows: &Coordination) -> bool {
     match &pipeline.state {
         State::Checking { .. } | State::Running { task: None, .. } => true,
+        State::Blocked { when: When::Post, reason: Reason::Guard { .. }, .. } => true,
         State::Blocked { reason: Reason::Guard { .. }, .. } => {
             let wants = guards::wants(pipeline.guards(), &pipeline.context);
             let is_held = |name: &str| rows.locks.get(name).is_some_and(|lock| lock.state != lock::State::Free);

@@ -364,6 +364,8 @@ impl World<'_> {
         }
         match way.stand {
             Stand::In { task: None, .. } => true,
+            // Only a person can say how it goes on.
+            _ if matches!(way.blocked, Some(Reason::Overdue { .. })) => false,
             Stand::In { .. } if !way.is_held_up() => false,
             Stand::Pre(_) | Stand::Post(_) | Stand::In { .. } => {
                 let is_due = !way.is_held_up() || way.again.is_some_and(|again| again <= lease) || self.would_pass(way, lease);
@@ -398,8 +400,10 @@ impl World<'_> {
     pub(crate) fn is_awaited(&self, way: &Way) -> bool {
         match &way.stand {
             Stand::In { task: None, .. } => true,
-            Stand::Pre(_) | Stand::Post(_) if way.blocked.is_none() => true,
-            Stand::Pre(_) | Stand::Post(_) | Stand::In { .. } if way.is_held_up() => {
+            Stand::Pre(_) if way.blocked.is_none() => true,
+            // It ends by time.
+            Stand::Post(_) if way.blocked.is_none() || way.is_held_up() => true,
+            Stand::Pre(_) | Stand::In { .. } if way.is_held_up() => {
                 way.guards().iter().any(|guard| asks_outside(&guard.condition) || self.asks_about_held(&guard.condition, way))
             }
             _ => false,
