@@ -92,10 +92,9 @@ impl Site<'_> {
         };
         let options = Options {
             max_runs: Some(1),
-            limit: project.config().max_concurrent_runs,
+            limits: project.config().limits(),
             sections: Vec::new(),
             until_idle: false,
-            root_limit: 0,
             watch: project.config().watch(),
             max_duration: None,
             checkpoint_interval: None,

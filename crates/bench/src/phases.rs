@@ -99,7 +99,7 @@ fn begin(client: &Client, number: u32, plan: &Arc<Plan>) -> Result<TaskId> {
     let spec = Spec { work: Some(Work::Pipeline(plan.clone())), ..Spec::new(Title::new("a pipeline of the bench")?) };
     let start = Start { id: id.clone(), spec, depends_on: Vec::new(), context: Default::default(), by: None };
     ask(client, PipelineRequest::Start(Box::new(start)))?;
-    match ask(client, PipelineRequest::Begin { id: id.clone(), needs: Vec::new(), root_limit: 0, seen: Default::default() })? {
+    match ask(client, PipelineRequest::Begin { id: id.clone(), needs: Vec::new(), seen: Default::default() })? {
         PipelineOutcome::Stepped(pipeline::Outcome::Begin(_), _) => Ok(id),
         other => Err(format!("it did not begin: {other:?}").into()),
     }

@@ -399,16 +399,15 @@ fn held(lock: Option<&Lock>, own: Option<&HolderId>, now: &Now) -> Option<Holdin
 /// How many slots are free and who has the others, if these do not fit.
 fn unmet_slots(semaphore: &Semaphore, weight: u32, now: &Now) -> Option<(u32, Vec<Holding>)> {
     let holders = || semaphore.holders.values().filter(|grant| weight_left(grant, now) > 0);
-    let used: u64 = holders().map(|grant| u64::from(weight_left(grant, now))).sum();
-    let available = u64::from(semaphore.config.capacity).saturating_sub(used);
+    let available = semaphore.free(now);
     let has_place = semaphore.line.present(now) == 0 && holders().count() < HOLDER_LIMIT;
-    let fits = has_place && u64::from(weight) <= available;
-    (!fits).then(|| (u32::try_from(available).unwrap_or(u32::MAX), holders().map(Holding::of).collect()))
+    let fits = has_place && weight <= available;
+    (!fits).then(|| (available, holders().map(Holding::of).collect()))
 }
 
 /// How many slots a grant still has once all that is over of it is gone: an increase that was offered and not taken
 /// up leaves what was there before.
-fn weight_left(grant: &Grant, now: &Now) -> u32 {
+pub(crate) fn weight_left(grant: &Grant, now: &Now) -> u32 {
     match (grant.over(now), grant.offer.as_ref().and_then(|offer| offer.from_weight)) {
         (None, _) => grant.claim.weight,
         (Some(_), Some(kept)) if (Grant { offer: None, ..grant.clone() }).over(now).is_none() => kept,

@@ -10,6 +10,7 @@ use crate::decision::Decision;
 use crate::event::Resource;
 use crate::ids::{DecisionId, Epoch, HolderId, ImportId, RunId, RunnerId, SectionId, Seq, TaskId, Title};
 use crate::import::Import;
+use crate::limits::Limits;
 use crate::pipeline::Pipeline;
 use crate::process::ProcessId;
 use crate::step::{Errand, Now};
@@ -43,6 +44,8 @@ pub struct Backlog {
     pub lost_claims: BTreeMap<(TaskId, HolderId), LostClaim>,
     /// The tasks that are added as part of an import. It is for the row alone and is not read back.
     pub imported: BTreeMap<TaskId, ImportId>,
+    /// How much may be under way; `None` until the first runner, or a person, has set it. It is read with every row.
+    pub limits: Option<Limits>,
 }
 
 /// A claim that ended against the will of its holder.

@@ -10,6 +10,7 @@ use thiserror::Error;
 
 use crate::claim::{Claim, Reason};
 use crate::ids::{DecisionId, Epoch, HolderId, ImportId, Name, SectionId, TaskId};
+use crate::limits::Limits;
 use crate::pipeline;
 use crate::queue;
 use crate::router::RouteFact;
@@ -129,6 +130,8 @@ pub enum Event {
         /// What happened.
         fact: pipeline::Fact,
     },
+    /// The limits of the project were set.
+    Limits(Limits),
     /// A fact that a user recorded. It changes nothing by itself.
     Custom {
         /// `category:action`.
@@ -234,6 +237,11 @@ const WORKER: &str = "worker";
 
 /// The category and the component of the events of routes.
 const ROUTE: &str = "route";
+
+/// The kind of the event that tells of new limits, and its component.
+const LIMITS_SET: &str = "limits:set";
+const LIMITS: &str = "limits";
+
 /// The component of the events of pipelines and their strategies.
 const PIPELINE: &str = "pipeline";
 
@@ -285,6 +293,7 @@ impl Event {
             Event::Worker { fact, .. } => fact.kind(),
             Event::Route { fact, .. } => fact.kind(),
             Event::Pipeline { fact, .. } => fact.kind(),
+            Event::Limits(_) => LIMITS_SET,
             Event::Custom { kind, .. } => kind.as_str(),
         }
     }
@@ -302,6 +311,7 @@ impl Event {
             Event::Worker { name, .. } => (WORKER, Some(name.as_str())),
             Event::Route { id, .. } => (ROUTE, Some(id)),
             Event::Pipeline { id, .. } => (PIPELINE, Some(id.as_str())),
+            Event::Limits(_) => (LIMITS, None),
             Event::Custom { source, .. } => (&source.component, source.id.as_deref()),
         }
     }
@@ -341,6 +351,7 @@ impl Event {
             Event::Worker { fact, .. } => serde_json::to_string(&inner(fact)),
             Event::Route { fact, .. } => serde_json::to_string(&inner(fact)),
             Event::Pipeline { fact, .. } => serde_json::to_string(&inner(fact)),
+            Event::Limits(limits) => serde_json::to_string(limits),
             Event::Custom { data, .. } => serde_json::to_string(data),
         };
         text.expect("plain data without maps of odd keys always becomes JSON")
@@ -387,6 +398,9 @@ impl Event {
         if component == PIPELINE && matches!(category, PIPELINE | "strategy") {
             let id = TaskId::new(id.unwrap_or_default()).map_err(|e| fail(Some(e.into())))?;
             return Ok(Event::Pipeline { id, fact: outer(action, data).map_err(|e| fail(Some(e.into())))? });
+        }
+        if kind == LIMITS_SET && component == LIMITS {
+            return Ok(Event::Limits(serde_json::from_str(data).map_err(|e| fail(Some(e.into())))?));
         }
         let Some(resource_kind) = Kind::parse(category) else {
             let source = Source { component: component.into(), id: id.map(Into::into) };

@@ -11,6 +11,7 @@ use crate::coordination::Coordination;
 use crate::decision::Decision;
 use crate::event::{DecisionFact, Defined, Event, Fact, ImportFact, Kind, Resource, SectionFact, TaskFact};
 use crate::ids::{DecisionId, Epoch, HolderId, ImportId, ItemId, Name, RunId, RunnerId, SectionId, Seq, TaskId, Title};
+use crate::limits::Limits;
 use crate::lock::State;
 use crate::router::Routes;
 use crate::task::{self, After, Done, Ending, Spec, Status, Stuck, Task};
@@ -38,6 +39,7 @@ pub struct Folded {
     workers: Workers,
     routes: Routes,
     pipelines: BTreeMap<TaskId, pipelines::Going>,
+    limits: Option<Limits>,
 }
 
 /// A lock or a semaphore. This and all below is [`stored`]: a new field needs a default.
@@ -134,6 +136,7 @@ impl Folded {
             Event::Worker { name, fact } => self.workers.apply(seq, &name, fact),
             Event::Route { id, fact } => self.routes.apply(seq, &id, fact),
             Event::Pipeline { id, fact } => self.apply_to_pipeline(id, fact),
+            Event::Limits(limits) => self.limits = Some(limits),
             Event::Finished(_) | Event::Custom { .. } => {}
         }
     }
@@ -222,6 +225,7 @@ impl Folded {
             tasks: backlog.tasks.iter().map(|(id, task)| (id.clone(), Job::of(task, backlog))).collect(),
             decisions: backlog.decisions.clone(),
             pipelines: backlog.pipelines.iter().map(|(id, pipeline)| (id.clone(), pipelines::Going::of(pipeline))).collect(),
+            limits: backlog.limits,
             ..Folded::of(tables)
         }
     }
@@ -259,7 +263,9 @@ impl Folded {
             [("terms", format!("{:?}", in_force.route)), ("since", in_force.since.to_string())]
         });
         let pipelines = differing("pipeline", &self.pipelines, &tables.pipelines, pipelines::Going::fields);
-        let lately = pipelines.into_iter().chain(workers).chain(routes);
+        let limits = (self.limits != tables.limits)
+            .then(|| format!("limits: the log says {:?}, the tables say {:?}", self.limits, tables.limits));
+        let lately = pipelines.into_iter().chain(workers).chain(routes).chain(limits);
         differs.chain(sections).chain(tasks).chain(decisions).chain(queues).chain(items).chain(lately).collect()
     }
 }

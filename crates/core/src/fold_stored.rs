@@ -1,5 +1,5 @@
 //! The fold of a part of the log, as rows that replace it: one for each lock, semaphore, section, task, decision,
-//! import, queue, item, worker and route.
+//! import, queue, item, worker and route, and one for the limits.
 //!
 //! Every event changes at most one of them, so a part of the log can be folded over the few rows that it is about. The
 //! form of the rows is as frozen as that of the events: fields may be added with a default, nothing else.
@@ -44,6 +44,7 @@ enum Slot {
     Worker(Name),
     Route(Box<str>),
     Pipeline(TaskId),
+    Limits,
 }
 
 impl Entity {
@@ -64,6 +65,7 @@ impl Entity {
                 Some(Entity { component: ITEM.into(), id: fact.item()?.to_string().into() })
             }
             Event::Queue { .. } => Some(Entity { component: component.into(), id: id?.into() }),
+            Event::Limits(_) => Some(Entity { component: component.into(), id: "".into() }),
             Event::Finished(_) | Event::Custom { .. } => None,
         }
     }
@@ -79,6 +81,7 @@ impl Entity {
             ("pipeline", None) => self.told(TaskId::new(&self.id)).map(Slot::Pipeline),
             (ITEM, None) => self.told(self.id.parse()).map(Slot::Item),
             ("worker", None) => self.told(Name::new(&self.id)).map(Slot::Worker),
+            ("limits", None) => Ok(Slot::Limits),
             ("route", None) => Ok(Slot::Route(self.id.clone())),
             (_, None) => Err(self.unreadable("there is no such kind of thing")),
         }
@@ -111,6 +114,7 @@ impl Folded {
             Slot::Worker(name) => self.workers.workers.get(&name).map(serde_json::to_string),
             Slot::Route(id) => self.routes.routes.get(&id).map(serde_json::to_string),
             Slot::Pipeline(id) => self.pipelines.get(&id).map(serde_json::to_string),
+            Slot::Limits => self.limits.as_ref().map(serde_json::to_string),
         };
         entity.told(text.transpose())
     }
@@ -128,6 +132,7 @@ impl Folded {
             Slot::Worker(name) => drop(self.workers.workers.insert(name, entity.read(data)?)),
             Slot::Route(id) => drop(self.routes.routes.insert(id, entity.read(data)?)),
             Slot::Pipeline(id) => drop(self.pipelines.insert(id, entity.read(data)?)),
+            Slot::Limits => self.limits = Some(entity.read(data)?),
         }
         Ok(())
     }

@@ -9,6 +9,7 @@
 //! * [`coordination`]: all locks and semaphores together, and the refusal of deadlocks ([`deadlock`]).
 //! * [`work_claim`]: everything that somebody takes to work on a task, all of it or nothing.
 //! * [`task`]: one unit of work and its runs; [`dag`]: what must come first; [`admission`]: may it run now?
+//! * [`limits`]: how much may be under way at a time.
 //! * [`planner`]: which roots may begin, where only so many may be under way.
 //! * [`restart`]: the loop of a task that does not give up; [`decision`]: a question for a person.
 //! * [`backlog`]: the rows around tasks; [`import`]: many tasks that appear together.
@@ -32,6 +33,7 @@ pub mod guard;
 pub mod ids;
 pub mod import;
 pub mod json;
+pub mod limits;
 mod live;
 pub mod lock;
 pub mod output;
@@ -63,6 +65,7 @@ pub use ids::{
     DecisionId, DedupeKey, Epoch, HolderId, ImportId, ItemId, Label, Name, RequestId, RunId, RunnerId, SectionId, Seq, TaskId,
     Ticket, Title,
 };
+pub use limits::{Limits, LimitsChange};
 pub use pipeline::Pipeline;
 pub use process::{Liveness, ProcessId};
 pub use step::{Effect, Errand, Notice, NoticeKind, Now, Step};

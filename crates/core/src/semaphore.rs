@@ -11,6 +11,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::admission::weight_left;
 use crate::claim::{Ask, Blocked, Claim, Grant, LINE_LIMIT, Line, OFFER, Offer, Reason, Term, Waiter, Waiting};
 use crate::event::{Defined, Ended, Event, Fact, Forced, Increased, Kind, Resource};
 use crate::ids::{Epoch, HolderId, Name, Ticket};
@@ -155,6 +156,17 @@ impl Semaphore {
     pub fn available(&self) -> u32 {
         let used: u64 = self.holders.values().map(|grant| u64::from(grant.claim.weight)).sum();
         u32::try_from(u64::from(self.config.capacity).saturating_sub(used)).expect("at most the capacity, which is a u32")
+    }
+
+    /// How many slots are taken by grants that are not over, whether anybody has cleared those away or not.
+    pub fn used(&self, now: &Now) -> u64 {
+        self.holders.values().map(|grant| u64::from(weight_left(grant, now))).sum()
+    }
+
+    /// How many slots somebody who asks now would find free.
+    pub fn free(&self, now: &Now) -> u32 {
+        let free = u64::from(self.config.capacity).saturating_sub(self.used(now));
+        u32::try_from(free).expect("at most the capacity, which is a u32")
     }
 
     /// Decides one input.

@@ -20,7 +20,6 @@ pub(crate) fn claim(
     room: usize,
     candidates: &[Candidate],
     seen: &Seen,
-    root_limit: u32,
     tables: &mut Tables,
     turn: &mut Turn,
 ) -> RunOutcome {
@@ -35,7 +34,7 @@ pub(crate) fn claim(
         if started.len() == room {
             break;
         }
-        match claim_one(runner, candidate, seen, root_limit, &mut refuted, tables, turn) {
+        match claim_one(runner, candidate, seen, &mut refuted, tables, turn) {
             Ok(work) => started.push(work),
             Err(reasons) => blocked.push((candidate.task.clone(), reasons)),
         }
@@ -48,7 +47,6 @@ fn claim_one(
     runner: &RunnerId,
     candidate: &Candidate,
     seen: &Seen,
-    root_limit: u32,
     refuted: &mut Vec<Pipeline>,
     tables: &mut Tables,
     turn: &mut Turn,
@@ -59,7 +57,7 @@ fn claim_one(
         return Err(Vec::new());
     }
     let now = seen.now(turn);
-    match facts::admit(task, Some(runner), root_limit, &tables.coordination, &tables.backlog, &now) {
+    match facts::admit(task, Some(runner), &tables.coordination, &tables.backlog, &now) {
         Admission::Run => {}
         Admission::Blocked(reasons) => return Err(reasons),
     }

@@ -24,12 +24,12 @@ pub(crate) fn keys(task: &banksman_core::TaskId, section: Option<&SectionId>, ne
 
 /// The rows that the answer of [`admit`] for this task depends on.
 pub fn admission_keys(task: &Task) -> BTreeSet<Key> {
-    keys(&task.id, task.spec.section.as_ref(), task.spec.needs_to_begin(true)).into_iter().chain([Key::DueRoots]).collect()
+    keys(&task.id, task.spec.section.as_ref(), task.spec.needs_to_begin(true)).into_iter().collect()
 }
 
 /// The rows that every admission needs.
-pub(crate) fn common_keys() -> [Key; 4] {
-    [Key::Sections, Key::Live, Key::Runners, Key::Semaphore(Name::runs())]
+pub(crate) fn common_keys() -> [Key; 5] {
+    [Key::Sections, Key::Live, Key::Runners, Key::Semaphore(Name::runs()), Key::LimitedRoots]
 }
 
 /// The locks and semaphores that tasks with these needs depend on.
@@ -67,16 +67,9 @@ fn bound_to(grant: &Grant) -> impl Iterator<Item = &ProcessId> {
 }
 
 /// Whether a runner, or anybody, may start the task now. All rows of [`admission_keys`] must be there.
-/// `root_limit` is how many roots may be under way; 0 for any number.
-pub fn admit(
-    task: &Task,
-    runner: Option<&RunnerId>,
-    root_limit: u32,
-    coordination: &Coordination,
-    backlog: &Backlog,
-    now: &Now,
-) -> Admission {
+pub fn admit(task: &Task, runner: Option<&RunnerId>, coordination: &Coordination, backlog: &Backlog, now: &Now) -> Admission {
     let section = task.spec.section.as_ref().and_then(|id| backlog.sections.get(id)).filter(|section| section.exclusive);
+    let root_limit = root_limit(backlog);
     let facts = Facts {
         runner,
         dependencies: dependencies(task, backlog),
@@ -106,6 +99,11 @@ fn reserved(task: &Task, coordination: &Coordination, now: &Now) -> BTreeMap<Res
     let needs = [Need::Lock(task.id.lock())].into_iter().chain(section).chain(task.spec.needs_to_begin(true).iter().cloned());
     let resources = needs.map(|need| manual::part(&need).resource);
     resources.filter_map(|resource| coordination.reservation(&resource, now).map(|kept| (resource, kept))).collect()
+}
+
+/// How many roots may be under way; 0 for any number.
+pub(crate) fn root_limit(backlog: &Backlog) -> u32 {
+    backlog.limits.map_or(0, |limits| limits.roots)
 }
 
 fn dependencies<'a>(task: &Task, backlog: &'a Backlog) -> Vec<Dependency<'a>> {

@@ -217,6 +217,7 @@ pub(crate) fn wake_watchers(tables: &Tables, effects: &[Effect], turn: &mut Turn
             | Event::Route { .. }
             | Event::Pipeline { .. }
             | Event::Finished(_)
+            | Event::Limits(_)
             | Event::Custom { .. },
         )
         | Effect::Wake(_)

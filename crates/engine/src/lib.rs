@@ -15,6 +15,7 @@ mod facts;
 mod guards;
 mod imports;
 mod ledger;
+mod limits;
 mod manual;
 mod phases;
 mod pipelines;

@@ -30,8 +30,6 @@ pub enum PipelineRequest {
         id: TaskId,
         /// What must be free.
         needs: Vec<Need>,
-        /// How many roots may be under way; 0 for any number.
-        root_limit: u32,
         /// What was seen of those in the way.
         seen: Seen,
     },
@@ -133,10 +131,7 @@ impl PipelineRequest {
         };
         match self {
             PipelineRequest::Start(start) => tasks::add_keys(&start.id, &start.spec, &start.depends_on),
-            PipelineRequest::Begin { id, needs, root_limit, .. } => {
-                let roots = (*root_limit > 0).then_some(Key::DueRoots);
-                own(id).into_iter().chain(facts::keys(id, None, needs)).chain(roots).collect()
-            }
+            PipelineRequest::Begin { id, needs, .. } => own(id).into_iter().chain(facts::keys(id, None, needs)).collect(),
             PipelineRequest::Push { id, queue, asks, .. } => {
                 let queue = [Key::NamedQueue(queue.clone()), Key::FirstTaker(queue.clone()), Key::Hands(queue.clone())];
                 own(id).into_iter().chain(queue).chain(guards::store_keys(asks)).collect()
@@ -153,7 +148,7 @@ impl PipelineRequest {
     pub(crate) fn decide(&self, tables: &mut Tables, turn: &mut Turn) -> PipelineOutcome {
         match self {
             PipelineRequest::Start(start) => begin_life(start, tables, turn),
-            PipelineRequest::Begin { id, root_limit, seen, .. } => begin(id, *root_limit, seen, tables, turn),
+            PipelineRequest::Begin { id, seen, .. } => begin(id, seen, tables, turn),
             PipelineRequest::Push { id, phase, queue, item, asks } => {
                 if !guards::may_push(id, asks, tables, turn) {
                     return stepped(id, Input::CheckAgain { phase: phase.clone() }, tables, turn);
@@ -197,10 +192,10 @@ pub(crate) fn begin_life(start: &Start, tables: &mut Tables, turn: &mut Turn) ->
     stepped(id, Input::Start { unmet }, tables, turn)
 }
 
-fn begin(id: &TaskId, root_limit: u32, seen: &Seen, tables: &mut Tables, turn: &mut Turn) -> PipelineOutcome {
+fn begin(id: &TaskId, seen: &Seen, tables: &mut Tables, turn: &mut Turn) -> PipelineOutcome {
     let Some(task) = tables.backlog.tasks.get(id) else { return PipelineOutcome::Unknown };
     let now = seen.now(turn);
-    match facts::admit(task, None, root_limit, &tables.coordination, &tables.backlog, &now) {
+    match facts::admit(task, None, &tables.coordination, &tables.backlog, &now) {
         Admission::Run => stepped(id, Input::Begin, tables, turn),
         Admission::Blocked(reasons) => PipelineOutcome::Waits(reasons),
     }

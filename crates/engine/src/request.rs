@@ -3,13 +3,14 @@
 use banksman_core::claim::Ask;
 use banksman_core::coordination::{Command, Outcome};
 use banksman_core::event::{Event, Fact};
-use banksman_core::{Effect, Epoch, Liveness, ProcessId, Seq, Span, Stamp, lock, queue, semaphore};
+use banksman_core::{Effect, Epoch, Limits, LimitsChange, Liveness, ProcessId, Seq, Span, Stamp, lock, queue, semaphore};
 use banksman_store::{Call, Granted, Key, Tables, Turn};
 
 use crate::applying::{ApplyOutcome, ApplyRequest};
 use crate::decisions::{DecisionOutcome, DecisionRequest};
 use crate::imports::{ImportOutcome, ImportRequest};
 use crate::ledger::wake_watchers;
+use crate::limits;
 use crate::manual::follow_lock;
 use crate::pipelines::{PipelineOutcome, PipelineRequest};
 use crate::queues::QueueRequest;
@@ -51,6 +52,13 @@ pub enum Request {
     Apply(Box<ApplyRequest>),
     /// Something of a pipeline.
     Pipeline(PipelineRequest),
+    /// Change the limits of the project.
+    SetLimits {
+        /// What changes.
+        change: LimitsChange,
+        /// The limits of a project that has none yet.
+        seed: Limits,
+    },
 }
 
 /// What a caller has found out about the world outside, to be believed at the moment of the decision.
@@ -101,6 +109,8 @@ pub enum Reply {
     Route(RouteOutcome),
     /// The answer about a runbook.
     Apply(ApplyOutcome),
+    /// The limits as they are now.
+    Limits(Limits),
 }
 
 impl Request {
@@ -153,6 +163,7 @@ impl Call for Request {
             Request::Route(request) => request.keys(),
             Request::Apply(request) => request.keys(),
             Request::Pipeline(request) => request.keys(),
+            Request::SetLimits { .. } => limits::keys(),
         }
     }
 
@@ -174,6 +185,7 @@ impl Call for Request {
             Request::Route(request) => Reply::Route(request.decide(tables, turn)),
             Request::Apply(request) => Reply::Apply(request.decide(tables, turn)),
             Request::Pipeline(request) => Reply::Pipeline(request.decide(tables, turn)),
+            Request::SetLimits { change, seed } => Reply::Limits(limits::change(*change, *seed, tables, turn)),
         }
     }
 }

@@ -10,10 +10,11 @@ use banksman_core::deadlock::Link;
 use banksman_core::event::{Kind, Resource};
 use banksman_core::guard::Wants;
 use banksman_core::restart::Marker;
-use banksman_core::semaphore::{self, CAPACITY_LIMIT};
 use banksman_core::task::{self, Ending, Need, Task, Watch};
 use banksman_core::work_claim::{Input, Outcome, Part, Take};
-use banksman_core::{Epoch, Name, Now, Pipeline, RunId, RunnerId, SectionId, Seq, Span, Status, TaskId, Ticket, Wall};
+use banksman_core::{
+    Epoch, Limits, LimitsChange, Name, Now, Pipeline, RunId, RunnerId, SectionId, Seq, Span, Status, TaskId, Ticket, Wall,
+};
 use banksman_store::{Key, Tables, Turn};
 
 use crate::calm::{rest, ripen, stepped, tried};
@@ -22,6 +23,7 @@ use crate::endings::{adopt, dismiss, finish, free_slot, lose, renew, unproven};
 use crate::facts;
 use crate::guards::store_keys;
 use crate::ledger::{Draft, any_runner, descendants, inherit, open_children, wake_runner, wake_runners};
+use crate::limits;
 use crate::manual::{end_claims, work};
 use crate::request::Seen;
 use crate::tasks;
@@ -33,8 +35,8 @@ pub enum RunRequest {
     Enlist {
         /// Itself.
         runner: Box<Runner>,
-        /// How many runs the project allows at a time; 0 for any number.
-        limit: u32,
+        /// The limits of a project that has none yet.
+        limits: Limits,
     },
     /// Tell what it waits for.
     Watch {
@@ -79,8 +81,6 @@ pub enum RunRequest {
         candidates: Vec<Candidate>,
         /// What was seen of those in the way.
         seen: Seen,
-        /// How many roots may be under way; 0 for any number.
-        root_limit: u32,
     },
     /// Tell that a session has begun.
     Started {
@@ -278,7 +278,7 @@ pub enum RunOutcome {
 impl RunRequest {
     pub(crate) fn keys(&self) -> Vec<Key> {
         match self {
-            RunRequest::Enlist { .. } => vec![Key::Runners, Key::Semaphore(Name::runs()), Key::Outbox],
+            RunRequest::Enlist { .. } => limits::keys().into_iter().chain([Key::Outbox]).collect(),
             RunRequest::Watch { .. } | RunRequest::Short { .. } => vec![Key::Runners],
             RunRequest::Retire { .. } => vec![Key::Runners, Key::Outbox],
             RunRequest::Tried { .. } => vec![Key::Runners, Key::Outbox, Key::OpenDecisions],
@@ -294,14 +294,13 @@ impl RunRequest {
             }
             RunRequest::Renew { .. } => vec![Key::Runners, Key::Live],
             RunRequest::Dismiss { .. } => vec![Key::Runners, Key::Live, Key::Outbox],
-            RunRequest::Claim { candidates, root_limit, .. } => {
+            RunRequest::Claim { candidates, .. } => {
                 let keys = |candidate: &Candidate| {
                     let guards = candidate.is_guarded.then(|| Key::Pipeline(candidate.task.clone()));
                     let guards = guards.into_iter().chain(store_keys(&candidate.asks));
                     facts::keys(&candidate.task, candidate.section.as_ref(), &candidate.needs).into_iter().chain(guards)
                 };
-                let roots = (*root_limit > 0).then_some(Key::DueRoots);
-                candidates.iter().flat_map(keys).chain(facts::common_keys()).chain(roots).collect()
+                candidates.iter().flat_map(keys).chain(facts::common_keys()).collect()
             }
             RunRequest::Started { run, .. } => vec![Key::Run(run.clone()), Key::Outbox],
             RunRequest::Finish { what, claims, .. } => {
@@ -344,7 +343,7 @@ impl RunRequest {
 
     pub(crate) fn decide(&self, tables: &mut Tables, turn: &mut Turn) -> RunOutcome {
         match self {
-            RunRequest::Enlist { runner, limit } => {
+            RunRequest::Enlist { runner, limits } => {
                 let now = turn.now(Vec::new(), Default::default());
                 let row = Runner { started: now.stamp(), seen: now.lease, ..(**runner).clone() };
                 tables.backlog.runners.insert(runner.id.clone(), row);
@@ -353,16 +352,7 @@ impl RunRequest {
                     return RunOutcome::Done;
                 }
                 inherit(tables, None, Some(&runner.id));
-                let capacity = if *limit == 0 { CAPACITY_LIMIT } else { *limit };
-                let current = tables.coordination.semaphores.get(&Name::runs()).map(|runs| runs.config.capacity);
-                if current != Some(capacity) {
-                    let mut draft = Draft::new(&tables.coordination, turn.now(Vec::new(), Default::default()));
-                    draft.handle(Command::Semaphore(
-                        Name::runs(),
-                        semaphore::Input::Define(semaphore::Config { capacity, ttl: None }),
-                    ));
-                    draft.keep(tables, turn);
-                }
+                limits::change(LimitsChange::default(), *limits, tables, turn);
                 RunOutcome::Done
             }
             RunRequest::Watch { runner, resources } => match tables.backlog.runners.get_mut(runner) {
@@ -416,9 +406,7 @@ impl RunRequest {
             }
             RunRequest::Renew { runner } => renew(runner, tables, turn),
             RunRequest::Dismiss { runner, seen } => dismiss(runner, seen, tables, turn),
-            RunRequest::Claim { runner, room, candidates, seen, root_limit } => {
-                claim(runner, *room, candidates, seen, *root_limit, tables, turn)
-            }
+            RunRequest::Claim { runner, room, candidates, seen } => claim(runner, *room, candidates, seen, tables, turn),
             RunRequest::Started { run, owner_epoch, session } => {
                 let Some(row) = tables.backlog.runs.get_mut(run) else { return RunOutcome::Late };
                 if row.owner_epoch != *owner_epoch || !row.is_live() {

@@ -16,6 +16,7 @@ use banksman_core::event::{Kind, Resource};
 use banksman_core::guard::{Guard, GuardInputs, GuardResult, Issue, IssueFilter};
 use banksman_core::pipeline::{self, Pipeline};
 use banksman_core::plan::Context;
+use banksman_core::planner;
 use banksman_core::queue::{self, Queues};
 use banksman_core::task::{Ending, Live, OfItem, State};
 use banksman_core::worker::Workers;
@@ -35,7 +36,7 @@ pub use answer::{Answer, Attended, Cause, Chain, End, Fate, Holder, Life, Link, 
 /// finds that they have not become more has all. `before` has the ready tasks that come before it, by lane.
 pub fn keys(id: &TaskId, before: &[(TaskId, u64)], known: &Backlog) -> BTreeSet<Key> {
     let mut keys = lane_keys(before, known);
-    keys.extend([Key::Task(id.clone()), Key::Chain(id.clone()), Key::RunsOf(id.clone()), Key::DueRoots]);
+    keys.extend([Key::Task(id.clone()), Key::Chain(id.clone()), Key::RunsOf(id.clone())]);
     let Some(task) = known.tasks.get(id) else { return keys };
     let ends = chains(task, known).into_iter().filter_map(|(links, _)| known.tasks.get(links.last()?));
     if let Some(of) = &task.spec.item {
@@ -120,7 +121,6 @@ pub struct Situation<'a> {
     workers: &'a Workers,
     probes: &'a BTreeMap<ProcessId, Liveness>,
     issues: BTreeMap<IssueFilter, Vec<Issue>>,
-    root_limit: u32,
     now: Now,
 }
 
@@ -131,17 +131,12 @@ impl<'a> Situation<'a> {
         let dead = dead.map(|(process, _)| process.clone()).collect();
         let now = Now { lease: snapshot.lease, wall: snapshot.wall, dead, ..Now::default() };
         let (issues, Snapshot { backlog, coordination, queues, crew, .. }) = (BTreeMap::new(), snapshot);
-        Situation { backlog, coordination, queues, workers: &crew.workers, probes, issues, root_limit: 0, now }
+        Situation { backlog, coordination, queues, workers: &crew.workers, probes, issues, now }
     }
 
     /// The tasks that [`issues`] asks about.
     pub fn issues(self, issues: BTreeMap<IssueFilter, Vec<Issue>>) -> Situation<'a> {
         Situation { issues, ..self }
-    }
-
-    /// How many roots may be under way; 0 for any number.
-    pub fn root_limit(self, root_limit: u32) -> Situation<'a> {
-        Situation { root_limit, ..self }
     }
 
     /// Why the task is where it is. `before` has the ready tasks that come before it, by lane, each with an example whose
@@ -153,7 +148,9 @@ impl<'a> Situation<'a> {
             matches!(&answer, Answer::Waits(causes) if causes.iter().any(|cause| matches!(cause, Cause::Dependency(_))));
         let status = if held_back { Status::Blocked } else { task.status() };
         let fate = task.spec.item.as_ref().map(|of| self.fate(of));
-        Some(Why { task: task.clone(), status, at: self.now.stamp(), answer, fate })
+        let has_runner = self.workers().next().is_some();
+        let unmet = unmet(task, self.backlog).count();
+        Some(Why { task: task.clone(), status, at: self.now.stamp(), answer, fate, has_runner, unmet })
     }
 
     /// What becomes of the item that a task is an attempt at.
@@ -170,6 +167,11 @@ impl<'a> Situation<'a> {
             (_, Some(origin)) => Fate::Dead { queue: item.queue.clone(), reason: origin.reason.clone() },
             (queue::State::Pending { .. } | queue::State::Failed { .. } | queue::State::Completed, None) => Fate::Waits,
         }
+    }
+
+    /// The moment, with the processes that are dead.
+    pub fn now(&self) -> &Now {
+        &self.now
     }
 
     /// Whether a runner lives.
@@ -206,28 +208,56 @@ impl<'a> Situation<'a> {
             asked: crate::endings::open_question(&run.id, self.backlog),
             // It is outside; whoever can asks.
             silence: None,
+            ended: None,
         }
     }
 
     /// How many ready tasks wait for nothing but room. They are given by lane, each with an example whose rows were read.
     pub fn queued(&self, lanes: &[(TaskId, u64)]) -> u64 {
-        let in_queue = |(example, _): &&(TaskId, u64)| {
-            let task = self.backlog.tasks.get(example);
-            task.is_some_and(|task| is_ready(task, self.backlog) && self.waits_for_room(task))
-        };
-        lanes.iter().filter(in_queue).map(|(_, count)| count).sum()
+        if self.workers().next().is_none() {
+            return 0;
+        }
+        self.count(lanes, |task| self.is_queued(task))
     }
 
-    /// Whether a ready task only waits for room: a run slot, or a runner that has not enough runs yet.
-    fn waits_for_room(&self, task: &Task) -> bool {
-        let causes = self.causes(task, &[]);
-        let is_room = |cause: &Cause| match cause {
-            Cause::Taken { reason, .. } => matches!(reason, Reason::NoSlot { .. }),
-            Cause::NoRunnerFree { runners, .. } => runners.iter().any(|(_, obstacles)| obstacles.iter().all(Obstacle::is_full)),
-            Cause::Roots { .. } => true,
-            Cause::ByHand | Cause::Resting { .. } | Cause::Dependency(_) | Cause::SectionBusy { .. } | Cause::NoRunner => false,
+    /// How many of these ready tasks, by lane, are so; each lane is judged by its example.
+    fn count(&self, lanes: &[(TaskId, u64)], is_so: impl Fn(&Task) -> bool) -> u64 {
+        let is_counted = |(example, _): &&(TaskId, u64)| {
+            let task = self.backlog.tasks.get(example);
+            task.is_some_and(|task| is_ready(task, self.backlog) && is_so(task))
         };
-        !causes.is_empty() && causes.iter().all(is_room)
+        lanes.iter().filter(is_counted).map(|(_, count)| count).sum()
+    }
+
+    /// Whether a ready task waits for nothing but room, or a runner.
+    fn is_queued(&self, task: &Task) -> bool {
+        let causes = self.causes(task, &[]);
+        !causes.is_empty() && causes.iter().all(|cause| cause.position().is_some())
+    }
+
+    /// How many of the ready tasks before one wait in the same queue.
+    fn ahead(&self, before: &[(TaskId, u64)]) -> u64 {
+        self.count(before, |task| self.is_queued(task))
+    }
+
+    /// The roots that are under way.
+    pub fn roots(&self) -> impl Iterator<Item = &'a Task> {
+        self.backlog.tasks.values().filter(|task| planner::is_under_way(task))
+    }
+
+    /// The places that are left go to the roots that came earlier, and would begin if there were room for a run.
+    fn overtaken_by_roots(&self, task: &Task, runner: Option<&Runner>, before: &[(TaskId, u64)]) -> Option<Cause> {
+        let limit = facts::root_limit(self.backlog);
+        // People begin what they like.
+        if limit == 0 || task.spec.work.is_none() || task.spec.parent.is_some() || planner::is_under_way(task) {
+            return None;
+        }
+        let begins = |task: &Task| matches!(&self.reasons(task, runner)[..], [] | [Reason::NoSlot { .. }]);
+        let earlier = self.count(before, begins);
+        let roots: Vec<_> = self.roots().map(|root| (root.id.clone(), root.spec.title.clone(), root.changed)).collect();
+        let is_full = roots.len() as u64 + earlier >= u64::from(limit);
+        let ahead = || self.count(before, |task| begins(task) || self.is_queued(task));
+        is_full.then(|| Cause::Roots { limit, roots, ahead: ahead() })
     }
 
     fn answer(&self, task: &Task, before: &[(TaskId, u64)]) -> Answer {
@@ -310,7 +340,8 @@ impl<'a> Situation<'a> {
                 Reason::Resting { until } => causes.push(Cause::Resting { until, not_begun: self.not_begun(task) }),
                 // It is asked why the task is parked, not why it is not started.
                 Reason::Decision(_) => {}
-                Reason::NoRoot { limit, roots } => causes.push(Cause::Roots { limit, roots, ahead: self.queued(before) }),
+                // Whether there is a place for it is asked below.
+                Reason::NoRoot { .. } => {}
                 // All of them are followed below.
                 Reason::Dependency { .. } => {}
                 // What keeps a runner out of a section differs from runner to runner. Without any, it is for whoever comes.
@@ -334,6 +365,10 @@ impl<'a> Situation<'a> {
                 | Reason::NoSlot { .. } => causes.push(self.taken(reason, before)),
             }
         }
+        // Slots come last: they are what people can do least about.
+        let is_slot = |cause: &Cause| matches!(cause, Cause::Taken { reason: Reason::NoSlot { .. }, .. });
+        let at = causes.iter().position(is_slot).unwrap_or(causes.len());
+        causes.splice(at..at, self.overtaken_by_roots(task, runner, before));
         let chains = chains(task, self.backlog);
         let dependencies = chains.into_iter().map(|(links, stop)| Cause::Dependency(self.chain(&links, stop)));
         let at = causes.iter().take_while(|cause| **cause == Cause::ByHand).count();
@@ -343,7 +378,7 @@ impl<'a> Situation<'a> {
     }
 
     fn reasons(&self, task: &Task, runner: Option<&Runner>) -> Vec<Reason> {
-        match facts::admit(task, runner.map(|runner| &runner.id), self.root_limit, self.coordination, self.backlog, &self.now) {
+        match facts::admit(task, runner.map(|runner| &runner.id), self.coordination, self.backlog, &self.now) {
             Admission::Run => Vec::new(),
             Admission::Blocked(reasons) => reasons,
         }
@@ -353,12 +388,11 @@ impl<'a> Situation<'a> {
     fn no_runner(&self, task: &Task, before: &[(TaskId, u64)]) -> Option<Cause> {
         let runners: Vec<_> = self.workers().map(|runner| (runner.id.clone(), self.obstacles(task, runner))).collect();
         if runners.is_empty() {
-            return Some(Cause::NoRunner);
+            return Some(Cause::NoRunner { ahead: self.ahead(before) });
         }
         let all = runners.iter().all(|(_, obstacles)| !obstacles.is_empty());
-        let is_queue = runners.iter().any(|(_, obstacles)| obstacles.iter().all(Obstacle::is_full));
-        let ahead = || if is_queue { self.queued(before) } else { 0 };
-        all.then(|| Cause::NoRunnerFree { ahead: ahead(), runners })
+        let ahead = if all && answer::is_queue(&runners) { self.ahead(before) } else { 0 };
+        all.then_some(Cause::NoRunnerFree { runners, ahead })
     }
 
     /// What keeps one runner from taking the task, whatever else stands in the way.
@@ -413,7 +447,7 @@ impl<'a> Situation<'a> {
         let holders = reason.holders().iter().map(holder).collect();
         let present = line.into_iter().filter(|waiter| !waiter.is_over(&self.now));
         let line = present.map(|waiter| (waiter.claim.holder.clone(), waiter.since)).collect();
-        let ahead = if matches!(reason, Reason::NoSlot { .. }) { self.queued(before) } else { 0 };
+        let ahead = if matches!(reason, Reason::NoSlot { .. }) { self.ahead(before) } else { 0 };
         Cause::Taken { reason, holders, line, ahead }
     }
 

@@ -114,7 +114,7 @@ fn what_is_met_leads_nowhere() {
 #[test]
 fn a_task_that_only_waits_says_for_what() {
     let found = chains_of(backlog(&[("a", &["b"], State::Pending), ("b", &[], State::Pending)]), "a");
-    assert_eq!(*because(&found[0].1), Answer::Waits(vec![Cause::NoRunner]));
+    assert_eq!(*because(&found[0].1), Answer::Waits(vec![Cause::NoRunner { ahead: 0 }]));
     let why = why(backlog(&[("a", &["b"], State::Pending), ("b", &[], State::Pending)]), "a");
     assert_eq!(why.status, Status::Blocked);
     assert_eq!(Status::Pending, self::why(backlog(&[("a", &[], State::Pending)]), "a").status);

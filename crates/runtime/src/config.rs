@@ -19,7 +19,7 @@ use banksman_adapters::notify::{Program, Webhook};
 use banksman_core::queue::{self, ATTEMPTS_LIMIT, DEFAULT_LENGTH};
 use banksman_core::restart::{OnTimeout, Policy};
 use banksman_core::task::{OnExhausted, Watch};
-use banksman_core::{NoticeKind, Span};
+use banksman_core::{Limits, NoticeKind, Span};
 use banksman_runbook::QueueTerms;
 use banksman_store::postgres::Server;
 
@@ -59,9 +59,9 @@ pub struct Config {
     pub overtake: Duration,
     /// How a loop is tried again.
     pub restart: Policy,
-    /// How many sessions may live at a time; 0 for any number.
+    /// How many runs may live at a time; 0 for any number. The project's row decides; this is what it is given at first.
     pub max_concurrent_runs: u32,
-    /// How many roots may be under way at a time; 0 for any number.
+    /// How many roots may be under way at a time, likewise.
     pub max_concurrent_root_tasks: u32,
     /// How long a run may be without a sign of life.
     pub task_heartbeat_timeout: Duration,
@@ -93,6 +93,11 @@ impl Config {
             max_recoveries: self.max_recovery_attempts,
             on_exhausted: self.on_exhausted,
         }
+    }
+
+    /// The limits of a project that has none yet.
+    pub fn limits(&self) -> Limits {
+        Limits { runs: self.max_concurrent_runs, roots: self.max_concurrent_root_tasks }
     }
 
     /// The terms of a queue that is defined so.

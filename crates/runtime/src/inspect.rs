@@ -6,15 +6,13 @@ use std::time::Duration;
 use banksman_adapters::host::Host;
 use banksman_adapters::keeper::{self, Found, Silence};
 use banksman_core::backlog::{Backlog, Run, Runner};
-use banksman_core::planner;
-use banksman_core::semaphore::CAPACITY_LIMIT;
-use banksman_core::{Liveness, Name, ProcessId, Stamp, Task, TaskId, Title};
+use banksman_core::{Limits, Liveness, Name, ProcessId, RunId, Stamp, Task, TaskId, Title};
 use banksman_engine::why::{self, Answer, Attended, Life, Situation, Why};
 use banksman_store::{Counts, Hosted, Key, Reader, Snapshot, StoreError};
 
 use crate::guards;
 use crate::project::Project;
-use crate::sessions::Sessions;
+use crate::sessions::{Sessions, ended};
 
 /// How many failures are shown.
 const FAILURES: i64 = 3;
@@ -41,8 +39,8 @@ pub struct Overview {
     pub runners: Vec<Manned>,
     /// How many run slots are taken.
     pub used: u64,
-    /// How many there are; any number if there is no limit.
-    pub limit: Option<u32>,
+    /// How many runs may live, and how many roots may be under way.
+    pub limits: Limits,
     /// How many ready tasks wait for nothing but room: a run slot, or a runner that has not enough runs yet.
     pub queued: u64,
     /// How many roots are under way.
@@ -83,15 +81,15 @@ pub struct Manned {
 
 /// Why a task is where it is; nothing if there is no such task.
 pub fn why(reader: &mut Reader, project: &Project, task: &TaskId) -> Result<Option<Why>, StoreError> {
-    let (host, root_limit) = (project.host(), project.config().max_concurrent_root_tasks);
+    let host = project.host();
     let mut before = Vec::new();
     let mut keys = why::keys(task, &before, &Backlog::default());
     // The names of some rows stand in others. All that count are read at one moment in the end.
     let snapshot = loop {
-        let snapshot = reader.view().load(&keys)?;
+        let snapshot = load(reader, project, &keys)?;
         let Some(row) = snapshot.backlog.tasks.get(task) else { return Ok(None) };
         if before.is_empty() && why::is_ready(row, &snapshot.backlog) {
-            before = reader.view().ready_before(row, root_limit > 0)?;
+            before = reader.view().ready_before(row, limits(&snapshot).roots > 0)?;
         }
         let wanted = why::keys(task, &before, &snapshot.backlog);
         if wanted.is_subset(&keys) {
@@ -101,7 +99,7 @@ pub fn why(reader: &mut Reader, project: &Project, task: &TaskId) -> Result<Opti
     };
     let probes = probe(&snapshot, host);
     let issues = guards::issues(reader, why::issues(&snapshot.backlog));
-    let mut why = Situation::new(&snapshot, &probes).root_limit(root_limit).issues(issues).why(task, &before);
+    let mut why = Situation::new(&snapshot, &probes).issues(issues).why(task, &before);
     if let Some(why) = &mut why {
         ask_keeper(&mut why.answer, &Sessions::new(project));
     }
@@ -113,17 +111,20 @@ fn ask_keeper(answer: &mut Answer, files: &Sessions) {
     match answer {
         Answer::Running { run, .. } | Answer::Stopping { run, .. } => {
             run.silence = keeper::silence(&files.record(&run.id), ANSWER_WITHIN).map(|silence| silence.to_string().into());
+            run.ended = ended_alone(run, files);
         }
         Answer::InPhases(phases) => phases.phase.iter_mut().for_each(|(_, answer)| ask_keeper(answer, files)),
         _ => {}
     }
 }
 
-/// The live runs of this machine whose keeper does not answer, with the reason. All of them are asked at once.
-pub fn silent_keepers(reader: &mut Reader, project: &Project) -> Result<Vec<(Run, Silence)>, StoreError> {
+/// How many live runs have a record on this machine, and those whose keeper does not answer, with the reason. All of them are asked at
+/// once.
+pub fn silent_keepers(reader: &mut Reader, project: &Project) -> Result<(usize, Vec<(Run, Silence)>), StoreError> {
     let snapshot = reader.view().load(&BTreeSet::from([Key::Live]))?;
-    let runs: Vec<Run> = snapshot.backlog.runs.into_values().filter(|run| run.is_live()).collect();
     let files = Sessions::new(project);
+    let is_here = |run: &Run| run.is_live() && files.record(&run.id).exists();
+    let runs: Vec<Run> = snapshot.backlog.runs.into_values().filter(is_here).collect();
     let ask = |run: &Run| Some((run.clone(), keeper::silence(&files.record(&run.id), ANSWER_WITHIN)?));
     let share = runs.len().div_ceil(ASKED_AT_ONCE).max(1);
     let found = std::thread::scope(|scope| {
@@ -141,7 +142,7 @@ pub fn silent_keepers(reader: &mut Reader, project: &Project) -> Result<Vec<(Run
             })
             .collect()
     });
-    Ok(found)
+    Ok((runs.len(), found))
 }
 
 /// How things stand with the backlog.
@@ -154,7 +155,7 @@ pub fn overview(reader: &mut Reader, project: &Project) -> Result<Overview, Stor
     let mut keys: BTreeSet<Key> = why::lane_keys(&counts.ready, &Backlog::default());
     keys.extend([Key::OpenDecisions, Key::DueRoots]);
     let snapshot = loop {
-        let snapshot = reader.view().load(&keys)?;
+        let snapshot = load(reader, project, &keys)?;
         let wanted = why::lane_keys(&counts.ready, &snapshot.backlog);
         if wanted.is_subset(&keys) {
             break snapshot;
@@ -162,7 +163,7 @@ pub fn overview(reader: &mut Reader, project: &Project) -> Result<Overview, Stor
         keys.extend(wanted);
     };
     let probes = probe(&snapshot, host);
-    let situation = Situation::new(&snapshot, &probes).root_limit(project.config().max_concurrent_root_tasks);
+    let situation = Situation::new(&snapshot, &probes);
     let slots = snapshot.coordination.semaphores.get(&Name::runs());
     let (mut runs, runners) = (live_runs(&snapshot, &situation), manned(&snapshot.backlog, &situation));
     // Only what can be seen without waiting for anybody.
@@ -170,16 +171,17 @@ pub fn overview(reader: &mut Reader, project: &Project) -> Result<Overview, Stor
     for live in &mut runs {
         let is_stopped = matches!(files.look(&live.run.id), Ok(Found::Live(record)) if keeper::is_stopped(&record));
         live.attended.silence = is_stopped.then(|| Silence::Stopped.to_string().into());
+        live.attended.ended = ended_alone(&live.attended, &files);
     }
     let queued = situation.queued(&counts.ready);
     Ok(Overview {
         at: Stamp { lease: snapshot.lease, wall: snapshot.wall },
         runs,
         runners,
-        used: slots.map_or(0, |slots| slots.holders.values().map(|grant| u64::from(grant.claim.weight)).sum()),
-        limit: slots.map(|slots| slots.config.capacity).filter(|capacity| *capacity < CAPACITY_LIMIT),
+        used: slots.map_or(0, |slots| slots.used(situation.now())),
+        limits: limits(&snapshot),
         queued,
-        roots: snapshot.backlog.tasks.values().filter(|task| planner::is_under_way(task)).count(),
+        roots: situation.roots().count(),
         decisions: snapshot.backlog.decisions.len(),
         pipelines,
         pipeline_counts,
@@ -189,12 +191,43 @@ pub fn overview(reader: &mut Reader, project: &Project) -> Result<Overview, Stor
     })
 }
 
+/// The rows that these keys name. A project without limits has those of its settings: the first runner will set them.
+fn load(reader: &mut Reader, project: &Project, keys: &BTreeSet<Key>) -> Result<Snapshot, StoreError> {
+    let mut snapshot = reader.view().load(keys)?;
+    snapshot.backlog.limits.get_or_insert(project.config().limits());
+    Ok(snapshot)
+}
+
+fn limits(snapshot: &Snapshot) -> Limits {
+    snapshot.backlog.limits.expect("they are filled in when they are read")
+}
+
 /// The live runs, oldest first, and who looks after them.
-pub fn sessions(reader: &mut Reader, host: &Host) -> Result<(Stamp, Vec<LiveRun>), StoreError> {
+pub fn sessions(reader: &mut Reader, project: &Project) -> Result<(Stamp, Vec<LiveRun>), StoreError> {
     let snapshot = reader.view().load(&BTreeSet::from([Key::Live, Key::Runners, Key::OpenDecisions]))?;
-    let probes = probe(&snapshot, host);
-    let runs = live_runs(&snapshot, &Situation::new(&snapshot, &probes));
+    let probes = probe(&snapshot, project.host());
+    let mut runs = live_runs(&snapshot, &Situation::new(&snapshot, &probes));
+    let files = Sessions::new(project);
+    runs.iter_mut().for_each(|live| live.attended.ended = ended_alone(&live.attended, &files));
     Ok((Stamp { lease: snapshot.lease, wall: snapshot.wall }, runs))
+}
+
+/// The runs whose session has ended while nobody looked after them, and that no living runner will record.
+pub fn unrecorded(reader: &mut Reader, project: &Project) -> Result<Vec<RunId>, StoreError> {
+    let (_, live) = sessions(reader, project)?;
+    let ended = live.into_iter().map(|live| live.attended).filter(|run| run.ended.is_some() && run.heir.is_none());
+    Ok(ended.map(|run| run.id).collect())
+}
+
+/// How the session of a run without a runner has ended, if its record on this machine tells.
+fn ended_alone(run: &Attended, files: &Sessions) -> Option<Box<str>> {
+    if run.life != Life::Gone || run.asked.is_some() {
+        return None;
+    }
+    match files.look(&run.id) {
+        Ok(Found::Ended(_, ending)) => Some(ended(ending).ending.to_string().into()),
+        _ => None,
+    }
 }
 
 fn probe(snapshot: &Snapshot, host: &Host) -> BTreeMap<ProcessId, Liveness> {

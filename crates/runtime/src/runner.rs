@@ -139,10 +139,9 @@ impl<'a> Runner<'a> {
         };
         let options = Options {
             max_runs: options.max_runs,
-            limit: config.max_concurrent_runs,
+            limits: config.limits(),
             sections: options.sections,
             until_idle: options.until_idle,
-            root_limit: config.max_concurrent_root_tasks,
             watch: config.watch(),
             max_duration: config.max_duration.map(span),
             checkpoint_interval: config.checkpoint_interval.map(span),

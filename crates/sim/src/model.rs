@@ -77,6 +77,7 @@ impl Model {
             | Request::Pipeline(_)
             | Request::Worker(_)
             | Request::Route(_)
+            | Request::SetLimits { .. }
             | Request::Apply(_) => unreachable!("this world has no tasks and no queues"),
         };
         let mut command = command.clone();

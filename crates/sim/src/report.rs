@@ -34,6 +34,8 @@ pub enum Checker {
     Ends,
     /// Live sessions hold what they need, and that fits.
     Slots,
+    /// No run begins beyond the limit that the project has at that moment.
+    Limits,
     /// Nothing starts before what it depends on, and nothing waits for itself.
     Early,
     /// One runner at a time works in an exclusive section.
@@ -77,6 +79,7 @@ impl fmt::Display for Checker {
             Checker::Twice => "twice",
             Checker::Ends => "ends",
             Checker::Slots => "slots",
+            Checker::Limits => "limits",
             Checker::Early => "early",
             Checker::Sections => "sections",
             Checker::Idle => "idle",

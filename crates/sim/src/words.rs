@@ -136,6 +136,7 @@ impl fmt::Display for Told<'_> {
             Request::Route(request) => write!(f, "{request:?}")?,
             Request::Apply(request) => write!(f, "{request:?}")?,
             Request::Pipeline(request) => write!(f, "{request:?}")?,
+            Request::SetLimits { change, .. } => write!(f, "{change:?}")?,
             Request::Decision(request) => write!(f, "{request:?}")?,
         }
         match self.1 {
@@ -150,6 +151,7 @@ impl fmt::Display for Told<'_> {
             Reply::Worker(outcome) => write!(f, ": {outcome:?}"),
             Reply::Route(outcome) => write!(f, ": {outcome:?}"),
             Reply::Apply(outcome) => write!(f, ": {outcome:?}"),
+            Reply::Limits(limits) => write!(f, ": {limits:?}"),
             Reply::Pipeline(outcome) => write!(f, ": {outcome:?}"),
             Reply::Decision(outcome) => write!(f, ": {outcome:?}"),
         }

@@ -214,6 +214,10 @@ pub(crate) fn between<'a>(project: i64, before: &'a Backlog, after: &'a Backlog,
         let params = [project.into(), task.as_str().into(), holder.as_str().into()];
         queries.push(Query::new(Statement::DeleteLostClaim, params));
     });
+    if let Some(limits) = after.limits.filter(|limits| before.limits != Some(*limits)) {
+        let params = [project.into(), i64::from(limits.runs).into(), i64::from(limits.roots).into()];
+        queries.push(Query::new(Statement::SetLimits, params));
+    }
     import::between(project, before, after, queries);
     pipelines::between(project, before, after, queries);
 }

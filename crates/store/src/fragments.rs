@@ -25,6 +25,15 @@ macro_rules! slots {
         concat!("SELECT semaphore, ", grant!(), " FROM slots WHERE project = $1")
     };
 }
+/// A grant that time ends, and by $2 may have ended. The first part is what the partial indexes `locks_timed` and `slots_timed` hold.
+macro_rules! timed {
+    () => {
+        concat!(
+            " AND (ttl IS NOT NULL OR max_hold IS NOT NULL OR offer IS NOT NULL) ",
+            "AND (heartbeat_lease + ttl <= $2 OR acquired_lease + max_hold <= $2 OR offer IS NOT NULL)"
+        )
+    };
+}
 macro_rules! waited {
     ($kind:literal) => {
         concat!(
@@ -47,6 +56,16 @@ macro_rules! task {
 macro_rules! tasks {
     () => {
         concat!("SELECT ", task!(), " FROM tasks t WHERE t.project = $1")
+    };
+}
+/// The tasks of a project whose roots are limited.
+macro_rules! limited_roots {
+    () => {
+        concat!(
+            "SELECT ",
+            task!(),
+            " FROM projects p CROSS JOIN tasks t WHERE p.project = $1 AND p.max_roots > 0 AND t.project = $1"
+        )
     };
 }
 macro_rules! decisions {

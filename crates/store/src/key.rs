@@ -45,8 +45,17 @@ pub enum Key {
     },
     /// The tasks that time alone may change, the most urgent first, up to a thousand.
     Due,
-    /// The roots among them, all of them.
+    /// The roots among them, all of them, and those that go through phases.
     DueRoots,
+    /// The same if the project limits its roots, else nothing.
+    LimitedRoots,
+    /// The first locks and semaphores with a grant that time has ended by now.
+    Expired {
+        /// Now.
+        now: Lease,
+        /// How many of each.
+        limit: u32,
+    },
     /// Loops that wait for their next attempt.
     Loops {
         /// From which position on.

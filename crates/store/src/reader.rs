@@ -146,7 +146,8 @@ impl View<'_> {
         let rest = answers.split_off(1);
         let counters = Counters::read(answers.pop().unwrap_or_default())?;
         let (lease, wall) = counters.clocks(self.machine);
-        let Tables { coordination, backlog, queues, crew, listening, .. } = tables::decode(&queries[1..], rest)?;
+        let Tables { coordination, mut backlog, queues, crew, listening, .. } = tables::decode(&queries[1..], rest)?;
+        backlog.limits = counters.limits;
         Ok(Snapshot { coordination, backlog, queues, crew, listening, lease, wall, seq: Seq(counters.seq) })
     }
 

@@ -25,9 +25,10 @@ macro_rules! statements {
 }
 
 statements! {
-    Project => "SELECT p.seq, p.ticket, p.lease, p.lease_base, p.boot, s.version, /* clock */ NULL, p.moved_to FROM projects p, store s WHERE p.project = $1";
+    Project => "SELECT p.seq, p.ticket, p.lease, p.lease_base, p.boot, s.version, /* clock */ NULL, p.moved_to, p.max_runs, p.max_roots FROM projects p, store s WHERE p.project = $1";
     InsertProject => "INSERT INTO projects (project, id, seq, ticket, lease, lease_base, boot) VALUES ($1, $2, 0, 0, $3, 0, $4)";
     UpdateProject => "UPDATE projects SET seq = $2, ticket = $3, lease = $4, lease_base = $5, boot = $6 WHERE project = $1";
+    SetLimits => "UPDATE projects SET max_runs = $2, max_roots = $3 WHERE project = $1";
     Identity => "SELECT store_id, moved_to FROM projects WHERE project = $1";
     // An id is given once and never changed.
     SetStoreId => "UPDATE projects SET store_id = $2 WHERE project = $1 AND store_id IS NULL";
@@ -241,6 +242,18 @@ statements! {
     DueRoots => concat!(
         tasks!(), " AND t.due IS NOT NULL AND t.parent IS NULL ",
         "UNION ALL ", tasks!(), " AND t.state = 'phases' AND t.parent IS NULL"
+    );
+    // The same where roots are limited, else nothing. In the order in which SQLite shall join them.
+    LimitedRoots => concat!(
+        limited_roots!(), " AND t.due IS NOT NULL AND t.parent IS NULL ",
+        "UNION ALL ", limited_roots!(), " AND t.state = 'phases' AND t.parent IS NULL"
+    );
+    // The grants that time may have ended by $2: the first $3 of them.
+    ExpiredLocks => concat!(locks!(), " AND holder IS NOT NULL", timed!(), " ORDER BY name LIMIT $3");
+    ExpiredSemaphores => concat!(semaphores!(), " AND name IN (SELECT semaphore FROM slots WHERE project = $1", timed!(), ") ORDER BY name LIMIT $3");
+    ExpiredSlots => concat!(
+        slots!(), " AND semaphore IN (SELECT name FROM semaphores WHERE project = $1 ",
+        "AND name IN (SELECT semaphore FROM slots WHERE project = $1", timed!(), ") ORDER BY name LIMIT $3) ORDER BY semaphore, holder"
     );
     // The pipeline of a task, or that whose phase it is.
     Pipeline => concat!(pipelines!(), " AND p.id", with_parent!());

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use banksman_core::claim::Address;
 use banksman_core::event::Actor;
-use banksman_core::{Lease, Seq, Ticket, Wall};
+use banksman_core::{Lease, Limits, Seq, Ticket, Wall};
 
 use crate::backend::Backend;
 use crate::call::{Call, Turn};
@@ -98,6 +98,7 @@ pub(crate) struct Counters {
     boot: String,
     /// The database server's own clock, if it has one.
     server_ms: Option<i64>,
+    pub(crate) limits: Option<Limits>,
 }
 
 impl Store {
@@ -201,7 +202,8 @@ impl Store {
             self.earlier_boots = Some(earlier);
         }
         let mut turn = self.turn(&counters);
-        let before = tables::decode(&queries[heads..], rows)?;
+        let mut before = tables::decode(&queries[heads..], rows)?;
+        before.backlog.limits = counters.limits;
         let mut after = before.clone();
         let replies = calls.iter().map(|call| call.decide(&mut after, &mut turn)).collect();
         #[cfg(debug_assertions)]
@@ -337,7 +339,9 @@ impl Counters {
         if found != VERSION {
             return Err(StoreError::Newer { found, known: VERSION });
         }
-        Ok((Counters { seq, ticket, lease, lease_base, boot, server_ms }, moved_to))
+        let mut limit = || row.maybe_int()?.map(|limit| limit.try_into().map_err(StoreError::corrupt)).transpose();
+        let limits = limit()?.zip(limit()?).map(|(runs, roots)| Limits { runs, roots });
+        Ok((Counters { seq, ticket, lease, lease_base, boot, server_ms, limits }, moved_to))
     }
 
     /// Both clocks, now. Lease time never goes back. A server's clock counts where there is one; else lease time goes
@@ -398,7 +402,7 @@ mod tests {
     }
 
     fn counters(boot: &str, lease: i64, lease_base: i64) -> Counters {
-        Counters { seq: 0, ticket: 0, lease, lease_base, boot: boot.into(), server_ms: None }
+        Counters { seq: 0, ticket: 0, lease, lease_base, boot: boot.into(), server_ms: None, limits: None }
     }
 
     /// Sets a name aside as an event, or panics.

@@ -131,7 +131,7 @@ pub(crate) fn plan(project: i64, keys: &BTreeSet<Key>) -> Vec<Query<'_>> {
                 add(Statement::ChainEdges, Some(id.as_str()));
             }
             Key::InSection(id) => add(Statement::InSection, Some(id.as_str())),
-            Key::Ready { .. } | Key::Queue { .. } | Key::Due | Key::Loops { .. } | Key::Imported(_) => {}
+            Key::Ready { .. } | Key::Queue { .. } | Key::Due | Key::Loops { .. } | Key::Imported(_) | Key::Expired { .. } => {}
             Key::Queues
             | Key::NamedQueue(_)
             | Key::Item(_)
@@ -157,6 +157,7 @@ pub(crate) fn plan(project: i64, keys: &BTreeSet<Key>) -> Vec<Query<'_>> {
                 add(Statement::LostClaims, Some(id.as_str()));
             }
             Key::DueRoots => add(Statement::DueRoots, None),
+            Key::LimitedRoots => add(Statement::LimitedRoots, None),
             Key::Finish => add(Statement::Finish, None),
             Key::Counts => {
                 add(Statement::TaskCounts, None);
@@ -182,6 +183,11 @@ pub(crate) fn plan(project: i64, keys: &BTreeSet<Key>) -> Vec<Query<'_>> {
             }
             Key::Queue { of_each } => {
                 queries.push(Query::new(Statement::Queue, [project.into(), i64::from(*of_each).into()]));
+            }
+            Key::Expired { now, limit } => {
+                for statement in [Statement::ExpiredLocks, Statement::ExpiredSemaphores, Statement::ExpiredSlots] {
+                    queries.push(Query::new(statement, [project.into(), now.0.into(), i64::from(*limit).into()]));
+                }
             }
             Key::Due => queries.push(Query::new(Statement::Due, [project.into(), DUE_LIMIT.into()])),
             Key::Loops { after, limit } => {
@@ -244,6 +250,7 @@ pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables
                 | Statement::AllLocks
                 | Statement::ListedLocks
                 | Statement::AwaitedLocks
+                | Statement::ExpiredLocks
                 | Statement::WaitedLocks => {
                     let lock = lock(&mut row)?;
                     if query.statement == Statement::AwaitedLocks {
@@ -255,6 +262,7 @@ pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables
                 | Statement::HandSemaphores
                 | Statement::AllSemaphores
                 | Statement::AwaitedSemaphores
+                | Statement::ExpiredSemaphores
                 | Statement::WaitedSemaphores => {
                     let semaphore = semaphore(&mut row)?;
                     if query.statement == Statement::AwaitedSemaphores {
@@ -266,6 +274,7 @@ pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables
                 | Statement::HandSlots
                 | Statement::AllSlots
                 | Statement::AwaitedSlots
+                | Statement::ExpiredSlots
                 | Statement::WaitedSlots => slot(&mut row, &mut tables.coordination)?,
                 Statement::Waiters => match row.waiter_or_watcher()? {
                     Waits::InLine(resource, waiter) => waiters.push((resource, *waiter)),
@@ -295,6 +304,7 @@ pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables
                 | Statement::Queue
                 | Statement::Due
                 | Statement::DueRoots
+                | Statement::LimitedRoots
                 | Statement::HandTasks
                 | Statement::Loops
                 | Statement::LiveTasks

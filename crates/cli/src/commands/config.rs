@@ -1,6 +1,8 @@
 use std::path::{Path, PathBuf};
 
 use banksman::config::{self, KEYS, Key, Layer, Settings, Source};
+use banksman::core::LimitsChange;
+use banksman::engine::{Reply, Request};
 use banksman::{Project, ProjectError};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -56,7 +58,7 @@ struct Get {
 
 /// Change a setting in the project's file, or in the user's.
 ///
-/// Everything else in the file stays as it is, comments included.
+/// Everything else in the file stays as it is, comments included. A limit (limits.*) changes at once for all runners of the project.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  banksman config set locking.wait_timeout 10m\n  banksman config set --user store postgres://me@db.example/banksman"
@@ -153,16 +155,20 @@ impl Set {
         let key = config::set(layer, &file, &self.key, &self.value)?;
         let value = key.shown(&self.value);
         let data = json!({ "key": key.name, "value": value, "file": file.display().to_string() });
+        let applies = self.applies(context, layer);
+        if applies.is_none() {
+            self.tell_project(context)?;
+        }
         context.printer.result(data, format!("{BOLD}{}{BOLD:#} is {value} now\n{DIM}in {}{DIM:#}", key.name, file.display()));
         if key.name == "locking.section_timeout" {
             context.printer.note("note: it has no effect: an exclusive section is kept exactly as long as somebody works in it");
         }
-        self.remark(context, layer);
+        applies.iter().for_each(|note| context.printer.note(note));
         Ok(exit::OK)
     }
 
-    /// What was set does not apply if a later layer has it too, or if something else is wrong.
-    fn remark(&self, context: &Context, layer: Layer) {
+    /// Why what was set does not apply: a later layer has it too, or something else is wrong.
+    fn applies(&self, context: &Context, layer: Layer) -> Option<String> {
         let applying = project_file(context).and_then(|file| Ok(Settings::load(&context.surroundings(), file.as_deref())?));
         match applying {
             Ok(settings) => {
@@ -172,11 +178,30 @@ impl Set {
                     Layer::Project => matches!(winner, Some(Source::Project(_))),
                     Layer::Environment => false,
                 };
-                if let (false, Some(place)) = (wins, winner.and_then(Source::place)) {
-                    context.printer.note(&format!("note: it does not apply here, because {place} sets it too"));
-                }
+                let place = winner.and_then(Source::place).filter(|_| !wins)?;
+                Some(format!("note: it does not apply here, because {place} sets it too"))
             }
-            Err(failure) => context.printer.note(&format!("note: something else is wrong still: {}", failure.message)),
+            Err(failure) => Some(format!("note: something else is wrong still: {}", failure.message)),
+        }
+    }
+
+    /// The limits are a row of the project, by which all its runners go: they change at once.
+    fn tell_project(&self, context: &Context) -> Result<(), Failure> {
+        if !self.key.starts_with("limits.") {
+            return Ok(());
+        }
+        let client = match context.client() {
+            Ok(client) => client,
+            // With --user there need not be a project.
+            Err(failure) if failure.exit == exit::NOT_FOUND => return Ok(()),
+            Err(failure) => return Err(failure),
+        };
+        let seed = client.config().limits();
+        let runs = Some(seed.runs).filter(|_| self.key == "limits.max_concurrent_runs");
+        let roots = Some(seed.roots).filter(|_| self.key == "limits.max_concurrent_root_tasks");
+        match client.call(Request::SetLimits { change: LimitsChange { runs, roots }, seed })? {
+            Reply::Limits(_) => Ok(()),
+            reply => Err(Failure::unexpected(&reply)),
         }
     }
 }

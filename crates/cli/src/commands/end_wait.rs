@@ -45,7 +45,7 @@ impl EndWait {
 
     /// What is said of a run that has not ended by then.
     fn over(&self, client: &Client, reader: &mut Reader, run: &Run) -> Result<Failure, Failure> {
-        let (_, live) = inspect::sessions(reader, client.host())?;
+        let (_, live) = inspect::sessions(reader, client.project())?;
         let attended = live.into_iter().find(|live| live.run.id == run.id).map(|live| live.attended);
         let waited = words::span(Dur(self.patience).span());
         let runner = match attended.as_ref() {

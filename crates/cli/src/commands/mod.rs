@@ -16,6 +16,7 @@ pub(crate) mod man;
 pub(crate) mod notify;
 pub(crate) mod pipelines;
 pub(crate) mod queues;
+mod recording;
 pub(crate) mod run;
 pub(crate) mod runbooks;
 pub(crate) mod sections;

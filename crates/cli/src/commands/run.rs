@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use banksman::core::pipeline::{Reason as Blocked, State as Stand};
 use banksman::core::task::{After, Done as How, Outcome, Setback, State};
-use banksman::core::{Pipeline, Status, TaskId};
+use banksman::core::{Limits, Pipeline, Status, TaskId};
 use banksman::engine::{News, Work};
 use banksman::store::Key;
 use banksman::{Client, RunOptions, Runner, Told};
@@ -11,6 +11,7 @@ use clap::Args;
 use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::json;
 
+use super::doctor::limit_differences;
 use super::{Done, find, status};
 use crate::context::Context;
 use crate::exit_codes as exit;
@@ -33,7 +34,7 @@ const LEAVE_WITHIN: Duration = Duration::from_secs(15);
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman run\n  banksman run --until-idle --max-runs 4")]
 pub(crate) struct Run {
-    /// How many tasks this runner runs at a time [default: as many as limits.max_concurrent_runs allows]
+    /// How many tasks this runner runs at a time, at most: a share of what limits.max_concurrent_runs allows the project
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_runs: Option<u32>,
     /// Work on tasks of this section only; may be given more than once
@@ -59,7 +60,12 @@ impl Run {
         // Whoever reads the output, or does not, holds no task up; and a signal ends this process in any case.
         let output = OutputQueue::start(context.printer.clone()).map_err(|error| Failure::system("start a thread", error))?;
         exit_after_signal(signals.as_fd()).map_err(|error| Failure::system("start a thread", error))?;
-        output.note(format!("{DIM}runner {id} is at work{DIM:#}"));
+        let settings = client.config().limits();
+        let limits = client.load(&Default::default())?.backlog.limits.unwrap_or(settings);
+        output.note(format!("{DIM}runner {id} is at work: {}{DIM:#}", self.share(limits)));
+        for (text, command) in limit_differences(settings, limits) {
+            output.note(format!("{DIM}note: {text}; to apply the setting: {command}{DIM:#}"));
+        }
         let mut trouble = Trouble::default();
         runner.run(signals.as_fd(), &mut |told| {
             trouble.filter(told).into_iter().filter_map(line).for_each(|line| output.note(line))
@@ -116,6 +122,21 @@ fn blocked(client: &Client) -> Result<Vec<Pipeline>, Failure> {
         _ => false,
     };
     Ok(open.into_iter().map(|hosted| hosted.pipeline).filter(is_blocked).collect())
+}
+
+impl Run {
+    /// `at most 4 runs at a time (limits.max_concurrent_runs)`.
+    fn share(&self, limits: Limits) -> String {
+        let runs = |number: u32| if number == 1 { "1 run".into() } else { format!("{number} runs") };
+        match (self.max_runs, limits.runs) {
+            (Some(own), 0) => format!("at most {} at a time (--max-runs)", runs(own)),
+            (Some(own), limit) if own < limit => {
+                format!("at most {} at a time (--max-runs; the project allows {limit})", runs(own))
+            }
+            (_, 0) => "any number of runs at a time (limits.max_concurrent_runs is 0)".into(),
+            (_, limit) => format!("at most {} at a time in the project (limits.max_concurrent_runs)", runs(limit)),
+        }
+    }
 }
 
 /// Why a run is being stopped.

@@ -237,6 +237,12 @@ impl Usage {
         self.grants().filter(|(_, state)| !hold::is_over(state)).map(|(grant, _)| grant)
     }
 
+    /// How many slots there are; `None` for the run slots of a project that does not limit its runs.
+    fn capacity(&self) -> Option<u32> {
+        let is_unlimited = self.semaphore.name == Name::runs() && self.semaphore.config.capacity == CAPACITY_LIMIT;
+        (!is_unlimited).then_some(self.semaphore.config.capacity)
+    }
+
     fn available(&self) -> u32 {
         let used = self.live().map(|grant| grant.claim.weight).fold(0, u32::saturating_add);
         self.semaphore.config.capacity.saturating_sub(used)
@@ -249,8 +255,8 @@ impl Usage {
     fn json(&self) -> Value {
         json!({
             "name": self.semaphore.name,
-            "capacity": self.semaphore.config.capacity,
-            "available": self.available(),
+            "capacity": self.capacity(),
+            "available": self.capacity().map(|_| self.available()),
             "ttl": self.semaphore.config.ttl.map(|span| span.to_string()),
             "holders": self.live().count(),
             "expired": self.expired(),
@@ -263,8 +269,8 @@ impl Usage {
         let expired = if self.expired() == 0 { String::new() } else { format!(" ({} expired)", self.expired()) };
         vec![
             self.semaphore.name.to_string(),
-            self.semaphore.config.capacity.to_string(),
-            self.available().to_string(),
+            self.capacity().map_or_else(|| "unlimited".into(), |capacity| capacity.to_string()),
+            self.capacity().map_or_else(|| "-".into(), |_| self.available().to_string()),
             number(self.live().count()) + &expired,
             number(self.semaphore.line.len()),
         ]
@@ -283,8 +289,10 @@ impl Show {
         data["holders"] = holders.iter().map(|(grant, state)| hold::grant_json(grant, state)).collect();
         data["line"] = semaphore.line.iter().enumerate().map(|(index, waiter)| hold::waiter_json(index + 1, waiter)).collect();
 
-        let mut human =
-            format!("{BOLD}{}{BOLD:#} has {} of {} slots free", self.name, usage.available(), semaphore.config.capacity);
+        let mut human = match usage.capacity() {
+            Some(capacity) => format!("{BOLD}{}{BOLD:#} has {} of {capacity} slots free", self.name, usage.available()),
+            None => format!("{BOLD}{}{BOLD:#} has any number of slots", self.name),
+        };
         if !holders.is_empty() {
             let row = |(grant, state): &(&Grant, &'static str)| {
                 vec![

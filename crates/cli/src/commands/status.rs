@@ -8,6 +8,7 @@ use banksman::store::{DeadItems, Key, WorkItems};
 use clap::Args;
 use serde_json::{Map, Value, json};
 
+use super::recording::record_ended;
 use super::tasks::brief;
 use super::{Done, pipelines, why};
 use crate::context::Context;
@@ -29,13 +30,9 @@ impl Status {
     pub(crate) fn run(self, context: &Context) -> Done {
         let project = context.project()?;
         let mut reader = project.reader()?;
-        let mut overview = inspect::overview(&mut reader, &project)?;
+        record_ended(context, &project, &mut reader)?;
+        let overview = inspect::overview(&mut reader, &project)?;
         let at_phases = pipelines::tasks_at(&mut reader, &overview.pipelines)?;
-        // Until a runner has come, the setting is what it will bring.
-        let configured = project.config().max_concurrent_runs;
-        if overview.runners.is_empty() && overview.used == 0 {
-            overview.limit = (configured > 0).then_some(configured);
-        }
         let next = match next(&overview) {
             Some(next) => next,
             // Where workers are in force, the work comes from queues.
@@ -44,8 +41,7 @@ impl Status {
             }
             None => DONE.into(),
         };
-        let roots = Some(project.config().max_concurrent_root_tasks).filter(|limit| *limit > 0);
-        context.printer.result(data(&overview, &next, roots), human(&overview, &at_phases, &next, &project.host().id, roots));
+        context.printer.result(data(&overview, &next), human(&overview, &at_phases, &next, &project.host().id));
         Ok(exit::OK)
     }
 }
@@ -170,7 +166,12 @@ fn short(manned: &Manned) -> Option<(&Runner, &Shortage)> {
     Some((&manned.runner, manned.runner.shortage.as_ref()?))
 }
 
-fn data(overview: &Overview, next: &str, roots: Option<u32>) -> Value {
+/// A limit; nothing if there is none.
+fn limit(limit: u32) -> Option<u32> {
+    (limit > 0).then_some(limit)
+}
+
+fn data(overview: &Overview, next: &str) -> Value {
     let by_status: Map<String, Value> =
         Word::ALL.into_iter().map(|status| (status.to_string(), count(overview, status).into())).collect();
     let failure = |task: &Task| json!({ "task": task.id, "title": task.spec.title, "error": error(task), "at": words::rfc3339(task.changed.wall) });
@@ -179,8 +180,8 @@ fn data(overview: &Overview, next: &str, roots: Option<u32>) -> Value {
         "byStatus": by_status,
         "byHand": overview.counts.by_hand,
         "queuedRuns": overview.queued,
-        "slots": { "used": overview.used, "limit": overview.limit },
-        "roots": { "used": overview.roots, "limit": roots },
+        "slots": { "used": overview.used, "limit": limit(overview.limits.runs) },
+        "roots": { "used": overview.roots, "limit": limit(overview.limits.roots) },
         "decisions": overview.decisions,
         "runs": overview.runs.iter().map(run_json).collect::<Vec<_>>(),
         "runners": overview.runners.iter().map(|manned| runner_json(manned, overview.at)).collect::<Vec<_>>(),
@@ -206,6 +207,7 @@ fn run_json(live: &LiveRun) -> Value {
         "runnerState": why::life(live.attended.life),
         "decision": live.attended.asked,
         "keeperSilence": live.attended.silence,
+        "sessionEnded": live.attended.ended,
     })
 }
 
@@ -232,8 +234,8 @@ fn error(task: &Task) -> &str {
     super::tasks::error(task).unwrap_or_default()
 }
 
-fn human(overview: &Overview, at_phases: &BTreeMap<TaskId, Task>, next: &str, host: &str, roots: Option<u32>) -> String {
-    let mut text = summary(overview, roots);
+fn human(overview: &Overview, at_phases: &BTreeMap<TaskId, Task>, next: &str, host: &str) -> String {
+    let mut text = summary(overview);
     if !overview.runs.is_empty() {
         let rows = overview.runs.iter().map(|live| run_row(live, overview)).collect();
         text.push_str(&format!("\n\n{}", table::render(&["RUNNING", "TASK", "RUN", "RUNNER", "FOR>"], rows)));
@@ -258,7 +260,7 @@ fn human(overview: &Overview, at_phases: &BTreeMap<TaskId, Task>, next: &str, ho
 }
 
 /// `12 tasks: 3 completed, 2 in progress; 2 of 4 run slots are taken, and 3 tasks wait for one`.
-fn summary(overview: &Overview, roots: Option<u32>) -> String {
+fn summary(overview: &Overview) -> String {
     let number = all(overview);
     let mut text = format!("{BOLD}{number}{BOLD:#} {}", if number == 1 { "task" } else { "tasks" });
     let words = |status: Word| {
@@ -280,8 +282,8 @@ fn summary(overview: &Overview, roots: Option<u32>) -> String {
         text.push_str(&format!(": {}", counts.join(", ")));
     }
     text.push_str(&items(&overview.counts.items));
-    let taken = overview.limit.map(|limit| format!("{} of {limit} run slots are taken", overview.used));
-    let roots = roots.map(|limit| format!("{} of {limit} roots are under way", overview.roots));
+    let taken = limit(overview.limits.runs).map(|limit| format!("{} of {limit} run slots are taken", overview.used));
+    let roots = limit(overview.limits.roots).map(|limit| format!("{} of {limit} roots are under way", overview.roots));
     let queued = match overview.queued {
         0 => None,
         1 => Some("1 ready task waits for a run to end".into()),
@@ -305,6 +307,7 @@ fn items(items: &WorkItems) -> String {
 
 fn run_row(live: &LiveRun, overview: &Overview) -> Vec<String> {
     let runner = match live.attended.life {
+        _ if live.attended.ended.is_some() => format!("{} {YELLOW}(ended, not recorded yet){YELLOW:#}", live.run.owner),
         _ if live.attended.asked.is_some() => format!("{} {RED}(needs you){RED:#}", live.run.owner),
         Life::Alive => live.run.owner.to_string(),
         Life::Gone => format!("{} {RED}(gone){RED:#}", live.run.owner),

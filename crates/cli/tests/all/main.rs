@@ -16,6 +16,7 @@ mod decisions;
 mod demo;
 mod doctor;
 mod feed;
+mod figures;
 mod files;
 mod guards;
 mod guards_at_claim;

@@ -246,7 +246,7 @@ impl Play {
     }
 
     fn begin(&mut self, id: TaskId) {
-        let said = self.ask(PipelineRequest::Begin { id: id.clone(), needs: Vec::new(), root_limit: 0, seen: Seen::default() });
+        let said = self.ask(PipelineRequest::Begin { id: id.clone(), needs: Vec::new(), seen: Seen::default() });
         match self.model.status(&id) == Some(Status::Pending) && self.model.is_met(&id) {
             true => self.agree(&id, Input::Begin, said),
             false => assert!(matches!(said, PipelineOutcome::Waits(_)), "{said:?}"),

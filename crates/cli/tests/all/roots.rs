@@ -69,10 +69,11 @@ fn one_that_is_added_knows_its_place_and_why_it_waits() {
     let added = world.data(&["tasks", "add", "early", "--run", &wait_for("go")]);
     assert_eq!(
         (&added["admission"], &added["queuePosition"], &added["runnerAlive"]),
-        (&"started".into(), &Value::Null, &false.into())
+        (&"queued".into(), &1.into(), &false.into())
     );
     let said = world.run(&["tasks", "add", "told", "--run", "true"]);
-    assert!(said.stdout.contains("2nd in the queue") && said.stderr.contains("no runner"), "{said:?}");
+    assert!(said.stdout.contains("queued; no runner is running"), "{said:?}");
+    assert_eq!(world.data(&["why", "told"])["reasons"][0]["place"], 2);
     let runner = world.runner(&["--until-idle"]);
     world.until_status("early", "in_progress");
     let added = world.data(&["tasks", "add", "urgent", "--run", "true", "--priority", "9"]);

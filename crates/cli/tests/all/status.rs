@@ -3,7 +3,7 @@
 use banksman::core::backlog::{Ended, Runner};
 use banksman::core::claim::Address;
 use banksman::core::task::Ending;
-use banksman::core::{Lease, RunId, RunnerId, Span, Stamp, Wall};
+use banksman::core::{Lease, Limits, RunId, RunnerId, Span, Stamp, Wall};
 use banksman::engine::{Dispatcher, News, Next, Options};
 use banksman::{Client, adapters};
 use rustix::process::Signal;
@@ -81,10 +81,9 @@ impl Puppet<'_> {
         };
         let options = Options {
             max_runs: None,
-            limit,
+            limits: Limits { runs: limit, roots: 0 },
             sections: Vec::new(),
             until_idle: true,
-            root_limit: 0,
             watch: client.config().watch(),
             max_duration: None,
             checkpoint_interval: None,

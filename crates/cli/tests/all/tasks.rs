@@ -73,8 +73,8 @@ pub(crate) fn wait_for(file: &str) -> String {
 fn a_task_is_added_run_listed_and_shown() {
     let world = World::new();
     let added = world.data(&["tasks", "add", "Say hello", "--run", "echo hello", "--label", "a", "--priority", "-3"]);
-    assert_eq!((&added["status"], &added["admission"]), (&"pending".into(), &"started".into()));
-    assert_eq!((&added["queuePosition"], &added["runnerAlive"]), (&serde_json::Value::Null, &false.into()));
+    assert_eq!((&added["status"], &added["admission"]), (&"pending".into(), &"queued".into()));
+    assert_eq!((&added["queuePosition"], &added["runnerAlive"]), (&1.into(), &false.into()));
     assert!(world.run(&["tasks", "add", "x"]).stderr.is_empty(), "a task for people needs no runner");
     assert!(world.run(&["tasks", "add", "y", "--run", "true"]).stderr.contains("banksman run"));
     world.ok(&["tasks", "delete", "x", "y"]);

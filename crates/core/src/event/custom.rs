@@ -24,7 +24,7 @@ pub enum KindError {
 }
 
 /// The categories of events that only Banksman writes.
-pub(super) const OWN: [&str; 13] = [
+pub(super) const OWN: [&str; 14] = [
     "lock",
     "semaphore",
     "section",
@@ -38,6 +38,7 @@ pub(super) const OWN: [&str; 13] = [
     "escalate",
     "worker",
     "route",
+    super::LIMITS,
 ];
 
 impl CustomKind {

@@ -5,7 +5,7 @@ use serde::de::{Deserialize, Deserializer, Error as _, Visitor};
 use thiserror::Error;
 
 use super::custom::OWN;
-use super::{DecisionFact, ESCALATE, FINISHED, ImportFact, PIPELINE, QUEUE, ROUTE, SectionFact, TaskFact, WORKER};
+use super::{DecisionFact, ESCALATE, FINISHED, ImportFact, LIMITS_SET, PIPELINE, QUEUE, ROUTE, SectionFact, TaskFact, WORKER};
 use crate::spelling::{distance, near};
 use crate::{pipeline, queue, router, worker};
 
@@ -67,7 +67,7 @@ pub fn kinds() -> Vec<String> {
         _ => format!("{category}:{word}"),
     };
     let all = facts.into_iter().flat_map(|(category, words)| words.iter().map(move |word| kind(category, word)));
-    all.chain([FINISHED.to_owned()]).collect()
+    all.chain([FINISHED.to_owned(), LIMITS_SET.to_owned()]).collect()
 }
 
 /// The names of the variants of an enum in its stored form.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use banksman_core::backlog::Ended;
 use banksman_core::task::{self, Watch};
-use banksman_core::{ItemId, Name, Notice, Pipeline, ProcessId, RunId, SectionId, Seq, Span, Task, TaskId};
+use banksman_core::{ItemId, Limits, Name, Notice, Pipeline, ProcessId, RunId, SectionId, Seq, Span, Task, TaskId};
 use banksman_store::Key;
 
 use crate::runs::Work;
@@ -14,14 +14,12 @@ use crate::runs::Work;
 pub struct Options {
     /// How many runs it has at a time, at most.
     pub max_runs: Option<u32>,
-    /// How many runs the project allows at a time; 0 for any number.
-    pub limit: u32,
+    /// The limits of a project that has none yet.
+    pub limits: Limits,
     /// The sections it works in; all if empty.
     pub sections: Vec<SectionId>,
     /// Whether to end when there is nothing left to do.
     pub until_idle: bool,
-    /// How many roots may be under way at a time; 0 for any number.
-    pub root_limit: u32,
     /// How its runs are watched.
     pub watch: Watch,
     /// How long a run may take.

@@ -25,8 +25,8 @@ impl Dispatcher {
     /// Takes in rows.
     pub fn loaded(&mut self, snapshot: Snapshot) {
         match std::mem::replace(&mut self.look, Look::Due) {
-            // How many ready tasks were read depends on it, so they are read again.
-            Look::First if self.note_paused(&snapshot) => {}
+            // Which ready tasks were read, and how many, depends on these, so they are read again.
+            Look::First if self.note_paused(&snapshot) | self.note_limits(&snapshot) => {}
             Look::First => {
                 let ready = snapshot.backlog.tasks.values().filter(|task| self.may_take(task, snapshot.lease));
                 let mut keys: BTreeSet<Key> = ready
@@ -81,6 +81,12 @@ impl Dispatcher {
         let live = snapshot.backlog.runs.values().filter(|run| run.owner == self.me.id);
         let paused = live.filter(|run| !slots.holders.contains_key(&run.id.holder())).map(|run| run.id.clone()).collect();
         std::mem::replace(&mut self.paused, paused) != self.paused
+    }
+
+    /// Finds out whether roots are limited. Says whether that has changed.
+    fn note_limits(&mut self, snapshot: &Snapshot) -> bool {
+        let are_limited = facts::root_limit(&snapshot.backlog) > 0;
+        std::mem::replace(&mut self.roots_are_limited, are_limited) != are_limited
     }
 
     /// Takes in what a look at processes found.
@@ -176,6 +182,7 @@ impl Dispatcher {
             requests.extend(beginnings);
             requests.extend(self.advance(&snapshot, &now));
             requests.append(&mut self.judgements);
+            requests.append(&mut self.sweeps);
         }
         self.markers.clear();
         let runner = self.me.id.clone();
@@ -194,8 +201,8 @@ impl Dispatcher {
             requests.push(clear.into());
         }
         if !candidates.is_empty() {
-            let (room, seen, root_limit) = (self.room(), self.seen(), self.options.root_limit);
-            requests.push(RunRequest::Claim { runner, room, candidates, seen, root_limit }.into());
+            let (room, seen) = (self.room(), self.seen());
+            requests.push(RunRequest::Claim { runner, room, candidates, seen }.into());
         } else {
             let watching: BTreeSet<Resource> = blocked.iter().flatten().filter_map(Reason::resource).collect();
             let watching: Vec<Resource> = watching.into_iter().collect();
@@ -322,7 +329,7 @@ impl Dispatcher {
 
     fn choose(&mut self, snapshot: &Snapshot, now: &Now) -> Choice {
         let room = self.room();
-        let limit = self.options.root_limit;
+        let limit = facts::root_limit(&snapshot.backlog);
         let mut ready: Vec<&Task> = snapshot.backlog.tasks.values().filter(|task| self.may_take(task, snapshot.lease)).collect();
         ready.sort_by_key(|task| planner::order(task, limit));
         let mut choice = Choice::default();
@@ -337,7 +344,7 @@ impl Dispatcher {
             let begins = limit > 0 && task.spec.parent.is_none() && !planner::is_under_way(task);
             // A pipeline has no run of its own, and needs no room for one.
             let runner = (!task.has_phases()).then_some(&self.me.id);
-            match facts::admit(task, runner, limit, &coordination, &snapshot.backlog, now) {
+            match facts::admit(task, runner, &coordination, &snapshot.backlog, now) {
                 // The places that are left go to the first ones.
                 Admission::Run if begins && places == 0 => {}
                 Admission::Run if task.has_phases() => {

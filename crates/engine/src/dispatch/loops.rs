@@ -2,13 +2,17 @@
 
 use std::collections::BTreeSet;
 
+use banksman_core::coordination::Command;
+use banksman_core::lock::{self, Lock};
 use banksman_core::restart::Marker;
+use banksman_core::semaphore::{self, Semaphore};
 use banksman_core::task::{self, State, Task};
-use banksman_core::{Lease, Seq, TaskId};
+use banksman_core::{Lease, Now, Seq, TaskId};
 use banksman_store::{Key, Snapshot};
 
 use super::{Advice, Dispatcher, Look, Phase, SCAN_LIMIT};
 use crate::ledger::open_in;
+use crate::request::{Request, Seen};
 use crate::runs::{Candidate, RunRequest};
 
 impl Dispatcher {
@@ -21,6 +25,7 @@ impl Dispatcher {
     /// Takes in loops that wait, and has their files looked for. The next time goes on behind them, and then from the front.
     pub(super) fn scanned(&mut self, after: Seq, snapshot: Snapshot) {
         self.scan_at = Some(snapshot.lease + self.options.poll);
+        self.sweeps = self.expired(&snapshot);
         let tasks: Vec<&Task> = snapshot.backlog.tasks.values().collect();
         let is_full = tasks.len() >= usize::try_from(SCAN_LIMIT).unwrap_or(usize::MAX);
         let last = tasks.iter().map(|task| task.position).max().unwrap_or(after);
@@ -30,6 +35,19 @@ impl Dispatcher {
             self.queue.push_back(Advice::Check(waiting));
             self.look = Look::Scanned(Box::new(snapshot));
         }
+    }
+
+    /// Takes away what time has ended and nobody has asked for since, so that it is told.
+    fn expired(&self, snapshot: &Snapshot) -> Vec<Request> {
+        let now = Now { lease: snapshot.lease, wall: snapshot.wall, patience: self.patience(), ..Now::default() };
+        let rows = &snapshot.coordination;
+        let is_over = |lock: &&Lock| matches!(&lock.state, lock::State::Held(grant) if grant.over(&now).is_some());
+        let locks = rows.locks.values().filter(is_over).map(|lock| Command::Lock(lock.name.clone(), lock::Input::Reap));
+        let are_over = |slots: &&Semaphore| slots.holders.values().any(|grant| grant.over(&now).is_some());
+        let slots = rows.semaphores.values().filter(are_over);
+        let slots = slots.map(|slots| Command::Semaphore(slots.name.clone(), semaphore::Input::Reap));
+        let seen = Seen { patience: self.patience(), ..Seen::default() };
+        locks.chain(slots).map(|command| Request::Coordinate { command, seen: seen.clone() }).collect()
     }
 
     /// The loops whose file must be looked for before anything is decided: those that may be started or that have just ended.

@@ -64,6 +64,9 @@ const CLAIM_LIMIT: usize = 16;
 /// How many waiting loops are looked at in one go.
 const SCAN_LIMIT: u32 = 1_000;
 
+/// How many locks, and semaphores, with a grant that time has ended are swept in one go.
+const SWEEP_LIMIT: u32 = 100;
+
 /// How long to wait after the store did not answer.
 const RETRY_AFTER: Span = Span::from_secs(1);
 
@@ -101,6 +104,8 @@ pub struct Dispatcher {
     held_up: BTreeMap<TaskId, (Name, Box<str>)>,
     /// When the next errand is to be tried again.
     errand_due: Option<Lease>,
+    /// What takes grants away that time has ended.
+    sweeps: Vec<Request>,
     /// How far waiting loops were gone through.
     scanned: Seq,
     /// Whether it was said that there is nothing left to do, or need not be.
@@ -112,6 +117,8 @@ pub struct Dispatcher {
     locked: usize,
     /// How many tasks were seen to wait for nothing but a run slot.
     queued: usize,
+    /// Whether the last look found that only so many roots may be under way.
+    roots_are_limited: bool,
     /// Its runs that have given their slot back while they wait for others.
     paused: BTreeSet<RunId>,
     watching: Vec<Resource>,
@@ -200,6 +207,7 @@ impl Dispatcher {
             is_behind: false,
             held_up: BTreeMap::new(),
             judgements: Vec::new(),
+            sweeps: Vec::new(),
             errand_due: None,
             scanned: Seq(0),
             is_told: false,
@@ -207,6 +215,7 @@ impl Dispatcher {
             passed_over: BTreeMap::new(),
             locked: 0,
             queued: 0,
+            roots_are_limited: false,
             paused: BTreeSet::new(),
             watching: Vec::new(),
             enlisted: false,
@@ -305,7 +314,7 @@ impl Dispatcher {
         }
         self.not_before = None;
         if !self.enlisted {
-            let enlist = RunRequest::Enlist { runner: Box::new(self.me.clone()), limit: self.options.limit };
+            let enlist = RunRequest::Enlist { runner: Box::new(self.me.clone()), limits: self.options.limits };
             let requests: Vec<RunRequest> = std::iter::once(enlist).chain(self.renewal()).collect();
             return self.call(requests);
         }
@@ -324,7 +333,7 @@ impl Dispatcher {
             Look::Due if self.only.is_none() && self.scan_at.is_none_or(|due| due <= now) => {
                 let after = self.scanned;
                 self.look = Look::Scan(after);
-                Advice::Load([Key::Loops { after, limit: SCAN_LIMIT }].into())
+                Advice::Load([Key::Loops { after, limit: SCAN_LIMIT }, Key::Expired { now, limit: SWEEP_LIMIT }].into())
             }
             Look::Due => {
                 self.look = Look::First;
@@ -427,8 +436,8 @@ impl Dispatcher {
         if of_each > 0 {
             keys.insert(Key::Ready { of_each });
         }
-        if of_each > 0 && self.options.root_limit > 0 {
-            keys.extend([Key::Queue { of_each }, Key::DueRoots]);
+        if of_each > 0 && self.roots_are_limited {
+            keys.insert(Key::Queue { of_each });
         }
         // Who ends when nothing is left has to know what those wait for that are not due.
         let until = if self.options.until_idle { Lease(i64::MAX) } else { now };

@@ -13,7 +13,7 @@ use banksman_core::plan::{Action, After, Context, Deed, OnFail, Phase, Plan, Pus
 use banksman_core::queue::{self, Input};
 use banksman_core::strategy::{Approach, Fallback};
 use banksman_core::task::{self, Mark, Need, Spec, Verdict, Watch, Work};
-use banksman_core::{Epoch, HolderId, Name, ProcessId, Span, TaskId, lock, semaphore};
+use banksman_core::{Epoch, HolderId, Limits, Name, ProcessId, Span, TaskId, lock, semaphore};
 use serde_json::{Value, json};
 
 use super::stage::{Actor, Stage, TIMEOUT, exited, options, task};
@@ -194,7 +194,7 @@ fn nobody_waits_for_the_place_of_a_pipeline_whose_phase_can_never_run() {
         }
         stage.pipeline("p-1", vec![phase("one"), Phase { needs, ..phase("two") }]);
         stage.add("t", |_| {});
-        let mut actor = stage.runner("m", Options { until_idle: true, root_limit: 1, ..options() });
+        let mut actor = stage.runner("m", Options { until_idle: true, limits: Limits { runs: 0, roots: 1 }, ..options() });
         stage.play(&mut actor);
         end(&mut stage, &mut actor, 0, "");
         assert_eq!(stage.stands("p-1"), "running two");
@@ -207,7 +207,7 @@ fn nobody_comes_between_the_beginning_of_a_pipeline_and_its_first_phase() {
     for root_limit in [0, 1] {
         let mut stage = Stage::new();
         stage.pipeline("p-1", vec![Phase { needs: vec![Need::Lock(name("l"))], ..phase("one") }]);
-        let mut actor = stage.runner("m", Options { root_limit, ..options() });
+        let mut actor = stage.runner("m", Options { limits: Limits { runs: 0, roots: root_limit }, ..options() });
         let mut has_begun = false;
         stage.play_with(&mut actor, |stage, requests| {
             if has_begun {
@@ -222,7 +222,7 @@ fn nobody_comes_between_the_beginning_of_a_pipeline_and_its_first_phase() {
     stage.lock("l", "ann");
     stage.pipeline("p-1", vec![Phase { needs: vec![Need::Lock(name("l"))], ..phase("one") }]);
     stage.pipeline("p-2", two());
-    let mut actor = stage.runner("m", Options { root_limit: 1, ..options() });
+    let mut actor = stage.runner("m", Options { limits: Limits { runs: 0, roots: 1 }, ..options() });
     stage.play(&mut actor);
     assert_eq!((spawned(&mut actor), stage.stands("p-1")), (vec!["p-2.1".into()], "init".into()));
 }
@@ -334,7 +334,7 @@ fn only_so_many_roots_are_under_way_pipelines_among_them() {
     stage.pipeline("p-1", two());
     stage.add("t", |_| {});
     stage.pipeline("p-2", two());
-    let mut actor = stage.runner("m", Options { root_limit: 1, ..options() });
+    let mut actor = stage.runner("m", Options { limits: Limits { runs: 0, roots: 1 }, ..options() });
     stage.play(&mut actor);
     let mut order = spawned(&mut actor);
     for _ in 0..5 {
@@ -353,7 +353,7 @@ fn a_pipeline_that_could_not_do_anything_yet_is_no_root_that_keeps_others_out() 
     stage.pipeline("p-2", needs(Need::Lock(name("db"))));
     stage.pipeline("p-3", needs(Need::Lock(name("db"))));
     stage.add("t", |_| {});
-    let mut actor = stage.runner("m", Options { root_limit: 2, ..options() });
+    let mut actor = stage.runner("m", Options { limits: Limits { runs: 0, roots: 2 }, ..options() });
     stage.play(&mut actor);
     let mut begun = spawned(&mut actor);
     begun.sort();
@@ -382,7 +382,7 @@ fn what_has_begun_is_finished_before_others_begin() {
     let epoch = stage.lock("db", "ann");
     stage.pipeline("p-1", vec![phase("one"), Phase { needs: vec![Need::Lock(name("db"))], ..phase("two") }]);
     stage.add("t", |_| {});
-    let mut actor = stage.runner("m", Options { root_limit: 1, ..options() });
+    let mut actor = stage.runner("m", Options { limits: Limits { runs: 0, roots: 1 }, ..options() });
     stage.play(&mut actor);
     end(&mut stage, &mut actor, 0, "");
     assert_eq!((spawned(&mut actor), stage.stands("p-1")), (vec!["p-1.1".into()], "running two".into()));
@@ -399,7 +399,7 @@ fn a_pipeline_does_not_overtake_a_root_that_waits_for_nothing_but_a_slot() {
     stage.add("t-1", |_| {});
     stage.add("t-2", |_| {});
     stage.pipeline("p-1", two());
-    let mut actor = stage.runner("m", Options { limit: 1, root_limit: 2, ..options() });
+    let mut actor = stage.runner("m", Options { limits: Limits { runs: 1, roots: 2 }, ..options() });
     stage.play(&mut actor);
     assert_eq!((spawned(&mut actor), stage.stands("p-1")), (vec!["t-1".into()], "init".into()));
     end(&mut stage, &mut actor, 0, "");

@@ -36,9 +36,9 @@ const PAGE: i64 = 500;
 impl Dispatcher {
     /// A pipeline begins that nothing stands in the way of.
     pub(super) fn beginning(&self, task: &Task) -> Request {
-        let root_limit = self.options.root_limit;
-        let (id, needs) = (task.id.clone(), task.spec.needs_to_begin(root_limit > 0).to_vec());
-        Request::Pipeline(PipelineRequest::Begin { id, needs, root_limit, seen: self.seen() })
+        // Whether roots are limited is decided with the rows: all that may be needed is loaded.
+        let (id, needs) = (task.id.clone(), task.spec.needs_to_begin(true).to_vec());
+        Request::Pipeline(PipelineRequest::Begin { id, needs, seen: self.seen() })
     }
 
     /// The first phase of a pipeline that begins, to be claimed along with that: in between, others could take what it needs.

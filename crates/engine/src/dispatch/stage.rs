@@ -11,7 +11,7 @@ use banksman_core::claim::Address;
 use banksman_core::pipeline::{Pipeline, Reason, State as Stand};
 use banksman_core::restart::{Marker, OnTimeout, Policy};
 use banksman_core::task::{Done, Ending, OnExhausted, Spec, State, Watch, Work as Command};
-use banksman_core::{Lease, Liveness, NoticeKind, ProcessId, RunId, RunnerId, Seq, Span, Stamp, TaskId, Wall};
+use banksman_core::{Lease, Limits, Liveness, NoticeKind, ProcessId, RunId, RunnerId, Seq, Span, Stamp, TaskId, Wall};
 use banksman_store::{Key, Machine, Reading, Snapshot, Store, sqlite};
 
 use super::{Advice, Dispatcher, Options};
@@ -80,10 +80,9 @@ pub(super) fn task(name: &str) -> TaskId {
 pub(super) fn options() -> Options {
     Options {
         max_runs: None,
-        limit: 0,
+        limits: Limits::NONE,
         sections: Vec::new(),
         until_idle: false,
-        root_limit: 0,
         watch: Watch { timeout: TIMEOUT, max_recoveries: 2, on_exhausted: OnExhausted::Escalate },
         max_duration: None,
         checkpoint_interval: None,

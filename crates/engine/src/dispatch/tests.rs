@@ -3,7 +3,7 @@
 use banksman_core::decision::Act;
 use banksman_core::restart::Marker;
 use banksman_core::task::{Mark, State, Watch};
-use banksman_core::{Decision, HolderId, Notice, Seq, Span};
+use banksman_core::{Decision, HolderId, Limits, Notice, Seq, Span};
 
 use super::stage::{Actor, Stage, TIMEOUT, exited, options, policy, task};
 use super::{Advice, Options, Vitals};
@@ -294,7 +294,7 @@ fn roots_are_begun_in_the_order_of_their_arrival_as_many_as_allowed() {
         let did = actor.did();
         did.iter().filter_map(|word| word.strip_prefix("spawn ").map(str::to_owned)).collect::<Vec<_>>()
     };
-    let mut actor = stage.runner("m", Options { root_limit: 1, ..options() });
+    let mut actor = stage.runner("m", Options { limits: Limits { runs: 0, roots: 1 }, ..options() });
     stage.play(&mut actor);
     assert_eq!(begun(&mut actor), ["a"]);
     end(&mut stage, &mut actor, 0);

@@ -22,6 +22,10 @@ pub struct Why {
     pub answer: Answer,
     /// What becomes of the item that it is an attempt at, if it is one.
     pub fate: Option<Fate>,
+    /// Whether a runner that takes tasks is alive.
+    pub has_runner: bool,
+    /// How many of its dependencies hold it back.
+    pub unmet: usize,
 }
 
 /// What becomes of an item, as one of the attempts at it sees it.
@@ -133,7 +137,7 @@ pub enum Cause {
         /// Why its last session could not begin, if it rests for that.
         not_begun: Option<Box<str>>,
     },
-    /// As many roots as allowed are under way.
+    /// As many roots as allowed are under way, or will be before this one: those that came earlier and wait for nothing but room.
     Roots {
         /// How many that is.
         limit: u32,
@@ -165,7 +169,10 @@ pub enum Cause {
         task: TaskId,
     },
     /// No runner is alive.
-    NoRunner,
+    NoRunner {
+        /// How many ready tasks come before this one.
+        ahead: u64,
+    },
     /// Runners are alive, and none of them can take it.
     NoRunnerFree {
         /// Each of them, with what keeps it from it.
@@ -255,6 +262,8 @@ pub struct Attended {
     pub asked: Option<DecisionId>,
     /// Why its keeper does not answer, if it was asked and does not.
     pub silence: Option<Box<str>>,
+    /// How its session has ended, if it has while nobody looked after it: that is not recorded yet.
+    pub ended: Option<Box<str>>,
 }
 
 /// Who holds something.
@@ -268,6 +277,44 @@ pub struct Holder {
     pub over: Option<claim::Reason>,
     /// The run, with its task, if it is one.
     pub run: Option<(Attended, TaskId, Title)>,
+}
+
+impl Why {
+    /// Whether a runner has it, or will take it at once.
+    pub fn is_started(&self) -> bool {
+        match &self.answer {
+            Answer::Waits(_) => false,
+            Answer::Starting(_) => true,
+            _ => self.status != Status::Pending,
+        }
+    }
+
+    /// Its place in the queue for a run, if it waits in one.
+    pub fn position(&self) -> Option<u64> {
+        match &self.answer {
+            Answer::Waits(causes) if self.status == Status::Pending => causes.iter().filter_map(Cause::position).max(),
+            _ => None,
+        }
+    }
+}
+
+impl Cause {
+    /// The place in the queue, if this is something that tasks queue for.
+    pub fn position(&self) -> Option<u64> {
+        match self {
+            Cause::Taken { reason: Reason::NoSlot { .. }, ahead, .. } => Some(ahead + 1),
+            Cause::NoRunnerFree { runners, ahead } => is_queue(runners).then_some(ahead + 1),
+            Cause::Roots { ahead, .. } | Cause::NoRunner { ahead } => Some(ahead + 1),
+            Cause::Taken { .. } | Cause::ByHand | Cause::Resting { .. } | Cause::Dependency(_) | Cause::SectionBusy { .. } => {
+                None
+            }
+        }
+    }
+}
+
+/// Whether one of these runners takes the task as soon as one of its runs ends.
+pub(super) fn is_queue(runners: &[(RunnerId, Vec<Obstacle>)]) -> bool {
+    runners.iter().any(|(_, obstacles)| obstacles.iter().all(Obstacle::is_full))
 }
 
 impl Obstacle {

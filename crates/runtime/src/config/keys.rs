@@ -104,8 +104,8 @@ pub static KEYS: &[Key] = &[
         name: "limits.max_concurrent_runs",
         kind: Kind::Count(|config| &mut config.max_concurrent_runs),
         home: Home::Everywhere,
-        default: Some("0"),
-        description: "how many sessions of the project may live at a time, on all its runners; 0 for any number",
+        default: Some("4"),
+        description: "how many runs of the project may live at a time, on all its runners; 0 for any number",
     },
     Key {
         name: "limits.max_concurrent_root_tasks",

@@ -9,7 +9,9 @@ use banksman_core::backlog::Edge;
 use banksman_core::event::Resource;
 use banksman_core::plan::Plan;
 use banksman_core::task::{After, PIPELINE_ENV, Spec, Verdict, Work};
-use banksman_core::{DecisionId, Epoch, HolderId, Lease, Name, ProcessId, RunId, RunnerId, SectionId, Seq, Status, TaskId};
+use banksman_core::{
+    DecisionId, Epoch, HolderId, Lease, Limits, Name, ProcessId, RunId, RunnerId, SectionId, Seq, Status, TaskId,
+};
 
 use super::answers::Asked;
 use super::items::Crew;
@@ -27,6 +29,7 @@ pub(crate) struct Book {
     pub(crate) runs: BTreeMap<RunId, Entry>,
     pub(crate) held: BTreeMap<Resource, BTreeMap<HolderId, Holding>>,
     pub(crate) capacity: BTreeMap<Name, u32>,
+    pub(crate) limits: Option<Limits>,
     pub(crate) runners: BTreeMap<RunnerId, Known>,
     pub(crate) decisions: BTreeMap<DecisionId, Asked>,
     pub(crate) ways: BTreeMap<TaskId, Way>,
@@ -216,6 +219,11 @@ impl Book {
     pub(crate) fn open_children(&self, id: &TaskId) -> usize {
         let children = self.jobs.iter().filter(|(_, job)| job.spec.parent.as_ref() == Some(id));
         children.map(|(child, job)| usize::from(!matches!(job.standing, Standing::Over(_))) + self.open_children(child)).sum()
+    }
+
+    /// How many roots may be under way; 0 for any number.
+    pub(crate) fn root_limit(&self) -> u32 {
+        self.limits.map_or(0, |limits| limits.roots)
     }
 
     /// The roots that are under way.

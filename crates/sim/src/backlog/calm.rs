@@ -1,8 +1,8 @@
 //! The end of a history: the faults stop, everybody goes home, and all that can be done must get done.
 
-use banksman_core::Span;
 use banksman_core::event::Kind;
 use banksman_core::task::{OnExhausted, Watch};
+use banksman_core::{Limits, Span};
 use banksman_store::Key;
 
 use super::book::Standing;
@@ -74,8 +74,7 @@ impl World<'_> {
             max_runs: None,
             sections: Vec::new(),
             until_idle: true,
-            limit: self.limit,
-            root_limit: self.root_limit,
+            limits: Limits { runs: self.limit, roots: self.root_limit },
             watch: Watch { timeout: Span::from_secs(2), max_recoveries: 2, on_exhausted: OnExhausted::Escalate },
             max_duration: None,
             kill_patience: Span::from_secs(3),

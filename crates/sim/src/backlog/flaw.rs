@@ -43,6 +43,8 @@ pub enum Flaw {
     SectionsOff,
     /// One run more is started than there are slots.
     SlotsOff,
+    /// Claims go by the limit that was there before somebody changed it.
+    LimitKept,
     /// A runner starts more than it was told.
     RoomOff,
     /// A runner that does not move counts as dead.
@@ -65,7 +67,7 @@ pub enum Flaw {
     IdleEarly,
     /// A runner says that there is no file DONE without having looked.
     DoneUnseen,
-    /// A runner does not know how many roots may be under way.
+    /// Neither a runner nor a claim knows how many roots may be under way.
     RootsOff,
     /// The first root in line is not seen.
     QueueJumped,
@@ -135,7 +137,7 @@ pub enum Flaw {
 
 impl Flaw {
     /// All of them.
-    pub const ALL: [Flaw; 56] = [
+    pub const ALL: [Flaw; 57] = [
         Flaw::RecordShared,
         Flaw::Respawn,
         Flaw::NoSweep,
@@ -148,6 +150,7 @@ impl Flaw {
         Flaw::DependenciesOff,
         Flaw::SectionsOff,
         Flaw::SlotsOff,
+        Flaw::LimitKept,
         Flaw::RoomOff,
         Flaw::StalledIsDead,
         Flaw::PidOnly,
@@ -209,6 +212,7 @@ impl Flaw {
             Flaw::DependenciesOff => "dependencies-off",
             Flaw::SectionsOff => "sections-off",
             Flaw::SlotsOff => "slots-off",
+            Flaw::LimitKept => "limit-kept",
             Flaw::RoomOff => "room-off",
             Flaw::StalledIsDead => "stalled-is-dead",
             Flaw::PidOnly => "pid-only",
@@ -263,6 +267,7 @@ impl Flaw {
             Flaw::NoSweep | Flaw::UnseenIsDead | Flaw::Stragglers | Flaw::EndAtWish | Flaw::SlotsOff | Flaw::RoomOff => {
                 Checker::Slots
             }
+            Flaw::LimitKept => Checker::Limits,
             Flaw::AcknowledgeFirst | Flaw::ShortageCounts | Flaw::LateEnd | Flaw::ChildrenOff => Checker::Ends,
             Flaw::DependenciesOff | Flaw::CirclesOff => Checker::Early,
             Flaw::SectionsOff => Checker::Sections,
@@ -303,6 +308,7 @@ impl Flaw {
                 let slots = snapshot.coordination.semaphores.get_mut(&Name::runs());
                 slots.into_iter().for_each(|slots| slots.config.capacity += 1);
             }
+            Flaw::RootsOff => snapshot.backlog.limits.iter_mut().for_each(|limits| limits.roots = 0),
             Flaw::QueueJumped if keys.iter().any(|key| matches!(key, Key::Queue { .. })) => {
                 let roots =
                     snapshot.backlog.tasks.values().filter(|task| task.state == State::Pending && task.spec.parent.is_none());
@@ -349,6 +355,22 @@ impl Tamper for Flaw {
                 let reply = request.decide(tables, turn);
                 let slots = tables.coordination.semaphores.get_mut(&Name::runs());
                 slots.into_iter().for_each(|slots| slots.config.capacity -= 1);
+                reply
+            }
+            // The capacity of the slots, which claims go by, does not follow.
+            (Flaw::LimitKept, Request::SetLimits { .. }) => {
+                let kept = tables.coordination.semaphores.get(&Name::runs()).map(|slots| slots.config.capacity);
+                let reply = request.decide(tables, turn);
+                if let (Some(kept), Some(slots)) = (kept, tables.coordination.semaphores.get_mut(&Name::runs())) {
+                    slots.config.capacity = kept;
+                }
+                reply
+            }
+            (Flaw::RootsOff, Request::Run(RunRequest::Claim { .. }) | Request::Pipeline(PipelineRequest::Begin { .. })) => {
+                let limits = tables.backlog.limits;
+                tables.backlog.limits.iter_mut().for_each(|limits| limits.roots = 0);
+                let reply = request.decide(tables, turn);
+                tables.backlog.limits = limits;
                 reply
             }
             (Flaw::LateEnd, Request::Run(RunRequest::Finish { runner, what, ending, marker, watch, claims })) => {

@@ -42,6 +42,7 @@ impl World<'_> {
                 self.take_in_queue(name, fact, logged.seq);
             }
             Event::Worker { name, fact } => self.take_in_worker(name, fact, logged.seq),
+            Event::Limits(limits) => self.book.limits = Some(*limits),
             // Nobody imports here.
             Event::Import { .. } | Event::Route { .. } | Event::Finished(_) | Event::Custom { .. } => {}
         }
@@ -203,6 +204,12 @@ impl World<'_> {
         self.verdict.expect(Checker::Twice, !known, || format!("{run} starts twice"));
         let lacks = self.book_lacks(run, id, &needs);
         self.verdict.expect(Checker::Slots, lacks.is_none(), || format!("{run} starts without {lacks:?}"));
+        // Those that began before the limit was lowered go on; no other begins beside them.
+        let limit = self.book.limits.map_or(0, |limits| limits.runs);
+        let live = self.book.holders(&runs()).count();
+        self.verdict.expect(Checker::Limits, limit == 0 || live <= limit as usize, || {
+            format!("{run} starts as one of {live}, and the project allows {limit} runs")
+        });
         let max = self.book.runners.get(runner).and_then(|known| known.max_runs);
         let own = self.book.steady(runner);
         self.verdict.expect(Checker::Slots, max.is_none_or(|max| own <= max as usize), || {

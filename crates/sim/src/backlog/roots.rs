@@ -20,7 +20,7 @@ pub(crate) struct Roots {
 
 impl World<'_> {
     pub(crate) fn roots_for(&self, told: &Told) -> Roots {
-        if told.root_limit == 0 || !told.sections.is_empty() || !self.is_free(Kind::Semaphore, &Name::runs(), 1) {
+        if self.book.root_limit() == 0 || !told.sections.is_empty() || !self.is_free(Kind::Semaphore, &Name::runs(), 1) {
             return Roots::default();
         }
         let jobs = self.book.jobs.iter().filter(|(id, job)| self.is_plain(id, job));
@@ -43,7 +43,7 @@ impl World<'_> {
         else {
             return;
         };
-        let limit = claimant.told.root_limit as usize;
+        let limit = self.book.root_limit() as usize;
         if limit == 0 || job.spec.parent.is_some() || job.is_under_way() {
             return;
         }
@@ -76,13 +76,13 @@ impl World<'_> {
         }
     }
 
-    /// Whether a task would find its place among the roots, if a runner with these orders took it.
-    pub(crate) fn has_place(&self, told: &Told, job: &Job) -> bool {
-        let limit = told.root_limit as usize;
+    /// Whether a task would find its place among the roots, if a runner took it.
+    pub(crate) fn has_place(&self, job: &Job) -> bool {
+        let limit = self.book.root_limit() as usize;
         // Whoever came before and waits for nothing but a slot is not overtaken.
         let is_before = |(id, other): &(&TaskId, &Job)| {
             let is_root = other.spec.parent.is_none() && other.spec.work.is_some() && other.plan().is_none();
-            is_root && other.position < job.position && self.has_all_but_a_slot(told, id, other)
+            is_root && other.position < job.position && self.has_all_but_a_slot(id, other)
         };
         let before = || self.book.jobs.iter().filter(is_before).count();
         limit == 0 || job.spec.parent.is_some() || job.is_under_way() || self.book.under_way().count() + before() < limit

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use banksman_core::backlog::Runner as Row;
 use banksman_core::claim::Address;
 use banksman_core::task::{OnExhausted, Watch};
-use banksman_core::{Lease, ProcessId, RunId, RunnerId, SectionId, Span, Stamp, TaskId, Wall};
+use banksman_core::{Lease, Limits, ProcessId, RunId, RunnerId, SectionId, Span, Stamp, TaskId, Wall};
 use banksman_engine::{Dispatcher, Reply};
 
 use super::desk::Sender;
@@ -57,8 +57,8 @@ pub(crate) struct Told {
     pub(crate) max_runs: Option<u32>,
     pub(crate) sections: Vec<SectionId>,
     pub(crate) until_idle: bool,
-    pub(crate) limit: u32,
-    pub(crate) root_limit: u32,
+    /// The limits that it sets if there are none.
+    pub(crate) limits: Limits,
     pub(crate) watch: Watch,
     pub(crate) max_duration: Option<Span>,
     /// How long a keeper has to end its session. Some need longer.
@@ -130,10 +130,9 @@ impl World<'_> {
         };
         let options = banksman_engine::Options {
             max_runs: told.max_runs.filter(|_| self.flaw() != Some(Flaw::RoomOff)),
-            limit: told.limit,
+            limits: told.limits,
             sections: told.sections.clone(),
             until_idle: told.until_idle,
-            root_limit: if self.flaw() == Some(Flaw::RootsOff) { 0 } else { told.root_limit },
             watch: told.watch,
             max_duration: told.max_duration,
             checkpoint_interval: told.checkpoint_interval,
@@ -188,8 +187,7 @@ impl World<'_> {
             max_runs,
             sections: if some { vec![random.pick(&sections).clone()] } else { Vec::new() },
             until_idle: random.in_thousand(400),
-            limit,
-            root_limit,
+            limits: Limits { runs: limit, roots: root_limit },
             watch,
             kill_patience: Span::from_ms(random.between(200, 3_000)),
             max_duration: random.in_thousand(300).then(|| Span::from_ms(random.between(1_000, 15_000))),

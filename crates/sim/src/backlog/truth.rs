@@ -21,7 +21,7 @@ impl World<'_> {
     /// Whether a runner with these orders has nothing to wait for.
     pub(crate) fn is_idle_for(&self, told: &Told) -> bool {
         let waits = |job: &Job| {
-            is_for(told, job) && self.book.unmet(job).next().is_none() && !self.is_hopeless(told, job) && !self.book.is_held(job)
+            is_for(told, job) && self.book.unmet(job).next().is_none() && !self.is_hopeless(job) && !self.book.is_held(job)
         };
         let goes_on = |job: &Job| matches!(job.standing, Standing::Awaiting(_)) || waits(job);
         let waits = self.book.jobs.values().any(goes_on) || self.book.ways.values().any(|way| self.is_awaited(way));
@@ -74,20 +74,20 @@ impl World<'_> {
                 && is_for(&runner.told, job)
                 && runner.told.max_runs.is_none_or(|max| self.book.at_work(&runner.id) < max as usize)
                 && (has_phases || self.may_enter(runner, job))
-                && self.has_all_but_a_slot(&runner.told, id, job)
-                && self.has_place(&runner.told, job)
+                && self.has_all_but_a_slot(id, job)
+                && self.has_place(job)
         };
         (has_phases || self.is_free(Kind::Semaphore, &Name::runs(), 1)) && self.runners.iter().any(|runner| able(&runner))
     }
 
-    /// Whether a task is ready, and all is free that a runner with these orders wants for it, but perhaps for a slot.
-    pub(crate) fn has_all_but_a_slot(&self, told: &Told, id: &TaskId, job: &Job) -> bool {
+    /// Whether a task is ready, and all is free that it needs, but perhaps for a slot.
+    pub(crate) fn has_all_but_a_slot(&self, id: &TaskId, job: &Job) -> bool {
         job.standing == Standing::Pending
             && !self.book.is_held(job)
             && job.rests.is_none_or(|until| self.lease().is_some_and(|lease| lease >= until))
             && self.book.unmet(job).next().is_none()
             && self.is_free(Kind::Lock, &id.lock(), 1)
-            && job.spec.needs_to_begin(told.root_limit > 0).iter().all(|need| match need {
+            && job.spec.needs_to_begin(self.book.root_limit() > 0).iter().all(|need| match need {
                 Need::Lock(name) | Need::Kept { name, .. } => self.is_free(Kind::Lock, name, 1),
                 Need::Slots { name, weight } => self.is_free(Kind::Semaphore, name, *weight),
             })
@@ -187,13 +187,12 @@ impl World<'_> {
     /// Why a task that is pending when nothing moves any more may be so, in the words of an outsider.
     pub(crate) fn is_rightly_blocked(&self, job: &Job) -> bool {
         let unmet = self.book.unmet(job).next().is_some();
-        let is_hopeless = self.runners.iter().any(|runner| self.is_hopeless(&runner.told, job));
-        unmet || is_hopeless || job.spec.work.is_none() || self.book.is_held(job)
+        unmet || self.is_hopeless(job) || job.spec.work.is_none() || self.book.is_held(job)
     }
 
-    /// Whether a runner with these orders wants more slots for it than there are.
-    fn is_hopeless(&self, told: &Told, job: &Job) -> bool {
-        job.spec.needs_to_begin(told.root_limit > 0).iter().any(|need| match need {
+    /// Whether it wants more slots than there are.
+    fn is_hopeless(&self, job: &Job) -> bool {
+        job.spec.needs_to_begin(self.book.root_limit() > 0).iter().any(|need| match need {
             Need::Lock(_) | Need::Kept { .. } => false,
             Need::Slots { name, weight } => self.book.capacity.get(name).is_none_or(|capacity| weight > capacity),
         })

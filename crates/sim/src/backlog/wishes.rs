@@ -6,7 +6,7 @@ use banksman_core::backlog::Edge;
 use banksman_core::event::Kind;
 use banksman_core::restart::{OnTimeout, Policy};
 use banksman_core::task::{Mark, Need, Spec, Verdict, Work};
-use banksman_core::{Epoch, Label, SectionId, Span, TaskId, Title};
+use banksman_core::{Epoch, Label, Limits, LimitsChange, SectionId, Span, TaskId, Title};
 use banksman_engine::{Edit, Request, SectionRequest, TaskRequest};
 
 use super::book::Standing;
@@ -40,6 +40,7 @@ impl World<'_> {
             }
             30..34 => return Some(self.add_section()),
             34..42 => return self.change_section(),
+            42..47 if self.random.in_thousand(400) => return Some(self.set_limits()),
             42..47 => {
                 let resource = resources()[2 + self.random.below(2)].clone();
                 return Some(define(&resource, u32::try_from(self.random.between(1, i64::from(TOP_CAPACITY))).expect("small")));
@@ -84,6 +85,14 @@ impl World<'_> {
             }
         };
         Some(Request::Task(request))
+    }
+
+    /// Somebody changes the limits of the project, at once for all runners.
+    fn set_limits(&mut self) -> Request {
+        let runs = self.random.in_thousand(600).then(|| *self.random.pick(&[0, 1, 1, 2, 3, 4]));
+        let roots = self.random.in_thousand(600).then(|| *self.random.pick(&[0, 1, 2, 2, 3]));
+        let seed = Limits { runs: self.limit, roots: self.root_limit };
+        Request::SetLimits { change: LimitsChange { runs, roots }, seed }
     }
 
     pub(crate) fn add_section(&mut self) -> Request {

@@ -34,10 +34,12 @@ impl fmt::Display for Deed<'_> {
             Request::Route(request) => write!(f, "{request:?}")?,
             Request::Apply(request) => write!(f, "{request:?}")?,
             Request::Pipeline(request) => pipeline(f, request)?,
+            Request::SetLimits { change, .. } => write!(f, "{change:?}")?,
             Request::Decision(request) => write!(f, "answers {} with {}", request.id, request.option)?,
         }
         match self.reply {
             Reply::Coordinate { .. } | Reply::RequestReused | Reply::Emitted(_) => Ok(()),
+            Reply::Limits(limits) => write!(f, ": {limits:?}"),
             Reply::Section(SectionOutcome::Kept(_)) | Reply::Task(TaskOutcome::Kept(_)) => write!(f, ": kept"),
             Reply::Section(outcome) => write!(f, ": {outcome:?}"),
             Reply::Task(TaskOutcome::Stepped(outcome, _)) => write!(f, ": {outcome:?}"),
@@ -109,7 +111,7 @@ fn pipeline(f: &mut fmt::Formatter<'_>, request: &PipelineRequest) -> fmt::Resul
 
 fn run(f: &mut fmt::Formatter<'_>, request: &RunRequest) -> fmt::Result {
     match request {
-        RunRequest::Enlist { limit, .. } => write!(f, "enlists, {limit} slots"),
+        RunRequest::Enlist { limits, .. } => write!(f, "enlists, {limits:?} if there are none"),
         RunRequest::Watch { resources, .. } => {
             let names: Vec<&str> = resources.iter().map(|resource| resource.name.as_str()).collect();
             write!(f, "watches {names:?}")
@@ -176,6 +178,7 @@ impl fmt::Display for Line<'_> {
             Event::Pipeline { fact, .. } => write!(f, " {fact:?}"),
             Event::Decision { fact, .. } => write!(f, " {fact:?}"),
             Event::Finished(finished) => write!(f, " {finished:?}"),
+            Event::Limits(limits) => write!(f, " {limits:?}"),
             Event::Custom { .. } => Ok(()),
         }
     }

@@ -11,8 +11,8 @@ use banksman_core::plan::{Action, Context, Deed, Phase, Plan, Text};
 use banksman_core::restart::{Marker, OnTimeout, Policy};
 use banksman_core::task::{Ending, OnExhausted, Outcome as Refused, Spec, Watch, Work};
 use banksman_core::{
-    Epoch, HolderId, Lease, Liveness, Name, NoticeKind, ProcessId, RequestId, RunId, RunnerId, SectionId, Span, Stamp, TaskId,
-    Ticket, Title, Wall, lock,
+    Epoch, HolderId, Lease, Limits, Liveness, Name, NoticeKind, ProcessId, RequestId, RunId, RunnerId, SectionId, Span, Stamp,
+    TaskId, Ticket, Title, Wall, lock,
 };
 use banksman_engine::{
     Dispatcher, Next, Options, PipelineRequest, Reply, Request, SectionRequest, Start, TaskOutcome, TaskRequest,
@@ -125,10 +125,9 @@ fn runner_with(name: &str, pid: i32, change: impl FnOnce(&mut Options)) -> Dispa
     };
     let mut options = Options {
         max_runs: Some(1),
-        limit: 0,
+        limits: Limits::NONE,
         sections: Vec::new(),
         until_idle: false,
-        root_limit: 0,
         watch: WATCH,
         max_duration: None,
         checkpoint_interval: None,
@@ -380,7 +379,7 @@ fn nobody_is_asked_about_a_run_that_is_over() {
 #[test]
 fn a_root_that_was_refused_keeps_its_turn() {
     let mut store = sqlite::memory(Box::new(ByHand::default())).expect("a store in memory");
-    let mut one = runner_with("one", 1, |options| (options.max_runs, options.root_limit) = (Some(2), 2));
+    let mut one = runner_with("one", 1, |options| (options.max_runs, options.limits.roots) = (Some(2), 2));
     add_task(&mut store, "first", None, 0);
     add(&mut store, "loop", Spec { restart: Some(policy()), ..spec("loop", None, 0) }, &[]);
     let begun = drive(&mut store, &mut one);
@@ -447,7 +446,7 @@ fn a_phase_that_is_over_stays_so() {
 #[test]
 fn a_pipeline_does_not_wait_behind_those_who_wait_for_a_slot() {
     let mut store = sqlite::memory(Box::new(ByHand::default())).expect("a store in memory");
-    let mut one = runner_with("one", 1, |options| (options.max_runs, options.limit) = (Some(2), 1));
+    let mut one = runner_with("one", 1, |options| (options.max_runs, options.limits.runs) = (Some(2), 1));
     ["first", "second", "third", "fourth"].into_iter().for_each(|id| add_task(&mut store, id, None, 0));
     start_pipeline(&mut store, "p", None);
     drive(&mut store, &mut one);

@@ -165,7 +165,7 @@ impl Stage {
 
     /// The live runs.
     pub(super) fn sessions(&self) -> Result<Vec<LiveRun>, Failure> {
-        Ok(inspect::sessions(&mut self.project.reader()?, self.project.host())?.1)
+        Ok(inspect::sessions(&mut self.project.reader()?, &self.project)?.1)
     }
 
     /// When each run ended, as its keeper saw it.

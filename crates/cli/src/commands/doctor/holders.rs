@@ -5,7 +5,7 @@ use crate::commands::hold;
 use crate::failure::Failure;
 
 pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failure> {
-    let stale = hold::stale_grants(&mut examination.reader, examination.project.host())?;
+    let hold::Grants { looked_at, stale } = hold::stale_grants(&mut examination.reader, examination.project.host())?;
     let client = if examination.fix && !stale.is_empty() { Some(examination.context.client()?) } else { None };
     let mut entries = Vec::new();
     for grant in &stale {
@@ -17,5 +17,5 @@ pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failur
             Some(_) => entry,
         });
     }
-    Ok(Finding::notes("holders", "everything that is held is held by the living", entries))
+    Ok(Finding::notes("holders", &looked_at.words(), entries))
 }

@@ -7,7 +7,7 @@ use super::{Entry, Examination, Finding};
 use crate::failure::Failure;
 
 pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failure> {
-    let silent = inspect::silent_keepers(&mut examination.reader, &examination.project)?;
+    let (asked, silent) = inspect::silent_keepers(&mut examination.reader, &examination.project)?;
     let entries = silent.into_iter().map(|(run, silence)| {
         let keeper = run.session.as_ref().map_or_else(String::new, |session| format!(" (process {})", session.keeper));
         let entry = Entry::new(format!("the keeper{keeper} of run {} of task {} does not answer: {silence}", run.id, run.task));
@@ -19,5 +19,10 @@ pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failur
             _ => entry.solved_by(format!("banksman sessions kill {}", run.id)),
         }
     });
-    Ok(Finding::faults("keepers", "every keeper on this machine answers", entries.collect()))
+    let fine = match asked {
+        0 => "no keeper was asked: no run lives on this machine".to_owned(),
+        1 => "the keeper of 1 run on this machine answers".into(),
+        several => format!("the keepers of {several} runs on this machine answer"),
+    };
+    Ok(Finding::faults("keepers", &fine, entries.collect()))
 }

@@ -3,11 +3,13 @@
 //! A check only reads. With `--fix` it also repairs what it can repair without asking a person, and its entries say what was
 //! done; so a second `doctor` finds nothing. To add a check: a file here, and a line in `CHECKS`.
 
+mod claims;
 mod files;
 mod finding;
 mod holders;
 mod imports;
 mod keepers;
+mod limits;
 mod merges;
 mod runs;
 mod shortages;
@@ -24,6 +26,7 @@ use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
 use finding::{Entry, Finding};
+pub(super) use limits::differences as limit_differences;
 
 /// Check the health of the project, and repair it.
 ///
@@ -54,7 +57,9 @@ type Check = fn(&mut Examination<'_>) -> Result<Finding, Failure>;
 #[rustfmt::skip]
 const CHECKS: &[Check] = &[
     store::event_log,
+    limits::check,
     holders::check,
+    claims::check,
     runs::check,
     keepers::check,
     shortages::check,

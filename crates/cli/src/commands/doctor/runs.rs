@@ -8,7 +8,7 @@ use crate::failure::Failure;
 
 pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failure> {
     let files = examination.context.sessions(&examination.project);
-    let (_, live) = inspect::sessions(&mut examination.reader, examination.project.host())?;
+    let (_, live) = inspect::sessions(&mut examination.reader, &examination.project)?;
     let entry = |live: &inspect::LiveRun| {
         let (run, title) = (&live.run.id, &live.title);
         let is_dead = matches!(files.look(run), Ok(Found::Dead(_)));
@@ -25,5 +25,10 @@ pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failur
     };
     let entries: Vec<Entry> = live.iter().filter_map(entry).collect();
     let finding = if live.iter().any(|live| live.attended.asked.is_some()) { Finding::faults } else { Finding::notes };
-    Ok(finding("runs", "every live run has its keeper", entries))
+    let fine = match live.len() {
+        0 => "no run lives".to_owned(),
+        1 => "1 run lives; its keeper was not found dead".into(),
+        several => format!("{several} runs live; none of their keepers was found dead"),
+    };
+    Ok(finding("runs", &fine, entries))
 }

@@ -1,6 +1,7 @@
 //! Runners whose machine has not enough of something to start runs. They go on by themselves when it has.
 
 use banksman::core::Liveness;
+use banksman::core::backlog::Runner;
 use banksman::store::Key;
 
 use super::{Entry, Examination, Finding};
@@ -9,11 +10,18 @@ use crate::failure::Failure;
 pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failure> {
     let runners = examination.reader.view().load(&[Key::Runners].into())?.backlog.runners;
     let host = examination.project.host();
-    let living =
-        runners.into_values().filter(|runner| !matches!(host.probe(&runner.process), Liveness::Dead | Liveness::OtherBoot));
-    let entries = living.filter_map(|runner| {
-        let error = runner.shortage?.error;
+    let living: Vec<Runner> = runners
+        .into_values()
+        .filter(|runner| !matches!(host.probe(&runner.process), Liveness::Dead | Liveness::OtherBoot))
+        .collect();
+    let entries = living.iter().filter_map(|runner| {
+        let error = &runner.shortage.as_ref()?.error;
         Some(Entry::new(format!("runner {} cannot start more runs: {error}", runner.id)))
     });
-    Ok(Finding::notes("shortages", "every runner can start runs", entries.collect()))
+    let fine = match living.len() {
+        0 => "no runner is alive".to_owned(),
+        1 => "1 runner is alive, and reports no shortage".into(),
+        several => format!("{several} runners are alive, and none reports a shortage"),
+    };
+    Ok(Finding::notes("shortages", &fine, entries.collect()))
 }

@@ -5,12 +5,12 @@ use crate::failure::Failure;
 
 pub(super) fn integrity(examination: &mut Examination<'_>) -> Result<Finding, Failure> {
     let complaints = examination.reader.view().check_integrity()?;
-    Ok(faults("store", "the database is sound", complaints))
+    Ok(faults("store", "the database has passed its own check", complaints))
 }
 
 pub(super) fn event_log(examination: &mut Examination<'_>) -> Result<Finding, Failure> {
     let differences = examination.reader.view().compare_with_log()?;
-    Ok(faults("event log", "the log folds to the tables", differences))
+    Ok(faults("event log", "event log and tables agree", differences))
 }
 
 fn faults(check: &'static str, fine: &str, complaints: Vec<String>) -> Finding {

@@ -4,7 +4,7 @@ use banksman::Client;
 use banksman::adapters::host::Host;
 use banksman::core::coordination::{Command, Coordination};
 use banksman::core::event::{Kind, Resource};
-use banksman::core::{Grant, Stamp, lock, semaphore};
+use banksman::core::{Grant, Liveness, Stamp, lock, semaphore};
 use banksman::store::Reader;
 use serde_json::json;
 
@@ -26,7 +26,8 @@ pub(crate) struct Stale {
 /// store, so that a holder who comes back in between keeps what it has.
 pub(crate) fn cleanup(context: &Context, kind: Kind, dry_run: bool) -> Done {
     let client = context.client()?;
-    let stale = stale_grants(&mut client.reader()?, client.host())?;
+    let Grants { looked_at, stale } = stale_grants(&mut client.reader()?, client.host())?;
+    let looked_at = looked_at.only(kind);
     let mut freed = Vec::new();
     for entry in stale.into_iter().filter(|entry| entry.resource.kind == kind) {
         if dry_run || reap(&client, &entry)? {
@@ -36,7 +37,7 @@ pub(crate) fn cleanup(context: &Context, kind: Kind, dry_run: bool) -> Done {
     let entries: Vec<_> = freed.iter().map(|entry| json!({ "name": entry.resource.name, "holder": entry.grant.claim.holder, "epoch": entry.grant.epoch, "reason": entry.state })).collect();
     let data = json!({ "dryRun": dry_run, "released": entries });
     let human = if freed.is_empty() {
-        format!("nothing to clean up: every {} that is held is held by the living", kind.as_str())
+        format!("nothing to clean up: {}", looked_at.words())
     } else {
         let title = if dry_run { "WOULD RELEASE" } else { "RELEASED" };
         let row = |entry: &Stale| {
@@ -53,15 +54,69 @@ pub(crate) fn cleanup(context: &Context, kind: Kind, dry_run: bool) -> Done {
     Ok(exit::OK)
 }
 
-/// The grants that are over and that nobody has asked for since.
-pub(crate) fn stale_grants(reader: &mut Reader, host: &Host) -> Result<Vec<Stale>, Failure> {
+/// What a look at all grants has found.
+pub(crate) struct Grants {
+    pub(crate) looked_at: LookedAt,
+    /// Those that are over and that nobody has asked for since.
+    pub(crate) stale: Vec<Stale>,
+}
+
+/// How many grants were looked at.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct LookedAt {
+    locks: Option<usize>,
+    slots: Option<usize>,
+    /// Those whose processes cannot be seen from here, and that have no time limit.
+    unseen: usize,
+}
+
+impl LookedAt {
+    fn only(self, kind: Kind) -> LookedAt {
+        match kind {
+            Kind::Lock => LookedAt { slots: None, ..self },
+            Kind::Semaphore => LookedAt { locks: None, ..self },
+        }
+    }
+
+    /// `2 locks and 1 holder of slots: none is dead or past its time`.
+    pub(crate) fn words(self) -> String {
+        let number = |count: usize, one: &str, several: &str| match count {
+            0 => format!("no {one}"),
+            1 => format!("1 {one}"),
+            count => format!("{count} {several}"),
+        };
+        let locks = self.locks.map(|count| number(count, "lock is held", "locks are held"));
+        let slots = self.slots.map(|count| number(count, "holder has slots", "holders have slots"));
+        let said: Vec<String> = locks.into_iter().chain(slots).collect();
+        let any = self.locks.unwrap_or(0) + self.slots.unwrap_or(0) > 0;
+        let none = if any { "; no holder is dead or past its time" } else { "" };
+        let unseen = match self.unseen {
+            0 => String::new(),
+            1 => ", as far as can be seen: the processes of 1 holder cannot".into(),
+            several => format!(", as far as can be seen: the processes of {several} holders cannot"),
+        };
+        format!("{}{none}{unseen}", said.join(", "))
+    }
+}
+
+/// Looks at every lock and every slot that is held.
+pub(crate) fn stale_grants(reader: &mut Reader, host: &Host) -> Result<Grants, Failure> {
     let snapshot = reader.view().snapshot()?;
     let at = Stamp { lease: snapshot.lease, wall: snapshot.wall };
     let judged = grants(&snapshot.coordination).map(|(resource, grant)| {
         let state = holder_state(grant, at, host);
         Stale { resource, grant: grant.clone(), state }
     });
-    Ok(judged.filter(|entry| is_over(entry.state)).collect())
+    let judged: Vec<Stale> = judged.collect();
+    let count = |kind: Kind| judged.iter().filter(|entry| entry.resource.kind == kind).count();
+    let is_unseen = |entry: &&Stale| {
+        let processes = entry.grant.watch();
+        entry.grant.deadline().is_none() && processes.iter().any(|process| host.probe(process) == Liveness::Unknown)
+    };
+    let unseen = judged.iter().filter(is_unseen).count();
+    let looked_at = LookedAt { locks: Some(count(Kind::Lock)), slots: Some(count(Kind::Semaphore)), unseen };
+    let stale = judged.into_iter().filter(|entry| is_over(entry.state)).collect();
+    Ok(Grants { looked_at, stale })
 }
 
 /// Every grant of every lock and semaphore.

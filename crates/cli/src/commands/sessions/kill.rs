@@ -1,5 +1,6 @@
 use std::os::fd::AsFd;
 
+use banksman::adapters::keeper::Found;
 use banksman::core::backlog::Run;
 use banksman::core::task::Outcome;
 use banksman::engine::why::Life;
@@ -20,7 +21,7 @@ use crate::signals::Signals;
 
 /// End a session: all its processes. Its task fails.
 ///
-/// They are asked to end, and killed if they do not within task.kill_grace. The runner of the session does it; if that is
+/// A session that has ended by itself is recorded as it ended. They are asked to end, and killed if they do not within task.kill_grace. The runner of the session does it; if that is
 /// gone, this command does. It returns when no process is left.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman sessions kill r-7k2m9q1a\n  banksman sessions kill r-7k2m9q1a --no-wait")]
@@ -41,6 +42,12 @@ impl Kill {
         let client = context.client()?;
         let mut reader = client.reader()?;
         let run = find::run(&mut reader, &self.run)?;
+        let wait = EndWait::new(&client, self.timeout);
+        // One that has ended by itself is recorded as it ended.
+        if run.is_live() && matches!(context.sessions(client.project()).look(&run.id), Ok(Found::Ended(..))) {
+            let files = context.sessions(client.project());
+            recover_run(&client, files, run.id.clone(), signals.as_fd(), wait.left(), &mut |_| {})?;
+        }
         let request = TaskRequest::Kill { id: run.task.clone(), run: run.id.clone(), error: "its session was killed".into() };
         let outcome = match client.call(Request::Task(request))? {
             Reply::Task(TaskOutcome::Stepped(Outcome::Stopping, _)) => "killed",
@@ -52,7 +59,7 @@ impl Kill {
             return said(context, &find::run(&mut reader, run.id.as_str())?, outcome, None);
         }
         if self.no_wait {
-            let (_, live) = inspect::sessions(&mut reader, client.host())?;
+            let (_, live) = inspect::sessions(&mut reader, client.project())?;
             let live = live.into_iter().find(|live| live.run.id == run.id);
             let gone = live.filter(|live| live.attended.life == Life::Gone && live.attended.heir.is_none());
             let note = gone.map(|_| "its runner is gone; it ends when the next one looks after it: banksman run");
@@ -64,7 +71,6 @@ impl Kill {
                 context.printer.note(&format!("{RED}run {run}{RED:#}: {what}"));
             }
         };
-        let wait = EndWait::new(&client, self.timeout);
         recover_run(&client, files, run.id.clone(), signals.as_fd(), wait.left(), &mut tell)?;
         let run = find::run(&mut reader, run.id.as_str())?;
         if !run.is_live() {
@@ -76,7 +82,7 @@ impl Kill {
 
 /// Why a run that was to be ended still lives.
 pub(crate) fn not_ended(client: &Client, reader: &mut Reader, run: &Run) -> Result<Failure, Failure> {
-    let (_, live) = inspect::sessions(reader, client.host())?;
+    let (_, live) = inspect::sessions(reader, client.project())?;
     let asked = live.into_iter().find(|live| live.run.id == run.id).and_then(|live| live.attended.asked);
     Ok(match asked {
         Some(decision) => Failure::unproven(run, &decision),

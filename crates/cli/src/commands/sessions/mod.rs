@@ -16,6 +16,7 @@ use banksman::{Project, Sessions as Files};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
+use super::recording::record_ended;
 use super::tail::{self, LogFlags};
 use super::{Done, find};
 use crate::context::Context;
@@ -129,7 +130,8 @@ impl List {
     fn run(self, context: &Context) -> Done {
         let project = context.project()?;
         let mut reader = project.reader()?;
-        let (at, live) = inspect::sessions(&mut reader, project.host())?;
+        record_ended(context, &project, &mut reader)?;
+        let (at, live) = inspect::sessions(&mut reader, &project)?;
         let files = Files::new(&project);
         let mut seen: Vec<Seen> = live.into_iter().map(|live| Seen::live(live, &files, &project.host().id)).collect();
         if self.all {
@@ -159,7 +161,8 @@ impl Show {
         let project = context.project()?;
         let mut reader = project.reader()?;
         let run = find::run(&mut reader, &self.run)?;
-        let (at, live) = inspect::sessions(&mut reader, project.host())?;
+        record_ended(context, &project, &mut reader)?;
+        let (at, live) = inspect::sessions(&mut reader, &project)?;
         let seen = match live.into_iter().find(|live| live.run.id == run.id) {
             Some(live) => Seen::live(live, &Files::new(&project), &project.host().id),
             None => {

@@ -24,12 +24,18 @@ impl Seen {
             _ if self.silence.is_some() => "no_answer",
             (None, Some(status), _) if status.stopping => "stopping",
             (None, Some(_), _) | (None, None, Some(Found::Live(_))) => "live",
-            // Not reported yet: its runner is at it, or the next one will be.
+            // Its runner is gone, and nobody who has looked could write it down.
+            (None, None, Some(Found::Ended(..))) if self.has_ended_alone() => "not_recorded",
+            // Not reported yet: its runner is at it.
             (None, None, Some(Found::Ended(..))) => "ending",
             (None, None, Some(Found::Dead(_))) => "keeper_dead",
             (None, None, Some(Found::Nothing | Found::Buried)) => "starting",
             (None, None, None) => "elsewhere",
         }
+    }
+
+    fn has_ended_alone(&self) -> bool {
+        self.live.as_ref().is_some_and(|live| live.attended.ended.is_some())
     }
 
     fn keeper(&self) -> Option<i32> {
@@ -50,7 +56,8 @@ fn coloured(state: &str) -> String {
         "keeper_dead" | "no_answer" => RED,
         _ => YELLOW,
     };
-    format!("{style}{}{style:#}", state.replace('_', " "))
+    let words = if state == "not_recorded" { "ended, not recorded yet".into() } else { state.replace('_', " ") };
+    format!("{style}{words}{style:#}")
 }
 
 /// `480 B`, `12 kB`, `3.4 MB`.

@@ -1,16 +1,14 @@
 use std::num::NonZeroU32;
 
-use banksman::Client;
 use banksman::adapters::ids;
 use banksman::config::Config;
-use banksman::core::admission::{Admission, Reason};
-use banksman::core::backlog::{Backlog, Runner};
-use banksman::core::planner;
+use banksman::core::admission::Reason;
 use banksman::core::restart::Policy;
 use banksman::core::task::{Need, Spec};
-use banksman::core::{Name, Now, SectionId, Status, Task, TaskId, Title};
-use banksman::engine::{TaskOutcome, TaskRequest, admission_keys, admit};
-use banksman::store::Reader;
+use banksman::core::{Name, Status, TaskId, Title};
+use banksman::engine::why::{Answer, Cause, Why};
+use banksman::engine::{TaskOutcome, TaskRequest};
+use banksman::inspect;
 use clap::Args;
 use serde_json::json;
 
@@ -68,17 +66,6 @@ pub(super) struct Add {
     semaphores: Vec<String>,
 }
 
-/// How things stand for a task that was just added.
-struct Prospect {
-    task: Task,
-    status: Status,
-    unmet: u32,
-    started: bool,
-    place: Option<u64>,
-    runner_alive: bool,
-    reasons: Vec<Reason>,
-}
-
 impl Add {
     pub(super) fn run(self, context: &Context) -> Done {
         if self.runbook.is_some() {
@@ -98,22 +85,24 @@ impl Add {
             // The one that is fenced is the parent.
             outcome => return Err(refused(super::inherited()?.as_ref().map_or(&id, |(parent, _)| parent), &outcome)),
         };
-        let prospect = prospect(&client, &mut reader, task)?;
+        // A runner may have been faster than this look, and a person may have deleted it.
+        let why = inspect::why(&mut reader, client.project(), &id)?;
         let data = json!({
             "id": id,
-            "title": prospect.task.spec.title,
-            "status": prospect.status,
+            "title": task.spec.title,
+            "status": why.as_ref().map_or(task.status(), |why| why.status),
             "section": section.as_ref().map(|section| &section.name),
-            "parent": prospect.task.spec.parent,
+            "parent": task.spec.parent,
             "dependsOn": depends_on.iter().map(|edge| &edge.on).collect::<Vec<_>>(),
-            "unmet": prospect.unmet,
-            "admission": if prospect.started { "started" } else { "queued" },
-            "queuePosition": prospect.place,
-            "runnerAlive": prospect.runner_alive,
+            "unmet": why.as_ref().map_or(0, |why| why.unmet),
+            "admission": if why.as_ref().is_some_and(Why::is_started) { "started" } else { "queued" },
+            "queuePosition": why.as_ref().and_then(Why::position),
+            "runnerAlive": why.as_ref().is_some_and(|why| why.has_runner),
         });
-        context.printer.result(data, format!("added {BOLD}{id}{BOLD:#} {}: {}", prospect.task.spec.title, prospect.words()));
+        let said = why.as_ref().map_or_else(|| "deleted".into(), words);
+        context.printer.result(data, format!("added {BOLD}{id}{BOLD:#} {}: {said}", task.spec.title));
         if !context.printer.json {
-            prospect.notes().iter().for_each(|note| context.printer.note(&format!("{DIM}{note}{DIM:#}")));
+            why.iter().flat_map(notes).for_each(|note| context.printer.note(&format!("{DIM}{note}{DIM:#}")));
         }
         Ok(exit::OK)
     }
@@ -150,91 +139,39 @@ impl Add {
     }
 }
 
-/// Looks how things stand for a task: a runner may have been faster than this look.
-fn prospect(client: &Client, reader: &mut Reader, added: Task) -> Result<Prospect, Failure> {
-    let rows = reader.view().load(&admission_keys(&added))?;
-    let task = rows.backlog.tasks.get(&added.id).cloned().unwrap_or(added);
-    let now = Now { lease: rows.lease, wall: rows.wall, ..Now::default() };
-    let roots = client.config().max_concurrent_root_tasks;
-    let alive: Vec<&Runner> = rows.backlog.runners.values().filter(|runner| super::is_alive(client, runner)).collect();
-    let reasons = |runner: Option<&Runner>| match admit(
-        &task,
-        runner.map(|runner| &runner.id),
-        roots,
-        &rows.coordination,
-        &rows.backlog,
-        &now,
-    ) {
-        Admission::Run => Vec::new(),
-        Admission::Blocked(reasons) => reasons,
-    };
-    let unmet = rows.backlog.unmet(&task.id);
-    let status = if task.status() == Status::Pending && unmet > 0 { Status::Blocked } else { task.status() };
-    let section = task.spec.section.as_ref();
-    let takes =
-        |runner: &&Runner| works_in(runner, section) && has_room(runner, &rows.backlog) && reasons(Some(runner)).is_empty();
-    // Without a runner the question is whether the first one that comes may take it.
-    let is_admitted = match &alive[..] {
-        [] => task.spec.work.is_some() && reasons(None).is_empty(),
-        alive => alive.iter().copied().any(|runner| takes(&runner)),
-    };
-    let is_waiting = status == Status::Pending && task.spec.work.is_some();
-    let ahead: u64 = if is_waiting && (roots > 0 || !is_admitted) {
-        reader.view().ready_before(&task, roots > 0)?.iter().map(|(_, count)| count).sum()
-    } else {
-        0
-    };
-    // The places that are left go to the roots that came earlier.
-    let under_way = rows.backlog.tasks.values().filter(|task| planner::is_under_way(task)).count() as u64;
-    let has_place = roots == 0 || task.spec.parent.is_some() || under_way + ahead < u64::from(roots);
-    let started = task.status() != Status::Pending || (is_admitted && has_place);
-    let place = (is_waiting && !started).then_some(ahead + 1);
-    let reasons = reasons(None);
-    Ok(Prospect { status, unmet, started, place, runner_alive: !alive.is_empty(), reasons, task })
-}
-
-fn works_in(runner: &Runner, section: Option<&SectionId>) -> bool {
-    runner.sections.is_empty() || section.is_some_and(|section| runner.sections.contains(section))
-}
-
-fn has_room(runner: &Runner, backlog: &Backlog) -> bool {
-    let living = backlog.runs.values().filter(|run| run.is_live() && run.owner == runner.id).count();
-    runner.max_runs.is_none_or(|max| living < max as usize)
-}
-
-impl Prospect {
-    fn words(&self) -> String {
-        match (self.task.spec.work.is_some(), self.started, self.place) {
-            _ if self.status == Status::Blocked => format!("waits for {}", view::tasks(self.unmet as usize)),
-            (false, _, _) => "for people".into(),
-            (true, true, _) if !self.runner_alive => "admitted; it starts when a runner does".into(),
-            (true, true, _) => "starts at once".into(),
-            (true, false, Some(place)) => {
-                format!("{} in the queue", words::ordinal(usize::try_from(place).unwrap_or(usize::MAX)))
-            }
-            (true, false, None) => "queued".into(),
-        }
+/// What is said of a task that was just added: the same as `why` says of it.
+fn words(why: &Why) -> String {
+    match why.position() {
+        _ if why.status == Status::Blocked => format!("waits for {}", view::tasks(why.unmet)),
+        _ if why.task.spec.work.is_none() => "for people".into(),
+        _ if why.is_started() => "starts at once".into(),
+        Some(_) if !why.has_runner => "queued; no runner is running (start one: banksman run)".into(),
+        Some(place) => format!("{} in the queue", words::ordinal(usize::try_from(place).unwrap_or(usize::MAX))),
+        None => "queued".into(),
     }
+}
 
-    /// What a person should know: nobody would start it, or something that it needs is not there.
-    fn notes(&self) -> Vec<String> {
-        let mut notes: Vec<String> = self
-            .reasons
-            .iter()
-            .filter_map(|reason| match reason {
-                Reason::Undefined { resource } => Some(format!(
-                    "there is no semaphore {name} yet; define it with: banksman semaphores define {name} --capacity N",
-                    name = words::quoted(&resource.name)
-                )),
-                Reason::Slots { resource, wanted, capacity, .. } if wanted > capacity => {
-                    Some(format!("{} has only {}, so this will never fit", resource.name, words::slots(*capacity)))
-                }
-                _ => None,
-            })
-            .collect();
-        if self.task.spec.work.is_some() && !self.runner_alive {
-            notes.push(super::NO_RUNNER.into());
+/// What a person should know: something that the task needs is not there.
+fn note(cause: &Cause) -> Option<String> {
+    match cause {
+        Cause::Taken { reason: Reason::Undefined { resource }, .. } => Some(format!(
+            "there is no semaphore {name} yet; define it with: banksman semaphores define {name} --capacity N",
+            name = words::quoted(&resource.name)
+        )),
+        Cause::Taken { reason: Reason::Slots { resource, wanted, capacity, .. }, .. } if wanted > capacity => {
+            Some(format!("{} has only {}, so this will never fit", resource.name, words::slots(*capacity)))
         }
-        notes
+        _ => None,
     }
+}
+
+/// The notes on a task that was just added.
+fn notes(why: &Why) -> Vec<String> {
+    let causes = match &why.answer {
+        Answer::Waits(causes) => &causes[..],
+        _ => &[],
+    };
+    // In the queue it is said with the place.
+    let is_idle = why.task.spec.work.is_some() && !why.has_runner && why.position().is_none();
+    causes.iter().filter_map(note).chain(is_idle.then(|| super::NO_RUNNER.into())).collect()
 }

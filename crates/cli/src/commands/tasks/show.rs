@@ -9,6 +9,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::view;
+use crate::commands::recording::record_ended;
 use crate::commands::{Done, events, find, tail};
 use crate::context::Context;
 use crate::exit_codes as exit;
@@ -46,6 +47,7 @@ impl Show {
         let project = context.project()?;
         let mut reader = project.reader()?;
         let id = find::task_id(&mut reader, &self.task)?;
+        record_ended(context, &project, &mut reader)?;
         let sessions = Sessions::new(&project);
         let page = Page::load(&mut reader, &id, |run| tail::last_lines(&sessions.log(&run.id), LOG_LINES))?;
         context.printer.result(page.json(&sessions), page.human(&sessions));

@@ -9,6 +9,7 @@ use super::slot::Slot;
 use super::until::{Ended, concern_any, until};
 use super::view;
 use crate::commands::hold::Dur;
+use crate::commands::recording::record_ended;
 use crate::commands::{Done, find};
 use crate::context::Context;
 use crate::exit_codes as exit;
@@ -61,6 +62,10 @@ impl Wait {
             self.timeout.map(|timeout| timeout.0),
             watched.then_some(Duration::from_secs(1)),
             |reader, events| {
+                // Without an event it is only time to look.
+                if events.is_empty() {
+                    record_ended(context, client.project(), reader)?;
+                }
                 if concern_any(events, &ids) {
                     fates = look(reader, &ids)?;
                 }

@@ -43,7 +43,7 @@ pub(super) fn dependency(chain: &Chain, at: Stamp) -> Reason {
                     reason.because = because.unwrap_or_default();
                     reason.is_final = reason.because.iter().any(|reason| reason.is_final);
                     // That is so for all tasks, and said of the first.
-                    let for_runner = matches!(causes[..], [Cause::NoRunner]);
+                    let for_runner = matches!(causes[..], [Cause::NoRunner { .. }]);
                     if for_runner {
                         reason.because.clear();
                     }

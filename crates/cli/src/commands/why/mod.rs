@@ -18,6 +18,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::pipelines::pipeline_json;
+use super::recording::record_ended;
 use super::tasks::coloured;
 use super::{Done, find};
 use crate::context::Context;
@@ -48,6 +49,7 @@ impl Why {
             Err(failure) => return Err(item::meant(&mut reader, &self.task, failure)?),
             Ok(id) => id,
         };
+        record_ended(context, &project, &mut reader)?;
         // It may have been deleted between the two looks.
         let why = inspect::why(&mut reader, &project, &id)?.ok_or_else(|| find::no_task(&self.task))?;
         let failed = failed_task(&mut reader, &why)?;

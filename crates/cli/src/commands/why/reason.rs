@@ -93,12 +93,16 @@ pub(super) fn of(cause: &Cause, task: &TaskId, at: Stamp) -> Reason {
         },
         Cause::Roots { limit, roots, ahead } => {
             let place = ahead + 1;
+            let earlier = if roots.len() < *limit as usize { "; roots that came earlier take the other places" } else { "" };
             let root = |(id, title, since): &(TaskId, Title, Stamp)| json!({ "holder": id, "title": title, "since": words::rfc3339(since.wall) });
             let names: Vec<String> = roots.iter().take(NAMED).map(|(id, title, _)| format!("{title} ({id})")).collect();
             let more = if roots.len() > NAMED { format!(" and {} more", roots.len() - NAMED) } else { String::new() };
             Reason {
                 kind: "no_root_slot",
-                message: format!("{} of {limit} roots are under way: {}{more}", roots.len(), names.join(", ")),
+                message: match names.is_empty() {
+                    true => format!("{} of {limit} roots are under way{earlier}", roots.len()),
+                    false => format!("{} of {limit} roots are under way: {}{more}{earlier}", roots.len(), names.join(", ")),
+                },
                 wakes: format!("it is the {} in the queue for the next root that ends", words::ordinal(place as usize)),
                 hint: Some("banksman config set limits.max_concurrent_root_tasks N".into()),
                 holders: roots.iter().map(root).collect(),
@@ -123,12 +127,13 @@ pub(super) fn of(cause: &Cause, task: &TaskId, at: Stamp) -> Reason {
             since: Some(run.started),
             ..Reason::default()
         },
-        Cause::NoRunner => Reason {
+        Cause::NoRunner { .. } => Reason {
             kind: "no_runner",
             message: "no runner is alive".into(),
             wakes: "it starts when a runner does".into(),
             hint: Some("banksman run".into()),
             is_final: true,
+            place: cause.position(),
             ..Reason::default()
         },
         Cause::NoRunnerFree { runners, ahead } => no_runner_free(runners, *ahead, at),

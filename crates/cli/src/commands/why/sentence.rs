@@ -86,6 +86,9 @@ pub(crate) fn attention(run: &Attended) -> Option<String> {
             "its keeper is dead, and a person must say whether its processes are: banksman decisions show {decision}"
         ));
     }
+    if let Some(ended) = &run.ended {
+        return Some(format!("its session has ended ({ended}), which is not recorded yet"));
+    }
     let said: Vec<String> = ownerless(run).into_iter().chain(silent(run)).collect();
     (!said.is_empty()).then(|| said.join("; "))
 }

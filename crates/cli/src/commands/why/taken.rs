@@ -55,7 +55,9 @@ impl Taken<'_> {
                 let span = words::span(at.lease - since.lease);
                 ("reserved", format!("{resource} is reserved for {holder}, who has waited for {span}{of}"), None)
             }
-            (Refusal::NoSlot { capacity, .. }, _) => ("no_slot", self.no_slot(*capacity), None),
+            (Refusal::NoSlot { capacity, .. }, _) => {
+                ("no_slot", self.no_slot(*capacity), Some("banksman config set limits.max_concurrent_runs N".into()))
+            }
             (refusal, _) => ("other", format!("{refusal:?}"), None),
         };
         let place = (kind == "no_slot").then_some(self.ahead + 1);

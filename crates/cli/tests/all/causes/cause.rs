@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// What a cause about places of roots is about.
+pub(super) const ROOTS: &str = "roots";
+
 impl Scene {
     /// Ends all that is in the exclusive section of a task.
     fn vacate_section(&mut self) {
@@ -16,7 +19,11 @@ impl Scene {
     pub(super) fn remove(&mut self, cause: &Cause) {
         match cause {
             Cause::ByHand => panic!("nothing makes a task for people one for runners"),
-            Cause::Resting { .. } | Cause::Roots { .. } => unreachable!("there are no loops and no limits here"),
+            Cause::Resting { .. } => unreachable!("there are no loops here"),
+            Cause::Roots { roots, ahead, .. } => {
+                let room = u32::try_from(roots.len() as u64 + ahead + 1).unwrap();
+                self.set_limits(LimitsChange { roots: Some(room), ..LimitsChange::default() });
+            }
             Cause::Dependency(chain) => {
                 let id = chain.links[0].id.clone();
                 self.complete(&id);
@@ -35,6 +42,10 @@ impl Scene {
                     let define = semaphore::Input::Define(semaphore::Config { capacity: 1, ttl: None });
                     self.client.ask(Command::Semaphore(resource.name.clone(), define), Vec::new()).unwrap();
                 }
+                // Its advice is to raise the limit; or a run ends.
+                Reason::NoSlot { capacity, .. } if self.dice.chance(2) => {
+                    self.set_limits(LimitsChange { runs: Some(capacity + 1), ..LimitsChange::default() });
+                }
                 Reason::NoSlot { holders, .. } => {
                     let run = holders[0].holder.as_str().strip_prefix("run:").unwrap();
                     self.finish(&RunId::new(run).unwrap());
@@ -42,7 +53,7 @@ impl Scene {
                 other => panic!("{other:?} takes nothing"),
             },
             Cause::SectionBusy { run, .. } => self.finish(&run.id.clone()),
-            Cause::NoRunner => drop(self.enlist(true, None, Vec::new())),
+            Cause::NoRunner { .. } => drop(self.enlist(true, None, Vec::new())),
             Cause::NoRunnerFree { runners, .. } => {
                 let elsewhere = |obstacles: &[Obstacle]| obstacles.iter().any(|it| matches!(it, Obstacle::OtherSections(_)));
                 let chosen = runners.iter().find(|(_, obstacles)| !elsewhere(obstacles));
@@ -79,14 +90,19 @@ impl Scene {
     /// What `why` says of causes that the test can check by itself.
     pub(super) fn verify(&mut self, cause: &Cause, task: &TaskId) {
         match cause {
-            Cause::NoRunner => assert!(self.living.is_empty()),
+            Cause::NoRunner { .. } => assert!(self.living.is_empty()),
             Cause::NoRunnerFree { runners, .. } => {
                 let named: BTreeSet<RunnerId> = runners.iter().map(|(runner, _)| runner.clone()).collect();
                 assert_eq!(named, self.living, "all that live, and only those");
             }
             Cause::SectionBusy { run, .. } => assert_eq!(run.life == Life::Alive, self.living.contains(&run.owner)),
             Cause::Dependency(chain) => self.verify_chain(chain, task),
-            Cause::ByHand | Cause::Taken { .. } | Cause::Resting { .. } | Cause::Roots { .. } => {}
+            Cause::Roots { limit, roots, .. } => {
+                let rows = self.reader.view().everything().unwrap().backlog;
+                let under_way = rows.tasks.values().filter(|task| planner::is_under_way(task)).count();
+                assert_eq!((roots.len(), Some(*limit)), (under_way, rows.limits.map(|limits| limits.roots)));
+            }
+            Cause::ByHand | Cause::Taken { .. } | Cause::Resting { .. } => {}
         }
     }
 
@@ -104,7 +120,9 @@ impl Scene {
         if let End::Because(answer) = &chain.end
             && let (Answer::Waits(said), Answer::Waits(asked)) = (&**answer, self.why(&before))
         {
-            let all = |causes: &[Cause]| causes.iter().map(about).collect::<BTreeSet<_>>();
+            // Who comes before it is only asked about the task itself.
+            let is_place = |cause: &&Cause| matches!(cause, Cause::Roots { .. });
+            let all = |causes: &[Cause]| causes.iter().filter(|cause| !is_place(cause)).map(about).collect::<BTreeSet<_>>();
             assert_eq!(all(said), all(&asked));
         }
     }
@@ -114,9 +132,10 @@ impl Scene {
 pub(super) fn about(cause: &Cause) -> String {
     match cause {
         Cause::ByHand => "by hand".into(),
-        Cause::Resting { .. } | Cause::Roots { .. } => unreachable!("there are no loops and no limits here"),
+        Cause::Resting { .. } => unreachable!("there are no loops here"),
+        Cause::Roots { .. } => ROOTS.into(),
         Cause::Dependency(chain) => format!("dependency {}", chain.links[0].id),
-        Cause::NoRunner => "no runner".into(),
+        Cause::NoRunner { .. } => "no runner".into(),
         // What keeps a newcomer out of a section keeps it out when it has come.
         Cause::SectionBusy { .. } | Cause::NoRunnerFree { .. } | Cause::Taken { reason: Reason::Section { .. }, .. } => {
             "no runner free".into()
@@ -128,7 +147,9 @@ pub(super) fn about(cause: &Cause) -> String {
 pub(super) fn kind(cause: &Cause) -> &'static str {
     match cause {
         Cause::ByHand => "by hand",
-        Cause::Resting { .. } | Cause::Roots { .. } => unreachable!("there are no loops and no limits here"),
+        Cause::Resting { .. } => unreachable!("there are no loops here"),
+        Cause::Roots { limit, roots, .. } if roots.len() < *limit as usize => "behind earlier roots",
+        Cause::Roots { .. } => ROOTS,
         Cause::Dependency(_) => "dependency",
         Cause::Taken { reason, line, holders, .. } => match reason {
             Reason::TaskLock { .. } => "task lock",
@@ -143,7 +164,7 @@ pub(super) fn kind(cause: &Cause) -> &'static str {
             _ => "other",
         },
         Cause::SectionBusy { .. } => "section busy",
-        Cause::NoRunner => "no runner",
+        Cause::NoRunner { .. } => "no runner",
         Cause::NoRunnerFree { runners, .. } => {
             let any = |is: fn(&Obstacle) -> bool| runners.iter().flat_map(|(_, it)| it).any(is);
             if any(|it| matches!(it, Obstacle::Section(_))) {

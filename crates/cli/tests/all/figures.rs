@@ -1,0 +1,244 @@
+//! One computation per figure: limits, positions, counts and ends are the same for everybody who looks, and for the runners.
+
+use std::fs;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::tasks::{Backlog, wait_for};
+use crate::world::{Running, World, until};
+
+/// The number of live runs.
+fn live(world: &World) -> usize {
+    world.data(&["sessions", "list"])["sessions"].as_array().unwrap().len()
+}
+
+/// Starts a runner without a limit of its own, and waits until it is known.
+fn known_runner(world: &World, args: &[&str]) -> Running {
+    let runner = world.runner(args);
+    until("the runner is known", || world.data(&["status"])["runners"].as_array().unwrap().len() == 1);
+    runner
+}
+
+/// Leaves a run behind whose session has exited with this status while no runner was there. Returns the run.
+fn ended_alone(world: &World, exit: &str) -> String {
+    world.add(&["left", "--run", &format!("{}; exit {exit}", wait_for("go"))]);
+    let runner = world.runner(&[]);
+    let first = || world.data(&["sessions", "list"])["sessions"][0].clone();
+    until("its keeper is known", || first()["keeperPid"].is_number());
+    let run = first()["run"].as_str().unwrap().to_owned();
+    runner.signal(Signal::TERM);
+    assert_eq!(runner.end().code, 0);
+    world.touch("go");
+    let record = world.path().join(".banksman/runs").join(&run);
+    let ended = || matches!(banksman::adapters::keeper::look(&record), Ok(banksman::adapters::keeper::Found::Ended(..)));
+    until("its session has ended", ended);
+    run
+}
+
+#[test]
+fn a_limit_that_is_set_applies_at_once_to_live_runners_and_everybody_says_the_same() {
+    let world = World::new();
+    for number in 1..=6 {
+        world.add(&[&format!("n{number}"), "--run", &wait_for(&format!("go-{number}"))]);
+    }
+    let runner = world.start(&["run"]);
+    // Nobody has set anything: four at a time.
+    until("four live", || live(&world) == 4);
+    assert_eq!(world.data(&["status"])["slots"], serde_json::json!({ "used": 4, "limit": 4 }));
+    let why = world.data(&["why", "n6"]);
+    let reason = &why["reasons"][0];
+    assert_eq!((&reason["kind"], &reason["place"]), (&"no_slot".into(), &2.into()), "{why}");
+    // What it advises helps, also while the runner lives.
+    assert_eq!(reason["hint"], "banksman config set limits.max_concurrent_runs N");
+    world.ok(&["config", "set", "limits.max_concurrent_runs", "5"]);
+    until("five live", || live(&world) == 5);
+    let listed = world.data(&["semaphores", "list"])["semaphores"][0].clone();
+    assert_eq!((&listed["name"], &listed["capacity"], &listed["available"]), (&"runs".into(), &5.into(), &0.into()));
+    // Lowered, those that run go on, and none begins beside them.
+    world.ok(&["config", "set", "limits.max_concurrent_runs", "1"]);
+    for number in 1..=4 {
+        world.touch(&format!("go-{number}"));
+        world.until_status(&format!("n{number}"), "completed");
+        assert_eq!(world.status("n6"), "pending");
+    }
+    world.touch("go-5");
+    world.until_status("n6", "in_progress");
+    assert_eq!(live(&world), 1);
+    world.ok(&["config", "set", "limits.max_concurrent_runs", "0"]);
+    let unlimited = world.data(&["semaphores", "list"])["semaphores"][0].clone();
+    assert_eq!((&unlimited["capacity"], &world.data(&["status"])["slots"]["limit"]), (&Value::Null, &Value::Null));
+    world.touch("go-6");
+    world.until_status("n6", "completed");
+    runner.signal(Signal::TERM);
+    let said = runner.end();
+    assert!(said.stderr.contains("at most 4 runs at a time in the project (limits.max_concurrent_runs)"), "{said:?}");
+    world.check();
+}
+
+#[test]
+fn a_limit_of_roots_that_is_raised_lets_a_live_runner_begin_the_next_one() {
+    let world = World::new();
+    world.ok(&["config", "set", "limits.max_concurrent_root_tasks", "1"]);
+    world.add(&["first", "--run", &wait_for("go")]);
+    world.add(&["second", "--run", &wait_for("go")]);
+    let runner = known_runner(&world, &[]);
+    world.until_status("first", "in_progress");
+    let reason = world.data(&["why", "second"])["reasons"][0].clone();
+    assert_eq!(reason["hint"], "banksman config set limits.max_concurrent_root_tasks N", "{reason}");
+    world.ok(&["config", "set", "limits.max_concurrent_root_tasks", "2"]);
+    world.until_status("second", "in_progress");
+    assert_eq!(world.data(&["status"])["roots"], serde_json::json!({ "used": 2, "limit": 2 }));
+    world.touch("go");
+    drop(runner);
+    world.check();
+}
+
+#[test]
+fn a_file_that_was_edited_changes_nothing_and_doctor_and_the_runner_say_so() {
+    let world = World::new();
+    world.ok(&["config", "set", "limits.max_concurrent_runs", "2"]);
+    let file = world.path().join(".banksman/config.toml");
+    fs::write(&file, fs::read_to_string(&file).unwrap().replace("max_concurrent_runs = \"2\"", "max_concurrent_runs = \"8\""))
+        .unwrap();
+    assert_eq!(world.data(&["config", "get", "limits.max_concurrent_runs"])["value"], "8");
+    assert_eq!(world.data(&["status"])["slots"]["limit"], 2);
+    let checks = world.data(&["doctor"])["checks"].clone();
+    let limits = checks.as_array().unwrap().iter().find(|check| check["check"] == "limits").unwrap().clone();
+    assert_eq!(
+        (&limits["verdict"], &limits["entries"][0]["fix"]),
+        (&"note".into(), &"banksman config set limits.max_concurrent_runs 8".into())
+    );
+    world.add(&["one", "--run", "true"]);
+    let said = world.run(&["run", "--until-idle", "--max-runs", "1"]);
+    assert!(said.stderr.contains("at most 1 run at a time (--max-runs; the project allows 2)"), "{said:?}");
+    assert!(said.stderr.contains("limits.max_concurrent_runs is 8 in the settings, but 2 in the project"), "{said:?}");
+    world.ok(&["config", "set", "limits.max_concurrent_runs", "8"]);
+    assert_eq!(world.data(&["status"])["slots"]["limit"], 8);
+    world.check();
+}
+
+#[test]
+fn add_says_what_why_says_and_starts_nothing_without_a_runner() {
+    let world = World::new();
+    world.ok(&["config", "set", "limits.max_concurrent_runs", "1"]);
+    let place =
+        |task: &str| world.data(&["why", task])["reasons"].as_array().unwrap().iter().find_map(|reason| reason["place"].as_u64());
+    // One that waits for a lock is ahead of nobody who waits for a run.
+    world.ok(&["locks", "acquire", "deploy", "--holder", "me", "--ttl", "10m"]);
+    world.add(&["locked", "--run", "true", "--lock", "deploy"]);
+    let first = world.data(&["tasks", "add", "first", "--run", &wait_for("go")]);
+    assert_eq!((&first["admission"], &first["runnerAlive"]), (&"queued".into(), &false.into()), "nobody is there to start it");
+    assert_eq!((first["queuePosition"].as_u64(), place("first")), (Some(1), Some(1)));
+    let said = world.run(&["tasks", "add", "told", "--run", "true"]);
+    assert!(said.stdout.contains("queued; no runner is running (start one: banksman run)"), "{said:?}");
+    assert_eq!(place("told"), Some(2));
+    let runner = known_runner(&world, &[]);
+    world.until_status("first", "in_progress");
+    let next = world.data(&["tasks", "add", "next", "--run", "true"]);
+    assert_eq!((&next["admission"], next["queuePosition"].as_u64(), place("next")), (&"queued".into(), Some(2), Some(2)));
+    assert_eq!(world.data(&["status"])["queuedRuns"], 2);
+    world.touch("go");
+    world.until_status("next", "completed");
+    let at_once = world.data(&["tasks", "add", "at once", "--run", "true"]);
+    assert_eq!((&at_once["admission"], &at_once["queuePosition"]), (&"started".into(), &Value::Null));
+    drop(runner);
+    world.ok(&["locks", "release", "deploy", "--force"]);
+    world.check();
+}
+
+#[test]
+fn a_session_that_ended_with_nobody_there_is_recorded_by_whoever_looks() {
+    for look in [&["status"][..], &["why", "left"], &["tasks", "show", "left"], &["sessions", "list"], &["tasks", "wait", "left"]]
+    {
+        let world = World::new();
+        ended_alone(&world, "0");
+        let before = world.data(&["tasks", "list"])["tasks"][0]["status"].clone();
+        assert_eq!(before, "in_progress", "a list of tasks records nothing");
+        let said = world.run(look);
+        assert_eq!(said.code, 0, "{look:?}: {said:?}");
+        assert_eq!(world.data(&["tasks", "list"])["tasks"][0]["status"], "completed", "{look:?}");
+        let rows = world.project().reader().unwrap().view().everything().unwrap().backlog;
+        assert!(rows.runners.is_empty() && rows.outbox.is_empty(), "{look:?} leaves nothing behind: {rows:?}");
+        world.check();
+    }
+}
+
+#[test]
+fn a_session_that_cannot_be_recorded_is_shown_as_ended() {
+    let world = World::new();
+    let run = ended_alone(&world, "3");
+    // Whoever looks cannot open the store for writing: the folder of its sockets is gone, and cannot be made.
+    let folder = world.path().join(".banksman/run");
+    fs::remove_dir_all(&folder).unwrap();
+    fs::write(&folder, "").unwrap();
+    let shown = world.data(&["status"])["runs"][0].clone();
+    assert_eq!((&shown["id"], &shown["sessionEnded"]), (&run.as_str().into(), &"exit status 3".into()), "{shown}");
+    assert!(world.ok(&["status"]).contains("(ended, not recorded yet)"));
+    let why = world.ok(&["why", "left"]);
+    assert!(why.contains("its session has ended (exit status 3), which is not recorded yet"), "{why}");
+    assert_eq!(world.data(&["sessions", "list"])["sessions"][0]["state"], "not_recorded");
+    fs::remove_file(&folder).unwrap();
+    assert_eq!(world.run(&["tasks", "wait", "left"]).code, 7);
+    world.check();
+}
+
+#[test]
+fn a_kill_that_comes_too_late_leaves_a_success_a_success() {
+    let world = World::new();
+    let run = ended_alone(&world, "0");
+    let killed = world.data(&["sessions", "kill", &run]);
+    assert_eq!((&killed["outcome"], &killed["ending"]), (&"already_ended".into(), &"exit status 0".into()), "{killed}");
+    assert_eq!(world.status("left"), "completed");
+    world.check();
+}
+
+#[test]
+fn a_live_runner_sweeps_what_has_expired_and_expired_holders_take_no_slots() {
+    let world = World::new();
+    world.ok(&["semaphores", "define", "gpu", "--capacity", "2"]);
+    world.ok(&["locks", "acquire", "deploy", "--holder", "gone", "--ttl", "1ms"]);
+    world.ok(&["semaphores", "acquire", "gpu", "--holder", "gone", "--ttl", "1ms"]);
+    world.ok(&["locks", "acquire", "kept", "--holder", "there", "--ttl", "10m"]);
+    let gpu = || {
+        let listed = world.data(&["semaphores", "list"])["semaphores"].clone();
+        listed.as_array().unwrap().iter().find(|semaphore| semaphore["name"] == "gpu").unwrap().clone()
+    };
+    until("the lease is over", || gpu()["available"] == 2);
+    assert_eq!(gpu()["holders"], 0);
+    assert!(world.holder("deploy").is_some(), "nobody has asked for it");
+    // It looks when it starts, and then again with every slow look.
+    let runner = world.runner(&[]);
+    let reclaimed = |kind: &str| world.events().iter().any(|event| event.kind == kind && event.data["reason"] == "expired");
+    until("both are told", || reclaimed("lock:reclaimed") && reclaimed("semaphore:reclaimed"));
+    assert_eq!((world.holder("deploy"), world.holder("kept").is_some()), (None, true));
+    drop(runner);
+    world.check();
+}
+
+#[test]
+fn doctor_and_cleanup_speak_of_what_they_looked_at() {
+    let world = World::new();
+    let line = |check: &str| {
+        let checks = world.data(&["doctor"])["checks"].clone();
+        let found = checks.as_array().unwrap().iter().find(|entry| entry["check"] == check).unwrap().clone();
+        found["findings"][0].as_str().unwrap().to_owned()
+    };
+    assert_eq!(line("holders"), "no lock is held, no holder has slots");
+    assert_eq!((line("runs"), line("shortages")), ("no run lives".into(), "no runner is alive".into()));
+    assert!(world.ok(&["locks", "cleanup"]).contains("nothing to clean up: no lock is held\n"));
+    world.ok(&["locks", "acquire", "deploy", "--holder", "me", "--ttl", "10m"]);
+    assert_eq!(line("holders"), "1 lock is held, no holder has slots; no holder is dead or past its time");
+    // A lock of a task whose holder does not work on it is no sign of health.
+    world.add(&["by hand"]);
+    let id = world.task("by hand")["id"].as_str().unwrap().to_owned();
+    assert_eq!(line("claims"), "nobody works on a task");
+    let client = world.project().open().unwrap();
+    world.hold_reserved(&client, &format!("task:{id}"), "somebody");
+    assert_eq!(line("claims"), format!("lock task:{id} is held by somebody, who does not work on the task"));
+    let free = world.data(&["locks", "cleanup"]);
+    assert_eq!(free["released"], Value::Array(Vec::new()), "it is leaked, not stale");
+    world.ok(&["locks", "release", &format!("task:{id}"), "--force"]);
+    assert_eq!(line("claims"), "nobody works on a task");
+    world.check();
+}
