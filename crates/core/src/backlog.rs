@@ -42,7 +42,8 @@ pub struct Backlog {
     pub imports: BTreeMap<ImportId, Import>,
     /// Claims that ended against the will of their holders, who were not told yet.
     pub lost_claims: BTreeMap<(TaskId, HolderId), LostClaim>,
-    /// The tasks that are added as part of an import. It is for the row alone and is not read back.
+    /// The tasks that are added as part of an import. It is for the row alone, and read back only with the tasks of an import
+    /// that is dropped.
     pub imported: BTreeMap<TaskId, ImportId>,
     /// How much may be under way; `None` until the first runner, or a person, has set it. It is read with every row.
     pub limits: Option<Limits>,

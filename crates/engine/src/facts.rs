@@ -1,6 +1,6 @@
 //! Gathers what an admission depends on, from rows.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use banksman_core::admission::{self, Admission, Dependency, Exclusive, Facts, Needed};
 use banksman_core::backlog::Backlog;
@@ -20,11 +20,6 @@ pub(crate) fn keys(task: &banksman_core::TaskId, section: Option<&SectionId>, ne
     keys.extend(common_keys());
     keys.extend(resource_keys(section, needs));
     keys
-}
-
-/// The rows that the answer of [`admit`] for this task depends on.
-pub fn admission_keys(task: &Task) -> BTreeSet<Key> {
-    keys(&task.id, task.spec.section.as_ref(), task.spec.needs_to_begin(true)).into_iter().collect()
 }
 
 /// The rows that every admission needs.
@@ -66,8 +61,14 @@ fn bound_to(grant: &Grant) -> impl Iterator<Item = &ProcessId> {
     grant.claim.processes.iter().chain(grant.offer.as_ref().map(|offer| &offer.process))
 }
 
-/// Whether a runner, or anybody, may start the task now. All rows of [`admission_keys`] must be there.
-pub fn admit(task: &Task, runner: Option<&RunnerId>, coordination: &Coordination, backlog: &Backlog, now: &Now) -> Admission {
+/// Whether a runner, or anybody, may start the task now. All rows of [`keys`] must be there.
+pub(crate) fn admit(
+    task: &Task,
+    runner: Option<&RunnerId>,
+    coordination: &Coordination,
+    backlog: &Backlog,
+    now: &Now,
+) -> Admission {
     let section = task.spec.section.as_ref().and_then(|id| backlog.sections.get(id)).filter(|section| section.exclusive);
     let root_limit = root_limit(backlog);
     let facts = Facts {

@@ -34,7 +34,6 @@ pub use applying::{ApplyOutcome, ApplyRequest, Change, How, Misfit};
 pub use awaiting::{awaited_keys, awaited_parts};
 pub use decisions::{DecisionOutcome, DecisionRequest};
 pub use dispatch::{Advice as Next, Dispatcher, News, Options, Vitals};
-pub use facts::{admission_keys, admit};
 pub use guards::{Judgement, know, store_keys, verdict};
 pub use imports::{ImportOutcome, ImportRequest};
 pub use manual::{ClaimWaiting, Lockout, Taking, Unmet};

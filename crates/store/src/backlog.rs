@@ -8,6 +8,7 @@ use banksman_core::ids::{DecisionId, Epoch, RunId, RunnerId, SectionId, TaskId, 
 use banksman_core::task::{Spec, State, Task, Work};
 use banksman_core::{Decision, Lease, Seq, Wall};
 
+use crate::counts;
 use crate::error::StoreError;
 use crate::import;
 use crate::pipelines;
@@ -109,7 +110,7 @@ impl Row {
 }
 
 /// The word for a state: what indexes and counts go by.
-fn word(task: &Task) -> &'static str {
+pub(crate) fn word(task: &Task) -> &'static str {
     match &task.state {
         State::Running(_) => "running",
         State::Stopping { .. } => "stopping",
@@ -162,6 +163,7 @@ fn due(task: &Task) -> Option<i64> {
 pub(crate) fn between<'a>(project: i64, before: &'a Backlog, after: &'a Backlog, queries: &mut Vec<Query<'a>>) {
     sections(project, before, after, queries);
     tasks(project, before, after, queries);
+    counts::between(project, before, after, queries);
     for (id, run) in &after.runs {
         match before.runs.get(id) {
             Some(was) if was == run => {}

@@ -6,12 +6,13 @@ use banksman_core::backlog::Run;
 use banksman_core::ids::{SectionId, TaskId};
 use banksman_core::{Decision, Label, Seq, Status, Task};
 
+use crate::counts::TaskCounts;
 use crate::error::StoreError;
 use crate::queues::WorkItems;
 use crate::reader::View;
 use crate::rows::parsed;
 use crate::sql::Statement;
-use crate::value::{Query, Row, Value};
+use crate::value::{Query, Value};
 
 /// How many tasks one read returns at most.
 const PAGE: i64 = 1_000;
@@ -146,13 +147,8 @@ impl View<'_> {
         let items = Query::new(Statement::WorkItems, [project]);
         let mut answers = self.backend.read(&[by_state, ready, items])?.into_iter();
         let mut counts = Counts::default();
-        for mut row in answers.next().unwrap_or_default() {
-            let (status, for_people, number) = row.task_count()?;
-            *counts.by_status.entry(status).or_default() += number;
-            if for_people && status == Status::Pending {
-                counts.by_hand += number;
-            }
-        }
+        let TaskCounts { by_status, by_hand } = TaskCounts::kept(answers.next().unwrap_or_default())?;
+        (counts.by_status, counts.by_hand) = (by_status, by_hand);
         for mut row in answers.next().unwrap_or_default() {
             let task = row.task_id()?;
             counts.ready.push((task, u64::try_from(row.int()?).map_err(StoreError::corrupt)?));
@@ -229,16 +225,8 @@ impl View<'_> {
     }
 }
 
-impl Row {
-    /// How many tasks stand so, and whether they are for people.
-    pub(crate) fn task_count(&mut self) -> Result<(Status, bool, u64), StoreError> {
-        let (word, held_back, for_people) = (self.text()?, self.int()? != 0, self.int()? != 0);
-        Ok((status(&word, held_back)?, for_people, u64::try_from(self.int()?).map_err(StoreError::corrupt)?))
-    }
-}
-
 /// The status that the word of a row stands for.
-fn status(word: &str, held_back: bool) -> Result<Status, StoreError> {
+pub(crate) fn status(word: &str, held_back: bool) -> Result<Status, StoreError> {
     let status = match word {
         "running" | "stopping" | "awaiting" | "by_hand" | "phases" => Some(Status::InProgress),
         "held" | "parked" | "phases_blocked" => Some(Status::Blocked),

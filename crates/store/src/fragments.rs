@@ -79,6 +79,12 @@ macro_rules! shown {
         concat!("(", $t, ".import IS NULL OR ", $t, ".import NOT IN (SELECT m.id FROM imports m WHERE m.project = $1))")
     };
 }
+/// A counter of tasks that are shown.
+macro_rules! shown_count {
+    ($c:literal) => {
+        concat!("(", $c, ".import = '' OR ", $c, ".import NOT IN (SELECT m.id FROM imports m WHERE m.project = $1))")
+    };
+}
 /// The lane `l` has tasks that are shown: those of an import that is not finished have lanes of their own.
 macro_rules! shown_lane {
     () => {

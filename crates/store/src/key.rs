@@ -65,7 +65,7 @@ pub enum Key {
     },
     /// Whether something was done since people were told that there is nothing left to do.
     Finish,
-    /// How many tasks stand how, and how many items of workers are dead. Every task is looked at.
+    /// How many tasks stand how, and how many items of workers are dead.
     Counts,
     /// The decisions that wait for an answer.
     OpenDecisions,

@@ -15,6 +15,7 @@ mod call;
 mod changes;
 mod compact;
 mod copy;
+mod counts;
 mod crew;
 mod dialect;
 mod error;

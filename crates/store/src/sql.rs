@@ -154,7 +154,19 @@ statements! {
         "AND (CAST($6 AS TEXT) IS NULL OR t.parent = $6) AND (CAST($7 AS TEXT) IS NULL OR t.spec LIKE $7) AND ", shown!("t"),
         " ORDER BY t.position LIMIT $3"
     );
+    // Counters, and beside them what of the pending dependencies hold back: that is taken off the number of the others.
     TaskCounts => concat!(
+        "SELECT c.state, CAST(0 AS BIGINT), c.by_hand, CAST(sum(c.number) AS BIGINT) FROM task_counts c WHERE c.project = $1 AND ",
+        shown_count!("c"), " GROUP BY c.state, c.by_hand ",
+        "UNION ALL SELECT 'pending', CAST(1 AS BIGINT), CAST(CASE WHEN t.lane IS NULL THEN 1 ELSE 0 END AS BIGINT), count(*) FROM tasks t ",
+        "WHERE t.project = $1 AND t.state = 'pending' AND t.unmet > 0 AND ", whole!("t"), " AND ", shown!("t"), " GROUP BY 3"
+    );
+    AddToCount => concat!(
+        "INSERT INTO task_counts (project, import, state, by_hand, number) VALUES ($1, $2, $3, $4, $5) ",
+        "ON CONFLICT (project, import, state, by_hand) DO UPDATE SET number = task_counts.number + $5"
+    );
+    // The same by going through all tasks.
+    RealCounts => concat!(
         "SELECT state, CAST(CASE WHEN unmet > 0 THEN 1 ELSE 0 END AS BIGINT), CAST(CASE WHEN lane IS NULL THEN 1 ELSE 0 END AS BIGINT), count(*) ",
         "FROM tasks t WHERE project = $1 AND ", shown!("t"), " AND ", whole!("t"), " GROUP BY 1, 2, 3 ORDER BY 1, 2, 3"
     );

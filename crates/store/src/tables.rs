@@ -9,14 +9,15 @@ use banksman_core::event::{Event, Fact, Kind, Resource};
 use banksman_core::lock::{self, Lock, State};
 use banksman_core::queue::Queues;
 use banksman_core::semaphore::{self, Semaphore};
-use banksman_core::{Epoch, HolderId, Lease, RequestId, Seq, WorkClaim};
+use banksman_core::{Epoch, HolderId, ImportId, Lease, RequestId, Seq, WorkClaim};
 
+use crate::counts::TaskCounts;
 use crate::crew::{self, Crew};
 use crate::error::StoreError;
 use crate::key::Key;
 use crate::pipelines::{self, Hosted, Listening};
 use crate::queues::{self, WorkItems};
-use crate::rows::Waits;
+use crate::rows::{Waits, parsed};
 use crate::sql::Statement;
 use crate::value::{Query, Row, Rows, Value};
 
@@ -241,6 +242,10 @@ pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables
     let mut tables = Tables::default();
     let (mut waiters, mut jobs, mut in_the_way) = (Vec::new(), Vec::new(), Vec::new());
     for (query, rows) in queries.iter().zip(answers) {
+        if query.statement == Statement::TaskCounts {
+            tables.backlog.finish.counts = TaskCounts::kept(rows)?.by_status;
+            continue;
+        }
         for mut row in rows {
             match query.statement {
                 Statement::Lock
@@ -307,9 +312,16 @@ pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables
                 | Statement::LimitedRoots
                 | Statement::HandTasks
                 | Statement::Loops
-                | Statement::LiveTasks
-                | Statement::Imported => {
+                | Statement::LiveTasks => {
                     let task = row.task()?;
+                    tables.backlog.tasks.insert(task.id.clone(), task);
+                }
+                // They are counted under the import.
+                Statement::Imported => {
+                    let task = row.task()?;
+                    if let Some(Value::Text(import)) = query.params.get(1) {
+                        tables.backlog.imported.insert(task.id.clone(), parsed(import, ImportId::new)?);
+                    }
                     tables.backlog.tasks.insert(task.id.clone(), task);
                 }
                 Statement::Edges
@@ -340,10 +352,6 @@ pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables
                 Statement::Finish => {
                     let finish = &mut tables.backlog.finish;
                     (finish.told, finish.last) = (Seq(row.int()?), Epoch(row.int()?));
-                }
-                Statement::TaskCounts => {
-                    let (status, _, number) = row.task_count()?;
-                    *tables.backlog.finish.counts.entry(status).or_default() += number;
                 }
                 Statement::WorkItems => {
                     let mut items = WorkItems::default();

@@ -10,7 +10,10 @@ fn fix_releases_what_the_dead_hold() {
     world.ok(&["locks", "acquire", "kept", "--pid", &std::process::id().to_string(), "--holder", "l"]);
     sleeper.kill().unwrap();
     sleeper.wait().unwrap();
-    let holders = |args: &[&str]| world.data(args)["checks"][2].clone();
+    let holders = |args: &[&str]| {
+        let checks = world.data(args)["checks"].clone();
+        checks.as_array().unwrap().iter().find(|check| check["check"] == "holders").unwrap().clone()
+    };
     until("the death is noticed", || holders(&["doctor"])["verdict"] == "note");
     let found = holders(&["doctor"]);
     assert_eq!(found["entries"][0]["fix"], "banksman doctor --fix", "{found}");

@@ -242,3 +242,26 @@ fn doctor_and_cleanup_speak_of_what_they_looked_at() {
     assert_eq!(line("claims"), "nobody works on a task");
     world.check();
 }
+
+#[test]
+fn the_numbers_of_tasks_are_counters_which_doctor_counts_again() {
+    let world = World::on_sqlite();
+    world.ok(&["config", "set", "limits.max_concurrent_runs", "1"]);
+    world.add(&["first", "--run", "true"]);
+    world.add(&["second", "--run", "false", "--depends-on", "first"]);
+    world.add(&["third", "--run", "true", "--depends-on", "second"]);
+    world.add(&["manual"]);
+    let counted = |word: &str| world.data(&["status"])["byStatus"][word].as_u64().unwrap();
+    assert_eq!((counted("pending"), counted("blocked"), world.data(&["status"])["byHand"].as_u64()), (2, 2, Some(1)));
+    fs::write(world.path().join("more.jsonl"), "{\"title\":\"a\"}\n{\"title\":\"b\",\"dependsOn\":[\"a\"]}\n").unwrap();
+    world.ok(&["tasks", "import", "more.jsonl"]);
+    assert_eq!((counted("pending"), counted("blocked")), (3, 3));
+    assert_eq!(world.run_all(), 7);
+    world.ok(&["tasks", "delete", "a", "--force"]);
+    assert_eq!((counted("completed"), counted("failed"), counted("pending"), counted("blocked")), (1, 1, 1, 2));
+    world.check();
+    let connection = rusqlite::Connection::open(world.path().join(".banksman/store.db")).unwrap();
+    connection.execute_batch("UPDATE task_counts SET number = number + 1 WHERE state = 'failed'").unwrap();
+    let said = world.run(&["doctor"]);
+    assert!(said.stdout.contains("the counter of failed tasks says 2, and there are 1") && said.code == 7, "{said:?}");
+}

@@ -194,6 +194,7 @@ impl Stage {
         rows.queues.check();
         rows.crew.workers.check();
         assert_eq!(self.store.view().compare_with_log().unwrap(), Vec::<String>::new());
+        assert_eq!(self.store.view().check_counts().unwrap(), Vec::<String>::new());
         let listens = |one: &Pipeline| one.listens().into_iter().map(|to| (one.id.clone(), to, one.knows().unwrap())).collect();
         let listeners: BTreeSet<_> = rows.backlog.pipelines.values().flat_map(|one| -> Vec<_> { listens(one) }).collect();
         assert_eq!(self.store.view().listeners().unwrap(), listeners, "who listens follows from the pipelines");

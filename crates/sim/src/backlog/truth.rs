@@ -131,7 +131,8 @@ impl World<'_> {
 
     /// Compares all rows with the log, and with the book.
     pub(crate) fn look_closely(&mut self) {
-        match self.store.view().compare_with_log() {
+        let counters = self.store.view().check_counts();
+        match self.store.view().compare_with_log().and_then(|log| Ok([log, counters?].concat())) {
             Ok(differences) => self.verdict.expect(Checker::Fold, differences.is_empty(), || differences.join("\n")),
             Err(error) => return self.store_failed(&error),
         }

@@ -66,6 +66,7 @@ fn a_backlog_of_version_2_goes_on() {
     assert_eq!((kill.attempts, kill.due, kill.executor.as_ref().map(|id| id.as_str())), (0, Lease(0), Some("n-1")));
     assert_eq!(store.view().compare_with_log().unwrap(), Vec::<String>::new());
     assert_eq!(store.view().check_integrity().unwrap(), Vec::<String>::new());
+    assert_eq!(store.view().check_counts().unwrap(), Vec::<String>::new());
 
     // What they need is spelt as it is spelt for a new task, or the same needs would be two lanes.
     let connection = Connection::open(&path).unwrap();

@@ -57,6 +57,7 @@ type Check = fn(&mut Examination<'_>) -> Result<Finding, Failure>;
 #[rustfmt::skip]
 const CHECKS: &[Check] = &[
     store::event_log,
+    store::counters,
     limits::check,
     holders::check,
     claims::check,

@@ -13,6 +13,11 @@ pub(super) fn event_log(examination: &mut Examination<'_>) -> Result<Finding, Fa
     Ok(faults("event log", "event log and tables agree", differences))
 }
 
+pub(super) fn counters(examination: &mut Examination<'_>) -> Result<Finding, Failure> {
+    let differences = examination.reader.view().check_counts()?;
+    Ok(faults("counters", "the counters of tasks by status agree with the tasks", differences))
+}
+
 fn faults(check: &'static str, fine: &str, complaints: Vec<String>) -> Finding {
     Finding::faults(check, fine, complaints.into_iter().map(Entry::new).collect())
 }
