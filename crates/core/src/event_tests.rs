@@ -29,6 +29,10 @@ fn the_stored_form_is_frozen() {
         let event = Event::parse(kind, "import", Some("i-1"), data).unwrap();
         assert_eq!((event.kind(), event.source(), event.data().as_str()), (kind, ("import", Some("i-1")), data));
     }
+    let data = r#"{"maxConcurrentRuns":4,"maxConcurrentRootTasks":0}"#;
+    let limits = Event::parse("limits:set", "limits", None, data).unwrap();
+    assert_eq!((&limits, limits.data().as_str()), (&Event::Limits(Limits { runs: 4, roots: 0 }), data));
+    assert!(matches!(Event::parse("limits:set", "ci", None, "{}"), Ok(Event::Custom { .. })), "users could write this before");
     // Users could write this before there were imports.
     assert!(matches!(Event::parse("import:done", "ci", None, "{}"), Ok(Event::Custom { .. })));
     assert!(Event::parse("lock:vanished", "lock", Some("db"), "{}").is_err());

@@ -57,6 +57,8 @@ struct Scene {
     limit: u32,
     /// How many roots may be under way.
     roots: u32,
+    /// Decides what the limits are, and how they change.
+    places: Dice,
     /// Runners that live.
     living: BTreeSet<RunnerId>,
     exclusive: SectionId,
@@ -85,7 +87,8 @@ impl Scene {
         let client = world.another(&seed.to_string()).open().unwrap();
         let (alive, dead) = (client.this_process().clone(), Vec::new());
         let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let (limit, roots) = ([0, 0, 1, 2, 3][dice.index(5)], [0, 0, 0, 1, 2, 3][dice.index(6)]);
+        let mut places = Dice(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
+        let (limit, roots) = ([0, 0, 1, 2, 3][dice.index(5)], [0, 0, 0, 1, 2, 3][places.index(6)]);
         let sections = [("exclusive", true), ("shared", false)].map(|(name, exclusive)| {
             let id = fresh("s", |id| SectionId::new(id).unwrap());
             let add = SectionRequest::Add { id: id.clone(), name: Title::new(name).unwrap(), exclusive };
@@ -94,7 +97,7 @@ impl Scene {
         });
         let [exclusive, shared] = sections;
         let reader = client.reader().unwrap();
-        Scene { client, reader, dice, alive, dead, limit, roots, living: BTreeSet::new(), exclusive, shared }
+        Scene { client, reader, dice, alive, dead, limit, roots, places, living: BTreeSet::new(), exclusive, shared }
     }
 
     fn run(&self, request: RunRequest) -> RunOutcome {

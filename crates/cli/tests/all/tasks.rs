@@ -76,7 +76,7 @@ fn a_task_is_added_run_listed_and_shown() {
     assert_eq!((&added["status"], &added["admission"]), (&"pending".into(), &"queued".into()));
     assert_eq!((&added["queuePosition"], &added["runnerAlive"]), (&1.into(), &false.into()));
     assert!(world.run(&["tasks", "add", "x"]).stderr.is_empty(), "a task for people needs no runner");
-    assert!(world.run(&["tasks", "add", "y", "--run", "true"]).stderr.contains("banksman run"));
+    assert!(world.run(&["tasks", "add", "y", "--run", "true"]).stdout.contains("banksman run"));
     world.ok(&["tasks", "delete", "x", "y"]);
     assert_eq!(world.run_all(), 0);
     let task = world.task("Say hello");

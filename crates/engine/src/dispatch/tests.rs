@@ -1,9 +1,11 @@
 //! What a runner does next, over the real store.
 
+use banksman_core::claim::{Ask, Claim};
+use banksman_core::coordination::Command;
 use banksman_core::decision::Act;
 use banksman_core::restart::Marker;
 use banksman_core::task::{Mark, State, Watch};
-use banksman_core::{Decision, HolderId, Limits, Notice, Seq, Span};
+use banksman_core::{Decision, HolderId, Limits, LimitsChange, Name, Notice, Seq, Span, lock};
 
 use super::stage::{Actor, Stage, TIMEOUT, exited, options, policy, task};
 use super::{Advice, Options, Vitals};
@@ -304,6 +306,57 @@ fn roots_are_begun_in_the_order_of_their_arrival_as_many_as_allowed() {
     stage.files.insert(task("a"), Marker::Done);
     end(&mut stage, &mut actor, 0);
     assert_eq!(begun(&mut actor), ["b"]);
+}
+
+#[test]
+fn limits_that_change_apply_to_a_live_runner_at_once() {
+    let mut stage = Stage::new();
+    for name in ["a", "b", "c", "d", "e"] {
+        stage.add(name, |_| {});
+    }
+    let begun = |actor: &mut Actor| {
+        let did = actor.did();
+        did.iter().filter_map(|word| word.strip_prefix("spawn ").map(str::to_owned)).collect::<Vec<_>>()
+    };
+    let set = |stage: &mut Stage, runs: u32| {
+        let (change, seed) = (LimitsChange { runs: Some(runs), ..LimitsChange::default() }, Limits::NONE);
+        let reply = stage.ask(Request::SetLimits { change, seed });
+        assert_eq!(reply, Reply::Limits(Limits { runs, roots: 0 }));
+        stage.everything();
+    };
+    let mut actor = stage.runner("m", Options { limits: Limits { runs: 2, roots: 0 }, ..options() });
+    stage.play(&mut actor);
+    assert_eq!(begun(&mut actor), ["a", "b"]);
+    set(&mut stage, 3);
+    stage.play(&mut actor);
+    assert_eq!(begun(&mut actor), ["c"], "it is woken, and brings no limit of its own");
+    set(&mut stage, 1);
+    end(&mut stage, &mut actor, 0);
+    assert_eq!(begun(&mut actor), Vec::<String>::new(), "two live still");
+    // Another one that was told something else changes nothing.
+    let mut other = stage.runner("n", Options { limits: Limits { runs: 9, roots: 9 }, ..options() });
+    stage.play(&mut other);
+    assert_eq!((begun(&mut other), stage.rows().limits), (Vec::new(), Some(Limits { runs: 1, roots: 0 })));
+    set(&mut stage, 0);
+    stage.play(&mut actor);
+    assert_eq!(begun(&mut actor), ["d", "e"]);
+    assert_eq!(stage.told("limits:set"), 4);
+}
+
+#[test]
+fn what_has_expired_is_swept_with_the_slow_look() {
+    let mut stage = Stage::new();
+    let acquire = |name: &str, ttl: i64| {
+        let claim = Claim { ttl: Some(Span::from_ms(ttl)), ..Claim::new(HolderId::new("me").unwrap()) };
+        Request::plain(Command::Lock(Name::new(name).unwrap(), lock::Input::Acquire(Box::new(Ask::new(claim)))))
+    };
+    let mut actor = stage.runner("m", options());
+    stage.play(&mut actor);
+    stage.ask(acquire("short", 5_000));
+    stage.ask(acquire("long", 50_000_000));
+    stage.sleep(&mut actor);
+    assert_eq!(stage.told("lock:reclaimed"), 1);
+    assert!(matches!(stage.everything().coordination.locks[&Name::new("short").unwrap()].state, lock::State::Free));
 }
 
 #[test]

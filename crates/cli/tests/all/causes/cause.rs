@@ -43,7 +43,7 @@ impl Scene {
                     self.client.ask(Command::Semaphore(resource.name.clone(), define), Vec::new()).unwrap();
                 }
                 // Its advice is to raise the limit; or a run ends.
-                Reason::NoSlot { capacity, .. } if self.dice.chance(2) => {
+                Reason::NoSlot { capacity, .. } if self.places.chance(2) => {
                     self.set_limits(LimitsChange { runs: Some(capacity + 1), ..LimitsChange::default() });
                 }
                 Reason::NoSlot { holders, .. } => {

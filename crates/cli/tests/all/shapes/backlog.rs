@@ -146,7 +146,7 @@ pub(super) fn status() -> Value {
         "slots": { "used": "number", "limit": "number?" },
         "runs": [{
             "id": "string", "task": "string", "title": "string", "attempt": "number", "startedAt": "time", "runner": "string",
-            "runnerState": "string", "decision": "string?", "keeperSilence": "string?",
+            "runnerState": "string", "decision": "string?", "keeperSilence": "string?", "sessionEnded": "string?",
         }],
         "runners": [{
             "id": "string", "state": "string", "pid": "number", "host": "string", "runs": "number", "maxRuns": "number?",
@@ -176,7 +176,7 @@ fn session() -> Value {
 pub(super) fn insight_story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
     let log = json!({ "path": "string", "bytes": "number?", "dropped": "number?", "error": "string?", "lastOutputAt": "time?" });
     let run = json!({
-        "id": "string", "attempt": "number", "runner": "string", "runnerState": "string?", "heir": "string?", "decision": "string?", "keeperSilence": "string?", "startedAt": "time",
+        "id": "string", "attempt": "number", "runner": "string", "runnerState": "string?", "heir": "string?", "decision": "string?", "keeperSilence": "string?", "sessionEnded": "string?", "startedAt": "time",
         "endedAt": "time?", "ending": "string?", "exitCode": "number?", "note": "string?", "keeperPid": "number?",
         "childPid": "number?",
     });
