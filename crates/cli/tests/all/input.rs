@@ -139,7 +139,7 @@ impl Drop for Mounted<'_> {
 fn a_full_disk_changes_nothing_and_says_so() {
     let world = World::empty_on_sqlite();
     let disk = world.path().join("disk");
-    let Some(_mounted) = Mounted::new(&disk, "size=600k") else { return };
+    let Some(_mounted) = Mounted::new(&disk, "size=900k") else { return };
     let at = |args: &[&str]| world.run(&[&["-C", disk.to_str().unwrap()], args].concat());
     assert_eq!(at(&["init"]).code, 0);
     assert_eq!(at(&["locks", "acquire", "x", "--holder", "a", "--ttl", "1h"]).code, 0);
