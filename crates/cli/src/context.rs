@@ -91,7 +91,10 @@ impl Context {
 fn by() -> By {
     let user = User::current().name;
     match variable("BANKSMAN_RUN").filter(|run| RunId::new(run).is_ok()) {
-        Some(run) => By::run(user, run),
+        Some(run) => {
+            let depth = variable("BANKSMAN_ROUTE_DEPTH").and_then(|depth| depth.parse().ok());
+            By::run(user, run).at_depth(depth.unwrap_or_default())
+        }
         None => By::person(user),
     }
 }

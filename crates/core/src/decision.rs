@@ -57,6 +57,8 @@ pub enum About {
         /// Of which task.
         task: TaskId,
     },
+    /// A route that was stopped, because too many routes led to what it reacts to.
+    Route(Box<str>),
 }
 
 /// A possible answer.
@@ -90,6 +92,8 @@ pub enum Act {
     Wait,
     /// The pipeline goes on, whatever its guard says.
     Pass,
+    /// The route is removed.
+    Remove,
 }
 
 /// What came of it.
@@ -292,6 +296,24 @@ impl Question {
         }
     }
 
+    /// What to do about a route that was stopped.
+    fn of_route(route: &str, event: Seq, depth: u32) -> Question {
+        let choice = |text: &str, act| Choice { text: text.into(), act };
+        Question {
+            about: About::Route(route.into()),
+            text: format!(
+                "The route {route} was stopped at event {event}: {depth} routes led to it, one after the other, so it seems to go round \
+                 in circles. What now?"
+            )
+            .into(),
+            options: vec![
+                choice("leave it: this chain ends here, and the route stays in force", Act::Drop),
+                choice("remove the route", Act::Remove),
+            ],
+            recommended: 1,
+        }
+    }
+
     /// Raises it: the event, and if it is worth it the notice to people.
     pub(crate) fn raise(self, notice: Option<NoticeKind>, scribe: &mut Scribe) -> DecisionId {
         let id = DecisionId::from(scribe.next());
@@ -321,6 +343,13 @@ pub fn ask_about(seq: Seq, errand: &Errand, attempts: u32, error: &str, now: &No
 pub fn ask_about_run(run: &RunId, task: &TaskId, title: &Title, why: &str, now: &Now) -> Step<DecisionId, ()> {
     let mut scribe = Scribe::new(now);
     let id = Question::of_unproven(run, task, title, why).raise(Some(NoticeKind::Decision), &mut scribe);
+    Step { state: id, outcome: (), effects: scribe.effects }
+}
+
+/// Asks what to do about a route that was stopped.
+pub fn ask_about_route(route: &str, event: Seq, depth: u32, now: &Now) -> Step<DecisionId, ()> {
+    let mut scribe = Scribe::new(now);
+    let id = Question::of_route(route, event, depth).raise(Some(NoticeKind::Decision), &mut scribe);
     Step { state: id, outcome: (), effects: scribe.effects }
 }
 

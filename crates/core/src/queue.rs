@@ -419,6 +419,7 @@ impl Queues {
             state: State::Pending { not_before: is_delayed.then(|| now.lease + delay) },
             history: Vec::new(),
             origin: None,
+            depth: 0,
         };
         self.items.insert(id, item);
         Pushed::Added(id)

@@ -66,6 +66,9 @@ pub enum Then {
     Notify(Box<str>),
 }
 
+/// How many routes can lead to something, one after the other. Past that a chain of them stops, and a person is asked.
+pub const DEPTH_LIMIT: u32 = 10;
+
 /// The most routes of a project.
 pub const ROUTES_LIMIT: usize = 10_000;
 
@@ -116,6 +119,8 @@ pub struct Heard {
     pub wall: Wall,
     /// What happened.
     pub event: Event,
+    /// How many routes led to it, one after the other.
+    pub depth: u32,
     /// What the pipeline is that it happened to, if it was one.
     pub pipeline: Option<Definition>,
 }
@@ -154,6 +159,8 @@ pub enum Subscriber {
 pub struct Reaction {
     /// Which event.
     pub event: Seq,
+    /// How many routes led to that.
+    pub depth: u32,
     /// The route that says so, if one does.
     pub route: Option<Box<str>>,
     /// What is to be done.
@@ -196,7 +203,7 @@ pub fn route(heard: &Heard, subscriptions: &[Subscription]) -> Vec<Reaction> {
     let mut reactions = Vec::new();
     for one in reached {
         let mut add = |route: Option<&Box<str>>, does| {
-            reactions.push(Reaction { event: heard.seq, route: route.cloned(), does });
+            reactions.push(Reaction { event: heard.seq, depth: heard.depth, route: route.cloned(), does });
         };
         match &one.subscriber {
             Subscriber::Worker(name) if is_about(&heard.event, "worker", name.as_str()) => {}
@@ -230,6 +237,13 @@ fn feeds(then: &Then, heard: &Heard) -> bool {
 /// Whether an event is about this worker or queue.
 fn is_about(event: &Event, category: &str, name: &str) -> bool {
     event.kind().split(':').next() == Some(category) && event.arguments().iter().any(|argument| &**argument == name)
+}
+
+impl Reaction {
+    /// Whether so many routes have led here that this one must not go on: what it would start or push could come back to it.
+    pub fn is_too_deep(&self) -> bool {
+        self.depth >= DEPTH_LIMIT && matches!(self.does, Does::Start(..) | Does::Push(..))
+    }
 }
 
 impl Heard {

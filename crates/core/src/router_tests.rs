@@ -17,7 +17,7 @@ fn custom(kind: &str, id: Option<&str>, data: Value) -> Event {
 }
 
 fn heard(seq: i64, event: Event) -> Heard {
-    Heard { seq: Seq(seq), wall: Wall(1_000), event, pipeline: None }
+    Heard { seq: Seq(seq), wall: Wall(1_000), event, depth: 0, pipeline: None }
 }
 
 /// A pipeline of this definition enters the phase `merge`.
@@ -243,4 +243,20 @@ fn the_stored_form_is_frozen() {
     assert_eq!(folded.stored(&entity).unwrap().as_deref(), Some(row));
     folded.restore(&entity, row).unwrap();
     assert_eq!(folded.stored(&entity).unwrap().as_deref(), Some(row));
+}
+
+#[test]
+fn a_chain_of_routes_ends() {
+    let push = Then::Push(Push { queue: Name::new("q").unwrap(), priority: 0, vars: Vec::new() });
+    let then = vec![push, Then::Notify("told".into())];
+    let route_of = Route { runbook: "r".into(), on: Pattern::new("*").unwrap(), then };
+    let subscriber = Subscriber::Route(route_of.id(), Arc::new(route_of));
+    let all = [Subscription { pattern: Pattern::new("*").unwrap(), since: Seq(0), subscriber }];
+    for depth in [0, 1, DEPTH_LIMIT - 1, DEPTH_LIMIT, DEPTH_LIMIT + 5] {
+        let reactions = route(&Heard { depth, ..heard(3, custom("a:b", None, json!({}))) }, &all);
+        assert_eq!(reactions.iter().map(|one| one.depth).collect::<Vec<_>>(), [depth, depth]);
+        // People are told however deep it is: nothing follows from that.
+        let deep: Vec<bool> = reactions.iter().map(Reaction::is_too_deep).collect();
+        assert_eq!(deep, [depth >= DEPTH_LIMIT, false], "{depth}");
+    }
 }

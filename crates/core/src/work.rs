@@ -71,6 +71,15 @@ pub struct Spec {
     /// How long a run of it may take, if that is not what the settings say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Span>,
+    /// How long a run of it may be silent, if that is not what the settings say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silence: Option<Span>,
+    /// Whether it fails when it was helped as often as allowed, whatever the settings say: something else is tried then.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub fails_when_stuck: bool,
+    /// How many routes led to it, one after the other.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub depth: u32,
     /// The attempt at an item of a queue that it is, if a worker has made it of one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<Box<OfItem>>,
@@ -127,9 +136,16 @@ impl Spec {
             workspace: Workspace::None,
             env: BTreeMap::new(),
             timeout: None,
+            silence: None,
+            fails_when_stuck: false,
+            depth: 0,
             item: None,
         }
     }
+}
+
+fn is_zero(depth: &u32) -> bool {
+    *depth == 0
 }
 
 /// What a runner does.

@@ -14,6 +14,7 @@ use banksman_store::{Crew, Key, Tables, Turn};
 
 use crate::ledger::{wake_runners, wake_watchers};
 use crate::phases::{Lack, lacks, slot_keys};
+use crate::routing::withdraw_stale;
 
 /// What is to be in force of a runbook. With nothing in it, nothing of the runbook is in force any more; locks, semaphores
 /// and queues stay, because others may use them.
@@ -134,7 +135,7 @@ impl ApplyRequest {
         let locks = self.locks.keys().cloned().map(Key::Lock);
         let semaphores = self.semaphores.keys().cloned().map(Key::Semaphore);
         let needed = self.plans().into_iter().flat_map(|(_, plan)| slot_keys(plan));
-        locks.chain(semaphores).chain(needed).chain([Key::Crew, Key::Queues, Key::Runners]).collect()
+        locks.chain(semaphores).chain(needed).chain([Key::Crew, Key::Queues, Key::Runners, Key::OpenDecisions]).collect()
     }
 
     /// The pipelines that its workers and routes start, and which of them do.
@@ -176,6 +177,7 @@ impl ApplyRequest {
         if !draft.effects.is_empty() {
             wake_watchers(tables, &draft.effects, turn);
             turn.carry_out(draft.effects, false);
+            withdraw_stale(tables, turn);
             wake_runners(tables, turn, None);
         }
         ApplyOutcome::Applied(draft.changes)

@@ -34,6 +34,7 @@ pub(crate) fn claim(
         if started.len() == room {
             break;
         }
+        turn.depth = tables.backlog.tasks.get(&candidate.task).map_or(0, |task| task.spec.depth);
         match claim_one(runner, candidate, seen, &mut refuted, tables, turn) {
             Ok(work) => started.push(work),
             Err(reasons) => blocked.push((candidate.task.clone(), reasons)),

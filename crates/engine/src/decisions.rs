@@ -9,6 +9,7 @@ use crate::endings::end_unproven;
 use crate::facts;
 use crate::ledger::{any_runner, descendants, step_task, wake_runners};
 use crate::pipelines::step_pipeline;
+use crate::routing;
 use crate::runs::Work;
 use crate::tasks;
 
@@ -47,6 +48,7 @@ impl DecisionRequest {
             About::Task(task) => vec![Key::Family(task.clone()), Key::ByHand(task.clone()), Key::Pipeline(task.clone())],
             About::Errand(_) => Vec::new(),
             About::Run { run, task } => vec![Key::Run(run.clone()), Key::Family(task.clone()), Key::Pipeline(task.clone())],
+            About::Route(route) => vec![Key::Route(route.clone())],
         };
         let holds = self.run.iter().flat_map(|work| &work.run.holds).map(|hold| facts::need_key(&hold.need));
         let section = self.run.iter().filter_map(|work| work.task.spec.section.as_ref());
@@ -110,6 +112,8 @@ fn carry_out(act: Act, decision: &Decision, run: Option<&Work>, tables: &mut Tab
                 }
             }
         }
+        (About::Route(route), Act::Remove) => routing::remove(route, tables, turn),
+        (About::Route(_), Act::Drop) => {}
         (About::Errand(seq), Act::Drop) => drop(tables.backlog.outbox.remove(seq)),
         (About::Run { task, .. }, Act::End | Act::Fail | Act::Cancel) => {
             let then = match act {
@@ -123,9 +127,13 @@ fn carry_out(act: Act, decision: &Decision, run: Option<&Work>, tables: &mut Tab
                 tasks::stop(&child, After::Cancel, tables, turn);
             }
         }
-        (About::Task(_), Act::Resend | Act::Drop | Act::End)
-        | (About::Errand(_), Act::Retry | Act::Fail | Act::Cancel | Act::Skip | Act::End | Act::Wait | Act::Pass)
-        | (About::Run { .. }, Act::Retry | Act::Skip | Act::Resend | Act::Drop | Act::Wait | Act::Pass) => {
+        (About::Task(_), Act::Resend | Act::Drop | Act::End | Act::Remove)
+        | (About::Errand(_), Act::Retry | Act::Fail | Act::Cancel | Act::Skip | Act::End | Act::Wait | Act::Pass | Act::Remove)
+        | (About::Run { .. }, Act::Retry | Act::Skip | Act::Resend | Act::Drop | Act::Wait | Act::Pass | Act::Remove)
+        | (
+            About::Route(_),
+            Act::Retry | Act::Fail | Act::Cancel | Act::Skip | Act::Resend | Act::End | Act::Wait | Act::Pass,
+        ) => {
             unreachable!("a question only has options that fit what it is about")
         }
     }

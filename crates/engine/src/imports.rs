@@ -174,10 +174,11 @@ fn chunk(id: &ImportId, first: u32, tasks: &[(Spec, Vec<Edge>)], tables: &mut Ta
         }
     }
     for ((spec, depends_on), number) in tasks.iter().zip(first..) {
+        let spec = Spec { depth: spec.depth.max(turn.depth), ..spec.clone() };
         let task = Task::new(id.task(number), spec.clone(), &turn.now(Vec::new(), Span::ZERO));
         let mut edges = depends_on.clone();
         edges.sort();
-        let fact = TaskFact::Added { spec: Box::new(spec.clone()), depends_on: edges.clone(), import: Some(id.clone()) };
+        let fact = TaskFact::Added { spec: Box::new(spec), depends_on: edges.clone(), import: Some(id.clone()) };
         emit(turn, Event::Task { id: task.id.clone(), fact });
         tables.backlog.imported.insert(task.id.clone(), id.clone());
         tables.backlog.edges.insert(task.id.clone(), edges);

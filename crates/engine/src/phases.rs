@@ -8,6 +8,7 @@ use banksman_core::event::{Event, TaskFact};
 use banksman_core::output::telling_line;
 use banksman_core::pipeline::{End, Pipeline, State};
 use banksman_core::plan::{self, Action, Context, Deed, Merge, Phase, Plan};
+use banksman_core::strategy::Fallback;
 use banksman_core::task::{self, After, Done, Need, PHASE_ENV, PIPELINE_ENV, Spec, Verdict, Work};
 use banksman_core::{Name, Span, Task, TaskId, Title, json};
 use banksman_runbook::{TemplateError, render};
@@ -83,11 +84,11 @@ pub(crate) fn add(id: &TaskId, task: &TaskId, tables: &mut Tables, turn: &mut Tu
 fn spec(pipeline: &Pipeline, host: &Task) -> Result<Spec, String> {
     let State::Running { phase, approach, .. } = &pipeline.state else { unreachable!("only who runs has a task") };
     let phase = pipeline.plan.phase(phase).expect("it is in a phase of its plan");
-    let (deed, name, timeout) = match &phase.action {
-        Action::Do(deed) => (deed, phase.name.to_string(), None),
+    let (deed, name, timeout, fallback_on) = match &phase.action {
+        Action::Do(deed) => (deed, phase.name.to_string(), None, &[][..]),
         Action::Strategy { approaches, .. } => {
             let approach = &approaches[*approach as usize];
-            (&approach.deed, format!("{} ({})", phase.name, approach.name), approach.timeout)
+            (&approach.deed, format!("{} ({})", phase.name, approach.name), approach.timeout, &approach.fallback_on[..])
         }
         Action::Push(_) => unreachable!("a push has no task"),
     };
@@ -104,7 +105,10 @@ fn spec(pipeline: &Pipeline, host: &Task) -> Result<Spec, String> {
         guarded: pipeline.recheck.is_some(),
         env: env(pipeline, phase),
         timeout: timeout.or(phase.timeout),
+        // A hang is an error like any other.
+        fails_when_stuck: fallback_on.contains(&Fallback::Any),
         workspace: host.spec.workspace,
+        depth: host.spec.depth,
         ..Spec::new(Title::new(title.trim()).map_err(|error| error.to_string())?)
     })
 }

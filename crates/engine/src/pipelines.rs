@@ -124,6 +124,21 @@ pub enum PipelineOutcome {
 }
 
 impl PipelineRequest {
+    /// The task that it happens because of.
+    pub(crate) fn cause(&self) -> Option<&TaskId> {
+        match self {
+            PipelineRequest::Start(start) => start.spec.parent.as_ref(),
+            PipelineRequest::Judge(judgement) => Some(&judgement.id),
+            PipelineRequest::Begin { id, .. }
+            | PipelineRequest::Examine { id, .. }
+            | PipelineRequest::Push { id, .. }
+            | PipelineRequest::Set { id, .. }
+            | PipelineRequest::Checkpoint { id, .. }
+            | PipelineRequest::Unblock { id }
+            | PipelineRequest::Retry { id } => Some(id),
+        }
+    }
+
     pub(crate) fn keys(&self) -> Vec<Key> {
         let own = |id: &TaskId| vec![Key::Task(id.clone()), Key::Pipeline(id.clone()), Key::Runners];
         let of_run = |id: &TaskId, by: &Option<(TaskId, Epoch)>| {

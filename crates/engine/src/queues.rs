@@ -1,7 +1,7 @@
 //! What can be asked of a queue: which rows that needs. The machine decides.
 
 use banksman_core::event::Event;
-use banksman_core::queue::{DUE_PER_SETTLE, DUE_PER_TAKE, Fact, Input, Outcome};
+use banksman_core::queue::{DUE_PER_SETTLE, DUE_PER_TAKE, Fact, Hold, Input, Outcome, Pushed};
 use banksman_core::{Effect, Name, Now, Span};
 use banksman_store::{Key, Tables, Turn};
 
@@ -22,6 +22,14 @@ impl QueueRequest {
     /// A request without any probes.
     pub fn new(queue: Name, input: Input) -> QueueRequest {
         QueueRequest { queue, input, seen: Seen::default() }
+    }
+
+    /// The take that it speaks of, if it does.
+    pub(crate) fn hold(&self) -> Option<&Hold> {
+        match &self.input {
+            Input::Extend(hold, _) | Input::Complete(hold) | Input::Fail { hold, .. } => Some(hold),
+            _ => None,
+        }
     }
 
     pub(crate) fn keys(&self) -> Vec<Key> {
@@ -86,6 +94,12 @@ pub(crate) fn step_queue(name: &Name, input: Input, tables: &mut Tables, turn: &
 fn step_at(name: &Name, input: Input, now: &Now, tables: &mut Tables, turn: &mut Turn) -> Outcome {
     let step = std::mem::take(&mut tables.queues).step(name, input, now);
     tables.queues = step.state;
+    if let Outcome::Pushed(pushed) = &step.outcome {
+        for new in pushed.iter().filter_map(|one| if let Pushed::Added(id) = one { Some(id) } else { None }) {
+            // It may have gone to somebody who waits for it already; how deep it is says how it came here.
+            tables.queues.items.entry(*new).and_modify(|item| item.depth = turn.depth);
+        }
+    }
     wake_hands(&step.effects, tables, turn);
     let took_ticket = matches!(&step.outcome, Outcome::Waiting(waiting) if waiting.ticket == now.ticket);
     let errands = turn.carry_out(step.effects, took_ticket);

@@ -3,7 +3,7 @@
 use banksman_core::claim::Ask;
 use banksman_core::coordination::{Command, Outcome};
 use banksman_core::event::{Event, Fact};
-use banksman_core::{Effect, Epoch, Limits, LimitsChange, Liveness, ProcessId, Seq, Span, Stamp, lock, queue, semaphore};
+use banksman_core::{Effect, Epoch, Limits, LimitsChange, Liveness, ProcessId, Seq, Span, Stamp, TaskId, lock, queue, semaphore};
 use banksman_store::{Call, Granted, Key, Tables, Turn};
 
 use crate::applying::{ApplyOutcome, ApplyRequest};
@@ -168,6 +168,39 @@ impl Call for Request {
     }
 
     fn decide(&self, tables: &mut Tables, turn: &mut Turn) -> Reply {
+        let of_caller = turn.depth;
+        turn.depth = of_caller.max(self.depth(tables));
+        let reply = self.carry_out(tables, turn);
+        turn.depth = of_caller;
+        reply
+    }
+}
+
+impl Request {
+    /// How many routes led to what it is about.
+    fn depth(&self, tables: &Tables) -> u32 {
+        let of_task = |id: &TaskId| tables.backlog.tasks.get(id).map_or(0, |task| task.spec.depth);
+        match self {
+            Request::Task(request) => request.cause().map_or(0, of_task),
+            Request::Pipeline(request) => request.cause().map_or(0, of_task),
+            Request::Worker(WorkerRequest::Settle { task, .. }) => of_task(task),
+            Request::Run(RunRequest::Finish { what, .. } | RunRequest::Lose { what, .. }) => what.task.spec.depth,
+            Request::Queue(request) => {
+                let item = request.hold().and_then(|hold| tables.queues.items.get(&hold.item));
+                item.map_or(0, |item| item.depth)
+            }
+            // Claims, takes and routes have one for each of those that they are about.
+            Request::Run(_) | Request::Worker(_) | Request::Route(_) => 0,
+            Request::Coordinate { .. }
+            | Request::Emit(_)
+            | Request::Section(_)
+            | Request::Decision(_)
+            | Request::Import(_)
+            | Request::Apply(_) => 0,
+        }
+    }
+
+    fn carry_out(&self, tables: &mut Tables, turn: &mut Turn) -> Reply {
         match self {
             Request::Coordinate { command, seen } => coordinate(command.clone(), seen, tables, turn),
             Request::Emit(event) => {

@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
+use banksman_core::backlog::Backlog;
+use banksman_core::decision::{self, About};
 use banksman_core::event::Event;
 use banksman_core::plan::{Context, Plan};
 use banksman_core::queue::{self, Pushed};
 use banksman_core::router::{Does, Reaction, RouteFact};
 use banksman_core::task::{Spec, Work};
-use banksman_core::{Effect, Errand, Name, Notice, NoticeKind, Seq, TaskId, worker};
+use banksman_core::{Decision, DecisionId, Effect, Errand, Name, Notice, NoticeKind, Seq, Span, TaskId, worker};
 use banksman_store::{Crew, Key, Tables, Turn};
 
-use crate::ledger::{carry_out, emit, wake_runners};
+use crate::ledger::{carry_out, emit, wake_runners, withdraw};
 use crate::pipelines::{self, Start};
 use crate::queues::step_queue;
 use crate::workers::step_worker;
@@ -46,7 +48,8 @@ impl RouteRequest {
             Does::Notify { .. } | Does::Nothing(_) => Vec::new(),
         };
         let routes = self.reactions.iter().filter_map(|reaction| reaction.route.clone()).map(Key::Route);
-        self.reactions.iter().flat_map(of).chain(routes).chain([Key::Router, Key::Runners]).collect()
+        let deep = self.reactions.iter().any(Reaction::is_too_deep).then_some(Key::OpenDecisions);
+        self.reactions.iter().flat_map(of).chain(routes).chain(deep).chain([Key::Router, Key::Runners]).collect()
     }
 
     pub(crate) fn decide(&self, tables: &mut Tables, turn: &mut Turn) -> RouteOutcome {
@@ -58,7 +61,10 @@ impl RouteRequest {
             if !is_wanted(reaction, &tables.crew) {
                 continue;
             }
-            if let Err(error) = react(reaction, tables, turn) {
+            turn.depth = reaction.depth + 1;
+            if reaction.is_too_deep() {
+                stop(reaction, tables, turn);
+            } else if let Err(error) = react(reaction, tables, turn) {
                 tell(reaction, |event| RouteFact::Failed { event, error: error.into() }, turn);
             }
         }
@@ -84,6 +90,42 @@ fn tell(reaction: &Reaction, fact: impl FnOnce(Seq) -> RouteFact, turn: &mut Tur
     if let Some(id) = &reaction.route {
         emit(turn, Event::Route { id: id.clone(), fact: fact(reaction.event) });
     }
+}
+
+/// Does not do it, because the chain of routes that leads to it seems to go round in circles. A person is asked, once for each route.
+fn stop(reaction: &Reaction, tables: &mut Tables, turn: &mut Turn) {
+    let Reaction { event, depth, route, .. } = reaction;
+    let error = format!("{depth} routes led to this event, one after the other: the chain was stopped");
+    tell(reaction, |event| RouteFact::Failed { event, error: error.into() }, turn);
+    let Some(route) = route else { return };
+    if open_question(route, &tables.backlog).is_none() {
+        let step = decision::ask_about_route(route, *event, *depth, &turn.now(Vec::new(), Span::ZERO));
+        carry_out(tables, turn, step.effects, None);
+    }
+}
+
+/// The open question about a route, if there is one.
+fn open_question(route: &str, backlog: &Backlog) -> Option<DecisionId> {
+    let is_about = |decision: &&Decision| matches!(&decision.question.about, About::Route(about) if **about == *route);
+    backlog.decisions.values().filter(|decision| decision.is_open()).find(is_about).map(|decision| decision.id.clone())
+}
+
+/// Removes a route because a person says so.
+pub(crate) fn remove(route: &str, tables: &mut Tables, turn: &mut Turn) {
+    if tables.crew.routes.routes.remove(route).is_some() {
+        emit(turn, Event::Route { id: route.into(), fact: RouteFact::Removed {} });
+    }
+}
+
+/// Questions about routes that are gone, or are others now, need no answer.
+pub(crate) fn withdraw_stale(tables: &mut Tables, turn: &mut Turn) {
+    let is_stale = |decision: &&Decision| match &decision.question.about {
+        About::Route(id) => tables.crew.routes.routes.get(id).is_none_or(|in_force| in_force.since > decision.id.seq()),
+        About::Task(_) | About::Errand(_) | About::Run { .. } => false,
+    };
+    let open = tables.backlog.decisions.values().filter(|decision| decision.is_open());
+    let stale: Vec<DecisionId> = open.filter(is_stale).map(|decision| decision.id.clone()).collect();
+    stale.iter().for_each(|id| withdraw(tables, turn, id));
 }
 
 /// Does it, or says why that cannot be done.

@@ -263,6 +263,14 @@ impl TaskRequest {
         })
     }
 
+    /// The task that it happens because of.
+    pub(crate) fn cause(&self) -> Option<&TaskId> {
+        match self {
+            TaskRequest::Add { spec, .. } => spec.parent.as_ref(),
+            request => Some(request.id()),
+        }
+    }
+
     pub(crate) fn keys(&self) -> Vec<Key> {
         let Some(id) = self.id().cloned() else {
             let TaskRequest::Leave { resources, .. } = self else { return Vec::new() };
@@ -383,12 +391,14 @@ pub(crate) fn add(
     if let Err(error) = dag::validate(id, depends_on, |on| backlog.tasks.contains_key(on), &Default::default()) {
         return TaskOutcome::Dependencies(error);
     }
+    // What comes of what a route did is as deep as that.
+    let spec = Spec { depth: spec.depth.max(turn.depth), ..spec.clone() };
     let task = Task::new(id.clone(), spec.clone(), &turn.now(Vec::new(), Span::ZERO));
     let mut edges = depends_on.to_vec();
     edges.sort();
     backlog.tasks.insert(id.clone(), task.clone());
     backlog.edges.insert(id.clone(), edges);
-    let fact = TaskFact::Added { spec: Box::new(spec.clone()), depends_on: depends_on.to_vec(), import: None };
+    let fact = TaskFact::Added { spec: Box::new(spec), depends_on: depends_on.to_vec(), import: None };
     emit(turn, Event::Task { id: id.clone(), fact });
     wake_runners(tables, turn, None);
     TaskOutcome::Kept(Box::new(task))

@@ -174,6 +174,7 @@ fn take(name: &Name, queue: &Name, tables: &mut Tables, turn: &mut Turn) -> Work
     let hold = Hold { item: item.id, holder, epoch: item.fence };
     step_queue(queue, queue::Input::Extend(hold.clone(), Some(KEPT)), tables, turn);
     let taken = Taken { queue: queue.clone(), item: item.id, epoch: item.fence };
+    turn.depth = item.depth;
     match begin(&definition, &item, taken.clone(), tables, turn) {
         Ok(task) => {
             let outcome = step_worker(name, worker::Input::Take { task: task.clone(), taken }, tables, turn);

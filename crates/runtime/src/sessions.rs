@@ -21,8 +21,14 @@ use crate::project::Project;
 use crate::{guarded, merge_branch};
 
 /// Variables that belong to whoever started the runner, not to its runs.
-pub(crate) const FOREIGN: [&str; 5] =
-    ["BANKSMAN_ANCESTORS", "BANKSMAN_LOCK", "BANKSMAN_LOCK_EPOCH", "BANKSMAN_SEMAPHORE", "BANKSMAN_SEMAPHORE_EPOCH"];
+pub(crate) const FOREIGN: [&str; 6] = [
+    "BANKSMAN_ROUTE_DEPTH",
+    "BANKSMAN_ANCESTORS",
+    "BANKSMAN_LOCK",
+    "BANKSMAN_LOCK_EPOCH",
+    "BANKSMAN_SEMAPHORE",
+    "BANKSMAN_SEMAPHORE_EPOCH",
+];
 
 /// How much of the last output the next run is told, in bytes.
 const TAIL: u64 = 4_000;
@@ -232,6 +238,9 @@ impl Sessions {
             env.push(("GIT_CEILING_DIRECTORIES".into(), self.project.folder().join("workspaces").into()));
             env_remove.extend(LOCAL_VARIABLES.map(Into::into));
         }
+        if task.spec.depth > 0 {
+            env.push(("BANKSMAN_ROUTE_DEPTH".into(), task.spec.depth.to_string().into()));
+        }
         env.extend(task.spec.env.iter().map(|(name, value)| (name.to_string(), value.to_string().into())));
         env.extend(self.store.clone().map(|url| ("BANKSMAN_STORE".into(), url.into())));
         Spec {
@@ -251,6 +260,7 @@ impl Sessions {
             stdin: reads(work).map(|_| self.input(&task.id)),
             grace_ms: u64::try_from(config.kill_grace.as_millis()).unwrap_or(u64::MAX),
             limit,
+            own_workspace: (task.spec.workspace == Workspace::Dir).then(|| self.workspace(&task.id)),
         }
     }
 }

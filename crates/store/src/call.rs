@@ -43,11 +43,13 @@ pub struct Turn {
     pub lease: Lease,
     /// The wall clock.
     pub wall: Wall,
+    /// How many routes led to what is decided now, one after the other: every event has it beside it.
+    pub depth: u32,
     /// Boots of this host that the store saw before the current one: their processes are dead.
     pub(crate) earlier_boots: BTreeSet<Box<str>>,
     /// Whether all processes that share the store run on one kernel.
     pub(crate) one_kernel: bool,
-    pub(crate) events: Vec<(Seq, Event)>,
+    pub(crate) events: Vec<(Seq, Event, u32)>,
     pub(crate) wakes: Vec<Address>,
 }
 
@@ -70,7 +72,7 @@ impl Turn {
         for effect in effects {
             match effect {
                 Effect::Emit(event) => {
-                    self.events.push((self.seq, event));
+                    self.events.push((self.seq, event, self.depth));
                     self.seq.0 += 1;
                 }
                 Effect::Wake(address) => self.wakes.push(address),

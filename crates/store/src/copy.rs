@@ -121,7 +121,7 @@ fn fill(
 fn insert(project: i64, seq: Seq, wall: i64, event: &Event, by: Option<&Actor>) -> Query<'static> {
     let (component, id) = event.source();
     let owned = |text: &str| Value::from(text.to_owned());
-    let params: [Value<'static>; 9] = [
+    let params: [Value<'static>; 10] = [
         project.into(),
         seq.0.into(),
         wall.into(),
@@ -131,6 +131,8 @@ fn insert(project: i64, seq: Seq, wall: i64, event: &Event, by: Option<&Actor>) 
         event.request().map_or(Value::Null, owned),
         event.data().into(),
         by.map(Actor::to_json).into(),
+        // What comes of it has its own.
+        Value::Null,
     ];
     Query::new(Statement::InsertEvent, params)
 }

@@ -79,7 +79,8 @@ impl Row {
             Some(Work::Pipeline(plan)) => Some(Definition { runbook: plan.runbook.clone(), name: plan.name.as_str().into() }),
             _ => None,
         });
-        Ok(Heard { seq, wall, event, pipeline })
+        let depth = self.maybe_int()?.unwrap_or_default().try_into().map_err(StoreError::corrupt)?;
+        Ok(Heard { seq, wall, event, depth, pipeline })
     }
 }
 

@@ -117,7 +117,7 @@ macro_rules! items {
     () => {
         concat!(
             "SELECT id, queue, data, priority, created_lease, created_wall, dedupe, attempts, fence, state, due, holder, ",
-            "taken_lease, taken_wall, reason, died_wall, history, origin FROM items WHERE project = $1"
+            "taken_lease, taken_wall, reason, died_wall, history, origin, depth FROM items WHERE project = $1"
         )
     };
 }

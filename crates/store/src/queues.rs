@@ -118,7 +118,8 @@ impl Row {
             other => return Err(StoreError::corrupt(format_args!("item {id} is {other:?}"))),
         };
         let (history, origin) = (self.json()?.unwrap_or_default(), self.json()?);
-        Ok(Item { id, queue, data, priority, created, dedupe, attempts, fence, state, history, origin })
+        let depth = self.maybe_int()?.unwrap_or_default().try_into().map_err(StoreError::corrupt)?;
+        Ok(Item { id, queue, data, priority, created, dedupe, attempts, fence, state, history, origin, depth })
     }
 
     pub(crate) fn taker(&mut self) -> Result<Taker, StoreError> {
@@ -261,7 +262,7 @@ fn push_state<'a>(item: &'a Item, params: &mut Vec<Value<'a>>) {
 }
 
 fn insert_item(project: i64, item: &Item) -> Query<'_> {
-    let mut params = Vec::with_capacity(21);
+    let mut params = Vec::with_capacity(22);
     params.push(project.into());
     params.push(item.id.0.0.into());
     params.push(item.queue.as_str().into());
@@ -270,6 +271,7 @@ fn insert_item(project: i64, item: &Item) -> Query<'_> {
     params.push(item.rank().into());
     push_stamp(item.created, &mut params);
     push_state(item, &mut params);
+    params.push((item.depth > 0).then_some(i64::from(item.depth)).into());
     Query::new(Statement::InsertItem, params)
 }
 

@@ -108,7 +108,7 @@ statements! {
     );
     DeleteWaiter => "DELETE FROM waiters WHERE project = $1 AND ticket = $2";
     Request => "SELECT seq, kind, component, id, data FROM events WHERE project = $1 AND request = $2 ORDER BY seq DESC LIMIT 1";
-    InsertEvent => "INSERT INTO events (project, seq, wall, kind, component, id, request, data, actor) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+    InsertEvent => "INSERT INTO events (project, seq, wall, kind, component, id, request, data, actor, depth) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
     Events => concat!(
         "SELECT seq, wall, kind, component, id, data, actor FROM events WHERE project = $1 AND seq > $2 ",
         "AND wall >= $4 ORDER BY seq LIMIT $3"
@@ -116,7 +116,7 @@ statements! {
     // With what a pipeline is to do, if it happened to one: that tells which pipeline of which runbook it is.
     Heard => concat!(
         "SELECT e.seq, e.wall, e.kind, e.component, e.id, e.data, CASE WHEN e.component = 'pipeline' THEN ",
-        "(SELECT t.spec FROM tasks t WHERE t.project = $1 AND t.id = e.id) END FROM events e ",
+        "(SELECT t.spec FROM tasks t WHERE t.project = $1 AND t.id = e.id) END, e.depth FROM events e ",
         "WHERE e.project = $1 AND e.seq > $2 ORDER BY e.seq LIMIT $3"
     );
     LastEvents => concat!(
@@ -452,8 +452,8 @@ statements! {
     MovedItems => concat!(items!(), " AND queue = $2 AND ready = 1 AND origin IS NOT NULL ORDER BY rank, id LIMIT $3");
     InsertItem => concat!(
         "INSERT INTO items (project, id, queue, data, priority, rank, created_lease, created_wall, dedupe, attempts, fence, state, ",
-        "ready, due, holder, taken_lease, taken_wall, reason, died_wall, history, origin) ",
-        "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)"
+        "ready, due, holder, taken_lease, taken_wall, reason, died_wall, history, origin, depth) ",
+        "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)"
     );
     UpdateItem => concat!(
         "UPDATE items SET queue = $3, dedupe = $4, attempts = $5, fence = $6, state = $7, ready = $8, due = $9, holder = $10, ",

@@ -30,6 +30,7 @@ pub struct Store {
     pub(crate) machine: Box<dyn Machine>,
     /// Whose commands this store carries out, as JSON; none for a runner.
     actor: Option<String>,
+    depth: u32,
     /// Boots of this host before the current one, once this process has made its own boot known.
     earlier_boots: Option<BTreeSet<Box<str>>>,
 }
@@ -103,12 +104,13 @@ pub(crate) struct Counters {
 
 impl Store {
     pub(crate) fn new(backend: Box<dyn Backend>, project: i64, machine: Box<dyn Machine>) -> Store {
-        Store { backend, project, machine, actor: None, earlier_boots: None }
+        Store { backend, project, machine, actor: None, depth: 0, earlier_boots: None }
     }
 
     /// Notes with every event from now on that it was caused by a command of this person or run.
     pub fn act_for(&mut self, actor: &Actor) {
         self.actor = Some(actor.to_json());
+        self.depth = actor.depth;
     }
 
     /// Waits until it is this process's turn to write, however long that takes. The turn lasts for any number of
@@ -219,6 +221,7 @@ impl Store {
             ticket: Ticket(counters.ticket + 1),
             lease,
             wall,
+            depth: self.depth,
             earlier_boots: self.earlier_boots.clone().unwrap_or_default(),
             one_kernel: self.machine.has_one_kernel(),
             events: Vec::new(),
@@ -281,9 +284,9 @@ impl<R> Decided<R> {
         let turn = &self.turn;
         let mut writes = changes::between(project, &self.before, &self.after);
         writes.extend(self.new_boot.clone());
-        for (seq, event) in &turn.events {
+        for (seq, event, depth) in &turn.events {
             let (component, id) = event.source();
-            let params: [Value<'_>; 9] = [
+            let params: [Value<'_>; 10] = [
                 project.into(),
                 seq.0.into(),
                 turn.wall.0.into(),
@@ -293,6 +296,7 @@ impl<R> Decided<R> {
                 event.request().into(),
                 event.data().into(),
                 actor.into(),
+                (*depth > 0).then_some(i64::from(*depth)).into(),
             ];
             writes.push(Query::new(Statement::InsertEvent, params));
         }

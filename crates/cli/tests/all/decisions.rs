@@ -18,7 +18,7 @@ const SILENT: &str = "test -e mended || sleep 600";
 /// A world in which whoever is silent for a moment waits for a decision.
 fn world() -> World {
     let world = World::new();
-    let settings = [("task.heartbeat_timeout", "200ms"), ("task.max_recovery_attempts", "0"), ("task.kill_grace", "200ms")];
+    let settings = [("task.silence_timeout", "200ms"), ("task.max_recovery_attempts", "0"), ("task.kill_grace", "200ms")];
     for (key, value) in settings {
         world.ok(&["config", "set", key, value]);
     }
@@ -60,7 +60,7 @@ fn a_question_has_numbered_options_and_one_is_recommended() {
     let shown = world.data(&["decisions", "show", &decision]);
     assert_eq!((all.as_array().unwrap().len(), &all[0]), (1, &shown));
     let expected = ["answer", "by", "endedAt", "errand", "id", "note", "options", "question", "raisedAt", "recommended"];
-    assert_eq!(keys(&shown), [expected.as_slice(), &["run", "state", "task"]].concat());
+    assert_eq!(keys(&shown), [expected.as_slice(), &["route", "run", "state", "task"]].concat());
     assert_eq!((&shown["id"], &shown["state"], &shown["task"]), (&decision.as_str().into(), &"open".into(), &task.into()));
     let options: Vec<(u64, &str)> = shown["options"]
         .as_array()
@@ -105,7 +105,7 @@ fn each_option_does_what_it_says_once() {
         assert_eq!((code, &error["code"], &error["details"]["state"]), (2, &"DECISION_OVER".into(), &"resolved".into()));
         assert_eq!(world.task(task), before);
     }
-    world.ok(&["config", "set", "task.heartbeat_timeout", "10m"]);
+    world.ok(&["config", "set", "task.silence_timeout", "10m"]);
     assert_eq!(world.run_all(), 7, "one has failed");
     assert_eq!(world.status(&retry.0), "completed");
     assert_eq!((count(&world, "decision:raised"), count(&world, "decision:withdrawn")), (4, 0));
@@ -194,7 +194,7 @@ fn what_people_do_without_the_question_withdraws_it() {
 #[test]
 fn who_is_cancelled_by_decision_takes_its_children_and_their_questions_along() {
     let world = world();
-    world.ok(&["config", "set", "task.heartbeat_timeout", "1s"]);
+    world.ok(&["config", "set", "task.silence_timeout", "1s"]);
     // It is not silent before its child is there.
     let add = format!("{BANKSMAN} tasks add child --child --run 'sleep 600' &");
     let script = format!("{add} while kill -0 $! 2>/dev/null; do echo .; sleep 0.02; done; sleep 600");
@@ -247,7 +247,7 @@ fn a_review_goes_through_all_questions() {
 #[ignore = "takes long: make soak"]
 fn what_could_not_be_done_five_times_is_asked_about_once() {
     let world = world();
-    world.ok(&["config", "set", "task.heartbeat_timeout", "10m"]);
+    world.ok(&["config", "set", "task.silence_timeout", "10m"]);
     let id = world.add(&["stubborn", "--run", "echo up; sleep 600"]);
     let runner = world.runner(&[]);
     until("it is up", || world.run(&["tasks", "logs", &id]).stdout.contains("up"));

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::conformance::Dice;
-use crate::world::{Running, World, until};
+use crate::world::{BANKSMAN, Running, World, until};
 
 /// Puts this text into force as the runbook `ops`.
 fn apply(world: &World, text: &str) -> Value {
@@ -554,4 +554,46 @@ fn an_item_that_cannot_fit_its_worker_is_dead_at_once_with_the_reason() {
     let item = &world.data(&["queues", "list", "--dead"])["items"][0];
     assert_eq!((item["state"].as_str(), count(&world, "queue:take")), (Some("dead"), 1), "{item}");
     assert!(item.to_string().contains("title"), "{item}");
+}
+
+#[test]
+fn a_chain_of_routes_that_goes_round_in_circles_is_stopped_with_a_decision() {
+    let world = World::new();
+    // The pipeline that a completed task starts puts an item into a queue, whose worker makes a task of it.
+    apply(
+        &world,
+        "[queue.q]\n[worker.w]\nqueue = \"q\"\nrun = \"true\"\n[on.\"task:complete\"]\nstart = \"p\"\n\
+         [pipeline.p]\n[[pipeline.p.phase]]\nname = \"one\"\npush = \"q\"\n",
+    );
+    world.data(&["tasks", "add", "First", "--run", "true"]);
+    let said = world.run(&["run", "--until-idle", "--quiet"]);
+    assert!([0, 7].contains(&said.code), "{said:?}");
+    let pipelines = || world.data(&["pipelines", "list"])["pipelines"].as_array().unwrap().len();
+    assert_eq!((pipelines(), count(&world, "route:failed")), (10, 1));
+    let open = world.data(&["decisions", "list"]);
+    let decision = &open["decisions"][0];
+    assert_eq!(
+        (decision["route"].as_str(), open["decisions"].as_array().unwrap().len()),
+        (Some("ops/task:complete"), 1),
+        "{open}"
+    );
+    // Another chain that ends in the same way asks nothing more.
+    world.data(&["tasks", "add", "Second", "--run", "true"]);
+    world.run(&["run", "--until-idle", "--quiet"]);
+    assert_eq!((pipelines(), count(&world, "decision:raised")), (20, 1));
+    // What a run of such a chain adds is as deep as the run.
+    let id = decision["id"].as_str().unwrap().to_owned();
+    world.ok(&["decisions", "resolve", &id, "2"]);
+    assert_eq!(world.data(&["runbooks", "list"]).to_string().contains("task:complete"), false);
+    apply(
+        &world,
+        &format!(
+            "[on.\"task:complete\"]\nstart = \"p\"\n[pipeline.p]\n[[pipeline.p.phase]]\nname = \"one\"\n\
+             run = \"{BANKSMAN} tasks add Next --run true\"\n"
+        ),
+    );
+    world.data(&["tasks", "add", "Third", "--run", "true"]);
+    world.run(&["run", "--until-idle", "--quiet"]);
+    assert_eq!((pipelines(), count(&world, "decision:raised")), (30, 2));
+    world.ok(&["doctor"]);
 }

@@ -13,6 +13,9 @@ pub struct Actor {
     /// The run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<Box<str>>,
+    /// How many routes led to that run, one after the other. What it does has the same depth, which stands beside its events.
+    #[serde(skip)]
+    pub depth: u32,
 }
 
 /// What an actor is.
@@ -28,12 +31,18 @@ pub enum ActorKind {
 impl Actor {
     /// A command that the user gave outside of every run.
     pub fn person(user: impl Into<Box<str>>) -> Actor {
-        Actor { kind: ActorKind::Person, user: user.into(), run: None }
+        Actor { kind: ActorKind::Person, user: user.into(), run: None, depth: 0 }
     }
 
     /// A command that was given inside of this run, which the user's runner started.
     pub fn run(user: impl Into<Box<str>>, run: impl Into<Box<str>>) -> Actor {
-        Actor { kind: ActorKind::Run, user: user.into(), run: Some(run.into()) }
+        Actor { kind: ActorKind::Run, user: user.into(), run: Some(run.into()), depth: 0 }
+    }
+
+    /// The same, at this depth.
+    #[must_use]
+    pub fn at_depth(self, depth: u32) -> Actor {
+        Actor { depth, ..self }
     }
 
     /// As JSON text.

@@ -62,6 +62,8 @@ pub struct Item {
     pub history: Vec<Attempt>,
     /// Where it died, if this is a dead-letter queue.
     pub origin: Option<Origin>,
+    /// How many routes led to it, one after the other.
+    pub depth: u32,
 }
 
 /// How an item stands.

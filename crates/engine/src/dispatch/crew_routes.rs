@@ -32,7 +32,7 @@ fn of_two_runners_that_have_read_the_same_events_one_is_late() {
     let mut stage = Stage::new();
     stage.in_force(vec![], vec![]);
     let new = New { data: Data::parse("1").unwrap(), priority: 0, delay: Span::ZERO, dedupe: None };
-    let reaction = Reaction { event: Seq(3), route: None, does: Does::Push(name("q"), new) };
+    let reaction = Reaction { event: Seq(3), depth: 0, route: None, does: Does::Push(name("q"), new) };
     let request = || Request::Route(RouteRequest { from: Seq(0), to: Seq(3), reactions: vec![reaction.clone()] });
     assert_eq!(stage.ask(request()), Reply::Route(RouteOutcome::Routed));
     assert_eq!(stage.ask(request()), Reply::Route(RouteOutcome::Late));

@@ -58,7 +58,7 @@ impl World<'_> {
                 self.remove_container(run);
                 self.work(run, task)
             }
-            About::Task(_) | About::Errand(_) => None,
+            About::Task(_) | About::Errand(_) | About::Route(_) => None,
         };
         Request::Decision(DecisionRequest { id: id.clone(), about, run, option, by: "somebody".into(), note: None })
     }
@@ -132,6 +132,7 @@ impl World<'_> {
             About::Task(_) => "questions about tasks",
             About::Errand(_) => "questions about errands",
             About::Run { .. } => "questions about runs",
+            About::Route(_) => "questions about routes",
         });
         let other = self.book.decisions.iter().find(|(_, asked)| asked.open && asked.about == question.about).map(|(id, _)| id);
         self.verdict.expect(Checker::Decisions, other.is_none(), || format!("{id} asks what {other:?} asks already"));
@@ -169,6 +170,7 @@ impl World<'_> {
                 let is_over = !self.book.is_live(run) && self.work(run, task).is_none_or(|work| !work.run.is_live());
                 self.verdict.expect(Checker::Decisions, is_over, || format!("{} says {act:?}, and {run} lives", request.id));
             }
+            About::Route(_) => {}
         }
     }
 
@@ -192,13 +194,13 @@ impl World<'_> {
         parked.sort();
         let asked = self.book.decisions.iter().filter(|(_, asked)| asked.open).filter_map(|(id, asked)| match &asked.about {
             About::Task(task) => Some((id.clone(), task.clone())),
-            About::Errand(_) | About::Run { .. } => None,
+            About::Errand(_) | About::Run { .. } | About::Route(_) => None,
         });
         let asked: Vec<(DecisionId, TaskId)> = asked.collect();
         self.verdict.expect(Checker::Decisions, parked == asked, || format!("parked are {parked:?}, asked is {asked:?}"));
         let stale = self.book.decisions.iter().find(|(_, asked)| match &asked.about {
             About::Run { run, .. } => asked.open && !self.book.is_live(run),
-            About::Task(_) | About::Errand(_) => false,
+            About::Task(_) | About::Errand(_) | About::Route(_) => false,
         });
         let stale = stale.map(|(id, _)| id.clone());
         self.verdict.expect(Checker::Decisions, stale.is_none(), || format!("{stale:?} asks about a run that has ended"));
@@ -209,7 +211,7 @@ impl World<'_> {
         let dead = rows.outbox.values().filter(|sent| sent.attempts >= ERRAND_ATTEMPTS).map(|sent| sent.seq);
         let asked = self.book.decisions.values().filter(|asked| asked.open).filter_map(|asked| match &asked.about {
             About::Errand(seq) => Some(*seq),
-            About::Task(_) | About::Run { .. } => None,
+            About::Task(_) | About::Run { .. } | About::Route(_) => None,
         });
         let (dead, mut asked): (Vec<_>, Vec<_>) = (dead.collect(), asked.collect());
         asked.sort();
@@ -238,6 +240,6 @@ fn is_done(event: &Event, task: &TaskId, act: Act) -> bool {
             Act::Fail => matches!(fact, TaskFact::Failed { .. }),
             Act::Cancel => matches!(fact, TaskFact::Cancelled { .. }),
             Act::Skip => matches!(fact, TaskFact::Marked { status: Status::Skipped }),
-            Act::Resend | Act::Drop | Act::End | Act::Wait | Act::Pass => false,
+            Act::Resend | Act::Drop | Act::End | Act::Wait | Act::Pass | Act::Remove => false,
         }
 }

@@ -171,17 +171,17 @@ fn text(statement: Statement) -> String {
     let text = dialect::postgres(statement.text());
     match statement {
         Statement::Lock => text.replace("name = $2", "name = ANY($2)"),
-        Statement::InsertEvent => text.replace("VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)", EVENT_COLUMNS),
+        Statement::InsertEvent => text.replace("VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)", EVENT_COLUMNS),
         _ => text,
     }
 }
 
 /// Events as one parameter for each column.
-const EVENT_COLUMNS: &str = "SELECT $1, * FROM unnest($2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[])";
+const EVENT_COLUMNS: &str = "SELECT $1, * FROM unnest($2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::bigint[])";
 
 struct Columns<'a> {
     project: i64,
-    numbers: [Vec<Option<i64>>; 2],
+    numbers: [Vec<Option<i64>>; 3],
     texts: [Vec<Option<&'a str>>; 6],
 }
 
@@ -190,12 +190,16 @@ impl<'a> Columns<'a> {
         let number = |index: usize| events.iter().map(|event| event.params[index].as_int()).collect();
         let text = |index: usize| events.iter().map(|event| event.params[index].as_text()).collect();
         let project = events.first().and_then(|event| event.params[0].as_int()).unwrap_or_default();
-        Columns { project, numbers: [number(1), number(2)], texts: [text(3), text(4), text(5), text(6), text(7), text(8)] }
+        Columns {
+            project,
+            numbers: [number(1), number(2), number(9)],
+            texts: [text(3), text(4), text(5), text(6), text(7), text(8)],
+        }
     }
 
-    fn params(&self) -> [&(dyn ToSql + Sync); 9] {
-        let ([seq, wall], [kind, component, id, request, data, actor]) = (&self.numbers, &self.texts);
-        [&self.project, seq, wall, kind, component, id, request, data, actor]
+    fn params(&self) -> [&(dyn ToSql + Sync); 10] {
+        let ([seq, wall, depth], [kind, component, id, request, data, actor]) = (&self.numbers, &self.texts);
+        [&self.project, seq, wall, kind, component, id, request, data, actor, depth]
     }
 }
 

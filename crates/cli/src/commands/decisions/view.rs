@@ -12,10 +12,11 @@ pub(super) fn json(decision: &Decision) -> Value {
     let question = &decision.question;
     let options = (1u32..).zip(&question.options);
     let options = options.map(|(number, choice)| json!({ "number": number, "text": choice.text, "act": choice.act }));
-    let (task, errand, run) = match &question.about {
-        About::Task(task) => (Some(task), None, None),
-        About::Errand(errand) => (None, Some(errand), None),
-        About::Run { run, task } => (Some(task), None, Some(run)),
+    let (task, errand, run, route) = match &question.about {
+        About::Task(task) => (Some(task), None, None, None),
+        About::Errand(errand) => (None, Some(errand), None, None),
+        About::Run { run, task } => (Some(task), None, Some(run), None),
+        About::Route(route) => (None, None, None, Some(route)),
     };
     let (answer, ended) = match &decision.state {
         State::Open => (None, None),
@@ -28,6 +29,7 @@ pub(super) fn json(decision: &Decision) -> Value {
         "task": task,
         "errand": errand,
         "run": run,
+        "route": route,
         "question": question.text,
         "options": options.collect::<Vec<_>>(),
         "recommended": question.recommended,
