@@ -102,9 +102,11 @@ pub(crate) struct Stat {
     pub(crate) exiting: bool,
     /// When it started, in ticks since the boot, as it is in the initial time namespace.
     pub(crate) start: u64,
+    /// How much processor time it has used, with the children that it has waited for, in ticks.
+    pub(crate) cpu: u64,
 }
 
-/// Fields 4, 6, 9 and 22 of `/proc/<pid>/stat`. The second one is the program's name, which may contain anything, so
+/// Fields 4, 6, 9, 14 to 17 and 22 of `/proc/<pid>/stat`. The second one is the program's name, which may contain anything, so
 /// the fields are counted from its closing parenthesis.
 pub(crate) fn stat(pid: i32) -> io::Result<Stat> {
     let stat = fs::read(format!("/proc/{pid}/stat"))?;
@@ -114,10 +116,12 @@ pub(crate) fn stat(pid: i32) -> io::Result<Stat> {
     let offsets = Offsets::own()?;
     let mut found = || {
         let (parent, session) = (field(0)?, field(1)?);
-        let (flags, start) = (field(2)?, field(12)?);
+        let flags = field(2)?;
+        let cpu = field(4)? + field(0)? + field(0)? + field(0)?;
+        let start = field(4)?;
         let pid = |value: u64| i32::try_from(value).ok();
         let start = offsets.start_ticks(start);
-        Some(Stat { parent: pid(parent)?, session: pid(session)?, exiting: flags & PF_EXITING != 0, start })
+        Some(Stat { parent: pid(parent)?, session: pid(session)?, exiting: flags & PF_EXITING != 0, start, cpu })
     };
     found().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("/proc/{pid}/stat cannot be understood")))
 }

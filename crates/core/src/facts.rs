@@ -74,6 +74,9 @@ pub enum TaskFact {
     Recovered {
         /// Which run.
         run: RunId,
+        /// How often it counts as helped from now on, if that is something else than before.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        recoveries: Option<u32>,
     },
     /// Its run is at work; this was seen of it.
     Checkpoint {

@@ -371,7 +371,10 @@ impl Job {
             }
             TaskFact::Stuck { reason, .. } => self.enter(Phase::Stuck(timeless(reason))),
             TaskFact::Nudged { recoveries, .. } => self.recoveries = recoveries,
-            TaskFact::Recovered { .. } => self.enter(Phase::Running),
+            TaskFact::Recovered { recoveries, .. } => {
+                self.recoveries = recoveries.unwrap_or(self.recoveries);
+                self.enter(Phase::Running);
+            }
             TaskFact::Checkpoint { .. } => {}
             TaskFact::Stopping { then, .. } => self.enter(Phase::Stopping(then)),
             TaskFact::Restarting { ending, error, failures, recoveries, attempts, .. } => {

@@ -99,8 +99,12 @@ pub enum Stuck {
 /// What a look at a run has shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pulse {
-    /// It does something.
+    /// It has put something out.
     Active,
+    /// It has put something out, and goes on to do so for longer than it may be silent: it is well again.
+    Steady,
+    /// It has put out nothing for so long, but works: it uses the processor, starts processes, or writes files in its workspace.
+    Busy(Span),
     /// Nothing was seen of it for so long.
     Idle(Span),
     /// Its session is dead and left no exit behind.
@@ -132,6 +136,9 @@ pub enum After {
     Restart,
 }
 
+/// How many times the silence that a run is allowed work without output is believed in, beyond the first.
+const BELIEVED: i64 = 4;
+
 /// How a run is watched, and what is done for one that looks stuck.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Watch {
@@ -141,6 +148,19 @@ pub struct Watch {
     pub max_recoveries: u32,
     /// What then.
     pub on_exhausted: OnExhausted,
+}
+
+impl Watch {
+    /// The same for a task that may be silent for another time.
+    #[must_use]
+    pub fn of(self, silence: Option<Span>) -> Watch {
+        Watch { timeout: silence.unwrap_or(self.timeout), ..self }
+    }
+
+    /// Whether work is still a reason to believe in a run that has put out nothing for so long.
+    pub fn believes(&self, quiet: Span) -> bool {
+        quiet.as_ms() < self.timeout.as_ms().saturating_mul(1 + BELIEVED)
+    }
 }
 
 /// What becomes of a task that was helped as often as allowed.

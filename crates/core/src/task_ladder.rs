@@ -89,19 +89,50 @@ fn the_next_rung_comes_after_another_time_out_and_not_a_millisecond_earlier() {
 }
 
 #[test]
-fn one_that_recovers_is_running_again_and_keeps_its_counts() {
+fn one_that_recovers_by_output_is_running_again_and_is_helped_anew() {
     for mut world in worlds() {
         world.start();
         let epoch = world.epoch();
+        for _ in 0..=MAX_RECOVERIES {
+            assert_eq!(world.fall_silent(), Outcome::Stuck);
+            assert_eq!(world.machine.recoveries, 1);
+            assert_eq!(world.pulse(epoch, Pulse::Active), Outcome::Recovered);
+            assert_eq!(world.machine.recoveries, 0);
+            assert!(matches!(world.machine.state, State::Running(_)));
+        }
+    }
+}
+
+#[test]
+fn work_without_output_postpones_but_is_no_recovery() {
+    for mut world in worlds() {
+        world.start();
+        let (epoch, busy) = (world.epoch(), Pulse::Busy(Span::from_secs(1_000)));
+        assert_eq!(world.pulse(epoch, busy), Outcome::Seen);
         for helped in 1..=MAX_RECOVERIES {
             assert_eq!(world.fall_silent(), Outcome::Stuck);
-            assert_eq!(world.pulse(epoch, Pulse::Active), Outcome::Recovered);
+            assert_eq!(world.pulse(epoch, busy), Outcome::Recovered);
             assert_eq!(world.machine.recoveries, helped);
-            assert!(matches!(world.machine.state, State::Running(_)));
         }
         assert_eq!(world.fall_silent(), Outcome::Stopping, "it was helped as often as allowed");
         assert_eq!(errands(&world), ["spawn", "nudge", "nudge", "kill"]);
+        let watch = Watch { timeout: Span::from_secs(10), max_recoveries: 0, on_exhausted: OnExhausted::Fail };
+        assert_eq!([49, 50].map(|secs| watch.believes(Span::from_secs(secs))), [true, false], "four limits more, in all");
     }
+}
+
+#[test]
+fn a_run_that_goes_on_to_put_something_out_is_well_again() {
+    let mut world = World::task();
+    world.start();
+    world.end_last(Ending::Lost);
+    world.start();
+    assert_eq!(world.machine.recoveries, 1);
+    let epoch = world.epoch();
+    world.pulse(epoch, Pulse::Active);
+    assert_eq!(world.machine.recoveries, 1, "its first words are no proof");
+    assert_eq!(world.pulse(epoch, Pulse::Steady), Outcome::Seen);
+    assert_eq!(world.machine.recoveries, 0);
 }
 
 #[test]

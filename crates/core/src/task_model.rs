@@ -255,7 +255,11 @@ impl Naive {
             Deed::Ripen => {}
             Deed::Active(back) => {
                 if let Some(attempt) = self.at(*back) {
+                    let was_stuck = attempt.stuck.is_some() && attempt.wish.is_none();
                     (attempt.heard, attempt.stuck, attempt.is_dead) = (time, None, false);
+                    if was_stuck {
+                        self.recoveries = 0;
+                    }
                 }
             }
             Deed::Idle(back, secs) => {
@@ -280,7 +284,11 @@ impl Naive {
             }
             Deed::Say(back, done) => {
                 if let Some(attempt) = self.at(*back) {
+                    let was_stuck = attempt.stuck.is_some() && attempt.wish.is_none();
                     (attempt.heard, attempt.stuck, attempt.is_dead, attempt.said) = (time, None, false, Some(*done));
+                    if was_stuck {
+                        self.recoveries = 0;
+                    }
                 }
             }
             Deed::SayByHand(done) => {

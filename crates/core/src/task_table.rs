@@ -305,33 +305,33 @@ skipped                late                                          late       
 fn every_state_answers_one_who_looks() {
     let found = table(&STATES, &["active", "idle, not long", "idle", "dead", "old active", "future active"], look_at_it);
     let expected = "
-                       active                               idle, not long                               idle                                                dead                       old active  future active
-pending                fenced                               fenced                                       fenced                                              fenced                     fenced      fenced
-failed once            fenced                               fenced                                       fenced                                              fenced                     fenced      fenced
-lost once              fenced                               fenced                                       fenced                                              fenced                     fenced      fenced
-running                seen: running                        seen: running                                stuck: stuck (0 1) +stuck +nudged !nudge            stuck +stuck               fenced      fenced
-running, said done     seen: running                        seen: running                                stuck: stuck (0 1) +stuck +nudged !nudge            stuck +stuck               fenced      fenced
-running, said failed   seen: running                        seen: running                                stuck: stuck (0 1) +stuck +nudged !nudge            stuck +stuck               fenced      fenced
-last try               seen: running (1 0)                  seen: running (1 0)                          stuck: stuck (1 1) +stuck +nudged !nudge            stuck: stuck (1 0) +stuck  fenced      fenced
-last recovery          seen: running (0 2)                  seen: running (0 2)                          stopping: to escalate (0 2) +stuck +stopping !kill  stuck: stuck (0 2) +stuck  fenced      fenced
-dead                   recovered: running +recovered        seen: stuck                                  seen: stuck                                         seen: stuck                fenced      fenced
-nudged                 recovered: running (0 1) +recovered  stopping: to restart (0 1) +stopping !kill   stopping: to restart (0 1) +stopping !kill          seen: stuck (0 1)          fenced      fenced
-nudged, no help left   recovered: running (0 2) +recovered  stopping: to escalate (0 2) +stopping !kill  stopping: to escalate (0 2) +stopping !kill         seen: stuck (0 2)          fenced      fenced
-to cancel              seen: to cancel                      seen: to cancel                              seen: to cancel                                     seen: to cancel            fenced      fenced
-to cancel, said done   seen: to cancel                      seen: to cancel                              seen: to cancel                                     seen: to cancel            fenced      fenced
-to fail                seen: to fail                        seen: to fail                                seen: to fail                                       seen: to fail              fenced      fenced
-to fail, said done     seen: to fail                        seen: to fail                                seen: to fail                                       seen: to fail              fenced      fenced
-to escalate            seen: to escalate (0 2)              seen: to escalate (0 2)                      seen: to escalate (0 2)                             seen: to escalate (0 2)    fenced      fenced
-overtime               seen: overtime                       seen: overtime                               seen: overtime                                      seen: overtime             fenced      fenced
-to restart             seen: to restart                     seen: to restart                             seen: to restart                                    seen: to restart           fenced      fenced
-to restart, said done  seen: to restart                     seen: to restart                             seen: to restart                                    seen: to restart           fenced      fenced
-parked                 fenced                               fenced                                       fenced                                              fenced                     fenced      fenced
-by hand                fenced                               fenced                                       fenced                                              fenced                     fenced      fenced
-review                 fenced                               fenced                                       fenced                                              fenced                     fenced      fenced
-completed              fenced                               fenced                                       fenced                                              fenced                     fenced      fenced
-failed                 fenced                               fenced                                       fenced                                              fenced                     fenced      fenced
-cancelled              fenced                               fenced                                       fenced                                              fenced                     fenced      fenced
-skipped                fenced                               fenced                                       fenced                                              fenced                     fenced      fenced
+                       active                         idle, not long                               idle                                                dead                       old active  future active
+pending                fenced                         fenced                                       fenced                                              fenced                     fenced      fenced
+failed once            fenced                         fenced                                       fenced                                              fenced                     fenced      fenced
+lost once              fenced                         fenced                                       fenced                                              fenced                     fenced      fenced
+running                seen: running                  seen: running                                stuck: stuck (0 1) +stuck +nudged !nudge            stuck +stuck               fenced      fenced
+running, said done     seen: running                  seen: running                                stuck: stuck (0 1) +stuck +nudged !nudge            stuck +stuck               fenced      fenced
+running, said failed   seen: running                  seen: running                                stuck: stuck (0 1) +stuck +nudged !nudge            stuck +stuck               fenced      fenced
+last try               seen: running (1 0)            seen: running (1 0)                          stuck: stuck (1 1) +stuck +nudged !nudge            stuck: stuck (1 0) +stuck  fenced      fenced
+last recovery          seen: running (0 2)            seen: running (0 2)                          stopping: to escalate (0 2) +stuck +stopping !kill  stuck: stuck (0 2) +stuck  fenced      fenced
+dead                   recovered: running +recovered  seen: stuck                                  seen: stuck                                         seen: stuck                fenced      fenced
+nudged                 recovered: running +recovered  stopping: to restart (0 1) +stopping !kill   stopping: to restart (0 1) +stopping !kill          seen: stuck (0 1)          fenced      fenced
+nudged, no help left   recovered: running +recovered  stopping: to escalate (0 2) +stopping !kill  stopping: to escalate (0 2) +stopping !kill         seen: stuck (0 2)          fenced      fenced
+to cancel              seen: to cancel                seen: to cancel                              seen: to cancel                                     seen: to cancel            fenced      fenced
+to cancel, said done   seen: to cancel                seen: to cancel                              seen: to cancel                                     seen: to cancel            fenced      fenced
+to fail                seen: to fail                  seen: to fail                                seen: to fail                                       seen: to fail              fenced      fenced
+to fail, said done     seen: to fail                  seen: to fail                                seen: to fail                                       seen: to fail              fenced      fenced
+to escalate            seen: to escalate (0 2)        seen: to escalate (0 2)                      seen: to escalate (0 2)                             seen: to escalate (0 2)    fenced      fenced
+overtime               seen: overtime                 seen: overtime                               seen: overtime                                      seen: overtime             fenced      fenced
+to restart             seen: to restart               seen: to restart                             seen: to restart                                    seen: to restart           fenced      fenced
+to restart, said done  seen: to restart               seen: to restart                             seen: to restart                                    seen: to restart           fenced      fenced
+parked                 fenced                         fenced                                       fenced                                              fenced                     fenced      fenced
+by hand                fenced                         fenced                                       fenced                                              fenced                     fenced      fenced
+review                 fenced                         fenced                                       fenced                                              fenced                     fenced      fenced
+completed              fenced                         fenced                                       fenced                                              fenced                     fenced      fenced
+failed                 fenced                         fenced                                       fenced                                              fenced                     fenced      fenced
+cancelled              fenced                         fenced                                       fenced                                              fenced                     fenced      fenced
+skipped                fenced                         fenced                                       fenced                                              fenced                     fenced      fenced
 ";
     assert_eq!(found, expected, "{found}");
 }
@@ -375,33 +375,33 @@ skipped                fenced                               fenced          late
 fn every_state_answers_one_who_knows_the_result() {
     let found = table(&STATES, &["done", "failed", "done, old epoch", "done, by hand", "failed, by hand"], know_the_result);
     let expected = "
-                       done                                        failed                                        done, old epoch  done, by hand                     failed, by hand
-pending                fenced                                      fenced                                        fenced           ended: completed +complete        ended: failed +failed !tell
-failed once            fenced                                      fenced                                        fenced           ended: completed (1 0) +complete  ended: failed (1 0) +failed !tell
-lost once              fenced                                      fenced                                        fenced           ended: completed (0 1) +complete  ended: failed (0 1) +failed !tell
-running                noted: running, said done                   noted: running, said failed                   fenced           busy                              busy
-running, said done     noted: running                              noted: running, said failed                   fenced           busy                              busy
-running, said failed   noted: running, said done                   noted: running                                fenced           busy                              busy
-last try               noted: running (1 0), said done             noted: running (1 0), said failed             fenced           busy                              busy
-last recovery          noted: running (0 2), said done             noted: running (0 2), said failed             fenced           busy                              busy
-dead                   noted: running, said done +recovered        noted: running, said failed +recovered        fenced           busy                              busy
-nudged                 noted: running (0 1), said done +recovered  noted: running (0 1), said failed +recovered  fenced           busy                              busy
-nudged, no help left   noted: running (0 2), said done +recovered  noted: running (0 2), said failed +recovered  fenced           busy                              busy
-to cancel              noted: to cancel, said done                 noted: to cancel, said failed                 fenced           busy                              busy
-to cancel, said done   noted: to cancel                            noted: to cancel, said failed                 fenced           busy                              busy
-to fail                noted: to fail, said done                   noted: to fail, said failed                   fenced           busy                              busy
-to fail, said done     noted: to fail                              noted: to fail, said failed                   fenced           busy                              busy
-to escalate            noted: to escalate (0 2), said done         noted: to escalate (0 2), said failed         fenced           busy                              busy
-overtime               noted: overtime, said done                  noted: overtime, said failed                  fenced           busy                              busy
-to restart             noted: to restart, said done                noted: to restart, said failed                fenced           busy                              busy
-to restart, said done  noted: to restart                           noted: to restart, said failed                fenced           busy                              busy
-parked                 fenced                                      fenced                                        fenced           ended: completed (0 2) +complete  ended: failed (0 2) +failed !tell
-by hand                fenced                                      fenced                                        fenced           ended: completed +complete        ended: failed +failed !tell
-review                 fenced                                      fenced                                        fenced           ended: completed (1 0) +complete  ended: failed (1 0) +failed !tell
-completed              fenced                                      fenced                                        fenced           over                              over
-failed                 fenced                                      fenced                                        fenced           over                              over
-cancelled              fenced                                      fenced                                        fenced           over                              over
-skipped                fenced                                      fenced                                        fenced           over                              over
+                       done                                  failed                                  done, old epoch  done, by hand                     failed, by hand
+pending                fenced                                fenced                                  fenced           ended: completed +complete        ended: failed +failed !tell
+failed once            fenced                                fenced                                  fenced           ended: completed (1 0) +complete  ended: failed (1 0) +failed !tell
+lost once              fenced                                fenced                                  fenced           ended: completed (0 1) +complete  ended: failed (0 1) +failed !tell
+running                noted: running, said done             noted: running, said failed             fenced           busy                              busy
+running, said done     noted: running                        noted: running, said failed             fenced           busy                              busy
+running, said failed   noted: running, said done             noted: running                          fenced           busy                              busy
+last try               noted: running (1 0), said done       noted: running (1 0), said failed       fenced           busy                              busy
+last recovery          noted: running (0 2), said done       noted: running (0 2), said failed       fenced           busy                              busy
+dead                   noted: running, said done +recovered  noted: running, said failed +recovered  fenced           busy                              busy
+nudged                 noted: running, said done +recovered  noted: running, said failed +recovered  fenced           busy                              busy
+nudged, no help left   noted: running, said done +recovered  noted: running, said failed +recovered  fenced           busy                              busy
+to cancel              noted: to cancel, said done           noted: to cancel, said failed           fenced           busy                              busy
+to cancel, said done   noted: to cancel                      noted: to cancel, said failed           fenced           busy                              busy
+to fail                noted: to fail, said done             noted: to fail, said failed             fenced           busy                              busy
+to fail, said done     noted: to fail                        noted: to fail, said failed             fenced           busy                              busy
+to escalate            noted: to escalate (0 2), said done   noted: to escalate (0 2), said failed   fenced           busy                              busy
+overtime               noted: overtime, said done            noted: overtime, said failed            fenced           busy                              busy
+to restart             noted: to restart, said done          noted: to restart, said failed          fenced           busy                              busy
+to restart, said done  noted: to restart                     noted: to restart, said failed          fenced           busy                              busy
+parked                 fenced                                fenced                                  fenced           ended: completed (0 2) +complete  ended: failed (0 2) +failed !tell
+by hand                fenced                                fenced                                  fenced           ended: completed +complete        ended: failed +failed !tell
+review                 fenced                                fenced                                  fenced           ended: completed (1 0) +complete  ended: failed (1 0) +failed !tell
+completed              fenced                                fenced                                  fenced           over                              over
+failed                 fenced                                fenced                                  fenced           over                              over
+cancelled              fenced                                fenced                                  fenced           over                              over
+skipped                fenced                                fenced                                  fenced           over                              over
 ";
     assert_eq!(found, expected, "{found}");
 }

@@ -71,30 +71,30 @@ loop: failed                   late                                          lat
 fn every_state_of_a_loop_answers_one_who_looks() {
     let found = table(&LOOPS, &["active", "idle, not long", "idle", "dead", "old active", "future active"], look_at_it);
     let expected = "
-                               active                               idle, not long                              idle                                        dead                       old active  future active
-loop: pending                  fenced                               fenced                                      fenced                                      fenced                     fenced      fenced
-loop: resting                  fenced                               fenced                                      fenced                                      fenced                     fenced      fenced
-loop: rested                   fenced                               fenced                                      fenced                                      fenced                     fenced      fenced
-loop: running                  seen: running                        seen: running                               stuck: stuck (0 1) +stuck +nudged !nudge    stuck +stuck               fenced      fenced
-loop: running, said done       seen: running                        seen: running                               stuck: stuck (0 1) +stuck +nudged !nudge    stuck +stuck               fenced      fenced
-loop: running, said failed     seen: running                        seen: running                               stuck: stuck (0 1) +stuck +nudged !nudge    stuck +stuck               fenced      fenced
-loop: last attempt             seen: running (2 0)                  seen: running (2 0)                         stuck: stuck (2 1) +stuck +nudged !nudge    stuck: stuck (2 0) +stuck  fenced      fenced
-loop: last attempt, said done  seen: running (2 0)                  seen: running (2 0)                         stuck: stuck (2 1) +stuck +nudged !nudge    stuck: stuck (2 0) +stuck  fenced      fenced
-loop: nudged                   recovered: running (0 1) +recovered  stopping: to restart (0 1) +stopping !kill  stopping: to restart (0 1) +stopping !kill  seen: stuck (0 1)          fenced      fenced
-loop: to restart               seen: to restart                     seen: to restart                            seen: to restart                            seen: to restart           fenced      fenced
-loop: last recovery            seen: to restart (0 2)               seen: to restart (0 2)                      seen: to restart (0 2)                      seen: to restart (0 2)     fenced      fenced
-loop: overtime                 seen: overtime                       seen: overtime                              seen: overtime                              seen: overtime             fenced      fenced
-loop: to escalate              seen: to escalate (0 2)              seen: to escalate (0 2)                     seen: to escalate (0 2)                     seen: to escalate (0 2)    fenced      fenced
-loop: to fail                  seen: to fail                        seen: to fail                               seen: to fail                               seen: to fail              fenced      fenced
-loop: to cancel, said done     seen: to cancel                      seen: to cancel                             seen: to cancel                             seen: to cancel            fenced      fenced
-loop: awaiting                 fenced                               fenced                                      fenced                                      fenced                     fenced      fenced
-loop: awaited too long         fenced                               fenced                                      fenced                                      fenced                     fenced      fenced
-loop: ending children          fenced                               fenced                                      fenced                                      fenced                     fenced      fenced
-loop: parked                   fenced                               fenced                                      fenced                                      fenced                     fenced      fenced
-loop: by hand                  fenced                               fenced                                      fenced                                      fenced                     fenced      fenced
-loop: review                   fenced                               fenced                                      fenced                                      fenced                     fenced      fenced
-loop: completed                fenced                               fenced                                      fenced                                      fenced                     fenced      fenced
-loop: failed                   fenced                               fenced                                      fenced                                      fenced                     fenced      fenced
+                               active                         idle, not long                              idle                                        dead                       old active  future active
+loop: pending                  fenced                         fenced                                      fenced                                      fenced                     fenced      fenced
+loop: resting                  fenced                         fenced                                      fenced                                      fenced                     fenced      fenced
+loop: rested                   fenced                         fenced                                      fenced                                      fenced                     fenced      fenced
+loop: running                  seen: running                  seen: running                               stuck: stuck (0 1) +stuck +nudged !nudge    stuck +stuck               fenced      fenced
+loop: running, said done       seen: running                  seen: running                               stuck: stuck (0 1) +stuck +nudged !nudge    stuck +stuck               fenced      fenced
+loop: running, said failed     seen: running                  seen: running                               stuck: stuck (0 1) +stuck +nudged !nudge    stuck +stuck               fenced      fenced
+loop: last attempt             seen: running (2 0)            seen: running (2 0)                         stuck: stuck (2 1) +stuck +nudged !nudge    stuck: stuck (2 0) +stuck  fenced      fenced
+loop: last attempt, said done  seen: running (2 0)            seen: running (2 0)                         stuck: stuck (2 1) +stuck +nudged !nudge    stuck: stuck (2 0) +stuck  fenced      fenced
+loop: nudged                   recovered: running +recovered  stopping: to restart (0 1) +stopping !kill  stopping: to restart (0 1) +stopping !kill  seen: stuck (0 1)          fenced      fenced
+loop: to restart               seen: to restart               seen: to restart                            seen: to restart                            seen: to restart           fenced      fenced
+loop: last recovery            seen: to restart (0 2)         seen: to restart (0 2)                      seen: to restart (0 2)                      seen: to restart (0 2)     fenced      fenced
+loop: overtime                 seen: overtime                 seen: overtime                              seen: overtime                              seen: overtime             fenced      fenced
+loop: to escalate              seen: to escalate (0 2)        seen: to escalate (0 2)                     seen: to escalate (0 2)                     seen: to escalate (0 2)    fenced      fenced
+loop: to fail                  seen: to fail                  seen: to fail                               seen: to fail                               seen: to fail              fenced      fenced
+loop: to cancel, said done     seen: to cancel                seen: to cancel                             seen: to cancel                             seen: to cancel            fenced      fenced
+loop: awaiting                 fenced                         fenced                                      fenced                                      fenced                     fenced      fenced
+loop: awaited too long         fenced                         fenced                                      fenced                                      fenced                     fenced      fenced
+loop: ending children          fenced                         fenced                                      fenced                                      fenced                     fenced      fenced
+loop: parked                   fenced                         fenced                                      fenced                                      fenced                     fenced      fenced
+loop: by hand                  fenced                         fenced                                      fenced                                      fenced                     fenced      fenced
+loop: review                   fenced                         fenced                                      fenced                                      fenced                     fenced      fenced
+loop: completed                fenced                         fenced                                      fenced                                      fenced                     fenced      fenced
+loop: failed                   fenced                         fenced                                      fenced                                      fenced                     fenced      fenced
 ";
     assert_eq!(found, expected, "{found}");
 }
@@ -135,30 +135,30 @@ loop: failed                   fenced                               fenced      
 fn every_state_of_a_loop_answers_one_who_knows_the_result() {
     let found = table(&LOOPS, &["done", "failed", "done, old epoch", "done, by hand", "failed, by hand"], know_the_result);
     let expected = "
-                               done                                        failed                                        done, old epoch  done, by hand                     failed, by hand
-loop: pending                  fenced                                      fenced                                        fenced           ended: completed +complete        ended: failed +failed !tell
-loop: resting                  fenced                                      fenced                                        fenced           ended: completed (1 0) +complete  ended: failed (1 0) +failed !tell
-loop: rested                   fenced                                      fenced                                        fenced           ended: completed (1 0) +complete  ended: failed (1 0) +failed !tell
-loop: running                  noted: running, said done                   noted: running, said failed                   fenced           busy                              busy
-loop: running, said done       noted: running                              noted: running, said failed                   fenced           busy                              busy
-loop: running, said failed     noted: running, said done                   noted: running                                fenced           busy                              busy
-loop: last attempt             noted: running (2 0), said done             noted: running (2 0), said failed             fenced           busy                              busy
-loop: last attempt, said done  noted: running (2 0)                        noted: running (2 0), said failed             fenced           busy                              busy
-loop: nudged                   noted: running (0 1), said done +recovered  noted: running (0 1), said failed +recovered  fenced           busy                              busy
-loop: to restart               noted: to restart, said done                noted: to restart, said failed                fenced           busy                              busy
-loop: last recovery            noted: to restart (0 2), said done          noted: to restart (0 2), said failed          fenced           busy                              busy
-loop: overtime                 noted: overtime, said done                  noted: overtime, said failed                  fenced           busy                              busy
-loop: to escalate              noted: to escalate (0 2), said done         noted: to escalate (0 2), said failed         fenced           busy                              busy
-loop: to fail                  noted: to fail, said done                   noted: to fail, said failed                   fenced           busy                              busy
-loop: to cancel, said done     noted: to cancel                            noted: to cancel, said failed                 fenced           busy                              busy
-loop: awaiting                 fenced                                      fenced                                        fenced           ended: completed +complete        ended: failed +failed !tell
-loop: awaited too long         fenced                                      fenced                                        fenced           ended: completed +complete        ended: failed +failed !tell
-loop: ending children          fenced                                      fenced                                        fenced           ended: completed +complete        ended: failed +failed !tell
-loop: parked                   fenced                                      fenced                                        fenced           ended: completed (0 2) +complete  ended: failed (0 2) +failed !tell
-loop: by hand                  fenced                                      fenced                                        fenced           ended: completed +complete        ended: failed +failed !tell
-loop: review                   fenced                                      fenced                                        fenced           ended: completed (1 0) +complete  ended: failed (1 0) +failed !tell
-loop: completed                fenced                                      fenced                                        fenced           over                              over
-loop: failed                   fenced                                      fenced                                        fenced           over                              over
+                               done                                  failed                                  done, old epoch  done, by hand                     failed, by hand
+loop: pending                  fenced                                fenced                                  fenced           ended: completed +complete        ended: failed +failed !tell
+loop: resting                  fenced                                fenced                                  fenced           ended: completed (1 0) +complete  ended: failed (1 0) +failed !tell
+loop: rested                   fenced                                fenced                                  fenced           ended: completed (1 0) +complete  ended: failed (1 0) +failed !tell
+loop: running                  noted: running, said done             noted: running, said failed             fenced           busy                              busy
+loop: running, said done       noted: running                        noted: running, said failed             fenced           busy                              busy
+loop: running, said failed     noted: running, said done             noted: running                          fenced           busy                              busy
+loop: last attempt             noted: running (2 0), said done       noted: running (2 0), said failed       fenced           busy                              busy
+loop: last attempt, said done  noted: running (2 0)                  noted: running (2 0), said failed       fenced           busy                              busy
+loop: nudged                   noted: running, said done +recovered  noted: running, said failed +recovered  fenced           busy                              busy
+loop: to restart               noted: to restart, said done          noted: to restart, said failed          fenced           busy                              busy
+loop: last recovery            noted: to restart (0 2), said done    noted: to restart (0 2), said failed    fenced           busy                              busy
+loop: overtime                 noted: overtime, said done            noted: overtime, said failed            fenced           busy                              busy
+loop: to escalate              noted: to escalate (0 2), said done   noted: to escalate (0 2), said failed   fenced           busy                              busy
+loop: to fail                  noted: to fail, said done             noted: to fail, said failed             fenced           busy                              busy
+loop: to cancel, said done     noted: to cancel                      noted: to cancel, said failed           fenced           busy                              busy
+loop: awaiting                 fenced                                fenced                                  fenced           ended: completed +complete        ended: failed +failed !tell
+loop: awaited too long         fenced                                fenced                                  fenced           ended: completed +complete        ended: failed +failed !tell
+loop: ending children          fenced                                fenced                                  fenced           ended: completed +complete        ended: failed +failed !tell
+loop: parked                   fenced                                fenced                                  fenced           ended: completed (0 2) +complete  ended: failed (0 2) +failed !tell
+loop: by hand                  fenced                                fenced                                  fenced           ended: completed +complete        ended: failed +failed !tell
+loop: review                   fenced                                fenced                                  fenced           ended: completed (1 0) +complete  ended: failed (1 0) +failed !tell
+loop: completed                fenced                                fenced                                  fenced           over                              over
+loop: failed                   fenced                                fenced                                  fenced           over                              over
 ";
     assert_eq!(found, expected, "{found}");
 }

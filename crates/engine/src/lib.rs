@@ -33,7 +33,7 @@ mod workers;
 pub use applying::{ApplyOutcome, ApplyRequest, Change, How, Misfit};
 pub use awaiting::{awaited_keys, awaited_parts};
 pub use decisions::{DecisionOutcome, DecisionRequest};
-pub use dispatch::{Advice as Next, Dispatcher, News, Options, Vitals};
+pub use dispatch::{Activity, Advice as Next, Dispatcher, News, Options, Vitals};
 pub use guards::{Judgement, know, store_keys, verdict};
 pub use imports::{ImportOutcome, ImportRequest};
 pub use manual::{ClaimWaiting, Lockout, Taking, Unmet};

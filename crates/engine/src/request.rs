@@ -196,7 +196,8 @@ impl Request {
             | Request::Section(_)
             | Request::Decision(_)
             | Request::Import(_)
-            | Request::Apply(_) => 0,
+            | Request::Apply(_)
+            | Request::Limits(_) => 0,
         }
     }
 

@@ -8,7 +8,7 @@ use std::io::{ErrorKind, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::Builder;
@@ -21,7 +21,7 @@ use banksman_core::backlog::{Ended, Run};
 use banksman_core::guard::GuardInputs;
 use banksman_core::task::Ending;
 use banksman_core::{Notice, Pipeline, RunId, Seq, Span, TaskId};
-use banksman_engine::Vitals;
+use banksman_engine::{Activity, Vitals};
 use banksman_store::Key;
 
 use crate::guards::{self, Answers};
@@ -162,7 +162,7 @@ impl Aside {
     }
 
     /// Asks a keeper how its session is.
-    pub(crate) fn ask_status(&self, run: RunId, record: PathBuf) {
+    pub(crate) fn ask_status(&self, run: RunId, record: PathBuf, silence: Span) {
         let asked = run.clone();
         self.start(
             Builder::new(),
@@ -171,7 +171,8 @@ impl Aside {
                 let vitals = match keeper::status(&record) {
                     Ok(status) => {
                         let quiet = Span::from_ms(i64::try_from(status.quiet_ms).unwrap_or(i64::MAX));
-                        Ok(Vitals { quiet, output_bytes: status.log.bytes })
+                        let activity = if quiet >= silence { activity(&record) } else { Activity::Idle };
+                        Ok(Vitals { quiet, output_bytes: status.log.bytes, activity })
                     }
                     // One that has gone tells so by its silence.
                     Err(error) if error.kind() == ErrorKind::TimedOut => {
@@ -398,6 +399,15 @@ fn words(panic: &(dyn Any + Send)) -> String {
 impl AsFd for Aside {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.near.as_fd()
+    }
+}
+
+/// Whether a session that is silent works. A keeper of an earlier version cannot tell.
+fn activity(record: &Path) -> Activity {
+    match keeper::sample(record) {
+        Ok(Some(keeper::Activity::Busy)) => Activity::Busy,
+        Ok(Some(keeper::Activity::Unclear)) => Activity::Unclear,
+        Ok(Some(keeper::Activity::Idle) | None) | Err(_) => Activity::Idle,
     }
 }
 

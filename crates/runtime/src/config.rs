@@ -28,7 +28,7 @@ use crate::waiting::span;
 pub use duration::duration;
 pub(crate) use edit::record;
 pub use edit::set;
-pub use keys::KEYS;
+pub use keys::{FORMER, KEYS};
 pub use layers::{Foreign, Layer, Setting, Settings, Source, Surroundings};
 pub use notify::Notify;
 pub use problem::{ConfigError, Problem, unknown_key};
@@ -64,7 +64,7 @@ pub struct Config {
     /// How many roots may be under way at a time, likewise.
     pub max_concurrent_root_tasks: u32,
     /// How long a run may be without a sign of life.
-    pub task_heartbeat_timeout: Duration,
+    pub silence_timeout: Duration,
     /// How long a run may take.
     pub max_duration: Option<Duration>,
     /// How often a task is helped.
@@ -88,11 +88,7 @@ pub struct Config {
 impl Config {
     /// How runs are watched.
     pub fn watch(&self) -> Watch {
-        Watch {
-            timeout: span(self.task_heartbeat_timeout),
-            max_recoveries: self.max_recovery_attempts,
-            on_exhausted: self.on_exhausted,
-        }
+        Watch { timeout: span(self.silence_timeout), max_recoveries: self.max_recovery_attempts, on_exhausted: self.on_exhausted }
     }
 
     /// The limits of a project that has none yet.
@@ -132,7 +128,7 @@ impl Default for Config {
             },
             max_concurrent_runs: 0,
             max_concurrent_root_tasks: 0,
-            task_heartbeat_timeout: zero,
+            silence_timeout: zero,
             max_duration: None,
             max_recovery_attempts: 0,
             on_exhausted: OnExhausted::default(),
@@ -165,7 +161,7 @@ impl fmt::Debug for Config {
             .field("restart", &self.restart)
             .field("max_concurrent_runs", &self.max_concurrent_runs)
             .field("max_concurrent_root_tasks", &self.max_concurrent_root_tasks)
-            .field("task_heartbeat_timeout", &self.task_heartbeat_timeout)
+            .field("silence_timeout", &self.silence_timeout)
             .field("max_duration", &self.max_duration)
             .field("max_recovery_attempts", &self.max_recovery_attempts)
             .field("on_exhausted", &self.on_exhausted)
@@ -241,8 +237,9 @@ pub enum Home {
 }
 
 impl Key {
-    /// The key of this name.
+    /// The key of this name, or that had it before.
     pub fn find(name: &str) -> Option<&'static Key> {
+        let name = FORMER.iter().find(|(former, _)| *former == name).map_or(name, |(_, name)| name);
         KEYS.iter().find(|key| key.name == name)
     }
 

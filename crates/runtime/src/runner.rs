@@ -225,7 +225,7 @@ impl<'a> Runner<'a> {
                 }
                 Next::Spawn(work) => self.spawn(&work, tell),
                 Next::Recover(work) => self.recover(&work),
-                Next::Pulse(run) => self.aside.ask_status(run.clone(), self.files.record(&run)),
+                Next::Pulse(run, silence) => self.aside.ask_status(run.clone(), self.files.record(&run), silence),
                 Next::Kill(run) => self.kill(&run),
                 Next::Nudge(run, errand) => {
                     if let Some(session) = self.sessions.get_mut(&run) {

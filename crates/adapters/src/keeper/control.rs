@@ -32,6 +32,9 @@ pub(super) enum Ask {
     Status {
         client: u64,
     },
+    Sample {
+        client: u64,
+    },
     Kill {
         grace: Duration,
     },
@@ -184,6 +187,7 @@ impl Control {
     fn consider(&mut self, id: u64, request: Request, asks: &mut Vec<Ask>) {
         let (epoch, ask) = match request {
             Request::Status => return asks.push(Ask::Status { client: id }),
+            Request::Sample => return asks.push(Ask::Sample { client: id }),
             Request::Own { epoch } => (epoch, None),
             Request::Kill { epoch, grace_ms } => (epoch, Some(Ask::Kill { grace: Duration::from_millis(grace_ms) })),
             Request::Nudge { epoch, effect_id } => (epoch, Some(Ask::Nudge { effect_id })),

@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitStatus, getpid, kill_process};
 use rustix::time::Timespec;
 
+use super::activity::Sampler;
 use super::child::{self, NotStarted};
 use super::control::{Ask, Control};
 use super::far::Signals;
@@ -62,6 +63,7 @@ pub(super) struct Keeper {
     output: Option<OwnedFd>,
     output_at_ms: Option<i64>,
     heard: Instant,
+    sampler: Sampler,
     buffer: Vec<u8>,
     child: Result<i32, NotStarted>,
     /// When the program began and, once it has exited, how long it ran.
@@ -113,6 +115,7 @@ impl Keeper {
             output,
             output_at_ms,
             heard: Instant::now(),
+            sampler: Sampler::default(),
             buffer,
             child,
             began: Instant::now(),
@@ -284,6 +287,11 @@ impl Keeper {
                 let status = self.status();
                 self.control.answer(client, &status);
             }
+            Ask::Sample { client } => {
+                let activity = self.sampler.sample(self.heard, self.spec.own_workspace.as_deref());
+                let status = Status { activity: Some(activity), ..self.status() };
+                self.control.answer(client, &status);
+            }
             Ask::Kill { grace } => self.stop(grace),
             Ask::Renew { limit } => self.timer.iter_mut().for_each(|timer| timer.renew(limit)),
             Ask::Nudge { effect_id } => {
@@ -388,6 +396,7 @@ impl Keeper {
             started_at_ms: self.started_at_ms,
             output_at_ms: self.output_at_ms,
             quiet_ms: u64::try_from(self.heard.elapsed().as_millis()).unwrap_or(u64::MAX),
+            activity: None,
         }
     }
 }

@@ -31,8 +31,9 @@
 //!
 //! Files: `protocol` what is said; `near` the side of the runner, `connect` how it gets through, `silent` keepers that do not
 //! answer, `pool` its supply of keepers; `far` a keeper's beginning, `keep` its life, `control`
-//! those who talk to it, `child` the start of the program, `cgroup` its group, `timer` its limit, `log` its output; `record`; `sweep`.
+//! those who talk to it, `child` the start of the program, `cgroup` its group, `timer` its limit, `log` its output, `activity` whether it works while there is none; `record`; `sweep`.
 
+mod activity;
 mod cgroup;
 mod child;
 mod connect;
@@ -50,9 +51,9 @@ mod timer;
 
 pub use cgroup::{CgroupId, has_cgroups};
 pub(crate) use far::enter;
-pub use near::{Session, adopt, start, start_from, status, status_within};
+pub use near::{Session, adopt, sample, start, start_from, status, status_within};
 pub use pool::Keepers;
-pub use protocol::{Ending, Limit, LogReport, Notice, Refusal, Spec, Status};
+pub use protocol::{Activity, Ending, Limit, LogReport, Notice, Refusal, Spec, Status};
 pub use record::{Found, Record, bury, forget, look};
 pub(crate) use silent::is_process_stopped;
 pub use silent::{Silence, await_end, is_stopped, kill, silence};

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use super::MARK;
 use super::connect::{connect, receive_line};
 use super::protocol::{
-    Arrival, Inbox, LINE_LIMIT, Limit, Notice, Order, Request, SPEC_LIMIT, Spec, Status, decode, encode, send,
+    Activity, Arrival, Inbox, LINE_LIMIT, Limit, Notice, Order, Request, SPEC_LIMIT, Spec, Status, decode, encode, send,
 };
 use super::record::forget;
 use crate::reentry;
@@ -124,11 +124,20 @@ pub fn status(record: &Path) -> io::Result<Status> {
     status_within(record, PATIENCE)
 }
 
+/// Asks whether a session works, compared with the last time that this was asked. A keeper of an earlier version does not know.
+pub fn sample(record: &Path) -> io::Result<Option<Activity>> {
+    ask(record, Request::Sample, PATIENCE).map(|status| status.activity)
+}
+
 /// Like [`status`], with another patience.
 pub fn status_within(record: &Path, patience: Duration) -> io::Result<Status> {
+    ask(record, Request::Status, patience)
+}
+
+fn ask(record: &Path, request: Request, patience: Duration) -> io::Result<Status> {
     let until = Instant::now() + patience;
     let stream = connect(record, until)?;
-    send(&stream, &encode(&Request::Status))?;
+    send(&stream, &encode(&request))?;
     let line = receive_line(&stream, until)?;
     let unclear = |_| io::Error::new(io::ErrorKind::InvalidData, "the keeper is of another version of Banksman");
     decode(&line).map_err(unclear)

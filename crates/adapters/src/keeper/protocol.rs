@@ -67,6 +67,9 @@ pub struct Spec {
     pub grace_ms: u64,
     /// When the session ends by itself unless its owner renews it; never, if there is none.
     pub limit: Option<Limit>,
+    /// The directory that nobody else works in: what changes there was changed by the session.
+    #[serde(default, with = "os_bytes")]
+    pub own_workspace: Option<PathBuf>,
 }
 
 /// How long a session may go on without a word from its owner. The times are [`boot_ms`](crate::host::boot_ms): a machine
@@ -212,6 +215,8 @@ pub struct LogReport {
 pub(super) enum Request {
     /// Anybody may look.
     Status,
+    /// The same, and whether it works: compared with the last time that this was asked.
+    Sample,
     Own {
         epoch: i64,
     },
@@ -261,6 +266,21 @@ pub struct Status {
     pub output_at_ms: Option<i64>,
     /// For how long no output has come, or since the start. The clock of the wall has no part in it.
     pub quiet_ms: u64,
+    /// Whether it works, if that was asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub activity: Option<Activity>,
+}
+
+/// Whether a session that is silent works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Activity {
+    /// It uses the processor, has started a process, or has changed a file in its own workspace.
+    Busy,
+    /// It does nothing of that.
+    Idle,
+    /// There is nothing to compare with yet: ask again after a while.
+    Unclear,
 }
 
 #[derive(Serialize, Deserialize)]

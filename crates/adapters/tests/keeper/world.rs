@@ -61,6 +61,7 @@ impl World {
             stdin: None,
             grace_ms: 10_000,
             limit: None,
+            own_workspace: None,
         }
     }
 

@@ -128,7 +128,9 @@ impl Get {
     fn run(self, context: &Context) -> Done {
         let project_file = if self.user { None } else { project_file(context)? };
         let settings = shown(context, project_file.as_deref())?;
-        let setting = settings.iter().find(|setting| setting.key.name == self.key);
+        note_former(context, &self.key);
+        let name = Key::find(&self.key).map_or(self.key.as_str(), |key| key.name);
+        let setting = settings.iter().find(|setting| setting.key.name == name);
         let setting = setting.ok_or_else(|| ProjectError::from(config::unknown_key(&self.key)))?;
         let value = setting.value.as_deref().ok_or_else(|| {
             Failure::new(exit::NOT_FOUND, "NOT_SET", format!("{} is not set", self.key))
@@ -140,8 +142,16 @@ impl Get {
     }
 }
 
+/// Says so if a setting has another name now.
+fn note_former(context: &Context, name: &str) {
+    if let Some(key) = Key::find(name).filter(|key| key.name != name) {
+        context.printer.note(&format!("{DIM}{name} is called {} now; the former name keeps working{DIM:#}", key.name));
+    }
+}
+
 impl Set {
     fn run(self, context: &Context) -> Done {
+        note_former(context, &self.key);
         let (layer, file) = if self.user {
             let missing = || Failure::new(exit::CONFIG, "CONFIG", "the user's file has no place: HOME is not set");
             (Layer::User, context.surroundings().user_file.ok_or_else(missing)?)

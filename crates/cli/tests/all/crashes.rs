@@ -259,7 +259,7 @@ fn the_limit_of_the_project_holds_across_runners() {
 #[test]
 fn a_silent_run_is_stuck_until_it_speaks_up() {
     let world = World::new();
-    world.ok(&["config", "set", "task.heartbeat_timeout", "300ms"]);
+    world.ok(&["config", "set", "task.silence_timeout", "300ms"]);
     let client = world.project().open().unwrap();
     let silent = "until [ -e speak ]; do sleep 0.02; done; until [ -e open ]; do echo hello; sleep 0.02; done";
     let task = add(&client, "silent", silent, |_| {});

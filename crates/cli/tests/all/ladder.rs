@@ -15,7 +15,7 @@ const TALKS: &str = "while [ ! -e go ]; do echo hello; sleep 0.02; done";
 /// A world in which nothing may be silent for longer than this.
 fn world(timeout: &str, settings: &[(&str, &str)]) -> World {
     let world = World::new();
-    for (key, value) in [("task.heartbeat_timeout", timeout), ("task.kill_grace", "200ms")].iter().chain(settings) {
+    for (key, value) in [("task.silence_timeout", timeout), ("task.kill_grace", "200ms")].iter().chain(settings) {
         world.ok(&["config", "set", key, value]);
     }
     world
@@ -91,13 +91,13 @@ fn a_run_that_talks_is_stopped_when_it_takes_too_long() {
 }
 
 #[test]
-fn a_nudge_wakes_a_silent_run_up_and_help_stays_counted() {
+fn a_nudge_wakes_a_silent_run_up_and_it_is_helped_anew() {
     let world = world("1s", &[("task.max_duration", "10m")]);
     // It sleeps until it is woken, talks until a file is there, and all that twice.
     let script = "trap 'touch woken' USR1
         for round in 1 2; do
-            until [ -e woken ]; do sleep 0.02; done
-            rm woken
+            sleep 1000 & until [ -e woken ]; do wait; done
+            kill $!; rm woken
             until [ -e go-$round ]; do echo $round; sleep 0.02; done
         done";
     let id = world.add(&["sleeper", "--run", script]);
@@ -105,11 +105,11 @@ fn a_nudge_wakes_a_silent_run_up_and_help_stays_counted() {
     for round in 1..=2 {
         until("it has recovered", || count(&world, &id, "recovered") == round);
         let task = row(&world, &id);
-        assert_eq!((world.status(&id), task.recoveries as usize), ("in_progress".into(), round), "what was counted stays");
+        assert_eq!((world.status(&id), task.recoveries), ("in_progress".into(), 0), "it puts something out");
         world.touch(&format!("go-{round}"));
     }
     assert_eq!(runner.end().code, 0);
-    let expected = ["added", "started", "stuck", "nudged 1", "recovered", "stuck", "nudged 2", "recovered", "complete"];
+    let expected = ["added", "started", "stuck", "nudged 1", "recovered 0", "stuck", "nudged 1", "recovered 0", "complete"];
     assert_eq!(words(&world, &id), expected);
     assert!(world.ok(&["tasks", "logs", &id]).contains("banksman: nudged\n"));
     world.check();
@@ -125,7 +125,7 @@ fn a_nudge_ends_nobody_who_does_not_expect_it_and_continues_what_was_stopped() {
     until("it has recovered", || count(&world, &id, "recovered") == 1);
     world.touch("go");
     assert_eq!(runner.end().code, 0);
-    assert_eq!(words(&world, &id), ["added", "started", "stuck", "nudged 1", "recovered", "complete"]);
+    assert_eq!(words(&world, &id), ["added", "started", "stuck", "nudged 1", "recovered 0", "complete"]);
     world.check();
 }
 
@@ -272,7 +272,7 @@ fn who_is_stuck_when_the_runner_is_killed_can_recover_with_the_next() {
     world.touch("speak");
     let runner = world.runner(&["--until-idle"]);
     until("it has recovered", || count(&world, &id, "recovered") == 1);
-    assert_eq!(row(&world, &id).recoveries, 1);
+    assert_eq!(row(&world, &id).recoveries, 0);
     world.touch("go");
     assert_eq!(runner.end().code, 0);
     world.check();
@@ -300,4 +300,56 @@ fn a_run_at_work_is_recorded_on_the_beat_where_that_is_wanted() {
         assert!(at - start >= 250 * beat - 2, "the beat {beat} comes after {} ms", at - start);
     }
     world.check();
+}
+
+#[test]
+fn work_without_output_is_no_silence_but_not_for_ever() {
+    let world = world("300ms", &[("task.max_recovery_attempts", "0"), ("task.on_exhausted", "fail")]);
+    // It writes a file again and again, in the directory that only it works in, and puts nothing out.
+    let writes =
+        "exec 3<> <(:); i=0; while [ ! -e go ]; do i=$((i + 1)); : > file$((i % 5)); read -t 0.05 -u 3 x; done; touch stayed";
+    let quiet = world.add(&["Quiet", "--workspace", "dir", "--run", &format!("exec bash -c '{writes}'")]);
+    let hung = world.add(&["Hung", "--run", "exec sleep 1000"]);
+    let _runner = world.runner(&[]);
+    world.until_status(&hung, "failed");
+    assert_eq!(world.status(&quiet), "in_progress", "it works");
+    world.until_status(&quiet, "failed");
+    // One limit, and four more at most.
+    let took = times(&world, &quiet, "task:failed")[0] - times(&world, &quiet, "task:started")[0];
+    assert!(took >= 1_500, "{took}");
+    assert_eq!((count(&world, &quiet, "nudged"), world.has("stayed")), (0, false));
+}
+
+#[test]
+fn a_task_has_limits_of_its_own() {
+    let world = world("10m", &[("task.max_recovery_attempts", "0"), ("task.on_exhausted", "fail")]);
+    let silent = world.add(&["Silent", "--run", "exec sleep 1000", "--silence-timeout", "100ms"]);
+    let long = world.add(&["Long", "--run", "exec sleep 1000", "--max-duration", "100ms"]);
+    world.runner(&["--until-idle"]).end();
+    let error = |id: &str| world.task(id)["error"].as_str().unwrap().to_owned();
+    assert!(error(&silent).contains("100ms"), "{}", error(&silent));
+    assert!(error(&long).contains("it took longer than 100ms"), "{}", error(&long));
+    assert_eq!(world.task(&silent)["silenceTimeout"], "100ms");
+    assert_eq!(world.error(&["tasks", "add", "x", "--run", "true", "--max-duration", "0s"]).0, 2);
+    // The former name of the setting still works, and says so.
+    let said = world.run(&["config", "set", "task.heartbeat_timeout", "7m"]);
+    assert!(said.code == 0 && said.stderr.contains("task.silence_timeout"), "{said:?}");
+    assert_eq!(world.data(&["config", "get", "task.silence_timeout"])["value"], "7m");
+    let file = world.path().join(".banksman/config.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(!text.contains("heartbeat_timeout"), "{text}");
+    std::fs::write(&file, text.replace("silence_timeout", "heartbeat_timeout")).unwrap();
+    assert_eq!(world.data(&["config", "get", "task.silence_timeout"])["value"], "7m");
+}
+
+#[test]
+fn who_answers_every_nudge_is_never_given_up() {
+    let world = world("200ms", &[("task.max_recovery_attempts", "1"), ("task.on_exhausted", "fail")]);
+    // It is idle between two nudges, and answers each.
+    let idle = "trap \"echo here\" USR1; sleep 1000 & while [ ! -e go ]; do wait; done; kill %1";
+    let id = world.add(&["Answers", "--run", &format!("exec bash -c '{idle}'")]);
+    let _runner = world.runner(&[]);
+    until("it was nudged more often than it is helped", || count(&world, &id, "nudged") >= 3);
+    world.touch("go");
+    world.until_status(&id, "completed");
 }

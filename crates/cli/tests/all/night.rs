@@ -158,7 +158,7 @@ fn most(events: &[EventRow]) -> (usize, usize) {
 fn night(tasks: u64) {
     let world = World::new();
     for (key, value) in [
-        ("task.heartbeat_timeout", "1s"),
+        ("task.silence_timeout", "1s"),
         ("task.kill_grace", "200ms"),
         ("task.max_recovery_attempts", &HELP.to_string()),
         ("limits.max_concurrent_runs", &RUNS.to_string()),

@@ -18,7 +18,7 @@ const KEEP: &str = "cat > notice-$$.new && mv notice-$$.new notice-$$.json";
 fn world(command: &str) -> World {
     let world = World::new();
     world.ok(&["config", "set", "--user", "notify.command", command]);
-    for (key, value) in [("task.heartbeat_timeout", "1s"), ("task.max_recovery_attempts", "0"), ("task.kill_grace", "200ms")] {
+    for (key, value) in [("task.silence_timeout", "1s"), ("task.max_recovery_attempts", "0"), ("task.kill_grace", "200ms")] {
         world.ok(&["config", "set", key, value]);
     }
     world
@@ -115,7 +115,7 @@ fn what_was_told_and_what_is_to_be_told_moves_with_the_project() {
 #[test]
 fn it_is_not_finished_while_something_goes_on() {
     let world = world(KEEP);
-    world.ok(&["config", "set", "task.heartbeat_timeout", "10m"]);
+    world.ok(&["config", "set", "task.silence_timeout", "10m"]);
     world.add(&["long", "--run", &wait_for("go")]);
     world.add(&["rests", "--loop", "--max-restarts", "2", "--restart-delay", "500ms", "--run", "exit 1"]);
     world.add(&["short", "--run", "true"]);

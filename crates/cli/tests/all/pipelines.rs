@@ -476,7 +476,7 @@ fn why_and_status_know_pipelines() {
 #[test]
 fn a_phase_without_a_sign_of_life_waits_for_a_decision() {
     let world = World::new();
-    for (key, value) in [("task.heartbeat_timeout", "200ms"), ("task.max_recovery_attempts", "0"), ("task.kill_grace", "200ms")] {
+    for (key, value) in [("task.silence_timeout", "200ms"), ("task.max_recovery_attempts", "0"), ("task.kill_grace", "200ms")] {
         world.ok(&["config", "set", key, value]);
     }
     world.book(&way(&[("one", "run = 'test -e mended || sleep 600'"), ("two", "run = 'true'")]));
@@ -489,7 +489,7 @@ fn a_phase_without_a_sign_of_life_waits_for_a_decision() {
     assert_eq!((code, &error["code"]), (2, &json!("PIPELINE_UNDECIDED")));
     assert!(world.ok(&["why", &id]).contains(decision));
     world.touch("mended");
-    world.ok(&["config", "set", "task.heartbeat_timeout", "10m"]);
+    world.ok(&["config", "set", "task.silence_timeout", "10m"]);
     world.ok(&["decisions", "resolve", decision, "1"]);
     assert_eq!((world.run_all(), world.stands(&id).as_str()), (0, "done"));
     assert_eq!(world.tasks_of(&id, "one"), ["completed"], "it is the same task");

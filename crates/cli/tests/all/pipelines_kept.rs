@@ -107,3 +107,19 @@ fn a_pipeline_is_deleted_with_its_phases_also_one_that_runs() {
     world.ok(&["pipelines", "delete", &done]);
     assert_eq!(world.error(&["pipelines", "show", &done]).1["code"], "PIPELINE_NOT_FOUND");
 }
+
+#[test]
+fn an_approach_that_hangs_is_followed_by_the_next_if_any_error_is() {
+    let world = World::new();
+    for (key, value) in [("task.silence_timeout", "200ms"), ("task.max_recovery_attempts", "0"), ("task.kill_grace", "200ms")] {
+        world.ok(&["config", "set", key, value]);
+    }
+    world.book(
+        "[strategy.s]\n[[strategy.s.approach]]\nname = \"hangs\"\nrun = \"exec sleep 1000\"\nfallback_on = \"any\"\n\
+         [[strategy.s.approach]]\nname = \"works\"\nrun = \"touch worked\"\n\
+         [pipeline.way]\n[[pipeline.way.phase]]\nname = \"one\"\nstrategy = \"s\"\n",
+    );
+    let id = world.begin(&[]);
+    assert_eq!(world.run_all(), 0);
+    assert_eq!((world.stands(&id), world.has("worked")), ("done".into(), true));
+}

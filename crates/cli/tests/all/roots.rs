@@ -136,7 +136,7 @@ fn one_that_waits_for_something_else_keeps_nobody_out() {
 #[test]
 fn one_that_waits_for_a_decision_keeps_nobody_out() {
     let world = world("1");
-    for (key, value) in [("task.heartbeat_timeout", "1s"), ("task.max_recovery_attempts", "0")] {
+    for (key, value) in [("task.silence_timeout", "1s"), ("task.max_recovery_attempts", "0")] {
         world.ok(&["config", "set", key, value]);
     }
     let silent = world.add(&["silent", "--run", "sleep 600"]);

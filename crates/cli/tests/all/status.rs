@@ -117,7 +117,8 @@ impl Puppet<'_> {
                 Next::Notify(errand, _) => self.dispatcher.did(errand, Ok(())),
                 Next::Check(_) => unreachable!("there are no loops here"),
                 Next::Gather(_) | Next::StopLooking(_) => unreachable!("there are no pipelines here"),
-                Next::Recover(_) | Next::Pulse(_) | Next::Kill(_) | Next::Nudge(..) | Next::Acknowledge(_) | Next::Forget(_) => {}
+                Next::Recover(_) | Next::Pulse(..) | Next::Kill(_) | Next::Nudge(..) | Next::Acknowledge(_) | Next::Forget(_) => {
+                }
             }
             self.news.extend(self.dispatcher.news().into_iter().filter_map(|news| match news {
                 News::Queued(delta) => Some(delta),

@@ -194,12 +194,12 @@ fn a_run_cannot_answer_trust_configure_or_unblock() {
         return;
     }
     let world = World::new();
-    for (key, value) in [("task.heartbeat_timeout", "200ms"), ("task.max_recovery_attempts", "0"), ("task.kill_grace", "200ms")] {
+    for (key, value) in [("task.silence_timeout", "200ms"), ("task.max_recovery_attempts", "0"), ("task.kill_grace", "200ms")] {
         world.ok(&["config", "set", key, value]);
     }
     let asked = world.add(&["asks", "--run", "sleep 600"]);
     assert_eq!(world.run_all(), 7);
-    world.ok(&["config", "set", "task.heartbeat_timeout", "10m"]);
+    world.ok(&["config", "set", "task.silence_timeout", "10m"]);
     let decision = world.data(&["decisions", "list"])["decisions"][0]["id"].as_str().unwrap().to_owned();
     let commands = [
         format!("decisions resolve {decision} 1"),

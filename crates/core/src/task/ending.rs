@@ -18,7 +18,7 @@ impl Task {
                 live.seen = now.stamp();
                 // Whoever speaks is not stuck, and is watched again until its end.
                 if let State::Stuck { .. } = self.state {
-                    self.recover(now, scribe);
+                    self.recover(true, now, scribe);
                 }
                 Outcome::Noted
             }
@@ -271,7 +271,7 @@ impl Task {
 
     fn give_up_after(&mut self, watch: &Watch, why: Box<str>, run: RunId, now: &Now, scribe: &mut Scribe) -> Outcome {
         let error = format!("{why}; recoveries before that: {}", self.recoveries).into();
-        match watch.on_exhausted {
+        match self.on_exhausted(watch) {
             OnExhausted::Escalate => self.park(run, error, scribe, now),
             OnExhausted::Fail => self.finish(Done::Failed { error }, Some(run), now, scribe),
         }

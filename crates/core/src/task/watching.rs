@@ -8,16 +8,34 @@ impl Task {
         if current != Some(epoch) {
             return Outcome::Fenced(current);
         }
+        let watch = &watch.of(self.spec.silence);
         match (&mut self.state, pulse) {
             (State::Running(live) | State::Stopping { live, .. }, Pulse::Active) => {
                 live.seen = now.stamp();
                 Outcome::Seen
             }
-            (State::Stuck { live, .. }, Pulse::Active) => {
+            (State::Running(live), Pulse::Steady) => {
                 live.seen = now.stamp();
-                self.recover(now, scribe);
+                if self.recoveries > 0 {
+                    self.recover(true, now, scribe);
+                }
+                Outcome::Seen
+            }
+            (State::Stuck { live, .. }, Pulse::Active | Pulse::Steady) => {
+                live.seen = now.stamp();
+                self.recover(true, now, scribe);
                 Outcome::Recovered
             }
+            // It works again; whether that comes to something is not known yet.
+            (State::Stuck { reason, .. }, Pulse::Busy(_)) if *reason != Stuck::SessionDead => {
+                self.recover(false, now, scribe);
+                Outcome::Recovered
+            }
+            (State::Stopping { live, .. }, Pulse::Steady) => {
+                live.seen = now.stamp();
+                Outcome::Seen
+            }
+            (State::Running(_) | State::Stuck { .. } | State::Stopping { .. }, Pulse::Busy(_)) => Outcome::Seen,
             (State::Running(live), Pulse::Idle(quiet)) => {
                 // Something was seen of it before it fell quiet: the deadline counts from there, or the next look
                 // would be due at once, again and again.
@@ -58,7 +76,7 @@ impl Task {
                 | State::InPhases { .. }
                 | State::Review
                 | State::Done(_),
-                Pulse::Active | Pulse::Idle(_) | Pulse::SessionDead,
+                Pulse::Active | Pulse::Steady | Pulse::Busy(_) | Pulse::Idle(_) | Pulse::SessionDead,
             ) => unreachable!("a state without a run has no epoch"),
         }
     }
@@ -89,18 +107,27 @@ impl Task {
             times => format!(", and was helped {times} times before"),
         };
         let error = format!("it showed no sign of life for {}{helped}", watch.timeout);
-        let after = match watch.on_exhausted {
+        let after = match self.on_exhausted(watch) {
             OnExhausted::Escalate => After::Escalate { error: error.into() },
             OnExhausted::Fail => After::Fail { error: error.into() },
         };
         self.stop(after, now, scribe)
     }
 
-    /// A run that was thought stuck shows that it is not.
-    pub(super) fn recover(&mut self, now: &Now, scribe: &mut Scribe) {
+    /// A run that was thought stuck shows that it is not. If it is `well`, it is helped anew when it falls silent again.
+    pub(super) fn recover(&mut self, well: bool, now: &Now, scribe: &mut Scribe) {
         let live = self.live().expect("only a run recovers").clone();
-        self.emit(TaskFact::Recovered { run: live.run.clone() }, scribe);
-        self.turn_into(State::Running(live), now);
+        let recoveries = (well && self.recoveries > 0).then_some(0);
+        self.recoveries = recoveries.unwrap_or(self.recoveries);
+        self.emit(TaskFact::Recovered { run: live.run.clone(), recoveries }, scribe);
+        if let State::Stuck { .. } = self.state {
+            self.turn_into(State::Running(live), now);
+        }
+    }
+
+    /// What becomes of it when it was helped as often as allowed.
+    pub(super) fn on_exhausted(&self, watch: &Watch) -> OnExhausted {
+        if self.spec.fails_when_stuck { OnExhausted::Fail } else { watch.on_exhausted }
     }
 
     pub(super) fn checkpoint(&mut self, epoch: Epoch, output_bytes: u64, quiet: Span, now: &Now, scribe: &mut Scribe) -> Outcome {

@@ -51,7 +51,7 @@ pub enum Advice {
     /// Find out what became of the session of a run, and go on from there.
     Recover(Box<Work>),
     /// Find out since when nothing was seen of a run, and tell by [`pulse`](super::Dispatcher::pulse).
-    Pulse(RunId),
+    Pulse(RunId, Span),
     /// End the session of a run.
     Kill(RunId),
     /// Wake the session of a run up, once for this number.

@@ -43,7 +43,7 @@ mod unproven_tests;
 pub use advice::{Advice, News, Options};
 use mine::{Mine, Phase};
 use shortage::Backoff;
-pub use silence::Vitals;
+pub use silence::{Activity, Vitals};
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

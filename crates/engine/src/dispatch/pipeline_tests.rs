@@ -17,7 +17,7 @@ use banksman_core::{Epoch, HolderId, Limits, Name, ProcessId, Span, TaskId, lock
 use serde_json::{Value, json};
 
 use super::stage::{Actor, Stage, TIMEOUT, exited, options, task};
-use super::{Advice, Options, Vitals};
+use super::{Activity, Advice, Options, Vitals};
 use crate::decisions::DecisionRequest;
 use crate::manual::Taking;
 use crate::pipelines::{PipelineOutcome, PipelineRequest, Start};

@@ -15,17 +15,34 @@ pub struct Vitals {
     pub quiet: Span,
     /// How much output it has made, in bytes.
     pub output_bytes: u64,
+    /// Whether it works, if it is silent.
+    pub activity: Activity,
+}
+
+/// What a keeper tells of a session that is silent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Activity {
+    /// It works.
+    Busy,
+    /// It does nothing.
+    Idle,
+    /// That takes another look, after a while.
+    Unclear,
+}
+
+/// How soon a session is looked at again of which it is not clear whether it works: it can only be seen what it does between two looks.
+fn soon(limit: Span) -> Span {
+    Span::from_ms((limit.as_ms() / 10).clamp(20, 10_000))
 }
 
 impl Dispatcher {
     /// When the next run must be looked at.
     pub(super) fn watch_due(&self) -> Option<Lease> {
-        let timeout = self.options.watch.timeout;
         let live = self.mine.values().filter(|mine| mine.phase == Phase::Live);
         let due = |mine: &Mine| {
             let max = self.max_duration(mine).filter(|_| !mine.stopping);
             let overtime = max.map(|max| mine.work.run.started.lease + max);
-            let looks = [Some(mine.seen + timeout), self.checkpoint_due(mine)].into_iter().flatten();
+            let looks = [Some(mine.seen + self.silence(mine)), self.checkpoint_due(mine)].into_iter().flatten();
             looks.filter(|_| !mine.is_asked).chain(overtime).min()
         };
         live.filter_map(due).min()
@@ -34,6 +51,11 @@ impl Dispatcher {
     /// How long a run may take.
     fn max_duration(&self, mine: &Mine) -> Option<Span> {
         mine.work.task.spec.timeout.or(self.options.max_duration)
+    }
+
+    /// How long it may be silent.
+    fn silence(&self, mine: &Mine) -> Span {
+        self.options.watch.of(mine.work.task.spec.silence).timeout
     }
 
     fn checkpoint_due(&self, mine: &Mine) -> Option<Lease> {
@@ -53,37 +75,46 @@ impl Dispatcher {
             self.requests = late;
             return Some(Advice::Call);
         }
-        let timeout = self.options.watch.timeout;
         let is_due = |mine: &Mine| {
-            !mine.is_asked && (mine.seen + timeout <= now || self.checkpoint_due(mine).is_some_and(|due| due <= now))
+            !mine.is_asked && (mine.seen + self.silence(mine) <= now || self.checkpoint_due(mine).is_some_and(|due| due <= now))
         };
         let run = self.mine.iter().find(|(_, mine)| mine.phase == Phase::Live && is_due(mine)).map(|(run, _)| run.clone())?;
+        let silence = self.mine.get(&run).map(|mine| self.silence(mine))?;
         let mine = self.mine.get_mut(&run)?;
-        if mine.seen + timeout <= now {
+        if mine.seen + silence <= now {
             mine.seen = now;
         }
         mine.is_asked = true;
-        Some(Advice::Pulse(run))
+        Some(Advice::Pulse(run, silence))
     }
 
     /// A run was looked at.
     pub fn pulse(&mut self, run: &RunId, vitals: Vitals, now: Lease) {
-        let watch = self.options.watch;
         let checkpoint = self.mine.get(run).and_then(|mine| self.checkpoint_due(mine)).filter(|due| *due <= now);
         let Some(mine) = self.mine.get_mut(run) else { return };
+        let watch = self.options.watch.of(mine.work.task.spec.silence);
         mine.is_asked = false;
-        let Vitals { quiet, output_bytes } = vitals;
+        let Vitals { quiet, output_bytes, activity } = vitals;
         let (id, epoch) = (mine.work.task.id.clone(), mine.work.run.epoch);
         let is_quiet = quiet >= watch.timeout;
         if !is_quiet {
             mine.seen = Lease(now.0 - quiet.as_ms());
         }
-        let mut requests = Vec::new();
-        // What the store knows of it may be newer; one that moves again is stuck no longer, and one that does not is helped.
-        if is_quiet || mine.stuck {
-            let pulse = if is_quiet { Pulse::Idle(quiet) } else { Pulse::Active };
-            requests.push(Request::Task(TaskRequest::Heartbeat { id: id.clone(), epoch, pulse, watch }));
-        }
+        // A run that follows others which were lost or stuck is well when it is still heard of after so long.
+        let is_steady = mine.work.task.recoveries > 0 && mine.seen >= mine.work.run.started.lease + watch.timeout;
+        let pulse = match activity {
+            _ if !is_quiet && is_steady => Some(Pulse::Steady),
+            _ if !is_quiet => mine.stuck.then_some(Pulse::Active),
+            Activity::Unclear if watch.believes(quiet) => {
+                mine.seen = Lease(now.0 - watch.timeout.as_ms()) + soon(watch.timeout);
+                None
+            }
+            Activity::Busy if watch.believes(quiet) => mine.stuck.then_some(Pulse::Busy(quiet)),
+            // The store may know of something newer.
+            Activity::Unclear | Activity::Busy | Activity::Idle => Some(Pulse::Idle(quiet)),
+        };
+        let heartbeat = pulse.map(|pulse| TaskRequest::Heartbeat { id: id.clone(), epoch, pulse, watch });
+        let mut requests: Vec<Request> = heartbeat.map(Request::Task).into_iter().collect();
         if let (Some(due), Some(interval)) = (checkpoint, self.options.checkpoint_interval) {
             // On the beat, also if this one came late.
             let missed = (now - due).as_ms() / interval.as_ms().max(1);
@@ -109,6 +140,7 @@ impl Dispatcher {
     pub(super) fn note_pulse(&mut self, outcome: task::Outcome, task: &Task) {
         let Some(mine) = task.live().and_then(|live| self.mine.get_mut(&live.run)) else { return };
         mine.stuck = task.status() == Status::Stuck;
+        mine.work.task.recoveries = task.recoveries;
         mine.stopping = matches!(task.state, task::State::Stopping { .. });
         mine.seen = mine.seen.max(task.live().map_or(mine.seen, |live| live.seen.lease));
         // The next rung is due one timeout after the store has seen it stuck, which was a moment after this look began: a look

@@ -276,7 +276,7 @@ impl Stage {
                     actor.dispatcher.woken();
                 }
                 // It goes on when it was told what was seen.
-                Advice::Pulse(_) => {
+                Advice::Pulse(..) => {
                     actor.trace.push("pulse".into());
                     return Some(Span::ZERO);
                 }

@@ -8,7 +8,7 @@ use banksman_core::task::{Mark, State, Watch};
 use banksman_core::{Decision, HolderId, Limits, LimitsChange, Name, Notice, Seq, Span, lock};
 
 use super::stage::{Actor, Stage, TIMEOUT, exited, options, policy, task};
-use super::{Advice, Options, Vitals};
+use super::{Activity, Advice, Options, Vitals};
 use crate::decisions::{DecisionOutcome, DecisionRequest};
 use crate::manual::Taking;
 use crate::request::{Reply, Request};
@@ -137,7 +137,7 @@ fn one_that_is_done_waits_for_its_children_and_they_have_their_time() {
 
 /// Looks at the run of the one task; nothing was seen of it for so long.
 fn look(stage: &mut Stage, actor: &mut Actor, quiet: Span) -> Vec<String> {
-    actor.dispatcher.pulse(&actor.run(), Vitals { quiet, output_bytes: 0 }, stage.now());
+    actor.dispatcher.pulse(&actor.run(), Vitals { quiet, output_bytes: 0, activity: Activity::Idle }, stage.now());
     stage.play(actor);
     actor.did()
 }

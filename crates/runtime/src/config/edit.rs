@@ -8,14 +8,18 @@ use std::path::Path;
 use toml_edit::{DocumentMut, Item, Table, TableLike, Value};
 
 use super::layers::{line_of, not_toml};
-use super::{Config, ConfigError, Home, Key, Layer, Problem, Source, unknown_key};
+use super::{Config, ConfigError, FORMER, Home, Key, Layer, Problem, Source, unknown_key};
 use crate::project::{ProjectError, io_at};
 
 /// Sets a key in the file of the user or of a project. Comments, order and everything else stay as they are; the
 /// file is replaced at once or not at all.
 pub fn set(layer: Layer, path: &Path, name: &str, value: &str) -> Result<&'static Key, ProjectError> {
     let key = check(layer, name, value)?;
-    change(layer, path, name, Some(value.into()))?;
+    change(layer, path, key.name, Some(value.into()))?;
+    // One of a former name would be read as well.
+    for (former, _) in FORMER.iter().filter(|(_, name)| *name == key.name) {
+        change(layer, path, former, None)?;
+    }
     Ok(key)
 }
 

@@ -5,6 +5,9 @@ use banksman_core::task::OnExhausted;
 
 use super::{Home, Key, Kind};
 
+/// Former names, each with the one that took its place. They keep working.
+pub static FORMER: &[(&str, &str)] = &[("task.heartbeat_timeout", "task.silence_timeout")];
+
 /// All keys. Reading, listing, writing, error messages and the reference page derive from this table.
 pub static KEYS: &[Key] = &[
     Key {
@@ -115,11 +118,11 @@ pub static KEYS: &[Key] = &[
         description: "how many tasks that are no children may be under way at a time, in the order of their arrival; 0 for any number",
     },
     Key {
-        name: "task.heartbeat_timeout",
-        kind: Kind::Period(|config| &mut config.task_heartbeat_timeout),
+        name: "task.silence_timeout",
+        kind: Kind::Period(|config| &mut config.silence_timeout),
         home: Home::Everywhere,
         default: Some("15m"),
-        description: "how long a run may be without output and heartbeat before it counts as stuck",
+        description: "how long a run may be without output and heartbeat before it counts as stuck, unless it works",
     },
     Key {
         name: "task.max_duration",

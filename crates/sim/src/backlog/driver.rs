@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use banksman_core::backlog::{Ended, Sent};
 use banksman_core::task::Ending;
 use banksman_core::{Liveness, ProcessId, RunId, Span, Wall};
-use banksman_engine::{Next, Vitals, Work};
+use banksman_engine::{Activity, Next, Vitals, Work};
 use banksman_store::Key;
 
 use super::desk::{InFlight, Sender};
@@ -46,7 +46,7 @@ impl World<'_> {
             }
             Next::Spawn(work) => self.spawn(slot, &work),
             Next::Recover(work) => self.recover(slot, &work),
-            Next::Pulse(run) => self.feel_pulse(slot, &run),
+            Next::Pulse(run, _) => self.feel_pulse(slot, &run),
             Next::Kill(run) => self.kill_run(slot, &run),
             Next::Nudge(run, errand) => self.nudge_run(slot, &run, errand),
             Next::Notify(errand, _) => self.tell_people(slot, errand),
@@ -216,7 +216,7 @@ impl World<'_> {
         let now = self.lease_of(slot);
         match quiet {
             Some(quiet) if !self.random.in_thousand(100) && !self.is_held_up(number) => {
-                let vitals = Vitals { quiet: Span::from_ms(quiet), output_bytes: 0 };
+                let vitals = Vitals { quiet: Span::from_ms(quiet), output_bytes: 0, activity: Activity::Idle };
                 self.runners[slot].dispatcher.pulse(run, vitals, now);
             }
             _ => self.runners[slot].dispatcher.no_pulse(run, now),

@@ -104,7 +104,7 @@ impl World<'_> {
                 self.take_in_start(id, run, *attempt, runner, seq);
             }
             TaskFact::Adopted { run, runner, from } => self.take_in_adoption(run, runner, from),
-            TaskFact::Stuck { run, .. } | TaskFact::Nudged { run, .. } | TaskFact::Recovered { run } => {
+            TaskFact::Stuck { run, .. } | TaskFact::Nudged { run, .. } | TaskFact::Recovered { run, .. } => {
                 self.must_be_live(id, run);
                 self.take_in_rung(id, fact);
             }

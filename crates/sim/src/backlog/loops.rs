@@ -202,7 +202,7 @@ impl World<'_> {
     /// Every step of the ladder, and that it has no more than it should.
     pub(crate) fn take_in_rung(&mut self, id: &TaskId, fact: &TaskFact) {
         let (lease, watch) = (self.said.lease, self.said.watch);
-        let (Some(job), TaskFact::Stuck { run, .. } | TaskFact::Nudged { run, .. } | TaskFact::Recovered { run }) =
+        let (Some(job), TaskFact::Stuck { run, .. } | TaskFact::Nudged { run, .. } | TaskFact::Recovered { run, .. }) =
             (self.book.jobs.get_mut(id), fact)
         else {
             return;
@@ -210,9 +210,11 @@ impl World<'_> {
         let Some(entry) = self.book.runs.get_mut(run) else { return };
         match fact {
             TaskFact::Stuck { .. } => entry.stuck = Some(lease),
-            TaskFact::Recovered { .. } => {
+            TaskFact::Recovered { recoveries, .. } => {
                 self.tally.count("recovered");
-                self.verdict.expect(Checker::Ladder, entry.stuck.is_some(), || format!("{run} recovers, and was not stuck"));
+                let is_right = entry.stuck.is_some() || recoveries.is_some();
+                self.verdict.expect(Checker::Ladder, is_right, || format!("{run} recovers, and was not stuck"));
+                job.recoveries = recoveries.unwrap_or(job.recoveries);
                 entry.stuck = None;
             }
             TaskFact::Nudged { recoveries, .. } => {

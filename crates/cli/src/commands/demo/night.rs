@@ -27,7 +27,7 @@ pub(super) const TASKS: [Part; 3] = [
 ];
 
 pub(super) fn play(stage: &mut Stage, shifts: &mut Vec<Shift>) -> Result<(), Failure> {
-    stage.run(&["config", "set", "task.heartbeat_timeout", "600ms"])?;
+    stage.run(&["config", "set", "task.silence_timeout", "600ms"])?;
     stage.run(&["config", "set", "task.max_recovery_attempts", "1"])?;
     stage.run(&["sections", "add", "agents"])?;
     for (title, command, more) in TASKS {

@@ -30,7 +30,7 @@ use crate::words;
 /// project's directory, through a shell, with BANKSMAN_TASK, BANKSMAN_TITLE, BANKSMAN_RUN and BANKSMAN_RUN_EPOCH in its environment.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  banksman tasks add 'Run the tests' --run 'make test' --retries 1\n  banksman tasks add 'Release' --run ./release.sh --depends-on 'Run the tests' --lock deploy\n  banksman tasks add 'Train' --run 'python train.py' --semaphore gpu=2 --section models\n  banksman tasks add 'Add login' --runbook feature --var branch=login\n  banksman tasks add 'Decide about the name'"
+    after_help = "Examples:\n  banksman tasks add 'Run the tests' --run 'make test' --retries 1\n  banksman tasks add 'Release' --run ./release.sh --depends-on 'Run the tests' --lock deploy\n  banksman tasks add 'Train' --run 'python train.py' --semaphore gpu=2 --section models --max-duration 6h --silence-timeout 1h\n  banksman tasks add 'Add login' --runbook feature --var branch=login\n  banksman tasks add 'Decide about the name'"
 )]
 pub(super) struct Add {
     /// What people call it
@@ -58,6 +58,12 @@ pub(super) struct Add {
     /// How long to rest between two attempts [default: loop.restart_delay]
     #[arg(long, value_name = "DUR", requires = "looped")]
     restart_delay: Option<Dur>,
+    /// How long a run may take [default: task.max_duration]
+    #[arg(long, value_name = "DUR", requires = "run")]
+    max_duration: Option<Dur>,
+    /// How long a run may be silent before it counts as stuck [default: task.silence_timeout]
+    #[arg(long, value_name = "DUR", requires = "run")]
+    silence_timeout: Option<Dur>,
     /// A lock that its runs hold while they live; may be given more than once
     #[arg(long = "lock", value_name = "NAME")]
     locks: Vec<Name>,
@@ -76,8 +82,10 @@ impl Add {
         let client = context.client()?;
         let mut reader = client.reader()?;
         let restart = self.policy(client.config());
+        let timeout = self.max_duration.map(|max| max.positive("--max-duration")).transpose()?;
+        let silence = self.silence_timeout.map(|silence| silence.positive("--silence-timeout")).transpose()?;
         let Placed { spec, section, depends_on, by } = self.place.find(self.title, &mut reader)?;
-        let spec = Spec { work, needs, retries: self.retries, restart, ..spec };
+        let spec = Spec { work, needs, retries: self.retries, restart, timeout, silence, ..spec };
         let id = TaskId::new(&ids::short("t")).expect("a short id is valid");
         let request = TaskRequest::Add { id: id.clone(), spec: Box::new(spec), depends_on: depends_on.clone(), by };
         let task = match super::ask(&client, request)? {

@@ -20,7 +20,7 @@ use crate::words;
 
 /// Show a sign of life of a run.
 ///
-/// A run that shows none for task.heartbeat_timeout, and prints nothing, counts as stuck. A manual claim is renewed with everything
+/// A run that shows none for task.silence_timeout, and prints nothing, counts as stuck. A manual claim is renewed with everything
 /// that was claimed together; if a part of it was lost, the claim is over and the exit status is 8.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman tasks heartbeat\n  banksman tasks heartbeat t-7k2m9q1a --epoch 42")]

@@ -103,6 +103,8 @@ impl Page {
         let mut data = view::task_json(&self.listed, &sections);
         data["command"] = json!(command(task));
         data["workspace"] = json!(task.spec.workspace);
+        data["maxDuration"] = json!(task.spec.timeout.map(|max| max.to_string()));
+        data["silenceTimeout"] = json!(task.spec.silence.map(|silence| silence.to_string()));
         data["retries"] = task.spec.retries.into();
         data["needs"] = task.spec.needs.iter().map(view::need_json).collect();
         data["epoch"] = json!(task.live().map(|live| live.epoch));
@@ -173,6 +175,8 @@ impl Page {
             fields.push(("loop", format!("until it is done; {made}, rests for {}", policy.delay)));
         }
         fields.extend((spec.retries > 0).then(|| ("retries", format!("{} of {} used", task.failures, spec.retries))));
+        fields.extend(spec.timeout.map(|max| ("at most", max.to_string())));
+        fields.extend(spec.silence.map(|silence| ("silent for", format!("at most {silence}"))));
         if spec.workspace == Workspace::Dir {
             fields.push(("workspace", sessions.workspace(&task.id).display().to_string()));
         }
