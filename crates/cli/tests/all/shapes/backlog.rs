@@ -30,7 +30,7 @@ fn task_page() -> Value {
         "verdict": "string?", "setback": "string?", "error": "string?",
     });
     let more = json!({
-        "command": "string?", "workspace": "string", "retries": "number", "epoch": "number?", "output": "any",
+        "command": "string?", "workspace": "string", "maxDuration": "string?", "silenceTimeout": "string?", "retries": "number", "epoch": "number?", "output": "any",
         "needs": [{ "kind": "string", "name": "string", "weight": "number?" }],
         "dependsOn": [{ "id": "string", "title": "string?", "status": "string?", "allowFailed": "bool", "output": "any" }],
         "dependents": [other], "children": [other], "runs": [run], "lastLines": ["string"], "recentEvents": [event()],
