@@ -5,6 +5,7 @@ use banksman_core::task::{After, Ending, OnExhausted, Setback, Verdict, Watch};
 use banksman_core::{DecisionId, RunId, Span, Status, TaskId};
 
 use super::book::{Entry, Job, Standing};
+use super::loops::on_exhausted;
 use super::scarcity::not_begun;
 use super::world::{Fated, World};
 use crate::report::Checker;
@@ -172,7 +173,7 @@ fn expected(job: &Job, entry: &Entry, ending: Ending, marker: &Marker, watch: Wa
         None => matches!(why, Setback::Failed | Setback::Overtime) && job.failures >= job.spec.retries,
     };
     let is_help = why == Setback::Stuck || (why == Setback::Lost && !is_loop);
-    match watch.on_exhausted {
+    match on_exhausted(&job.spec, &watch) {
         _ if spent => FAILED,
         OnExhausted::Escalate if is_help && job.recoveries >= watch.max_recoveries => Expected::Parked,
         OnExhausted::Fail if is_help && job.recoveries >= watch.max_recoveries => FAILED,

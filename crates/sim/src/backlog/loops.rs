@@ -4,7 +4,7 @@ use banksman_core::coordination::Command;
 use banksman_core::decision::About;
 use banksman_core::event::TaskFact;
 use banksman_core::restart::{Marker, OnTimeout};
-use banksman_core::task::{After, OnExhausted, Watch};
+use banksman_core::task::{After, OnExhausted, Spec, Watch};
 use banksman_core::{HolderId, Lease, RunId, RunnerId, Seq, Span, Status, TaskId, lock, semaphore};
 use banksman_engine::{DecisionRequest, PipelineRequest, Request, RunRequest, TaskRequest};
 
@@ -241,8 +241,10 @@ impl World<'_> {
         let spent = job.recoveries >= watch.max_recoveries && (had_time || entry.stuck == Some(lease));
         let right = match then {
             After::Restart => had_time && job.recoveries < watch.max_recoveries,
-            After::Escalate { .. } => spent && watch.on_exhausted == OnExhausted::Escalate,
-            After::Fail { .. } if self.said.about == Looked::Pulse => spent && watch.on_exhausted == OnExhausted::Fail,
+            After::Escalate { .. } => spent && on_exhausted(&job.spec, &watch) == OnExhausted::Escalate,
+            After::Fail { .. } if self.said.about == Looked::Pulse => {
+                spent && on_exhausted(&job.spec, &watch) == OnExhausted::Fail
+            }
             After::Fail { .. } | After::Cancel | After::Overtime { .. } => true,
         };
         self.tally.count(match then {
@@ -271,4 +273,9 @@ impl World<'_> {
             )
         });
     }
+}
+
+/// What becomes of a task that was helped as often as allowed: another approach is tried after any error, also after this one.
+pub(super) fn on_exhausted(spec: &Spec, watch: &Watch) -> OnExhausted {
+    if spec.fails_when_stuck { OnExhausted::Fail } else { watch.on_exhausted }
 }
