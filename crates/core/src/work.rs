@@ -144,10 +144,6 @@ impl Spec {
     }
 }
 
-fn is_zero(depth: &u32) -> bool {
-    *depth == 0
-}
-
 /// What a runner does.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

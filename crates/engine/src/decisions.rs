@@ -130,10 +130,7 @@ fn carry_out(act: Act, decision: &Decision, run: Option<&Work>, tables: &mut Tab
         (About::Task(_), Act::Resend | Act::Drop | Act::End | Act::Remove)
         | (About::Errand(_), Act::Retry | Act::Fail | Act::Cancel | Act::Skip | Act::End | Act::Wait | Act::Pass | Act::Remove)
         | (About::Run { .. }, Act::Retry | Act::Skip | Act::Resend | Act::Drop | Act::Wait | Act::Pass | Act::Remove)
-        | (
-            About::Route(_),
-            Act::Retry | Act::Fail | Act::Cancel | Act::Skip | Act::Resend | Act::End | Act::Wait | Act::Pass,
-        ) => {
+        | (About::Route(_), Act::Retry | Act::Fail | Act::Cancel | Act::Skip | Act::Resend | Act::End | Act::Wait | Act::Pass) => {
             unreachable!("a question only has options that fit what it is about")
         }
     }

@@ -134,7 +134,7 @@ impl PipelineRequest {
             | PipelineRequest::Push { id, .. }
             | PipelineRequest::Set { id, .. }
             | PipelineRequest::Checkpoint { id, .. }
-            | PipelineRequest::Unblock { id }
+            | PipelineRequest::Unblock { id, .. }
             | PipelineRequest::Retry { id } => Some(id),
         }
     }

@@ -267,7 +267,7 @@ impl TaskRequest {
     pub(crate) fn cause(&self) -> Option<&TaskId> {
         match self {
             TaskRequest::Add { spec, .. } => spec.parent.as_ref(),
-            request => Some(request.id()),
+            request => request.id(),
         }
     }
 
