@@ -197,7 +197,7 @@ impl Request {
             | Request::Decision(_)
             | Request::Import(_)
             | Request::Apply(_)
-            | Request::Limits(_) => 0,
+            | Request::SetLimits { .. } => 0,
         }
     }
 
