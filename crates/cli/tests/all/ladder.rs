@@ -344,9 +344,9 @@ fn a_task_has_limits_of_its_own() {
 
 #[test]
 fn who_answers_every_nudge_is_never_given_up() {
-    let world = world("200ms", &[("task.max_recovery_attempts", "1"), ("task.on_exhausted", "fail")]);
+    let world = world("500ms", &[("task.max_recovery_attempts", "1"), ("task.on_exhausted", "fail")]);
     // It is idle between two nudges, and answers each.
-    let idle = "trap \"echo here\" USR1; sleep 1000 & while [ ! -e go ]; do wait; done; kill %1";
+    let idle = "trap \"echo here; sleep 0.2; echo still\" USR1; sleep 1000 & while [ ! -e go ]; do wait; done; kill %1";
     let id = world.add(&["Answers", "--run", &format!("exec bash -c '{idle}'")]);
     let _runner = world.runner(&[]);
     until("it was nudged more often than it is helped", || count(&world, &id, "nudged") >= 3);
