@@ -121,5 +121,6 @@ fn spec(dir: &Path, n: usize) -> Spec {
         stdin: None,
         grace_ms: 1_000,
         limit: None,
+        own_workspace: None,
     }
 }

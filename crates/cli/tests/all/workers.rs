@@ -584,7 +584,7 @@ fn a_chain_of_routes_that_goes_round_in_circles_is_stopped_with_a_decision() {
     // What a run of such a chain adds is as deep as the run.
     let id = decision["id"].as_str().unwrap().to_owned();
     world.ok(&["decisions", "resolve", &id, "2"]);
-    assert_eq!(world.data(&["runbooks", "list"]).to_string().contains("task:complete"), false);
+    assert!(!world.data(&["runbooks", "list"]).to_string().contains("task:complete"));
     apply(
         &world,
         &format!(
