@@ -214,7 +214,7 @@ fn a_claim_has_one_holder_and_ends_only_by_its_own_epoch() {
     add(&world, "run", &["--run", &format!("{BANKSMAN} tasks take other --no-wait")]);
     let said = world.run(&["run", "--until-idle", "--quiet"]);
     assert_eq!(world.status("run"), "completed", "{said:?}");
-    let taken = world.events().into_iter().filter(|event| event.kind == "task:taken").last().unwrap();
+    let taken = world.events().into_iter().rfind(|event| event.kind == "task:taken").unwrap();
     assert!(taken.data["holder"].as_str().unwrap().starts_with("run:"), "{taken:?}");
     assert_eq!(world.status("other"), "pending");
     nothing_is_held(&world);

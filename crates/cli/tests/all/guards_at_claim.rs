@@ -146,7 +146,7 @@ fn a_lock_that_blocks_for_long_is_told_once_and_whoever_unblocks_is_on_record() 
     world.until_stands(&id, "done");
     assert_eq!(world.read("notices").matches("lock gate is held by bob").count(), 1);
     let events = world.events();
-    let unblocked = events.iter().find(|event| event.kind.to_string() == "pipeline:unblocked").unwrap();
+    let unblocked = events.iter().find(|event| event.kind == "pipeline:unblocked").unwrap();
     assert!(unblocked.data.to_string().contains("\"by\""), "{}", unblocked.data);
     world.check();
 }
