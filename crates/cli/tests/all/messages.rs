@@ -98,7 +98,7 @@ fn hints_about_settings_can_be_followed() {
     }
     std::fs::write(&file, &before).unwrap();
     let (_, error) = world.error(&["config", "set", "task.hearbeat_timeout", "5s"]);
-    assert!(error["message"].as_str().unwrap().ends_with("did you mean task.heartbeat_timeout?"), "{error}");
+    assert!(error["message"].as_str().unwrap().ends_with("did you mean task.silence_timeout?"), "{error}");
 }
 
 #[test]

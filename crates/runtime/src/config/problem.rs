@@ -5,6 +5,7 @@ use std::fmt;
 use banksman_core::spelling::distance;
 use thiserror::Error;
 
+use super::keys::FORMER;
 use super::layers::{Layer, Source};
 use super::{Home, KEYS, Key};
 
@@ -82,16 +83,16 @@ pub(super) fn unknown(name: &str, layer: Layer) -> String {
     nearest(name).map_or("there is no such key".into(), |key| format!("there is no such key; did you mean {}?", spelt(key)))
 }
 
-/// The key that was most likely meant: by the part after the section, and among equals by the whole name.
+/// The key that was most likely meant, by its name or a former one: by the part after the section, and among equals by the whole name.
 fn nearest(name: &str) -> Option<&'static Key> {
     let tail = |name: &str| name.rsplit_once('.').map_or(name.to_owned(), |(_, tail)| tail.to_owned());
-    let score = |key: &&Key| {
-        let whole = distance(name, key.name);
+    let score = |key: &&'static str| {
+        let whole = distance(name, key);
         // A word that the name begins with is as good as a slip: `wait` for `wait_timeout`.
-        let begun = tail(key.name).starts_with(&tail(name)) && !tail(name).is_empty();
-        let tails = distance(&tail(name), &tail(key.name));
+        let begun = tail(key).starts_with(&tail(name)) && !tail(name).is_empty();
+        let tails = distance(&tail(name), &tail(key));
         // Two short words are near each other even if they share no letter.
-        let akin = tails < tail(key.name).len();
+        let akin = tails < tail(key).len();
         let apart = if begun {
             whole.min(1)
         } else if akin {
@@ -101,8 +102,9 @@ fn nearest(name: &str) -> Option<&'static Key> {
         };
         (apart, whole)
     };
-    let close = |key: &&Key| score(key).0 <= 2.max(name.len() / 4);
-    KEYS.iter().filter(close).min_by_key(score)
+    let close = |key: &&'static str| score(key).0 <= 2.max(name.len() / 4);
+    let names = KEYS.iter().map(|key| key.name).chain(FORMER.iter().map(|(former, _)| *former));
+    names.filter(close).min_by_key(score).and_then(Key::find)
 }
 
 #[cfg(test)]
@@ -115,7 +117,7 @@ mod tests {
         for name in ["locking.heartbeat", "locking.heartbeat_timout", "lock.heartbeat_timeout"] {
             assert_eq!(meant(name), Some("locking.heartbeat_timeout"), "{name}");
         }
-        assert_eq!(meant("task.hearbeat_timeout"), Some("task.heartbeat_timeout"));
+        assert_eq!(meant("task.hearbeat_timeout"), Some("task.silence_timeout"), "by its former name");
         assert_eq!(meant("locking.poll"), Some("locking.poll_interval"));
         assert_eq!(meant("stores"), Some("store"));
         assert_eq!(meant("queue.visibility"), Some("queue.visibility_timeout"));
