@@ -153,7 +153,9 @@ impl World<'_> {
             When::Pre => Stand::Owes(Owes::Enter(at)),
             When::Post => Stand::Owes(Owes::Post(at)),
         };
-        let right = way.stand == owed && way.attempt == attempt;
+        // An item that is not pushed yet is held up by a guard that has changed its mind.
+        let is_again = when == When::Pre && matches!(&way.stand, Stand::In { at: stood, task: None, .. } if *stood == at);
+        let right = (way.stand == owed || is_again) && way.attempt == attempt;
         let stand = std::mem::replace(&mut way.stand, if when == When::Pre { Stand::Pre(at) } else { Stand::Post(at) });
         (way.visit, way.looker) = (way.visit + 1, None);
         let has_guards = at < way.plan.phases.len() && !way.guards().is_empty();

@@ -135,6 +135,9 @@ impl World<'_> {
         if self.random.in_thousand(120) && self.answer(index) {
             return;
         }
+        if let Some(request) = self.set_limits() {
+            return self.ask_for(index, Wish::Other, request);
+        }
         if let Some(request) = self.wish() {
             self.ask_for(index, Wish::Other, request);
         }

@@ -40,7 +40,6 @@ impl World<'_> {
             }
             30..34 => return Some(self.add_section()),
             34..42 => return self.change_section(),
-            42..47 if self.random.in_thousand(400) => return Some(self.set_limits()),
             42..47 => {
                 let resource = resources()[2 + self.random.below(2)].clone();
                 return Some(define(&resource, u32::try_from(self.random.between(1, i64::from(TOP_CAPACITY))).expect("small")));
@@ -88,11 +87,15 @@ impl World<'_> {
     }
 
     /// Somebody changes the limits of the project, at once for all runners.
-    fn set_limits(&mut self) -> Request {
-        let runs = self.random.in_thousand(600).then(|| *self.random.pick(&[0, 1, 1, 2, 3, 4]));
-        let roots = self.random.in_thousand(600).then(|| *self.random.pick(&[0, 1, 2, 2, 3]));
+    pub(crate) fn set_limits(&mut self) -> Option<Request> {
+        let random = self.changes_limits.as_mut()?;
+        if !random.in_thousand(60) {
+            return None;
+        }
+        let runs = random.in_thousand(600).then(|| *random.pick(&[0, 1, 1, 2, 3, 4]));
+        let roots = random.in_thousand(600).then(|| *random.pick(&[0, 1, 2, 2, 3]));
         let seed = Limits { runs: self.limit, roots: self.root_limit };
-        Request::SetLimits { change: LimitsChange { runs, roots }, seed }
+        Some(Request::SetLimits { change: LimitsChange { runs, roots }, seed })
     }
 
     pub(crate) fn add_section(&mut self) -> Request {

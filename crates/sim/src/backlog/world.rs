@@ -51,6 +51,8 @@ pub(crate) struct World<'a> {
     pub(crate) limit: u32,
     /// The roots that most runners are told.
     pub(crate) root_limit: u32,
+    /// Decides when people change the limits, in histories where they do.
+    pub(crate) changes_limits: Option<Random>,
     /// Whether there are workers and routes.
     pub(crate) has_crew: bool,
     /// What is to be done for them, and since when.
@@ -138,6 +140,8 @@ impl<'a> World<'a> {
         let unreachable = random.in_thousand(300);
         // By numbers of its own, so that a history without them is what it is.
         let has_crew = Random::new(seed ^ 0xc4e3_0000_5eed_0000).in_thousand(450);
+        let mut limits = Random::new(seed ^ 0x1a17_0000_5eed_0000);
+        let changes_limits = limits.in_thousand(300).then_some(limits);
         Ok(World {
             options,
             clock,
@@ -153,6 +157,7 @@ impl<'a> World<'a> {
             harsh,
             limit,
             root_limit,
+            changes_limits,
             has_crew,
             neglected: BTreeMap::new(),
             scarcity: Scarcity::new(seed),

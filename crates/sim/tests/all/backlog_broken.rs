@@ -35,7 +35,7 @@ caught! {
     a_dependent_that_starts_early_is_caught: DependenciesOff on 0,
     two_runners_in_one_section_are_caught: SectionsOff on 2,
     one_run_too_many_is_caught: SlotsOff on 0,
-    a_limit_that_was_lowered_in_vain_is_caught: LimitKept on 0,
+    a_limit_that_was_lowered_in_vain_is_caught: LimitKept on 10,
     a_runner_with_more_runs_than_it_may_have_is_caught: RoomOff on 0,
     a_stalled_runner_called_dead_is_caught: StalledIsDead on 4,
     a_dead_runner_whose_pid_lives_on_is_caught: PidOnly on 14,
