@@ -166,7 +166,7 @@ fn a_session_that_ended_with_nobody_there_is_recorded_by_whoever_looks() {
 
 #[test]
 fn a_session_that_cannot_be_recorded_is_shown_as_ended() {
-    let world = World::new();
+    let world = World::on_sqlite();
     let run = ended_alone(&world, "3");
     // Whoever looks cannot open the store for writing: the folder of its sockets is gone, and cannot be made.
     let folder = world.path().join(".banksman/run");
