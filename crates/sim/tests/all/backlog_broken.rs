@@ -41,7 +41,7 @@ caught! {
     a_dead_runner_whose_pid_lives_on_is_caught: PidOnly on 29,
     a_runner_that_hears_nothing_is_caught: Deaf on 1,
     a_late_end_of_an_earlier_run_is_caught: LateEnd on 38,
-    an_old_epoch_that_passes_is_caught: FencingOff on 1,
+    an_old_epoch_that_passes_is_caught: FencingOff on 4,
     a_circle_of_dependencies_is_caught: CirclesOff on 24,
     an_errand_that_stays_is_caught: ErrandsStay on 0,
     a_task_that_changes_without_an_event_is_caught: SilentTask on 1,
