@@ -149,7 +149,13 @@ fn goes_on(overview: &Overview) -> String {
             waits(count(overview, Word::Review))
         );
     }
-    items_wait(items.waiting).unwrap_or_else(|| DONE.into())
+    if let Some(items) = items_wait(items.waiting) {
+        return items;
+    }
+    match count(overview, Word::InProgress) {
+        0 => DONE.into(),
+        claimed => format!("{} in progress, taken manually: banksman tasks list --status in_progress", tasks(claimed)),
+    }
 }
 
 /// That items wait for workers, which say why.
