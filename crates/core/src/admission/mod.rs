@@ -1,0 +1,419 @@
+//! May this task run now? One pure function that answers with every reason why not.
+
+use std::collections::BTreeMap;
+
+use crate::backlog::Section;
+use crate::claim::Grant;
+use crate::dag;
+use crate::event::{Kind, Resource};
+use crate::ids::{DecisionId, HolderId, Name, RunId, RunnerId, TaskId, Title};
+use crate::lock::{Lock, State as LockState};
+use crate::planner::Roots;
+use crate::semaphore::{HOLDER_LIMIT, Semaphore};
+use crate::step::Now;
+use crate::task::{Need, State, Status, Task};
+use crate::time::{Lease, Stamp};
+use crate::work_claim::Reservation;
+
+/// What the answer depends on, beside the task itself.
+#[derive(Debug, Clone, Default)]
+pub struct Facts<'a> {
+    /// Who would run it. Without one the question is whether a newcomer could.
+    pub runner: Option<&'a RunnerId>,
+    /// What it depends on.
+    pub dependencies: Vec<Dependency<'a>>,
+    /// Its section, if that is exclusive.
+    pub section: Option<Exclusive<'a>>,
+    /// Its own lock, if that was ever held.
+    pub lock: Option<&'a Lock>,
+    /// What it needs, in the order of the task's list.
+    pub needs: Vec<Needed<'a>>,
+    /// The run slots, if they are limited.
+    pub slots: Option<&'a Semaphore>,
+    /// The roots that are under way, if only so many may be.
+    pub roots: Option<Roots<'a>>,
+    /// What is kept for claims that wait, of all this.
+    pub reserved: BTreeMap<Resource, Reservation>,
+}
+
+/// A task that must come first.
+#[derive(Debug, Clone, Copy)]
+pub struct Dependency<'a> {
+    /// Which one.
+    pub task: &'a TaskId,
+    /// What people call it; unknown if it is gone.
+    pub title: Option<&'a Title>,
+    /// How it stands; `None` if it is gone.
+    pub status: Option<Status>,
+    /// Since when.
+    pub since: Option<Stamp>,
+    /// Whether it is enough that it is over.
+    pub allow_failed: bool,
+}
+
+/// An exclusive section.
+#[derive(Debug, Clone, Copy)]
+pub struct Exclusive<'a> {
+    /// Which one.
+    pub section: &'a Section,
+    /// Its lock, if it is not held for runs of the section: those are looked at themselves.
+    pub lock: Option<&'a Lock>,
+    /// A live run in it that another runner looks after, or nobody.
+    pub foreign: Option<(&'a RunId, &'a RunnerId, Stamp)>,
+}
+
+/// A lock or a semaphore that is needed.
+#[derive(Debug, Clone, Copy)]
+pub enum Needed<'a> {
+    /// A lock; `None` if it was never held.
+    Lock(Option<&'a Lock>),
+    /// A semaphore; `None` if it was never defined.
+    Slots(Option<&'a Semaphore>),
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Admission {
+    /// It may run.
+    Run,
+    /// It may not, and this is all that stands in the way.
+    Blocked(Vec<Reason>),
+}
+
+/// Something that stands in the way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reason {
+    /// It is not pending.
+    NotPending(Status),
+    /// It has nothing for a runner to do: it is for people.
+    NoWork,
+    /// It rests between two attempts.
+    Resting {
+        /// Until when.
+        until: Lease,
+    },
+    /// It waits for a person to decide.
+    Decision(DecisionId),
+    /// As many roots as allowed are under way.
+    NoRoot {
+        /// How many that is.
+        limit: u32,
+        /// Which ones, and since when they stand as they do.
+        roots: Vec<(TaskId, Title, Stamp)>,
+    },
+    /// A task that must come first is not completed.
+    Dependency {
+        /// Which one.
+        task: TaskId,
+        /// What people call it.
+        title: Option<Title>,
+        /// How it stands; `None` if it is gone.
+        status: Option<Status>,
+        /// Since when.
+        since: Option<Stamp>,
+    },
+    /// Another runner works in its exclusive section.
+    Section {
+        /// Which section.
+        name: Title,
+        /// Its lock.
+        resource: Resource,
+        /// Who works there.
+        holder: Holding,
+    },
+    /// A run of another runner still lives in its exclusive section.
+    SectionBusy {
+        /// Which section.
+        name: Title,
+        /// The run.
+        run: RunId,
+        /// Who looks after it.
+        owner: RunnerId,
+        /// Since when it runs.
+        since: Stamp,
+    },
+    /// Somebody works on it by hand.
+    TaskLock {
+        /// Its lock.
+        resource: Resource,
+        /// Who.
+        holder: Holding,
+    },
+    /// A lock that it needs is held.
+    Lock {
+        /// Which one.
+        resource: Resource,
+        /// Who has it.
+        holder: Holding,
+    },
+    /// A semaphore that it needs has too few free slots, or others stand in line for them.
+    Slots {
+        /// Which one.
+        resource: Resource,
+        /// How many it needs.
+        wanted: u32,
+        /// How many are free.
+        available: u32,
+        /// How many there are.
+        capacity: u32,
+        /// How many stand in line.
+        waiters: usize,
+        /// Who has the others.
+        holders: Vec<Holding>,
+    },
+    /// A semaphore that it needs was never defined.
+    Undefined {
+        /// Which one.
+        resource: Resource,
+    },
+    /// Something that it needs is free, and kept for somebody who has waited for it.
+    Reserved {
+        /// What.
+        resource: Resource,
+        /// Who waits.
+        holder: HolderId,
+        /// To work on this task.
+        task: Option<TaskId>,
+        /// Since when.
+        since: Stamp,
+    },
+    /// All run slots are taken, or others stand in line for them.
+    NoSlot {
+        /// How many there are.
+        capacity: u32,
+        /// How many stand in line.
+        waiters: usize,
+        /// Who has them.
+        holders: Vec<Holding>,
+    },
+}
+
+/// Who holds something, and since when.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holding {
+    /// Who.
+    pub holder: HolderId,
+    /// Since when.
+    pub since: Stamp,
+    /// When time alone will end it.
+    pub until: Option<Lease>,
+}
+
+impl Holding {
+    fn of(grant: &Grant) -> Holding {
+        Holding { holder: grant.claim.holder.clone(), since: grant.acquired, until: grant.deadline() }
+    }
+}
+
+impl Reason {
+    /// Those who have what is missing.
+    pub fn holders(&self) -> &[Holding] {
+        match self {
+            Reason::Section { holder, .. } | Reason::TaskLock { holder, .. } | Reason::Lock { holder, .. } => {
+                std::slice::from_ref(holder)
+            }
+            Reason::Slots { holders, .. } | Reason::NoSlot { holders, .. } => holders,
+            Reason::NotPending(_)
+            | Reason::NoWork
+            | Reason::Resting { .. }
+            | Reason::Decision(_)
+            | Reason::NoRoot { .. }
+            | Reason::Dependency { .. }
+            | Reason::SectionBusy { .. }
+            | Reason::Reserved { .. }
+            | Reason::Undefined { .. } => &[],
+        }
+    }
+
+    /// The resource whose release may change it.
+    pub fn resource(&self) -> Option<Resource> {
+        match self {
+            Reason::Section { resource, .. }
+            | Reason::TaskLock { resource, .. }
+            | Reason::Lock { resource, .. }
+            | Reason::Slots { resource, .. }
+            | Reason::Reserved { resource, .. }
+            | Reason::Undefined { resource } => Some(resource.clone()),
+            Reason::NoSlot { .. } => Some(Resource { kind: Kind::Semaphore, name: Name::runs() }),
+            // Whoever ends one of these wakes all runners.
+            Reason::NotPending(_)
+            | Reason::NoWork
+            | Reason::Resting { .. }
+            | Reason::Decision(_)
+            | Reason::NoRoot { .. }
+            | Reason::Dependency { .. }
+            | Reason::SectionBusy { .. } => None,
+        }
+    }
+}
+
+/// Decides. Readiness comes first in the list, slots last, so that the first reason is the one to act on.
+pub fn admit(task: &Task, facts: &Facts<'_>, now: &Now) -> Admission {
+    let mut reasons = Vec::new();
+    match &task.state {
+        State::Pending => {}
+        State::Resting { until } if now.lease < *until => reasons.push(Reason::Resting { until: *until }),
+        State::Resting { .. } => {}
+        State::Parked { decision } => return Admission::Blocked(vec![Reason::Decision(decision.clone())]),
+        // Who works on it has its lock.
+        State::ByHand { .. } if held(facts.lock, None, now).is_some() => {}
+        State::ByHand { .. }
+        | State::Held
+        | State::Running(_)
+        | State::Stuck { .. }
+        | State::Stopping { .. }
+        | State::Awaiting { .. }
+        | State::InPhases { .. }
+        | State::Review
+        | State::Done(_) => {
+            return Admission::Blocked(vec![Reason::NotPending(task.status())]);
+        }
+    }
+    if task.spec.work.is_none() {
+        reasons.push(Reason::NoWork);
+    }
+    let unmet = facts.dependencies.iter().filter(|dependency| !dependency.is_met());
+    reasons.extend(unmet.map(|dependency| Reason::Dependency {
+        task: dependency.task.clone(),
+        title: dependency.title.cloned(),
+        status: dependency.status,
+        since: dependency.since,
+    }));
+    let own = task.id.lock();
+    if let Some(holder) = held(facts.lock, None, now) {
+        reasons.push(Reason::TaskLock { resource: Resource { kind: Kind::Lock, name: own }, holder });
+    } else {
+        reasons.extend(facts.reserved(Kind::Lock, &own));
+    }
+    // A pipeline does nothing itself: its phases need what they need.
+    if let Some(exclusive) = facts.section.as_ref().filter(|_| !task.has_phases()) {
+        let reserved = || facts.reserved(Kind::Lock, &exclusive.section.id.lock());
+        reasons.extend(exclusive.reason(facts.runner, now).or_else(reserved));
+    }
+    let needs = task.spec.needs_to_begin(facts.roots.is_some());
+    assert_eq!(needs.len(), facts.needs.len(), "each need of {} has its fact", task.id);
+    for (need, needed) in needs.iter().zip(&facts.needs) {
+        reasons.extend(unmet_need(need, needed, now).or_else(|| facts.reserved_need(need, needed, now)));
+    }
+    if let Some(roots) = facts.roots.as_ref().filter(|roots| !roots.admit(task)) {
+        let begun = roots.begun.iter().map(|root| (root.id.clone(), root.spec.title.clone(), root.changed));
+        reasons.push(Reason::NoRoot { limit: roots.limit, roots: begun.collect() });
+    }
+    if let Some(slots) = facts.slots.filter(|_| !task.has_phases()) {
+        let blocked = unmet_slots(slots, 1, now);
+        reasons.extend(blocked.map(|(_, holders)| Reason::NoSlot {
+            capacity: slots.config.capacity,
+            waiters: slots.line.present(now),
+            holders,
+        }));
+    }
+    if reasons.is_empty() { Admission::Run } else { Admission::Blocked(reasons) }
+}
+
+impl Facts<'_> {
+    /// For whom something is kept that nobody has.
+    fn reserved(&self, kind: Kind, name: &Name) -> Option<Reason> {
+        let resource = Resource { kind, name: name.clone() };
+        let kept = self.reserved.get(&resource)?;
+        let (holder, task, since) = (kept.holder.clone(), kept.task.clone(), kept.since);
+        Some(Reason::Reserved { resource, holder, task, since })
+    }
+
+    /// The same of a lock or slots that are needed: what is kept of a semaphore may leave enough.
+    fn reserved_need(&self, need: &Need, needed: &Needed<'_>, now: &Now) -> Option<Reason> {
+        match (need, needed) {
+            (Need::Slots { name, weight }, Needed::Slots(Some(semaphore))) => {
+                let kept = self.reserved.get(&Resource { kind: Kind::Semaphore, name: name.clone() })?.weight;
+                unmet_slots(semaphore, weight.saturating_add(kept), now)?;
+                self.reserved(Kind::Semaphore, name)
+            }
+            (Need::Slots { .. }, _) => None,
+            // Its pipeline has it, so that nothing of it is kept for anybody.
+            (Need::Kept { .. }, Needed::Lock(Some(lock))) if lock.state != LockState::Free => None,
+            (Need::Lock(name) | Need::Kept { name, .. }, _) => self.reserved(Kind::Lock, name),
+        }
+    }
+}
+
+impl Dependency<'_> {
+    fn is_met(&self) -> bool {
+        self.status.is_some_and(|status| dag::is_met(status, self.allow_failed))
+    }
+}
+
+impl Exclusive<'_> {
+    fn reason(&self, runner: Option<&RunnerId>, now: &Now) -> Option<Reason> {
+        let name = &self.section.name;
+        if let Some(holder) = held(self.lock, runner.map(RunnerId::holder).as_ref(), now) {
+            let resource = Resource { kind: Kind::Lock, name: self.section.id.lock() };
+            return Some(Reason::Section { name: name.clone(), resource, holder });
+        }
+        // The lock of a runner that died is free, but what it has started may live on until somebody adopts it.
+        let foreign = self.foreign.filter(|(_, owner, _)| runner != Some(*owner));
+        foreign.map(|(run, owner, since)| Reason::SectionBusy {
+            name: name.clone(),
+            run: run.clone(),
+            owner: owner.clone(),
+            since,
+        })
+    }
+}
+
+fn unmet_need(need: &Need, needed: &Needed<'_>, now: &Now) -> Option<Reason> {
+    match (need, needed) {
+        (Need::Lock(name), Needed::Lock(lock)) => {
+            let holder = held(*lock, None, now)?;
+            Some(Reason::Lock { resource: Resource { kind: Kind::Lock, name: name.clone() }, holder })
+        }
+        (Need::Kept { name, pipeline }, Needed::Lock(lock)) => {
+            let holder = held(*lock, Some(&pipeline.pipeline_holder()), now)?;
+            Some(Reason::Lock { resource: Resource { kind: Kind::Lock, name: name.clone() }, holder })
+        }
+        (Need::Slots { name, weight }, Needed::Slots(semaphore)) => {
+            let resource = Resource { kind: Kind::Semaphore, name: name.clone() };
+            let Some(semaphore) = semaphore else { return Some(Reason::Undefined { resource }) };
+            let (available, holders) = unmet_slots(semaphore, *weight, now)?;
+            let (capacity, waiters) = (semaphore.config.capacity, semaphore.line.present(now));
+            Some(Reason::Slots { resource, wanted: *weight, available, capacity, waiters, holders })
+        }
+        (Need::Lock(_) | Need::Kept { .. }, Needed::Slots(_)) | (Need::Slots { .. }, Needed::Lock(_)) => {
+            unreachable!("facts are gathered in the order of the needs")
+        }
+    }
+}
+
+/// Who holds a lock, unless it is `own` or the grant is over.
+fn held(lock: Option<&Lock>, own: Option<&HolderId>, now: &Now) -> Option<Holding> {
+    let lock = lock?;
+    let grant = match &lock.state {
+        LockState::Free => return None,
+        LockState::Held(grant) => grant,
+    };
+    let is_own = Some(&grant.claim.holder) == own;
+    let is_over = if is_own { grant.is_lost(now) } else { grant.over(now).is_some() };
+    // One that is over goes to the first in line, if somebody stands there.
+    let is_free = if is_over { lock.line.present(now) == 0 } else { is_own };
+    (!is_free).then(|| Holding::of(grant))
+}
+
+/// How many slots are free and who has the others, if these do not fit.
+fn unmet_slots(semaphore: &Semaphore, weight: u32, now: &Now) -> Option<(u32, Vec<Holding>)> {
+    let holders = || semaphore.holders.values().filter(|grant| weight_left(grant, now) > 0);
+    let available = semaphore.free(now);
+    let has_place = semaphore.line.present(now) == 0 && holders().count() < HOLDER_LIMIT;
+    let fits = has_place && weight <= available;
+    (!fits).then(|| (available, holders().map(Holding::of).collect()))
+}
+
+/// How many slots a grant still has once all that is over of it is gone: an increase that was offered and not taken
+/// up leaves what was there before.
+pub(crate) fn weight_left(grant: &Grant, now: &Now) -> u32 {
+    match (grant.over(now), grant.offer.as_ref().and_then(|offer| offer.from_weight)) {
+        (None, _) => grant.claim.weight,
+        (Some(_), Some(kept)) if (Grant { offer: None, ..grant.clone() }).over(now).is_none() => kept,
+        (Some(_), _) => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests;

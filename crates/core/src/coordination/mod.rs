@@ -1,0 +1,244 @@
+//! All locks and semaphores together: one place to ask, and the refusal of waits that would never end.
+//!
+//! The same code serves as the model of everything that a project holds and, filled with the rows that one call
+//! needs, as the decision of that call. For the refusal of deadlocks it must hold every resource that somebody
+//! waits for.
+
+use std::collections::BTreeMap;
+
+use crate::claim::Line;
+use crate::deadlock::{self, ClaimWait, Held, Link};
+use crate::event::{Kind, Resource};
+use crate::ids::{Name, Ticket};
+use crate::lock::{self, Lock};
+use crate::semaphore::{self, Semaphore};
+use crate::step::{Effect, Now, Step};
+use crate::time::Lease;
+use crate::work_claim::WorkClaim;
+
+/// Locks and semaphores by name.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Coordination {
+    /// The locks. One that is not here is free and was never defined.
+    pub locks: BTreeMap<Name, Lock>,
+    /// The semaphores. One that is not here does not exist.
+    pub semaphores: BTreeMap<Name, Semaphore>,
+    /// Everything that people have claimed to work on tasks, or wait for.
+    pub claims: BTreeMap<Ticket, WorkClaim>,
+}
+
+/// What can be asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Command {
+    /// Something of a lock.
+    Lock(Name, lock::Input),
+    /// Something of a semaphore.
+    Semaphore(Name, semaphore::Input),
+}
+
+/// What can be answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The lock's answer.
+    Lock(lock::Outcome),
+    /// The semaphore's answer.
+    Semaphore(semaphore::Outcome),
+    /// Waiting would never end. The caller was not put in line.
+    Deadlock(Vec<Link>),
+    /// There is no such semaphore.
+    Undefined,
+}
+
+impl Command {
+    /// The resource it is about.
+    pub fn resource(&self) -> Resource {
+        match self {
+            Command::Lock(name, _) => Resource { kind: Kind::Lock, name: name.clone() },
+            Command::Semaphore(name, _) => Resource { kind: Kind::Semaphore, name: name.clone() },
+        }
+    }
+}
+
+impl Coordination {
+    /// Decides one command. Parties that the caller has proven dead are cleared away first: from the resource it is
+    /// about, and from everything that somebody waits for.
+    pub fn handle(mut self, command: Command, now: &Now) -> Step<Coordination, Outcome> {
+        let resource = command.resource();
+        let mut effects = Vec::new();
+        if !now.dead.is_empty() {
+            // Who loses the lock of a task loses the task, which only those can see to who ask about that lock.
+            let is_task = |other: &Resource| other.kind == Kind::Lock && other.name.task().is_some();
+            self.locks.values_mut().filter(|lock| lock.name.task().is_some()).for_each(|lock| lock.line.drop_over(now));
+            let step = self.reap(now, |other, line| *other == resource || (!line.is_empty() && !is_task(other)));
+            (self, effects) = (step.state, step.effects);
+        }
+        let now = &after(now, &effects);
+        let outcome = match command {
+            Command::Lock(name, input) => {
+                let mut lock = self.locks.remove(&name).unwrap_or_else(|| Lock::new(name.clone()));
+                lock.reservation = self.kept(&resource, now);
+                let step = lock.step(input, now);
+                self.locks.insert(name, step.state);
+                effects.extend(step.effects);
+                Outcome::Lock(step.outcome)
+            }
+            Command::Semaphore(name, semaphore::Input::Define(config)) if !self.semaphores.contains_key(&name) => {
+                let step = Semaphore::new(name.clone(), config).step(semaphore::Input::Define(config), now);
+                self.semaphores.insert(name, step.state);
+                effects.extend(step.effects);
+                Outcome::Semaphore(step.outcome)
+            }
+            Command::Semaphore(name, input) => match self.semaphores.remove(&name) {
+                None => Outcome::Undefined,
+                Some(mut semaphore) => {
+                    semaphore.reservation = self.kept(&resource, now);
+                    let step = semaphore.step(input, now);
+                    self.semaphores.insert(name, step.state);
+                    effects.extend(step.effects);
+                    Outcome::Semaphore(step.outcome)
+                }
+            },
+        };
+        let outcome = self.refuse_deadlock(&resource, outcome, now);
+        Step { state: self, outcome, effects }
+    }
+
+    /// Ends every grant that is over.
+    pub fn maintain(self, now: &Now) -> Step<Coordination, ()> {
+        self.reap(now, |_, _| true)
+    }
+
+    /// Ends every grant that is over, of the resources that are `meant`.
+    fn reap(mut self, now: &Now, meant: impl Fn(&Resource, &Line) -> bool) -> Step<Coordination, ()> {
+        let mut effects = Vec::new();
+        let is_meant = |kind, name: &Name, line: &Line| meant(&Resource { kind, name: name.clone() }, line);
+        let locks: Vec<_> = self.locks.extract_if(.., |name, lock| is_meant(Kind::Lock, name, &lock.line)).collect();
+        for (name, mut lock) in locks {
+            lock.reservation = self.kept(&Resource { kind: Kind::Lock, name: name.clone() }, now);
+            let step = lock.step(lock::Input::Reap, &after(now, &effects));
+            effects.extend(step.effects);
+            self.locks.insert(name, step.state);
+        }
+        let semaphores: Vec<_> =
+            self.semaphores.extract_if(.., |name, semaphore| is_meant(Kind::Semaphore, name, &semaphore.line)).collect();
+        for (name, mut semaphore) in semaphores {
+            semaphore.reservation = self.kept(&Resource { kind: Kind::Semaphore, name: name.clone() }, now);
+            let step = semaphore.step(semaphore::Input::Reap, &after(now, &effects));
+            effects.extend(step.effects);
+            self.semaphores.insert(name, step.state);
+        }
+        Step { state: self, outcome: (), effects }
+    }
+
+    /// The next moment at which time alone could change something.
+    pub fn next_deadline(&self) -> Option<Lease> {
+        let locks = self.locks.values().filter_map(Lock::next_deadline);
+        locks.chain(self.semaphores.values().filter_map(Semaphore::next_deadline)).min()
+    }
+
+    /// Panics if an invariant is broken.
+    pub fn check(&self) {
+        // A lock or a semaphore for which a claim waits may be reserved by now, or may have been.
+        let is_wanted = |kind, name: &Name| self.waiting_for(&Resource { kind, name: name.clone() }).next().is_some();
+        self.locks.values().filter(|lock| !is_wanted(Kind::Lock, &lock.name)).for_each(Lock::check);
+        self.semaphores.values().filter(|one| !is_wanted(Kind::Semaphore, &one.name)).for_each(Semaphore::check);
+        self.check_claims();
+    }
+
+    /// Takes a newcomer out of the line again if it would wait for ever there.
+    fn refuse_deadlock(&mut self, resource: &Resource, outcome: Outcome, now: &Now) -> Outcome {
+        let waiting = match &outcome {
+            Outcome::Lock(lock::Outcome::Waiting(waiting)) => waiting,
+            Outcome::Semaphore(semaphore::Outcome::Waiting(waiting)) => waiting,
+            _ => return outcome,
+        };
+        let ticket = waiting.ticket;
+        if ticket != now.ticket {
+            return outcome;
+        }
+        match self.deadlock(ticket, now) {
+            None => outcome,
+            Some(cycle) => {
+                match resource.kind {
+                    Kind::Lock => self.locks.get_mut(&resource.name).map(|lock| lock.line.remove(ticket)),
+                    Kind::Semaphore => self.semaphores.get_mut(&resource.name).map(|semaphore| semaphore.line.remove(ticket)),
+                };
+                Outcome::Deadlock(cycle)
+            }
+        }
+    }
+
+    /// For whom a resource is kept, if for anybody.
+    fn kept(&self, resource: &Resource, now: &Now) -> Option<Box<crate::work_claim::Reservation>> {
+        if self.claims.is_empty() { None } else { self.reservation(resource, now).map(Box::new) }
+    }
+
+    /// The circle that the wait with this ticket is part of, or stands behind.
+    pub(crate) fn deadlock(&self, ticket: Ticket, now: &Now) -> Option<Vec<Link>> {
+        let is_wanted = |kind, name: &Name| self.waiting_for(&Resource { kind, name: name.clone() }).next().is_some();
+        let locks =
+            self.locks.values().filter(|lock| !lock.line.is_empty() || is_wanted(Kind::Lock, &lock.name)).map(|lock| Held {
+                resource: Resource { kind: Kind::Lock, name: lock.name.clone() },
+                capacity: 1,
+                holders: match &lock.state {
+                    lock::State::Free => Vec::new(),
+                    lock::State::Held(grant) => vec![(&grant.claim.holder, 1)],
+                },
+                line: &lock.line,
+                strangers: true,
+            });
+        let semaphores =
+            self.semaphores.values().filter(|one| !one.line.is_empty() || is_wanted(Kind::Semaphore, &one.name)).map(
+                |semaphore| Held {
+                    resource: Resource { kind: Kind::Semaphore, name: semaphore.name.clone() },
+                    capacity: u64::from(semaphore.config.capacity),
+                    holders: semaphore.holders.iter().map(|(holder, grant)| (holder, u64::from(grant.claim.weight))).collect(),
+                    line: &semaphore.line,
+                    strangers: false,
+                },
+            );
+        let resources: Vec<Held<'_>> = locks.chain(semaphores).collect();
+        let claims: Vec<ClaimWait<'_>> =
+            self.claims.values().filter_map(|claim| self.claim_wait(claim, &resources, now)).collect();
+        deadlock::find(&resources, &claims, ticket)
+    }
+}
+
+impl Coordination {
+    /// A claim that waits, as the search for deadlocks sees it. What is free and never was held is no resource there.
+    fn claim_wait<'a>(&'a self, claim: &'a WorkClaim, resources: &[Held<'a>], now: &Now) -> Option<ClaimWait<'a>> {
+        let terms = claim.waits().filter(|_| !claim.is_over(now))?;
+        let index = |part: &crate::work_claim::Part| resources.iter().position(|held| held.resource == part.resource);
+        let wants = claim.parts.iter().filter_map(|part| Some((index(part)?, u64::from(part.weight)))).collect();
+        let reserves = |resource: &Resource| self.reservation(resource, now).filter(|kept| kept.ticket == claim.ticket);
+        let reserved: Vec<usize> =
+            claim.parts.iter().filter(|part| reserves(&part.resource).is_some()).filter_map(index).collect();
+        let kept = claim.parts.iter().find_map(|part| reserves(&part.resource));
+        // The slots that its holder has for other tasks are its own.
+        let alias = format!("{}/", claim.holder);
+        let holders = resources.iter().flat_map(|held| held.holders.iter().map(|(holder, _)| *holder));
+        let own = holders.filter(|holder| holder.as_str().starts_with(&alias));
+        let parties = std::iter::once(&claim.holder).chain(own).chain(&terms.ancestors).collect();
+        Some(ClaimWait {
+            ticket: claim.ticket,
+            holder: &claim.holder,
+            parties,
+            process: &terms.standing.process,
+            wants,
+            takes: claim.task.is_some(),
+            reserved,
+            passes: kept.map(|kept| kept.passes).unwrap_or_default(),
+        })
+    }
+}
+
+/// The moment for a step that follows others of the same decision: their events have taken numbers.
+pub(crate) fn after(now: &Now, effects: &[Effect]) -> Now {
+    let events = effects.iter().filter(|effect| matches!(effect, Effect::Emit(_))).count();
+    let mut now = now.clone();
+    now.seq.0 += i64::try_from(events).expect("a step has few events");
+    now
+}
+
+#[cfg(test)]
+mod tests;

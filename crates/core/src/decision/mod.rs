@@ -1,0 +1,357 @@
+//! A question for a person, raised when the machine must not choose alone.
+//!
+//! ```text
+//!   raised --> Open -- resolve: one of its options is carried out --> Resolved
+//!               `----- what it was about changed without it -------> Withdrawn
+//! ```
+//!
+//! Invariants: it is answered once, with one of its options; its recommended option is one of them. Its row is the
+//! fold of its events.
+
+use serde::{Deserialize, Serialize};
+
+use crate::event::{DecisionFact, Event};
+use crate::ids::{DecisionId, Name, RunId, Seq, TaskId, Title};
+use crate::step::{Errand, Notice, NoticeKind, Now, Scribe, Step};
+use crate::time::{Span, Wall};
+
+/// A decision.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Decision {
+    /// Which one.
+    pub id: DecisionId,
+    /// What is asked.
+    pub question: Question,
+    /// Since when.
+    pub raised: Wall,
+    /// What came of it.
+    pub state: State,
+}
+
+/// What is asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Question {
+    /// What it is about.
+    pub about: About,
+    /// The question.
+    pub text: Box<str>,
+    /// The possible answers, numbered from 1.
+    pub options: Vec<Choice>,
+    /// The number of the one to take when in doubt.
+    pub recommended: u32,
+}
+
+/// What a decision is about.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum About {
+    /// A task that waits for the answer.
+    Task(TaskId),
+    /// Something that could not be done, by its number in the outbox.
+    Errand(Seq),
+    /// A live run whose keeper is dead, while it cannot be proven that its processes are.
+    Run {
+        /// Which one.
+        run: RunId,
+        /// Of which task.
+        task: TaskId,
+    },
+    /// A route that was stopped, because too many routes led to what it reacts to.
+    Route(Box<str>),
+}
+
+/// A possible answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Choice {
+    /// What people read.
+    pub text: Box<str>,
+    /// What is done.
+    pub act: Act,
+}
+
+/// What an answer does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Act {
+    /// The task is tried again, as if for the first time.
+    Retry,
+    /// The task has failed.
+    Fail,
+    /// The task is cancelled.
+    Cancel,
+    /// The task is passed over.
+    Skip,
+    /// The errand is tried again.
+    Resend,
+    /// The errand is given up.
+    Drop,
+    /// The run is ended as lost, and its task goes on as after any lost run.
+    End,
+    /// The pipeline waits for its guard once more.
+    Wait,
+    /// The pipeline goes on, whatever its guard says.
+    Pass,
+    /// The route is removed.
+    Remove,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum State {
+    /// It waits for an answer.
+    Open,
+    /// It was answered.
+    Resolved(Answer),
+    /// It has become pointless.
+    Withdrawn {
+        /// When.
+        at: Wall,
+    },
+}
+
+/// An answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Answer {
+    /// The number of the option.
+    pub option: u32,
+    /// Who gave it.
+    pub by: Box<str>,
+    /// What was said beside.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<Box<str>>,
+    /// When.
+    pub at: Wall,
+}
+
+/// What can happen to a decision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Input {
+    /// A person answers.
+    Resolve {
+        /// With which option.
+        option: u32,
+        /// Who.
+        by: Box<str>,
+        /// What is said beside.
+        note: Option<Box<str>>,
+    },
+    /// What it was about has changed.
+    Withdraw,
+}
+
+/// What a decision can answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// Answered: this is to be done now.
+    Resolved(Act),
+    /// Nobody needs to answer it any more.
+    Withdrawn,
+    /// It was answered or withdrawn before.
+    Over(State),
+    /// It has no such option, but only so many.
+    NoSuchOption {
+        /// How many.
+        options: u32,
+    },
+}
+
+impl Decision {
+    /// A decision that was just raised.
+    pub fn new(id: DecisionId, question: Question, raised: Wall) -> Decision {
+        Decision { id, question, raised, state: State::Open }
+    }
+
+    /// Decides one input.
+    pub fn step(mut self, input: Input, now: &Now) -> Step<Decision, Outcome> {
+        let mut scribe = Scribe::new(now);
+        let outcome = match (&self.state, input) {
+            (State::Resolved(_) | State::Withdrawn { .. }, _) => Outcome::Over(self.state.clone()),
+            (State::Open, Input::Resolve { option, by, note }) => match self.question.option(option) {
+                None => Outcome::NoSuchOption { options: u32::try_from(self.question.options.len()).unwrap_or(u32::MAX) },
+                Some(choice) => {
+                    let act = choice.act;
+                    self.tell(DecisionFact::Resolved { option, by, note }, now, &mut scribe);
+                    Outcome::Resolved(act)
+                }
+            },
+            (State::Open, Input::Withdraw) => {
+                self.tell(DecisionFact::Withdrawn {}, now, &mut scribe);
+                Outcome::Withdrawn
+            }
+        };
+        Step { state: self, outcome, effects: scribe.effects }
+    }
+
+    /// Whether it waits for an answer.
+    pub fn is_open(&self) -> bool {
+        self.state == State::Open
+    }
+
+    /// Who has answered it.
+    pub fn answered_by(&self) -> Option<&str> {
+        match &self.state {
+            State::Resolved(answer) => Some(&answer.by),
+            State::Open | State::Withdrawn { .. } => None,
+        }
+    }
+
+    /// Takes in what happened to it after it was raised.
+    pub fn apply(&mut self, fact: DecisionFact, at: Wall) {
+        match fact {
+            DecisionFact::Raised(_) => {}
+            DecisionFact::Resolved { option, by, note } => self.state = State::Resolved(Answer { option, by, note, at }),
+            DecisionFact::Withdrawn {} => self.state = State::Withdrawn { at },
+        }
+    }
+
+    /// Panics if an invariant is broken.
+    pub fn check(&self) {
+        assert!(self.question.option(self.question.recommended).is_some(), "{} recommends nothing", self.id);
+        if let State::Resolved(answer) = &self.state {
+            assert!(self.question.option(answer.option).is_some(), "{} was answered with nothing", self.id);
+        }
+    }
+
+    fn tell(&mut self, fact: DecisionFact, now: &Now, scribe: &mut Scribe) {
+        self.apply(fact.clone(), now.wall);
+        scribe.emit(Event::Decision { id: self.id.clone(), fact });
+    }
+}
+
+impl Question {
+    /// The option with this number.
+    pub fn option(&self, number: u32) -> Option<&Choice> {
+        self.options.get(usize::try_from(number.checked_sub(1)?).ok()?)
+    }
+
+    /// What to do with a task that was helped as often as allowed.
+    pub(crate) fn of_task(task: &TaskId, title: &Title, error: &str) -> Question {
+        let choice = |text: &str, act| Choice { text: text.into(), act };
+        Question {
+            about: About::Task(task.clone()),
+            text: format!("\"{title}\" cannot go on by itself: {error}. What now?").into(),
+            options: vec![
+                choice("try it again, as if for the first time", Act::Retry),
+                choice("give it up: it has failed", Act::Fail),
+                choice("pass it over", Act::Skip),
+                choice("cancel it and its children", Act::Cancel),
+            ],
+            recommended: 1,
+        }
+    }
+
+    /// What to do with a pipeline that a guard has blocked for too long.
+    pub(crate) fn of_guard(pipeline: &TaskId, phase: &Name, reason: &str, waited: Span) -> Question {
+        let choice = |text: &str, act| Choice { text: text.into(), act };
+        Question {
+            about: About::Task(pipeline.clone()),
+            text: format!("Phase {phase} of {pipeline} has been blocked for {waited}: {reason}. What now?").into(),
+            options: vec![
+                choice("check the guard again, and wait for as long as before", Act::Wait),
+                choice("go on with the phase, whatever the guard says", Act::Pass),
+                choice("mark the pipeline as failed", Act::Fail),
+                choice("cancel the pipeline", Act::Cancel),
+            ],
+            recommended: 1,
+        }
+    }
+
+    /// What to do about an errand that failed too often.
+    fn of_errand(seq: Seq, errand: &Errand, attempts: u32, error: &str) -> Question {
+        let choice = |text: &str, act| Choice { text: text.into(), act };
+        let tries = if attempts == 1 { "once".into() } else { format!("{attempts} times") };
+        let what = match errand {
+            Errand::Spawn { run } => format!("start run {run}"),
+            Errand::Kill { run } => format!("end run {run}"),
+            Errand::Nudge { run } => format!("nudge run {run}"),
+            Errand::Notify(notice) => format!("tell people: {}", notice.subject),
+        };
+        Question {
+            about: About::Errand(seq),
+            text: format!("It was tried {tries} in vain to {what} ({error}). What now?").into(),
+            options: vec![choice("try it again", Act::Resend), choice("leave it", Act::Drop)],
+            recommended: 1,
+        }
+    }
+
+    /// Whether a run may be ended that nobody can see the end of.
+    fn of_unproven(run: &RunId, task: &TaskId, title: &Title, why: &str) -> Question {
+        let choice = |text: &str, act| Choice { text: text.into(), act };
+        Question {
+            about: About::Run { run: run.clone(), task: task.clone() },
+            text: format!(
+                "The keeper of run {run} of \"{title}\" is dead, and it cannot be proven that its processes are: {why}. \
+                 Are they gone, so that the run can be ended?"
+            )
+            .into(),
+            options: vec![
+                choice("they are gone: end the run as lost, and go on with the task", Act::End),
+                choice("they are gone: end the run, and mark the task as failed", Act::Fail),
+                choice("they are gone: end the run, and cancel the task and its children", Act::Cancel),
+            ],
+            recommended: 1,
+        }
+    }
+
+    /// What to do about a route that was stopped.
+    fn of_route(route: &str, event: Seq, depth: u32) -> Question {
+        let choice = |text: &str, act| Choice { text: text.into(), act };
+        Question {
+            about: About::Route(route.into()),
+            text: format!(
+                "The route {route} was stopped at event {event}: {depth} routes led to it, one after the other, so it seems to go round \
+                 in circles. What now?"
+            )
+            .into(),
+            options: vec![
+                choice("leave it: this chain ends here, and the route stays in force", Act::Drop),
+                choice("remove the route", Act::Remove),
+            ],
+            recommended: 1,
+        }
+    }
+
+    /// Raises it: the event, and if it is worth it the notice to people.
+    pub(crate) fn raise(self, notice: Option<NoticeKind>, scribe: &mut Scribe) -> DecisionId {
+        let id = DecisionId::from(scribe.next());
+        let notice =
+            notice.map(|kind| Notice { kind, subject: format!("decision {id} waits for you").into(), text: self.text.clone() });
+        scribe.emit(Event::Decision { id: id.clone(), fact: DecisionFact::Raised(Box::new(self)) });
+        if let Some(notice) = notice {
+            scribe.send(Errand::Notify(Box::new(notice)));
+        }
+        id
+    }
+}
+
+/// Asks what to do about an errand that failed too often.
+pub fn ask_about(seq: Seq, errand: &Errand, attempts: u32, error: &str, now: &Now) -> Step<DecisionId, ()> {
+    let mut scribe = Scribe::new(now);
+    // Nobody can be told that telling them has failed.
+    let notice = match errand {
+        Errand::Notify(_) => None,
+        Errand::Spawn { .. } | Errand::Kill { .. } | Errand::Nudge { .. } => Some(NoticeKind::Decision),
+    };
+    let id = Question::of_errand(seq, errand, attempts, error).raise(notice, &mut scribe);
+    Step { state: id, outcome: (), effects: scribe.effects }
+}
+
+/// Asks whether a run may be ended whose processes cannot be proven dead.
+pub fn ask_about_run(run: &RunId, task: &TaskId, title: &Title, why: &str, now: &Now) -> Step<DecisionId, ()> {
+    let mut scribe = Scribe::new(now);
+    let id = Question::of_unproven(run, task, title, why).raise(Some(NoticeKind::Decision), &mut scribe);
+    Step { state: id, outcome: (), effects: scribe.effects }
+}
+
+/// Asks what to do about a route that was stopped.
+pub fn ask_about_route(route: &str, event: Seq, depth: u32, now: &Now) -> Step<DecisionId, ()> {
+    let mut scribe = Scribe::new(now);
+    let id = Question::of_route(route, event, depth).raise(Some(NoticeKind::Decision), &mut scribe);
+    Step { state: id, outcome: (), effects: scribe.effects }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,440 @@
+//! Facts that happened, as the event log keeps them.
+
+mod actor;
+mod custom;
+mod kinds;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use thiserror::Error;
+
+use crate::claim::{Claim, Reason};
+use crate::ids::{DecisionId, Epoch, HolderId, ImportId, Name, SectionId, TaskId};
+use crate::limits::Limits;
+use crate::pipeline;
+use crate::queue;
+use crate::router::RouteFact;
+use crate::time::Span;
+use crate::worker;
+
+pub use self::actor::{Actor, ActorKind};
+pub use self::custom::{CustomKind, KindError};
+pub use self::kinds::{UnknownKind, check_kind, kinds};
+pub use crate::facts::{DecisionFact, Finished, ImportFact, SectionFact, TaskFact};
+
+/// The two kinds of resource that can be held and waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// One holder.
+    Lock,
+    /// Weighted slots.
+    Semaphore,
+}
+
+impl Kind {
+    /// The word in events, rows and messages.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Kind::Lock => "lock",
+            Kind::Semaphore => "semaphore",
+        }
+    }
+
+    /// The kind that a word stands for.
+    pub fn parse(word: &str) -> Option<Kind> {
+        [Kind::Lock, Kind::Semaphore].into_iter().find(|kind| kind.as_str() == word)
+    }
+}
+
+/// One lock or semaphore.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Resource {
+    /// Which of the two.
+    pub kind: Kind,
+    /// Its name.
+    pub name: Name,
+}
+
+impl std::fmt::Display for Resource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.kind.as_str(), self.name)
+    }
+}
+
+/// A fact.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// Something happened to a lock or a semaphore.
+    Resource {
+        /// To which one.
+        resource: Resource,
+        /// What happened.
+        fact: Fact,
+    },
+    /// Something happened to a task.
+    Task {
+        /// To which one.
+        id: TaskId,
+        /// What happened.
+        fact: TaskFact,
+    },
+    /// Something happened to a section.
+    Section {
+        /// To which one.
+        id: SectionId,
+        /// What happened.
+        fact: SectionFact,
+    },
+    /// Something happened to a decision.
+    Decision {
+        /// To which one.
+        id: DecisionId,
+        /// What happened.
+        fact: DecisionFact,
+    },
+    /// There is nothing left that a runner could do.
+    Finished(Finished),
+    /// Something happened to an import.
+    Import {
+        /// To which one.
+        id: ImportId,
+        /// What happened.
+        fact: ImportFact,
+    },
+    /// Something happened to a queue or one of its items.
+    Queue {
+        /// To which queue.
+        name: Name,
+        /// What happened.
+        fact: queue::Fact,
+    },
+    /// Something happened to a worker.
+    Worker {
+        /// To which one.
+        name: Name,
+        /// What happened.
+        fact: worker::Fact,
+    },
+    /// Something happened to a route.
+    Route {
+        /// To which one.
+        id: Box<str>,
+        /// What happened.
+        fact: RouteFact,
+    },
+    /// Something happened to a pipeline.
+    Pipeline {
+        /// To which one.
+        id: TaskId,
+        /// What happened.
+        fact: pipeline::Fact,
+    },
+    /// The limits of the project were set.
+    Limits(Limits),
+    /// A fact that a user recorded. It changes nothing by itself.
+    Custom {
+        /// `category:action`.
+        kind: CustomKind,
+        /// Who said so.
+        source: Source,
+        /// Whatever belongs to it.
+        data: Value,
+    },
+}
+
+/// Where an event comes from.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Source {
+    /// The kind of thing.
+    pub component: Box<str>,
+    /// Which one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<Box<str>>,
+}
+
+/// What can happen to a lock or a semaphore.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fact {
+    /// Its defaults, or its capacity, were set.
+    Defined(Defined),
+    /// It was granted. The event's number is the epoch.
+    Acquired(Claim),
+    /// A holder of slots got more of them, under the same epoch.
+    Increased(Increased),
+    /// A grant ended because its holder died, fell silent or held it too long.
+    Reclaimed(Ended),
+    /// A grant was given back, or taken by force.
+    Released(Ended),
+    /// An offer was not taken up.
+    OfferLapsed(Ended),
+}
+
+/// The definition of a lock or a semaphore.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Defined {
+    /// The slots of a semaphore.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<u32>,
+    /// The default time to live of a grant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl: Option<Span>,
+    /// The default longest hold.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_hold: Option<Span>,
+}
+
+/// A holder's new weight.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Increased {
+    /// Who.
+    pub holder: HolderId,
+    /// The weight from now on.
+    pub weight: u32,
+}
+
+/// The end of a grant.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ended {
+    /// Who held it.
+    pub holder: HolderId,
+    /// Which grant.
+    pub epoch: Epoch,
+    /// Why, if not by the holder itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
+    /// Who took it away by force.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forced: Option<Forced>,
+    /// The weight that the holder keeps, when only an increase lapsed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keeps: Option<u32>,
+}
+
+/// The person or program that used force.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Forced {
+    /// The user's name or number.
+    pub user: Box<str>,
+    /// The machine's name.
+    pub host: Box<str>,
+    /// The process.
+    pub pid: i32,
+}
+
+/// The kind of the event that tells of a task which cannot go on by itself.
+pub(crate) const ESCALATE: &str = "escalate";
+
+/// The kind of the event that tells that there is nothing left to do.
+const FINISHED: &str = "backlog:finished";
+
+/// The category and the component of the events of queues.
+const QUEUE: &str = "queue";
+
+/// The category and the component of the events of workers.
+const WORKER: &str = "worker";
+
+/// The category and the component of the events of routes.
+const ROUTE: &str = "route";
+
+/// The kind of the event that tells of new limits, and its component.
+const LIMITS_SET: &str = "limits:set";
+const LIMITS: &str = "limits";
+
+/// The component of the events of pipelines and their strategies.
+const PIPELINE: &str = "pipeline";
+
+/// Why a stored event cannot be read.
+#[derive(Debug, Error)]
+#[error("event of kind {kind:?} cannot be read")]
+pub struct ParseError {
+    kind: String,
+    #[source]
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+impl Event {
+    /// The kind as it stands in the log, such as `lock:acquired`.
+    pub fn kind(&self) -> &str {
+        match self {
+            Event::Resource { resource, fact } => match (resource.kind, fact) {
+                (Kind::Lock, Fact::Defined(_)) => "lock:defined",
+                (Kind::Lock, Fact::Acquired(_)) => "lock:acquired",
+                (Kind::Lock, Fact::Increased(_)) => "lock:increased",
+                (Kind::Lock, Fact::Reclaimed(_)) => "lock:reclaimed",
+                (Kind::Lock, Fact::Released(_)) => "lock:released",
+                (Kind::Lock, Fact::OfferLapsed(_)) => "lock:offer_lapsed",
+                (Kind::Semaphore, Fact::Defined(_)) => "semaphore:defined",
+                (Kind::Semaphore, Fact::Acquired(_)) => "semaphore:acquired",
+                (Kind::Semaphore, Fact::Increased(_)) => "semaphore:increased",
+                (Kind::Semaphore, Fact::Reclaimed(_)) => "semaphore:reclaimed",
+                (Kind::Semaphore, Fact::Released(_)) => "semaphore:released",
+                (Kind::Semaphore, Fact::OfferLapsed(_)) => "semaphore:offer_lapsed",
+            },
+            Event::Task { fact, .. } => fact.kind(),
+            Event::Section { fact, .. } => match fact {
+                SectionFact::Added { .. } => "section:added",
+                SectionFact::Updated { .. } => "section:updated",
+                SectionFact::Deleted {} => "section:deleted",
+            },
+            Event::Decision { fact, .. } => match fact {
+                DecisionFact::Raised(_) => "decision:raised",
+                DecisionFact::Resolved { .. } => "decision:resolved",
+                DecisionFact::Withdrawn {} => "decision:withdrawn",
+            },
+            Event::Finished(_) => FINISHED,
+            Event::Import { fact, .. } => match fact {
+                ImportFact::Opened { .. } => "import:opened",
+                ImportFact::Finished { .. } => "import:finished",
+                ImportFact::Dropped {} => "import:dropped",
+            },
+            Event::Queue { fact, .. } => fact.kind(),
+            Event::Worker { fact, .. } => fact.kind(),
+            Event::Route { fact, .. } => fact.kind(),
+            Event::Pipeline { fact, .. } => fact.kind(),
+            Event::Limits(_) => LIMITS_SET,
+            Event::Custom { kind, .. } => kind.as_str(),
+        }
+    }
+
+    /// Where it comes from: the component and, if there is one, the id.
+    pub fn source(&self) -> (&str, Option<&str>) {
+        match self {
+            Event::Resource { resource, .. } => (resource.kind.as_str(), Some(resource.name.as_str())),
+            Event::Task { id, .. } => ("task", Some(id.as_str())),
+            Event::Section { id, .. } => ("section", Some(id.as_str())),
+            Event::Decision { id, .. } => ("decision", Some(id.as_str())),
+            Event::Finished(_) => ("backlog", None),
+            Event::Import { id, .. } => ("import", Some(id.as_str())),
+            Event::Queue { name, .. } => (QUEUE, Some(name.as_str())),
+            Event::Worker { name, .. } => (WORKER, Some(name.as_str())),
+            Event::Route { id, .. } => (ROUTE, Some(id)),
+            Event::Pipeline { id, .. } => (PIPELINE, Some(id.as_str())),
+            Event::Limits(_) => (LIMITS, None),
+            Event::Custom { source, .. } => (&source.component, source.id.as_deref()),
+        }
+    }
+
+    /// What a pattern's argument is compared with: the name or id of what it is about, and the phase of a pipeline.
+    pub fn arguments(&self) -> Vec<Box<str>> {
+        let phase = match self {
+            Event::Pipeline { fact, .. } => fact.phase().map(Name::as_str),
+            _ => None,
+        };
+        self.source().1.into_iter().chain(phase).map(Into::into).collect()
+    }
+
+    /// The request that this event granted.
+    pub fn request(&self) -> Option<&str> {
+        match self {
+            Event::Resource { fact: Fact::Acquired(claim), .. } => claim.request.as_ref().map(|r| r.as_str()),
+            _ => None,
+        }
+    }
+
+    /// The data as JSON text.
+    pub fn data(&self) -> String {
+        let text = match self {
+            Event::Resource { fact, .. } => match fact {
+                Fact::Defined(defined) => serde_json::to_string(defined),
+                Fact::Acquired(claim) => serde_json::to_string(claim),
+                Fact::Increased(increased) => serde_json::to_string(increased),
+                Fact::Reclaimed(ended) | Fact::Released(ended) | Fact::OfferLapsed(ended) => serde_json::to_string(ended),
+            },
+            Event::Task { fact, .. } => serde_json::to_string(&inner(fact)),
+            Event::Section { fact, .. } => serde_json::to_string(&inner(fact)),
+            Event::Decision { fact, .. } => serde_json::to_string(&inner(fact)),
+            Event::Finished(finished) => serde_json::to_string(finished),
+            Event::Import { fact, .. } => serde_json::to_string(&inner(fact)),
+            Event::Queue { fact, .. } => fact.data(),
+            Event::Worker { fact, .. } => serde_json::to_string(&inner(fact)),
+            Event::Route { fact, .. } => serde_json::to_string(&inner(fact)),
+            Event::Pipeline { fact, .. } => serde_json::to_string(&inner(fact)),
+            Event::Limits(limits) => serde_json::to_string(limits),
+            Event::Custom { data, .. } => serde_json::to_string(data),
+        };
+        text.expect("plain data without maps of odd keys always becomes JSON")
+    }
+
+    /// Reads an event back from its stored parts.
+    pub fn parse(kind: &str, component: &str, id: Option<&str>, data: &str) -> Result<Event, ParseError> {
+        let fail = |source| ParseError { kind: kind.to_owned(), source };
+        // The one kind of a single word.
+        let (category, action) =
+            if kind == ESCALATE { Some(("task", "escalated")) } else { kind.split_once(':') }.ok_or_else(|| fail(None))?;
+        if category == "task" {
+            let id = TaskId::new(id.unwrap_or_default()).map_err(|e| fail(Some(e.into())))?;
+            return Ok(Event::Task { id, fact: outer(action, data).map_err(|e| fail(Some(e.into())))? });
+        }
+        // Before there were sections and imports, users could write events of these categories.
+        if category == "section" && component == "section" {
+            let id = SectionId::new(id.unwrap_or_default()).map_err(|e| fail(Some(e.into())))?;
+            return Ok(Event::Section { id, fact: outer(action, data).map_err(|e| fail(Some(e.into())))? });
+        }
+        if category == "decision" && component == "decision" {
+            let id = DecisionId::new(id.unwrap_or_default()).map_err(|e| fail(Some(e.into())))?;
+            return Ok(Event::Decision { id, fact: outer(action, data).map_err(|e| fail(Some(e.into())))? });
+        }
+        if kind == FINISHED && component == "backlog" {
+            return Ok(Event::Finished(serde_json::from_str(data).map_err(|e| fail(Some(e.into())))?));
+        }
+        if category == "import" && component == "import" {
+            let id = ImportId::new(id.unwrap_or_default()).map_err(|e| fail(Some(e.into())))?;
+            return Ok(Event::Import { id, fact: outer(action, data).map_err(|e| fail(Some(e.into())))? });
+        }
+        if category == QUEUE && component == QUEUE {
+            let name = Name::new(id.unwrap_or_default()).map_err(|e| fail(Some(e.into())))?;
+            return Ok(Event::Queue { name, fact: outer(action, data).map_err(|e| fail(Some(e.into())))? });
+        }
+        if category == WORKER && component == WORKER {
+            let name = Name::new(id.unwrap_or_default()).map_err(|e| fail(Some(e.into())))?;
+            return Ok(Event::Worker { name, fact: outer(action, data).map_err(|e| fail(Some(e.into())))? });
+        }
+        if category == ROUTE && component == ROUTE {
+            let fact = outer(action, data).map_err(|e| fail(Some(e.into())))?;
+            return Ok(Event::Route { id: id.unwrap_or_default().into(), fact });
+        }
+        if component == PIPELINE && matches!(category, PIPELINE | "strategy") {
+            let id = TaskId::new(id.unwrap_or_default()).map_err(|e| fail(Some(e.into())))?;
+            return Ok(Event::Pipeline { id, fact: outer(action, data).map_err(|e| fail(Some(e.into())))? });
+        }
+        if kind == LIMITS_SET && component == LIMITS {
+            return Ok(Event::Limits(serde_json::from_str(data).map_err(|e| fail(Some(e.into())))?));
+        }
+        let Some(resource_kind) = Kind::parse(category) else {
+            let source = Source { component: component.into(), id: id.map(Into::into) };
+            let data = serde_json::from_str(data).map_err(|e| fail(Some(e.into())))?;
+            return Ok(Event::Custom { kind: CustomKind::stored(kind), source, data });
+        };
+        let name = Name::new(id.unwrap_or_default()).map_err(|e| fail(Some(e.into())))?;
+        let fact = match action {
+            "defined" => serde_json::from_str(data).map(Fact::Defined),
+            "acquired" => serde_json::from_str(data).map(Fact::Acquired),
+            "increased" => serde_json::from_str(data).map(Fact::Increased),
+            "reclaimed" => serde_json::from_str(data).map(Fact::Reclaimed),
+            "released" => serde_json::from_str(data).map(Fact::Released),
+            "offer_lapsed" => serde_json::from_str(data).map(Fact::OfferLapsed),
+            _ => return Err(fail(None)),
+        };
+        let fact = fact.map_err(|e| fail(Some(e.into())))?;
+        Ok(Event::Resource { resource: Resource { kind: resource_kind, name }, fact })
+    }
+}
+
+/// The fields of a fact, without the word for it: that stands in the event's kind.
+fn inner<F: Serialize>(fact: &F) -> Value {
+    match serde_json::to_value(fact) {
+        Ok(Value::Object(mut one)) => one.values_mut().next().map(Value::take).unwrap_or_default(),
+        _ => unreachable!("a fact becomes an object with one key"),
+    }
+}
+
+/// The fact that a word and fields stand for.
+fn outer<F: serde::de::DeserializeOwned>(word: &str, data: &str) -> Result<F, serde_json::Error> {
+    let fields: Value = serde_json::from_str(data)?;
+    serde_json::from_value(serde_json::json!({ word: fields }))
+}
+
+#[cfg(test)]
+mod tests;

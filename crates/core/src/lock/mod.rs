@@ -1,0 +1,394 @@
+//! A lock: one holder at a time, a fence against those who held it before, and a line of those who wait.
+//!
+//! ```text
+//!            acquire                         release, force, reclaim, lapse: the line is empty
+//!   Free ----------------> Held(grant) ------------------------------------------------------> Free
+//!                            |    ^
+//!                            +----+  the same, and somebody waits: the first gets it as an offer
+//! ```
+//!
+//! Invariants: nobody waits for a free lock, unless it is reserved for a claim; `fence` never falls, and a held lock's epoch is its fence.
+
+use crate::claim::{Ask, Blocked, Claim, Grant, LINE_LIMIT, Line, Reason, Term, Waiter, Waiting};
+use crate::event::{Defined, Ended, Event, Fact, Forced, Kind, Resource};
+use crate::ids::{Epoch, HolderId, Name, Ticket};
+use crate::step::{Now, Scribe, Step};
+use crate::time::{Lease, Span};
+use crate::work_claim::Reservation;
+
+/// A lock with its line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lock {
+    /// Its name.
+    pub name: Name,
+    /// The defaults of its grants.
+    pub config: Config,
+    /// The sequence of the last grant, force, reclaim or lapse: every epoch below it is fenced.
+    pub fence: Epoch,
+    /// Whether somebody holds it.
+    pub state: State,
+    /// Those who wait.
+    pub line: Line,
+    /// For whom it is kept when it is free. It follows from the claims that wait, and is not stored.
+    pub reservation: Option<Box<Reservation>>,
+}
+
+/// Whether somebody holds the lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum State {
+    /// Nobody does.
+    Free,
+    /// One does.
+    Held(Box<Grant>),
+}
+
+/// The defaults of a lock's grants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Config {
+    /// The time to live without a heartbeat.
+    pub ttl: Option<Span>,
+    /// The longest hold.
+    pub max_hold: Option<Span>,
+}
+
+/// What can be asked of a lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Input {
+    /// Set the defaults of later grants.
+    Define(Config),
+    /// Get it, or stand in line for it.
+    Acquire(Box<Ask>),
+    /// Ask, as a waiter, how things stand; takes up what was offered.
+    Look {
+        /// The waiter's ticket.
+        ticket: Ticket,
+    },
+    /// Give up waiting; also gives back what was granted to the ticket.
+    Leave {
+        /// The waiter's ticket.
+        ticket: Ticket,
+    },
+    /// Show a sign of life.
+    Heartbeat {
+        /// Who.
+        holder: HolderId,
+        /// Of which grant.
+        epoch: Epoch,
+    },
+    /// Give it back.
+    Release {
+        /// Who.
+        holder: HolderId,
+        /// Which grant.
+        epoch: Epoch,
+    },
+    /// Take it away from whoever holds it.
+    Force {
+        /// Who does so.
+        by: Forced,
+    },
+    /// Take it away if its grant is over.
+    Reap,
+}
+
+/// What a lock can answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The defaults are set.
+    Defined,
+    /// It is yours.
+    Acquired(Grant),
+    /// It was yours already and stays so for another time to live.
+    Extended(Grant),
+    /// It is yours; the grant of `from` was over.
+    Reclaimed {
+        /// The new grant.
+        grant: Grant,
+        /// The former holder.
+        from: HolderId,
+        /// Why its grant was over.
+        reason: Reason,
+    },
+    /// Somebody else holds it.
+    Busy(Blocked),
+    /// You stand in line.
+    Waiting(Waiting),
+    /// The line has no place left.
+    LineFull,
+    /// A lock has one slot; none, or several, were asked for.
+    NotOneSlot,
+    /// This request was granted before, and that grant has ended since.
+    Spent {
+        /// The grant it got.
+        epoch: Epoch,
+    },
+    /// The ticket is not in line any more: ask again.
+    Gone,
+    /// You wait no longer.
+    Left,
+    /// It is given back.
+    Released,
+    /// It is held by another, or under another epoch.
+    NotOwner {
+        /// Who holds it.
+        holder: HolderId,
+    },
+    /// It is free: this very epoch gave it back before.
+    AlreadyFree,
+    /// The epoch is from before the fence: others have had the lock since.
+    Fenced {
+        /// The fence.
+        fence: Epoch,
+    },
+    /// It was held longer than it may be.
+    Lost,
+    /// The grant was over and is taken away.
+    Reaped {
+        /// Whose.
+        holder: HolderId,
+        /// Why.
+        reason: Reason,
+    },
+    /// Nothing was over.
+    Kept,
+}
+
+impl Lock {
+    /// A free lock that nobody has ever held.
+    pub fn new(name: Name) -> Lock {
+        Lock { name, config: Config::default(), fence: Epoch(0), state: State::Free, line: Line::default(), reservation: None }
+    }
+
+    /// Decides one input.
+    pub fn step(mut self, input: Input, now: &Now) -> Step<Lock, Outcome> {
+        let mut scribe = Scribe::new(now);
+        let outcome = match input {
+            Input::Define(config) => {
+                self.config = config;
+                let Config { ttl, max_hold } = config;
+                self.emit(Fact::Defined(Defined { capacity: None, ttl, max_hold }), &mut scribe);
+                Outcome::Defined
+            }
+            Input::Acquire(ask) => self.acquire(*ask, now, &mut scribe),
+            Input::Look { ticket } => {
+                self.settle(now, &mut scribe);
+                self.look(ticket, now)
+            }
+            Input::Leave { ticket } => {
+                let granted = matches!(&self.state, State::Held(grant) if grant.ticket == Some(ticket));
+                if granted {
+                    self.end(None, &mut scribe);
+                    self.serve(now, &mut scribe);
+                } else {
+                    self.line.remove(ticket);
+                }
+                Outcome::Left
+            }
+            Input::Heartbeat { holder, epoch } => self.extend(&holder, epoch, now, &mut scribe),
+            Input::Release { holder, epoch } => match self.owned(&holder, epoch) {
+                Err(refusal) => refusal,
+                Ok(_) => {
+                    self.end(None, &mut scribe);
+                    self.serve(now, &mut scribe);
+                    Outcome::Released
+                }
+            },
+            Input::Force { by } => match &self.state {
+                State::Free => Outcome::AlreadyFree,
+                State::Held(_) => {
+                    self.end(Some(by), &mut scribe);
+                    self.serve(now, &mut scribe);
+                    Outcome::Released
+                }
+            },
+            Input::Reap => match self.settle(now, &mut scribe) {
+                Some((holder, reason)) => Outcome::Reaped { holder, reason },
+                None => Outcome::Kept,
+            },
+        };
+        Step { state: self, outcome, effects: scribe.effects }
+    }
+
+    /// The next moment at which time alone could change something.
+    pub fn next_deadline(&self) -> Option<Lease> {
+        match &self.state {
+            State::Free => None,
+            State::Held(grant) => grant.deadline(),
+        }
+    }
+
+    /// Panics if an invariant is broken.
+    pub fn check(&self) {
+        self.line.check();
+        match &self.state {
+            State::Free => {
+                let passes = self.line.iter().any(|waiter| self.may_have(&waiter.claim));
+                assert!(!passes, "somebody waits for the free lock {}", self.name);
+            }
+            State::Held(grant) => {
+                assert_eq!(grant.epoch, self.fence, "the epoch of {} is not its fence", self.name);
+                assert_eq!(grant.claim.weight, 1, "a lock has one slot");
+            }
+        }
+    }
+
+    fn acquire(&mut self, ask: Ask, now: &Now, scribe: &mut Scribe) -> Outcome {
+        let Ask { mut claim, term, epoch, granted_before, wait, anew: _ } = ask;
+        if claim.weight != 1 {
+            return Outcome::NotOneSlot;
+        }
+        if let Some(epoch) = epoch {
+            return self.extend(&claim.holder, epoch, now, scribe);
+        }
+        let rejoined = self.line.rejoin(&claim, wait.as_ref(), now);
+        let ended = self.settle(now, scribe);
+        if let State::Held(grant) = &mut self.state
+            && claim.request.is_some()
+            && (&grant.claim.request, &grant.claim.holder) == (&claim.request, &claim.holder)
+        {
+            grant.renew(now);
+            return Outcome::Extended((**grant).clone());
+        }
+        if let Some(epoch) = granted_before {
+            return Outcome::Spent { epoch };
+        }
+        if let Some(ticket) = rejoined {
+            return self.look(ticket, now);
+        }
+        if let Term::Usual(ttl) = term {
+            claim.ttl = claim.ttl.or(self.config.ttl).or(ttl);
+            claim.max_hold = claim.max_hold.or(self.config.max_hold);
+        }
+        match (&self.state, wait) {
+            (State::Free, _) if self.may_have(&claim) => {
+                self.fence = self.emit(Fact::Acquired(claim.clone()), scribe);
+                let grant = Grant::new(claim, self.fence, now);
+                self.state = State::Held(Box::new(grant.clone()));
+                match ended {
+                    Some((from, reason)) => Outcome::Reclaimed { grant, from, reason },
+                    None => Outcome::Acquired(grant),
+                }
+            }
+            (State::Free | State::Held(_), None) => Outcome::Busy(self.blocked(None)),
+            (State::Free | State::Held(_), Some(_)) if self.line.len() >= LINE_LIMIT => Outcome::LineFull,
+            (State::Free | State::Held(_), Some(standing)) => {
+                self.line.push(Waiter::new(claim, standing, now));
+                self.look(now.ticket, now)
+            }
+        }
+    }
+
+    /// A sign of life of the holder. A lease that ran out is revived, as nobody has taken the lock since; one
+    /// that was held too long is not.
+    fn extend(&mut self, holder: &HolderId, epoch: Epoch, now: &Now, scribe: &mut Scribe) -> Outcome {
+        match self.owned(holder, epoch) {
+            Err(refusal) => refusal,
+            Ok(grant) if grant.is_lost(now) => {
+                self.reclaim(Reason::MaxHold, scribe);
+                self.serve(now, scribe);
+                Outcome::Lost
+            }
+            Ok(grant) => {
+                grant.renew(now);
+                Outcome::Extended(grant.clone())
+            }
+        }
+    }
+
+    /// How things stand for a ticket; takes up what was offered to it.
+    fn look(&mut self, ticket: Ticket, now: &Now) -> Outcome {
+        if let State::Held(grant) = &mut self.state
+            && grant.ticket == Some(ticket)
+        {
+            grant.renew(now);
+            return Outcome::Acquired((**grant).clone());
+        }
+        match self.line.look(ticket, now) {
+            Some(index) => Outcome::Waiting(Waiting { ticket, place: index + 1, blocked: self.blocked(Some(index)) }),
+            None => Outcome::Gone,
+        }
+    }
+
+    /// The grant, if this holder has it under this epoch; else the refusal. The fence is asked first, so that
+    /// one who was overtaken hears so whoever holds the lock now, and also when nobody does.
+    fn owned(&mut self, holder: &HolderId, epoch: Epoch) -> Result<&mut Grant, Outcome> {
+        let fence = self.fence;
+        match &mut self.state {
+            _ if epoch < fence => Err(Outcome::Fenced { fence }),
+            State::Held(grant) if grant.claim.holder != *holder => Err(Outcome::NotOwner { holder: grant.claim.holder.clone() }),
+            State::Held(grant) if grant.epoch == epoch => Ok(grant),
+            State::Free if epoch == fence && fence != Epoch(0) => Err(Outcome::AlreadyFree),
+            // An epoch that was never given out for this lock.
+            State::Held(_) | State::Free => Err(Outcome::Fenced { fence }),
+        }
+    }
+
+    /// Drops dead waiters, ends a grant that is over, and gives a free lock to the first in line.
+    fn settle(&mut self, now: &Now, scribe: &mut Scribe) -> Option<(HolderId, Reason)> {
+        self.line.drop_over(now);
+        let reason = match &self.state {
+            State::Free => None,
+            State::Held(grant) => grant.over(now),
+        };
+        let holder = reason.map(|reason| (self.reclaim(reason, scribe), reason));
+        self.serve(now, scribe);
+        holder
+    }
+
+    /// Ends a grant against its holder's will; the fence rises.
+    fn reclaim(&mut self, reason: Reason, scribe: &mut Scribe) -> HolderId {
+        let State::Held(grant) = std::mem::replace(&mut self.state, State::Free) else {
+            unreachable!("only a held lock is reclaimed")
+        };
+        let holder = grant.claim.holder;
+        let ended = Ended { holder: holder.clone(), epoch: grant.epoch, reason: Some(reason), forced: None, keeps: None };
+        let fact = if reason == Reason::Lapsed { Fact::OfferLapsed(ended) } else { Fact::Reclaimed(ended) };
+        self.fence = self.emit(fact, scribe);
+        holder
+    }
+
+    /// Ends a grant by its holder's will, or by force, which alone raises the fence.
+    fn end(&mut self, forced: Option<Forced>, scribe: &mut Scribe) {
+        let State::Held(grant) = std::mem::replace(&mut self.state, State::Free) else {
+            unreachable!("only a held lock is released")
+        };
+        let by_force = forced.is_some();
+        let ended = Ended { holder: grant.claim.holder, epoch: grant.epoch, reason: None, forced, keeps: None };
+        let seq = self.emit(Fact::Released(ended), scribe);
+        if by_force {
+            self.fence = seq;
+        }
+    }
+
+    /// Whether it is not kept for somebody else.
+    fn may_have(&self, claim: &Claim) -> bool {
+        self.reservation.as_ref().is_none_or(|reservation| reservation.lets(claim))
+    }
+
+    /// Gives a free lock to the first in line that may have it.
+    fn serve(&mut self, now: &Now, scribe: &mut Scribe) {
+        let next = self.line.iter().find(|waiter| self.may_have(&waiter.claim)).map(|waiter| waiter.ticket);
+        if let State::Free = self.state
+            && let Some(waiter) = next.and_then(|ticket| self.line.remove(ticket))
+        {
+            self.fence = self.emit(Fact::Acquired(waiter.claim.clone()), scribe);
+            scribe.wake(waiter.standing.address.as_ref());
+            self.state = State::Held(Box::new(Grant::offered(waiter, self.fence, now)));
+        }
+    }
+
+    fn blocked(&self, index: Option<usize>) -> Blocked {
+        let (holders, reserved) = match &self.state {
+            State::Free => (Vec::new(), self.reservation.as_deref()),
+            State::Held(grant) => (vec![(**grant).clone()], None),
+        };
+        Blocked::new(holders, &self.line, index, reserved)
+    }
+
+    fn emit(&self, fact: Fact, scribe: &mut Scribe) -> Epoch {
+        scribe.emit(Event::Resource { resource: Resource { kind: Kind::Lock, name: self.name.clone() }, fact })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,402 @@
+//! A pipeline: one go through the phases of a plan.
+//!
+//! ```text
+//!   Init ------ begin -----------> enter a phase <-------------------------------------.
+//!    |                               |   has guards: Checking --failed--> Blocked      |
+//!    | dependencies                  v                  |  passed          | unblock   |
+//!    `----> Blocked -- begin --> Running <--------------'------------------'           |
+//!                                  |  |  its task has failed: retry, another phase -----+
+//!              its task is done    |  |                   or Failed -- retry, by a person +
+//!              (guards: Checking)  |  `-- its task waits for a decision: Blocked          |
+//!                                  v                                                     |
+//!                                leave the phase --- the next one -----------------------'
+//!                                  `--------------- the last one: Done
+//! ```
+//!
+//! The guards before a phase are evaluated twice: while nothing is held yet (Checking), and again when its task is claimed. A pass
+//! leaves the [`Recheck`], which the claim evaluates inside its transaction; answers from outside that are too old by then are
+//! gathered again by the session. If a guard does not hold any more the pipeline is blocked as before, and its task is held.
+//!
+//! A pipeline that a guard blocks has a [deadline](Pipeline::overdue). The check at that time decides: the phase has failed, or if
+//! nothing follows from that a person is asked (Overdue).
+//!
+//! Everything but Done, Failed and Cancelled can be cancelled.
+//!
+//! Invariants: a phase that is named is one of the plan; a pipeline has at most one task at a time, and whoever speaks for
+//! that task names it, so that the end of an earlier one is late. What failed for good is never tried again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::decision::Question;
+use crate::event::Event;
+use crate::guard::Guard;
+use crate::ids::{DecisionId, Name, RunnerId, Seq, TaskId};
+use crate::plan::{self, Action, After, BindError, Context, OnFail, Phase, Plan};
+use crate::step::{Errand, Notice, NoticeKind, Now, Scribe, Step};
+use crate::time::{Lease, Span, Stamp, Wall};
+
+mod blocking;
+mod fact;
+mod going;
+mod input;
+mod output;
+mod questions;
+
+pub use fact::Fact;
+pub(crate) use fact::remember;
+pub use going::phase_task;
+pub use input::{End, Input, Outcome, Refusal, Verdict};
+
+/// How many tasks the phases of one pipeline can have: what goes round in circles ends some time.
+pub const TASK_LIMIT: u32 = 10_000;
+
+/// How long neither events nor time alone make the world outside be asked again, after an answer: what happens often is looked
+/// at once.
+pub const REST: Span = Span::from_secs(1);
+
+/// How long a guard may block a phase, unless the runbook says otherwise.
+pub const BLOCKED_TIMEOUT: Span = Span::from_secs(30 * 60);
+
+/// The most checkpoints that are kept: the last ones.
+pub const CHECKPOINT_LIMIT: usize = 100;
+
+/// The longest message of a checkpoint, in bytes.
+pub const MESSAGE_LIMIT: usize = 1_000;
+
+/// A pipeline.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pipeline {
+    /// Which one: the id of its task.
+    pub id: TaskId,
+    /// What it does.
+    pub plan: Arc<Plan>,
+    /// How it stands.
+    pub state: State,
+    /// Which attempt at the phase this is, counted from 1.
+    pub attempt: u32,
+    /// How many attempts there were at each phase.
+    pub attempts: BTreeMap<Name, u32>,
+    /// Since when it is in the phase, or before it.
+    pub phase_started: Stamp,
+    /// The variables.
+    pub context: Context,
+    /// What was said on the way.
+    pub checkpoints: Vec<Checkpoint>,
+    /// How many tasks its phases have had.
+    pub tasks: u32,
+    /// How often a phase has failed, since a person last asked for a retry.
+    pub failures: BTreeMap<Name, u32>,
+    /// Whether a phase has begun that keeps its locks: from then on every phase needs them.
+    pub is_keeping: bool,
+    /// The runner that looks at its guards, until it has told what it found: a command of theirs must not run twice at a time.
+    /// Until then it counts as looking, though the pipeline may have gone on meanwhile.
+    pub looker: Option<RunnerId>,
+    /// What must still hold when a run of its phase is claimed; nothing after a person has unblocked it.
+    pub recheck: Option<Recheck>,
+    /// When the guard that blocks it has blocked it for too long; nothing once people were told of that.
+    pub overdue: Option<Lease>,
+    /// How many runs the last attempt at each phase has had beside the first one.
+    pub retried: BTreeMap<Name, u32>,
+}
+
+/// What the guards before a phase have left to be evaluated when its run is claimed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Recheck {
+    /// The guards, as far as the store can answer them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub guards: Vec<Guard>,
+    /// Until when the answers from outside are fresh.
+    pub fresh_until: Lease,
+}
+
+/// How a pipeline stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum State {
+    /// It has not begun.
+    Init,
+    /// The guards of a phase are to be looked at.
+    Checking {
+        /// Which phase.
+        phase: Name,
+        /// Before or after it.
+        when: When,
+    },
+    /// It cannot go on.
+    Blocked {
+        /// In which phase.
+        phase: Name,
+        /// Before it begins, or before it is over.
+        when: When,
+        /// Why.
+        reason: Reason,
+    },
+    /// Something is done.
+    Running {
+        /// In which phase.
+        phase: Name,
+        /// Which approach of its strategy, counted from 0.
+        #[serde(default)]
+        approach: u32,
+        /// By which task; without one an item is put into a queue.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        task: Option<TaskId>,
+    },
+    /// All phases are done.
+    Done,
+    /// A phase has failed.
+    Failed {
+        /// Which one.
+        phase: Name,
+        /// Why.
+        error: Box<str>,
+        /// Whether it can be tried again.
+        recoverable: bool,
+    },
+    /// Nobody wants it any more.
+    Cancelled {
+        /// In which phase, if it had begun.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        phase: Option<Name>,
+    },
+}
+
+/// On which side of a phase guards stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum When {
+    /// Before it begins.
+    Pre,
+    /// Before it is over.
+    Post,
+}
+
+/// Why a pipeline cannot go on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum Reason {
+    /// Others must come first.
+    Dependencies,
+    /// A guard does not hold.
+    Guard {
+        /// Which one.
+        guard: Name,
+        /// The part of it that fails, in words.
+        part: Box<str>,
+        /// The last event that the answer knows of: what comes after it may change the answer.
+        #[serde(default, skip_serializing_if = "is_none")]
+        at: Seq,
+        /// When it is looked at again, if nothing is heard before.
+        #[serde(default, skip_serializing_if = "is_never")]
+        again: Lease,
+        /// Until when an event alone is no reason to look again: what happens by then is looked at together.
+        #[serde(default, skip_serializing_if = "is_never")]
+        rest: Lease,
+        /// When it was looked at, for people.
+        #[serde(default, skip_serializing_if = "is_unknown")]
+        looked: Wall,
+        /// The task of the phase, if there is one already.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        held: Option<Held>,
+    },
+    /// A guard has not held for too long, and a person is asked what now.
+    Overdue {
+        /// Which guard.
+        guard: Name,
+        /// The part of it that fails, in words.
+        part: Box<str>,
+        /// The question.
+        decision: DecisionId,
+        /// The task of the phase, if there is one already.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        held: Option<Held>,
+    },
+    /// The task of the phase waits for a decision.
+    Decision {
+        /// Which one.
+        decision: DecisionId,
+        /// The approach that the task belongs to.
+        approach: u32,
+        /// The task.
+        task: TaskId,
+    },
+}
+
+/// The task of a phase that a guard does not let begin.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    /// Which one.
+    pub task: TaskId,
+    /// The approach that it belongs to.
+    #[serde(default)]
+    pub approach: u32,
+}
+
+/// Something that was said on the way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checkpoint {
+    /// In which phase.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<Name>,
+    /// What.
+    pub message: Box<str>,
+    /// When.
+    pub at: Wall,
+}
+
+fn is_none(at: &Seq) -> bool {
+    at.0 == 0
+}
+
+fn is_never(again: &Lease) -> bool {
+    again.0 == 0
+}
+
+fn is_unknown(looked: &Wall) -> bool {
+    looked.0 == 0
+}
+
+impl Reason {
+    /// The task of the phase that a guard does not let begin.
+    pub fn held(&self) -> Option<&Held> {
+        match self {
+            Reason::Guard { held, .. } | Reason::Overdue { held, .. } => held.as_ref(),
+            Reason::Dependencies | Reason::Decision { .. } => None,
+        }
+    }
+
+    /// It without what is known beside the answer: the same answer may be found again and again.
+    pub fn timeless(&self) -> Reason {
+        match self.clone() {
+            Reason::Guard { guard, part, held, .. } => {
+                Reason::Guard { guard, part, at: Seq(0), again: Lease(0), rest: Lease(0), looked: Wall(0), held }
+            }
+            reason @ (Reason::Dependencies | Reason::Decision { .. } | Reason::Overdue { .. }) => reason,
+        }
+    }
+}
+
+impl Pipeline {
+    /// A pipeline that was just handed over.
+    pub fn new(id: TaskId, plan: Arc<Plan>, context: Context, now: &Now) -> Pipeline {
+        Pipeline {
+            id,
+            plan,
+            state: State::Init,
+            attempt: 1,
+            phase_started: now.stamp(),
+            context,
+            checkpoints: Vec::new(),
+            tasks: 0,
+            failures: BTreeMap::new(),
+            attempts: BTreeMap::new(),
+            is_keeping: false,
+            looker: None,
+            recheck: None,
+            overdue: None,
+            retried: BTreeMap::new(),
+        }
+    }
+
+    /// Decides one input.
+    pub fn step(mut self, input: Input, now: &Now) -> Step<Pipeline, Outcome> {
+        let mut scribe = Scribe::new(now);
+        let outcome = match input {
+            Input::Start { unmet } => self.start(unmet, &mut scribe),
+            Input::Begin => match self.state {
+                State::Init | State::Blocked { reason: Reason::Dependencies, .. } => self.begin(now, &mut scribe),
+                _ => Outcome::Late,
+            },
+            Input::Examine { by, is_free, heard } => self.looked_at(by, is_free, heard, now),
+            Input::Looked { by } => match self.looker.take_if(|looker| *looker == by) {
+                Some(_) => Outcome::Noted,
+                None => Outcome::Late,
+            },
+            Input::Examined { phase, when, verdict, at } => self.examined(&phase, when, verdict, at, now, &mut scribe),
+            Input::Refuted { task, verdict, at } => self.refuted(&task, verdict, at, now, &mut scribe),
+            Input::Ended { task, end, runs } => self.ended(&task, end, runs, now, &mut scribe),
+            Input::Parked { task, decision } => self.parked(&task, decision, &mut scribe),
+            Input::Pushed { phase, error } => self.pushed(&phase, error, now, &mut scribe),
+            Input::Unclear { task, error } => match self.task() {
+                Some(current) if *current == task => {
+                    let phase = self.current().clone();
+                    self.fail(phase, error, true, &mut scribe)
+                }
+                _ => Outcome::Late,
+            },
+            Input::CheckAgain { phase } => match &self.state {
+                State::Running { phase: current, task: None, .. } if *current == phase => {
+                    self.examine(phase, When::Pre, &mut scribe)
+                }
+                _ => Outcome::Late,
+            },
+            Input::Look => self.look(now),
+            Input::Unblock { by } => self.unblock(by, now, &mut scribe),
+            Input::Wait => self.wait_again(now, &mut scribe),
+            Input::GiveUp => self.give_up(&mut scribe),
+            Input::Retry => self.retry(now, &mut scribe),
+            Input::Cancel => match self.is_over() {
+                true => Outcome::Refused(Refusal::Over),
+                false => {
+                    let phase = self.phase().cloned();
+                    self.emit(Fact::Cancelled { phase: phase.clone() }, &mut scribe);
+                    self.state = State::Cancelled { phase };
+                    Outcome::Over
+                }
+            },
+            Input::Set(vars) => self.set(vars, now, &mut scribe),
+            Input::Checkpoint(message) => self.say(message, now, &mut scribe),
+        };
+        Step { state: self, outcome, effects: scribe.effects }
+    }
+
+    /// The next moment at which time alone could change something.
+    pub fn next_deadline(&self) -> Option<Lease> {
+        match &self.state {
+            State::Checking { .. } | State::Running { task: None, .. } => Some(Lease(0)),
+            State::Blocked { reason: Reason::Guard { again, .. }, .. } => {
+                Some(self.overdue.map_or(*again, |overdue| overdue.min(*again)))
+            }
+            State::Init
+            | State::Blocked { .. }
+            | State::Running { .. }
+            | State::Done
+            | State::Failed { .. }
+            | State::Cancelled { .. } => None,
+        }
+    }
+
+    /// Panics if an invariant is broken.
+    pub fn check(&self) {
+        if let Some(phase) = self.phase() {
+            assert!(self.plan.phase(phase).is_some(), "{} is in phase {phase}, which its plan does not have", self.id);
+        }
+        assert!(self.attempt > 0, "{} is at no attempt", self.id);
+        assert!(self.tasks <= TASK_LIMIT, "{} has had too many tasks", self.id);
+        if let State::Running { phase, approach, task } = &self.state {
+            match self.plan.phase(phase).map(|phase| &phase.action) {
+                Some(Action::Push(_)) => assert!(task.is_none(), "{} has a task for a push", self.id),
+                Some(Action::Strategy { approaches, .. }) => {
+                    assert!((*approach as usize) < approaches.len(), "{} tries an approach that is not there", self.id);
+                }
+                Some(Action::Do(_)) | None => assert_eq!(*approach, 0, "{} has no strategy", self.id),
+            }
+        }
+    }
+
+    fn current(&self) -> &Name {
+        self.phase().expect("who has a task is in a phase")
+    }
+
+    fn emit(&self, fact: Fact, scribe: &mut Scribe) {
+        scribe.emit(Event::Pipeline { id: self.id.clone(), fact });
+    }
+}
+
+#[cfg(test)]
+mod tests;

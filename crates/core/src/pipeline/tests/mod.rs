@@ -1,0 +1,466 @@
+//! What a pipeline promises. The table of every state with every input and the random histories are in files of their own.
+
+use std::collections::BTreeSet;
+
+use serde_json::json;
+
+use super::*;
+use crate::backlog::Backlog;
+use crate::coordination::Coordination;
+use crate::fold::Folded;
+use crate::guard::{Condition, Guard, GuardAction};
+use crate::ids::Seq;
+use crate::plan::{Deed, Push};
+use crate::step::{Effect, Errand};
+use crate::strategy::{Approach, Fallback};
+use crate::time::Span;
+
+mod blocked;
+mod frozen;
+mod histories;
+mod paper;
+mod table;
+
+pub(super) fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+pub(super) fn id(text: &str) -> TaskId {
+    TaskId::new(text).unwrap()
+}
+
+/// The task of this number.
+pub(super) fn child(number: u32) -> TaskId {
+    id(&format!("p-1.{number}"))
+}
+
+pub(super) fn runner(text: &str) -> RunnerId {
+    RunnerId::new(text).unwrap()
+}
+
+pub(super) fn vars(value: Value) -> Context {
+    serde_json::from_value(value).unwrap()
+}
+
+/// A phase that runs a command, without conditions.
+pub(super) fn phase(text: &str) -> Phase {
+    Phase::new(name(text), Action::Do(Deed::Run("true".into())))
+}
+
+pub(super) fn guard(text: &str) -> Guard {
+    let condition = Condition::All(Vec::new());
+    Guard { name: name(text), condition, on_failure: GuardAction::Block, fresh_for: Span::ZERO, timeout: Span::ZERO }
+}
+
+pub(super) fn approach(text: &str, fallback_on: Vec<Fallback>) -> Approach {
+    Approach { name: name(text), deed: Deed::Run("true".into()), fallback_on, timeout: None }
+}
+
+pub(super) fn strategy(approaches: Vec<Approach>) -> Action {
+    Action::Strategy { name: name("s"), approaches }
+}
+
+pub(super) fn push() -> Action {
+    Action::Push(Push { queue: name("q"), priority: 0, vars: Vec::new() })
+}
+
+pub(super) fn plan(phases: Vec<Phase>) -> Arc<Plan> {
+    Arc::new(Plan { runbook: "book".into(), name: name("way"), vars: BTreeMap::new(), phases })
+}
+
+pub(super) fn success(output: Value) -> End {
+    End::Success { output: Some(output).filter(|output| !output.is_null()) }
+}
+
+pub(super) fn failed(error: &str) -> End {
+    End::Failed { error: error.into(), tail: "".into(), timed_out: false }
+}
+
+pub(super) fn passed() -> Verdict {
+    Verdict::Pass { warnings: Vec::new(), recheck: None }
+}
+
+/// A pipeline with a clock: after each step the events are read back as from the log, folded, and compared with the state.
+#[derive(Clone)]
+pub(super) struct Site {
+    pub(super) pipeline: Pipeline,
+    pub(super) now: Now,
+    pub(super) log: Folded,
+    /// What was told, in the order of time.
+    pub(super) told: Vec<Fact>,
+    /// The tasks that were to be made.
+    pub(super) made: BTreeSet<TaskId>,
+    /// How many notices were sent.
+    pub(super) sent: usize,
+}
+
+impl Site {
+    /// One that was handed over, with nothing in its way.
+    pub(super) fn new(phases: Vec<Phase>) -> Site {
+        let mut site = Site::blank(phases);
+        assert_eq!(site.ask(Input::Start { unmet: false }), Outcome::Noted);
+        site
+    }
+
+    /// One that nobody has heard of.
+    pub(super) fn blank(phases: Vec<Phase>) -> Site {
+        let now = Now { seq: Seq(1), lease: Lease(1_000), wall: Wall(1_000_000), ..Now::default() };
+        let pipeline = Pipeline::new(id("p-1"), plan(phases), vars(json!({ "title": "x" })), &now);
+        Site { pipeline, now, log: Folded::default(), told: Vec::new(), made: BTreeSet::new(), sent: 0 }
+    }
+
+    /// One whose first phase has begun.
+    pub(super) fn begun(phases: Vec<Phase>) -> Site {
+        let mut site = Site::new(phases);
+        site.ask(Input::Begin);
+        site
+    }
+
+    pub(super) fn pass(&mut self, ms: i64) {
+        (self.now.lease.0, self.now.wall.0) = (self.now.lease.0 + ms, self.now.wall.0 + ms);
+    }
+
+    pub(super) fn ask(&mut self, input: Input) -> Outcome {
+        let before = self.pipeline.clone();
+        let step = self.pipeline.clone().step(input.clone(), &self.now);
+        self.pipeline = step.state;
+        self.pipeline.check();
+        let is_quiet = step.effects.is_empty();
+        for effect in step.effects {
+            if let Effect::Send(Errand::Notify(_)) = effect {
+                self.sent += 1;
+                continue;
+            }
+            let Effect::Emit(event) = effect else { panic!("a pipeline does nothing but tell: {effect:?}") };
+            if let Event::Decision { .. } = event {
+                self.now.seq.0 += 1;
+                continue;
+            }
+            let (component, id) = event.source();
+            let read = Event::parse(event.kind(), component, id, &event.data()).unwrap();
+            assert_eq!(read, event, "as it is read back from the log");
+            let Event::Pipeline { fact, .. } = event else { panic!("{event:?}") };
+            self.told.push(fact);
+            self.log.apply(self.now.seq, self.now.wall, read);
+            self.now.seq.0 += 1;
+        }
+        self.compare(&input);
+        if let Outcome::Begin(task) = &step.outcome {
+            assert!(self.made.insert(task.clone()), "{task} was there already");
+            assert_eq!(self.pipeline.task(), Some(task), "the one task that it has");
+        }
+        if matches!(step.outcome, Outcome::Late | Outcome::Refused(_)) {
+            assert_eq!((&self.pipeline, is_quiet), (&before, true), "what is late or refused changes nothing: {input:?}");
+        }
+        step.outcome
+    }
+
+    fn compare(&self, input: &Input) {
+        // Before it is handed over there is nothing to tell.
+        if self.told.is_empty() {
+            return;
+        }
+        let backlog = Backlog { pipelines: [(id("p-1"), self.pipeline.clone())].into(), ..Backlog::default() };
+        let tables = Folded::of_all(&Coordination::default(), &backlog);
+        assert_eq!(self.log.differences(&tables), Vec::<String>::new(), "the log folds to the tables after {input:?}");
+    }
+
+    /// The end of the task that is at it.
+    pub(super) fn end(&mut self, end: End) -> Outcome {
+        let task = self.pipeline.task().expect("it has a task").clone();
+        self.ask(Input::Ended { task, end, runs: 1 })
+    }
+
+    pub(super) fn judge(&mut self, verdict: Verdict) -> Outcome {
+        let (State::Checking { phase, when } | State::Blocked { phase, when, .. }) = self.pipeline.state.clone() else {
+            panic!("no guards are looked at: {:?}", self.pipeline.state)
+        };
+        self.ask(Input::Examined { phase, when, verdict, at: Seq(1) })
+    }
+
+    pub(super) fn kinds(&self) -> Vec<&'static str> {
+        self.told.iter().map(|fact| fact.kind().split_once(':').unwrap().1).collect()
+    }
+
+    fn where_it_is(&self) -> String {
+        format!("{} {}", self.pipeline.word(), self.pipeline.phase().map_or("", Name::as_str))
+    }
+}
+
+/// Two phases.
+fn two() -> Vec<Phase> {
+    vec![phase("one"), phase("two")]
+}
+
+#[test]
+fn one_phase_follows_the_other_and_what_they_print_is_there_for_the_next() {
+    let first = Phase { output: vec!["version".into(), "files".into()], ..phase("one") };
+    let mut site = Site::new(vec![first, phase("two")]);
+    assert_eq!(site.ask(Input::Begin), Outcome::Begin(child(1)));
+    site.pass(10);
+    assert_eq!(site.end(success(json!({ "version": 2, "title": "y" }))), Outcome::Begin(child(2)));
+    assert_eq!(site.pipeline.context, vars(json!({ "one": { "version": 2 }, "title": "x" })), "only what is declared");
+    assert_eq!((site.where_it_is().as_str(), site.pipeline.phase_started.lease), ("running two", Lease(1_010)));
+    assert_eq!(site.end(success(Value::Null)), Outcome::Over);
+    assert_eq!(site.pipeline.state, State::Done);
+    assert_eq!(site.kinds(), ["created", "started", "phase", "set", "phase", "complete"]);
+}
+
+#[test]
+fn only_objects_become_variables_and_what_is_not_new_is_not_told() {
+    for output in [json!(7), json!([1]), json!("x"), json!({}), json!({ "title": "x" }), json!({ "a b": 1, "": 2, "phase": "x" })]
+    {
+        let mut site = Site::begun(two());
+        site.end(success(output));
+        assert_eq!(site.pipeline.context, vars(json!({ "title": "x" })));
+        assert!(!site.kinds().contains(&"set"));
+    }
+}
+
+#[test]
+fn the_end_of_an_earlier_task_is_late() {
+    let mut site = Site::begun(two());
+    site.end(success(Value::Null));
+    for end in [success(json!({ "a": 1 })), failed("no"), End::Dropped { how: "cancelled".into() }] {
+        assert_eq!(site.ask(Input::Ended { task: child(1), end, runs: 1 }), Outcome::Late);
+    }
+    let parked = Input::Parked { task: child(1), decision: Some(DecisionId::new("d-1").unwrap()) };
+    assert_eq!(site.ask(parked), Outcome::Late);
+    assert_eq!(site.ask(Input::Unclear { task: child(1), error: "no".into() }), Outcome::Late);
+}
+
+#[test]
+fn a_phase_is_tried_again_as_often_as_the_runbook_says_and_the_attempts_are_counted() {
+    let again = Phase { on_fail: OnFail::Retry { times: 2 }, ..phase("one") };
+    let mut site = Site::begun(vec![again, phase("two")]);
+    for attempt in 1..=2 {
+        assert_eq!(site.pipeline.attempt, attempt);
+        assert_eq!(site.end(failed("no")), Outcome::Begin(child(attempt + 1)));
+    }
+    assert_eq!((site.pipeline.attempt, site.end(failed("still no"))), (3, Outcome::Over));
+    let over = State::Failed { phase: name("one"), error: "still no".into(), recoverable: true };
+    assert_eq!(site.pipeline.state, over);
+    assert_eq!(site.kinds()[2..], ["phase", "phase_failed", "phase", "phase_failed", "phase", "failed"]);
+
+    // Who asks for a retry asks for all of it, and the attempts go on.
+    assert_eq!((site.ask(Input::Retry), site.pipeline.attempt), (Outcome::Begin(child(4)), 4));
+    assert_eq!((site.end(failed("no")), site.pipeline.attempt), (Outcome::Begin(child(5)), 5));
+    assert_eq!((site.end(success(Value::Null)), site.pipeline.attempt), (Outcome::Begin(child(6)), 1));
+}
+
+#[test]
+fn a_phase_that_fails_leads_to_another_and_back_only_so_often() {
+    let test = Phase { on_fail: OnFail::Phase { to: name("fix"), times: 2 }, ..phase("test") };
+    let last = Phase { then: After::Done, ..phase("last") };
+    let fix = Phase { then: After::Phase(name("test")), ..phase("fix") };
+    let mut site = Site::begun(vec![test, last, fix]);
+    for attempt in 1..=2 {
+        site.end(failed("no"));
+        assert_eq!((site.where_it_is().as_str(), site.pipeline.attempt), ("running fix", attempt));
+        site.end(success(Value::Null));
+        assert_eq!((site.where_it_is().as_str(), site.pipeline.attempt), ("running test", attempt + 1));
+    }
+    assert_eq!((site.end(failed("no")), site.where_it_is().as_str()), (Outcome::Over, "failed test"));
+    site.ask(Input::Retry);
+    site.end(success(Value::Null));
+    site.end(success(Value::Null));
+    assert_eq!(site.pipeline.state, State::Done, "what comes after the last phase on the way is not done");
+}
+
+#[test]
+fn a_strategy_tries_the_next_approach_for_its_reasons_only() {
+    let choices = || {
+        let first = approach("first", vec![Fallback::Error("(?i)conflict".into()), Fallback::Timeout]);
+        let second = approach("second", vec![Fallback::Any]);
+        vec![Phase { action: strategy(vec![first, second]), ..phase("merge") }, phase("two")]
+    };
+    let at = |site: &Site| match &site.pipeline.state {
+        State::Running { approach, .. } => Some(*approach),
+        _ => None,
+    };
+    let told = |tail: &str, timed_out| End::Failed { error: "exit 1".into(), tail: tail.into(), timed_out };
+    for reason in [told("CONFLICT in a.rs", false), told("", true)] {
+        let mut site = Site::begun(choices());
+        assert_eq!((site.end(reason), at(&site)), (Outcome::Begin(child(2)), Some(1)));
+        assert_eq!(site.pipeline.attempt, 1, "another approach is no other attempt");
+        assert_eq!(site.end(failed("no")), Outcome::Over, "there is no third");
+        assert_eq!(site.kinds()[2..], ["phase", "fallback", "phase", "exhausted", "failed"]);
+    }
+    let mut site = Site::begun(choices());
+    assert_eq!(site.end(told("no such branch", false)), Outcome::Over);
+    assert_eq!(site.kinds()[2..], ["phase", "exhausted", "failed"]);
+    assert_eq!((site.ask(Input::Retry), at(&site)), (Outcome::Begin(child(2)), Some(0)), "from the first one on");
+}
+
+#[test]
+fn guards_stand_before_and_after_a_phase() {
+    let held = Phase { pre: vec![guard("before")], post: vec![guard("after")], ..phase("one") };
+    let mut site = Site::new(vec![held, phase("two")]);
+    assert_eq!(site.ask(Input::Begin), Outcome::Check);
+    let block = |part: &str, again| Verdict::Block { guard: name("before"), part: part.into(), again, asks_outside: false };
+    assert_eq!(site.judge(block("a", Lease(9_000))), Outcome::Blocked);
+    let told = site.told.len();
+    assert_eq!(site.judge(block("a", Lease(2_000))), Outcome::Blocked);
+    assert_eq!((site.told.len(), site.pipeline.next_deadline()), (told, Some(Lease(2_000))), "it is no news");
+    assert_eq!(site.judge(block("b", Lease(9_000))), Outcome::Blocked);
+    assert_eq!(site.told.len(), told + 1, "it is held up by something else");
+    let warnings = vec![(name("soft"), "c".into())];
+    assert_eq!(site.judge(Verdict::Pass { warnings, recheck: None }), Outcome::Begin(child(1)));
+    assert_eq!(site.end(success(Value::Null)), Outcome::Check);
+    assert_eq!(site.where_it_is(), "checking one", "a phase is not over before its guards say so");
+    assert_eq!(site.ask(Input::Ended { task: child(1), end: failed("no"), runs: 1 }), Outcome::Late);
+    assert_eq!(site.judge(passed()), Outcome::Begin(child(2)));
+}
+
+#[test]
+fn a_guard_that_fails_a_phase_leads_to_what_its_plan_says_or_ends_it_for_good() {
+    let fail = || Verdict::Fail { guard: name("g"), message: "never on a Friday".into(), part: "p".into() };
+    let held = || vec![Phase { pre: vec![guard("g")], on_fail: OnFail::Retry { times: 1 }, ..phase("one") }];
+    let mut site = Site::begun(held());
+    assert_eq!((site.judge(fail()), site.where_it_is().as_str(), site.pipeline.attempt), (Outcome::Check, "checking one", 2));
+    assert_eq!(site.judge(fail()), Outcome::Over);
+    let error = "never on a Friday (guard g: p)".into();
+    assert_eq!(site.pipeline.state, State::Failed { phase: name("one"), error, recoverable: false });
+    assert_eq!(site.ask(Input::Retry), Outcome::Refused(Refusal::NotRecoverable));
+    assert_eq!(site.ask(Input::Unblock { by: None }), Outcome::Refused(Refusal::Over));
+    assert_eq!(site.ask(Input::Begin), Outcome::Late);
+}
+
+#[test]
+fn one_runner_at_a_time_looks_at_guards() {
+    let held = || vec![Phase { pre: vec![guard("g")], ..phase("one") }];
+    let after =
+        |site: &mut Site, by: &str, is_free, heard| site.ask(Input::Examine { by: runner(by), is_free, heard: Seq(heard) });
+    let look = |site: &mut Site, by: &str, is_free| after(site, by, is_free, 0);
+    let mut site = Site::begun(held());
+    assert_eq!(look(&mut site, "m", false), Outcome::Check);
+    assert_eq!(look(&mut site, "n", false), Outcome::Late);
+    assert_eq!(look(&mut site, "n", true), Outcome::Check, "the first is gone");
+    assert_eq!(site.pipeline.looker, Some(runner("n")));
+    let block = |again| Verdict::Block { guard: name("g"), part: "p".into(), again, asks_outside: false };
+    site.judge(block(Lease(5_000)));
+    assert_eq!(site.pipeline.looker, Some(runner("n")), "until it says itself that it is done");
+    assert_eq!(site.ask(Input::Looked { by: runner("m") }), Outcome::Late, "another does");
+    assert_eq!(site.ask(Input::Looked { by: runner("n") }), Outcome::Noted);
+    assert_eq!((look(&mut site, "m", true), &site.pipeline.looker), (Outcome::Late, &None), "not before its time");
+    site.pass(4_000);
+    assert_eq!(look(&mut site, "m", false), Outcome::Check);
+    site.judge(block(Lease(1_000_000)));
+    site.ask(Input::Looked { by: runner("m") });
+    site.pass(1_000);
+    assert_eq!(look(&mut site, "m", true), Outcome::Late, "nothing was heard");
+    assert_eq!(after(&mut site, "m", true, 1), Outcome::Late, "the answer knows of that");
+    assert_eq!(after(&mut site, "m", false, 2), Outcome::Check);
+    assert!(site.pipeline.knows().unwrap() >= Seq(2), "what was heard is not heard again");
+    assert_eq!(look(&mut site, "n", true), Outcome::Check, "and if nothing comes of it, somebody else looks at once");
+    site.ask(Input::Looked { by: runner("n") });
+    site.judge(block(Lease(1_000_000)));
+    site.ask(Input::Looked { by: runner("m") });
+    site.ask(Input::Set(vars(json!({ "title": "z" }))));
+    assert_eq!(look(&mut site, "m", false), Outcome::Check, "it may ask about something else");
+    // Who has looked before it went on is not the one who looks after it.
+    site.ask(Input::Unblock { by: None });
+    assert_eq!((site.where_it_is().as_str(), look(&mut site, "m", true)), ("running one", Outcome::Late));
+}
+
+#[test]
+fn events_make_the_world_be_asked_once_a_second_at_most() {
+    let ask = Condition::Any(vec![Condition::LockFree { lock: crate::plan::Text::Literal("l".into()) }]);
+    let held = Guard { condition: ask, ..guard("g") };
+    let mut site = Site::begun(vec![Phase { pre: vec![held], ..phase("one") }]);
+    let block = || Verdict::Block { guard: name("g"), part: "p".into(), again: Lease(9_000), asks_outside: false };
+    let hear = |site: &mut Site| site.ask(Input::Examine { by: runner("m"), is_free: false, heard: Seq(99) });
+    site.judge(block());
+    assert_eq!((site.pipeline.listens().len(), site.pipeline.rests()), (1, Some(Lease(2_000))));
+    site.pass(100);
+    assert_eq!((hear(&mut site), &site.pipeline.looker), (Outcome::Noted, &None), "too soon");
+    assert_eq!((site.pipeline.next_deadline(), site.pipeline.listens().len()), (Some(Lease(2_000)), 0), "the answer will know");
+    site.pass(900);
+    assert_eq!(hear(&mut site), Outcome::Check, "its time has come");
+    assert_eq!(site.pipeline.listens().len(), 0, "it is looked at");
+    site.judge(block());
+    site.ask(Input::Looked { by: runner("m") });
+    assert_eq!(site.pipeline.listens().len(), 1);
+    site.pass(1_000);
+    assert_eq!(hear(&mut site), Outcome::Check, "the first after a while is looked at at once");
+}
+
+#[test]
+fn a_task_that_waits_for_a_decision_holds_its_pipeline_up() {
+    let decision = || DecisionId::new("d-7").unwrap();
+    let mut site = Site::begun(two());
+    let park = |decision| Input::Parked { task: child(1), decision };
+    assert_eq!(site.ask(park(Some(decision()))), Outcome::Blocked);
+    assert_eq!(site.pipeline.task(), Some(&child(1)));
+    assert_eq!(site.ask(Input::Unblock { by: None }), Outcome::Refused(Refusal::Undecided(decision())));
+    assert_eq!((site.ask(park(None)), site.where_it_is().as_str()), (Outcome::Noted, "running one"));
+    site.ask(park(Some(decision())));
+    assert_eq!(site.end(success(Value::Null)), Outcome::Begin(child(2)), "a person has said that it is done");
+}
+
+#[test]
+fn what_goes_round_in_circles_ends_some_time() {
+    let again = Phase { then: After::Phase(name("one")), ..phase("one") };
+    let mut site = Site::begun(vec![again, phase("two")]);
+    for _ in 1..TASK_LIMIT {
+        assert!(matches!(site.end(success(Value::Null)), Outcome::Begin(_)));
+    }
+    assert_eq!((site.end(success(Value::Null)), site.pipeline.tasks), (Outcome::Over, TASK_LIMIT));
+    assert!(matches!(&site.pipeline.state, State::Failed { recoverable: false, .. }), "{:?}", site.pipeline.state);
+
+    // Also if it is one attempt after the other.
+    let again = Phase { on_fail: OnFail::Retry { times: u32::MAX }, ..phase("one") };
+    let mut site = Site::begun(vec![again]);
+    while !site.pipeline.is_over() {
+        site.end(failed("no"));
+    }
+    assert_eq!(site.pipeline.tasks, TASK_LIMIT);
+}
+
+#[test]
+fn the_variables_have_a_limit() {
+    let large = |bytes: usize| json!({ "large": "x".repeat(bytes) });
+    let fitting = plan::CONTEXT_LIMIT - r#"{"large":"","title":"x"}"#.len();
+    let mut site = Site::begun(two());
+    assert_eq!(site.ask(Input::Set(vars(large(fitting)))), Outcome::Noted);
+    let refused = site.ask(Input::Set(vars(large(fitting + 1))));
+    assert_eq!(refused, Outcome::Refused(Refusal::Unbound(BindError::TooLarge(plan::CONTEXT_LIMIT + 1))));
+    let deep = (0..=crate::json::NESTING_LIMIT).fold(json!(1), |inner, _| json!([inner]));
+    let refused = site.ask(Input::Set(vars(json!({ "a": deep }))));
+    assert!(matches!(refused, Outcome::Refused(Refusal::Unbound(BindError::TooDeep(..)))), "{refused:?}");
+    let refused = site.ask(Input::Set(vars(json!({ "attempt": 7 }))));
+    assert_eq!(refused, Outcome::Refused(Refusal::Unbound(BindError::Taken("attempt".into()))));
+    let refused = site.ask(Input::Set(vars(json!({ "1st": 7 }))));
+    assert_eq!(refused, Outcome::Refused(Refusal::Unbound(BindError::BadName("1st".into()))));
+    // What a phase prints beyond it is left out, with a note: its work is done.
+    let declared = Phase { output: vec!["a".into(), "large".into()], ..phase("one") };
+    let mut site = Site::begun(vec![declared.clone(), phase("two")]);
+    site.ask(Input::Set(vars(large(fitting - 100))));
+    let before = site.pipeline.context.clone();
+    assert_eq!(site.end(success(json!({ "a": 1, "large": "x".repeat(200) }))), Outcome::Begin(child(2)));
+    assert_eq!((&site.pipeline.context, site.pipeline.checkpoints.len()), (&before, 1));
+    let mut site = Site::begun(vec![declared, phase("two")]);
+    site.end(success(json!({ "a": 1, "large": "x".repeat(20_000) })));
+    assert_eq!(site.pipeline.context["one"]["large"].as_str().map(str::len), Some(8_192));
+    assert_eq!(&*site.pipeline.checkpoints[0].message, "the output large was cut from 20000 to 8192 bytes");
+}
+
+#[test]
+fn the_last_checkpoints_are_kept() {
+    let mut site = Site::begun(two());
+    for number in 0..CHECKPOINT_LIMIT + 5 {
+        assert_eq!(site.ask(Input::Checkpoint(number.to_string().into())), Outcome::Noted);
+    }
+    let kept = &site.pipeline.checkpoints;
+    assert_eq!((kept.len(), &*kept[0].message, kept[0].phase.clone()), (CHECKPOINT_LIMIT, "5", Some(name("one"))));
+}
+
+#[test]
+fn a_push_has_no_task() {
+    let mut site = Site::new(vec![Phase { action: push(), ..phase("send") }, phase("two")]);
+    assert_eq!(site.ask(Input::Begin), Outcome::Push);
+    assert_eq!((site.pipeline.task(), site.pipeline.next_deadline()), (None, Some(Lease(0))), "somebody is to do it at once");
+    assert_eq!(site.ask(Input::Pushed { phase: name("two"), error: None }), Outcome::Late);
+    assert_eq!(site.ask(Input::Pushed { phase: name("send"), error: None }), Outcome::Begin(child(2)));
+    assert_eq!(site.ask(Input::Pushed { phase: name("send"), error: None }), Outcome::Late);
+}

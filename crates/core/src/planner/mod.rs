@@ -1,0 +1,68 @@
+//! Which root tasks may begin, where only so many may be under way at a time.
+//!
+//! A root is under way from its first run on, also while it rests between two attempts or waits for its children, and
+//! while a person works on it. One that waits for something else (a dependency, a lock, a decision) is not, so that it
+//! keeps nobody out. A pipeline is under way from its beginning on, and begins when its first phase could; it is not while a guard or a
+//! decision holds it up. Between two phases it keeps its place, also if the next one has to wait for a lock or for slots: what
+//! has begun is finished first, or a crowd of roots would be half done before that lock. All of that follows from the tasks, so nothing is stored here: ended roots leave with the
+//! transaction that ends them, and those that began before there was a limit count like all others.
+//!
+//! The order is that of their arrival: a position is the number of the event that added the task, which only rises and
+//! is never used again. Who waits for nothing but a slot is not overtaken. Children are part of a root that has begun, and go before all that has not.
+
+use std::cmp::Reverse;
+
+use crate::ids::{Seq, TaskId};
+use crate::task::{State, Task};
+
+/// The roots that are under way, and how many there may be.
+#[derive(Debug, Clone)]
+pub struct Roots<'a> {
+    /// How many there may be.
+    pub limit: u32,
+    /// Those that are under way.
+    pub begun: Vec<&'a Task>,
+}
+
+impl<'a> Roots<'a> {
+    /// Those among these tasks; `None` if any number may be under way.
+    pub fn of(limit: u32, tasks: impl IntoIterator<Item = &'a Task>) -> Option<Roots<'a>> {
+        (limit > 0).then(|| Roots { limit, begun: tasks.into_iter().filter(|task| is_under_way(task)).collect() })
+    }
+
+    /// Whether the task has its place, or would find one.
+    pub fn admit(&self, task: &Task) -> bool {
+        let has_place = || self.begun.iter().any(|begun| begun.id == task.id);
+        task.spec.parent.is_some() || has_place() || self.begun.len() < usize::try_from(self.limit).unwrap_or(usize::MAX)
+    }
+}
+
+/// Whether it is a root that keeps a place.
+pub fn is_under_way(task: &Task) -> bool {
+    let has_begun = match &task.state {
+        State::Running(_)
+        | State::Stuck { .. }
+        | State::Stopping { .. }
+        | State::Resting { .. }
+        | State::Awaiting { .. }
+        | State::ByHand { .. }
+        | State::InPhases { is_blocked: false } => true,
+        State::Pending
+        | State::Held
+        | State::Parked { .. }
+        | State::InPhases { is_blocked: true }
+        | State::Review
+        | State::Done(_) => false,
+    };
+    has_begun && task.spec.parent.is_none()
+}
+
+/// The key that puts tasks in the order in which they are taken.
+pub fn order(task: &Task, limit: u32) -> (bool, Reverse<i32>, Seq, TaskId) {
+    let is_queued = limit > 0 && task.spec.parent.is_none();
+    let priority = if is_queued { 0 } else { task.spec.priority };
+    (is_queued, Reverse(priority), task.position, task.id.clone())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,478 @@
+//! Queues: things that wait to be worked on, each by one at a time, until they are done or dead.
+//!
+//! ```text
+//!   push            take                     complete
+//! --------> Pending ------> Processing ------------------> gone: the log has it
+//!            ^   ^              |
+//!            |   |  due         |  fail, or its time is over
+//!            |   +---- Failed <-+
+//!            |                  |  the same at the last attempt
+//!            +--- requeue --- Dead, here or as Pending in the dead-letter queue
+//! ```
+//!
+//! Invariants: an item is worked on by one holder at a time, under the epoch that is its fence; a queue knows how many items
+//! it has; whoever waits for an item stands in the line of a queue that is there.
+//!
+//! Time is looked at by those who take: the first few items whose time has come are put in order before one is chosen, so
+//! that no process has to watch. Runners do the same where nobody takes, so that the dead are told of. Like the locks of a
+//! project, all queues are one machine: it is the model of a whole project in tests, and filled with the rows of one batch it
+//! *is* the decision.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::claim::{LINE_LIMIT, Standing};
+use crate::event::Event;
+use crate::ids::{DedupeKey, Epoch, HolderId, ItemId, Name, Ticket};
+use crate::step::{Now, Scribe, Step};
+use crate::time::{Lease, Span, Wall};
+
+mod ends;
+mod fact;
+mod item;
+mod line;
+mod part;
+mod taking;
+
+use ends::Ending;
+pub(crate) use ends::remember;
+pub use fact::Fact;
+pub use item::{AGEING, Attempt, DATA_LIMIT, Data, DataError, HISTORY_LIMIT, Item, Origin, State, Taken};
+pub use line::{Taker, Waiting};
+pub use part::Part;
+
+/// How many items whose time has come a take looks at before it chooses.
+pub const DUE_PER_TAKE: usize = 4;
+
+/// How many items whose time has come one [`Input::Settle`] puts where they belong.
+pub const DUE_PER_SETTLE: usize = 16 * DUE_PER_TAKE;
+
+/// The most attempts that an item can have.
+pub const ATTEMPTS_LIMIT: u32 = 1_000;
+
+/// The most items that a queue can have.
+pub const LENGTH_LIMIT: u32 = 10_000_000;
+
+/// How many it can have unless it is defined otherwise.
+pub const DEFAULT_LENGTH: u32 = 1_000_000;
+
+/// How many queues a project can have.
+pub const QUEUES_LIMIT: usize = 1_000;
+
+/// The longest error text that is kept of an attempt, in bytes.
+pub const ERROR_LIMIT: usize = 10_000;
+
+/// All queues of a project, their items, and those who wait for one.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Queues {
+    /// The queues.
+    pub queues: BTreeMap<Name, Queue>,
+    /// The items, wherever they are.
+    pub items: BTreeMap<ItemId, Item>,
+    /// Those who wait, in the order of their arrival.
+    pub takers: BTreeMap<Ticket, Taker>,
+}
+
+/// A queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Queue {
+    /// Its name.
+    pub name: Name,
+    /// Its terms.
+    pub config: Config,
+    /// Whether nothing is taken from it.
+    pub paused: bool,
+    /// How many items it has, dead ones included.
+    pub length: u32,
+}
+
+/// The terms of a queue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Config {
+    /// How long an item that was taken is left to its holder.
+    pub visibility_timeout: Span,
+    /// How often it is taken at most.
+    pub max_attempts: u32,
+    /// Where it goes when it is dead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dead_letter: Option<Name>,
+    /// How many items it has at most.
+    pub max_length: u32,
+}
+
+/// What can be asked of a queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Input {
+    /// Make it, or change its terms.
+    Define(Config),
+    /// Put items into it.
+    Push(Vec<New>),
+    /// Take the first item, or stand in line for one.
+    Take {
+        /// Who.
+        holder: HolderId,
+        /// How one who waits can be reached.
+        wait: Option<Standing>,
+        /// The place in the line, of one who waits already.
+        ticket: Option<Ticket>,
+    },
+    /// Give up waiting.
+    Leave {
+        /// Whose place.
+        ticket: Ticket,
+    },
+    /// Keep an item for longer.
+    Extend(Hold, Option<Span>),
+    /// It is done.
+    Complete(Hold),
+    /// The attempt has failed.
+    Fail {
+        /// Whose.
+        hold: Hold,
+        /// Why.
+        error: Box<str>,
+        /// How long to wait before the next; without it there is none, however many are left.
+        retry_after: Option<Span>,
+    },
+    /// Put the first items whose time has come where they belong.
+    Settle,
+    /// Try a dead item again, or send it back to where it died.
+    Requeue(ItemId),
+    /// The same for many: the first few of this kind.
+    RequeueAll(Part, usize),
+    /// Remove the first few items of this kind.
+    Purge(Part, usize),
+    /// Let nothing be taken.
+    Pause,
+    /// Let items be taken again.
+    Resume,
+}
+
+/// A new item.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct New {
+    /// What it carries.
+    pub data: Data,
+    /// What is higher comes first.
+    pub priority: i32,
+    /// How long it is not to be taken.
+    pub delay: Span,
+    /// Keeps it out while another with this key is not over.
+    pub dedupe: Option<DedupeKey>,
+}
+
+/// Whoever works on an item says so with every call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hold {
+    /// Which item.
+    pub item: ItemId,
+    /// Who.
+    pub holder: HolderId,
+    /// In which take.
+    pub epoch: Epoch,
+}
+
+/// What a queue can answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// Its terms are set.
+    Defined,
+    /// There are too many queues.
+    TooManyQueues,
+    /// There is no such queue.
+    Unknown,
+    /// The dead-letter queue is not there, or is the queue itself.
+    BadDeadLetter(Name),
+    /// What became of each item.
+    Pushed(Vec<Pushed>),
+    /// It is yours.
+    Taken(Box<Item>),
+    /// There is nothing to take.
+    Empty {
+        /// When that may change by itself.
+        next: Option<Lease>,
+    },
+    /// Nothing is taken from it.
+    Halted,
+    /// You stand in line.
+    Waiting(Waiting),
+    /// The line has no place left.
+    LineFull,
+    /// You wait no longer.
+    Left,
+    /// It is yours until then.
+    Extended {
+        /// Until when.
+        until: Lease,
+    },
+    /// It is done.
+    Completed,
+    /// The attempt is over; the next may begin then.
+    Failed {
+        /// When.
+        due: Lease,
+    },
+    /// It was the last attempt.
+    Dead {
+        /// The queue that it went to, if it did not stay.
+        moved_to: Option<Name>,
+    },
+    /// There is no such item in this queue: it is done, removed, or never was.
+    NoItem,
+    /// Nobody works on it: this very attempt has ended.
+    NotProcessing {
+        /// How it stands.
+        status: &'static str,
+    },
+    /// Another works on it.
+    NotOwner {
+        /// Who.
+        holder: HolderId,
+    },
+    /// The epoch is from before the fence: its time was over.
+    Fenced {
+        /// The fence.
+        fence: Epoch,
+    },
+    /// What time has done is carried out.
+    Settled {
+        /// Whether there is more of it.
+        more: bool,
+    },
+    /// It waits to be taken again.
+    Requeued {
+        /// Where.
+        queue: Name,
+    },
+    /// It is not dead.
+    NotDead {
+        /// How it stands.
+        status: &'static str,
+    },
+    /// The queue that it came from is gone or full.
+    NoWayBack(Name),
+    /// How many wait to be taken again, and how many cannot go back.
+    SomeRequeued {
+        /// How many do.
+        count: usize,
+        /// How many cannot.
+        stuck: usize,
+    },
+    /// How many were removed.
+    Purged {
+        /// How many.
+        count: usize,
+    },
+    /// Nothing is taken from now on.
+    Paused,
+    /// Items are taken again.
+    Resumed,
+}
+
+/// What became of an item that was pushed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pushed {
+    /// It is there.
+    Added(ItemId),
+    /// One with its key is there already, and is not over.
+    Duplicate(ItemId),
+    /// The queue has no room.
+    Full,
+}
+
+impl Queue {
+    /// An empty queue.
+    pub fn new(name: Name, config: Config) -> Queue {
+        Queue { name, config, paused: false, length: 0 }
+    }
+}
+
+impl Queues {
+    /// Decides one input to the queue of this name.
+    pub fn step(mut self, name: &Name, input: Input, now: &Now) -> Step<Queues, Outcome> {
+        let mut scribe = Scribe::new(now);
+        let outcome = match input {
+            Input::Define(config) => self.define(name, config, &mut scribe),
+            Input::Leave { ticket } => self.leave(name, ticket, now, &mut scribe),
+            _ if !self.queues.contains_key(name) => Outcome::Unknown,
+            Input::Push(items) => {
+                let pushed = items.into_iter().map(|new| self.push(name, new, now, &mut scribe)).collect();
+                self.wake(name, &mut scribe);
+                Outcome::Pushed(pushed)
+            }
+            Input::Take { holder, wait, ticket } => self.take(name, holder, wait, ticket, now, &mut scribe),
+            Input::Extend(hold, by) => self.extend(name, &hold, by, now),
+            Input::Complete(hold) => self.complete(name, &hold, &mut scribe),
+            Input::Fail { hold, error, retry_after } => match self.owned(name, &hold) {
+                Err(refusal) => refusal,
+                Ok(item) => {
+                    let id = item.id;
+                    let ending = Ending { error, timed_out: false, retry_after };
+                    let outcome = self.end(id, ending, now, &mut scribe);
+                    self.wake(name, &mut scribe);
+                    outcome
+                }
+            },
+            Input::Settle => {
+                self.settle(name, DUE_PER_SETTLE, now, &mut scribe);
+                self.wake(name, &mut scribe);
+                Outcome::Settled { more: self.next_due(name).is_some_and(|due| now.is_past(due)) }
+            }
+            Input::Requeue(id) => self.requeue(name, id, &mut scribe),
+            Input::RequeueAll(part, limit) => self.requeue_all(name, part, limit, &mut scribe),
+            Input::Purge(part, limit) => self.purge(name, part, limit, &mut scribe),
+            Input::Pause => {
+                if self.set_paused(name, true) {
+                    scribe.emit(Event::Queue { name: name.clone(), fact: Fact::Paused {} });
+                }
+                Outcome::Paused
+            }
+            Input::Resume => {
+                if self.set_paused(name, false) {
+                    scribe.emit(Event::Queue { name: name.clone(), fact: Fact::Resumed {} });
+                    self.wake(name, &mut scribe);
+                }
+                Outcome::Resumed
+            }
+        };
+        Step { state: self, outcome, effects: scribe.effects }
+    }
+
+    /// The next moment at which time alone could change something.
+    pub fn next_deadline(&self) -> Option<Lease> {
+        self.items.values().filter_map(Item::due).min()
+    }
+
+    /// How all stands at this moment, for those who only look: what time has done is seen before anybody carries it out.
+    pub fn as_of(mut self, now: &Now) -> Queues {
+        let names: Vec<Name> = self.queues.keys().cloned().collect();
+        for name in &names {
+            self.settle(name, usize::MAX, now, &mut Scribe::new(now));
+            self.drop_gone(name, now);
+        }
+        self
+    }
+
+    /// Panics if an invariant is broken. What it says of lengths holds where all items are there.
+    pub fn check(&self) {
+        self.items.values().for_each(Item::check);
+        for queue in self.queues.values() {
+            let there = self.items.values().filter(|item| item.queue == queue.name).count();
+            assert_eq!(there, queue.length as usize, "{} does not know how long it is", queue.name);
+        }
+        for taker in self.takers.values() {
+            assert!(self.queues.contains_key(&taker.queue), "somebody waits for {}, which is not there", taker.queue);
+        }
+    }
+
+    fn define(&mut self, name: &Name, config: Config, scribe: &mut Scribe) -> Outcome {
+        if let Some(dead_letter) = &config.dead_letter
+            && (dead_letter == name || !self.queues.contains_key(dead_letter))
+        {
+            return Outcome::BadDeadLetter(dead_letter.clone());
+        }
+        if !self.queues.contains_key(name) && self.queues.len() >= QUEUES_LIMIT {
+            return Outcome::TooManyQueues;
+        }
+        scribe.emit(Event::Queue { name: name.clone(), fact: Fact::Defined(config.clone()) });
+        match self.queues.get_mut(name) {
+            Some(queue) => queue.config = config,
+            None => drop(self.queues.insert(name.clone(), Queue::new(name.clone(), config))),
+        }
+        Outcome::Defined
+    }
+
+    fn push(&mut self, name: &Name, new: New, now: &Now, scribe: &mut Scribe) -> Pushed {
+        let New { data, priority, delay, dedupe } = new;
+        let same = |item: &&Item| item.queue == *name && item.keeps_out() == dedupe.as_ref();
+        while dedupe.is_some()
+            && let Some(item) = self.items.values().find(same)
+        {
+            let id = item.id;
+            // One whose last attempt has run out of time is dead, though nobody has looked at it since: it keeps nobody out.
+            if !taking::is_over(item, now) || item.attempts < self.queues[name].config.max_attempts {
+                return Pushed::Duplicate(id);
+            }
+            self.end(id, Ending::timed_out(), now, scribe);
+        }
+        let queue = self.queues.get_mut(name).expect("it was looked for before");
+        if queue.length >= queue.config.max_length {
+            return Pushed::Full;
+        }
+        queue.length += 1;
+        let id = ItemId(scribe.next());
+        let is_delayed = delay > Span::ZERO;
+        let not_before = is_delayed.then(|| wall_after(now, delay));
+        let fact = Fact::Push { item: id, data: data.clone(), priority, not_before, dedupe: dedupe.clone() };
+        scribe.emit(Event::Queue { name: name.clone(), fact });
+        let item = Item {
+            id,
+            queue: name.clone(),
+            data,
+            priority,
+            created: now.stamp(),
+            dedupe,
+            attempts: 0,
+            fence: Epoch(0),
+            state: State::Pending { not_before: is_delayed.then(|| now.lease + delay) },
+            history: Vec::new(),
+            origin: None,
+            depth: 0,
+        };
+        self.items.insert(id, item);
+        Pushed::Added(id)
+    }
+
+    /// Says whether that was a change.
+    fn set_paused(&mut self, name: &Name, paused: bool) -> bool {
+        let queue = self.queues.get_mut(name).expect("it was looked for before");
+        std::mem::replace(&mut queue.paused, paused) != paused
+    }
+
+    fn items_of<'a>(&'a self, name: &'a Name) -> impl Iterator<Item = &'a Item> {
+        self.items.values().filter(move |item| item.queue == *name)
+    }
+
+    fn next_due(&self, name: &Name) -> Option<Lease> {
+        self.items_of(name).filter_map(Item::due).min()
+    }
+
+    /// The first items of a part.
+    fn part(&self, name: &Name, part: Part, limit: usize) -> Vec<ItemId> {
+        let mut keys: Vec<(i64, ItemId)> =
+            self.items_of(name).filter(|item| part.has(item)).map(|item| (part.key(item), item.id)).collect();
+        if limit == 1 {
+            return keys.into_iter().min().map(|(_, id)| id).into_iter().collect();
+        }
+        keys.sort_unstable();
+        keys.into_iter().take(limit).map(|(_, id)| id).collect()
+    }
+
+    fn remove(&mut self, id: ItemId) {
+        if let Some(item) = self.items.remove(&id)
+            && let Some(queue) = self.queues.get_mut(&item.queue)
+        {
+            queue.length -= 1;
+        }
+    }
+
+    fn move_to(&mut self, id: ItemId, to: &Name) {
+        let item = self.items.get_mut(&id).expect("the caller has found it");
+        let from = std::mem::replace(&mut item.queue, to.clone());
+        if let Some(queue) = self.queues.get_mut(&from) {
+            queue.length -= 1;
+        }
+        if let Some(queue) = self.queues.get_mut(to) {
+            queue.length += 1;
+        }
+    }
+}
+
+fn wall_after(now: &Now, span: Span) -> Wall {
+    Wall(now.wall.0.saturating_add(span.as_ms()))
+}
+
+#[cfg(test)]
+mod tests;

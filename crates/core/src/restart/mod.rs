@@ -1,0 +1,171 @@
+//! The loop of a task that is tried again until it says that it is done.
+//!
+//! ```text
+//!        +--> is there DONE? -- yes ----------------------> children ended? -- yes ------------> done
+//!        |        | no                                        | no
+//!        |        v                                           `- wait; too long: warn, fail or end them
+//!        |    attempt #n, the run ends
+//!        |        |
+//!        |        v
+//!        |    DONE, or the run said so? -- yes ------------------^
+//!        |        | no
+//!   rest a while -+-- so many were made already --> failed
+//! ```
+//!
+//! It is a reducer: what is known of one moment goes in, what comes next goes out. The [task](crate::task) keeps the
+//! count and the state. Invariants: never more attempts than `max_restarts`, and none once DONE was seen.
+
+use std::num::NonZeroU32;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::live::{Ending, Setback, Verdict};
+use crate::time::{Lease, Span};
+
+/// How a task is tried again. It is fixed when the task is handed over.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Policy {
+    /// How many attempts there are at most.
+    pub max_restarts: NonZeroU32,
+    /// How long to rest between two of them.
+    pub delay: Span,
+    /// How long the children may take after it is done.
+    pub child_wait: Span,
+    /// What then.
+    pub on_children_timeout: OnTimeout,
+}
+
+/// What becomes of a task whose children take too long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnTimeout {
+    /// It is done, with a warning.
+    Warn,
+    /// It has failed.
+    Fail,
+    /// They are cancelled; when they have ended, it is done.
+    Kill,
+}
+
+/// What was found in the place of the file DONE.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Marker {
+    /// Nothing.
+    #[default]
+    Absent,
+    /// The file.
+    Done,
+    /// Something that is no file, or cannot be looked at.
+    Broken(Box<str>),
+}
+
+/// What is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fact {
+    /// The next attempt could begin.
+    Due(Marker),
+    /// An attempt has ended.
+    Ended {
+        /// What was found right after it.
+        marker: Marker,
+        /// What it has said.
+        verdict: Option<Verdict>,
+        /// How it ended, and as what that counts if it is not done.
+        ending: Ending,
+        /// It was ended for another reason than its own.
+        setback: Option<Setback>,
+    },
+    /// It is done, and children of it are not.
+    Waiting {
+        /// How many.
+        children: u32,
+        /// Until when they have time; for ever once they were cancelled.
+        until: Option<Lease>,
+    },
+}
+
+/// What comes next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Next {
+    /// The attempt may begin.
+    Attempt,
+    /// Another one follows after a rest.
+    Restart(Setback),
+    /// It is done, as far as it depends on itself.
+    Done {
+        /// The result.
+        output: Option<Value>,
+    },
+    /// The children are waited for.
+    Wait,
+    /// All is over.
+    Settled {
+        /// What a person should know.
+        warning: Option<Box<str>>,
+    },
+    /// The children are to be cancelled, and waited for.
+    KillChildren,
+    /// It has failed.
+    Failed(Box<str>),
+}
+
+impl Policy {
+    /// Decides, after `made` attempts were begun.
+    pub fn next(&self, made: u32, fact: Fact, now: Lease) -> Next {
+        match fact {
+            Fact::Due(Marker::Done) => Next::Done { output: None },
+            Fact::Due(Marker::Broken(error)) => Next::Failed(broken(&error)),
+            Fact::Due(Marker::Absent) if made >= self.max_restarts.get() => self.exhausted(made, None),
+            Fact::Due(Marker::Absent) => Next::Attempt,
+            // What the run has said says more than the file: it has the result.
+            Fact::Ended { verdict: Some(Verdict::Done { output }), .. } => Next::Done { output },
+            Fact::Ended { marker: Marker::Done, .. } => Next::Done { output: None },
+            Fact::Ended { marker: Marker::Broken(error), .. } => Next::Failed(broken(&error)),
+            Fact::Ended { marker: Marker::Absent, verdict, ending, setback } => {
+                let setback = setback.unwrap_or(match (&verdict, &ending) {
+                    (Some(_), _) => Setback::Failed,
+                    (None, Ending::Exited(0)) => Setback::NoVerdict,
+                    (None, Ending::Lost) => Setback::Lost,
+                    (None, Ending::NotBegun { is_shortage: true, .. }) => Setback::Shortage,
+                    (None, Ending::Never | Ending::NotBegun { .. }) => Setback::Never,
+                    (None, Ending::Exited(_) | Ending::Signalled(_) | Ending::NotStarted { .. }) => Setback::Failed,
+                });
+                // Nothing was tried by a run that never began.
+                let is_attempt = !matches!(setback, Setback::Never | Setback::Shortage);
+                if is_attempt && made >= self.max_restarts.get() {
+                    let said = verdict.and_then(|verdict| match verdict {
+                        Verdict::Failed { error } => Some(error),
+                        Verdict::Done { .. } | Verdict::Refused(_) => None,
+                    });
+                    return self.exhausted(made, Some(said.unwrap_or_else(|| setback.words(&ending))));
+                }
+                Next::Restart(setback)
+            }
+            Fact::Waiting { children: 0, .. } => Next::Settled { warning: None },
+            Fact::Waiting { until: None, .. } => Next::Wait,
+            Fact::Waiting { until: Some(until), .. } if now < until => Next::Wait,
+            Fact::Waiting { children, .. } => {
+                let late = format!("{children} of its children had not ended after {}", self.child_wait);
+                match self.on_children_timeout {
+                    OnTimeout::Warn => Next::Settled { warning: Some(late.into()) },
+                    OnTimeout::Fail => Next::Failed(late.into()),
+                    OnTimeout::Kill => Next::KillChildren,
+                }
+            }
+        }
+    }
+
+    fn exhausted(&self, made: u32, last: Option<Box<str>>) -> Next {
+        let last = last.map(|last| format!("; the last one: {last}")).unwrap_or_default();
+        Next::Failed(format!("not done after {made} attempts, and max_restarts is {}{last}", self.max_restarts).into())
+    }
+}
+
+fn broken(error: &str) -> Box<str> {
+    format!("DONE is not a file that can be read: {error}").into()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,441 @@
+//! Which events make something happen: subscriptions, and what each of them does.
+//!
+//! ```text
+//!   the log --> one event after the other --> route(event, subscriptions) --> reactions --> one transaction, which also
+//!                                                                                           moves the place in the log
+//! ```
+//!
+//! Routing is pure: the same events and subscriptions give the same reactions, in the order of the events and, for one event,
+//! in the order of the subscriptions. Laws: what comes before a subscription does not reach it; a route never acts on what
+//! happens to the very thing that it acts on, nor on what happens to routes, or it would feed itself.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use thiserror::Error;
+
+use crate::event::Event;
+use crate::ids::{Name, Seq};
+use crate::plan::{BindError, Context, Plan, Push};
+use crate::queue::{Data, DataError, New};
+use crate::time::{Span, Wall};
+
+/// A pattern for events: `pipeline:phase(merge)`, `queue:push`, `deploy:*`, `*`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "Box<str>", into = "Box<str>")]
+pub struct Pattern {
+    /// The category; any if there is none.
+    pub category: Option<Box<str>>,
+    /// The action; any if there is none.
+    pub action: Option<Box<str>>,
+    /// What it must be about: the name of the lock, queue, worker, pipeline or phase, the id of the task or pipeline.
+    pub argument: Option<Box<str>>,
+}
+
+/// Why a text is no pattern.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("a pattern is written category:action, category:action(argument), category:* or *, not {0:?}")]
+pub struct PatternError(pub Box<str>);
+
+/// What happens when an event comes that a pattern matches.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Route {
+    /// The runbook that says so.
+    pub runbook: Box<str>,
+    /// For which events.
+    pub on: Pattern,
+    /// What happens.
+    pub then: Vec<Then>,
+}
+
+/// One thing that happens.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Then {
+    /// A pipeline starts. Those of its variables that the event has in its data get their values from there, and `event`, if it
+    /// is one of them, the whole event.
+    Start(Arc<Plan>),
+    /// The event is put into a queue.
+    Push(Push),
+    /// A worker is woken.
+    Wake(Name),
+    /// People are told this.
+    Notify(Box<str>),
+}
+
+/// How many routes can lead to something, one after the other. Past that a chain of them stops, and a person is asked.
+pub const DEPTH_LIMIT: u32 = 10;
+
+/// The most routes of a project.
+pub const ROUTES_LIMIT: usize = 10_000;
+
+/// All routes of a project, by their ids.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Routes {
+    /// The routes.
+    pub routes: BTreeMap<Box<str>, InForce>,
+}
+
+/// A route that is in force. This is stored as it is by the fold of the log: a new field needs a default.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InForce {
+    /// The route.
+    pub route: Arc<Route>,
+    /// The event that defined it so: only what happens after that reaches it.
+    pub since: Seq,
+}
+
+/// What can happen to a route, as the event log keeps it. The variants are the second words of the events.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", rename_all_fields = "camelCase")]
+pub enum RouteFact {
+    /// It is in force, or was changed.
+    Defined(Arc<Route>),
+    /// It is no longer in force.
+    Removed {},
+    /// People are told what it says.
+    Notified {
+        /// Of which event.
+        event: Seq,
+    },
+    /// Something that it says could not be done.
+    Failed {
+        /// For which event.
+        event: Seq,
+        /// Why.
+        error: Box<str>,
+    },
+}
+
+/// An event with its place in the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Heard {
+    /// Its number.
+    pub seq: Seq,
+    /// When it happened.
+    pub wall: Wall,
+    /// What happened.
+    pub event: Event,
+    /// How many routes led to it, one after the other.
+    pub depth: u32,
+    /// What the pipeline is that it happened to, if it was one.
+    pub pipeline: Option<Definition>,
+}
+
+/// What a pipeline is one of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Definition {
+    /// The runbook.
+    pub runbook: Box<str>,
+    /// The pipeline of it.
+    pub name: Box<str>,
+}
+
+/// Who wants to hear of events.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subscription {
+    /// Of which ones.
+    pub pattern: Pattern,
+    /// Only of those after this one.
+    pub since: Seq,
+    /// Who.
+    pub subscriber: Subscriber,
+}
+
+/// One who wants to hear of events.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Subscriber {
+    /// A route, with its id.
+    Route(Box<str>, Arc<Route>),
+    /// A worker that is woken by it.
+    Worker(Name),
+}
+
+/// What follows from an event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reaction {
+    /// Which event.
+    pub event: Seq,
+    /// How many routes led to that.
+    pub depth: u32,
+    /// The route that says so, if one does.
+    pub route: Option<Box<str>>,
+    /// What is to be done.
+    pub does: Does,
+}
+
+/// Something that is done because of an event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Does {
+    /// A worker is woken.
+    Wake(Name),
+    /// A pipeline starts with these variables.
+    Start(Arc<Plan>, Context),
+    /// An item is put into a queue.
+    Push(Name, New),
+    /// People are told this.
+    Notify {
+        /// In a few words: which event.
+        subject: Box<str>,
+        /// What the route says.
+        text: Box<str>,
+    },
+    /// It cannot be done: the event has not got what it takes, or too much of it.
+    Nothing(Box<str>),
+}
+
+/// Why a route would feed itself.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("it would feed itself: {pattern} is what happens to {what}, which it acts on")]
+pub struct FeedsItself {
+    /// Its pattern.
+    pub pattern: Pattern,
+    /// What it acts on.
+    pub what: Box<str>,
+}
+
+/// What follows from an event, in the order of the subscriptions.
+pub fn route(heard: &Heard, subscriptions: &[Subscription]) -> Vec<Reaction> {
+    let reached = subscriptions.iter().filter(|one| heard.seq > one.since && heard.is_meant_by(&one.pattern));
+    let mut reactions = Vec::new();
+    for one in reached {
+        let mut add = |route: Option<&Box<str>>, does| {
+            reactions.push(Reaction { event: heard.seq, depth: heard.depth, route: route.cloned(), does });
+        };
+        match &one.subscriber {
+            Subscriber::Worker(name) if is_about(&heard.event, "worker", name.as_str()) => {}
+            Subscriber::Worker(name) => add(None, Does::Wake(name.clone())),
+            // What routes do reaches no route: who asks for everything would be told of being told.
+            Subscriber::Route(..) if matches!(heard.event, Event::Route { .. }) => {}
+            Subscriber::Route(id, route) => {
+                let then = route.then.iter().filter(|then| !feeds(then, heard));
+                then.for_each(|then| add(Some(id), heard.react(then)));
+            }
+        }
+    }
+    reactions
+}
+
+/// Whether something that a route does is done to the very thing that the event is about.
+fn feeds(then: &Then, heard: &Heard) -> bool {
+    match then {
+        Then::Start(plan) => {
+            // The tasks of pipelines are pipelines' business: what happens to them is told by events of pipelines.
+            let is_phase = matches!(&heard.event, Event::Task { id, .. } if id.as_str().starts_with("p-"));
+            let is_own = |own: &Definition| own.runbook == plan.runbook && *own.name == *plan.name.as_str();
+            is_phase || heard.pipeline.as_ref().is_some_and(is_own)
+        }
+        Then::Push(push) => is_about(&heard.event, "queue", push.queue.as_str()),
+        Then::Wake(worker) => is_about(&heard.event, "worker", worker.as_str()),
+        Then::Notify(_) => false,
+    }
+}
+
+/// Whether an event is about this worker or queue.
+fn is_about(event: &Event, category: &str, name: &str) -> bool {
+    event.kind().split(':').next() == Some(category) && event.arguments().iter().any(|argument| &**argument == name)
+}
+
+impl Reaction {
+    /// Whether so many routes have led here that this one must not go on: what it would start or push could come back to it.
+    pub fn is_too_deep(&self) -> bool {
+        self.depth >= DEPTH_LIMIT && matches!(self.does, Does::Start(..) | Does::Push(..))
+    }
+}
+
+impl Heard {
+    /// Whether a pattern means it. A pipeline is known by its name, too.
+    pub fn is_meant_by(&self, pattern: &Pattern) -> bool {
+        let name = self.pipeline.as_ref().map(|definition| definition.name.clone());
+        pattern.fits(&self.event, name.as_deref())
+    }
+
+    /// It as people and programs see it.
+    pub fn json(&self) -> Value {
+        let (component, id) = self.event.source();
+        let data: Value = serde_json::from_str(&self.event.data()).unwrap_or_default();
+        let source = match id {
+            Some(id) => json!({ "component": component, "id": id }),
+            None => json!({ "component": component }),
+        };
+        json!({ "id": self.seq, "kind": self.event.kind(), "timestamp": self.wall.utc(), "source": source, "data": data })
+    }
+
+    /// Its data as variables, and the whole of it as `event`.
+    fn variables(&self) -> Context {
+        let whole = self.json();
+        let mut variables: Context = match &whole["data"] {
+            Value::Object(fields) => fields.iter().map(|(name, value)| (name.as_str().into(), value.clone())).collect(),
+            _ => Context::new(),
+        };
+        variables.insert("event".into(), whole);
+        variables
+    }
+
+    fn react(&self, then: &Then) -> Does {
+        match then {
+            Then::Start(plan) => match plan.bind_known(self.variables()) {
+                Ok(context) => Does::Start(Arc::clone(plan), context),
+                Err(error) => Does::Nothing(unbound(plan, &error)),
+            },
+            Then::Push(push) => match self.item(push) {
+                Ok(data) => {
+                    Does::Push(push.queue.clone(), New { data, priority: push.priority, delay: Span::ZERO, dedupe: None })
+                }
+                Err(error) => Does::Nothing(format!("nothing was put into the queue {}: {error}", push.queue).into()),
+            },
+            Then::Wake(worker) => Does::Wake(worker.clone()),
+            Then::Notify(text) => {
+                let id = self.event.source().1.map(|id| format!(" {id}")).unwrap_or_default();
+                Does::Notify { subject: format!("{}{id}", self.event.kind()).into(), text: text.clone() }
+            }
+        }
+    }
+
+    /// The event itself, or the fields of its data that are asked for.
+    fn item(&self, push: &Push) -> Result<Data, DataError> {
+        let value = if push.vars.is_empty() {
+            self.json()
+        } else {
+            let mut variables = self.variables();
+            variables.retain(|name, _| push.vars.contains(name));
+            json!(variables)
+        };
+        Data::new(value)
+    }
+}
+
+fn unbound(plan: &Plan, error: &BindError) -> Box<str> {
+    format!("the pipeline {} was not started: {error}", plan.name).into()
+}
+
+impl Route {
+    /// What it is known by: the runbook and the pattern.
+    pub fn id(&self) -> Box<str> {
+        format!("{}/{}", self.runbook, self.on).into()
+    }
+
+    /// Refuses a route whose pattern names the very thing that it acts on. A chain that comes back by way of others is not
+    /// found: what follows from what they do is not written here.
+    pub fn check(&self) -> Result<(), FeedsItself> {
+        for then in &self.then {
+            let (category, name, what) = match then {
+                Then::Start(plan) => ("pipeline", &plan.name, "the pipeline"),
+                Then::Push(push) => ("queue", &push.queue, "the queue"),
+                Then::Wake(worker) => ("worker", worker, "the worker"),
+                Then::Notify(_) => continue,
+            };
+            let is_named = self.on.argument.as_deref() == Some(name.as_str());
+            if is_named && self.on.category.as_deref().is_none_or(|other| other == category) {
+                return Err(FeedsItself { pattern: self.on.clone(), what: format!("{what} {name}").into() });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Routes {
+    /// Makes a fact true.
+    pub fn apply(&mut self, seq: Seq, id: &str, fact: RouteFact) {
+        match fact {
+            RouteFact::Defined(route) => drop(self.routes.insert(id.into(), InForce { route, since: seq })),
+            RouteFact::Removed {} => drop(self.routes.remove(id)),
+            RouteFact::Notified { .. } | RouteFact::Failed { .. } => {}
+        }
+    }
+}
+
+impl RouteFact {
+    /// The kind as it stands in the log.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            RouteFact::Defined(_) => "route:defined",
+            RouteFact::Removed {} => "route:removed",
+            RouteFact::Notified { .. } => "route:notified",
+            RouteFact::Failed { .. } => "route:failed",
+        }
+    }
+}
+
+impl Pattern {
+    /// Whether an event is one of those that it means.
+    pub fn matches(&self, event: &Event) -> bool {
+        self.fits(event, None)
+    }
+
+    /// The same, for an event that is also about something of another name.
+    fn fits(&self, event: &Event, other: Option<&str>) -> bool {
+        let kind = event.kind();
+        let (category, action) = kind.split_once(':').map_or((kind, None), |(category, action)| (category, Some(action)));
+        let is = |wanted: &Option<Box<str>>, word: Option<&str>| wanted.as_deref().is_none_or(|wanted| Some(wanted) == word);
+        is(&self.category, Some(category))
+            && is(&self.action, action)
+            && self
+                .argument
+                .as_deref()
+                .is_none_or(|argument| other == Some(argument) || event.arguments().iter().any(|about| &**about == argument))
+    }
+
+    /// The kind of events that it means, if it means one only.
+    pub fn kind(&self) -> Option<String> {
+        match (self.category.as_deref()?, self.action.as_deref()) {
+            (category, Some(action)) => Some(format!("{category}:{action}")),
+            (category, None) => (category == "escalate").then(|| category.to_owned()),
+        }
+    }
+
+    /// Reads a pattern.
+    pub fn new(text: &str) -> Result<Pattern, PatternError> {
+        let wrong = || PatternError(text.into());
+        let (kind, argument) = match text.split_once('(') {
+            Some((kind, rest)) => (kind, Some(rest.strip_suffix(')').filter(|argument| !argument.is_empty()).ok_or_else(wrong)?)),
+            None => (text, None),
+        };
+        let word = |word: &str| match word {
+            "*" => Ok(None),
+            _ if !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c)) => {
+                Ok(Some(word.into()))
+            }
+            _ => Err(wrong()),
+        };
+        let (category, action) = match kind.split_once(':') {
+            Some((category, action)) => (word(category)?, word(action)?),
+            // The one kind of a single word, and everything.
+            None if kind == "escalate" || kind == "*" => (word(kind)?, None),
+            None => return Err(wrong()),
+        };
+        Ok(Pattern { category, action, argument: argument.map(Into::into) })
+    }
+}
+
+impl std::fmt::Display for Pattern {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (&self.category, &self.action) {
+            (None, None) => f.write_str("*")?,
+            (Some(category), None) if &**category == "escalate" => f.write_str(category)?,
+            (category, action) => {
+                write!(f, "{}:{}", category.as_deref().unwrap_or("*"), action.as_deref().unwrap_or("*"))?;
+            }
+        }
+        self.argument.as_ref().map_or(Ok(()), |argument| write!(f, "({argument})"))
+    }
+}
+
+impl TryFrom<Box<str>> for Pattern {
+    type Error = PatternError;
+    fn try_from(text: Box<str>) -> Result<Pattern, PatternError> {
+        Pattern::new(&text)
+    }
+}
+
+impl From<Pattern> for Box<str> {
+    fn from(pattern: Pattern) -> Box<str> {
+        pattern.to_string().into()
+    }
+}
+
+#[cfg(test)]
+mod tests;

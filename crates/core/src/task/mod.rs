@@ -1,0 +1,501 @@
+//! A task: one unit of work, and the run that is at it right now.
+//!
+//! ```text
+//!              start               end: done, or nothing left to try
+//!   Pending ---------> Running ----------------------------------------> Done
+//!    ^   ^              |   ^ \                                           ^
+//!    |   |        idle, |   |  `- stop --> Stopping -- end: tree dead ---+
+//!    |   |        dead  v   | active         ^  |
+//!    |   |              Stuck ---- stop -----'  |
+//!    |   `---- end: to be tried again ----------'    (of Running and Stuck, too)
+//!    `-- retry, by a person: of Done, Review or Parked
+//! ```
+//!
+//! Beside these: a loop rests between two attempts (Resting) and waits for its children when it is done (Awaiting); a
+//! task that cannot go on by itself waits for a decision (Parked); a person may work on it (ByHand) or look at it (Review).
+//!
+//! A run without a sign of life is Stuck, and nudged at once; if that does not help it is restarted; both count, and when it
+//! was helped as often as allowed a person decides, or it has failed.
+//!
+//! Invariants: a task has at most one live run, and whoever speaks for it names it: the end of an earlier run is
+//! late, a call with an earlier epoch is fenced. A run that is to be stopped is live until its tree was seen dead.
+
+mod ending;
+mod hands;
+mod watching;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::event::{Event, TaskFact};
+use crate::ids::{DecisionId, Epoch, HolderId, RunId, RunnerId, Seq, TaskId};
+use crate::restart::{Fact, Marker, Next};
+use crate::step::{Errand, Now, Scribe, Step};
+use crate::time::{Lease, Span, Stamp, Wall};
+
+pub use crate::live::{
+    After, ERROR_LIMIT, Ending, Live, OUTPUT_LIMIT, OnExhausted, Pulse, Refused, Setback, Stuck, Verdict, Watch,
+};
+pub use crate::status::{Done, Status};
+pub use crate::work::{COMMAND_LIMIT, LABEL_LIMIT, NEED_LIMIT, Need, OfItem, PHASE_ENV, PIPELINE_ENV, Spec, Work, Workspace};
+
+/// A task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Task {
+    /// Which one.
+    pub id: TaskId,
+    /// What is to be done, and under which conditions.
+    pub spec: Spec,
+    /// Its place among tasks of the same priority: the number of the event that added it.
+    pub position: Seq,
+    /// When it was added.
+    pub created: Wall,
+    /// How things stand.
+    pub state: State,
+    /// Since when they stand so.
+    pub changed: Stamp,
+    /// How many runs it has had, without those that could not begin.
+    pub attempts: u32,
+    /// How many of them came to nothing and were followed by another, since a person last asked for a retry or took it. In a
+    /// loop all that began count, else those that failed.
+    pub failures: u32,
+    /// How often it was helped since then: a run was lost, nudged, or stopped to be tried again.
+    pub recoveries: u32,
+}
+
+/// How things stand with a task.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum State {
+    /// It waits to be started.
+    Pending,
+    /// It waits for its next attempt.
+    Resting {
+        /// Until when.
+        until: Lease,
+    },
+    /// It is a phase that waits for a guard: its pipeline is blocked, and lets it go when the guard holds.
+    Held,
+    /// A run is at it.
+    Running(Live),
+    /// A run is at it, and shows no sign of life.
+    Stuck {
+        /// The run.
+        live: Live,
+        /// Since when.
+        detected: Stamp,
+        /// What makes it look so.
+        reason: Stuck,
+    },
+    /// Its run is being stopped, and lives until its tree was seen dead.
+    Stopping {
+        /// The run.
+        live: Live,
+        /// Since when.
+        since: Stamp,
+        /// What then.
+        then: After,
+    },
+    /// It is done, as far as it depends on itself. Its children are not.
+    Awaiting {
+        /// The result.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        output: Option<Value>,
+        /// Until when they have time; without it they were cancelled, and are seen to their end.
+        until: Option<Lease>,
+    },
+    /// It cannot go on by itself.
+    Parked {
+        /// The question to a person.
+        decision: DecisionId,
+    },
+    /// A person works on it.
+    ByHand {
+        /// Who, as holder of its lock.
+        holder: HolderId,
+        /// The grant.
+        epoch: Epoch,
+        /// When the grant ends by itself, as far as it was looked at.
+        until: Option<Lease>,
+    },
+    /// It goes through the phases of its pipeline.
+    InPhases {
+        /// Whether that cannot go on.
+        is_blocked: bool,
+    },
+    /// A person looks at the result. It is neither done nor to be claimed.
+    Review,
+    /// It is over.
+    Done(Done),
+}
+
+/// What can happen to a task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Input {
+    /// Before the next attempt of a loop, or while it is waited for: it was looked for the file DONE.
+    Found {
+        /// What was found.
+        marker: Marker,
+        /// How many of its children have not ended.
+        children: u32,
+    },
+    /// A runner takes it. What stands in the way was looked at before.
+    Start {
+        /// The run that begins.
+        run: RunId,
+        /// Who starts it.
+        runner: RunnerId,
+        /// Whether its session checks the guards of the phase again before the command begins.
+        recheck: bool,
+    },
+    /// Its run was looked at, or spoke up.
+    Heartbeat {
+        /// Which run.
+        epoch: Epoch,
+        /// What was seen.
+        pulse: Pulse,
+        /// How it is watched.
+        watch: Watch,
+    },
+    /// Its run is at work; this was seen of it.
+    Checkpoint {
+        /// Which run.
+        epoch: Epoch,
+        /// How much output it has made, in bytes.
+        output_bytes: u64,
+        /// How long ago the last of it came.
+        quiet: Span,
+    },
+    /// Its run may have taken too long.
+    Overtime {
+        /// Which run.
+        run: RunId,
+        /// How long it may take.
+        max: Span,
+    },
+    /// The result is told: by its run, or by a person if no run is at it.
+    Conclude {
+        /// Which run says so.
+        epoch: Option<Epoch>,
+        /// What it says.
+        verdict: Verdict,
+    },
+    /// Its run is to be stopped. One that has not started, or has no run, is over at once.
+    Stop(After),
+    /// The tree of a run was seen dead.
+    End {
+        /// Which run.
+        run: RunId,
+        /// How it ended.
+        ending: Ending,
+        /// How long it ran, if it ended by itself and was not asked to.
+        ran: Option<Span>,
+        /// What was found in the place of the file DONE, right after.
+        marker: Marker,
+        /// How many of its children have not ended.
+        children: u32,
+        /// How it was watched.
+        watch: Watch,
+    },
+    /// Its rest may be over.
+    Ripen,
+    /// A guard of its phase does not hold: nobody may start it.
+    Hold,
+    /// The guards of its phase hold again.
+    Release,
+    /// It may be over with its children.
+    Settle {
+        /// How many of them have not ended.
+        children: u32,
+    },
+    /// A person wants it tried again.
+    Retry,
+    /// A person passes it over, or wants to look at it.
+    Set(Mark),
+    /// A person works on it from now on.
+    Take {
+        /// Who.
+        holder: HolderId,
+        /// The grant of its lock.
+        epoch: Epoch,
+        /// When that ends by itself.
+        until: Option<Lease>,
+    },
+    /// The person has given its lock back, or lost it.
+    Return,
+    /// Its pipeline goes on, or is over.
+    Follow(Course),
+}
+
+/// How the task of a pipeline stands, as the pipeline says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Course {
+    /// It goes through its phases.
+    InPhases {
+        /// Whether it cannot go on.
+        is_blocked: bool,
+    },
+    /// It is over.
+    Over(Done),
+}
+
+/// What a person makes of a task that no run is at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mark {
+    /// It is passed over.
+    Skipped,
+    /// It is looked at.
+    Review,
+}
+
+/// What a task can answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The run may begin, under this number.
+    Started(Epoch),
+    /// It cannot be started: it is not pending.
+    NotPending(Status),
+    /// The sign of life is noted.
+    Seen,
+    /// It is stuck from now on.
+    Stuck,
+    /// It is running again.
+    Recovered,
+    /// What was said of the result is noted; it counts when the run ends.
+    Noted,
+    /// It is over.
+    Ended(Status),
+    /// It is pending again, or will be after a rest.
+    Again(Setback),
+    /// It may be tried.
+    Clear,
+    /// It waits for a guard.
+    Held,
+    /// It waits for so many children.
+    Awaiting(u32),
+    /// Its children are to be cancelled.
+    EndChildren,
+    /// It waits for a decision.
+    Parked(DecisionId),
+    /// A person works on it.
+    Taken,
+    /// Nobody works on it any more.
+    Returned,
+    /// Its run is being stopped.
+    Stopping,
+    /// It was over already.
+    Over(Status),
+    /// The run that is spoken of is not the one that is at the task.
+    Late,
+    /// The epoch is not that of the run that is at the task, if there is one.
+    Fenced(Option<Epoch>),
+    /// A run is at it, and only that run may say so.
+    Busy(Epoch),
+    /// It is marked.
+    Marked(Status),
+    /// It stands as its pipeline says.
+    Followed(Status),
+    /// Only its pipeline says what becomes of it.
+    HasPhases,
+}
+
+impl Task {
+    /// A task that was just added.
+    pub fn new(id: TaskId, spec: Spec, now: &Now) -> Task {
+        Task {
+            id,
+            spec,
+            position: now.seq,
+            created: now.wall,
+            state: State::Pending,
+            changed: now.stamp(),
+            attempts: 0,
+            failures: 0,
+            recoveries: 0,
+        }
+    }
+
+    /// Decides one input.
+    pub fn step(mut self, input: Input, now: &Now) -> Step<Task, Outcome> {
+        let mut scribe = Scribe::new(now);
+        let outcome = match input {
+            Input::Found { marker, children } => self.found(marker, children, now, &mut scribe),
+            Input::Start { run, runner, recheck } => self.start(run, runner, recheck, now, &mut scribe),
+            Input::Heartbeat { epoch, pulse, watch } => self.heartbeat(epoch, pulse, &watch, now, &mut scribe),
+            Input::Checkpoint { epoch, output_bytes, quiet } => self.checkpoint(epoch, output_bytes, quiet, now, &mut scribe),
+            Input::Overtime { run, max } => self.overtime(&run, max, now, &mut scribe),
+            Input::Conclude { epoch, verdict } => self.conclude(epoch, verdict, now, &mut scribe),
+            Input::Stop(after) => self.stop(after, now, &mut scribe),
+            Input::End { run, ending, ran, marker, children, watch } => {
+                self.end(&run, ending, ran, marker, children, &watch, now, &mut scribe)
+            }
+            Input::Ripen => {
+                if let State::Resting { until } = self.state
+                    && now.lease >= until
+                {
+                    self.turn_into(State::Pending, now);
+                    Outcome::Clear
+                } else {
+                    Outcome::NotPending(self.status())
+                }
+            }
+            // Its pipeline tells of both, so nothing is written down here.
+            Input::Hold => match &self.state {
+                State::Pending | State::Resting { .. } | State::Held => {
+                    self.turn_into(State::Held, now);
+                    Outcome::Held
+                }
+                _ => Outcome::NotPending(self.status()),
+            },
+            Input::Release => match &self.state {
+                State::Held => {
+                    self.turn_into(State::Pending, now);
+                    Outcome::Clear
+                }
+                _ => Outcome::NotPending(self.status()),
+            },
+            Input::Settle { children } => self.settle_after_children(children, now, &mut scribe),
+            Input::Retry => self.retry(now, &mut scribe),
+            Input::Set(mark) => self.mark(mark, now, &mut scribe),
+            Input::Take { holder, epoch, until } => self.take(holder, epoch, until, now, &mut scribe),
+            Input::Return => self.give_back(now, &mut scribe),
+            Input::Follow(course) => self.follow(course, now, &mut scribe),
+        };
+        Step { state: self, outcome, effects: scribe.effects }
+    }
+
+    /// The next moment at which time alone could change something.
+    pub fn next_deadline(&self, timeout: Span) -> Option<Lease> {
+        match &self.state {
+            State::Running(live) => Some(live.seen.lease + timeout),
+            // Its record tells the end, not the time.
+            State::Stuck { reason: Stuck::SessionDead, .. } => None,
+            State::Stuck { detected, .. } => Some(detected.lease + timeout),
+            State::Resting { until } => Some(*until),
+            State::Awaiting { until, .. } | State::ByHand { until, .. } => *until,
+            State::Pending
+            | State::Held
+            | State::Stopping { .. }
+            | State::Parked { .. }
+            | State::InPhases { .. }
+            | State::Review
+            | State::Done(_) => None,
+        }
+    }
+
+    /// Panics if an invariant is broken.
+    pub fn check(&self) {
+        assert!(self.live().is_none() || self.attempts > 0, "{} has a run but no attempt", self.id);
+        assert!(self.failures <= self.attempts, "{} has more failures than runs", self.id);
+        if let Some(policy) = &self.spec.restart {
+            assert!(self.failures <= policy.max_restarts.get(), "{} was tried too often", self.id);
+        }
+        if let Some(live) = self.live() {
+            assert!(self.failures < self.attempts, "{} counts its run before the end", self.id);
+            assert!(live.started.lease <= live.seen.lease, "{} was seen before it began", self.id);
+        }
+    }
+
+    /// The run that is at it.
+    pub fn live(&self) -> Option<&Live> {
+        if let State::Running(live) | State::Stuck { live, .. } | State::Stopping { live, .. } = &self.state {
+            Some(live)
+        } else {
+            None
+        }
+    }
+
+    /// The word for how it stands, as far as the task itself tells.
+    pub fn status(&self) -> Status {
+        match &self.state {
+            State::Pending | State::Resting { .. } => Status::Pending,
+            State::Running(_)
+            | State::Stopping { .. }
+            | State::Awaiting { .. }
+            | State::ByHand { .. }
+            | State::InPhases { is_blocked: false } => Status::InProgress,
+            State::Stuck { .. } => Status::Stuck,
+            State::Held | State::Parked { .. } | State::InPhases { is_blocked: true } => Status::Blocked,
+            State::Review => Status::Review,
+            State::Done(done) => done.status(),
+        }
+    }
+
+    /// Whether it waits to be started, and has rested long enough.
+    pub fn is_due(&self, now: Lease) -> bool {
+        let is_rested = matches!(self.state, State::Resting { until } if now >= until);
+        self.state == State::Pending || is_rested
+    }
+
+    /// Whether it is the task of a pipeline, which alone says what becomes of it.
+    pub fn has_phases(&self) -> bool {
+        matches!(self.spec.work, Some(Work::Pipeline(_)))
+    }
+
+    fn live_mut(&mut self) -> Option<&mut Live> {
+        if let State::Running(live) | State::Stuck { live, .. } | State::Stopping { live, .. } = &mut self.state {
+            Some(live)
+        } else {
+            None
+        }
+    }
+
+    /// What a look for DONE means before an attempt.
+    fn found(&mut self, marker: Marker, children: u32, now: &Now, scribe: &mut Scribe) -> Outcome {
+        let is_waiting = matches!(self.state, State::Pending | State::Resting { .. });
+        let Some(policy) = self.spec.restart.as_ref().filter(|_| is_waiting) else {
+            return Outcome::NotPending(self.status());
+        };
+        match policy.next(self.failures, Fact::Due(marker), now.lease) {
+            Next::Done { output } => self.settle(output, None, children, now, scribe),
+            Next::Failed(error) => self.finish(Done::Failed { error }, None, now, scribe),
+            Next::Attempt | Next::Restart(_) | Next::Wait | Next::Settled { .. } | Next::KillChildren => Outcome::Clear,
+        }
+    }
+
+    fn start(&mut self, run: RunId, runner: RunnerId, recheck: bool, now: &Now, scribe: &mut Scribe) -> Outcome {
+        if self.has_phases() {
+            return Outcome::HasPhases;
+        }
+        if !self.is_due(now.lease) {
+            return Outcome::NotPending(self.status());
+        }
+        let attempt = self.attempts;
+        let restart = self.spec.restart.as_ref().map(|_| self.failures);
+        let epoch = self.emit(TaskFact::Started { run: run.clone(), attempt, runner, restart }, scribe);
+        self.attempts += 1;
+        scribe.send(Errand::Spawn { run: run.clone() });
+        let live = Live { run, epoch, started: now.stamp(), seen: now.stamp(), verdict: None, recheck };
+        self.turn_into(State::Running(live), now);
+        Outcome::Started(epoch)
+    }
+
+    /// Does as its pipeline does. What is over goes on only if it has failed: a person wants that tried again.
+    fn follow(&mut self, course: Course, now: &Now, scribe: &mut Scribe) -> Outcome {
+        match (course, &self.state) {
+            _ if !self.has_phases() => Outcome::NotPending(self.status()),
+            (Course::Over(done), State::InPhases { .. } | State::Pending) => self.finish(done, None, now, scribe),
+            (Course::InPhases { is_blocked }, State::InPhases { is_blocked: was }) if is_blocked == *was => {
+                Outcome::Followed(self.status())
+            }
+            (Course::InPhases { is_blocked }, State::Pending | State::InPhases { .. } | State::Done(Done::Failed { .. })) => {
+                self.emit(TaskFact::InPhases { is_blocked }, scribe);
+                self.turn_into(State::InPhases { is_blocked }, now);
+                Outcome::Followed(self.status())
+            }
+            (_, _) => Outcome::NotPending(self.status()),
+        }
+    }
+
+    fn turn_into(&mut self, state: State, now: &Now) {
+        self.state = state;
+        self.changed = now.stamp();
+    }
+
+    fn emit(&self, fact: TaskFact, scribe: &mut Scribe) -> Epoch {
+        scribe.emit(Event::Task { id: self.id.clone(), fact })
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,295 @@
+use std::num::NonZeroU32;
+
+use serde_json::json;
+
+use super::*;
+use crate::restart::{OnTimeout, Policy};
+use crate::step::Effect;
+use crate::test_world::World;
+
+mod frozen;
+mod histories;
+mod ladder;
+mod loops;
+mod model;
+mod table;
+
+/// How long a run may be silent here, in seconds.
+pub(super) const TIMEOUT: i64 = 60;
+/// How often a task is helped here.
+pub(super) const MAX_RECOVERIES: u32 = 2;
+/// How many retries the task has here.
+pub(super) const RETRIES: u32 = 1;
+/// How many attempts a loop has here.
+pub(super) const MAX_RESTARTS: u32 = 3;
+/// How long a loop rests, and how long its children have time, in seconds: longer than the time-out above.
+pub(super) const REST: i64 = 90;
+/// How long a run may take here, in seconds.
+pub(super) const MAX_DURATION: i64 = 200;
+
+pub(super) const WATCH: Watch =
+    Watch { timeout: Span::from_secs(TIMEOUT), max_recoveries: MAX_RECOVERIES, on_exhausted: OnExhausted::Escalate };
+
+pub(crate) const POLICY: Policy = Policy {
+    max_restarts: NonZeroU32::new(MAX_RESTARTS).unwrap(),
+    delay: Span::from_secs(REST),
+    child_wait: Span::from_secs(REST),
+    on_children_timeout: OnTimeout::Kill,
+};
+
+pub(crate) fn spec(title: &str) -> Spec {
+    Spec { work: Some(Work::Run("make".into())), retries: RETRIES, ..Spec::new(title.parse().unwrap()) }
+}
+
+/// A session that could not begin, because the machine lacked something or for another reason.
+pub(super) fn not_begun(is_shortage: bool) -> Ending {
+    Ending::NotBegun { error: "no room".into(), is_shortage }
+}
+
+pub(super) fn run(number: usize) -> RunId {
+    RunId::new(&format!("r-{number}")).unwrap()
+}
+
+impl World<Task> {
+    /// A task that was just added; its runs are numbered from 1.
+    pub(super) fn task() -> World<Task> {
+        World::of(spec("build"))
+    }
+
+    /// A loop that was just added.
+    pub(super) fn looping() -> World<Task> {
+        World::of(Spec { retries: 0, restart: Some(POLICY), ..spec("build") })
+    }
+
+    pub(super) fn of(spec: Spec) -> World<Task> {
+        let id = TaskId::new("t-1").unwrap();
+        let mut world = World::new(Task::new(id.clone(), spec.clone(), &Now::default()));
+        world.machine = Task::new(id.clone(), spec.clone(), &world.now);
+        let fact = TaskFact::Added { spec: Box::new(spec), depends_on: Vec::new(), import: None };
+        world.record(vec![Effect::Emit(Event::Task { id, fact })]);
+        world
+    }
+
+    pub(super) fn runs(&self) -> usize {
+        let started = |event: &Event| matches!(event, Event::Task { fact: TaskFact::Started { .. }, .. });
+        self.log.iter().filter(|(_, _, event)| started(event)).count()
+    }
+
+    /// Starts the next run.
+    pub(super) fn start(&mut self) -> Outcome {
+        let run = run(self.runs() + 1);
+        self.act(Input::Start { run, runner: RunnerId::new("m").unwrap(), recheck: false })
+    }
+
+    /// The epoch of the last run, whether it lives or not; 0 before the first.
+    pub(super) fn epoch(&self) -> Epoch {
+        let started = |event: &Event| matches!(event, Event::Task { fact: TaskFact::Started { .. }, .. });
+        self.log.iter().rev().find(|(_, _, event)| started(event)).map_or(Epoch(0), |(seq, _, _)| Epoch::from(*seq))
+    }
+
+    pub(super) fn pulse(&mut self, epoch: Epoch, pulse: Pulse) -> Outcome {
+        self.act(Input::Heartbeat { epoch, pulse, watch: WATCH })
+    }
+
+    pub(super) fn say(&mut self, epoch: Option<Epoch>, is_done: bool) -> Outcome {
+        let verdict = if is_done { Verdict::Done { output: Some(json!(7)) } } else { Verdict::Failed { error: "bad".into() } };
+        self.act(Input::Conclude { epoch, verdict })
+    }
+
+    pub(super) fn stop(&mut self, after: After) -> Outcome {
+        self.act(Input::Stop(after))
+    }
+
+    pub(super) fn fail(&mut self) -> Outcome {
+        self.stop(After::Fail { error: "too long".into() })
+    }
+
+    pub(super) fn end(&mut self, number: usize, ending: Ending) -> Outcome {
+        self.end_with(number, ending, Marker::Absent, 0)
+    }
+
+    pub(super) fn end_with(&mut self, number: usize, ending: Ending, marker: Marker, children: u32) -> Outcome {
+        self.act(Input::End { run: run(number), ending, ran: None, marker, children, watch: WATCH })
+    }
+
+    /// The last run ends, and has left DONE behind.
+    pub(super) fn end_done(&mut self, children: u32) -> Outcome {
+        self.end_with(self.runs(), Ending::Exited(0), Marker::Done, children)
+    }
+
+    /// The last run shows no sign of life for as long as is too long.
+    pub(super) fn fall_silent(&mut self) -> Outcome {
+        self.pass(TIMEOUT);
+        self.pulse(self.epoch(), Pulse::Idle(Span::from_secs(1_000)))
+    }
+
+    pub(super) fn overtime(&mut self) -> Outcome {
+        self.act(Input::Overtime { run: run(self.runs()), max: Span::from_secs(MAX_DURATION) })
+    }
+
+    /// Takes the task under this epoch, for a while.
+    pub(super) fn take(&mut self, epoch: Epoch) -> Outcome {
+        let until = Some(self.now.lease + Span::from_secs(REST));
+        self.act(Input::Take { holder: HolderId::new("ann").unwrap(), epoch, until })
+    }
+
+    /// The last run ends by itself, after it has run for so long.
+    pub(super) fn end_after(&mut self, ending: Ending, secs: i64) -> Outcome {
+        let (run, ran) = (run(self.runs()), Some(Span::from_secs(secs)));
+        self.act(Input::End { run, ending, ran, marker: Marker::Absent, children: 0, watch: WATCH })
+    }
+
+    /// The last run ends.
+    pub(super) fn end_last(&mut self, ending: Ending) -> Outcome {
+        self.end(self.runs(), ending)
+    }
+
+    pub(super) fn error(&self) -> &str {
+        match &self.machine.state {
+            State::Done(Done::Failed { error }) => error,
+            other => panic!("it has not failed but is {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_run_that_prints_is_not_stuck_and_is_not_looked_at_all_the_time() {
+    let mut world = World::task();
+    world.start();
+    let epoch = world.epoch();
+    world.pass(TIMEOUT);
+    let timeout = Span::from_secs(TIMEOUT);
+    assert_eq!(world.machine.next_deadline(timeout), Some(world.now.lease));
+    assert_eq!(world.pulse(epoch, Pulse::Idle(Span::from_secs(20))), Outcome::Seen);
+    assert_eq!(world.machine.next_deadline(timeout), Some(world.now.lease + Span::from_secs(TIMEOUT - 20)));
+    world.pass(TIMEOUT - 20);
+    assert_eq!(world.pulse(epoch, Pulse::Idle(timeout)), Outcome::Stuck);
+    let last_seen = world.now.stamp().before(timeout).lease;
+    assert!(
+        matches!(&world.machine.state, State::Stuck { reason: Stuck::NoHeartbeat { last_seen: at }, .. } if at.lease == last_seen)
+    );
+}
+
+#[test]
+fn a_run_of_which_nothing_was_ever_seen_makes_no_progress() {
+    let mut world = World::task();
+    world.start();
+    let epoch = world.epoch();
+    world.pass(TIMEOUT);
+    assert_eq!(world.pulse(epoch, Pulse::Idle(Span::from_secs(1_000))), Outcome::Stuck);
+    let reason = Stuck::NoProgress { duration: Span::from_secs(TIMEOUT) };
+    assert!(matches!(&world.machine.state, State::Stuck { reason: found, .. } if *found == reason));
+}
+
+#[test]
+fn one_who_was_stalled_calls_nobody_stuck_for_as_long() {
+    let mut world = World::task();
+    world.start();
+    let (epoch, long) = (world.epoch(), Pulse::Idle(Span::from_secs(1_000)));
+    world.now.patience = Span::from_secs(15);
+    world.pass(TIMEOUT + 14);
+    assert_eq!(world.pulse(epoch, long), Outcome::Seen);
+    world.pass(1);
+    assert_eq!(world.pulse(epoch, long), Outcome::Stuck);
+}
+
+#[test]
+fn a_stuck_run_that_speaks_is_watched_again() {
+    let mut world = World::task();
+    world.start();
+    let epoch = world.epoch();
+    world.pulse(epoch, Pulse::SessionDead);
+    assert_eq!(world.say(Some(epoch), true), Outcome::Noted);
+    assert_eq!(world.told(), ["added", "started", "stuck", "recovered"]);
+    assert_eq!(world.machine.next_deadline(Span::from_secs(TIMEOUT)), Some(world.now.lease + Span::from_secs(TIMEOUT)));
+    assert_eq!(world.end_last(Ending::Lost), Outcome::Ended(Status::Completed), "what the run has said counts");
+}
+
+#[test]
+fn a_wish_that_says_more_replaces_one_that_says_less() {
+    let fail = || After::Fail { error: "too long".into() };
+    let then = |wishes: &[After]| {
+        let mut world = World::task();
+        world.start();
+        let epoch = world.epoch();
+        wishes.iter().for_each(|wish| assert_eq!(world.stop(wish.clone()), Outcome::Stopping));
+        assert_eq!(world.sent.len(), 2, "one spawn and one kill: {:?}", world.sent);
+        world.say(Some(epoch), true);
+        world.end_last(Ending::Signalled(15))
+    };
+    assert_eq!(then(&[After::Restart]), Outcome::Ended(Status::Completed));
+    assert_eq!(then(&[After::Overtime { max: Span::ZERO }]), Outcome::Ended(Status::Completed));
+    assert_eq!(then(&[After::Escalate { error: "x".into() }]), Outcome::Ended(Status::Completed));
+    assert_eq!(then(&[fail()]), Outcome::Ended(Status::Completed));
+    assert_eq!(then(&[After::Cancel]), Outcome::Ended(Status::Cancelled));
+    assert_eq!(then(&[fail(), After::Restart, After::Cancel]), Outcome::Ended(Status::Cancelled));
+    assert_eq!(then(&[After::Cancel, fail(), After::Restart]), Outcome::Ended(Status::Cancelled));
+}
+
+#[test]
+fn a_restart_is_a_recovery_and_recoveries_are_bounded() {
+    let mut world = World::task();
+    for _ in 0..MAX_RECOVERIES {
+        world.start();
+        world.stop(After::Restart);
+        assert_eq!(world.end_last(Ending::Signalled(9)), Outcome::Again(Setback::Stuck));
+    }
+    world.start();
+    world.stop(After::Restart);
+    let mut strict = world.clone();
+    assert!(matches!(world.end_last(Ending::Signalled(9)), Outcome::Parked(_)));
+
+    let watch = Watch { on_exhausted: OnExhausted::Fail, ..WATCH };
+    let run = run(strict.runs());
+    let end = Input::End { run, ending: Ending::Signalled(9), ran: None, marker: Marker::Absent, children: 0, watch };
+    assert_eq!(strict.act(end), Outcome::Ended(Status::Failed));
+    assert_eq!(strict.error(), "it had to be restarted; recoveries before that: 2");
+
+    for mut world in [world, strict] {
+        assert_eq!(world.act(Input::Retry), Outcome::Clear);
+        world.start();
+        let again = Outcome::Again(Setback::Lost);
+        assert_eq!(world.end_last(Ending::Lost), again, "a retry by a person gives all of them back");
+    }
+}
+
+#[test]
+fn the_error_is_what_the_run_said_or_else_how_it_ended() {
+    for (said, ending, error) in [
+        (true, Ending::Exited(3), "bad"),
+        (false, Ending::Exited(3), "exit status 3"),
+        (false, Ending::Signalled(9), "killed by signal 9"),
+        (false, Ending::NotStarted { error: "no such shell".into() }, "no such shell"),
+    ] {
+        let mut world = World::task();
+        world.machine.spec.retries = 0;
+        world.start();
+        let epoch = world.epoch();
+        if said {
+            world.say(Some(epoch), false);
+        }
+        assert_eq!(world.end_last(ending), Outcome::Ended(Status::Failed));
+        assert_eq!(world.error(), error);
+    }
+}
+
+#[test]
+fn what_a_failed_run_said_is_in_the_log_though_another_follows() {
+    let mut world = World::task();
+    world.start();
+    let epoch = world.epoch();
+    world.say(Some(epoch), false);
+    assert_eq!(world.end_last(Ending::Exited(0)), Outcome::Again(Setback::Failed));
+    let (_, _, last) = world.log.last().unwrap();
+    let data = r#"{"ending":{"exited":0},"error":"bad","failures":1,"recoveries":0,"run":"r-1","why":"failed"}"#;
+    assert_eq!((last.kind(), &*last.data()), ("task:restarting", data));
+}
+
+#[test]
+fn the_words_for_how_a_task_stands_are_the_same_everywhere() {
+    for status in Status::ALL {
+        assert_eq!(Status::parse(status.as_str()), Some(status));
+        assert_eq!(serde_json::to_value(status).unwrap(), status.as_str());
+    }
+    assert_eq!(Status::parse("done"), None);
+}

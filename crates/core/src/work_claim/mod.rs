@@ -1,0 +1,546 @@
+//! A claim: everything that somebody takes to work on a task, all of it or nothing.
+//!
+//! ```text
+//!              take: every part is free                       end, or a part was lost
+//!   (none) ------------------------------------> Held -----------------------------------> (none)
+//!      |  take: something is in the way           ^
+//!      v                                          |  take: every part is free by now
+//!   Waiting --------------------------------------'
+//!      |  leave; a deadlock; its process is dead
+//!      v
+//!   (none)
+//! ```
+//!
+//! A claim that waits holds nothing and stands in no line: it tries again when a part is freed. Others may overtake it for a
+//! while; then the parts that are free are reserved for it, and only those pass who hold something that it waits for.
+//!
+//! Invariants: a claim that is held has the epoch of every part, one that waits has none.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use crate::claim::{Ask, Blocked, Claim, Grant, Standing, Term, Waiting};
+use crate::coordination::{self, Command, Coordination, after};
+use crate::deadlock::Link;
+use crate::event::{Kind, Resource};
+use crate::ids::{Epoch, HolderId, Name, TaskId, Ticket};
+use crate::lock;
+use crate::process::ProcessId;
+use crate::semaphore;
+use crate::step::{Effect, Now, Step};
+use crate::time::{Lease, Span, Stamp};
+
+/// A claim that is held, or waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkClaim {
+    /// Its number: a lower one came earlier.
+    pub ticket: Ticket,
+    /// Who works on the task, or wants to.
+    pub holder: HolderId,
+    /// The task. A run that waits for the end of tasks wants none of them.
+    pub task: Option<TaskId>,
+    /// All that it needs.
+    pub parts: Vec<Part>,
+    /// Whether it is held.
+    pub state: State,
+    /// Who held its parts when the rows were read, while it waits: not all locks and semaphores are read for each decision.
+    pub in_the_way: BTreeSet<HolderId>,
+}
+
+/// One resource of a claim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// The lock or the semaphore.
+    pub resource: Resource,
+    /// How many slots; one of a lock.
+    pub weight: u32,
+    /// The grant, while the claim is held.
+    pub epoch: Option<Epoch>,
+}
+
+/// Whether a claim is held.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum State {
+    /// It waits, and holds nothing.
+    Waiting(Box<Terms>),
+    /// All its parts are held.
+    Held,
+}
+
+/// How a claim waits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Terms {
+    /// The holders on whose behalf it asks: they wait for as long as it waits.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ancestors: Vec<HolderId>,
+    /// The process that waits.
+    pub standing: Standing,
+    /// Since when.
+    pub since: Stamp,
+    /// When it last tried. Only kept up for one whose place has a lease.
+    pub seen: Lease,
+    /// How long others may overtake it; without it nothing is ever reserved for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overtake: Option<Span>,
+}
+
+/// For whom something that is free is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reservation {
+    /// The claim.
+    pub ticket: Ticket,
+    /// Who waits.
+    pub holder: HolderId,
+    /// To work on this task.
+    pub task: Option<TaskId>,
+    /// How many slots are kept; one of a lock.
+    pub weight: u32,
+    /// Since when it waits.
+    pub since: Stamp,
+    /// The process that waits: if it is dead, nothing is reserved.
+    pub process: ProcessId,
+    /// Who may pass: the holder itself, and whoever holds something that it waits for.
+    pub passes: BTreeSet<HolderId>,
+}
+
+/// What can be asked of claims.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Input {
+    /// Take all parts, or wait for them.
+    Take(Box<Take>),
+    /// Wait until tasks are over, as a run. Nothing is taken.
+    Await(Box<Take>),
+    /// Wait no longer.
+    Leave {
+        /// The claim.
+        ticket: Ticket,
+    },
+    /// Show a sign of life for all parts.
+    Renew {
+        /// The claim.
+        ticket: Ticket,
+    },
+    /// Give all parts back.
+    End {
+        /// The claim.
+        ticket: Ticket,
+    },
+}
+
+/// What somebody wants to take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Take {
+    /// Who.
+    pub holder: HolderId,
+    /// The holders on whose behalf.
+    pub ancestors: Vec<HolderId>,
+    /// To work on this task.
+    pub task: Option<TaskId>,
+    /// All that is needed, without epochs.
+    pub parts: Vec<Part>,
+    /// How long the grants live without a sign of life.
+    pub ttl: Span,
+    /// The number of the claim, if it waits already.
+    pub ticket: Option<Ticket>,
+    /// Who waits, and how long others may overtake it; without it the answer is a refusal.
+    pub wait: Option<(Standing, Option<Span>)>,
+}
+
+/// What can be answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// All parts are held.
+    Held(Box<WorkClaim>),
+    /// It was held already, and stays so for another time to live.
+    Renewed(Option<Lease>),
+    /// Something is in the way, and the caller does not wait.
+    Busy(Vec<Obstacle>),
+    /// Something is in the way, and the claim waits.
+    Waiting(Waiting, Vec<Obstacle>),
+    /// Waiting would never end; the claim is not there any more.
+    Deadlock(Vec<Link>),
+    /// A part can never be granted: the semaphore was never defined, or has fewer slots.
+    Never {
+        /// Which semaphore.
+        name: Name,
+        /// How many slots it has, if it is defined.
+        capacity: Option<u32>,
+    },
+    /// A part was lost.
+    Lost(Resource),
+    /// It waits no longer, or is given back.
+    Left,
+    /// There is no such claim.
+    Gone,
+}
+
+/// A part that is not free.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Obstacle {
+    /// Which one.
+    pub resource: Resource,
+    /// What stands in the way.
+    pub blocked: Blocked,
+}
+
+impl WorkClaim {
+    /// How it waits, if it does.
+    pub fn waits(&self) -> Option<&Terms> {
+        match &self.state {
+            State::Waiting(terms) => Some(terms),
+            State::Held => None,
+        }
+    }
+
+    /// Whether it waits, and its process is dead or was not seen for too long.
+    pub fn is_over(&self, now: &Now) -> bool {
+        self.waits().is_some_and(|terms| {
+            let standing = &terms.standing;
+            now.dead.contains(&standing.process) || standing.lease.is_some_and(|lease| now.is_past(terms.seen + lease))
+        })
+    }
+
+    /// Whether it needs this.
+    pub fn wants(&self, resource: &Resource) -> bool {
+        self.parts.iter().any(|part| part.resource == *resource)
+    }
+
+    /// Since when what is free of a resource is reserved for it.
+    fn reserves_from(&self, resource: &Resource) -> Option<Lease> {
+        let terms = self.waits()?;
+        let overtake = terms.overtake?;
+        // Nobody but those who want to work there asks for these: the first who came is next.
+        Some(terms.since.lease + if resource.name.is_work() { Span::ZERO } else { overtake })
+    }
+
+    /// The name under which it holds a part: a semaphore knows its holders by name, and one may work on several tasks.
+    fn holder_of(&self, part: &Part) -> HolderId {
+        slot_holder(&self.holder, self.task.as_ref(), part)
+    }
+}
+
+/// The name under which a part is held.
+fn slot_holder(holder: &HolderId, task: Option<&TaskId>, part: &Part) -> HolderId {
+    match (part.resource.kind, task) {
+        (Kind::Semaphore, Some(task)) => {
+            HolderId::new(&format!("{holder}/{task}")).unwrap_or_else(|_| HolderId::new(task.as_str()).expect("an id is a name"))
+        }
+        (Kind::Lock | Kind::Semaphore, _) => holder.clone(),
+    }
+}
+
+impl Reservation {
+    /// Whether somebody who asks may have what is reserved.
+    pub fn lets(&self, claim: &Claim) -> bool {
+        self.passes.contains(&claim.holder) || claim.ancestors.iter().any(|ancestor| self.passes.contains(ancestor))
+    }
+}
+
+impl Coordination {
+    /// Decides one input about a claim.
+    pub fn work(mut self, input: Input, now: &Now) -> Step<Coordination, Outcome> {
+        let mut effects = Vec::new();
+        let outcome = match input {
+            Input::Take(take) => self.take(*take, now, &mut effects),
+            Input::Await(take) => self.wait(&take, Vec::new(), now),
+            Input::Leave { ticket } => self.leave(ticket, now, &mut effects),
+            Input::Renew { ticket } => self.renew(ticket, now, &mut effects),
+            Input::End { ticket } => self.end(ticket, now, &mut effects),
+        };
+        Step { state: self, outcome, effects }
+    }
+
+    /// The claim that is held for a task.
+    pub fn claim_of(&self, task: &TaskId) -> Option<&WorkClaim> {
+        self.claims.values().find(|claim| claim.state == State::Held && claim.task.as_ref() == Some(task))
+    }
+
+    /// The claims that wait for a resource, in the order of their tickets.
+    pub fn waiting_for<'a>(&'a self, resource: &'a Resource) -> impl Iterator<Item = &'a WorkClaim> {
+        self.claims.values().filter(|claim| claim.waits().is_some() && claim.wants(resource))
+    }
+
+    /// For whom what is free of a resource is kept: the first claim that waits for it and was overtaken for long enough.
+    pub fn reservation(&self, resource: &Resource, now: &Now) -> Option<Reservation> {
+        let is_due = |claim: &&WorkClaim| claim.reserves_from(resource).is_some_and(|from| now.lease >= from);
+        let claim = self.waiting_for(resource).filter(|claim| !claim.is_over(now)).find(is_due)?;
+        let terms = claim.waits().expect("only one that waits reserves");
+        let part = claim.parts.iter().find(|part| part.resource == *resource).expect("it wants the resource");
+        Some(Reservation {
+            ticket: claim.ticket,
+            holder: claim.holder.clone(),
+            task: claim.task.clone(),
+            weight: part.weight,
+            since: terms.since,
+            process: terms.standing.process.clone(),
+            passes: self.passes(claim, now),
+        })
+    }
+
+    /// Who must not wait for a claim: itself, and whoever holds something that it waits for, also by way of the
+    /// reservations before it.
+    fn passes(&self, claim: &WorkClaim, now: &Now) -> BTreeSet<HolderId> {
+        let mut passes = claim.in_the_way.clone();
+        passes.insert(claim.holder.clone());
+        for part in &claim.parts {
+            passes.insert(claim.holder_of(part));
+            passes.extend(self.holders_of(&part.resource).into_iter().map(|grant| grant.claim.holder.clone()));
+            let before = self.waiting_for(&part.resource).take_while(|other| other.ticket < claim.ticket);
+            let is_due = |other: &&WorkClaim| other.reserves_from(&part.resource).is_some_and(|from| now.lease >= from);
+            if let Some(before) = before.filter(|other| !other.is_over(now)).find(is_due) {
+                passes.extend(self.passes(before, now).into_iter().filter(|holder| *holder != before.holder));
+            }
+        }
+        passes
+    }
+
+    fn holders_of(&self, resource: &Resource) -> Vec<&Grant> {
+        match resource.kind {
+            Kind::Lock => match self.locks.get(&resource.name).map(|lock| &lock.state) {
+                Some(lock::State::Held(grant)) => vec![grant],
+                Some(lock::State::Free) | None => Vec::new(),
+            },
+            Kind::Semaphore => self.semaphores.get(&resource.name).into_iter().flat_map(|one| one.holders.values()).collect(),
+        }
+    }
+
+    fn take(&mut self, take: Take, now: &Now, effects: &mut Vec<Effect>) -> Outcome {
+        if let Some(name) = self.never(&take.parts) {
+            return name;
+        }
+        match self.draft(&take, now) {
+            Ok((state, claim, more)) => {
+                *self = state;
+                effects.extend(more);
+                Outcome::Held(Box::new(claim))
+            }
+            Err(obstacles) => self.wait(&take, obstacles, now),
+        }
+    }
+
+    /// A part that can never be granted.
+    fn never(&self, parts: &[Part]) -> Option<Outcome> {
+        parts.iter().filter(|part| part.resource.kind == Kind::Semaphore).find_map(|part| {
+            let name = &part.resource.name;
+            let capacity = self.semaphores.get(name).map(|semaphore| semaphore.config.capacity);
+            let fits = capacity.is_some_and(|capacity| part.weight <= capacity);
+            (!fits).then(|| Outcome::Never { name: name.clone(), capacity })
+        })
+    }
+
+    /// Everything with all parts taken; else what stands in the way.
+    fn draft(&self, take: &Take, now: &Now) -> Result<(Coordination, WorkClaim, Vec<Effect>), Vec<Obstacle>> {
+        let mut draft = self.clone();
+        let ticket = take.ticket.filter(|ticket| self.claims.contains_key(ticket)).unwrap_or(now.ticket);
+        let mut effects = Vec::new();
+        let (mut parts, mut obstacles) = (Vec::new(), Vec::new());
+        for part in &take.parts {
+            if let Some(epoch) = self.shared(take, part) {
+                parts.push(Part { epoch: Some(epoch), ..part.clone() });
+                continue;
+            }
+            // What it has taken in this very draft lets it pass no reservation.
+            let alone = self.clone().handle(acquire(take, part), now).outcome;
+            if let Err(blocked) = granted(&alone) {
+                obstacles.push(Obstacle { resource: part.resource.clone(), blocked });
+                continue;
+            }
+            let step = std::mem::take(&mut draft).handle(acquire(take, part), &after(now, &effects));
+            draft = step.state;
+            effects.extend(step.effects);
+            match granted(&step.outcome) {
+                Ok(epoch) => parts.push(Part { epoch: Some(epoch), ..part.clone() }),
+                Err(blocked) => obstacles.push(Obstacle { resource: part.resource.clone(), blocked }),
+            }
+        }
+        if !obstacles.is_empty() {
+            return Err(obstacles);
+        }
+        let (holder, task) = (take.holder.clone(), take.task.clone());
+        let claim = WorkClaim { ticket, holder, task, parts, state: State::Held, in_the_way: BTreeSet::new() };
+        draft.claims.insert(ticket, claim.clone());
+        Ok((draft, claim, effects))
+    }
+
+    /// The grant of an exclusive section that the same holder has for another task of it.
+    fn shared(&self, take: &Take, part: &Part) -> Option<Epoch> {
+        let held = self.holders_of(&part.resource).into_iter().find(|grant| grant.claim.holder == take.holder)?;
+        let by_claim = |claim: &WorkClaim| {
+            let has = |other: &Part| other.resource == part.resource && other.epoch == Some(held.epoch);
+            claim.state == State::Held && claim.holder == take.holder && claim.parts.iter().any(has)
+        };
+        (part.resource.name.is_section() && self.claims.values().any(by_claim)).then_some(held.epoch)
+    }
+
+    /// Puts the claim among those who wait, unless the caller does not wait or it would be for ever.
+    fn wait(&mut self, take: &Take, obstacles: Vec<Obstacle>, now: &Now) -> Outcome {
+        let Some((standing, overtake)) = take.wait.clone() else { return Outcome::Busy(obstacles) };
+        let row = take.ticket.and_then(|ticket| self.claims.get(&ticket));
+        let in_the_way = row.map(|claim| claim.in_the_way.clone()).unwrap_or_default();
+        let before = row.and_then(WorkClaim::waits);
+        let (ticket, since) = match (take.ticket, before) {
+            (Some(ticket), Some(terms)) => (ticket, terms.since),
+            _ => (now.ticket, now.stamp()),
+        };
+        // A third of the lease is near enough, and saves a write for most tries.
+        let seen = before.map_or(now.lease, |terms| match standing.lease {
+            Some(lease) if (now.lease - terms.seen).as_ms().saturating_mul(3) >= lease.as_ms() => now.lease,
+            _ => terms.seen,
+        });
+        let terms = Terms { ancestors: take.ancestors.clone(), standing, since, seen, overtake };
+        let claim = WorkClaim {
+            ticket,
+            holder: take.holder.clone(),
+            task: take.task.clone(),
+            parts: take.parts.clone(),
+            state: State::Waiting(Box::new(terms)),
+            in_the_way,
+        };
+        self.claims.insert(ticket, claim);
+        if let Some(cycle) = self.deadlock(ticket, now) {
+            self.claims.remove(&ticket);
+            return Outcome::Deadlock(cycle);
+        }
+        let ahead = |obstacle: &Obstacle| self.waiting_for(&obstacle.resource).filter(|other| other.ticket < ticket).count();
+        let place = 1 + obstacles.iter().map(ahead).max().unwrap_or(0);
+        let blocked = Blocked {
+            holders: obstacles.iter().flat_map(|one| one.blocked.holders.clone()).collect(),
+            waiters: obstacles.iter().map(|one| one.blocked.waiters).max().unwrap_or(0),
+            watch: obstacles.iter().flat_map(|one| one.blocked.watch.clone()).collect(),
+            deadline: obstacles.iter().filter_map(|one| one.blocked.deadline).min(),
+            reserved: obstacles.iter().find_map(|one| one.blocked.reserved.clone()),
+        };
+        Outcome::Waiting(Waiting { ticket, place, blocked }, obstacles)
+    }
+
+    /// Removes a claim that waits. What was reserved for it goes to those who stand in line.
+    fn leave(&mut self, ticket: Ticket, now: &Now, effects: &mut Vec<Effect>) -> Outcome {
+        if self.claims.get(&ticket).is_none_or(|claim| claim.waits().is_none()) {
+            return Outcome::Gone;
+        }
+        let claim = self.claims.remove(&ticket).expect("it was just seen");
+        for part in &claim.parts {
+            let name = part.resource.name.clone();
+            // Who works on a task, or in a section, is seen to by those who ask about it.
+            let command = match part.resource.kind {
+                Kind::Lock if name.is_work() || !self.locks.contains_key(&name) => continue,
+                Kind::Semaphore if !self.semaphores.contains_key(&name) => continue,
+                Kind::Lock => Command::Lock(name, lock::Input::Reap),
+                Kind::Semaphore => Command::Semaphore(name, semaphore::Input::Reap),
+            };
+            self.act(command, now, effects);
+        }
+        Outcome::Left
+    }
+
+    fn renew(&mut self, ticket: Ticket, now: &Now, effects: &mut Vec<Effect>) -> Outcome {
+        let Some(claim) = self.claims.get(&ticket).filter(|claim| claim.state == State::Held).cloned() else {
+            return Outcome::Gone;
+        };
+        let mut deadline = None;
+        for part in &claim.parts {
+            let (name, holder, epoch) = (part.resource.name.clone(), claim.holder_of(part), part.epoch.unwrap_or_default());
+            let command = match part.resource.kind {
+                Kind::Lock => Command::Lock(name, lock::Input::Heartbeat { holder, epoch }),
+                Kind::Semaphore => Command::Semaphore(name, semaphore::Input::Heartbeat { holder, epoch: Some(epoch) }),
+            };
+            match self.act(command, now, effects) {
+                coordination::Outcome::Lock(lock::Outcome::Extended(grant))
+                | coordination::Outcome::Semaphore(semaphore::Outcome::Extended(grant)) => {
+                    deadline = [deadline, grant.deadline()].into_iter().flatten().min();
+                }
+                _ => return Outcome::Lost(part.resource.clone()),
+            }
+        }
+        Outcome::Renewed(deadline)
+    }
+
+    /// Gives everything back that is still held, but for a section in which the holder works on another task.
+    fn end(&mut self, ticket: Ticket, now: &Now, effects: &mut Vec<Effect>) -> Outcome {
+        if self.claims.get(&ticket).is_none_or(|claim| claim.state != State::Held) {
+            return Outcome::Gone;
+        }
+        let claim = self.claims.remove(&ticket).expect("it was just seen");
+        for part in &claim.parts {
+            let Some(epoch) = part.epoch else { continue };
+            let is_shared = |other: &WorkClaim| {
+                other.parts.iter().any(|theirs| (&theirs.resource, theirs.epoch) == (&part.resource, part.epoch))
+            };
+            if self.claims.values().any(is_shared) {
+                continue;
+            }
+            let (name, holder) = (part.resource.name.clone(), claim.holder_of(part));
+            // What was lost or taken away is refused, and that is as good.
+            self.act(
+                match part.resource.kind {
+                    Kind::Lock => Command::Lock(name, lock::Input::Release { holder, epoch }),
+                    Kind::Semaphore => Command::Semaphore(name, semaphore::Input::Release { holder, epoch: Some(epoch) }),
+                },
+                now,
+                effects,
+            );
+        }
+        Outcome::Left
+    }
+
+    /// The first part of a claim that it does not hold any more.
+    pub fn lost_part(&self, claim: &WorkClaim) -> Option<Resource> {
+        let is_held = |part: &&Part| {
+            let holder = claim.holder_of(part);
+            let mut grants = self.holders_of(&part.resource).into_iter();
+            grants.any(|grant| grant.claim.holder == holder && Some(grant.epoch) == part.epoch)
+        };
+        claim.parts.iter().find(|part| !is_held(part)).map(|part| part.resource.clone())
+    }
+
+    fn act(&mut self, command: Command, now: &Now, effects: &mut Vec<Effect>) -> coordination::Outcome {
+        let step = std::mem::take(self).handle(command, &after(now, effects));
+        *self = step.state;
+        effects.extend(step.effects);
+        step.outcome
+    }
+
+    /// Panics if an invariant of a claim is broken.
+    pub(crate) fn check_claims(&self) {
+        for (ticket, claim) in &self.claims {
+            assert_eq!(*ticket, claim.ticket);
+            let is_held = claim.state == State::Held;
+            assert!(
+                claim.parts.iter().all(|part| part.epoch.is_some() == is_held),
+                "parts of a claim are held together: {claim:?}"
+            );
+            assert!(!is_held || claim.task.is_some(), "a claim that is held has a task: {claim:?}");
+        }
+    }
+}
+
+/// What is asked of a part. A section is kept until it is given back, whatever time it is.
+fn acquire(take: &Take, part: &Part) -> Command {
+    let holder = slot_holder(&take.holder, take.task.as_ref(), part);
+    let is_alias = holder != take.holder;
+    let ancestors = is_alias.then(|| take.holder.clone()).into_iter().chain(take.ancestors.iter().cloned()).collect();
+    let is_section = part.resource.name.is_section();
+    let claim = Claim { ancestors, weight: part.weight, ttl: (!is_section).then_some(take.ttl), ..Claim::new(holder) };
+    let term = if is_section { Term::Open } else { Term::Usual(None) };
+    let ask = Box::new(Ask { term, anew: true, ..Ask::new(claim) });
+    match part.resource.kind {
+        Kind::Lock => Command::Lock(part.resource.name.clone(), lock::Input::Acquire(ask)),
+        Kind::Semaphore => Command::Semaphore(part.resource.name.clone(), semaphore::Input::Acquire(ask)),
+    }
+}
+
+fn granted(outcome: &coordination::Outcome) -> Result<Epoch, Blocked> {
+    match outcome {
+        coordination::Outcome::Lock(lock::Outcome::Acquired(grant) | lock::Outcome::Reclaimed { grant, .. })
+        | coordination::Outcome::Semaphore(semaphore::Outcome::Acquired(grant)) => Ok(grant.epoch),
+        coordination::Outcome::Lock(lock::Outcome::Busy(blocked))
+        | coordination::Outcome::Semaphore(semaphore::Outcome::Full { blocked, .. }) => Err(blocked.clone()),
+        // A crowd, or a namesake that has slots for the same task: it is tried again when something is given back.
+        _ => Err(Blocked { holders: Vec::new(), waiters: 0, watch: Vec::new(), deadline: None, reserved: None }),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,430 @@
+//! A worker: turns the items of a queue into tasks or pipelines, a few at a time.
+//!
+//! ```text
+//!            define                 wake                       take, up to its concurrency
+//!   nothing -------> asleep <------------------> awake ------------------------------------> a job
+//!                 (with wake_on)   drained      (without wake_on: always)                     |
+//!                                                  ^------------- its task has ended ---------'
+//!   remove: it takes nothing more, and is gone with its last job
+//! ```
+//!
+//! Invariants: a worker has at most as many jobs as its concurrency allowed when it took them; one that is asleep has none;
+//! one that was removed and has none is gone; no two of its jobs are the same take.
+//!
+//! Like the queues of a project, all workers are one machine: it is the model of a whole project in tests, and filled with
+//! the rows of one batch it *is* the decision. What is stored is what the events say, so `Worker::apply` serves both.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::event::Event;
+use crate::ids::{Epoch, HolderId, ItemId, Name, NameError, Seq, TaskId};
+use crate::plan::{Deed, Plan};
+use crate::router::Pattern;
+use crate::step::{Now, Scribe, Step};
+use crate::time::{Lease, Span};
+
+/// How many workers a project can have.
+pub const WORKERS_LIMIT: usize = 1_000;
+
+/// The most items that one worker can be at.
+pub const CONCURRENCY_LIMIT: u32 = 10_000;
+
+/// What a runbook says of a worker.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Definition {
+    /// The runbook.
+    pub runbook: Box<str>,
+    /// Its name.
+    pub name: Name,
+    /// The queue whose items it takes.
+    pub queue: Name,
+    /// What it does with each.
+    pub job: Job,
+    /// How many it is at, at most.
+    pub concurrency: u32,
+    /// The events that wake it. Without any it is always awake.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub wake_on: Vec<Pattern>,
+    /// How long an item waits after its first attempt has failed; twice as long after each further one.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub retry_delay: Span,
+}
+
+fn is_none(span: &Span) -> bool {
+    *span == Span::ZERO
+}
+
+/// The longest wait before an item is tried again.
+const RETRY_LIMIT: Span = Span::from_secs(3_600);
+
+impl Definition {
+    /// How long an item waits after this attempt, counted from 1, has failed.
+    pub fn retry_after(&self, attempt: u32) -> Span {
+        let after = Span::from_ms(self.retry_delay.as_ms().saturating_mul(1 << (attempt.clamp(1, 31) - 1)));
+        // One that is told to wait for longer does.
+        after.min(self.retry_delay.max(RETRY_LIMIT))
+    }
+}
+
+/// What becomes of an item.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Job {
+    /// A pipeline. Those of its variables that the item has get their values from there, and `item`, if it is one of them, the
+    /// whole item.
+    Pipeline(Arc<Plan>),
+    /// A task that does this. A command finds the item in its environment.
+    Task {
+        /// What.
+        deed: Deed,
+        /// How long it may take.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        timeout: Option<Span>,
+    },
+}
+
+/// All workers of a project, or those that one decision needs.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Workers {
+    /// The workers.
+    pub workers: BTreeMap<Name, Worker>,
+}
+
+/// A worker. This is stored as it is by the fold of the log: a new field needs a default.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Worker {
+    /// What the runbook says of it.
+    pub definition: Arc<Definition>,
+    /// Whether a person has told it to take nothing.
+    pub paused: bool,
+    /// Whether it takes items until its queue is empty.
+    pub awake: bool,
+    /// Whether it is gone but for its jobs.
+    pub removed: bool,
+    /// The event that defined it so, or since which it is asleep: only what happens after that wakes it.
+    pub since: Seq,
+    /// What it is at.
+    pub jobs: BTreeMap<TaskId, Taken>,
+}
+
+/// An item that became a task.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Taken {
+    /// From which queue.
+    pub queue: Name,
+    /// Which item.
+    pub item: ItemId,
+    /// In which take.
+    pub epoch: Epoch,
+}
+
+/// What can happen to a worker, as the event log keeps it. The variants are the second words of the events.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", rename_all_fields = "camelCase")]
+pub enum Fact {
+    /// It was made, or changed.
+    Defined(Arc<Definition>),
+    /// It takes nothing more, and is gone when its jobs are.
+    Removed {},
+    /// A person has told it to take nothing.
+    Paused {},
+    /// It may take items again.
+    Resumed {},
+    /// It takes items until its queue is empty.
+    Woken {},
+    /// Its queue is empty, and it waits to be woken.
+    Asleep {},
+    /// An item became a task.
+    Take {
+        /// Which task.
+        task: TaskId,
+        /// What it was made of.
+        #[serde(flatten)]
+        taken: Taken,
+    },
+    /// The task of an item has ended.
+    End {
+        /// Which task.
+        task: TaskId,
+        /// How.
+        how: End,
+    },
+}
+
+/// How the task of an item ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum End {
+    /// It was completed, and so is the item.
+    Completed,
+    /// It has failed, and so has the attempt at the item.
+    Failed,
+    /// A person did not want it any more.
+    Cancelled,
+}
+
+/// What can be asked of a worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Input {
+    /// Make it, or change it.
+    Define(Arc<Definition>),
+    /// Let it take nothing more, and be gone when its jobs are.
+    Remove,
+    /// Let it take items until its queue is empty.
+    Wake,
+    /// Let it take nothing.
+    Pause,
+    /// Let it take items again.
+    Resume,
+    /// An item was taken for it, and became this task.
+    Take {
+        /// The task.
+        task: TaskId,
+        /// The item.
+        taken: Taken,
+    },
+    /// The task of one of its items has ended.
+    Ended {
+        /// Which one.
+        task: TaskId,
+        /// How.
+        how: End,
+    },
+    /// Its queue was found empty.
+    Drained,
+}
+
+/// What a worker can answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is there.
+    Created,
+    /// It was another one, and is this one.
+    Changed,
+    /// It is so, as it was.
+    Same,
+    /// Another runbook has one of this name.
+    Foreign {
+        /// Which runbook.
+        runbook: Box<str>,
+    },
+    /// There are too many workers.
+    TooMany,
+    /// Its name is too long for the name of a holder.
+    BadName,
+    /// There is no such worker.
+    Unknown,
+    /// It is gone, or will be with its last job.
+    Removed {
+        /// How many jobs it is at.
+        jobs: usize,
+    },
+    /// It takes items now.
+    Woken,
+    /// It did so before.
+    Awake,
+    /// It takes nothing from now on.
+    Paused,
+    /// It takes items again.
+    Resumed,
+    /// It waits to be woken.
+    Asleep,
+    /// The item is its job.
+    Taken,
+    /// It is at as many items as it may be.
+    Full,
+    /// That job is over; this is what it was made of.
+    Ended(Taken),
+    /// It has no such job, or has had it for long.
+    NoJob,
+}
+
+/// The holder of the items that a worker is at.
+pub fn holder(name: &Name) -> Result<HolderId, NameError> {
+    HolderId::new(&format!("worker:{name}"))
+}
+
+impl Workers {
+    /// Decides one input to the worker of this name.
+    pub fn step(mut self, name: &Name, input: Input, now: &Now) -> Step<Workers, Outcome> {
+        let mut scribe = Scribe::new(now);
+        let (fact, outcome) = self.decide(name, input);
+        if let Some(fact) = fact {
+            let seq = scribe.next();
+            scribe.emit(Event::Worker { name: name.clone(), fact: fact.clone() });
+            self.apply(seq, name, fact);
+        }
+        Step { state: self, outcome, effects: scribe.effects }
+    }
+
+    fn decide(&self, name: &Name, input: Input) -> (Option<Fact>, Outcome) {
+        let worker = self.workers.get(name);
+        if let Input::Define(definition) = input {
+            return self.define(name, worker, definition);
+        }
+        let Some(worker) = worker else { return (None, Outcome::Unknown) };
+        match input {
+            Input::Ended { task, how } => match worker.jobs.get(&task).cloned() {
+                Some(taken) => (Some(Fact::End { task, how }), Outcome::Ended(taken)),
+                None => (None, Outcome::NoJob),
+            },
+            // To everybody but its jobs it is gone.
+            _ if worker.removed => (None, Outcome::Unknown),
+            Input::Define(_) => unreachable!("it was decided before"),
+            Input::Remove => (Some(Fact::Removed {}), Outcome::Removed { jobs: worker.jobs.len() }),
+            Input::Wake if worker.awake => (None, Outcome::Awake),
+            Input::Wake => (Some(Fact::Woken {}), Outcome::Woken),
+            Input::Pause => ((!worker.paused).then_some(Fact::Paused {}), Outcome::Paused),
+            Input::Resume => (worker.paused.then_some(Fact::Resumed {}), Outcome::Resumed),
+            Input::Take { task, taken } => match worker.refusal() {
+                Some(refusal) => (None, refusal),
+                None => (Some(Fact::Take { task, taken }), Outcome::Taken),
+            },
+            Input::Drained if !worker.awake => (None, Outcome::Asleep),
+            // What its jobs leave behind, it must be awake to take again.
+            Input::Drained if worker.definition.wake_on.is_empty() || !worker.jobs.is_empty() => (None, Outcome::Awake),
+            Input::Drained => (Some(Fact::Asleep {}), Outcome::Asleep),
+        }
+    }
+
+    fn define(&self, name: &Name, worker: Option<&Worker>, definition: Arc<Definition>) -> (Option<Fact>, Outcome) {
+        let outcome = match worker {
+            _ if holder(name).is_err() => return (None, Outcome::BadName),
+            None if self.workers.len() >= WORKERS_LIMIT => return (None, Outcome::TooMany),
+            None => Outcome::Created,
+            Some(worker) if worker.removed => Outcome::Created,
+            Some(worker) if worker.definition.runbook != definition.runbook => {
+                return (None, Outcome::Foreign { runbook: worker.definition.runbook.clone() });
+            }
+            Some(worker) if worker.definition == definition => return (None, Outcome::Same),
+            Some(_) => Outcome::Changed,
+        };
+        (Some(Fact::Defined(definition)), outcome)
+    }
+
+    /// Makes a fact true.
+    pub fn apply(&mut self, seq: Seq, name: &Name, fact: Fact) {
+        if let Fact::Defined(definition) = fact {
+            let worker = Worker::defined(self.workers.remove(name), definition, seq);
+            self.workers.insert(name.clone(), worker);
+            return;
+        }
+        let Some(worker) = self.workers.get_mut(name) else { return };
+        worker.apply(seq, fact);
+        if worker.removed && worker.jobs.is_empty() {
+            self.workers.remove(name);
+        }
+    }
+
+    /// Nothing changes for a worker by time alone: its queue knows when its items are due.
+    pub fn next_deadline(&self) -> Option<Lease> {
+        None
+    }
+
+    /// Panics if an invariant is broken.
+    pub fn check(&self) {
+        for (name, worker) in &self.workers {
+            assert!(worker.awake || worker.jobs.is_empty(), "{name} is asleep and at work");
+            assert!(!worker.removed || !worker.jobs.is_empty(), "{name} is gone and still there");
+            assert!(worker.awake || !worker.definition.wake_on.is_empty(), "nothing wakes {name}");
+            let mut takes: Vec<Epoch> = worker.jobs.values().map(|taken| taken.epoch).collect();
+            takes.sort_unstable();
+            assert!(takes.windows(2).all(|pair| pair[0] != pair[1]), "{name} has two jobs of one take");
+        }
+    }
+}
+
+impl Worker {
+    /// One that is defined so from now on; what it was at and what people have said of it stays.
+    fn defined(was: Option<Worker>, definition: Arc<Definition>, since: Seq) -> Worker {
+        let sleeps = !definition.wake_on.is_empty();
+        match was {
+            Some(was) => {
+                // One that was asleep and is woken by nothing any more could never wake up.
+                let awake = (was.awake && !was.removed) || !sleeps || !was.jobs.is_empty();
+                Worker { definition, paused: was.paused && !was.removed, awake, removed: false, since, jobs: was.jobs }
+            }
+            None => Worker { definition, paused: false, awake: !sleeps, removed: false, since, jobs: BTreeMap::new() },
+        }
+    }
+
+    fn apply(&mut self, seq: Seq, fact: Fact) {
+        match fact {
+            Fact::Defined(_) => unreachable!("it makes the whole worker"),
+            Fact::Removed {} => self.removed = true,
+            Fact::Paused {} => self.paused = true,
+            Fact::Resumed {} => self.paused = false,
+            Fact::Woken {} => self.awake = true,
+            // Its queue was empty then: what has happened before is settled, also if nobody has looked at it yet.
+            Fact::Asleep {} => (self.awake, self.since) = (false, seq),
+            Fact::Take { task, taken } => drop(self.jobs.insert(task, taken)),
+            Fact::End { task, .. } => drop(self.jobs.remove(&task)),
+        }
+    }
+
+    /// Why it takes nothing at the moment, if it does not.
+    pub fn refusal(&self) -> Option<Outcome> {
+        match self {
+            _ if self.removed => Some(Outcome::Unknown),
+            _ if self.paused => Some(Outcome::Paused),
+            _ if !self.awake => Some(Outcome::Asleep),
+            _ if self.room() == 0 => Some(Outcome::Full),
+            _ => None,
+        }
+    }
+
+    /// How many more items it may be at.
+    pub fn room(&self) -> usize {
+        usize::try_from(self.definition.concurrency).unwrap_or(usize::MAX).saturating_sub(self.jobs.len())
+    }
+
+    /// The word for how it stands.
+    pub fn state(&self) -> &'static str {
+        match self {
+            _ if self.removed => "finishing",
+            _ if self.paused => "paused",
+            _ if !self.awake => "asleep",
+            _ if !self.jobs.is_empty() => "busy",
+            _ => "awake",
+        }
+    }
+}
+
+impl Job {
+    /// What it does, in a few words.
+    pub fn words(&self) -> String {
+        match self {
+            Job::Pipeline(plan) => format!("pipeline {}", plan.name),
+            Job::Task { deed, .. } => match deed {
+                Deed::Run(command) => command.to_string(),
+                Deed::Argv(argv) => argv.join(" "),
+                Deed::Agent { name, .. } => format!("agent {name}"),
+                Deed::Merge(_) => "a merge".into(),
+            },
+        }
+    }
+}
+
+impl Fact {
+    /// The kind as it stands in the log.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Fact::Defined(_) => "worker:defined",
+            Fact::Removed {} => "worker:removed",
+            Fact::Paused {} => "worker:paused",
+            Fact::Resumed {} => "worker:resumed",
+            Fact::Woken {} => "worker:woken",
+            Fact::Asleep {} => "worker:asleep",
+            Fact::Take { .. } => "worker:take",
+            Fact::End { .. } => "worker:end",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

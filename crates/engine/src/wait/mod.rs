@@ -1,0 +1,253 @@
+//! How to wait: what to ask, whom to watch, and how long to sleep in between.
+//!
+//! ```text
+//!   request() --> store --> answer(reply) --> Ask            ask again at once
+//!                                         --> Probe(who)     look at these processes, then probed(…)
+//!                                         --> Sleep          until woken, one of these dies, or time passes; then ask
+//!                                         --> Done(reply)
+//! ```
+//!
+//! A wake-up is a hint; the row is the truth. Nothing here sleeps or looks: that is the driver's part.
+
+use banksman_core::claim::{Ask, Blocked, Waiting};
+use banksman_core::coordination::{Command, Outcome};
+use banksman_core::deadlock::Link;
+use banksman_core::event::{Kind, Resource};
+use banksman_core::{Lease, Liveness, ProcessId, Span, Stamp, TaskId, Ticket, lock, semaphore};
+
+use crate::manual::{self, Lockout, Taking};
+use crate::request::{Reply, Request, Seen};
+use crate::tasks::{TaskOutcome, TaskRequest};
+
+/// One who wants a lock, slots, or a task with all that it needs, from the first request to the end of the wait.
+#[derive(Debug)]
+pub struct Wait {
+    what: What,
+    /// How long to sleep at most: covers wake-ups that were lost.
+    poll: Span,
+    ticket: Option<Ticket>,
+    probes: Vec<Probe>,
+    /// The deadline that the patience was granted for.
+    deadline: Option<Lease>,
+    patience: Span,
+    last: Option<(Reply, Stamp)>,
+}
+
+/// What is wanted.
+#[derive(Debug)]
+enum What {
+    Resource(Resource, Box<Ask>),
+    Task(TaskId, Box<Taking>),
+}
+
+/// What an answer says of those who are in the way.
+struct Stand {
+    /// Once a whole group is dead, asking again changes something.
+    groups: Vec<Vec<ProcessId>>,
+    /// The place, if it waits.
+    waiting: Option<Waiting>,
+    at: Stamp,
+}
+
+/// One look at a process.
+#[derive(Debug)]
+struct Probe {
+    process: ProcessId,
+    liveness: Liveness,
+    /// The store has heard of it. If the process still stands in the way then, it was not believed.
+    told: bool,
+}
+
+/// What the driver does next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Advice {
+    /// Send [`Wait::request`] to the store.
+    Ask,
+    /// Look at these processes and report with [`Wait::probed`].
+    Probe(Vec<ProcessId>),
+    /// Sleep until woken, until one of these processes dies ([`Wait::probed`]), or for this long; then ask.
+    Sleep {
+        /// Whom to watch.
+        watch: Vec<ProcessId>,
+        /// How long at most.
+        at_most: Span,
+        /// The place in the line.
+        waiting: Waiting,
+    },
+    /// The wait is over.
+    Done(Reply),
+}
+
+impl Wait {
+    /// Starts to ask for `resource`.
+    pub fn new(resource: Resource, ask: Ask, poll: Span) -> Wait {
+        Wait::for_what(What::Resource(resource, Box::new(ask)), poll)
+    }
+
+    /// Starts to ask for a task with all that it needs.
+    pub fn for_task(task: TaskId, taking: Taking, poll: Span) -> Wait {
+        Wait::for_what(What::Task(task, Box::new(taking)), poll)
+    }
+
+    fn for_what(what: What, poll: Span) -> Wait {
+        Wait { what, poll, ticket: None, probes: Vec::new(), deadline: None, patience: Span::ZERO, last: None }
+    }
+
+    /// What to send to the store now.
+    pub fn request(&self) -> Request {
+        let probes = self.probes.iter().filter(|probe| probe.says_dead()).map(|probe| (probe.process.clone(), probe.liveness));
+        let seen = Seen { probes: probes.collect(), patience: self.patience };
+        let (resource, ask) = match &self.what {
+            What::Resource(resource, ask) => (resource, ask),
+            What::Task(id, taking) => {
+                let taking = Box::new(Taking { ticket: self.ticket, seen, ..(**taking).clone() });
+                return Request::Task(TaskRequest::Take { id: id.clone(), taking });
+            }
+        };
+        let name = resource.name.clone();
+        let command = match (resource.kind, self.ticket) {
+            (Kind::Lock, None) => Command::Lock(name, lock::Input::Acquire(ask.clone())),
+            (Kind::Lock, Some(ticket)) => Command::Lock(name, lock::Input::Look { ticket }),
+            (Kind::Semaphore, None) => Command::Semaphore(name, semaphore::Input::Acquire(ask.clone())),
+            (Kind::Semaphore, Some(ticket)) => Command::Semaphore(name, semaphore::Input::Look { ticket }),
+        };
+        Request::Coordinate { command, seen }
+    }
+
+    /// What to send to give up waiting, if this one stands in line.
+    pub fn leave(&self) -> Option<Request> {
+        let ticket = self.ticket?;
+        Some(match &self.what {
+            What::Resource(Resource { kind: Kind::Lock, name }, _) => {
+                Request::plain(Command::Lock(name.clone(), lock::Input::Leave { ticket }))
+            }
+            What::Resource(Resource { kind: Kind::Semaphore, name }, _) => {
+                Request::plain(Command::Semaphore(name.clone(), semaphore::Input::Leave { ticket }))
+            }
+            What::Task(id, taking) => {
+                let parts = manual::parts(id, taking.section.as_ref(), &taking.needs);
+                let resources = parts.into_iter().map(|part| part.resource).collect();
+                Request::Task(TaskRequest::Leave { ticket, resources, seen: None })
+            }
+        })
+    }
+
+    /// Who is in the way of a task, as far as is known.
+    pub fn lockouts(&self) -> &[Lockout] {
+        match &self.last {
+            Some((Reply::Task(TaskOutcome::Waiting(waiting)), _)) => &waiting.lockouts,
+            _ => &[],
+        }
+    }
+
+    /// Takes in the store's answer to [`Wait::request`].
+    pub fn answer(&mut self, reply: Reply) -> Advice {
+        for probe in self.probes.iter_mut().filter(|probe| probe.says_dead()) {
+            probe.told = true;
+        }
+        let (Outcome::Lock(lock::Outcome::Gone) | Outcome::Semaphore(semaphore::Outcome::Gone)) = outcome(&reply) else {
+            return self.stands(reply);
+        };
+        self.ticket = None;
+        Advice::Ask
+    }
+
+    fn stands(&mut self, reply: Reply) -> Advice {
+        let Some(Stand { waiting, at, .. }) = stand(&reply) else { return Advice::Done(reply) };
+        if let Some(waiting) = waiting {
+            self.ticket = Some(waiting.ticket);
+            if waiting.blocked.deadline != self.deadline {
+                // The holder has shown itself since: the time it was owed for a stall is settled.
+                self.deadline = waiting.blocked.deadline;
+                self.patience = Span::ZERO;
+            }
+        }
+        self.look_at(reply, at)
+    }
+
+    /// Takes in what a look at processes found.
+    pub fn probed(&mut self, found: impl IntoIterator<Item = (ProcessId, Liveness)>) -> Advice {
+        for (process, liveness) in found {
+            self.probes.retain(|probe| probe.process != process);
+            self.probes.push(Probe { process, liveness, told: false });
+        }
+        match self.last.take() {
+            Some((reply, at)) => self.look_at(reply, at),
+            None => Advice::Ask,
+        }
+    }
+
+    /// Tells that this process itself was stalled for so long, perhaps with all the others.
+    pub fn stalled(&mut self, late: Span) {
+        self.patience = self.patience + late;
+    }
+
+    /// Decides over the last reply, with what is known of those who stand in the way.
+    fn look_at(&mut self, reply: Reply, at: Stamp) -> Advice {
+        let Some(Stand { groups, waiting, .. }) = stand(&reply) else { return Advice::Done(reply) };
+        self.probes.retain(|probe| groups.iter().flatten().any(|process| *process == probe.process));
+        let unknown: Vec<ProcessId> = groups.iter().flatten().filter(|process| self.probe(process).is_none()).cloned().collect();
+        if !unknown.is_empty() {
+            self.last = Some((reply, at));
+            return Advice::Probe(unknown);
+        }
+        if groups.iter().any(|group| self.is_news(group)) {
+            return Advice::Ask;
+        }
+        let Some(waiting) = waiting else { return Advice::Done(reply) };
+        let alive = |process: &&ProcessId| self.probe(process).is_some_and(|probe| probe.liveness == Liveness::Alive);
+        let watch = groups.iter().flatten().filter(alive).cloned().collect();
+        let due = waiting.blocked.deadline.map(|deadline| (deadline + self.patience) - at.lease);
+        self.last = Some((reply, at));
+        Advice::Sleep { watch, at_most: due.map_or(self.poll, |due| due.min(self.poll)), waiting }
+    }
+
+    /// Whether the whole group is dead and the store has not heard of it yet.
+    fn is_news(&self, group: &[ProcessId]) -> bool {
+        let probes: Vec<&Probe> = group.iter().filter_map(|process| self.probe(process)).collect();
+        !group.is_empty() && probes.iter().all(|probe| probe.says_dead()) && probes.iter().any(|probe| !probe.told)
+    }
+
+    fn probe(&self, process: &ProcessId) -> Option<&Probe> {
+        self.probes.iter().find(|probe| probe.process == *process)
+    }
+}
+
+/// The answer of a lock or a semaphore; one that is nobody's if something else was asked.
+fn outcome(reply: &Reply) -> &Outcome {
+    match reply {
+        Reply::Coordinate { outcome, .. } => outcome,
+        _ => &Outcome::Undefined,
+    }
+}
+
+/// What an answer says of those who are in the way; nothing if it is the last word.
+fn stand(reply: &Reply) -> Option<Stand> {
+    // Each of them alone would break the circle if it were dead.
+    let circle = |cycle: &[Link]| cycle.iter().map(|link| vec![link.process.clone()]).collect();
+    let (groups, waiting, at) = match reply {
+        Reply::Coordinate { outcome, at } => match outcome {
+            Outcome::Lock(lock::Outcome::Waiting(waiting)) | Outcome::Semaphore(semaphore::Outcome::Waiting(waiting)) => {
+                (waiting.blocked.watch.clone(), Some(waiting.clone()), *at)
+            }
+            Outcome::Lock(lock::Outcome::Busy(Blocked { watch, .. }))
+            | Outcome::Semaphore(semaphore::Outcome::Full { blocked: Blocked { watch, .. }, .. }) => (watch.clone(), None, *at),
+            Outcome::Deadlock(cycle) => (circle(cycle), None, *at),
+            _ => return None,
+        },
+        Reply::Task(TaskOutcome::Waiting(claim)) => (claim.waiting.blocked.watch.clone(), Some(claim.waiting.clone()), claim.at),
+        Reply::Task(TaskOutcome::Locked(lockout)) => (lockout.watch.clone(), None, Stamp::default()),
+        Reply::Task(TaskOutcome::Deadlock(cycle)) => (circle(cycle), None, Stamp::default()),
+        _ => return None,
+    };
+    Some(Stand { groups, waiting, at })
+}
+
+impl Probe {
+    fn says_dead(&self) -> bool {
+        matches!(self.liveness, Liveness::Dead | Liveness::OtherBoot)
+    }
+}
+
+#[cfg(test)]
+mod tests;
