@@ -77,10 +77,11 @@ pub struct Finish {
     pub dead: u64,
 }
 
-/// An ordered group of tasks.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// An ordered group of tasks. The baseline of the log keeps it in its serialized form: a new field needs a default.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Section {
     /// Which one.
+    #[serde(skip_serializing)]
     pub id: SectionId,
     /// What people call it.
     pub name: Title,

@@ -17,7 +17,7 @@
 //! * [`pipeline`]: one go through the phases of a [`plan`]; [`guard`]: what must hold for it to go on; [`strategy`]: what is tried one after the other.
 //! * [`router`]: what follows from events; [`worker`]: what becomes of the items of a queue.
 //! * [`spelling`]: words that are almost right.
-//! * [`event`], [`fold`]: the facts, and the tables that follow from them.
+//! * [`event`], [`replay`]: the facts, and the tables that follow from them.
 
 pub mod admission;
 pub mod backlog;
@@ -28,7 +28,6 @@ pub mod deadlock;
 pub mod decision;
 pub mod event;
 mod facts;
-pub mod fold;
 pub mod guard;
 pub mod ids;
 pub mod import;
@@ -43,6 +42,7 @@ pub mod plan;
 pub mod planner;
 pub mod process;
 pub mod queue;
+pub mod replay;
 pub mod restart;
 pub mod router;
 pub mod semaphore;

@@ -1,6 +1,7 @@
 //! What a pipeline does, phase by phase: what a runbook says of it, fixed when the pipeline starts.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, LazyLock};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -48,6 +49,17 @@ pub struct Plan {
     pub vars: BTreeMap<Box<str>, Option<Value>>,
     /// Its phases. The first is the one that it begins with.
     pub phases: Vec<Phase>,
+}
+
+impl Plan {
+    /// What stands for the plan of a pipeline where only the log is known, or where the plan is set afterwards.
+    pub fn unknown() -> Arc<Plan> {
+        static UNKNOWN: LazyLock<Arc<Plan>> = LazyLock::new(|| {
+            let name = Name::new("unknown").expect("a valid name");
+            Arc::new(Plan { runbook: "".into(), name, vars: BTreeMap::new(), phases: Vec::new() })
+        });
+        Arc::clone(&UNKNOWN)
+    }
 }
 
 /// One phase.

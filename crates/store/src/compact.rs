@@ -1,18 +1,18 @@
 //! Taking the oldest events out of the log and keeping what they meant.
 //!
-//! The log begins with a *baseline*: the fold of all events that were taken out, one row for each lock, semaphore, section,
-//! task and decision. A step takes a few of the oldest events, folds them over the rows that they are about, and in one
+//! The log begins with a *baseline*: the state after all events that were taken out, one row for each lock, semaphore, section,
+//! task and decision. A step takes a few of the oldest events, replays them over the rows that they are about, and in one
 //! transaction writes these rows, deletes the events and notes how far the log is compacted. So every step is complete by
 //! itself: whoever is interrupted leaves a sound store, and the next one goes on from there.
 //!
-//! Reading and folding need no turn, because events never change and the baseline changes only together with the mark;
+//! Reading and replaying need no turn, because events never change and the baseline changes only together with the mark;
 //! the transaction looks whether the mark is still where it was. So a step keeps others waiting for its writes only.
 
 use std::collections::BTreeSet;
 
 use banksman_core::event::Event;
-use banksman_core::fold::Folded;
-use banksman_core::fold::stored::Entity;
+use banksman_core::replay::Replay;
+use banksman_core::replay::stored::Entity;
 use banksman_core::router::{Subscription, route};
 use banksman_core::{Seq, Span, Wall};
 
@@ -217,23 +217,23 @@ impl View<'_> {
         let project: Value<'_> = self.project.into();
         let query = |entity: &Entity| [project.clone(), entity.component.to_string().into(), entity.id.to_string().into()];
         let queries: Vec<Query<'_>> = entities.iter().map(|entity| Query::new(Statement::Kept, query(entity))).collect();
-        let mut folded = Folded::default();
+        let mut replay = Replay::default();
         for row in self.backend.read(&queries)?.into_iter().flatten() {
             let (entity, data) = kept(row)?;
-            folded.restore(&entity, &data).map_err(StoreError::corrupt)?;
+            replay.restore(&entity, &data).map_err(StoreError::corrupt)?;
         }
-        part.events.iter().for_each(|(seq, wall, event)| folded.apply(*seq, *wall, event.clone()));
-        let after = |entity: Entity| folded.stored(&entity).map(|data| (entity, data)).map_err(StoreError::corrupt);
+        part.events.iter().for_each(|(seq, wall, event)| replay.apply(*seq, *wall, event.clone()));
+        let after = |entity: Entity| replay.stored(&entity).map(|data| (entity, data)).map_err(StoreError::corrupt);
         entities.into_iter().map(after).collect()
     }
 }
 
 impl Baseline {
     /// What the events before the log say.
-    pub(crate) fn folded(&self) -> Result<Folded, StoreError> {
-        let mut folded = Folded::default();
-        self.rows.iter().try_for_each(|(entity, data)| folded.restore(entity, data).map_err(StoreError::corrupt))?;
-        Ok(folded)
+    pub(crate) fn replay(&self) -> Result<Replay, StoreError> {
+        let mut replay = Replay::default();
+        self.rows.iter().try_for_each(|(entity, data)| replay.restore(entity, data).map_err(StoreError::corrupt))?;
+        Ok(replay)
     }
 
     /// The statements that make it the baseline of a project that has none.

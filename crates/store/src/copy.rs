@@ -4,8 +4,8 @@ use banksman_core::backlog::Backlog;
 use banksman_core::claim::{Grant, Line};
 use banksman_core::coordination::Coordination;
 use banksman_core::event::{Actor, Event};
-use banksman_core::fold::Folded;
 use banksman_core::lock;
+use banksman_core::replay::Replay;
 use banksman_core::task::State;
 use banksman_core::{Lease, Seq};
 
@@ -84,7 +84,7 @@ fn fill(
 
     to.backend.write(&baseline.writes(to.project))?;
 
-    let (mut folded, mut at) = (baseline.folded()?, baseline.mark.through);
+    let (mut replay, mut at) = (baseline.replay()?, baseline.mark.through);
     let mut events = 0;
     while at < snapshot.seq {
         let page = from.view().events(at, &EventFilter::default())?;
@@ -95,7 +95,7 @@ fn fill(
         for row in page.events.into_iter().take_while(|row| row.id <= snapshot.seq) {
             let event = parse(&row, &row.data.to_string())?;
             writes.push(insert(to.project, row.id, row.wall.0, &event, row.by.as_ref()));
-            folded.apply(row.id, row.wall, event);
+            replay.apply(row.id, row.wall, event);
         }
         events += writes.len();
         to.backend.write(&writes)?;
@@ -104,8 +104,8 @@ fn fill(
         }
         at = page.last;
     }
-    let tables = Folded::of_all(&after.coordination, &after.backlog).with_queues(&after.queues);
-    let differences = folded.differences(&tables.with_crew(&after.crew.workers, &after.crew.routes));
+    let tables = Replay::of(&after.coordination).with_backlog(&after.backlog).with_queues(&after.queues);
+    let differences = replay.differences(&tables.with_workers(&after.crew.workers, &after.crew.routes));
     if let Some(first) = differences.first() {
         return Err(StoreError::corrupt(first));
     }

@@ -4,12 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use banksman_core::backlog::Backlog;
 use banksman_core::event::{Resource, Source};
-use banksman_core::ids::{Name, RunnerId, TaskId};
-use banksman_core::pipeline::{Checkpoint, Pipeline, Reason, Recheck, State};
-use banksman_core::plan::Context;
+use banksman_core::ids::{Name, TaskId};
+use banksman_core::pipeline::{Pipeline, Reason, State};
 use banksman_core::task::{Task, Work};
-use banksman_core::{Lease, Seq, Stamp};
-use serde::{Deserialize, Serialize};
+use banksman_core::{Lease, Seq};
 
 use crate::error::StoreError;
 use crate::key::Key;
@@ -43,88 +41,14 @@ pub struct Listening {
     pub awaited: BTreeSet<Resource>,
 }
 
-/// What a row has of a pipeline. The plan is in the spec of its task.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Body {
-    state: State,
-    attempt: u32,
-    phase_started: Stamp,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    context: Context,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    checkpoints: Vec<Checkpoint>,
-    tasks: u32,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    failures: BTreeMap<Name, u32>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    attempts: BTreeMap<Name, u32>,
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    is_keeping: bool,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    looker: Option<RunnerId>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    recheck: Option<Recheck>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    overdue: Option<Lease>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    retried: BTreeMap<Name, u32>,
-}
-
-impl Body {
-    fn of(pipeline: &Pipeline) -> Body {
-        let Pipeline { state, attempt, phase_started, context, checkpoints, tasks, failures, attempts, .. } = pipeline.clone();
-        let Pipeline { is_keeping, looker, recheck, overdue, retried, .. } = pipeline.clone();
-        Body {
-            state,
-            attempt,
-            phase_started,
-            context,
-            checkpoints,
-            tasks,
-            failures,
-            attempts,
-            is_keeping,
-            looker,
-            recheck,
-            overdue,
-            retried,
-        }
-    }
-
-    /// The pipeline of this task.
-    fn pipeline(self, host: &Task) -> Result<Pipeline, StoreError> {
-        let Some(Work::Pipeline(plan)) = &host.spec.work else {
-            return Err(StoreError::corrupt(format_args!("{} has a pipeline, but does not say what it does", host.id)));
-        };
-        let Body { state, attempt, phase_started, context, checkpoints, tasks, failures, attempts, .. } = self;
-        let Body { is_keeping, looker, recheck, overdue, retried, .. } = self;
-        let (id, plan) = (host.id.clone(), plan.clone());
-        Ok(Pipeline {
-            id,
-            plan,
-            state,
-            attempt,
-            phase_started,
-            context,
-            checkpoints,
-            tasks,
-            failures,
-            attempts,
-            is_keeping,
-            looker,
-            recheck,
-            overdue,
-            retried,
-        })
-    }
-}
-
 impl Row {
     pub(crate) fn hosted(&mut self) -> Result<Hosted, StoreError> {
         let task = self.task()?;
-        let body: Body = self.json()?.ok_or_else(|| StoreError::corrupt("a pipeline without content"))?;
-        let pipeline = body.pipeline(&task)?;
+        let Some(Work::Pipeline(plan)) = &task.spec.work else {
+            return Err(StoreError::corrupt(format_args!("{} has a pipeline, but does not say what it does", task.id)));
+        };
+        let restored = Pipeline::restore(task.id.clone(), plan.clone(), &self.text()?);
+        let pipeline = restored.map_err(StoreError::corrupt)?;
         Ok(Hosted { task, pipeline })
     }
 }
@@ -196,7 +120,7 @@ fn params(project: i64, pipeline: &Pipeline) -> [Value<'_>; 6] {
         pipeline.word().into(),
         pipeline.phase().map(Name::as_str).into(),
         pipeline.next_deadline().map(|due| due.0).into(),
-        json(&Body::of(pipeline)),
+        json(pipeline),
     ]
 }
 
@@ -259,7 +183,7 @@ mod tests {
 
     use banksman_core::guard::{Condition, Guard, GuardAction};
     use banksman_core::pipeline::When;
-    use banksman_core::plan::{Action, Deed, Phase, Plan, Text};
+    use banksman_core::plan::{Action, Context, Deed, Phase, Plan, Text};
     use banksman_core::{Now, Span};
 
     use super::*;

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use banksman_core::backlog::Backlog;
 use banksman_core::coordination::Coordination;
 use banksman_core::event::{Actor, Source};
-use banksman_core::fold::Folded;
 use banksman_core::queue::Queues;
+use banksman_core::replay::Replay;
 use banksman_core::{Lease, Seq, Wall};
 use serde::Serialize;
 use serde_json::Value as Json;
@@ -184,7 +184,7 @@ impl View<'_> {
         ))
     }
 
-    /// Folds the whole log and compares the result with the tables. Returns the differences, in words.
+    /// Replays the whole log and compares the result with the tables. Returns the differences, in words.
     pub fn compare_with_log(&mut self) -> Result<Vec<String>, StoreError> {
         loop {
             if let Some(differences) = self.compare_unless_compacted()? {
@@ -196,7 +196,7 @@ impl View<'_> {
     /// The differences; nothing if events were taken out of the log before they could be read.
     fn compare_unless_compacted(&mut self) -> Result<Option<Vec<String>>, StoreError> {
         let baseline = self.baseline()?;
-        let (mut folded, mut after) = (baseline.folded()?, baseline.mark.through);
+        let (mut replay, mut after) = (baseline.replay()?, baseline.mark.through);
         // The log goes on growing meanwhile: the tables are read last, and the log is then read up to them.
         loop {
             let page = self.events(after, &EventFilter::default())?;
@@ -205,16 +205,16 @@ impl View<'_> {
             }
             after = page.last;
             for row in page.events {
-                folded.apply(row.id, row.wall, compact::parse(&row, &row.data.to_string())?);
+                replay.apply(row.id, row.wall, compact::parse(&row, &row.data.to_string())?);
             }
             if page.more {
                 continue;
             }
             let snapshot = self.everything()?;
             if snapshot.seq == after {
-                let tables = Folded::of_all(&snapshot.coordination, &snapshot.backlog).with_queues(&snapshot.queues);
-                let tables = tables.with_crew(&snapshot.crew.workers, &snapshot.crew.routes);
-                return Ok(Some(folded.differences(&tables)));
+                let tables = Replay::of(&snapshot.coordination).with_backlog(&snapshot.backlog).with_queues(&snapshot.queues);
+                let tables = tables.with_workers(&snapshot.crew.workers, &snapshot.crew.routes);
+                return Ok(Some(replay.differences(&tables)));
             }
         }
     }

@@ -5,8 +5,8 @@
 //!               `----- what it was about changed without it -------> Withdrawn
 //! ```
 //!
-//! Invariants: it is answered once, with one of its options; its recommended option is one of them. Its row is the
-//! fold of its events.
+//! Invariants: it is answered once, with one of its options; its recommended option is one of them. Its row is what replaying its
+//! events gives.
 
 use serde::{Deserialize, Serialize};
 

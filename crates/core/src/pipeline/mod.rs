@@ -67,39 +67,53 @@ pub const CHECKPOINT_LIMIT: usize = 100;
 /// The longest message of a checkpoint, in bytes.
 pub const MESSAGE_LIMIT: usize = 1_000;
 
-/// A pipeline.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A pipeline. Its row and the baseline of the log have it in its serialized form, which is read with [`Pipeline::restore`]: a new
+/// field needs a default.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Pipeline {
     /// Which one: the id of its task.
+    #[serde(skip, default = "unknown_id")]
     pub id: TaskId,
-    /// What it does.
+    /// What it does. It is kept in the spec of its task.
+    #[serde(skip, default = "Plan::unknown")]
     pub plan: Arc<Plan>,
     /// How it stands.
     pub state: State,
     /// Which attempt at the phase this is, counted from 1.
     pub attempt: u32,
     /// How many attempts there were at each phase.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub attempts: BTreeMap<Name, u32>,
     /// Since when it is in the phase, or before it.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub phase_started: Stamp,
     /// The variables.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub context: Context,
     /// What was said on the way.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checkpoints: Vec<Checkpoint>,
     /// How many tasks its phases have had.
     pub tasks: u32,
     /// How often a phase has failed, since a person last asked for a retry.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub failures: BTreeMap<Name, u32>,
     /// Whether a phase has begun that keeps its locks: from then on every phase needs them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_keeping: bool,
     /// The runner that looks at its guards, until it has told what it found: a command of theirs must not run twice at a time.
     /// Until then it counts as looking, though the pipeline may have gone on meanwhile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub looker: Option<RunnerId>,
     /// What must still hold when a run of its phase is claimed; nothing after a person has unblocked it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recheck: Option<Recheck>,
     /// When the guard that blocks it has blocked it for too long; nothing once people were told of that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overdue: Option<Lease>,
     /// How many runs the last attempt at each phase has had beside the first one.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub retried: BTreeMap<Name, u32>,
 }
 
@@ -249,6 +263,14 @@ pub struct Checkpoint {
     pub at: Wall,
 }
 
+fn unknown_id() -> TaskId {
+    TaskId::new("unknown").expect("a valid id")
+}
+
+fn is_default(stamp: &Stamp) -> bool {
+    *stamp == Stamp::default()
+}
+
 fn is_none(at: &Seq) -> bool {
     at.0 == 0
 }
@@ -282,6 +304,11 @@ impl Reason {
 }
 
 impl Pipeline {
+    /// Reads the serialized form. Id and plan are not in it: they are those of the task.
+    pub fn restore(id: TaskId, plan: Arc<Plan>, data: &str) -> serde_json::Result<Pipeline> {
+        Ok(Pipeline { id, plan, ..serde_json::from_str(data)? })
+    }
+
     /// A pipeline that was just handed over.
     pub fn new(id: TaskId, plan: Arc<Plan>, context: Context, now: &Now) -> Pipeline {
         Pipeline {

@@ -37,10 +37,13 @@ pub enum DataError {
     },
 }
 
-/// A thing in a queue.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A thing in a queue. The baseline of the log keeps it in its serialized form, which has no moments of the lease clock: a new
+/// field needs a default.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Item {
     /// Which one: the number of the event that pushed it.
+    #[serde(skip_serializing)]
     pub id: ItemId,
     /// Where it is.
     pub queue: Name,
@@ -49,25 +52,32 @@ pub struct Item {
     /// What is higher comes first.
     pub priority: i32,
     /// When it was pushed.
+    #[serde(with = "wall_alone")]
     pub created: Stamp,
     /// While it is not over, nothing else with this key is pushed. One that is dead keeps it for when it is tried again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dedupe: Option<DedupeKey>,
     /// How often it was taken, since a person last asked for it to be tried again.
     pub attempts: u32,
     /// The number of its last take or time-out: every epoch below it is fenced.
     pub fence: Epoch,
     /// How it stands.
+    #[serde(rename = "standing")]
     pub state: State,
     /// The attempts that failed, the oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<Attempt>,
     /// Where it died, if this is a dead-letter queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<Origin>,
     /// How many routes led to it, one after the other.
+    #[serde(skip)]
     pub depth: u32,
 }
 
 /// How an item stands.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "LoggedState", into = "LoggedState")]
 pub enum State {
     /// It waits to be taken.
     Pending {
@@ -90,6 +100,15 @@ pub enum State {
         /// Since when.
         at: Wall,
     },
+}
+
+/// The state of an item as the log tells it.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum LoggedState {
+    Waiting,
+    Held { holder: HolderId, epoch: Epoch, since: Wall },
+    Dead { reason: Box<str>, at: Wall },
 }
 
 /// Who works on an item.
@@ -135,6 +154,44 @@ pub struct Origin {
     pub at: Wall,
 }
 
+impl From<State> for LoggedState {
+    fn from(state: State) -> LoggedState {
+        match state {
+            State::Pending { .. } | State::Failed { .. } => LoggedState::Waiting,
+            State::Processing(taken) => LoggedState::Held { holder: taken.holder, epoch: taken.epoch, since: taken.since.wall },
+            State::Dead { reason, at } => LoggedState::Dead { reason, at },
+            State::Completed => unreachable!("nothing is kept of it"),
+        }
+    }
+}
+
+impl From<LoggedState> for State {
+    fn from(state: LoggedState) -> State {
+        match state {
+            LoggedState::Waiting => State::Pending { not_before: None },
+            LoggedState::Held { holder, epoch, since: wall } => {
+                State::Processing(Taken { holder, since: Stamp { lease: Lease(0), wall }, epoch, until: Lease(0) })
+            }
+            LoggedState::Dead { reason, at } => State::Dead { reason, at },
+        }
+    }
+}
+
+/// A moment on the wall clock alone.
+mod wall_alone {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use crate::time::{Lease, Stamp, Wall};
+
+    pub(super) fn serialize<S: Serializer>(stamp: &Stamp, serializer: S) -> Result<S::Ok, S::Error> {
+        stamp.wall.serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Stamp, D::Error> {
+        Wall::deserialize(deserializer).map(|wall| Stamp { lease: Lease(0), wall })
+    }
+}
+
 impl Data {
     /// Reads a text from outside.
     pub fn parse(text: &str) -> Result<Data, DataError> {
@@ -167,6 +224,29 @@ impl<'de> Deserialize<'de> for Data {
     }
 }
 
+impl State {
+    /// When time alone changes it.
+    pub fn due(&self) -> Option<Lease> {
+        match self {
+            State::Pending { not_before } => *not_before,
+            State::Processing(taken) => Some(taken.until),
+            State::Failed { due } => Some(*due),
+            State::Completed | State::Dead { .. } => None,
+        }
+    }
+
+    /// The word for it.
+    pub fn word(&self) -> &'static str {
+        match self {
+            State::Pending { .. } => "pending",
+            State::Processing(_) => "processing",
+            State::Failed { .. } => "failed",
+            State::Completed => "completed",
+            State::Dead { .. } => "dead",
+        }
+    }
+}
+
 impl Item {
     /// Its place among those that wait: what is lower comes first. It never changes, so that one index has all in order.
     pub fn rank(&self) -> i64 {
@@ -186,23 +266,12 @@ impl Item {
 
     /// When time alone changes how it stands.
     pub fn due(&self) -> Option<Lease> {
-        match &self.state {
-            State::Pending { not_before } => *not_before,
-            State::Processing(taken) => Some(taken.until),
-            State::Failed { due } => Some(*due),
-            State::Completed | State::Dead { .. } => None,
-        }
+        self.state.due()
     }
 
     /// The word for how it stands.
     pub fn status(&self) -> &'static str {
-        match &self.state {
-            State::Pending { .. } => "pending",
-            State::Processing(_) => "processing",
-            State::Failed { .. } => "failed",
-            State::Completed => "completed",
-            State::Dead { .. } => "dead",
-        }
+        self.state.word()
     }
 
     /// Panics if an invariant is broken.

@@ -75,15 +75,17 @@ pub struct Queues {
 }
 
 /// A queue.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Queue {
     /// Its name.
+    #[serde(skip_serializing)]
     pub name: Name,
     /// Its terms.
     pub config: Config,
     /// Whether nothing is taken from it.
     pub paused: bool,
-    /// How many items it has, dead ones included.
+    /// How many items it has, dead ones included: it follows from the items.
+    #[serde(skip)]
     pub length: u32,
 }
 

@@ -79,7 +79,7 @@ pub struct Routes {
     pub routes: BTreeMap<Box<str>, InForce>,
 }
 
-/// A route that is in force. This is stored as it is by the fold of the log: a new field needs a default.
+/// A route that is in force. This is kept in the baseline of the log as it is: a new field needs a default.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InForce {
     /// The route.

@@ -2,9 +2,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::event::{CustomKind, Source, TaskFact};
-use crate::fold::Folded;
 use crate::ids::TaskId;
 use crate::queue::Fact as QueueFact;
+use crate::replay::Replay;
 use crate::worker::Fact as WorkerFact;
 
 fn name(text: &str) -> Name {
@@ -236,13 +236,13 @@ fn the_stored_form_is_frozen() {
         let event = Event::parse(kind, "route", Some("r/*"), data).unwrap();
         assert_eq!((event.kind(), event.data().as_str()), (kind, data));
     }
-    let mut folded = Folded::default();
-    folded.apply(Seq(4), Wall(0), event);
-    let entity = crate::fold::stored::Entity { component: "route".into(), id: "r/queue:dead(q)".into() };
+    let mut replay = Replay::default();
+    replay.apply(Seq(4), Wall(0), event);
+    let entity = crate::replay::stored::Entity { component: "route".into(), id: "r/queue:dead(q)".into() };
     let row = r#"{"route":{"runbook":"r","on":"queue:dead(q)","then":[{"push":{"queue":"graves","priority":2}},{"wake":"w"},{"notify":"x"}]},"since":4}"#;
-    assert_eq!(folded.stored(&entity).unwrap().as_deref(), Some(row));
-    folded.restore(&entity, row).unwrap();
-    assert_eq!(folded.stored(&entity).unwrap().as_deref(), Some(row));
+    assert_eq!(replay.stored(&entity).unwrap().as_deref(), Some(row));
+    replay.restore(&entity, row).unwrap();
+    assert_eq!(replay.stored(&entity).unwrap().as_deref(), Some(row));
 }
 
 #[test]

@@ -94,7 +94,7 @@ pub struct Workers {
     pub workers: BTreeMap<Name, Worker>,
 }
 
-/// A worker. This is stored as it is by the fold of the log: a new field needs a default.
+/// A worker. This is kept in the baseline of the log as it is: a new field needs a default.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Worker {

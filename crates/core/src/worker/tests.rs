@@ -3,8 +3,8 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::fold::Folded;
-use crate::fold::stored::tests::assert_every_cut;
+use crate::replay::Replay;
+use crate::replay::tests::stored::assert_every_cut;
 use crate::step::Effect;
 use crate::time::Wall;
 
@@ -63,11 +63,11 @@ impl Site {
 
     /// What the log says is what is there, also if any part of it is compacted.
     fn compare(&self) {
-        let mut folded = Folded::default();
-        self.log.iter().for_each(|(seq, wall, event)| folded.apply(*seq, *wall, event.clone()));
-        let tables = Folded::default().with_crew(&self.workers, &Default::default());
-        assert_eq!(folded.differences(&tables), Vec::<String>::new());
-        assert_eq!(folded, tables);
+        let mut replay = Replay::default();
+        self.log.iter().for_each(|(seq, wall, event)| replay.apply(*seq, *wall, event.clone()));
+        let tables = Replay::default().with_workers(&self.workers, &Default::default());
+        assert_eq!(replay.differences(&tables), Vec::<String>::new());
+        assert_eq!(replay, tables);
         assert_every_cut(&self.log, 3);
     }
 }

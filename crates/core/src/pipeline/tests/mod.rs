@@ -6,11 +6,10 @@ use serde_json::json;
 
 use super::*;
 use crate::backlog::Backlog;
-use crate::coordination::Coordination;
-use crate::fold::Folded;
 use crate::guard::{Condition, Guard, GuardAction};
 use crate::ids::Seq;
 use crate::plan::{Deed, Push};
+use crate::replay::Replay;
 use crate::step::{Effect, Errand};
 use crate::strategy::{Approach, Fallback};
 use crate::time::Span;
@@ -80,12 +79,12 @@ pub(super) fn passed() -> Verdict {
     Verdict::Pass { warnings: Vec::new(), recheck: None }
 }
 
-/// A pipeline with a clock: after each step the events are read back as from the log, folded, and compared with the state.
+/// A pipeline with a clock: after each step the events are read back as from the log, replay, and compared with the state.
 #[derive(Clone)]
 pub(super) struct Site {
     pub(super) pipeline: Pipeline,
     pub(super) now: Now,
-    pub(super) log: Folded,
+    pub(super) log: Replay,
     /// What was told, in the order of time.
     pub(super) told: Vec<Fact>,
     /// The tasks that were to be made.
@@ -106,7 +105,7 @@ impl Site {
     pub(super) fn blank(phases: Vec<Phase>) -> Site {
         let now = Now { seq: Seq(1), lease: Lease(1_000), wall: Wall(1_000_000), ..Now::default() };
         let pipeline = Pipeline::new(id("p-1"), plan(phases), vars(json!({ "title": "x" })), &now);
-        Site { pipeline, now, log: Folded::default(), told: Vec::new(), made: BTreeSet::new(), sent: 0 }
+        Site { pipeline, now, log: Replay::default(), told: Vec::new(), made: BTreeSet::new(), sent: 0 }
     }
 
     /// One whose first phase has begun.
@@ -161,8 +160,8 @@ impl Site {
             return;
         }
         let backlog = Backlog { pipelines: [(id("p-1"), self.pipeline.clone())].into(), ..Backlog::default() };
-        let tables = Folded::of_all(&Coordination::default(), &backlog);
-        assert_eq!(self.log.differences(&tables), Vec::<String>::new(), "the log folds to the tables after {input:?}");
+        let tables = Replay::default().with_backlog(&backlog);
+        assert_eq!(self.log.differences(&tables), Vec::<String>::new(), "log and tables agree after {input:?}");
     }
 
     /// The end of the task that is at it.

@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::claim::Address;
-use crate::fold::Folded;
 use crate::ids::Seq;
 use crate::process::ProcessId;
+use crate::replay::Replay;
 use crate::step::Effect;
 
 mod histories;
@@ -29,18 +29,18 @@ fn config(max_attempts: u32) -> Config {
     Config { visibility_timeout: Span::from_ms(100), max_attempts, dead_letter: None, max_length: 1_000 }
 }
 
-/// Queues with a clock: every step happens at `at`, and its events are folded.
+/// Queues with a clock: every step happens at `at`, and its events are replay.
 pub(super) struct Site {
     pub(super) queues: Queues,
     pub(super) now: Now,
-    pub(super) log: Folded,
+    pub(super) log: Replay,
     pub(super) woken: Vec<Address>,
 }
 
 impl Site {
     pub(super) fn new() -> Site {
         let now = Now { seq: Seq(1), ticket: Ticket(1), ..Now::default() };
-        Site { queues: Queues::default(), now, log: Folded::default(), woken: Vec::new() }
+        Site { queues: Queues::default(), now, log: Replay::default(), woken: Vec::new() }
     }
 
     /// A queue `q` with these terms.
@@ -76,8 +76,8 @@ impl Site {
         if matches!(&step.outcome, Outcome::Waiting(waiting) if waiting.ticket == self.now.ticket) {
             self.now.ticket.0 += 1;
         }
-        let tables = Folded::default().with_queues(&self.queues);
-        assert_eq!(self.log.differences(&tables), Vec::<String>::new(), "the log folds to the tables");
+        let tables = Replay::default().with_queues(&self.queues);
+        assert_eq!(self.log.differences(&tables), Vec::<String>::new(), "log and tables agree");
         step.outcome
     }
 

@@ -1,7 +1,9 @@
 use std::collections::BTreeMap;
 
-use super::*;
+use crate::event::Event;
 use crate::ids::Seq;
+use crate::replay::Replay;
+use crate::replay::stored::Entity;
 use crate::time::Wall;
 
 /// A log of which the beginning is replaced by rows, a few events at a time, as the store does it.
@@ -12,17 +14,17 @@ pub(crate) struct Compacted {
 }
 
 impl Compacted {
-    /// Folds the events up to `cut` over the rows that they are about, and no others.
+    /// Replays the events up to `cut` over the rows that they are about, and no others.
     pub(crate) fn advance(&mut self, log: &[(Seq, Wall, Event)], cut: usize) {
         let part = &log[self.through..cut];
         let entities: std::collections::BTreeSet<Entity> = part.iter().filter_map(|(_, _, event)| Entity::of(event)).collect();
-        let mut folded = Folded::default();
+        let mut replay = Replay::default();
         for entity in &entities {
-            self.rows.get(entity).into_iter().for_each(|data| folded.restore(entity, data).unwrap());
+            self.rows.get(entity).into_iter().for_each(|data| replay.restore(entity, data).unwrap());
         }
-        part.iter().for_each(|(seq, wall, event)| folded.apply(*seq, *wall, event.clone()));
+        part.iter().for_each(|(seq, wall, event)| replay.apply(*seq, *wall, event.clone()));
         for entity in entities {
-            match folded.stored(&entity).unwrap() {
+            match replay.stored(&entity).unwrap() {
                 Some(data) => drop(self.rows.insert(entity, data)),
                 None => drop(self.rows.remove(&entity)),
             }
@@ -31,21 +33,21 @@ impl Compacted {
     }
 
     /// What the rows and the rest of the log tell.
-    pub(crate) fn folded(&self, log: &[(Seq, Wall, Event)]) -> Folded {
-        let mut folded = Folded::default();
-        self.rows.iter().for_each(|(entity, data)| folded.restore(entity, data).unwrap());
-        log[self.through..].iter().for_each(|(seq, wall, event)| folded.apply(*seq, *wall, event.clone()));
-        folded
+    pub(crate) fn replay(&self, log: &[(Seq, Wall, Event)]) -> Replay {
+        let mut replay = Replay::default();
+        self.rows.iter().for_each(|(entity, data)| replay.restore(entity, data).unwrap());
+        log[self.through..].iter().for_each(|(seq, wall, event)| replay.apply(*seq, *wall, event.clone()));
+        replay
     }
 }
 
 /// Asserts that every beginning of the log may be replaced by rows, in parts of `stride` events.
 pub(crate) fn assert_every_cut(log: &[(Seq, Wall, Event)], stride: usize) {
-    let whole = Compacted::default().folded(log);
+    let whole = Compacted::default().replay(log);
     let mut compacted = Compacted::default();
     for cut in (0..log.len()).step_by(stride).chain([log.len()]) {
         compacted.advance(log, cut);
-        assert_eq!(compacted.folded(log), whole, "the rows up to event {cut} tell something else");
+        assert_eq!(compacted.replay(log), whole, "the rows up to event {cut} tell something else");
     }
 }
 
@@ -82,25 +84,51 @@ fn the_form_of_the_rows_is_frozen() {
             "t-3",
             r#"{"spec":{"title":"build","priority":0,"retries":0,"workspace":"none"},"dependsOn":[],"position":3,"created":1000,"standing":{"done":{"failed":{"error":"exit 1"}}},"attempts":1,"failures":1,"recoveries":0}"#,
         ),
+        (
+            "queue",
+            "q",
+            r#"{"config":{"visibilityTimeout":300000,"maxAttempts":3,"deadLetter":"d","maxLength":10},"paused":true}"#,
+        ),
+        (
+            "item",
+            "q-7",
+            r#"{"queue":"q","data":{"a":[1,null]},"priority":2,"created":1000,"dedupe":"k","attempts":0,"fence":0,"standing":"waiting"}"#,
+        ),
+        (
+            "item",
+            "q-8",
+            r#"{"queue":"q","data":"x","priority":0,"created":1000,"attempts":2,"fence":9,"standing":{"held":{"holder":"a","epoch":9,"since":2000}},"history":[{"holder":"b","epoch":8,"started":1,"ended":2,"error":"no","timedOut":true}]}"#,
+        ),
+        (
+            "item",
+            "q-9",
+            r#"{"queue":"d","data":1,"priority":0,"created":1000,"attempts":3,"fence":9,"standing":{"dead":{"reason":"no","at":3000}},"origin":{"queue":"q","reason":"no","at":2000}}"#,
+        ),
+        ("pipeline", "p-1", r#"{"state":"init","attempt":1,"tasks":0}"#),
+        (
+            "pipeline",
+            "p-2",
+            r#"{"state":{"running":{"phase":"build","approach":1,"task":"p-2.2"}},"attempt":2,"context":{"a":1},"checkpoints":[{"message":"half","at":7}],"tasks":2,"failures":{"build":1},"attempts":{"build":2},"isKeeping":true}"#,
+        ),
     ];
     for (component, id, data) in rows {
         let entity = Entity { component: component.into(), id: id.into() };
-        let mut folded = Folded::default();
-        folded.restore(&entity, data).unwrap();
-        let again = folded.stored(&entity).unwrap().unwrap();
+        let mut replay = Replay::default();
+        replay.restore(&entity, data).unwrap();
+        let again = replay.stored(&entity).unwrap().unwrap();
         assert_eq!(without_spec(&again), without_spec(data));
     }
 }
 
 #[test]
 fn a_row_that_is_not_understood_is_named() {
-    let mut folded = Folded::default();
+    let mut replay = Replay::default();
     for (component, id, data) in [("task", "t-1", "{}"), ("ghost", "g", "{}"), ("lock", "", "{}")] {
         let entity = Entity { component: component.into(), id: id.into() };
-        let error = folded.restore(&entity, data).unwrap_err().to_string();
+        let error = replay.restore(&entity, data).unwrap_err().to_string();
         assert!(error.starts_with(&format!("what is kept of {component} {id} cannot be read: ")), "{error}");
     }
-    assert_eq!(folded, Folded::default());
+    assert_eq!(replay, Replay::default());
 }
 
 /// A number that changes a little each time it is read and written would be a difference between log and tables.

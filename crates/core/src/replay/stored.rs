@@ -1,15 +1,18 @@
-//! The fold of a part of the log, as rows that replace it: one for each lock, semaphore, section, task, decision,
-//! import, queue, item, worker and route, and one for the limits.
+//! The state after a part of the log, as rows that replace it: one for each lock, semaphore, section, task, decision,
+//! import, queue, item, worker, route and pipeline, and one for the limits.
 //!
-//! Every event changes at most one of them, so a part of the log can be folded over the few rows that it is about. The
+//! Every event changes at most one of them, so a part of the log can be replayed over the few rows that it is about. The
 //! form of the rows is as frozen as that of the events: fields may be added with a default, nothing else.
 
 use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
 use thiserror::Error;
 
-use super::Folded;
+use super::Replay;
 use crate::event::{Event, Kind, Resource};
 use crate::ids::{DecisionId, ImportId, ItemId, Name, SectionId, TaskId};
+use crate::pipeline::Pipeline;
+use crate::plan::Plan;
 
 /// The component of an item, which no event has as its source.
 const ITEM: &str = "item";
@@ -32,7 +35,7 @@ pub struct StoredError {
     what: String,
 }
 
-/// A place in the fold.
+/// A place in the replay.
 enum Slot {
     Resource(Resource),
     Section(SectionId),
@@ -72,15 +75,15 @@ impl Entity {
 
     fn slot(&self) -> Result<Slot, StoredError> {
         match (&*self.component, Kind::parse(&self.component)) {
-            (_, Some(kind)) => self.told(Name::new(&self.id)).map(|name| Slot::Resource(Resource { kind, name })),
-            ("section", None) => self.told(SectionId::new(&self.id)).map(Slot::Section),
-            ("task", None) => self.told(TaskId::new(&self.id)).map(Slot::Task),
-            ("decision", None) => self.told(DecisionId::new(&self.id)).map(Slot::Decision),
-            ("import", None) => self.told(ImportId::new(&self.id)).map(Slot::Import),
-            ("queue", None) => self.told(Name::new(&self.id)).map(Slot::Queue),
-            ("pipeline", None) => self.told(TaskId::new(&self.id)).map(Slot::Pipeline),
-            (ITEM, None) => self.told(self.id.parse()).map(Slot::Item),
-            ("worker", None) => self.told(Name::new(&self.id)).map(Slot::Worker),
+            (_, Some(kind)) => self.parsed(Name::new(&self.id)).map(|name| Slot::Resource(Resource { kind, name })),
+            ("section", None) => self.parsed(SectionId::new(&self.id)).map(Slot::Section),
+            ("task", None) => self.parsed(TaskId::new(&self.id)).map(Slot::Task),
+            ("decision", None) => self.parsed(DecisionId::new(&self.id)).map(Slot::Decision),
+            ("import", None) => self.parsed(ImportId::new(&self.id)).map(Slot::Import),
+            ("queue", None) => self.parsed(Name::new(&self.id)).map(Slot::Queue),
+            ("pipeline", None) => self.parsed(TaskId::new(&self.id)).map(Slot::Pipeline),
+            (ITEM, None) => self.parsed(self.id.parse()).map(Slot::Item),
+            ("worker", None) => self.parsed(Name::new(&self.id)).map(Slot::Worker),
             ("limits", None) => Ok(Slot::Limits),
             ("route", None) => Ok(Slot::Route(self.id.clone())),
             (_, None) => Err(self.unreadable("there is no such kind of thing")),
@@ -88,10 +91,17 @@ impl Entity {
     }
 
     fn read<T: DeserializeOwned>(&self, data: &str) -> Result<T, StoredError> {
-        self.told(serde_json::from_str(data))
+        self.parsed(serde_json::from_str(data))
     }
 
-    fn told<T>(&self, result: Result<T, impl ToString>) -> Result<T, StoredError> {
+    /// Reads a row of an entity that knows its own id, which the row does not repeat.
+    fn read_with<T: DeserializeOwned>(&self, field: &str, data: &str) -> Result<T, StoredError> {
+        let mut fields: Map<String, Value> = self.read(data)?;
+        fields.insert(field.to_owned(), self.id.to_string().into());
+        self.parsed(T::deserialize(Value::Object(fields)))
+    }
+
+    fn parsed<T>(&self, result: Result<T, impl ToString>) -> Result<T, StoredError> {
         result.map_err(|error| self.unreadable(error))
     }
 
@@ -100,7 +110,7 @@ impl Entity {
     }
 }
 
-impl Folded {
+impl Replay {
     /// The row of an entity. Nothing is kept of one that is gone.
     pub fn stored(&self, entity: &Entity) -> Result<Option<String>, StoredError> {
         let text = match entity.slot()? {
@@ -116,28 +126,27 @@ impl Folded {
             Slot::Pipeline(id) => self.pipelines.get(&id).map(serde_json::to_string),
             Slot::Limits => self.limits.as_ref().map(serde_json::to_string),
         };
-        entity.told(text.transpose())
+        entity.parsed(text.transpose())
     }
 
     /// Takes over a row, before the events that follow it are applied.
     pub fn restore(&mut self, entity: &Entity, data: &str) -> Result<(), StoredError> {
         match entity.slot()? {
             Slot::Resource(resource) => drop(self.resources.insert(resource, entity.read(data)?)),
-            Slot::Section(id) => drop(self.sections.insert(id, entity.read(data)?)),
+            Slot::Section(id) => drop(self.sections.insert(id, entity.read_with("id", data)?)),
             Slot::Task(id) => drop(self.tasks.insert(id, entity.read(data)?)),
             Slot::Decision(id) => drop(self.decisions.insert(id, entity.read(data)?)),
             Slot::Import(id) => drop(self.imports.insert(id, entity.read(data)?)),
-            Slot::Queue(name) => drop(self.queues.insert(name, entity.read(data)?)),
-            Slot::Item(id) => drop(self.items.insert(id, entity.read(data)?)),
+            Slot::Queue(name) => drop(self.queues.insert(name, entity.read_with("name", data)?)),
+            Slot::Item(id) => drop(self.items.insert(id, entity.read_with("id", data)?)),
             Slot::Worker(name) => drop(self.workers.workers.insert(name, entity.read(data)?)),
             Slot::Route(id) => drop(self.routes.routes.insert(id, entity.read(data)?)),
-            Slot::Pipeline(id) => drop(self.pipelines.insert(id, entity.read(data)?)),
+            Slot::Pipeline(id) => {
+                let pipeline = entity.parsed(Pipeline::restore(id.clone(), Plan::unknown(), data))?;
+                self.pipelines.insert(id, pipeline);
+            }
             Slot::Limits => self.limits = Some(entity.read(data)?),
         }
         Ok(())
     }
 }
-
-#[cfg(test)]
-#[path = "fold_stored_tests.rs"]
-pub(crate) mod tests;

@@ -7,8 +7,8 @@ use crate::backlog::{Backlog, Edge, Run, Section};
 use crate::coordination::Coordination;
 use crate::decision::{self, Decision};
 use crate::event::{DecisionFact, Event, Finished, ImportFact, SectionFact, TaskFact};
-use crate::fold::Folded;
 use crate::ids::{Epoch, HolderId, RunId, RunnerId, SectionId, Seq, TaskId};
+use crate::replay::Replay;
 use crate::restart::{Marker, Policy};
 use crate::step::{Effect, Errand, Notice, NoticeKind, Now};
 use crate::task::tests::{POLICY, spec};
@@ -311,14 +311,14 @@ impl Site {
         self.tell(Event::Section { id, fact });
     }
 
-    fn folded(&self) -> Folded {
-        let mut folded = Folded::default();
-        self.log.iter().for_each(|entry| apply(&mut folded, entry));
-        folded
+    fn replay(&self) -> Replay {
+        let mut replay = Replay::default();
+        self.log.iter().for_each(|entry| apply(&mut replay, entry));
+        replay
     }
 
-    fn view(&self) -> Folded {
-        Folded::of_all(&Coordination::default(), &self.rows)
+    fn view(&self) -> Replay {
+        Replay::default().with_backlog(&self.rows)
     }
 }
 
@@ -330,14 +330,14 @@ fn edges(on: &[usize]) -> Vec<Edge> {
 proptest! {
     #[test]
     fn the_log_alone_tells_the_tasks_at_every_moment(deeds in prop::collection::vec(deed(), 1..120)) {
-        let (mut site, mut folded, mut read) = (Site::default(), Folded::default(), 0);
+        let (mut site, mut replay, mut read) = (Site::default(), Replay::default(), 0);
         (0..3).for_each(|number| site.play(Deed::Add { task: number, on: Vec::new() }));
         for deed in deeds {
             site.play(deed);
-            site.log[read..].iter().for_each(|entry| apply(&mut folded, entry));
+            site.log[read..].iter().for_each(|entry| apply(&mut replay, entry));
             read = site.log.len();
-            prop_assert_eq!(folded.differences(&site.view()), Vec::<String>::new());
-            prop_assert_eq!(&folded, &site.view());
+            prop_assert_eq!(replay.differences(&site.view()), Vec::<String>::new());
+            prop_assert_eq!(&replay, &site.view());
         }
         [1, 4].into_iter().for_each(|stride| assert_every_cut(&site.log, stride));
     }
@@ -350,14 +350,14 @@ fn a_difference_names_the_task_the_field_and_both_sides() {
     site.add(2, &[]);
     site.start(2);
     site.section(1, true);
-    let folded = site.folded();
-    assert_eq!(folded.differences(&site.view()), Vec::<String>::new());
+    let replay = site.replay();
+    assert_eq!(replay.differences(&site.view()), Vec::<String>::new());
 
     let rows = std::mem::take(&mut site.rows);
     let mut differences = |change: &dyn Fn(&mut Backlog)| {
         site.rows = rows.clone();
         change(&mut site.rows);
-        folded.differences(&site.view())
+        replay.differences(&site.view())
     };
     let second = |rows: &mut Backlog, change: &dyn Fn(&mut Task)| change(rows.tasks.get_mut(&task(2)).unwrap());
     assert_eq!(differences(&|rows| drop(rows.tasks.remove(&task(1)))), ["task t-1: the log has it, the tables do not"]);
@@ -388,7 +388,7 @@ fn a_difference_names_the_task_the_field_and_both_sides() {
         differences(&|rows| rows.sections.values_mut().for_each(|section| section.exclusive = false)),
         ["section s-1, exclusive: the log says true, the tables say false"]
     );
-    assert_eq!(folded.differences(&Folded::of(&Coordination::default())).len(), 3, "two tasks and a section are missing");
+    assert_eq!(replay.differences(&Replay::of(&Coordination::default())).len(), 3, "two tasks and a section are missing");
 }
 
 #[test]
@@ -410,13 +410,13 @@ fn the_lease_clock_is_not_part_of_it() {
     for stamp in [last_seen, &mut live.seen, &mut live.started, detected] {
         stamp.lease.0 += 1_000_000;
     }
-    assert_eq!(site.folded(), site.view());
+    assert_eq!(site.replay(), site.view());
 }
 
 #[test]
 fn the_tasks_of_an_import_are_there_when_it_is_finished() {
     let import = |name: &str| crate::ids::ImportId::new(name).unwrap();
-    let check = |site: &Site| assert_eq!(site.folded().differences(&site.view()), Vec::<String>::new());
+    let check = |site: &Site| assert_eq!(site.replay().differences(&site.view()), Vec::<String>::new());
     let mut site = Site::default();
     let add = |site: &mut Site, number: usize, name: &str| {
         let spec = spec("imported");
@@ -463,7 +463,7 @@ fn an_old_log_tells_the_counts_by_the_way_its_runs_ended() {
                 (*why, *failures, *recoveries) = (None, None, None);
             }
         }
-        assert_eq!(site.folded(), site.view());
+        assert_eq!(site.replay(), site.view());
         let task = &site.rows.tasks[&task(2)];
         (task.failures, task.recoveries)
     };

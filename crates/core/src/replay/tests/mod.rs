@@ -1,16 +1,16 @@
 use proptest::prelude::*;
 
+use self::stored::assert_every_cut;
 use super::*;
 use crate::coordination::Coordination;
 use crate::event::{CustomKind, Source};
-use crate::fold::stored::tests::assert_every_cut;
-use crate::ids::Ticket;
+use crate::ids::{Epoch, Ticket};
 use crate::lock;
 use crate::semaphore;
 use crate::test_world::{World, ask, holder, root, secs};
 
-#[path = "fold_backlog_tests.rs"]
 mod backlog;
+pub(crate) mod stored;
 
 /// A random move. Numbers are made to fit when it is done.
 #[derive(Debug, Clone)]
@@ -113,25 +113,25 @@ fn play(world: &mut World<Coordination>, deed: Deed) {
 }
 
 /// Applies an event as the log gives it back: from its kind, its source and its data as text.
-fn apply(folded: &mut Folded, (seq, wall, event): &(Seq, Wall, Event)) {
+fn apply(replay: &mut Replay, (seq, wall, event): &(Seq, Wall, Event)) {
     let (component, id) = event.source();
     let stored = Event::parse(event.kind(), component, id, &event.data()).unwrap();
     assert_eq!(&stored, event);
-    folded.apply(*seq, *wall, stored);
+    replay.apply(*seq, *wall, stored);
 }
 
 proptest! {
     #[test]
     fn the_log_alone_tells_the_tables_at_every_moment(deeds in prop::collection::vec(deed(), 1..80)) {
-        let (mut world, mut folded, mut read) = (World::site(), Folded::default(), 0);
+        let (mut world, mut replay, mut read) = (World::site(), Replay::default(), 0);
         for label in LABELS {
             world.at_semaphore(label, semaphore::Input::Define(semaphore::Config { capacity: 4, ttl: None }));
         }
         for deed in deeds {
             play(&mut world, deed);
-            world.log[read..].iter().for_each(|entry| apply(&mut folded, entry));
+            world.log[read..].iter().for_each(|entry| apply(&mut replay, entry));
             read = world.log.len();
-            prop_assert_eq!(folded.differences(&Folded::of(&world.machine)), Vec::<String>::new());
+            prop_assert_eq!(replay.differences(&Replay::of(&world.machine)), Vec::<String>::new());
         }
         [1, 3].into_iter().for_each(|stride| assert_every_cut(&world.log, stride));
     }
@@ -148,36 +148,36 @@ fn an_increase_that_lapsed_is_known_from_the_log() {
     world.pass(15);
     world.at_semaphore("gpu", semaphore::Input::Reap);
     assert_eq!(world.told()[3..], ["released", "increased", "offer_lapsed"]);
-    let mut folded = Folded::default();
-    world.log.iter().for_each(|entry| apply(&mut folded, entry));
-    assert_eq!(folded, Folded::of(&world.machine));
+    let mut replay = Replay::default();
+    world.log.iter().for_each(|entry| apply(&mut replay, entry));
+    assert_eq!(replay, Replay::of(&world.machine));
 }
 
 #[test]
 fn a_difference_is_named_with_both_sides() {
     let mut world = World::site();
     world.at_lock("db", lock::Input::Acquire(Box::new(ask("a"))));
-    let missing = Folded::default().differences(&Folded::of(&world.machine));
+    let missing = Replay::default().differences(&Replay::of(&world.machine));
     assert_eq!(missing.len(), 1);
-    assert!(missing[0].starts_with("lock db: the log says Entry"), "{}", missing[0]);
+    assert!(missing[0].starts_with("lock db: the log says ResourceEntry"), "{}", missing[0]);
 
-    let mut folded = Folded::default();
-    world.log.iter().for_each(|entry| apply(&mut folded, entry));
-    assert_eq!(folded, Folded::of(&world.machine));
+    let mut replay = Replay::default();
+    world.log.iter().for_each(|entry| apply(&mut replay, entry));
+    assert_eq!(replay, Replay::of(&world.machine));
     world.machine.locks.values_mut().for_each(|lock| lock.fence = Epoch(99));
-    assert_eq!(folded.differences(&Folded::of(&world.machine)).len(), 1);
+    assert_eq!(replay.differences(&Replay::of(&world.machine)).len(), 1);
 }
 
 #[test]
 fn an_event_of_a_user_and_an_empty_definition_change_nothing() {
-    let mut folded = Folded::default();
+    let mut replay = Replay::default();
     let kind = CustomKind::new("deploy:done").unwrap();
     let source = Source { component: "user".into(), id: None };
-    folded.apply(Seq(1), Wall(0), Event::Custom { kind, source, data: serde_json::Value::Null });
-    assert_eq!(folded, Folded::default());
+    replay.apply(Seq(1), Wall(0), Event::Custom { kind, source, data: serde_json::Value::Null });
+    assert_eq!(replay, Replay::default());
 
     let mut world = World::site();
     world.at_lock("db", lock::Input::Define(lock::Config::default()));
-    world.log.iter().for_each(|entry| apply(&mut folded, entry));
-    assert_eq!(folded.differences(&Folded::default()), Vec::<String>::new());
+    world.log.iter().for_each(|entry| apply(&mut replay, entry));
+    assert_eq!(replay.differences(&Replay::default()), Vec::<String>::new());
 }

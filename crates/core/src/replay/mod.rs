@@ -1,0 +1,193 @@
+//! Replaying the event log: what it says the tables must be. Heartbeats, deadlines, offers and waiters are not part of it.
+//!
+//! The state of an entity is that of its machine without the moments of the lease clock, where that is enough. The computation is
+//! another one: it knows the events alone, so `doctor` can compare its result with the tables.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::backlog::{Backlog, Section};
+use crate::decision::Decision;
+use crate::event::{DecisionFact, Event, ImportFact, Resource, SectionFact, TaskFact};
+use crate::ids::{DecisionId, ImportId, ItemId, Name, SectionId, Seq, TaskId};
+use crate::limits::Limits;
+use crate::pipeline::Pipeline;
+use crate::queue::{Item, Queue};
+use crate::router::Routes;
+use crate::time::Wall;
+use crate::worker::{Worker, Workers};
+
+mod pipelines;
+mod queues;
+mod resources;
+pub mod stored;
+mod tasks;
+
+use resources::ResourceEntry;
+use tasks::TaskEntry;
+
+/// The tables as far as the log tells them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Replay {
+    resources: BTreeMap<Resource, ResourceEntry>,
+    sections: BTreeMap<SectionId, Section>,
+    tasks: BTreeMap<TaskId, TaskEntry>,
+    decisions: BTreeMap<DecisionId, Decision>,
+    /// Whether the tasks of an import are there: they are from its end on, unless it was dropped.
+    imports: BTreeMap<ImportId, bool>,
+    queues: BTreeMap<Name, Queue>,
+    items: BTreeMap<ItemId, Item>,
+    workers: Workers,
+    routes: Routes,
+    pipelines: BTreeMap<TaskId, Pipeline>,
+    limits: Option<Limits>,
+}
+
+impl Replay {
+    /// Applies the next event of the log.
+    pub fn apply(&mut self, seq: Seq, wall: Wall, event: Event) {
+        match event {
+            Event::Resource { resource, fact } => self.apply_to_resource(seq, wall, resource, fact),
+            Event::Section { id, fact } => self.apply_to_section(seq, id, fact),
+            Event::Task { id, fact } => match fact {
+                TaskFact::Added { spec, depends_on, import } => {
+                    self.tasks.insert(id, TaskEntry::new(*spec, depends_on, import, seq, wall));
+                }
+                TaskFact::Deleted {} => drop(self.tasks.remove(&id)),
+                fact => drop(self.tasks.get_mut(&id).map(|task| task.apply(seq, fact))),
+            },
+            Event::Decision { id, fact: DecisionFact::Raised(question) } => {
+                self.decisions.insert(id.clone(), Decision::new(id, *question, wall));
+            }
+            Event::Decision { id, fact } => drop(self.decisions.get_mut(&id).map(|decision| decision.apply(fact, wall))),
+            Event::Import { id, fact } => match fact {
+                ImportFact::Opened { .. } => drop(self.imports.insert(id, false)),
+                ImportFact::Finished { .. } => drop(self.imports.insert(id, true)),
+                ImportFact::Dropped {} => {
+                    self.tasks.retain(|_, task| task.import.as_ref() != Some(&id));
+                    self.imports.insert(id, false);
+                }
+            },
+            Event::Queue { name, fact } => self.apply_to_queue(seq, wall, name, fact),
+            Event::Worker { name, fact } => self.workers.apply(seq, &name, fact),
+            Event::Route { id, fact } => self.routes.apply(seq, &id, fact),
+            Event::Pipeline { id, fact } => self.apply_to_pipeline(id, fact),
+            Event::Limits(limits) => self.limits = Some(limits),
+            Event::Finished(_) | Event::Custom { .. } => {}
+        }
+    }
+
+    fn apply_to_section(&mut self, seq: Seq, id: SectionId, fact: SectionFact) {
+        match fact {
+            SectionFact::Added { name, exclusive } => {
+                self.sections.insert(id.clone(), Section { id, name, exclusive, position: seq });
+            }
+            SectionFact::Updated { name, exclusive } => {
+                if let Some(section) = self.sections.get_mut(&id) {
+                    (section.name, section.exclusive) = (name, exclusive);
+                }
+            }
+            SectionFact::Deleted {} => drop(self.sections.remove(&id)),
+        }
+    }
+
+    /// The same view with the real tasks, and what belongs to them, beside the other tables.
+    pub fn with_backlog(self, backlog: &Backlog) -> Replay {
+        Replay {
+            sections: backlog.sections.clone(),
+            tasks: backlog.tasks.iter().map(|(id, task)| (id.clone(), TaskEntry::of(task, backlog))).collect(),
+            decisions: backlog.decisions.clone(),
+            pipelines: backlog.pipelines.iter().map(|(id, pipeline)| (id.clone(), pipelines::timeless(pipeline))).collect(),
+            limits: backlog.limits,
+            ..self
+        }
+    }
+
+    /// The same view with the real workers and routes beside the other tables.
+    pub fn with_workers(self, workers: &Workers, routes: &Routes) -> Replay {
+        Replay { workers: workers.clone(), routes: routes.clone(), ..self }
+    }
+
+    /// What two views differ about, with both sides in words: resources, then sections, then tasks.
+    pub fn differences(&self, tables: &Replay) -> Vec<String> {
+        let blank = ResourceEntry::default();
+        let names: BTreeSet<_> = self.resources.keys().chain(tables.resources.keys()).collect();
+        let differs = names.into_iter().filter_map(|name| {
+            let log = self.resources.get(name).unwrap_or(&blank).normal();
+            let row = tables.resources.get(name).unwrap_or(&blank).normal();
+            (log != row).then(|| format!("{name}: the log says {log:?}, the tables say {row:?}"))
+        });
+        let sections = differing("section", &self.sections, &tables.sections, section_fields);
+        let tasks = differing("task", &self.shown(), &tables.tasks, TaskEntry::fields);
+        let decisions = differing("decision", &self.decisions, &tables.decisions, |decision| {
+            [("question", format!("{:?}", decision.question)), ("state", format!("{:?}", decision.state))]
+        });
+        let queues = differing("queue", &self.measured(), &tables.queues, queues::queue_fields);
+        let items = differing("item", &self.items, &tables.items, queues::item_fields);
+        let workers = differing("worker", &self.workers.workers, &tables.workers.workers, worker_fields);
+        let routes = differing("route", &self.routes.routes, &tables.routes.routes, |in_force| {
+            [("terms", format!("{:?}", in_force.route)), ("since", in_force.since.to_string())]
+        });
+        let pipelines = differing("pipeline", &self.pipelines, &tables.pipelines, pipelines::fields);
+        let limits = (self.limits != tables.limits)
+            .then(|| format!("limits: the log says {:?}, the tables say {:?}", self.limits, tables.limits));
+        let lately = pipelines.into_iter().chain(workers).chain(routes).chain(limits);
+        differs.chain(sections).chain(tasks).chain(decisions).chain(queues).chain(items).chain(lately).collect()
+    }
+}
+
+/// The longest text of one side of a difference: a specification or a result may be much longer.
+const SIDE_LIMIT: usize = 200;
+
+/// The fields in which two views of the same things differ, each in words.
+fn differing<K: Ord + std::fmt::Display, V: PartialEq, const N: usize>(
+    what: &str,
+    log: &BTreeMap<K, V>,
+    rows: &BTreeMap<K, V>,
+    fields: fn(&V) -> [(&'static str, String); N],
+) -> Vec<String> {
+    let ids: BTreeSet<_> = log.keys().chain(rows.keys()).collect();
+    let mut found = Vec::new();
+    for id in ids {
+        match (log.get(id), rows.get(id)) {
+            (Some(log), Some(row)) if log == row => {}
+            (Some(log), Some(row)) => {
+                let pairs = fields(log).into_iter().zip(fields(row)).filter(|((_, log), (_, row))| log != row);
+                found.extend(pairs.map(|((field, log), (_, row))| {
+                    format!("{what} {id}, {field}: the log says {}, the tables say {}", cut(&log), cut(&row))
+                }));
+            }
+            (Some(_), None) => found.push(format!("{what} {id}: the log has it, the tables do not")),
+            (None, _) => found.push(format!("{what} {id}: the tables have it, the log does not")),
+        }
+    }
+    found
+}
+
+fn section_fields(section: &Section) -> [(&'static str, String); 3] {
+    [
+        ("name", format!("{:?}", section.name.as_str())),
+        ("exclusive", section.exclusive.to_string()),
+        ("position", section.position.to_string()),
+    ]
+}
+
+fn worker_fields(worker: &Worker) -> [(&'static str, String); 6] {
+    [
+        ("terms", format!("{:?}", worker.definition)),
+        ("paused", worker.paused.to_string()),
+        ("awake", worker.awake.to_string()),
+        ("removed", worker.removed.to_string()),
+        ("since", worker.since.to_string()),
+        ("jobs", format!("{:?}", worker.jobs)),
+    ]
+}
+
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(SIDE_LIMIT) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

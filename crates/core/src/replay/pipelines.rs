@@ -1,0 +1,94 @@
+//! What the log says of pipelines: a pipeline without its plan, which is in the spec of its task, without the moments of the
+//! lease clock, and without what only runners need to know.
+
+use std::collections::BTreeMap;
+
+use super::Replay;
+use crate::ids::TaskId;
+use crate::pipeline::{Fact, Pipeline, Reason, State, remember};
+use crate::plan::Plan;
+use crate::step::Now;
+use crate::time::Stamp;
+
+impl Replay {
+    pub(super) fn apply_to_pipeline(&mut self, id: TaskId, fact: Fact) {
+        match fact {
+            Fact::Created { context } => {
+                let pipeline = Pipeline::new(id.clone(), Plan::unknown(), context, &Now::default());
+                self.pipelines.insert(id, pipeline);
+            }
+            Fact::Deleted {} => drop(self.pipelines.remove(&id)),
+            fact => drop(self.pipelines.get_mut(&id).map(|pipeline| pipeline.replay(fact))),
+        }
+    }
+}
+
+/// A pipeline as the log tells it.
+pub(super) fn timeless(pipeline: &Pipeline) -> Pipeline {
+    Pipeline {
+        plan: Plan::unknown(),
+        state: timeless_state(pipeline.state.clone()),
+        phase_started: Stamp::default(),
+        looker: None,
+        recheck: None,
+        overdue: None,
+        retried: BTreeMap::new(),
+        ..pipeline.clone()
+    }
+}
+
+impl Pipeline {
+    fn replay(&mut self, fact: Fact) {
+        match fact {
+            Fact::Created { .. } | Fact::Deleted {} => unreachable!("they make and remove the whole entry"),
+            Fact::Started {} | Fact::Unblocked { .. } | Fact::Warned { .. } | Fact::Fallback { .. } | Fact::Exhausted { .. } => {}
+            Fact::Checking { phase, when, attempt } => {
+                self.attempts.insert(phase.clone(), attempt);
+                (self.state, self.attempt) = (State::Checking { phase, when }, attempt);
+            }
+            Fact::Blocked { phase, when, reason } => self.state = timeless_state(State::Blocked { phase, when, reason }),
+            Fact::Phase { phase, attempt, approach, task, keeps } => {
+                self.tasks += 1;
+                self.is_keeping |= keeps;
+                self.attempts.insert(phase.clone(), attempt);
+                (self.state, self.attempt) = (State::Running { phase, approach, task }, attempt);
+            }
+            Fact::Resumed {} => {
+                if let State::Blocked { phase, reason, .. } = &self.state {
+                    let task = match reason {
+                        Reason::Decision { approach, task, .. } => Some((*approach, task.clone())),
+                        reason => reason.held().map(|held| (held.approach, held.task.clone())),
+                    };
+                    if let Some((approach, task)) = task {
+                        self.state = State::Running { phase: phase.clone(), approach, task: Some(task) };
+                    }
+                }
+            }
+            Fact::PhaseFailed { phase, .. } => *self.failures.entry(phase).or_default() += 1,
+            Fact::Set { vars } => self.context.extend(vars),
+            Fact::Checkpoint(checkpoint) => remember(&mut self.checkpoints, checkpoint),
+            Fact::Complete {} => self.state = State::Done,
+            Fact::Failed { phase, error, recoverable } => self.state = State::Failed { phase, error, recoverable },
+            Fact::Retry { .. } => self.failures.clear(),
+            Fact::Cancelled { phase } => self.state = State::Cancelled { phase },
+        }
+    }
+}
+
+pub(super) fn fields(pipeline: &Pipeline) -> [(&'static str, String); 6] {
+    [
+        ("state", format!("{:?}", pipeline.state)),
+        ("attempt", format!("{} ({} tasks), of all {:?}", pipeline.attempt, pipeline.tasks, pipeline.attempts)),
+        ("is_keeping", pipeline.is_keeping.to_string()),
+        ("context", format!("{:?}", pipeline.context)),
+        ("checkpoints", format!("{:?}", pipeline.checkpoints)),
+        ("failures", format!("{:?}", pipeline.failures)),
+    ]
+}
+
+fn timeless_state(state: State) -> State {
+    match state {
+        State::Blocked { phase, when, reason } => State::Blocked { phase, when, reason: reason.timeless() },
+        state => state,
+    }
+}

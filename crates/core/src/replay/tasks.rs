@@ -1,0 +1,210 @@
+//! What the log says of tasks.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::Replay;
+use crate::backlog::{Backlog, Edge};
+use crate::event::TaskFact;
+use crate::ids::{DecisionId, Epoch, HolderId, ImportId, RunId, RunnerId, Seq, TaskId};
+use crate::task::{self, After, Done, Ending, Spec, Status, Stuck, Task};
+use crate::time::{Lease, Stamp, Wall};
+
+/// A task. This and all below is kept in the baseline as it is: a new field needs a default.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct TaskEntry {
+    spec: Spec,
+    depends_on: Vec<Edge>,
+    position: Seq,
+    created: Wall,
+    #[serde(rename = "standing")]
+    state: LoggedState,
+    attempts: u32,
+    failures: u32,
+    recoveries: u32,
+    /// The import that it came with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) import: Option<ImportId>,
+}
+
+/// The state of a task, without the moments of the lease clock and without what a live run has said.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum LoggedState {
+    Pending,
+    Live { run: RunId, epoch: Epoch, owner: Option<(RunnerId, Epoch)>, phase: LivePhase },
+    Awaiting { output: Option<Value>, is_ending: bool },
+    Parked(DecisionId),
+    ByHand(HolderId, Epoch),
+    InPhases { is_blocked: bool },
+    Review,
+    Done(Done),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum LivePhase {
+    Running,
+    Stuck(Stuck),
+    Stopping(After),
+}
+
+impl Replay {
+    /// The tasks that are there: those of an import are not before its end.
+    pub(super) fn shown(&self) -> BTreeMap<TaskId, TaskEntry> {
+        let is_there = |import: &ImportId| self.imports.get(import).copied().unwrap_or(false);
+        let shown = self.tasks.iter().filter(|(_, task)| task.import.as_ref().is_none_or(is_there));
+        shown.map(|(id, task)| (id.clone(), TaskEntry { import: None, ..task.clone() })).collect()
+    }
+}
+
+impl TaskEntry {
+    pub(super) fn new(spec: Spec, depends_on: Vec<Edge>, import: Option<ImportId>, position: Seq, created: Wall) -> TaskEntry {
+        let (attempts, failures, recoveries) = (0, 0, 0);
+        let (depends_on, state) = (sorted(depends_on), LoggedState::Pending);
+        TaskEntry { spec, depends_on, position, created, state, attempts, failures, recoveries, import }
+    }
+
+    pub(super) fn of(task: &Task, backlog: &Backlog) -> TaskEntry {
+        TaskEntry {
+            spec: task.spec.clone(),
+            depends_on: sorted(backlog.edges.get(&task.id).cloned().unwrap_or_default()),
+            position: task.position,
+            created: task.created,
+            state: LoggedState::of(task, backlog),
+            attempts: task.attempts,
+            failures: task.failures,
+            recoveries: task.recoveries,
+            import: None,
+        }
+    }
+
+    pub(super) fn apply(&mut self, seq: Seq, fact: TaskFact) {
+        match fact {
+            TaskFact::Added { .. } | TaskFact::Deleted {} => unreachable!("they make and remove the whole entry"),
+            TaskFact::Updated { spec, depends_on } => (self.spec, self.depends_on) = (*spec, sorted(depends_on)),
+            TaskFact::Started { run, attempt, runner, .. } => {
+                self.attempts = attempt + 1;
+                let epoch = Epoch::from(seq);
+                self.state = LoggedState::Live { run, epoch, owner: Some((runner, epoch)), phase: LivePhase::Running };
+            }
+            TaskFact::Adopted { runner, .. } => {
+                if let LoggedState::Live { owner, .. } = &mut self.state {
+                    *owner = Some((runner, Epoch::from(seq)));
+                }
+            }
+            TaskFact::Stuck { reason, .. } => self.enter(LivePhase::Stuck(timeless(reason))),
+            TaskFact::Nudged { recoveries, .. } => self.recoveries = recoveries,
+            TaskFact::Recovered { recoveries, .. } => {
+                self.recoveries = recoveries.unwrap_or(self.recoveries);
+                self.enter(LivePhase::Running);
+            }
+            TaskFact::Checkpoint { .. } => {}
+            TaskFact::Stopping { then, .. } => self.enter(LivePhase::Stopping(then)),
+            TaskFact::Restarting { ending, error, failures, recoveries, attempts, .. } => {
+                self.attempts = attempts.unwrap_or(self.attempts);
+                match (failures, recoveries) {
+                    (Some(failures), Some(recoveries)) => (self.failures, self.recoveries) = (failures, recoveries),
+                    _ => self.count(&ending, error.is_some()),
+                }
+                self.state = LoggedState::Pending;
+            }
+            TaskFact::Awaiting { output, .. } => self.state = LoggedState::Awaiting { output, is_ending: false },
+            TaskFact::EndingChildren {} => {
+                if let LoggedState::Awaiting { is_ending, .. } = &mut self.state {
+                    *is_ending = true;
+                }
+            }
+            TaskFact::Escalated { decision, .. } => self.state = LoggedState::Parked(decision),
+            TaskFact::Taken { holder, epoch } => {
+                (self.failures, self.recoveries) = (0, 0);
+                self.state = LoggedState::ByHand(holder, epoch);
+            }
+            TaskFact::Returned {} => self.state = LoggedState::Pending,
+            TaskFact::InPhases { is_blocked } => self.state = LoggedState::InPhases { is_blocked },
+            TaskFact::Complete { output, warning, .. } => self.state = LoggedState::Done(Done::Success { output, warning }),
+            TaskFact::Failed { error, .. } => self.state = LoggedState::Done(Done::Failed { error }),
+            TaskFact::Cancelled { .. } => self.state = LoggedState::Done(Done::Cancelled),
+            TaskFact::Retried {} => {
+                (self.failures, self.recoveries) = (0, 0);
+                self.state = LoggedState::Pending;
+            }
+            TaskFact::Marked { status: Status::Skipped } => self.state = LoggedState::Done(Done::Skipped),
+            TaskFact::Marked { .. } => self.state = LoggedState::Review,
+        }
+    }
+
+    fn enter(&mut self, to: LivePhase) {
+        if let LoggedState::Live { phase, .. } = &mut self.state {
+            *phase = to;
+        }
+    }
+
+    /// Counts a run that was followed by another, as it was done before the event told the counts.
+    fn count(&mut self, ending: &Ending, said_failed: bool) {
+        let was_stopped = matches!(&self.state, LoggedState::Live { phase: LivePhase::Stopping(_), .. });
+        match ending {
+            _ if said_failed => self.failures += 1,
+            Ending::Never | Ending::NotBegun { .. } => {}
+            Ending::Lost => self.recoveries += 1,
+            Ending::Exited(_) | Ending::Signalled(_) | Ending::NotStarted { .. } if was_stopped => self.recoveries += 1,
+            Ending::Exited(_) | Ending::Signalled(_) | Ending::NotStarted { .. } => self.failures += 1,
+        }
+    }
+
+    pub(super) fn fields(&self) -> [(&'static str, String); 8] {
+        [
+            ("spec", format!("{:?}", self.spec)),
+            ("dependencies", format!("{:?}", self.depends_on)),
+            ("position", self.position.to_string()),
+            ("created", self.created.0.to_string()),
+            ("state", format!("{:?}", self.state)),
+            ("attempts", self.attempts.to_string()),
+            ("failures", self.failures.to_string()),
+            ("recoveries", self.recoveries.to_string()),
+        ]
+    }
+}
+
+impl LoggedState {
+    fn of(task: &Task, backlog: &Backlog) -> LoggedState {
+        let live = |live: &task::Live, phase: LivePhase| LoggedState::Live {
+            run: live.run.clone(),
+            epoch: live.epoch,
+            owner: backlog.runs.get(&live.run).map(|run| (run.owner.clone(), run.owner_epoch)),
+            phase,
+        };
+        match &task.state {
+            task::State::Pending | task::State::Resting { .. } | task::State::Held => LoggedState::Pending,
+            task::State::Awaiting { output, until } => {
+                LoggedState::Awaiting { output: output.clone(), is_ending: until.is_none() }
+            }
+            task::State::Parked { decision } => LoggedState::Parked(decision.clone()),
+            task::State::ByHand { holder, epoch, .. } => LoggedState::ByHand(holder.clone(), *epoch),
+            task::State::Running(run) => live(run, LivePhase::Running),
+            task::State::Stuck { live: run, reason, .. } => live(run, LivePhase::Stuck(timeless(*reason))),
+            task::State::Stopping { live: run, then, .. } => live(run, LivePhase::Stopping(then.clone())),
+            task::State::InPhases { is_blocked } => LoggedState::InPhases { is_blocked: *is_blocked },
+            task::State::Review => LoggedState::Review,
+            task::State::Done(done) => LoggedState::Done(done.clone()),
+        }
+    }
+}
+
+/// A reason without the lease clock, which is another one in the copy of a store.
+fn timeless(reason: Stuck) -> Stuck {
+    match reason {
+        Stuck::NoHeartbeat { last_seen } => Stuck::NoHeartbeat { last_seen: Stamp { lease: Lease::default(), ..last_seen } },
+        Stuck::NoProgress { .. } | Stuck::SessionDead => reason,
+    }
+}
+
+/// Dependencies have no order.
+fn sorted(mut edges: Vec<Edge>) -> Vec<Edge> {
+    edges.sort();
+    edges.dedup();
+    edges
+}
