@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
-use banksman_core::claim::Address;
+use banksman_core::resource::grant::Address;
 use rustix::fs::OFlags;
 
 use crate::{ids, private};

@@ -3,7 +3,7 @@
 
 use banksman::adapters::{host, ids};
 use banksman::core::backlog::{Ended, Runner};
-use banksman::core::claim::Address;
+use banksman::core::resource::grant::Address;
 use banksman::core::task::Ending;
 use banksman::core::{Lease, RunId, RunnerId, Span, Stamp, Wall};
 use banksman::engine::{Dispatcher, Next, Options};

@@ -5,7 +5,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use banksman::core::dag;
+use banksman::core::task::dependencies;
 use banksman::{Client, Project};
 use rusqlite::Connection;
 use serde_json::json;
@@ -116,7 +116,7 @@ fn look_for_cycle() -> f64 {
     let graph: Vec<Vec<u32>> =
         (0..TASKS).rev().map(|number| dependencies(number).into_iter().filter_map(backwards).collect()).collect();
     let start = clock::now();
-    let found = std::hint::black_box(dag::cycle(std::hint::black_box(&graph)));
+    let found = std::hint::black_box(dependencies::cycle(std::hint::black_box(&graph)));
     let ms = (clock::now() - start) as f64 / 1e6;
     debug_assert!(found.is_none(), "nothing depends on a later one");
     ms

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use banksman::Client;
-use banksman::core::plan::{Action, After, Deed, Phase, Plan};
+use banksman::core::pipeline::plan::{Action, After, Deed, Phase, Plan};
 use banksman::core::task::{Outcome, Spec, Verdict, Work};
 use banksman::core::{Name, Status, TaskId, Title, pipeline};
 use banksman::engine::{PipelineOutcome, PipelineRequest, Reply, Request, Start, TaskOutcome, TaskRequest};

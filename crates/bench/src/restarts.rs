@@ -4,8 +4,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use banksman::adapters::host;
-use banksman::core::restart::{OnTimeout, Policy};
 use banksman::core::task::Spec;
+use banksman::core::task::retry::{OnTimeout, Policy};
 use banksman::core::{Seq, Span};
 use banksman::store::EventFilter;
 

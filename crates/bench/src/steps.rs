@@ -3,9 +3,9 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use banksman_core::claim::{Ask, Claim};
-use banksman_core::lock::{self, Lock};
-use banksman_core::semaphore::{self, Semaphore};
+use banksman_core::resource::grant::{Ask, Claim};
+use banksman_core::resource::lock::{self, Lock};
+use banksman_core::resource::semaphore::{self, Semaphore};
 use banksman_core::{Effect, Epoch, HolderId, Lease, Name, Now, ProcessId, Seq, Step};
 
 use crate::bench::{Bench, Result};

@@ -6,10 +6,11 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use banksman::core::claim::{Ask, Claim, Grant};
-use banksman::core::coordination::{Command as Request, Outcome};
 use banksman::core::event::{Kind, Resource};
-use banksman::core::{HolderId, Name, lock};
+use banksman::core::resource::coordination::{Command as Request, Outcome};
+use banksman::core::resource::grant::{Ask, Claim, Grant};
+use banksman::core::resource::lock;
+use banksman::core::{HolderId, Name};
 use banksman::{Acquisition, Client, Patience, Project};
 
 use crate::bench::Result;

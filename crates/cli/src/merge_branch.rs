@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use banksman::core::plan::MergeHow;
+use banksman::core::pipeline::plan::MergeHow;
 use clap::Parser;
 
 use crate::context::Context;

@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::claim::Address;
-use crate::dag;
 use crate::decision::Decision;
 use crate::event::Resource;
 use crate::ids::{DecisionId, Epoch, HolderId, ImportId, RunId, RunnerId, SectionId, Seq, TaskId, Title};
 use crate::import::Import;
-use crate::limits::Limits;
 use crate::pipeline::Pipeline;
 use crate::process::ProcessId;
+use crate::resource::grant::Address;
 use crate::step::{Errand, Now};
+use crate::task::dependencies;
+use crate::task::limits::Limits;
 use crate::task::{Ending, Need, Setback, Status, Task};
 use crate::time::{Lease, Span, Stamp, Wall};
 
@@ -336,7 +336,7 @@ impl Backlog {
     pub fn unmet(&self, id: &TaskId) -> u32 {
         let status = |on: &TaskId| self.tasks.get(on).map(Task::status);
         let edges = self.edges.get(id).into_iter().flatten();
-        let unmet = edges.filter(|edge| !status(&edge.on).is_some_and(|status| dag::is_met(status, edge.allow_failed)));
+        let unmet = edges.filter(|edge| !status(&edge.on).is_some_and(|status| dependencies::is_met(status, edge.allow_failed)));
         u32::try_from(unmet.count()).unwrap_or(u32::MAX)
     }
 

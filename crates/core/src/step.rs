@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::claim::Address;
 use crate::event::Event;
 use crate::ids::{Epoch, RunId, Seq, Ticket};
 use crate::process::ProcessId;
+use crate::resource::grant::Address;
 use crate::time::{Lease, Span, Stamp, Wall};
 
 /// What the world looks like at the moment of a decision.

@@ -3,13 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::claim::{Address, Ask, Claim, Standing, Term};
-use crate::coordination::{self, Coordination};
 use crate::event::{Event, Fact, Forced};
 use crate::ids::{Epoch, HolderId, Name, RequestId, Seq, Ticket};
-use crate::lock::{self, Lock};
 use crate::process::ProcessId;
-use crate::semaphore::{self, Semaphore};
+use crate::resource::coordination::{self, Coordination};
+use crate::resource::grant::{Address, Ask, Claim, Standing, Term};
+use crate::resource::lock::{self, Lock};
+use crate::resource::semaphore::{self, Semaphore};
 use crate::step::{Effect, Errand, Now, Step};
 use crate::task::{self, Task};
 use crate::time::{Lease, Span, Wall};

@@ -4,12 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use banksman_core::coordination::{Command, Coordination};
 use banksman_core::event::Event;
-use banksman_core::plan::Plan;
-use banksman_core::router::{FeedsItself, ROUTES_LIMIT, Route, RouteFact, Then};
+use banksman_core::pipeline::plan::Plan;
+use banksman_core::resource::coordination::{Command, Coordination};
+use banksman_core::resource::lock;
+use banksman_core::resource::semaphore;
+use banksman_core::route::{FeedsItself, ROUTES_LIMIT, Route, RouteFact, Then};
 use banksman_core::worker::{self, Definition, Job};
-use banksman_core::{Effect, Name, Now, Span, lock, queue, semaphore};
+use banksman_core::{Effect, Name, Now, Span, queue};
 use banksman_store::{Crew, Key, Tables, Turn};
 
 use crate::ledger::{wake_runners, wake_watchers};

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use banksman_core::backlog::Backlog;
+use banksman_core::resource::work_claim::Part;
 use banksman_core::task::{Need, State};
-use banksman_core::work_claim::Part;
 use banksman_core::{Pipeline, Task, TaskId};
 use banksman_store::Key;
 

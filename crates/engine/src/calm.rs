@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use banksman_core::backlog::{ERRAND_ATTEMPTS, Run};
 use banksman_core::event::{Event, Finished};
-use banksman_core::{Effect, Errand, Notice, NoticeKind, RunnerId, Seq, Status, TaskId, decision, lock, task};
+use banksman_core::resource::lock;
+use banksman_core::{Effect, Errand, Notice, NoticeKind, RunnerId, Seq, Status, TaskId, decision, task};
 use banksman_store::{Tables, Turn};
 
 use crate::ledger::{carry_out, drop_errands, step_task, wake_runners};

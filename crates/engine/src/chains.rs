@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use banksman_core::backlog::{Backlog, Edge};
 use banksman_core::task::State;
-use banksman_core::{Task, TaskId, dag};
+use banksman_core::task::dependencies;
+use banksman_core::{Task, TaskId};
 use banksman_store::CHAIN_LIMIT;
 
 /// Where a chain stops.
@@ -18,7 +19,7 @@ pub(crate) enum Stop {
 
 /// The dependencies that hold a task back.
 pub(crate) fn unmet<'a>(task: &Task, backlog: &'a Backlog) -> impl Iterator<Item = &'a TaskId> {
-    let is_met = |edge: &Edge| backlog.tasks.get(&edge.on).is_some_and(|on| dag::is_met(on.status(), edge.allow_failed));
+    let is_met = |edge: &Edge| backlog.tasks.get(&edge.on).is_some_and(|on| dependencies::is_met(on.status(), edge.allow_failed));
     let edges = backlog.edges.get(&task.id).map_or(&[][..], Vec::as_slice);
     edges.iter().filter(move |edge| !is_met(edge)).map(|edge| &edge.on)
 }
@@ -35,7 +36,7 @@ pub(crate) fn chains(task: &Task, backlog: &Backlog) -> Vec<(Vec<TaskId>, Stop)>
             (task.id.clone(), unmet(task, backlog).map(edge).collect())
         })
         .collect();
-    let any_cycle = dag::find_cycle(&waits).is_some();
+    let any_cycle = dependencies::find_cycle(&waits).is_some();
     unmet(task, backlog).map(|first| follow(first, &waits, any_cycle, backlog)).collect()
 }
 
@@ -63,7 +64,7 @@ fn follow(first: &TaskId, waits: &BTreeMap<TaskId, Vec<Edge>>, any_cycle: bool, 
     if any_cycle {
         let reached = waits.iter().filter(|(task, _)| from.contains_key(task));
         let reached = reached.map(|(task, edges)| (task.clone(), edges.clone())).collect();
-        if let Some(cycle) = dag::find_cycle(&reached) {
+        if let Some(cycle) = dependencies::find_cycle(&reached) {
             let nearest = from.keys().find(|task| cycle.contains(task)).expect("it was reached");
             return (path(&from, nearest), Stop::Cycle(cycle));
         }

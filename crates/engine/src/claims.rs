@@ -1,9 +1,9 @@
 //! Claiming: a task is taken with all that it needs, or not at all.
 
-use banksman_core::admission::{Admission, Reason};
 use banksman_core::backlog::{Backlog, Hold, Run};
-use banksman_core::coordination::Coordination;
-use banksman_core::lock::{self, Lock};
+use banksman_core::resource::coordination::Coordination;
+use banksman_core::resource::lock::{self, Lock};
+use banksman_core::task::admission::{Admission, Reason};
 use banksman_core::task::{self, Need};
 use banksman_core::{HolderId, Name, Now, Pipeline, RunId, RunnerId, SectionId, Task};
 use banksman_store::{Tables, Turn};

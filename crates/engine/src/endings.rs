@@ -1,11 +1,11 @@
 //! How runs end, or come into other hands: reported, lost, adopted; and what their runners leave behind.
 
 use banksman_core::backlog::{Backlog, Ended};
-use banksman_core::coordination::Command;
 use banksman_core::decision::{self, About};
 use banksman_core::event::{Event, TaskFact};
-use banksman_core::restart::Marker;
-use banksman_core::semaphore;
+use banksman_core::resource::coordination::Command;
+use banksman_core::resource::semaphore;
+use banksman_core::task::retry::Marker;
 use banksman_core::task::{self, Ending, Need, Watch};
 use banksman_core::{Decision, DecisionId, Name, Pipeline, RunId, RunnerId, Span, Task};
 use banksman_store::{Tables, Turn};

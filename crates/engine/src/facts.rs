@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use banksman_core::admission::{self, Admission, Dependency, Exclusive, Facts, Needed};
 use banksman_core::backlog::Backlog;
-use banksman_core::coordination::Coordination;
 use banksman_core::event::Resource;
-use banksman_core::planner::Roots;
+use banksman_core::resource::coordination::Coordination;
+use banksman_core::resource::lock;
+use banksman_core::resource::work_claim::Reservation;
 use banksman_core::task::Need;
-use banksman_core::work_claim::Reservation;
-use banksman_core::{Grant, Name, Now, ProcessId, RunnerId, SectionId, Task, lock};
+use banksman_core::task::admission::{self, Admission, Dependency, Exclusive, Facts, Needed};
+use banksman_core::task::roots::Roots;
+use banksman_core::{Grant, Name, Now, ProcessId, RunnerId, SectionId, Task};
 use banksman_store::Key;
 
 use crate::{manual, sections};

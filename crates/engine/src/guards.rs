@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use banksman_core::backlog::Backlog;
-use banksman_core::coordination::Coordination;
 use banksman_core::guard::{Guard, GuardAction, GuardInputs, GuardResult, PipelineInfo, Topic, Wants, task_id};
+use banksman_core::pipeline::plan::Context;
 use banksman_core::pipeline::{self, Pipeline, Recheck, State, Verdict, When};
-use banksman_core::plan::Context;
+use banksman_core::resource::coordination::Coordination;
 use banksman_core::{Lease, Name, Now, RunnerId, Seq, Span, TaskId};
 use banksman_store::{Key, Tables, Turn};
 

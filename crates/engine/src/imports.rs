@@ -12,10 +12,10 @@
 use std::collections::BTreeSet;
 
 use banksman_core::backlog::{Edge, Section};
-use banksman_core::dag::{self, DagError};
 use banksman_core::event::{Event, ImportFact, SectionFact, TaskFact};
 use banksman_core::import::{Import, NewSection};
 use banksman_core::task::Spec;
+use banksman_core::task::dependencies::{self, DagError};
 use banksman_core::{ImportId, ProcessId, SectionId, Span, Task, TaskId, Title};
 use banksman_store::{IMPORTED, Key, Tables, Turn};
 
@@ -169,7 +169,7 @@ fn chunk(id: &ImportId, first: u32, tasks: &[(Spec, Vec<Edge>)], tables: &mut Ta
     for ((_, edges), number) in tasks.iter().zip(first..) {
         // Whether the tasks of an import wait for each other cannot be seen from some of them: the importer has looked.
         let task = id.task(number);
-        if let Err(error) = dag::validate(&task, edges, is_known, &Default::default()) {
+        if let Err(error) = dependencies::validate(&task, edges, is_known, &Default::default()) {
             return ImportOutcome::Dependencies(task, error);
         }
     }

@@ -1,14 +1,14 @@
 //! What the calls around tasks share: stepping machines inside a transaction, and telling runners of it.
 
 use banksman_core::backlog::{Backlog, Sent};
-use banksman_core::claim::{Ask, Claim, Term};
-use banksman_core::coordination::{Command, Coordination, Outcome as Held};
 use banksman_core::decision::About;
 use banksman_core::event::{DecisionFact, Event, Fact, Resource};
+use banksman_core::resource::coordination::{Command, Coordination, Outcome as Held};
+use banksman_core::resource::grant::{Ask, Claim, Term};
+use banksman_core::resource::lock;
+use banksman_core::resource::semaphore;
 use banksman_core::task::{self, Need};
-use banksman_core::{
-    Decision, DecisionId, Effect, Epoch, HolderId, Now, ProcessId, RunnerId, TaskId, WorkClaim, decision, lock, semaphore,
-};
+use banksman_core::{Decision, DecisionId, Effect, Epoch, HolderId, Now, ProcessId, RunnerId, TaskId, WorkClaim, decision};
 use banksman_store::{Tables, Turn};
 
 use crate::manual::let_go;

@@ -1,7 +1,7 @@
 //! The limits of a project: one row, from which every admission is decided.
 
-use banksman_core::coordination::Command;
-use banksman_core::semaphore::{self, Config};
+use banksman_core::resource::coordination::Command;
+use banksman_core::resource::semaphore::{self, Config};
 use banksman_core::{Event, Limits, LimitsChange, Name};
 use banksman_store::{Key, Tables, Turn};
 

@@ -4,14 +4,15 @@
 //! lost a part, or whose time is up, is over: everything is given back, and its holder is told at its next call.
 
 use banksman_core::backlog::LostClaim;
-use banksman_core::claim::{Grant, Standing, Waiting};
-use banksman_core::coordination::Command;
 use banksman_core::event::{Kind, Resource};
+use banksman_core::resource::coordination::Command;
+use banksman_core::resource::grant::{Grant, Standing, Waiting};
+use banksman_core::resource::lock;
+use banksman_core::resource::semaphore;
+use banksman_core::resource::work_claim::{self, Input, Obstacle, Outcome, Part, Take, WorkClaim};
+use banksman_core::task::dependencies;
 use banksman_core::task::{self, Need, State, Verdict};
-use banksman_core::work_claim::{self, Input, Obstacle, Outcome, Part, Take, WorkClaim};
-use banksman_core::{
-    Epoch, HolderId, Name, Now, ProcessId, SectionId, Span, Stamp, Task, TaskId, Ticket, Title, Wall, dag, lock, semaphore,
-};
+use banksman_core::{Epoch, HolderId, Name, Now, ProcessId, SectionId, Span, Stamp, Task, TaskId, Ticket, Title, Wall};
 use banksman_store::{Key, Tables, Turn};
 
 use crate::facts;
@@ -341,8 +342,9 @@ fn lockouts(obstacles: &[Obstacle], taking: &Taking, tables: &Tables) -> Vec<Loc
 fn unmet(task: &Task, tables: &Tables) -> Vec<Unmet> {
     let edges = tables.backlog.edges.get(&task.id).map_or(&[][..], Vec::as_slice);
     let on = |task: &TaskId| tables.backlog.tasks.get(task);
-    let is_met =
-        |edge: &&banksman_core::backlog::Edge| on(&edge.on).is_some_and(|on| dag::is_met(on.status(), edge.allow_failed));
+    let is_met = |edge: &&banksman_core::backlog::Edge| {
+        on(&edge.on).is_some_and(|on| dependencies::is_met(on.status(), edge.allow_failed))
+    };
     let unmet = edges.iter().filter(|edge| !is_met(edge));
     unmet.map(|edge| Unmet { task: edge.on.clone(), title: on(&edge.on).map(|task| task.spec.title.clone()) }).collect()
 }

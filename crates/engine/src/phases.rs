@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use banksman_core::coordination::Coordination;
 use banksman_core::event::{Event, TaskFact};
 use banksman_core::output::telling_line;
+use banksman_core::pipeline::plan::{self, Action, Context, Deed, Merge, Phase, Plan};
+use banksman_core::pipeline::strategy::Fallback;
 use banksman_core::pipeline::{End, Pipeline, State};
-use banksman_core::plan::{self, Action, Context, Deed, Merge, Phase, Plan};
-use banksman_core::strategy::Fallback;
+use banksman_core::resource::coordination::Coordination;
 use banksman_core::task::{self, After, Done, Need, PHASE_ENV, PIPELINE_ENV, Spec, Verdict, Work};
 use banksman_core::{Name, Span, Task, TaskId, Title, json};
 use banksman_runbook::{TemplateError, render};

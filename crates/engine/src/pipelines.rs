@@ -1,14 +1,16 @@
 //! What people and runners do with pipelines: start, set, retry, unblock; and how a pipeline goes on with its tasks.
 
-use banksman_core::admission::Admission;
 use banksman_core::backlog::Edge;
 use banksman_core::event::Event;
 use banksman_core::guard::Wants;
+use banksman_core::pipeline::plan::{BindError, Context};
 use banksman_core::pipeline::{Fact, Input, Outcome, Pipeline, Reason, Refusal, State, Verdict};
-use banksman_core::plan::{BindError, Context};
 use banksman_core::queue::{self, Data, New, Pushed};
+use banksman_core::resource::lock;
+use banksman_core::task::admission::Admission;
+use banksman_core::task::dependencies;
 use banksman_core::task::{self, Course, Done, Need, Spec, Work};
-use banksman_core::{Epoch, Name, RunnerId, Seq, Span, Task, TaskId, dag, lock};
+use banksman_core::{Epoch, Name, RunnerId, Seq, Span, Task, TaskId};
 use banksman_store::{Key, Tables, Turn};
 
 use crate::facts;
@@ -118,7 +120,7 @@ pub enum PipelineOutcome {
     /// Its task cannot be added.
     Refused(TaskOutcome),
     /// Something stands in the way of its first phase.
-    Waits(Vec<banksman_core::admission::Reason>),
+    Waits(Vec<banksman_core::task::admission::Reason>),
     /// The run is not the one that is at its phase.
     Fenced,
 }
@@ -200,7 +202,8 @@ pub(crate) fn begin_life(start: &Start, tables: &mut Tables, turn: &mut Turn) ->
         TaskOutcome::Kept(_) => {}
         refused => return PipelineOutcome::Refused(refused),
     }
-    let is_met = |edge: &Edge| tables.backlog.tasks.get(&edge.on).is_some_and(|on| dag::is_met(on.status(), edge.allow_failed));
+    let is_met =
+        |edge: &Edge| tables.backlog.tasks.get(&edge.on).is_some_and(|on| dependencies::is_met(on.status(), edge.allow_failed));
     let unmet = !depends_on.iter().all(is_met);
     let now = turn.now(Vec::new(), Span::ZERO);
     tables.backlog.pipelines.insert(id.clone(), Pipeline::new(id.clone(), plan.clone(), context.clone(), &now));
@@ -247,7 +250,7 @@ fn push(
 }
 
 /// The item that a phase of a pipeline puts into a queue. What is not too much for a variable may be for an item, which has it inside.
-pub(crate) fn item(pipeline: &Pipeline, push: &banksman_core::plan::Push) -> Result<Box<New>, Box<str>> {
+pub(crate) fn item(pipeline: &Pipeline, push: &banksman_core::pipeline::plan::Push) -> Result<Box<New>, Box<str>> {
     let is_wanted = |name: &str| push.vars.is_empty() || push.vars.iter().any(|var| &**var == name);
     let vars = pipeline.context.iter().filter(|(name, _)| is_wanted(name));
     let data = Data::new(vars.map(|(name, value)| (String::from(&**name), value.clone())).collect());

@@ -1,9 +1,11 @@
 //! Everything that can be asked of a project, as calls of the store.
 
-use banksman_core::claim::Ask;
-use banksman_core::coordination::{Command, Outcome};
 use banksman_core::event::{Event, Fact};
-use banksman_core::{Effect, Epoch, Limits, LimitsChange, Liveness, ProcessId, Seq, Span, Stamp, TaskId, lock, queue, semaphore};
+use banksman_core::resource::coordination::{Command, Outcome};
+use banksman_core::resource::grant::Ask;
+use banksman_core::resource::lock;
+use banksman_core::resource::semaphore;
+use banksman_core::{Effect, Epoch, Limits, LimitsChange, Liveness, ProcessId, Seq, Span, Stamp, TaskId, queue};
 use banksman_store::{Call, Granted, Key, Tables, Turn};
 
 use crate::applying::{ApplyOutcome, ApplyRequest};

@@ -2,15 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use banksman_core::admission::Reason;
 use banksman_core::backlog::{Ended, Run, Runner, Session, Shortage};
-use banksman_core::claim::Standing;
-use banksman_core::deadlock::Link;
 use banksman_core::event::{Kind, Resource};
 use banksman_core::guard::Wants;
-use banksman_core::restart::Marker;
+use banksman_core::resource::deadlock::Link;
+use banksman_core::resource::grant::Standing;
+use banksman_core::resource::work_claim::{Input, Outcome, Part, Take};
+use banksman_core::task::admission::Reason;
+use banksman_core::task::retry::Marker;
 use banksman_core::task::{self, Ending, Need, Task, Watch};
-use banksman_core::work_claim::{Input, Outcome, Part, Take};
 use banksman_core::{
     Epoch, Limits, LimitsChange, Name, Now, Pipeline, RunId, RunnerId, SectionId, Seq, Span, Status, TaskId, Ticket, Wall,
 };

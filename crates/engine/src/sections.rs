@@ -1,9 +1,9 @@
 //! Sections: made, changed, deleted.
 
 use banksman_core::backlog::{Backlog, Section};
-use banksman_core::coordination::Coordination;
 use banksman_core::event::{Event, Kind, Resource, SectionFact};
-use banksman_core::lock::{self, Lock};
+use banksman_core::resource::coordination::Coordination;
+use banksman_core::resource::lock::{self, Lock};
 use banksman_core::task::Need;
 use banksman_core::{HolderId, RunId, SectionId, Title};
 use banksman_store::{Key, Tables, Turn};

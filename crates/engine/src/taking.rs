@@ -4,8 +4,8 @@
 //! before it: if that dies, the store is told, and nobody is held up by the dead. Only the first in line looks when the
 //! time of an item comes. Nothing here sleeps or looks: that is the driver's part.
 
-use banksman_core::claim::Standing;
 use banksman_core::queue::{Input, Outcome, Waiting};
+use banksman_core::resource::grant::Standing;
 use banksman_core::{HolderId, Liveness, Name, ProcessId, Span, Ticket};
 
 use crate::queues::QueueRequest;
@@ -109,7 +109,7 @@ impl Taking {
 
 #[cfg(test)]
 mod tests {
-    use banksman_core::claim::Address;
+    use banksman_core::resource::grant::Address;
     use banksman_core::{Lease, Stamp, Wall};
 
     use super::*;

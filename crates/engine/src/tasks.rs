@@ -1,11 +1,12 @@
 //! What people and runs do with tasks: add, change, conclude, cancel, retry, delete.
 
 use banksman_core::backlog::{Edge, LostClaim};
-use banksman_core::dag::{self, DagError};
-use banksman_core::deadlock::Link;
 use banksman_core::event::{Event, Kind, Resource, TaskFact};
+use banksman_core::resource::deadlock::Link;
+use banksman_core::resource::lock;
+use banksman_core::task::dependencies::{self, DagError};
 use banksman_core::task::{self, After, Mark, Pulse, Spec, Verdict, Watch};
-use banksman_core::{Epoch, HolderId, Label, Name, RunId, RunnerId, SectionId, Span, Status, Task, TaskId, Ticket, Title, lock};
+use banksman_core::{Epoch, HolderId, Label, Name, RunId, RunnerId, SectionId, Span, Status, Task, TaskId, Ticket, Title};
 use banksman_store::{Key, Tables, Turn};
 
 use crate::ledger::{descendants, emit, step_task, wake_for, wake_runner, wake_runners, withdraw};
@@ -388,7 +389,7 @@ pub(crate) fn add(
         }
     }
     // Nothing can depend on a task that is not there yet, so there is no cycle to look for.
-    if let Err(error) = dag::validate(id, depends_on, |on| backlog.tasks.contains_key(on), &Default::default()) {
+    if let Err(error) = dependencies::validate(id, depends_on, |on| backlog.tasks.contains_key(on), &Default::default()) {
         return TaskOutcome::Dependencies(error);
     }
     // What comes of what a route did is as deep as that.
@@ -464,7 +465,7 @@ pub(crate) fn update(id: &TaskId, edit: &Edit, tables: &mut Tables, turn: &mut T
         return TaskOutcome::UnknownSection(section.clone());
     }
     if let Some(edges) = &edit.depends_on {
-        if let Err(error) = dag::validate(id, edges, |on| backlog.tasks.contains_key(on), &backlog.edges) {
+        if let Err(error) = dependencies::validate(id, edges, |on| backlog.tasks.contains_key(on), &backlog.edges) {
             return TaskOutcome::Dependencies(error);
         }
         let mut edges = edges.clone();

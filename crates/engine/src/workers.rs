@@ -1,6 +1,6 @@
 //! What people and runners do with workers: wake, pause, resume; items become tasks, and the ends of tasks the ends of items.
 
-use banksman_core::plan::{self, Context};
+use banksman_core::pipeline::plan::{self, Context};
 use banksman_core::queue::{self, DUE_PER_TAKE, Hold, Item, Part, Queues};
 use banksman_core::task::{Done, OfItem, Spec, State, Work};
 use banksman_core::worker::{self, Definition, End, Job, Taken, Worker};

@@ -17,9 +17,9 @@ use std::sync::Arc;
 
 use banksman_core::Name;
 use banksman_core::guard::Guard;
-use banksman_core::plan::env_name;
-use banksman_core::spelling::near;
-use banksman_core::strategy::Approach;
+use banksman_core::pipeline::plan::env_name;
+use banksman_core::pipeline::strategy::Approach;
+use banksman_core::suggest::near;
 
 use crate::diagnostic::{At, Code, Diagnostic, Sink};
 use crate::runbook::Runbook;

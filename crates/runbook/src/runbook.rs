@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use banksman_core::guard::Guard;
-use banksman_core::plan::Plan;
-use banksman_core::router::Route;
-use banksman_core::{Name, Span, lock, semaphore, worker};
+use banksman_core::pipeline::plan::Plan;
+use banksman_core::resource::lock;
+use banksman_core::resource::semaphore;
+use banksman_core::route::Route;
+use banksman_core::{Name, Span, worker};
 
 /// A runbook.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

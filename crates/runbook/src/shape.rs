@@ -1,14 +1,15 @@
 //! The first look at a runbook: keys that there are not, values of another type, texts that are no names, durations or
 //! patterns. All that can be said of a value without knowing the rest of the file.
 
+use banksman_core::Span;
 use banksman_core::event::check_kind;
 use banksman_core::guard::DEPTH_LIMIT;
 use banksman_core::ids::{Name, NameError};
 use banksman_core::pattern::{self, RegexError};
-use banksman_core::router::Pattern;
-use banksman_core::spelling::near;
+use banksman_core::pipeline::plan;
+use banksman_core::route::Pattern;
+use banksman_core::suggest::near;
 use banksman_core::task::COMMAND_LIMIT;
-use banksman_core::{Span, plan};
 use toml::Spanned;
 use toml::de::{DeInteger, DeTable, DeValue};
 

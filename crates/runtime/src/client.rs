@@ -6,10 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use banksman_adapters::host::Host;
-use banksman_core::claim::Ask;
-use banksman_core::coordination::{Command, Outcome};
 use banksman_core::event::{Actor, Event, Resource};
-use banksman_core::{Epoch, Liveness, Name, ProcessId, Seq, Stamp, TaskId, ids::NameError, lock, semaphore};
+use banksman_core::resource::coordination::{Command, Outcome};
+use banksman_core::resource::grant::Ask;
+use banksman_core::resource::lock;
+use banksman_core::resource::semaphore;
+use banksman_core::{Epoch, Liveness, Name, ProcessId, Seq, Stamp, TaskId, ids::NameError};
 use banksman_engine::{Reply, Request, Seen, Taking};
 use banksman_store::sqlite::Occupant;
 use banksman_store::{Key, Reader, Snapshot, StoreError, StoreId};

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use banksman_adapters::notify::{Program, Webhook};
 use banksman_core::queue::{self, ATTEMPTS_LIMIT, DEFAULT_LENGTH};
-use banksman_core::restart::{OnTimeout, Policy};
+use banksman_core::task::retry::{OnTimeout, Policy};
 use banksman_core::task::{OnExhausted, Watch};
 use banksman_core::{Limits, NoticeKind, Span};
 use banksman_runbook::QueueTerms;

@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use banksman_adapters::ids;
-use banksman_core::claim::{Ask, Claim, Grant};
-use banksman_core::coordination::{Command, Outcome};
 use banksman_core::event::{Kind, Resource};
 use banksman_core::ids::{HolderId, Name, NameError, RequestId};
-use banksman_core::{Epoch, Span, lock, semaphore};
+use banksman_core::resource::coordination::{Command, Outcome};
+use banksman_core::resource::grant::{Ask, Claim, Grant};
+use banksman_core::resource::lock;
+use banksman_core::resource::semaphore;
+use banksman_core::{Epoch, Span};
 use thiserror::Error;
 
 use crate::client::Client;

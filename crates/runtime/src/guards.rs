@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use banksman_adapters::git::{Git, GitError};
 use banksman_adapters::host;
 use banksman_core::guard::{BranchInfo, Cmd, CommandResult, Guard, GuardAction, GuardInputs, Issue, IssueFilter, Topic, Wants};
-use banksman_core::lock::State;
-use banksman_core::plan::Context;
+use banksman_core::pipeline::plan::Context;
+use banksman_core::resource::lock::State;
 use banksman_core::{Liveness, Now, Pipeline, Span, TaskId};
 use banksman_engine::{know, store_keys};
 use banksman_store::{Reader, StoreError};
@@ -289,7 +289,7 @@ fn doubt(inputs: &mut GuardInputs, topic: Topic, words: String) {
 mod tests {
     use super::*;
     use banksman_core::Name;
-    use banksman_core::plan::Plan;
+    use banksman_core::pipeline::plan::Plan;
 
     #[test]
     fn what_a_command_has_said_is_remembered_with_its_answer() {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use banksman_adapters::git::{self, MergeError};
-use banksman_core::plan::MergeHow;
+use banksman_core::pipeline::plan::MergeHow;
 use serde_json::json;
 
 use crate::project::Project;

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use banksman_adapters::bell::{self, Bell};
 use banksman_adapters::wake::{self, Exchange};
 use banksman_adapters::{ids, private};
-use banksman_core::claim::Address;
+use banksman_core::resource::grant::Address;
 use banksman_store::Store;
 use banksman_store::postgres::{Listener, Server, Subscription};
 

@@ -4,9 +4,9 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use banksman_adapters::host;
-use banksman_core::claim::Standing;
 use banksman_core::event::Event;
 use banksman_core::queue::{Fact, Hold, Input, Outcome, Waiting};
+use banksman_core::resource::grant::Standing;
 use banksman_core::{HolderId, Name, Seq, Stamp};
 use banksman_engine::{Counsel, QueueRequest, Reply, Request, TakingItem};
 use banksman_store::EventFilter;

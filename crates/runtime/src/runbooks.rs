@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use banksman_core::spelling::near;
+use banksman_core::suggest::near;
 use banksman_runbook::template::TEMPLATE_LIMIT;
 use banksman_runbook::{Diagnostics, RUNBOOK_LIMIT, Runbook, parse_bytes, too_large};
 use thiserror::Error;

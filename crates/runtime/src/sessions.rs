@@ -9,7 +9,7 @@ use banksman_adapters::git::LOCAL_VARIABLES;
 use banksman_adapters::keeper::{self, Found, Limit, Record, Spec};
 use banksman_adapters::private;
 use banksman_core::backlog::{Ended, Run};
-use banksman_core::restart::Marker;
+use banksman_core::task::retry::Marker;
 use banksman_core::task::{Ending, Setback, Work as What, Workspace};
 use banksman_core::{RunId, Span, TaskId, Wall};
 use banksman_engine::Work;

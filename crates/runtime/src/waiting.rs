@@ -4,9 +4,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use banksman_adapters::host;
-use banksman_core::claim::{Ask, Standing, Waiting};
-use banksman_core::coordination::Outcome;
 use banksman_core::event::Resource;
+use banksman_core::resource::coordination::Outcome;
+use banksman_core::resource::grant::{Ask, Standing, Waiting};
 use banksman_core::{Liveness, ProcessId, Span, Stamp, TaskId};
 use banksman_engine::{Advice, Lockout, Reply, Taking, TaskOutcome, Wait};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

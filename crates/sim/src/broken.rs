@@ -5,10 +5,12 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use banksman_core::coordination::{Command, Coordination, Outcome};
 use banksman_core::event::Resource;
-use banksman_core::lock::{Lock, State};
-use banksman_core::{Epoch, Liveness, Name, Span, Ticket, lock, semaphore};
+use banksman_core::resource::coordination::{Command, Coordination, Outcome};
+use banksman_core::resource::lock;
+use banksman_core::resource::lock::{Lock, State};
+use banksman_core::resource::semaphore;
+use banksman_core::{Epoch, Liveness, Name, Span, Ticket};
 use banksman_engine::{Reply, Request, Seen};
 use banksman_store::{Call as _, Tables, Turn};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use banksman_core::event::Kind;
-use banksman_core::lock::State;
+use banksman_core::resource::lock::State;
 use banksman_core::{Liveness, ProcessId, Span};
 use banksman_engine::{Request, Seen};
 

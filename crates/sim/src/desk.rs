@@ -2,8 +2,8 @@
 
 use std::cell::RefCell;
 
-use banksman_core::claim::Address;
 use banksman_core::event::Event;
+use banksman_core::resource::grant::Address;
 use banksman_engine::Reply;
 use banksman_store::{EventFilter, Machine as _, StoreError};
 

@@ -1,7 +1,7 @@
 //! The simulator's driver of a wait: the same steps as the real one takes, in virtual time.
 
-use banksman_core::claim::Waiting;
 use banksman_core::event::{Kind, Resource};
+use banksman_core::resource::grant::Waiting;
 use banksman_core::{Epoch, Liveness, ProcessId, Span};
 use banksman_engine::{Advice, Reply, Request};
 

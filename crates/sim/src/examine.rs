@@ -1,7 +1,7 @@
 //! Holds every answer against the ledger: was it right to say so?
 
-use banksman_core::claim::{Ask, Grant, Waiting};
 use banksman_core::event::{Kind, Resource};
+use banksman_core::resource::grant::{Ask, Grant, Waiting};
 use banksman_core::{Epoch, HolderId, Lease, ProcessId, Ticket};
 use banksman_engine::{Reply, Request};
 

@@ -5,8 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use banksman_core::claim::{Claim, OFFER, Standing};
 use banksman_core::event::{Ended, Event, Fact, Forced, Kind, Resource};
+use banksman_core::resource::grant::{Claim, OFFER, Standing};
 use banksman_core::{Epoch, HolderId, Lease, ProcessId, RequestId, Seq, Span, Ticket, Wall};
 
 use crate::clock::Ms;
@@ -272,7 +272,7 @@ impl Holding {
 
     /// Whether there was a good reason to end this.
     fn may_end(&self, resource: &Resource, ended: &Ended, scene: &Scene<'_>) -> Result<(), &'static str> {
-        use banksman_core::claim::Reason;
+        use banksman_core::resource::grant::Reason;
         let owes = |stall: &&Stall| stall.resource == *resource && self.heard < stall.asleep;
         let owed = scene.stall.as_ref().filter(owes).map_or(0, |stall| stall.late);
         let past = |deadline: Ms| scene.lease.0 >= deadline + scene.patience.max(owed);

@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use banksman_core::claim::{Address, Ask};
-use banksman_core::coordination::{Command, Coordination, Outcome};
 use banksman_core::event::{Event, Fact, Kind, Resource};
-use banksman_core::lock::Lock;
-use banksman_core::{Effect, Epoch, Liveness, Now, ProcessId, RequestId, Seq, Ticket, lock, semaphore};
+use banksman_core::resource::coordination::{Command, Coordination, Outcome};
+use banksman_core::resource::grant::{Address, Ask};
+use banksman_core::resource::lock;
+use banksman_core::resource::lock::Lock;
+use banksman_core::resource::semaphore;
+use banksman_core::{Effect, Epoch, Liveness, Now, ProcessId, RequestId, Seq, Ticket};
 use banksman_engine::{Reply, Request, Seen};
 
 use crate::examine::Deed;

@@ -1,7 +1,7 @@
 //! A simulated process: what it believes to hold, and what it is doing right now.
 
-use banksman_core::claim::{Address, Ask};
 use banksman_core::event::Resource;
+use banksman_core::resource::grant::{Address, Ask};
 use banksman_core::{Epoch, HolderId, Lease, ProcessId};
 use banksman_engine::{Reply, Request, Wait};
 

@@ -1,9 +1,11 @@
 //! What a process does of its own accord: it acquires, holds, asks for more, gives back, and does odd jobs.
 
-use banksman_core::claim::{Ask, Claim, Standing, Term};
-use banksman_core::coordination::Command;
 use banksman_core::event::{CustomKind, Event, Forced, Kind, Resource, Source};
-use banksman_core::{Epoch, HolderId, Lease, Name, ProcessId, RequestId, Span, lock, semaphore};
+use banksman_core::resource::coordination::Command;
+use banksman_core::resource::grant::{Ask, Claim, Standing, Term};
+use banksman_core::resource::lock;
+use banksman_core::resource::semaphore;
+use banksman_core::{Epoch, HolderId, Lease, Name, ProcessId, RequestId, Span};
 use banksman_engine::{Request, Seen, Wait};
 use serde_json::Value;
 

@@ -2,10 +2,12 @@
 
 use std::fmt;
 
-use banksman_core::claim::{Ask, Grant, Waiting};
-use banksman_core::coordination::{Command, Outcome};
-use banksman_core::deadlock::Link;
-use banksman_core::{Epoch, HolderId, Ticket, lock, semaphore};
+use banksman_core::resource::coordination::{Command, Outcome};
+use banksman_core::resource::deadlock::Link;
+use banksman_core::resource::grant::{Ask, Grant, Waiting};
+use banksman_core::resource::lock;
+use banksman_core::resource::semaphore;
+use banksman_core::{Epoch, HolderId, Ticket};
 use banksman_engine::{Reply, Request};
 
 /// What was asked.

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use banksman_core::claim::Address;
 use banksman_core::event::{Event, Fact, Resource};
+use banksman_core::resource::grant::Address;
 use banksman_core::{Epoch, Name};
 use banksman_engine::Reply;
 use banksman_store::{Machine as _, Store, StoreError, sqlite};

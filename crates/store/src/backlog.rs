@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use banksman_core::backlog::{Backlog, Edge, Run, Runner, Section, Sent};
-use banksman_core::claim::Address;
 use banksman_core::ids::{DecisionId, Epoch, RunId, RunnerId, SectionId, TaskId, Title};
+use banksman_core::resource::grant::Address;
 use banksman_core::task::{Spec, State, Task, Work};
 use banksman_core::{Decision, Lease, Seq, Wall};
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use banksman_core::claim::Address;
+use banksman_core::resource::grant::Address;
 use banksman_core::{Effect, Errand, Event, Lease, Now, ProcessId, Seq, Span, Ticket, Wall};
 
 use crate::key::Key;

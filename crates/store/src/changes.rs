@@ -1,9 +1,9 @@
 //! What a batch has changed, as statements.
 
-use banksman_core::claim::Line;
 use banksman_core::event::{Kind, Resource};
-use banksman_core::lock::{Lock, State};
-use banksman_core::semaphore::Semaphore;
+use banksman_core::resource::grant::Line;
+use banksman_core::resource::lock::{Lock, State};
+use banksman_core::resource::semaphore::Semaphore;
 use banksman_core::{HolderId, Name, Span, WorkClaim};
 
 use crate::backlog;

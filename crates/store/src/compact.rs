@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use banksman_core::event::Event;
 use banksman_core::replay::Replay;
 use banksman_core::replay::stored::Entity;
-use banksman_core::router::{Subscription, route};
+use banksman_core::route::{Subscription, route};
 use banksman_core::{Seq, Span, Wall};
 
 use crate::error::StoreError;

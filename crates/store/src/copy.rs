@@ -1,11 +1,11 @@
 //! Moving a project from one store to another: everything that is held and everything that happened.
 
 use banksman_core::backlog::Backlog;
-use banksman_core::claim::{Grant, Line};
-use banksman_core::coordination::Coordination;
 use banksman_core::event::{Actor, Event};
-use banksman_core::lock;
 use banksman_core::replay::Replay;
+use banksman_core::resource::coordination::Coordination;
+use banksman_core::resource::grant::{Grant, Line};
+use banksman_core::resource::lock;
 use banksman_core::task::State;
 use banksman_core::{Lease, Seq};
 

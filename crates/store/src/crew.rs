@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use banksman_core::claim::Address;
-use banksman_core::router::{Definition, Heard, InForce, Routes, Subscriber, Subscription};
+use banksman_core::resource::grant::Address;
+use banksman_core::route::{Definition, Heard, InForce, Routes, Subscriber, Subscription};
 use banksman_core::task::{Spec, Work};
 use banksman_core::worker::{Taken, Worker, Workers};
 use banksman_core::{Epoch, Event, ItemId, Lease, Name, Seq, TaskId, Wall};

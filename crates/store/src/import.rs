@@ -1,10 +1,10 @@
 //! How imports stand in columns, and what a batch has changed of them.
 
 use banksman_core::backlog::{Backlog, Edge};
-use banksman_core::dag;
 use banksman_core::ids::{ImportId, TaskId};
 use banksman_core::import::Import;
 use banksman_core::task::Spec;
+use banksman_core::task::dependencies;
 use banksman_core::{Seq, Wall};
 
 use crate::error::StoreError;
@@ -73,7 +73,8 @@ pub(crate) fn unmet(id: &TaskId, backlog: &Backlog) -> i64 {
     if !backlog.imported.contains_key(id) {
         return 0;
     }
-    let is_met = |edge: &&Edge| backlog.tasks.get(&edge.on).is_some_and(|on| dag::is_met(on.status(), edge.allow_failed));
+    let is_met =
+        |edge: &&Edge| backlog.tasks.get(&edge.on).is_some_and(|on| dependencies::is_met(on.status(), edge.allow_failed));
     let edges = backlog.edges.get(id).map_or(&[][..], Vec::as_slice);
     edges.iter().filter(|edge| !is_met(edge)).count() as i64
 }

@@ -183,7 +183,7 @@ mod tests {
 
     use banksman_core::guard::{Condition, Guard, GuardAction};
     use banksman_core::pipeline::When;
-    use banksman_core::plan::{Action, Context, Deed, Phase, Plan, Text};
+    use banksman_core::pipeline::plan::{Action, Context, Deed, Phase, Plan, Text};
     use banksman_core::{Now, Span};
 
     use super::*;

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use banksman_core::backlog::Backlog;
-use banksman_core::coordination::Coordination;
 use banksman_core::event::{Actor, Source};
 use banksman_core::queue::Queues;
 use banksman_core::replay::Replay;
+use banksman_core::resource::coordination::Coordination;
 use banksman_core::{Lease, Seq, Wall};
 use serde::Serialize;
 use serde_json::Value as Json;

@@ -1,10 +1,10 @@
 //! How claims, grants and waiters stand in columns.
 
 use banksman_core::backlog::LostClaim;
-use banksman_core::claim::{Address, Claim, Grant, Offer, Standing, Waiter};
 use banksman_core::event::{Kind, Resource};
 use banksman_core::ids::{HolderId, Name, NameError, RequestId};
-use banksman_core::work_claim::{Part, State, WorkClaim};
+use banksman_core::resource::grant::{Address, Claim, Grant, Offer, Standing, Waiter};
+use banksman_core::resource::work_claim::{Part, State, WorkClaim};
 use banksman_core::{Epoch, Lease, Span, Stamp, TaskId, Ticket, Wall};
 use serde::Serialize;
 use serde::de::DeserializeOwned;

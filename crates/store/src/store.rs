@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use banksman_core::claim::Address;
 use banksman_core::event::Actor;
+use banksman_core::resource::grant::Address;
 use banksman_core::{Lease, Limits, Seq, Ticket, Wall};
 
 use crate::backend::Backend;

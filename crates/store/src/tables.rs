@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use banksman_core::backlog::Backlog;
-use banksman_core::claim::{Address, Waiter};
-use banksman_core::coordination::Coordination;
 use banksman_core::event::{Event, Fact, Kind, Resource};
-use banksman_core::lock::{self, Lock, State};
 use banksman_core::queue::Queues;
-use banksman_core::semaphore::{self, Semaphore};
+use banksman_core::resource::coordination::Coordination;
+use banksman_core::resource::grant::{Address, Waiter};
+use banksman_core::resource::lock::{self, Lock, State};
+use banksman_core::resource::semaphore::{self, Semaphore};
 use banksman_core::{Epoch, HolderId, ImportId, Lease, RequestId, Seq, WorkClaim};
 
 use crate::counts::TaskCounts;

@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use banksman_core::plan::MergeHow;
+use banksman_core::pipeline::plan::MergeHow;
 use thiserror::Error;
 
 use super::checkouts::Checkout;

@@ -1,7 +1,7 @@
 //! What is known of branches.
 
 use banksman_adapters::git::GitError;
-use banksman_core::plan::MergeHow;
+use banksman_core::pipeline::plan::MergeHow;
 
 use crate::world::World;
 

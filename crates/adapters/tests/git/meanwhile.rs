@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use banksman_core::plan::MergeHow;
+use banksman_core::pipeline::plan::MergeHow;
 
 use crate::merges::on_checkout;
 use crate::world::World;

@@ -1,7 +1,7 @@
 //! Merging: each way, with a target that is checked out and one that is not, and everything that can be in the way.
 
 use banksman_adapters::git::{MergeError, merge};
-use banksman_core::plan::MergeHow;
+use banksman_core::pipeline::plan::MergeHow;
 use std::os::unix::fs::PermissionsExt;
 
 use crate::facts::ODD;

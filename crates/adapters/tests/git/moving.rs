@@ -3,7 +3,7 @@
 use std::fs;
 
 use banksman_adapters::git::MergeError;
-use banksman_core::plan::MergeHow;
+use banksman_core::pipeline::plan::MergeHow;
 
 use crate::merges::on_checkout;
 use crate::world::World;

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use banksman_adapters::git::{Git, MergeError, Merged, merge};
-use banksman_core::plan::MergeHow;
+use banksman_core::pipeline::plan::MergeHow;
 
 pub(crate) struct World(tempfile::TempDir);
 

@@ -1,9 +1,9 @@
 use std::ffi::OsString;
 
-use banksman::core::coordination::{Command, Outcome};
 use banksman::core::event::Kind;
-use banksman::core::lock::{self, Lock, State};
-use banksman::core::spelling::near;
+use banksman::core::resource::coordination::{Command, Outcome};
+use banksman::core::resource::lock::{self, Lock, State};
+use banksman::core::suggest::near;
 use banksman::core::{Epoch, HolderId, Name, Stamp};
 use banksman::store::{Key, Reader};
 use clap::{Args, Subcommand};

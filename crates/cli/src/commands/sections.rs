@@ -2,7 +2,8 @@ use std::collections::BTreeMap;
 
 use banksman::adapters::ids;
 use banksman::core::backlog::Section;
-use banksman::core::{SectionId, Stamp, Status, Title, lock};
+use banksman::core::resource::lock;
+use banksman::core::{SectionId, Stamp, Status, Title};
 use banksman::engine::{Reply, Request, SectionOutcome, SectionRequest};
 use banksman::store::{Key, Reader};
 use banksman::{Client, Project};

@@ -1,9 +1,9 @@
 use std::ffi::OsString;
 
 use banksman::adapters::host::Host;
-use banksman::core::coordination::{Command, Outcome};
 use banksman::core::event::Kind;
-use banksman::core::semaphore::{self, CAPACITY_LIMIT, Semaphore};
+use banksman::core::resource::coordination::{Command, Outcome};
+use banksman::core::resource::semaphore::{self, CAPACITY_LIMIT, Semaphore};
 use banksman::core::{Epoch, Grant, HolderId, Name, Stamp};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};

@@ -5,17 +5,19 @@ use std::collections::BTreeSet;
 use std::process::{Command as Program, Stdio};
 
 use banksman::adapters::ids;
-use banksman::core::admission::Reason;
 use banksman::core::backlog::{Edge, Runner};
-use banksman::core::claim::{Address, Ask, Claim, Standing};
-use banksman::core::coordination::Command;
 use banksman::core::event::{Forced, Kind, Resource};
-use banksman::core::planner;
-use banksman::core::restart::Marker;
+use banksman::core::resource::coordination::Command;
+use banksman::core::resource::grant::{Address, Ask, Claim, Standing};
+use banksman::core::resource::lock;
+use banksman::core::resource::semaphore;
+use banksman::core::task::admission::Reason;
+use banksman::core::task::retry::Marker;
+use banksman::core::task::roots;
 use banksman::core::task::{Ending, Mark, Need, Spec, Verdict, Work};
 use banksman::core::{
     HolderId, Lease, Limits, LimitsChange, Liveness, Name, ProcessId, RunId, RunnerId, SectionId, Span, Stamp, Status, TaskId,
-    Title, Wall, lock, semaphore,
+    Title, Wall,
 };
 use banksman::engine::why::{Answer, Cause, Chain, End, Life, Obstacle};
 use banksman::engine::{Candidate, Reply, Request, RunOutcome, RunRequest, SectionRequest, Seen, TaskRequest, ended};

@@ -1,9 +1,10 @@
 //! Old events are taken out of the log, and nothing of what they meant is lost: while others work, and whoever is killed.
 
 use banksman::core::backlog::Backlog;
-use banksman::core::coordination::{Command, Coordination};
 use banksman::core::event::{CustomKind, Event, Source};
-use banksman::core::{Name, Seq, Status, TaskId, semaphore};
+use banksman::core::resource::coordination::{Command, Coordination};
+use banksman::core::resource::semaphore;
+use banksman::core::{Name, Seq, Status, TaskId};
 use banksman::engine::{Request, Seen};
 use banksman::store::{EventFilter, Keep, Mark};
 use rustix::process::Signal;

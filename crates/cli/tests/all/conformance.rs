@@ -1,9 +1,11 @@
 //! The store agrees with the pure core: random histories over several connections, with transactions that are lost,
 //! on every database.
 
-use banksman::core::claim::{Address, Ask, Claim, Standing, Term};
-use banksman::core::coordination::{Command, Coordination, Outcome};
-use banksman::core::{Effect, Epoch, HolderId, Liveness, Name, Now, ProcessId, RequestId, Seq, Span, Ticket, lock, semaphore};
+use banksman::core::resource::coordination::{Command, Coordination, Outcome};
+use banksman::core::resource::grant::{Address, Ask, Claim, Standing, Term};
+use banksman::core::resource::lock;
+use banksman::core::resource::semaphore;
+use banksman::core::{Effect, Epoch, HolderId, Liveness, Name, Now, ProcessId, RequestId, Seq, Span, Ticket};
 use banksman::engine::{Reply, Request, Seen};
 use banksman::store::{Keep, Store};
 

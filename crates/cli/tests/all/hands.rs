@@ -1,7 +1,8 @@
 //! Work by hand: whoever works on a task holds its lock, and nobody else does.
 
-use banksman::core::coordination::Command;
-use banksman::core::{HolderId, TaskId, lock};
+use banksman::core::resource::coordination::Command;
+use banksman::core::resource::lock;
+use banksman::core::{HolderId, TaskId};
 use rustix::process::Signal;
 use serde_json::Value;
 

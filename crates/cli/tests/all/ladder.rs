@@ -56,7 +56,7 @@ fn check_parked(world: &World, id: &str, pids: &[i32]) -> String {
     assert!(pids.iter().all(|pid| !is_alive(*pid)), "{pids:?}");
     let rows = everything(world);
     assert!(rows.coordination.semaphores[&Name::runs()].holders.is_empty());
-    assert!(rows.coordination.locks.values().all(|lock| lock.state == banksman::core::lock::State::Free));
+    assert!(rows.coordination.locks.values().all(|lock| lock.state == banksman::core::resource::lock::State::Free));
     assert!(rows.backlog.outbox.is_empty(), "{:?}", rows.backlog.outbox);
     let raised = world.events().into_iter().filter(|event| event.kind == "decision:raised").count();
     assert_eq!((raised, rows.backlog.decisions.len()), (1, 1));

@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use banksman::core::plan::MergeHow;
+use banksman::core::pipeline::plan::MergeHow;
 use banksman::core::task::{Spec, Work};
 use banksman::core::{TaskId, Title};
 use banksman::engine::{Request, TaskRequest};

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use banksman::adapters::tree::descendants;
-use banksman::core::plan::MergeHow;
+use banksman::core::pipeline::plan::MergeHow;
 use banksman::core::task::{Spec, Work};
 use banksman::core::{TaskId, Title};
 use banksman::engine::{Request, TaskRequest};

@@ -6,15 +6,16 @@ use std::sync::Arc;
 
 use banksman::Client;
 use banksman::core::backlog::Edge;
-use banksman::core::claim::{Ask, Claim};
-use banksman::core::coordination::Command;
 use banksman::core::guard::{Condition, Guard, GuardAction, GuardInputs, Wants};
+use banksman::core::pipeline::plan::{Action, After, Context, Deed, OnFail, Phase, Plan, Push, Text};
+use banksman::core::pipeline::strategy::{Approach, Fallback};
 use banksman::core::pipeline::{End, Input, Outcome, Pipeline, Reason, Recheck, State, Verdict};
-use banksman::core::plan::{Action, After, Context, Deed, OnFail, Phase, Plan, Push, Text};
 use banksman::core::queue::{self, Data, New};
-use banksman::core::strategy::{Approach, Fallback};
+use banksman::core::resource::coordination::Command;
+use banksman::core::resource::grant::{Ask, Claim};
+use banksman::core::resource::lock;
 use banksman::core::task::{self, Mark, Spec, Work};
-use banksman::core::{Epoch, HolderId, Lease, Name, Now, Seq, Span, Status, TaskId, lock};
+use banksman::core::{Epoch, HolderId, Lease, Name, Now, Seq, Span, Status, TaskId};
 use banksman::engine::{
     Judgement, PipelineOutcome, PipelineRequest, QueueRequest, Reply, Request, Seen, Start, TaskOutcome, TaskRequest,
 };
@@ -428,7 +429,7 @@ impl Play {
             17 if self.dice.chance(3) => self.delete(task),
             17 => self.lock(),
             18 => {
-                let size = if self.dice.chance(5) { banksman::core::plan::CONTEXT_LIMIT } else { 1 };
+                let size = if self.dice.chance(5) { banksman::core::pipeline::plan::CONTEXT_LIMIT } else { 1 };
                 let vars = vars(json!({ "set": "x".repeat(size) }));
                 let said = self.ask(PipelineRequest::Set { id: id.clone(), vars: vars.clone(), by: None });
                 self.agree(&id, Input::Set(vars), said);

@@ -1,8 +1,8 @@
 //! The rows of queues agree with the pure core: random histories over several connections, with transactions that are lost,
 //! on every database.
 
-use banksman::core::claim::{Address, Standing};
 use banksman::core::queue::{Config, Data, Hold, Input, New, Outcome, Part, Queues, State};
+use banksman::core::resource::grant::{Address, Standing};
 use banksman::core::{DedupeKey, Effect, Epoch, HolderId, ItemId, Liveness, Name, Now, ProcessId, Seq, Span, Ticket, queue};
 use banksman::engine::{QueueRequest, Reply, Request, Seen};
 use banksman::store::{Keep, Key, Store};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use banksman::core::planner;
+use banksman::core::task::roots;
 use banksman::store::EventRow;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -44,7 +44,7 @@ fn most_under_way(events: &[EventRow]) -> usize {
 
 /// Those that keep a place now.
 fn under_way(world: &World) -> usize {
-    everything(world).backlog.tasks.values().filter(|task| planner::is_under_way(task)).count()
+    everything(world).backlog.tasks.values().filter(|task| roots::is_under_way(task)).count()
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! `banksman status`, and what a runner tells of the queue.
 
 use banksman::core::backlog::{Ended, Runner};
-use banksman::core::claim::Address;
+use banksman::core::resource::grant::Address;
 use banksman::core::task::Ending;
 use banksman::core::{Lease, Limits, RunId, RunnerId, Span, Stamp, Wall};
 use banksman::engine::{Dispatcher, News, Next, Options};

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use banksman::core::coordination::Command;
-use banksman::core::{Name, lock};
+use banksman::core::Name;
+use banksman::core::resource::coordination::Command;
+use banksman::core::resource::lock;
 use banksman::engine::Request;
 use banksman::store::sqlite;
 use rustix::process::Signal;

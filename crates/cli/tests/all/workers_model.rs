@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use banksman::core::plan::Deed;
+use banksman::core::pipeline::plan::Deed;
 use banksman::core::queue::{self, Data, Input, New, Pushed};
-use banksman::core::router::Pattern;
+use banksman::core::route::Pattern;
 use banksman::core::task::Verdict;
 use banksman::core::worker::{Definition, Job, Outcome, Taken};
 use banksman::core::{ItemId, Name, Span, TaskId};

@@ -6,9 +6,9 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use banksman::adapters::keeper;
-use banksman::core::claim::{Ask, Claim, Line};
 use banksman::core::event::{Kind, Resource};
-use banksman::core::lock::State;
+use banksman::core::resource::grant::{Ask, Claim, Line};
+use banksman::core::resource::lock::State;
 use banksman::core::{Epoch, Grant, HolderId, Name};
 use banksman::store::{EventFilter, EventRow, Snapshot};
 use banksman::{Client, Patience, Project};

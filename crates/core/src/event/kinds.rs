@@ -6,8 +6,9 @@ use thiserror::Error;
 
 use super::custom::OWN;
 use super::{DecisionFact, ESCALATE, FINISHED, ImportFact, LIMITS_SET, PIPELINE, QUEUE, ROUTE, SectionFact, TaskFact, WORKER};
-use crate::spelling::{distance, near};
-use crate::{pipeline, queue, router, worker};
+use crate::route;
+use crate::suggest::{distance, near};
+use crate::{pipeline, queue, worker};
 
 /// Events of this kind cannot happen: the category is one of Banksman's, or almost.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -58,7 +59,7 @@ pub fn kinds() -> Vec<String> {
         ("import", variants::<ImportFact>()),
         (QUEUE, variants::<queue::Fact>()),
         (WORKER, variants::<worker::Fact>()),
-        (ROUTE, variants::<router::RouteFact>()),
+        (ROUTE, variants::<route::RouteFact>()),
         (PIPELINE, variants::<pipeline::Fact>()),
     ];
     let kind = |category: &str, word: &str| match (category, word) {

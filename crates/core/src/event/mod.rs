@@ -2,25 +2,26 @@
 
 mod actor;
 mod custom;
+mod facts;
 mod kinds;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
 
-use crate::claim::{Claim, Reason};
 use crate::ids::{DecisionId, Epoch, HolderId, ImportId, Name, SectionId, TaskId};
-use crate::limits::Limits;
 use crate::pipeline;
 use crate::queue;
-use crate::router::RouteFact;
+use crate::resource::grant::{Claim, Reason};
+use crate::route::RouteFact;
+use crate::task::limits::Limits;
 use crate::time::Span;
 use crate::worker;
 
 pub use self::actor::{Actor, ActorKind};
 pub use self::custom::{CustomKind, KindError};
 pub use self::kinds::{UnknownKind, check_kind, kinds};
-pub use crate::facts::{DecisionFact, Finished, ImportFact, SectionFact, TaskFact};
+pub use facts::{DecisionFact, Finished, ImportFact, SectionFact, TaskFact};
 
 /// The two kinds of resource that can be held and waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

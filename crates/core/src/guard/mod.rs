@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{HolderId, Name, TaskId};
-use crate::plan::{Context, Text};
+use crate::pipeline::plan::{Context, Text};
 use crate::task::Status;
 use crate::time::{Lease, Span};
 

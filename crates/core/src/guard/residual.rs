@@ -1,7 +1,7 @@
 //! What is left of a guard when all that the store cannot answer is known: it is small, and can be evaluated inside a transaction.
 
 use super::{Condition, Guard, GuardInputs, Truth};
-use crate::plan::Text;
+use crate::pipeline::plan::Text;
 
 const TRUE: Condition = Condition::All(Vec::new());
 const FALSE: Condition = Condition::Any(Vec::new());

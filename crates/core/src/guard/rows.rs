@@ -1,9 +1,9 @@
 //! What the rows of locks and semaphores tell.
 
 use super::{GuardInputs, Topic, Wants};
-use crate::claim::Grant;
-use crate::coordination::Coordination;
-use crate::lock::State;
+use crate::resource::coordination::Coordination;
+use crate::resource::grant::Grant;
+use crate::resource::lock::State;
 use crate::step::Now;
 use crate::time::Lease;
 

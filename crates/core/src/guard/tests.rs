@@ -415,11 +415,13 @@ fn the_stored_form_stays() {
 
 #[test]
 fn what_is_held_by_one_whose_time_is_over_is_free() {
-    use crate::claim::Claim;
-    use crate::coordination::Coordination;
+    use crate::Grant;
+    use crate::resource::coordination::Coordination;
+    use crate::resource::grant::Claim;
+    use crate::resource::lock;
+    use crate::resource::semaphore;
     use crate::step::Now;
     use crate::time::Lease;
-    use crate::{Grant, lock, semaphore};
 
     let start = Now::default();
     let grant = |weight: u32, ttl: Option<i64>| {

@@ -3,7 +3,7 @@
 use std::ops::Not;
 
 use super::{Cmd, CommandResult, Condition, GuardInputs, Issue, IssueFilter, PipelineFilter, PipelineInfo, Topic};
-use crate::plan::{Context, Text};
+use crate::pipeline::plan::{Context, Text};
 use crate::task::Status;
 
 /// The truth of a condition.

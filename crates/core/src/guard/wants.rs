@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Cmd, Condition, Guard, IssueFilter, PipelineFilter};
 use crate::event::Source;
-use crate::plan::{Context, Text, env_name};
+use crate::pipeline::plan::{Context, Text, env_name};
 
 /// How many tasks a guard listens to by their ids; who asks about more listens to all.
 const NAMED_LIMIT: usize = 100;

@@ -1,7 +1,7 @@
 //! Why a condition does not hold, in words: the smallest part of it that explains it, with the fact.
 
 use super::{Cmd, CommandResult, Condition, GuardInputs, Issue, IssueFilter, PipelineFilter, Topic, Truth};
-use crate::plan::Text;
+use crate::pipeline::plan::Text;
 use crate::task::Status;
 
 /// How many parts of an "any" are named; the others are counted.

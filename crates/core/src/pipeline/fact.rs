@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{CHECKPOINT_LIMIT, Checkpoint, Reason, When};
 use crate::ids::{Name, TaskId};
-use crate::plan::Context;
+use crate::pipeline::plan::Context;
 
 /// What can happen to a pipeline. The variants are the second words of the events.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,7 +1,7 @@
 //! How a pipeline goes from phase to phase.
 
 use super::*;
-use crate::strategy::{self, Strategy};
+use crate::pipeline::strategy::{self, Strategy};
 
 impl Pipeline {
     pub(super) fn start(&mut self, unmet: bool, scribe: &mut Scribe) -> Outcome {

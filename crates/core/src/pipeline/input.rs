@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{Recheck, When};
 use crate::ids::{DecisionId, Name, RunnerId, Seq, TaskId};
-use crate::plan::{BindError, Context};
+use crate::pipeline::plan::{BindError, Context};
 use crate::time::Lease;
 
 /// What can happen to a pipeline.

@@ -35,7 +35,7 @@ use crate::decision::Question;
 use crate::event::Event;
 use crate::guard::Guard;
 use crate::ids::{DecisionId, Name, RunnerId, Seq, TaskId};
-use crate::plan::{self, Action, After, BindError, Context, OnFail, Phase, Plan};
+use crate::pipeline::plan::{Action, After, BindError, Context, OnFail, Phase, Plan};
 use crate::step::{Errand, Notice, NoticeKind, Now, Scribe, Step};
 use crate::time::{Lease, Span, Stamp, Wall};
 
@@ -44,7 +44,9 @@ mod fact;
 mod going;
 mod input;
 mod output;
+pub mod plan;
 mod questions;
+pub mod strategy;
 
 pub use fact::Fact;
 pub(crate) use fact::remember;

@@ -6,7 +6,7 @@ use super::{Pipeline, Reason, State, When};
 use crate::event::Source;
 use crate::guard::{Guard, PipelineFilter};
 use crate::ids::{Name, Seq, TaskId};
-use crate::plan::{Phase, Text};
+use crate::pipeline::plan::{Phase, Text};
 use crate::time::Lease;
 
 impl Pipeline {

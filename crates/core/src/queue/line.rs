@@ -4,9 +4,9 @@
 //! one that dies in line holds up nobody.
 
 use super::{LINE_LIMIT, Name, Outcome, Queues};
-use crate::claim::Standing;
 use crate::ids::{HolderId, Ticket};
 use crate::process::ProcessId;
+use crate::resource::grant::Standing;
 use crate::step::{Now, Scribe};
 use crate::time::{Lease, Stamp};
 

@@ -22,9 +22,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::claim::{LINE_LIMIT, Standing};
 use crate::event::Event;
 use crate::ids::{DedupeKey, Epoch, HolderId, ItemId, Name, Ticket};
+use crate::resource::grant::{LINE_LIMIT, Standing};
 use crate::step::{Now, Scribe, Step};
 use crate::time::{Lease, Span, Wall};
 

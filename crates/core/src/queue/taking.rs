@@ -1,9 +1,9 @@
 //! Taking an item, and what its holder can do with it: keep it for longer, and complete it.
 
 use super::{DUE_PER_TAKE, Ending, Fact, Hold, Item, Outcome, Part, Queues, State, Taken};
-use crate::claim::Standing;
 use crate::event::Event;
 use crate::ids::{Epoch, HolderId, ItemId, Name, Ticket};
+use crate::resource::grant::Standing;
 use crate::step::{Now, Scribe};
 use crate::time::{Lease, Span};
 

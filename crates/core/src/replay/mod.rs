@@ -9,10 +9,10 @@ use crate::backlog::{Backlog, Section};
 use crate::decision::Decision;
 use crate::event::{DecisionFact, Event, ImportFact, Resource, SectionFact, TaskFact};
 use crate::ids::{DecisionId, ImportId, ItemId, Name, SectionId, Seq, TaskId};
-use crate::limits::Limits;
 use crate::pipeline::Pipeline;
 use crate::queue::{Item, Queue};
-use crate::router::Routes;
+use crate::route::Routes;
+use crate::task::limits::Limits;
 use crate::time::Wall;
 use crate::worker::{Worker, Workers};
 

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use super::Replay;
 use crate::ids::TaskId;
+use crate::pipeline::plan::Plan;
 use crate::pipeline::{Fact, Pipeline, Reason, State, remember};
-use crate::plan::Plan;
 use crate::step::Now;
 use crate::time::Stamp;
 

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::Replay;
-use crate::claim::{Claim, Grant};
-use crate::coordination::Coordination;
 use crate::event::{Defined, Fact, Kind, Resource};
 use crate::ids::{Epoch, HolderId, Seq};
-use crate::lock::State;
+use crate::resource::coordination::Coordination;
+use crate::resource::grant::{Claim, Grant};
+use crate::resource::lock::State;
 use crate::time::Wall;
 
 /// A lock or a semaphore. It is kept in the baseline as it is: a new field needs a default.

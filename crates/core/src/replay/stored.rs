@@ -12,7 +12,7 @@ use super::Replay;
 use crate::event::{Event, Kind, Resource};
 use crate::ids::{DecisionId, ImportId, ItemId, Name, SectionId, TaskId};
 use crate::pipeline::Pipeline;
-use crate::plan::Plan;
+use crate::pipeline::plan::Plan;
 
 /// The component of an item, which no event has as its source.
 const ITEM: &str = "item";

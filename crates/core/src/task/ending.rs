@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::decision::Question;
-use crate::restart::Policy;
 use crate::step::{Notice, NoticeKind};
+use crate::task::retry::Policy;
 
 /// How long a task rests after its session could not begin for the first time, and how often that is doubled.
 const NOT_BEGUN_DELAY: Span = Span::from_secs(1);

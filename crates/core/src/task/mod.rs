@@ -20,8 +20,16 @@
 //! Invariants: a task has at most one live run, and whoever speaks for it names it: the end of an earlier run is
 //! late, a call with an earlier epoch is fenced. A run that is to be stopped is live until its tree was seen dead.
 
+pub mod admission;
+pub mod dependencies;
 mod ending;
 mod hands;
+pub mod limits;
+pub mod retry;
+pub mod roots;
+pub(crate) mod run;
+pub(crate) mod spec;
+pub(crate) mod status;
 mod watching;
 
 use serde::{Deserialize, Serialize};
@@ -29,15 +37,17 @@ use serde_json::Value;
 
 use crate::event::{Event, TaskFact};
 use crate::ids::{DecisionId, Epoch, HolderId, RunId, RunnerId, Seq, TaskId};
-use crate::restart::{Fact, Marker, Next};
 use crate::step::{Errand, Now, Scribe, Step};
+use crate::task::retry::{Fact, Marker, Next};
 use crate::time::{Lease, Span, Stamp, Wall};
 
-pub use crate::live::{
+pub use crate::task::run::{
     After, ERROR_LIMIT, Ending, Live, OUTPUT_LIMIT, OnExhausted, Pulse, Refused, Setback, Stuck, Verdict, Watch,
 };
-pub use crate::status::{Done, Status};
-pub use crate::work::{COMMAND_LIMIT, LABEL_LIMIT, NEED_LIMIT, Need, OfItem, PHASE_ENV, PIPELINE_ENV, Spec, Work, Workspace};
+pub use crate::task::spec::{
+    COMMAND_LIMIT, LABEL_LIMIT, NEED_LIMIT, Need, OfItem, PHASE_ENV, PIPELINE_ENV, Spec, Work, Workspace,
+};
+pub use crate::task::status::{Done, Status};
 
 /// A task.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -21,8 +21,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::event::Event;
 use crate::ids::{Epoch, HolderId, ItemId, Name, NameError, Seq, TaskId};
-use crate::plan::{Deed, Plan};
-use crate::router::Pattern;
+use crate::pipeline::plan::{Deed, Plan};
+use crate::route::Pattern;
 use crate::step::{Now, Scribe, Step};
 use crate::time::{Lease, Span};
 

@@ -1,6 +1,6 @@
 //! What the store's answers mean for a runner.
 
-use banksman_core::admission::Reason;
+use banksman_core::task::admission::Reason;
 use banksman_core::{Lease, task};
 
 use super::{Advice, Dispatcher, Look, Mine, News, RETRY_AFTER};

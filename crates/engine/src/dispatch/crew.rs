@@ -1,7 +1,7 @@
 //! Workers and routes, as a runner looks after them: items that become tasks, tasks that are over, events that have come.
 
 use banksman_core::queue::{Input, Item};
-use banksman_core::router::{Reaction, Subscription, route};
+use banksman_core::route::{Reaction, Subscription, route};
 use banksman_core::worker::Worker;
 use banksman_core::{Lease, Name, Seq};
 use banksman_store::{Crew, Key, Snapshot};

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use banksman_core::admission::{Admission, Reason};
 use banksman_core::backlog::{Backlog, Ended, Finish, Run, Runner};
-use banksman_core::coordination::Coordination;
 use banksman_core::event::Resource;
 use banksman_core::guard::Wants;
-use banksman_core::planner;
+use banksman_core::resource::coordination::Coordination;
+use banksman_core::task::admission::{Admission, Reason};
+use banksman_core::task::roots;
 use banksman_core::{HolderId, Lease, Liveness, Name, Now, ProcessId, RunId, RunnerId, SectionId, Span, Task, TaskId, WorkClaim};
 use banksman_store::{Key, Snapshot};
 
@@ -319,8 +319,8 @@ impl Dispatcher {
             snapshot.backlog.tasks.remove(&mine.work.task.id);
             let holder = id.holder();
             for lock in snapshot.coordination.locks.values_mut() {
-                if matches!(&lock.state, banksman_core::lock::State::Held(grant) if grant.claim.holder == holder) {
-                    lock.state = banksman_core::lock::State::Free;
+                if matches!(&lock.state, banksman_core::resource::lock::State::Held(grant) if grant.claim.holder == holder) {
+                    lock.state = banksman_core::resource::lock::State::Free;
                 }
             }
             snapshot.coordination.semaphores.values_mut().for_each(|semaphore| drop(semaphore.holders.remove(&holder)));
@@ -331,9 +331,9 @@ impl Dispatcher {
         let room = self.room();
         let limit = facts::root_limit(&snapshot.backlog);
         let mut ready: Vec<&Task> = snapshot.backlog.tasks.values().filter(|task| self.may_take(task, snapshot.lease)).collect();
-        ready.sort_by_key(|task| planner::order(task, limit));
+        ready.sort_by_key(|task| roots::order(task, limit));
         let mut choice = Choice::default();
-        let under_way = snapshot.backlog.tasks.values().filter(|task| planner::is_under_way(task)).count();
+        let under_way = snapshot.backlog.tasks.values().filter(|task| roots::is_under_way(task)).count();
         // A root that has just ended may go on, and came before those that wait: it keeps its place until that is known.
         let ended = self.mine.values().filter(|mine| matches!(mine.phase, Phase::Ended(_)));
         let ended = ended.filter(|mine| mine.work.task.spec.parent.is_none()).count();
@@ -341,7 +341,7 @@ impl Dispatcher {
         // What the first ones take is not there for those behind them.
         let mut coordination = snapshot.coordination.clone();
         for task in ready {
-            let begins = limit > 0 && task.spec.parent.is_none() && !planner::is_under_way(task);
+            let begins = limit > 0 && task.spec.parent.is_none() && !roots::is_under_way(task);
             // A pipeline has no run of its own, and needs no room for one.
             let runner = (!task.has_phases()).then_some(&self.me.id);
             match facts::admit(task, runner, &coordination, &snapshot.backlog, now) {

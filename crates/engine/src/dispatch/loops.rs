@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use banksman_core::coordination::Command;
-use banksman_core::lock::{self, Lock};
-use banksman_core::restart::Marker;
-use banksman_core::semaphore::{self, Semaphore};
+use banksman_core::resource::coordination::Command;
+use banksman_core::resource::lock::{self, Lock};
+use banksman_core::resource::semaphore::{self, Semaphore};
+use banksman_core::task::retry::Marker;
 use banksman_core::task::{self, State, Task};
 use banksman_core::{Lease, Now, Seq, TaskId};
 use banksman_store::{Key, Snapshot};

@@ -47,10 +47,10 @@ pub use silence::{Activity, Vitals};
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use banksman_core::admission::Reason;
 use banksman_core::backlog::Runner;
 use banksman_core::event::Resource;
-use banksman_core::restart::Marker;
+use banksman_core::task::admission::Reason;
+use banksman_core::task::retry::Marker;
 use banksman_core::{Lease, Liveness, Name, Pipeline, ProcessId, RunId, RunnerId, Seq, Span, TaskId, Ticket};
 use banksman_store::{Key, Snapshot};
 

@@ -8,14 +8,16 @@
 
 use std::collections::BTreeSet;
 
-use banksman_core::claim;
-use banksman_core::coordination::{Command, Coordination};
 use banksman_core::event::{Kind, Resource};
 use banksman_core::guard::{GuardInputs, Wants};
+use banksman_core::pipeline::plan::{Action, Phase};
 use banksman_core::pipeline::{Outcome, Pipeline, Reason, State, When, phase_task};
-use banksman_core::plan::{Action, Phase};
+use banksman_core::resource::coordination::{Command, Coordination};
+use banksman_core::resource::grant;
+use banksman_core::resource::lock;
+use banksman_core::resource::semaphore;
 use banksman_core::task::Work;
-use banksman_core::{Grant, Lease, Now, Seq, Task, lock, semaphore};
+use banksman_core::{Grant, Lease, Now, Seq, Task};
 use banksman_store::{Key, Snapshot};
 
 use super::{Advice, Dispatcher, Looking, News};
@@ -114,7 +116,7 @@ impl Dispatcher {
     /// Takes from the dead what pipelines wait for.
     fn reaps(&self, snapshot: &Snapshot, now: &Now) -> Vec<Request> {
         let rows = &snapshot.coordination;
-        let is_dead = |grant: &Grant| matches!(grant.over(now), Some(claim::Reason::Dead | claim::Reason::Lapsed));
+        let is_dead = |grant: &Grant| matches!(grant.over(now), Some(grant::Reason::Dead | grant::Reason::Lapsed));
         let reap = |resource: &Resource| {
             let name = || resource.name.clone();
             match resource.kind {

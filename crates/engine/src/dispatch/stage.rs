@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use banksman_core::backlog::{Backlog, Ended, Runner};
-use banksman_core::claim::Address;
 use banksman_core::pipeline::{Pipeline, Reason, State as Stand};
-use banksman_core::restart::{Marker, OnTimeout, Policy};
+use banksman_core::resource::grant::Address;
+use banksman_core::task::retry::{Marker, OnTimeout, Policy};
 use banksman_core::task::{Done, Ending, OnExhausted, Spec, State, Watch, Work as Command};
 use banksman_core::{Lease, Limits, Liveness, NoticeKind, ProcessId, RunId, RunnerId, Seq, Span, Stamp, TaskId, Wall};
 use banksman_store::{Key, Machine, Reading, Snapshot, Store, sqlite};

@@ -1,11 +1,12 @@
 //! What a runner does next, over the real store.
 
-use banksman_core::claim::{Ask, Claim};
-use banksman_core::coordination::Command;
 use banksman_core::decision::Act;
-use banksman_core::restart::Marker;
+use banksman_core::resource::coordination::Command;
+use banksman_core::resource::grant::{Ask, Claim};
+use banksman_core::resource::lock;
+use banksman_core::task::retry::Marker;
 use banksman_core::task::{Mark, State, Watch};
-use banksman_core::{Decision, HolderId, Limits, LimitsChange, Name, Notice, Seq, Span, lock};
+use banksman_core::{Decision, HolderId, Limits, LimitsChange, Name, Notice, Seq, Span};
 
 use super::stage::{Actor, Stage, TIMEOUT, exited, options, policy, task};
 use super::{Activity, Advice, Options, Vitals};
@@ -425,7 +426,7 @@ fn an_answer_that_cancels_gives_back_what_people_hold_who_work_on_children() {
     stage.ask(Request::Decision(DecisionRequest { id, about, run: None, option: 4, by: "bob".into(), note: None }));
     assert_eq!((stage.status("c"), stage.told("lock:released")), ("cancelled".into(), told + 1));
     let lock = lock(&mut stage);
-    assert_eq!((lock.state, lock.fence), (banksman_core::lock::State::Free, fence));
+    assert_eq!((lock.state, lock.fence), (banksman_core::resource::lock::State::Free, fence));
 }
 
 #[test]

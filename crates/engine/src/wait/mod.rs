@@ -9,11 +9,13 @@
 //!
 //! A wake-up is a hint; the row is the truth. Nothing here sleeps or looks: that is the driver's part.
 
-use banksman_core::claim::{Ask, Blocked, Waiting};
-use banksman_core::coordination::{Command, Outcome};
-use banksman_core::deadlock::Link;
 use banksman_core::event::{Kind, Resource};
-use banksman_core::{Lease, Liveness, ProcessId, Span, Stamp, TaskId, Ticket, lock, semaphore};
+use banksman_core::resource::coordination::{Command, Outcome};
+use banksman_core::resource::deadlock::Link;
+use banksman_core::resource::grant::{Ask, Blocked, Waiting};
+use banksman_core::resource::lock;
+use banksman_core::resource::semaphore;
+use banksman_core::{Lease, Liveness, ProcessId, Span, Stamp, TaskId, Ticket};
 
 use crate::manual::{self, Lockout, Taking};
 use crate::request::{Reply, Request, Seen};

@@ -1,4 +1,4 @@
-use banksman_core::claim::{Claim, Standing};
+use banksman_core::resource::grant::{Claim, Standing};
 use banksman_core::task::{Need, Spec};
 use banksman_core::{Epoch, HolderId, Name, SectionId};
 use banksman_store::{Machine, Reading, Store, sqlite};

@@ -1,11 +1,11 @@
 //! What can be said of where a task is, as data.
 
-use banksman_core::admission::{Holding, Reason};
 use banksman_core::backlog::{Run, Session, Shortage};
-use banksman_core::claim;
 use banksman_core::decision::Question;
 use banksman_core::guard::GuardResult;
 use banksman_core::pipeline::Pipeline;
+use banksman_core::resource::grant;
+use banksman_core::task::admission::{Holding, Reason};
 use banksman_core::task::{After, Done, Stuck};
 use banksman_core::{DecisionId, HolderId, Lease, Name, RunId, RunnerId, Stamp, Status, Task, TaskId, Title};
 
@@ -274,7 +274,7 @@ pub struct Holder {
     /// Its processes.
     pub pids: Vec<i32>,
     /// Why the grant is over though it is still there.
-    pub over: Option<claim::Reason>,
+    pub over: Option<grant::Reason>,
     /// The run, with its task, if it is one.
     pub run: Option<(Attended, TaskId, Title)>,
 }

@@ -8,19 +8,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use banksman_core::admission::{Admission, Holding, Reason};
 use banksman_core::backlog::{Backlog, Run, Runner};
-use banksman_core::claim::{Grant, Waiter};
-use banksman_core::coordination::Coordination;
 use banksman_core::event::{Kind, Resource};
 use banksman_core::guard::{Guard, GuardInputs, GuardResult, Issue, IssueFilter};
+use banksman_core::pipeline::plan::Context;
 use banksman_core::pipeline::{self, Pipeline};
-use banksman_core::plan::Context;
-use banksman_core::planner;
 use banksman_core::queue::{self, Queues};
+use banksman_core::resource::coordination::Coordination;
+use banksman_core::resource::grant::{Grant, Waiter};
+use banksman_core::resource::lock;
+use banksman_core::task::admission::{Admission, Holding, Reason};
+use banksman_core::task::roots;
 use banksman_core::task::{Ending, Live, OfItem, State};
 use banksman_core::worker::Workers;
-use banksman_core::{Liveness, Name, Now, ProcessId, RunId, RunnerId, Status, Task, TaskId, Title, lock};
+use banksman_core::{Liveness, Name, Now, ProcessId, RunId, RunnerId, Status, Task, TaskId, Title};
 use banksman_store::{Key, Snapshot};
 
 use crate::chains::{Stop, chains, unmet};
@@ -242,14 +243,14 @@ impl<'a> Situation<'a> {
 
     /// The roots that are under way.
     pub fn roots(&self) -> impl Iterator<Item = &'a Task> {
-        self.backlog.tasks.values().filter(|task| planner::is_under_way(task))
+        self.backlog.tasks.values().filter(|task| roots::is_under_way(task))
     }
 
     /// The places that are left go to the roots that came earlier, and would begin if there were room for a run.
     fn overtaken_by_roots(&self, task: &Task, runner: Option<&Runner>, before: &[(TaskId, u64)]) -> Option<Cause> {
         let limit = facts::root_limit(self.backlog);
         // People begin what they like.
-        if limit == 0 || task.spec.work.is_none() || task.spec.parent.is_some() || planner::is_under_way(task) {
+        if limit == 0 || task.spec.work.is_none() || task.spec.parent.is_some() || roots::is_under_way(task) {
             return None;
         }
         let begins = |task: &Task| matches!(&self.reasons(task, runner)[..], [] | [Reason::NoSlot { .. }]);

@@ -3,7 +3,7 @@
 use banksman_core::guard::{
     COMMAND_TIMEOUT, CONDITION_LIMIT, Cmd, Condition, DEPTH_LIMIT, FRESH_FOR, Guard, GuardAction, IssueFilter, PipelineFilter,
 };
-use banksman_core::plan::Text;
+use banksman_core::pipeline::plan::Text;
 use banksman_core::task::Status;
 use toml::de::DeValue;
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use banksman_core::plan::{Deed, Merge, MergeHow, Push, Text};
-use banksman_core::strategy::{APPROACH_LIMIT, Approach, Fallback};
+use banksman_core::pipeline::plan::{Deed, Merge, MergeHow, Push, Text};
+use banksman_core::pipeline::strategy::{APPROACH_LIMIT, Approach, Fallback};
 use toml::de::DeValue;
 
 use super::read::{Spot, View, text};

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use banksman_core::plan::Plan;
+use banksman_core::pipeline::plan::Plan;
 use banksman_core::queue::QUEUES_LIMIT;
-use banksman_core::router::{Pattern, Route, Then};
+use banksman_core::route::{Pattern, Route, Then};
 use banksman_core::worker::{Definition, Job};
 use banksman_core::{Name, Span};
 

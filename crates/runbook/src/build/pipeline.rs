@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use banksman_core::guard::Guard;
-use banksman_core::plan::{
+use banksman_core::pipeline::plan::{
     Action, After, CONTEXT_LIMIT, Context, DEFAULT_TIMES, OnFail, PHASE_LIMIT, Phase, Plan, check_name, fits, output_var,
 };
 use banksman_core::task::{NEED_LIMIT, Need};

@@ -1,6 +1,6 @@
 //! Reads values that the first look has found to be right. What is not is passed over: it has been told already.
 
-use banksman_core::plan::Text;
+use banksman_core::pipeline::plan::Text;
 use banksman_core::{Name, Span};
 use serde_json::Value;
 use toml::Spanned;

@@ -1,7 +1,7 @@
 //! The blocks of a runbook.
 
 use banksman_core::queue::{ATTEMPTS_LIMIT, LENGTH_LIMIT};
-use banksman_core::semaphore::CAPACITY_LIMIT;
+use banksman_core::resource::semaphore::CAPACITY_LIMIT;
 use banksman_core::worker::CONCURRENCY_LIMIT;
 
 use super::parts::{CONDITION, FALLBACK, LOCKS, MERGES, ON_FAIL, ON_FAILURE, PUSHES, SEMAPHORES, TELLS};

@@ -1,7 +1,7 @@
 //! The small tables inside of blocks.
 
 use banksman_core::guard::{CONDITION_LIMIT, DEPTH_LIMIT};
-use banksman_core::semaphore::CAPACITY_LIMIT;
+use banksman_core::resource::semaphore::CAPACITY_LIMIT;
 
 use super::{Key, Kind, Table, key};
 

@@ -8,7 +8,7 @@ use minijinja::machinery::{Span, Token, parse, tokenize};
 use minijinja::syntax::SyntaxConfig;
 
 use super::{FILTERS, TEMPLATE_LIMIT, TemplateError};
-use banksman_core::spelling::near;
+use banksman_core::suggest::near;
 
 /// The most words and signs in one pair of braces: they are nested in each other when they are read.
 const TAG_LIMIT: usize = 100;

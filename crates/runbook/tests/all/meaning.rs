@@ -4,9 +4,9 @@ use std::fs;
 use std::path::Path;
 
 use banksman_core::guard::{Cmd, Condition, FRESH_FOR, GuardAction, PipelineFilter};
-use banksman_core::plan::{Action, After, Deed, MergeHow, OnFail, Push, Text};
-use banksman_core::router::Then;
-use banksman_core::strategy::Fallback;
+use banksman_core::pipeline::plan::{Action, After, Deed, MergeHow, OnFail, Push, Text};
+use banksman_core::pipeline::strategy::Fallback;
+use banksman_core::route::Then;
 use banksman_core::task::{Need, Status};
 use banksman_core::worker::Job;
 use banksman_core::{Name, Span};

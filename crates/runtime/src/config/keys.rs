@@ -1,7 +1,7 @@
 //! The table of all settings.
 
-use banksman_core::restart::OnTimeout;
 use banksman_core::task::OnExhausted;
+use banksman_core::task::retry::OnTimeout;
 
 use super::{Home, Key, Kind};
 

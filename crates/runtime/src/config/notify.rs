@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use banksman_adapters::notify::{Program, Webhook};
 use banksman_core::NoticeKind;
-use banksman_core::spelling::distance;
+use banksman_core::suggest::distance;
 use toml_edit::Value;
 
 /// Who is told what.

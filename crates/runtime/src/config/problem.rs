@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use banksman_core::spelling::distance;
+use banksman_core::suggest::distance;
 use thiserror::Error;
 
 use super::keys::FORMER;

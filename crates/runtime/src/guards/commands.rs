@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use banksman_adapters::minder::{self, End, Minded, Task};
 use banksman_core::TaskId;
 use banksman_core::guard::{Cmd, CommandResult, GuardInputs, Topic, Wants};
-use banksman_core::plan::{Context, Text, environment};
+use banksman_core::pipeline::plan::{Context, Text, environment};
 use banksman_core::task::PIPELINE_ENV;
 
 use super::{Limits, doubt};

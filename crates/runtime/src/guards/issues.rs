@@ -1,7 +1,7 @@
 //! Issues: the tasks of the project, or what another tracker's command prints.
 
 use banksman_core::guard::{GuardInputs, Issue, IssueFilter, Topic, Wants};
-use banksman_core::plan::Text;
+use banksman_core::pipeline::plan::Text;
 use banksman_core::{Label, SectionId, Seq, Status, Task, TaskId};
 use banksman_store::{Key, Listed, Reader, StoreError, TaskFilter};
 use serde::Deserialize;
@@ -170,7 +170,7 @@ fn read(bytes: &[u8], filter: &IssueFilter) -> Result<Vec<Issue>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use banksman_core::plan::Plan;
+    use banksman_core::pipeline::plan::Plan;
     use banksman_core::task::{Spec, Work};
     use banksman_core::{Name, Now, Title};
     use std::collections::BTreeMap;

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use banksman::core::claim::{Ask, Claim};
-use banksman::core::coordination::{Command, Outcome};
 use banksman::core::event::{Kind, Resource};
 use banksman::core::ids::NameError;
-use banksman::core::{HolderId, Name, lock, semaphore};
+use banksman::core::resource::coordination::{Command, Outcome};
+use banksman::core::resource::grant::{Ask, Claim};
+use banksman::core::resource::lock;
+use banksman::core::resource::semaphore;
+use banksman::core::{HolderId, Name};
 use banksman::{AcquireError, Acquisition, ArgumentError, Client, Error, Patience};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use banksman::core::plan::MergeHow;
+use banksman::core::pipeline::plan::MergeHow;
 use banksman::core::task::{Spec, Work};
 use banksman::core::{TaskId, Title};
 use banksman::engine::{Request, TaskRequest};

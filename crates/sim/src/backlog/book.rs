@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use banksman_core::backlog::Edge;
 use banksman_core::event::Resource;
-use banksman_core::plan::Plan;
+use banksman_core::pipeline::plan::Plan;
 use banksman_core::task::{After, PIPELINE_ENV, Spec, Verdict, Work};
 use banksman_core::{
     DecisionId, Epoch, HolderId, Lease, Limits, Name, ProcessId, RunId, RunnerId, SectionId, Seq, Status, TaskId,

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use banksman_core::event::{CustomKind, Event, Source};
-use banksman_core::plan::{Deed, Push};
+use banksman_core::pipeline::plan::{Deed, Push};
 use banksman_core::queue::{self, Config, Data, Input, New, Part};
-use banksman_core::router::{Pattern, Route, Then};
+use banksman_core::route::{Pattern, Route, Then};
 use banksman_core::worker::{Definition, Job};
 use banksman_core::{HolderId, ItemId, Name, Span};
 use banksman_engine::{ApplyRequest, QueueRequest, Request, WorkerRequest};

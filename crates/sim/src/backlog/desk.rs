@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 
 use banksman_core::Seq;
-use banksman_core::claim::Address;
 use banksman_core::event::Event;
+use banksman_core::resource::grant::Address;
 use banksman_engine::{Reply, Request, RunRequest};
 use banksman_store::{EventFilter, StoreError};
 

@@ -1,6 +1,6 @@
 //! The end of a run: recorded once, when its session is dead, and as it really was.
 
-use banksman_core::restart::Marker;
+use banksman_core::task::retry::Marker;
 use banksman_core::task::{After, Ending, OnExhausted, Setback, Verdict, Watch};
 use banksman_core::{DecisionId, RunId, Span, Status, TaskId};
 

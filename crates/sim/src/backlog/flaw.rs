@@ -6,8 +6,8 @@
 use std::collections::BTreeSet;
 
 use banksman_core::event::{DecisionFact, Event};
-use banksman_core::restart::Policy;
 use banksman_core::task::State;
+use banksman_core::task::retry::Policy;
 use banksman_core::{Decision, DecisionId, Effect, Name, Task, decision};
 use banksman_engine::{PipelineRequest, Reply, Request, RunRequest, TaskRequest};
 use banksman_store::{Call as _, Key, Snapshot, Store, StoreError, Tables, Turn};

@@ -1,9 +1,11 @@
 //! What people hold by hand: they take locks and slots, stand in line for them, and give them back, or die with them.
 
-use banksman_core::claim::{Ask, Claim, Standing};
-use banksman_core::coordination::{Command, Outcome};
 use banksman_core::event::{Kind, Resource};
-use banksman_core::{Epoch, HolderId, Span, Ticket, lock, semaphore};
+use banksman_core::resource::coordination::{Command, Outcome};
+use banksman_core::resource::grant::{Ask, Claim, Standing};
+use banksman_core::resource::lock;
+use banksman_core::resource::semaphore;
+use banksman_core::{Epoch, HolderId, Span, Ticket};
 use banksman_engine::{Reply, Request};
 
 use super::runner::HeardAll;

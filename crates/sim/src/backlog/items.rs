@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use banksman_core::queue::{Config, Fact};
-use banksman_core::router::Route;
+use banksman_core::route::Route;
 use banksman_core::worker::{self, Definition, End, Taken};
 use banksman_core::{Epoch, ItemId, Name, Seq, Status, TaskId, queue};
 use banksman_store::Snapshot;

@@ -1,10 +1,10 @@
 //! What every committed event must be: looked at one by one, against the book and against what the processes did.
 
 use banksman_core::backlog::Edge;
-use banksman_core::claim::OFFER;
-use banksman_core::dag::DagError;
 use banksman_core::event::{Event, Fact, Kind, Resource, SectionFact, TaskFact};
+use banksman_core::resource::grant::OFFER;
 use banksman_core::task::Outcome;
+use banksman_core::task::dependencies::DagError;
 use banksman_core::task::{Need, Spec};
 use banksman_core::{HolderId, Lease, Name, RunId, RunnerId, Seq, Span, Status, TaskId, queue};
 use banksman_engine::{Reply, Request, RunOutcome, RunRequest, TaskOutcome, TaskRequest};
@@ -81,7 +81,7 @@ impl World<'_> {
                     self.verdict
                         .expect(Checker::Slots, !lives, || format!("{resource} of run {run} is freed while its session lives"));
                 }
-                if ended.reason == Some(banksman_core::claim::Reason::Dead) {
+                if ended.reason == Some(banksman_core::resource::grant::Reason::Dead) {
                     let alive = holding.iter().flat_map(|holding| &holding.processes).any(|process| self.machine.lives(process));
                     self.verdict
                         .expect(Checker::Living, !alive, || format!("{resource} is taken from {}, which lives", ended.holder));

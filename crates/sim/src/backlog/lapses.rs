@@ -1,7 +1,7 @@
 //! The faults of [`Flaw`] around workers and routes.
 
 use banksman_core::queue::State;
-use banksman_core::router::Pattern;
+use banksman_core::route::Pattern;
 use banksman_core::worker::{End, Input};
 use banksman_core::{Name, Span, Status, Task};
 use banksman_engine::{Reply, Request, RouteRequest, WorkerOutcome, WorkerRequest};

@@ -1,11 +1,13 @@
 //! Loops as an outsider sees them: the file DONE, how often they are tried, when they rest, and whom they wait for.
 
-use banksman_core::coordination::Command;
 use banksman_core::decision::About;
 use banksman_core::event::TaskFact;
-use banksman_core::restart::{Marker, OnTimeout};
+use banksman_core::resource::coordination::Command;
+use banksman_core::resource::lock;
+use banksman_core::resource::semaphore;
+use banksman_core::task::retry::{Marker, OnTimeout};
 use banksman_core::task::{After, OnExhausted, Spec, Watch};
-use banksman_core::{HolderId, Lease, RunId, RunnerId, Seq, Span, Status, TaskId, lock, semaphore};
+use banksman_core::{HolderId, Lease, RunId, RunnerId, Seq, Span, Status, TaskId};
 use banksman_engine::{DecisionRequest, PipelineRequest, Request, RunRequest, TaskRequest};
 
 use super::book::Standing;

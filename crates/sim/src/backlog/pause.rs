@@ -4,10 +4,11 @@
 //! at work --Pause--> Away { until } --Acquire--> in line --Look--> has a slot --Resume--> at work
 //! ```
 
-use banksman_core::claim::{Ask, Claim, Standing};
-use banksman_core::coordination::{Command, Outcome};
 use banksman_core::event::{Kind, Resource};
-use banksman_core::{Name, ProcessId, RunId, Ticket, semaphore};
+use banksman_core::resource::coordination::{Command, Outcome};
+use banksman_core::resource::grant::{Ask, Claim, Standing};
+use banksman_core::resource::semaphore;
+use banksman_core::{Name, ProcessId, RunId, Ticket};
 use banksman_engine::{Reply, Request, RunRequest};
 
 use super::desk::{InFlight, Sender};

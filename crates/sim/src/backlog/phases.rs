@@ -190,7 +190,7 @@ impl World<'_> {
         }
         let lease = self.said.lease;
         let way = self.book.ways.get_mut(id).expect("it was looked at");
-        let limit = way.plan.phase(phase).map(banksman_core::plan::Phase::blocked_timeout);
+        let limit = way.plan.phase(phase).map(banksman_core::pipeline::plan::Phase::blocked_timeout);
         match reason {
             Reason::Guard { .. } if way.is_held_up() => {}
             Reason::Guard { .. } => way.overdue = limit.map(|limit| lease + limit),

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use banksman_core::event::{Kind, Resource};
 use banksman_core::guard::{Cmd, Condition, Guard, GuardAction};
-use banksman_core::plan::{Action, After, Context, Deed, OnFail, Phase, Plan, Push, Text};
+use banksman_core::pipeline::plan::{Action, After, Context, Deed, OnFail, Phase, Plan, Push, Text};
+use banksman_core::pipeline::strategy::{Approach, Fallback};
 use banksman_core::queue::{Config, Input};
-use banksman_core::strategy::{Approach, Fallback};
 use banksman_core::task::{Need, Spec, Work};
 use banksman_core::{Epoch, Name, Span, TaskId, Title};
 use banksman_engine::{PipelineRequest, QueueRequest, Request, Start, TaskRequest};

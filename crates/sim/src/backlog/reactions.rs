@@ -1,7 +1,7 @@
 //! Routes as an outsider sees them: what follows from an event happens, and happens once.
 
 use banksman_core::event::{Event, TaskFact};
-use banksman_core::router::RouteFact;
+use banksman_core::route::RouteFact;
 use banksman_core::{Name, Seq, TaskId, queue};
 use banksman_engine::{Reply, Request, RouteOutcome};
 use serde_json::Value;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use banksman_core::backlog::Runner as Row;
-use banksman_core::claim::Address;
+use banksman_core::resource::grant::Address;
 use banksman_core::task::{OnExhausted, Watch};
 use banksman_core::{Lease, Limits, ProcessId, RunId, RunnerId, SectionId, Span, Stamp, TaskId, Wall};
 use banksman_engine::{Dispatcher, Reply};

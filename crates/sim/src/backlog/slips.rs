@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use banksman_core::event::{Event, TaskFact};
+use banksman_core::pipeline::plan::{Action, After, OnFail, Plan};
 use banksman_core::pipeline::{Outcome, Pipeline, State};
-use banksman_core::plan::{Action, After, OnFail, Plan};
 use banksman_core::{Effect, Now, Task, TaskId};
 use banksman_engine::{Judgement, PipelineOutcome, PipelineRequest, Reply, Request, RunRequest};
 use banksman_store::{Call as _, Tables, Turn};

@@ -1,8 +1,10 @@
 //! People: they hand over tasks, change their minds, and work with locks and slots of their own.
 
-use banksman_core::coordination::Command;
 use banksman_core::event::{Kind, Resource};
-use banksman_core::{HolderId, Name, ProcessId, Span, lock, semaphore};
+use banksman_core::resource::coordination::Command;
+use banksman_core::resource::lock;
+use banksman_core::resource::semaphore;
+use banksman_core::{HolderId, Name, ProcessId, Span};
 use banksman_engine::Request;
 
 use super::desk::{InFlight, Sender};

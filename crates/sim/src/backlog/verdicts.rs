@@ -2,7 +2,7 @@
 
 use banksman_core::event::{Kind, Resource};
 use banksman_core::guard::{Cmd, Condition, Guard, GuardAction};
-use banksman_core::plan::{Context, Text};
+use banksman_core::pipeline::plan::{Context, Text};
 use banksman_core::{Lease, Name, TaskId};
 
 use super::book::Holding;

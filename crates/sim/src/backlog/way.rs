@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use banksman_core::guard::Guard;
+use banksman_core::pipeline::plan::{Action, After, Context, OnFail, Plan};
+use banksman_core::pipeline::strategy::Fallback;
 use banksman_core::pipeline::{Reason, When};
-use banksman_core::plan::{Action, After, Context, OnFail, Plan};
-use banksman_core::strategy::Fallback;
 use banksman_core::{Lease, Name, RunnerId, TaskId};
 
 /// A pipeline.

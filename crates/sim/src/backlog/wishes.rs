@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use banksman_core::backlog::Edge;
 use banksman_core::event::Kind;
-use banksman_core::restart::{OnTimeout, Policy};
+use banksman_core::task::retry::{OnTimeout, Policy};
 use banksman_core::task::{Mark, Need, Spec, Verdict, Work};
 use banksman_core::{Epoch, Label, Limits, LimitsChange, SectionId, Span, TaskId, Title};
 use banksman_engine::{Edit, Request, SectionRequest, TaskRequest};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use banksman_core::claim::Address;
+use banksman_core::resource::grant::Address;
 use banksman_core::task::Ending;
 use banksman_core::{RunId, RunnerId, TaskId};
 use banksman_store::{Machine as _, Store, StoreError, sqlite};

@@ -2,8 +2,8 @@
 
 use std::cell::RefCell;
 
-use banksman_core::claim::{Address, Standing};
 use banksman_core::queue::{Config, Data, Hold, Input, New, Outcome, Part, State, Waiting};
+use banksman_core::resource::grant::{Address, Standing};
 use banksman_core::{HolderId, Liveness, Name, ProcessId, Span};
 use banksman_engine::{Counsel, QueueRequest, Reply, Request, TakingItem};
 use banksman_store::{Store, StoreError, sqlite};

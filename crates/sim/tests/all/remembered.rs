@@ -4,15 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use banksman_core::backlog::{Edge, Ended, Runner};
-use banksman_core::claim::{Address, Ask, Claim, Standing};
-use banksman_core::coordination::{Command, Outcome};
 use banksman_core::guard::{Condition, Guard, GuardAction};
-use banksman_core::plan::{Action, Context, Deed, Phase, Plan, Text};
-use banksman_core::restart::{Marker, OnTimeout, Policy};
+use banksman_core::pipeline::plan::{Action, Context, Deed, Phase, Plan, Text};
+use banksman_core::resource::coordination::{Command, Outcome};
+use banksman_core::resource::grant::{Address, Ask, Claim, Standing};
+use banksman_core::resource::lock;
+use banksman_core::task::retry::{Marker, OnTimeout, Policy};
 use banksman_core::task::{Ending, OnExhausted, Outcome as Refused, Spec, Watch, Work};
 use banksman_core::{
     Epoch, HolderId, Lease, Limits, Liveness, Name, NoticeKind, ProcessId, RequestId, RunId, RunnerId, SectionId, Span, Stamp,
-    TaskId, Ticket, Title, Wall, lock,
+    TaskId, Ticket, Title, Wall,
 };
 use banksman_engine::{
     Dispatcher, Next, Options, PipelineRequest, Reply, Request, SectionRequest, Start, TaskOutcome, TaskRequest,

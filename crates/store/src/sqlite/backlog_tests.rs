@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use banksman_core::backlog::{Backlog, Sent};
 use banksman_core::decision::{self, About, Act, Choice, Question};
 use banksman_core::ids::{DecisionId, Epoch, HolderId, RunId, RunnerId, TaskId};
-use banksman_core::restart::{OnTimeout, Policy};
+use banksman_core::task::retry::{OnTimeout, Policy};
 use banksman_core::task::{Done, Spec, State, Task, Work};
 use banksman_core::{Decision, Errand, Lease, Notice, NoticeKind, Now, Seq, Span, Wall};
 

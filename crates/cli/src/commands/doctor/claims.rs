@@ -1,7 +1,8 @@
 //! Locks of tasks that nobody works on: their holder waited for something else, or the task has gone on without it.
 
+use banksman::core::resource::lock;
 use banksman::core::task::State;
-use banksman::core::{Epoch, Task, lock};
+use banksman::core::{Epoch, Task};
 use banksman::store::Key;
 
 use super::{Entry, Examination, Finding};

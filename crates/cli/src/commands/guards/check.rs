@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use banksman::core::guard::{Guard, GuardResult};
-use banksman::core::plan::{Context as Vars, Plan};
-use banksman::core::spelling::near;
+use banksman::core::pipeline::plan::{Context as Vars, Plan};
+use banksman::core::suggest::near;
 use banksman::guards::{Limits, gather};
 use banksman::runbook::Runbook;
 use clap::Args;

@@ -3,12 +3,14 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use banksman::core::claim::{Ask, Blocked, Claim, Grant, Term, Waiting};
-use banksman::core::coordination::{Command, Outcome};
-use banksman::core::deadlock::Link;
 use banksman::core::event::{Kind, Resource};
 use banksman::core::ids::{HolderId, RequestId};
-use banksman::core::{Epoch, ProcessId, Span, Stamp, Wall, lock, semaphore};
+use banksman::core::resource::coordination::{Command, Outcome};
+use banksman::core::resource::deadlock::Link;
+use banksman::core::resource::grant::{Ask, Blocked, Claim, Grant, Term, Waiting};
+use banksman::core::resource::lock;
+use banksman::core::resource::semaphore;
+use banksman::core::{Epoch, ProcessId, Span, Stamp, Wall};
 use banksman::{Acquisition, Client, Patience};
 use clap::Args;
 use serde_json::{Value, json};

@@ -2,9 +2,11 @@
 
 use banksman::Client;
 use banksman::adapters::host::Host;
-use banksman::core::coordination::{Command, Coordination};
 use banksman::core::event::{Kind, Resource};
-use banksman::core::{Grant, Liveness, Stamp, lock, semaphore};
+use banksman::core::resource::coordination::{Command, Coordination};
+use banksman::core::resource::lock;
+use banksman::core::resource::semaphore;
+use banksman::core::{Grant, Liveness, Stamp};
 use banksman::store::Reader;
 use serde_json::json;
 

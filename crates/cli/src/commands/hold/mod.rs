@@ -13,7 +13,9 @@ pub(crate) use view::{grant_json, holder_state, is_over, line_rows, waiter_json}
 use std::time::Duration;
 
 use banksman::core::event::{Kind, Resource};
-use banksman::core::{Name, Span, lock, semaphore};
+use banksman::core::resource::lock;
+use banksman::core::resource::semaphore;
+use banksman::core::{Name, Span};
 use banksman::parse_duration;
 
 use crate::exit_codes as exit;

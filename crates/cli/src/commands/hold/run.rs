@@ -7,9 +7,11 @@ use std::time::{Duration, Instant};
 
 use banksman::Client;
 use banksman::adapters::tree;
-use banksman::core::coordination::{Command, Outcome};
 use banksman::core::event::{Kind, Resource};
-use banksman::core::{Epoch, Grant, HolderId, Name, lock, semaphore};
+use banksman::core::resource::coordination::{Command, Outcome};
+use banksman::core::resource::lock;
+use banksman::core::resource::semaphore;
+use banksman::core::{Epoch, Grant, HolderId, Name};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper};
 

@@ -1,7 +1,7 @@
 //! Grants and lines as people and programs see them.
 
 use banksman::adapters::host::Host;
-use banksman::core::claim::{Grant, Line, Reason, Waiter};
+use banksman::core::resource::grant::{Grant, Line, Reason, Waiter};
 use banksman::core::{Liveness, Now, Stamp};
 use serde_json::{Value, json};
 

@@ -2,10 +2,12 @@
 
 use banksman::Client;
 use banksman::adapters::ids;
-use banksman::core::coordination::Command;
-use banksman::core::plan::{BindError, Context as Vars, Plan};
+use banksman::core::pipeline::plan::{BindError, Context as Vars, Plan};
+use banksman::core::resource::coordination::Command;
+use banksman::core::resource::lock;
+use banksman::core::resource::semaphore;
 use banksman::core::task::{Spec, Work};
-use banksman::core::{Name, TaskId, Title, lock, queue, semaphore};
+use banksman::core::{Name, TaskId, Title, queue};
 use banksman::engine::{PipelineRequest, QueueRequest, Request, lacks, slot_keys};
 use banksman::runbook::{PipelineDef, Runbook};
 use banksman::runbooks::{load_all, load_runbook};

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use banksman::core::pipeline::plan::{Action, Deed, Phase, Text};
 use banksman::core::pipeline::{Pipeline, Reason, State};
-use banksman::core::plan::{Action, Deed, Phase, Text};
 use banksman::core::{Name, Seq, Stamp, Status, Task, TaskId};
 use banksman::store::{Hosted, Key, Reader, TaskFilter};
 use clap::Args;

@@ -7,7 +7,7 @@ mod terms;
 mod view;
 
 use banksman::core::queue::{Outcome, QUEUES_LIMIT};
-use banksman::core::spelling::near;
+use banksman::core::suggest::near;
 use banksman::core::{ItemId, Name};
 use banksman::store::Key;
 use clap::{Args, Subcommand};

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use banksman::config::Config;
-use banksman::core::coordination::Coordination;
-use banksman::core::{Name, lock};
+use banksman::core::Name;
+use banksman::core::resource::coordination::Coordination;
+use banksman::core::resource::lock;
 use banksman::runbook::{QueueTerms, Runbook};
 use banksman::store::{Key, Snapshot};
 

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use banksman::core::plan::{Action, After, Deed, Merge, OnFail, Phase, Plan, Push};
-use banksman::core::router::Then;
+use banksman::core::pipeline::plan::{Action, After, Deed, Merge, OnFail, Phase, Plan, Push};
+use banksman::core::route::Then;
 use banksman::core::task::Need;
 use banksman::core::worker::Job;
 use banksman::runbook::{PipelineDef, Runbook};

@@ -1,6 +1,6 @@
 //! Runbooks for people and for programs.
 
-use banksman::core::plan::{After, OnFail, Phase, Plan};
+use banksman::core::pipeline::plan::{After, OnFail, Phase, Plan};
 use banksman::core::task::Need;
 use banksman::runbook::{PipelineDef, Runbook};
 use banksman::{RunbookError, load_all, load_runbook};

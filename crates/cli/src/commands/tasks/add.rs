@@ -2,8 +2,8 @@ use std::num::NonZeroU32;
 
 use banksman::adapters::ids;
 use banksman::config::Config;
-use banksman::core::admission::Reason;
-use banksman::core::restart::Policy;
+use banksman::core::task::admission::Reason;
+use banksman::core::task::retry::Policy;
 use banksman::core::task::{Need, Spec};
 use banksman::core::{Name, Status, TaskId, Title};
 use banksman::engine::why::{Answer, Cause, Why};

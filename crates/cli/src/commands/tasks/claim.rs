@@ -3,8 +3,9 @@
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use banksman::core::resource::lock;
 use banksman::core::task::{Outcome, State};
-use banksman::core::{Epoch, HolderId, Task, TaskId, lock};
+use banksman::core::{Epoch, HolderId, Task, TaskId};
 use banksman::engine::{Edit, Lockout, Taking, TaskOutcome, TaskRequest};
 use banksman::store::{Key, Reader};
 use banksman::{Client, Patience, TaskClaim};
@@ -319,7 +320,7 @@ pub(super) fn grant_words(task: &Task) -> String {
 }
 
 /// A circle of waits.
-pub(super) fn deadlock(task: &TaskId, cycle: &[banksman::core::deadlock::Link]) -> Failure {
+pub(super) fn deadlock(task: &TaskId, cycle: &[banksman::core::resource::deadlock::Link]) -> Failure {
     hold::circle(&format!("waiting for {task}"), cycle).details(json!({
         "taskId": task,
         "cycle": cycle.iter().map(|link| json!({ "holder": link.party, "waitsFor": link.resource })).collect::<Vec<_>>(),

@@ -1,7 +1,7 @@
 //! Where a new task stands in the backlog: what all ways to hand one over have in common.
 
 use banksman::core::backlog::{Edge, Section};
-use banksman::core::dag::{self, EDGE_LIMIT};
+use banksman::core::task::dependencies::{self, EDGE_LIMIT};
 use banksman::core::task::{Spec, Workspace};
 use banksman::core::{Epoch, Label, TaskId, Title};
 use banksman::store::Reader;
@@ -86,10 +86,10 @@ fn parent() -> Result<(Option<TaskId>, Option<Epoch>), Failure> {
 
 /// The dependencies that these lists name.
 pub(super) fn edges(reader: &mut Reader, lists: &[String], allow_failed: bool) -> Result<Vec<Edge>, Failure> {
-    let names = dag::names(lists.iter().map(String::as_str));
+    let names = dependencies::names(lists.iter().map(String::as_str));
     // Before each of them is looked for.
     if names.len() > EDGE_LIMIT {
-        return Err(Failure::usage(dag::DagError::TooMany(names.len())));
+        return Err(Failure::usage(dependencies::DagError::TooMany(names.len())));
     }
     let ids = find::task_ids(reader, names)?;
     Ok(ids.into_iter().map(|on| Edge { on, allow_failed }).collect())

@@ -1,7 +1,7 @@
 //! Refusals, each with its code and exit status.
 
-use banksman::core::dag::DagError;
 use banksman::core::task::Outcome;
+use banksman::core::task::dependencies::DagError;
 use banksman::core::{Status, Task, TaskId};
 use banksman::engine::{Lockout, TaskOutcome, Unmet};
 use serde_json::json;

@@ -7,9 +7,9 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use banksman::core::claim::{Ask, Claim, Standing, Term};
-use banksman::core::deadlock::Link;
 use banksman::core::event::{Kind, Resource};
+use banksman::core::resource::deadlock::Link;
+use banksman::core::resource::grant::{Ask, Claim, Standing, Term};
 use banksman::core::{Epoch, Liveness, Name, RunId, TaskId, Ticket};
 use banksman::engine::{Reply, Request, RunOutcome, RunRequest, Seen, awaited_keys, awaited_parts};
 use banksman::store::{EventRow, Reader};

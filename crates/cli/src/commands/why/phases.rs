@@ -1,8 +1,8 @@
 //! Pipelines in sentences.
 
 use banksman::core::guard::GuardResult;
+use banksman::core::pipeline::plan::Action;
 use banksman::core::pipeline::{Pipeline, Reason as Blocked, State, When};
-use banksman::core::plan::Action;
 use banksman::core::task::State as TaskState;
 use banksman::core::{Lease, Name, Stamp, Task, TaskId, Wall};
 use banksman::engine::why::{Answer, Phases};

@@ -1,6 +1,6 @@
 //! One reason: what is missing, who has it, since when, and what will change it.
 
-use banksman::core::admission::Reason as Refusal;
+use banksman::core::task::admission::Reason as Refusal;
 use banksman::core::{RunnerId, Span, Stamp, TaskId, Title};
 use banksman::engine::why::{Cause, Life, Obstacle};
 use serde_json::{Value, json};

@@ -1,7 +1,7 @@
 //! A lock or slots that others have.
 
 use banksman::core::Stamp;
-use banksman::core::admission::Reason as Refusal;
+use banksman::core::task::admission::Reason as Refusal;
 use banksman::engine::why::Holder;
 use serde_json::{Value, json};
 

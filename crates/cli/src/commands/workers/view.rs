@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use banksman::core::router::Route;
+use banksman::core::route::Route;
 use banksman::core::worker::{Taken, Worker};
 use banksman::core::{Name, Span, Task, TaskId};
 use banksman::store::{Key, QueueCounts};

@@ -99,7 +99,7 @@ impl Scene {
             Cause::Dependency(chain) => self.verify_chain(chain, task),
             Cause::Roots { limit, roots, .. } => {
                 let rows = self.reader.view().everything().unwrap().backlog;
-                let under_way = rows.tasks.values().filter(|task| planner::is_under_way(task)).count();
+                let under_way = rows.tasks.values().filter(|task| roots::is_under_way(task)).count();
                 assert_eq!((roots.len(), Some(*limit)), (under_way, rows.limits.map(|limits| limits.roots)));
             }
             Cause::ByHand | Cause::Taken { .. } | Cause::Resting { .. } => {}

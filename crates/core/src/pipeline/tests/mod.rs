@@ -8,10 +8,10 @@ use super::*;
 use crate::backlog::Backlog;
 use crate::guard::{Condition, Guard, GuardAction};
 use crate::ids::Seq;
-use crate::plan::{Deed, Push};
+use crate::pipeline::plan::{Deed, Push};
+use crate::pipeline::strategy::{Approach, Fallback};
 use crate::replay::Replay;
 use crate::step::{Effect, Errand};
-use crate::strategy::{Approach, Fallback};
 use crate::time::Span;
 
 mod blocked;
@@ -364,7 +364,7 @@ fn one_runner_at_a_time_looks_at_guards() {
 
 #[test]
 fn events_make_the_world_be_asked_once_a_second_at_most() {
-    let ask = Condition::Any(vec![Condition::LockFree { lock: crate::plan::Text::Literal("l".into()) }]);
+    let ask = Condition::Any(vec![Condition::LockFree { lock: crate::pipeline::plan::Text::Literal("l".into()) }]);
     let held = Guard { condition: ask, ..guard("g") };
     let mut site = Site::begun(vec![Phase { pre: vec![held], ..phase("one") }]);
     let block = || Verdict::Block { guard: name("g"), part: "p".into(), again: Lease(9_000), asks_outside: false };

@@ -1,10 +1,10 @@
 //! A table of every state with every input, and what the machine promises beside it.
 
 use super::*;
-use crate::claim::Address;
 use crate::ids::Seq;
 use crate::process::ProcessId;
 use crate::replay::Replay;
+use crate::resource::grant::Address;
 use crate::step::Effect;
 
 mod histories;

@@ -4,13 +4,13 @@ use proptest::prelude::*;
 
 use super::{apply, assert_every_cut};
 use crate::backlog::{Backlog, Edge, Run, Section};
-use crate::coordination::Coordination;
 use crate::decision::{self, Decision};
 use crate::event::{DecisionFact, Event, Finished, ImportFact, SectionFact, TaskFact};
 use crate::ids::{Epoch, HolderId, RunId, RunnerId, SectionId, Seq, TaskId};
 use crate::replay::Replay;
-use crate::restart::{Marker, Policy};
+use crate::resource::coordination::Coordination;
 use crate::step::{Effect, Errand, Notice, NoticeKind, Now};
+use crate::task::retry::{Marker, Policy};
 use crate::task::tests::{POLICY, spec};
 use crate::task::{After, Done, Ending, Input, Mark, OnExhausted, Pulse, Spec, State, Stuck, Task, Verdict, Watch};
 use crate::time::{Lease, Span, Wall};

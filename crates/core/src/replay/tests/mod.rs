@@ -2,11 +2,11 @@ use proptest::prelude::*;
 
 use self::stored::assert_every_cut;
 use super::*;
-use crate::coordination::Coordination;
 use crate::event::{CustomKind, Source};
 use crate::ids::{Epoch, Ticket};
-use crate::lock;
-use crate::semaphore;
+use crate::resource::coordination::Coordination;
+use crate::resource::lock;
+use crate::resource::semaphore;
 use crate::test_world::{World, ask, holder, root, secs};
 
 mod backlog;

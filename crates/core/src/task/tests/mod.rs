@@ -3,8 +3,8 @@ use std::num::NonZeroU32;
 use serde_json::json;
 
 use super::*;
-use crate::restart::{OnTimeout, Policy};
 use crate::step::Effect;
+use crate::task::retry::{OnTimeout, Policy};
 use crate::test_world::World;
 
 mod frozen;

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use banksman_core::event::{CustomKind, Event, Source};
-use banksman_core::plan::{Action, Deed, Phase, Plan, Push};
+use banksman_core::pipeline::plan::{Action, Deed, Phase, Plan, Push};
 use banksman_core::queue::{self, Data, Input, New, Outcome};
-use banksman_core::router::{Does, Pattern, Reaction, Route, Then};
+use banksman_core::route::{Does, Pattern, Reaction, Route, Then};
 use banksman_core::task::Work;
 use banksman_core::worker::{Definition, Job};
 use banksman_core::{Errand, Name, NoticeKind, Seq, Span, TaskId, worker};

@@ -4,16 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use banksman_core::backlog::{Edge, Ended};
-use banksman_core::claim::{Ask, Claim, Standing};
-use banksman_core::coordination::Command;
 use banksman_core::decision::About;
 use banksman_core::guard::{Condition, FileInfo, Guard, GuardAction, GuardInputs};
+use banksman_core::pipeline::plan::{Action, After, Context, Deed, OnFail, Phase, Plan, Push, Text};
+use banksman_core::pipeline::strategy::{Approach, Fallback};
 use banksman_core::pipeline::{Outcome, Pipeline, Reason, State, When};
-use banksman_core::plan::{Action, After, Context, Deed, OnFail, Phase, Plan, Push, Text};
 use banksman_core::queue::{self, Input};
-use banksman_core::strategy::{Approach, Fallback};
+use banksman_core::resource::coordination::Command;
+use banksman_core::resource::grant::{Ask, Claim, Standing};
+use banksman_core::resource::lock;
+use banksman_core::resource::semaphore;
 use banksman_core::task::{self, Mark, Need, Spec, Verdict, Watch, Work};
-use banksman_core::{Epoch, HolderId, Limits, Name, ProcessId, Span, TaskId, lock, semaphore};
+use banksman_core::{Epoch, HolderId, Limits, Name, ProcessId, Span, TaskId};
 use serde_json::{Value, json};
 
 use super::stage::{Actor, Stage, TIMEOUT, exited, options, task};

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 
 use banksman::adapters::ids;
 use banksman::core::backlog::{Edge, Section};
-use banksman::core::dag::{self, EDGE_LIMIT};
 use banksman::core::import::NewSection;
-use banksman::core::restart::Policy;
 use banksman::core::task::Spec;
+use banksman::core::task::dependencies::{self, EDGE_LIMIT};
+use banksman::core::task::retry::Policy;
 use banksman::core::{ImportId, SectionId, TaskId, Title};
 use banksman::store::{Key, Reader};
 
@@ -82,7 +82,7 @@ pub(super) fn plan(
         graph.push(inside);
         edges.push(all);
     }
-    if let Some(cycle) = dag::cycle(&graph) {
+    if let Some(cycle) = dependencies::cycle(&graph) {
         problems.push(of_cycle(&cycle, &keys, records));
     }
     let plan = Plan { tasks: specs.into_iter().zip(edges).collect(), sections: sections.new, keys };
@@ -148,7 +148,7 @@ impl Names<'_> {
         outside.dedup();
         let number = inside.len() + outside.len();
         if number > EDGE_LIMIT {
-            problems.push(wrong(Problem::new(0, dag::DagError::TooMany(number).to_string())));
+            problems.push(wrong(Problem::new(0, dependencies::DagError::TooMany(number).to_string())));
         }
         let inside: Vec<u32> = inside.into_iter().filter_map(|on| u32::try_from(on).ok()).collect();
         let all = inside.iter().map(|on| id.task(*on)).chain(outside);

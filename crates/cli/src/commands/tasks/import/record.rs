@@ -2,8 +2,8 @@
 
 use std::num::NonZeroU32;
 
-use banksman::core::restart::Policy;
-use banksman::core::spelling::distance;
+use banksman::core::suggest::distance;
+use banksman::core::task::retry::Policy;
 use banksman::core::task::{Spec, Workspace};
 use banksman::core::{Label, Name, SectionId, Title};
 use serde_json::Value;

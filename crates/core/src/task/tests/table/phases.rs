@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::ids::Name;
-use crate::plan::Plan;
+use crate::pipeline::plan::Plan;
 
 const HOSTS: [&str; 7] = [
     "host: pending",

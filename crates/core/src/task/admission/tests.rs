@@ -1,10 +1,10 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::coordination::Coordination;
 use crate::ids::{Name, SectionId, Seq};
-use crate::lock::{self, Input};
-use crate::semaphore::{self, Config};
+use crate::resource::coordination::Coordination;
+use crate::resource::lock::{self, Input};
+use crate::resource::semaphore::{self, Config};
 use crate::task::tests::spec;
 use crate::task::{After, Input as TaskInput, OnExhausted, Watch};
 use crate::test_world::{World, ask, holder, name};

@@ -11,7 +11,7 @@ use crate::guard::Guard;
 use crate::ids::{Name, TaskId, Title};
 use crate::json::{self, TooDeep};
 use crate::pipeline::BLOCKED_TIMEOUT;
-use crate::strategy::Approach;
+use crate::pipeline::strategy::Approach;
 use crate::task::Need;
 use crate::time::Span;
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::semaphore::Config;
+use crate::resource::semaphore::Config;
 use crate::test_world::{World, ask, holder, name, process};
 
 /// `L` and `M` are locks, `S:2` is two slots of a semaphore, `section:…` and `task:…` are what they are called.

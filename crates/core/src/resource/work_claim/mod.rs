@@ -20,14 +20,14 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::claim::{Ask, Blocked, Claim, Grant, Standing, Term, Waiting};
-use crate::coordination::{self, Command, Coordination, after};
-use crate::deadlock::Link;
 use crate::event::{Kind, Resource};
 use crate::ids::{Epoch, HolderId, Name, TaskId, Ticket};
-use crate::lock;
 use crate::process::ProcessId;
-use crate::semaphore;
+use crate::resource::coordination::{self, Command, Coordination, after};
+use crate::resource::deadlock::Link;
+use crate::resource::grant::{Ask, Blocked, Claim, Grant, Standing, Term, Waiting};
+use crate::resource::lock;
+use crate::resource::semaphore;
 use crate::step::{Effect, Now, Step};
 use crate::time::{Lease, Span, Stamp};
 

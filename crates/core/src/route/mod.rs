@@ -18,7 +18,7 @@ use thiserror::Error;
 
 use crate::event::Event;
 use crate::ids::{Name, Seq};
-use crate::plan::{BindError, Context, Plan, Push};
+use crate::pipeline::plan::{BindError, Context, Plan, Push};
 use crate::queue::{Data, DataError, New};
 use crate::time::{Span, Wall};
 

@@ -1,8 +1,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::claim::Waiter;
 use crate::event::Kind;
+use crate::resource::grant::Waiter;
 use crate::test_world::{ask, holder, name};
 use crate::time::Stamp;
 
@@ -52,7 +52,7 @@ impl Site {
         self
     }
 
-    fn stand(&mut self, label: &str, ask: crate::claim::Ask) -> Ticket {
+    fn stand(&mut self, label: &str, ask: crate::resource::grant::Ask) -> Ticket {
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
         let pid = i32::try_from(self.tickets).unwrap();

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::semaphore::CAPACITY_LIMIT;
+use crate::resource::semaphore::CAPACITY_LIMIT;
 
 /// The limits of a project.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

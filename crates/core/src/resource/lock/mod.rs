@@ -9,12 +9,12 @@
 //!
 //! Invariants: nobody waits for a free lock, unless it is reserved for a claim; `fence` never falls, and a held lock's epoch is its fence.
 
-use crate::claim::{Ask, Blocked, Claim, Grant, LINE_LIMIT, Line, Reason, Term, Waiter, Waiting};
 use crate::event::{Defined, Ended, Event, Fact, Forced, Kind, Resource};
 use crate::ids::{Epoch, HolderId, Name, Ticket};
+use crate::resource::grant::{Ask, Blocked, Claim, Grant, LINE_LIMIT, Line, Reason, Term, Waiter, Waiting};
+use crate::resource::work_claim::Reservation;
 use crate::step::{Now, Scribe, Step};
 use crate::time::{Lease, Span};
-use crate::work_claim::Reservation;
 
 /// A lock with its line.
 #[derive(Debug, Clone, PartialEq, Eq)]

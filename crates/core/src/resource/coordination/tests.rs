@@ -1,9 +1,9 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::claim::Ask;
 use crate::ids::Epoch;
-use crate::semaphore::Config;
+use crate::resource::grant::Ask;
+use crate::resource::semaphore::Config;
 use crate::test_world::{World, ask, holder, name};
 
 impl World<Coordination> {

@@ -11,13 +11,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::admission::weight_left;
-use crate::claim::{Ask, Blocked, Claim, Grant, LINE_LIMIT, Line, OFFER, Offer, Reason, Term, Waiter, Waiting};
 use crate::event::{Defined, Ended, Event, Fact, Forced, Increased, Kind, Resource};
 use crate::ids::{Epoch, HolderId, Name, Ticket};
+use crate::resource::grant::{Ask, Blocked, Claim, Grant, LINE_LIMIT, Line, OFFER, Offer, Reason, Term, Waiter, Waiting};
+use crate::resource::work_claim::Reservation;
 use crate::step::{Now, Scribe, Step};
+use crate::task::admission::weight_left;
 use crate::time::{Lease, Span};
-use crate::work_claim::Reservation;
 
 /// The largest capacity.
 pub const CAPACITY_LIMIT: u32 = 1_000_000;

@@ -20,7 +20,7 @@ use std::num::NonZeroU32;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::live::{Ending, Setback, Verdict};
+use crate::task::run::{Ending, Setback, Verdict};
 use crate::time::{Lease, Span};
 
 /// How a task is tried again. It is fixed when the task is handed over.

@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 
 use crate::backlog::Section;
-use crate::claim::Grant;
-use crate::dag;
 use crate::event::{Kind, Resource};
 use crate::ids::{DecisionId, HolderId, Name, RunId, RunnerId, TaskId, Title};
-use crate::lock::{Lock, State as LockState};
-use crate::planner::Roots;
-use crate::semaphore::{HOLDER_LIMIT, Semaphore};
+use crate::resource::grant::Grant;
+use crate::resource::lock::{Lock, State as LockState};
+use crate::resource::semaphore::{HOLDER_LIMIT, Semaphore};
+use crate::resource::work_claim::Reservation;
 use crate::step::Now;
+use crate::task::dependencies;
+use crate::task::roots::Roots;
 use crate::task::{Need, State, Status, Task};
 use crate::time::{Lease, Stamp};
-use crate::work_claim::Reservation;
 
 /// What the answer depends on, beside the task itself.
 #[derive(Debug, Clone, Default)]
@@ -337,7 +337,7 @@ impl Facts<'_> {
 
 impl Dependency<'_> {
     fn is_met(&self) -> bool {
-        self.status.is_some_and(|status| dag::is_met(status, self.allow_failed))
+        self.status.is_some_and(|status| dependencies::is_met(status, self.allow_failed))
     }
 }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{Label, Name, SectionId, TaskId, Title};
-use crate::plan::{MergeHow, Plan};
-use crate::restart::Policy;
+use crate::pipeline::plan::{MergeHow, Plan};
+use crate::task::retry::Policy;
 use crate::time::Span;
 use crate::worker::Taken;
 

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::ids::Name;
 use crate::pattern;
-use crate::plan::Deed;
+use crate::pipeline::plan::Deed;
 use crate::step::Step;
 use crate::time::Span;
 

@@ -6,10 +6,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::claim::Line;
 use crate::event::Resource;
 use crate::ids::{HolderId, Ticket};
 use crate::process::ProcessId;
+use crate::resource::grant::Line;
 
 /// A resource as this function sees it.
 #[derive(Debug, Clone)]

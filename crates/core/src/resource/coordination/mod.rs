@@ -6,15 +6,15 @@
 
 use std::collections::BTreeMap;
 
-use crate::claim::Line;
-use crate::deadlock::{self, ClaimWait, Held, Link};
 use crate::event::{Kind, Resource};
 use crate::ids::{Name, Ticket};
-use crate::lock::{self, Lock};
-use crate::semaphore::{self, Semaphore};
+use crate::resource::deadlock::{self, ClaimWait, Held, Link};
+use crate::resource::grant::Line;
+use crate::resource::lock::{self, Lock};
+use crate::resource::semaphore::{self, Semaphore};
+use crate::resource::work_claim::WorkClaim;
 use crate::step::{Effect, Now, Step};
 use crate::time::Lease;
-use crate::work_claim::WorkClaim;
 
 /// Locks and semaphores by name.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -169,7 +169,7 @@ impl Coordination {
     }
 
     /// For whom a resource is kept, if for anybody.
-    fn kept(&self, resource: &Resource, now: &Now) -> Option<Box<crate::work_claim::Reservation>> {
+    fn kept(&self, resource: &Resource, now: &Now) -> Option<Box<crate::resource::work_claim::Reservation>> {
         if self.claims.is_empty() { None } else { self.reservation(resource, now).map(Box::new) }
     }
 
@@ -208,7 +208,7 @@ impl Coordination {
     /// A claim that waits, as the search for deadlocks sees it. What is free and never was held is no resource there.
     fn claim_wait<'a>(&'a self, claim: &'a WorkClaim, resources: &[Held<'a>], now: &Now) -> Option<ClaimWait<'a>> {
         let terms = claim.waits().filter(|_| !claim.is_over(now))?;
-        let index = |part: &crate::work_claim::Part| resources.iter().position(|held| held.resource == part.resource);
+        let index = |part: &crate::resource::work_claim::Part| resources.iter().position(|held| held.resource == part.resource);
         let wants = claim.parts.iter().filter_map(|part| Some((index(part)?, u64::from(part.weight)))).collect();
         let reserves = |resource: &Resource| self.reservation(resource, now).filter(|kept| kept.ticket == claim.ticket);
         let reserved: Vec<usize> =

@@ -10,9 +10,9 @@ use serde_json::Value;
 
 use crate::ids::{Epoch, HolderId, RequestId, Ticket};
 use crate::process::ProcessId;
+use crate::resource::work_claim::Reservation;
 use crate::step::Now;
 use crate::time::{Lease, Span, Stamp, Wall};
-use crate::work_claim::Reservation;
 
 /// How long a waiter has to take up what it was offered.
 pub const OFFER: Span = Span::from_secs(15);
