@@ -36,6 +36,18 @@ pub fn parse(text: &str) -> Result<Value, JsonError> {
     }
 }
 
+/// Reads what a program has printed: a whole number that does not fit into 64 bits becomes a text with its digits.
+pub fn parse_exact(text: &str) -> Result<Value, JsonError> {
+    let (mut exact, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some(number) = large_integer(rest) {
+        let at = number.as_ptr() as usize - rest.as_ptr() as usize;
+        exact.extend([&rest[..at], "\"", number, "\""]);
+        rest = &rest[at + number.len()..];
+    }
+    exact.push_str(rest);
+    parse(&exact)
+}
+
 /// The first whole number in a JSON text that does not fit into 64 bits: it is read as a fraction, and comes out as another number.
 fn large_integer(text: &str) -> Option<&str> {
     let is_part = |byte: u8| byte.is_ascii_digit() || matches!(byte, b'-' | b'+' | b'.' | b'e' | b'E');
@@ -82,6 +94,15 @@ mod tests {
 
     fn nested(depth: usize) -> String {
         format!("{}{}", "[".repeat(depth), "]".repeat(depth))
+    }
+
+    #[test]
+    fn a_number_that_is_too_large_can_be_read_as_a_text() {
+        let read =
+            parse_exact(r#"{"id":123456789012345678901,"all":[-99999999999999999999, 7, "18446744073709551616"]}"#).unwrap();
+        let wanted = r#"{"all":["-99999999999999999999",7,"18446744073709551616"],"id":"123456789012345678901"}"#;
+        assert_eq!(serde_json::to_value(&read).unwrap(), serde_json::from_str::<Value>(wanted).unwrap());
+        assert!(parse_exact("{123456789012345678901").is_err());
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub fn awaited_parts(tasks: &[TaskId], backlog: &Backlog) -> Vec<Part> {
         needs.insert(Need::Lock(id.lock()));
         open.extend(waits_for(task, backlog));
         if matches!(task.state, State::Pending | State::Resting { .. }) && !task.has_phases() {
-            needs.extend(task.spec.needs.iter().filter(|need| !matches!(need, Need::Kept { .. })).cloned());
+            needs.extend(task.spec.needs.iter().cloned());
         }
     }
     let mut parts: Vec<Part> = needs.iter().map(part).collect();

@@ -2,15 +2,15 @@
 
 use banksman_core::backlog::{Backlog, Hold, Run};
 use banksman_core::resource::coordination::Coordination;
-use banksman_core::resource::lock::{self, Lock};
+use banksman_core::resource::lock;
 use banksman_core::task::admission::{Admission, Reason};
 use banksman_core::task::{self, Need};
-use banksman_core::{HolderId, Name, Now, Pipeline, RunId, RunnerId, SectionId, Task};
+use banksman_core::{Name, Now, Pipeline, RunId, RunnerId, SectionId, Task};
 use banksman_store::{Tables, Turn};
 
 use crate::facts;
 use crate::guards::check_at_claim;
-use crate::ledger::{Draft, granted, step_task, take};
+use crate::ledger::{Draft, grant_of, granted, step_task, take};
 use crate::request::Seen;
 use crate::runs::{Candidate, RunOutcome, Work};
 use crate::sections;
@@ -110,9 +110,9 @@ pub(crate) fn occupy(
     for need in own.into_iter().chain(candidate.needs.iter().cloned()) {
         match &need {
             // The pipeline holds it, and does so after this run, too.
-            Need::Kept { name, pipeline } => {
+            Need::Kept { pipeline, .. } => {
                 let holder = pipeline.pipeline_holder();
-                if !is_held_by(&holder, coordination.locks.get(name)) {
+                if grant_of(&need.resource(), &holder, coordination).is_none() {
                     granted(&draft.handle(take(&need, holder, Vec::new())))?;
                 }
             }
@@ -143,8 +143,4 @@ fn enter_section(
         return Some(());
     }
     granted(&draft.handle(take(&Need::Lock(section.id.lock()), run.holder(), Vec::new()))).map(drop)
-}
-
-fn is_held_by(holder: &HolderId, lock: Option<&Lock>) -> bool {
-    lock.is_some_and(|lock| matches!(&lock.state, lock::State::Held(grant) if grant.claim.holder == *holder))
 }

@@ -6,11 +6,10 @@ use banksman_core::{Decision, DecisionId, pipeline};
 use banksman_store::{Key, Tables, Turn};
 
 use crate::endings::end_unproven;
-use crate::facts;
 use crate::ledger::{any_runner, descendants, step_task, wake_runners};
 use crate::pipelines::step_pipeline;
 use crate::routing;
-use crate::runs::Work;
+use crate::runs::{Work, end_keys};
 use crate::tasks;
 
 /// What can be asked.
@@ -50,10 +49,7 @@ impl DecisionRequest {
             About::Run { run, task } => vec![Key::Run(run.clone()), Key::Family(task.clone()), Key::Pipeline(task.clone())],
             About::Route(route) => vec![Key::Route(route.clone())],
         };
-        let holds = self.run.iter().flat_map(|work| &work.run.holds).map(|hold| facts::need_key(&hold.need));
-        let section = self.run.iter().filter_map(|work| work.task.spec.section.as_ref());
-        let section = section.map(|section| Key::Lock(section.lock()));
-        own.into_iter().chain(about).chain(holds).chain(section).collect()
+        own.into_iter().chain(about).chain(self.run.iter().flat_map(|work| end_keys(work))).collect()
     }
 
     pub(crate) fn decide(&self, tables: &mut Tables, turn: &mut Turn) -> DecisionOutcome {

@@ -14,6 +14,7 @@ use crate::ledger::{
     Draft, any_runner, carry_out, drop_errands, emit, give_back, inherit, open_children, step_task, step_task_after,
     wake_runners, withdraw,
 };
+use crate::manual::end_claims;
 use crate::phases::printed;
 use crate::request::Seen;
 use crate::runs::{RunOutcome, Work, ended};
@@ -68,6 +69,7 @@ pub(crate) fn end(
     }
     draft.keep(tables, turn);
     tables.coordination.claims.retain(|_, claim| claim.task.is_some() || claim.holder != id.holder());
+    end_claims(&id.holder(), tables, turn);
     if let Some(section) = &what.task.spec.section {
         sections::leave(section, id, tables, turn);
     }

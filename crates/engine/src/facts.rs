@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use banksman_core::backlog::Backlog;
-use banksman_core::event::Resource;
+use banksman_core::event::{Kind, Resource};
 use banksman_core::resource::coordination::Coordination;
 use banksman_core::resource::lock;
 use banksman_core::resource::work_claim::Reservation;
@@ -35,9 +35,9 @@ pub(crate) fn resource_keys(section: Option<&SectionId>, needs: &[Need]) -> Vec<
 }
 
 pub(crate) fn need_key(need: &Need) -> Key {
-    match need {
-        Need::Lock(name) | Need::Kept { name, .. } => Key::Lock(name.clone()),
-        Need::Slots { name, .. } => Key::Semaphore(name.clone()),
+    match need.resource() {
+        Resource { kind: Kind::Lock, name } => Key::Lock(name),
+        Resource { kind: Kind::Semaphore, name } => Key::Semaphore(name),
     }
 }
 
@@ -124,9 +124,9 @@ fn dependencies<'a>(task: &Task, backlog: &'a Backlog) -> Vec<Dependency<'a>> {
 }
 
 fn needs<'a>(needs: &[Need], coordination: &'a Coordination) -> Vec<Needed<'a>> {
-    let needed = |need: &Need| match need {
-        Need::Lock(name) | Need::Kept { name, .. } => Needed::Lock(coordination.locks.get(name)),
-        Need::Slots { name, .. } => Needed::Slots(coordination.semaphores.get(name)),
+    let needed = |need: &Need| match need.resource().kind {
+        Kind::Lock => Needed::Lock(coordination.locks.get(need.name())),
+        Kind::Semaphore => Needed::Slots(coordination.semaphores.get(need.name())),
     };
     needs.iter().map(needed).collect()
 }

@@ -2,13 +2,13 @@
 
 use banksman_core::backlog::{Backlog, Sent};
 use banksman_core::decision::About;
-use banksman_core::event::{DecisionFact, Event, Fact, Resource};
+use banksman_core::event::{DecisionFact, Event, Fact, Kind, Resource};
 use banksman_core::resource::coordination::{Command, Coordination, Outcome as Held};
 use banksman_core::resource::grant::{Ask, Claim, Term};
 use banksman_core::resource::lock;
 use banksman_core::resource::semaphore;
 use banksman_core::task::{self, Need};
-use banksman_core::{Decision, DecisionId, Effect, Epoch, HolderId, Now, ProcessId, RunnerId, TaskId, WorkClaim, decision};
+use banksman_core::{Decision, DecisionId, Effect, Epoch, Grant, HolderId, Now, ProcessId, RunnerId, TaskId, WorkClaim, decision};
 use banksman_store::{Tables, Turn};
 
 use crate::manual::let_go;
@@ -135,24 +135,23 @@ pub(crate) fn family(backlog: &Backlog, id: &TaskId) -> Vec<TaskId> {
 
 /// A lock or slots for somebody who does not wait.
 pub(crate) fn take(need: &Need, holder: HolderId, processes: Vec<ProcessId>) -> Command {
-    let weight = match need {
-        Need::Lock(_) | Need::Kept { .. } => 1,
-        Need::Slots { weight, .. } => *weight,
-    };
+    let weight = need.weight();
     let claim =
         Claim { holder, ancestors: Vec::new(), weight, ttl: None, max_hold: None, processes, metadata: None, request: None };
     let ask = Box::new(Ask { term: Term::Open, ..Ask::new(claim) });
-    match need {
-        Need::Lock(name) | Need::Kept { name, .. } => Command::Lock(name.clone(), lock::Input::Acquire(ask)),
-        Need::Slots { name, .. } => Command::Semaphore(name.clone(), semaphore::Input::Acquire(ask)),
+    match need.resource() {
+        Resource { kind: Kind::Lock, name } => Command::Lock(name, lock::Input::Acquire(ask)),
+        Resource { kind: Kind::Semaphore, name } => Command::Semaphore(name, semaphore::Input::Acquire(ask)),
     }
 }
 
 /// The same given back.
 pub(crate) fn give_back(need: &Need, holder: HolderId, epoch: Epoch) -> Command {
-    match need {
-        Need::Lock(name) | Need::Kept { name, .. } => Command::Lock(name.clone(), lock::Input::Release { holder, epoch }),
-        Need::Slots { name, .. } => Command::Semaphore(name.clone(), semaphore::Input::Release { holder, epoch: Some(epoch) }),
+    match need.resource() {
+        Resource { kind: Kind::Lock, name } => Command::Lock(name, lock::Input::Release { holder, epoch }),
+        Resource { kind: Kind::Semaphore, name } => {
+            Command::Semaphore(name, semaphore::Input::Release { holder, epoch: Some(epoch) })
+        }
     }
 }
 
@@ -162,6 +161,17 @@ pub(crate) fn granted(outcome: &Held) -> Option<Epoch> {
         Held::Lock(lock::Outcome::Acquired(grant) | lock::Outcome::Reclaimed { grant, .. })
         | Held::Semaphore(semaphore::Outcome::Acquired(grant)) => Some(grant.epoch),
         _ => None,
+    }
+}
+
+/// The grant of a lock, or of slots, that a holder has.
+pub(crate) fn grant_of<'a>(resource: &Resource, holder: &HolderId, coordination: &'a Coordination) -> Option<&'a Grant> {
+    match resource.kind {
+        Kind::Lock => match &coordination.locks.get(&resource.name)?.state {
+            lock::State::Held(grant) if grant.claim.holder == *holder => Some(grant),
+            lock::State::Held(_) | lock::State::Free => None,
+        },
+        Kind::Semaphore => coordination.semaphores.get(&resource.name)?.holders.get(holder),
     }
 }
 

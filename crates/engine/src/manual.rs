@@ -16,7 +16,7 @@ use banksman_core::{Epoch, HolderId, Name, Now, ProcessId, SectionId, Span, Stam
 use banksman_store::{Key, Tables, Turn};
 
 use crate::facts;
-use crate::ledger::{Draft, granted, step_task, wake_for, wake_runners, wake_watchers};
+use crate::ledger::{Draft, grant_of, granted, step_task, wake_for, wake_runners, wake_watchers};
 use crate::request::Seen;
 use crate::tasks::{self, Edit, TaskOutcome};
 
@@ -61,6 +61,8 @@ pub struct Lockout {
     pub lock: Name,
     /// Who has it, or for whom it is reserved.
     pub holder: HolderId,
+    /// Since when it has it, or waits for it.
+    pub since: Option<Wall>,
     /// When that ends by itself.
     pub until: Option<Wall>,
     /// Whether it is free, and reserved for one who waits.
@@ -72,7 +74,7 @@ pub struct Lockout {
 impl Lockout {
     /// Somebody has a lock.
     pub fn new(lock: Name, holder: HolderId, until: Option<Wall>) -> Lockout {
-        Lockout { lock, holder, until, is_reserved: false, watch: Vec::new() }
+        Lockout { lock, holder, since: None, until, is_reserved: false, watch: Vec::new() }
     }
 }
 
@@ -109,11 +111,7 @@ pub(crate) fn parts(id: &TaskId, section: Option<&SectionId>, needs: &[Need]) ->
 }
 
 pub(crate) fn part(need: &Need) -> Part {
-    let (kind, weight) = match need {
-        Need::Lock(_) | Need::Kept { .. } => (Kind::Lock, 1),
-        Need::Slots { weight, .. } => (Kind::Semaphore, *weight),
-    };
-    Part { resource: Resource { kind, name: need.name().clone() }, weight, epoch: None }
+    Part { resource: need.resource(), weight: need.weight(), epoch: None }
 }
 
 pub(crate) fn keys(id: &TaskId, taking: &Taking) -> Vec<Key> {
@@ -217,26 +215,37 @@ fn attempt(id: &TaskId, taking: &Taking, now: &Now, tables: &mut Tables, turn: &
     }
 }
 
-/// Takes the locks that the pipeline of a phase keeps, in the name of the pipeline. Says who has one of them, if somebody else does.
+/// Takes what the pipeline of a phase keeps, in the name of the pipeline. Says who has a part of it, if somebody else does.
 fn keep_for_pipeline(taking: &Taking, now: &Now, tables: &mut Tables, turn: &mut Turn) -> Option<Lockout> {
+    // What is reserved for this very claim is not in its way.
+    let own = taking.ticket.and_then(|ticket| tables.coordination.claims.remove_entry(&ticket));
     let mut draft = Draft::new(&tables.coordination, Now { seq: turn.seq, ticket: turn.ticket, ..now.clone() });
-    for need in &taking.needs {
-        let Need::Kept { name, pipeline } = need else { continue };
-        let holder = pipeline.pipeline_holder();
-        let grant = match tables.coordination.locks.get(name).map(|lock| &lock.state) {
-            Some(lock::State::Held(grant)) => Some(grant),
-            Some(lock::State::Free) | None => None,
-        };
-        if grant.is_some_and(|grant| grant.claim.holder == holder) {
-            continue;
-        }
-        if granted(&draft.handle(crate::ledger::take(need, holder.clone(), Vec::new()))).is_none() {
-            let (holder, until) = grant.map_or((holder, None), |grant| (grant.claim.holder.clone(), grant.expires()));
-            return Some(Lockout::new(name.clone(), holder, until));
-        }
+    let taken = pipeline_parts(taking, tables).into_iter().find_map(|(need, holder)| {
+        let outcome = draft.handle(crate::ledger::take(&need, holder.clone(), Vec::new()));
+        granted(&outcome).is_none().then(|| rival_of(&need, holder, tables))
+    });
+    if taken.is_none() {
+        draft.keep(tables, turn);
     }
-    draft.keep(tables, turn);
-    None
+    tables.coordination.claims.extend(own);
+    taken
+}
+
+/// What the pipeline of a phase keeps, with the name under which it does, as far as it does not hold it yet.
+fn pipeline_parts(taking: &Taking, tables: &Tables) -> Vec<(Need, HolderId)> {
+    let kept = taking.needs.iter().filter_map(|need| match need {
+        Need::Kept { pipeline, .. } => Some((need.clone(), pipeline.pipeline_holder())),
+        Need::Lock(_) | Need::Slots { .. } => None,
+    });
+    kept.filter(|(need, holder)| grant_of(&need.resource(), holder, &tables.coordination).is_none()).collect()
+}
+
+/// Who has what a pipeline is to keep; the pipeline itself if nobody does who could be named.
+fn rival_of(need: &Need, pipeline: HolderId, tables: &Tables) -> Lockout {
+    let grant = tables.coordination.holders_of(&need.resource()).into_iter().next();
+    let since = grant.map(|grant| grant.acquired.wall);
+    let (holder, until) = grant.map_or((pipeline, None), |grant| (grant.claim.holder.clone(), grant.expires()));
+    Lockout { since, ..Lockout::new(need.name().clone(), holder, until) }
 }
 
 /// What a claim on the task asks for. Only an exclusive section is part of it.
@@ -282,9 +291,11 @@ fn grant<'a>(id: &TaskId, tables: &'a Tables) -> Option<&'a Grant> {
 fn wait(id: &TaskId, taking: &Taking, tables: &mut Tables, turn: &mut Turn) -> TaskOutcome {
     let now = taking.seen.now(turn);
     let wait = taking.wait.clone().map(|(standing, overtake)| (standing, Some(overtake)));
-    let take = wanted(id, taking, tables, wait);
+    let mut take = wanted(id, taking, tables, wait);
+    // What its pipeline is to keep is no part of the claim, but waited for like one: whoever frees it wakes the claim.
+    take.parts.extend(pipeline_parts(taking, tables).iter().map(|(need, _)| part(need)));
     let step = tables.coordination.clone().work(Input::Take(Box::new(take.clone())), &now);
-    // What is in the way is no part of the claim: a run that began before the section was exclusive, or a lock that its pipeline needs.
+    // What is in the way is no part of the claim: a run that began before the section was exclusive.
     let step = match step.outcome {
         Outcome::Held(_) => tables.coordination.clone().work(Input::Await(Box::new(take)), &now),
         _ => step,
@@ -314,16 +325,16 @@ fn unlocked_run(section: &SectionId, tables: &Tables) -> Option<Lockout> {
     let lock = tables.coordination.locks.get(&section.lock());
     let is_free = lock.is_none_or(|lock| lock.state == lock::State::Free);
     let run = tables.backlog.live_in(section).next().filter(|_| is_exclusive && is_free)?;
-    Some(Lockout::new(section.lock(), run.id.holder(), None))
+    Some(Lockout { since: Some(run.started.wall), ..Lockout::new(section.lock(), run.id.holder(), None) })
 }
 
 /// Who is in the way, for people: the task itself first.
 fn lockouts(obstacles: &[Obstacle], taking: &Taking, tables: &Tables) -> Vec<Lockout> {
     let lockout = |obstacle: &Obstacle| {
-        let (holder, is_reserved) = match (&obstacle.blocked.holders.first(), &obstacle.blocked.reserved) {
-            (Some(grant), None) => (grant.claim.holder.clone(), false),
-            (_, Some(reserved)) => (reserved.holder.clone(), true),
-            (None, None) => (taking.holder.clone(), false),
+        let (holder, since, is_reserved) = match (&obstacle.blocked.holders.first(), &obstacle.blocked.reserved) {
+            (Some(grant), None) => (grant.claim.holder.clone(), Some(grant.acquired.wall), false),
+            (_, Some(reserved)) => (reserved.holder.clone(), Some(reserved.since.wall), true),
+            (None, None) => (taking.holder.clone(), None, false),
         };
         let lock = obstacle.resource.name.clone();
         // The section of somebody who works by hand ends with the last of its claims there.
@@ -331,7 +342,7 @@ fn lockouts(obstacles: &[Obstacle], taking: &Taking, tables: &Tables) -> Vec<Loc
             tables.coordination.claims.values().filter(|claim| claim.waits().is_none() && claim.wants(&obstacle.resource));
         let ends = claims.filter_map(|claim| grant(claim.task.as_ref()?, tables)?.expires()).max();
         let until = obstacle.blocked.holders.iter().filter_map(Grant::expires).min().or(ends.filter(|_| lock.is_section()));
-        Lockout { is_reserved, watch: obstacle.blocked.watch.clone(), ..Lockout::new(lock, holder, until) }
+        Lockout { since, is_reserved, watch: obstacle.blocked.watch.clone(), ..Lockout::new(lock, holder, until) }
     };
     let mut all: Vec<Lockout> = obstacles.iter().map(lockout).collect();
     all.sort_by_key(|lockout| (lockout.lock.task().is_none(), !lockout.lock.is_section()));
@@ -507,7 +518,7 @@ pub(crate) fn lockout(task: &Task, by: Option<&HolderId>, turn: &Turn) -> Option
     match &task.state {
         State::ByHand { holder, until, .. } if by != Some(holder) => {
             let until = until.map(|until| Wall(turn.wall.0 + (until - turn.lease).as_ms()));
-            Some(Lockout::new(task.id.lock(), holder.clone(), until))
+            Some(Lockout { since: Some(task.changed.wall), ..Lockout::new(task.id.lock(), holder.clone(), until) })
         }
         _ => None,
     }
@@ -573,13 +584,24 @@ pub(crate) fn follow_lock(name: &Name, is_own: bool, is_renewed: bool, tables: &
     }
 }
 
-/// Ends the claims that a run has made: it has ended itself.
-pub(crate) fn end_claims(holder: &HolderId, claims: &[TaskId], tables: &mut Tables, turn: &mut Turn) {
-    for id in claims {
-        let is_theirs = matches!(tables.backlog.tasks.get(id).map(|task| &task.state), Some(State::ByHand { holder: by, .. }) if by == holder);
-        if is_theirs {
-            step_task(tables, turn, id, task::Input::Return, None);
-        }
+/// Ends the claims that a run has made: it has ended itself. [`Key::ClaimsBy`] must be loaded.
+pub(crate) fn end_claims(holder: &HolderId, tables: &mut Tables, turn: &mut Turn) {
+    let own = tables.coordination.claims.values().filter(|claim| claim.holder == *holder && claim.waits().is_none());
+    let own: Vec<TaskId> = own.filter_map(|claim| claim.task.clone()).collect();
+    for id in own {
+        step_task(tables, turn, &id, task::Input::Return, None);
+    }
+}
+
+/// Ends the claims that have lost this part of theirs. [`Key::ClaimsOn`] must be loaded.
+pub(crate) fn end_broken(resource: &Resource, now: &Now, tables: &mut Tables, turn: &mut Turn) {
+    let is_broken = |claim: &&WorkClaim| claim.waits().is_none() && tables.coordination.lost_part(claim).is_some();
+    let broken = tables.coordination.claims.values().filter(|claim| claim.wants(resource)).filter(is_broken);
+    let broken: Vec<TaskId> = broken.filter_map(|claim| claim.task.clone()).collect();
+    for id in broken {
+        // One whose time is up ends for that reason.
+        end_if_over(&id, now, tables, turn);
+        lose(&id, &format!("{resource} was taken away"), tables, turn);
     }
 }
 

@@ -192,7 +192,7 @@ pub(crate) fn printed(tail: &str, task: &Task) -> Option<Verdict> {
     if matches!(task.spec.work, Some(Work::Merge { .. })) {
         return None;
     }
-    let lines = tail.lines().rev().map(str::trim).filter(|line| line.starts_with('{') && line.ends_with('}'));
-    let output = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok()).find(Value::is_object)?;
-    json::keepable(&output).is_ok().then_some(Verdict::Done { output: Some(output) })
+    let mut lines = tail.lines().rev().map(str::trim).filter(|line| line.starts_with('{') && line.ends_with('}'));
+    let line = lines.find(|line| serde_json::from_str::<Value>(line).is_ok_and(|value| value.is_object()))?;
+    json::parse_exact(line).ok().map(|output| Verdict::Done { output: Some(output) })
 }

@@ -1,12 +1,11 @@
 //! What people and runners do with pipelines: start, set, retry, unblock; and how a pipeline goes on with its tasks.
 
 use banksman_core::backlog::Edge;
-use banksman_core::event::Event;
+use banksman_core::event::{Event, Kind, Resource};
 use banksman_core::guard::Wants;
 use banksman_core::pipeline::plan::{BindError, Context};
 use banksman_core::pipeline::{Fact, Input, Outcome, Pipeline, Reason, Refusal, State, Verdict};
 use banksman_core::queue::{self, Data, New, Pushed};
-use banksman_core::resource::lock;
 use banksman_core::task::admission::Admission;
 use banksman_core::task::dependencies;
 use banksman_core::task::{self, Course, Done, Need, Spec, Work};
@@ -15,7 +14,7 @@ use banksman_store::{Key, Tables, Turn};
 
 use crate::facts;
 use crate::guards::{self, Judgement};
-use crate::ledger::{Draft, carry_out, emit, give_back, step_task, wake_runners, withdraw};
+use crate::ledger::{Draft, carry_out, emit, give_back, grant_of, step_task, wake_runners, withdraw};
 use crate::phases;
 use crate::queues::step_queue;
 use crate::request::Seen;
@@ -299,27 +298,34 @@ pub(crate) fn step_pipeline(id: &TaskId, input: Input, tables: &mut Tables, turn
     if !is_same {
         settle_question(id, &before, tables, turn);
         lead_phase(id, left, tables, turn);
-        free_locks(id, tables, turn);
+        free_kept(id, tables, turn);
         lead(id, tables, turn);
         wake_runners(tables, turn, None);
     }
     Some(step.outcome)
 }
 
-/// Frees what a pipeline holds under its own name and needs no longer: the locks of a phase with guards behind it when it leaves
-/// the phase, and all of them once it is over and no run of it lives.
-fn free_locks(id: &TaskId, tables: &mut Tables, turn: &mut Turn) {
+/// Frees what a pipeline holds under its own name and needs no longer: the locks and slots of a phase with guards behind it when it
+/// leaves the phase, and everything once it is over and no run of it lives.
+fn free_kept(id: &TaskId, tables: &mut Tables, turn: &mut Turn) {
     let is_live = |task: &Task| task.spec.parent.as_ref() == Some(id) && task.live().is_some();
     if tables.backlog.tasks.values().any(is_live) {
         return;
     }
     let needed = tables.backlog.pipelines.get(id).map(Pipeline::keeps).unwrap_or_default();
     let holder = id.pipeline_holder();
-    let held = tables.coordination.locks.iter().filter_map(|(name, lock)| match &lock.state {
-        lock::State::Held(grant) if grant.claim.holder == holder => Some((Need::Lock(name.clone()), grant.epoch)),
-        _ => None,
+    let coordination = &tables.coordination;
+    let locks = coordination.locks.keys().map(|name| Resource { kind: Kind::Lock, name: name.clone() });
+    let semaphores = coordination.semaphores.keys().map(|name| Resource { kind: Kind::Semaphore, name: name.clone() });
+    let held = locks.chain(semaphores).filter_map(|Resource { kind, name }| {
+        let grant = grant_of(&Resource { kind, name: name.clone() }, &holder, coordination)?;
+        let need = match kind {
+            Kind::Lock => Need::Lock(name),
+            Kind::Semaphore => Need::Slots { name, weight: grant.claim.weight },
+        };
+        Some((need, grant.epoch))
     });
-    let held: Vec<(Need, Epoch)> = held.filter(|(need, _)| !needed.contains(need.name())).collect();
+    let held: Vec<(Need, Epoch)> = held.filter(|(need, _)| !needed.contains(&need.kept_by(id))).collect();
     if held.is_empty() {
         return;
     }
@@ -393,7 +399,7 @@ pub(crate) fn follow(id: &TaskId, before: &task::State, tail: &str, tables: &mut
     if tables.backlog.pipelines.get(&host).and_then(Pipeline::task) != Some(id) {
         // It was cancelled, and this run had to end first.
         if tables.backlog.pipelines.contains_key(&host) {
-            free_locks(&host, tables, turn);
+            free_kept(&host, tables, turn);
         }
         return;
     }
@@ -425,7 +431,7 @@ pub(crate) fn follow(id: &TaskId, before: &task::State, tail: &str, tables: &mut
 pub(crate) fn forget(task: &Task, tables: &mut Tables, turn: &mut Turn) {
     if tables.backlog.pipelines.remove(&task.id).is_some() {
         emit(turn, Event::Pipeline { id: task.id.clone(), fact: Fact::Deleted {} });
-        free_locks(&task.id, tables, turn);
+        free_kept(&task.id, tables, turn);
     }
     if let Some(host) = &task.spec.parent
         && tables.backlog.pipelines.get(host).and_then(Pipeline::task) == Some(&task.id)

@@ -13,7 +13,7 @@ use crate::decisions::{DecisionOutcome, DecisionRequest};
 use crate::imports::{ImportOutcome, ImportRequest};
 use crate::ledger::wake_watchers;
 use crate::limits;
-use crate::manual::follow_lock;
+use crate::manual::{end_broken, follow_lock};
 use crate::pipelines::{PipelineOutcome, PipelineRequest};
 use crate::queues::QueueRequest;
 use crate::routing::{RouteOutcome, RouteRequest};
@@ -152,6 +152,9 @@ impl Call for Request {
                 {
                     keys.extend([Key::Task(task.clone()), Key::ByHand(task), Key::Runners]);
                 }
+                if is_taken_away(command) {
+                    keys.extend([Key::ClaimsOn(command.resource().name), Key::Runners]);
+                }
                 keys
             }
             Request::Emit(_) => Vec::new(),
@@ -238,6 +241,7 @@ fn coordinate(mut command: Command, seen: &Seen, tables: &mut Tables, turn: &mut
     }
     let now = seen.now(turn);
     let is_own = matches!(&command, Command::Lock(_, lock::Input::Release { .. }));
+    let is_taken_away = is_taken_away(&command);
     let step = std::mem::take(&mut tables.coordination).handle(command, &now);
     tables.coordination = step.state;
     let took_ticket = match &step.outcome {
@@ -250,7 +254,18 @@ fn coordinate(mut command: Command, seen: &Seen, tables: &mut Tables, turn: &mut
     turn.carry_out(step.effects, took_ticket);
     let is_renewed = matches!(&step.outcome, Outcome::Lock(lock::Outcome::Extended(_)));
     follow_lock(&resource.name, is_own, is_renewed, tables, turn);
+    if is_taken_away {
+        end_broken(&resource, &now, tables, turn);
+    }
     Reply::Coordinate { outcome: step.outcome, at: now.stamp() }
+}
+
+/// Whether a holder may lose by it what it has not given back.
+fn is_taken_away(command: &Command) -> bool {
+    match command {
+        Command::Lock(_, input) => matches!(input, lock::Input::Force { .. } | lock::Input::Reap),
+        Command::Semaphore(_, input) => matches!(input, semaphore::Input::Force { .. } | semaphore::Input::Reap),
+    }
 }
 
 /// Lets later calls of the same batch see which requests this one granted.

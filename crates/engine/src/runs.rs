@@ -12,7 +12,8 @@ use banksman_core::task::admission::Reason;
 use banksman_core::task::retry::Marker;
 use banksman_core::task::{self, Ending, Need, Task, Watch};
 use banksman_core::{
-    Epoch, Limits, LimitsChange, Name, Now, Pipeline, RunId, RunnerId, SectionId, Seq, Span, Status, TaskId, Ticket, Wall,
+    Epoch, HolderId, Limits, LimitsChange, Name, Now, Pipeline, RunId, RunnerId, SectionId, Seq, Span, Status, TaskId, Ticket,
+    Wall,
 };
 use banksman_store::{Key, Tables, Turn};
 
@@ -23,7 +24,7 @@ use crate::facts;
 use crate::guards::store_keys;
 use crate::ledger::{any_runner, descendants, inherit, open_children, wake_runner, wake_runners};
 use crate::limits;
-use crate::manual::{end_claims, work};
+use crate::manual::work;
 use crate::request::Seen;
 use crate::tasks;
 
@@ -102,8 +103,6 @@ pub enum RunRequest {
         marker: Marker,
         /// How it was watched.
         watch: Watch,
-        /// The tasks that it has claimed itself: its claims end with it.
-        claims: Vec<TaskId>,
     },
     /// Tell that the file DONE of a loop, or something in its place, was found before its next attempt.
     Found {
@@ -181,6 +180,8 @@ pub enum RunRequest {
         run: RunId,
         /// Its number.
         epoch: Epoch,
+        /// The holders that wait as long as it does.
+        ancestors: Vec<HolderId>,
         /// What must be free for the tasks to end, as they were read.
         parts: Vec<Part>,
         /// The process that waits.
@@ -302,22 +303,15 @@ impl RunRequest {
                 candidates.iter().flat_map(keys).chain(facts::common_keys()).collect()
             }
             RunRequest::Started { run, .. } => vec![Key::Run(run.clone()), Key::Outbox],
-            RunRequest::Finish { what, claims, .. } => {
-                let Work { run, task } = &**what;
-                let claimed = claims.iter().flat_map(|task| [Key::Task(task.clone()), Key::ByHand(task.clone())]);
-                let holds = run.holds.iter().map(|hold| facts::need_key(&hold.need));
-                let own = [Key::Run(run.id.clone()), own_key(task), Key::Runners, Key::Outbox, Key::OpenDecisions];
-                holds.chain(own).chain(pipeline_key(task)).chain(section_keys(task)).chain(claimed).collect()
+            RunRequest::Finish { what, .. } => {
+                end_keys(what).into_iter().chain([Key::Runners, Key::Outbox, Key::OpenDecisions]).collect()
             }
             RunRequest::Adopt { what, .. } => {
                 let Work { run, task } = &**what;
                 vec![Key::Run(run.id.clone()), Key::Task(task.id.clone()), Key::Live, Key::Runners, Key::Outbox]
             }
             RunRequest::Lose { what, .. } => {
-                let Work { run, task } = &**what;
-                let holds = run.holds.iter().map(|hold| facts::need_key(&hold.need));
-                let own = [Key::Run(run.id.clone()), own_key(task), Key::Live, Key::Runners, Key::Outbox, Key::OpenDecisions];
-                holds.chain(own).chain(pipeline_key(task)).chain(section_keys(task)).collect()
+                end_keys(what).into_iter().chain([Key::Live, Key::Runners, Key::Outbox, Key::OpenDecisions]).collect()
             }
             RunRequest::Unproven { what, .. } => vec![
                 Key::Run(what.run.id.clone()),
@@ -416,14 +410,18 @@ impl RunRequest {
                 tables.backlog.outbox.retain(|_, sent| !is_spawn(sent));
                 RunOutcome::Done
             }
-            RunRequest::Finish { runner, what, ending, marker, watch, claims } => {
-                end_claims(&what.run.id.holder(), claims, tables, turn);
+            RunRequest::Finish { runner, what, ending, marker, watch } => {
                 finish(runner, what, ending, marker, watch, tables, turn)
             }
             RunRequest::Adopt { runner, what, seen } => adopt(runner, what, seen, tables, turn),
             RunRequest::Lose { runner, what, patience, watch } => lose(runner, what, *patience, watch, tables, turn),
             RunRequest::Unproven { runner, what, why } => unproven(runner, what, why, tables, turn),
-            RunRequest::Await { run, epoch, parts, standing, seen } => awaiting(run, *epoch, parts, standing, seen, tables, turn),
+            RunRequest::Await { run, epoch, ancestors, parts, standing, seen } => {
+                let wait = Some((standing.clone(), None));
+                let (holder, ancestors, parts, ttl) = (run.holder(), ancestors.clone(), parts.clone(), Span::ZERO);
+                let take = Take { holder, ancestors, task: None, parts, ttl, ticket: None, wait };
+                awaiting(run, *epoch, take, seen, tables, turn)
+            }
             RunRequest::EndAwait { ticket } => {
                 tables.coordination.claims.remove(ticket);
                 RunOutcome::Done
@@ -451,26 +449,23 @@ impl RunRequest {
 }
 
 /// A run waits for tasks: an edge of the graph of waits, and nothing else.
-fn awaiting(
-    run: &RunId,
-    epoch: Epoch,
-    parts: &[Part],
-    standing: &Standing,
-    seen: &Seen,
-    tables: &mut Tables,
-    turn: &mut Turn,
-) -> RunOutcome {
-    match self::standing(run, epoch, tables) {
+fn awaiting(run: &RunId, epoch: Epoch, take: Take, seen: &Seen, tables: &mut Tables, turn: &mut Turn) -> RunOutcome {
+    match standing(run, epoch, tables) {
         RunOutcome::Done => {}
         other => return other,
     }
-    let (holder, parts, wait) = (run.holder(), parts.to_vec(), Some((standing.clone(), None)));
-    let take = Take { holder, ancestors: Vec::new(), task: None, parts, ttl: Span::ZERO, ticket: None, wait };
     match work(Input::Await(Box::new(take)), &seen.now(turn), tables, turn) {
         Outcome::Waiting(waiting, _) => RunOutcome::Awaits(waiting.ticket),
         Outcome::Deadlock(cycle) => RunOutcome::Deadlock(cycle),
         other => unreachable!("a wait is noted or refused: {other:?}"),
     }
+}
+
+/// What a run that ends has held, its task with the pipeline of that, and its own claims.
+pub(crate) fn end_keys(Work { run, task }: &Work) -> Vec<Key> {
+    let holds = run.holds.iter().map(|hold| facts::need_key(&hold.need));
+    let own = [Key::Run(run.id.clone()), own_key(task), Key::ClaimsBy(run.id.holder())];
+    holds.chain(own).chain(pipeline_key(task)).chain(section_keys(task)).collect()
 }
 
 /// The lock of the section that a run leaves, and the others who may work there.

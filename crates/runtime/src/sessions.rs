@@ -238,6 +238,10 @@ impl Sessions {
             env.push(("GIT_CEILING_DIRECTORIES".into(), self.project.folder().join("workspaces").into()));
             env_remove.extend(LOCAL_VARIABLES.map(Into::into));
         }
+        // What its pipeline holds is waited for in vain as long as this run waits.
+        if let Some(pipeline) = task.spec.parent.as_ref().filter(|_| task.spec.phase().is_some()) {
+            env.push(("BANKSMAN_ANCESTORS".into(), pipeline.pipeline_holder().to_string().into()));
+        }
         if task.spec.depth > 0 {
             env.push(("BANKSMAN_ROUTE_DEPTH".into(), task.spec.depth.to_string().into()));
         }

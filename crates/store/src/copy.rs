@@ -1,5 +1,6 @@
 //! Moving a project from one store to another: everything that is held and everything that happened.
 
+use banksman_core::Lease;
 use banksman_core::backlog::Backlog;
 use banksman_core::event::{Actor, Event};
 use banksman_core::replay::Replay;
@@ -7,14 +8,13 @@ use banksman_core::resource::coordination::Coordination;
 use banksman_core::resource::grant::{Grant, Line};
 use banksman_core::resource::lock;
 use banksman_core::task::State;
-use banksman_core::{Lease, Seq};
 
 use crate::changes;
 use crate::compact::parse;
 use crate::error::StoreError;
 use crate::pipelines;
 use crate::queues;
-use crate::reader::{EventFilter, Reader};
+use crate::reader::{EventFilter, EventRow, Reader};
 use crate::relocate::moved_to;
 use crate::sql::Statement;
 use crate::store::{Counters, Store};
@@ -94,7 +94,7 @@ fn fill(
         let mut writes = Vec::with_capacity(page.events.len());
         for row in page.events.into_iter().take_while(|row| row.id <= snapshot.seq) {
             let event = parse(&row, &row.data.to_string())?;
-            writes.push(insert(to.project, row.id, row.wall.0, &event, row.by.as_ref()));
+            writes.push(insert(to.project, &row, &event));
             replay.apply(row.id, row.wall, event);
         }
         events += writes.len();
@@ -118,21 +118,20 @@ fn fill(
     Ok(Some(Copied { locks: locks.len(), semaphores: semaphores.len(), holders, tasks, items, events }))
 }
 
-fn insert(project: i64, seq: Seq, wall: i64, event: &Event, by: Option<&Actor>) -> Query<'static> {
+fn insert(project: i64, row: &EventRow, event: &Event) -> Query<'static> {
     let (component, id) = event.source();
     let owned = |text: &str| Value::from(text.to_owned());
     let params: [Value<'static>; 10] = [
         project.into(),
-        seq.0.into(),
-        wall.into(),
+        row.id.0.into(),
+        row.wall.0.into(),
         owned(event.kind()),
         owned(component),
         id.map_or(Value::Null, owned),
         event.request().map_or(Value::Null, owned),
         event.data().into(),
-        by.map(Actor::to_json).into(),
-        // What comes of it has its own.
-        Value::Null,
+        row.by.as_ref().map(Actor::to_json).into(),
+        (row.depth > 0).then_some(i64::from(row.depth)).into(),
     ];
     Query::new(Statement::InsertEvent, params)
 }

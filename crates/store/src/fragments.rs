@@ -247,6 +247,17 @@ macro_rules! claimed {
         )
     };
 }
+/// A column of the claims that are held by $2, or that $3 is part of.
+macro_rules! claims_of {
+    ($column:literal) => {
+        concat!(
+            "SELECT c.",
+            $column,
+            " FROM claims c WHERE c.project = $1 AND c.terms IS NULL AND (c.holder = CAST($2 AS TEXT) OR c.ticket IN (",
+            "SELECT r.ticket FROM claims r WHERE r.project = $1 AND r.terms IS NULL AND r.resource = CAST($3 AS TEXT)))"
+        )
+    };
+}
 /// A task and all that it has created.
 macro_rules! family {
     () => {
@@ -255,6 +266,22 @@ macro_rules! family {
             // In the order in which SQLite shall join them: else it goes through all tasks that have a parent.
             "UNION SELECT c.id FROM family f CROSS JOIN tasks c WHERE c.project = $1 AND c.parent = f.id) "
         )
+    };
+}
+/// Held by the pipeline $2, or by that whose phase $2 is. The first part is what the partial indexes `locks_of_pipelines` and
+/// `slots_of_pipelines` hold.
+macro_rules! pipeline_holds {
+    () => {
+        concat!(
+            " AND substr(holder, 1, 9) = 'pipeline:' AND holder IN (SELECT 'pipeline:' || CAST($2 AS TEXT) ",
+            "UNION ALL SELECT 'pipeline:' || c.parent FROM tasks c WHERE c.project = $1 AND c.id = $2)"
+        )
+    };
+}
+/// The same for the pipelines of a family.
+macro_rules! family_holds {
+    () => {
+        " AND substr(holder, 1, 9) = 'pipeline:' AND holder IN (SELECT 'pipeline:' || id FROM family)"
     };
 }
 /// Not a part of something else: a pipeline counts as one task whatever became of its phases, an item as an item.

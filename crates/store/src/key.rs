@@ -1,7 +1,7 @@
 //! How a decision names the rows that it needs.
 
 use banksman_core::queue::Part;
-use banksman_core::{DecisionId, DedupeKey, ImportId, ItemId, Lease, Name, RequestId, RunId, SectionId, Seq, TaskId};
+use banksman_core::{DecisionId, DedupeKey, HolderId, ImportId, ItemId, Lease, Name, RequestId, RunId, SectionId, Seq, TaskId};
 
 /// Names rows to load. A call's keys follow from its arguments alone, never from a loaded value.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -74,6 +74,10 @@ pub enum Key {
     /// What people who work on a task or its descendants may hold: their locks, those of their sections, and the other tasks
     /// in these sections that are worked on by hand.
     ByHand(TaskId),
+    /// The tasks that a holder has claimed, and everything that these claims hold.
+    ClaimsBy(HolderId),
+    /// The same for the claims that a lock or a semaphore is part of.
+    ClaimsOn(Name),
     /// All live runs, and their tasks.
     Live,
     /// One run.

@@ -97,6 +97,9 @@ pub struct EventRow {
     /// The person or run whose command caused it; none if a runner did it by itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<Actor>,
+    /// How many routes led to it.
+    #[serde(skip)]
+    pub depth: u32,
 }
 
 /// One page of the event log.
@@ -250,5 +253,6 @@ fn event(mut row: Row) -> Result<EventRow, StoreError> {
     let source = Source { component: row.text()?.into(), id: row.maybe_text()?.map(Into::into) };
     let data = serde_json::from_str(&row.text()?).map_err(StoreError::corrupt)?;
     let by = row.maybe_text()?.map(|text| Actor::from_json(&text).map_err(StoreError::corrupt)).transpose()?;
-    Ok(EventRow { id, kind, wall, source, data, by })
+    let depth = row.maybe_int()?.unwrap_or_default().try_into().map_err(StoreError::corrupt)?;
+    Ok(EventRow { id, kind, wall, source, data, by, depth })
 }

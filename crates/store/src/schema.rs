@@ -4,7 +4,7 @@
 pub const VERSION: i64 = MIGRATIONS.len() as i64;
 
 /// What leads from one schema number to the next, each in one transaction.
-pub(crate) const MIGRATIONS: [&str; 11] = [
+pub(crate) const MIGRATIONS: [&str; 12] = [
     include_str!("schema/0001_coordination.sql"),
     include_str!("schema/0002_backlog.sql"),
     include_str!("schema/0003_endurance.sql"),
@@ -16,4 +16,5 @@ pub(crate) const MIGRATIONS: [&str; 11] = [
     include_str!("schema/0009_claims.sql"),
     include_str!("schema/0010_limits.sql"),
     include_str!("schema/0011_route_depth.sql"),
+    include_str!("schema/0012_pipeline_slots.sql"),
 ];

@@ -110,7 +110,7 @@ statements! {
     Request => "SELECT seq, kind, component, id, data FROM events WHERE project = $1 AND request = $2 ORDER BY seq DESC LIMIT 1";
     InsertEvent => "INSERT INTO events (project, seq, wall, kind, component, id, request, data, actor, depth) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
     Events => concat!(
-        "SELECT seq, wall, kind, component, id, data, actor FROM events WHERE project = $1 AND seq > $2 ",
+        "SELECT seq, wall, kind, component, id, data, actor, depth FROM events WHERE project = $1 AND seq > $2 ",
         "AND wall >= $4 ORDER BY seq LIMIT $3"
     );
     // With what a pipeline is to do, if it happened to one: that tells which pipeline of which runbook it is.
@@ -120,7 +120,7 @@ statements! {
         "WHERE e.project = $1 AND e.seq > $2 ORDER BY e.seq LIMIT $3"
     );
     LastEvents => concat!(
-        "SELECT seq, wall, kind, component, id, data, actor FROM events WHERE project = $1 AND seq > $2 ",
+        "SELECT seq, wall, kind, component, id, data, actor, depth FROM events WHERE project = $1 AND seq > $2 ",
         "AND component = $3 AND id = $4 ORDER BY seq DESC LIMIT $5"
     );
     Compacted => "SELECT compacted, compacted_wall FROM projects WHERE project = $1";
@@ -249,6 +249,11 @@ statements! {
         tasks!(), " AND t.due IS NOT NULL AND t.state = 'by_hand' AND t.section IN (",
         "SELECT s.section FROM tasks s WHERE s.project = $1 AND s.id IN (SELECT id FROM family))"
     );
+    // The claims of the holder $2, or those that $3 is part of: their tasks, and what they hold.
+    ClaimedTasks => concat!(tasks!(), " AND t.id IN (", claims_of!("task"), ")");
+    ClaimedLocks => concat!(locks!(), " AND name IN (", claims_of!("resource"), " AND c.kind = 'lock')");
+    ClaimedSemaphores => concat!(semaphores!(), " AND name IN (", claims_of!("resource"), " AND c.kind = 'semaphore')");
+    ClaimedSlots => concat!(slots!(), " AND semaphore IN (", claims_of!("resource"), " AND c.kind = 'semaphore')");
     // What time alone may change, the most urgent first.
     Due => concat!(tasks!(), " AND t.due IS NOT NULL ORDER BY t.due, t.id LIMIT $2");
     DueRoots => concat!(
@@ -270,12 +275,17 @@ statements! {
     // The pipeline of a task, or that whose phase it is.
     Pipeline => concat!(pipelines!(), " AND p.id", with_parent!());
     // What it holds under its own name, across phases.
-    PipelineLocks => concat!(
-        locks!(), " AND substr(holder, 1, 9) = 'pipeline:' AND holder IN (SELECT 'pipeline:' || CAST($2 AS TEXT) ",
-        "UNION ALL SELECT 'pipeline:' || c.parent FROM tasks c WHERE c.project = $1 AND c.id = $2)"
+    PipelineLocks => concat!(locks!(), pipeline_holds!());
+    PipelineSemaphores => concat!(semaphores!(), " AND name IN (SELECT semaphore FROM slots WHERE project = $1", pipeline_holds!(), ")");
+    PipelineSlots => concat!(
+        slots!(), " AND semaphore IN (SELECT semaphore FROM slots WHERE project = $1", pipeline_holds!(), ")"
     );
-    FamilyPipelineLocks => concat!(
-        family!(), locks!(), " AND substr(holder, 1, 9) = 'pipeline:' AND holder IN (SELECT 'pipeline:' || id FROM family)"
+    FamilyPipelineLocks => concat!(family!(), locks!(), family_holds!());
+    FamilyPipelineSemaphores => concat!(
+        family!(), semaphores!(), " AND name IN (SELECT semaphore FROM slots WHERE project = $1", family_holds!(), ")"
+    );
+    FamilyPipelineSlots => concat!(
+        family!(), slots!(), " AND semaphore IN (SELECT semaphore FROM slots WHERE project = $1", family_holds!(), ")"
     );
     FamilyPipelines => concat!(family!(), pipelines!(), " AND p.id IN (SELECT id FROM family)");
     // The words of the index come first, so that it is used.

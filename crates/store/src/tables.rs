@@ -69,6 +69,10 @@ pub struct Granted {
     pub epoch: Epoch,
 }
 
+/// What loads claims with everything that they hold. Semaphores come before their slots.
+const CLAIMS: [Statement; 4] =
+    [Statement::ClaimedTasks, Statement::ClaimedLocks, Statement::ClaimedSemaphores, Statement::ClaimedSlots];
+
 /// The queries that load these keys.
 pub(crate) fn plan(project: i64, keys: &BTreeSet<Key>) -> Vec<Query<'_>> {
     let mut queries = Vec::with_capacity(keys.len() + 4);
@@ -87,6 +91,8 @@ pub(crate) fn plan(project: i64, keys: &BTreeSet<Key>) -> Vec<Query<'_>> {
                 | Key::Semaphore(_)
                 | Key::Waits
                 | Key::ByHand(_)
+                | Key::ClaimsBy(_)
+                | Key::ClaimsOn(_)
                 | Key::Awaited { .. }
                 | Key::Pipeline(_)
                 | Key::Family(_)
@@ -113,10 +119,14 @@ pub(crate) fn plan(project: i64, keys: &BTreeSet<Key>) -> Vec<Query<'_>> {
                 add(Statement::Family, Some(id.as_str()));
                 add(Statement::FamilyPipelines, Some(id.as_str()));
                 add(Statement::FamilyPipelineLocks, Some(id.as_str()));
+                add(Statement::FamilyPipelineSemaphores, Some(id.as_str()));
+                add(Statement::FamilyPipelineSlots, Some(id.as_str()));
             }
             Key::Pipeline(id) => {
                 add(Statement::Pipeline, Some(id.as_str()));
                 add(Statement::PipelineLocks, Some(id.as_str()));
+                add(Statement::PipelineSemaphores, Some(id.as_str()));
+                add(Statement::PipelineSlots, Some(id.as_str()));
             }
             Key::BegunPipelines => add(Statement::BegunPipelines, None),
             Key::DuePipelines { .. } | Key::HeardPipelines { .. } | Key::Awaited { .. } => {}
@@ -157,6 +167,7 @@ pub(crate) fn plan(project: i64, keys: &BTreeSet<Key>) -> Vec<Query<'_>> {
                 add(Statement::HandTasks, Some(id.as_str()));
                 add(Statement::LostClaims, Some(id.as_str()));
             }
+            Key::ClaimsBy(_) | Key::ClaimsOn(_) => {}
             Key::DueRoots => add(Statement::DueRoots, None),
             Key::LimitedRoots => add(Statement::LimitedRoots, None),
             Key::Finish => add(Statement::Finish, None),
@@ -188,6 +199,16 @@ pub(crate) fn plan(project: i64, keys: &BTreeSet<Key>) -> Vec<Query<'_>> {
             Key::Expired { now, limit } => {
                 for statement in [Statement::ExpiredLocks, Statement::ExpiredSemaphores, Statement::ExpiredSlots] {
                     queries.push(Query::new(statement, [project.into(), now.0.into(), i64::from(*limit).into()]));
+                }
+            }
+            Key::ClaimsBy(_) | Key::ClaimsOn(_) => {
+                let (holder, resource) = match key {
+                    Key::ClaimsBy(holder) => (Value::from(holder.as_str()), Value::Null),
+                    Key::ClaimsOn(name) => (Value::Null, name.as_str().into()),
+                    _ => unreachable!("one of these two"),
+                };
+                for statement in CLAIMS {
+                    queries.push(Query::new(statement, [project.into(), holder.clone(), resource.clone()]));
                 }
             }
             Key::Due => queries.push(Query::new(Statement::Due, [project.into(), DUE_LIMIT.into()])),
@@ -251,6 +272,7 @@ pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables
                 Statement::Lock
                 | Statement::HandLocks
                 | Statement::PipelineLocks
+                | Statement::ClaimedLocks
                 | Statement::FamilyPipelineLocks
                 | Statement::AllLocks
                 | Statement::ListedLocks
@@ -265,6 +287,9 @@ pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables
                 }
                 Statement::Semaphore
                 | Statement::HandSemaphores
+                | Statement::PipelineSemaphores
+                | Statement::ClaimedSemaphores
+                | Statement::FamilyPipelineSemaphores
                 | Statement::AllSemaphores
                 | Statement::AwaitedSemaphores
                 | Statement::ExpiredSemaphores
@@ -277,6 +302,9 @@ pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables
                 }
                 Statement::Slots
                 | Statement::HandSlots
+                | Statement::PipelineSlots
+                | Statement::ClaimedSlots
+                | Statement::FamilyPipelineSlots
                 | Statement::AllSlots
                 | Statement::AwaitedSlots
                 | Statement::ExpiredSlots
@@ -311,6 +339,7 @@ pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables
                 | Statement::DueRoots
                 | Statement::LimitedRoots
                 | Statement::HandTasks
+                | Statement::ClaimedTasks
                 | Statement::Loops
                 | Statement::LiveTasks => {
                     let task = row.task()?;

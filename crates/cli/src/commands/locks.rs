@@ -124,7 +124,7 @@ struct Release {
     force: bool,
 }
 
-/// Free the locks whose holders are dead or silent.
+/// Free the locks whose holders are dead or silent, and remove the claims of dead processes that wait.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman locks cleanup --dry-run")]
 struct Cleanup {

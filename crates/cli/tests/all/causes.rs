@@ -199,7 +199,7 @@ impl Scene {
         let what = banksman::engine::Work { run: run.clone(), task: rows.tasks[&run.task].clone() };
         let ending = ended(Ending::Exited(0), Wall(0), None);
         let (runner, marker, watch) = (run.owner.clone(), Marker::Absent, self.client.config().watch());
-        let request = RunRequest::Finish { runner, what: Box::new(what), ending, marker, watch, claims: Vec::new() };
+        let request = RunRequest::Finish { runner, what: Box::new(what), ending, marker, watch };
         assert!(matches!(self.run(request), RunOutcome::Finished(..)));
     }
 

@@ -110,6 +110,28 @@ fn who_gives_up_a_wait_holds_nothing() {
     assert_eq!((deleted.end().code, waiting(&world)), (4, 0));
     let killed = taking(&world, "T2", "bob");
     until_waiting(&world, 1);
+    assert!(
+        world
+            .ok(&["locks", "cleanup"])
+            .contains("1 claim waits; no holder is dead or past its time, and no process that waits is dead")
+    );
+    killed.signal(Signal::KILL);
+    killed.end();
+    // What the dead have left is found, and removed by whoever cleans up.
+    let found = world.ok(&["doctor"]);
+    assert!(found.contains(&format!("wait for task {second} of bob: its process is dead")), "{found}");
+    let would = world.data(&["locks", "cleanup", "--dry-run"]);
+    assert_eq!((&would["removedWaits"][0]["holder"], waiting(&world)), (&"bob".into(), 1));
+    assert_eq!(world.data(&["locks", "cleanup"])["removedWaits"][0]["task"], second.as_str());
+    assert_eq!(waiting(&world), 0);
+    let killed = taking(&world, "T2", "bob");
+    until_waiting(&world, 1);
+    killed.signal(Signal::KILL);
+    killed.end();
+    assert!(world.ok(&["doctor", "--fix"]).contains("removed"));
+    assert_eq!(waiting(&world), 0);
+    let killed = taking(&world, "T2", "bob");
+    until_waiting(&world, 1);
     killed.signal(Signal::KILL);
     killed.end();
     world.ok(&["tasks", "done", "T2", "--holder", "ann"]);
@@ -153,11 +175,20 @@ fn needs_are_part_of_the_claim_and_live_and_end_with_it() {
     let after = beats(&world);
     assert_eq!((before.len(), after.len(), before < after), (1, 1, true), "{before:?} {after:?}");
     assert_eq!(world.grant(&db).unwrap().claim.ttl, None, "the section has no lease that could end before");
-    // A part is taken away: the claim is over with the holder's next call, and everything else is free.
+    // A part is taken away: the claim is over in the same transaction, everything else is free, and the holder is told at the next call.
     world.ok(&["locks", "release", "deploy", "--force"]);
+    assert_eq!(world.status("deploy"), "pending");
+    nothing_is_held(&world);
     let (code, error) = world.error(&["tasks", "heartbeat", "deploy", "--holder", "ann"]);
     assert_eq!((code, &error["code"], &error["details"]["taskId"]), (8, &"CLAIM_LOST".into(), &id.as_str().into()));
-    assert_eq!(world.status("deploy"), "pending");
+    // So is one that loses slots, or its section.
+    take(&world, "deploy", "ann");
+    world.ok(&["semaphores", "release", "gpu", "--holder", &format!("ann/{id}"), "--force"]);
+    assert_eq!((world.status("deploy"), world.holder("deploy")), ("pending".into(), None));
+    assert_eq!(refused(&world, &["tasks", "done", "deploy", "--holder", "ann"]), (8, "CLAIM_LOST".into()));
+    take(&world, "deploy", "ann");
+    world.ok(&["locks", "release", &db, "--force"]);
+    assert_eq!(refused(&world, &["tasks", "release", "deploy", "--holder", "ann"]), (8, "CLAIM_LOST".into()));
     nothing_is_held(&world);
     world.check();
 }

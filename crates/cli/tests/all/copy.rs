@@ -12,7 +12,8 @@ fn a_project_moves_to_the_other_database_and_back() {
     world.ok(&["semaphores", "define", "gpu", "--capacity", "3"]);
     world.ok(&["semaphores", "acquire", "gpu", "--holder", "g", "--weight", "2"]);
     let epoch = world.data(&["locks", "acquire", "db", "--holder", "a", "--ttl", "1h", "--request-id", "r"])["epoch"].to_string();
-    world.ok(&["events", "emit", "deploy:done", "--data", r#"{"n":1}"#]);
+    let mut deep = world.command(&["events", "emit", "deploy:done", "--data", r#"{"n":1}"#]);
+    assert!(deep.env("BANKSMAN_ROUTE_DEPTH", "3").output().unwrap().status.success());
     let file = format!("sqlite:{}", world.path().join(".banksman/store.db").display());
 
     let copied = world.data(&["store", "copy", &file, &url]);
@@ -43,6 +44,12 @@ fn a_project_moves_to_the_other_database_and_back() {
     let back_url = format!("sqlite:{}", back.display());
     assert_eq!(world.data(&["store", "copy", &url, &back_url])["holders"], 2);
     assert_eq!(world.data(&["--store", &back_url, "doctor"])["healthy"], true);
+    // A chain of routes goes on where it was: an event that no route has seen yet keeps its depth.
+    let depth = |file: &std::path::Path| -> i64 {
+        let connection = rusqlite::Connection::open(file).unwrap();
+        connection.query_row("SELECT depth FROM events WHERE kind = 'deploy:done'", [], |row| row.get(0)).unwrap()
+    };
+    assert_eq!((depth(&world.path().join(".banksman/store.db")), depth(&back)), (3, 3));
 }
 
 #[test]

@@ -165,6 +165,8 @@ fn what_can_never_hold_is_refused_and_commands_of_guards_know_their_pipeline() {
     wrong(&with("{ any = [] }", before), "this condition can never hold");
     let own = "run = 'true'\nlock = \"db\"\npost = \"g\"";
     wrong(&with("{ lock_free = \"db\" }", own), "which the phase holds until then");
+    let own = "run = 'true'\nsemaphore = \"gpu\"\npost = \"g\"";
+    wrong(&with("{ semaphore_available = { name = \"gpu\", weight = 1 } }", own), "which the phase holds until then");
     std::fs::remove_file(world.path().join(".banksman/runbooks/wrong.toml")).unwrap();
     world.book(&with("{ command = 'echo \"$BANKSMAN_PIPELINE\" > asked' }", before));
     let id = world.begin(&[]);
@@ -208,16 +210,21 @@ fn the_number_of_an_attempt_goes_on_through_retries_and_through_other_phases() {
 }
 
 #[test]
-fn the_locks_of_a_phase_cover_the_guards_behind_it() {
+fn the_locks_and_slots_of_a_phase_cover_the_guards_behind_it() {
     let world = World::new();
+    world.ok(&["semaphores", "define", "hosts", "--capacity", "3"]);
     let guard = "[guard.healthy]\ncondition = { file_exists = \"healthy\" }\nfresh_for = \"50ms\"\n";
-    let phase = "run = 'echo deployed >> out'\nlock = \"prod\"\npost = \"healthy\"";
+    let phase = "run = 'echo deployed >> out'\nlock = \"prod\"\nsemaphore = { name = \"hosts\", weight = 2 }\npost = \"healthy\"";
     world.book(&format!("{}\n{guard}", way(&[("deploy", phase)])));
     let (first, second) = (world.begin(&[]), world.begin(&[]));
     let _runner = world.runner(&["--max-runs", "1"]);
     until("one is blocked behind its phase", || [&first, &second].iter().any(|id| world.stands(id) == "blocked deploy"));
     let (smoked, other) = if world.stands(&first) == "blocked deploy" { (&first, &second) } else { (&second, &first) };
     assert_eq!(world.holder("prod").map(|holder| holder.to_string()), Some(format!("pipeline:{smoked}")));
+    let slots =
+        || world.snapshot().coordination.semaphores["hosts"].holders.values().map(|grant| grant.claim.weight).sum::<u32>();
+    let holders = || world.snapshot().coordination.semaphores["hosts"].holders.keys().cloned().collect::<Vec<_>>();
+    assert_eq!((slots(), holders()[0].as_str()), (2, &*format!("pipeline:{smoked}")));
     // Its run slot is free, and the other waits for the lock.
     let quick = world.add(&["quick", "--run", "true"]);
     world.until_status(&quick, "completed");
@@ -226,6 +233,6 @@ fn the_locks_of_a_phase_cover_the_guards_behind_it() {
     until("the other deploys", || world.stands(other) == "blocked deploy");
     assert_eq!(world.stands(smoked), "done");
     world.ok(&["pipelines", "cancel", other]);
-    assert_eq!(world.holder("prod"), None);
+    assert_eq!((world.holder("prod"), slots()), (None, 0));
     world.check();
 }

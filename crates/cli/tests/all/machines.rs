@@ -14,7 +14,7 @@ use rustix::process::Signal;
 
 use crate::crashes::{WATCHED, add};
 use crate::postgres;
-use crate::world::{DEADLINE, Running, World, is_alive, until};
+use crate::world::{BANKSMAN, DEADLINE, Running, World, is_alive, until};
 
 /// After which silence a runner's runs are lost, in these tests.
 const TTL: Duration = Duration::from_secs(3);
@@ -127,7 +127,10 @@ fn note(run: &Run) -> &str {
 #[test]
 fn the_session_of_a_machine_that_is_gone_ends_before_another_one_begins() {
     let site = Site::new();
-    let task = site.task(&stubborn());
+    // What a run has claimed itself ends with it, also where it is only known to be lost: the next one can claim it.
+    site.world.ok(&["tasks", "add", "claimed"]);
+    let claim = format!("{BANKSMAN} tasks take claimed --no-wait && echo $BANKSMAN_RUN >> takes");
+    let task = site.task(&format!("{claim}\n{}\n{BANKSMAN} tasks done claimed", stubborn()));
     let first = site.runner("one", &[]);
     site.until_begun(1);
     let keeper = site.runs()[0].session.clone();
@@ -148,6 +151,8 @@ fn the_session_of_a_machine_that_is_gone_ends_before_another_one_begins() {
     assert_ne!(runs[0].host, runs[1].host);
     assert!(site.rows().backlog.runners.is_empty(), "the silent one was cleared away");
     site.check_lost_and_repeated(&task);
+    assert_eq!(site.lines("takes"), site.lines("begun"), "each run has claimed the other task");
+    assert_eq!(site.world.data(&["tasks", "show", "claimed"])["status"], "completed");
     // The next runner there clears away what is left.
     assert_eq!(site.records().len(), 1);
     let said = site.runner("one", &["--until-idle"]).end();

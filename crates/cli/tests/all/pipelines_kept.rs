@@ -123,3 +123,67 @@ fn an_approach_that_hangs_is_followed_by_the_next_if_any_error_is() {
     assert_eq!(world.run_all(), 0);
     assert_eq!((world.stands(&id), world.has("worked")), ("done".into(), true));
 }
+
+/// A pipeline that keeps a lock takes the locks of all phases that may follow with it: two of them never wait for each other.
+#[test]
+fn pipelines_that_keep_a_lock_never_wait_for_each_other() {
+    let world = World::new();
+    let pipeline = |name: &str, kept: &str, later: &str| {
+        format!(
+            "[pipeline.{name}]\n[[pipeline.{name}.phase]]\nname = \"keep\"\nrun = \"{}\"\nlock = \"{kept}\"\nhold = \"pipeline\"\n\
+             [[pipeline.{name}.phase]]\nname = \"later\"\nrun = \"true\"\nlock = \"{later}\"\n",
+            waits(name)
+        )
+    };
+    world.book(&format!("{}{}", pipeline("one", "a", "b"), pipeline("two", "b", "a")));
+    let begin = |name: &str| world.data(&["pipelines", "start", name])["id"].as_str().unwrap().to_owned();
+    let one = begin("one");
+    let _runner = world.runner(&[]);
+    until("the first keeps", || world.has("at-one"));
+    let two = begin("two");
+    until("the second waits for both", || world.ok(&["why", &two]).contains(&format!("pipeline:{one}")));
+    assert_eq!(
+        [world.holder("a"), world.holder("b")].map(|holder| holder.unwrap().to_string()),
+        [(); 2].map(|()| format!("pipeline:{one}"))
+    );
+    world.touch("go-two");
+    assert!(!world.has("at-two"), "it would hold one lock and wait for the other");
+    world.touch("go-one");
+    world.until_stands(&one, "done");
+    world.until_stands(&two, "done");
+}
+
+/// Whoever waits for a lock that a pipeline keeps is woken by the transaction that frees it; and a run that waits for what its own
+/// pipeline keeps is refused.
+#[test]
+fn waits_for_what_a_pipeline_keeps_are_woken_and_circles_refused() {
+    let world = World::new();
+    // A slow look that never comes within the test.
+    world.ok(&["config", "set", "locking.poll_interval", "10m"]);
+    let own = format!(
+        "{b} tasks add Own --run true --lock prod; {b} tasks wait Own; echo $? > wait; {b} locks acquire prod; echo $? > acquire; {}",
+        waits("keep"),
+        b = crate::world::BANKSMAN
+    );
+    world.book(&format!(
+        "[pipeline.way]\n[[pipeline.way.phase]]\nname = \"keep\"\nrun = \"\"\"{own}\"\"\"\nlock = \"prod\"\nhold = \"pipeline\"\n\
+         [pipeline.other]\n[[pipeline.other.phase]]\nname = \"ship\"\nrun = \"true\"\nlock = \"prod\"\nhold = \"pipeline\"\n"
+    ));
+    let one = world.data(&["pipelines", "start", "way"])["id"].as_str().unwrap().to_owned();
+    let runner = world.runner(&[]);
+    until("it keeps", || world.has("at-keep"));
+    assert_eq!([world.read("wait").trim(), world.read("acquire").trim()], ["9", "9"]);
+    let other = world.data(&["pipelines", "start", "other"])["id"].as_str().unwrap().to_owned();
+    until("its phase waits", || world.ok(&["why", &other]).contains(&format!("pipeline:{one}")));
+    // A person wants to do that phase herself, and waits for nothing but what the pipeline is to keep.
+    let ann = world.start(&["tasks", "take", &format!("{other}.1"), "--holder", "ann"]);
+    crate::claims::until_waiting(&world, 1);
+    world.touch("go-keep");
+    assert_eq!(ann.end().code, 0);
+    assert_eq!(world.holder("prod").unwrap().as_str(), format!("pipeline:{other}"));
+    world.ok(&["tasks", "done", &format!("{other}.1"), "--holder", "ann"]);
+    world.until_stands(&other, "done");
+    world.until_status("Own", "completed");
+    drop(runner);
+    world.check();
+}

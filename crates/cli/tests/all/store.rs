@@ -110,7 +110,7 @@ fn a_store_of_an_earlier_version_is_brought_up_to_date() {
     let columns = ["compacted", "compacted_wall", "store_id", "moved_to", "max_runs", "max_roots"];
     undo.extend(columns.map(|column| format!("ALTER TABLE projects DROP COLUMN {column};")));
     undo.push_str(
-        "ALTER TABLE events DROP COLUMN actor; ALTER TABLE events DROP COLUMN depth; DROP INDEX locks_of_pipelines; DROP INDEX locks_timed; DROP INDEX slots_timed;",
+        "ALTER TABLE events DROP COLUMN actor; ALTER TABLE events DROP COLUMN depth; DROP INDEX locks_of_pipelines; DROP INDEX locks_timed; DROP INDEX slots_timed; DROP INDEX slots_of_pipelines;",
     );
     connection.execute_batch(&format!("{undo} UPDATE store SET version = 1")).unwrap();
     drop(connection);

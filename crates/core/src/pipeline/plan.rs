@@ -363,21 +363,46 @@ impl Plan {
         Title::new(text[..end].trim_end()).ok()
     }
 
-    /// The locks that are held until its end. The first phase that keeps one takes all of them: who took them one by one could
-    /// wait for another who does the same.
+    /// The locks that are held until its end: those of the phases that keep theirs, and of all that may follow. The first phase
+    /// that keeps one takes all of them: two pipelines that took them one by one could wait for each other.
     pub fn kept(&self) -> BTreeSet<&Name> {
-        let keeping = self.phases.iter().filter(|phase| phase.keeps);
-        keeping.flat_map(|phase| &phase.needs).filter(|need| matches!(need, Need::Lock(_))).map(Need::name).collect()
+        let mut reached: BTreeSet<usize> = (0..self.phases.len()).filter(|index| self.phases[*index].keeps).collect();
+        let mut open: Vec<usize> = reached.iter().copied().collect();
+        while let Some(index) = open.pop() {
+            open.extend(self.followers(index).filter(|next| reached.insert(*next)));
+        }
+        reached.into_iter().flat_map(|index| self.phases[index].locks()).collect()
+    }
+
+    /// The phases that may come after one.
+    fn followers(&self, index: usize) -> impl Iterator<Item = usize> {
+        let phase = &self.phases[index];
+        let then = match &phase.then {
+            After::Next => Some(index + 1).filter(|next| *next < self.phases.len()),
+            After::Phase(name) => self.index(name),
+            After::Done => None,
+        };
+        let on_fail = match &phase.on_fail {
+            OnFail::Phase { to, .. } => self.index(to),
+            OnFail::Fail | OnFail::Retry { .. } => None,
+        };
+        then.into_iter().chain(on_fail)
     }
 
     /// What the runs of a phase hold in this pipeline, which may keep its locks by then.
     pub fn needs(&self, phase: &Phase, is_keeping: bool, pipeline: &TaskId) -> Vec<Need> {
-        let mut kept = if phase.keeps || is_keeping { self.kept() } else { BTreeSet::new() };
-        // The guards behind a phase are covered by its locks, and its run is over then.
-        kept.extend(phase.locks().filter(|_| !phase.post.is_empty()));
-        let is_kept = |need: &Need| matches!(need, Need::Lock(name) if kept.contains(name));
-        let own = phase.needs.iter().filter(|need| !is_kept(need)).cloned();
-        own.chain(kept.iter().map(|name| Need::Kept { name: (*name).clone(), pipeline: pipeline.clone() })).collect()
+        let kept = self.kept_in(phase, phase.keeps || is_keeping, pipeline);
+        let is_kept = |need: &Need| kept.contains(&need.kept_by(pipeline));
+        let own: Vec<Need> = phase.needs.iter().filter(|need| !is_kept(need)).cloned().collect();
+        own.into_iter().chain(kept).collect()
+    }
+
+    /// What a pipeline that keeps its locks, or not, holds under its own name in a phase. The guards behind the phase are covered by all
+    /// that it needs, and its run is over by then.
+    pub fn kept_in(&self, phase: &Phase, is_keeping: bool, pipeline: &TaskId) -> BTreeSet<Need> {
+        let locks = self.kept().into_iter().filter(|_| is_keeping).map(|name| Need::Lock(name.clone()));
+        let guarded = phase.needs.iter().filter(|_| !phase.post.is_empty()).cloned();
+        locks.chain(guarded).map(|need| need.kept_by(pipeline)).collect()
     }
 
     /// The place of a phase.

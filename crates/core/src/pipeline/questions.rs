@@ -6,8 +6,9 @@ use super::{Pipeline, Reason, State, When};
 use crate::event::Source;
 use crate::guard::{Guard, PipelineFilter};
 use crate::ids::{Name, Seq, TaskId};
-use crate::pipeline::plan::{Phase, Text};
+use crate::pipeline::plan::Text;
 use crate::time::Lease;
+use crate::task::Need;
 
 impl Pipeline {
     /// The phase that it is in, or failed in.
@@ -57,18 +58,18 @@ impl Pipeline {
             && !(waits && asks())
     }
 
-    /// The locks that it needs under its own name as it stands: those of the whole plan once one of its phases keeps them, and those of a
-    /// phase with guards behind it until it leaves the phase.
-    pub fn keeps(&self) -> BTreeSet<&Name> {
+    /// What it needs under its own name as it stands: the locks of the whole plan once one of its phases keeps them, and everything that a
+    /// phase with guards behind it needs until it leaves the phase.
+    pub fn keeps(&self) -> BTreeSet<Need> {
         let is_inside = match &self.state {
             State::Running { .. } => true,
             State::Checking { when, .. } | State::Blocked { when, .. } => *when == When::Post,
             State::Init | State::Done | State::Failed { .. } | State::Cancelled { .. } => false,
         };
-        let mut kept = if self.is_keeping && !self.is_over() { self.plan.kept() } else { BTreeSet::new() };
+        let locks = if self.is_keeping && !self.is_over() { self.plan.kept() } else { BTreeSet::new() };
+        let locks = locks.into_iter().map(|name| Need::Lock(name.clone()).kept_by(&self.id));
         let phase = self.phase().filter(|_| is_inside).and_then(|phase| self.plan.phase(phase));
-        kept.extend(phase.filter(|phase| !phase.post.is_empty()).into_iter().flat_map(Phase::locks));
-        kept
+        locks.chain(phase.into_iter().flat_map(|phase| self.plan.kept_in(phase, false, &self.id))).collect()
     }
 
     /// The word for how it stands.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::event::{Kind, Resource};
 use crate::ids::{Label, Name, SectionId, TaskId, Title};
 use crate::pipeline::plan::{MergeHow, Plan};
 use crate::task::retry::Policy;
@@ -207,12 +208,15 @@ pub enum Need {
         /// How many.
         weight: u32,
     },
-    /// A lock that a pipeline keeps, from the phase that needs it first until its end.
+    /// A lock or slots that a pipeline holds beyond the run: until its end, or until the guards behind the phase have passed.
     Kept {
         /// Which one.
         name: Name,
         /// Which pipeline.
         pipeline: TaskId,
+        /// How many slots; none of a lock.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        slots: Option<u32>,
     },
 }
 
@@ -226,5 +230,29 @@ impl Need {
         match self {
             Need::Lock(name) | Need::Slots { name, .. } | Need::Kept { name, .. } => name,
         }
+    }
+
+    /// The lock or the semaphore.
+    pub fn resource(&self) -> Resource {
+        let kind = match self {
+            Need::Lock(_) | Need::Kept { slots: None, .. } => Kind::Lock,
+            Need::Slots { .. } | Need::Kept { slots: Some(_), .. } => Kind::Semaphore,
+        };
+        Resource { kind, name: self.name().clone() }
+    }
+
+    /// How many slots; one of a lock.
+    pub fn weight(&self) -> u32 {
+        match self {
+            Need::Lock(_) => 1,
+            Need::Slots { weight, .. } => *weight,
+            Need::Kept { slots, .. } => slots.unwrap_or(1),
+        }
+    }
+
+    /// The same held by a pipeline.
+    pub fn kept_by(&self, pipeline: &TaskId) -> Need {
+        let slots = (self.resource().kind == Kind::Semaphore).then(|| self.weight());
+        Need::Kept { name: self.name().clone(), pipeline: pipeline.clone(), slots }
     }
 }

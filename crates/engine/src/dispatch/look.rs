@@ -175,7 +175,7 @@ impl Dispatcher {
         let is_found = |id: &TaskId| found.iter().any(|request| matches!(request, RunRequest::Found { task, .. } if task == id));
         candidates.retain(|candidate| !is_found(&candidate.task));
         let ripe = if self.only.is_none() { self.ripe(&snapshot, &candidates) } else { Vec::new() };
-        let mut requests: Vec<Request> = self.finishes(&snapshot.coordination).into_iter().map(Into::into).collect();
+        let mut requests: Vec<Request> = self.finishes().into_iter().map(Into::into).collect();
         requests.extend(self.dead_claims(&snapshot.coordination, &now));
         requests.extend(found.into_iter().chain(ripe).chain(std::mem::take(&mut self.results)).map(Request::from));
         if self.only.is_none() {
@@ -392,7 +392,7 @@ impl Dispatcher {
         choice
     }
 
-    fn finishes(&self, coordination: &Coordination) -> Vec<RunRequest> {
+    fn finishes(&self) -> Vec<RunRequest> {
         let ended = self.mine.values().filter_map(|mine| match &mine.phase {
             Phase::Ended(ending) => Some((mine, ending)),
             Phase::Live | Phase::Killing => None,
@@ -400,10 +400,7 @@ impl Dispatcher {
         let finish = |(mine, ending): (&Mine, &Ended)| {
             let (runner, what, watch) = (self.me.id.clone(), Box::new(mine.work.clone()), self.options.watch);
             let marker = self.marker(&mine.work.task)?;
-            let holder = mine.work.run.id.holder();
-            let claims = coordination.claims.values().filter(|claim| claim.holder == holder && claim.waits().is_none());
-            let claims = claims.filter_map(|claim| claim.task.clone()).collect();
-            Some(RunRequest::Finish { runner, what, ending: ending.clone(), marker, watch, claims })
+            Some(RunRequest::Finish { runner, what, ending: ending.clone(), marker, watch })
         };
         ended.filter_map(finish).collect()
     }

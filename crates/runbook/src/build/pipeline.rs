@@ -113,7 +113,11 @@ impl<'a> Build<'a, '_> {
         for value in view.many("post") {
             let guard = value.get_ref().as_str().and_then(|name| self.guards.get(name)?.0.as_ref());
             let Some(wants) = guard.map(|guard| guard.wants(&Context::new())) else { continue };
-            let is_own = |need: &&Need| matches!(need, Need::Lock(name) if wants.locks.contains(name.as_str()));
+            let is_own = |need: &&Need| match need {
+                Need::Lock(name) => wants.locks.contains(name.as_str()),
+                Need::Slots { name, .. } => wants.semaphores.contains(name.as_str()),
+                Need::Kept { .. } => false,
+            };
             if let Some(need) = needs.iter().find(is_own) {
                 let message =
                     format!("a guard behind the phase asks about {:?}, which the phase holds until then", need.name().as_str());

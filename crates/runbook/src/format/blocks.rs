@@ -123,7 +123,8 @@ static PHASE: Table = Table {
             "hold",
             Kind::Word(&["phase", "pipeline"]),
             "How long its locks are held: while it runs, or until the end of the pipeline, under the holder `pipeline:ID`. All locks that \
-             a pipeline holds until its end are taken together, by the first phase that says so.",
+             a pipeline holds until its end are taken together, by the first phase that says so: with the locks of the phases that may \
+             follow, so that two pipelines never wait for each other.",
         )
         .with("lock")
         .or("\"phase\""),

@@ -373,15 +373,15 @@ impl Tamper for Flaw {
                 tables.backlog.limits = limits;
                 reply
             }
-            (Flaw::LateEnd, Request::Run(RunRequest::Finish { runner, what, ending, marker, watch, claims })) => {
+            (Flaw::LateEnd, Request::Run(RunRequest::Finish { runner, what, ending, marker, watch })) => {
                 let mut what = what.clone();
                 let is_live = |run: &&banksman_core::backlog::Run| run.is_live() && run.task == what.task.id;
                 let (mut owner, current) = (runner.clone(), tables.backlog.runs.values().find(is_live).cloned());
                 if let Some(current) = current {
                     (owner, what.run) = (current.owner.clone(), current);
                 }
-                let (ending, marker, claims) = (ending.clone(), marker.clone(), claims.clone());
-                let finish = RunRequest::Finish { runner: owner, what, ending, marker, watch: *watch, claims };
+                let (ending, marker) = (ending.clone(), marker.clone());
+                let finish = RunRequest::Finish { runner: owner, what, ending, marker, watch: *watch };
                 Request::Run(finish).decide(tables, turn)
             }
             (Flaw::CountersReset, Request::Run(RunRequest::Adopt { what, .. })) => {

@@ -223,9 +223,8 @@ impl World<'_> {
         let slots = |name: Name| Resource { kind: Kind::Semaphore, name };
         let own = [slots(Name::runs()), lock(task.lock())].map(|resource| (resource, run.holder())).into_iter();
         let mut all = own.chain(needs.iter().map(|need| match need {
-            Need::Lock(name) => (lock(name.clone()), run.holder()),
-            Need::Slots { name, .. } => (slots(name.clone()), run.holder()),
-            Need::Kept { name, pipeline } => (lock(name.clone()), pipeline.pipeline_holder()),
+            Need::Lock(_) | Need::Slots { .. } => (need.resource(), run.holder()),
+            Need::Kept { pipeline, .. } => (need.resource(), pipeline.pipeline_holder()),
         }));
         let is_held = |resource: &Resource, by: &HolderId| self.book.holders(resource).any(|(holder, _)| holder == by);
         all.find(|(resource, holder)| !is_held(resource, holder)).map(|(resource, _)| resource)

@@ -87,10 +87,11 @@ impl World<'_> {
             && job.rests.is_none_or(|until| self.lease().is_some_and(|lease| lease >= until))
             && self.book.unmet(job).next().is_none()
             && self.is_free(Kind::Lock, &id.lock(), 1)
-            && job.spec.needs_to_begin(self.book.root_limit() > 0).iter().all(|need| match need {
-                Need::Lock(name) | Need::Kept { name, .. } => self.is_free(Kind::Lock, name, 1),
-                Need::Slots { name, weight } => self.is_free(Kind::Semaphore, name, *weight),
-            })
+            && job
+                .spec
+                .needs_to_begin(self.book.root_limit() > 0)
+                .iter()
+                .all(|need| self.is_free(need.resource().kind, need.name(), need.weight()))
     }
 
     /// Whether a task that is done could be over with its children right now.

@@ -13,7 +13,7 @@ use super::timeline::{Shift, State, Timeline};
 fn event(at: i64, kind: &str, source: &str, data: Value) -> EventRow {
     let (component, id) = source.split_once(' ').unwrap();
     let source = Source { component: component.into(), id: Some(id.into()) };
-    EventRow { id: Seq(at), kind: kind.into(), wall: Wall(at), source, data, by: None }
+    EventRow { id: Seq(at), kind: kind.into(), wall: Wall(at), source, data, by: None, depth: 0 }
 }
 
 fn added(id: &str, title: &str, section: &str, depends_on: &[&str], parent: Option<&str>) -> EventRow {

@@ -1,12 +1,14 @@
-//! Locks and slots whose holder is dead or whose lease is over. Whoever asks for one next gets it, so they are no fault.
+//! Locks and slots whose holder is dead or whose lease is over, and claims that wait for a process that is dead. Whoever asks next passes
+//! them over, so they are no fault.
 
 use super::{Entry, Examination, Finding};
 use crate::commands::hold;
 use crate::failure::Failure;
 
 pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failure> {
-    let hold::Grants { looked_at, stale } = hold::stale_grants(&mut examination.reader, examination.project.host())?;
-    let client = if examination.fix && !stale.is_empty() { Some(examination.context.client()?) } else { None };
+    let hold::Grants { looked_at, stale, waits } = hold::stale_grants(&mut examination.reader, examination.project.host())?;
+    let client =
+        if examination.fix && !(stale.is_empty() && waits.is_empty()) { Some(examination.context.client()?) } else { None };
     let mut entries = Vec::new();
     for grant in &stale {
         let entry = Entry::new(format!("{}: {} is {}", grant.resource, grant.grant.claim.holder, grant.state));
@@ -14,6 +16,14 @@ pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failur
             None => entry.fixable(),
             Some(client) if hold::reap(client, grant)? => entry.fixed("released"),
             // The holder came back in between.
+            Some(_) => entry,
+        });
+    }
+    for wait in &waits {
+        let entry = Entry::new(format!("{} of {}: its process is dead", hold::claim_words(wait), wait.holder));
+        entries.push(match &client {
+            None => entry.fixable(),
+            Some(client) if hold::drop_wait(client, wait)? => entry.fixed("removed"),
             Some(_) => entry,
         });
     }

@@ -6,7 +6,8 @@ use banksman::core::event::{Kind, Resource};
 use banksman::core::resource::coordination::{Command, Coordination};
 use banksman::core::resource::lock;
 use banksman::core::resource::semaphore;
-use banksman::core::{Grant, Liveness, Stamp};
+use banksman::core::{Grant, Liveness, Now, Stamp, WorkClaim};
+use banksman::engine::{Request, Seen, TaskRequest};
 use banksman::store::Reader;
 use serde_json::json;
 
@@ -28,7 +29,7 @@ pub(crate) struct Stale {
 /// store, so that a holder who comes back in between keeps what it has.
 pub(crate) fn cleanup(context: &Context, kind: Kind, dry_run: bool) -> Done {
     let client = context.client()?;
-    let Grants { looked_at, stale } = stale_grants(&mut client.reader()?, client.host())?;
+    let Grants { looked_at, stale, waits } = stale_grants(&mut client.reader()?, client.host())?;
     let looked_at = looked_at.only(kind);
     let mut freed = Vec::new();
     for entry in stale.into_iter().filter(|entry| entry.resource.kind == kind) {
@@ -36,9 +37,19 @@ pub(crate) fn cleanup(context: &Context, kind: Kind, dry_run: bool) -> Done {
             freed.push(entry);
         }
     }
+    let mut removed = Vec::new();
+    for wait in waits.into_iter().filter(|_| kind == Kind::Lock) {
+        if dry_run || drop_wait(&client, &wait)? {
+            removed.push(wait);
+        }
+    }
+    let waits: Vec<_> = removed
+        .iter()
+        .map(|wait| json!({ "task": wait.task, "holder": wait.holder, "ticket": wait.ticket, "reason": "dead" }))
+        .collect();
     let entries: Vec<_> = freed.iter().map(|entry| json!({ "name": entry.resource.name, "holder": entry.grant.claim.holder, "epoch": entry.grant.epoch, "reason": entry.state })).collect();
-    let data = json!({ "dryRun": dry_run, "released": entries });
-    let human = if freed.is_empty() {
+    let data = json!({ "dryRun": dry_run, "released": entries, "removedWaits": waits });
+    let human = if freed.is_empty() && removed.is_empty() {
         format!("nothing to clean up: {}", looked_at.words())
     } else {
         let title = if dry_run { "WOULD RELEASE" } else { "RELEASED" };
@@ -50,7 +61,9 @@ pub(crate) fn cleanup(context: &Context, kind: Kind, dry_run: bool) -> Done {
                 entry.grant.epoch.to_string(),
             ]
         };
-        table::render(&[title, "HOLDER", "REASON", "EPOCH>"], freed.iter().map(row).collect())
+        let wait = |wait: &WorkClaim| vec![claim_words(wait), wait.holder.to_string(), "dead".into(), "-".into()];
+        let rows = freed.iter().map(row).chain(removed.iter().map(wait)).collect();
+        table::render(&[title, "HOLDER", "REASON", "EPOCH>"], rows)
     };
     context.printer.result(data, human);
     Ok(exit::OK)
@@ -61,6 +74,8 @@ pub(crate) struct Grants {
     pub(crate) looked_at: LookedAt,
     /// Those that are over and that nobody has asked for since.
     pub(crate) stale: Vec<Stale>,
+    /// The claims that wait for a process that is dead, or was not seen for too long.
+    pub(crate) waits: Vec<WorkClaim>,
 }
 
 /// How many grants were looked at.
@@ -68,6 +83,8 @@ pub(crate) struct Grants {
 pub(crate) struct LookedAt {
     locks: Option<usize>,
     slots: Option<usize>,
+    /// Claims that wait.
+    waits: Option<usize>,
     /// Those whose processes cannot be seen from here, and that have no time limit.
     unseen: usize,
 }
@@ -76,7 +93,7 @@ impl LookedAt {
     fn only(self, kind: Kind) -> LookedAt {
         match kind {
             Kind::Lock => LookedAt { slots: None, ..self },
-            Kind::Semaphore => LookedAt { locks: None, ..self },
+            Kind::Semaphore => LookedAt { locks: None, waits: None, ..self },
         }
     }
 
@@ -89,9 +106,16 @@ impl LookedAt {
         };
         let locks = self.locks.map(|count| number(count, "lock is held", "locks are held"));
         let slots = self.slots.map(|count| number(count, "holder has slots", "holders have slots"));
-        let said: Vec<String> = locks.into_iter().chain(slots).collect();
+        let waits = self.waits.filter(|count| *count > 0).map(|count| number(count, "claim waits", "claims wait"));
+        let any_wait = waits.is_some();
+        let said: Vec<String> = locks.into_iter().chain(slots).chain(waits).collect();
         let any = self.locks.unwrap_or(0) + self.slots.unwrap_or(0) > 0;
-        let none = if any { "; no holder is dead or past its time" } else { "" };
+        let none = match (any, any_wait) {
+            (true, true) => "; no holder is dead or past its time, and no process that waits is dead",
+            (true, false) => "; no holder is dead or past its time",
+            (false, true) => "; no process that waits is dead",
+            (false, false) => "",
+        };
         let unseen = match self.unseen {
             0 => String::new(),
             1 => ", as far as can be seen: the processes of 1 holder cannot".into(),
@@ -116,9 +140,38 @@ pub(crate) fn stale_grants(reader: &mut Reader, host: &Host) -> Result<Grants, F
         entry.grant.deadline().is_none() && processes.iter().any(|process| host.probe(process) == Liveness::Unknown)
     };
     let unseen = judged.iter().filter(is_unseen).count();
-    let looked_at = LookedAt { locks: Some(count(Kind::Lock)), slots: Some(count(Kind::Semaphore)), unseen };
+    let waiting = || snapshot.coordination.claims.values().filter(|claim| claim.waits().is_some());
+    let (locks, slots, waits) = (count(Kind::Lock), count(Kind::Semaphore), waiting().count());
+    let looked_at = LookedAt { locks: Some(locks), slots: Some(slots), waits: Some(waits), unseen };
+    let waits = waiting().filter(|claim| is_abandoned(claim, at, host)).cloned().collect();
     let stale = judged.into_iter().filter(|entry| is_over(entry.state)).collect();
-    Ok(Grants { looked_at, stale })
+    Ok(Grants { looked_at, stale, waits })
+}
+
+/// Whether the process of a claim that waits is dead, or was not seen for too long.
+fn is_abandoned(claim: &WorkClaim, at: Stamp, host: &Host) -> bool {
+    let Some(terms) = claim.waits() else { return false };
+    let is_dead = matches!(host.probe(&terms.standing.process), Liveness::Dead | Liveness::OtherBoot);
+    let dead = is_dead.then(|| terms.standing.process.clone()).into_iter().collect();
+    claim.is_over(&Now { lease: at.lease, wall: at.wall, dead, ..Now::default() })
+}
+
+/// What a claim that waits is for.
+pub(crate) fn claim_words(claim: &WorkClaim) -> String {
+    match &claim.task {
+        Some(task) => format!("wait for task {task}"),
+        None => "wait for the end of tasks".into(),
+    }
+}
+
+/// Removes a claim that waits if the store agrees that nobody does any more.
+pub(crate) fn drop_wait(client: &Client, claim: &WorkClaim) -> Result<bool, Failure> {
+    let probes =
+        claim.waits().map(|terms| &terms.standing.process).map(|process| (process.clone(), client.host().probe(process)));
+    let seen = Seen { probes: probes.into_iter().collect(), ..Seen::default() };
+    let resources = claim.parts.iter().map(|part| part.resource.clone()).collect();
+    client.call(Request::Task(TaskRequest::Leave { ticket: claim.ticket, resources, seen: Some(seen) }))?;
+    Ok(!client.reader()?.view().snapshot()?.coordination.claims.contains_key(&claim.ticket))
 }
 
 /// Every grant of every lock and semaphore.

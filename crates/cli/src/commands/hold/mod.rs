@@ -6,7 +6,7 @@ mod run;
 mod view;
 
 pub(crate) use acquire::{AcquireFlags, acquire, circle, judge};
-pub(crate) use cleanup::{Grants, cleanup, reap, stale_grants};
+pub(crate) use cleanup::{Grants, claim_words, cleanup, drop_wait, reap, stale_grants};
 pub(crate) use run::run;
 pub(crate) use view::{grant_json, holder_state, is_over, line_rows, waiter_json};
 

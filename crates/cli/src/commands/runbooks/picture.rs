@@ -104,8 +104,7 @@ fn phase_lines(plan: &Plan, index: usize, phase: &Phase) -> String {
         |guards: &[banksman::core::guard::Guard]| guards.iter().map(|guard| guard.name.as_str()).collect::<Vec<_>>().join(", ");
     line("before", names(&phase.pre));
     line("after", names(&phase.post));
-    let until = if phase.keeps { " until the end of the pipeline" } else { "" };
-    line("holds", phase.needs.iter().map(|need| held(need, until)).collect::<Vec<_>>().join(", "));
+    line("holds", phase.needs.iter().map(|need| held(need, plan)).collect::<Vec<_>>().join(", "));
     line("limits", limits(phase));
     line("fails", fails(&phase.on_fail));
     if !leads_below(plan, index) {
@@ -117,9 +116,10 @@ fn phase_lines(plan: &Plan, index: usize, phase: &Phase) -> String {
     text
 }
 
-fn held(need: &Need, until: &str) -> String {
+fn held(need: &Need, plan: &Plan) -> String {
     match need {
-        Need::Lock(name) | Need::Kept { name, .. } => format!("lock {name}{until}"),
+        Need::Lock(name) if plan.kept().contains(name) => format!("lock {name} until the end of the pipeline"),
+        Need::Lock(name) | Need::Kept { name, .. } => format!("lock {name}"),
         Need::Slots { name, weight } => format!("{} of {name}", words::slots(*weight)),
     }
 }

@@ -16,7 +16,7 @@ use banksman::store::{EventRow, Reader};
 use banksman::{Client, Patience};
 
 use crate::commands::hold;
-use crate::context::variable;
+use crate::context::{Actor, variable};
 use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::signals::Signals;
@@ -68,9 +68,12 @@ impl<'a> Slot<'a> {
         let parts = awaited_parts(tasks, &rows.backlog);
         let standing = Standing { process: self.client.this_process().clone(), address: None, lease: None };
         let mut seen = Seen::default();
+        let ancestors = Actor::named(None, || None)?.map(|actor| actor.ancestors).unwrap_or_default();
         loop {
             let (run, epoch, parts, standing) = (self.run.clone(), self.epoch, parts.clone(), standing.clone());
-            match self.client.call(Request::Run(RunRequest::Await { run, epoch, parts, standing, seen: seen.clone() }))? {
+            let (ancestors, seen_so_far) = (ancestors.clone(), seen.clone());
+            let request = RunRequest::Await { run, epoch, ancestors, parts, standing, seen: seen_so_far };
+            match self.client.call(Request::Run(request))? {
                 Reply::Run(RunOutcome::Awaits(ticket)) => return Ok(Edge { client: self.client, ticket: Some(ticket) }),
                 Reply::Run(RunOutcome::Unknown) => return Ok(Edge { client: self.client, ticket: None }),
                 Reply::Run(RunOutcome::Late) => return Err(self.fenced()),

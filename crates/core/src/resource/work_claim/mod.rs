@@ -296,7 +296,8 @@ impl Coordination {
         passes
     }
 
-    fn holders_of(&self, resource: &Resource) -> Vec<&Grant> {
+    /// The grants of a lock or a semaphore.
+    pub fn holders_of(&self, resource: &Resource) -> Vec<&Grant> {
         match resource.kind {
             Kind::Lock => match self.locks.get(&resource.name).map(|lock| &lock.state) {
                 Some(lock::State::Held(grant)) => vec![grant],

@@ -71,6 +71,14 @@ pub enum Needed<'a> {
     Slots(Option<&'a Semaphore>),
 }
 
+impl Needed<'_> {
+    /// Whether a pipeline holds slots of it.
+    fn is_held_by(&self, pipeline: &TaskId, now: &Now) -> bool {
+        let Needed::Slots(Some(semaphore)) = self else { return false };
+        semaphore.holders.get(&pipeline.pipeline_holder()).is_some_and(|grant| !grant.is_lost(now))
+    }
+}
+
 /// The answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Admission {
@@ -330,7 +338,11 @@ impl Facts<'_> {
             (Need::Slots { .. }, _) => None,
             // Its pipeline has it, so that nothing of it is kept for anybody.
             (Need::Kept { .. }, Needed::Lock(Some(lock))) if lock.state != LockState::Free => None,
-            (Need::Lock(name) | Need::Kept { name, .. }, _) => self.reserved(Kind::Lock, name),
+            (Need::Kept { name, pipeline, slots: Some(weight) }, _) => {
+                let slots = Need::Slots { name: name.clone(), weight: *weight };
+                if needed.is_held_by(pipeline, now) { None } else { self.reserved_need(&slots, needed, now) }
+            }
+            (Need::Lock(name) | Need::Kept { name, slots: None, .. }, _) => self.reserved(Kind::Lock, name),
         }
     }
 }
@@ -365,7 +377,11 @@ fn unmet_need(need: &Need, needed: &Needed<'_>, now: &Now) -> Option<Reason> {
             let holder = held(*lock, None, now)?;
             Some(Reason::Lock { resource: Resource { kind: Kind::Lock, name: name.clone() }, holder })
         }
-        (Need::Kept { name, pipeline }, Needed::Lock(lock)) => {
+        (Need::Kept { name, pipeline, slots: Some(weight) }, Needed::Slots(_)) => {
+            let slots = Need::Slots { name: name.clone(), weight: *weight };
+            if needed.is_held_by(pipeline, now) { None } else { unmet_need(&slots, needed, now) }
+        }
+        (Need::Kept { name, pipeline, slots: None }, Needed::Lock(lock)) => {
             let holder = held(*lock, Some(&pipeline.pipeline_holder()), now)?;
             Some(Reason::Lock { resource: Resource { kind: Kind::Lock, name: name.clone() }, holder })
         }
@@ -376,7 +392,8 @@ fn unmet_need(need: &Need, needed: &Needed<'_>, now: &Now) -> Option<Reason> {
             let (capacity, waiters) = (semaphore.config.capacity, semaphore.line.present(now));
             Some(Reason::Slots { resource, wanted: *weight, available, capacity, waiters, holders })
         }
-        (Need::Lock(_) | Need::Kept { .. }, Needed::Slots(_)) | (Need::Slots { .. }, Needed::Lock(_)) => {
+        (Need::Lock(_) | Need::Kept { slots: None, .. }, Needed::Slots(_))
+        | (Need::Slots { .. } | Need::Kept { slots: Some(_), .. }, Needed::Lock(_)) => {
             unreachable!("facts are gathered in the order of the needs")
         }
     }

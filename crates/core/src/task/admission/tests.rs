@@ -60,9 +60,9 @@ impl Scene {
         let title = self.section.name.clone();
         let dependency = |(task, status, allow_failed): &(TaskId, Option<Status>, bool)| (task.clone(), *status, *allow_failed);
         let dependencies: Vec<_> = self.dependencies.iter().map(dependency).collect();
-        let needed = |need: &Need| match need {
-            Need::Lock(name) | Need::Kept { name, .. } => Needed::Lock(locks.get(name)),
-            Need::Slots { name, .. } => Needed::Slots(semaphores.get(name)),
+        let needed = |need: &Need| match need.resource().kind {
+            Kind::Lock => Needed::Lock(locks.get(need.name())),
+            Kind::Semaphore => Needed::Slots(semaphores.get(need.name())),
         };
         let facts = Facts {
             runner: self.runner.as_ref(),

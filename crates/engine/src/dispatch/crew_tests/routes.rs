@@ -146,3 +146,31 @@ fn a_route_starts_a_pipeline_with_what_the_event_says_and_not_for_its_own_events
     stage.play(&mut actor);
     assert_eq!((stage.rows().pipelines.len(), stage.told("route:failed")), (1, 1), "the title is missing");
 }
+
+/// Of two runners that end when nothing is left, one says so, and what follows from that is done before the last of them has left,
+/// whichever of them comes first at any of their steps.
+#[test]
+fn what_follows_from_the_end_of_the_backlog_is_done_by_the_last_who_leaves() {
+    for moment in 0..16 {
+        let mut stage = Stage::new();
+        let push = vec![Then::Push(Push { queue: name("graves"), priority: 0, vars: Vec::new() })];
+        stage.in_force(vec![], vec![route("backlog:finished", push)]);
+        stage.add("a", |_| {});
+        let idle = || Options { until_idle: true, ..options() };
+        let (mut first, mut second) = (stage.runner("m", idle()), stage.runner("n", idle()));
+        stage.play(&mut first);
+        stage.play(&mut second);
+        let run = first.run();
+        first.dispatcher.ended(&run, exited(0));
+        let mut calls = 0;
+        let left = stage.play_with(&mut first, |stage, _| {
+            if calls == moment {
+                stage.play(&mut second);
+            }
+            calls += 1;
+        });
+        let others = stage.play(&mut second);
+        assert_eq!((left.or_else(|| stage.play(&mut first)), others.or_else(|| stage.play(&mut second))), (None, None));
+        assert_eq!((stage.told("backlog:finished"), stage.told("queue:push")), (1, 1), "the other played at call {moment}");
+    }
+}
