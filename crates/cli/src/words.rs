@@ -1,11 +1,39 @@
 //! Times, durations and places in words.
 
-use banksman::core::{Lease, Span, Stamp, Wall};
+use banksman::core::{HolderId, Lease, Span, Stamp, Wall};
 use jiff::Timestamp;
 
 /// RFC 3339 in UTC, with milliseconds.
 pub(crate) fn rfc3339(wall: Wall) -> String {
     Timestamp::from_millisecond(wall.0).map_or_else(|_| wall.0.to_string(), |time| format!("{time:.3}"))
+}
+
+/// How long ago a moment was: `3m12s ago`.
+pub(crate) fn ago(wall: Wall) -> String {
+    format!("{} ago", since(wall))
+}
+
+/// How long something has been so: `3m12s`.
+pub(crate) fn since(wall: Wall) -> String {
+    span(now() - wall)
+}
+
+/// How far away a moment is: `in 3m12s`; `now` once it is past.
+pub(crate) fn away(wall: Wall) -> String {
+    match wall - now() {
+        Span::ZERO => "now".into(),
+        left => format!("in {}", span(left)),
+    }
+}
+
+fn now() -> Wall {
+    Wall(banksman::adapters::host::wall_ms())
+}
+
+/// A holder for people: `run r-7k2m9q1a` for `run:r-7k2m9q1a`, and other names as they are.
+pub(crate) fn holder(holder: &HolderId) -> String {
+    let known = ["run:", "runner:", "pipeline:"].into_iter().find(|kind| holder.as_str().starts_with(kind));
+    known.map_or_else(|| holder.to_string(), |kind| holder.as_str().replacen(kind, &kind.replace(':', " "), 1))
 }
 
 /// The wall-clock time of a deadline on the lease clock, as far as it can be told from now.

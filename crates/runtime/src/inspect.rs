@@ -1,10 +1,11 @@
 //! Looks at a project without changing anything: why a task is where it is, and how things stand altogether.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use banksman_adapters::host::Host;
-use banksman_adapters::keeper::{self, Found, Silence};
+use banksman_adapters::keeper::{self, Found, Record, Silence};
 use banksman_core::backlog::{Backlog, Run, Runner};
 use banksman_core::{Limits, Liveness, Name, ProcessId, RunId, Stamp, Task, TaskId, Title};
 use banksman_engine::why::{self, Answer, Attended, Life, Situation, Why};
@@ -217,6 +218,33 @@ pub fn unrecorded(reader: &mut Reader, project: &Project) -> Result<Vec<RunId>, 
     let (_, live) = sessions(reader, project)?;
     let ended = live.into_iter().map(|live| live.attended).filter(|run| run.ended.is_some() && run.heir.is_none());
     Ok(ended.map(|run| run.id).collect())
+}
+
+/// Descriptors that become readable when something ends that the end of a run depends on and that is no event: the runners of live
+/// runs, and the keepers of those that no runner looks after.
+pub fn watch_ends(reader: &mut Reader, project: &Project) -> Result<Vec<OwnedFd>, StoreError> {
+    let snapshot = reader.view().load(&BTreeSet::from([Key::Live, Key::Runners, Key::OpenDecisions]))?;
+    let (host, files) = (project.host(), Sessions::new(project));
+    let probes = probe(&snapshot, host);
+    let situation = Situation::new(&snapshot, &probes);
+    let mut fds = Vec::new();
+    for live in live_runs(&snapshot, &situation) {
+        let process = match snapshot.backlog.runners.get(&live.run.owner) {
+            Some(runner) if live.attended.life == Life::Alive => Some(runner.process.clone()),
+            _ if live.attended.heir.is_some() => None,
+            _ => match files.look(&live.run.id) {
+                Ok(Found::Live(record)) => Some(keeper_process(&record, &live.run)),
+                _ => None,
+            },
+        };
+        fds.extend(process.and_then(|process| host.watch(&process).ok()));
+    }
+    Ok(fds)
+}
+
+fn keeper_process(record: &Record, run: &Run) -> ProcessId {
+    let (pid, start) = (record.keeper_pid, record.keeper_start);
+    ProcessId { host: run.host.clone(), boot: record.boot.as_str().into(), pid_ns: record.pid_ns, pid, start }
 }
 
 /// How the session of a run without a runner has ended, if its record on this machine tells.

@@ -3,10 +3,12 @@ use std::time::Duration;
 
 use banksman::core::pipeline::{Reason as Blocked, State as Stand};
 use banksman::core::task::{After, Done as How, Outcome, Setback, State};
-use banksman::core::{Limits, Pipeline, Status, TaskId};
+use banksman::core::{Limits, Pipeline, RunId, Status, TaskId};
+use banksman::engine::why::{Attended, Life};
 use banksman::engine::{News, Work};
+use banksman::inspect::{self, LiveRun};
 use banksman::store::Key;
-use banksman::{Client, RunOptions, Runner, Told};
+use banksman::{Client, Error, RunOptions, Runner, Told, recover_run};
 use clap::Args;
 use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::json;
@@ -30,7 +32,8 @@ const LEAVE_WITHIN: Duration = Duration::from_secs(15);
 /// Claim tasks and run them.
 ///
 /// Any number of runners may work on one project. A runner that is stopped leaves its sessions running; the next one
-/// looks after them.
+/// looks after them. In a store that is not trusted, a runner starts nothing: it looks after sessions that live already until they
+/// end, and exits with 5 if there are none.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman run\n  banksman run --until-idle --max-runs 4")]
 pub(crate) struct Run {
@@ -55,7 +58,10 @@ impl Run {
         let sections = self.sections.iter().map(section).collect::<Result<_, _>>()?;
         let files = context.sessions(client.project());
         let options = RunOptions { max_runs: self.max_runs, sections, until_idle: self.until_idle };
-        let runner = Runner::new(&client, files, options)?;
+        let runner = match Runner::new(&client, files, options) {
+            Err(refusal @ Error::Untrusted { .. }) => return adopt_only(context, &client, &mut signals, refusal),
+            runner => runner?,
+        };
         let id = runner.id().clone();
         // Whoever reads the output, or does not, holds no task up; and a signal ends this process in any case.
         let output = OutputQueue::start(context.printer.clone()).map_err(|error| Failure::system("start a thread", error))?;
@@ -112,6 +118,39 @@ impl Run {
         output.finish();
         Ok(if completed == all && counts.items.dead.is_empty() { exit::OK } else { exit::UNHEALTHY })
     }
+}
+
+/// The store is not trusted, so nothing of it is started. Sessions that live already are looked after until they end.
+fn adopt_only(context: &Context, client: &Client, signals: &mut Signals, refusal: Error) -> Done {
+    let (_, live) = inspect::sessions(&mut client.reader()?, client.project())?;
+    let is_left = |live: &LiveRun| {
+        let Attended { life, heir, asked, .. } = &live.attended;
+        *life == Life::Gone && heir.is_none() && asked.is_none()
+    };
+    let left: Vec<RunId> = live.into_iter().filter(is_left).map(|live| live.run.id).collect();
+    if left.is_empty() {
+        return Err(refusal.into());
+    }
+    let output = OutputQueue::start(context.printer.clone()).map_err(|error| Failure::system("start a thread", error))?;
+    let sessions =
+        if left.len() == 1 { "1 session that lives is".into() } else { format!("{} sessions that live are", left.len()) };
+    output.note(format!("{YELLOW}note:{YELLOW:#} {refusal}; {sessions} looked after until the end"));
+    let cancel = signals.as_fd();
+    std::thread::scope(|scope| {
+        for run in left.clone() {
+            let (files, output) = (context.sessions(client.project()), &output);
+            scope.spawn(move || {
+                let mut tell = |told| line(told).into_iter().for_each(|line| output.note(line));
+                if let Err(error) = recover_run(client, files, run.clone(), cancel, Duration::MAX, &mut tell) {
+                    output.note(format!("{RED}run {run}{RED:#}: {error}"));
+                }
+            });
+        }
+    });
+    let is_interrupted = !signals.take().is_empty();
+    output.result(json!({ "runner": null, "adopted": left }), "nothing was started: to trust the store: banksman trust".into());
+    output.finish();
+    if is_interrupted { Err(Failure::interrupted()) } else { Ok(exit::OK) }
 }
 
 /// The pipelines that cannot go on without a person.

@@ -21,6 +21,9 @@ use crate::words;
 /// What there is to do when there is nothing.
 const DONE: &str = "nothing: everything is done";
 
+/// What there is to do while work goes on.
+const FOLLOW: &str = "nothing; banksman events --follow shows what happens";
+
 /// Show how things stand: tasks, runs, runners, and what to do next.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman status\n  banksman status --json")]
@@ -133,14 +136,12 @@ fn goes_on(overview: &Overview) -> String {
         return format!("{} failed: banksman why {}", tasks(failures), failed.id);
     }
     if !overview.runs.is_empty() || ready > 0 || items.processing > 0 {
-        return "nothing; banksman events --follow shows what happens".into();
+        return FOLLOW.into();
     }
-    if overview.counts.by_hand > 0 {
-        return format!(
-            "{} {} for people: banksman tasks list --status pending",
-            tasks(overview.counts.by_hand),
-            waits(overview.counts.by_hand)
-        );
+    match overview.counts.by_hand {
+        0 => {}
+        1 => return "1 manual task is pending: banksman tasks list --status pending".into(),
+        several => return format!("{several} manual tasks are pending: banksman tasks list --status pending"),
     }
     if count(overview, Word::Review) > 0 {
         return format!(
@@ -152,7 +153,9 @@ fn goes_on(overview: &Overview) -> String {
     if let Some(items) = items_wait(items.waiting) {
         return items;
     }
-    match count(overview, Word::InProgress) {
+    let in_phases: u64 = ["checking", "running"].iter().filter_map(|state| overview.pipeline_counts.get(*state)).sum();
+    match count(overview, Word::InProgress).saturating_sub(in_phases) {
+        0 if in_phases > 0 => FOLLOW.into(),
         0 => DONE.into(),
         claimed => format!("{} in progress, taken manually: banksman tasks list --status in_progress", tasks(claimed)),
     }
@@ -278,7 +281,7 @@ fn summary(overview: &Overview) -> String {
             Word::Pending | Word::InProgress | Word::Cancelled | Word::Skipped => Style::PLAIN,
         };
         let by_hand = match overview.counts.by_hand {
-            by_hand if by_hand > 0 && status == Word::Pending => format!(" ({by_hand} for people)"),
+            by_hand if by_hand > 0 && status == Word::Pending => format!(" ({by_hand} manual)"),
             _ => String::new(),
         };
         (number > 0).then(|| format!("{style}{number} {}{style:#}{by_hand}", status.as_str().replace('_', " ")))

@@ -265,3 +265,39 @@ fn the_numbers_of_tasks_are_counters_which_doctor_counts_again() {
     let said = world.run(&["doctor"]);
     assert!(said.stdout.contains("the counter of failed tasks says 2, and there are 1") && said.code == 7, "{said:?}");
 }
+
+/// Whoever waits for a task hears of the end of its session also if no runner is there; and what had ended was not cancelled.
+#[test]
+fn the_end_of_a_session_without_a_runner_wakes_who_waits_and_comes_before_a_cancel() {
+    let world = World::new();
+    // A slow look that never comes within the test.
+    world.ok(&["config", "set", "locking.poll_interval", "10m"]);
+    let gate = |name: &str| format!("touch at-{name}; until test -e go-{name}; do sleep 0.02; done");
+    for name in ["one", "two"] {
+        world.ok(&["tasks", "add", name, "--run", &gate(name)]);
+    }
+    let runner = world.start(&["run", "--quiet"]);
+    until("both run", || ["at-one", "at-two"].iter().all(|file| world.path().join(file).exists()));
+    runner.signal(Signal::KILL);
+    runner.end();
+    let said = world.path().join("said");
+    let mut wait = world.command(&["tasks", "wait", "one"]);
+    let mut wait = wait.stderr(std::fs::File::create(&said).unwrap()).spawn().unwrap();
+    until("it waits", || std::fs::read_to_string(&said).unwrap().contains("no runner"));
+    std::fs::write(world.path().join("go-one"), "").unwrap();
+    assert!(wait.wait().unwrap().success());
+    let two = world.data(&["tasks", "show", "two"])["runs"][0]["id"].as_str().unwrap().to_owned();
+    std::fs::write(world.path().join("go-two"), "").unwrap();
+    until("it has ended", || {
+        !world.path().join(".banksman/runs").join(&two).exists() || {
+            let record = banksman::adapters::keeper::look(&world.path().join(".banksman/runs").join(&two));
+            matches!(record, Ok(banksman::adapters::keeper::Found::Ended(..)))
+        }
+    });
+    let cancelled = world.data(&["tasks", "cancel", "two"]);
+    assert_eq!(
+        (&cancelled["tasks"][0]["outcome"], &cancelled["tasks"][0]["status"]),
+        (&"already_over".into(), &"completed".into())
+    );
+    world.check();
+}

@@ -178,3 +178,29 @@ fn one_that_leaves_takes_its_queue_out_of_the_count() {
     assert!(puppet.settle());
     assert_eq!(puppet.news.iter().sum::<i64>(), 0);
 }
+
+/// What a person works on is neither forgotten nor done; and what people read has no ids and times for programs.
+#[test]
+fn manual_work_is_named_with_titles_and_relative_times() {
+    let world = World::new();
+    let next = || world.data(&["status"])["next"].as_str().unwrap().to_owned();
+    world.ok(&["sections", "add", "Backend", "--exclusive"]);
+    let added = world.ok(&["tasks", "add", "Decide", "--section", "Backend"]);
+    world.ok(&["tasks", "add", "Review", "--section", "Backend"]);
+    assert!(added.trim_end().ends_with("manual"), "{added}");
+    assert_eq!(next(), "2 manual tasks are pending: banksman tasks list --status pending");
+    assert!(world.ok(&["status"]).contains("2 pending (2 manual)"));
+    world.ok(&["tasks", "take", "Decide", "--holder", "ann"]);
+    let again = world.ok(&["tasks", "take", "Decide", "--holder", "ann"]);
+    assert!(again.contains("is already yours, taken ") && again.contains("s ago: holder ann"), "{again}");
+    let refused = world.run(&["tasks", "done", "Decide", "--holder", "bob"]).stderr;
+    assert!(refused.contains("is locked by ann for ") && refused.contains("; that expires in "), "{refused}");
+    assert!(!refused.contains('Z'), "a time for programs: {refused}");
+    let late = world.run(&["tasks", "take", "Review", "--holder", "bob", "--timeout", "50ms"]).stderr;
+    assert!(late.contains("waiting for Review: section Backend is held by ann for "), "{late}");
+    assert!(late.contains("): section Backend is held by ann for "), "{late}");
+    world.ok(&["tasks", "done", "Review", "--holder", "ann"]);
+    assert_eq!(next(), "1 task in progress, taken manually: banksman tasks list --status in_progress");
+    world.ok(&["tasks", "done", "Decide", "--holder", "ann"]);
+    assert_eq!(next(), "nothing: everything is done");
+}

@@ -4,12 +4,13 @@ use std::path::Path;
 use std::process::Command;
 
 use banksman::{Error, RunOptions, Runner, Sessions};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::merging::git;
 use crate::postgres;
 use crate::tasks::{Backlog, wait_for};
-use crate::world::{BANKSMAN, Said, World};
+use crate::world::{BANKSMAN, Said, World, until};
 
 /// A command in another directory, as the user of another state.
 fn elsewhere(world: &World, directory: &Path, state: &str, args: &[&str]) -> Said {
@@ -66,6 +67,31 @@ fn a_store_that_came_with_a_repository_starts_nothing_before_it_is_trusted() {
     assert_eq!(elsewhere(&world, &moved, "victim", &["run", "--until-idle"]).code, 0);
     assert_eq!(elsewhere(&world, &moved, "victim", &["trust", "--revoke"]).code, 0);
     is_refused(&elsewhere(&world, &moved, "victim", &["run", "--until-idle"]));
+}
+
+/// Adopting a session that lives needs no trust; starting one does.
+#[test]
+fn a_session_that_lives_is_looked_after_without_trust_and_nothing_else_begins() {
+    let world = World::new();
+    world.add(&["long", "--run", &wait_for("go")]);
+    let runner = world.runner(&[]);
+    until("it runs", || !world.data(&["sessions", "list"])["sessions"].as_array().unwrap().is_empty());
+    runner.signal(Signal::KILL);
+    runner.end();
+    world.add(&["next", "--run", "touch next"]);
+    world.ok(&["trust", "--revoke"]);
+    let adopter = world.start(&["run", "--until-idle"]);
+    until("it is adopted", || world.events().iter().any(|event| event.kind == "task:adopted"));
+    std::fs::write(world.path().join("go"), "").unwrap();
+    let said = adopter.end();
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.stderr.contains("is not trusted") && said.stderr.contains("1 session that lives is looked after"), "{said:?}");
+    assert_eq!([world.status("long"), world.status("next")], ["completed", "pending"]);
+    is_refused(&world.run(&["run", "--until-idle"]));
+    assert!(!world.path().join("next").exists());
+    world.ok(&["trust"]);
+    assert_eq!(world.run(&["run", "--until-idle"]).code, 0);
+    world.check();
 }
 
 #[test]

@@ -19,10 +19,11 @@ use crate::failure::Failure;
 use crate::printer::{BOLD, DIM, RED, YELLOW};
 use crate::signals::Signals;
 
-/// End a session: all its processes. Its task fails.
+/// End a session with all its processes.
 ///
-/// A session that has ended by itself is recorded as it ended. They are asked to end, and killed if they do not within task.kill_grace. The runner of the session does it; if that is
-/// gone, this command does. It returns when no process is left.
+/// The processes are asked to end, and killed if they have not ended within task.kill_grace. The task of the session fails. The
+/// runner of the session does this; if the runner is gone, this command does. The command returns when no process is left. A session
+/// that had ended before is recorded as it ended.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman sessions kill r-7k2m9q1a\n  banksman sessions kill r-7k2m9q1a --no-wait")]
 pub(super) struct Kill {

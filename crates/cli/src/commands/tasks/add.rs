@@ -26,7 +26,7 @@ use crate::words;
 
 /// Hand over a task.
 ///
-/// With --run a runner runs it as soon as nothing stands in the way; without, it is for people. The command runs in the
+/// With --run a runner runs it as soon as nothing stands in the way; without --run the task is manual. The command runs in the
 /// project's directory, through a shell, with BANKSMAN_TASK, BANKSMAN_TITLE, BANKSMAN_RUN and BANKSMAN_RUN_EPOCH in its environment.
 #[derive(Debug, Args)]
 #[command(
@@ -151,7 +151,7 @@ impl Add {
 fn words(why: &Why) -> String {
     match why.position() {
         _ if why.status == Status::Blocked => format!("waits for {}", view::tasks(why.unmet)),
-        _ if why.task.spec.work.is_none() => "for people".into(),
+        _ if why.task.spec.work.is_none() => "manual".into(),
         _ if why.is_started() => "starts at once".into(),
         Some(_) if !why.has_runner => "queued; no runner is running (start one: banksman run)".into(),
         Some(place) => format!("{} in the queue", words::ordinal(usize::try_from(place).unwrap_or(usize::MAX))),

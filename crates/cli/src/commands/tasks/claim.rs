@@ -1,11 +1,13 @@
 //! Manual work: take a task with everything that it needs, renew the claim, give it back.
 
+use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use banksman::core::backlog::Section;
 use banksman::core::resource::lock;
 use banksman::core::task::{Outcome, State};
-use banksman::core::{Epoch, HolderId, Task, TaskId};
+use banksman::core::{Epoch, HolderId, SectionId, Task, TaskId, Title};
 use banksman::engine::{Edit, Lockout, Taking, TaskOutcome, TaskRequest};
 use banksman::store::{Key, Reader};
 use banksman::{Client, Patience, TaskClaim};
@@ -95,8 +97,9 @@ impl ClaimFlags {
         let start = Instant::now();
         let limit = (!self.no_wait).then(|| self.timeout.map_or(client.config().wait_timeout, |timeout| timeout.0));
         loop {
-            let rows = reader.view().load(&[Key::Task(id.clone())].into())?;
+            let rows = reader.view().load(&[Key::Task(id.clone()), Key::Sections].into())?;
             let Some(task) = rows.backlog.tasks.get(id) else { return Err(refused(id, &TaskOutcome::Unknown)) };
+            let names = Names { title: &task.spec.title, sections: &rows.backlog.sections };
             let section = edit.and_then(|edit| edit.section.clone()).unwrap_or_else(|| task.spec.section.clone());
             let taking = Taking {
                 holder: actor.holder.clone(),
@@ -112,7 +115,7 @@ impl ClaimFlags {
             };
             // The time that is left, however often it is asked: one command has one limit.
             let wait = limit.map(|limit| limit.saturating_sub(start.elapsed()));
-            match self.wait(context, client, id, taking, wait, &signals)? {
+            match self.wait(context, client, id, taking, wait, &names, &signals)? {
                 TaskOutcome::Stepped(Outcome::Taken, task) => return Ok(Taken { task: *task, is_old: false }),
                 TaskOutcome::AlreadyYours(task) => return Ok(Taken { task: *task, is_old: true }),
                 TaskOutcome::Changed => {}
@@ -131,12 +134,13 @@ impl ClaimFlags {
         id: &TaskId,
         taking: Taking,
         wait: Option<Duration>,
+        names: &Names<'_>,
         signals: &Signals,
     ) -> Result<TaskOutcome, Failure> {
         let watched = context.printer.is_watched();
         let mut told = false;
         let mut progress = |lockouts: &[Lockout], elapsed: Duration| {
-            let text = waiting_line(id, lockouts, elapsed);
+            let text = waiting_line(names, lockouts, elapsed);
             if watched {
                 context.printer.rewrite(&text);
             } else if !told {
@@ -153,7 +157,7 @@ impl ClaimFlags {
         match claim? {
             TaskClaim::Answered(outcome) => Ok(outcome),
             TaskClaim::Cancelled => Err(Failure::interrupted()),
-            TaskClaim::TimedOut(lockouts) => Err(timed_out(id, &lockouts)),
+            TaskClaim::TimedOut(lockouts) => Err(timed_out(id, names, &lockouts)),
         }
     }
 }
@@ -181,7 +185,7 @@ impl Taken {
             "since": since, "outcome": if self.is_old { "already_yours" } else { "taken" },
         });
         let what = match self.is_old {
-            true => format!("{BOLD}{}{BOLD:#} {DIM}{id}{DIM:#} is already yours since {since}", spec.title),
+            true => format!("{BOLD}{}{BOLD:#} {DIM}{id}{DIM:#} is already yours, taken {}", spec.title, words::ago(changed.wall)),
             false => format!("took {BOLD}{}{BOLD:#} {DIM}{id}{DIM:#}", spec.title),
         };
         let human = format!(
@@ -269,11 +273,11 @@ fn on_terminal() -> Option<HolderId> {
 /// Somebody else has what a task needs.
 pub(super) fn locked(task: &TaskId, lockout: &Lockout) -> Failure {
     let until = lockout.until.map(words::rfc3339);
-    let expires = until.as_ref().map(|until| format!("; that expires at {until}")).unwrap_or_default();
-    let (lock, by) = (&lockout.lock, format!("{}{expires}", lockout.holder));
+    let expires = lockout.until.map(|until| format!("; that expires {}", words::away(until))).unwrap_or_default();
+    let (lock, by) = (&lockout.lock, format!("{}{expires}", held_by(lockout)));
     let failure = match lock {
         _ if lockout.is_reserved => {
-            let message = format!("{task} needs {lock}, which is reserved for {}, who waits", lockout.holder);
+            let message = format!("{task} needs {lock}, which is reserved for {}, who waits", words::holder(&lockout.holder));
             Failure::new(exit::LOCKED, "RESERVED", message)
         }
         _ if lock.task().is_some() => Failure::new(exit::LOCKED, "TASK_LOCKED", format!("{task} is locked by {by}")),
@@ -286,9 +290,9 @@ pub(super) fn locked(task: &TaskId, lockout: &Lockout) -> Failure {
 }
 
 /// The time was up; nothing is held.
-fn timed_out(task: &TaskId, lockouts: &[Lockout]) -> Failure {
+fn timed_out(task: &TaskId, names: &Names<'_>, lockouts: &[Lockout]) -> Failure {
     let first = lockouts.first();
-    let held = first.map_or_else(String::new, |lockout| format!(": {} is held by {}", lockout.lock, lockout.holder));
+    let held = first.map_or_else(String::new, |lockout| format!(": {}", names.describe(lockout)));
     let details = json!({
         "taskId": task,
         "lockedBy": first.map(|lockout| &lockout.holder),
@@ -300,15 +304,38 @@ fn timed_out(task: &TaskId, lockouts: &[Lockout]) -> Failure {
         .hint("nothing was taken, and nothing is held")
 }
 
-/// `waiting for t-1: section:s-1 is held by run:r-1 (3s; Ctrl-C to cancel)`.
-fn waiting_line(task: &TaskId, lockouts: &[Lockout], elapsed: Duration) -> String {
-    let said = |lockout: &Lockout| {
+/// What a task and the sections are called.
+struct Names<'a> {
+    title: &'a Title,
+    sections: &'a BTreeMap<SectionId, Section>,
+}
+
+impl Names<'_> {
+    /// `section Backend is held by run r-7k2m9q1a for 3m12s`.
+    fn describe(&self, lockout: &Lockout) -> String {
+        let section = self.sections.values().find(|section| section.id.lock() == lockout.lock);
+        let what = match section {
+            Some(section) => format!("section {}", section.name),
+            None if lockout.lock.task().is_some() => "it".into(),
+            None => lockout.lock.to_string(),
+        };
         let verb = if lockout.is_reserved { "is reserved for" } else { "is held by" };
-        format!("{} {verb} {}", lockout.lock, lockout.holder)
-    };
-    let said: Vec<String> = lockouts.iter().take(3).map(said).collect();
+        format!("{what} {verb} {}", held_by(lockout))
+    }
+}
+
+/// `ann for 3m12s`.
+fn held_by(lockout: &Lockout) -> String {
+    let since = lockout.since.map(|since| format!(" for {}", words::since(since))).unwrap_or_default();
+    format!("{}{since}", words::holder(&lockout.holder))
+}
+
+/// `waiting for Fix the login: section Backend is held by run r-7k2m9q1a for 3m12s (3s; Ctrl-C to cancel)`.
+fn waiting_line(names: &Names<'_>, lockouts: &[Lockout], elapsed: Duration) -> String {
+    let said: Vec<String> = lockouts.iter().take(3).map(|lockout| names.describe(lockout)).collect();
     let why = if said.is_empty() { String::new() } else { format!(": {}", said.join(", ")) };
-    format!("waiting for {BOLD}{task}{BOLD:#}{why} {DIM}({}; Ctrl-C to cancel){DIM:#}", words::span(Dur(elapsed).span()))
+    let (title, waited) = (names.title, words::span(Dur(elapsed).span()));
+    format!("waiting for {BOLD}{title}{BOLD:#}{why} {DIM}({waited}; Ctrl-C to cancel){DIM:#}")
 }
 
 /// Who works on a task, for people.

@@ -16,6 +16,7 @@ use super::refused::refused;
 use super::view;
 use crate::commands::end_wait::EndWait;
 use crate::commands::hold::Dur;
+use crate::commands::recording::record_ended;
 use crate::commands::{Done, find, tail};
 use crate::context::Context;
 use crate::exit_codes as exit;
@@ -79,6 +80,8 @@ pub(crate) fn cancel_all(context: &Context, names: &[String], no_wait: bool, tim
     let client = context.client()?;
     let mut reader = client.reader()?;
     let ids = find::task_ids(&mut reader, names.iter().map(String::as_str))?;
+    // A run that has ended by itself is recorded as it ended: it was not cancelled.
+    record_ended(context, client.project(), &mut reader)?;
     let mut cancelled = Vec::new();
     for id in &ids {
         let children = family(&mut reader, id)?.iter().filter(|task| task.id != *id && !task.status().is_over()).count();

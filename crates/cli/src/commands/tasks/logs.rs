@@ -53,7 +53,7 @@ impl Logs {
         let signals = Signals::install().map_err(|error| Failure::system("take note of signals", error))?;
         let mut shown: Option<Run> = None;
         loop {
-            let ended = until::until(&project, &signals, None, None, |reader, events| {
+            let ended = until::until(&project, &signals, &Default::default(), None, None, |reader, events| {
                 let is_meant = until::concern(events, |task| task.starts_with(id.as_str()));
                 if is_meant { next(reader, &id, shown.as_ref()) } else { Ok(None) }
             });

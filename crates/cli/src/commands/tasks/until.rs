@@ -1,6 +1,7 @@
 //! Waits for something to become so. The event log tells when to look; nobody asks again and again.
 
-use std::os::fd::AsFd;
+use std::cell::RefCell;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use banksman::Project;
@@ -19,10 +20,11 @@ pub(super) enum Ended<T> {
 }
 
 /// Looks, and looks again whenever something has happened: with what has happened, or with nothing if it was only time
-/// to look. `tick` is how often to look for the sake of a person who watches.
+/// to look. `tick` is how often to look for the sake of a person who watches. One of `others` that becomes readable is a reason to look.
 pub(super) fn until<T>(
     project: &Project,
     signals: &Signals,
+    others: &RefCell<Vec<OwnedFd>>,
     timeout: Option<Duration>,
     tick: Option<Duration>,
     mut look: impl FnMut(&mut Reader, &[EventRow]) -> Result<Option<T>, Failure>,
@@ -44,7 +46,9 @@ pub(super) fn until<T>(
         events = follower.next(&everything)?;
         if events.is_empty() {
             let at_most = left.into_iter().chain(tick).min().unwrap_or(Duration::MAX);
-            if !follower.wait_for(signals.as_fd(), &[], at_most) {
+            let others = others.borrow();
+            let others: Vec<_> = others.iter().map(AsFd::as_fd).collect();
+            if !follower.wait_for(signals.as_fd(), &others, at_most) {
                 return Ok(Ended::Interrupted);
             }
             events = follower.next(&everything)?;

@@ -103,7 +103,7 @@ pub(super) fn remark(listed: &Listed, at: Stamp) -> String {
     let task = &listed.task;
     match &task.state {
         State::Pending if listed.unmet > 0 => format!("waits for {}", tasks(listed.unmet as usize)),
-        State::Pending if task.spec.work.is_none() => "for people".into(),
+        State::Pending if task.spec.work.is_none() => "manual".into(),
         State::Pending if task.attempts > 0 => format!("to be tried again, {} so far", runs(task.attempts)),
         State::Pending | State::Review => String::new(),
         State::Held => "waits for a guard".into(),
@@ -145,7 +145,8 @@ pub(super) fn need_words(need: &Need) -> String {
     match need {
         Need::Lock(name) => format!("lock {name}"),
         Need::Slots { name, weight } => format!("{} of {name}", words::slots(*weight)),
-        Need::Kept { name, .. } => format!("lock {name}, held by the pipeline"),
+        Need::Kept { name, slots: None, .. } => format!("lock {name}, held by the pipeline"),
+        Need::Kept { name, slots: Some(weight), .. } => format!("{} of {name}, held by the pipeline", words::slots(*weight)),
     }
 }
 
@@ -153,7 +154,9 @@ pub(super) fn need_json(need: &Need) -> Value {
     match need {
         Need::Lock(name) => json!({ "kind": "lock", "name": name, "weight": null }),
         Need::Slots { name, weight } => json!({ "kind": "semaphore", "name": name, "weight": weight }),
-        Need::Kept { name, pipeline } => json!({ "kind": "lock", "name": name, "weight": null, "pipeline": pipeline }),
+        Need::Kept { name, pipeline, slots } => {
+            json!({ "kind": need.resource().kind, "name": name, "weight": slots, "pipeline": pipeline })
+        }
     }
 }
 

@@ -1,6 +1,8 @@
+use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use banksman::core::{Status, Task, TaskId};
+use banksman::inspect;
 use banksman::store::{Key, Reader};
 use clap::Args;
 use serde_json::{Value, json};
@@ -56,9 +58,11 @@ impl Wait {
         let watched = context.printer.is_watched();
         let start = Instant::now();
         let mut fates = Vec::new();
+        let ends = RefCell::new(Vec::new());
         let ended = until(
             client.project(),
             &signals,
+            &ends,
             self.timeout.map(|timeout| timeout.0),
             watched.then_some(Duration::from_secs(1)),
             |reader, events| {
@@ -68,6 +72,8 @@ impl Wait {
                 }
                 if concern_any(events, &ids) {
                     fates = look(reader, &ids)?;
+                    // A session may end with no runner there who would say so.
+                    ends.replace(inspect::watch_ends(reader, client.project())?);
                 }
                 if fates.iter().all(Fate::is_over) {
                     return Ok(Some(()));

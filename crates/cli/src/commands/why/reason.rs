@@ -77,7 +77,7 @@ pub(super) fn of(cause: &Cause, task: &TaskId, at: Stamp) -> Reason {
     match cause {
         Cause::ByHand => Reason {
             kind: "by_hand",
-            message: "it is for people: it has no command".into(),
+            message: "it is manual: it has no command".into(),
             wakes: "it is over when somebody says so".into(),
             hint: Some(format!("banksman tasks done {task}")),
             ..Reason::default()

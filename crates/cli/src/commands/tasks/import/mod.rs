@@ -39,7 +39,7 @@ const BAR: usize = 30;
 /// The file has one JSON object per line, or is a CSV file with a header, or a Markdown checklist. Either all of its tasks are
 /// handed over, or none: if something is wrong with it, every mistake is told with its line. Nobody sees a task of it, and no
 /// runner starts one, before the last is in place. Fields: key, title, run, section, labels, priority, retries, loop,
-/// maxRestarts, workspace, locks, semaphores, dependsOn, allowFailed.
+/// maxRestarts, maxDuration, silenceTimeout, workspace, locks, semaphores, dependsOn, allowFailed.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  banksman tasks import backlog.jsonl\n  banksman tasks import plan.md --create-sections --run './agent.sh \"$BANKSMAN_TITLE\"'\n  banksman tasks import tasks.csv --dry-run\n  jq -c '.[]' issues.json | banksman tasks import - --format jsonl"

@@ -5,15 +5,16 @@ use std::num::NonZeroU32;
 use banksman::core::suggest::distance;
 use banksman::core::task::retry::Policy;
 use banksman::core::task::{Spec, Workspace};
-use banksman::core::{Label, Name, SectionId, Title};
+use banksman::core::{Label, Name, SectionId, Span, Title};
 use serde_json::Value;
 
 use super::problem::{Problem, Problems};
+use crate::commands::hold::Dur;
 use crate::commands::tasks::spec;
 use crate::failure::Failure;
 
 /// The fields, as they are written in JSON and in the header of a CSV file.
-pub(super) const FIELDS: [&str; 14] = [
+pub(super) const FIELDS: [&str; 16] = [
     "key",
     "title",
     "run",
@@ -23,6 +24,8 @@ pub(super) const FIELDS: [&str; 14] = [
     "retries",
     "loop",
     "maxRestarts",
+    "maxDuration",
+    "silenceTimeout",
     "workspace",
     "locks",
     "semaphores",
@@ -46,6 +49,8 @@ pub(super) struct Record {
     pub(super) retries: u32,
     pub(super) looped: bool,
     pub(super) max_restarts: Option<NonZeroU32>,
+    pub(super) max_duration: Option<Span>,
+    pub(super) silence_timeout: Option<Span>,
     pub(super) workspace: Workspace,
     pub(super) locks: Vec<String>,
     pub(super) semaphores: Vec<String>,
@@ -102,6 +107,13 @@ impl Raw<'_> {
         self.number::<u32>(what).and_then(|number| NonZeroU32::new(number).ok_or_else(|| format!("must be {what}, not 0")))
     }
 
+    fn duration(self) -> Result<Span, String> {
+        let text = self.text()?;
+        let span =
+            text.parse::<Dur>().map(Dur::span).map_err(|error| format!("must be a duration such as 90s or 1h30m: {error}"))?;
+        if span == Span::ZERO { Err("must be greater than zero".into()) } else { Ok(span) }
+    }
+
     fn workspace(self) -> Result<Workspace, String> {
         match self.text()?.as_str() {
             "none" => Ok(Workspace::None),
@@ -147,6 +159,8 @@ impl Record {
             "retries" => value.number("a number of times").map(|number| self.retries = number),
             "loop" => value.flag().map(|flag| self.looped = flag),
             "maxRestarts" => value.attempts().map(|number| self.max_restarts = Some(number)),
+            "maxDuration" => value.duration().map(|span| self.max_duration = Some(span)),
+            "silenceTimeout" => value.duration().map(|span| self.silence_timeout = Some(span)),
             "workspace" => value.workspace().map(|workspace| self.workspace = workspace),
             "locks" => value.list().map(|list| self.locks = list),
             "semaphores" => value.list().map(|list| self.semaphores = list),
@@ -198,6 +212,13 @@ pub(super) fn spec(record: &Record, section: Option<SectionId>, policy: &Policy,
     if !record.looped && record.max_restarts.is_some() {
         note("maxRestarts", Failure::usage("only a loop is restarted").hint("set loop to true"));
     }
+    let limits = [("maxDuration", record.max_duration), ("silenceTimeout", record.silence_timeout)];
+    for (field, _) in limits.into_iter().filter(|(_, limit)| limit.is_some() && record.run.is_none()) {
+        note(
+            field,
+            Failure::usage("only a task with a command has runs").hint(format!("give it one with run, or leave out {field}")),
+        );
+    }
     found.into_iter().for_each(|problem| problems.push(problem));
     let max_restarts = record.max_restarts.unwrap_or(policy.max_restarts);
     Some(Spec {
@@ -208,6 +229,8 @@ pub(super) fn spec(record: &Record, section: Option<SectionId>, policy: &Policy,
         needs: needs?,
         retries: record.retries,
         restart: record.looped.then(|| Policy { max_restarts, ..policy.clone() }),
+        timeout: record.max_duration,
+        silence: record.silence_timeout,
         workspace: record.workspace,
         ..Spec::new(title?)
     })
@@ -230,7 +253,8 @@ mod tests {
     fn every_field_can_be_set() {
         for field in FIELDS {
             let known = Record::default().set(field, Raw::Text("1"));
-            assert!(known.is_ok() || field == "workspace", "{field}: {known:?}");
+            let has_own_words = ["workspace", "maxDuration", "silenceTimeout"].contains(&field);
+            assert!(known.is_ok() || has_own_words, "{field}: {known:?}");
         }
     }
 }
