@@ -306,7 +306,7 @@ impl Show {
 
         let mut human = format!("{BOLD}{}{BOLD:#} is {}", lock.name, coloured(state));
         if let State::Held(grant) = &lock.state {
-            let ago = |stamp: Stamp| format!("{} ({} ago)", words::rfc3339(stamp.wall), words::span(at.lease - stamp.lease));
+            let ago = |stamp: Stamp| format!("{} ago", words::span(at.lease - stamp.lease));
             let mut field = |name: &str, value: String| human.push_str(&format!("\n  {DIM}{name:<10}{DIM:#} {value}"));
             field("holder", grant.claim.holder.to_string());
             if !grant.claim.ancestors.is_empty() {
@@ -315,9 +315,8 @@ impl Show {
             field("epoch", grant.epoch.to_string());
             field("acquired", ago(grant.acquired));
             field("heartbeat", ago(grant.heartbeat));
-            let expiry = |(wall, deadline)| format!("{} (in {})", words::rfc3339(wall), words::span(deadline - at.lease));
-            let expires = grant.expires().zip(grant.deadline());
-            field("expires", expires.map_or_else(|| "never, unless its process dies".into(), expiry));
+            let expiry = |deadline| format!("in {}", words::span(deadline - at.lease));
+            field("expires", grant.deadline().map_or_else(|| "never, unless its process dies".into(), expiry));
             if !grant.claim.processes.is_empty() {
                 field("pids", grant.claim.processes.iter().map(|process| process.pid.to_string()).collect::<Vec<_>>().join(", "));
             }

@@ -136,16 +136,21 @@ fn adopt_only(context: &Context, client: &Client, signals: &mut Signals, refusal
         if left.len() == 1 { "1 session that lives is".into() } else { format!("{} sessions that live are", left.len()) };
     output.note(format!("{YELLOW}note:{YELLOW:#} {refusal}; {sessions} looked after until the end"));
     let cancel = signals.as_fd();
+    let (lines, said) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
         for run in left.clone() {
-            let (files, output) = (context.sessions(client.project()), &output);
+            let (files, lines) = (context.sessions(client.project()), lines.clone());
+            // The receiver lives longer than the threads.
+            let note = move |text: String| drop(lines.send(text));
             scope.spawn(move || {
-                let mut tell = |told| line(told).into_iter().for_each(|line| output.note(line));
+                let mut tell = |told| line(told).into_iter().for_each(&note);
                 if let Err(error) = recover_run(client, files, run.clone(), cancel, Duration::MAX, &mut tell) {
-                    output.note(format!("{RED}run {run}{RED:#}: {error}"));
+                    note(format!("{RED}run {run}{RED:#}: {error}"));
                 }
             });
         }
+        drop(lines);
+        said.into_iter().for_each(|line| output.note(line));
     });
     let is_interrupted = !signals.take().is_empty();
     output.result(json!({ "runner": null, "adopted": left }), "nothing was started: to trust the store: banksman trust".into());

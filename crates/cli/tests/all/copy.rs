@@ -13,7 +13,7 @@ fn a_project_moves_to_the_other_database_and_back() {
     world.ok(&["semaphores", "acquire", "gpu", "--holder", "g", "--weight", "2"]);
     let epoch = world.data(&["locks", "acquire", "db", "--holder", "a", "--ttl", "1h", "--request-id", "r"])["epoch"].to_string();
     let mut deep = world.command(&["events", "emit", "deploy:done", "--data", r#"{"n":1}"#]);
-    assert!(deep.env("BANKSMAN_ROUTE_DEPTH", "3").output().unwrap().status.success());
+    assert!(deep.env("BANKSMAN_RUN", "r-1").env("BANKSMAN_ROUTE_DEPTH", "3").output().unwrap().status.success());
     let file = format!("sqlite:{}", world.path().join(".banksman/store.db").display());
 
     let copied = world.data(&["store", "copy", &file, &url]);

@@ -166,7 +166,7 @@ fn what_can_never_hold_is_refused_and_commands_of_guards_know_their_pipeline() {
     let own = "run = 'true'\nlock = \"db\"\npost = \"g\"";
     wrong(&with("{ lock_free = \"db\" }", own), "which the phase holds until then");
     let own = "run = 'true'\nsemaphore = \"gpu\"\npost = \"g\"";
-    wrong(&with("{ semaphore_available = { name = \"gpu\", weight = 1 } }", own), "which the phase holds until then");
+    wrong(&with("{ semaphore_available = { semaphore = \"gpu\", slots = 1 } }", own), "which the phase holds until then");
     std::fs::remove_file(world.path().join(".banksman/runbooks/wrong.toml")).unwrap();
     world.book(&with("{ command = 'echo \"$BANKSMAN_PIPELINE\" > asked' }", before));
     let id = world.begin(&[]);

@@ -196,8 +196,12 @@ fn manual_work_is_named_with_titles_and_relative_times() {
     let refused = world.run(&["tasks", "done", "Decide", "--holder", "bob"]).stderr;
     assert!(refused.contains("is locked by ann for ") && refused.contains("; that expires in "), "{refused}");
     assert!(!refused.contains('Z'), "a time for programs: {refused}");
+    let bob = world.start(&["tasks", "take", "Review", "--holder", "bob"]);
+    crate::claims::until_waiting(&world, 1);
+    bob.signal(Signal::INT);
+    let said = bob.end().stderr;
+    assert!(said.contains("waiting for Review: section Backend is held by ann for "), "{said}");
     let late = world.run(&["tasks", "take", "Review", "--holder", "bob", "--timeout", "50ms"]).stderr;
-    assert!(late.contains("waiting for Review: section Backend is held by ann for "), "{late}");
     assert!(late.contains("): section Backend is held by ann for "), "{late}");
     world.ok(&["tasks", "done", "Review", "--holder", "ann"]);
     assert_eq!(next(), "1 task in progress, taken manually: banksman tasks list --status in_progress");

@@ -56,8 +56,7 @@ pub(super) fn row(decision: &Decision) -> Vec<String> {
 /// The question with its options.
 pub(super) fn page(decision: &Decision) -> String {
     let question = &decision.question;
-    let mut text =
-        format!("{BOLD}{}{BOLD:#} {DIM}raised {}{DIM:#}\n{}", decision.id, words::rfc3339(decision.raised), question.text);
+    let mut text = format!("{BOLD}{}{BOLD:#} {DIM}raised {}{DIM:#}\n{}", decision.id, words::ago(decision.raised), question.text);
     for (number, choice) in (1u32..).zip(&question.options) {
         let hint = if number == question.recommended { format!(" {DIM}(recommended){DIM:#}") } else { String::new() };
         text.push_str(&format!("\n  {BOLD}{number}{BOLD:#}  {}{hint}", choice.text));
@@ -69,10 +68,10 @@ pub(super) fn page(decision: &Decision) -> String {
         State::Open => text.push_str(&format!("\n{DIM}answer with: banksman decisions resolve {} N{DIM:#}", decision.id)),
         State::Resolved(answer) => {
             let note = answer.note.as_ref().map(|note| format!(" ({note})")).unwrap_or_default();
-            let at = words::rfc3339(answer.at);
-            text.push_str(&format!("\n{GREEN}answered with {}{GREEN:#} by {} at {at}{note}", answer.option, answer.by));
+            let at = words::ago(answer.at);
+            text.push_str(&format!("\n{GREEN}answered with {}{GREEN:#} by {} {at}{note}", answer.option, answer.by));
         }
-        State::Withdrawn { at } => text.push_str(&format!("\n{DIM}withdrawn at {}{DIM:#}", words::rfc3339(*at))),
+        State::Withdrawn { at } => text.push_str(&format!("\n{DIM}withdrawn {}{DIM:#}", words::ago(*at))),
     }
     text
 }

@@ -208,7 +208,7 @@ fn page(host: &Task, pipeline: &Pipeline, children: &[Task], at: Stamp) -> Strin
     let mut text = format!("{BOLD}{}{BOLD:#} {DIM}{}{DIM:#} {standing}", host.spec.title, pipeline.id);
     let mut field = |name: &str, value: String| text.push_str(&format!("\n  {DIM}{name:<9}{DIM:#} {value}"));
     field("pipeline", format!("{} of runbook {}", pipeline.plan.name, pipeline.plan.runbook));
-    field("started", words::rfc3339(host.created));
+    field("started", words::ago(host.created));
     for (name, value) in &pipeline.context {
         field("var", format!("{name} = {}", brief(&value.to_string(), 80)));
     }
@@ -220,7 +220,7 @@ fn page(host: &Task, pipeline: &Pipeline, children: &[Task], at: Stamp) -> Strin
         text.push_str(&format!("\n\n{DIM}CHECKPOINTS{cut}{DIM:#}"));
         for said in &pipeline.checkpoints[all - shown..] {
             let phase = said.phase.as_ref().map(|phase| format!(" {DIM}in {phase}{DIM:#}")).unwrap_or_default();
-            text.push_str(&format!("\n  {DIM}{}{DIM:#} {}{phase}", words::rfc3339(said.at), words::one_line(&said.message)));
+            text.push_str(&format!("\n  {DIM}{}{DIM:#} {}{phase}", words::ago(said.at), words::one_line(&said.message)));
         }
     }
     text

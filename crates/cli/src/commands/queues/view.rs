@@ -312,7 +312,7 @@ fn item_page(item: &Item, seen: &Seen) -> String {
     let mut field = |name: &str, value: String| text.push_str(&format!("\n  {DIM}{name:<10}{DIM:#} {value}"));
     field("data", words::one_line(&item.data.value().to_string()));
     field("priority", item.priority.to_string());
-    field("pushed", words::rfc3339(item.created.wall));
+    field("pushed", words::ago(item.created.wall));
     field("attempts", item.attempts.to_string());
     let detail = detail(item, seen);
     if !detail.is_empty() && death(item).is_none() {
@@ -322,10 +322,10 @@ fn item_page(item: &Item, seen: &Seen) -> String {
         field("key", key.to_string());
     }
     if let Some((queue, reason, died)) = death(item) {
-        field("died", format!("in {queue} at {}: {}", words::rfc3339(died), words::one_line(reason)));
+        field("died", format!("in {queue} {}: {}", words::ago(died), words::one_line(reason)));
     }
     for attempt in &item.history {
-        let ended = words::rfc3339(attempt.ended);
+        let ended = words::ago(attempt.ended);
         text.push_str(&format!(
             "\n  {DIM}{ended}{DIM:#}  {} {DIM}(epoch {}){DIM:#}  {}",
             attempt.holder,

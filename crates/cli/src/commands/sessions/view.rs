@@ -153,7 +153,7 @@ pub(super) fn page(seen: &Seen, project: &Project, at: Stamp) -> String {
     let verb = if run.is_live() { "is" } else { "has" };
     let mut text = format!("{BOLD}{}{BOLD:#} {verb} {}", run.id, coloured(seen.state()));
     let mut field = |name: &str, value: String| text.push_str(&format!("\n  {DIM}{name:<10}{DIM:#} {value}"));
-    let ago = |stamp: Stamp| format!("{} ({} ago)", words::rfc3339(stamp.wall), words::span(at.lease - stamp.lease));
+    let ago = |stamp: Stamp| format!("{} ago", words::span(at.lease - stamp.lease));
     field("task", format!("{} {DIM}{}{DIM:#}, the {} run", seen.title, run.task, words::ordinal(run.attempt as usize + 1)));
     let attention = seen.live.as_ref().and_then(|live| why::attention(&live.attended));
     let attention = attention.map(|attention| format!(": {attention}")).unwrap_or_default();
@@ -161,7 +161,7 @@ pub(super) fn page(seen: &Seen, project: &Project, at: Stamp) -> String {
     field("epoch", format!("{} {DIM}owner epoch {}{DIM:#}", run.epoch, run.owner_epoch));
     field("started", ago(run.started));
     if let Some(ended) = &run.ended {
-        field("ended", format!("{}, after {}", words::rfc3339(ended.at), words::span(ended.at - run.started.wall)));
+        field("ended", format!("{}, after {}", words::ago(ended.at), words::span(ended.at - run.started.wall)));
         field("how", ended.ending.to_string());
         if let Some(note) = &ended.note {
             field("note", note.to_string());

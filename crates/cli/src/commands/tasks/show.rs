@@ -180,8 +180,8 @@ impl Page {
         if spec.workspace == Workspace::Dir {
             fields.push(("workspace", sessions.workspace(&task.id).display().to_string()));
         }
-        fields.push(("added", words::rfc3339(task.created)));
-        fields.push(("since", format!("{} ({since} ago)", words::rfc3339(task.changed.wall))));
+        fields.push(("added", words::ago(task.created)));
+        fields.push(("since", format!("{since} ago")));
         fields.extend(task.live().map(|live| ("run", format!("{}, epoch {}", live.run, live.epoch))));
         // A short one stands in the first line.
         let error = view::error(task).filter(|error| *error != view::remark(&self.listed, self.at));
