@@ -8,7 +8,9 @@ use banksman_core::resource::grant::{Ask, Claim, Term};
 use banksman_core::resource::lock;
 use banksman_core::resource::semaphore;
 use banksman_core::task::{self, Need};
-use banksman_core::{Decision, DecisionId, Effect, Epoch, Grant, HolderId, Now, ProcessId, RunnerId, TaskId, WorkClaim, decision};
+use banksman_core::{
+    Decision, DecisionId, Effect, Epoch, Grant, HolderId, Now, ProcessId, RunnerId, TaskId, WorkClaim, decision,
+};
 use banksman_store::{Tables, Turn};
 
 use crate::manual::let_go;

@@ -7,8 +7,8 @@ use crate::event::Source;
 use crate::guard::{Guard, PipelineFilter};
 use crate::ids::{Name, Seq, TaskId};
 use crate::pipeline::plan::Text;
-use crate::time::Lease;
 use crate::task::Need;
+use crate::time::Lease;
 
 impl Pipeline {
     /// The phase that it is in, or failed in.
