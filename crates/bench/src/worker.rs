@@ -11,7 +11,7 @@ use banksman::core::resource::coordination::{Command as Request, Outcome};
 use banksman::core::resource::grant::{Ask, Claim, Grant};
 use banksman::core::resource::lock;
 use banksman::core::{HolderId, Name};
-use banksman::{Acquisition, Client, Patience, Project};
+use banksman::{Acquisition, Client, Project, WaitOptions};
 
 use crate::bench::Result;
 use crate::clock;
@@ -148,7 +148,7 @@ fn turn(client: &Client) -> Result<Turn> {
         sleeps += 1;
         joined = if joined == 0 { clock::now() } else { joined };
     };
-    let patience = Patience { wait: Some(PATIENCE), progress: Some(&mut falls_asleep), ..Patience::default() };
+    let patience = WaitOptions { wait: Some(PATIENCE), progress: Some(&mut falls_asleep), ..WaitOptions::default() };
     let grant = granted(client.acquire(resource.clone(), ask, patience)?)?;
     let granted = clock::now();
     std::thread::sleep(HOLD);

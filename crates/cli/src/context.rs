@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use banksman::adapters::ids;
 use banksman::adapters::user::User;
-use banksman::config::Surroundings;
+use banksman::config::Environment;
 use banksman::core::event::Actor as By;
 use banksman::core::{Epoch, HolderId, RequestId, RunId};
 use banksman::store::Reader;
@@ -47,8 +47,8 @@ impl Context {
     }
 
     /// What applies beside the project's own settings. The flag and the variable of the store are one to the parser.
-    pub(crate) fn surroundings(&self) -> Surroundings {
-        Surroundings { store: self.store.clone(), ..Surroundings::from_process() }
+    pub(crate) fn surroundings(&self) -> Environment {
+        Environment { store: self.store.clone(), ..Environment::from_process() }
     }
 
     /// The project, open for all calls, on behalf of whoever gave the command.

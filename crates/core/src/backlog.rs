@@ -1,4 +1,4 @@
-//! The rows around tasks: sections, dependencies, runs, runners, and errands on their way out.
+//! The rows around tasks: sections, dependencies, runs, runners, and outbox commands on their way out.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use crate::import::Import;
 use crate::pipeline::Pipeline;
 use crate::process::ProcessId;
 use crate::resource::grant::Address;
-use crate::step::{Errand, Now};
+use crate::step::{Now, OutboxCommand};
 use crate::task::dependencies;
 use crate::task::limits::Limits;
-use crate::task::{Ending, Need, Setback, Status, Task};
+use crate::task::{Ending, Need, RetryReason, Status, Task};
 use crate::time::{Lease, Span, Stamp, Wall};
 
 /// Tasks and all that belongs to them, or the part of it that one decision needs.
@@ -31,7 +31,7 @@ pub struct Backlog {
     /// The runners.
     pub runners: BTreeMap<RunnerId, Runner>,
     /// What must be done outside, oldest first.
-    pub outbox: BTreeMap<Seq, Sent>,
+    pub outbox: BTreeMap<Seq, OutboxEntry>,
     /// The questions for people.
     pub decisions: BTreeMap<DecisionId, Decision>,
     /// Whether there is something new to be said of the whole.
@@ -182,7 +182,7 @@ pub struct Ended {
     pub note: Option<Box<str>>,
     /// Why another run followed, if one did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub setback: Option<Setback>,
+    pub setback: Option<RetryReason>,
     /// What the run said of its failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Box<str>>,
@@ -230,13 +230,13 @@ pub struct Shortage {
     pub until: Lease,
 }
 
-/// An errand in the outbox.
+/// An outbox command in the outbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sent {
-    /// Its number: errands of one subject are done in this order.
+pub struct OutboxEntry {
+    /// Its number: outbox commands of one subject are done in this order.
     pub seq: Seq,
     /// What is to be done.
-    pub errand: Errand,
+    pub command: OutboxCommand,
     /// Who does it; whoever comes first if there is nobody.
     pub executor: Option<RunnerId>,
     /// How often that was tried in vain.
@@ -245,7 +245,7 @@ pub struct Sent {
     pub due: Lease,
 }
 
-/// How often an errand is tried.
+/// How often an outbox command is tried.
 pub const ERRAND_ATTEMPTS: u32 = 5;
 
 impl Run {
@@ -286,10 +286,10 @@ impl Ended {
     }
 }
 
-impl Sent {
+impl OutboxEntry {
     /// One that was not tried yet.
-    pub fn new(seq: Seq, errand: Errand, executor: Option<RunnerId>, now: Lease) -> Sent {
-        Sent { seq, errand, executor, attempts: 0, due: now }
+    pub fn new(seq: Seq, command: OutboxCommand, executor: Option<RunnerId>, now: Lease) -> OutboxEntry {
+        OutboxEntry { seq, command, executor, attempts: 0, due: now }
     }
 
     /// Whether it was tried so often that only a person can say how to go on.

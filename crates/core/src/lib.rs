@@ -45,7 +45,7 @@ pub use pipeline::Pipeline;
 pub use process::{Liveness, ProcessId};
 pub use resource::grant::Grant;
 pub use resource::work_claim::WorkClaim;
-pub use step::{Effect, Errand, Notice, NoticeKind, Now, Step};
+pub use step::{Effect, Notice, NoticeKind, Now, OutboxCommand, Step};
 pub use task::limits::{Limits, LimitsChange};
 pub use task::{Status, Task};
 pub use time::{Lease, Span, Stamp, Wall};

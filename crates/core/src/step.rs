@@ -63,13 +63,13 @@ pub enum Effect {
     /// Tell a waiter, after the commit, that its row has changed. A hint: the row is the truth.
     Wake(Address),
     /// Put this in the outbox: it is done outside, after the commit, and its result comes back as a new call.
-    Send(Errand),
+    Send(OutboxCommand),
 }
 
 /// Something to be done in the world outside.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Errand {
+pub enum OutboxCommand {
     /// Start the session of a run. If it is not known whether that was done, the run's record tells: it is never done again.
     Spawn {
         /// Which run.
@@ -80,7 +80,7 @@ pub enum Errand {
         /// Which run.
         run: RunId,
     },
-    /// Wake a run up that shows no sign of life. Its keeper knows the errand by its number, and does it once.
+    /// Wake a run up that shows no sign of life. Its keeper knows the outbox command by its number, and does it once.
     Nudge {
         /// Which run.
         run: RunId,
@@ -147,25 +147,25 @@ impl NoticeKind {
     }
 }
 
-impl Errand {
-    /// The run that it is about: errands of one run are done one after the other.
+impl OutboxCommand {
+    /// The run that it is about: outbox commands of one run are done one after the other.
     pub fn run(&self) -> Option<&RunId> {
         match self {
-            Errand::Spawn { run } | Errand::Kill { run } | Errand::Nudge { run } => Some(run),
-            Errand::Notify(_) => None,
+            OutboxCommand::Spawn { run } | OutboxCommand::Kill { run } | OutboxCommand::Nudge { run } => Some(run),
+            OutboxCommand::Notify(_) => None,
         }
     }
 }
 
 /// Collects the effects of one step and numbers its events.
-pub(crate) struct Scribe {
+pub(crate) struct EffectBuffer {
     next: Seq,
     pub(crate) effects: Vec<Effect>,
 }
 
-impl Scribe {
-    pub(crate) fn new(now: &Now) -> Scribe {
-        Scribe { next: now.seq, effects: Vec::new() }
+impl EffectBuffer {
+    pub(crate) fn new(now: &Now) -> EffectBuffer {
+        EffectBuffer { next: now.seq, effects: Vec::new() }
     }
 
     /// Records an event and returns its number, which is the epoch if the event is a grant.
@@ -181,8 +181,8 @@ impl Scribe {
         self.next
     }
 
-    pub(crate) fn send(&mut self, errand: Errand) {
-        self.effects.push(Effect::Send(errand));
+    pub(crate) fn send(&mut self, command: OutboxCommand) {
+        self.effects.push(Effect::Send(command));
     }
 
     pub(crate) fn wake(&mut self, address: Option<&Address>) {

@@ -10,7 +10,7 @@ use crate::resource::coordination::{self, Coordination};
 use crate::resource::grant::{Address, Ask, Claim, Standing, Term};
 use crate::resource::lock::{self, Lock};
 use crate::resource::semaphore::{self, Semaphore};
-use crate::step::{Effect, Errand, Now, Step};
+use crate::step::{Effect, Now, OutboxCommand, Step};
 use crate::task::{self, Task};
 use crate::time::{Lease, Span, Wall};
 
@@ -48,14 +48,14 @@ pub(crate) struct World<M> {
     pub(crate) now: Now,
     pub(crate) log: Vec<(Seq, Wall, Event)>,
     pub(crate) woken: Vec<Address>,
-    pub(crate) sent: Vec<Errand>,
+    pub(crate) entry: Vec<OutboxCommand>,
 }
 
 impl<M: Machine> World<M> {
     /// Numbers start high, so that a test can name an epoch from before.
     pub(crate) fn new(machine: M) -> World<M> {
         let now = Now { seq: Seq(10), ticket: Ticket(1), lease: Lease(5_000), wall: Wall(1_000_000), ..Now::default() };
-        World { machine, now, log: Vec::new(), woken: Vec::new(), sent: Vec::new() }
+        World { machine, now, log: Vec::new(), woken: Vec::new(), entry: Vec::new() }
     }
 
     /// Lets the machine decide, checks its invariants, and keeps its events under the numbers that they get.
@@ -76,7 +76,7 @@ impl<M: Machine> World<M> {
                     self.now.seq.0 += 1;
                 }
                 Effect::Wake(address) => self.woken.push(address),
-                Effect::Send(errand) => self.sent.push(errand),
+                Effect::Send(command) => self.entry.push(command),
             }
         }
     }

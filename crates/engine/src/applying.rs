@@ -12,7 +12,7 @@ use banksman_core::resource::semaphore;
 use banksman_core::route::{FeedsItself, ROUTES_LIMIT, Route, RouteFact, Then};
 use banksman_core::worker::{self, Definition, Job};
 use banksman_core::{Effect, Name, Now, Span, queue};
-use banksman_store::{Crew, Key, Tables, Turn};
+use banksman_store::{Crew, Key, Tables, Tx};
 
 use crate::ledger::{wake_runners, wake_watchers};
 use crate::phases::{Lack, lacks, slot_keys};
@@ -42,7 +42,7 @@ pub enum ApplyOutcome {
     /// It is in force; this is what it took.
     Applied(Vec<Change>),
     /// It cannot be, for all these reasons. Nothing was changed.
-    Refused(Vec<Misfit>),
+    Refused(Vec<Incompatible>),
 }
 
 /// What became of one thing.
@@ -76,7 +76,7 @@ pub enum How {
 
 /// Why a runbook cannot be in force.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Misfit {
+pub enum Incompatible {
     /// A worker or a route uses a queue that is not there.
     NoQueue {
         /// Who.
@@ -129,7 +129,7 @@ struct Draft {
     now: Now,
     effects: Vec<Effect>,
     changes: Vec<Change>,
-    misfits: Vec<Misfit>,
+    misfits: Vec<Incompatible>,
 }
 
 impl ApplyRequest {
@@ -154,12 +154,12 @@ impl ApplyRequest {
         workers.chain(routes).collect()
     }
 
-    pub(crate) fn decide(&self, tables: &mut Tables, turn: &mut Turn) -> ApplyOutcome {
+    pub(crate) fn decide(&self, tables: &mut Tables, tx: &mut Tx) -> ApplyOutcome {
         let mut draft = Draft {
             coordination: tables.coordination.clone(),
             queues: tables.queues.clone(),
             crew: tables.crew.clone(),
-            now: turn.now(Vec::new(), Span::ZERO),
+            now: tx.now(Vec::new(), Span::ZERO),
             effects: Vec::new(),
             changes: Vec::new(),
             misfits: Vec::new(),
@@ -170,17 +170,17 @@ impl ApplyRequest {
         draft.routes(self);
         for (user, plan) in self.plans() {
             let lacks = lacks(plan, &draft.coordination).into_iter();
-            draft.misfits.extend(lacks.map(|lack| Misfit::Lacks { user: user.clone().into(), lack }));
+            draft.misfits.extend(lacks.map(|lack| Incompatible::Lacks { user: user.clone().into(), lack }));
         }
         if !draft.misfits.is_empty() {
             return ApplyOutcome::Refused(draft.misfits);
         }
         (tables.coordination, tables.queues, tables.crew) = (draft.coordination, draft.queues, draft.crew);
         if !draft.effects.is_empty() {
-            wake_watchers(tables, &draft.effects, turn);
-            turn.carry_out(draft.effects, false);
-            withdraw_stale(tables, turn);
-            wake_runners(tables, turn, None);
+            wake_watchers(tables, &draft.effects, tx);
+            tx.carry_out(draft.effects, false);
+            withdraw_stale(tables, tx);
+            wake_runners(tables, tx, None);
         }
         ApplyOutcome::Applied(draft.changes)
     }
@@ -255,7 +255,7 @@ impl Draft {
         self.queues = step.state;
         self.keep(step.effects);
         if step.outcome != queue::Outcome::Defined {
-            self.misfits.push(Misfit::Queue(name.clone(), step.outcome));
+            self.misfits.push(Incompatible::Queue(name.clone(), step.outcome));
         }
     }
 
@@ -263,13 +263,13 @@ impl Draft {
         for (name, definition) in &wanted.workers {
             if !self.queues.queues.contains_key(&definition.queue) {
                 let user = format!("worker {name}").into();
-                self.misfits.push(Misfit::NoQueue { user, queue: definition.queue.clone() });
+                self.misfits.push(Incompatible::NoQueue { user, queue: definition.queue.clone() });
             }
             match self.worker(name, worker::Input::Define(Arc::clone(definition))) {
                 worker::Outcome::Created => self.note("worker", name.as_str(), How::Created),
                 worker::Outcome::Changed => self.note("worker", name.as_str(), How::Changed),
                 worker::Outcome::Same => self.note("worker", name.as_str(), How::Same),
-                refusal => self.misfits.push(Misfit::Worker(name.clone(), refusal)),
+                refusal => self.misfits.push(Incompatible::Worker(name.clone(), refusal)),
             }
         }
         let own = self.crew.workers.workers.values().filter(|worker| worker.definition.runbook == wanted.runbook);
@@ -307,22 +307,22 @@ impl Draft {
             self.note("route", &pattern, How::Removed);
         }
         if self.crew.routes.routes.len() > ROUTES_LIMIT {
-            self.misfits.push(Misfit::TooManyRoutes);
+            self.misfits.push(Incompatible::TooManyRoutes);
         }
     }
 
     fn check(&mut self, route: &Route) {
         if let Err(error) = route.check() {
-            self.misfits.push(Misfit::Feeds(error));
+            self.misfits.push(Incompatible::Feeds(error));
         }
         for then in &route.then {
             match then {
                 Then::Push(push) if !self.queues.queues.contains_key(&push.queue) => {
                     let user = format!("route {}", route.on).into();
-                    self.misfits.push(Misfit::NoQueue { user, queue: push.queue.clone() });
+                    self.misfits.push(Incompatible::NoQueue { user, queue: push.queue.clone() });
                 }
                 Then::Wake(name) if self.crew.workers.workers.get(name).is_none_or(|worker| worker.removed) => {
-                    self.misfits.push(Misfit::NoWorker { route: route.on.to_string().into(), worker: name.clone() });
+                    self.misfits.push(Incompatible::NoWorker { route: route.on.to_string().into(), worker: name.clone() });
                 }
                 Then::Push(_) | Then::Wake(_) | Then::Start(_) | Then::Notify(_) => {}
             }

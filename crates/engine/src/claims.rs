@@ -6,7 +6,7 @@ use banksman_core::resource::lock;
 use banksman_core::task::admission::{Admission, Reason};
 use banksman_core::task::{self, Need};
 use banksman_core::{Name, Now, Pipeline, RunId, RunnerId, SectionId, Task};
-use banksman_store::{Tables, Turn};
+use banksman_store::{Tables, Tx};
 
 use crate::facts;
 use crate::guards::check_at_claim;
@@ -21,7 +21,7 @@ pub(crate) fn claim(
     candidates: &[Candidate],
     seen: &Seen,
     tables: &mut Tables,
-    turn: &mut Turn,
+    tx: &mut Tx,
 ) -> RunOutcome {
     let mut started = Vec::new();
     let mut blocked = Vec::new();
@@ -34,8 +34,8 @@ pub(crate) fn claim(
         if started.len() == room {
             break;
         }
-        turn.depth = tables.backlog.tasks.get(&candidate.task).map_or(0, |task| task.spec.depth);
-        match claim_one(runner, candidate, seen, &mut refuted, tables, turn) {
+        tx.depth = tables.backlog.tasks.get(&candidate.task).map_or(0, |task| task.spec.depth);
+        match claim_one(runner, candidate, seen, &mut refuted, tables, tx) {
             Ok(work) => started.push(work),
             Err(reasons) => blocked.push((candidate.task.clone(), reasons)),
         }
@@ -50,31 +50,31 @@ fn claim_one(
     seen: &Seen,
     refuted: &mut Vec<Pipeline>,
     tables: &mut Tables,
-    turn: &mut Turn,
+    tx: &mut Tx,
 ) -> Result<Work, Vec<Reason>> {
     let Some(task) = tables.backlog.tasks.get(&candidate.task) else { return Err(Vec::new()) };
     // It was changed since it was seen: the rows that it needs now were not loaded.
     if (&task.spec.section, &task.spec.needs) != (&candidate.section, &candidate.needs) || task.has_phases() {
         return Err(Vec::new());
     }
-    let now = seen.now(turn);
+    let now = seen.now(tx);
     match facts::admit(task, Some(runner), &tables.coordination, &tables.backlog, &now) {
         Admission::Run => {}
         Admission::Blocked(reasons) => return Err(reasons),
     }
-    let recheck = check_at_claim(&candidate.task, &candidate.asks, &now, tables, turn).map_err(|not_now| {
+    let recheck = check_at_claim(&candidate.task, &candidate.asks, &now, tables, tx).map_err(|not_now| {
         refuted.extend(not_now.pipeline());
         Vec::new()
     })?;
     // What was admitted is granted; were it not so, nothing of it would be kept.
     let taken = occupy(candidate, &tables.coordination, &tables.backlog, now);
     let (draft, holds) = taken.ok_or_else(Vec::new)?;
-    draft.keep(tables, turn);
+    draft.keep(tables, tx);
     let owner = tables.backlog.runners[runner].clone();
     let Task { attempts, spec, .. } = &tables.backlog.tasks[&candidate.task];
     let attempt = spec.first_attempt.saturating_add(*attempts);
     let input = task::Input::Start { run: candidate.run.clone(), runner: runner.clone(), recheck };
-    let outcome = step_task(tables, turn, &candidate.task, input, Some(runner));
+    let outcome = step_task(tables, tx, &candidate.task, input, Some(runner));
     let Some(task::Outcome::Started(epoch)) = outcome else { unreachable!("an admitted task starts: {outcome:?}") };
     let task = tables.backlog.tasks[&candidate.task].clone();
     let mut run = Run {
@@ -92,7 +92,7 @@ fn claim_one(
         lease: None,
         ended: None,
     };
-    run.renew(&owner, turn.lease);
+    run.renew(&owner, tx.lease);
     tables.backlog.runs.insert(run.id.clone(), run.clone());
     Ok(Work { run, task })
 }

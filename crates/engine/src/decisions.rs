@@ -3,7 +3,7 @@
 use banksman_core::decision::{self, About, Act};
 use banksman_core::task::{self, After, Mark};
 use banksman_core::{Decision, DecisionId, pipeline};
-use banksman_store::{Key, Tables, Turn};
+use banksman_store::{Key, Tables, Tx};
 
 use crate::endings::end_unproven;
 use crate::ledger::{any_runner, descendants, step_task, wake_runners};
@@ -45,25 +45,25 @@ impl DecisionRequest {
         let own = [Key::Decision(self.id.clone()), Key::OpenDecisions, Key::Runners, Key::Live, Key::Outbox];
         let about = match &self.about {
             About::Task(task) => vec![Key::Family(task.clone()), Key::ByHand(task.clone()), Key::Pipeline(task.clone())],
-            About::Errand(_) => Vec::new(),
+            About::OutboxCommand(_) => Vec::new(),
             About::Run { run, task } => vec![Key::Run(run.clone()), Key::Family(task.clone()), Key::Pipeline(task.clone())],
             About::Route(route) => vec![Key::Route(route.clone())],
         };
         own.into_iter().chain(about).chain(self.run.iter().flat_map(|work| end_keys(work))).collect()
     }
 
-    pub(crate) fn decide(&self, tables: &mut Tables, turn: &mut Turn) -> DecisionOutcome {
+    pub(crate) fn decide(&self, tables: &mut Tables, tx: &mut Tx) -> DecisionOutcome {
         if tables.backlog.decisions.get(&self.id).is_some_and(|decision| decision.is_open() && !self.is_current(decision, tables))
         {
             return DecisionOutcome::Late;
         }
         let Some(decision) = tables.backlog.decisions.remove(&self.id) else { return DecisionOutcome::Unknown };
         let input = decision::Input::Resolve { option: self.option, by: self.by.clone(), note: self.note.clone() };
-        let step = decision.step(input, &turn.now(Vec::new(), Default::default()));
+        let step = decision.step(input, &tx.now(Vec::new(), Default::default()));
         tables.backlog.decisions.insert(self.id.clone(), step.state.clone());
-        turn.carry_out(step.effects, false);
+        tx.carry_out(step.effects, false);
         if let decision::Outcome::Resolved(act) = &step.outcome {
-            carry_out(*act, &step.state, self.run.as_deref(), tables, turn);
+            carry_out(*act, &step.state, self.run.as_deref(), tables, tx);
         }
         DecisionOutcome::Stepped(step.outcome, Box::new(step.state))
     }
@@ -77,58 +77,61 @@ impl DecisionRequest {
 }
 
 /// Does what an answer says. What it was about may have changed meanwhile; then the machines refuse, and nothing happens.
-fn carry_out(act: Act, decision: &Decision, run: Option<&Work>, tables: &mut Tables, turn: &mut Turn) {
+fn carry_out(act: Act, decision: &Decision, run: Option<&Work>, tables: &mut Tables, tx: &mut Tx) {
     match (&decision.question.about, act) {
-        (About::Task(task), Act::Retry) => drop(step_task(tables, turn, task, task::Input::Retry, None)),
-        (About::Task(task), Act::Skip) => drop(step_task(tables, turn, task, task::Input::Set(Mark::Skipped), None)),
-        (About::Task(task), Act::Wait) => drop(step_pipeline(task, pipeline::Input::Wait, tables, turn)),
+        (About::Task(task), Act::Retry) => drop(step_task(tables, tx, task, task::Input::Retry, None)),
+        (About::Task(task), Act::Skip) => drop(step_task(tables, tx, task, task::Input::Set(Mark::Skipped), None)),
+        (About::Task(task), Act::Wait) => drop(step_pipeline(task, pipeline::Input::Wait, tables, tx)),
         (About::Task(task), Act::Pass) => {
             let by = decision.answered_by().map(Into::into);
-            step_pipeline(task, pipeline::Input::Unblock { by }, tables, turn);
+            step_pipeline(task, pipeline::Input::Unblock { by }, tables, tx);
         }
         (About::Task(task), Act::Fail) if tables.backlog.pipelines.contains_key(task) => {
-            step_pipeline(task, pipeline::Input::GiveUp, tables, turn);
+            step_pipeline(task, pipeline::Input::GiveUp, tables, tx);
         }
         (About::Task(task), Act::Fail) => {
             let error = format!("given up by decision {}", decision.id).into();
-            tasks::stop(task, After::Fail { error }, tables, turn);
+            tasks::stop(task, After::Fail { error }, tables, tx);
         }
         (About::Task(task), Act::Cancel) => {
-            tasks::stop(task, After::Cancel, tables, turn);
+            tasks::stop(task, After::Cancel, tables, tx);
             for child in descendants(tables, task) {
-                tasks::stop(&child, After::Cancel, tables, turn);
+                tasks::stop(&child, After::Cancel, tables, tx);
             }
         }
-        (About::Errand(seq), Act::Resend) => {
+        (About::OutboxCommand(seq), Act::Resend) => {
             let heir = any_runner(tables);
-            if let Some(sent) = tables.backlog.outbox.get_mut(seq) {
-                (sent.attempts, sent.due) = (0, turn.lease);
-                if sent.errand.run().is_none() {
-                    sent.executor = heir;
+            if let Some(entry) = tables.backlog.outbox.get_mut(seq) {
+                (entry.attempts, entry.due) = (0, tx.lease);
+                if entry.command.run().is_none() {
+                    entry.executor = heir;
                 }
             }
         }
-        (About::Route(route), Act::Remove) => routing::remove(route, tables, turn),
+        (About::Route(route), Act::Remove) => routing::remove(route, tables, tx),
         (About::Route(_), Act::Drop) => {}
-        (About::Errand(seq), Act::Drop) => drop(tables.backlog.outbox.remove(seq)),
+        (About::OutboxCommand(seq), Act::Drop) => drop(tables.backlog.outbox.remove(seq)),
         (About::Run { task, .. }, Act::End | Act::Fail | Act::Cancel) => {
             let then = match act {
                 Act::Fail => Some(After::Fail { error: format!("marked as failed by decision {}", decision.id).into() }),
                 Act::Cancel => Some(After::Cancel),
                 _ => None,
             };
-            then.into_iter().for_each(|then| drop(tasks::stop(task, then, tables, turn)));
-            run.and_then(|work| end_unproven(work, tables, turn));
+            then.into_iter().for_each(|then| drop(tasks::stop(task, then, tables, tx)));
+            run.and_then(|work| end_unproven(work, tables, tx));
             for child in descendants(tables, task).into_iter().filter(|_| act == Act::Cancel) {
-                tasks::stop(&child, After::Cancel, tables, turn);
+                tasks::stop(&child, After::Cancel, tables, tx);
             }
         }
         (About::Task(_), Act::Resend | Act::Drop | Act::End | Act::Remove)
-        | (About::Errand(_), Act::Retry | Act::Fail | Act::Cancel | Act::Skip | Act::End | Act::Wait | Act::Pass | Act::Remove)
+        | (
+            About::OutboxCommand(_),
+            Act::Retry | Act::Fail | Act::Cancel | Act::Skip | Act::End | Act::Wait | Act::Pass | Act::Remove,
+        )
         | (About::Run { .. }, Act::Retry | Act::Skip | Act::Resend | Act::Drop | Act::Wait | Act::Pass | Act::Remove)
         | (About::Route(_), Act::Retry | Act::Fail | Act::Cancel | Act::Skip | Act::Resend | Act::End | Act::Wait | Act::Pass) => {
             unreachable!("a question only has options that fit what it is about")
         }
     }
-    wake_runners(tables, turn, None);
+    wake_runners(tables, tx, None);
 }

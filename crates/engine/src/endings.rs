@@ -8,10 +8,10 @@ use banksman_core::resource::semaphore;
 use banksman_core::task::retry::Marker;
 use banksman_core::task::{self, Ending, Need, Watch};
 use banksman_core::{Decision, DecisionId, Name, Pipeline, RunId, RunnerId, Span, Task};
-use banksman_store::{Tables, Turn};
+use banksman_store::{Tables, Tx};
 
 use crate::ledger::{
-    Draft, any_runner, carry_out, drop_errands, emit, give_back, inherit, open_children, step_task, step_task_after,
+    Draft, any_runner, carry_out, drop_commands, emit, give_back, inherit, open_children, step_task, step_task_after,
     wake_runners, withdraw,
 };
 use crate::manual::end_claims;
@@ -27,13 +27,13 @@ pub(crate) fn finish(
     marker: &Marker,
     watch: &Watch,
     tables: &mut Tables,
-    turn: &mut Turn,
+    tx: &mut Tx,
 ) -> RunOutcome {
     let Some(run) = tables.backlog.runs.get(&what.run.id).filter(|run| run.is_live()) else { return RunOutcome::Late };
     if (&run.owner, run.owner_epoch) != (runner, what.run.owner_epoch) || run.holds != what.run.holds {
         return RunOutcome::Late;
     }
-    let outcome = end(Some(runner), what, ending.clone(), marker, watch, tables, turn);
+    let outcome = end(Some(runner), what, ending.clone(), marker, watch, tables, tx);
     RunOutcome::Finished(outcome, Box::new(tables.backlog.tasks[&what.task.id].clone()), stopped(&what.task, tables))
 }
 
@@ -52,13 +52,13 @@ pub(crate) fn end(
     marker: &Marker,
     watch: &Watch,
     tables: &mut Tables,
-    turn: &mut Turn,
+    tx: &mut Tx,
 ) -> task::Outcome {
     let id = &what.run.id;
     let run = tables.backlog.runs.get_mut(id).expect("the caller has seen it");
     run.lease = None;
     let holds = std::mem::take(&mut run.holds);
-    let mut draft = Draft::new(&tables.coordination, turn.now(Vec::new(), Default::default()));
+    let mut draft = Draft::new(&tables.coordination, tx.now(Vec::new(), Default::default()));
     for hold in holds {
         // What was taken away by force is refused, and that is as good.
         draft.handle(match hold.need {
@@ -67,11 +67,11 @@ pub(crate) fn end(
             need => give_back(&need, id.holder(), hold.epoch),
         });
     }
-    draft.keep(tables, turn);
+    draft.keep(tables, tx);
     tables.coordination.claims.retain(|_, claim| claim.task.is_some() || claim.holder != id.holder());
-    end_claims(&id.holder(), tables, turn);
+    end_claims(&id.holder(), tables, tx);
     if let Some(section) = &what.task.spec.section {
-        sections::leave(section, id, tables, turn);
+        sections::leave(section, id, tables, tx);
     }
     let said = tables.backlog.tasks.get(&what.task.id).and_then(|task| task.live()?.verdict.clone());
     let input = task::Input::End {
@@ -83,10 +83,10 @@ pub(crate) fn end(
         watch: *watch,
     };
     // What is left to do for the run is done, or pointless.
-    drop_errands(tables, turn, |sent| sent.errand.run() == Some(id));
+    drop_commands(tables, tx, |entry| entry.command.run() == Some(id));
     let tail = ending.tail.clone().unwrap_or_default();
-    note_printed(what, &ending.ending, &tail, tables, turn);
-    let outcome = step_task_after(tables, turn, &what.task.id, input, by, &tail);
+    note_printed(what, &ending.ending, &tail, tables, tx);
+    let outcome = step_task_after(tables, tx, &what.task.id, input, by, &tail);
     let outcome = outcome.expect("a task with a live run is not deleted");
     let setback = match &outcome {
         task::Outcome::Again(setback) => Some(*setback),
@@ -101,9 +101,9 @@ pub(crate) fn end(
     run.ended = Some(Ended { setback, error, tail: None, ..ending });
     // Nobody needs to say any more whether it may be ended.
     if let Some(asked) = open_question(id, &tables.backlog) {
-        withdraw(tables, turn, &asked);
+        withdraw(tables, tx, &asked);
     }
-    wake_runners(tables, turn, by);
+    wake_runners(tables, tx, by);
     outcome
 }
 
@@ -114,35 +114,35 @@ pub(crate) fn open_question(run: &RunId, backlog: &Backlog) -> Option<DecisionId
 }
 
 /// A person is asked once whether a run may be ended that cannot be proven dead.
-pub(crate) fn unproven(runner: &RunnerId, what: &Work, why: &str, tables: &mut Tables, turn: &mut Turn) -> RunOutcome {
+pub(crate) fn unproven(runner: &RunnerId, what: &Work, why: &str, tables: &mut Tables, tx: &mut Tx) -> RunOutcome {
     let Some(run) = tables.backlog.runs.get(&what.run.id).filter(|run| run.is_live()) else { return RunOutcome::Late };
     if (&run.owner, run.owner_epoch) != (runner, what.run.owner_epoch) {
         return RunOutcome::Late;
     }
     if open_question(&what.run.id, &tables.backlog).is_none() {
-        let now = turn.now(Vec::new(), Default::default());
+        let now = tx.now(Vec::new(), Default::default());
         let step = decision::ask_about_run(&what.run.id, &what.task.id, &what.task.spec.title, why, &now);
-        carry_out(tables, turn, step.effects, Some(runner));
+        carry_out(tables, tx, step.effects, Some(runner));
     }
     RunOutcome::Done
 }
 
 /// Ends a run because a person says that nothing of it lives. `None` if it is not what it was when the rows were read.
-pub(crate) fn end_unproven(what: &Work, tables: &mut Tables, turn: &mut Turn) -> Option<task::Outcome> {
+pub(crate) fn end_unproven(what: &Work, tables: &mut Tables, tx: &mut Tx) -> Option<task::Outcome> {
     let run = tables.backlog.runs.get(&what.run.id).filter(|run| run.is_live())?;
     if run.owner_epoch != what.run.owner_epoch || run.holds != what.run.holds {
         return None;
     }
-    let ending = ended(Ending::Lost, turn.wall, Some("a person has said that nothing of it lives".into()));
+    let ending = ended(Ending::Lost, tx.wall, Some("a person has said that nothing of it lives".into()));
     // A person's word is no recovery: there is no limit to it.
     let watch = Watch { timeout: Span::ZERO, max_recoveries: u32::MAX, on_exhausted: task::OnExhausted::Escalate };
     // What is in its folder is looked at before the next attempt.
-    let outcome = end(None, what, ending, &Marker::Absent, &watch, tables, turn);
+    let outcome = end(None, what, ending, &Marker::Absent, &watch, tables, tx);
     Some(outcome)
 }
 
 /// What a phase has printed as its result counts as said, if it ended well and has said nothing else.
-fn note_printed(what: &Work, ending: &Ending, tail: &str, tables: &mut Tables, turn: &mut Turn) {
+fn note_printed(what: &Work, ending: &Ending, tail: &str, tables: &mut Tables, tx: &mut Tx) {
     let Some(task::State::Running(live) | task::State::Stuck { live, .. }) =
         tables.backlog.tasks.get(&what.task.id).map(|task| &task.state)
     else {
@@ -153,7 +153,7 @@ fn note_printed(what: &Work, ending: &Ending, tail: &str, tables: &mut Tables, t
         && let Some(verdict) = printed(tail, &what.task)
     {
         let epoch = Some(live.epoch);
-        step_task(tables, turn, &what.task.id, task::Input::Conclude { epoch, verdict }, None);
+        step_task(tables, tx, &what.task.id, task::Input::Conclude { epoch, verdict }, None);
     }
 }
 
@@ -163,9 +163,9 @@ pub(crate) fn lose(
     patience: Span,
     watch: &Watch,
     tables: &mut Tables,
-    turn: &mut Turn,
+    tx: &mut Tx,
 ) -> RunOutcome {
-    let now = turn.now(Vec::new(), patience);
+    let now = tx.now(Vec::new(), patience);
     let Some(run) = tables.backlog.runs.get(&what.run.id).filter(|run| run.is_live()) else { return RunOutcome::Late };
     if run.owner_epoch != what.run.owner_epoch || run.holds != what.run.holds || !tables.backlog.runners.contains_key(runner) {
         return RunOutcome::Late;
@@ -175,14 +175,14 @@ pub(crate) fn lose(
     }
     let silence = now.lease - run.lease.as_ref().map_or(now.lease, |lease| lease.renewed);
     let note = format!("its machine was not heard of for {} s", silence.as_ms() / 1_000);
-    let ending = ended(Ending::Lost, turn.wall, Some(note));
+    let ending = ended(Ending::Lost, tx.wall, Some(note));
     // Its files are on another machine: the next attempt looks for DONE where it runs.
-    let outcome = end(Some(runner), what, ending.clone(), &Marker::Absent, watch, tables, turn);
+    let outcome = end(Some(runner), what, ending.clone(), &Marker::Absent, watch, tables, tx);
     RunOutcome::Lost(ending, outcome, stopped(&what.task, tables))
 }
 
-pub(crate) fn adopt(runner: &RunnerId, what: &Work, seen: &Seen, tables: &mut Tables, turn: &mut Turn) -> RunOutcome {
-    let now = seen.now(turn);
+pub(crate) fn adopt(runner: &RunnerId, what: &Work, seen: &Seen, tables: &mut Tables, tx: &mut Tx) -> RunOutcome {
+    let now = seen.now(tx);
     let Work { run, task } = what;
     let current = tables.backlog.runs.get(&run.id).filter(|current| current.is_live());
     if current.map(|current| current.owner_epoch) != Some(run.owner_epoch) || !tables.backlog.runners.contains_key(runner) {
@@ -198,13 +198,13 @@ pub(crate) fn adopt(runner: &RunnerId, what: &Work, seen: &Seen, tables: &mut Ta
         return RunOutcome::OwnerLives;
     }
     let fact = TaskFact::Adopted { run: run.id.clone(), runner: runner.clone(), from: run.owner.clone() };
-    let epoch = emit(turn, Event::Task { id: task.id.clone(), fact });
+    let epoch = emit(tx, Event::Task { id: task.id.clone(), fact });
     let adopted = tables.backlog.runs.get_mut(&run.id).expect("it was just there");
     (adopted.owner, adopted.owner_epoch) = (runner.clone(), epoch);
-    adopted.renew(&adopter, turn.lease);
+    adopted.renew(&adopter, tx.lease);
     let work = Work { run: adopted.clone(), task: tables.backlog.tasks[&task.id].clone() };
-    for sent in tables.backlog.outbox.values_mut().filter(|sent| sent.errand.run() == Some(&run.id)) {
-        sent.executor = Some(runner.clone());
+    for entry in tables.backlog.outbox.values_mut().filter(|entry| entry.command.run() == Some(&run.id)) {
+        entry.executor = Some(runner.clone());
     }
     let orphans = tables.backlog.runs.values().any(|other| other.is_live() && other.owner == run.owner);
     // One with a lease is dismissed, so that what it holds for itself is free for other machines too.
@@ -215,8 +215,8 @@ pub(crate) fn adopt(runner: &RunnerId, what: &Work, seen: &Seen, tables: &mut Ta
     RunOutcome::Adopted(Box::new(work))
 }
 
-pub(crate) fn dismiss(runner: &RunnerId, seen: &Seen, tables: &mut Tables, turn: &mut Turn) -> RunOutcome {
-    let now = seen.now(turn);
+pub(crate) fn dismiss(runner: &RunnerId, seen: &Seen, tables: &mut Tables, tx: &mut Tx) -> RunOutcome {
+    let now = seen.now(tx);
     let Some(row) = tables.backlog.runners.get(runner) else { return RunOutcome::Late };
     // Its runs come first.
     if tables.backlog.runs.values().any(|run| run.is_live() && run.owner == *runner) {
@@ -228,28 +228,28 @@ pub(crate) fn dismiss(runner: &RunnerId, seen: &Seen, tables: &mut Tables, turn:
     tables.backlog.runners.remove(runner);
     let heir = any_runner(tables);
     inherit(tables, Some(runner), heir.as_ref());
-    wake_runners(tables, turn, None);
+    wake_runners(tables, tx, None);
     RunOutcome::Done
 }
 
 /// Gives the slot of a run back, if it has one. Who holds slots of `runs` is written there and nowhere else.
-pub(crate) fn free_slot(run: &RunId, tables: &mut Tables, turn: &mut Turn) {
-    let mut draft = Draft::new(&tables.coordination, turn.now(Vec::new(), Default::default()));
+pub(crate) fn free_slot(run: &RunId, tables: &mut Tables, tx: &mut Tx) {
+    let mut draft = Draft::new(&tables.coordination, tx.now(Vec::new(), Default::default()));
     draft.handle(slot_back(run));
-    draft.keep(tables, turn);
+    draft.keep(tables, tx);
 }
 
 fn slot_back(run: &RunId) -> Command {
     Command::Semaphore(Name::runs(), semaphore::Input::Release { holder: run.holder(), epoch: None })
 }
 
-pub(crate) fn renew(runner: &RunnerId, tables: &mut Tables, turn: &Turn) -> RunOutcome {
+pub(crate) fn renew(runner: &RunnerId, tables: &mut Tables, tx: &Tx) -> RunOutcome {
     // One that was taken for dead makes itself known again.
     let Some(row) = tables.backlog.runners.get_mut(runner) else { return RunOutcome::Late };
-    row.seen = turn.lease;
+    row.seen = tx.lease;
     let own = tables.backlog.runs.values_mut().filter(|run| run.is_live() && run.owner == *runner);
     let renewed = own.map(|run| {
-        run.renew(row, turn.lease);
+        run.renew(row, tx.lease);
         run.id.clone()
     });
     RunOutcome::Renewed(renewed.collect())

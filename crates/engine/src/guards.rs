@@ -8,7 +8,7 @@ use banksman_core::pipeline::plan::Context;
 use banksman_core::pipeline::{self, Pipeline, Recheck, State, Verdict, When};
 use banksman_core::resource::coordination::Coordination;
 use banksman_core::{Lease, Name, Now, RunnerId, Seq, Span, TaskId};
-use banksman_store::{Key, Tables, Turn};
+use banksman_store::{Key, Tables, Tx};
 
 use crate::pipelines::{PipelineOutcome, step_pipeline, stepped};
 use crate::request::Seen;
@@ -58,16 +58,16 @@ impl Judgement {
         own.chain(store_keys(&wants(&self.guards, &self.inputs.vars))).collect()
     }
 
-    pub(crate) fn decide(&self, tables: &mut Tables, turn: &mut Turn) -> PipelineOutcome {
+    pub(crate) fn decide(&self, tables: &mut Tables, tx: &mut Tx) -> PipelineOutcome {
         if let Some(by) = &self.by {
-            step_pipeline(&self.id, pipeline::Input::Looked { by: by.clone() }, tables, turn);
+            step_pipeline(&self.id, pipeline::Input::Looked { by: by.clone() }, tables, tx);
         }
         let Some(pipeline) = tables.backlog.pipelines.get(&self.id) else { return PipelineOutcome::Unknown };
         // What was looked at is not what is asked about any more.
         if self.is_moot || pipeline.context != self.inputs.vars || pipeline.tasks != self.tasks {
-            return stepped(&self.id, pipeline::Input::Look, tables, turn);
+            return stepped(&self.id, pipeline::Input::Look, tables, tx);
         }
-        let now = self.seen.now(turn);
+        let now = self.seen.now(tx);
         let wants = wants(&self.guards, &self.inputs.vars);
         let mut inputs = self.inputs.clone();
         know(Some(&self.id), &wants, &tables.coordination, &tables.backlog, &now, &mut inputs);
@@ -82,7 +82,7 @@ impl Judgement {
         // What asks the store alone is asked here and now.
         let at = if self.by.is_some() { self.at } else { Seq(now.seq.0 - 1) };
         let input = pipeline::Input::Examined { phase: self.phase.clone(), when: self.when, verdict, at };
-        stepped(&self.id, input, tables, turn)
+        stepped(&self.id, input, tables, tx)
     }
 }
 
@@ -198,13 +198,7 @@ impl NotNow {
 
 /// Evaluates the guards of a phase inside of the transaction that claims a run of it. Says whether the session is to gather again what
 /// the store cannot answer, because it is too old or a run was at the phase since.
-pub(crate) fn check_at_claim(
-    id: &TaskId,
-    asked: &Wants,
-    now: &Now,
-    tables: &mut Tables,
-    turn: &mut Turn,
-) -> Result<bool, NotNow> {
+pub(crate) fn check_at_claim(id: &TaskId, asked: &Wants, now: &Now, tables: &mut Tables, tx: &mut Tx) -> Result<bool, NotNow> {
     let task = tables.backlog.tasks.get(id).filter(|task| task.spec.guarded);
     let Some(task) = task else { return Ok(false) };
     let host = task.spec.parent.as_ref().and_then(|host| tables.backlog.pipelines.get(host));
@@ -220,15 +214,15 @@ pub(crate) fn check_at_claim(
         return Ok(task.attempts > 0 || is_later || recheck.fresh_until < now.lease);
     }
     let (host, at) = (pipeline.id.clone(), Seq(now.seq.0 - 1));
-    step_pipeline(&host, pipeline::Input::Refuted { task: id.clone(), verdict: result, at }, tables, turn);
+    step_pipeline(&host, pipeline::Input::Refuted { task: id.clone(), verdict: result, at }, tables, tx);
     Err(NotNow::Refuted(Box::new(tables.backlog.pipelines[&host].clone())))
 }
 
 /// Whether what the guards of a phase have left still holds when its item is put into a queue.
-pub(crate) fn may_push(id: &TaskId, asked: &Wants, tables: &Tables, turn: &Turn) -> bool {
+pub(crate) fn may_push(id: &TaskId, asked: &Wants, tables: &Tables, tx: &Tx) -> bool {
     let Some(pipeline) = tables.backlog.pipelines.get(id) else { return true };
     let Some(recheck) = &pipeline.recheck else { return true };
-    let now = turn.now(Vec::new(), Span::ZERO);
+    let now = tx.now(Vec::new(), Span::ZERO);
     let passes = || matches!(evaluate_again(pipeline, recheck, asked, &now, tables), Verdict::Pass { .. });
     asked_at_claim(pipeline) == *asked && passes()
 }
@@ -247,17 +241,10 @@ pub(crate) fn is_awaited(asked: &Pipeline, pipeline: &Pipeline) -> bool {
 }
 
 /// A runner wants to look at the guards of a pipeline.
-pub(crate) fn examine(
-    id: &TaskId,
-    by: &RunnerId,
-    heard: Seq,
-    seen: &Seen,
-    tables: &mut Tables,
-    turn: &mut Turn,
-) -> PipelineOutcome {
+pub(crate) fn examine(id: &TaskId, by: &RunnerId, heard: Seq, seen: &Seen, tables: &mut Tables, tx: &mut Tx) -> PipelineOutcome {
     let Some(pipeline) = tables.backlog.pipelines.get(id) else { return PipelineOutcome::Unknown };
-    let is_free = !is_looked_at(pipeline, by, &tables.backlog, &seen.now(turn));
-    stepped(id, pipeline::Input::Examine { by: by.clone(), is_free, heard }, tables, turn)
+    let is_free = !is_looked_at(pipeline, by, &tables.backlog, &seen.now(tx));
+    stepped(id, pipeline::Input::Examine { by: by.clone(), is_free, heard }, tables, tx)
 }
 
 /// Whether somebody else looks at the guards of a pipeline. What one looked at who is dead, nobody will hear of.

@@ -17,7 +17,7 @@ use banksman_core::import::{Import, NewSection};
 use banksman_core::task::Spec;
 use banksman_core::task::dependencies::{self, DagError};
 use banksman_core::{ImportId, ProcessId, SectionId, Span, Task, TaskId, Title};
-use banksman_store::{IMPORTED, Key, Tables, Turn};
+use banksman_store::{IMPORTED, Key, Tables, Tx};
 
 use crate::ledger::{emit, wake_runners};
 use crate::request::Seen;
@@ -115,7 +115,7 @@ impl ImportRequest {
         keys
     }
 
-    pub(crate) fn decide(&self, tables: &mut Tables, turn: &mut Turn) -> ImportOutcome {
+    pub(crate) fn decide(&self, tables: &mut Tables, tx: &mut Tx) -> ImportOutcome {
         match self {
             ImportRequest::Open { id, process, total, sections } => {
                 if tables.backlog.imports.contains_key(id) {
@@ -127,19 +127,19 @@ impl ImportRequest {
                 let import = Import {
                     id: id.clone(),
                     process: process.clone(),
-                    position: turn.seq,
-                    started: turn.wall,
+                    position: tx.seq,
+                    started: tx.wall,
                     total: *total,
                     added: 0,
                     sections: sections.clone(),
                 };
                 tables.backlog.imports.insert(id.clone(), import);
-                emit(turn, Event::Import { id: id.clone(), fact: ImportFact::Opened { tasks: *total } });
+                emit(tx, Event::Import { id: id.clone(), fact: ImportFact::Opened { tasks: *total } });
                 ImportOutcome::Open { added: 0 }
             }
-            ImportRequest::Chunk { id, first, tasks } => chunk(id, *first, tasks, tables, turn),
-            ImportRequest::Finish { id } => finish(id, tables, turn),
-            ImportRequest::Drop { id, by, seen } => give_up(id, by, seen, tables, turn),
+            ImportRequest::Chunk { id, first, tasks } => chunk(id, *first, tasks, tables, tx),
+            ImportRequest::Finish { id } => finish(id, tables, tx),
+            ImportRequest::Drop { id, by, seen } => give_up(id, by, seen, tables, tx),
         }
     }
 }
@@ -153,7 +153,7 @@ fn refuse_sections(wanted: &[NewSection], tables: &Tables) -> Option<ImportOutco
     (sections.len() + wanted.len() > SECTION_LIMIT).then_some(ImportOutcome::TooManySections)
 }
 
-fn chunk(id: &ImportId, first: u32, tasks: &[(Spec, Vec<Edge>)], tables: &mut Tables, turn: &mut Turn) -> ImportOutcome {
+fn chunk(id: &ImportId, first: u32, tasks: &[(Spec, Vec<Edge>)], tables: &mut Tables, tx: &mut Tx) -> ImportOutcome {
     let backlog = &tables.backlog;
     let Some(import) = backlog.imports.get(id).cloned() else { return ImportOutcome::Unknown };
     let after = u32::try_from(tasks.len()).ok().and_then(|count| first.checked_add(count));
@@ -174,12 +174,12 @@ fn chunk(id: &ImportId, first: u32, tasks: &[(Spec, Vec<Edge>)], tables: &mut Ta
         }
     }
     for ((spec, depends_on), number) in tasks.iter().zip(first..) {
-        let spec = Spec { depth: spec.depth.max(turn.depth), ..spec.clone() };
-        let task = Task::new(id.task(number), spec.clone(), &turn.now(Vec::new(), Span::ZERO));
+        let spec = Spec { depth: spec.depth.max(tx.depth), ..spec.clone() };
+        let task = Task::new(id.task(number), spec.clone(), &tx.now(Vec::new(), Span::ZERO));
         let mut edges = depends_on.clone();
         edges.sort();
         let fact = TaskFact::Added { spec: Box::new(spec), depends_on: edges.clone(), import: Some(id.clone()) };
-        emit(turn, Event::Task { id: task.id.clone(), fact });
+        emit(tx, Event::Task { id: task.id.clone(), fact });
         tables.backlog.imported.insert(task.id.clone(), id.clone());
         tables.backlog.edges.insert(task.id.clone(), edges);
         tables.backlog.tasks.insert(task.id.clone(), task);
@@ -188,7 +188,7 @@ fn chunk(id: &ImportId, first: u32, tasks: &[(Spec, Vec<Edge>)], tables: &mut Ta
     ImportOutcome::Open { added }
 }
 
-fn finish(id: &ImportId, tables: &mut Tables, turn: &mut Turn) -> ImportOutcome {
+fn finish(id: &ImportId, tables: &mut Tables, tx: &mut Tx) -> ImportOutcome {
     let Some(import) = tables.backlog.imports.get(id).cloned() else { return ImportOutcome::Unknown };
     if import.added != import.total {
         return ImportOutcome::OutOfStep { added: import.added };
@@ -197,19 +197,19 @@ fn finish(id: &ImportId, tables: &mut Tables, turn: &mut Turn) -> ImportOutcome 
         return refusal;
     }
     for NewSection { id, name } in import.sections.clone() {
-        let section = Section { id: id.clone(), name: name.clone(), exclusive: false, position: turn.seq };
-        emit(turn, Event::Section { id: id.clone(), fact: SectionFact::Added { name, exclusive: false } });
+        let section = Section { id: id.clone(), name: name.clone(), exclusive: false, position: tx.seq };
+        emit(tx, Event::Section { id: id.clone(), fact: SectionFact::Added { name, exclusive: false } });
         tables.backlog.sections.insert(id, section);
     }
     tables.backlog.imports.remove(id);
-    emit(turn, Event::Import { id: id.clone(), fact: ImportFact::Finished { tasks: import.total } });
-    wake_runners(tables, turn, None);
+    emit(tx, Event::Import { id: id.clone(), fact: ImportFact::Finished { tasks: import.total } });
+    wake_runners(tables, tx, None);
     ImportOutcome::Finished(import)
 }
 
-fn give_up(id: &ImportId, by: &ProcessId, seen: &Seen, tables: &mut Tables, turn: &mut Turn) -> ImportOutcome {
+fn give_up(id: &ImportId, by: &ProcessId, seen: &Seen, tables: &mut Tables, tx: &mut Tx) -> ImportOutcome {
     let Some(import) = tables.backlog.imports.get(id) else { return ImportOutcome::Unknown };
-    if import.process != *by && !seen.now(turn).dead.contains(&import.process) {
+    if import.process != *by && !seen.now(tx).dead.contains(&import.process) {
         return ImportOutcome::InUse;
     }
     let own: Vec<TaskId> = tables.backlog.tasks.keys().filter(|task| id.number_of(task).is_some()).cloned().collect();
@@ -221,6 +221,6 @@ fn give_up(id: &ImportId, by: &ProcessId, seen: &Seen, tables: &mut Tables, turn
         return ImportOutcome::Dropping;
     }
     tables.backlog.imports.remove(id);
-    emit(turn, Event::Import { id: id.clone(), fact: ImportFact::Dropped {} });
+    emit(tx, Event::Import { id: id.clone(), fact: ImportFact::Dropped {} });
     ImportOutcome::Dropped
 }

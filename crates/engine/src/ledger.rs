@@ -1,6 +1,6 @@
 //! What the calls around tasks share: stepping machines inside a transaction, and telling runners of it.
 
-use banksman_core::backlog::{Backlog, Sent};
+use banksman_core::backlog::{Backlog, OutboxEntry};
 use banksman_core::decision::About;
 use banksman_core::event::{DecisionFact, Event, Fact, Kind, Resource};
 use banksman_core::resource::coordination::{Command, Coordination, Outcome as Held};
@@ -11,26 +11,26 @@ use banksman_core::task::{self, Need};
 use banksman_core::{
     Decision, DecisionId, Effect, Epoch, Grant, HolderId, Now, ProcessId, RunnerId, TaskId, WorkClaim, decision,
 };
-use banksman_store::{Tables, Turn};
+use banksman_store::{Tables, Tx};
 
 use crate::manual::let_go;
 use crate::pipelines;
 
-/// Steps a task that is there, and carries out what follows. Errands go to `executor`.
+/// Steps a task that is there, and carries out what follows. Outbox commands go to `executor`.
 pub(crate) fn step_task(
     tables: &mut Tables,
-    turn: &mut Turn,
+    tx: &mut Tx,
     id: &TaskId,
     input: task::Input,
     executor: Option<&RunnerId>,
 ) -> Option<task::Outcome> {
-    step_task_after(tables, turn, id, input, executor, "")
+    step_task_after(tables, tx, id, input, executor, "")
 }
 
 /// The same at the end of a run, with the last that it has printed.
 pub(crate) fn step_task_after(
     tables: &mut Tables,
-    turn: &mut Turn,
+    tx: &mut Tx,
     id: &TaskId,
     input: task::Input,
     executor: Option<&RunnerId>,
@@ -38,28 +38,28 @@ pub(crate) fn step_task_after(
 ) -> Option<task::Outcome> {
     let task = tables.backlog.tasks.remove(id)?;
     let before = task.state.clone();
-    let now = turn.now(Vec::new(), banksman_core::Span::ZERO);
+    let now = tx.now(Vec::new(), banksman_core::Span::ZERO);
     let step = task.step(input, &now);
     let is_same = std::mem::discriminant(&before) == std::mem::discriminant(&step.state.state);
     tables.backlog.tasks.insert(id.clone(), step.state);
-    carry_out(tables, turn, step.effects, executor);
-    pipelines::follow(id, &before, tail, tables, turn);
+    carry_out(tables, tx, step.effects, executor);
+    pipelines::follow(id, &before, tail, tables, tx);
     // What belongs to a state ends with it.
     match before {
-        task::State::Parked { decision } if !is_same => withdraw(tables, turn, &decision),
-        task::State::ByHand { holder, epoch, .. } if !is_same => let_go(id, &holder, epoch, tables, turn),
+        task::State::Parked { decision } if !is_same => withdraw(tables, tx, &decision),
+        task::State::ByHand { holder, epoch, .. } if !is_same => let_go(id, &holder, epoch, tables, tx),
         _ => {}
     }
     Some(step.outcome)
 }
 
-/// Carries out what follows from a step around tasks: decisions are kept, errands are given to somebody.
-pub(crate) fn carry_out(tables: &mut Tables, turn: &mut Turn, effects: Vec<Effect>, executor: Option<&RunnerId>) {
+/// Carries out what follows from a step around tasks: decisions are kept, outbox commands are given to somebody.
+pub(crate) fn carry_out(tables: &mut Tables, tx: &mut Tx, effects: Vec<Effect>, executor: Option<&RunnerId>) {
     for effect in &effects {
         if let Effect::Emit(Event::Decision { id, fact }) = effect {
             match (fact, tables.backlog.decisions.get_mut(id)) {
                 (DecisionFact::Raised(question), _) => {
-                    let decision = Decision::new(id.clone(), (**question).clone(), turn.wall);
+                    let decision = Decision::new(id.clone(), (**question).clone(), tx.wall);
                     tables.backlog.decisions.insert(id.clone(), decision);
                 }
                 // The machine that emitted it has the new state.
@@ -67,44 +67,46 @@ pub(crate) fn carry_out(tables: &mut Tables, turn: &mut Turn, effects: Vec<Effec
             }
         }
     }
-    for (seq, errand) in turn.carry_out(effects, false) {
-        let executor = match errand.run() {
+    for (seq, command) in tx.carry_out(effects, false) {
+        let executor = match command.run() {
             Some(_) => Some(executor.expect("only a task with a run sends errands, and a run has an owner").clone()),
             None => executor.cloned().or_else(|| any_runner(tables)),
         };
-        tables.backlog.outbox.insert(seq, Sent::new(seq, errand, executor, turn.lease));
+        tables.backlog.outbox.insert(seq, OutboxEntry::new(seq, command, executor, tx.lease));
     }
 }
 
 /// What a decision was about has changed without it.
-pub(crate) fn withdraw(tables: &mut Tables, turn: &mut Turn, id: &DecisionId) {
+pub(crate) fn withdraw(tables: &mut Tables, tx: &mut Tx, id: &DecisionId) {
     let Some(decision) = tables.backlog.decisions.remove(id) else { return };
-    let step = decision.step(decision::Input::Withdraw, &turn.now(Vec::new(), banksman_core::Span::ZERO));
+    let step = decision.step(decision::Input::Withdraw, &tx.now(Vec::new(), banksman_core::Span::ZERO));
     tables.backlog.decisions.insert(id.clone(), step.state);
-    turn.carry_out(step.effects, false);
+    tx.carry_out(step.effects, false);
 }
 
-/// These errands are done, or pointless; and so are the questions about them.
-pub(crate) fn drop_errands(tables: &mut Tables, turn: &mut Turn, is_over: impl Fn(&Sent) -> bool) {
-    let over: Vec<Sent> = tables.backlog.outbox.extract_if(.., |_, sent| is_over(sent)).map(|(_, sent)| sent).collect();
-    for sent in over.iter().filter(|sent| sent.is_dead()) {
-        let about = About::Errand(sent.seq);
+/// These outbox commands are done, or pointless; and so are the questions about them.
+pub(crate) fn drop_commands(tables: &mut Tables, tx: &mut Tx, is_over: impl Fn(&OutboxEntry) -> bool) {
+    let over: Vec<OutboxEntry> =
+        tables.backlog.outbox.extract_if(.., |_, entry| is_over(entry)).map(|(_, entry)| entry).collect();
+    for entry in over.iter().filter(|entry| entry.is_dead()) {
+        let about = About::OutboxCommand(entry.seq);
         let open = tables.backlog.decisions.values().find(|decision| decision.is_open() && decision.question.about == about);
         if let Some(id) = open.map(|decision| decision.id.clone()) {
-            withdraw(tables, turn, &id);
+            withdraw(tables, tx, &id);
         }
     }
 }
 
-/// A runner for errands that anyone can do. Those that are there for one run only do nothing else.
+/// A runner for outbox commands that anyone can do. Those that are there for one run only do nothing else.
 pub(crate) fn any_runner(tables: &Tables) -> Option<RunnerId> {
     tables.backlog.runners.values().find(|runner| runner.max_runs != Some(0)).map(|runner| runner.id.clone())
 }
 
-/// Gives the errands that anyone can do, and that a runner who is gone has left, to another.
+/// Gives the outbox commands that anyone can do, and that a runner who is gone has left, to another.
 pub(crate) fn inherit(tables: &mut Tables, from: Option<&RunnerId>, to: Option<&RunnerId>) {
-    let left = tables.backlog.outbox.values_mut().filter(|sent| sent.errand.run().is_none() && sent.executor.as_ref() == from);
-    left.for_each(|sent| sent.executor = to.cloned());
+    let left =
+        tables.backlog.outbox.values_mut().filter(|entry| entry.command.run().is_none() && entry.executor.as_ref() == from);
+    left.for_each(|entry| entry.executor = to.cloned());
 }
 
 /// How many descendants of a task have not ended.
@@ -204,16 +206,16 @@ impl Draft {
     }
 
     /// Makes it count.
-    pub(crate) fn keep(self, tables: &mut Tables, turn: &mut Turn) {
+    pub(crate) fn keep(self, tables: &mut Tables, tx: &mut Tx) {
         tables.coordination = self.coordination;
-        wake_watchers(tables, &self.effects, turn);
-        let errands = turn.carry_out(self.effects, false);
+        wake_watchers(tables, &self.effects, tx);
+        let errands = tx.carry_out(self.effects, false);
         debug_assert!(errands.is_empty(), "locks send no errands");
     }
 }
 
 /// Wakes the runners that wait for what these effects have freed.
-pub(crate) fn wake_watchers(tables: &Tables, effects: &[Effect], turn: &mut Turn) {
+pub(crate) fn wake_watchers(tables: &Tables, effects: &[Effect], tx: &mut Tx) {
     let freed = |effect: &Effect| match effect {
         Effect::Emit(Event::Resource { resource, fact }) => match fact {
             Fact::Released(_) | Fact::Reclaimed(_) | Fact::OfferLapsed(_) | Fact::Defined(_) => Some(resource.clone()),
@@ -239,36 +241,36 @@ pub(crate) fn wake_watchers(tables: &Tables, effects: &[Effect], turn: &mut Turn
     if freed.is_empty() {
         return;
     }
-    wake_for(tables, &freed, turn);
+    wake_for(tables, &freed, tx);
 }
 
 /// Wakes the runners that wait for one of these, and the claims, in the order of their tickets.
-pub(crate) fn wake_for(tables: &Tables, freed: &[Resource], turn: &mut Turn) {
+pub(crate) fn wake_for(tables: &Tables, freed: &[Resource], tx: &mut Tx) {
     let watching = tables.watchers.iter().filter(|watcher| watcher.watching.iter().any(|watched| freed.contains(watched)));
     let wants = |claim: &&WorkClaim| freed.iter().any(|resource| claim.wants(resource));
     let claims = tables.coordination.claims.values().filter(wants).filter_map(|claim| claim.waits()?.standing.address.as_ref());
     let addresses = claims.chain(watching.map(|watcher| &watcher.address));
     let wakes = addresses.map(|address| Effect::Wake(address.clone())).collect();
-    turn.carry_out(wakes, false);
+    tx.carry_out(wakes, false);
 }
 
 /// Wakes all runners but one: there may be something to do for them.
-pub(crate) fn wake_runners(tables: &Tables, turn: &mut Turn, but: Option<&RunnerId>) {
+pub(crate) fn wake_runners(tables: &Tables, tx: &mut Tx, but: Option<&RunnerId>) {
     let others = tables.backlog.runners.values().filter(|runner| Some(&runner.id) != but);
     let wakes = others.map(|runner| Effect::Wake(runner.address.clone())).collect();
-    turn.carry_out(wakes, false);
+    tx.carry_out(wakes, false);
 }
 
 /// Wakes one runner.
-pub(crate) fn wake_runner(tables: &Tables, turn: &mut Turn, id: &RunnerId) {
+pub(crate) fn wake_runner(tables: &Tables, tx: &mut Tx, id: &RunnerId) {
     if let Some(runner) = tables.backlog.runners.get(id) {
-        turn.carry_out(vec![Effect::Wake(runner.address.clone())], false);
+        tx.carry_out(vec![Effect::Wake(runner.address.clone())], false);
     }
 }
 
 /// Writes an event of the backlog.
-pub(crate) fn emit(turn: &mut Turn, event: Event) -> Epoch {
-    let epoch = Epoch::from(turn.seq);
-    turn.carry_out(vec![Effect::Emit(event)], false);
+pub(crate) fn emit(tx: &mut Tx, event: Event) -> Epoch {
+    let epoch = Epoch::from(tx.seq);
+    tx.carry_out(vec![Effect::Emit(event)], false);
     epoch
 }

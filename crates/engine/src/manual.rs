@@ -13,7 +13,7 @@ use banksman_core::resource::work_claim::{self, Input, Obstacle, Outcome, Part, 
 use banksman_core::task::dependencies;
 use banksman_core::task::{self, Need, State, Verdict};
 use banksman_core::{Epoch, HolderId, Name, Now, ProcessId, SectionId, Span, Stamp, Task, TaskId, Ticket, Title, Wall};
-use banksman_store::{Key, Tables, Turn};
+use banksman_store::{Key, Tables, Tx};
 
 use crate::facts;
 use crate::ledger::{Draft, grant_of, granted, step_task, wake_for, wake_runners, wake_watchers};
@@ -56,7 +56,7 @@ impl Taking {
 
 /// What stands in the way of somebody who wants to work on a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lockout {
+pub struct LockedBy {
     /// The lock or the semaphore.
     pub lock: Name,
     /// Who has it, or for whom it is reserved.
@@ -71,10 +71,10 @@ pub struct Lockout {
     pub watch: Vec<Vec<ProcessId>>,
 }
 
-impl Lockout {
+impl LockedBy {
     /// Somebody has a lock.
-    pub fn new(lock: Name, holder: HolderId, until: Option<Wall>) -> Lockout {
-        Lockout { lock, holder, since: None, until, is_reserved: false, watch: Vec::new() }
+    pub fn new(lock: Name, holder: HolderId, until: Option<Wall>) -> LockedBy {
+        LockedBy { lock, holder, since: None, until, is_reserved: false, watch: Vec::new() }
     }
 }
 
@@ -84,7 +84,7 @@ pub struct ClaimWaiting {
     /// Its ticket, its place, and whom to watch.
     pub waiting: Waiting,
     /// What stands in the way.
-    pub lockouts: Vec<Lockout>,
+    pub lockouts: Vec<LockedBy>,
     /// When this was so.
     pub at: Stamp,
 }
@@ -124,23 +124,23 @@ pub(crate) fn keys(id: &TaskId, taking: &Taking) -> Vec<Key> {
 }
 
 /// Takes a task with all that it needs, or waits for it, or is refused. An edit counts only if the task is taken.
-pub(crate) fn take(id: &TaskId, taking: &Taking, tables: &mut Tables, turn: &mut Turn) -> TaskOutcome {
-    let now = taking.seen.now(turn);
+pub(crate) fn take(id: &TaskId, taking: &Taking, tables: &mut Tables, tx: &mut Tx) -> TaskOutcome {
+    let now = taking.seen.now(tx);
     for rival in rivals(id, taking, tables) {
-        end_if_over(&rival, &now, tables, turn);
+        end_if_over(&rival, &now, tables, tx);
     }
-    let (mut draft, mut next) = (tables.clone(), turn.clone());
+    let (mut draft, mut next) = (tables.clone(), tx.clone());
     let outcome = match attempt(id, taking, &now, &mut draft, &mut next) {
         Ok(outcome) => {
-            (*tables, *turn) = (draft, next);
+            (*tables, *tx) = (draft, next);
             return outcome;
         }
         Err(Refused::Busy(busy)) if taking.wait.is_none() => *busy,
-        Err(Refused::Busy(_)) => return wait(id, taking, tables, turn),
+        Err(Refused::Busy(_)) => return wait(id, taking, tables, tx),
         Err(Refused::ForGood(outcome)) => *outcome,
     };
     // Who is refused waits no longer.
-    taking.ticket.into_iter().for_each(|ticket| drop(leave(ticket, &now, tables, turn)));
+    taking.ticket.into_iter().for_each(|ticket| drop(leave(ticket, &now, tables, tx)));
     outcome
 }
 
@@ -166,9 +166,9 @@ fn rivals(id: &TaskId, taking: &Taking, tables: &Tables) -> Vec<TaskId> {
     rivals
 }
 
-fn attempt(id: &TaskId, taking: &Taking, now: &Now, tables: &mut Tables, turn: &mut Turn) -> Result<TaskOutcome, Refused> {
+fn attempt(id: &TaskId, taking: &Taking, now: &Now, tables: &mut Tables, tx: &mut Tx) -> Result<TaskOutcome, Refused> {
     if let Some(edit) = &taking.edit {
-        match tasks::update(id, edit, tables, turn) {
+        match tasks::update(id, edit, tables, tx) {
             TaskOutcome::Kept(_) => {}
             refused => return Err(for_good(refused)),
         }
@@ -189,7 +189,7 @@ fn attempt(id: &TaskId, taking: &Taking, now: &Now, tables: &mut Tables, turn: &
     if let State::ByHand { holder, .. } = &task.state
         && *holder == taking.holder
     {
-        return renew(id, Some(&taking.holder), None, tables, turn).map_already();
+        return renew(id, Some(&taking.holder), None, tables, tx).map_already();
     }
     let unmet = unmet(task, tables);
     if !unmet.is_empty() && !taking.anyway {
@@ -200,14 +200,14 @@ fn attempt(id: &TaskId, taking: &Taking, now: &Now, tables: &mut Tables, turn: &
     {
         return Err(Refused::Busy(Box::new(TaskOutcome::Locked(busy))));
     }
-    if let Some(busy) = keep_for_pipeline(taking, now, tables, turn) {
+    if let Some(busy) = keep_for_pipeline(taking, now, tables, tx) {
         return Err(Refused::Busy(Box::new(TaskOutcome::Locked(busy))));
     }
-    match work(Input::Take(Box::new(wanted(id, taking, tables, None))), now, tables, turn) {
-        Outcome::Held(claim) => Ok(begin(id, taking, &claim, tables, turn)),
+    match work(Input::Take(Box::new(wanted(id, taking, tables, None))), now, tables, tx) {
+        Outcome::Held(claim) => Ok(begin(id, taking, &claim, tables, tx)),
         Outcome::Busy(obstacles) => {
             let lockout = lockouts(&obstacles, taking, tables).into_iter().next();
-            let lockout = lockout.unwrap_or_else(|| Lockout::new(id.lock(), taking.holder.clone(), None));
+            let lockout = lockout.unwrap_or_else(|| LockedBy::new(id.lock(), taking.holder.clone(), None));
             Err(Refused::Busy(Box::new(TaskOutcome::Locked(lockout))))
         }
         Outcome::Never { name, capacity } => Err(for_good(TaskOutcome::NeverFits { name, capacity })),
@@ -216,16 +216,16 @@ fn attempt(id: &TaskId, taking: &Taking, now: &Now, tables: &mut Tables, turn: &
 }
 
 /// Takes what the pipeline of a phase keeps, in the name of the pipeline. Says who has a part of it, if somebody else does.
-fn keep_for_pipeline(taking: &Taking, now: &Now, tables: &mut Tables, turn: &mut Turn) -> Option<Lockout> {
+fn keep_for_pipeline(taking: &Taking, now: &Now, tables: &mut Tables, tx: &mut Tx) -> Option<LockedBy> {
     // What is reserved for this very claim is not in its way.
     let own = taking.ticket.and_then(|ticket| tables.coordination.claims.remove_entry(&ticket));
-    let mut draft = Draft::new(&tables.coordination, Now { seq: turn.seq, ticket: turn.ticket, ..now.clone() });
+    let mut draft = Draft::new(&tables.coordination, Now { seq: tx.seq, ticket: tx.ticket, ..now.clone() });
     let taken = pipeline_parts(taking, tables).into_iter().find_map(|(need, holder)| {
         let outcome = draft.handle(crate::ledger::take(&need, holder.clone(), Vec::new()));
         granted(&outcome).is_none().then(|| rival_of(&need, holder, tables))
     });
     if taken.is_none() {
-        draft.keep(tables, turn);
+        draft.keep(tables, tx);
     }
     tables.coordination.claims.extend(own);
     taken
@@ -241,11 +241,11 @@ fn pipeline_parts(taking: &Taking, tables: &Tables) -> Vec<(Need, HolderId)> {
 }
 
 /// Who has what a pipeline is to keep; the pipeline itself if nobody does who could be named.
-fn rival_of(need: &Need, pipeline: HolderId, tables: &Tables) -> Lockout {
+fn rival_of(need: &Need, pipeline: HolderId, tables: &Tables) -> LockedBy {
     let grant = tables.coordination.holders_of(&need.resource()).into_iter().next();
     let since = grant.map(|grant| grant.acquired.wall);
     let (holder, until) = grant.map_or((pipeline, None), |grant| (grant.claim.holder.clone(), grant.expires()));
-    Lockout { since, ..Lockout::new(need.name().clone(), holder, until) }
+    LockedBy { since, ..LockedBy::new(need.name().clone(), holder, until) }
 }
 
 /// What a claim on the task asks for. Only an exclusive section is part of it.
@@ -264,13 +264,13 @@ fn wanted(id: &TaskId, taking: &Taking, tables: &Tables, wait: Option<(Standing,
 }
 
 /// The claim is held: the task is worked on from now on.
-fn begin(id: &TaskId, taking: &Taking, claim: &WorkClaim, tables: &mut Tables, turn: &mut Turn) -> TaskOutcome {
+fn begin(id: &TaskId, taking: &Taking, claim: &WorkClaim, tables: &mut Tables, tx: &mut Tx) -> TaskOutcome {
     tables.backlog.lost_claims.remove(&(id.clone(), taking.holder.clone()));
     let own = claim.parts.iter().find(|part| part.resource.name == id.lock());
     let epoch = own.and_then(|part| part.epoch).expect("a claim has the lock of its task");
     let (holder, until) = (taking.holder.clone(), deadline(id, tables));
-    let outcome = step_task(tables, turn, id, task::Input::Take { holder, epoch, until }, None).expect("it was just there");
-    wake_runners(tables, turn, None);
+    let outcome = step_task(tables, tx, id, task::Input::Take { holder, epoch, until }, None).expect("it was just there");
+    wake_runners(tables, tx, None);
     TaskOutcome::Stepped(outcome, Box::new(tables.backlog.tasks[id].clone()))
 }
 
@@ -288,8 +288,8 @@ fn grant<'a>(id: &TaskId, tables: &'a Tables) -> Option<&'a Grant> {
 }
 
 /// Puts the claim among those that wait. Nothing else changes.
-fn wait(id: &TaskId, taking: &Taking, tables: &mut Tables, turn: &mut Turn) -> TaskOutcome {
-    let now = taking.seen.now(turn);
+fn wait(id: &TaskId, taking: &Taking, tables: &mut Tables, tx: &mut Tx) -> TaskOutcome {
+    let now = taking.seen.now(tx);
     let wait = taking.wait.clone().map(|(standing, overtake)| (standing, Some(overtake)));
     let mut take = wanted(id, taking, tables, wait);
     // What its pipeline is to keep is no part of the claim, but waited for like one: whoever frees it wakes the claim.
@@ -304,7 +304,7 @@ fn wait(id: &TaskId, taking: &Taking, tables: &mut Tables, turn: &mut Turn) -> T
         Outcome::Waiting(mut waiting, obstacles) => {
             let is_new = waiting.ticket == now.ticket;
             tables.coordination.claims = step.state.claims;
-            turn.carry_out(Vec::new(), is_new);
+            tx.carry_out(Vec::new(), is_new);
             let rivals = rivals(id, taking, tables);
             let ends = rivals.iter().filter(|rival| *rival != id).filter_map(|rival| deadline(rival, tables));
             waiting.blocked.deadline = ends.chain(waiting.blocked.deadline).min();
@@ -312,7 +312,7 @@ fn wait(id: &TaskId, taking: &Taking, tables: &mut Tables, turn: &mut Turn) -> T
             TaskOutcome::Waiting(Box::new(ClaimWaiting { waiting, lockouts, at: now.stamp() }))
         }
         Outcome::Deadlock(cycle) => {
-            taking.ticket.into_iter().for_each(|ticket| drop(leave(ticket, &now, tables, turn)));
+            taking.ticket.into_iter().for_each(|ticket| drop(leave(ticket, &now, tables, tx)));
             TaskOutcome::Deadlock(cycle)
         }
         other => unreachable!("who waits is told so: {other:?}"),
@@ -320,16 +320,16 @@ fn wait(id: &TaskId, taking: &Taking, tables: &mut Tables, turn: &mut Turn) -> T
 }
 
 /// A live run in an exclusive section whose lock nobody has: it began before the section was exclusive.
-fn unlocked_run(section: &SectionId, tables: &Tables) -> Option<Lockout> {
+fn unlocked_run(section: &SectionId, tables: &Tables) -> Option<LockedBy> {
     let is_exclusive = tables.backlog.sections.get(section).is_some_and(|section| section.exclusive);
     let lock = tables.coordination.locks.get(&section.lock());
     let is_free = lock.is_none_or(|lock| lock.state == lock::State::Free);
     let run = tables.backlog.live_in(section).next().filter(|_| is_exclusive && is_free)?;
-    Some(Lockout { since: Some(run.started.wall), ..Lockout::new(section.lock(), run.id.holder(), None) })
+    Some(LockedBy { since: Some(run.started.wall), ..LockedBy::new(section.lock(), run.id.holder(), None) })
 }
 
 /// Who is in the way, for people: the task itself first.
-fn lockouts(obstacles: &[Obstacle], taking: &Taking, tables: &Tables) -> Vec<Lockout> {
+fn lockouts(obstacles: &[Obstacle], taking: &Taking, tables: &Tables) -> Vec<LockedBy> {
     let lockout = |obstacle: &Obstacle| {
         let (holder, since, is_reserved) = match (&obstacle.blocked.holders.first(), &obstacle.blocked.reserved) {
             (Some(grant), None) => (grant.claim.holder.clone(), Some(grant.acquired.wall), false),
@@ -342,9 +342,9 @@ fn lockouts(obstacles: &[Obstacle], taking: &Taking, tables: &Tables) -> Vec<Loc
             tables.coordination.claims.values().filter(|claim| claim.waits().is_none() && claim.wants(&obstacle.resource));
         let ends = claims.filter_map(|claim| grant(claim.task.as_ref()?, tables)?.expires()).max();
         let until = obstacle.blocked.holders.iter().filter_map(Grant::expires).min().or(ends.filter(|_| lock.is_section()));
-        Lockout { since, is_reserved, watch: obstacle.blocked.watch.clone(), ..Lockout::new(lock, holder, until) }
+        LockedBy { since, is_reserved, watch: obstacle.blocked.watch.clone(), ..LockedBy::new(lock, holder, until) }
     };
-    let mut all: Vec<Lockout> = obstacles.iter().map(lockout).collect();
+    let mut all: Vec<LockedBy> = obstacles.iter().map(lockout).collect();
     all.sort_by_key(|lockout| (lockout.lock.task().is_none(), !lockout.lock.is_section()));
     all
 }
@@ -361,47 +361,47 @@ fn unmet(task: &Task, tables: &Tables) -> Vec<Unmet> {
 }
 
 /// A claim that waits gives up. Those who wanted the same are woken: it may have been reserved.
-pub(crate) fn leave(ticket: Ticket, now: &Now, tables: &mut Tables, turn: &mut Turn) -> TaskOutcome {
+pub(crate) fn leave(ticket: Ticket, now: &Now, tables: &mut Tables, tx: &mut Tx) -> TaskOutcome {
     let Some(claim) = tables.coordination.claims.get(&ticket).cloned() else { return TaskOutcome::Left };
-    if let Outcome::Left = work(Input::Leave { ticket }, now, tables, turn) {
+    if let Outcome::Left = work(Input::Leave { ticket }, now, tables, tx) {
         let resources: Vec<Resource> = claim.parts.into_iter().map(|part| part.resource).collect();
-        wake_for(tables, &resources, turn);
+        wake_for(tables, &resources, tx);
     }
     TaskOutcome::Left
 }
 
 /// Removes the claim of a process that is dead, or was not seen for too long.
-pub(crate) fn drop_over(ticket: Ticket, seen: &Seen, tables: &mut Tables, turn: &mut Turn) -> TaskOutcome {
-    let now = seen.now(turn);
+pub(crate) fn drop_over(ticket: Ticket, seen: &Seen, tables: &mut Tables, tx: &mut Tx) -> TaskOutcome {
+    let now = seen.now(tx);
     match tables.coordination.claims.get(&ticket).is_some_and(|claim| claim.is_over(&now)) {
-        true => leave(ticket, &now, tables, turn),
+        true => leave(ticket, &now, tables, tx),
         false => TaskOutcome::Left,
     }
 }
 
 /// Renews everything that was claimed together. A claim that lost a part is over.
-pub(crate) fn renew(id: &TaskId, by: Option<&HolderId>, epoch: Option<Epoch>, tables: &mut Tables, turn: &mut Turn) -> Renewed {
+pub(crate) fn renew(id: &TaskId, by: Option<&HolderId>, epoch: Option<Epoch>, tables: &mut Tables, tx: &mut Tx) -> Renewed {
     let Some(task) = tables.backlog.tasks.get(id) else { return Renewed(TaskOutcome::Unknown) };
     let State::ByHand { holder, epoch: current, .. } = task.state.clone() else {
         return Renewed(unheld(id, by, epoch, tables).unwrap_or(TaskOutcome::NotClaimed));
     };
-    if let Some(refusal) = not_the_holder(task, by, epoch, turn) {
+    if let Some(refusal) = not_the_holder(task, by, epoch, tx) {
         return Renewed(refusal);
     }
-    let now = turn.now(Vec::new(), Span::ZERO);
+    let now = tx.now(Vec::new(), Span::ZERO);
     let input = match tables.coordination.claim_of(id) {
         Some(claim) => Input::Renew { ticket: claim.ticket },
-        None => Input::Renew { ticket: adopt_claim(id, &holder, current, tables, turn) },
+        None => Input::Renew { ticket: adopt_claim(id, &holder, current, tables, tx) },
     };
-    match work(input, &now, tables, turn) {
+    match work(input, &now, tables, tx) {
         Outcome::Renewed(_) => {
             let until = deadline(id, tables);
-            step_task(tables, turn, id, task::Input::Take { holder, epoch: current, until }, None);
+            step_task(tables, tx, id, task::Input::Take { holder, epoch: current, until }, None);
             Renewed(TaskOutcome::Renewed(Box::new(tables.backlog.tasks[id].clone())))
         }
         Outcome::Lost(resource) => {
             let reason = format!("{resource} was lost");
-            let lost = lose(id, &reason, tables, turn);
+            let lost = lose(id, &reason, tables, tx);
             tables.backlog.lost_claims.remove(&(id.clone(), holder));
             Renewed(lost.map_or(TaskOutcome::NotClaimed, TaskOutcome::Lost))
         }
@@ -423,9 +423,9 @@ impl Renewed {
 }
 
 /// A claim that an earlier version has made has no row of its own yet.
-fn adopt_claim(id: &TaskId, holder: &HolderId, epoch: Epoch, tables: &mut Tables, turn: &mut Turn) -> Ticket {
-    let ticket = turn.ticket;
-    turn.carry_out(Vec::new(), true);
+fn adopt_claim(id: &TaskId, holder: &HolderId, epoch: Epoch, tables: &mut Tables, tx: &mut Tx) -> Ticket {
+    let ticket = tx.ticket;
+    tx.carry_out(Vec::new(), true);
     let section = tables.backlog.tasks.get(id).and_then(|task| task.spec.section.as_ref()).map(SectionId::lock);
     let section = section.and_then(|name| match tables.coordination.locks.get(&name).map(|lock| &lock.state) {
         Some(lock::State::Held(grant)) if grant.claim.holder == *holder => Some((name, grant.epoch)),
@@ -448,13 +448,13 @@ pub(crate) fn conclude(
     anyway: bool,
     verdict: &Verdict,
     tables: &mut Tables,
-    turn: &mut Turn,
+    tx: &mut Tx,
 ) -> TaskOutcome {
     let Some(task) = tables.backlog.tasks.get(id) else { return TaskOutcome::Unknown };
     if task.live().is_some() {
-        return tasks::stepped(id, task::Input::Conclude { epoch, verdict: verdict.clone() }, tables, turn);
+        return tasks::stepped(id, task::Input::Conclude { epoch, verdict: verdict.clone() }, tables, tx);
     }
-    if let Some(refusal) = not_the_holder(task, by, epoch, turn) {
+    if let Some(refusal) = not_the_holder(task, by, epoch, tx) {
         return refusal;
     }
     let is_open = !matches!(task.state, State::ByHand { .. } | State::Done(_));
@@ -462,35 +462,29 @@ pub(crate) fn conclude(
     if is_open && !anyway && !unmet.is_empty() && matches!(verdict, Verdict::Done { .. }) {
         return TaskOutcome::DependsOn(unmet);
     }
-    if let Some(refusal) = unheld(id, by, epoch, tables).or_else(|| lost(id, by, tables, turn)) {
+    if let Some(refusal) = unheld(id, by, epoch, tables).or_else(|| lost(id, by, tables, tx)) {
         return refusal;
     }
-    tasks::stepped(id, task::Input::Conclude { epoch: None, verdict: verdict.clone() }, tables, turn)
+    tasks::stepped(id, task::Input::Conclude { epoch: None, verdict: verdict.clone() }, tables, tx)
 }
 
 /// Gives a claim back without saying how the task ended.
-pub(crate) fn release(
-    id: &TaskId,
-    by: Option<&HolderId>,
-    epoch: Option<Epoch>,
-    tables: &mut Tables,
-    turn: &mut Turn,
-) -> TaskOutcome {
+pub(crate) fn release(id: &TaskId, by: Option<&HolderId>, epoch: Option<Epoch>, tables: &mut Tables, tx: &mut Tx) -> TaskOutcome {
     let Some(task) = tables.backlog.tasks.get(id) else { return TaskOutcome::Unknown };
-    let refusal = not_the_holder(task, by, epoch, turn).or_else(|| unheld(id, by, epoch, tables));
-    match refusal.or_else(|| lost(id, by, tables, turn)) {
+    let refusal = not_the_holder(task, by, epoch, tx).or_else(|| unheld(id, by, epoch, tables));
+    match refusal.or_else(|| lost(id, by, tables, tx)) {
         Some(refusal) => refusal,
-        None => tasks::stepped(id, task::Input::Return, tables, turn),
+        None => tasks::stepped(id, task::Input::Return, tables, tx),
     }
 }
 
 /// Why one who speaks for a task that is claimed is not its holder: by the epoch if it is given, else by name.
-pub(crate) fn not_the_holder(task: &Task, by: Option<&HolderId>, epoch: Option<Epoch>, turn: &Turn) -> Option<TaskOutcome> {
+pub(crate) fn not_the_holder(task: &Task, by: Option<&HolderId>, epoch: Option<Epoch>, tx: &Tx) -> Option<TaskOutcome> {
     let State::ByHand { epoch: current, .. } = &task.state else { return None };
     match epoch {
         Some(epoch) if epoch == *current => None,
         Some(_) => Some(TaskOutcome::Fenced),
-        None => lockout(task, by, turn).map(TaskOutcome::Locked),
+        None => lockout(task, by, tx).map(TaskOutcome::Locked),
     }
 }
 
@@ -505,46 +499,46 @@ pub(crate) fn unheld(id: &TaskId, by: Option<&HolderId>, epoch: Option<Epoch>, t
 }
 
 /// A claim that has lost a part is over, also for its holder: that is told instead of an answer.
-fn lost(id: &TaskId, by: Option<&HolderId>, tables: &mut Tables, turn: &mut Turn) -> Option<TaskOutcome> {
+fn lost(id: &TaskId, by: Option<&HolderId>, tables: &mut Tables, tx: &mut Tx) -> Option<TaskOutcome> {
     let claim = tables.coordination.claim_of(id)?.clone();
     let resource = tables.coordination.lost_part(&claim)?;
-    let lost = lose(id, &format!("{resource} was lost"), tables, turn)?;
+    let lost = lose(id, &format!("{resource} was lost"), tables, tx)?;
     by.into_iter().for_each(|by| drop(tables.backlog.lost_claims.remove(&(id.clone(), by.clone()))));
     Some(TaskOutcome::Lost(lost))
 }
 
 /// Who works on a task by hand, if that is somebody else.
-pub(crate) fn lockout(task: &Task, by: Option<&HolderId>, turn: &Turn) -> Option<Lockout> {
+pub(crate) fn lockout(task: &Task, by: Option<&HolderId>, tx: &Tx) -> Option<LockedBy> {
     match &task.state {
         State::ByHand { holder, until, .. } if by != Some(holder) => {
-            let until = until.map(|until| Wall(turn.wall.0 + (until - turn.lease).as_ms()));
-            Some(Lockout { since: Some(task.changed.wall), ..Lockout::new(task.id.lock(), holder.clone(), until) })
+            let until = until.map(|until| Wall(tx.wall.0 + (until - tx.lease).as_ms()));
+            Some(LockedBy { since: Some(task.changed.wall), ..LockedBy::new(task.id.lock(), holder.clone(), until) })
         }
         _ => None,
     }
 }
 
 /// Gives back what somebody has claimed who does not work on the task any more. [`Key::ByHand`] must be loaded.
-pub(crate) fn let_go(id: &TaskId, holder: &HolderId, epoch: Epoch, tables: &mut Tables, turn: &mut Turn) {
+pub(crate) fn let_go(id: &TaskId, holder: &HolderId, epoch: Epoch, tables: &mut Tables, tx: &mut Tx) {
     let ticket = match tables.coordination.claim_of(id) {
         Some(claim) => claim.ticket,
-        None => adopt_claim(id, holder, epoch, tables, turn),
+        None => adopt_claim(id, holder, epoch, tables, tx),
     };
-    work(Input::End { ticket }, &turn.now(Vec::new(), Span::ZERO), tables, turn);
+    work(Input::End { ticket }, &tx.now(Vec::new(), Span::ZERO), tables, tx);
 }
 
 /// Ends a claim against the will of its holder, who is told at the next call.
-fn lose(id: &TaskId, reason: &str, tables: &mut Tables, turn: &mut Turn) -> Option<LostClaim> {
+fn lose(id: &TaskId, reason: &str, tables: &mut Tables, tx: &mut Tx) -> Option<LostClaim> {
     let State::ByHand { holder, epoch, .. } = tables.backlog.tasks.get(id)?.state.clone() else { return None };
-    let lost = LostClaim { task: id.clone(), holder: holder.clone(), epoch, reason: reason.into(), at: turn.wall };
+    let lost = LostClaim { task: id.clone(), holder: holder.clone(), epoch, reason: reason.into(), at: tx.wall };
     tables.backlog.lost_claims.insert((id.clone(), holder), lost.clone());
-    step_task(tables, turn, id, task::Input::Return, None);
-    wake_runners(tables, turn, None);
+    step_task(tables, tx, id, task::Input::Return, None);
+    wake_runners(tables, tx, None);
     Some(lost)
 }
 
 /// Ends the claim on a task if its time is up or its lock is another's.
-pub(crate) fn end_if_over(id: &TaskId, now: &Now, tables: &mut Tables, turn: &mut Turn) {
+pub(crate) fn end_if_over(id: &TaskId, now: &Now, tables: &mut Tables, tx: &mut Tx) {
     let Some(State::ByHand { epoch, .. }) = tables.backlog.tasks.get(id).map(|task| &task.state) else { return };
     let lock = tables.coordination.locks.get(&id.lock());
     let reason = match lock.map(|lock| &lock.state) {
@@ -555,19 +549,19 @@ pub(crate) fn end_if_over(id: &TaskId, now: &Now, tables: &mut Tables, turn: &mu
     };
     let Some(reason) = reason else { return };
     let parts = tables.coordination.claim_of(id).map(|claim| claim.parts.clone()).unwrap_or_default();
-    let mut draft = Draft::new(&tables.coordination, Now { seq: turn.seq, ticket: turn.ticket, ..now.clone() });
+    let mut draft = Draft::new(&tables.coordination, Now { seq: tx.seq, ticket: tx.ticket, ..now.clone() });
     for part in parts.into_iter().filter(|part| !part.resource.name.is_section()) {
         draft.handle(match part.resource.kind {
             Kind::Lock => Command::Lock(part.resource.name, lock::Input::Reap),
             Kind::Semaphore => Command::Semaphore(part.resource.name, semaphore::Input::Reap),
         });
     }
-    draft.keep(tables, turn);
-    lose(id, &reason, tables, turn);
+    draft.keep(tables, tx);
+    lose(id, &reason, tables, tx);
 }
 
 /// The lock of a task was asked about: who has lost it does not work on the task any more, who has renewed it has renewed all.
-pub(crate) fn follow_lock(name: &Name, is_own: bool, is_renewed: bool, tables: &mut Tables, turn: &mut Turn) {
+pub(crate) fn follow_lock(name: &Name, is_own: bool, is_renewed: bool, tables: &mut Tables, tx: &mut Tx) {
     let Some(id) = name.task() else { return };
     let Some(State::ByHand { epoch, .. }) = tables.backlog.tasks.get(&id).map(|task| task.state.clone()) else { return };
     let is_held = match tables.coordination.locks.get(name).map(|lock| &lock.state) {
@@ -575,39 +569,39 @@ pub(crate) fn follow_lock(name: &Name, is_own: bool, is_renewed: bool, tables: &
         Some(lock::State::Free) | None => false,
     };
     if is_held && is_renewed {
-        renew(&id, None, Some(epoch), tables, turn);
+        renew(&id, None, Some(epoch), tables, tx);
     } else if !is_held && is_own {
-        step_task(tables, turn, &id, task::Input::Return, None);
-        wake_runners(tables, turn, None);
+        step_task(tables, tx, &id, task::Input::Return, None);
+        wake_runners(tables, tx, None);
     } else if !is_held {
-        end_if_over(&id, &turn.now(Vec::new(), Span::ZERO), tables, turn);
+        end_if_over(&id, &tx.now(Vec::new(), Span::ZERO), tables, tx);
     }
 }
 
 /// Ends the claims that a run has made: it has ended itself. [`Key::ClaimsBy`] must be loaded.
-pub(crate) fn end_claims(holder: &HolderId, tables: &mut Tables, turn: &mut Turn) {
+pub(crate) fn end_claims(holder: &HolderId, tables: &mut Tables, tx: &mut Tx) {
     let own = tables.coordination.claims.values().filter(|claim| claim.holder == *holder && claim.waits().is_none());
     let own: Vec<TaskId> = own.filter_map(|claim| claim.task.clone()).collect();
     for id in own {
-        step_task(tables, turn, &id, task::Input::Return, None);
+        step_task(tables, tx, &id, task::Input::Return, None);
     }
 }
 
 /// Ends the claims that have lost this part of theirs. [`Key::ClaimsOn`] must be loaded.
-pub(crate) fn end_broken(resource: &Resource, now: &Now, tables: &mut Tables, turn: &mut Turn) {
+pub(crate) fn end_broken(resource: &Resource, now: &Now, tables: &mut Tables, tx: &mut Tx) {
     let is_broken = |claim: &&WorkClaim| claim.waits().is_none() && tables.coordination.lost_part(claim).is_some();
     let broken = tables.coordination.claims.values().filter(|claim| claim.wants(resource)).filter(is_broken);
     let broken: Vec<TaskId> = broken.filter_map(|claim| claim.task.clone()).collect();
     for id in broken {
         // One whose time is up ends for that reason.
-        end_if_over(&id, now, tables, turn);
-        lose(&id, &format!("{resource} was taken away"), tables, turn);
+        end_if_over(&id, now, tables, tx);
+        lose(&id, &format!("{resource} was taken away"), tables, tx);
     }
 }
 
 /// Steps the claims, and carries out what follows.
-pub(crate) fn work(input: Input, now: &Now, tables: &mut Tables, turn: &mut Turn) -> Outcome {
-    let now = Now { seq: turn.seq, ticket: turn.ticket, ..now.clone() };
+pub(crate) fn work(input: Input, now: &Now, tables: &mut Tables, tx: &mut Tx) -> Outcome {
+    let now = Now { seq: tx.seq, ticket: tx.ticket, ..now.clone() };
     let step = std::mem::take(&mut tables.coordination).work(input, &now);
     tables.coordination = step.state;
     let took_ticket = match &step.outcome {
@@ -615,7 +609,7 @@ pub(crate) fn work(input: Input, now: &Now, tables: &mut Tables, turn: &mut Turn
         Outcome::Waiting(waiting, _) => waiting.ticket == now.ticket,
         _ => false,
     };
-    wake_watchers(tables, &step.effects, turn);
-    turn.carry_out(step.effects, took_ticket);
+    wake_watchers(tables, &step.effects, tx);
+    tx.carry_out(step.effects, took_ticket);
     step.outcome
 }

@@ -10,7 +10,7 @@ use banksman_core::task::admission::Admission;
 use banksman_core::task::dependencies;
 use banksman_core::task::{self, Course, Done, Need, Spec, Work};
 use banksman_core::{Epoch, Name, RunnerId, Seq, Span, Task, TaskId};
-use banksman_store::{Key, Tables, Turn};
+use banksman_store::{Key, Tables, Tx};
 
 use crate::facts;
 use crate::guards::{self, Judgement};
@@ -161,59 +161,59 @@ impl PipelineRequest {
         }
     }
 
-    pub(crate) fn decide(&self, tables: &mut Tables, turn: &mut Turn) -> PipelineOutcome {
+    pub(crate) fn decide(&self, tables: &mut Tables, tx: &mut Tx) -> PipelineOutcome {
         match self {
-            PipelineRequest::Start(start) => begin_life(start, tables, turn),
-            PipelineRequest::Begin { id, seen, .. } => begin(id, seen, tables, turn),
+            PipelineRequest::Start(start) => begin_life(start, tables, tx),
+            PipelineRequest::Begin { id, seen, .. } => begin(id, seen, tables, tx),
             PipelineRequest::Push { id, phase, queue, item, asks } => {
-                if !guards::may_push(id, asks, tables, turn) {
-                    return stepped(id, Input::CheckAgain { phase: phase.clone() }, tables, turn);
+                if !guards::may_push(id, asks, tables, tx) {
+                    return stepped(id, Input::CheckAgain { phase: phase.clone() }, tables, tx);
                 }
-                push(id, phase, queue, item, tables, turn)
+                push(id, phase, queue, item, tables, tx)
             }
             PipelineRequest::Set { id, vars, by } => {
-                let outcome = said(id, by.as_ref(), Input::Set(vars.clone()), tables, turn);
+                let outcome = said(id, by.as_ref(), Input::Set(vars.clone()), tables, tx);
                 // What a guard asks about may be the value of a variable.
                 if let PipelineOutcome::Stepped(Outcome::Noted, _) = outcome {
-                    step_pipeline(id, Input::Look, tables, turn);
+                    step_pipeline(id, Input::Look, tables, tx);
                 }
                 outcome
             }
             PipelineRequest::Checkpoint { id, message, by } => {
-                said(id, by.as_ref(), Input::Checkpoint(message.clone()), tables, turn)
+                said(id, by.as_ref(), Input::Checkpoint(message.clone()), tables, tx)
             }
             PipelineRequest::Examine { id, by, at, heard, seen } => {
                 let heard = if *heard { *at } else { Seq(0) };
-                guards::examine(id, by, heard, seen, tables, turn)
+                guards::examine(id, by, heard, seen, tables, tx)
             }
-            PipelineRequest::Judge(judgement) => judgement.decide(tables, turn),
-            PipelineRequest::Unblock { id, by } => stepped(id, Input::Unblock { by: by.clone() }, tables, turn),
-            PipelineRequest::Retry { id } => stepped(id, Input::Retry, tables, turn),
+            PipelineRequest::Judge(judgement) => judgement.decide(tables, tx),
+            PipelineRequest::Unblock { id, by } => stepped(id, Input::Unblock { by: by.clone() }, tables, tx),
+            PipelineRequest::Retry { id } => stepped(id, Input::Retry, tables, tx),
         }
     }
 }
 
 /// Adds a pipeline with its task.
-pub(crate) fn begin_life(start: &Start, tables: &mut Tables, turn: &mut Turn) -> PipelineOutcome {
+pub(crate) fn begin_life(start: &Start, tables: &mut Tables, tx: &mut Tx) -> PipelineOutcome {
     let Start { id, spec, depends_on, context, by } = start;
     let Some(Work::Pipeline(plan)) = &spec.work else { unreachable!("a pipeline is started with its plan") };
-    match tasks::add(id, spec, depends_on, *by, tables, turn) {
+    match tasks::add(id, spec, depends_on, *by, tables, tx) {
         TaskOutcome::Kept(_) => {}
         refused => return PipelineOutcome::Refused(refused),
     }
     let is_met =
         |edge: &Edge| tables.backlog.tasks.get(&edge.on).is_some_and(|on| dependencies::is_met(on.status(), edge.allow_failed));
     let unmet = !depends_on.iter().all(is_met);
-    let now = turn.now(Vec::new(), Span::ZERO);
+    let now = tx.now(Vec::new(), Span::ZERO);
     tables.backlog.pipelines.insert(id.clone(), Pipeline::new(id.clone(), plan.clone(), context.clone(), &now));
-    stepped(id, Input::Start { unmet }, tables, turn)
+    stepped(id, Input::Start { unmet }, tables, tx)
 }
 
-fn begin(id: &TaskId, seen: &Seen, tables: &mut Tables, turn: &mut Turn) -> PipelineOutcome {
+fn begin(id: &TaskId, seen: &Seen, tables: &mut Tables, tx: &mut Tx) -> PipelineOutcome {
     let Some(task) = tables.backlog.tasks.get(id) else { return PipelineOutcome::Unknown };
-    let now = seen.now(turn);
+    let now = seen.now(tx);
     match facts::admit(task, None, &tables.coordination, &tables.backlog, &now) {
-        Admission::Run => stepped(id, Input::Begin, tables, turn),
+        Admission::Run => stepped(id, Input::Begin, tables, tx),
         Admission::Blocked(reasons) => PipelineOutcome::Waits(reasons),
     }
 }
@@ -224,7 +224,7 @@ fn push(
     name: &Name,
     item: &Result<Box<New>, Box<str>>,
     tables: &mut Tables,
-    turn: &mut Turn,
+    tx: &mut Tx,
 ) -> PipelineOutcome {
     let is_awaited =
         |pipeline: &Pipeline| matches!(&pipeline.state, State::Running { phase: current, task: None, .. } if current == phase);
@@ -237,7 +237,7 @@ fn push(
     }
     let error = match item {
         Err(error) => Some(error.clone()),
-        Ok(item) => match &step_queue(name, queue::Input::Push(vec![New::clone(item)]), tables, turn) {
+        Ok(item) => match &step_queue(name, queue::Input::Push(vec![New::clone(item)]), tables, tx) {
             queue::Outcome::Unknown => Some(format!("there is no queue {name}").into()),
             queue::Outcome::Pushed(pushed) if pushed.first() == Some(&Pushed::Full) => {
                 Some(format!("queue {name} is full").into())
@@ -245,7 +245,7 @@ fn push(
             _ => None,
         },
     };
-    stepped(id, Input::Pushed { phase: phase.clone(), error }, tables, turn)
+    stepped(id, Input::Pushed { phase: phase.clone(), error }, tables, tx)
 }
 
 /// The item that a phase of a pipeline puts into a queue. What is not too much for a variable may be for an item, which has it inside.
@@ -258,7 +258,7 @@ pub(crate) fn item(pipeline: &Pipeline, push: &banksman_core::pipeline::plan::Pu
 }
 
 /// Something that a run of its phase says, or a person.
-fn said(id: &TaskId, by: Option<&(TaskId, Epoch)>, input: Input, tables: &mut Tables, turn: &mut Turn) -> PipelineOutcome {
+fn said(id: &TaskId, by: Option<&(TaskId, Epoch)>, input: Input, tables: &mut Tables, tx: &mut Tx) -> PipelineOutcome {
     let Some(pipeline) = tables.backlog.pipelines.get(id) else { return PipelineOutcome::Unknown };
     let is_at_it = |(task, epoch): &(TaskId, Epoch)| {
         let live = tables.backlog.tasks.get(task).and_then(Task::live);
@@ -271,43 +271,43 @@ fn said(id: &TaskId, by: Option<&(TaskId, Epoch)>, input: Input, tables: &mut Ta
             let refusal = Refusal::Unbound(BindError::Given(given(vars).unwrap_or_default()));
             PipelineOutcome::Stepped(Outcome::Refused(refusal), Box::new(pipeline.clone()))
         }
-        _ => stepped(id, input, tables, turn),
+        _ => stepped(id, input, tables, tx),
     }
 }
 
-pub(crate) fn stepped(id: &TaskId, input: Input, tables: &mut Tables, turn: &mut Turn) -> PipelineOutcome {
-    match step_pipeline(id, input, tables, turn) {
+pub(crate) fn stepped(id: &TaskId, input: Input, tables: &mut Tables, tx: &mut Tx) -> PipelineOutcome {
+    match step_pipeline(id, input, tables, tx) {
         None => PipelineOutcome::Unknown,
         Some(outcome) => PipelineOutcome::Stepped(outcome, Box::new(tables.backlog.pipelines[id].clone())),
     }
 }
 
 /// Steps a pipeline that is there, and carries out what follows: the task of its next phase, and how its own task stands.
-pub(crate) fn step_pipeline(id: &TaskId, input: Input, tables: &mut Tables, turn: &mut Turn) -> Option<Outcome> {
+pub(crate) fn step_pipeline(id: &TaskId, input: Input, tables: &mut Tables, tx: &mut Tx) -> Option<Outcome> {
     let pipeline = tables.backlog.pipelines.remove(id)?;
     let (before, left) = (pipeline.state.clone(), pipeline.task().cloned());
-    let step = pipeline.step(input, &turn.now(Vec::new(), Span::ZERO));
+    let step = pipeline.step(input, &tx.now(Vec::new(), Span::ZERO));
     let is_same = step.state.state == before;
     tables.backlog.pipelines.insert(id.clone(), step.state);
-    carry_out(tables, turn, step.effects, None);
+    carry_out(tables, tx, step.effects, None);
     if let Outcome::Begin(task) = &step.outcome
-        && let Err(error) = phases::add(id, task, tables, turn)
+        && let Err(error) = phases::add(id, task, tables, tx)
     {
-        return step_pipeline(id, Input::Unclear { task: task.clone(), error: error.into() }, tables, turn);
+        return step_pipeline(id, Input::Unclear { task: task.clone(), error: error.into() }, tables, tx);
     }
     if !is_same {
-        settle_question(id, &before, tables, turn);
-        lead_phase(id, left, tables, turn);
-        free_kept(id, tables, turn);
-        lead(id, tables, turn);
-        wake_runners(tables, turn, None);
+        settle_question(id, &before, tables, tx);
+        lead_phase(id, left, tables, tx);
+        free_kept(id, tables, tx);
+        lead(id, tables, tx);
+        wake_runners(tables, tx, None);
     }
     Some(step.outcome)
 }
 
 /// Frees what a pipeline holds under its own name and needs no longer: the locks and slots of a phase with guards behind it when it
 /// leaves the phase, and everything once it is over and no run of it lives.
-fn free_kept(id: &TaskId, tables: &mut Tables, turn: &mut Turn) {
+fn free_kept(id: &TaskId, tables: &mut Tables, tx: &mut Tx) {
     let is_live = |task: &Task| task.spec.parent.as_ref() == Some(id) && task.live().is_some();
     if tables.backlog.tasks.values().any(is_live) {
         return;
@@ -329,30 +329,30 @@ fn free_kept(id: &TaskId, tables: &mut Tables, turn: &mut Turn) {
     if held.is_empty() {
         return;
     }
-    let mut draft = Draft::new(&tables.coordination, turn.now(Vec::new(), Span::ZERO));
+    let mut draft = Draft::new(&tables.coordination, tx.now(Vec::new(), Span::ZERO));
     for (need, epoch) in held {
         draft.handle(give_back(&need, holder.clone(), epoch));
     }
-    draft.keep(tables, turn);
+    draft.keep(tables, tx);
 }
 
 /// Nobody needs to say any more what becomes of a guard that is overdue.
-fn settle_question(id: &TaskId, before: &State, tables: &mut Tables, turn: &mut Turn) {
+fn settle_question(id: &TaskId, before: &State, tables: &mut Tables, tx: &mut Tx) {
     let State::Blocked { reason: Reason::Overdue { decision, .. }, .. } = before else { return };
     if !matches!(&tables.backlog.pipelines[id].state, State::Blocked { reason: Reason::Overdue { .. }, .. }) {
-        withdraw(tables, turn, decision);
+        withdraw(tables, tx, decision);
     }
 }
 
 /// The task of a phase is held as long as a guard does not let it begin. One that its pipeline has `left` without an end has failed.
-fn lead_phase(id: &TaskId, left: Option<TaskId>, tables: &mut Tables, turn: &mut Turn) {
+fn lead_phase(id: &TaskId, left: Option<TaskId>, tables: &mut Tables, tx: &mut Tx) {
     let pipeline = &tables.backlog.pipelines[id];
     let is_waiting = |task: &Task| matches!(task.state, task::State::Pending | task::State::Resting { .. } | task::State::Held);
     let current = pipeline.task().cloned();
     let left = left.filter(|left| current.as_ref() != Some(left) && !matches!(pipeline.state, State::Cancelled { .. }));
     if let Some(left) = left.filter(|left| tables.backlog.tasks.get(left).is_some_and(is_waiting)) {
         let error = "a guard of its phase does not hold".into();
-        step_task(tables, turn, &left, task::Input::Stop(task::After::Fail { error }), None);
+        step_task(tables, tx, &left, task::Input::Stop(task::After::Fail { error }), None);
     }
     let Some(task) = current.as_ref().and_then(|task| tables.backlog.tasks.get(task)) else { return };
     let input = match (&tables.backlog.pipelines[id].state, &task.state) {
@@ -361,11 +361,11 @@ fn lead_phase(id: &TaskId, left: Option<TaskId>, tables: &mut Tables, turn: &mut
         _ => return,
     };
     let task = task.id.clone();
-    step_task(tables, turn, &task, input, None);
+    step_task(tables, tx, &task, input, None);
 }
 
 /// The task of a pipeline stands as the pipeline does.
-fn lead(id: &TaskId, tables: &mut Tables, turn: &mut Turn) {
+fn lead(id: &TaskId, tables: &mut Tables, tx: &mut Tx) {
     let course = match &tables.backlog.pipelines[id].state {
         // Its task waits, and that it has to wait is told by what it depends on.
         State::Init | State::Blocked { reason: Reason::Dependencies, .. } => return,
@@ -376,9 +376,9 @@ fn lead(id: &TaskId, tables: &mut Tables, turn: &mut Turn) {
         State::Cancelled { .. } => Course::Over(Done::Cancelled),
     };
     let Some(host) = tables.backlog.tasks.remove(id) else { return };
-    let step = host.step(task::Input::Follow(course), &turn.now(Vec::new(), Span::ZERO));
+    let step = host.step(task::Input::Follow(course), &tx.now(Vec::new(), Span::ZERO));
     tables.backlog.tasks.insert(id.clone(), step.state);
-    carry_out(tables, turn, step.effects, None);
+    carry_out(tables, tx, step.effects, None);
 }
 
 /// What a pipeline came to: its variables.
@@ -387,11 +387,11 @@ fn output(pipeline: &Pipeline) -> Option<serde_json::Value> {
 }
 
 /// A task was stepped: if it is a phase of a pipeline, that goes on; if it is the task of a pipeline, that ends with it.
-pub(crate) fn follow(id: &TaskId, before: &task::State, tail: &str, tables: &mut Tables, turn: &mut Turn) {
+pub(crate) fn follow(id: &TaskId, before: &task::State, tail: &str, tables: &mut Tables, tx: &mut Tx) {
     let Some(task) = tables.backlog.tasks.get(id) else { return };
     if let Some(pipeline) = tables.backlog.pipelines.get(id) {
         if matches!(task.state, task::State::Done(_)) && !pipeline.is_over() {
-            step_pipeline(id, Input::Cancel, tables, turn);
+            step_pipeline(id, Input::Cancel, tables, tx);
         }
         return;
     }
@@ -399,7 +399,7 @@ pub(crate) fn follow(id: &TaskId, before: &task::State, tail: &str, tables: &mut
     if tables.backlog.pipelines.get(&host).and_then(Pipeline::task) != Some(id) {
         // It was cancelled, and this run had to end first.
         if tables.backlog.pipelines.contains_key(&host) {
-            free_kept(&host, tables, turn);
+            free_kept(&host, tables, tx);
         }
         return;
     }
@@ -415,28 +415,28 @@ pub(crate) fn follow(id: &TaskId, before: &task::State, tail: &str, tables: &mut
         ) => {
             let Some(task::Verdict::Refused(refused)) = &live.verdict else { return };
             let task::Refused { guard, part, again, at, .. } = (**refused).clone();
-            let verdict = Verdict::Block { guard, part, again: turn.lease + again, asks_outside: true };
+            let verdict = Verdict::Block { guard, part, again: tx.lease + again, asks_outside: true };
             Input::Refuted { task, verdict, at }
         }
         // Who gives it back gives it back to its pipeline.
-        (task::State::ByHand { .. }, task::State::Pending) => return lead_phase(&host, None, tables, turn),
+        (task::State::ByHand { .. }, task::State::Pending) => return lead_phase(&host, None, tables, tx),
         (_, task::State::Parked { decision }) => Input::Parked { task, decision: Some(decision.clone()) },
         (task::State::Parked { .. }, _) => Input::Parked { task, decision: None },
         _ => return,
     };
-    step_pipeline(&host, input, tables, turn);
+    step_pipeline(&host, input, tables, tx);
 }
 
 /// A task is gone: its pipeline with it, or the phase that it was at has failed.
-pub(crate) fn forget(task: &Task, tables: &mut Tables, turn: &mut Turn) {
+pub(crate) fn forget(task: &Task, tables: &mut Tables, tx: &mut Tx) {
     if tables.backlog.pipelines.remove(&task.id).is_some() {
-        emit(turn, Event::Pipeline { id: task.id.clone(), fact: Fact::Deleted {} });
-        free_kept(&task.id, tables, turn);
+        emit(tx, Event::Pipeline { id: task.id.clone(), fact: Fact::Deleted {} });
+        free_kept(&task.id, tables, tx);
     }
     if let Some(host) = &task.spec.parent
         && tables.backlog.pipelines.get(host).and_then(Pipeline::task) == Some(&task.id)
     {
         let end = banksman_core::pipeline::End::Dropped { how: "deleted".into() };
-        step_pipeline(host, Input::Ended { task: task.id.clone(), end, runs: task.attempts }, tables, turn);
+        step_pipeline(host, Input::Ended { task: task.id.clone(), end, runs: task.attempts }, tables, tx);
     }
 }

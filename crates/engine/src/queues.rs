@@ -3,7 +3,7 @@
 use banksman_core::event::Event;
 use banksman_core::queue::{DUE_PER_SETTLE, DUE_PER_TAKE, Fact, Hold, Input, Outcome, Pushed};
 use banksman_core::{Effect, Name, Now, Span};
-use banksman_store::{Key, Tables, Turn};
+use banksman_store::{Key, Tables, Tx};
 
 use crate::request::{Reply, Seen};
 
@@ -78,37 +78,37 @@ impl QueueRequest {
         }
     }
 
-    pub(crate) fn decide(&self, tables: &mut Tables, turn: &mut Turn) -> Reply {
-        let now = self.seen.now(turn);
-        let outcome = step_at(&self.queue, self.input.clone(), &now, tables, turn);
+    pub(crate) fn decide(&self, tables: &mut Tables, tx: &mut Tx) -> Reply {
+        let now = self.seen.now(tx);
+        let outcome = step_at(&self.queue, self.input.clone(), &now, tables, tx);
         Reply::Queue { outcome, at: now.stamp() }
     }
 }
 
 /// Steps a queue for somebody who does not wait, and carries out what follows.
-pub(crate) fn step_queue(name: &Name, input: Input, tables: &mut Tables, turn: &mut Turn) -> Outcome {
-    let now = turn.now(Vec::new(), Span::ZERO);
-    step_at(name, input, &now, tables, turn)
+pub(crate) fn step_queue(name: &Name, input: Input, tables: &mut Tables, tx: &mut Tx) -> Outcome {
+    let now = tx.now(Vec::new(), Span::ZERO);
+    step_at(name, input, &now, tables, tx)
 }
 
-fn step_at(name: &Name, input: Input, now: &Now, tables: &mut Tables, turn: &mut Turn) -> Outcome {
+fn step_at(name: &Name, input: Input, now: &Now, tables: &mut Tables, tx: &mut Tx) -> Outcome {
     let step = std::mem::take(&mut tables.queues).step(name, input, now);
     tables.queues = step.state;
     if let Outcome::Pushed(pushed) = &step.outcome {
         for new in pushed.iter().filter_map(|one| if let Pushed::Added(id) = one { Some(id) } else { None }) {
             // It may have gone to somebody who waits for it already; how deep it is says how it came here.
-            tables.queues.items.entry(*new).and_modify(|item| item.depth = turn.depth);
+            tables.queues.items.entry(*new).and_modify(|item| item.depth = tx.depth);
         }
     }
-    wake_hands(&step.effects, tables, turn);
+    wake_hands(&step.effects, tables, tx);
     let took_ticket = matches!(&step.outcome, Outcome::Waiting(waiting) if waiting.ticket == now.ticket);
-    let errands = turn.carry_out(step.effects, took_ticket);
+    let errands = tx.carry_out(step.effects, took_ticket);
     debug_assert!(errands.is_empty(), "queues send no errands");
     step.outcome
 }
 
 /// Wakes the runners if there may be something for a worker. Who a queue has for workers was loaded with it.
-fn wake_hands(effects: &[Effect], tables: &Tables, turn: &mut Turn) {
+fn wake_hands(effects: &[Effect], tables: &Tables, tx: &mut Tx) {
     if tables.crew.hands.is_empty() {
         return;
     }
@@ -124,5 +124,5 @@ fn wake_hands(effects: &[Effect], tables: &Tables, turn: &mut Turn) {
     let queues: std::collections::BTreeSet<Name> = effects.iter().filter_map(filled).collect();
     let hands = queues.iter().filter_map(|queue| tables.crew.hands.get(queue)).flatten();
     let wakes = hands.map(|address| Effect::Wake(address.clone())).collect();
-    turn.carry_out(wakes, false);
+    tx.carry_out(wakes, false);
 }

@@ -6,7 +6,7 @@ use banksman_core::resource::grant::Ask;
 use banksman_core::resource::lock;
 use banksman_core::resource::semaphore;
 use banksman_core::{Effect, Epoch, Limits, LimitsChange, Liveness, ProcessId, Seq, Span, Stamp, TaskId, queue};
-use banksman_store::{Call, Granted, Key, Tables, Turn};
+use banksman_store::{Call, Granted, Key, Tables, Tx};
 
 use crate::applying::{ApplyOutcome, ApplyRequest};
 use crate::decisions::{DecisionOutcome, DecisionRequest};
@@ -172,11 +172,11 @@ impl Call for Request {
         }
     }
 
-    fn decide(&self, tables: &mut Tables, turn: &mut Turn) -> Reply {
-        let of_caller = turn.depth;
-        turn.depth = of_caller.max(self.depth(tables));
-        let reply = self.carry_out(tables, turn);
-        turn.depth = of_caller;
+    fn decide(&self, tables: &mut Tables, tx: &mut Tx) -> Reply {
+        let of_caller = tx.depth;
+        tx.depth = of_caller.max(self.depth(tables));
+        let reply = self.carry_out(tables, tx);
+        tx.depth = of_caller;
         reply
     }
 }
@@ -206,30 +206,30 @@ impl Request {
         }
     }
 
-    fn carry_out(&self, tables: &mut Tables, turn: &mut Turn) -> Reply {
+    fn carry_out(&self, tables: &mut Tables, tx: &mut Tx) -> Reply {
         match self {
-            Request::Coordinate { command, seen } => coordinate(command.clone(), seen, tables, turn),
+            Request::Coordinate { command, seen } => coordinate(command.clone(), seen, tables, tx),
             Request::Emit(event) => {
-                let seq = turn.seq;
-                turn.carry_out(vec![Effect::Emit(event.clone())], false);
+                let seq = tx.seq;
+                tx.carry_out(vec![Effect::Emit(event.clone())], false);
                 Reply::Emitted(seq)
             }
-            Request::Section(request) => Reply::Section(request.decide(tables, turn)),
-            Request::Task(request) => Reply::Task(request.decide(tables, turn)),
-            Request::Run(request) => Reply::Run(request.decide(tables, turn)),
-            Request::Decision(request) => Reply::Decision(request.decide(tables, turn)),
-            Request::Import(request) => Reply::Import(request.decide(tables, turn)),
-            Request::Queue(request) => request.decide(tables, turn),
-            Request::Worker(request) => Reply::Worker(request.decide(tables, turn)),
-            Request::Route(request) => Reply::Route(request.decide(tables, turn)),
-            Request::Apply(request) => Reply::Apply(request.decide(tables, turn)),
-            Request::Pipeline(request) => Reply::Pipeline(request.decide(tables, turn)),
-            Request::SetLimits { change, seed } => Reply::Limits(limits::change(*change, *seed, tables, turn)),
+            Request::Section(request) => Reply::Section(request.decide(tables, tx)),
+            Request::Task(request) => Reply::Task(request.decide(tables, tx)),
+            Request::Run(request) => Reply::Run(request.decide(tables, tx)),
+            Request::Decision(request) => Reply::Decision(request.decide(tables, tx)),
+            Request::Import(request) => Reply::Import(request.decide(tables, tx)),
+            Request::Queue(request) => request.decide(tables, tx),
+            Request::Worker(request) => Reply::Worker(request.decide(tables, tx)),
+            Request::Route(request) => Reply::Route(request.decide(tables, tx)),
+            Request::Apply(request) => Reply::Apply(request.decide(tables, tx)),
+            Request::Pipeline(request) => Reply::Pipeline(request.decide(tables, tx)),
+            Request::SetLimits { change, seed } => Reply::Limits(limits::change(*change, *seed, tables, tx)),
         }
     }
 }
 
-fn coordinate(mut command: Command, seen: &Seen, tables: &mut Tables, turn: &mut Turn) -> Reply {
+fn coordinate(mut command: Command, seen: &Seen, tables: &mut Tables, tx: &mut Tx) -> Reply {
     let resource = command.resource();
     if let Some(ask) = ask_mut(&mut command)
         && let Some(granted) = ask.claim.request.as_ref().and_then(|request| tables.requests.get(request))
@@ -239,7 +239,7 @@ fn coordinate(mut command: Command, seen: &Seen, tables: &mut Tables, turn: &mut
         }
         ask.granted_before = Some(granted.epoch);
     }
-    let now = seen.now(turn);
+    let now = seen.now(tx);
     let is_own = matches!(&command, Command::Lock(_, lock::Input::Release { .. }));
     let is_taken_away = is_taken_away(&command);
     let step = std::mem::take(&mut tables.coordination).handle(command, &now);
@@ -249,13 +249,13 @@ fn coordinate(mut command: Command, seen: &Seen, tables: &mut Tables, turn: &mut
         Outcome::Semaphore(semaphore::Outcome::Waiting(waiting)) => waiting.ticket == now.ticket,
         _ => false,
     };
-    remember_requests(&step.effects, turn.seq, tables);
-    wake_watchers(tables, &step.effects, turn);
-    turn.carry_out(step.effects, took_ticket);
+    remember_requests(&step.effects, tx.seq, tables);
+    wake_watchers(tables, &step.effects, tx);
+    tx.carry_out(step.effects, took_ticket);
     let is_renewed = matches!(&step.outcome, Outcome::Lock(lock::Outcome::Extended(_)));
-    follow_lock(&resource.name, is_own, is_renewed, tables, turn);
+    follow_lock(&resource.name, is_own, is_renewed, tables, tx);
     if is_taken_away {
-        end_broken(&resource, &now, tables, turn);
+        end_broken(&resource, &now, tables, tx);
     }
     Reply::Coordinate { outcome: step.outcome, at: now.stamp() }
 }

@@ -15,7 +15,7 @@ use banksman_core::{
     Epoch, HolderId, Limits, LimitsChange, Name, Now, Pipeline, RunId, RunnerId, SectionId, Seq, Span, Status, TaskId, Ticket,
     Wall,
 };
-use banksman_store::{Key, Tables, Turn};
+use banksman_store::{Key, Tables, Tx};
 
 use crate::calm::{rest, ripen, stepped, tried};
 use crate::claims::claim;
@@ -134,12 +134,12 @@ pub enum RunRequest {
         /// How many items of workers are dead.
         dead: u64,
     },
-    /// Tell what came of an errand.
+    /// Tell what came of an outbox command.
     Tried {
         /// Itself.
         runner: RunnerId,
         /// Which one.
-        errand: Seq,
+        command: Seq,
         /// Why it could not be done, if it could not.
         error: Option<Box<str>>,
         /// Whether there is no use in trying it again.
@@ -334,10 +334,10 @@ impl RunRequest {
         }
     }
 
-    pub(crate) fn decide(&self, tables: &mut Tables, turn: &mut Turn) -> RunOutcome {
+    pub(crate) fn decide(&self, tables: &mut Tables, tx: &mut Tx) -> RunOutcome {
         match self {
             RunRequest::Enlist { runner, limits } => {
-                let now = turn.now(Vec::new(), Default::default());
+                let now = tx.now(Vec::new(), Default::default());
                 let row = Runner { started: now.stamp(), seen: now.lease, ..(**runner).clone() };
                 tables.backlog.runners.insert(runner.id.clone(), row);
                 // One that takes no tasks has no say in how many runs there may be.
@@ -345,7 +345,7 @@ impl RunRequest {
                     return RunOutcome::Done;
                 }
                 inherit(tables, None, Some(&runner.id));
-                limits::change(LimitsChange::default(), *limits, tables, turn);
+                limits::change(LimitsChange::default(), *limits, tables, tx);
                 RunOutcome::Done
             }
             RunRequest::Watch { runner, resources } => match tables.backlog.runners.get_mut(runner) {
@@ -358,7 +358,7 @@ impl RunRequest {
             RunRequest::Short { runner, shortage } => match tables.backlog.runners.get_mut(runner) {
                 None => RunOutcome::Late,
                 Some(row) => {
-                    let now = turn.now(Vec::new(), Default::default()).stamp();
+                    let now = tx.now(Vec::new(), Default::default()).stamp();
                     let since = row.shortage.take().map_or(now, |before| before.since);
                     row.shortage = shortage.clone().map(|(error, delay)| Shortage { error, since, until: now.lease + delay });
                     RunOutcome::Done
@@ -366,61 +366,59 @@ impl RunRequest {
             },
             RunRequest::Retire { runner, seen } => {
                 // Without a look it is the runner itself that leaves.
-                let gone = |row: &Runner| seen.probes.is_empty() || seen.now(turn).all_dead(std::slice::from_ref(&row.process));
+                let gone = |row: &Runner| seen.probes.is_empty() || seen.now(tx).all_dead(std::slice::from_ref(&row.process));
                 if tables.backlog.runners.get(runner).is_some_and(gone) {
                     tables.backlog.runners.remove(runner);
                     let heir = any_runner(tables);
                     inherit(tables, Some(runner), heir.as_ref());
-                    wake_runners(tables, turn, None);
+                    wake_runners(tables, tx, None);
                 }
                 RunOutcome::Done
             }
             RunRequest::Found { task, marker } => {
                 let children = open_children(tables, task);
-                stepped(task, task::Input::Found { marker: marker.clone(), children }, tables, turn)
+                stepped(task, task::Input::Found { marker: marker.clone(), children }, tables, tx)
             }
             RunRequest::Ripen { rested, left, seen } => {
-                rested.iter().chain(left).for_each(|task| ripen(task, seen, tables, turn));
+                rested.iter().chain(left).for_each(|task| ripen(task, seen, tables, tx));
                 RunOutcome::Done
             }
             RunRequest::Settle { task } => {
                 let children = open_children(tables, task);
-                let outcome = stepped(task, task::Input::Settle { children }, tables, turn);
+                let outcome = stepped(task, task::Input::Settle { children }, tables, tx);
                 if matches!(outcome, RunOutcome::Stepped(task::Outcome::EndChildren, _)) {
                     for child in descendants(tables, task) {
-                        tasks::stop(&child, task::After::Cancel, tables, turn);
+                        tasks::stop(&child, task::After::Cancel, tables, tx);
                     }
                 }
                 outcome
             }
-            RunRequest::Rest { runner, counts, dead } => rest(runner, counts, *dead, tables, turn),
-            RunRequest::Tried { runner, errand, error, is_final } => {
-                tried(runner, *errand, error.as_deref(), *is_final, tables, turn)
+            RunRequest::Rest { runner, counts, dead } => rest(runner, counts, *dead, tables, tx),
+            RunRequest::Tried { runner, command, error, is_final } => {
+                tried(runner, *command, error.as_deref(), *is_final, tables, tx)
             }
-            RunRequest::Renew { runner } => renew(runner, tables, turn),
-            RunRequest::Dismiss { runner, seen } => dismiss(runner, seen, tables, turn),
-            RunRequest::Claim { runner, room, candidates, seen } => claim(runner, *room, candidates, seen, tables, turn),
+            RunRequest::Renew { runner } => renew(runner, tables, tx),
+            RunRequest::Dismiss { runner, seen } => dismiss(runner, seen, tables, tx),
+            RunRequest::Claim { runner, room, candidates, seen } => claim(runner, *room, candidates, seen, tables, tx),
             RunRequest::Started { run, owner_epoch, session } => {
                 let Some(row) = tables.backlog.runs.get_mut(run) else { return RunOutcome::Late };
                 if row.owner_epoch != *owner_epoch || !row.is_live() {
                     return RunOutcome::Late;
                 }
                 row.session = Some(session.clone());
-                let is_spawn = |sent: &banksman_core::backlog::Sent| matches!(&sent.errand, banksman_core::Errand::Spawn { run: spawned } if spawned == run);
-                tables.backlog.outbox.retain(|_, sent| !is_spawn(sent));
+                let is_spawn = |entry: &banksman_core::backlog::OutboxEntry| matches!(&entry.command, banksman_core::OutboxCommand::Spawn { run: spawned } if spawned == run);
+                tables.backlog.outbox.retain(|_, entry| !is_spawn(entry));
                 RunOutcome::Done
             }
-            RunRequest::Finish { runner, what, ending, marker, watch } => {
-                finish(runner, what, ending, marker, watch, tables, turn)
-            }
-            RunRequest::Adopt { runner, what, seen } => adopt(runner, what, seen, tables, turn),
-            RunRequest::Lose { runner, what, patience, watch } => lose(runner, what, *patience, watch, tables, turn),
-            RunRequest::Unproven { runner, what, why } => unproven(runner, what, why, tables, turn),
+            RunRequest::Finish { runner, what, ending, marker, watch } => finish(runner, what, ending, marker, watch, tables, tx),
+            RunRequest::Adopt { runner, what, seen } => adopt(runner, what, seen, tables, tx),
+            RunRequest::Lose { runner, what, patience, watch } => lose(runner, what, *patience, watch, tables, tx),
+            RunRequest::Unproven { runner, what, why } => unproven(runner, what, why, tables, tx),
             RunRequest::Await { run, epoch, ancestors, parts, standing, seen } => {
                 let wait = Some((standing.clone(), None));
                 let (holder, ancestors, parts, ttl) = (run.holder(), ancestors.clone(), parts.clone(), Span::ZERO);
                 let take = Take { holder, ancestors, task: None, parts, ttl, ticket: None, wait };
-                awaiting(run, *epoch, take, seen, tables, turn)
+                awaiting(run, *epoch, take, seen, tables, tx)
             }
             RunRequest::EndAwait { ticket } => {
                 tables.coordination.claims.remove(ticket);
@@ -429,10 +427,10 @@ impl RunRequest {
             RunRequest::Pause { run, epoch } => {
                 let outcome = standing(run, *epoch, tables);
                 if outcome == RunOutcome::Done {
-                    free_slot(run, tables, turn);
+                    free_slot(run, tables, tx);
                     // Its runner may have room for another run now, whether it waits for a slot or not.
                     let owner = tables.backlog.runs[run].owner.clone();
-                    wake_runner(tables, turn, &owner);
+                    wake_runner(tables, tx, &owner);
                 }
                 outcome
             }
@@ -440,7 +438,7 @@ impl RunRequest {
                 let outcome = standing(run, *epoch, tables);
                 if outcome != RunOutcome::Done {
                     // The run has ended meanwhile, and nobody else would ever give this slot back.
-                    free_slot(run, tables, turn);
+                    free_slot(run, tables, tx);
                 }
                 outcome
             }
@@ -449,12 +447,12 @@ impl RunRequest {
 }
 
 /// A run waits for tasks: an edge of the graph of waits, and nothing else.
-fn awaiting(run: &RunId, epoch: Epoch, take: Take, seen: &Seen, tables: &mut Tables, turn: &mut Turn) -> RunOutcome {
+fn awaiting(run: &RunId, epoch: Epoch, take: Take, seen: &Seen, tables: &mut Tables, tx: &mut Tx) -> RunOutcome {
     match standing(run, epoch, tables) {
         RunOutcome::Done => {}
         other => return other,
     }
-    match work(Input::Await(Box::new(take)), &seen.now(turn), tables, turn) {
+    match work(Input::Await(Box::new(take)), &seen.now(tx), tables, tx) {
         Outcome::Waiting(waiting, _) => RunOutcome::Awaits(waiting.ticket),
         Outcome::Deadlock(cycle) => RunOutcome::Deadlock(cycle),
         other => unreachable!("a wait is noted or refused: {other:?}"),
@@ -498,13 +496,13 @@ fn standing(run: &RunId, epoch: Epoch, tables: &Tables) -> RunOutcome {
 
 impl Seen {
     /// The moment of a decision that believes what was seen.
-    pub(crate) fn now(&self, turn: &Turn) -> Now {
+    pub(crate) fn now(&self, tx: &Tx) -> Now {
         let dead = self.probes.iter().filter(|(process, liveness)| match liveness {
             banksman_core::Liveness::Dead => true,
-            banksman_core::Liveness::OtherBoot => turn.is_over(&process.boot),
+            banksman_core::Liveness::OtherBoot => tx.is_over(&process.boot),
             banksman_core::Liveness::Alive | banksman_core::Liveness::Unknown => false,
         });
-        turn.now(dead.map(|(process, _)| process.clone()).collect(), self.patience)
+        tx.now(dead.map(|(process, _)| process.clone()).collect(), self.patience)
     }
 }
 

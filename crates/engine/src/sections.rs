@@ -6,7 +6,7 @@ use banksman_core::resource::coordination::Coordination;
 use banksman_core::resource::lock::{self, Lock};
 use banksman_core::task::Need;
 use banksman_core::{HolderId, RunId, SectionId, Title};
-use banksman_store::{Key, Tables, Turn};
+use banksman_store::{Key, Tables, Tx};
 
 use crate::ledger::{Draft, emit, give_back, take, wake_for, wake_runners};
 
@@ -71,7 +71,7 @@ impl SectionRequest {
         keys
     }
 
-    pub(crate) fn decide(&self, tables: &mut Tables, turn: &mut Turn) -> SectionOutcome {
+    pub(crate) fn decide(&self, tables: &mut Tables, tx: &mut Tx) -> SectionOutcome {
         let taken = |name: &Title, but: &SectionId| {
             tables.backlog.sections.values().find(|other| other.name == *name && other.id != *but).map(|other| other.id.clone())
         };
@@ -83,9 +83,9 @@ impl SectionRequest {
                 if tables.backlog.sections.len() >= SECTION_LIMIT {
                     return SectionOutcome::TooMany;
                 }
-                let section = Section { id: id.clone(), name: name.clone(), exclusive: *exclusive, position: turn.seq };
+                let section = Section { id: id.clone(), name: name.clone(), exclusive: *exclusive, position: tx.seq };
                 emit(
-                    turn,
+                    tx,
                     Event::Section { id: id.clone(), fact: SectionFact::Added { name: name.clone(), exclusive: *exclusive } },
                 );
                 tables.backlog.sections.insert(id.clone(), section.clone());
@@ -100,8 +100,8 @@ impl SectionRequest {
                 section.exclusive = exclusive.unwrap_or(section.exclusive);
                 let section = section.clone();
                 let fact = SectionFact::Updated { name: section.name.clone(), exclusive: section.exclusive };
-                emit(turn, Event::Section { id: id.clone(), fact });
-                wake_runners(tables, turn, None);
+                emit(tx, Event::Section { id: id.clone(), fact });
+                wake_runners(tables, tx, None);
                 SectionOutcome::Kept(section)
             }
             SectionRequest::Delete { id, force } => {
@@ -119,7 +119,7 @@ impl SectionRequest {
                     return SectionOutcome::Locked(grant.claim.holder.clone());
                 }
                 tables.backlog.sections.remove(id);
-                emit(turn, Event::Section { id: id.clone(), fact: SectionFact::Deleted {} });
+                emit(tx, Event::Section { id: id.clone(), fact: SectionFact::Deleted {} });
                 SectionOutcome::Deleted
             }
         }
@@ -138,7 +138,7 @@ pub(crate) fn manual_lock<'a>(section: &SectionId, coordination: &'a Coordinatio
 }
 
 /// A run has ended: the lock of its section goes to another run that lives there, or is free. [`Key::Live`] must be loaded.
-pub(crate) fn leave(section: &SectionId, run: &RunId, tables: &mut Tables, turn: &mut Turn) {
+pub(crate) fn leave(section: &SectionId, run: &RunId, tables: &mut Tables, tx: &mut Tx) {
     let name = section.lock();
     let heir = tables.backlog.live_in(section).find(|other| other.id != *run).map(|other| other.id.clone());
     if let Some(lock::State::Held(grant)) = tables.coordination.locks.get(&name).map(|lock| &lock.state) {
@@ -149,14 +149,14 @@ pub(crate) fn leave(section: &SectionId, run: &RunId, tables: &mut Tables, turn:
             let command = give_back(&Need::Lock(name.clone()), holder, grant.epoch);
             // What goes from one run to the next is never free, so that it is kept for nobody who waits.
             let claims = heir.as_ref().map(|_| std::mem::take(&mut tables.coordination.claims));
-            let mut draft = Draft::new(&tables.coordination, turn.now(Vec::new(), Default::default()));
+            let mut draft = Draft::new(&tables.coordination, tx.now(Vec::new(), Default::default()));
             draft.handle(command);
             heir.iter().for_each(|heir| drop(draft.handle(take(&Need::Lock(name.clone()), heir.holder(), Vec::new()))));
-            draft.keep(tables, turn);
+            draft.keep(tables, tx);
             claims.into_iter().for_each(|claims| tables.coordination.claims = claims);
         }
     }
     if heir.is_none() {
-        wake_for(tables, &[Resource { kind: Kind::Lock, name }], turn);
+        wake_for(tables, &[Resource { kind: Kind::Lock, name }], tx);
     }
 }

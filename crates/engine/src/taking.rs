@@ -30,7 +30,7 @@ pub struct Taking {
 
 /// What the driver does next.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Counsel {
+pub enum TakeAction {
     /// Send [`Taking::request`] to the store.
     Ask,
     /// Look at this process and report with [`Taking::probed`]; then go on with what stood before.
@@ -68,32 +68,32 @@ impl Taking {
     }
 
     /// Takes in the store's answer to [`Taking::request`].
-    pub fn answer(&mut self, reply: Reply) -> Counsel {
+    pub fn answer(&mut self, reply: Reply) -> TakeAction {
         self.dead.clear();
         self.patience = Span::ZERO;
-        let Reply::Queue { outcome: Outcome::Waiting(waiting), at } = &reply else { return Counsel::Done(reply) };
+        let Reply::Queue { outcome: Outcome::Waiting(waiting), at } = &reply else { return TakeAction::Done(reply) };
         self.ticket = Some(waiting.ticket);
         let due = waiting.next.map(|next| next - at.lease);
         let at_most = due.map_or(self.poll, |due| due.min(self.poll));
         match &waiting.before {
             Some(before) if self.looked.as_ref().is_none_or(|(looked, _)| looked != before) => {
-                Counsel::Probe(before.clone(), waiting.clone())
+                TakeAction::Probe(before.clone(), waiting.clone())
             }
             // If the store has heard of a death and the dead still stands there, it was not believed.
-            before => Counsel::Sleep { watch: before.clone().filter(|_| self.can_watch()), at_most, waiting: waiting.clone() },
+            before => TakeAction::Sleep { watch: before.clone().filter(|_| self.can_watch()), at_most, waiting: waiting.clone() },
         }
     }
 
     /// Takes in what a look at the process before it has found.
-    pub fn probed(&mut self, process: ProcessId, liveness: Liveness, waiting: Waiting) -> Counsel {
+    pub fn probed(&mut self, process: ProcessId, liveness: Liveness, waiting: Waiting) -> TakeAction {
         self.looked = Some((process.clone(), liveness));
         match liveness {
             Liveness::Dead | Liveness::OtherBoot => {
                 self.dead.push((process, liveness));
-                Counsel::Ask
+                TakeAction::Ask
             }
-            Liveness::Alive => Counsel::Sleep { watch: Some(process), at_most: self.poll, waiting },
-            Liveness::Unknown => Counsel::Sleep { watch: None, at_most: self.poll, waiting },
+            Liveness::Alive => TakeAction::Sleep { watch: Some(process), at_most: self.poll, waiting },
+            Liveness::Unknown => TakeAction::Sleep { watch: None, at_most: self.poll, waiting },
         }
     }
 
@@ -130,9 +130,9 @@ mod tests {
         Reply::Queue { outcome: Outcome::Waiting(waiting), at: Stamp { lease: Lease(1_000), wall: Wall(0) } }
     }
 
-    fn sleeps(counsel: &Counsel) -> (Option<i32>, i64) {
+    fn sleeps(counsel: &TakeAction) -> (Option<i32>, i64) {
         match counsel {
-            Counsel::Sleep { watch, at_most, .. } => (watch.as_ref().map(|process| process.pid), at_most.as_ms()),
+            TakeAction::Sleep { watch, at_most, .. } => (watch.as_ref().map(|process| process.pid), at_most.as_ms()),
             other => panic!("{other:?}"),
         }
     }
@@ -145,7 +145,7 @@ mod tests {
         assert!(matches!(first.leave(), Some(Request::Queue(request)) if request.input == Input::Leave { ticket: Ticket(9) }));
 
         let mut second = taking();
-        let Counsel::Probe(before, stood) = second.answer(waiting(Some(2), None)) else { panic!("it looks first") };
+        let TakeAction::Probe(before, stood) = second.answer(waiting(Some(2), None)) else { panic!("it looks first") };
         assert_eq!(sleeps(&second.probed(before, Liveness::Alive, stood)), (Some(2), 5_000));
         assert_eq!(sleeps(&second.answer(waiting(Some(2), None))), (Some(2), 5_000), "it has looked before");
     }
@@ -153,8 +153,8 @@ mod tests {
     #[test]
     fn the_store_hears_of_a_death_once() {
         let mut second = taking();
-        let Counsel::Probe(before, stood) = second.answer(waiting(Some(2), None)) else { panic!("it looks first") };
-        assert_eq!(second.probed(before, Liveness::Dead, stood), Counsel::Ask);
+        let TakeAction::Probe(before, stood) = second.answer(waiting(Some(2), None)) else { panic!("it looks first") };
+        assert_eq!(second.probed(before, Liveness::Dead, stood), TakeAction::Ask);
         let probes = |taking: &Taking| match taking.request() {
             Request::Queue(request) => request.seen.probes.len(),
             other => panic!("{other:?}"),

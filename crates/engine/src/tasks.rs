@@ -7,10 +7,10 @@ use banksman_core::resource::lock;
 use banksman_core::task::dependencies::{self, DagError};
 use banksman_core::task::{self, After, Mark, Pulse, Spec, Verdict, Watch};
 use banksman_core::{Epoch, HolderId, Label, Name, RunId, RunnerId, SectionId, Span, Status, Task, TaskId, Ticket, Title};
-use banksman_store::{Key, Tables, Turn};
+use banksman_store::{Key, Tables, Tx};
 
 use crate::ledger::{descendants, emit, step_task, wake_for, wake_runner, wake_runners, withdraw};
-use crate::manual::{self, ClaimWaiting, Lockout, Taking, Unmet};
+use crate::manual::{self, ClaimWaiting, LockedBy, Taking, Unmet};
 use crate::pipelines;
 use crate::request::Seen;
 
@@ -213,7 +213,7 @@ pub enum TaskOutcome {
     /// It is a pipeline that is not over.
     NotOver,
     /// Somebody works on it, or in its section, or has what it needs.
-    Locked(Lockout),
+    Locked(LockedBy),
     /// The claim waits.
     Waiting(Box<ClaimWaiting>),
     /// The claim waits no longer.
@@ -316,47 +316,45 @@ impl TaskRequest {
         keys
     }
 
-    pub(crate) fn decide(&self, tables: &mut Tables, turn: &mut Turn) -> TaskOutcome {
+    pub(crate) fn decide(&self, tables: &mut Tables, tx: &mut Tx) -> TaskOutcome {
         match self {
-            TaskRequest::Add { id, spec, depends_on, by } => add(id, spec, depends_on, *by, tables, turn),
-            TaskRequest::Update { id, edit } => update(id, edit, tables, turn),
+            TaskRequest::Add { id, spec, depends_on, by } => add(id, spec, depends_on, *by, tables, tx),
+            TaskRequest::Update { id, edit } => update(id, edit, tables, tx),
             TaskRequest::Conclude { id, epoch, by, verdict } => {
                 let input = task::Input::Conclude { epoch: *epoch, verdict: verdict.clone() };
-                unless_locked(id, by.as_ref(), input, tables, turn)
+                unless_locked(id, by.as_ref(), input, tables, tx)
             }
-            TaskRequest::Take { id, taking } => manual::take(id, taking, tables, turn),
-            TaskRequest::Leave { ticket, seen: None, .. } => {
-                manual::leave(*ticket, &turn.now(Vec::new(), Span::ZERO), tables, turn)
-            }
-            TaskRequest::Leave { ticket, seen: Some(seen), .. } => manual::drop_over(*ticket, seen, tables, turn),
-            TaskRequest::Renew { id, by, epoch } => manual::renew(id, by.as_ref(), *epoch, tables, turn).0,
-            TaskRequest::GiveBack { id, by, epoch } => manual::release(id, by.as_ref(), *epoch, tables, turn),
+            TaskRequest::Take { id, taking } => manual::take(id, taking, tables, tx),
+            TaskRequest::Leave { ticket, seen: None, .. } => manual::leave(*ticket, &tx.now(Vec::new(), Span::ZERO), tables, tx),
+            TaskRequest::Leave { ticket, seen: Some(seen), .. } => manual::drop_over(*ticket, seen, tables, tx),
+            TaskRequest::Renew { id, by, epoch } => manual::renew(id, by.as_ref(), *epoch, tables, tx).0,
+            TaskRequest::GiveBack { id, by, epoch } => manual::release(id, by.as_ref(), *epoch, tables, tx),
             TaskRequest::Finish { id, by, epoch, anyway, verdict } => {
-                manual::conclude(id, by.as_ref(), *epoch, *anyway, verdict, tables, turn)
+                manual::conclude(id, by.as_ref(), *epoch, *anyway, verdict, tables, tx)
             }
-            TaskRequest::Edited { edit, status, then } => edited(edit, *status, then, tables, turn),
+            TaskRequest::Edited { edit, status, then } => edited(edit, *status, then, tables, tx),
             TaskRequest::Heartbeat { id, epoch, pulse, watch } => {
-                stepped(id, task::Input::Heartbeat { epoch: *epoch, pulse: *pulse, watch: *watch }, tables, turn)
+                stepped(id, task::Input::Heartbeat { epoch: *epoch, pulse: *pulse, watch: *watch }, tables, tx)
             }
             TaskRequest::Checkpoint { id, epoch, output_bytes, quiet } => {
                 let input = task::Input::Checkpoint { epoch: *epoch, output_bytes: *output_bytes, quiet: *quiet };
-                let outcome = step_task(tables, turn, id, input, None);
+                let outcome = step_task(tables, tx, id, input, None);
                 outcome.map_or(TaskOutcome::Unknown, |outcome| {
                     TaskOutcome::Stepped(outcome, Box::new(tables.backlog.tasks[id].clone()))
                 })
             }
             TaskRequest::Overtime { id, run, max } => {
-                stepped(id, task::Input::Overtime { run: run.clone(), max: *max }, tables, turn)
+                stepped(id, task::Input::Overtime { run: run.clone(), max: *max }, tables, tx)
             }
-            TaskRequest::Cancel { id } => cancel(id, tables, turn),
+            TaskRequest::Cancel { id } => cancel(id, tables, tx),
             TaskRequest::Kill { id, run, error } => match tables.backlog.tasks.get(id).map(|task| task.live().cloned()) {
                 None => TaskOutcome::Unknown,
-                Some(Some(live)) if live.run == *run => stop(id, After::Fail { error: error.clone() }, tables, turn),
+                Some(Some(live)) if live.run == *run => stop(id, After::Fail { error: error.clone() }, tables, tx),
                 Some(_) => TaskOutcome::Fenced,
             },
-            TaskRequest::Retry { id } => retry(id, tables, turn),
-            TaskRequest::Set { id, by, mark } => set(id, by.as_ref(), *mark, tables, turn),
-            TaskRequest::Delete { id, force } => delete(id, *force, tables, turn),
+            TaskRequest::Retry { id } => retry(id, tables, tx),
+            TaskRequest::Set { id, by, mark } => set(id, by.as_ref(), *mark, tables, tx),
+            TaskRequest::Delete { id, force } => delete(id, *force, tables, tx),
         }
     }
 }
@@ -374,7 +372,7 @@ pub(crate) fn add(
     depends_on: &[Edge],
     by: Option<Epoch>,
     tables: &mut Tables,
-    turn: &mut Turn,
+    tx: &mut Tx,
 ) -> TaskOutcome {
     let backlog = &mut tables.backlog;
     if let Some(section) = spec.section.as_ref().filter(|section| !backlog.sections.contains_key(*section)) {
@@ -393,15 +391,15 @@ pub(crate) fn add(
         return TaskOutcome::Dependencies(error);
     }
     // What comes of what a route did is as deep as that.
-    let spec = Spec { depth: spec.depth.max(turn.depth), ..spec.clone() };
-    let task = Task::new(id.clone(), spec.clone(), &turn.now(Vec::new(), Span::ZERO));
+    let spec = Spec { depth: spec.depth.max(tx.depth), ..spec.clone() };
+    let task = Task::new(id.clone(), spec.clone(), &tx.now(Vec::new(), Span::ZERO));
     let mut edges = depends_on.to_vec();
     edges.sort();
     backlog.tasks.insert(id.clone(), task.clone());
     backlog.edges.insert(id.clone(), edges);
     let fact = TaskFact::Added { spec: Box::new(spec), depends_on: depends_on.to_vec(), import: None };
-    emit(turn, Event::Task { id: id.clone(), fact });
-    wake_runners(tables, turn, None);
+    emit(tx, Event::Task { id: id.clone(), fact });
+    wake_runners(tables, tx, None);
     TaskOutcome::Kept(Box::new(task))
 }
 
@@ -413,9 +411,9 @@ pub(crate) fn edit_keys(id: &TaskId, edit: &Edit) -> Vec<Key> {
 }
 
 /// Changes a task and does something else with it, or neither.
-fn edited(edit: &Edit, status: Status, then: &TaskRequest, tables: &mut Tables, turn: &mut Turn) -> TaskOutcome {
+fn edited(edit: &Edit, status: Status, then: &TaskRequest, tables: &mut Tables, tx: &mut Tx) -> TaskOutcome {
     let Some(id) = then.id() else { return TaskOutcome::Unknown };
-    let (mut draft, mut next) = (tables.clone(), turn.clone());
+    let (mut draft, mut next) = (tables.clone(), tx.clone());
     match update(id, edit, &mut draft, &mut next) {
         TaskOutcome::Kept(_) => {}
         refused => return refused,
@@ -435,12 +433,12 @@ fn edited(edit: &Edit, status: Status, then: &TaskRequest, tables: &mut Tables, 
         _ => false,
     };
     if is_done {
-        (*tables, *turn) = (draft, next);
+        (*tables, *tx) = (draft, next);
     }
     outcome
 }
 
-pub(crate) fn update(id: &TaskId, edit: &Edit, tables: &mut Tables, turn: &mut Turn) -> TaskOutcome {
+pub(crate) fn update(id: &TaskId, edit: &Edit, tables: &mut Tables, tx: &mut Tx) -> TaskOutcome {
     let backlog = &mut tables.backlog;
     let Some(task) = backlog.tasks.get(id).cloned() else { return TaskOutcome::Unknown };
     // What a run was started with is fixed: its section's lock is held, its dependencies were met.
@@ -451,7 +449,7 @@ pub(crate) fn update(id: &TaskId, edit: &Edit, tables: &mut Tables, turn: &mut T
     }
     // Who works on it by hand holds the lock of an exclusive section, and gives back that of the section which it is in then.
     if edit.section.as_ref().is_some_and(|section| *section != task.spec.section)
-        && let Some(lockout) = manual::lockout(&task, None, turn)
+        && let Some(lockout) = manual::lockout(&task, None, tx)
     {
         return TaskOutcome::Locked(lockout);
     }
@@ -481,16 +479,16 @@ pub(crate) fn update(id: &TaskId, edit: &Edit, tables: &mut Tables, turn: &mut T
     let depends_on = backlog.edges.get(id).cloned().unwrap_or_default();
     backlog.tasks.insert(id.clone(), task.clone());
     let fact = TaskFact::Updated { spec: Box::new(task.spec.clone()), depends_on };
-    emit(turn, Event::Task { id: id.clone(), fact });
-    wake_runners(tables, turn, None);
+    emit(tx, Event::Task { id: id.clone(), fact });
+    wake_runners(tables, tx, None);
     TaskOutcome::Kept(Box::new(task))
 }
 
 /// Only who works on a task by hand says what becomes of it.
-fn unless_locked(id: &TaskId, by: Option<&HolderId>, input: task::Input, tables: &mut Tables, turn: &mut Turn) -> TaskOutcome {
-    match tables.backlog.tasks.get(id).and_then(|task| manual::lockout(task, by, turn)) {
+fn unless_locked(id: &TaskId, by: Option<&HolderId>, input: task::Input, tables: &mut Tables, tx: &mut Tx) -> TaskOutcome {
+    match tables.backlog.tasks.get(id).and_then(|task| manual::lockout(task, by, tx)) {
         Some(lockout) => TaskOutcome::Locked(lockout),
-        None => stepped(id, input, tables, turn),
+        None => stepped(id, input, tables, tx),
     }
 }
 
@@ -499,32 +497,32 @@ fn left_to_pipeline(task: &Task) -> TaskOutcome {
     TaskOutcome::Stepped(task::Outcome::HasPhases, Box::new(task.clone()))
 }
 
-fn set(id: &TaskId, by: Option<&HolderId>, mark: Mark, tables: &mut Tables, turn: &mut Turn) -> TaskOutcome {
+fn set(id: &TaskId, by: Option<&HolderId>, mark: Mark, tables: &mut Tables, tx: &mut Tx) -> TaskOutcome {
     match tables.backlog.tasks.get(id) {
         // Whether a phase waits for a person is for its pipeline to say: by a guard, or by a decision.
         Some(task) if task.spec.phase().is_some() && mark == Mark::Review => left_to_pipeline(task),
         _ => match manual::unheld(id, by, None, tables) {
             Some(refusal) => refusal,
-            None => unless_locked(id, by, task::Input::Set(mark), tables, turn),
+            None => unless_locked(id, by, task::Input::Set(mark), tables, tx),
         },
     }
 }
 
-fn retry(id: &TaskId, tables: &mut Tables, turn: &mut Turn) -> TaskOutcome {
+fn retry(id: &TaskId, tables: &mut Tables, tx: &mut Tx) -> TaskOutcome {
     match tables.backlog.tasks.get(id) {
         // Its pipeline has gone on, and knows nothing of another run of it.
         Some(task) if task.spec.phase().is_some() && task.status().is_over() => left_to_pipeline(task),
-        _ => unless_locked(id, None, task::Input::Retry, tables, turn),
+        _ => unless_locked(id, None, task::Input::Retry, tables, tx),
     }
 }
 
-pub(crate) fn stepped(id: &TaskId, input: task::Input, tables: &mut Tables, turn: &mut Turn) -> TaskOutcome {
-    let before = turn.seq;
+pub(crate) fn stepped(id: &TaskId, input: task::Input, tables: &mut Tables, tx: &mut Tx) -> TaskOutcome {
+    let before = tx.seq;
     let owner = owner(id, tables);
-    let Some(outcome) = step_task(tables, turn, id, input, owner.as_ref()) else { return TaskOutcome::Unknown };
-    if turn.seq != before {
+    let Some(outcome) = step_task(tables, tx, id, input, owner.as_ref()) else { return TaskOutcome::Unknown };
+    if tx.seq != before {
         // It may have become ready, or others with it; or its run is to be stopped.
-        wake_runners(tables, turn, None);
+        wake_runners(tables, tx, None);
     }
     TaskOutcome::Stepped(outcome, Box::new(tables.backlog.tasks[id].clone()))
 }
@@ -536,28 +534,28 @@ fn owner(id: &TaskId, tables: &Tables) -> Option<RunnerId> {
 }
 
 /// Stops one task, whether it has a run or not.
-pub(crate) fn stop(id: &TaskId, after: After, tables: &mut Tables, turn: &mut Turn) -> TaskOutcome {
+pub(crate) fn stop(id: &TaskId, after: After, tables: &mut Tables, tx: &mut Tx) -> TaskOutcome {
     let owner = owner(id, tables);
-    let Some(outcome) = step_task(tables, turn, id, task::Input::Stop(after), owner.as_ref()) else {
+    let Some(outcome) = step_task(tables, tx, id, task::Input::Stop(after), owner.as_ref()) else {
         return TaskOutcome::Unknown;
     };
     match (&outcome, owner) {
-        (task::Outcome::Stopping, Some(owner)) => wake_runner(tables, turn, &owner),
-        _ => wake_runners(tables, turn, None),
+        (task::Outcome::Stopping, Some(owner)) => wake_runner(tables, tx, &owner),
+        _ => wake_runners(tables, tx, None),
     }
     TaskOutcome::Stepped(outcome, Box::new(tables.backlog.tasks[id].clone()))
 }
 
 /// Stops a task and all that it has created.
-fn cancel(id: &TaskId, tables: &mut Tables, turn: &mut Turn) -> TaskOutcome {
-    let outcome = stop(id, After::Cancel, tables, turn);
+fn cancel(id: &TaskId, tables: &mut Tables, tx: &mut Tx) -> TaskOutcome {
+    let outcome = stop(id, After::Cancel, tables, tx);
     for child in descendants(tables, id) {
-        stop(&child, After::Cancel, tables, turn);
+        stop(&child, After::Cancel, tables, tx);
     }
     outcome
 }
 
-fn delete(id: &TaskId, force: bool, tables: &mut Tables, turn: &mut Turn) -> TaskOutcome {
+fn delete(id: &TaskId, force: bool, tables: &mut Tables, tx: &mut Tx) -> TaskOutcome {
     let Some(task) = tables.backlog.tasks.get(id) else { return TaskOutcome::Unknown };
     if let Some(live) = task.live() {
         return TaskOutcome::InProgress(live.run.clone());
@@ -567,7 +565,7 @@ fn delete(id: &TaskId, force: bool, tables: &mut Tables, turn: &mut Turn) -> Tas
         && !force
     {
         let until = grant.expires();
-        return TaskOutcome::Locked(Lockout::new(id.lock(), grant.claim.holder.clone(), until));
+        return TaskOutcome::Locked(LockedBy::new(id.lock(), grant.claim.holder.clone(), until));
     }
     if let task::State::InPhases { .. } = task.state
         && !force
@@ -591,7 +589,7 @@ fn delete(id: &TaskId, force: bool, tables: &mut Tables, turn: &mut Turn) -> Tas
         return TaskOutcome::HasDependents(dependents);
     }
     // The pipeline itself first: then it hears of no phase that is gone.
-    gone.iter().for_each(|task| remove(task, tables, turn));
+    gone.iter().for_each(|task| remove(task, tables, tx));
     TaskOutcome::Deleted
 }
 
@@ -601,18 +599,18 @@ fn is_phase_of(task: &Task, pipeline: &TaskId) -> bool {
 }
 
 /// Removes a task, with what belongs to its state.
-fn remove(id: &TaskId, tables: &mut Tables, turn: &mut Turn) {
+fn remove(id: &TaskId, tables: &mut Tables, tx: &mut Tx) {
     match tables.backlog.tasks[id].state.clone() {
-        task::State::Parked { decision } => withdraw(tables, turn, &decision),
-        task::State::ByHand { holder, epoch, .. } => manual::let_go(id, &holder, epoch, tables, turn),
+        task::State::Parked { decision } => withdraw(tables, tx, &decision),
+        task::State::ByHand { holder, epoch, .. } => manual::let_go(id, &holder, epoch, tables, tx),
         _ => {}
     }
     tables.backlog.lost_claims.retain(|(task, _), _| task != id);
     let task = tables.backlog.tasks.remove(id).expect("it was looked at above");
     tables.backlog.edges.remove(id);
     tables.backlog.runs.retain(|_, run| run.task != *id);
-    emit(turn, Event::Task { id: id.clone(), fact: TaskFact::Deleted {} });
-    pipelines::forget(&task, tables, turn);
+    emit(tx, Event::Task { id: id.clone(), fact: TaskFact::Deleted {} });
+    pipelines::forget(&task, tables, tx);
     // Who waits for it hears that it is gone.
-    wake_for(tables, &[Resource { kind: Kind::Lock, name: id.lock() }], turn);
+    wake_for(tables, &[Resource { kind: Kind::Lock, name: id.lock() }], tx);
 }

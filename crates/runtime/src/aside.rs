@@ -231,12 +231,12 @@ impl Aside {
     }
 
     /// Tells people in all ways that the settings name and that were not taken before.
-    pub(crate) fn tell_people(&self, project: &Project, errand: Seq, notice: &Notice) -> Telling {
+    pub(crate) fn tell_people(&self, project: &Project, entry: Seq, notice: &Notice) -> Telling {
         let outlets = project.outlets();
         if !project.config().notify.on.contains(&notice.kind) || outlets.is_empty() {
             return Telling::Unwanted;
         }
-        let done = self.told.get(&errand).cloned().unwrap_or_default();
+        let done = self.told.get(&entry).cloned().unwrap_or_default();
         let notice = notify::Notice {
             kind: notice.kind,
             subject: notice.subject.to_string(),
@@ -247,10 +247,10 @@ impl Aside {
         let channels = outlets.channels;
         // What has begun may have arrived, and nobody is told the same twice.
         let untold =
-            move |undone: Undone| Deed::Told(errand, Err(Untold { error: undone.why.into(), is_final: undone.has_begun }));
+            move |undone: Undone| Deed::Told(entry, Err(Untold { error: undone.why.into(), is_final: undone.has_begun }));
         self.start(Builder::new(), untold, move || {
             // The same over all attempts, so that a receiver knows a repetition.
-            let delivery = format!("n-{errand}");
+            let delivery = format!("n-{entry}");
             let mut told = Vec::new();
             let (mut errors, mut is_final) = (Vec::new(), true);
             for channel in channels.list().into_iter().filter(|channel| !done.contains(channel)) {
@@ -265,7 +265,7 @@ impl Aside {
                 }
             }
             let result = if errors.is_empty() { Ok(()) } else { Err(Untold { error: errors.join("; ").into(), is_final }) };
-            (Deed::Told(errand, result), told)
+            (Deed::Told(entry, result), told)
         });
         let refused = outlets.refused.iter().map(|(channel, refusal)| format!("{}: {refusal}", channel.as_str()));
         Telling::Begun { refused: refused.collect() }
@@ -324,8 +324,8 @@ impl Aside {
         let mut deeds = Vec::new();
         for (deed, told) in self.receiver.try_iter() {
             match &deed {
-                Deed::Told(errand, Ok(())) => drop(self.told.remove(errand)),
-                Deed::Told(errand, Err(_)) => self.told.entry(*errand).or_default().extend(told),
+                Deed::Told(entry, Ok(())) => drop(self.told.remove(entry)),
+                Deed::Told(entry, Err(_)) => self.told.entry(*entry).or_default().extend(told),
                 Deed::Gathered(pipeline, ..) => drop(self.looks.remove(&pipeline.id)),
                 Deed::Swept(..) | Deed::Unproven(..) | Deed::Recovered(..) | Deed::Unclear(..) => {}
                 Deed::Pulse(..) | Deed::Silent(..) | Deed::Done => {}

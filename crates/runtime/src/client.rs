@@ -21,7 +21,7 @@ use crate::error::Error;
 use crate::guard::Acquire;
 use crate::post::Post;
 use crate::project::Project;
-use crate::waiting::{self, Acquisition, ClaimProgress, Patience, TaskClaim};
+use crate::waiting::{self, Acquisition, ClaimProgress, TaskClaim, WaitOptions};
 use crate::writer::Writer;
 
 /// How long a call waits for the store unless told otherwise.
@@ -81,14 +81,14 @@ impl Client {
     }
 
     /// Asks for a lock or for slots, and waits for them if the request says so. Names that Banksman itself uses cannot be acquired.
-    pub fn acquire(&self, resource: Resource, ask: Ask, patience: Patience<'_>) -> Result<Acquisition, Error> {
+    pub fn acquire(&self, resource: Resource, ask: Ask, patience: WaitOptions<'_>) -> Result<Acquisition, Error> {
         Name::unreserved(resource.name.as_str())?;
         self.acquire_any(resource, ask, patience)
     }
 
     /// The same for every name: whoever works on a task by hand holds its lock.
     #[doc(hidden)]
-    pub fn acquire_any(&self, resource: Resource, ask: Ask, patience: Patience<'_>) -> Result<Acquisition, Error> {
+    pub fn acquire_any(&self, resource: Resource, ask: Ask, patience: WaitOptions<'_>) -> Result<Acquisition, Error> {
         waiting::acquire(self, resource, ask, patience)
     }
 
@@ -97,7 +97,7 @@ impl Client {
         &self,
         task: TaskId,
         taking: Taking,
-        patience: &Patience<'_>,
+        patience: &WaitOptions<'_>,
         progress: Option<ClaimProgress<'_>>,
     ) -> Result<TaskClaim, Error> {
         waiting::take_task(self, task, taking, patience, self.config().overtake, progress)

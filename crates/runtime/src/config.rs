@@ -29,7 +29,7 @@ pub use duration::duration;
 pub(crate) use edit::record;
 pub use edit::set;
 pub use keys::{FORMER, KEYS};
-pub use layers::{Foreign, Layer, Setting, Settings, Source, Surroundings};
+pub use layers::{Environment, Foreign, Layer, Setting, Settings, Source};
 pub use notify::Notify;
 pub use problem::{ConfigError, Problem, unknown_key};
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use banksman_store::{StoreError, postgres, sqlite};
 
-use crate::config::{Config, Settings, Surroundings};
+use crate::config::{Config, Environment, Settings};
 use crate::project::{CONFIG_FILE, FOLDER, Place, Project, ProjectError, STORE_FILE, io_at};
 
 /// The directory of a project, as the files in it tell.
@@ -33,11 +33,11 @@ impl Project {
     /// Finds the project that `from` belongs to, in the store that the environment of this process and the user's settings
     /// name: exactly as the command `banksman` does.
     pub fn find(from: &Path) -> Result<Project, ProjectError> {
-        Project::discover(from, &Surroundings::from_process())
+        Project::discover(from, &Environment::from_process())
     }
 
     /// The same, with the surroundings given.
-    pub fn discover(from: &Path, surroundings: &Surroundings) -> Result<Project, ProjectError> {
+    pub fn discover(from: &Path, surroundings: &Environment) -> Result<Project, ProjectError> {
         if surroundings.store.is_some() {
             return Project::find_with(from, Project::named_store(from, surroundings)?, surroundings);
         }
@@ -49,7 +49,7 @@ impl Project {
 
     /// The store that was named: by a flag or its variable, or by the user's settings. If these are wrong, what is wrong with the
     /// settings of the project at `from` is reported as well.
-    pub fn named_store(from: &Path, surroundings: &Surroundings) -> Result<Option<Place>, ProjectError> {
+    pub fn named_store(from: &Path, surroundings: &Environment) -> Result<Option<Place>, ProjectError> {
         let url = match &surroundings.store {
             Some(url) => Some(url.clone()),
             None => {
@@ -66,11 +66,11 @@ impl Project {
     /// Finds the project that `from` belongs to, in the store at `place`, whatever the environment says; without a place, in its
     /// own folder. In a database, projects are known by the id in their config; a SQLite file is a project by itself.
     pub fn find_at(from: &Path, place: Option<Place>) -> Result<Project, ProjectError> {
-        Project::find_with(from, place, &Surroundings::default())
+        Project::find_with(from, place, &Environment::default())
     }
 
     /// The same, with the settings of the user and of the environment.
-    pub fn find_with(from: &Path, place: Option<Place>, surroundings: &Surroundings) -> Result<Project, ProjectError> {
+    pub fn find_with(from: &Path, place: Option<Place>, surroundings: &Environment) -> Result<Project, ProjectError> {
         let (root, folder) = match &place {
             Some(Place::Sqlite(path)) => around(path),
             Some(Place::Postgres(_)) => {
@@ -88,7 +88,7 @@ impl Project {
     }
 
     /// A setting of the user applies to every project, also to one that has a store of its own: that must not be hidden by it.
-    fn find_in_users_store(from: &Path, place: Place, surroundings: &Surroundings) -> Result<Project, ProjectError> {
+    fn find_in_users_store(from: &Path, place: Place, surroundings: &Environment) -> Result<Project, ProjectError> {
         let located = locate(from)?;
         let (root, folder) = (located.root(), located.root().join(FOLDER));
         let local = folder.join(STORE_FILE);
@@ -172,7 +172,7 @@ fn around(store: &Path) -> (PathBuf, PathBuf) {
 
 /// What the project's own file says, without the user's and the environment's settings.
 fn own_config(root: &Path) -> Result<Config, ProjectError> {
-    Ok(Settings::load(&Surroundings::default(), Some(&root.join(FOLDER).join(CONFIG_FILE)))?.config().clone())
+    Ok(Settings::load(&Environment::default(), Some(&root.join(FOLDER).join(CONFIG_FILE)))?.config().clone())
 }
 
 fn has_config(dir: &Path) -> bool {

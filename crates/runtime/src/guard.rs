@@ -14,7 +14,7 @@ use thiserror::Error;
 
 use crate::client::Client;
 use crate::error::Error;
-use crate::waiting::{Acquisition, Patience, span};
+use crate::waiting::{Acquisition, WaitOptions, span};
 
 /// A request for a lock or for slots. It is bound to this process, and lives without a heartbeat unless it is
 /// given a time to live.
@@ -161,7 +161,7 @@ impl<'c> Acquire<'c> {
         let Acquire { client, resource, claim, wait } = self;
         let holder = claim.holder.clone();
         let ask = Ask { anew: true, ..Ask::new(claim) };
-        let patience = Patience { wait, ..Patience::default() };
+        let patience = WaitOptions { wait, ..WaitOptions::default() };
         let acquisition = client.acquire(resource.clone(), ask, patience)?;
         let refused = |why: &str| AcquireError::Refused { resource: resource.clone(), why: why.into() };
         let outcome = match acquisition {

@@ -70,4 +70,4 @@ pub use runbooks::{LoadedRunbook, RunbookError, RunbookFile, load_all, load_runb
 pub use runner::{RunOptions, Runner, Told, recover_run};
 pub use sessions::Sessions;
 pub use trust::{Trust, TrustedStore};
-pub use waiting::{Acquisition, ClaimProgress, Patience, Progress, TaskClaim};
+pub use waiting::{Acquisition, ClaimProgress, Progress, TaskClaim, WaitOptions};

@@ -15,7 +15,7 @@ use banksman_store::sqlite::{self, Occupant};
 use banksman_store::{Copied, Reader, Store, StoreError};
 
 use crate::client::Client;
-use crate::config::{Config, ConfigError, Problem, Settings, Source, Surroundings};
+use crate::config::{Config, ConfigError, Environment, Problem, Settings, Source};
 use crate::error::Error;
 use crate::follow::Follower;
 use crate::machine::RealMachine;
@@ -54,7 +54,7 @@ impl Project {
         root: &Path,
         folder: &Path,
         place: Option<Place>,
-        surroundings: &Surroundings,
+        surroundings: &Environment,
     ) -> Result<Project, ProjectError> {
         let settings = Settings::load(surroundings, Some(&folder.join(CONFIG_FILE)))?;
         let store = match place {
@@ -112,7 +112,7 @@ impl Project {
     }
 
     /// The file at which writers of a SQLite store take turns.
-    pub fn turnstile(&self) -> PathBuf {
+    pub fn writer_lock(&self) -> PathBuf {
         match &self.store {
             Location::Sqlite(path) => sqlite::turnstile_of(path),
             Location::Postgres { .. } => self.folder.join("turn"),
@@ -143,8 +143,8 @@ impl Project {
         let copied = match &place {
             Place::Sqlite(path) => {
                 sqlite::create(path, &id, &store_id, &*machine())?;
-                let turnstile = sqlite::turnstile_of(path);
-                self.relocate(sqlite::open(path, &turnstile, machine()), &place)?
+                let writer_lock = sqlite::turnstile_of(path);
+                self.relocate(sqlite::open(path, &writer_lock, machine()), &place)?
             }
             Place::Postgres(server) => {
                 postgres::create(server, &id, &store_id)?;
@@ -159,7 +159,7 @@ impl Project {
         let machine = Box::new(RealMachine(self.host.clone()));
         self.secure()?;
         let store = match &self.store {
-            Location::Sqlite(path) => sqlite::open(path, &self.turnstile(), machine),
+            Location::Sqlite(path) => sqlite::open(path, &self.writer_lock(), machine),
             Location::Postgres { server, id } => postgres::open(server, id, machine),
         }?;
         // What was made just now under sudo is for the owner of the project.
@@ -174,10 +174,10 @@ impl Project {
         secure(&self.folder)
     }
 
-    /// Who has its turn to write right now.
+    /// Who holds the writer lock to write right now.
     pub fn occupant(&self) -> Option<Occupant> {
         match &self.store {
-            Location::Sqlite(_) => sqlite::occupant(&self.turnstile()),
+            Location::Sqlite(_) => sqlite::occupant(&self.writer_lock()),
             Location::Postgres { server, id } => postgres::occupant(server, id),
         }
     }

@@ -8,7 +8,7 @@ use banksman_core::event::Event;
 use banksman_core::queue::{Fact, Hold, Input, Outcome, Waiting};
 use banksman_core::resource::grant::Standing;
 use banksman_core::{HolderId, Name, Seq, Stamp};
-use banksman_engine::{Counsel, QueueRequest, Reply, Request, TakingItem};
+use banksman_engine::{QueueRequest, Reply, Request, TakeAction, TakingItem};
 use banksman_store::EventFilter;
 use serde_json::Value;
 
@@ -84,20 +84,20 @@ impl Client {
         let mut place =
             Place { client: self, taking: TakingItem::new(queue.clone(), holder, standing, span(poll)), is_over: false };
         let taking = &mut place.taking;
-        let mut counsel = Counsel::Ask;
+        let mut counsel = TakeAction::Ask;
         loop {
             counsel = match counsel {
-                Counsel::Ask => taking.answer(self.call(taking.request())?),
-                Counsel::Probe(process, waiting) => {
+                TakeAction::Ask => taking.answer(self.call(taking.request())?),
+                TakeAction::Probe(process, waiting) => {
                     let liveness = self.host().probe(&process);
                     taking.probed(process, liveness, waiting)
                 }
-                Counsel::Done(Reply::Queue { outcome, at }) => {
+                TakeAction::Done(Reply::Queue { outcome, at }) => {
                     place.is_over = true;
                     return Ok(TakeEnd::Answered { outcome, at });
                 }
-                Counsel::Done(reply) => unreachable!("an item was asked for, and the answer is {reply:?}"),
-                Counsel::Sleep { watch, at_most, waiting } => {
+                TakeAction::Done(reply) => unreachable!("an item was asked for, and the answer is {reply:?}"),
+                TakeAction::Sleep { watch, at_most, waiting } => {
                     let left = wait.unwrap_or_default().saturating_sub(start.elapsed());
                     if left.is_zero() {
                         return place.leave(TakeEnd::TimedOut(waiting));
@@ -109,14 +109,14 @@ impl Client {
                         Woken::Cancelled => return place.leave(TakeEnd::Cancelled),
                         Woken::Called => {
                             mailbox.empty();
-                            Counsel::Ask
+                            TakeAction::Ask
                         }
                         Woken::Died(process, liveness) => taking.probed(process, liveness, waiting),
                         Woken::Late(late) => {
                             taking.stalled(span(late));
-                            Counsel::Ask
+                            TakeAction::Ask
                         }
-                        Woken::Time => Counsel::Ask,
+                        Woken::Time => TakeAction::Ask,
                     }
                 }
             };

@@ -138,7 +138,7 @@ impl Project {
     fn open_retired(&self) -> Result<Store, ProjectError> {
         let machine = Box::new(RealMachine(self.host().clone()));
         Ok(match self.location() {
-            Location::Sqlite(path) => sqlite::open_retired(path, &self.turnstile(), machine)?,
+            Location::Sqlite(path) => sqlite::open_retired(path, &self.writer_lock(), machine)?,
             Location::Postgres { server, id } => postgres::open_retired(server, id, machine)?,
         })
     }

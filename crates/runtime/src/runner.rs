@@ -18,7 +18,7 @@ use banksman_adapters::life_file::LifeFile;
 use banksman_adapters::{host, ids, os_bytes, reentry};
 use banksman_core::backlog::{Runner as Row, Terms};
 use banksman_core::{Lease, RunId, RunnerId, SectionId, Span, Stamp, Wall};
-use banksman_engine::{Dispatcher, News, Next, Options};
+use banksman_engine::{Dispatcher, Next, Options, RunnerEvent};
 use banksman_store::{StoreError, StoreId};
 
 use crate::aside::{Aside, Telling};
@@ -49,7 +49,7 @@ pub struct RunOptions {
 #[derive(Debug)]
 pub enum Told {
     /// Something has happened to a run.
-    News(News),
+    RunnerEvent(RunnerEvent),
     /// The store did not answer; it is asked again in a moment.
     Trouble(StoreError),
     /// Something could not be done for a run.
@@ -227,15 +227,15 @@ impl<'a> Runner<'a> {
                 Next::Recover(work) => self.recover(&work),
                 Next::Pulse(run, silence) => self.aside.ask_status(run.clone(), self.files.record(&run), silence),
                 Next::Kill(run) => self.kill(&run),
-                Next::Nudge(run, errand) => {
+                Next::Nudge(run, entry) => {
                     if let Some(session) = self.sessions.get_mut(&run) {
-                        session.nudge(errand.0);
+                        session.nudge(entry.0);
                     }
                 }
-                Next::Notify(errand, notice) => match self.aside.tell_people(self.client.project(), errand, &notice) {
+                Next::Notify(entry, notice) => match self.aside.tell_people(self.client.project(), entry, &notice) {
                     Telling::Begun { refused } if refused.is_empty() => {}
                     Telling::Begun { refused } => tell(Told::NoticeTrouble(notice, refused.join("; "))),
-                    Telling::Unwanted => self.dispatcher.did(errand, Ok(())),
+                    Telling::Unwanted => self.dispatcher.did(entry, Ok(())),
                 },
                 Next::Gather(pipeline) => self.aside.look_at_guards(self.client.project(), pipeline),
                 Next::StopLooking(pipeline) => self.aside.stop_looking(&pipeline),
@@ -254,7 +254,7 @@ impl<'a> Runner<'a> {
                 },
                 Next::Done => break,
             }
-            self.dispatcher.news().into_iter().for_each(|news| tell(Told::News(news)));
+            self.dispatcher.news().into_iter().for_each(|news| tell(Told::RunnerEvent(news)));
         }
         if let (Some(limit), sessions @ 1..) = (self.limit, self.sessions.len()) {
             tell(Told::Left { sessions, within: Span::from_ms(limit.ask_ms - host::boot_ms()) });

@@ -10,7 +10,7 @@ use banksman_adapters::keeper::{self, Found, Limit, Record, Spec};
 use banksman_adapters::private;
 use banksman_core::backlog::{Ended, Run};
 use banksman_core::task::retry::Marker;
-use banksman_core::task::{Ending, Setback, Work as What, Workspace};
+use banksman_core::task::{Ending, RetryReason, Work as What, Workspace};
 use banksman_core::{RunId, Span, TaskId, Wall};
 use banksman_engine::Work;
 use jiff::Timestamp;
@@ -117,7 +117,7 @@ impl Sessions {
         let summary = json!({
             "run": run.id,
             "attempt": run.attempt,
-            "verdict": ended.setback.map(Setback::as_str),
+            "verdict": ended.setback.map(RetryReason::as_str),
             "ending": ended.ending.to_string(),
             "exitCode": ended.ending.exit_code(),
             "signal": ended.ending.signal(),

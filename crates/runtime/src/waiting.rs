@@ -8,7 +8,7 @@ use banksman_core::event::Resource;
 use banksman_core::resource::coordination::Outcome;
 use banksman_core::resource::grant::{Ask, Standing, Waiting};
 use banksman_core::{Liveness, ProcessId, Span, Stamp, TaskId};
-use banksman_engine::{Advice, Lockout, Reply, Taking, TaskOutcome, Wait};
+use banksman_engine::{Advice, LockedBy, Reply, Taking, TaskOutcome, Wait};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
@@ -24,7 +24,7 @@ pub type Progress<'a> = &'a mut dyn FnMut(&Waiting, Duration);
 
 /// How long to wait, and whom to tell meanwhile.
 #[derive(Default)]
-pub struct Patience<'a> {
+pub struct WaitOptions<'a> {
     /// How long to wait at most; without it the answer comes at once.
     pub wait: Option<Duration>,
     /// Ends the wait when it becomes readable.
@@ -64,7 +64,7 @@ pub(crate) enum Woken {
 /// How a wait ended.
 enum Ended {
     Answered(Box<Reply>),
-    TimedOut(Waiting, Vec<Lockout>),
+    TimedOut(Waiting, Vec<LockedBy>),
     Cancelled,
 }
 
@@ -73,7 +73,7 @@ pub(crate) fn acquire(
     client: &Client,
     resource: Resource,
     mut ask: Ask,
-    mut patience: Patience<'_>,
+    mut patience: WaitOptions<'_>,
 ) -> Result<Acquisition, Error> {
     let mailbox = patience.wait.map(|_| client.post().mailbox()).transpose()?;
     ask.wait = mailbox.as_ref().map(|mailbox| standing(client, mailbox));
@@ -98,20 +98,20 @@ pub enum TaskClaim {
     /// With an answer.
     Answered(TaskOutcome),
     /// The time was up. The claim waits no longer.
-    TimedOut(Vec<Lockout>),
+    TimedOut(Vec<LockedBy>),
     /// It was cancelled. The claim waits no longer.
     Cancelled,
 }
 
 /// Is told what is in the way, and how long it has taken so far.
-pub type ClaimProgress<'a> = &'a mut dyn FnMut(&[Lockout], Duration);
+pub type ClaimProgress<'a> = &'a mut dyn FnMut(&[LockedBy], Duration);
 
 /// Takes a task with all that it needs, and waits for it if the patience says so.
 pub(crate) fn take_task(
     client: &Client,
     task: TaskId,
     mut taking: Taking,
-    patience: &Patience<'_>,
+    patience: &WaitOptions<'_>,
     overtake: Duration,
     progress: Option<ClaimProgress<'_>>,
 ) -> Result<TaskClaim, Error> {
@@ -147,7 +147,7 @@ fn drive(
     client: &Client,
     wait: Wait,
     mailbox: Option<Mailbox>,
-    patience: &Patience<'_>,
+    patience: &WaitOptions<'_>,
     mut tell: Option<Tell<'_>>,
 ) -> Result<Ended, Error> {
     let start = Instant::now();

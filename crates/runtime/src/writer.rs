@@ -1,8 +1,8 @@
 //! How calls are written: by a thread that takes turns with other processes, or by the caller itself when nobody is
 //! in the way.
 //!
-//! The thread waits for the turn first and then decides everything that has arrived meanwhile in one transaction. It
-//! keeps the turn for a short slice while more keeps coming, because handing it over costs more than a transaction.
+//! The thread waits for the writer lock first and then decides everything that has arrived meanwhile in one transaction. It
+//! keeps the writer lock for a short slice while more keeps coming, because handing it over costs more than a transaction.
 //! A caller that is alone does not pay for two thread switches: it takes a free turn, writes, and gives it back.
 
 use std::collections::BTreeSet;
@@ -21,13 +21,13 @@ use crate::post::Post;
 /// The most calls in one transaction.
 const BATCH: usize = 256;
 
-/// How long a turn goes on while calls keep coming.
+/// How long the writer lock goes on while calls keep coming.
 const SLICE: Duration = Duration::from_millis(4);
 
-/// How long to look for the next call before the turn is given up.
+/// How long to look for the next call before the writer lock is given up.
 const LINGER: Duration = Duration::from_micros(150);
 
-/// How long to leave the turn to others, in their order, after one of them was met at the turnstile.
+/// How long to leave the writer lock to others, in their order, after one of them was met at the writer lock.
 const POLITE: Duration = Duration::from_millis(100);
 
 /// After this long, the process that holds the store up is named.
@@ -52,7 +52,7 @@ struct Shared {
     desk: Mutex<Desk>,
     /// How many calls are on their way to the thread.
     queued: AtomicUsize,
-    /// Held while this process has its turn.
+    /// Held while this process holds the writer lock.
     inside: Mutex<()>,
     /// Set while the thread waits for others to end their turn.
     outside: AtomicBool,
@@ -137,7 +137,7 @@ impl Writer {
             return None;
         }
         let results = desk.store.batch(requests);
-        desk.store.give_turn_back();
+        desk.store.unlock_writer();
         if results.iter().all(|result| matches!(result, Err(StoreError::Stalled))) {
             desk.met = Some(Instant::now());
             (self.on_stall)();
@@ -222,7 +222,7 @@ impl Writer {
         self.jobs.as_ref().is_some_and(|jobs| jobs.send(message).is_ok())
     }
 
-    /// Runs `f` at a moment when this process does not have its turn, and takes no turn until it returns.
+    /// Runs `f` at a moment when this process does not have the writer lock, and takes no turn until it returns.
     pub(crate) fn outside_turn(&self, f: impl FnOnce()) {
         let _outside = lock(&self.shared.inside);
         f();
@@ -232,7 +232,7 @@ impl Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         self.jobs = None;
-        // A thread that still waits for its turn has nothing left to do: whoever called it has given up.
+        // A thread that still waits for the writer lock has nothing left to do: whoever called it has given up.
         if let Some(thread) = self.thread.take().filter(|_| !self.shared.outside.load(Ordering::Acquire)) {
             // A panic over there ends the process by itself; there is nothing to add.
             thread.join().ok();
@@ -289,10 +289,10 @@ impl Shared {
             arrived.retain(|job| job.take());
             let Wrote { events, woke } = desk.write(&arrived);
             ring_due |= events;
-            // Whoever was woken comes for its turn now, so it is not kept for those who might come.
+            // Whoever was woken comes for the writer lock now, so it is not kept for those who might come.
             next = if woke || began.elapsed() >= SLICE { None } else { self.linger(inbox, &mut ring_due) };
         }
-        desk.store.give_turn_back();
+        desk.store.unlock_writer();
         drop(inside);
         let quiet = self.queued.load(Ordering::Relaxed) == 0;
         desk.tidy(quiet);
@@ -328,16 +328,16 @@ struct Desk {
     post: Arc<Post>,
     rung: Option<Instant>,
     ring_due: bool,
-    /// When another process was last met at the turnstile.
+    /// When another process was last met at the writer lock.
     met: Option<Instant>,
 }
 
 impl Desk {
-    /// Takes the turn, and notes whether others wanted it.
+    /// Takes the writer lock, and notes whether others wanted it.
     fn enter(&mut self) -> Result<(), StoreError> {
-        if self.has_just_met() || !self.store.try_turn()? {
+        if self.has_just_met() || !self.store.try_lock_writer()? {
             self.met = Some(Instant::now());
-            self.store.take_turn()?;
+            self.store.lock_writer()?;
         }
         Ok(())
     }
@@ -346,12 +346,12 @@ impl Desk {
         self.met.is_some_and(|met| met.elapsed() < POLITE)
     }
 
-    /// Takes the turn if that overtakes nobody. A free turn is not proof: those who wait may just be waking up.
+    /// Takes the writer lock if that overtakes nobody. A free turn is not proof: those who wait may just be waking up.
     fn enter_if_free(&mut self) -> bool {
         if self.has_just_met() {
             return false;
         }
-        let entered = self.store.try_turn().unwrap_or(false);
+        let entered = self.store.try_lock_writer().unwrap_or(false);
         if !entered {
             self.met = Some(Instant::now());
         }
@@ -366,7 +366,7 @@ impl Desk {
         }
         let requests: Vec<&Request> = jobs.iter().map(|job| &job.request).collect();
         let mut results = self.store.batch(&requests);
-        if results.iter().all(|result| matches!(result, Err(StoreError::Stalled))) && self.store.take_turn().is_ok() {
+        if results.iter().all(|result| matches!(result, Err(StoreError::Stalled))) && self.store.lock_writer().is_ok() {
             // Others are in the way for longer than one waits without a reason.
             self.met = Some(Instant::now());
             results = self.store.batch(&requests);

@@ -12,7 +12,7 @@ use banksman_core::resource::lock::{Lock, State};
 use banksman_core::resource::semaphore;
 use banksman_core::{Epoch, Liveness, Name, Span, Ticket};
 use banksman_engine::{Reply, Request, Seen};
-use banksman_store::{Call as _, Tables, Turn};
+use banksman_store::{Call as _, Tables, Tx};
 
 use crate::report::Checker;
 use crate::tried::Tamper;
@@ -100,7 +100,7 @@ impl Broken {
     }
 
     /// Tampers before the decision. Returns what the decision must not see.
-    fn prepare(self, command: &mut Command, seen: &mut Seen, tables: &mut Tables, turn: &mut Turn) -> Coordination {
+    fn prepare(self, command: &mut Command, seen: &mut Seen, tables: &mut Tables, tx: &mut Tx) -> Coordination {
         let coordination = &mut tables.coordination;
         match self {
             Broken::FencingOff => forge(command, coordination),
@@ -132,7 +132,7 @@ impl Broken {
                     seen.probes.extend(grant.claim.processes.iter().map(|process| (process.clone(), Liveness::Dead)));
                 }
             }
-            Broken::OutsideCounter => turn.wall.0 += OUTSIDE.fetch_add(1, Ordering::Relaxed),
+            Broken::OutsideCounter => tx.wall.0 += OUTSIDE.fetch_add(1, Ordering::Relaxed),
             Broken::LineOff
             | Broken::EpochReuse
             | Broken::FenceFalls
@@ -189,14 +189,14 @@ impl Broken {
 }
 
 impl Tamper for Broken {
-    fn decide(self, request: &Request, tables: &mut Tables, turn: &mut Turn) -> Reply {
-        let Request::Coordinate { command, seen } = request else { return request.decide(tables, turn) };
+    fn decide(self, request: &Request, tables: &mut Tables, tx: &mut Tx) -> Reply {
+        let Request::Coordinate { command, seen } = request else { return request.decide(tables, tx) };
         let (mut command, mut seen) = (command.clone(), seen.clone());
         let resource = command.resource();
         let before = tables.coordination.clone();
-        let ticket = turn.ticket;
-        let hidden = self.prepare(&mut command, &mut seen, tables, turn);
-        let mut reply = Request::Coordinate { command: command.clone(), seen }.decide(tables, turn);
+        let ticket = tx.ticket;
+        let hidden = self.prepare(&mut command, &mut seen, tables, tx);
+        let mut reply = Request::Coordinate { command: command.clone(), seen }.decide(tables, tx);
         tables.coordination.locks.extend(hidden.locks);
         tables.coordination.semaphores.extend(hidden.semaphores);
         self.spoil(&command, &resource, &before, ticket, tables, &mut reply);

@@ -4,12 +4,12 @@ use std::cell::RefCell;
 
 use banksman_core::{Lease, Seq, Ticket, Wall};
 use banksman_engine::{Reply, Request};
-use banksman_store::{Call, Key, Tables, Turn};
+use banksman_store::{Call, Key, Tables, Tx};
 
 /// A fault that sits around the decision of a request.
 pub(crate) trait Tamper: Copy {
     /// Decides like the real request, except for the fault.
-    fn decide(self, request: &Request, tables: &mut Tables, turn: &mut Turn) -> Reply;
+    fn decide(self, request: &Request, tables: &mut Tables, tx: &mut Tx) -> Reply;
 
     /// Rows that the fault needs beside those of the request.
     fn keys(self, _request: &Request) -> Vec<Key> {
@@ -44,13 +44,13 @@ impl<B: Tamper> Call for Tried<'_, B> {
         self.request.keys().into_iter().chain(extra).collect()
     }
 
-    fn decide(&self, tables: &mut Tables, turn: &mut Turn) -> Reply {
-        let (seq, ticket, lease, wall) = (turn.seq, turn.ticket, turn.lease, turn.wall);
+    fn decide(&self, tables: &mut Tables, tx: &mut Tx) -> Reply {
+        let (seq, ticket, lease, wall) = (tx.seq, tx.ticket, tx.lease, tx.wall);
         let reply = match self.broken {
-            None => self.request.decide(tables, turn),
-            Some(broken) => broken.decide(self.request, tables, turn),
+            None => self.request.decide(tables, tx),
+            Some(broken) => broken.decide(self.request, tables, tx),
         };
-        self.notes.borrow_mut().push(Note { seq, next: turn.seq, ticket, lease, wall });
+        self.notes.borrow_mut().push(Note { seq, next: tx.seq, ticket, lease, wall });
         reply
     }
 }

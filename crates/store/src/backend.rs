@@ -6,18 +6,18 @@ use crate::value::{Query, Rows};
 
 /// One connection to one database. Writers of a project are served one after the other.
 pub(crate) trait Backend: Send {
-    /// Waits for the turn to write, if that can be waited for apart from the transaction. It lasts for any number of
+    /// Waits for the writer lock, if that can be waited for apart from the transaction. It lasts for any number of
     /// transactions, until it is given back.
-    fn take_turn(&mut self) -> Result<(), StoreError>;
+    fn lock_writer(&mut self) -> Result<(), StoreError>;
 
-    /// Takes the turn if nobody has it, and says whether it did. Where turns are part of transactions, the next ones wait
+    /// Takes the writer lock if nobody has it, and says whether it did. Where the lock is part of transactions, the next ones wait
     /// only briefly, and then fail with `Stalled`.
-    fn try_turn(&mut self) -> Result<bool, StoreError>;
+    fn try_lock_writer(&mut self) -> Result<bool, StoreError>;
 
     /// Lets others write.
-    fn give_turn_back(&mut self);
+    fn unlock_writer(&mut self);
 
-    /// Starts a write transaction, waiting for the turn if it was not taken before, and answers the queries in it.
+    /// Starts a write transaction, waiting for the writer lock if it was not taken before, and answers the queries in it.
     fn begin(&mut self, queries: &[Query<'_>]) -> Result<Vec<Rows>, StoreError>;
 
     /// Carries out statements of the open transaction, for one that is too large to be kept in memory.

@@ -1,8 +1,8 @@
-//! How tasks, sections, runs, runners and errands stand in columns, and what a batch has changed of them.
+//! How tasks, sections, runs, runners and outbox commands stand in columns, and what a batch has changed of them.
 
 use std::collections::BTreeMap;
 
-use banksman_core::backlog::{Backlog, Edge, Run, Runner, Section, Sent};
+use banksman_core::backlog::{Backlog, Edge, OutboxEntry, Run, Runner, Section};
 use banksman_core::ids::{DecisionId, Epoch, RunId, RunnerId, SectionId, TaskId, Title};
 use banksman_core::resource::grant::Address;
 use banksman_core::task::{Spec, State, Task, Work};
@@ -89,11 +89,11 @@ impl Row {
         })
     }
 
-    pub(crate) fn sent(&mut self) -> Result<Sent, StoreError> {
-        Ok(Sent {
+    pub(crate) fn entry(&mut self) -> Result<OutboxEntry, StoreError> {
+        Ok(OutboxEntry {
             seq: Seq(self.int()?),
             executor: Some(self.text()?).filter(|id| !id.is_empty()).map(|id| parsed(&id, RunnerId::new)).transpose()?,
-            errand: self.json()?.ok_or_else(|| StoreError::corrupt("an errand without content"))?,
+            command: self.json()?.ok_or_else(|| StoreError::corrupt("an errand without content"))?,
             attempts: self.count()?,
             due: Lease(self.int()?),
         })
@@ -179,11 +179,11 @@ pub(crate) fn between<'a>(project: i64, before: &'a Backlog, after: &'a Backlog,
     gone(&before.runners, &after.runners, |id| {
         queries.push(Query::new(Statement::DeleteRunner, [project.into(), id.as_str().into()]));
     });
-    for (seq, sent) in &after.outbox {
+    for (seq, entry) in &after.outbox {
         match before.outbox.get(seq) {
-            Some(was) if was == sent => {}
-            Some(_) => queries.push(update_sent(project, sent)),
-            None => queries.push(insert_sent(project, sent)),
+            Some(was) if was == entry => {}
+            Some(_) => queries.push(update_entry(project, entry)),
+            None => queries.push(insert_entry(project, entry)),
         }
     }
     gone(&before.outbox, &after.outbox, |seq| {
@@ -399,26 +399,26 @@ fn upsert_runner(project: i64, runner: &Runner) -> Query<'_> {
     Query::new(Statement::UpsertRunner, params)
 }
 
-fn insert_sent(project: i64, sent: &Sent) -> Query<'_> {
+fn insert_entry(project: i64, entry: &OutboxEntry) -> Query<'_> {
     let params: [Value<'_>; 7] = [
         project.into(),
-        sent.seq.0.into(),
-        sent.errand.run().map_or("", RunId::as_str).into(),
-        sent.executor.as_ref().map_or("", RunnerId::as_str).into(),
-        json(&sent.errand),
-        i64::from(sent.attempts).into(),
-        sent.due.0.into(),
+        entry.seq.0.into(),
+        entry.command.run().map_or("", RunId::as_str).into(),
+        entry.executor.as_ref().map_or("", RunnerId::as_str).into(),
+        json(&entry.command),
+        i64::from(entry.attempts).into(),
+        entry.due.0.into(),
     ];
     Query::new(Statement::InsertSent, params)
 }
 
-fn update_sent(project: i64, sent: &Sent) -> Query<'_> {
+fn update_entry(project: i64, entry: &OutboxEntry) -> Query<'_> {
     let params: [Value<'_>; 5] = [
         project.into(),
-        sent.seq.0.into(),
-        sent.executor.as_ref().map_or("", RunnerId::as_str).into(),
-        i64::from(sent.attempts).into(),
-        sent.due.0.into(),
+        entry.seq.0.into(),
+        entry.executor.as_ref().map_or("", RunnerId::as_str).into(),
+        i64::from(entry.attempts).into(),
+        entry.due.0.into(),
     ];
     Query::new(Statement::UpdateSent, params)
 }

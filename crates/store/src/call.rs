@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use banksman_core::resource::grant::Address;
-use banksman_core::{Effect, Errand, Event, Lease, Now, ProcessId, Seq, Span, Ticket, Wall};
+use banksman_core::{Effect, Event, Lease, Now, OutboxCommand, ProcessId, Seq, Span, Ticket, Wall};
 
 use crate::key::Key;
 use crate::tables::Tables;
@@ -16,8 +16,8 @@ pub trait Call {
     /// The rows it needs. They follow from its arguments alone.
     fn keys(&self) -> Vec<Key>;
 
-    /// Decides. It may run more than once and must not do anything but read and change `tables` and `turn`.
-    fn decide(&self, tables: &mut Tables, turn: &mut Turn) -> Self::Reply;
+    /// Decides. It may run more than once and must not do anything but read and change `tables` and `tx`.
+    fn decide(&self, tables: &mut Tables, tx: &mut Tx) -> Self::Reply;
 }
 
 impl<C: Call> Call for &C {
@@ -27,14 +27,14 @@ impl<C: Call> Call for &C {
         (**self).keys()
     }
 
-    fn decide(&self, tables: &mut Tables, turn: &mut Turn) -> C::Reply {
-        (**self).decide(tables, turn)
+    fn decide(&self, tables: &mut Tables, tx: &mut Tx) -> C::Reply {
+        (**self).decide(tables, tx)
     }
 }
 
 /// One transaction as its decisions see it: the time, the numbers, and what must be done.
 #[derive(Debug, Clone)]
-pub struct Turn {
+pub struct Tx {
     /// The number of the next event.
     pub seq: Seq,
     /// The next ticket.
@@ -53,7 +53,7 @@ pub struct Turn {
     pub(crate) wakes: Vec<Address>,
 }
 
-impl Turn {
+impl Tx {
     /// The moment of a decision, with what its caller has found out.
     pub fn now(&self, dead: Vec<ProcessId>, patience: Span) -> Now {
         Now { seq: self.seq, ticket: self.ticket, lease: self.lease, wall: self.wall, dead, patience }
@@ -66,8 +66,8 @@ impl Turn {
     }
 
     /// Takes over the effects of a step. Every step is given a ticket; whether it used it does not matter, as
-    /// tickets only have to rise. Returns the errands for the outbox, each under the number of the event before it.
-    pub fn carry_out(&mut self, effects: Vec<Effect>, took_ticket: bool) -> Vec<(Seq, Errand)> {
+    /// tickets only have to rise. Returns the outbox commands for the outbox, each under the number of the event before it.
+    pub fn carry_out(&mut self, effects: Vec<Effect>, took_ticket: bool) -> Vec<(Seq, OutboxCommand)> {
         let mut errands = Vec::new();
         for effect in effects {
             match effect {
@@ -76,7 +76,7 @@ impl Turn {
                     self.seq.0 += 1;
                 }
                 Effect::Wake(address) => self.wakes.push(address),
-                Effect::Send(errand) => errands.push((Seq(self.seq.0 - 1), errand)),
+                Effect::Send(command) => errands.push((Seq(self.seq.0 - 1), command)),
             }
         }
         if took_ticket {

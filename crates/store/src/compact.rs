@@ -112,9 +112,9 @@ impl Store {
         let mut writes: Vec<Query<'_>> = rows.iter().map(|(entity, data)| keep(self.project, entity, data.as_deref())).collect();
         writes.push(Query::new(Statement::DeleteEvents, [project.clone(), part.to.through.0.into()]));
         writes.push(part.to.query(self.project));
-        self.backend.take_turn()?;
+        self.backend.lock_writer()?;
         let done = self.replace_in_turn(part.from, &writes);
-        self.backend.give_turn_back();
+        self.backend.unlock_writer();
         done
     }
 

@@ -3,7 +3,7 @@ use banksman_core::event::{Event, Kind, Resource, Source};
 use banksman_core::{Effect, Name};
 
 use super::*;
-use crate::call::{Call, Turn};
+use crate::call::{Call, Tx};
 use crate::key::Key;
 use crate::machine::{Machine, Reading};
 use crate::sqlite;
@@ -35,8 +35,8 @@ impl Call for Tell {
         Vec::new()
     }
 
-    fn decide(&self, _: &mut Tables, turn: &mut Turn) {
-        turn.carry_out(self.0.iter().cloned().map(Effect::Emit).collect(), false);
+    fn decide(&self, _: &mut Tables, tx: &mut Tx) {
+        tx.carry_out(self.0.iter().cloned().map(Effect::Emit).collect(), false);
     }
 }
 

@@ -140,9 +140,9 @@ fn insert(project: i64, row: &EventRow, event: &Event) -> Query<'static> {
 /// run that is to tell people.
 fn moved_backlog(backlog: Backlog, by: i64) -> Backlog {
     let mut backlog = Backlog { runners: Default::default(), ..backlog };
-    for sent in backlog.outbox.values_mut() {
-        sent.executor = None;
-        sent.due = Lease(sent.due.0 + by);
+    for entry in backlog.outbox.values_mut() {
+        entry.executor = None;
+        entry.due = Lease(entry.due.0 + by);
     }
     for task in backlog.tasks.values_mut() {
         task.changed.lease = Lease(task.changed.lease.0 + by);

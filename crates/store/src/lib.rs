@@ -3,7 +3,7 @@
 //! A [`Call`] says which rows it needs and decides over them; a batch of calls is one transaction: one load, the
 //! decisions in order, one write. Nothing else writes. SQL is written once, with `$n`, for every database.
 //!
-//! * [`Call`], [`Turn`]: what a caller implements, and what its decision may do.
+//! * [`Call`], [`Tx`]: what a caller implements, and what its decision may do.
 //! * [`Tables`], [`Key`]: the rows that a decision sees, and how it names them.
 //! * [`Store`]: a connection that writes; [`Reader`]: one that only reads.
 //! * [`sqlite`], [`postgres`]: the databases.
@@ -39,7 +39,7 @@ mod tables;
 mod value;
 
 pub use board::{Counts, Listed, TaskFilter};
-pub use call::{Call, Turn};
+pub use call::{Call, Tx};
 pub use compact::{Compacted, Keep, Mark, Size};
 pub use copy::Copied;
 pub use crew::Crew;

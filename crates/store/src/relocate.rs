@@ -37,9 +37,9 @@ pub enum RelocateError {
 
 /// Copies the project of `source`, which `from` reads, to the new, empty project of `to`, and retires `source`.
 pub fn relocate(source: &mut Store, from: &mut Reader, to: &mut Store, route: Route<'_>) -> Result<Copied, RelocateError> {
-    source.backend.take_turn().map_err(RelocateError::NotMoved)?;
+    source.backend.lock_writer().map_err(RelocateError::NotMoved)?;
     let copied = copy_and_retire(source, from, to, route);
-    source.backend.give_turn_back();
+    source.backend.unlock_writer();
     let copied = copied?;
     to.set_moved_to(None).map_err(RelocateError::Unfinished)?;
     Ok(copied)
@@ -62,7 +62,7 @@ fn copy_and_retire(source: &mut Store, from: &mut Reader, to: &mut Store, route:
 fn lock(source: &mut Store) -> Result<(), StoreError> {
     let project = Query::new(Statement::Project, [source.project.into()]);
     let answers = source.backend.begin(&[project])?;
-    // Somebody may have moved the project while this process waited for its turn.
+    // Somebody may have moved the project while this process waited for the writer lock.
     Counters::read(answers.into_iter().next().unwrap_or_default())?;
     source.backend.stay()
 }

@@ -10,7 +10,7 @@ use banksman_core::resource::grant::Address;
 use banksman_core::{Lease, Limits, Seq, Ticket, Wall};
 
 use crate::backend::Backend;
-use crate::call::{Call, Turn};
+use crate::call::{Call, Tx};
 use crate::changes;
 use crate::error::StoreError;
 use crate::machine::{Machine, Reading};
@@ -69,7 +69,7 @@ impl Drop for Begun<'_> {
 /// A batch as it was decided.
 struct Decided<R> {
     replies: Vec<R>,
-    turn: Turn,
+    tx: Tx,
     before: Tables,
     after: Tables,
     counters: Counters,
@@ -114,20 +114,20 @@ impl Store {
     }
 
     /// Waits until it is this process's turn to write, however long that takes. The turn lasts for any number of
-    /// batches, until it is given back. A batch without a turn takes one for itself.
-    pub fn take_turn(&mut self) -> Result<(), StoreError> {
-        self.backend.take_turn()
+    /// batches, until it is given back. A batch without the writer lock takes one for itself.
+    pub fn lock_writer(&mut self) -> Result<(), StoreError> {
+        self.backend.lock_writer()
     }
 
-    /// Takes the turn if nobody has it, and says whether it did. Where turns are part of transactions, the next batches
+    /// Takes the writer lock if nobody has it, and says whether it did. Where the lock is part of transactions, the next batches
     /// wait only briefly for them, and then fail with `Stalled`.
-    pub fn try_turn(&mut self) -> Result<bool, StoreError> {
-        self.backend.try_turn()
+    pub fn try_lock_writer(&mut self) -> Result<bool, StoreError> {
+        self.backend.try_lock_writer()
     }
 
     /// Lets others write.
-    pub fn give_turn_back(&mut self) {
-        self.backend.give_turn_back();
+    pub fn unlock_writer(&mut self) {
+        self.backend.unlock_writer();
     }
 
     /// Decides and commits a batch. If it fails before the commit, the calls are tried one by one, so that one
@@ -203,20 +203,20 @@ impl Store {
             new_boot = new;
             self.earlier_boots = Some(earlier);
         }
-        let mut turn = self.turn(&counters);
+        let mut tx = self.tx(&counters);
         let mut before = tables::decode(&queries[heads..], rows)?;
         before.backlog.limits = counters.limits;
         let mut after = before.clone();
-        let replies = calls.iter().map(|call| call.decide(&mut after, &mut turn)).collect();
+        let replies = calls.iter().map(|call| call.decide(&mut after, &mut tx)).collect();
         #[cfg(debug_assertions)]
         after.coordination.check();
-        Ok(Decided { replies, turn, before, after, counters, new_boot })
+        Ok(Decided { replies, tx, before, after, counters, new_boot })
     }
 
     /// The moment of this transaction.
-    fn turn(&self, counters: &Counters) -> Turn {
+    fn tx(&self, counters: &Counters) -> Tx {
         let (lease, wall) = counters.clocks(&*self.machine);
-        Turn {
+        Tx {
             seq: Seq(counters.seq + 1),
             ticket: Ticket(counters.ticket + 1),
             lease,
@@ -271,25 +271,25 @@ impl<R> Open<'_, R> {
             self.store.backend.commit(&writes)?;
         }
         drop(writes);
-        let Decided { replies, turn, new_boot, .. } = &mut self.decided;
+        let Decided { replies, tx, new_boot, .. } = &mut self.decided;
         *new_boot = None;
-        let wakes = if notifies { Vec::new() } else { std::mem::take(&mut turn.wakes) };
-        Ok(Committed { replies: std::mem::take(replies), wakes, seq: Seq(turn.seq.0 - 1), events: turn.events.len() })
+        let wakes = if notifies { Vec::new() } else { std::mem::take(&mut tx.wakes) };
+        Ok(Committed { replies: std::mem::take(replies), wakes, seq: Seq(tx.seq.0 - 1), events: tx.events.len() })
     }
 }
 
 impl<R> Decided<R> {
     /// The statements of the batch; none if nothing has changed.
     fn writes<'a>(&'a self, project: i64, machine: &dyn Machine, actor: Option<&'a str>, notifies: bool) -> Vec<Query<'a>> {
-        let turn = &self.turn;
+        let tx = &self.tx;
         let mut writes = changes::between(project, &self.before, &self.after);
         writes.extend(self.new_boot.clone());
-        for (seq, event, depth) in &turn.events {
+        for (seq, event, depth) in &tx.events {
             let (component, id) = event.source();
             let params: [Value<'_>; 10] = [
                 project.into(),
                 seq.0.into(),
-                turn.wall.0.into(),
+                tx.wall.0.into(),
                 event.kind().into(),
                 component.into(),
                 id.into(),
@@ -301,11 +301,11 @@ impl<R> Decided<R> {
             writes.push(Query::new(Statement::InsertEvent, params));
         }
         if notifies {
-            writes.extend(turn.wakes.iter().map(notify));
+            writes.extend(tx.wakes.iter().map(notify));
         }
         // A ticket that was given out is never given out again, also if its waiter has left within the same batch.
-        if !writes.is_empty() || turn.ticket.0 - 1 != self.counters.ticket {
-            writes.push(self.counters.update(project, turn, machine));
+        if !writes.is_empty() || tx.ticket.0 - 1 != self.counters.ticket {
+            writes.push(self.counters.update(project, tx, machine));
         }
         writes
     }
@@ -368,8 +368,8 @@ impl Counters {
     }
 
     /// The row after a transaction.
-    fn update(&self, project: i64, turn: &Turn, machine: &dyn Machine) -> Query<'static> {
-        self.row(project, Seq(turn.seq.0 - 1), turn.ticket.0 - 1, turn.lease, machine)
+    fn update(&self, project: i64, tx: &Tx, machine: &dyn Machine) -> Query<'static> {
+        self.row(project, Seq(tx.seq.0 - 1), tx.ticket.0 - 1, tx.lease, machine)
     }
 
     /// The row of a project whose events were brought from elsewhere.
@@ -419,10 +419,10 @@ mod tests {
             Vec::new()
         }
 
-        fn decide(&self, _: &mut Tables, turn: &mut Turn) -> &'static str {
+        fn decide(&self, _: &mut Tables, tx: &mut Tx) -> &'static str {
             assert_ne!(self.0, "bad", "a decision is wrong");
             let event = banksman_core::Event::parse("note:made", self.0, None, "null").unwrap();
-            turn.carry_out(vec![banksman_core::Effect::Emit(event)], false);
+            tx.carry_out(vec![banksman_core::Effect::Emit(event)], false);
             self.0
         }
     }

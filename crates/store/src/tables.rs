@@ -375,8 +375,8 @@ pub(crate) fn decode(queries: &[Query<'_>], answers: Vec<Rows>) -> Result<Tables
                     tables.backlog.runners.insert(runner.id.clone(), runner);
                 }
                 Statement::Outbox => {
-                    let sent = row.sent()?;
-                    tables.backlog.outbox.insert(sent.seq, sent);
+                    let entry = row.entry()?;
+                    tables.backlog.outbox.insert(entry.seq, entry);
                 }
                 Statement::Finish => {
                     let finish = &mut tables.backlog.finish;

@@ -2,10 +2,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use banksman::core::pipeline::{Reason as Blocked, State as Stand};
-use banksman::core::task::{After, Done as How, Outcome, Setback, State};
+use banksman::core::task::{After, Done as How, Outcome, RetryReason, State};
 use banksman::core::{Limits, Pipeline, RunId, Status, TaskId};
 use banksman::engine::why::{Attended, Life};
-use banksman::engine::{News, Work};
+use banksman::engine::{RunnerEvent, Work};
 use banksman::inspect::{self, LiveRun};
 use banksman::store::Key;
 use banksman::{Client, Error, RunOptions, Runner, Told, recover_run};
@@ -229,18 +229,18 @@ impl Trouble {
 fn line(told: Told) -> Option<String> {
     let name = |work: &Work| format!("{BOLD}{}{BOLD:#} {DIM}{}{DIM:#}", work.task.spec.title, work.task.id);
     let text = match told {
-        Told::News(News::Started(work)) => format!("{GREEN}started{GREEN:#}    {}", name(&work)),
-        Told::News(News::Adopted(work)) => format!("{YELLOW}adopted{YELLOW:#}    {}", name(&work)),
-        Told::News(News::Stuck(work)) => format!("{YELLOW}stuck{YELLOW:#}      {}", name(&work)),
-        Told::News(News::Recovered(work)) => format!("{GREEN}recovered{GREEN:#}  {}", name(&work)),
-        Told::News(News::Stopping(work)) => {
+        Told::RunnerEvent(RunnerEvent::Started(work)) => format!("{GREEN}started{GREEN:#}    {}", name(&work)),
+        Told::RunnerEvent(RunnerEvent::Adopted(work)) => format!("{YELLOW}adopted{YELLOW:#}    {}", name(&work)),
+        Told::RunnerEvent(RunnerEvent::Stuck(work)) => format!("{YELLOW}stuck{YELLOW:#}      {}", name(&work)),
+        Told::RunnerEvent(RunnerEvent::Recovered(work)) => format!("{GREEN}recovered{GREEN:#}  {}", name(&work)),
+        Told::RunnerEvent(RunnerEvent::Stopping(work)) => {
             let why = match &work.task.state {
                 State::Stopping { then, .. } => format!(": {}", after(then)),
                 _ => String::new(),
             };
             format!("{YELLOW}stopping{YELLOW:#}   {}{why}", name(&work))
         }
-        Told::News(News::Settled(task, outcome)) => {
+        Told::RunnerEvent(RunnerEvent::Settled(task, outcome)) => {
             let title = format!("{BOLD}{}{BOLD:#} {DIM}{}{DIM:#}", task.spec.title, task.id);
             match outcome {
                 Outcome::Ended(Status::Completed) => {
@@ -260,12 +260,12 @@ fn line(told: Told) -> Option<String> {
             }
         }
         // That its pipeline is blocked is told of the pipeline.
-        Told::News(News::Ended(_, _, Outcome::Again(Setback::Shortage | Setback::Guard))) => return None,
-        Told::News(News::Short(error)) => {
+        Told::RunnerEvent(RunnerEvent::Ended(_, _, Outcome::Again(RetryReason::Shortage | RetryReason::Guard))) => return None,
+        Told::RunnerEvent(RunnerEvent::Short(error)) => {
             format!("{YELLOW}waiting{YELLOW:#}    {error}; tasks stay pending, and are tried again")
         }
-        Told::News(News::Enough) => format!("{GREEN}going on{GREEN:#}   there is enough to start runs again"),
-        Told::News(News::Ended(work, ended, outcome)) => {
+        Told::RunnerEvent(RunnerEvent::Enough) => format!("{GREEN}going on{GREEN:#}   there is enough to start runs again"),
+        Told::RunnerEvent(RunnerEvent::Ended(work, ended, outcome)) => {
             let took = words::span(ended.at - work.run.started.wall);
             let how = match outcome {
                 Outcome::Ended(Status::Completed) => format!("{GREEN}completed{GREEN:#}"),
@@ -287,10 +287,10 @@ fn line(told: Told) -> Option<String> {
             let note = ended.note.map(|note| format!(" {DIM}({note}){DIM:#}")).unwrap_or_default();
             format!("{how}  {} {DIM}after {took}{DIM:#}{why}{note}", name(&work))
         }
-        Told::News(News::Begins(pipeline)) => {
+        Told::RunnerEvent(RunnerEvent::Begins(pipeline)) => {
             format!("{GREEN}begins{GREEN:#}     {BOLD}{}{BOLD:#} {DIM}{}{DIM:#}", pipeline.plan.name, pipeline.id)
         }
-        Told::News(News::Stands(pipeline)) => {
+        Told::RunnerEvent(RunnerEvent::Stands(pipeline)) => {
             let name = format!("{BOLD}{}{BOLD:#} {DIM}{}{DIM:#}", pipeline.plan.name, pipeline.id);
             let why = super::why::detail(&pipeline, None).unwrap_or_default();
             match &pipeline.state {
@@ -302,10 +302,10 @@ fn line(told: Told) -> Option<String> {
                 Stand::Init | Stand::Checking { .. } | Stand::Running { .. } | Stand::Cancelled { .. } => return None,
             }
         }
-        Told::News(News::Unfit { worker, queue, item, error }) => {
+        Told::RunnerEvent(RunnerEvent::Unfit { worker, queue, item, error }) => {
             format!("{RED}unfit{RED:#}      item {BOLD}{item}{BOLD:#} of queue {queue} for worker {worker}: {error}")
         }
-        Told::News(News::Queued(_)) => return None,
+        Told::RunnerEvent(RunnerEvent::Queued(_)) => return None,
         Told::Trouble(error) => format!("{RED}the store does not answer{RED:#}: {error}; trying again"),
         Told::RunTrouble(run, what) => format!("{RED}run {run}{RED:#}: {what}"),
         Told::NoticeTrouble(notice, what) => format!("{RED}cannot tell people{RED:#} \"{}\": {what}", notice.subject),

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use banksman::config::Surroundings;
+use banksman::config::Environment;
 use banksman::{Project, ProjectError};
 
 use crate::postgres;
@@ -55,10 +55,10 @@ fn a_clone_of_a_shared_project_knows_that_its_store_is_elsewhere() {
 
     // The library finds what the command finds.
     let surroundings =
-        Surroundings { user_file: Some(world.path().join("config/banksman/config.toml")), ..Surroundings::default() };
+        Environment { user_file: Some(world.path().join("config/banksman/config.toml")), ..Environment::default() };
     let found = Project::discover(Path::new(&clone), &surroundings).unwrap();
     assert!(found.store().contains(&id), "{}", found.store());
-    let alone = Project::discover(Path::new(&clone), &Surroundings::default());
+    let alone = Project::discover(Path::new(&clone), &Environment::default());
     assert!(matches!(alone, Err(ProjectError::Elsewhere { .. })), "{alone:?}");
 
     // A project of its own can be made, if that is what is wanted.

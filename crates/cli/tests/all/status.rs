@@ -4,7 +4,7 @@ use banksman::core::backlog::{Ended, Runner};
 use banksman::core::resource::grant::Address;
 use banksman::core::task::Ending;
 use banksman::core::{Lease, Limits, RunId, RunnerId, Span, Stamp, Wall};
-use banksman::engine::{Dispatcher, News, Next, Options};
+use banksman::engine::{Dispatcher, Next, Options, RunnerEvent};
 use banksman::{Client, adapters};
 use rustix::process::Signal;
 
@@ -114,14 +114,14 @@ impl Puppet<'_> {
                 Next::Spawn(work) => self.live.push(work.run.id),
                 Next::Sleep { .. } => return false,
                 Next::Done => return true,
-                Next::Notify(errand, _) => self.dispatcher.did(errand, Ok(())),
+                Next::Notify(entry, _) => self.dispatcher.did(entry, Ok(())),
                 Next::Check(_) => unreachable!("there are no loops here"),
                 Next::Gather(_) | Next::StopLooking(_) => unreachable!("there are no pipelines here"),
                 Next::Recover(_) | Next::Pulse(..) | Next::Kill(_) | Next::Nudge(..) | Next::Acknowledge(_) | Next::Forget(_) => {
                 }
             }
             self.news.extend(self.dispatcher.news().into_iter().filter_map(|news| match news {
-                News::Queued(delta) => Some(delta),
+                RunnerEvent::Queued(delta) => Some(delta),
                 _ => None,
             }));
         }

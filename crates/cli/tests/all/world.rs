@@ -11,7 +11,7 @@ use banksman::core::resource::grant::{Ask, Claim, Line};
 use banksman::core::resource::lock::State;
 use banksman::core::{Epoch, Grant, HolderId, Name};
 use banksman::store::{EventFilter, EventRow, Snapshot};
-use banksman::{Client, Patience, Project};
+use banksman::{Client, Project, WaitOptions};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -231,7 +231,7 @@ impl World {
         let resource = Resource { kind: Kind::Lock, name: Name::new(lock).unwrap() };
         let processes = vec![client.this_process().clone()];
         let claim = Claim { processes, ..Claim::new(HolderId::new(holder).unwrap()) };
-        client.acquire_any(resource, Ask::new(claim), Patience::default()).unwrap();
+        client.acquire_any(resource, Ask::new(claim), WaitOptions::default()).unwrap();
         self.grant(lock).unwrap().epoch
     }
 

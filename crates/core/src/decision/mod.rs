@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::event::{DecisionFact, Event};
 use crate::ids::{DecisionId, Name, RunId, Seq, TaskId, Title};
-use crate::step::{Errand, Notice, NoticeKind, Now, Scribe, Step};
+use crate::step::{EffectBuffer, Notice, NoticeKind, Now, OutboxCommand, Step};
 use crate::time::{Span, Wall};
 
 /// A decision.
@@ -49,7 +49,8 @@ pub enum About {
     /// A task that waits for the answer.
     Task(TaskId),
     /// Something that could not be done, by its number in the outbox.
-    Errand(Seq),
+    #[serde(rename = "errand")]
+    OutboxCommand(Seq),
     /// A live run whose keeper is dead, while it cannot be proven that its processes are.
     Run {
         /// Which one.
@@ -82,9 +83,9 @@ pub enum Act {
     Cancel,
     /// The task is passed over.
     Skip,
-    /// The errand is tried again.
+    /// The outbox command is tried again.
     Resend,
-    /// The errand is given up.
+    /// The outbox command is given up.
     Drop,
     /// The run is ended as lost, and its task goes on as after any lost run.
     End,
@@ -166,23 +167,23 @@ impl Decision {
 
     /// Decides one input.
     pub fn step(mut self, input: Input, now: &Now) -> Step<Decision, Outcome> {
-        let mut scribe = Scribe::new(now);
+        let mut buffer = EffectBuffer::new(now);
         let outcome = match (&self.state, input) {
             (State::Resolved(_) | State::Withdrawn { .. }, _) => Outcome::Over(self.state.clone()),
             (State::Open, Input::Resolve { option, by, note }) => match self.question.option(option) {
                 None => Outcome::NoSuchOption { options: u32::try_from(self.question.options.len()).unwrap_or(u32::MAX) },
                 Some(choice) => {
                     let act = choice.act;
-                    self.tell(DecisionFact::Resolved { option, by, note }, now, &mut scribe);
+                    self.tell(DecisionFact::Resolved { option, by, note }, now, &mut buffer);
                     Outcome::Resolved(act)
                 }
             },
             (State::Open, Input::Withdraw) => {
-                self.tell(DecisionFact::Withdrawn {}, now, &mut scribe);
+                self.tell(DecisionFact::Withdrawn {}, now, &mut buffer);
                 Outcome::Withdrawn
             }
         };
-        Step { state: self, outcome, effects: scribe.effects }
+        Step { state: self, outcome, effects: buffer.effects }
     }
 
     /// Whether it waits for an answer.
@@ -215,9 +216,9 @@ impl Decision {
         }
     }
 
-    fn tell(&mut self, fact: DecisionFact, now: &Now, scribe: &mut Scribe) {
+    fn tell(&mut self, fact: DecisionFact, now: &Now, buffer: &mut EffectBuffer) {
         self.apply(fact.clone(), now.wall);
-        scribe.emit(Event::Decision { id: self.id.clone(), fact });
+        buffer.emit(Event::Decision { id: self.id.clone(), fact });
     }
 }
 
@@ -259,18 +260,18 @@ impl Question {
         }
     }
 
-    /// What to do about an errand that failed too often.
-    fn of_errand(seq: Seq, errand: &Errand, attempts: u32, error: &str) -> Question {
+    /// What to do about an outbox command that failed too often.
+    fn of_command(seq: Seq, command: &OutboxCommand, attempts: u32, error: &str) -> Question {
         let choice = |text: &str, act| Choice { text: text.into(), act };
         let tries = if attempts == 1 { "once".into() } else { format!("{attempts} times") };
-        let what = match errand {
-            Errand::Spawn { run } => format!("start run {run}"),
-            Errand::Kill { run } => format!("end run {run}"),
-            Errand::Nudge { run } => format!("nudge run {run}"),
-            Errand::Notify(notice) => format!("tell people: {}", notice.subject),
+        let what = match command {
+            OutboxCommand::Spawn { run } => format!("start run {run}"),
+            OutboxCommand::Kill { run } => format!("end run {run}"),
+            OutboxCommand::Nudge { run } => format!("nudge run {run}"),
+            OutboxCommand::Notify(notice) => format!("tell people: {}", notice.subject),
         };
         Question {
-            about: About::Errand(seq),
+            about: About::OutboxCommand(seq),
             text: format!("It was tried {tries} in vain to {what} ({error}). What now?").into(),
             options: vec![choice("try it again", Act::Resend), choice("leave it", Act::Drop)],
             recommended: 1,
@@ -315,42 +316,42 @@ impl Question {
     }
 
     /// Raises it: the event, and if it is worth it the notice to people.
-    pub(crate) fn raise(self, notice: Option<NoticeKind>, scribe: &mut Scribe) -> DecisionId {
-        let id = DecisionId::from(scribe.next());
+    pub(crate) fn raise(self, notice: Option<NoticeKind>, buffer: &mut EffectBuffer) -> DecisionId {
+        let id = DecisionId::from(buffer.next());
         let notice =
             notice.map(|kind| Notice { kind, subject: format!("decision {id} waits for you").into(), text: self.text.clone() });
-        scribe.emit(Event::Decision { id: id.clone(), fact: DecisionFact::Raised(Box::new(self)) });
+        buffer.emit(Event::Decision { id: id.clone(), fact: DecisionFact::Raised(Box::new(self)) });
         if let Some(notice) = notice {
-            scribe.send(Errand::Notify(Box::new(notice)));
+            buffer.send(OutboxCommand::Notify(Box::new(notice)));
         }
         id
     }
 }
 
-/// Asks what to do about an errand that failed too often.
-pub fn ask_about(seq: Seq, errand: &Errand, attempts: u32, error: &str, now: &Now) -> Step<DecisionId, ()> {
-    let mut scribe = Scribe::new(now);
+/// Asks what to do about an outbox command that failed too often.
+pub fn ask_about(seq: Seq, command: &OutboxCommand, attempts: u32, error: &str, now: &Now) -> Step<DecisionId, ()> {
+    let mut buffer = EffectBuffer::new(now);
     // Nobody can be told that telling them has failed.
-    let notice = match errand {
-        Errand::Notify(_) => None,
-        Errand::Spawn { .. } | Errand::Kill { .. } | Errand::Nudge { .. } => Some(NoticeKind::Decision),
+    let notice = match command {
+        OutboxCommand::Notify(_) => None,
+        OutboxCommand::Spawn { .. } | OutboxCommand::Kill { .. } | OutboxCommand::Nudge { .. } => Some(NoticeKind::Decision),
     };
-    let id = Question::of_errand(seq, errand, attempts, error).raise(notice, &mut scribe);
-    Step { state: id, outcome: (), effects: scribe.effects }
+    let id = Question::of_command(seq, command, attempts, error).raise(notice, &mut buffer);
+    Step { state: id, outcome: (), effects: buffer.effects }
 }
 
 /// Asks whether a run may be ended whose processes cannot be proven dead.
 pub fn ask_about_run(run: &RunId, task: &TaskId, title: &Title, why: &str, now: &Now) -> Step<DecisionId, ()> {
-    let mut scribe = Scribe::new(now);
-    let id = Question::of_unproven(run, task, title, why).raise(Some(NoticeKind::Decision), &mut scribe);
-    Step { state: id, outcome: (), effects: scribe.effects }
+    let mut buffer = EffectBuffer::new(now);
+    let id = Question::of_unproven(run, task, title, why).raise(Some(NoticeKind::Decision), &mut buffer);
+    Step { state: id, outcome: (), effects: buffer.effects }
 }
 
 /// Asks what to do about a route that was stopped.
 pub fn ask_about_route(route: &str, event: Seq, depth: u32, now: &Now) -> Step<DecisionId, ()> {
-    let mut scribe = Scribe::new(now);
-    let id = Question::of_route(route, event, depth).raise(Some(NoticeKind::Decision), &mut scribe);
-    Step { state: id, outcome: (), effects: scribe.effects }
+    let mut buffer = EffectBuffer::new(now);
+    let id = Question::of_route(route, event, depth).raise(Some(NoticeKind::Decision), &mut buffer);
+    Step { state: id, outcome: (), effects: buffer.effects }
 }
 
 #[cfg(test)]

@@ -58,13 +58,13 @@ fn its_row_is_the_fold_of_its_events() {
 
 #[test]
 fn nobody_is_told_that_telling_them_has_failed() {
-    let told = |errand: Errand| {
-        let effects = ask_about(Seq(3), &errand, 5, "no answer", &now()).effects;
-        effects.iter().any(|effect| matches!(effect, crate::step::Effect::Send(Errand::Notify(_))))
+    let told = |command: OutboxCommand| {
+        let effects = ask_about(Seq(3), &command, 5, "no answer", &now()).effects;
+        effects.iter().any(|effect| matches!(effect, crate::step::Effect::Send(OutboxCommand::Notify(_))))
     };
-    assert!(told(Errand::Kill { run: RunId::new("r-1").unwrap() }));
+    assert!(told(OutboxCommand::Kill { run: RunId::new("r-1").unwrap() }));
     let notice = Notice { kind: NoticeKind::TaskFailed, subject: "x".into(), text: "y".into() };
-    assert!(!told(Errand::Notify(Box::new(notice))));
+    assert!(!told(OutboxCommand::Notify(Box::new(notice))));
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn a_run_that_cannot_be_seen_is_ended_in_one_of_three_ways() {
     let crate::step::Effect::Emit(Event::Decision { id, fact: DecisionFact::Raised(question) }) = raised else {
         panic!("{raised:?}")
     };
-    assert!(matches!(told, crate::step::Effect::Send(Errand::Notify(_))), "people are told");
+    assert!(matches!(told, crate::step::Effect::Send(OutboxCommand::Notify(_))), "people are told");
     assert_eq!((id, &question.about), (&step.state, &About::Run { run, task }));
     let decision = Decision::new(id.clone(), (**question).clone(), Wall(1));
     decision.check();

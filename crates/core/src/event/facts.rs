@@ -9,7 +9,7 @@ use crate::backlog::Edge;
 use crate::decision::Question;
 use crate::event::ESCALATE;
 use crate::ids::{DecisionId, Epoch, HolderId, ImportId, RunId, RunnerId, Title};
-use crate::task::{After, Ending, Setback, Spec, Status, Stuck};
+use crate::task::{After, Ending, RetryReason, Spec, Status, Stuck};
 use crate::time::Span;
 
 /// What can happen to a task. The variants are the second words of the events.
@@ -102,7 +102,7 @@ pub enum TaskFact {
         ending: Ending,
         /// Why another follows. Like the counts, it is not in events of stores before version 3.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        why: Option<Setback>,
+        why: Option<RetryReason>,
         /// What it said before, if it said that it has failed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<Box<str>>,

@@ -11,14 +11,14 @@ impl Pipeline {
         }
     }
 
-    pub(super) fn refuted(&mut self, task: &TaskId, verdict: Verdict, at: Seq, now: &Now, scribe: &mut Scribe) -> Outcome {
+    pub(super) fn refuted(&mut self, task: &TaskId, verdict: Verdict, at: Seq, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         let State::Running { phase, approach, task: Some(current) } = &self.state else { return Outcome::Late };
         if current != task {
             return Outcome::Late;
         }
         let index = self.plan.index(phase).expect("it is in a phase of its plan");
         let held = Some(Held { task: task.clone(), approach: *approach });
-        self.stop_at(index, When::Pre, held, verdict, at, now, scribe)
+        self.stop_at(index, When::Pre, held, verdict, at, now, buffer)
     }
 
     /// The guards on one side of a phase do not pass.
@@ -31,12 +31,12 @@ impl Pipeline {
         verdict: Verdict,
         at: Seq,
         now: &Now,
-        scribe: &mut Scribe,
+        buffer: &mut EffectBuffer,
     ) -> Outcome {
         let (guard, part, again, asks_outside) = match verdict {
             Verdict::Pass { .. } => return Outcome::Noted,
             Verdict::Fail { guard, message, part } => {
-                return self.failed_by_guard(index, format!("{message} (guard {guard}: {part})").into(), now, scribe);
+                return self.failed_by_guard(index, format!("{message} (guard {guard}: {part})").into(), now, buffer);
             }
             Verdict::Block { guard, part, again, asks_outside } => (guard, part, again, asks_outside),
         };
@@ -49,7 +49,7 @@ impl Pipeline {
         if self.overdue.is_some_and(|overdue| overdue <= now.lease) {
             // Of what the store has, a release tells. But what waits behind a phase holds what the phase held.
             if asks_outside || when == When::Post {
-                return self.waited_too_long(index, when, held, guard, part, now, scribe);
+                return self.waited_too_long(index, when, held, guard, part, now, buffer);
             }
             self.overdue = None;
             is_told = true;
@@ -62,19 +62,19 @@ impl Pipeline {
             self.state = State::Blocked { phase, when, reason };
             return Outcome::Blocked;
         }
-        let outcome = self.block(phase, when, reason, scribe);
+        let outcome = self.block(phase, when, reason, buffer);
         // A notice belongs to the event before it.
         if is_told {
-            self.tell_overdue(index, scribe);
+            self.tell_overdue(index, buffer);
         }
         outcome
     }
 
     /// A guard fails the phase: the runbook says what comes then. If nothing does, that is final.
-    pub(super) fn failed_by_guard(&mut self, index: usize, error: Box<str>, now: &Now, scribe: &mut Scribe) -> Outcome {
+    pub(super) fn failed_by_guard(&mut self, index: usize, error: Box<str>, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         match self.leads_on(index) {
-            true => self.lead_on(index, error, now, scribe),
-            false => self.fail(self.at(index).name.clone(), error, false, scribe),
+            true => self.lead_on(index, error, now, buffer),
+            false => self.fail(self.at(index).name.clone(), error, false, buffer),
         }
     }
 
@@ -88,29 +88,29 @@ impl Pipeline {
         guard: Name,
         part: Box<str>,
         now: &Now,
-        scribe: &mut Scribe,
+        buffer: &mut EffectBuffer,
     ) -> Outcome {
         let waited = self.at(index).blocked_timeout();
         let reason = format!("guard {guard}: {part}");
         self.overdue = None;
         if self.leads_on(index) {
-            return self.lead_on(index, format!("blocked for {waited}: {reason}").into(), now, scribe);
+            return self.lead_on(index, format!("blocked for {waited}: {reason}").into(), now, buffer);
         }
         let phase = self.at(index).name.clone();
-        let decision = Question::of_guard(&self.id, &phase, &reason, waited).raise(Some(NoticeKind::Decision), scribe);
-        self.block(phase, when, Reason::Overdue { guard, part, decision, held }, scribe)
+        let decision = Question::of_guard(&self.id, &phase, &reason, waited).raise(Some(NoticeKind::Decision), buffer);
+        self.block(phase, when, Reason::Overdue { guard, part, decision, held }, buffer)
     }
 
-    fn tell_overdue(&self, index: usize, scribe: &mut Scribe) {
+    fn tell_overdue(&self, index: usize, buffer: &mut EffectBuffer) {
         let State::Blocked { reason: Reason::Guard { guard, part, .. }, .. } = &self.state else { return };
         let (id, phase, waited) = (&self.id, &self.at(index).name, self.at(index).blocked_timeout());
         let subject = format!("blocked: {id}").into();
         let text = format!("Phase {phase} of {id} has been blocked for {waited}: guard {guard}: {part}").into();
-        scribe.send(Errand::Notify(Box::new(Notice { kind: NoticeKind::Escalate, subject, text })));
+        buffer.send(OutboxCommand::Notify(Box::new(Notice { kind: NoticeKind::Escalate, subject, text })));
     }
 
     /// A person wants to wait for an overdue guard once more: it is checked at once.
-    pub(super) fn wait_again(&mut self, now: &Now, scribe: &mut Scribe) -> Outcome {
+    pub(super) fn wait_again(&mut self, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         let State::Blocked { phase, when, reason: Reason::Overdue { guard, part, held, .. } } = self.state.clone() else {
             return Outcome::Late;
         };
@@ -118,14 +118,14 @@ impl Pipeline {
         self.overdue = Some(now.lease + self.at(index).blocked_timeout());
         let at = Seq(now.seq.0 - 1);
         let reason = Reason::Guard { guard, part, at, again: now.lease, rest: now.lease, looked: now.wall, held };
-        self.block(phase, when, reason, scribe)
+        self.block(phase, when, reason, buffer)
     }
 
-    pub(super) fn give_up(&mut self, scribe: &mut Scribe) -> Outcome {
+    pub(super) fn give_up(&mut self, buffer: &mut EffectBuffer) -> Outcome {
         let State::Blocked { phase, reason: Reason::Overdue { guard, part, .. }, .. } = &self.state else {
             return Outcome::Late;
         };
         let (phase, error) = (phase.clone(), format!("guard {guard}: {part}").into());
-        self.fail(phase, error, true, scribe)
+        self.fail(phase, error, true, buffer)
     }
 }

@@ -4,35 +4,35 @@ use super::*;
 use crate::pipeline::strategy::{self, Strategy};
 
 impl Pipeline {
-    pub(super) fn start(&mut self, unmet: bool, scribe: &mut Scribe) -> Outcome {
+    pub(super) fn start(&mut self, unmet: bool, buffer: &mut EffectBuffer) -> Outcome {
         if self.state != State::Init {
             return Outcome::Late;
         }
-        self.emit(Fact::Created { context: self.context.clone() }, scribe);
+        self.emit(Fact::Created { context: self.context.clone() }, buffer);
         if !unmet {
             return Outcome::Noted;
         }
         let phase = self.plan.phases[0].name.clone();
-        self.block(phase, When::Pre, Reason::Dependencies, scribe)
+        self.block(phase, When::Pre, Reason::Dependencies, buffer)
     }
 
-    pub(super) fn begin(&mut self, now: &Now, scribe: &mut Scribe) -> Outcome {
-        self.emit(Fact::Started {}, scribe);
-        self.enter(0, now, scribe)
+    pub(super) fn begin(&mut self, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
+        self.emit(Fact::Started {}, buffer);
+        self.enter(0, now, buffer)
     }
 
     /// A phase begins, for the first time or after others.
-    fn enter(&mut self, index: usize, now: &Now, scribe: &mut Scribe) -> Outcome {
+    fn enter(&mut self, index: usize, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         self.phase_started = now.stamp();
-        self.approach_phase(index, now, scribe)
+        self.approach_phase(index, now, buffer)
     }
 
     /// An attempt at a phase begins with its guards, if it has some.
-    fn approach_phase(&mut self, index: usize, now: &Now, scribe: &mut Scribe) -> Outcome {
+    fn approach_phase(&mut self, index: usize, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         let phase = self.at(index).name.clone();
         // An attempt that nothing is told of does not count.
         if self.tasks >= TASK_LIMIT {
-            return self.too_many(phase, scribe);
+            return self.too_many(phase, buffer);
         }
         // Every run at it counts, also those by which its task was tried again.
         let more = self.retried.remove(&phase).unwrap_or_default().saturating_add(1);
@@ -40,40 +40,40 @@ impl Pipeline {
         *attempts = attempts.saturating_add(more);
         (self.attempt, self.recheck) = (*attempts, None);
         match self.at(index).pre.is_empty() {
-            true => self.go(index, 0, now, scribe),
-            false => self.examine(phase, When::Pre, scribe),
+            true => self.go(index, 0, now, buffer),
+            false => self.examine(phase, When::Pre, buffer),
         }
     }
 
-    fn too_many(&mut self, phase: Name, scribe: &mut Scribe) -> Outcome {
+    fn too_many(&mut self, phase: Name, buffer: &mut EffectBuffer) -> Outcome {
         let error = format!("its phases have had {TASK_LIMIT} tasks: it seems to go round in circles");
-        self.fail(phase, error.into(), false, scribe)
+        self.fail(phase, error.into(), false, buffer)
     }
 
-    pub(super) fn examine(&mut self, phase: Name, when: When, scribe: &mut Scribe) -> Outcome {
-        self.emit(Fact::Checking { phase: phase.clone(), when, attempt: self.attempt }, scribe);
+    pub(super) fn examine(&mut self, phase: Name, when: When, buffer: &mut EffectBuffer) -> Outcome {
+        self.emit(Fact::Checking { phase: phase.clone(), when, attempt: self.attempt }, buffer);
         self.state = State::Checking { phase, when };
         Outcome::Check
     }
 
-    pub(super) fn block(&mut self, phase: Name, when: When, reason: Reason, scribe: &mut Scribe) -> Outcome {
-        self.emit(Fact::Blocked { phase: phase.clone(), when, reason: reason.timeless() }, scribe);
+    pub(super) fn block(&mut self, phase: Name, when: When, reason: Reason, buffer: &mut EffectBuffer) -> Outcome {
+        self.emit(Fact::Blocked { phase: phase.clone(), when, reason: reason.timeless() }, buffer);
         self.state = State::Blocked { phase, when, reason };
         Outcome::Blocked
     }
 
     /// What is done in a phase begins.
-    fn go(&mut self, index: usize, approach: u32, _now: &Now, scribe: &mut Scribe) -> Outcome {
+    fn go(&mut self, index: usize, approach: u32, _now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         let phase = self.at(index).name.clone();
         let is_push = matches!(self.at(index).action, Action::Push(_));
         if self.tasks >= TASK_LIMIT {
-            return self.too_many(phase, scribe);
+            return self.too_many(phase, buffer);
         }
         self.tasks += 1;
         let task = (!is_push).then(|| self.child());
         let keeps = self.at(index).keeps;
         self.is_keeping |= keeps;
-        self.emit(Fact::Phase { phase: phase.clone(), attempt: self.attempt, approach, task: task.clone(), keeps }, scribe);
+        self.emit(Fact::Phase { phase: phase.clone(), attempt: self.attempt, approach, task: task.clone(), keeps }, buffer);
         self.state = State::Running { phase, approach, task: task.clone() };
         task.map_or(Outcome::Push, Outcome::Begin)
     }
@@ -112,7 +112,7 @@ impl Pipeline {
         verdict: Verdict,
         at: Seq,
         now: &Now,
-        scribe: &mut Scribe,
+        buffer: &mut EffectBuffer,
     ) -> Outcome {
         let is_awaited = match &self.state {
             State::Checking { phase: at, when: side }
@@ -123,47 +123,47 @@ impl Pipeline {
         match verdict {
             Verdict::Pass { warnings, recheck } => {
                 for (guard, part) in warnings {
-                    self.emit(Fact::Warned { guard, part }, scribe);
+                    self.emit(Fact::Warned { guard, part }, buffer);
                 }
                 self.recheck = recheck;
-                self.pass(index, when, now, scribe)
+                self.pass(index, when, now, buffer)
             }
             Verdict::Block { .. } | Verdict::Fail { .. } => {
                 let held = self.held().cloned();
-                self.stop_at(index, when, held, verdict, at, now, scribe)
+                self.stop_at(index, when, held, verdict, at, now, buffer)
             }
         }
     }
 
     /// Nothing stands in the way on this side of a phase.
-    pub(super) fn pass(&mut self, index: usize, when: When, now: &Now, scribe: &mut Scribe) -> Outcome {
+    pub(super) fn pass(&mut self, index: usize, when: When, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         match (when, self.held().cloned()) {
             (When::Pre, Some(Held { task, approach })) => {
                 let (phase, task) = (self.at(index).name.clone(), Some(task));
-                self.emit(Fact::Resumed {}, scribe);
+                self.emit(Fact::Resumed {}, buffer);
                 self.state = State::Running { phase, approach, task };
                 Outcome::Noted
             }
             (When::Pre, None) => {
                 // What was spent before it was not spent in it.
                 self.phase_started = now.stamp();
-                self.go(index, 0, now, scribe)
+                self.go(index, 0, now, buffer)
             }
-            (When::Post, _) => self.leave(index, now, scribe),
+            (When::Post, _) => self.leave(index, now, buffer),
         }
     }
 
     /// A phase is over: the next one, or the end.
-    fn leave(&mut self, index: usize, now: &Now, scribe: &mut Scribe) -> Outcome {
+    fn leave(&mut self, index: usize, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         let next = match &self.at(index).then {
             After::Next => Some(index + 1).filter(|next| *next < self.plan.phases.len()),
             After::Phase(name) => self.plan.index(name),
             After::Done => None,
         };
         match next {
-            Some(next) => self.enter(next, now, scribe),
+            Some(next) => self.enter(next, now, buffer),
             None => {
-                self.emit(Fact::Complete {}, scribe);
+                self.emit(Fact::Complete {}, buffer);
                 self.state = State::Done;
                 Outcome::Over
             }
@@ -171,15 +171,15 @@ impl Pipeline {
     }
 
     /// What was to be done in a phase is done.
-    fn complete(&mut self, index: usize, now: &Now, scribe: &mut Scribe) -> Outcome {
+    fn complete(&mut self, index: usize, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         let phase = self.at(index);
         match phase.post.is_empty() {
-            true => self.leave(index, now, scribe),
-            false => self.examine(phase.name.clone(), When::Post, scribe),
+            true => self.leave(index, now, buffer),
+            false => self.examine(phase.name.clone(), When::Post, buffer),
         }
     }
 
-    pub(super) fn ended(&mut self, task: &TaskId, end: End, runs: u32, now: &Now, scribe: &mut Scribe) -> Outcome {
+    pub(super) fn ended(&mut self, task: &TaskId, end: End, runs: u32, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         let approach = match &self.state {
             State::Running { approach, task: Some(current), .. }
             | State::Blocked { reason: Reason::Decision { approach, task: current, .. }, .. }
@@ -197,12 +197,12 @@ impl Pipeline {
         *self.retried.entry(phase.clone()).or_default() += runs.saturating_sub(1);
         match end {
             End::Success { output } => {
-                self.take_in(index, output, now, scribe);
-                self.complete(index, now, scribe)
+                self.take_in(index, output, now, buffer);
+                self.complete(index, now, buffer)
             }
-            End::Failed { error, tail, timed_out } => self.fall(index, approach, error, &tail, timed_out, now, scribe),
-            End::Refused { error } => self.failed_by_guard(index, error, now, scribe),
-            End::Dropped { how } => self.fail(phase, format!("its task was {how}").into(), true, scribe),
+            End::Failed { error, tail, timed_out } => self.fall(index, approach, error, &tail, timed_out, now, buffer),
+            End::Refused { error } => self.failed_by_guard(index, error, now, buffer),
+            End::Dropped { how } => self.fail(phase, format!("its task was {how}").into(), true, buffer),
         }
     }
 
@@ -216,30 +216,30 @@ impl Pipeline {
         tail: &str,
         timed_out: bool,
         now: &Now,
-        scribe: &mut Scribe,
+        buffer: &mut EffectBuffer,
     ) -> Outcome {
-        let Action::Strategy { name, approaches } = &self.at(index).action else { return self.failed(index, error, now, scribe) };
+        let Action::Strategy { name, approaches } = &self.at(index).action else { return self.failed(index, error, now, buffer) };
         let strategy = Strategy { name: name.clone(), approaches: approaches.clone(), current: approach as usize };
         let name = name.clone();
         let told = format!("{error}\n{tail}").into();
         match strategy.step(strategy::Input::Failed { error: told, timed_out }).outcome {
             strategy::Outcome::TryNext { index: next, from, to, .. } => {
-                self.emit(Fact::Fallback { strategy: name, from, to, error }, scribe);
-                self.go(index, u32::try_from(next).unwrap_or(u32::MAX), now, scribe)
+                self.emit(Fact::Fallback { strategy: name, from, to, error }, buffer);
+                self.go(index, u32::try_from(next).unwrap_or(u32::MAX), now, buffer)
             }
             strategy::Outcome::Exhausted { at, .. } => {
-                self.emit(Fact::Exhausted { strategy: name, approach: at, error: error.clone() }, scribe);
-                self.failed(index, error, now, scribe)
+                self.emit(Fact::Exhausted { strategy: name, approach: at, error: error.clone() }, buffer);
+                self.failed(index, error, now, buffer)
             }
             strategy::Outcome::Success { .. } => unreachable!("it has failed"),
         }
     }
 
     /// A phase has failed: the runbook says what comes then.
-    fn failed(&mut self, index: usize, error: Box<str>, now: &Now, scribe: &mut Scribe) -> Outcome {
+    fn failed(&mut self, index: usize, error: Box<str>, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         match self.leads_on(index) {
-            true => self.lead_on(index, error, now, scribe),
-            false => self.fail(self.at(index).name.clone(), error, true, scribe),
+            true => self.lead_on(index, error, now, buffer),
+            false => self.fail(self.at(index).name.clone(), error, true, buffer),
         }
     }
 
@@ -254,40 +254,40 @@ impl Pipeline {
     }
 
     /// A phase has failed, and something else follows.
-    pub(super) fn lead_on(&mut self, index: usize, error: Box<str>, now: &Now, scribe: &mut Scribe) -> Outcome {
+    pub(super) fn lead_on(&mut self, index: usize, error: Box<str>, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         let phase = self.at(index).name.clone();
-        self.go_on(phase, error, scribe);
+        self.go_on(phase, error, buffer);
         match self.at(index).on_fail.clone() {
             OnFail::Phase { to, .. } => {
                 let to = self.plan.index(&to).expect("a plan leads to phases that it has");
-                self.enter(to, now, scribe)
+                self.enter(to, now, buffer)
             }
-            OnFail::Retry { .. } | OnFail::Fail => self.approach_phase(index, now, scribe),
+            OnFail::Retry { .. } | OnFail::Fail => self.approach_phase(index, now, buffer),
         }
     }
 
     /// A phase has failed, and the pipeline has not.
-    fn go_on(&mut self, phase: Name, error: Box<str>, scribe: &mut Scribe) {
-        self.emit(Fact::PhaseFailed { phase: phase.clone(), error }, scribe);
+    fn go_on(&mut self, phase: Name, error: Box<str>, buffer: &mut EffectBuffer) {
+        self.emit(Fact::PhaseFailed { phase: phase.clone(), error }, buffer);
         *self.failures.entry(phase).or_default() += 1;
     }
 
     /// The pipeline has failed.
-    pub(super) fn fail(&mut self, phase: Name, error: Box<str>, recoverable: bool, scribe: &mut Scribe) -> Outcome {
-        self.emit(Fact::Failed { phase: phase.clone(), error: error.clone(), recoverable }, scribe);
+    pub(super) fn fail(&mut self, phase: Name, error: Box<str>, recoverable: bool, buffer: &mut EffectBuffer) -> Outcome {
+        self.emit(Fact::Failed { phase: phase.clone(), error: error.clone(), recoverable }, buffer);
         self.state = State::Failed { phase, error, recoverable };
         Outcome::Over
     }
 
-    pub(super) fn parked(&mut self, task: &TaskId, decision: Option<DecisionId>, scribe: &mut Scribe) -> Outcome {
+    pub(super) fn parked(&mut self, task: &TaskId, decision: Option<DecisionId>, buffer: &mut EffectBuffer) -> Outcome {
         match (&self.state, decision) {
             (State::Running { phase, approach, task: Some(current) }, Some(decision)) if current == task => {
                 let reason = Reason::Decision { decision, approach: *approach, task: task.clone() };
-                self.block(phase.clone(), When::Post, reason, scribe)
+                self.block(phase.clone(), When::Post, reason, buffer)
             }
             (State::Blocked { phase, reason: Reason::Decision { approach, task: current, .. }, .. }, None) if current == task => {
                 let (phase, approach, task) = (phase.clone(), *approach, Some(task.clone()));
-                self.emit(Fact::Resumed {}, scribe);
+                self.emit(Fact::Resumed {}, buffer);
                 self.state = State::Running { phase, approach, task };
                 Outcome::Noted
             }
@@ -295,13 +295,13 @@ impl Pipeline {
         }
     }
 
-    pub(super) fn pushed(&mut self, phase: &Name, error: Option<Box<str>>, now: &Now, scribe: &mut Scribe) -> Outcome {
+    pub(super) fn pushed(&mut self, phase: &Name, error: Option<Box<str>>, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         match &self.state {
             State::Running { phase: current, task: None, .. } if current == phase => {
                 let index = self.plan.index(phase).expect("it is in a phase of its plan");
                 match error {
-                    None => self.complete(index, now, scribe),
-                    Some(error) => self.failed(index, error, now, scribe),
+                    None => self.complete(index, now, buffer),
+                    Some(error) => self.failed(index, error, now, buffer),
                 }
             }
             _ => Outcome::Late,
@@ -319,11 +319,11 @@ impl Pipeline {
         }
     }
 
-    pub(super) fn unblock(&mut self, by: Option<Box<str>>, now: &Now, scribe: &mut Scribe) -> Outcome {
+    pub(super) fn unblock(&mut self, by: Option<Box<str>>, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         match &self.state {
             State::Blocked { reason: Reason::Dependencies, phase, when } => {
-                self.emit(Fact::Unblocked { phase: phase.clone(), when: *when, by }, scribe);
-                self.begin(now, scribe)
+                self.emit(Fact::Unblocked { phase: phase.clone(), when: *when, by }, buffer);
+                self.begin(now, buffer)
             }
             State::Blocked { reason: Reason::Decision { decision, .. }, .. } => {
                 Outcome::Refused(Refusal::Undecided(decision.clone()))
@@ -331,25 +331,25 @@ impl Pipeline {
             State::Checking { phase, when }
             | State::Blocked { phase, when, reason: Reason::Guard { .. } | Reason::Overdue { .. } } => {
                 let (index, when) = (self.plan.index(phase).expect("it is in a phase of its plan"), *when);
-                self.emit(Fact::Unblocked { phase: phase.clone(), when, by }, scribe);
+                self.emit(Fact::Unblocked { phase: phase.clone(), when, by }, buffer);
                 self.recheck = None;
-                self.pass(index, when, now, scribe)
+                self.pass(index, when, now, buffer)
             }
             State::Done | State::Failed { .. } | State::Cancelled { .. } => Outcome::Refused(Refusal::Over),
             State::Init | State::Running { .. } => Outcome::Refused(Refusal::NotBlocked),
         }
     }
 
-    pub(super) fn retry(&mut self, now: &Now, scribe: &mut Scribe) -> Outcome {
+    pub(super) fn retry(&mut self, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         match &self.state {
             State::Failed { recoverable: false, .. } => Outcome::Refused(Refusal::NotRecoverable),
             State::Failed { phase, .. } => {
                 let phase = phase.clone();
                 let index = self.plan.index(&phase).expect("it failed in a phase of its plan");
-                self.emit(Fact::Retry { phase }, scribe);
+                self.emit(Fact::Retry { phase }, buffer);
                 self.failures.clear();
                 self.phase_started = now.stamp();
-                self.approach_phase(index, now, scribe)
+                self.approach_phase(index, now, buffer)
             }
             State::Init
             | State::Checking { .. }
@@ -365,22 +365,22 @@ impl Pipeline {
         matches!(self.state, State::Done | State::Cancelled { .. })
     }
 
-    pub(super) fn say(&mut self, message: Box<str>, now: &Now, scribe: &mut Scribe) -> Outcome {
+    pub(super) fn say(&mut self, message: Box<str>, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         if self.is_through() {
             return Outcome::Refused(Refusal::Over);
         }
         let checkpoint = Checkpoint { phase: self.phase().cloned(), message, at: now.wall };
-        self.emit(Fact::Checkpoint(checkpoint.clone()), scribe);
+        self.emit(Fact::Checkpoint(checkpoint.clone()), buffer);
         remember(&mut self.checkpoints, checkpoint);
         Outcome::Noted
     }
 
-    pub(super) fn set(&mut self, vars: Context, now: &Now, scribe: &mut Scribe) -> Outcome {
+    pub(super) fn set(&mut self, vars: Context, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         if self.is_through() {
             return Outcome::Refused(Refusal::Over);
         }
         let named = vars.keys().try_for_each(|name| plan::check_name(name));
-        match named.and_then(|()| self.merge(vars, scribe)) {
+        match named.and_then(|()| self.merge(vars, buffer)) {
             Ok(()) => {
                 // A guard may ask about something else with them, and what was found out was about other things.
                 self.recheck.iter_mut().for_each(|recheck| recheck.fresh_until = Lease(0));
@@ -391,7 +391,7 @@ impl Pipeline {
         }
     }
 
-    pub(super) fn merge(&mut self, vars: Context, scribe: &mut Scribe) -> Result<(), BindError> {
+    pub(super) fn merge(&mut self, vars: Context, buffer: &mut EffectBuffer) -> Result<(), BindError> {
         let news: Context = vars.into_iter().filter(|(name, value)| self.context.get(name) != Some(value)).collect();
         if news.is_empty() {
             return Ok(());
@@ -400,7 +400,7 @@ impl Pipeline {
         context.extend(news.clone());
         plan::fits(&context)?;
         self.context = context;
-        self.emit(Fact::Set { vars: news }, scribe);
+        self.emit(Fact::Set { vars: news }, buffer);
         Ok(())
     }
 

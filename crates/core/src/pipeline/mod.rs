@@ -36,7 +36,7 @@ use crate::event::Event;
 use crate::guard::Guard;
 use crate::ids::{DecisionId, Name, RunnerId, Seq, TaskId};
 use crate::pipeline::plan::{Action, After, BindError, Context, OnFail, Phase, Plan};
-use crate::step::{Errand, Notice, NoticeKind, Now, Scribe, Step};
+use crate::step::{EffectBuffer, Notice, NoticeKind, Now, OutboxCommand, Step};
 use crate::time::{Lease, Span, Stamp, Wall};
 
 mod blocking;
@@ -334,11 +334,11 @@ impl Pipeline {
 
     /// Decides one input.
     pub fn step(mut self, input: Input, now: &Now) -> Step<Pipeline, Outcome> {
-        let mut scribe = Scribe::new(now);
+        let mut buffer = EffectBuffer::new(now);
         let outcome = match input {
-            Input::Start { unmet } => self.start(unmet, &mut scribe),
+            Input::Start { unmet } => self.start(unmet, &mut buffer),
             Input::Begin => match self.state {
-                State::Init | State::Blocked { reason: Reason::Dependencies, .. } => self.begin(now, &mut scribe),
+                State::Init | State::Blocked { reason: Reason::Dependencies, .. } => self.begin(now, &mut buffer),
                 _ => Outcome::Late,
             },
             Input::Examine { by, is_free, heard } => self.looked_at(by, is_free, heard, now),
@@ -346,42 +346,42 @@ impl Pipeline {
                 Some(_) => Outcome::Noted,
                 None => Outcome::Late,
             },
-            Input::Examined { phase, when, verdict, at } => self.examined(&phase, when, verdict, at, now, &mut scribe),
-            Input::Refuted { task, verdict, at } => self.refuted(&task, verdict, at, now, &mut scribe),
-            Input::Ended { task, end, runs } => self.ended(&task, end, runs, now, &mut scribe),
-            Input::Parked { task, decision } => self.parked(&task, decision, &mut scribe),
-            Input::Pushed { phase, error } => self.pushed(&phase, error, now, &mut scribe),
+            Input::Examined { phase, when, verdict, at } => self.examined(&phase, when, verdict, at, now, &mut buffer),
+            Input::Refuted { task, verdict, at } => self.refuted(&task, verdict, at, now, &mut buffer),
+            Input::Ended { task, end, runs } => self.ended(&task, end, runs, now, &mut buffer),
+            Input::Parked { task, decision } => self.parked(&task, decision, &mut buffer),
+            Input::Pushed { phase, error } => self.pushed(&phase, error, now, &mut buffer),
             Input::Unclear { task, error } => match self.task() {
                 Some(current) if *current == task => {
                     let phase = self.current().clone();
-                    self.fail(phase, error, true, &mut scribe)
+                    self.fail(phase, error, true, &mut buffer)
                 }
                 _ => Outcome::Late,
             },
             Input::CheckAgain { phase } => match &self.state {
                 State::Running { phase: current, task: None, .. } if *current == phase => {
-                    self.examine(phase, When::Pre, &mut scribe)
+                    self.examine(phase, When::Pre, &mut buffer)
                 }
                 _ => Outcome::Late,
             },
             Input::Look => self.look(now),
-            Input::Unblock { by } => self.unblock(by, now, &mut scribe),
-            Input::Wait => self.wait_again(now, &mut scribe),
-            Input::GiveUp => self.give_up(&mut scribe),
-            Input::Retry => self.retry(now, &mut scribe),
+            Input::Unblock { by } => self.unblock(by, now, &mut buffer),
+            Input::Wait => self.wait_again(now, &mut buffer),
+            Input::GiveUp => self.give_up(&mut buffer),
+            Input::Retry => self.retry(now, &mut buffer),
             Input::Cancel => match self.is_over() {
                 true => Outcome::Refused(Refusal::Over),
                 false => {
                     let phase = self.phase().cloned();
-                    self.emit(Fact::Cancelled { phase: phase.clone() }, &mut scribe);
+                    self.emit(Fact::Cancelled { phase: phase.clone() }, &mut buffer);
                     self.state = State::Cancelled { phase };
                     Outcome::Over
                 }
             },
-            Input::Set(vars) => self.set(vars, now, &mut scribe),
-            Input::Checkpoint(message) => self.say(message, now, &mut scribe),
+            Input::Set(vars) => self.set(vars, now, &mut buffer),
+            Input::Checkpoint(message) => self.say(message, now, &mut buffer),
         };
-        Step { state: self, outcome, effects: scribe.effects }
+        Step { state: self, outcome, effects: buffer.effects }
     }
 
     /// The next moment at which time alone could change something.
@@ -422,8 +422,8 @@ impl Pipeline {
         self.phase().expect("who has a task is in a phase")
     }
 
-    fn emit(&self, fact: Fact, scribe: &mut Scribe) {
-        scribe.emit(Event::Pipeline { id: self.id.clone(), fact });
+    fn emit(&self, fact: Fact, buffer: &mut EffectBuffer) {
+        buffer.emit(Event::Pipeline { id: self.id.clone(), fact });
     }
 }
 

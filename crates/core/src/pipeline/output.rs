@@ -11,7 +11,7 @@ const FIELD_LIMIT: usize = 8 * 1_024;
 impl Pipeline {
     /// Keeps the declared fields of the result of a phase, as one variable that is called like the phase. What is too much is cut or
     /// left out, and a checkpoint tells: the work is done, so this is never a failure.
-    pub(super) fn take_in(&mut self, index: usize, output: Option<Value>, now: &Now, scribe: &mut Scribe) {
+    pub(super) fn take_in(&mut self, index: usize, output: Option<Value>, now: &Now, buffer: &mut EffectBuffer) {
         let Some(Value::Object(mut fields)) = output else { return };
         let (phase, declared) = (self.at(index).name.clone(), self.at(index).output.clone());
         let mut kept = Map::new();
@@ -24,12 +24,12 @@ impl Pipeline {
         }
         if !kept.is_empty() {
             let vars = Context::from([(plan::output_var(&phase), Value::Object(kept))]);
-            if let Err(error) = self.merge(vars, scribe) {
+            if let Err(error) = self.merge(vars, buffer) {
                 notes.push(format!("the output of phase {phase} was left out: {error}"));
             }
         }
         for note in notes {
-            self.say(note.into(), now, scribe);
+            self.say(note.into(), now, buffer);
         }
     }
 }

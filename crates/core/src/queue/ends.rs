@@ -3,7 +3,7 @@
 use super::{Attempt, Fact, HISTORY_LIMIT, Origin, Outcome, Part, Queue, Queues, State, wall_after};
 use crate::event::Event;
 use crate::ids::{ItemId, Name};
-use crate::step::{Now, Scribe};
+use crate::step::{EffectBuffer, Now};
 use crate::time::{Span, Wall};
 
 /// How an attempt failed.
@@ -25,7 +25,7 @@ impl Ending {
 
 impl Queues {
     /// Ends an attempt that has failed: another follows, unless it was the last.
-    pub(super) fn end(&mut self, id: ItemId, ending: Ending, now: &Now, scribe: &mut Scribe) -> Outcome {
+    pub(super) fn end(&mut self, id: ItemId, ending: Ending, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         let Ending { error, timed_out, retry_after } = ending;
         let item = self.items.get_mut(&id).expect("the caller has found it");
         let State::Processing(taken) = &item.state else { unreachable!("only one who works can fail") };
@@ -34,14 +34,14 @@ impl Queues {
         let retry_after = retry_after.unwrap_or_default();
         let retry_at = (retry_after > Span::ZERO && !is_last).then(|| wall_after(now, retry_after));
         let fact = Fact::Fail { item: id, holder: holder.clone(), epoch, error: error.clone(), timed_out, retry_at };
-        let seq = scribe.emit(Event::Queue { name: name.clone(), fact });
+        let seq = buffer.emit(Event::Queue { name: name.clone(), fact });
         let attempt = Attempt { holder, epoch, started: taken.since.wall, ended: now.wall, error: error.clone(), timed_out };
         remember(&mut item.history, attempt);
         if timed_out {
             item.fence = seq;
         }
         if is_last {
-            return Outcome::Dead { moved_to: self.bury(id, error, now.wall, scribe) };
+            return Outcome::Dead { moved_to: self.bury(id, error, now.wall, buffer) };
         }
         let due = now.lease + retry_after;
         item.state = if retry_at.is_some() { State::Failed { due } } else { State::Pending { not_before: None } };
@@ -50,13 +50,13 @@ impl Queues {
 
     /// An item is dead: it goes to the dead-letter queue if there is one with room, and stays where it is otherwise. One that
     /// died before, elsewhere, stays: it must not go round in circles.
-    fn bury(&mut self, id: ItemId, reason: Box<str>, at: Wall, scribe: &mut Scribe) -> Option<Name> {
+    fn bury(&mut self, id: ItemId, reason: Box<str>, at: Wall, buffer: &mut EffectBuffer) -> Option<Name> {
         let item = self.items.get_mut(&id).expect("the caller has found it");
         let name = item.queue.clone();
         let dead_letter = self.queues[&name].config.dead_letter.clone().filter(|_| item.origin.is_none());
         let has_room = |queue: &Queue| queue.length < queue.config.max_length;
         let moved_to = dead_letter.filter(|dead_letter| self.queues.get(dead_letter).is_some_and(has_room));
-        scribe.emit(Event::Queue {
+        buffer.emit(Event::Queue {
             name: name.clone(),
             fact: Fact::Dead { item: id, reason: reason.clone(), moved_to: moved_to.clone(), dedupe: item.dedupe.clone() },
         });
@@ -66,13 +66,13 @@ impl Queues {
                 item.origin = Some(Origin { queue: name, reason, at });
                 (item.state, item.attempts) = (State::Pending { not_before: None }, 0);
                 self.move_to(id, dead_letter);
-                self.wake(dead_letter, scribe);
+                self.wake(dead_letter, buffer);
             }
         }
         moved_to
     }
 
-    pub(super) fn requeue(&mut self, name: &Name, id: ItemId, scribe: &mut Scribe) -> Outcome {
+    pub(super) fn requeue(&mut self, name: &Name, id: ItemId, buffer: &mut EffectBuffer) -> Outcome {
         let Some(item) = self.items.get_mut(&id).filter(|item| item.queue == *name) else { return Outcome::NoItem };
         let is_dead = matches!(item.state, State::Dead { .. });
         if !is_dead && (item.origin.is_none() || !item.is_ready()) {
@@ -86,27 +86,27 @@ impl Queues {
         }
         (item.state, item.attempts, item.origin) = (State::Pending { not_before: None }, 0, None);
         let queue = back.clone().unwrap_or_else(|| name.clone());
-        scribe.emit(Event::Queue { name: name.clone(), fact: Fact::Requeue { item: id, moved_to: back } });
+        buffer.emit(Event::Queue { name: name.clone(), fact: Fact::Requeue { item: id, moved_to: back } });
         self.move_to(id, &queue);
-        self.wake(&queue, scribe);
+        self.wake(&queue, buffer);
         Outcome::Requeued { queue }
     }
 
-    pub(super) fn requeue_all(&mut self, name: &Name, part: Part, limit: usize, scribe: &mut Scribe) -> Outcome {
+    pub(super) fn requeue_all(&mut self, name: &Name, part: Part, limit: usize, buffer: &mut EffectBuffer) -> Outcome {
         let mut count = 0;
         let items = self.part(name, part, limit);
         for id in &items {
-            if let Outcome::Requeued { .. } = self.requeue(name, *id, scribe) {
+            if let Outcome::Requeued { .. } = self.requeue(name, *id, buffer) {
                 count += 1;
             }
         }
         Outcome::SomeRequeued { count, stuck: items.len() - count }
     }
 
-    pub(super) fn purge(&mut self, name: &Name, part: Part, limit: usize, scribe: &mut Scribe) -> Outcome {
+    pub(super) fn purge(&mut self, name: &Name, part: Part, limit: usize, buffer: &mut EffectBuffer) -> Outcome {
         let items = self.part(name, part, limit);
         for item in &items {
-            scribe.emit(Event::Queue { name: name.clone(), fact: Fact::Purged { item: *item } });
+            buffer.emit(Event::Queue { name: name.clone(), fact: Fact::Purged { item: *item } });
             self.remove(*item);
         }
         Outcome::Purged { count: items.len() }

@@ -7,7 +7,7 @@ use super::{LINE_LIMIT, Name, Outcome, Queues};
 use crate::ids::{HolderId, Ticket};
 use crate::process::ProcessId;
 use crate::resource::grant::Standing;
-use crate::step::{Now, Scribe};
+use crate::step::{EffectBuffer, Now};
 use crate::time::{Lease, Stamp};
 
 /// One who waits.
@@ -74,12 +74,12 @@ impl Queues {
         Outcome::Waiting(Waiting { ticket, place: index + 1, before, next, is_halted })
     }
 
-    pub(super) fn leave(&mut self, name: &Name, ticket: Ticket, now: &Now, scribe: &mut Scribe) -> Outcome {
+    pub(super) fn leave(&mut self, name: &Name, ticket: Ticket, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         if self.takers.get(&ticket).is_some_and(|taker| taker.queue == *name) {
             self.takers.remove(&ticket);
             // It may have been woken for something that it does not take any more.
             self.drop_gone(name, now);
-            self.wake(name, scribe);
+            self.wake(name, buffer);
         }
         Outcome::Left
     }
@@ -94,9 +94,9 @@ impl Queues {
     }
 
     /// Wakes the first in line.
-    pub(super) fn wake(&self, name: &Name, scribe: &mut Scribe) {
+    pub(super) fn wake(&self, name: &Name, buffer: &mut EffectBuffer) {
         if let Some(first) = self.takers.values().find(|taker| taker.queue == *name) {
-            scribe.wake(first.standing.address.as_ref());
+            buffer.wake(first.standing.address.as_ref());
         }
     }
 }

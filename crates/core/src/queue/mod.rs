@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use crate::event::Event;
 use crate::ids::{DedupeKey, Epoch, HolderId, ItemId, Name, Ticket};
 use crate::resource::grant::{LINE_LIMIT, Standing};
-use crate::step::{Now, Scribe, Step};
+use crate::step::{EffectBuffer, Now, Step};
 use crate::time::{Lease, Span, Wall};
 
 mod ends;
@@ -294,52 +294,52 @@ impl Queue {
 impl Queues {
     /// Decides one input to the queue of this name.
     pub fn step(mut self, name: &Name, input: Input, now: &Now) -> Step<Queues, Outcome> {
-        let mut scribe = Scribe::new(now);
+        let mut buffer = EffectBuffer::new(now);
         let outcome = match input {
-            Input::Define(config) => self.define(name, config, &mut scribe),
-            Input::Leave { ticket } => self.leave(name, ticket, now, &mut scribe),
+            Input::Define(config) => self.define(name, config, &mut buffer),
+            Input::Leave { ticket } => self.leave(name, ticket, now, &mut buffer),
             _ if !self.queues.contains_key(name) => Outcome::Unknown,
             Input::Push(items) => {
-                let pushed = items.into_iter().map(|new| self.push(name, new, now, &mut scribe)).collect();
-                self.wake(name, &mut scribe);
+                let pushed = items.into_iter().map(|new| self.push(name, new, now, &mut buffer)).collect();
+                self.wake(name, &mut buffer);
                 Outcome::Pushed(pushed)
             }
-            Input::Take { holder, wait, ticket } => self.take(name, holder, wait, ticket, now, &mut scribe),
+            Input::Take { holder, wait, ticket } => self.take(name, holder, wait, ticket, now, &mut buffer),
             Input::Extend(hold, by) => self.extend(name, &hold, by, now),
-            Input::Complete(hold) => self.complete(name, &hold, &mut scribe),
+            Input::Complete(hold) => self.complete(name, &hold, &mut buffer),
             Input::Fail { hold, error, retry_after } => match self.owned(name, &hold) {
                 Err(refusal) => refusal,
                 Ok(item) => {
                     let id = item.id;
                     let ending = Ending { error, timed_out: false, retry_after };
-                    let outcome = self.end(id, ending, now, &mut scribe);
-                    self.wake(name, &mut scribe);
+                    let outcome = self.end(id, ending, now, &mut buffer);
+                    self.wake(name, &mut buffer);
                     outcome
                 }
             },
             Input::Settle => {
-                self.settle(name, DUE_PER_SETTLE, now, &mut scribe);
-                self.wake(name, &mut scribe);
+                self.settle(name, DUE_PER_SETTLE, now, &mut buffer);
+                self.wake(name, &mut buffer);
                 Outcome::Settled { more: self.next_due(name).is_some_and(|due| now.is_past(due)) }
             }
-            Input::Requeue(id) => self.requeue(name, id, &mut scribe),
-            Input::RequeueAll(part, limit) => self.requeue_all(name, part, limit, &mut scribe),
-            Input::Purge(part, limit) => self.purge(name, part, limit, &mut scribe),
+            Input::Requeue(id) => self.requeue(name, id, &mut buffer),
+            Input::RequeueAll(part, limit) => self.requeue_all(name, part, limit, &mut buffer),
+            Input::Purge(part, limit) => self.purge(name, part, limit, &mut buffer),
             Input::Pause => {
                 if self.set_paused(name, true) {
-                    scribe.emit(Event::Queue { name: name.clone(), fact: Fact::Paused {} });
+                    buffer.emit(Event::Queue { name: name.clone(), fact: Fact::Paused {} });
                 }
                 Outcome::Paused
             }
             Input::Resume => {
                 if self.set_paused(name, false) {
-                    scribe.emit(Event::Queue { name: name.clone(), fact: Fact::Resumed {} });
-                    self.wake(name, &mut scribe);
+                    buffer.emit(Event::Queue { name: name.clone(), fact: Fact::Resumed {} });
+                    self.wake(name, &mut buffer);
                 }
                 Outcome::Resumed
             }
         };
-        Step { state: self, outcome, effects: scribe.effects }
+        Step { state: self, outcome, effects: buffer.effects }
     }
 
     /// The next moment at which time alone could change something.
@@ -351,7 +351,7 @@ impl Queues {
     pub fn as_of(mut self, now: &Now) -> Queues {
         let names: Vec<Name> = self.queues.keys().cloned().collect();
         for name in &names {
-            self.settle(name, usize::MAX, now, &mut Scribe::new(now));
+            self.settle(name, usize::MAX, now, &mut EffectBuffer::new(now));
             self.drop_gone(name, now);
         }
         self
@@ -369,7 +369,7 @@ impl Queues {
         }
     }
 
-    fn define(&mut self, name: &Name, config: Config, scribe: &mut Scribe) -> Outcome {
+    fn define(&mut self, name: &Name, config: Config, buffer: &mut EffectBuffer) -> Outcome {
         if let Some(dead_letter) = &config.dead_letter
             && (dead_letter == name || !self.queues.contains_key(dead_letter))
         {
@@ -378,7 +378,7 @@ impl Queues {
         if !self.queues.contains_key(name) && self.queues.len() >= QUEUES_LIMIT {
             return Outcome::TooManyQueues;
         }
-        scribe.emit(Event::Queue { name: name.clone(), fact: Fact::Defined(config.clone()) });
+        buffer.emit(Event::Queue { name: name.clone(), fact: Fact::Defined(config.clone()) });
         match self.queues.get_mut(name) {
             Some(queue) => queue.config = config,
             None => drop(self.queues.insert(name.clone(), Queue::new(name.clone(), config))),
@@ -386,7 +386,7 @@ impl Queues {
         Outcome::Defined
     }
 
-    fn push(&mut self, name: &Name, new: New, now: &Now, scribe: &mut Scribe) -> Pushed {
+    fn push(&mut self, name: &Name, new: New, now: &Now, buffer: &mut EffectBuffer) -> Pushed {
         let New { data, priority, delay, dedupe } = new;
         let same = |item: &&Item| item.queue == *name && item.keeps_out() == dedupe.as_ref();
         while dedupe.is_some()
@@ -397,18 +397,18 @@ impl Queues {
             if !taking::is_over(item, now) || item.attempts < self.queues[name].config.max_attempts {
                 return Pushed::Duplicate(id);
             }
-            self.end(id, Ending::timed_out(), now, scribe);
+            self.end(id, Ending::timed_out(), now, buffer);
         }
         let queue = self.queues.get_mut(name).expect("it was looked for before");
         if queue.length >= queue.config.max_length {
             return Pushed::Full;
         }
         queue.length += 1;
-        let id = ItemId(scribe.next());
+        let id = ItemId(buffer.next());
         let is_delayed = delay > Span::ZERO;
         let not_before = is_delayed.then(|| wall_after(now, delay));
         let fact = Fact::Push { item: id, data: data.clone(), priority, not_before, dedupe: dedupe.clone() };
-        scribe.emit(Event::Queue { name: name.clone(), fact });
+        buffer.emit(Event::Queue { name: name.clone(), fact });
         let item = Item {
             id,
             queue: name.clone(),

@@ -4,7 +4,7 @@ use super::{DUE_PER_TAKE, Ending, Fact, Hold, Item, Outcome, Part, Queues, State
 use crate::event::Event;
 use crate::ids::{Epoch, HolderId, ItemId, Name, Ticket};
 use crate::resource::grant::Standing;
-use crate::step::{Now, Scribe};
+use crate::step::{EffectBuffer, Now};
 use crate::time::{Lease, Span};
 
 /// The first in line is told of an item whose time comes within this: it would look too late by itself.
@@ -18,7 +18,7 @@ impl Queues {
         wait: Option<Standing>,
         ticket: Option<Ticket>,
         now: &Now,
-        scribe: &mut Scribe,
+        buffer: &mut EffectBuffer,
     ) -> Outcome {
         self.drop_gone(name, now);
         let queue = &self.queues[name];
@@ -26,7 +26,7 @@ impl Queues {
         let next = match is_paused {
             true => None,
             false => {
-                self.settle(name, DUE_PER_TAKE, now, scribe);
+                self.settle(name, DUE_PER_TAKE, now, buffer);
                 self.part(name, Part::Ready, 1).pop()
             }
         };
@@ -41,7 +41,7 @@ impl Queues {
         let item = self.items.get_mut(&id).expect("it was just found");
         item.attempts += 1;
         let fact = Fact::Take { item: id, holder: holder.clone(), attempt: item.attempts };
-        item.fence = scribe.emit(Event::Queue { name: name.clone(), fact });
+        item.fence = buffer.emit(Event::Queue { name: name.clone(), fact });
         let taken = Taken { holder, since: now.stamp(), epoch: item.fence, until: now.lease + visibility };
         item.state = State::Processing(taken);
         let item = Box::new(item.clone());
@@ -51,13 +51,13 @@ impl Queues {
         // Whoever takes one while there is more wakes the next in line, so that a push has to wake only one.
         let is_soon = |due: Lease| due <= now.lease + SOON;
         if !self.part(name, Part::Ready, 1).is_empty() || (ticket.is_some() && self.next_due(name).is_some_and(is_soon)) {
-            self.wake(name, scribe);
+            self.wake(name, buffer);
         }
         Outcome::Taken(item)
     }
 
     /// Puts the first few items whose time has come where they belong.
-    pub(super) fn settle(&mut self, name: &Name, limit: usize, now: &Now, scribe: &mut Scribe) {
+    pub(super) fn settle(&mut self, name: &Name, limit: usize, now: &Now, buffer: &mut EffectBuffer) {
         let mut due: Vec<(Lease, ItemId)> = self.items_of(name).filter_map(|item| Some((item.due()?, item.id))).collect();
         due.sort_unstable();
         for (_, id) in due.into_iter().take(limit) {
@@ -66,7 +66,7 @@ impl Queues {
                 State::Pending { not_before: Some(due) } | State::Failed { due } if *due <= now.lease => {
                     item.state = State::Pending { not_before: None };
                 }
-                State::Processing(_) if is_over(item, now) => drop(self.end(id, Ending::timed_out(), now, scribe)),
+                State::Processing(_) if is_over(item, now) => drop(self.end(id, Ending::timed_out(), now, buffer)),
                 State::Pending { .. } | State::Failed { .. } | State::Processing(_) => {}
                 State::Completed | State::Dead { .. } => unreachable!("time changes nothing for it"),
             }
@@ -87,12 +87,12 @@ impl Queues {
         }
     }
 
-    pub(super) fn complete(&mut self, name: &Name, hold: &Hold, scribe: &mut Scribe) -> Outcome {
+    pub(super) fn complete(&mut self, name: &Name, hold: &Hold, buffer: &mut EffectBuffer) -> Outcome {
         if let Err(refusal) = self.owned(name, hold) {
             return refusal;
         }
         let Hold { item, holder, epoch } = hold.clone();
-        scribe.emit(Event::Queue { name: name.clone(), fact: Fact::Complete { item, holder, epoch } });
+        buffer.emit(Event::Queue { name: name.clone(), fact: Fact::Complete { item, holder, epoch } });
         self.remove(item);
         Outcome::Completed
     }

@@ -10,7 +10,7 @@ const NOT_BEGUN_DELAY: Span = Span::from_secs(1);
 const NOT_BEGUN_DOUBLINGS: u32 = 6;
 
 impl Task {
-    pub(super) fn conclude(&mut self, epoch: Option<Epoch>, verdict: Verdict, now: &Now, scribe: &mut Scribe) -> Outcome {
+    pub(super) fn conclude(&mut self, epoch: Option<Epoch>, verdict: Verdict, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         let has_phases = self.has_phases();
         match (self.live_mut(), epoch) {
             (Some(live), Some(epoch)) if live.epoch == epoch => {
@@ -18,7 +18,7 @@ impl Task {
                 live.seen = now.stamp();
                 // Whoever speaks is not stuck, and is watched again until its end.
                 if let State::Stuck { .. } = self.state {
-                    self.recover(true, now, scribe);
+                    self.recover(true, now, buffer);
                 }
                 Outcome::Noted
             }
@@ -27,14 +27,14 @@ impl Task {
             (None, Some(_)) => Outcome::Fenced(None),
             (None, None) if has_phases => Outcome::HasPhases,
             (None, None) => match verdict {
-                Verdict::Done { output } => self.finish(Done::Success { output, warning: None }, None, now, scribe),
-                Verdict::Failed { error } => self.finish(Done::Failed { error }, None, now, scribe),
+                Verdict::Done { output } => self.finish(Done::Success { output, warning: None }, None, now, buffer),
+                Verdict::Failed { error } => self.finish(Done::Failed { error }, None, now, buffer),
                 Verdict::Refused(_) => Outcome::Late,
             },
         }
     }
 
-    pub(super) fn stop(&mut self, after: After, now: &Now, scribe: &mut Scribe) -> Outcome {
+    pub(super) fn stop(&mut self, after: After, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         match &self.state {
             State::Pending
             | State::Resting { .. }
@@ -44,14 +44,14 @@ impl Task {
             | State::ByHand { .. }
             | State::InPhases { .. }
             | State::Review => match after {
-                After::Cancel => self.finish(Done::Cancelled, None, now, scribe),
-                After::Fail { error } => self.finish(Done::Failed { error }, None, now, scribe),
+                After::Cancel => self.finish(Done::Cancelled, None, now, buffer),
+                After::Fail { error } => self.finish(Done::Failed { error }, None, now, buffer),
                 After::Escalate { .. } | After::Overtime { .. } | After::Restart => Outcome::NotPending(self.status()),
             },
             State::Running(live) | State::Stuck { live, .. } => {
                 let live = live.clone();
-                self.emit(TaskFact::Stopping { run: live.run.clone(), then: after.clone() }, scribe);
-                scribe.send(Errand::Kill { run: live.run.clone() });
+                self.emit(TaskFact::Stopping { run: live.run.clone(), then: after.clone() }, buffer);
+                buffer.send(OutboxCommand::Kill { run: live.run.clone() });
                 self.turn_into(State::Stopping { live, since: now.stamp(), then: after }, now);
                 Outcome::Stopping
             }
@@ -60,7 +60,7 @@ impl Task {
                 // cancelled while it is being failed does not complete because its run said so meanwhile.
                 if after.weight() > then.weight() {
                     let (live, since) = (live.clone(), *since);
-                    self.emit(TaskFact::Stopping { run: live.run.clone(), then: after.clone() }, scribe);
+                    self.emit(TaskFact::Stopping { run: live.run.clone(), then: after.clone() }, buffer);
                     self.state = State::Stopping { live, since, then: after };
                 }
                 Outcome::Stopping
@@ -79,7 +79,7 @@ impl Task {
         children: u32,
         watch: &Watch,
         now: &Now,
-        scribe: &mut Scribe,
+        buffer: &mut EffectBuffer,
     ) -> Outcome {
         let Some(live) = self.live().filter(|live| live.run == *run).cloned() else { return Outcome::Late };
         let then = match &self.state {
@@ -89,11 +89,11 @@ impl Task {
             _ => None,
         };
         if then == Some(After::Cancel) {
-            return self.finish(Done::Cancelled, Some(live.run), now, scribe);
+            return self.finish(Done::Cancelled, Some(live.run), now, buffer);
         }
         match self.spec.restart.clone() {
-            Some(policy) => self.end_of_attempt(&policy, then, live, ending, marker, children, watch, now, scribe),
-            None => self.end_of_run(then, live, ending, watch, now, scribe),
+            Some(policy) => self.end_of_attempt(&policy, then, live, ending, marker, children, watch, now, buffer),
+            None => self.end_of_run(then, live, ending, watch, now, buffer),
         }
     }
 
@@ -105,36 +105,36 @@ impl Task {
         ending: Ending,
         watch: &Watch,
         now: &Now,
-        scribe: &mut Scribe,
+        buffer: &mut EffectBuffer,
     ) -> Outcome {
         let run = Some(live.run.clone());
         match (then, live.verdict, ending) {
             // What the run itself has said is more than what its exit tells, or what was wished for.
-            (_, Some(Verdict::Done { output }), _) => self.finish(Done::Success { output, warning: None }, run, now, scribe),
-            (Some(After::Fail { error }), _, _) => self.finish(Done::Failed { error }, run, now, scribe),
-            (Some(After::Escalate { error }), _, _) => self.park(live.run, error, scribe, now),
+            (_, Some(Verdict::Done { output }), _) => self.finish(Done::Success { output, warning: None }, run, now, buffer),
+            (Some(After::Fail { error }), _, _) => self.finish(Done::Failed { error }, run, now, buffer),
+            (Some(After::Escalate { error }), _, _) => self.park(live.run, error, buffer, now),
             (Some(After::Overtime { .. } | After::Restart) | None, Some(Verdict::Refused(refused)), ending) => {
-                self.refused(&refused, ending, live.run, now, scribe)
+                self.refused(&refused, ending, live.run, now, buffer)
             }
             // It never began, so nothing was tried.
             (Some(After::Overtime { .. } | After::Restart) | None, None, Ending::Never) => {
-                self.again(live.run, Ending::Never, Setback::Never, None, now, scribe)
+                self.again(live.run, Ending::Never, RetryReason::Never, None, now, buffer)
             }
             (Some(After::Overtime { .. } | After::Restart) | None, None, ending @ Ending::NotBegun { .. }) => {
-                self.not_begun(ending, live.run, watch, now, scribe)
+                self.not_begun(ending, live.run, watch, now, buffer)
             }
             (Some(After::Overtime { max }), _, ending) => {
                 let error = format!("it took longer than {max}");
-                self.fail(Some(error.into()), Setback::Overtime, ending, live.run, now, scribe)
+                self.fail(Some(error.into()), RetryReason::Overtime, ending, live.run, now, buffer)
             }
-            (Some(After::Restart), _, ending) => self.again_if(watch, Setback::Stuck, ending, live.run, now, scribe),
+            (Some(After::Restart), _, ending) => self.again_if(watch, RetryReason::Stuck, ending, live.run, now, buffer),
             (None, Some(Verdict::Failed { error }), ending) => {
-                self.fail(Some(error), Setback::Failed, ending, live.run, now, scribe)
+                self.fail(Some(error), RetryReason::Failed, ending, live.run, now, buffer)
             }
-            (None, None, Ending::Exited(0)) => self.finish(Done::Success { output: None, warning: None }, run, now, scribe),
-            (None, None, Ending::Lost) => self.again_if(watch, Setback::Lost, Ending::Lost, live.run, now, scribe),
+            (None, None, Ending::Exited(0)) => self.finish(Done::Success { output: None, warning: None }, run, now, buffer),
+            (None, None, Ending::Lost) => self.again_if(watch, RetryReason::Lost, Ending::Lost, live.run, now, buffer),
             (None, None, ending @ (Ending::Exited(_) | Ending::Signalled(_) | Ending::NotStarted { .. })) => {
-                self.fail(None, Setback::Failed, ending, live.run, now, scribe)
+                self.fail(None, RetryReason::Failed, ending, live.run, now, buffer)
             }
             (Some(After::Cancel), _, _) => unreachable!("who is cancelled is cancelled, whatever its run said"),
         }
@@ -152,12 +152,12 @@ impl Task {
         children: u32,
         watch: &Watch,
         now: &Now,
-        scribe: &mut Scribe,
+        buffer: &mut EffectBuffer,
     ) -> Outcome {
         let setback = match &then {
             _ if ending.is_not_begun() => None,
-            Some(After::Restart) => Some(Setback::Stuck),
-            Some(After::Overtime { .. }) => Some(Setback::Overtime),
+            Some(After::Restart) => Some(RetryReason::Stuck),
+            Some(After::Overtime { .. }) => Some(RetryReason::Overtime),
             Some(After::Fail { .. } | After::Escalate { .. } | After::Cancel) | None => None,
         };
         let fact = Fact::Ended { marker, verdict: live.verdict.clone(), ending: ending.clone(), setback };
@@ -166,23 +166,23 @@ impl Task {
             Verdict::Done { .. } | Verdict::Refused(_) => None,
         });
         match (policy.next(self.failures + 1, fact, now.lease), then) {
-            (Next::Done { output }, _) => self.settle(output, Some(live.run), children, now, scribe),
-            (_, Some(After::Fail { error })) => self.finish(Done::Failed { error }, Some(live.run), now, scribe),
-            (_, Some(After::Escalate { error })) => self.park(live.run, error, scribe, now),
-            (Next::Failed(error), _) => self.finish(Done::Failed { error }, Some(live.run), now, scribe),
-            (Next::Restart(Setback::Never | Setback::Shortage), _) if matches!(ending, Ending::NotBegun { .. }) => {
-                self.not_begun(ending, live.run, watch, now, scribe)
+            (Next::Done { output }, _) => self.settle(output, Some(live.run), children, now, buffer),
+            (_, Some(After::Fail { error })) => self.finish(Done::Failed { error }, Some(live.run), now, buffer),
+            (_, Some(After::Escalate { error })) => self.park(live.run, error, buffer, now),
+            (Next::Failed(error), _) => self.finish(Done::Failed { error }, Some(live.run), now, buffer),
+            (Next::Restart(RetryReason::Never | RetryReason::Shortage), _) if matches!(ending, Ending::NotBegun { .. }) => {
+                self.not_begun(ending, live.run, watch, now, buffer)
             }
             (Next::Restart(setback), _) => {
-                if setback == Setback::Stuck {
+                if setback == RetryReason::Stuck {
                     if self.recoveries >= watch.max_recoveries {
-                        return self.exhausted(watch, setback, live.run, now, scribe);
+                        return self.exhausted(watch, setback, live.run, now, buffer);
                     }
                     self.recoveries += 1;
                 }
-                self.failures += u32::from(setback != Setback::Never);
-                self.again(live.run, ending, setback, said, now, scribe);
-                if setback != Setback::Never && policy.delay > Span::ZERO {
+                self.failures += u32::from(setback != RetryReason::Never);
+                self.again(live.run, ending, setback, said, now, buffer);
+                if setback != RetryReason::Never && policy.delay > Span::ZERO {
                     self.state = State::Resting { until: now.lease + policy.delay };
                 }
                 Outcome::Again(setback)
@@ -197,83 +197,83 @@ impl Task {
     fn fail(
         &mut self,
         said: Option<Box<str>>,
-        setback: Setback,
+        setback: RetryReason,
         ending: Ending,
         run: RunId,
         now: &Now,
-        scribe: &mut Scribe,
+        buffer: &mut EffectBuffer,
     ) -> Outcome {
         if self.failures >= self.spec.retries {
             let error = said.unwrap_or_else(|| ending.to_string().into());
-            return self.finish(Done::Failed { error }, Some(run), now, scribe);
+            return self.finish(Done::Failed { error }, Some(run), now, buffer);
         }
         self.failures += 1;
-        self.again(run, ending, setback, said, now, scribe)
+        self.again(run, ending, setback, said, now, buffer)
     }
 
     /// A run came to nothing without having failed: the next one follows, if there is help left.
     fn again_if(
         &mut self,
         watch: &Watch,
-        setback: Setback,
+        setback: RetryReason,
         ending: Ending,
         run: RunId,
         now: &Now,
-        scribe: &mut Scribe,
+        buffer: &mut EffectBuffer,
     ) -> Outcome {
         if self.recoveries >= watch.max_recoveries {
-            return self.exhausted(watch, setback, run, now, scribe);
+            return self.exhausted(watch, setback, run, now, buffer);
         }
         self.recoveries += 1;
-        self.again(run, ending, setback, None, now, scribe)
+        self.again(run, ending, setback, None, now, buffer)
     }
 
     /// The session of a run could not begin, so nothing was tried. What the machine lacks will pass, and its runner waits for
     /// that. Anything else passes sometimes: the next run follows later and later, if there is help left.
-    fn not_begun(&mut self, ending: Ending, run: RunId, watch: &Watch, now: &Now, scribe: &mut Scribe) -> Outcome {
+    fn not_begun(&mut self, ending: Ending, run: RunId, watch: &Watch, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         let Ending::NotBegun { error, is_shortage } = &ending else { unreachable!("it has not begun") };
         if *is_shortage {
-            return self.again(run, ending, Setback::Shortage, None, now, scribe);
+            return self.again(run, ending, RetryReason::Shortage, None, now, buffer);
         }
         if self.recoveries >= watch.max_recoveries {
-            return self.give_up_after(watch, error.clone(), run, now, scribe);
+            return self.give_up_after(watch, error.clone(), run, now, buffer);
         }
         let delay = NOT_BEGUN_DELAY.as_ms() << self.recoveries.min(NOT_BEGUN_DOUBLINGS);
         self.recoveries += 1;
-        self.again(run, ending, Setback::Never, None, now, scribe);
+        self.again(run, ending, RetryReason::Never, None, now, buffer);
         self.state = State::Resting { until: now.lease + Span::from_ms(delay) };
-        Outcome::Again(Setback::Never)
+        Outcome::Again(RetryReason::Never)
     }
 
     /// A guard of its phase did not hold when the command was to begin, so nothing was tried.
-    fn refused(&mut self, refused: &Refused, ending: Ending, run: RunId, now: &Now, scribe: &mut Scribe) -> Outcome {
+    fn refused(&mut self, refused: &Refused, ending: Ending, run: RunId, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         if refused.fails.is_some() {
-            return self.finish(Done::Failed { error: refused.reason().into() }, Some(run), now, scribe);
+            return self.finish(Done::Failed { error: refused.reason().into() }, Some(run), now, buffer);
         }
-        self.again(run, ending, Setback::Guard, Some(refused.reason().into()), now, scribe);
+        self.again(run, ending, RetryReason::Guard, Some(refused.reason().into()), now, buffer);
         self.state = State::Held;
-        Outcome::Again(Setback::Guard)
+        Outcome::Again(RetryReason::Guard)
     }
 
-    fn exhausted(&mut self, watch: &Watch, setback: Setback, run: RunId, now: &Now, scribe: &mut Scribe) -> Outcome {
+    fn exhausted(&mut self, watch: &Watch, setback: RetryReason, run: RunId, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         let why = match setback {
-            Setback::Lost => "its session was lost",
-            Setback::Failed
-            | Setback::NoVerdict
-            | Setback::Overtime
-            | Setback::Stuck
-            | Setback::Never
-            | Setback::Shortage
-            | Setback::Guard => "it had to be restarted",
+            RetryReason::Lost => "its session was lost",
+            RetryReason::Failed
+            | RetryReason::NoVerdict
+            | RetryReason::Overtime
+            | RetryReason::Stuck
+            | RetryReason::Never
+            | RetryReason::Shortage
+            | RetryReason::Guard => "it had to be restarted",
         };
-        self.give_up_after(watch, why.into(), run, now, scribe)
+        self.give_up_after(watch, why.into(), run, now, buffer)
     }
 
-    fn give_up_after(&mut self, watch: &Watch, why: Box<str>, run: RunId, now: &Now, scribe: &mut Scribe) -> Outcome {
+    fn give_up_after(&mut self, watch: &Watch, why: Box<str>, run: RunId, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         let error = format!("{why}; recoveries before that: {}", self.recoveries).into();
         match self.on_exhausted(watch) {
-            OnExhausted::Escalate => self.park(run, error, scribe, now),
-            OnExhausted::Fail => self.finish(Done::Failed { error }, Some(run), now, scribe),
+            OnExhausted::Escalate => self.park(run, error, buffer, now),
+            OnExhausted::Fail => self.finish(Done::Failed { error }, Some(run), now, buffer),
         }
     }
 
@@ -281,27 +281,29 @@ impl Task {
         &mut self,
         run: RunId,
         ending: Ending,
-        why: Setback,
+        why: RetryReason,
         error: Option<Box<str>>,
         now: &Now,
-        scribe: &mut Scribe,
+        buffer: &mut EffectBuffer,
     ) -> Outcome {
         let (failures, recoveries) = (Some(self.failures), Some(self.recoveries));
         // One that could not begin does not count, unless somebody has said how it went.
-        let is_uncounted =
-            matches!((&ending, why), (Ending::NotBegun { .. }, Setback::Never | Setback::Shortage) | (_, Setback::Guard));
+        let is_uncounted = matches!(
+            (&ending, why),
+            (Ending::NotBegun { .. }, RetryReason::Never | RetryReason::Shortage) | (_, RetryReason::Guard)
+        );
         let attempts = is_uncounted.then(|| self.attempts.saturating_sub(1));
         self.attempts = attempts.unwrap_or(self.attempts);
-        self.emit(TaskFact::Restarting { run, ending, why: Some(why), error, failures, recoveries, attempts }, scribe);
+        self.emit(TaskFact::Restarting { run, ending, why: Some(why), error, failures, recoveries, attempts }, buffer);
         self.turn_into(State::Pending, now);
         Outcome::Again(why)
     }
 
     /// A person decides. The run is dead, so nothing is held meanwhile.
-    fn park(&mut self, run: RunId, error: Box<str>, scribe: &mut Scribe, now: &Now) -> Outcome {
+    fn park(&mut self, run: RunId, error: Box<str>, buffer: &mut EffectBuffer, now: &Now) -> Outcome {
         let question = Question::of_task(&self.id, &self.spec.title, &error);
-        let decision = question.raise(Some(NoticeKind::Escalate), scribe);
-        self.emit(TaskFact::Escalated { run, error, decision: decision.clone() }, scribe);
+        let decision = question.raise(Some(NoticeKind::Escalate), buffer);
+        self.emit(TaskFact::Escalated { run, error, decision: decision.clone() }, buffer);
         self.turn_into(State::Parked { decision: decision.clone() }, now);
         Outcome::Parked(decision)
     }
@@ -313,29 +315,29 @@ impl Task {
         run: Option<RunId>,
         children: u32,
         now: &Now,
-        scribe: &mut Scribe,
+        buffer: &mut EffectBuffer,
     ) -> Outcome {
         let wait = self.spec.restart.as_ref().map(|policy| policy.child_wait);
         match wait {
             Some(wait) if children > 0 => {
-                self.emit(TaskFact::Awaiting { run, output: output.clone(), children }, scribe);
+                self.emit(TaskFact::Awaiting { run, output: output.clone(), children }, buffer);
                 self.turn_into(State::Awaiting { output, until: Some(now.lease + wait) }, now);
                 Outcome::Awaiting(children)
             }
-            _ => self.finish(Done::Success { output, warning: None }, run, now, scribe),
+            _ => self.finish(Done::Success { output, warning: None }, run, now, buffer),
         }
     }
 
-    pub(super) fn settle_after_children(&mut self, children: u32, now: &Now, scribe: &mut Scribe) -> Outcome {
+    pub(super) fn settle_after_children(&mut self, children: u32, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         let (State::Awaiting { output, until }, Some(policy)) = (&self.state, &self.spec.restart) else {
             return Outcome::NotPending(self.status());
         };
         let output = output.clone();
         match policy.next(self.failures, Fact::Waiting { children, until: *until }, now.lease) {
-            Next::Settled { warning } => self.finish(Done::Success { output, warning }, None, now, scribe),
-            Next::Failed(error) => self.finish(Done::Failed { error }, None, now, scribe),
+            Next::Settled { warning } => self.finish(Done::Success { output, warning }, None, now, buffer),
+            Next::Failed(error) => self.finish(Done::Failed { error }, None, now, buffer),
             Next::KillChildren => {
-                self.emit(TaskFact::EndingChildren {}, scribe);
+                self.emit(TaskFact::EndingChildren {}, buffer);
                 self.state = State::Awaiting { output, until: None };
                 Outcome::EndChildren
             }
@@ -343,7 +345,7 @@ impl Task {
         }
     }
 
-    pub(super) fn finish(&mut self, done: Done, run: Option<RunId>, now: &Now, scribe: &mut Scribe) -> Outcome {
+    pub(super) fn finish(&mut self, done: Done, run: Option<RunId>, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         if let State::Done(done) = &self.state {
             return Outcome::Over(done.status());
         }
@@ -355,14 +357,14 @@ impl Task {
                 Done::Cancelled => TaskFact::Cancelled { run },
                 Done::Skipped => TaskFact::Marked { status },
             },
-            scribe,
+            buffer,
         );
         // What the failure of a part means is for the whole to say.
         if let Done::Failed { error } = &done
             && !self.spec.is_part()
         {
             let subject = format!("failed: {}", self.spec.title).into();
-            scribe.send(Errand::Notify(Box::new(Notice { kind: NoticeKind::TaskFailed, subject, text: error.clone() })));
+            buffer.send(OutboxCommand::Notify(Box::new(Notice { kind: NoticeKind::TaskFailed, subject, text: error.clone() })));
         }
         self.turn_into(State::Done(done), now);
         Outcome::Ended(status)

@@ -3,7 +3,7 @@
 use super::*;
 
 impl Task {
-    pub(super) fn retry(&mut self, now: &Now, scribe: &mut Scribe) -> Outcome {
+    pub(super) fn retry(&mut self, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         match &self.state {
             _ if self.has_phases() => Outcome::HasPhases,
             State::Pending
@@ -17,14 +17,14 @@ impl Task {
             | State::ByHand { .. } => Outcome::NotPending(self.status()),
             State::Parked { .. } | State::Review | State::Done(_) => {
                 (self.failures, self.recoveries) = (0, 0);
-                self.emit(TaskFact::Retried {}, scribe);
+                self.emit(TaskFact::Retried {}, buffer);
                 self.turn_into(State::Pending, now);
                 Outcome::Clear
             }
         }
     }
 
-    pub(super) fn mark(&mut self, mark: Mark, now: &Now, scribe: &mut Scribe) -> Outcome {
+    pub(super) fn mark(&mut self, mark: Mark, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         match &self.state {
             _ if self.has_phases() => Outcome::HasPhases,
             State::Running(live) | State::Stuck { live, .. } | State::Stopping { live, .. } => Outcome::Busy(live.epoch),
@@ -42,7 +42,7 @@ impl Task {
                     Mark::Review => State::Review,
                 };
                 self.turn_into(state, now);
-                self.emit(TaskFact::Marked { status: self.status() }, scribe);
+                self.emit(TaskFact::Marked { status: self.status() }, buffer);
                 Outcome::Marked(self.status())
             }
         }
@@ -55,7 +55,7 @@ impl Task {
         epoch: Epoch,
         until: Option<Lease>,
         now: &Now,
-        scribe: &mut Scribe,
+        buffer: &mut EffectBuffer,
     ) -> Outcome {
         match &self.state {
             _ if self.has_phases() => Outcome::HasPhases,
@@ -75,16 +75,16 @@ impl Task {
             | State::Review => {
                 // Whoever gives it back wants it tried anew.
                 (self.failures, self.recoveries) = (0, 0);
-                self.emit(TaskFact::Taken { holder: holder.clone(), epoch }, scribe);
+                self.emit(TaskFact::Taken { holder: holder.clone(), epoch }, buffer);
                 self.turn_into(State::ByHand { holder, epoch, until }, now);
                 Outcome::Taken
             }
         }
     }
 
-    pub(super) fn give_back(&mut self, now: &Now, scribe: &mut Scribe) -> Outcome {
+    pub(super) fn give_back(&mut self, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         let State::ByHand { .. } = self.state else { return Outcome::NotPending(self.status()) };
-        self.emit(TaskFact::Returned {}, scribe);
+        self.emit(TaskFact::Returned {}, buffer);
         self.turn_into(State::Pending, now);
         Outcome::Returned
     }

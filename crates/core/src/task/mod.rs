@@ -37,12 +37,12 @@ use serde_json::Value;
 
 use crate::event::{Event, TaskFact};
 use crate::ids::{DecisionId, Epoch, HolderId, RunId, RunnerId, Seq, TaskId};
-use crate::step::{Errand, Now, Scribe, Step};
+use crate::step::{EffectBuffer, Now, OutboxCommand, Step};
 use crate::task::retry::{Fact, Marker, Next};
 use crate::time::{Lease, Span, Stamp, Wall};
 
 pub use crate::task::run::{
-    After, ERROR_LIMIT, Ending, Live, OUTPUT_LIMIT, OnExhausted, Pulse, Refused, Setback, Stuck, Verdict, Watch,
+    After, ERROR_LIMIT, Ending, Live, OUTPUT_LIMIT, OnExhausted, Pulse, Refused, RetryReason, Stuck, Verdict, Watch,
 };
 pub use crate::task::spec::{
     COMMAND_LIMIT, LABEL_LIMIT, NEED_LIMIT, Need, OfItem, PHASE_ENV, PIPELINE_ENV, Spec, Work, Workspace,
@@ -276,7 +276,7 @@ pub enum Outcome {
     /// It is over.
     Ended(Status),
     /// It is pending again, or will be after a rest.
-    Again(Setback),
+    Again(RetryReason),
     /// It may be tried.
     Clear,
     /// It waits for a guard.
@@ -327,17 +327,17 @@ impl Task {
 
     /// Decides one input.
     pub fn step(mut self, input: Input, now: &Now) -> Step<Task, Outcome> {
-        let mut scribe = Scribe::new(now);
+        let mut buffer = EffectBuffer::new(now);
         let outcome = match input {
-            Input::Found { marker, children } => self.found(marker, children, now, &mut scribe),
-            Input::Start { run, runner, recheck } => self.start(run, runner, recheck, now, &mut scribe),
-            Input::Heartbeat { epoch, pulse, watch } => self.heartbeat(epoch, pulse, &watch, now, &mut scribe),
-            Input::Checkpoint { epoch, output_bytes, quiet } => self.checkpoint(epoch, output_bytes, quiet, now, &mut scribe),
-            Input::Overtime { run, max } => self.overtime(&run, max, now, &mut scribe),
-            Input::Conclude { epoch, verdict } => self.conclude(epoch, verdict, now, &mut scribe),
-            Input::Stop(after) => self.stop(after, now, &mut scribe),
+            Input::Found { marker, children } => self.found(marker, children, now, &mut buffer),
+            Input::Start { run, runner, recheck } => self.start(run, runner, recheck, now, &mut buffer),
+            Input::Heartbeat { epoch, pulse, watch } => self.heartbeat(epoch, pulse, &watch, now, &mut buffer),
+            Input::Checkpoint { epoch, output_bytes, quiet } => self.checkpoint(epoch, output_bytes, quiet, now, &mut buffer),
+            Input::Overtime { run, max } => self.overtime(&run, max, now, &mut buffer),
+            Input::Conclude { epoch, verdict } => self.conclude(epoch, verdict, now, &mut buffer),
+            Input::Stop(after) => self.stop(after, now, &mut buffer),
             Input::End { run, ending, ran, marker, children, watch } => {
-                self.end(&run, ending, ran, marker, children, &watch, now, &mut scribe)
+                self.end(&run, ending, ran, marker, children, &watch, now, &mut buffer)
             }
             Input::Ripen => {
                 if let State::Resting { until } = self.state
@@ -364,14 +364,14 @@ impl Task {
                 }
                 _ => Outcome::NotPending(self.status()),
             },
-            Input::Settle { children } => self.settle_after_children(children, now, &mut scribe),
-            Input::Retry => self.retry(now, &mut scribe),
-            Input::Set(mark) => self.mark(mark, now, &mut scribe),
-            Input::Take { holder, epoch, until } => self.take(holder, epoch, until, now, &mut scribe),
-            Input::Return => self.give_back(now, &mut scribe),
-            Input::Follow(course) => self.follow(course, now, &mut scribe),
+            Input::Settle { children } => self.settle_after_children(children, now, &mut buffer),
+            Input::Retry => self.retry(now, &mut buffer),
+            Input::Set(mark) => self.mark(mark, now, &mut buffer),
+            Input::Take { holder, epoch, until } => self.take(holder, epoch, until, now, &mut buffer),
+            Input::Return => self.give_back(now, &mut buffer),
+            Input::Follow(course) => self.follow(course, now, &mut buffer),
         };
-        Step { state: self, outcome, effects: scribe.effects }
+        Step { state: self, outcome, effects: buffer.effects }
     }
 
     /// The next moment at which time alone could change something.
@@ -451,19 +451,19 @@ impl Task {
     }
 
     /// What a look for DONE means before an attempt.
-    fn found(&mut self, marker: Marker, children: u32, now: &Now, scribe: &mut Scribe) -> Outcome {
+    fn found(&mut self, marker: Marker, children: u32, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         let is_waiting = matches!(self.state, State::Pending | State::Resting { .. });
         let Some(policy) = self.spec.restart.as_ref().filter(|_| is_waiting) else {
             return Outcome::NotPending(self.status());
         };
         match policy.next(self.failures, Fact::Due(marker), now.lease) {
-            Next::Done { output } => self.settle(output, None, children, now, scribe),
-            Next::Failed(error) => self.finish(Done::Failed { error }, None, now, scribe),
+            Next::Done { output } => self.settle(output, None, children, now, buffer),
+            Next::Failed(error) => self.finish(Done::Failed { error }, None, now, buffer),
             Next::Attempt | Next::Restart(_) | Next::Wait | Next::Settled { .. } | Next::KillChildren => Outcome::Clear,
         }
     }
 
-    fn start(&mut self, run: RunId, runner: RunnerId, recheck: bool, now: &Now, scribe: &mut Scribe) -> Outcome {
+    fn start(&mut self, run: RunId, runner: RunnerId, recheck: bool, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         if self.has_phases() {
             return Outcome::HasPhases;
         }
@@ -472,24 +472,24 @@ impl Task {
         }
         let attempt = self.attempts;
         let restart = self.spec.restart.as_ref().map(|_| self.failures);
-        let epoch = self.emit(TaskFact::Started { run: run.clone(), attempt, runner, restart }, scribe);
+        let epoch = self.emit(TaskFact::Started { run: run.clone(), attempt, runner, restart }, buffer);
         self.attempts += 1;
-        scribe.send(Errand::Spawn { run: run.clone() });
+        buffer.send(OutboxCommand::Spawn { run: run.clone() });
         let live = Live { run, epoch, started: now.stamp(), seen: now.stamp(), verdict: None, recheck };
         self.turn_into(State::Running(live), now);
         Outcome::Started(epoch)
     }
 
     /// Does as its pipeline does. What is over goes on only if it has failed: a person wants that tried again.
-    fn follow(&mut self, course: Course, now: &Now, scribe: &mut Scribe) -> Outcome {
+    fn follow(&mut self, course: Course, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         match (course, &self.state) {
             _ if !self.has_phases() => Outcome::NotPending(self.status()),
-            (Course::Over(done), State::InPhases { .. } | State::Pending) => self.finish(done, None, now, scribe),
+            (Course::Over(done), State::InPhases { .. } | State::Pending) => self.finish(done, None, now, buffer),
             (Course::InPhases { is_blocked }, State::InPhases { is_blocked: was }) if is_blocked == *was => {
                 Outcome::Followed(self.status())
             }
             (Course::InPhases { is_blocked }, State::Pending | State::InPhases { .. } | State::Done(Done::Failed { .. })) => {
-                self.emit(TaskFact::InPhases { is_blocked }, scribe);
+                self.emit(TaskFact::InPhases { is_blocked }, buffer);
                 self.turn_into(State::InPhases { is_blocked }, now);
                 Outcome::Followed(self.status())
             }
@@ -502,8 +502,8 @@ impl Task {
         self.changed = now.stamp();
     }
 
-    fn emit(&self, fact: TaskFact, scribe: &mut Scribe) -> Epoch {
-        scribe.emit(Event::Task { id: self.id.clone(), fact })
+    fn emit(&self, fact: TaskFact, buffer: &mut EffectBuffer) -> Epoch {
+        buffer.emit(Event::Task { id: self.id.clone(), fact })
     }
 }
 

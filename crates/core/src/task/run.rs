@@ -176,7 +176,7 @@ pub enum OnExhausted {
 /// Why a run did not bring its task to an end, and another follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Setback {
+pub enum RetryReason {
     /// It has failed.
     Failed,
     /// It ended well, but did not say that the task is done.
@@ -195,29 +195,29 @@ pub enum Setback {
     Guard,
 }
 
-impl Setback {
+impl RetryReason {
     /// The word for it.
     pub fn as_str(self) -> &'static str {
         match self {
-            Setback::Failed => "failed",
-            Setback::NoVerdict => "no_verdict",
-            Setback::Overtime => "overtime",
-            Setback::Stuck => "stuck",
-            Setback::Lost => "lost",
-            Setback::Never => "never",
-            Setback::Shortage => "shortage",
-            Setback::Guard => "guard",
+            RetryReason::Failed => "failed",
+            RetryReason::NoVerdict => "no_verdict",
+            RetryReason::Overtime => "overtime",
+            RetryReason::Stuck => "stuck",
+            RetryReason::Lost => "lost",
+            RetryReason::Never => "never",
+            RetryReason::Shortage => "shortage",
+            RetryReason::Guard => "guard",
         }
     }
 
     /// What it means for people.
     pub fn words(self, ending: &Ending) -> Box<str> {
         match self {
-            Setback::NoVerdict => "no verdict: it exited with 0 and did not say that the task is done".into(),
-            Setback::Overtime => "it took too long".into(),
-            Setback::Stuck => "it showed no sign of life".into(),
-            Setback::Guard => "a guard did not hold any more when it was to begin".into(),
-            Setback::Failed | Setback::Lost | Setback::Never | Setback::Shortage => ending.to_string().into(),
+            RetryReason::NoVerdict => "no verdict: it exited with 0 and did not say that the task is done".into(),
+            RetryReason::Overtime => "it took too long".into(),
+            RetryReason::Stuck => "it showed no sign of life".into(),
+            RetryReason::Guard => "a guard did not hold any more when it was to begin".into(),
+            RetryReason::Failed | RetryReason::Lost | RetryReason::Never | RetryReason::Shortage => ending.to_string().into(),
         }
     }
 }

@@ -3,7 +3,14 @@
 use super::*;
 
 impl Task {
-    pub(super) fn heartbeat(&mut self, epoch: Epoch, pulse: Pulse, watch: &Watch, now: &Now, scribe: &mut Scribe) -> Outcome {
+    pub(super) fn heartbeat(
+        &mut self,
+        epoch: Epoch,
+        pulse: Pulse,
+        watch: &Watch,
+        now: &Now,
+        buffer: &mut EffectBuffer,
+    ) -> Outcome {
         let current = self.live().map(|live| live.epoch);
         if current != Some(epoch) {
             return Outcome::Fenced(current);
@@ -17,18 +24,18 @@ impl Task {
             (State::Running(live), Pulse::Steady) => {
                 live.seen = now.stamp();
                 if self.recoveries > 0 {
-                    self.recover(true, now, scribe);
+                    self.recover(true, now, buffer);
                 }
                 Outcome::Seen
             }
             (State::Stuck { live, .. }, Pulse::Active | Pulse::Steady) => {
                 live.seen = now.stamp();
-                self.recover(true, now, scribe);
+                self.recover(true, now, buffer);
                 Outcome::Recovered
             }
             // It works again; whether that comes to something is not known yet.
             (State::Stuck { reason, .. }, Pulse::Busy(_)) if *reason != Stuck::SessionDead => {
-                self.recover(false, now, scribe);
+                self.recover(false, now, buffer);
                 Outcome::Recovered
             }
             (State::Stopping { live, .. }, Pulse::Steady) => {
@@ -48,11 +55,11 @@ impl Task {
                 } else {
                     Stuck::NoProgress { duration: now.lease - live.started.lease }
                 };
-                self.get_stuck(reason, now, scribe);
-                self.nudge(watch, now, scribe)
+                self.get_stuck(reason, now, buffer);
+                self.nudge(watch, now, buffer)
             }
             (State::Running(_), Pulse::SessionDead) => {
-                self.get_stuck(Stuck::SessionDead, now, scribe);
+                self.get_stuck(Stuck::SessionDead, now, buffer);
                 Outcome::Stuck
             }
             // The nudge did not help. One whose session is dead is recovered, not restarted.
@@ -60,9 +67,9 @@ impl Task {
                 if *reason != Stuck::SessionDead && now.is_past(detected.lease + watch.timeout) =>
             {
                 if self.recoveries < watch.max_recoveries {
-                    self.stop(After::Restart, now, scribe)
+                    self.stop(After::Restart, now, buffer)
                 } else {
-                    self.give_up(watch, now, scribe)
+                    self.give_up(watch, now, buffer)
                 }
             }
             (State::Stuck { .. } | State::Stopping { .. }, Pulse::Idle(_) | Pulse::SessionDead) => Outcome::Seen,
@@ -81,26 +88,26 @@ impl Task {
         }
     }
 
-    fn get_stuck(&mut self, reason: Stuck, now: &Now, scribe: &mut Scribe) {
+    fn get_stuck(&mut self, reason: Stuck, now: &Now, buffer: &mut EffectBuffer) {
         let live = self.live().expect("only a run gets stuck").clone();
-        self.emit(TaskFact::Stuck { run: live.run.clone(), reason }, scribe);
+        self.emit(TaskFact::Stuck { run: live.run.clone(), reason }, buffer);
         self.turn_into(State::Stuck { live, detected: now.stamp(), reason }, now);
     }
 
     /// The first rung: the run is woken up, if there is help left.
-    fn nudge(&mut self, watch: &Watch, now: &Now, scribe: &mut Scribe) -> Outcome {
+    fn nudge(&mut self, watch: &Watch, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         if self.recoveries >= watch.max_recoveries {
-            return self.give_up(watch, now, scribe);
+            return self.give_up(watch, now, buffer);
         }
         self.recoveries += 1;
         let run = self.live().expect("only a run is nudged").run.clone();
-        self.emit(TaskFact::Nudged { run: run.clone(), recoveries: self.recoveries }, scribe);
-        scribe.send(Errand::Nudge { run });
+        self.emit(TaskFact::Nudged { run: run.clone(), recoveries: self.recoveries }, buffer);
+        buffer.send(OutboxCommand::Nudge { run });
         Outcome::Stuck
     }
 
     /// The last rung: it was helped as often as allowed.
-    fn give_up(&mut self, watch: &Watch, now: &Now, scribe: &mut Scribe) -> Outcome {
+    fn give_up(&mut self, watch: &Watch, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         let helped = match self.recoveries {
             0 => String::new(),
             1 => ", and was helped once before".into(),
@@ -111,15 +118,15 @@ impl Task {
             OnExhausted::Escalate => After::Escalate { error: error.into() },
             OnExhausted::Fail => After::Fail { error: error.into() },
         };
-        self.stop(after, now, scribe)
+        self.stop(after, now, buffer)
     }
 
     /// A run that was thought stuck shows that it is not. If it is `well`, it is helped anew when it falls silent again.
-    pub(super) fn recover(&mut self, well: bool, now: &Now, scribe: &mut Scribe) {
+    pub(super) fn recover(&mut self, well: bool, now: &Now, buffer: &mut EffectBuffer) {
         let live = self.live().expect("only a run recovers").clone();
         let recoveries = (well && self.recoveries > 0).then_some(0);
         self.recoveries = recoveries.unwrap_or(self.recoveries);
-        self.emit(TaskFact::Recovered { run: live.run.clone(), recoveries }, scribe);
+        self.emit(TaskFact::Recovered { run: live.run.clone(), recoveries }, buffer);
         if let State::Stuck { .. } = self.state {
             self.turn_into(State::Running(live), now);
         }
@@ -130,21 +137,28 @@ impl Task {
         if self.spec.fails_when_stuck { OnExhausted::Fail } else { watch.on_exhausted }
     }
 
-    pub(super) fn checkpoint(&mut self, epoch: Epoch, output_bytes: u64, quiet: Span, now: &Now, scribe: &mut Scribe) -> Outcome {
+    pub(super) fn checkpoint(
+        &mut self,
+        epoch: Epoch,
+        output_bytes: u64,
+        quiet: Span,
+        now: &Now,
+        buffer: &mut EffectBuffer,
+    ) -> Outcome {
         let current = self.live().map(|live| live.epoch);
         let Some(live) = self.live_mut().filter(|live| live.epoch == epoch) else { return Outcome::Fenced(current) };
         live.seen = live.seen.later(now.stamp().before(quiet));
         let run = live.run.clone();
-        self.emit(TaskFact::Checkpoint { run, output_bytes, quiet }, scribe);
+        self.emit(TaskFact::Checkpoint { run, output_bytes, quiet }, buffer);
         Outcome::Seen
     }
 
-    pub(super) fn overtime(&mut self, run: &RunId, max: Span, now: &Now, scribe: &mut Scribe) -> Outcome {
+    pub(super) fn overtime(&mut self, run: &RunId, max: Span, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         let Some(live) = self.live().filter(|live| live.run == *run) else { return Outcome::Late };
         if let State::Stopping { .. } = self.state {
             Outcome::Stopping
         } else if now.is_past(live.started.lease + max) {
-            self.stop(After::Overtime { max }, now, scribe)
+            self.stop(After::Overtime { max }, now, buffer)
         } else {
             Outcome::Seen
         }

@@ -23,7 +23,7 @@ use crate::event::Event;
 use crate::ids::{Epoch, HolderId, ItemId, Name, NameError, Seq, TaskId};
 use crate::pipeline::plan::{Deed, Plan};
 use crate::route::Pattern;
-use crate::step::{Now, Scribe, Step};
+use crate::step::{EffectBuffer, Now, Step};
 use crate::time::{Lease, Span};
 
 /// How many workers a project can have.
@@ -252,14 +252,14 @@ pub fn holder(name: &Name) -> Result<HolderId, NameError> {
 impl Workers {
     /// Decides one input to the worker of this name.
     pub fn step(mut self, name: &Name, input: Input, now: &Now) -> Step<Workers, Outcome> {
-        let mut scribe = Scribe::new(now);
+        let mut buffer = EffectBuffer::new(now);
         let (fact, outcome) = self.decide(name, input);
         if let Some(fact) = fact {
-            let seq = scribe.next();
-            scribe.emit(Event::Worker { name: name.clone(), fact: fact.clone() });
+            let seq = buffer.next();
+            buffer.emit(Event::Worker { name: name.clone(), fact: fact.clone() });
             self.apply(seq, name, fact);
         }
-        Step { state: self, outcome, effects: scribe.effects }
+        Step { state: self, outcome, effects: buffer.effects }
     }
 
     fn decide(&self, name: &Name, input: Input) -> (Option<Fact>, Outcome) {

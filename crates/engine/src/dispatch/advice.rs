@@ -79,7 +79,7 @@ pub enum Advice {
 
 /// What has happened, for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum News {
+pub enum RunnerEvent {
     /// A run begins.
     Started(Box<Work>),
     /// A run of a runner that is gone is looked after.

@@ -3,7 +3,7 @@
 use banksman_core::task::admission::Reason;
 use banksman_core::{Lease, task};
 
-use super::{Advice, Dispatcher, Look, Mine, News, RETRY_AFTER};
+use super::{Advice, Dispatcher, Look, OwnedRun, RETRY_AFTER, RunnerEvent};
 use crate::request::{Reply, Request};
 use crate::runs::{RunOutcome, RunRequest, Work};
 use crate::tasks::TaskOutcome;
@@ -22,7 +22,7 @@ impl Dispatcher {
                     if let (Request::Worker(WorkerRequest::Take { worker, queue }), WorkerOutcome::Unfit { item, error }) =
                         (request, outcome)
                     {
-                        self.news.push(News::Unfit { worker, queue, item, error });
+                        self.news.push(RunnerEvent::Unfit { worker, queue, item, error });
                     }
                     look = true;
                 }
@@ -57,9 +57,9 @@ impl Dispatcher {
                 true
             }
             (RunRequest::Renew { .. }, RunOutcome::Renewed(runs)) => {
-                self.renewed_at = self.sent;
+                self.renewed_at = self.entry;
                 // What it has and the store does not was taken for lost.
-                let look = self.mine.keys().any(|run| !runs.contains(run));
+                let look = self.owned.keys().any(|run| !runs.contains(run));
                 self.renewed = Some(runs);
                 look
             }
@@ -69,10 +69,10 @@ impl Dispatcher {
             }
             (RunRequest::Finish { what, ending, .. }, outcome) => {
                 let id = what.run.id.clone();
-                self.mine.remove(&id);
+                self.owned.remove(&id);
                 self.queue.push_back(Advice::Acknowledge(id));
                 if let RunOutcome::Finished(outcome, task, pipeline) = outcome {
-                    self.news.push(News::Ended(Box::new(Work { run: what.run, task: *task }), ending, outcome));
+                    self.news.push(RunnerEvent::Ended(Box::new(Work { run: what.run, task: *task }), ending, outcome));
                     pipeline.iter().for_each(|pipeline| self.note_pipeline(pipeline));
                 }
                 true
@@ -100,11 +100,11 @@ impl Dispatcher {
                 true
             }
             (RunRequest::Found { .. } | RunRequest::Settle { .. }, RunOutcome::Stepped(outcome, task)) => {
-                self.news.push(News::Settled(task, outcome));
+                self.news.push(RunnerEvent::Settled(task, outcome));
                 true
             }
-            (RunRequest::Tried { errand, .. }, _) => {
-                self.doing.remove(&errand);
+            (RunRequest::Tried { command, .. }, _) => {
+                self.doing.remove(&command);
                 true
             }
             (RunRequest::Adopt { what, .. }, _) => {
@@ -122,7 +122,7 @@ impl Dispatcher {
                 true
             }
             (RunRequest::Lose { what, .. }, RunOutcome::Lost(ended, outcome, pipeline)) => {
-                self.news.push(News::Ended(what, ended, outcome));
+                self.news.push(RunnerEvent::Ended(what, ended, outcome));
                 pipeline.iter().for_each(|pipeline| self.note_pipeline(pipeline));
                 true
             }
@@ -148,12 +148,12 @@ impl Dispatcher {
     }
 
     fn begin(&mut self, work: Work, fresh: bool) {
-        self.mine.insert(work.run.id.clone(), Mine { is_fresh: fresh, ..Mine::new(work.clone()) });
+        self.owned.insert(work.run.id.clone(), OwnedRun { is_fresh: fresh, ..OwnedRun::new(work.clone()) });
         let work = Box::new(work);
         if fresh {
             self.queue.push_back(Advice::Spawn(work));
         } else {
-            self.news.push(News::Adopted(work.clone()));
+            self.news.push(RunnerEvent::Adopted(work.clone()));
             self.queue.push_back(Advice::Recover(work));
             // A wish to stop it may have been waiting for an owner.
             self.look = Look::Due;

@@ -11,7 +11,7 @@ use banksman_core::task::roots;
 use banksman_core::{HolderId, Lease, Liveness, Name, Now, ProcessId, RunId, RunnerId, SectionId, Span, Task, TaskId, WorkClaim};
 use banksman_store::{Key, Snapshot};
 
-use super::{Advice, Dispatcher, Look, Mine, News, Phase, Rest};
+use super::{Advice, Dispatcher, Look, OwnedRun, Phase, Rest, RunnerEvent};
 use crate::claims::occupy;
 use crate::endings::open_question;
 use crate::facts;
@@ -235,7 +235,7 @@ impl Dispatcher {
         let count = |number| i64::try_from(number).unwrap_or(i64::MAX);
         let delta = count(queued) - count(self.queued);
         self.queued = queued;
-        self.news.extend((delta != 0).then_some(News::Queued(delta)));
+        self.news.extend((delta != 0).then_some(RunnerEvent::Queued(delta)));
     }
 
     /// The processes that stand in the way and were not looked at.
@@ -251,13 +251,13 @@ impl Dispatcher {
     fn look_after_own(&mut self, backlog: &Backlog) {
         // One that was taken for dead may find its runs in other hands.
         let lost: Vec<RunId> = self
-            .mine
+            .owned
             .iter()
             .filter(|(id, _)| backlog.runs.get(*id).is_none_or(|run| run.owner != self.me.id))
             .map(|(id, _)| id.clone())
             .collect();
         for run in lost {
-            self.mine.remove(&run);
+            self.owned.remove(&run);
             if backlog.runs.contains_key(&run) {
                 self.queue.push_back(Advice::Forget(run));
             } else {
@@ -267,9 +267,9 @@ impl Dispatcher {
         }
         // What it owns and does not know of: a claim whose answer was lost.
         for run in backlog.runs.values().filter(|run| run.owner == self.me.id) {
-            if let Some(task) = backlog.tasks.get(&run.task).filter(|_| !self.mine.contains_key(&run.id)) {
+            if let Some(task) = backlog.tasks.get(&run.task).filter(|_| !self.owned.contains_key(&run.id)) {
                 let work = Work { run: run.clone(), task: task.clone() };
-                self.mine.insert(run.id.clone(), Mine::new(work.clone()));
+                self.owned.insert(run.id.clone(), OwnedRun::new(work.clone()));
                 self.queue.push_back(Advice::Recover(Box::new(work)));
             }
         }
@@ -314,9 +314,9 @@ impl Dispatcher {
 
     /// Takes what has ended as reported: that is done together with the claim.
     fn assume_ended(&self, snapshot: &mut Snapshot) {
-        for (id, mine) in self.mine.iter().filter(|(_, mine)| matches!(mine.phase, Phase::Ended(_))) {
+        for (id, owned) in self.owned.iter().filter(|(_, owned)| matches!(owned.phase, Phase::Ended(_))) {
             snapshot.backlog.runs.remove(id);
-            snapshot.backlog.tasks.remove(&mine.work.task.id);
+            snapshot.backlog.tasks.remove(&owned.work.task.id);
             let holder = id.holder();
             for lock in snapshot.coordination.locks.values_mut() {
                 if matches!(&lock.state, banksman_core::resource::lock::State::Held(grant) if grant.claim.holder == holder) {
@@ -335,8 +335,8 @@ impl Dispatcher {
         let mut choice = Choice::default();
         let under_way = snapshot.backlog.tasks.values().filter(|task| roots::is_under_way(task)).count();
         // A root that has just ended may go on, and came before those that wait: it keeps its place until that is known.
-        let ended = self.mine.values().filter(|mine| matches!(mine.phase, Phase::Ended(_)));
-        let ended = ended.filter(|mine| mine.work.task.spec.parent.is_none()).count();
+        let ended = self.owned.values().filter(|owned| matches!(owned.phase, Phase::Ended(_)));
+        let ended = ended.filter(|owned| owned.work.task.spec.parent.is_none()).count();
         let mut places = usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(under_way + ended);
         // What the first ones take is not there for those behind them.
         let mut coordination = snapshot.coordination.clone();
@@ -393,13 +393,13 @@ impl Dispatcher {
     }
 
     fn finishes(&self) -> Vec<RunRequest> {
-        let ended = self.mine.values().filter_map(|mine| match &mine.phase {
-            Phase::Ended(ending) => Some((mine, ending)),
+        let ended = self.owned.values().filter_map(|owned| match &owned.phase {
+            Phase::Ended(ending) => Some((owned, ending)),
             Phase::Live | Phase::Killing => None,
         });
-        let finish = |(mine, ending): (&Mine, &Ended)| {
-            let (runner, what, watch) = (self.me.id.clone(), Box::new(mine.work.clone()), self.options.watch);
-            let marker = self.marker(&mine.work.task)?;
+        let finish = |(owned, ending): (&OwnedRun, &Ended)| {
+            let (runner, what, watch) = (self.me.id.clone(), Box::new(owned.work.clone()), self.options.watch);
+            let marker = self.marker(&owned.work.task)?;
             Some(RunRequest::Finish { runner, what, ending: ending.clone(), marker, watch })
         };
         ended.filter_map(finish).collect()
@@ -451,7 +451,7 @@ impl Dispatcher {
             None => {
                 let is_waiting =
                     Dispatcher::is_waiting(snapshot) || Dispatcher::awaits_guards(snapshot) || self.crew_waits(snapshot);
-                let is_unproven = |run: &RunId| self.mine.get(run).is_some_and(|mine| mine.unproven);
+                let is_unproven = |run: &RunId| self.owned.get(run).is_some_and(|owned| owned.unproven);
                 let is_over = snapshot.backlog.runs.keys().all(is_unproven) && blocked.iter().all(hopeless) && !is_waiting;
                 // What it cannot start now it did not even look at.
                 is_over && self.shortage.is_none()

@@ -53,7 +53,7 @@ impl Dispatcher {
     /// The loops whose file must be looked for before anything is decided: those that may be started or that have just ended.
     fn unchecked(&self, snapshot: &Snapshot) -> Vec<TaskId> {
         let ready = snapshot.backlog.tasks.values().filter(|task| self.may_take(task, snapshot.lease));
-        let ended = self.mine.values().filter(|mine| matches!(mine.phase, Phase::Ended(_))).map(|mine| &mine.work.task);
+        let ended = self.owned.values().filter(|owned| matches!(owned.phase, Phase::Ended(_))).map(|owned| &owned.work.task);
         let loops = ready.chain(ended).filter(|task| task.spec.restart.is_some());
         let unchecked: BTreeSet<&TaskId> = loops.map(|task| &task.id).filter(|id| !self.markers.contains_key(*id)).collect();
         unchecked.into_iter().cloned().collect()

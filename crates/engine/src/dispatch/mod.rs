@@ -22,10 +22,10 @@ mod answers;
 mod crew;
 #[cfg(test)]
 mod crew_tests;
-mod errands;
 mod look;
 mod loops;
-mod mine;
+mod outbox;
+mod owned_run;
 #[cfg(test)]
 mod pipeline_tests;
 mod pipelines;
@@ -40,8 +40,8 @@ mod tests;
 #[cfg(test)]
 mod unproven_tests;
 
-pub use advice::{Advice, News, Options};
-use mine::{Mine, Phase};
+pub use advice::{Advice, Options, RunnerEvent};
+use owned_run::{OwnedRun, Phase};
 use shortage::Backoff;
 pub use silence::{Activity, Vitals};
 
@@ -77,7 +77,7 @@ pub struct Dispatcher {
     options: Options,
     /// The one run that it is there for.
     only: Option<RunId>,
-    mine: BTreeMap<RunId, Mine>,
+    owned: BTreeMap<RunId, OwnedRun>,
     /// The claims of the dead that it has asked to remove.
     dropped_claims: BTreeSet<Ticket>,
     probes: BTreeMap<ProcessId, Liveness>,
@@ -88,9 +88,9 @@ pub struct Dispatcher {
     markers: BTreeMap<TaskId, Marker>,
     /// When waiting loops are gone through again. One that is busy never comes to a slow look, so it is not tied to that.
     scan_at: Option<Lease>,
-    /// The errands that are being done, and when they are given up.
+    /// The outbox commands that are being done, and when they are given up.
     doing: BTreeMap<Seq, Lease>,
-    /// What came of errands, to be told.
+    /// What came of outbox commands, to be told.
     results: Vec<RunRequest>,
     /// The pipelines whose guards it looks at.
     looking: BTreeMap<TaskId, Looking>,
@@ -102,7 +102,7 @@ pub struct Dispatcher {
     judgements: Vec<Request>,
     /// The pipelines that it has said to be held up, by which guard and by which part of it.
     held_up: BTreeMap<TaskId, (Name, Box<str>)>,
-    /// When the next errand is to be tried again.
+    /// When the next outbox command is to be tried again.
     errand_due: Option<Lease>,
     /// What takes grants away that time has ended.
     sweeps: Vec<Request>,
@@ -126,9 +126,9 @@ pub struct Dispatcher {
     leaving: bool,
     not_before: Option<Lease>,
     fresh_runs: Vec<RunId>,
-    news: Vec<News>,
+    news: Vec<RunnerEvent>,
     /// When the last call was sent, and when the last one that renewed its lease.
-    sent: Lease,
+    entry: Lease,
     renewed_at: Lease,
     /// Whose keepers are to be told of the renewal.
     renewed: Option<BTreeSet<RunId>>,
@@ -192,7 +192,7 @@ impl Dispatcher {
             me,
             options,
             only: None,
-            mine: BTreeMap::new(),
+            owned: BTreeMap::new(),
             dropped_claims: BTreeSet::new(),
             probes: BTreeMap::new(),
             queue: VecDeque::new(),
@@ -223,7 +223,7 @@ impl Dispatcher {
             not_before: None,
             fresh_runs: Vec::new(),
             news: Vec::new(),
-            sent: Lease(0),
+            entry: Lease(0),
             renewed_at: Lease(0),
             renewed: None,
             routed: Seq(0),
@@ -250,7 +250,7 @@ impl Dispatcher {
     }
 
     /// What has happened since the last time.
-    pub fn news(&mut self) -> Vec<News> {
+    pub fn news(&mut self) -> Vec<RunnerEvent> {
         std::mem::take(&mut self.news)
     }
 
@@ -296,7 +296,7 @@ impl Dispatcher {
     pub fn next(&mut self, now: Lease) -> Advice {
         let advice = self.choose_next(now);
         if advice == Advice::Call {
-            self.sent = now;
+            self.entry = now;
         }
         advice
     }
@@ -322,9 +322,9 @@ impl Dispatcher {
             let renewal = self.renewal();
             return self.call(renewal);
         }
-        if let Some(mine) = self.mine.values_mut().find(|mine| mine.recover_at.is_some_and(|due| due <= now)) {
-            mine.recover_at = None;
-            return Advice::Recover(Box::new(mine.work.clone()));
+        if let Some(owned) = self.owned.values_mut().find(|owned| owned.recover_at.is_some_and(|due| due <= now)) {
+            owned.recover_at = None;
+            return Advice::Recover(Box::new(owned.work.clone()));
         }
         if self.has_ended() || self.is_time_to_try(now) {
             self.look = Look::Due;
@@ -358,7 +358,7 @@ impl Dispatcher {
     }
 
     fn rest(&mut self, rest: Rest, now: Lease) -> Advice {
-        let due = self.mine.values().filter_map(|mine| mine.report.as_ref()).map(|(_, due)| *due).min();
+        let due = self.owned.values().filter_map(|owned| owned.report.as_ref()).map(|(_, due)| *due).min();
         if due.is_some_and(|due| due <= now) {
             return self.report_starts();
         }
@@ -377,7 +377,7 @@ impl Dispatcher {
             self.leaving = true;
             return self.farewell();
         }
-        // Which errand that is, and whether it is still to be done, the rows tell.
+        // Which outbox command that is, and whether it is still to be done, the rows tell.
         if self.errand_due.take_if(|due| *due <= now).is_some() {
             self.look = Look::Due;
             return self.choose_next(now);
@@ -388,7 +388,7 @@ impl Dispatcher {
             self.woken();
             return self.choose_next(now);
         }
-        let recovery = self.mine.values().filter_map(|mine| mine.recover_at).min();
+        let recovery = self.owned.values().filter_map(|owned| owned.recover_at).min();
         let waits = [self.errand_due, self.doing.values().min().copied(), self.try_at()];
         let due = [due, recovery, self.renewal_due(), self.watch_due()].into_iter().chain(waits);
         let until = due.flatten().fold(rest.until, Lease::min);
@@ -412,7 +412,7 @@ impl Dispatcher {
         }
         self.tell_queued(0);
         // The sessions that it leaves behind have as long as possible to be adopted.
-        let renewal = self.renewal().filter(|_| !self.mine.is_empty());
+        let renewal = self.renewal().filter(|_| !self.owned.is_empty());
         let mut requests: Vec<RunRequest> = renewal.into_iter().collect();
         requests.push(RunRequest::Retire { runner: self.me.id.clone(), seen: Seen::default() });
         self.enlisted = false;

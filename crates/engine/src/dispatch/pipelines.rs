@@ -20,7 +20,7 @@ use banksman_core::task::Work;
 use banksman_core::{Grant, Lease, Now, Seq, Task};
 use banksman_store::{Key, Snapshot};
 
-use super::{Advice, Dispatcher, Looking, News};
+use super::{Advice, Dispatcher, Looking, RunnerEvent};
 use crate::guards::{self, Judgement};
 use crate::pipelines::{PipelineOutcome, PipelineRequest, item};
 use crate::request::Request;
@@ -157,7 +157,7 @@ impl Dispatcher {
             PipelineOutcome::Stepped(Outcome::Late | Outcome::Refused(_), _) => {}
             PipelineOutcome::Stepped(outcome, pipeline) => {
                 if matches!(request, PipelineRequest::Begin { .. }) {
-                    self.news.push(News::Begins(pipeline.clone()));
+                    self.news.push(RunnerEvent::Begins(pipeline.clone()));
                 }
                 // Who is to be looked at stands as somebody found it before.
                 if *outcome != Outcome::Check {
@@ -197,7 +197,7 @@ impl Dispatcher {
                 matches!(state, State::Failed { .. } | State::Done)
             }
         };
-        self.news.extend(is_news.then(|| News::Stands(Box::new(pipeline.clone()))));
+        self.news.extend(is_news.then(|| RunnerEvent::Stands(Box::new(pipeline.clone()))));
     }
 
     /// What the guards of a pipeline ask about was looked at.

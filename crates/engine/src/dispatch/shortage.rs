@@ -11,7 +11,7 @@
 use banksman_core::backlog::Ended;
 use banksman_core::{Lease, RunId, Span};
 
-use super::{CLAIM_LIMIT, Dispatcher, Mine, News, Phase};
+use super::{CLAIM_LIMIT, Dispatcher, OwnedRun, Phase, RunnerEvent};
 use crate::runs::RunRequest;
 
 /// The first pause. It doubles up to [`LONGEST`].
@@ -56,16 +56,16 @@ impl Backoff {
 impl Dispatcher {
     /// The session of a run could not begin, because the machine has not enough of something.
     pub fn short(&mut self, run: &RunId, ended: Ended, now: Lease) {
-        let Some(mine) = self.mine.get_mut(run) else { return };
-        mine.is_fresh = false;
-        mine.report = None;
+        let Some(owned) = self.owned.get_mut(run) else { return };
+        owned.is_fresh = false;
+        owned.report = None;
         let error: Box<str> = ended.ending.to_string().into();
-        mine.phase = Phase::Ended(ended);
+        owned.phase = Phase::Ended(ended);
         self.passed_over.clear();
-        let begun = self.mine.values().filter(|mine| is_at_work(mine)).count();
+        let begun = self.owned.values().filter(|owned| is_at_work(owned)).count();
         let is_new = self.shortage.is_none();
         if is_new {
-            self.news.push(News::Short(error.clone()));
+            self.news.push(RunnerEvent::Short(error.clone()));
         }
         let backoff = self.shortage.get_or_insert_with(|| Backoff {
             error: error.clone(),
@@ -104,12 +104,12 @@ impl Dispatcher {
 
     /// So many were claimed, which are to begin now; and there may be more.
     pub(super) fn note_try(&mut self, started: usize, is_full: bool) {
-        let sent = self.sent;
+        let entry = self.entry;
         // What takes the place of a run that has ended is no try.
         if let Some(backoff) = self.shortage.as_mut().filter(|backoff| backoff.is_trying) {
             // If one of them never tells, the next try comes all the same.
             backoff.failures += 1;
-            backoff.try_at = sent + backoff.pause();
+            backoff.try_at = entry + backoff.pause();
             (backoff.is_trying, backoff.open, backoff.was_full) = (false, started, is_full);
         }
     }
@@ -123,10 +123,10 @@ impl Dispatcher {
 
     /// The session of a run has begun, or has ended in its own way.
     pub(super) fn has_begun(&mut self, run: &RunId, now: Lease) {
-        let Some(mine) = self.mine.get_mut(run).filter(|mine| mine.is_fresh) else { return };
-        mine.is_fresh = false;
-        self.news.push(News::Started(Box::new(mine.work.clone())));
-        let begun = self.mine.values().filter(|mine| is_at_work(mine)).count();
+        let Some(owned) = self.owned.get_mut(run).filter(|owned| owned.is_fresh) else { return };
+        owned.is_fresh = false;
+        self.news.push(RunnerEvent::Started(Box::new(owned.work.clone())));
+        let begun = self.owned.values().filter(|owned| is_at_work(owned)).count();
         let Some(backoff) = self.shortage.as_mut() else { return };
         backoff.most = backoff.most.max(begun);
         if backoff.open == 0 {
@@ -146,11 +146,11 @@ impl Dispatcher {
 
     fn have_enough(&mut self) {
         self.shortage = None;
-        self.news.push(News::Enough);
+        self.news.push(RunnerEvent::Enough);
         self.results.push(RunRequest::Short { runner: self.me.id.clone(), shortage: None });
     }
 }
 
-fn is_at_work(mine: &Mine) -> bool {
-    !mine.is_fresh && !matches!(mine.phase, Phase::Ended(_))
+fn is_at_work(owned: &OwnedRun) -> bool {
+    !owned.is_fresh && !matches!(owned.phase, Phase::Ended(_))
 }

@@ -8,7 +8,7 @@ use banksman_core::task::{Ending, State};
 use banksman_core::{Span, Wall};
 
 use super::stage::{Actor, Stage, exited, options, task};
-use super::{Advice, News, Options};
+use super::{Advice, Options, RunnerEvent};
 
 /// The machine around one runner: it has room for so many sessions.
 struct Machine {
@@ -17,7 +17,7 @@ struct Machine {
     room: usize,
     live: BTreeSet<RunId>,
     refused: usize,
-    news: Vec<News>,
+    news: Vec<RunnerEvent>,
 }
 
 fn short() -> Ended {
@@ -73,8 +73,8 @@ impl Machine {
     }
 
     fn told(&self) -> (usize, usize) {
-        let count = |kind: fn(&News) -> bool| self.news.iter().filter(|news| kind(news)).count();
-        (count(|news| matches!(news, News::Short(_))), count(|news| matches!(news, News::Enough)))
+        let count = |kind: fn(&RunnerEvent) -> bool| self.news.iter().filter(|news| kind(news)).count();
+        (count(|news| matches!(news, RunnerEvent::Short(_))), count(|news| matches!(news, RunnerEvent::Enough)))
     }
 }
 

@@ -3,7 +3,7 @@
 use banksman_core::task::{self, Pulse};
 use banksman_core::{Lease, RunId, Span, Status, Task};
 
-use super::{Advice, Dispatcher, Mine, News, Phase};
+use super::{Advice, Dispatcher, OwnedRun, Phase, RunnerEvent};
 use crate::request::Request;
 use crate::runs::Work;
 use crate::tasks::TaskRequest;
@@ -38,78 +38,79 @@ fn soon(limit: Span) -> Span {
 impl Dispatcher {
     /// When the next run must be looked at.
     pub(super) fn watch_due(&self) -> Option<Lease> {
-        let live = self.mine.values().filter(|mine| mine.phase == Phase::Live);
-        let due = |mine: &Mine| {
-            let max = self.max_duration(mine).filter(|_| !mine.stopping);
-            let overtime = max.map(|max| mine.work.run.started.lease + max);
-            let looks = [Some(mine.seen + self.silence(mine)), self.checkpoint_due(mine)].into_iter().flatten();
-            looks.filter(|_| !mine.is_asked).chain(overtime).min()
+        let live = self.owned.values().filter(|owned| owned.phase == Phase::Live);
+        let due = |owned: &OwnedRun| {
+            let max = self.max_duration(owned).filter(|_| !owned.stopping);
+            let overtime = max.map(|max| owned.work.run.started.lease + max);
+            let looks = [Some(owned.seen + self.silence(owned)), self.checkpoint_due(owned)].into_iter().flatten();
+            looks.filter(|_| !owned.is_asked).chain(overtime).min()
         };
         live.filter_map(due).min()
     }
 
     /// How long a run may take.
-    fn max_duration(&self, mine: &Mine) -> Option<Span> {
-        mine.work.task.spec.timeout.or(self.options.max_duration)
+    fn max_duration(&self, owned: &OwnedRun) -> Option<Span> {
+        owned.work.task.spec.timeout.or(self.options.max_duration)
     }
 
     /// How long it may be silent.
-    fn silence(&self, mine: &Mine) -> Span {
-        self.options.watch.of(mine.work.task.spec.silence).timeout
+    fn silence(&self, owned: &OwnedRun) -> Span {
+        self.options.watch.of(owned.work.task.spec.silence).timeout
     }
 
-    fn checkpoint_due(&self, mine: &Mine) -> Option<Lease> {
+    fn checkpoint_due(&self, owned: &OwnedRun) -> Option<Lease> {
         let interval = self.options.checkpoint_interval?;
-        Some(mine.checkpoint_at.unwrap_or(mine.work.run.started.lease + interval))
+        Some(owned.checkpoint_at.unwrap_or(owned.work.run.started.lease + interval))
     }
 
     /// Looks at a run that is due, or ends one that takes too long.
     pub(super) fn watch_runs(&mut self, now: Lease) -> Option<Advice> {
-        let may_be_late = self.mine.values().filter(|mine| mine.phase == Phase::Live && !mine.stopping);
-        let late = may_be_late.filter_map(|mine| {
-            let max = self.max_duration(mine)?;
-            (mine.work.run.started.lease + max <= now).then(|| overtime(mine, max))
+        let may_be_late = self.owned.values().filter(|owned| owned.phase == Phase::Live && !owned.stopping);
+        let late = may_be_late.filter_map(|owned| {
+            let max = self.max_duration(owned)?;
+            (owned.work.run.started.lease + max <= now).then(|| overtime(owned, max))
         });
         let late: Vec<Request> = late.collect();
         if !late.is_empty() {
             self.requests = late;
             return Some(Advice::Call);
         }
-        let is_due = |mine: &Mine| {
-            !mine.is_asked && (mine.seen + self.silence(mine) <= now || self.checkpoint_due(mine).is_some_and(|due| due <= now))
+        let is_due = |owned: &OwnedRun| {
+            !owned.is_asked
+                && (owned.seen + self.silence(owned) <= now || self.checkpoint_due(owned).is_some_and(|due| due <= now))
         };
-        let run = self.mine.iter().find(|(_, mine)| mine.phase == Phase::Live && is_due(mine)).map(|(run, _)| run.clone())?;
-        let silence = self.mine.get(&run).map(|mine| self.silence(mine))?;
-        let mine = self.mine.get_mut(&run)?;
-        if mine.seen + silence <= now {
-            mine.seen = now;
+        let run = self.owned.iter().find(|(_, owned)| owned.phase == Phase::Live && is_due(owned)).map(|(run, _)| run.clone())?;
+        let silence = self.owned.get(&run).map(|owned| self.silence(owned))?;
+        let owned = self.owned.get_mut(&run)?;
+        if owned.seen + silence <= now {
+            owned.seen = now;
         }
-        mine.is_asked = true;
+        owned.is_asked = true;
         Some(Advice::Pulse(run, silence))
     }
 
     /// A run was looked at.
     pub fn pulse(&mut self, run: &RunId, vitals: Vitals, now: Lease) {
-        let checkpoint = self.mine.get(run).and_then(|mine| self.checkpoint_due(mine)).filter(|due| *due <= now);
-        let Some(mine) = self.mine.get_mut(run) else { return };
-        let watch = self.options.watch.of(mine.work.task.spec.silence);
-        mine.is_asked = false;
+        let checkpoint = self.owned.get(run).and_then(|owned| self.checkpoint_due(owned)).filter(|due| *due <= now);
+        let Some(owned) = self.owned.get_mut(run) else { return };
+        let watch = self.options.watch.of(owned.work.task.spec.silence);
+        owned.is_asked = false;
         let Vitals { quiet, output_bytes, activity } = vitals;
-        let (id, epoch) = (mine.work.task.id.clone(), mine.work.run.epoch);
+        let (id, epoch) = (owned.work.task.id.clone(), owned.work.run.epoch);
         let is_quiet = quiet >= watch.timeout;
         if !is_quiet {
-            mine.seen = Lease(now.0 - quiet.as_ms());
+            owned.seen = Lease(now.0 - quiet.as_ms());
         }
         // A run that follows others which were lost or stuck is well when it is still heard of after so long.
-        let is_steady = mine.work.task.recoveries > 0 && mine.seen >= mine.work.run.started.lease + watch.timeout;
+        let is_steady = owned.work.task.recoveries > 0 && owned.seen >= owned.work.run.started.lease + watch.timeout;
         let pulse = match activity {
             _ if !is_quiet && is_steady => Some(Pulse::Steady),
-            _ if !is_quiet => mine.stuck.then_some(Pulse::Active),
+            _ if !is_quiet => owned.stuck.then_some(Pulse::Active),
             Activity::Unclear if watch.believes(quiet) => {
-                mine.seen = Lease(now.0 - watch.timeout.as_ms()) + soon(watch.timeout);
+                owned.seen = Lease(now.0 - watch.timeout.as_ms()) + soon(watch.timeout);
                 None
             }
-            Activity::Busy if watch.believes(quiet) => mine.stuck.then_some(Pulse::Busy(quiet)),
+            Activity::Busy if watch.believes(quiet) => owned.stuck.then_some(Pulse::Busy(quiet)),
             // The store may know of something newer.
             Activity::Unclear | Activity::Busy | Activity::Idle => Some(Pulse::Idle(quiet)),
         };
@@ -118,7 +119,7 @@ impl Dispatcher {
         if let (Some(due), Some(interval)) = (checkpoint, self.options.checkpoint_interval) {
             // On the beat, also if this one came late.
             let missed = (now - due).as_ms() / interval.as_ms().max(1);
-            mine.checkpoint_at = Some(due + Span::from_ms(interval.as_ms().saturating_mul(missed + 1)));
+            owned.checkpoint_at = Some(due + Span::from_ms(interval.as_ms().saturating_mul(missed + 1)));
             requests.push(Request::Task(TaskRequest::Checkpoint { id, epoch, output_bytes, quiet }));
         }
         if !requests.is_empty() {
@@ -129,37 +130,37 @@ impl Dispatcher {
 
     /// A run could not be looked at. It is tried again after the same time.
     pub fn no_pulse(&mut self, run: &RunId, now: Lease) {
-        let Some(mine) = self.mine.get_mut(run) else { return };
-        mine.is_asked = false;
+        let Some(owned) = self.owned.get_mut(run) else { return };
+        owned.is_asked = false;
         if let Some(interval) = self.options.checkpoint_interval {
-            mine.checkpoint_at = Some(now + interval);
+            owned.checkpoint_at = Some(now + interval);
         }
     }
 
     /// Takes in what a look at a run meant for its task.
     pub(super) fn note_pulse(&mut self, outcome: task::Outcome, task: &Task) {
-        let Some(mine) = task.live().and_then(|live| self.mine.get_mut(&live.run)) else { return };
-        mine.stuck = task.status() == Status::Stuck;
-        mine.work.task.recoveries = task.recoveries;
-        mine.stopping = matches!(task.state, task::State::Stopping { .. });
-        mine.seen = mine.seen.max(task.live().map_or(mine.seen, |live| live.seen.lease));
+        let Some(owned) = task.live().and_then(|live| self.owned.get_mut(&live.run)) else { return };
+        owned.stuck = task.status() == Status::Stuck;
+        owned.work.task.recoveries = task.recoveries;
+        owned.stopping = matches!(task.state, task::State::Stopping { .. });
+        owned.seen = owned.seen.max(task.live().map_or(owned.seen, |live| live.seen.lease));
         // The next rung is due one timeout after the store has seen it stuck, which was a moment after this look began: a look
         // that comes as much too early would make the run wait for twice as long.
         if let task::State::Stuck { detected, .. } = &task.state {
-            mine.seen = mine.seen.max(detected.lease);
+            owned.seen = owned.seen.max(detected.lease);
         }
         if matches!(outcome, task::Outcome::Stuck | task::Outcome::Recovered | task::Outcome::Stopping) {
-            let work = Box::new(Work { task: task.clone(), ..mine.work.clone() });
+            let work = Box::new(Work { task: task.clone(), ..owned.work.clone() });
             self.news.push(match outcome {
-                task::Outcome::Recovered => News::Recovered(work),
-                task::Outcome::Stopping => News::Stopping(work),
-                _ => News::Stuck(work),
+                task::Outcome::Recovered => RunnerEvent::Recovered(work),
+                task::Outcome::Stopping => RunnerEvent::Stopping(work),
+                _ => RunnerEvent::Stuck(work),
             });
         }
     }
 }
 
-fn overtime(mine: &Mine, max: Span) -> Request {
-    let (id, run) = (mine.work.task.id.clone(), mine.work.run.id.clone());
+fn overtime(owned: &OwnedRun, max: Span) -> Request {
+    let (id, run) = (owned.work.task.id.clone(), owned.work.run.id.clone());
     Request::Task(TaskRequest::Overtime { id, run, max })
 }

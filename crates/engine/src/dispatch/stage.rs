@@ -67,7 +67,7 @@ pub(super) struct Actor {
     pub(super) trace: Vec<String>,
     /// What it wants of the outside, and the test has not looked at.
     pub(super) wants: VecDeque<Advice>,
-    /// The errands to tell that all is done.
+    /// The outbox commands to tell that all is done.
     pub(super) finishes: BTreeSet<Seq>,
     /// The last event that it has heard of.
     heard: Seq,
@@ -247,14 +247,14 @@ impl Stage {
                     actor.dispatcher.checked(found);
                 }
                 // That all is done is told in one test of its own.
-                Advice::Notify(errand, notice) if notice.kind == NoticeKind::BacklogFinished => {
-                    actor.finishes.insert(errand);
-                    actor.dispatcher.did(errand, Ok(()));
+                Advice::Notify(command, notice) if notice.kind == NoticeKind::BacklogFinished => {
+                    actor.finishes.insert(command);
+                    actor.dispatcher.did(command, Ok(()));
                 }
                 Advice::Call => {
                     let requests = actor.dispatcher.requests().to_vec();
                     let is_told = |request: &Request| match request {
-                        Request::Run(RunRequest::Tried { errand, .. }) => actor.finishes.contains(errand),
+                        Request::Run(RunRequest::Tried { command, .. }) => actor.finishes.contains(command),
                         _ => false,
                     };
                     let told = requests.iter().filter(|request| !is_told(request));

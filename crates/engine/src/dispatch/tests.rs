@@ -151,8 +151,8 @@ fn a_silent_run_is_nudged_and_then_killed_once() {
     assert_eq!(Span::from_ms(stage.sleep(&mut actor)), TIMEOUT);
     assert_eq!(actor.did(), ["pulse"]);
     assert_eq!(look(&mut stage, &mut actor, TIMEOUT), ["heartbeat", "nudge"]);
-    let Some(Advice::Nudge(_, errand)) = actor.wants.pop_back() else { panic!("{:?}", actor.wants) };
-    actor.dispatcher.did(errand, Ok(()));
+    let Some(Advice::Nudge(_, command)) = actor.wants.pop_back() else { panic!("{:?}", actor.wants) };
+    actor.dispatcher.did(command, Ok(()));
     stage.play(&mut actor);
     assert_eq!(actor.did(), ["done"]);
     assert_eq!(Span::from_ms(stage.sleep(&mut actor)), TIMEOUT, "it has as long to wake up");
@@ -183,13 +183,13 @@ fn notifying(stage: &mut Stage) -> (Actor, Seq, Notice) {
     stage.add("t", |_| {});
     let mut actor = started(stage, options());
     end(stage, &mut actor, 1);
-    let (errand, notice) = notice(&mut actor);
-    (actor, errand, notice)
+    let (command, notice) = notice(&mut actor);
+    (actor, command, notice)
 }
 
 fn notice(actor: &mut Actor) -> (Seq, Notice) {
     match actor.wants.pop_back() {
-        Some(Advice::Notify(errand, notice)) => (errand, *notice),
+        Some(Advice::Notify(command, notice)) => (command, *notice),
         other => panic!("{other:?}"),
     }
 }
@@ -197,10 +197,10 @@ fn notice(actor: &mut Actor) -> (Seq, Notice) {
 #[test]
 fn an_errand_that_fails_is_tried_later_and_later_and_in_the_end_a_person_is_asked_once() {
     let mut stage = Stage::new();
-    let (mut actor, errand, first) = notifying(&mut stage);
+    let (mut actor, command, first) = notifying(&mut stage);
     for pause in [1, 2, 4, 8] {
         actor.did();
-        actor.dispatcher.did(errand, Err("no network".into()));
+        actor.dispatcher.did(command, Err("no network".into()));
         assert_eq!(stage.play(&mut actor), Some(Span::from_secs(pause)));
         assert_eq!(actor.did(), ["in vain"]);
         stage.pass(1_000 * pause - 1);
@@ -209,10 +209,10 @@ fn an_errand_that_fails_is_tried_later_and_later_and_in_the_end_a_person_is_aske
         stage.pass(1);
         stage.play(&mut actor);
         assert_eq!(actor.did(), ["notify"]);
-        assert_eq!(notice(&mut actor), (errand, first.clone()));
+        assert_eq!(notice(&mut actor), (command, first.clone()));
     }
     assert_eq!(stage.told("decision:raised"), 0);
-    actor.dispatcher.did(errand, Err("no network".into()));
+    actor.dispatcher.did(command, Err("no network".into()));
     stage.play(&mut actor);
     for _ in 0..3 {
         stage.sleep(&mut actor);
@@ -220,7 +220,7 @@ fn an_errand_that_fails_is_tried_later_and_later_and_in_the_end_a_person_is_aske
     assert_eq!(actor.did(), ["in vain"], "it is not tried any more");
     // As when the answer to the last word of it was lost.
     let again =
-        RunRequest::Tried { runner: actor.dispatcher.id().clone(), errand, error: Some("no network".into()), is_final: false };
+        RunRequest::Tried { runner: actor.dispatcher.id().clone(), command, error: Some("no network".into()), is_final: false };
     assert_eq!(stage.ask(Request::Run(again)), Reply::Run(RunOutcome::Late));
     assert_eq!(stage.told("decision:raised"), 1);
 
@@ -235,7 +235,7 @@ fn an_errand_that_fails_is_tried_later_and_later_and_in_the_end_a_person_is_aske
     assert_eq!(actor.did(), ["notify"]);
     let Reply::Decision(DecisionOutcome::Stepped(again, _)) = stage.ask(request(1)) else { panic!("it is there") };
     assert!(matches!(again, banksman_core::decision::Outcome::Over(_)), "{again:?}");
-    actor.dispatcher.did(errand, Ok(()));
+    actor.dispatcher.did(command, Ok(()));
     stage.play(&mut actor);
     assert_eq!((actor.did(), stage.rows().outbox.len()), (vec!["done".into()], 0));
 }
@@ -247,14 +247,14 @@ fn an_errand_without_an_answer_is_given_up_after_a_while() {
     actor.did();
     stage.sleep(&mut actor);
     assert_eq!(actor.did(), ["in vain"]);
-    assert_eq!(stage.rows().outbox.values().next().map(|sent| sent.attempts), Some(1));
+    assert_eq!(stage.rows().outbox.values().next().map(|entry| entry.attempts), Some(1));
 }
 
 #[test]
 fn what_a_dead_runner_was_to_tell_is_told_by_the_next_with_its_count() {
     let mut stage = Stage::new();
-    let (mut first, errand, told) = notifying(&mut stage);
-    first.dispatcher.did(errand, Err("no network".into()));
+    let (mut first, command, told) = notifying(&mut stage);
+    first.dispatcher.did(command, Err("no network".into()));
     stage.play(&mut first);
     let mut second = stage.runner("n", options());
     stage.play(&mut second);
@@ -272,8 +272,8 @@ fn what_a_dead_runner_was_to_tell_is_told_by_the_next_with_its_count() {
             heir.wants.pop_back()
         })
         .collect();
-    assert_eq!(heirs, [Advice::Notify(errand, Box::new(told))], "by one of them");
-    assert_eq!(stage.rows().outbox[&errand].attempts, 1);
+    assert_eq!(heirs, [Advice::Notify(command, Box::new(told))], "by one of them");
+    assert_eq!(stage.rows().outbox[&command].attempts, 1);
 }
 
 #[test]

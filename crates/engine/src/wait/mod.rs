@@ -17,7 +17,7 @@ use banksman_core::resource::lock;
 use banksman_core::resource::semaphore;
 use banksman_core::{Lease, Liveness, ProcessId, Span, Stamp, TaskId, Ticket};
 
-use crate::manual::{self, Lockout, Taking};
+use crate::manual::{self, LockedBy, Taking};
 use crate::request::{Reply, Request, Seen};
 use crate::tasks::{TaskOutcome, TaskRequest};
 
@@ -135,7 +135,7 @@ impl Wait {
     }
 
     /// Who is in the way of a task, as far as is known.
-    pub fn lockouts(&self) -> &[Lockout] {
+    pub fn lockouts(&self) -> &[LockedBy] {
         match &self.last {
             Some((Reply::Task(TaskOutcome::Waiting(waiting)), _)) => &waiting.lockouts,
             _ => &[],

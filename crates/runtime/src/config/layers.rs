@@ -12,9 +12,9 @@ use super::{Config, ConfigError, Home, KEYS, Key, Kind, Problem, VARIABLE_PREFIX
 
 /// What applies beside the project's own file: the user's file and the environment.
 ///
-/// The default is nothing of either. [`Surroundings::from_process`] is the only place that reads the environment for settings.
+/// The default is nothing of either. [`Environment::from_process`] is the only place that reads the environment for settings.
 #[derive(Clone, Default)]
-pub struct Surroundings {
+pub struct Environment {
     /// The user's file, which need not be there.
     pub user_file: Option<PathBuf>,
     /// Variables of the environment; those that set no key are passed over.
@@ -23,7 +23,7 @@ pub struct Surroundings {
     pub store: Option<String>,
 }
 
-impl fmt::Debug for Surroundings {
+impl fmt::Debug for Environment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Variables may carry passwords.
         let names: Vec<&str> = self.variables.iter().map(|(name, _)| name.as_str()).collect();
@@ -94,17 +94,17 @@ pub struct Settings {
     foreign: Vec<Foreign>,
 }
 
-impl Surroundings {
+impl Environment {
     /// Those of this process: the variables `BANKSMAN_CONFIG_*`, `BANKSMAN_STORE` and `PG*`, and the file of its user. Variables
     /// that are empty count as not set.
-    pub fn from_process() -> Surroundings {
+    pub fn from_process() -> Environment {
         let path = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let variables = std::env::vars_os().filter_map(|(name, value)| {
             let name = name.into_string().ok().filter(|name| name.starts_with(VARIABLE_PREFIX) || name.starts_with("PG"))?;
             Some((name, value.to_string_lossy().into_owned())).filter(|(_, value)| !value.is_empty())
         });
-        Surroundings {
-            user_file: Surroundings::user_file(path("XDG_CONFIG_HOME"), path("HOME")),
+        Environment {
+            user_file: Environment::user_file(path("XDG_CONFIG_HOME"), path("HOME")),
             variables: variables.collect(),
             store: std::env::var("BANKSMAN_STORE").ok().filter(|url| !url.is_empty()),
         }
@@ -153,7 +153,7 @@ impl Source {
 
 impl Settings {
     /// Reads the surroundings, and the file of a project if there is one. Files that are not there say nothing.
-    pub fn load(surroundings: &Surroundings, project_file: Option<&Path>) -> Result<Settings, ConfigError> {
+    pub fn load(surroundings: &Environment, project_file: Option<&Path>) -> Result<Settings, ConfigError> {
         let nothing = |key| Setting { key, value: key.default.map(str::to_owned), source: Source::Default };
         let settings = Settings { config: Config::default(), list: KEYS.iter().map(nothing).collect(), foreign: Vec::new() };
         let mut reading = Reading { settings, problems: Vec::new() };
@@ -310,7 +310,7 @@ mod tests {
         fs::write(&user_file, user).unwrap();
         fs::write(&project_file, project).unwrap();
         let variables = variables.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
-        let surroundings = Surroundings { user_file: Some(user_file), variables, store: None };
+        let surroundings = Environment { user_file: Some(user_file), variables, store: None };
         let prefix = format!("{}/", dir.path().display());
         Settings::load(&surroundings, Some(&project_file))
             .map_err(|error| error.problems.iter().map(|problem| problem.to_string().replace(&prefix, "")).collect())
@@ -395,7 +395,7 @@ mod tests {
 
     #[test]
     fn the_user_file_is_where_the_desktop_standard_says() {
-        let at = |xdg: Option<&str>, home: Option<&str>| Surroundings::user_file(xdg.map(Into::into), home.map(Into::into));
+        let at = |xdg: Option<&str>, home: Option<&str>| Environment::user_file(xdg.map(Into::into), home.map(Into::into));
         assert_eq!(at(Some("/x"), Some("/h")), Some("/x/banksman/config.toml".into()));
         assert_eq!(at(Some("relative"), Some("/h")), Some("/h/.config/banksman/config.toml".into()));
         assert_eq!(at(None, None), None);

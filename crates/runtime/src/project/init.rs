@@ -9,7 +9,7 @@ use banksman_adapters::ids;
 use banksman_store::{StoreError, postgres, sqlite};
 
 use super::{CONFIG_FILE, FOLDER, Location, Place, Project, ProjectError, id_of, io_at, secure};
-use crate::config::{self, Surroundings};
+use crate::config::{self, Environment};
 use crate::discovery::{self, is_project};
 use crate::machine::RealMachine;
 use crate::trust::{Trust, new_store_id};
@@ -25,7 +25,7 @@ impl Project {
     /// Makes a project in `root`, which must exist, in the store that [`Project::find`] will look in: the one that the
     /// environment or the user's settings name, else a SQLite file in the project's folder.
     pub fn init(root: &Path) -> Result<Project, ProjectError> {
-        Project::init_at(root, Project::named_store(root, &Surroundings::from_process())?)
+        Project::init_at(root, Project::named_store(root, &Environment::from_process())?)
     }
 
     /// Makes a project in `root` whose rows are at `place`, or in its own folder. A config that is there keeps its id.
@@ -69,7 +69,7 @@ impl Project {
             config::record(&config_file, "shared", Some(true.into()))?;
         }
         // A clone of the repository brings the id with it: all its machines share one project.
-        let project = Project::with_folder(&root, &folder, place, &Surroundings::default())?;
+        let project = Project::with_folder(&root, &folder, place, &Environment::default())?;
         let store_id = new_store_id();
         let created = match &project.store {
             Location::Sqlite(path) => {

@@ -111,9 +111,9 @@ impl Runner<'_> {
                         inputs.fresh_until = fresh_until.map(|until| self.lease_of(until));
                         self.dispatcher.gathered(&pipeline, *inputs);
                     }
-                    Deed::Told(errand, Ok(())) => self.dispatcher.did(errand, Ok(())),
-                    Deed::Told(errand, Err(untold)) if untold.is_final => self.dispatcher.gave_up(errand, untold.error),
-                    Deed::Told(errand, Err(untold)) => self.dispatcher.did(errand, Err(untold.error)),
+                    Deed::Told(entry, Ok(())) => self.dispatcher.did(entry, Ok(())),
+                    Deed::Told(entry, Err(untold)) if untold.is_final => self.dispatcher.gave_up(entry, untold.error),
+                    Deed::Told(entry, Err(untold)) => self.dispatcher.did(entry, Err(untold.error)),
                 }
             }
         }

@@ -11,7 +11,7 @@ use banksman::core::resource::grant::{Ask, Claim};
 use banksman::core::resource::lock;
 use banksman::core::resource::semaphore;
 use banksman::core::{HolderId, Name};
-use banksman::{AcquireError, Acquisition, ArgumentError, Client, Error, Patience};
+use banksman::{AcquireError, Acquisition, ArgumentError, Client, Error, WaitOptions};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
@@ -70,7 +70,7 @@ fn whoever_panics_while_it_waits_does_not_stand_in_the_way() {
     let resource = Resource { kind: Kind::Lock, name: Name::new("l").unwrap() };
     let ask = Ask::new(Claim::new(HolderId::new("h").unwrap()));
     let mut progress = |_: &_, _| panic!("the program is broken");
-    let patience = Patience { wait: Some(Duration::from_secs(60)), progress: Some(&mut progress), ..Patience::default() };
+    let patience = WaitOptions { wait: Some(Duration::from_secs(60)), progress: Some(&mut progress), ..WaitOptions::default() };
     let acquire = || client.acquire(resource, ask, patience);
     assert!(catch_unwind(AssertUnwindSafe(acquire)).is_err());
     assert_eq!(waiters(&world), 0);
@@ -98,7 +98,7 @@ fn names_of_banksman_are_reserved() {
         for command in commands {
             let resource = command.resource();
             assert!(matches!(client.ask(command, Vec::new()), Err(Error::Name(NameError::Reserved { .. }))));
-            let acquired = client.acquire(resource, *ask(), Patience::default());
+            let acquired = client.acquire(resource, *ask(), WaitOptions::default());
             assert!(matches!(acquired, Err(Error::Name(NameError::Reserved { .. }))));
         }
     }
@@ -224,7 +224,7 @@ fn an_endless_tick_is_a_tick_that_never_comes() {
     let _held = client.lock("l").unwrap().acquire().unwrap();
     let resource = Resource { kind: Kind::Lock, name: Name::new("l").unwrap() };
     let ask = Ask::new(Claim::new(HolderId::new("h").unwrap()));
-    let patience = Patience { wait: Some(Duration::from_millis(5)), tick: Some(Duration::MAX), ..Patience::default() };
+    let patience = WaitOptions { wait: Some(Duration::from_millis(5)), tick: Some(Duration::MAX), ..WaitOptions::default() };
     assert!(matches!(client.acquire(resource, ask, patience), Ok(Acquisition::TimedOut(_))));
     let queue = Name::new("q").unwrap();
     let taken = client.take(&queue, HolderId::new("h").unwrap(), Some(Duration::MAX), None, &mut |_| {});

@@ -58,7 +58,7 @@ impl World<'_> {
                 self.remove_container(run);
                 self.work(run, task)
             }
-            About::Task(_) | About::Errand(_) | About::Route(_) => None,
+            About::Task(_) | About::OutboxCommand(_) | About::Route(_) => None,
         };
         Request::Decision(DecisionRequest { id: id.clone(), about, run, option, by: "somebody".into(), note: None })
     }
@@ -96,7 +96,7 @@ impl World<'_> {
     /// When the faults are over, whatever was given up is tried once more, and what cannot be seen is ended. Says whether there
     /// was something.
     pub(crate) fn try_again(&mut self) -> bool {
-        let is_meant = |asked: &Asked| asked.open && matches!(asked.about, About::Errand(_) | About::Run { .. });
+        let is_meant = |asked: &Asked| asked.open && matches!(asked.about, About::OutboxCommand(_) | About::Run { .. });
         let open: Vec<DecisionId> =
             self.book.decisions.iter().filter(|(_, asked)| is_meant(asked)).map(|(id, _)| id.clone()).collect();
         for id in &open {
@@ -130,7 +130,7 @@ impl World<'_> {
     fn take_in_question(&mut self, id: &DecisionId, question: &Question) {
         self.tally.count(match question.about {
             About::Task(_) => "questions about tasks",
-            About::Errand(_) => "questions about errands",
+            About::OutboxCommand(_) => "questions about errands",
             About::Run { .. } => "questions about runs",
             About::Route(_) => "questions about routes",
         });
@@ -156,15 +156,15 @@ impl World<'_> {
                 self.verdict
                     .expect(Checker::Decisions, done == 1, || format!("{} says {act:?}, which is done {done} times", request.id));
             }
-            About::Errand(seq) => {
+            About::OutboxCommand(seq) => {
                 let outbox = match self.store.view().load(&[Key::Outbox].into()) {
                     Ok(snapshot) => snapshot.backlog.outbox,
                     Err(error) => return self.store_failed(&error),
                 };
-                let sent = outbox.get(seq).map(|sent| sent.attempts);
-                let fits = sent.is_none_or(|attempts| *act == Act::Resend && attempts == 0);
+                let entry = outbox.get(seq).map(|entry| entry.attempts);
+                let fits = entry.is_none_or(|attempts| *act == Act::Resend && attempts == 0);
                 self.verdict
-                    .expect(Checker::Decisions, fits, || format!("{} says {act:?}, and the errand is {sent:?}", request.id));
+                    .expect(Checker::Decisions, fits, || format!("{} says {act:?}, and the errand is {entry:?}", request.id));
             }
             About::Run { run, task } => {
                 let is_over = !self.book.is_live(run) && self.work(run, task).is_none_or(|work| !work.run.is_live());
@@ -194,23 +194,23 @@ impl World<'_> {
         parked.sort();
         let asked = self.book.decisions.iter().filter(|(_, asked)| asked.open).filter_map(|(id, asked)| match &asked.about {
             About::Task(task) => Some((id.clone(), task.clone())),
-            About::Errand(_) | About::Run { .. } | About::Route(_) => None,
+            About::OutboxCommand(_) | About::Run { .. } | About::Route(_) => None,
         });
         let asked: Vec<(DecisionId, TaskId)> = asked.collect();
         self.verdict.expect(Checker::Decisions, parked == asked, || format!("parked are {parked:?}, asked is {asked:?}"));
         let stale = self.book.decisions.iter().find(|(_, asked)| match &asked.about {
             About::Run { run, .. } => asked.open && !self.book.is_live(run),
-            About::Task(_) | About::Errand(_) | About::Route(_) => false,
+            About::Task(_) | About::OutboxCommand(_) | About::Route(_) => false,
         });
         let stale = stale.map(|(id, _)| id.clone());
         self.verdict.expect(Checker::Decisions, stale.is_none(), || format!("{stale:?} asks about a run that has ended"));
     }
 
-    /// Every errand that was given up has its question, and every question about an errand its errand.
+    /// Every outbox command that was given up has its question, and every question about an outbox command its outbox command.
     pub(crate) fn check_given_up(&mut self, rows: &banksman_core::backlog::Backlog) {
-        let dead = rows.outbox.values().filter(|sent| sent.attempts >= ERRAND_ATTEMPTS).map(|sent| sent.seq);
+        let dead = rows.outbox.values().filter(|entry| entry.attempts >= ERRAND_ATTEMPTS).map(|entry| entry.seq);
         let asked = self.book.decisions.values().filter(|asked| asked.open).filter_map(|asked| match &asked.about {
-            About::Errand(seq) => Some(*seq),
+            About::OutboxCommand(seq) => Some(*seq),
             About::Task(_) | About::Run { .. } | About::Route(_) => None,
         });
         let (dead, mut asked): (Vec<_>, Vec<_>) = (dead.collect(), asked.collect());

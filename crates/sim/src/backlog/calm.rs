@@ -146,7 +146,7 @@ impl World<'_> {
         self.tally.count_many("tasks over at the end", left as u64);
     }
 
-    /// Nothing is left behind: no errand, no lock or slot of a run or of anybody alive, no record, no process.
+    /// Nothing is left behind: no outbox command, no lock or slot of a run or of anybody alive, no record, no process.
     fn close(&mut self) {
         let rows = match self.store.view().everything() {
             Ok(rows) => rows,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use banksman_core::backlog::{Ended, Sent};
+use banksman_core::backlog::{Ended, OutboxEntry};
 use banksman_core::task::Ending;
 use banksman_core::{Liveness, ProcessId, RunId, Span, Wall};
 use banksman_engine::{Activity, Next, Vitals, Work};
@@ -48,8 +48,8 @@ impl World<'_> {
             Next::Recover(work) => self.recover(slot, &work),
             Next::Pulse(run, _) => self.feel_pulse(slot, &run),
             Next::Kill(run) => self.kill_run(slot, &run),
-            Next::Nudge(run, errand) => self.nudge_run(slot, &run, errand),
-            Next::Notify(errand, _) => self.tell_people(slot, errand),
+            Next::Nudge(run, command) => self.nudge_run(slot, &run, command),
+            Next::Notify(command, _) => self.tell_people(slot, command),
             Next::Gather(pipeline) => self.gather(slot, pipeline),
             Next::StopLooking(pipeline) => self.stop_looking(slot, &pipeline),
             Next::Acknowledge(run) => self.acknowledge(slot, &run),
@@ -77,7 +77,7 @@ impl World<'_> {
         };
         if keys.contains(&Key::Runners) {
             let told = self.runners[slot].told.clone();
-            let own = |sent: &Sent| sent.executor.as_ref() == Some(&self.runners[slot].id) && !sent.is_dead();
+            let own = |entry: &OutboxEntry| entry.executor.as_ref() == Some(&self.runners[slot].id) && !entry.is_dead();
             let busy = snapshot.backlog.outbox.values().any(own);
             self.runners[slot].may_leave = !busy && self.is_idle_for(&told);
             self.runners[slot].roots = self.roots_for(&told);
@@ -345,7 +345,7 @@ impl World<'_> {
                         self.acknowledge(slot, run);
                     }
                 }
-                Some(Notice::Nudged(errand)) => self.runners[slot].dispatcher.did(errand, Ok(())),
+                Some(Notice::Nudged(command)) => self.runners[slot].dispatcher.did(command, Ok(())),
                 Some(Notice::LowerEpoch) => self.runners[slot].dispatcher.woken(),
                 Some(Notice::RecordExists) => {}
                 None if closed => {

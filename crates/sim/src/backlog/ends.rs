@@ -1,7 +1,7 @@
 //! The end of a run: recorded once, when its session is dead, and as it really was.
 
 use banksman_core::task::retry::Marker;
-use banksman_core::task::{After, Ending, OnExhausted, Setback, Verdict, Watch};
+use banksman_core::task::{After, Ending, OnExhausted, RetryReason, Verdict, Watch};
 use banksman_core::{DecisionId, RunId, Span, Status, TaskId};
 
 use super::book::{Entry, Job, Standing};
@@ -14,7 +14,7 @@ use crate::report::Checker;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Made {
     Over(Status),
-    Again(Setback, Ending),
+    Again(RetryReason, Ending),
     Awaiting,
     Parked(DecisionId),
 }
@@ -57,7 +57,7 @@ impl World<'_> {
             let policy = job.spec.restart.as_ref();
             let (delay, wait) = policy.map_or((Span::ZERO, Span::ZERO), |policy| (policy.delay, policy.child_wait));
             job.rests = match &made {
-                Made::Again(why, _) if !matches!(why, Setback::Never | Setback::Shortage) && delay > Span::ZERO => {
+                Made::Again(why, _) if !matches!(why, RetryReason::Never | RetryReason::Shortage) && delay > Span::ZERO => {
                     Some(lease + delay)
                 }
                 Made::Again(..) | Made::Over(_) | Made::Awaiting | Made::Parked(_) => None,
@@ -73,14 +73,14 @@ impl World<'_> {
             Made::Over(Status::Completed) => "completed",
             Made::Over(Status::Failed) => "failed",
             Made::Over(_) => "cancelled",
-            Made::Again(Setback::Lost, _) => "again: lost",
-            Made::Again(Setback::Never, _) => "again: never began",
-            Made::Again(Setback::Shortage, _) => "again: shortage",
-            Made::Again(Setback::Guard, _) => "again: a guard does not hold",
-            Made::Again(Setback::Failed, _) => "again: failed",
-            Made::Again(Setback::NoVerdict, _) => "again: no verdict",
-            Made::Again(Setback::Overtime, _) => "again: took too long",
-            Made::Again(Setback::Stuck, _) => "again: stuck",
+            Made::Again(RetryReason::Lost, _) => "again: lost",
+            Made::Again(RetryReason::Never, _) => "again: never began",
+            Made::Again(RetryReason::Shortage, _) => "again: shortage",
+            Made::Again(RetryReason::Guard, _) => "again: a guard does not hold",
+            Made::Again(RetryReason::Failed, _) => "again: failed",
+            Made::Again(RetryReason::NoVerdict, _) => "again: no verdict",
+            Made::Again(RetryReason::Overtime, _) => "again: took too long",
+            Made::Again(RetryReason::Stuck, _) => "again: stuck",
             Made::Awaiting => "waits for its children",
             Made::Parked(_) => "parked",
         });
@@ -91,12 +91,12 @@ impl World<'_> {
         let (Made::Again(why, _), Some(job)) = (made, self.book.jobs.get_mut(id)) else { return };
         let is_loop = job.spec.restart.is_some();
         match why {
-            Setback::Never => job.tried -= 1,
-            Setback::Shortage | Setback::Guard => (job.tried, job.attempts) = (job.tried - 1, job.attempts - 1),
-            Setback::Failed | Setback::Overtime | Setback::NoVerdict => job.failures += 1,
-            Setback::Lost if is_loop => job.failures += 1,
-            Setback::Lost => job.recoveries += 1,
-            Setback::Stuck => {
+            RetryReason::Never => job.tried -= 1,
+            RetryReason::Shortage | RetryReason::Guard => (job.tried, job.attempts) = (job.tried - 1, job.attempts - 1),
+            RetryReason::Failed | RetryReason::Overtime | RetryReason::NoVerdict => job.failures += 1,
+            RetryReason::Lost if is_loop => job.failures += 1,
+            RetryReason::Lost => job.recoveries += 1,
+            RetryReason::Stuck => {
                 job.failures += u32::from(is_loop);
                 job.recoveries += 1;
             }
@@ -125,7 +125,7 @@ impl Fated {
 #[derive(Debug, PartialEq, Eq)]
 enum Expected {
     Over(Status),
-    Again(Setback, Ending),
+    Again(RetryReason, Ending),
     Awaiting,
     Parked,
 }
@@ -154,25 +154,25 @@ fn expected(job: &Job, entry: &Entry, ending: Ending, marker: &Marker, watch: Wa
         (Some(After::Fail { .. }), _, _) => return FAILED,
         (Some(After::Escalate { .. }), _, _) => return Expected::Parked,
         _ if is_loop && *marker != Marker::Absent => return FAILED,
-        (_, None, Ending::Never) => Setback::Never,
-        (_, None, Ending::NotBegun { .. }) => Setback::Shortage,
+        (_, None, Ending::Never) => RetryReason::Never,
+        (_, None, Ending::NotBegun { .. }) => RetryReason::Shortage,
         // Of a loop that never began only what somebody said counts.
-        (_, Some(Verdict::Failed { .. }), Ending::Never | Ending::NotBegun { .. }) if is_loop => Setback::Failed,
-        (Some(After::Overtime { .. }), _, _) => Setback::Overtime,
-        (Some(After::Restart), _, _) => Setback::Stuck,
-        (None, Some(Verdict::Failed { .. }), _) => Setback::Failed,
+        (_, Some(Verdict::Failed { .. }), Ending::Never | Ending::NotBegun { .. }) if is_loop => RetryReason::Failed,
+        (Some(After::Overtime { .. }), _, _) => RetryReason::Overtime,
+        (Some(After::Restart), _, _) => RetryReason::Stuck,
+        (None, Some(Verdict::Failed { .. }), _) => RetryReason::Failed,
         (None, None, Ending::Exited(0)) if !is_loop => return done,
-        (None, None, Ending::Exited(0)) => Setback::NoVerdict,
-        (None, None, Ending::Lost) => Setback::Lost,
+        (None, None, Ending::Exited(0)) => RetryReason::NoVerdict,
+        (None, None, Ending::Lost) => RetryReason::Lost,
         (None, Some(Verdict::Refused(refused)), _) if refused.fails.is_some() => return FAILED,
-        (None, Some(Verdict::Refused(_)), _) => Setback::Guard,
-        (None, None, _) => Setback::Failed,
+        (None, Some(Verdict::Refused(_)), _) => RetryReason::Guard,
+        (None, None, _) => RetryReason::Failed,
     };
     let spent = match &job.spec.restart {
-        Some(policy) => !matches!(why, Setback::Never | Setback::Shortage) && job.tried >= policy.max_restarts.get(),
-        None => matches!(why, Setback::Failed | Setback::Overtime) && job.failures >= job.spec.retries,
+        Some(policy) => !matches!(why, RetryReason::Never | RetryReason::Shortage) && job.tried >= policy.max_restarts.get(),
+        None => matches!(why, RetryReason::Failed | RetryReason::Overtime) && job.failures >= job.spec.retries,
     };
-    let is_help = why == Setback::Stuck || (why == Setback::Lost && !is_loop);
+    let is_help = why == RetryReason::Stuck || (why == RetryReason::Lost && !is_loop);
     match on_exhausted(&job.spec, &watch) {
         _ if spent => FAILED,
         OnExhausted::Escalate if is_help && job.recoveries >= watch.max_recoveries => Expected::Parked,

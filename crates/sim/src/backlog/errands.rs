@@ -9,27 +9,27 @@ use crate::clock::Ms;
 /// An attempt to tell people.
 pub(crate) struct Telling {
     pub(crate) done_at: Ms,
-    errand: Seq,
+    command: Seq,
     works: bool,
 }
 
 impl World<'_> {
-    pub(crate) fn nudge_run(&mut self, slot: usize, run: &RunId, errand: Seq) {
+    pub(crate) fn nudge_run(&mut self, slot: usize, run: &RunId, command: Seq) {
         let stream = self.runners[slot].sessions.get(run).map(|stream| (stream.keeper, stream.number, stream.epoch));
         if let Some((keeper, stream, epoch)) = stream {
             self.tally.count("nudges sent");
-            self.ask(keeper, stream, Ask::Nudge(epoch, errand));
+            self.ask(keeper, stream, Ask::Nudge(epoch, command));
         }
     }
 
     /// People are told on a thread of its own. Some days nobody can be reached, and some things nobody wants to hear.
-    pub(crate) fn tell_people(&mut self, slot: usize, errand: Seq) {
+    pub(crate) fn tell_people(&mut self, slot: usize, command: Seq) {
         if self.random.in_thousand(200) {
-            return self.runners[slot].dispatcher.did(errand, Ok(()));
+            return self.runners[slot].dispatcher.did(command, Ok(()));
         }
         let works = self.calm || !self.random.in_thousand(if self.unreachable { 970 } else { 100 });
         let done_at = self.clock.now() + self.random.between(0, 1_500);
-        self.runners[slot].tellings.push(Telling { done_at, errand, works });
+        self.runners[slot].tellings.push(Telling { done_at, command, works });
     }
 
     pub(crate) fn finish_tellings(&mut self, slot: usize) {
@@ -38,7 +38,7 @@ impl World<'_> {
         for telling in done {
             self.tally.count(if telling.works { "people told" } else { "fault: people not told" });
             let result = if telling.works { Ok(()) } else { Err("nobody answers".into()) };
-            self.runners[slot].dispatcher.did(telling.errand, result);
+            self.runners[slot].dispatcher.did(telling.command, result);
         }
     }
 }

@@ -10,7 +10,7 @@ use banksman_core::task::State;
 use banksman_core::task::retry::Policy;
 use banksman_core::{Decision, DecisionId, Effect, Name, Task, decision};
 use banksman_engine::{PipelineRequest, Reply, Request, RunRequest, TaskRequest};
-use banksman_store::{Call as _, Key, Snapshot, Store, StoreError, Tables, Turn};
+use banksman_store::{Call as _, Key, Snapshot, Store, StoreError, Tables, Tx};
 
 use super::{lapses, slips};
 use crate::report::Checker;
@@ -59,7 +59,7 @@ pub enum Flaw {
     FencingOff,
     /// Circles of dependencies are let in.
     CirclesOff,
-    /// The errands of a run outlive it.
+    /// The outbox commands of a run outlive it.
     ErrandsStay,
     /// A task changes and the log does not tell.
     SilentTask,
@@ -338,21 +338,21 @@ impl Tamper for Flaw {
         }
     }
 
-    fn decide(self, request: &Request, tables: &mut Tables, turn: &mut Turn) -> Reply {
+    fn decide(self, request: &Request, tables: &mut Tables, tx: &mut Tx) -> Reply {
         match (self, request) {
             (Flaw::DependenciesOff, Request::Run(RunRequest::Claim { .. }))
-            | (Flaw::CirclesOff, Request::Task(TaskRequest::Update { .. })) => without_edges(request, tables, turn),
+            | (Flaw::CirclesOff, Request::Task(TaskRequest::Update { .. })) => without_edges(request, tables, tx),
             (Flaw::SectionsOff, Request::Run(RunRequest::Claim { .. } | RunRequest::Adopt { .. })) => {
                 let sections = tables.backlog.sections.clone();
                 tables.backlog.sections.values_mut().for_each(|section| section.exclusive = false);
-                let reply = request.decide(tables, turn);
+                let reply = request.decide(tables, tx);
                 tables.backlog.sections = sections;
                 reply
             }
             (Flaw::SlotsOff, Request::Run(RunRequest::Claim { .. })) => {
                 let slots = tables.coordination.semaphores.get_mut(&Name::runs());
                 slots.into_iter().for_each(|slots| slots.config.capacity += 1);
-                let reply = request.decide(tables, turn);
+                let reply = request.decide(tables, tx);
                 let slots = tables.coordination.semaphores.get_mut(&Name::runs());
                 slots.into_iter().for_each(|slots| slots.config.capacity -= 1);
                 reply
@@ -360,7 +360,7 @@ impl Tamper for Flaw {
             // The capacity of the slots, which claims go by, does not follow.
             (Flaw::LimitKept, Request::SetLimits { .. }) => {
                 let kept = tables.coordination.semaphores.get(&Name::runs()).map(|slots| slots.config.capacity);
-                let reply = request.decide(tables, turn);
+                let reply = request.decide(tables, tx);
                 if let (Some(kept), Some(slots)) = (kept, tables.coordination.semaphores.get_mut(&Name::runs())) {
                     slots.config.capacity = kept;
                 }
@@ -369,7 +369,7 @@ impl Tamper for Flaw {
             (Flaw::RootsOff, Request::Run(RunRequest::Claim { .. }) | Request::Pipeline(PipelineRequest::Begin { .. })) => {
                 let limits = tables.backlog.limits;
                 tables.backlog.limits.iter_mut().for_each(|limits| limits.roots = 0);
-                let reply = request.decide(tables, turn);
+                let reply = request.decide(tables, tx);
                 tables.backlog.limits = limits;
                 reply
             }
@@ -382,10 +382,10 @@ impl Tamper for Flaw {
                 }
                 let (ending, marker) = (ending.clone(), marker.clone());
                 let finish = RunRequest::Finish { runner: owner, what, ending, marker, watch: *watch };
-                Request::Run(finish).decide(tables, turn)
+                Request::Run(finish).decide(tables, tx)
             }
             (Flaw::CountersReset, Request::Run(RunRequest::Adopt { what, .. })) => {
-                let reply = request.decide(tables, turn);
+                let reply = request.decide(tables, tx);
                 let task = tables.backlog.tasks.get_mut(&what.task.id);
                 task.into_iter().for_each(|task| (task.failures, task.recoveries) = (0, 0));
                 reply
@@ -395,33 +395,33 @@ impl Tamper for Flaw {
                 let more = |policy: &Policy| Policy { max_restarts: policy.max_restarts.saturating_add(1), ..policy.clone() };
                 let task = tables.backlog.tasks.get_mut(&what.task.id);
                 task.into_iter().for_each(|task| task.spec.restart = policy.as_ref().map(more));
-                let reply = request.decide(tables, turn);
+                let reply = request.decide(tables, tx);
                 let task = tables.backlog.tasks.get_mut(&what.task.id);
                 task.into_iter().for_each(|task| task.spec.restart = policy.clone());
                 reply
             }
             (Flaw::RestOff, Request::Run(RunRequest::Claim { .. })) => {
                 tables.backlog.tasks.values_mut().for_each(wake);
-                request.decide(tables, turn)
+                request.decide(tables, tx)
             }
             (Flaw::NudgeFree, Request::Task(TaskRequest::Heartbeat { id, .. })) => {
                 tables.backlog.tasks.get_mut(id).into_iter().for_each(|task| task.recoveries = 0);
-                request.decide(tables, turn)
+                request.decide(tables, tx)
             }
             (Flaw::AskedTwice, Request::Run(RunRequest::Finish { .. })) => {
                 let before = tables.backlog.decisions.keys().cloned().collect();
-                let reply = request.decide(tables, turn);
-                ask_again(&before, tables, turn);
+                let reply = request.decide(tables, tx);
+                ask_again(&before, tables, tx);
                 reply
             }
             (Flaw::AnsweredTwice, Request::Decision(request)) => {
                 let asked = tables.backlog.decisions.get_mut(&request.id);
                 asked.into_iter().for_each(|asked| asked.state = decision::State::Open);
-                Request::Decision(request.clone()).decide(tables, turn)
+                Request::Decision(request.clone()).decide(tables, tx)
             }
             (Flaw::QuestionStays, Request::Task(_)) => {
                 let decisions = std::mem::take(&mut tables.backlog.decisions);
-                let reply = request.decide(tables, turn);
+                let reply = request.decide(tables, tx);
                 tables.backlog.decisions.extend(decisions);
                 reply
             }
@@ -429,37 +429,37 @@ impl Tamper for Flaw {
                 let is_child = |task: &Task| task.spec.parent.as_ref() == Some(&what.task.id);
                 let children: Vec<Task> =
                     tables.backlog.tasks.extract_if(.., |_, task| is_child(task)).map(|(_, task)| task).collect();
-                let reply = request.decide(tables, turn);
+                let reply = request.decide(tables, tx);
                 tables.backlog.tasks.extend(children.into_iter().map(|task| (task.id.clone(), task)));
                 reply
             }
             (Flaw::FencingOff, Request::Task(TaskRequest::Conclude { id, epoch: Some(_), verdict, .. })) => {
                 let epoch = tables.backlog.tasks.get(id).and_then(|task| task.live()).map(|live| live.epoch);
                 Request::Task(TaskRequest::Conclude { id: id.clone(), epoch, by: None, verdict: verdict.clone() })
-                    .decide(tables, turn)
+                    .decide(tables, tx)
             }
             (Flaw::ErrandsStay, Request::Run(RunRequest::Finish { .. })) => {
                 let outbox = tables.backlog.outbox.clone();
-                let reply = request.decide(tables, turn);
+                let reply = request.decide(tables, tx);
                 tables.backlog.outbox = outbox;
                 reply
             }
             (Flaw::GuardsOffAtClaim, Request::Run(RunRequest::Claim { .. })) => {
                 tables.backlog.pipelines.values_mut().for_each(|pipeline| pipeline.recheck = None);
-                request.decide(tables, turn)
+                request.decide(tables, tx)
             }
             (Flaw::NeverOverdue, Request::Pipeline(PipelineRequest::Judge(judgement))) => {
-                let reply = request.decide(tables, turn);
+                let reply = request.decide(tables, tx);
                 let pipeline = tables.backlog.pipelines.get_mut(&judgement.id);
                 pipeline.into_iter().for_each(|pipeline| pipeline.overdue = None);
                 reply
             }
             (Flaw::SilentTask, Request::Task(TaskRequest::Retry { id })) => {
-                let reply = request.decide(tables, turn);
+                let reply = request.decide(tables, tx);
                 tables.backlog.tasks.get_mut(id).into_iter().for_each(|task| task.attempts += 1);
                 reply
             }
-            _ => slips::decide(self, request, tables, turn),
+            _ => slips::decide(self, request, tables, tx),
         }
     }
 }
@@ -472,19 +472,19 @@ fn wake(task: &mut Task) {
 }
 
 /// Raises every question that was just raised once more.
-fn ask_again(before: &BTreeSet<DecisionId>, tables: &mut Tables, turn: &mut Turn) {
+fn ask_again(before: &BTreeSet<DecisionId>, tables: &mut Tables, tx: &mut Tx) {
     let new: Vec<Decision> = tables.backlog.decisions.values().filter(|asked| !before.contains(&asked.id)).cloned().collect();
     for asked in new {
-        let id = DecisionId::from(turn.seq);
+        let id = DecisionId::from(tx.seq);
         let fact = DecisionFact::Raised(Box::new(asked.question.clone()));
-        turn.carry_out(vec![Effect::Emit(Event::Decision { id: id.clone(), fact })], false);
+        tx.carry_out(vec![Effect::Emit(Event::Decision { id: id.clone(), fact })], false);
         tables.backlog.decisions.insert(id.clone(), Decision { id, ..asked });
     }
 }
 
-fn without_edges(request: &Request, tables: &mut Tables, turn: &mut Turn) -> Reply {
+fn without_edges(request: &Request, tables: &mut Tables, tx: &mut Tx) -> Reply {
     let edges = std::mem::take(&mut tables.backlog.edges);
-    let reply = request.decide(tables, turn);
+    let reply = request.decide(tables, tx);
     for (task, edges) in edges {
         tables.backlog.edges.entry(task).or_insert(edges);
     }

@@ -215,12 +215,12 @@ impl World<'_> {
             (Ask::Kill(_), Stage::Running | Stage::Draining { .. }) => {
                 keeper.stage = Stage::Stopping { until: self.clock.now() + self.random.between(0, 2_000) };
             }
-            (Ask::Nudge(_, errand), _) => {
-                let is_new = keeper.nudged.insert(errand);
+            (Ask::Nudge(_, command), _) => {
+                let is_new = keeper.nudged.insert(command);
                 if let Some(child) = keeper.child.as_mut().filter(|_| is_new) {
                     child.wake_up(self.clock.now());
                 }
-                self.tell(keeper, Notice::Nudged(errand));
+                self.tell(keeper, Notice::Nudged(command));
             }
             (Ask::Acknowledge(_), Stage::Ended { .. }) => {
                 self.machine.records.remove(&keeper.run);

@@ -5,15 +5,15 @@ use banksman_core::route::Pattern;
 use banksman_core::worker::{End, Input};
 use banksman_core::{Name, Span, Status, Task};
 use banksman_engine::{Reply, Request, RouteRequest, WorkerOutcome, WorkerRequest};
-use banksman_store::{Call as _, Crew, Tables, Turn};
+use banksman_store::{Call as _, Crew, Tables, Tx};
 
 use super::Flaw;
 
 /// Decides like the real request, except for the fault.
-pub(super) fn decide(flaw: Flaw, request: &Request, tables: &mut Tables, turn: &mut Turn) -> Reply {
+pub(super) fn decide(flaw: Flaw, request: &Request, tables: &mut Tables, tx: &mut Tx) -> Reply {
     match (flaw, request) {
         (Flaw::ItemForgotten, Request::Worker(WorkerRequest::Settle { worker, task, .. })) => {
-            let now = turn.now(Vec::new(), Span::ZERO);
+            let now = tx.now(Vec::new(), Span::ZERO);
             let how = match tables.backlog.tasks.get(task).map(Task::status) {
                 Some(Status::Completed) => End::Completed,
                 Some(Status::Failed) => End::Failed,
@@ -22,43 +22,43 @@ pub(super) fn decide(flaw: Flaw, request: &Request, tables: &mut Tables, turn: &
             let input = Input::Ended { task: task.clone(), how };
             let step = std::mem::take(&mut tables.crew.workers).step(worker, input, &now);
             tables.crew.workers = step.state;
-            turn.carry_out(step.effects, false);
+            tx.carry_out(step.effects, false);
             Reply::Worker(WorkerOutcome::Stepped(step.outcome))
         }
         (Flaw::TakenTwice, Request::Worker(WorkerRequest::Take { .. })) => {
-            let reply = request.decide(tables, turn);
+            let reply = request.decide(tables, tx);
             if let Reply::Worker(WorkerOutcome::Took { item, .. }) = &reply {
                 let row = tables.queues.items.get_mut(item);
                 row.into_iter().for_each(|row| row.state = State::Pending { not_before: None });
-                return request.decide(tables, turn);
+                return request.decide(tables, tx);
             }
             reply
         }
         (Flaw::ItemNotKept, Request::Worker(WorkerRequest::Take { queue, .. })) => {
-            let reply = request.decide(tables, turn);
+            let reply = request.decide(tables, tx);
             let visibility = tables.queues.queues.get(queue).map(|queue| queue.config.visibility_timeout);
             if let (Reply::Worker(WorkerOutcome::Took { item, .. }), Some(visibility)) = (&reply, visibility)
                 && let Some(State::Processing(taken)) = tables.queues.items.get_mut(item).map(|item| &mut item.state)
             {
-                taken.until = turn.lease + visibility;
+                taken.until = tx.lease + visibility;
             }
             reply
         }
         (Flaw::PauseOff, Request::Worker(WorkerRequest::Take { worker, .. })) => {
             let was = set_paused(tables, worker, false);
-            let reply = request.decide(tables, turn);
+            let reply = request.decide(tables, tx);
             set_paused(tables, worker, was);
             reply
         }
         (Flaw::RoutedTwice, Request::Route(routed)) => {
             tables.crew.cursor = routed.from;
-            request.decide(tables, turn)
+            request.decide(tables, tx)
         }
         (Flaw::RoutePassed, Request::Route(routed)) => {
             let nothing = RouteRequest { reactions: Vec::new(), ..routed.clone() };
-            Request::Route(nothing).decide(tables, turn)
+            Request::Route(nothing).decide(tables, tx)
         }
-        _ => request.decide(tables, turn),
+        _ => request.decide(tables, tx),
     }
 }
 

@@ -3,7 +3,7 @@
 //! The runners are the real `Dispatcher`, on the real store; what they start, watch and lose is simulated with the
 //! promises of the real keeper. Checkers compare what the log says with what the processes really did.
 //!
-//! * `world`, `users`, `wishes`, `hands`, `plans`, `crew`, `outside`, `runner`, `driver`, `errands`, `keeper`, `program`, `pause`,
+//! * `world`, `users`, `wishes`, `hands`, `plans`, `crew`, `outside`, `runner`, `driver`, `outbox commands`, `keeper`, `program`, `pause`,
 //!   `machine`, `faults`, `desk`, `calm`: what happens.
 //! * `book`, `judge`, `ends`, `loops`, `roots`, `truth`, `way`, `phases`, `verdicts`, `items`, `reactions`: what must be true, kept by an outsider;
 //!   `answers`: both, for decisions.

@@ -7,33 +7,33 @@ use banksman_core::pipeline::plan::{Action, After, OnFail, Plan};
 use banksman_core::pipeline::{Outcome, Pipeline, State};
 use banksman_core::{Effect, Now, Task, TaskId};
 use banksman_engine::{Judgement, PipelineOutcome, PipelineRequest, Reply, Request, RunRequest};
-use banksman_store::{Call as _, Tables, Turn};
+use banksman_store::{Call as _, Tables, Tx};
 
 use super::{Flaw, lapses};
 
 /// Decides like the real request, except for the fault.
-pub(super) fn decide(flaw: Flaw, request: &Request, tables: &mut Tables, turn: &mut Turn) -> Reply {
+pub(super) fn decide(flaw: Flaw, request: &Request, tables: &mut Tables, tx: &mut Tx) -> Reply {
     match (flaw, request) {
         (Flaw::EndForgotten, Request::Run(RunRequest::Finish { .. })) => {
             let pipelines = std::mem::take(&mut tables.backlog.pipelines);
-            let reply = request.decide(tables, turn);
+            let reply = request.decide(tables, tx);
             tables.backlog.pipelines = pipelines;
             reply
         }
-        (Flaw::PhaseSkipped, Request::Run(RunRequest::Finish { .. })) => with_plans(request, skip, tables, turn),
+        (Flaw::PhaseSkipped, Request::Run(RunRequest::Finish { .. })) => with_plans(request, skip, tables, tx),
         (Flaw::SecondTask, Request::Run(RunRequest::Finish { .. })) => {
             let before: Vec<TaskId> = tables.backlog.tasks.keys().cloned().collect();
-            let reply = request.decide(tables, turn);
+            let reply = request.decide(tables, tx);
             let is_new = |task: &&Task| !before.contains(&task.id);
             let new: Vec<Task> = tables.backlog.tasks.values().filter(is_new).cloned().collect();
-            new.into_iter().for_each(|task| add_twin(task, tables, turn));
+            new.into_iter().for_each(|task| add_twin(task, tables, tx));
             reply
         }
         (Flaw::HostForgotten, Request::Run(RunRequest::Finish { .. })) => {
             let last = tables.backlog.pipelines.values().filter(|pipeline| is_at_its_end(pipeline));
             let last: Vec<TaskId> = last.map(|pipeline| pipeline.id.clone()).collect();
             let hosts: Vec<Task> = last.iter().filter_map(|id| tables.backlog.tasks.remove(id)).collect();
-            let reply = request.decide(tables, turn);
+            let reply = request.decide(tables, tx);
             tables.backlog.tasks.extend(hosts.into_iter().map(|host| (host.id.clone(), host)));
             reply
         }
@@ -41,7 +41,7 @@ pub(super) fn decide(flaw: Flaw, request: &Request, tables: &mut Tables, turn: &
             if let Some(State::Failed { recoverable, .. }) = tables.backlog.pipelines.get_mut(id).map(|row| &mut row.state) {
                 *recoverable = true;
             }
-            request.decide(tables, turn)
+            request.decide(tables, tx)
         }
         (Flaw::GoesOnCancelled, Request::Run(RunRequest::Finish { what, .. })) => {
             let host = what.task.spec.parent.as_ref().and_then(|host| tables.backlog.pipelines.get_mut(host));
@@ -50,44 +50,44 @@ pub(super) fn decide(flaw: Flaw, request: &Request, tables: &mut Tables, turn: &
             {
                 host.state = State::Running { phase: phase.clone(), approach: 0, task: Some(what.task.id.clone()) };
             }
-            request.decide(tables, turn)
+            request.decide(tables, tx)
         }
         (Flaw::GuardsOff, Request::Pipeline(PipelineRequest::Judge(judgement))) => {
             let judgement = Judgement { guards: Vec::new(), ..(**judgement).clone() };
-            Request::Pipeline(PipelineRequest::Judge(Box::new(judgement))).decide(tables, turn)
+            Request::Pipeline(PipelineRequest::Judge(Box::new(judgement))).decide(tables, tx)
         }
         (Flaw::OldAnswer, Request::Pipeline(PipelineRequest::Judge(judgement))) => {
             let judgement = transferred(judgement, tables);
-            Request::Pipeline(PipelineRequest::Judge(Box::new(judgement))).decide(tables, turn)
+            Request::Pipeline(PipelineRequest::Judge(Box::new(judgement))).decide(tables, tx)
         }
         (Flaw::TwoLookers, Request::Pipeline(PipelineRequest::Examine { id, .. })) => {
             tables.backlog.pipelines.get_mut(id).into_iter().for_each(|pipeline| pipeline.looker = None);
-            request.decide(tables, turn)
+            request.decide(tables, tx)
         }
         (Flaw::LookerStays, Request::Pipeline(PipelineRequest::Examine { id, by, .. })) => match tables.backlog.pipelines.get(id)
         {
             Some(row) if row.looker.as_ref().is_some_and(|looker| looker != by) => {
                 Reply::Pipeline(PipelineOutcome::Stepped(Outcome::Late, Box::new(row.clone())))
             }
-            Some(_) | None => request.decide(tables, turn),
+            Some(_) | None => request.decide(tables, tx),
         },
         (Flaw::SilentPipeline, Request::Pipeline(PipelineRequest::Set { id, .. })) => {
-            let reply = request.decide(tables, turn);
+            let reply = request.decide(tables, tx);
             tables.backlog.pipelines.get_mut(id).into_iter().for_each(|pipeline| pipeline.attempt += 1);
             reply
         }
-        _ => lapses::decide(flaw, request, tables, turn),
+        _ => lapses::decide(flaw, request, tables, tx),
     }
 }
 
 /// Decides as if the plans were others.
-fn with_plans(request: &Request, change: impl Fn(&Plan) -> Plan, tables: &mut Tables, turn: &mut Turn) -> Reply {
+fn with_plans(request: &Request, change: impl Fn(&Plan) -> Plan, tables: &mut Tables, tx: &mut Tx) -> Reply {
     let plans: Vec<(TaskId, Arc<Plan>)> =
         tables.backlog.pipelines.iter().map(|(id, pipeline)| (id.clone(), Arc::clone(&pipeline.plan))).collect();
     for pipeline in tables.backlog.pipelines.values_mut() {
         pipeline.plan = Arc::new(change(&pipeline.plan));
     }
-    let reply = request.decide(tables, turn);
+    let reply = request.decide(tables, tx);
     for (id, plan) in plans {
         tables.backlog.pipelines.get_mut(&id).into_iter().for_each(|pipeline| pipeline.plan = Arc::clone(&plan));
     }
@@ -113,12 +113,12 @@ fn is_at_its_end(pipeline: &Pipeline) -> bool {
         })
 }
 
-fn add_twin(task: Task, tables: &mut Tables, turn: &mut Turn) {
+fn add_twin(task: Task, tables: &mut Tables, tx: &mut Tx) {
     let id = TaskId::new(&format!("{}x", task.id)).expect("a good id");
-    let now: Now = turn.now(Vec::new(), Default::default());
+    let now: Now = tx.now(Vec::new(), Default::default());
     let twin = Task::new(id.clone(), task.spec.clone(), &now);
     let fact = TaskFact::Added { spec: Box::new(task.spec), depends_on: Vec::new(), import: None };
-    turn.carry_out(vec![Effect::Emit(Event::Task { id: id.clone(), fact })], false);
+    tx.carry_out(vec![Effect::Emit(Event::Task { id: id.clone(), fact })], false);
     tables.backlog.tasks.insert(id, twin);
 }
 

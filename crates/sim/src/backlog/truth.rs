@@ -180,7 +180,7 @@ impl World<'_> {
         let told = self.book.runs.iter().filter(|(_, entry)| !entry.ended).map(|(id, entry)| (id, &entry.owner));
         self.verdict.expect(Checker::Model, live.eq(told), || "the live runs, or their owners, differ".to_owned());
         let is_over = |run: &RunId| !self.book.is_live(run);
-        let dead = rows.outbox.values().find(|sent| sent.errand.run().is_some_and(is_over));
+        let dead = rows.outbox.values().find(|entry| entry.command.run().is_some_and(is_over));
         self.verdict.expect(Checker::Left, dead.is_none(), || format!("an errand for a run that is over: {dead:?}"));
         self.check_given_up(&rows);
         self.compare_pipelines(&rows);

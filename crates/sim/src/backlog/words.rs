@@ -133,7 +133,7 @@ fn run(f: &mut fmt::Formatter<'_>, request: &RunRequest) -> fmt::Result {
         }
         RunRequest::Rest { counts, .. } => write!(f, "finds nothing left to do: {counts:?}"),
         RunRequest::Settle { task } => write!(f, "looks at the children of {task}"),
-        RunRequest::Tried { errand, error, .. } => write!(f, "has tried errand {errand}: {error:?}"),
+        RunRequest::Tried { command, error, .. } => write!(f, "has tried errand {command}: {error:?}"),
         RunRequest::Adopt { what, .. } => write!(f, "wants {} of {}", what.run.id, what.run.owner),
         RunRequest::Renew { .. } => write!(f, "renews"),
         RunRequest::Dismiss { runner, .. } => write!(f, "dismisses {runner}"),

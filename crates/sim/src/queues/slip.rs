@@ -3,7 +3,7 @@
 use banksman_core::queue::{Input, State};
 use banksman_core::{Epoch, Lease};
 use banksman_engine::{Reply, Request};
-use banksman_store::{Call as _, Tables, Turn};
+use banksman_store::{Call as _, Tables, Tx};
 
 use crate::report::Checker;
 use crate::tried::Tamper;
@@ -55,8 +55,8 @@ impl Slip {
 }
 
 impl Tamper for Slip {
-    fn decide(self, request: &Request, tables: &mut Tables, turn: &mut Turn) -> Reply {
-        let Request::Queue(asked) = request else { return request.decide(tables, turn) };
+    fn decide(self, request: &Request, tables: &mut Tables, tx: &mut Tx) -> Reply {
+        let Request::Queue(asked) = request else { return request.decide(tables, tx) };
         let mut asked = asked.clone();
         let mut hidden = None;
         match (self, &mut asked.input) {
@@ -76,7 +76,7 @@ impl Tamper for Slip {
             _ => {}
         }
         let before: Vec<_> = tables.queues.items.keys().copied().collect();
-        let reply = Request::Queue(asked.clone()).decide(tables, turn);
+        let reply = Request::Queue(asked.clone()).decide(tables, tx);
         if let Some(takers) = hidden {
             tables.queues.takers = takers;
         }

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use banksman_core::queue::{Config, Data, Hold, Input, New, Outcome, Part, State, Waiting};
 use banksman_core::resource::grant::{Address, Standing};
 use banksman_core::{HolderId, Liveness, Name, ProcessId, Span};
-use banksman_engine::{Counsel, QueueRequest, Reply, Request, TakingItem};
+use banksman_engine::{QueueRequest, Reply, Request, TakeAction, TakingItem};
 use banksman_store::{Store, StoreError, sqlite};
 
 use super::ledger::Ledger;
@@ -259,7 +259,7 @@ impl<'a> World<'a> {
             let Doing::Sleeping { watch: Some(watched), waiting, .. } = &worker.doing else { continue };
             if watched.pid == dead.pid {
                 let counsel = worker.taking.probed(watched.clone(), Liveness::Dead, waiting.clone());
-                debug_assert_eq!(counsel, Counsel::Ask);
+                debug_assert_eq!(counsel, TakeAction::Ask);
                 worker.doing = Doing::Asking(worker.taking.request(), None);
             }
         }
@@ -366,19 +366,19 @@ impl<'a> World<'a> {
     fn advised(&mut self, index: usize, reply: Reply) -> Doing {
         let now = self.clock.now();
         let mut counsel = self.workers[index].taking.answer(reply);
-        if let Counsel::Probe(process, waiting) = counsel {
+        if let TakeAction::Probe(process, waiting) = counsel {
             let liveness = if self.lives(&process) { Liveness::Alive } else { Liveness::Dead };
             counsel = self.workers[index].taking.probed(process, liveness, waiting);
         }
         // Whoever begins to watch a process that has died meanwhile hears so at once.
-        if let Counsel::Sleep { watch: Some(process), waiting, .. } = &counsel
+        if let TakeAction::Sleep { watch: Some(process), waiting, .. } = &counsel
             && !self.lives(process)
         {
             counsel = self.workers[index].taking.probed(process.clone(), Liveness::Dead, waiting.clone());
         }
         match counsel {
-            Counsel::Sleep { watch, at_most, waiting } => Doing::Sleeping { until: now + at_most.as_ms() + 1, watch, waiting },
-            Counsel::Done(Reply::Queue { outcome: Outcome::Taken(item), .. }) => {
+            TakeAction::Sleep { watch, at_most, waiting } => Doing::Sleeping { until: now + at_most.as_ms() + 1, watch, waiting },
+            TakeAction::Done(Reply::Queue { outcome: Outcome::Taken(item), .. }) => {
                 let State::Processing(taken) = &item.state else { unreachable!("it was just taken") };
                 let hold = Hold { item: item.id, holder: taken.holder.clone(), epoch: taken.epoch };
                 // Some work for longer than they may.
@@ -386,7 +386,9 @@ impl<'a> World<'a> {
                 self.tally.count("takes");
                 Doing::Working { hold, until: now + self.random.between(1, most) }
             }
-            Counsel::Ask | Counsel::Done(_) | Counsel::Probe(..) => Doing::Asking(self.workers[index].taking.request(), None),
+            TakeAction::Ask | TakeAction::Done(_) | TakeAction::Probe(..) => {
+                Doing::Asking(self.workers[index].taking.request(), None)
+            }
         }
     }
 

@@ -24,7 +24,7 @@ fn the_same_seed_is_the_same_history() {
 /// On these seeds every kind of trouble comes up: a simulation in which nothing happens proves nothing.
 #[test]
 fn fixed_seeds_keep_every_promise() {
-    // An errand that fails five times is rare, and so is a phase that goes on after a question.
+    // An outbox command that fails five times is rare, and so is a phase that goes on after a question.
     let seeds: Vec<u64> = (0..100).chain([139, 163, 194]).collect();
     let mut tally = Tally::default();
     std::thread::scope(|scope| {

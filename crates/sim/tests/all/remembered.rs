@@ -295,7 +295,7 @@ fn a_run_that_takes_too_long_is_ended() {
     assert_eq!(drive_at(&mut store, &mut one, Lease(5_000)).len(), 2, "its keeper was killed: it is found out what became of it");
 }
 
-/// A runner whose errand had failed did not sleep until it was due again, but woke up at once and did nothing, until the next
+/// A runner whose outbox command had failed did not sleep until it was due again, but woke up at once and did nothing, until the next
 /// slow look; and one that shall end when it is idle ended meanwhile, with nobody told.
 #[test]
 fn what_could_not_be_told_is_told_later() {

@@ -40,7 +40,7 @@ pub(crate) struct Postgres {
     session: Option<Session>,
     /// The id of the open transaction, to ask for when the connection breaks.
     transaction: Option<String>,
-    /// Whether to wait long for the turn, or only until somebody should be told who is in the way.
+    /// Whether to wait long for the writer lock, or only until somebody should be told who is in the way.
     patient: bool,
 }
 
@@ -86,17 +86,17 @@ impl Postgres {
 
 impl Backend for Postgres {
     /// The turn is part of the transaction here; this only says how long that may wait for it.
-    fn take_turn(&mut self) -> Result<(), StoreError> {
+    fn lock_writer(&mut self) -> Result<(), StoreError> {
         self.patient = true;
         Ok(())
     }
 
-    fn try_turn(&mut self) -> Result<bool, StoreError> {
+    fn try_lock_writer(&mut self) -> Result<bool, StoreError> {
         self.patient = false;
         Ok(true)
     }
 
-    fn give_turn_back(&mut self) {}
+    fn unlock_writer(&mut self) {}
 
     fn begin(&mut self, queries: &[Query<'_>]) -> Result<Vec<Rows>, StoreError> {
         let (project, patient) = (self.project, self.patient);

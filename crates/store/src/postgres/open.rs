@@ -91,7 +91,7 @@ pub fn open_reader(server: &Server, id: &str, machine: Box<dyn Machine>) -> Resu
     Ok(Reader { backend: Box::new(Postgres::new(server.clone(), project)?), project, machine })
 }
 
-/// The session that has its turn to write in this project, as the server tells.
+/// The session that holds the writer lock to write in this project, as the server tells.
 pub fn occupant(server: &Server, id: &str) -> Option<Occupant> {
     let question = "SELECT a.pid, coalesce(a.application_name, ''), coalesce(a.state, '') FROM pg_locks l \
                     JOIN pg_stat_activity a ON a.pid = l.pid JOIN projects p ON p.id = $1 \

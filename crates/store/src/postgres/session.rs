@@ -14,7 +14,7 @@ use crate::value::{Query, Row, Rows, Value};
 /// Marks our advisory locks among those of other programs.
 pub(super) const LOCK_SPACE: i64 = 0x424b_534d << 32;
 
-/// What every connection starts with. A process that is stopped inside its turn is thrown out by the server after a
+/// What every connection starts with. A process that is stopped inside the writer lock is thrown out by the server after a
 /// while, and an acknowledged commit must be on disk whatever the server's default is. Plans are kept, so they must not
 /// be made for tables that happen to be small: a scan would read every dead version of a row that changes all the time.
 const SETTINGS: &str = "SET search_path = banksman; SET synchronous_commit = on; \
@@ -23,7 +23,7 @@ const SETTINGS: &str = "SET search_path = banksman; SET synchronous_commit = on;
 
 pub(super) struct Session {
     client: Client,
-    turn: tokio_postgres::Statement,
+    tx: tokio_postgres::Statement,
     prepared: Vec<Option<tokio_postgres::Statement>>,
 }
 
@@ -33,8 +33,8 @@ impl Session {
         // The connection is driven whenever this thread waits for an answer. Its end is seen by the next request.
         tokio::spawn(async move { while let Some(Ok(_)) = messages.next().await {} });
         client.batch_execute(SETTINGS).await.map_err(super::judge)?;
-        let turn = client.prepare("SELECT pg_advisory_xact_lock($1), pg_current_xact_id()::text").await.map_err(super::judge)?;
-        Ok(Session { client, turn, prepared: vec![None; Statement::COUNT] })
+        let tx = client.prepare("SELECT pg_advisory_xact_lock($1), pg_current_xact_id()::text").await.map_err(super::judge)?;
+        Ok(Session { client, tx, prepared: vec![None; Statement::COUNT] })
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -45,7 +45,7 @@ impl Session {
         &self.client
     }
 
-    /// Begins, waits for the turn, and loads, in one round trip. Returns the transaction's id and the rows.
+    /// Begins, waits for the writer lock, and loads, in one round trip. Returns the transaction's id and the rows.
     pub(super) async fn begin(
         &mut self,
         project: i64,
@@ -56,12 +56,12 @@ impl Session {
         let begin = self.client.batch_execute(if patient { "BEGIN; SET LOCAL lock_timeout = '7s'" } else { "BEGIN" });
         // The lock waits before the next statement, which reads, takes its snapshot.
         let key: [&(dyn ToSql + Sync); 1] = [&(LOCK_SPACE | project)];
-        let turn = self.client.query(&self.turn, &key);
+        let tx = self.client.query(&self.tx, &key);
         let loads = self.answers(queries);
         // Polled in this order, so sent in this order.
-        let (begin, turn, loads) = futures_util::future::join3(begin, turn, loads).await;
+        let (begin, tx, loads) = futures_util::future::join3(begin, tx, loads).await;
         begin?;
-        let id = turn?.first().map(|row| row.try_get(1)).transpose()?;
+        let id = tx?.first().map(|row| row.try_get(1)).transpose()?;
         Ok((id.unwrap_or_default(), loads?))
     }
 

@@ -2,15 +2,15 @@
 
 use std::num::NonZeroU32;
 
-use banksman_core::backlog::{Backlog, Sent};
+use banksman_core::backlog::{Backlog, OutboxEntry};
 use banksman_core::decision::{self, About, Act, Choice, Question};
 use banksman_core::ids::{DecisionId, Epoch, HolderId, RunId, RunnerId, TaskId};
 use banksman_core::task::retry::{OnTimeout, Policy};
 use banksman_core::task::{Done, Spec, State, Task, Work};
-use banksman_core::{Decision, Errand, Lease, Notice, NoticeKind, Now, Seq, Span, Wall};
+use banksman_core::{Decision, Lease, Notice, NoticeKind, Now, OutboxCommand, Seq, Span, Wall};
 
 use super::memory;
-use crate::call::{Call, Turn};
+use crate::call::{Call, Tx};
 use crate::key::Key;
 use crate::machine::{Machine, Reading};
 use crate::store::Store;
@@ -43,7 +43,7 @@ impl<F: Fn(&mut Backlog)> Call for Edit<F> {
         self.0.clone()
     }
 
-    fn decide(&self, tables: &mut Tables, _: &mut Turn) {
+    fn decide(&self, tables: &mut Tables, _: &mut Tx) {
         (self.1)(&mut tables.backlog);
     }
 }
@@ -162,7 +162,7 @@ fn decisions_are_read_as_they_were_written_and_found_while_they_are_open() {
     let key = |seq| DecisionId::from(Seq(seq));
     // Ten comes after nine, though not as a text.
     let first = Decision::new(key(9), question(About::Task(id(1))), Wall(5));
-    let second = Decision::new(key(10), question(About::Errand(Seq(3))), Wall(6));
+    let second = Decision::new(key(10), question(About::OutboxCommand(Seq(3))), Wall(6));
     edit(&mut store, &[], |rows| {
         rows.decisions.extend([&first, &second].map(|decision| (decision.id.clone(), decision.clone())));
     });
@@ -187,21 +187,22 @@ fn errands_keep_how_often_and_when_they_are_tried_and_who_does_it() {
     let mut store = memory(Box::new(Still)).unwrap();
     let (run, runner) = (RunId::new("r-1").unwrap(), RunnerId::new("n-1").unwrap());
     let notice = Notice { kind: NoticeKind::BacklogFinished, subject: "x".into(), text: "y".into() };
-    let errands = [Errand::Nudge { run: run.clone() }, Errand::Kill { run }, Errand::Notify(Box::new(notice))];
-    let mut sent: Vec<Sent> = (0..)
+    let errands =
+        [OutboxCommand::Nudge { run: run.clone() }, OutboxCommand::Kill { run }, OutboxCommand::Notify(Box::new(notice))];
+    let mut entry: Vec<OutboxEntry> = (0..)
         .zip(errands)
-        .map(|(seq, errand)| Sent::new(Seq(seq), errand, (seq == 1).then(|| runner.clone()), Lease(40)))
+        .map(|(seq, command)| OutboxEntry::new(Seq(seq), command, (seq == 1).then(|| runner.clone()), Lease(40)))
         .collect();
-    let put = |store: &mut Store, sent: &[Sent]| {
-        edit(store, &[Key::Outbox], |rows| rows.outbox = sent.iter().map(|sent| (sent.seq, sent.clone())).collect());
+    let put = |store: &mut Store, entry: &[OutboxEntry]| {
+        edit(store, &[Key::Outbox], |rows| rows.outbox = entry.iter().map(|entry| (entry.seq, entry.clone())).collect());
         let rows = store.view().load(&[Key::Outbox].into()).unwrap().backlog.outbox;
-        assert_eq!(rows.into_values().collect::<Vec<_>>(), sent);
+        assert_eq!(rows.into_values().collect::<Vec<_>>(), entry);
     };
-    put(&mut store, &sent);
-    sent[0].failed(Lease(100));
-    sent[1].executor = None;
-    sent[2].executor = Some(runner);
-    put(&mut store, &sent);
-    sent.remove(1);
-    put(&mut store, &sent);
+    put(&mut store, &entry);
+    entry[0].failed(Lease(100));
+    entry[1].executor = None;
+    entry[2].executor = Some(runner);
+    put(&mut store, &entry);
+    entry.remove(1);
+    put(&mut store, &entry);
 }

@@ -56,9 +56,9 @@ fn make(path: &Path, version: usize, rows: &str) {
 #[test]
 fn a_backlog_of_version_2_goes_on() {
     let dir = tempfile::tempdir().unwrap();
-    let (path, turn) = (dir.path().join("store.db"), dir.path().join("turn"));
+    let (path, tx) = (dir.path().join("store.db"), dir.path().join("turn"));
     make(&path, 2, VERSION_2);
-    let mut store = open(&path, &turn, Box::new(Still)).unwrap();
+    let mut store = open(&path, &tx, Box::new(Still)).unwrap();
     let rows = store.view().everything().unwrap().backlog;
     let first = &rows.tasks[&TaskId::new("t-1").unwrap()];
     assert_eq!((rows.tasks.len(), first.failures, &first.spec.restart), (3, 1, &None));
@@ -84,9 +84,9 @@ fn a_backlog_of_version_2_goes_on() {
 #[test]
 fn the_tasks_of_version_4_are_no_parts_of_anything() {
     let dir = tempfile::tempdir().unwrap();
-    let (path, turn) = (dir.path().join("store.db"), dir.path().join("turn"));
+    let (path, tx) = (dir.path().join("store.db"), dir.path().join("turn"));
     make(&path, 4, VERSION_4);
-    let counts = open(&path, &turn, Box::new(Still)).unwrap().view().counts().unwrap();
+    let counts = open(&path, &tx, Box::new(Still)).unwrap().view().counts().unwrap();
     let words: Vec<(&str, u64)> = counts.by_status.iter().map(|(status, number)| (status.as_str(), *number)).collect();
     assert_eq!(words, [("failed", 2)]);
 }
@@ -94,12 +94,12 @@ fn the_tasks_of_version_4_are_no_parts_of_anything() {
 #[test]
 fn a_store_of_version_5_has_no_id_until_it_is_given_one() {
     let dir = tempfile::tempdir().unwrap();
-    let (path, turn) = (dir.path().join("store.db"), dir.path().join("turn"));
+    let (path, tx) = (dir.path().join("store.db"), dir.path().join("turn"));
     make(&path, 5, "");
-    let mut store = open(&path, &turn, Box::new(Still)).unwrap();
+    let mut store = open(&path, &tx, Box::new(Still)).unwrap();
     assert_eq!(store.view().identity().unwrap(), Identity { store: None, moved_to: None });
     let id = store.identify(&StoreId::new("first")).unwrap();
     assert_eq!(store.identify(&StoreId::new("second")).unwrap(), id, "an id is never changed");
-    let again = open(&path, &turn, Box::new(Still)).unwrap().view().identity().unwrap();
+    let again = open(&path, &tx, Box::new(Still)).unwrap().view().identity().unwrap();
     assert_eq!(again.store.as_ref().map(StoreId::as_str), Some("first"));
 }

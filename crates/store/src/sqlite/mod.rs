@@ -8,7 +8,7 @@ mod migration_tests;
 mod open;
 #[cfg(test)]
 mod plan_tests;
-mod turnstile;
+mod writer_lock;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,14 +20,14 @@ use rusqlite::{Connection, ErrorCode, Statement, ToSql};
 
 pub use backup::{Backup, backup};
 pub use open::{create, memory, moved_to, open, open_reader, open_retired, remove};
-pub use turnstile::{Occupant, occupant, turnstile_of};
+pub use writer_lock::{Occupant, occupant, turnstile_of};
 
 use crate::backend::Backend;
 use crate::compact::Size;
 use crate::error::StoreError;
 use crate::sql;
 use crate::value::{Query, Row, Rows, Value};
-use turnstile::{Stay, Turnstile};
+use writer_lock::{Stay, WriterLock};
 
 /// Log pages after which a checkpoint is worth its while, once nobody is waiting.
 const CHECKPOINT_WHEN_QUIET: i32 = 1_000;
@@ -41,7 +41,7 @@ const TRANSACTION_STATEMENTS: usize = 8;
 /// A connection to a SQLite file.
 pub(crate) struct Sqlite {
     connection: Connection,
-    turnstile: Option<Turnstile>,
+    writer_lock: Option<WriterLock>,
     /// The statements in SQLite's spelling, by number.
     texts: Vec<String>,
     log_pages: Arc<AtomicI32>,
@@ -54,7 +54,7 @@ pub(crate) struct Sqlite {
 }
 
 impl Sqlite {
-    fn new(mut connection: Connection, turnstile: Option<Turnstile>, path: Option<PathBuf>) -> Result<Sqlite, StoreError> {
+    fn new(mut connection: Connection, writer_lock: Option<WriterLock>, path: Option<PathBuf>) -> Result<Sqlite, StoreError> {
         let log_pages = Arc::new(AtomicI32::new(0));
         let seen = Arc::clone(&log_pages);
         connection.wal_hook(Some(move |_: &mut rusqlite::hooks::Wal, pages| {
@@ -64,7 +64,7 @@ impl Sqlite {
         // Without this promise, clearing the parameters of a cached SELECT makes SQLite parse and plan it anew at every use.
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
         connection.set_prepared_statement_cache_capacity(sql::Statement::COUNT + TRANSACTION_STATEMENTS);
-        Ok(Sqlite { connection, turnstile, texts: open::texts(), log_pages, path, store_id: None, doubtful: false })
+        Ok(Sqlite { connection, writer_lock, texts: open::texts(), log_pages, path, store_id: None, doubtful: false })
     }
 
     fn answer(&self, queries: &[Query<'_>]) -> Result<Vec<Rows>, StoreError> {
@@ -87,12 +87,12 @@ impl Sqlite {
         Ok(())
     }
 
-    /// Writes down the last event, while this process still has the turn.
+    /// Writes down the last event, while this process still holds the writer lock.
     fn record(&self, writes: &[Query<'_>]) {
         let row = writes.iter().rev().find(|query| query.statement == sql::Statement::UpdateProject);
         let event = row.and_then(|row| row.params.get(1)?.as_int());
-        if let (Some(turnstile), Some(store), Some(event)) = (&self.turnstile, &self.store_id, event) {
-            turnstile.record(store, event);
+        if let (Some(writer_lock), Some(store), Some(event)) = (&self.writer_lock, &self.store_id, event) {
+            writer_lock.record(store, event);
         }
     }
 
@@ -101,34 +101,34 @@ impl Sqlite {
     }
 
     fn enter(&mut self) -> Result<(), StoreError> {
-        self.turnstile.as_mut().map_or(Ok(()), |turnstile| turnstile.enter(Stay::OneTransaction))
+        self.writer_lock.as_mut().map_or(Ok(()), |writer_lock| writer_lock.enter(Stay::OneTransaction))
     }
 
     fn end_transaction(&mut self) {
-        self.turnstile.iter_mut().for_each(Turnstile::end_transaction);
+        self.writer_lock.iter_mut().for_each(WriterLock::end_transaction);
     }
 
     fn reopen_if_doubtful(&mut self) -> Result<(), StoreError> {
         if let (true, Some(path)) = (self.doubtful, self.path.clone()) {
             let connection = open::connect(&path)?;
             let store_id = self.store_id.take();
-            *self = Sqlite { store_id, ..Sqlite::new(connection, self.turnstile.take(), Some(path))? };
+            *self = Sqlite { store_id, ..Sqlite::new(connection, self.writer_lock.take(), Some(path))? };
         }
         Ok(())
     }
 }
 
 impl Backend for Sqlite {
-    fn take_turn(&mut self) -> Result<(), StoreError> {
-        self.turnstile.as_mut().map_or(Ok(()), |turnstile| turnstile.enter(Stay::UntilGivenBack))
+    fn lock_writer(&mut self) -> Result<(), StoreError> {
+        self.writer_lock.as_mut().map_or(Ok(()), |writer_lock| writer_lock.enter(Stay::UntilGivenBack))
     }
 
-    fn try_turn(&mut self) -> Result<bool, StoreError> {
-        self.turnstile.as_mut().map_or(Ok(true), Turnstile::try_enter)
+    fn try_lock_writer(&mut self) -> Result<bool, StoreError> {
+        self.writer_lock.as_mut().map_or(Ok(true), WriterLock::try_enter)
     }
 
-    fn give_turn_back(&mut self) {
-        self.turnstile.iter_mut().for_each(Turnstile::leave);
+    fn unlock_writer(&mut self) {
+        self.writer_lock.iter_mut().for_each(WriterLock::leave);
     }
 
     fn begin(&mut self, queries: &[Query<'_>]) -> Result<Vec<Rows>, StoreError> {
@@ -198,7 +198,7 @@ impl Backend for Sqlite {
         Ok(())
     }
 
-    /// Copies the write-ahead log into the database file when it is worth it. It takes a turn for that, so that
+    /// Copies the write-ahead log into the database file when it is worth it. It takes the writer lock for that, so that
     /// no writer keeps the log from starting over.
     fn tidy(&mut self, quiet: bool) -> Result<(), StoreError> {
         let limit = if quiet { CHECKPOINT_WHEN_QUIET } else { CHECKPOINT_ANYWAY };

@@ -10,7 +10,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use rustix::fs::Access;
 use rustix::io::Errno;
 
-use super::{Sqlite, Turnstile, turnstile};
+use super::{Sqlite, WriterLock, writer_lock};
 use crate::backend::Backend as _;
 use crate::dialect;
 use crate::error::StoreError;
@@ -68,32 +68,32 @@ pub fn remove(path: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Opens a store for writing. The turnstile stands beside it.
-pub fn open(path: &Path, turnstile: &Path, machine: Box<dyn Machine>) -> Result<Store, StoreError> {
-    let backend = open_backend(path, turnstile)?;
+/// Opens a store for writing. The writer lock stands beside it.
+pub fn open(path: &Path, writer_lock: &Path, machine: Box<dyn Machine>) -> Result<Store, StoreError> {
+    let backend = open_backend(path, writer_lock)?;
     refuse_moved(&backend.connection)?;
     Ok(Store::new(Box::new(backend), PROJECT, machine))
 }
 
 /// The same, also if its project is in another store now.
-pub fn open_retired(path: &Path, turnstile: &Path, machine: Box<dyn Machine>) -> Result<Store, StoreError> {
-    Ok(Store::new(Box::new(open_backend(path, turnstile)?), PROJECT, machine))
+pub fn open_retired(path: &Path, writer_lock: &Path, machine: Box<dyn Machine>) -> Result<Store, StoreError> {
+    Ok(Store::new(Box::new(open_backend(path, writer_lock)?), PROJECT, machine))
 }
 
-fn open_backend(path: &Path, turnstile: &Path) -> Result<Sqlite, StoreError> {
+fn open_backend(path: &Path, writer_lock: &Path) -> Result<Sqlite, StoreError> {
     let connection = connect(path)?;
-    let mut backend = Sqlite::new(connection, Some(Turnstile::open(turnstile)?), Some(path.into()))?;
+    let mut backend = Sqlite::new(connection, Some(WriterLock::open(writer_lock)?), Some(path.into()))?;
     migrate(&mut backend)?;
-    backend.store_id = refuse_gone_back(&backend.connection, turnstile)?;
+    backend.store_id = refuse_gone_back(&backend.connection, writer_lock)?;
     Ok(backend)
 }
 
 /// Events that were committed must be there. What was written down is read first, because the store only goes forward. Returns the id
 /// of the store, without which it is not known whether what was written down is about this store.
-fn refuse_gone_back(connection: &Connection, turnstile: &Path) -> Result<Option<String>, StoreError> {
+fn refuse_gone_back(connection: &Connection, writer_lock: &Path) -> Result<Option<String>, StoreError> {
     let id: Option<String> = connection.query_row("SELECT store_id FROM projects", [], |row| row.get(0))?;
     let Some(store) = &id else { return Ok(None) };
-    let Some(recorded) = turnstile::recorded(turnstile, store) else { return Ok(id) };
+    let Some(recorded) = writer_lock::recorded(writer_lock, store) else { return Ok(id) };
     let found: i64 = connection.query_row("SELECT seq FROM projects", [], |row| row.get(0))?;
     if found < recorded { Err(StoreError::WentBack { recorded, found }) } else { Ok(id) }
 }
@@ -107,7 +107,7 @@ pub fn open_reader(path: &Path, machine: Box<dyn Machine>) -> Result<Reader, Sto
         return Err(StoreError::Newer { found: version, known: VERSION });
     }
     refuse_moved(&connection)?;
-    refuse_gone_back(&connection, &turnstile::turnstile_of(path))?;
+    refuse_gone_back(&connection, &writer_lock::turnstile_of(path))?;
     Ok(Reader { backend: Box::new(Sqlite::new(connection, None, Some(path.into()))?), project: PROJECT, machine })
 }
 
@@ -225,7 +225,7 @@ fn migrate(backend: &mut Sqlite) -> Result<(), StoreError> {
             std::cmp::Ordering::Greater => return Err(StoreError::Newer { found, known: VERSION }),
             std::cmp::Ordering::Less => {
                 backend.begin(&[])?;
-                // Another process may have been faster while this one waited for its turn.
+                // Another process may have been faster while this one waited for the writer lock.
                 let result = if version(&backend.connection)? == found {
                     backend.connection.execute_batch(&dialect::sqlite_schema(MIGRATIONS[index])).map_err(StoreError::from)
                 } else {

@@ -172,7 +172,7 @@ fn ask(client: &Client, decision: &Decision, option: u32, note: Option<&str>) ->
             let found = rows.runs.remove(run).zip(rows.tasks.remove(task));
             found.map(|(run, task)| Box::new(Work { run, task }))
         }
-        About::Task(_) | About::Errand(_) | About::Route(_) => None,
+        About::Task(_) | About::OutboxCommand(_) | About::Route(_) => None,
     };
     let (id, about, by) = (decision.id.clone(), decision.question.about.clone(), hold::forced(client).user);
     Ok(client.call(Request::Decision(DecisionRequest { id, about, run, option, by, note: note.map(Into::into) }))?)

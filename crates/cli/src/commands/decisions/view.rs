@@ -12,9 +12,9 @@ pub(super) fn json(decision: &Decision) -> Value {
     let question = &decision.question;
     let options = (1u32..).zip(&question.options);
     let options = options.map(|(number, choice)| json!({ "number": number, "text": choice.text, "act": choice.act }));
-    let (task, errand, run, route) = match &question.about {
+    let (task, entry, run, route) = match &question.about {
         About::Task(task) => (Some(task), None, None, None),
-        About::Errand(errand) => (None, Some(errand), None, None),
+        About::OutboxCommand(entry) => (None, Some(entry), None, None),
         About::Run { run, task } => (Some(task), None, Some(run), None),
         About::Route(route) => (None, None, None, Some(route)),
     };
@@ -27,7 +27,7 @@ pub(super) fn json(decision: &Decision) -> Value {
         "id": decision.id,
         "state": word(decision),
         "task": task,
-        "errand": errand,
+        "errand": entry,
         "run": run,
         "route": route,
         "question": question.text,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use banksman::core::backlog::Edge;
 use banksman::core::event::{DecisionFact, Event, Fact, SectionFact, TaskFact};
-use banksman::core::task::{Ending, Setback, Spec};
+use banksman::core::task::{Ending, RetryReason, Spec};
 use banksman::core::{HolderId, RunId, RunnerId, SectionId, TaskId};
 use banksman::store::EventRow;
 
@@ -87,7 +87,7 @@ impl Audit {
                 self.runs -= 1;
                 self.never_begun += 1;
             }
-            TaskFact::Restarting { why: Some(Setback::NoVerdict), .. } => {
+            TaskFact::Restarting { why: Some(RetryReason::NoVerdict), .. } => {
                 self.live.remove(&id);
                 self.restarted.extend(self.title(&id));
             }

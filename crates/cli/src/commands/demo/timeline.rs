@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use banksman::core::event::{Event, Fact, SectionFact, TaskFact};
-use banksman::core::task::Setback;
+use banksman::core::task::RetryReason;
 use banksman::core::{Name, RunId, SectionId, TaskId, Wall};
 use banksman::store::EventRow;
 use serde_json::{Value, json};
@@ -151,7 +151,7 @@ impl Timeline {
             }
             TaskFact::Stuck { .. } => row.turn(at, State::Stuck),
             TaskFact::Recovered { .. } => row.turn(at, State::Runs),
-            TaskFact::Restarting { why: Some(Setback::NoVerdict), .. } => {
+            TaskFact::Restarting { why: Some(RetryReason::NoVerdict), .. } => {
                 row.finish(end);
                 row.run = None;
                 row.marks.push((end, Mark::Again));

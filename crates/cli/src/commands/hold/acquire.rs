@@ -11,7 +11,7 @@ use banksman::core::resource::grant::{Ask, Blocked, Claim, Grant, Term, Waiting}
 use banksman::core::resource::lock;
 use banksman::core::resource::semaphore;
 use banksman::core::{Epoch, ProcessId, Span, Stamp, Wall};
-use banksman::{Acquisition, Client, Patience};
+use banksman::{Acquisition, Client, WaitOptions};
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -151,7 +151,7 @@ pub(crate) fn win(
         }
         told = true;
     };
-    let patience = Patience {
+    let patience = WaitOptions {
         wait,
         cancel: signals.map(AsFd::as_fd),
         progress: Some(&mut progress),

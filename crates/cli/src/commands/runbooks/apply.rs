@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use banksman::core::queue;
 use banksman::core::worker::{self, WORKERS_LIMIT};
-use banksman::engine::{ApplyOutcome, Change, How, Misfit};
+use banksman::engine::{ApplyOutcome, Change, How, Incompatible};
 use banksman::runbook::Runbook;
 use banksman::runbooks::{load_all, load_runbook};
 use banksman::store::Key;
@@ -138,7 +138,7 @@ fn page(name: &str, changes: &[Change]) -> String {
     text
 }
 
-fn refused(runbook: &str, misfits: &[Misfit], applied: &[(Box<str>, Vec<Change>)]) -> Failure {
+fn refused(runbook: &str, misfits: &[Incompatible], applied: &[(Box<str>, Vec<Change>)]) -> Failure {
     let problems: Vec<String> = misfits.iter().map(words).collect();
     let applied: Vec<&str> = applied.iter().map(|(name, _)| &**name).collect();
     let message = match &problems[..] {
@@ -151,25 +151,25 @@ fn refused(runbook: &str, misfits: &[Misfit], applied: &[(Box<str>, Vec<Change>)
     failure.details(json!({ "runbook": runbook, "problems": problems, "applied": applied })).hint("nothing of it was changed")
 }
 
-fn words(misfit: &Misfit) -> String {
+fn words(misfit: &Incompatible) -> String {
     match misfit {
-        Misfit::NoQueue { user, queue } => format!("{user}: there is no queue {queue}"),
-        Misfit::NoWorker { route, worker } => format!("route {route}: there is no worker {worker}"),
-        Misfit::Lacks { user, lack } => format!("{user}: {lack}"),
-        Misfit::Worker(name, worker::Outcome::Foreign { runbook }) => {
+        Incompatible::NoQueue { user, queue } => format!("{user}: there is no queue {queue}"),
+        Incompatible::NoWorker { route, worker } => format!("route {route}: there is no worker {worker}"),
+        Incompatible::Lacks { user, lack } => format!("{user}: {lack}"),
+        Incompatible::Worker(name, worker::Outcome::Foreign { runbook }) => {
             format!("worker {name}: the runbook {runbook} has one of this name")
         }
-        Misfit::Worker(name, worker::Outcome::TooMany) => {
+        Incompatible::Worker(name, worker::Outcome::TooMany) => {
             format!("worker {name}: a project may have at most {WORKERS_LIMIT} workers")
         }
-        Misfit::Worker(name, worker::Outcome::BadName) => format!("worker {name}: its name is too long"),
-        Misfit::Worker(name, other) => format!("worker {name}: {other:?}"),
-        Misfit::Queue(name, queue::Outcome::BadDeadLetter(dead_letter)) => {
+        Incompatible::Worker(name, worker::Outcome::BadName) => format!("worker {name}: its name is too long"),
+        Incompatible::Worker(name, other) => format!("worker {name}: {other:?}"),
+        Incompatible::Queue(name, queue::Outcome::BadDeadLetter(dead_letter)) => {
             format!("queue {name}: there is no queue {dead_letter} for its dead items")
         }
-        Misfit::Queue(name, queue::Outcome::TooManyQueues) => format!("queue {name}: there are too many queues"),
-        Misfit::Queue(name, other) => format!("queue {name}: {other:?}"),
-        Misfit::Feeds(error) => format!("route {}: {error}", error.pattern),
-        Misfit::TooManyRoutes => "there are too many routes".into(),
+        Incompatible::Queue(name, queue::Outcome::TooManyQueues) => format!("queue {name}: there are too many queues"),
+        Incompatible::Queue(name, other) => format!("queue {name}: {other:?}"),
+        Incompatible::Feeds(error) => format!("route {}: {error}", error.pattern),
+        Incompatible::TooManyRoutes => "there are too many routes".into(),
     }
 }

@@ -8,9 +8,9 @@ use banksman::core::backlog::Section;
 use banksman::core::resource::lock;
 use banksman::core::task::{Outcome, State};
 use banksman::core::{Epoch, HolderId, SectionId, Task, TaskId, Title};
-use banksman::engine::{Edit, Lockout, Taking, TaskOutcome, TaskRequest};
+use banksman::engine::{Edit, LockedBy, Taking, TaskOutcome, TaskRequest};
 use banksman::store::{Key, Reader};
-use banksman::{Client, Patience, TaskClaim};
+use banksman::{Client, TaskClaim, WaitOptions};
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -139,7 +139,7 @@ impl ClaimFlags {
     ) -> Result<TaskOutcome, Failure> {
         let watched = context.printer.is_watched();
         let mut told = false;
-        let mut progress = |lockouts: &[Lockout], elapsed: Duration| {
+        let mut progress = |lockouts: &[LockedBy], elapsed: Duration| {
             let text = waiting_line(names, lockouts, elapsed);
             if watched {
                 context.printer.rewrite(&text);
@@ -149,7 +149,7 @@ impl ClaimFlags {
             told = true;
         };
         let patience =
-            Patience { wait, cancel: Some(signals.as_fd()), progress: None, tick: watched.then_some(Duration::from_secs(1)) };
+            WaitOptions { wait, cancel: Some(signals.as_fd()), progress: None, tick: watched.then_some(Duration::from_secs(1)) };
         let claim = client.take_task(id.clone(), taking, &patience, Some(&mut progress));
         if watched && told {
             context.printer.rewrite("");
@@ -271,7 +271,7 @@ fn on_terminal() -> Option<HolderId> {
 }
 
 /// Somebody else has what a task needs.
-pub(super) fn locked(task: &TaskId, lockout: &Lockout) -> Failure {
+pub(super) fn locked(task: &TaskId, lockout: &LockedBy) -> Failure {
     let until = lockout.until.map(words::rfc3339);
     let expires = lockout.until.map(|until| format!("; that expires {}", words::away(until))).unwrap_or_default();
     let (lock, by) = (&lockout.lock, format!("{}{expires}", held_by(lockout)));
@@ -290,7 +290,7 @@ pub(super) fn locked(task: &TaskId, lockout: &Lockout) -> Failure {
 }
 
 /// The time was up; nothing is held.
-fn timed_out(task: &TaskId, names: &Names<'_>, lockouts: &[Lockout]) -> Failure {
+fn timed_out(task: &TaskId, names: &Names<'_>, lockouts: &[LockedBy]) -> Failure {
     let first = lockouts.first();
     let held = first.map_or_else(String::new, |lockout| format!(": {}", names.describe(lockout)));
     let details = json!({
@@ -312,7 +312,7 @@ struct Names<'a> {
 
 impl Names<'_> {
     /// `section Backend is held by run r-7k2m9q1a for 3m12s`.
-    fn describe(&self, lockout: &Lockout) -> String {
+    fn describe(&self, lockout: &LockedBy) -> String {
         let section = self.sections.values().find(|section| section.id.lock() == lockout.lock);
         let what = match section {
             Some(section) => format!("section {}", section.name),
@@ -325,13 +325,13 @@ impl Names<'_> {
 }
 
 /// `ann for 3m12s`.
-fn held_by(lockout: &Lockout) -> String {
+fn held_by(lockout: &LockedBy) -> String {
     let since = lockout.since.map(|since| format!(" for {}", words::since(since))).unwrap_or_default();
     format!("{}{since}", words::holder(&lockout.holder))
 }
 
 /// `waiting for Fix the login: section Backend is held by run r-7k2m9q1a for 3m12s (3s; Ctrl-C to cancel)`.
-fn waiting_line(names: &Names<'_>, lockouts: &[Lockout], elapsed: Duration) -> String {
+fn waiting_line(names: &Names<'_>, lockouts: &[LockedBy], elapsed: Duration) -> String {
     let said: Vec<String> = lockouts.iter().take(3).map(|lockout| names.describe(lockout)).collect();
     let why = if said.is_empty() { String::new() } else { format!(": {}", said.join(", ")) };
     let (title, waited) = (names.title, words::span(Dur(elapsed).span()));

@@ -3,7 +3,7 @@
 use banksman::core::task::Outcome;
 use banksman::core::task::dependencies::DagError;
 use banksman::core::{Status, Task, TaskId};
-use banksman::engine::{Lockout, TaskOutcome, Unmet};
+use banksman::engine::{LockedBy, TaskOutcome, Unmet};
 use serde_json::json;
 
 use super::claim::{self, locked};
@@ -21,7 +21,7 @@ pub(crate) fn refused(task: &TaskId, outcome: &TaskOutcome) -> Failure {
         TaskOutcome::Fenced => fenced(task),
         TaskOutcome::Dependencies(error) => dependencies(task, error),
         TaskOutcome::InProgress(run) => {
-            let lockout = Lockout::new(task.lock(), run.holder(), None);
+            let lockout = LockedBy::new(task.lock(), run.holder(), None);
             locked(task, &lockout).hint(format!("to stop its run: banksman tasks cancel {task}"))
         }
         TaskOutcome::Locked(lockout) => {

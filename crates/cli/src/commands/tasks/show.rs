@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use banksman::Sessions;
 use banksman::core::backlog::{Edge, Run, Section};
-use banksman::core::task::{Done as How, Setback, State, Work, Workspace};
+use banksman::core::task::{Done as How, RetryReason, State, Work, Workspace};
 use banksman::core::{Seq, Stamp, Task, TaskId};
 use banksman::store::{EventRow, Key, Listed, Reader, TaskFilter};
 use clap::Args;
@@ -208,9 +208,9 @@ impl Page {
             None => (self.at.wall - run.started.wall, format!("{DIM}still at it{DIM:#}")),
             Some(ended) => {
                 let note = ended.note.as_ref().map(|note| format!(" {DIM}({note}){DIM:#}")).unwrap_or_default();
-                let setback = ended
-                    .setback
-                    .filter(|setback| !matches!(setback, Setback::Failed | Setback::Lost | Setback::Never | Setback::Shortage));
+                let setback = ended.setback.filter(|setback| {
+                    !matches!(setback, RetryReason::Failed | RetryReason::Lost | RetryReason::Never | RetryReason::Shortage)
+                });
                 let why = setback.map(|setback| format!(", {}", setback.as_str().replace('_', " "))).unwrap_or_default();
                 (ended.at - run.started.wall, format!("{}{why}{note}", ended.ending))
             }

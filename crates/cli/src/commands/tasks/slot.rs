@@ -13,7 +13,7 @@ use banksman::core::resource::grant::{Ask, Claim, Standing, Term};
 use banksman::core::{Epoch, Liveness, Name, RunId, TaskId, Ticket};
 use banksman::engine::{Reply, Request, RunOutcome, RunRequest, Seen, awaited_keys, awaited_parts};
 use banksman::store::{EventRow, Reader};
-use banksman::{Client, Patience};
+use banksman::{Client, WaitOptions};
 
 use crate::commands::hold;
 use crate::context::{Actor, variable};
@@ -121,16 +121,16 @@ impl<'a> Slot<'a> {
 
     /// Takes it again, and waits in line for it.
     pub(super) fn take_again(&self, signals: &Signals) -> Result<(), Failure> {
-        self.take(Patience { wait: Some(FOR_EVER), cancel: Some(signals.as_fd()), ..Patience::default() })
+        self.take(WaitOptions { wait: Some(FOR_EVER), cancel: Some(signals.as_fd()), ..WaitOptions::default() })
     }
 
     /// Takes it again if it is free: for one who is in a hurry.
     pub(super) fn take_if_free(&self) {
         // If it is not, the run goes on without one; whoever asked it to hurry has most likely ended it anyway.
-        self.take(Patience::default()).ok();
+        self.take(WaitOptions::default()).ok();
     }
 
-    fn take(&self, patience: Patience<'_>) -> Result<(), Failure> {
+    fn take(&self, patience: WaitOptions<'_>) -> Result<(), Failure> {
         if !self.given_back {
             return Ok(());
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use banksman::core::backlog::{Run, Section};
-use banksman::core::task::{Done, Need, Setback, State, Stuck};
+use banksman::core::task::{Done, Need, RetryReason, State, Stuck};
 use banksman::core::{SectionId, Stamp, Status, Task, TaskId};
 use banksman::store::{Key, Listed, Reader};
 use serde_json::{Value, json};
@@ -174,9 +174,9 @@ pub(super) fn run_json(run: &Run, log: &std::path::Path) -> Value {
         "exitCode": ended.and_then(|ended| ended.ending.exit_code()),
         "signal": ended.and_then(|ended| ended.ending.signal()),
         "note": ended.and_then(|ended| ended.note.as_deref()),
-        "verdict": ended.and_then(|ended| ended.setback.map(Setback::as_str)),
+        "verdict": ended.and_then(|ended| ended.setback.map(RetryReason::as_str)),
         // The former name of the verdict.
-        "setback": ended.and_then(|ended| ended.setback.map(Setback::as_str)),
+        "setback": ended.and_then(|ended| ended.setback.map(RetryReason::as_str)),
         "error": ended.and_then(|ended| ended.error.as_deref()),
         "log": log.display().to_string(),
     })

@@ -72,7 +72,7 @@ fn a_guard_about_the_store_that_blocks_for_long_is_told_once() {
         site.judge(block(false));
         site.pass(60_000);
     }
-    assert_eq!((site.where_it_is().as_str(), site.sent), ("blocked one", 1));
+    assert_eq!((site.where_it_is().as_str(), site.entry), ("blocked one", 1));
     // Behind the phase it holds what the phase holds, so that it has an end.
     let mut site = Site::begun(vec![Phase { post: vec![guard("g")], ..phase("one") }]);
     site.end(success(Value::Null));

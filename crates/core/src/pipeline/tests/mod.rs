@@ -11,7 +11,7 @@ use crate::ids::Seq;
 use crate::pipeline::plan::{Deed, Push};
 use crate::pipeline::strategy::{Approach, Fallback};
 use crate::replay::Replay;
-use crate::step::{Effect, Errand};
+use crate::step::{Effect, OutboxCommand};
 use crate::time::Span;
 
 mod blocked;
@@ -90,7 +90,7 @@ pub(super) struct Site {
     /// The tasks that were to be made.
     pub(super) made: BTreeSet<TaskId>,
     /// How many notices were sent.
-    pub(super) sent: usize,
+    pub(super) entry: usize,
 }
 
 impl Site {
@@ -105,7 +105,7 @@ impl Site {
     pub(super) fn blank(phases: Vec<Phase>) -> Site {
         let now = Now { seq: Seq(1), lease: Lease(1_000), wall: Wall(1_000_000), ..Now::default() };
         let pipeline = Pipeline::new(id("p-1"), plan(phases), vars(json!({ "title": "x" })), &now);
-        Site { pipeline, now, log: Replay::default(), told: Vec::new(), made: BTreeSet::new(), sent: 0 }
+        Site { pipeline, now, log: Replay::default(), told: Vec::new(), made: BTreeSet::new(), entry: 0 }
     }
 
     /// One whose first phase has begun.
@@ -126,8 +126,8 @@ impl Site {
         self.pipeline.check();
         let is_quiet = step.effects.is_empty();
         for effect in step.effects {
-            if let Effect::Send(Errand::Notify(_)) = effect {
-                self.sent += 1;
+            if let Effect::Send(OutboxCommand::Notify(_)) = effect {
+                self.entry += 1;
                 continue;
             }
             let Effect::Emit(event) = effect else { panic!("a pipeline does nothing but tell: {effect:?}") };

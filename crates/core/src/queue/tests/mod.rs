@@ -70,7 +70,7 @@ impl Site {
                     self.now.seq.0 += 1;
                 }
                 Effect::Wake(address) => self.woken.push(address),
-                Effect::Send(errand) => panic!("{errand:?}"),
+                Effect::Send(command) => panic!("{command:?}"),
             }
         }
         if matches!(&step.outcome, Outcome::Waiting(waiting) if waiting.ticket == self.now.ticket) {

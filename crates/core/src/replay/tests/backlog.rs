@@ -9,7 +9,7 @@ use crate::event::{DecisionFact, Event, Finished, ImportFact, SectionFact, TaskF
 use crate::ids::{Epoch, HolderId, RunId, RunnerId, SectionId, Seq, TaskId};
 use crate::replay::Replay;
 use crate::resource::coordination::Coordination;
-use crate::step::{Effect, Errand, Notice, NoticeKind, Now};
+use crate::step::{Effect, Notice, NoticeKind, Now, OutboxCommand};
 use crate::task::retry::{Marker, Policy};
 use crate::task::tests::{POLICY, spec};
 use crate::task::{After, Done, Ending, Input, Mark, OnExhausted, Pulse, Spec, State, Stuck, Task, Verdict, Watch};
@@ -284,8 +284,8 @@ impl Site {
             Deed::Dead { notice } => {
                 let run = RunId::new("r-1").unwrap();
                 let telling = Notice { kind: NoticeKind::TaskFailed, subject: "x".into(), text: "y".into() };
-                let errand = if notice { Errand::Notify(Box::new(telling)) } else { Errand::Kill { run } };
-                let step = decision::ask_about(Seq(1), &errand, 5, "no answer", &self.now);
+                let command = if notice { OutboxCommand::Notify(Box::new(telling)) } else { OutboxCommand::Kill { run } };
+                let step = decision::ask_about(Seq(1), &command, 5, "no answer", &self.now);
                 self.do_all(step.effects);
             }
             Deed::Finish => self.tell(Event::Finished(Finished::default())),

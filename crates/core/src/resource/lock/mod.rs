@@ -13,7 +13,7 @@ use crate::event::{Defined, Ended, Event, Fact, Forced, Kind, Resource};
 use crate::ids::{Epoch, HolderId, Name, Ticket};
 use crate::resource::grant::{Ask, Blocked, Claim, Grant, LINE_LIMIT, Line, Reason, Term, Waiter, Waiting};
 use crate::resource::work_claim::Reservation;
-use crate::step::{Now, Scribe, Step};
+use crate::step::{EffectBuffer, Now, Step};
 use crate::time::{Lease, Span};
 
 /// A lock with its line.
@@ -161,52 +161,52 @@ impl Lock {
 
     /// Decides one input.
     pub fn step(mut self, input: Input, now: &Now) -> Step<Lock, Outcome> {
-        let mut scribe = Scribe::new(now);
+        let mut buffer = EffectBuffer::new(now);
         let outcome = match input {
             Input::Define(config) => {
                 self.config = config;
                 let Config { ttl, max_hold } = config;
-                self.emit(Fact::Defined(Defined { capacity: None, ttl, max_hold }), &mut scribe);
+                self.emit(Fact::Defined(Defined { capacity: None, ttl, max_hold }), &mut buffer);
                 Outcome::Defined
             }
-            Input::Acquire(ask) => self.acquire(*ask, now, &mut scribe),
+            Input::Acquire(ask) => self.acquire(*ask, now, &mut buffer),
             Input::Look { ticket } => {
-                self.settle(now, &mut scribe);
+                self.settle(now, &mut buffer);
                 self.look(ticket, now)
             }
             Input::Leave { ticket } => {
                 let granted = matches!(&self.state, State::Held(grant) if grant.ticket == Some(ticket));
                 if granted {
-                    self.end(None, &mut scribe);
-                    self.serve(now, &mut scribe);
+                    self.end(None, &mut buffer);
+                    self.serve(now, &mut buffer);
                 } else {
                     self.line.remove(ticket);
                 }
                 Outcome::Left
             }
-            Input::Heartbeat { holder, epoch } => self.extend(&holder, epoch, now, &mut scribe),
+            Input::Heartbeat { holder, epoch } => self.extend(&holder, epoch, now, &mut buffer),
             Input::Release { holder, epoch } => match self.owned(&holder, epoch) {
                 Err(refusal) => refusal,
                 Ok(_) => {
-                    self.end(None, &mut scribe);
-                    self.serve(now, &mut scribe);
+                    self.end(None, &mut buffer);
+                    self.serve(now, &mut buffer);
                     Outcome::Released
                 }
             },
             Input::Force { by } => match &self.state {
                 State::Free => Outcome::AlreadyFree,
                 State::Held(_) => {
-                    self.end(Some(by), &mut scribe);
-                    self.serve(now, &mut scribe);
+                    self.end(Some(by), &mut buffer);
+                    self.serve(now, &mut buffer);
                     Outcome::Released
                 }
             },
-            Input::Reap => match self.settle(now, &mut scribe) {
+            Input::Reap => match self.settle(now, &mut buffer) {
                 Some((holder, reason)) => Outcome::Reaped { holder, reason },
                 None => Outcome::Kept,
             },
         };
-        Step { state: self, outcome, effects: scribe.effects }
+        Step { state: self, outcome, effects: buffer.effects }
     }
 
     /// The next moment at which time alone could change something.
@@ -232,16 +232,16 @@ impl Lock {
         }
     }
 
-    fn acquire(&mut self, ask: Ask, now: &Now, scribe: &mut Scribe) -> Outcome {
+    fn acquire(&mut self, ask: Ask, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         let Ask { mut claim, term, epoch, granted_before, wait, anew: _ } = ask;
         if claim.weight != 1 {
             return Outcome::NotOneSlot;
         }
         if let Some(epoch) = epoch {
-            return self.extend(&claim.holder, epoch, now, scribe);
+            return self.extend(&claim.holder, epoch, now, buffer);
         }
         let rejoined = self.line.rejoin(&claim, wait.as_ref(), now);
-        let ended = self.settle(now, scribe);
+        let ended = self.settle(now, buffer);
         if let State::Held(grant) = &mut self.state
             && claim.request.is_some()
             && (&grant.claim.request, &grant.claim.holder) == (&claim.request, &claim.holder)
@@ -261,7 +261,7 @@ impl Lock {
         }
         match (&self.state, wait) {
             (State::Free, _) if self.may_have(&claim) => {
-                self.fence = self.emit(Fact::Acquired(claim.clone()), scribe);
+                self.fence = self.emit(Fact::Acquired(claim.clone()), buffer);
                 let grant = Grant::new(claim, self.fence, now);
                 self.state = State::Held(Box::new(grant.clone()));
                 match ended {
@@ -280,12 +280,12 @@ impl Lock {
 
     /// A sign of life of the holder. A lease that ran out is revived, as nobody has taken the lock since; one
     /// that was held too long is not.
-    fn extend(&mut self, holder: &HolderId, epoch: Epoch, now: &Now, scribe: &mut Scribe) -> Outcome {
+    fn extend(&mut self, holder: &HolderId, epoch: Epoch, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         match self.owned(holder, epoch) {
             Err(refusal) => refusal,
             Ok(grant) if grant.is_lost(now) => {
-                self.reclaim(Reason::MaxHold, scribe);
-                self.serve(now, scribe);
+                self.reclaim(Reason::MaxHold, buffer);
+                self.serve(now, buffer);
                 Outcome::Lost
             }
             Ok(grant) => {
@@ -324,37 +324,37 @@ impl Lock {
     }
 
     /// Drops dead waiters, ends a grant that is over, and gives a free lock to the first in line.
-    fn settle(&mut self, now: &Now, scribe: &mut Scribe) -> Option<(HolderId, Reason)> {
+    fn settle(&mut self, now: &Now, buffer: &mut EffectBuffer) -> Option<(HolderId, Reason)> {
         self.line.drop_over(now);
         let reason = match &self.state {
             State::Free => None,
             State::Held(grant) => grant.over(now),
         };
-        let holder = reason.map(|reason| (self.reclaim(reason, scribe), reason));
-        self.serve(now, scribe);
+        let holder = reason.map(|reason| (self.reclaim(reason, buffer), reason));
+        self.serve(now, buffer);
         holder
     }
 
     /// Ends a grant against its holder's will; the fence rises.
-    fn reclaim(&mut self, reason: Reason, scribe: &mut Scribe) -> HolderId {
+    fn reclaim(&mut self, reason: Reason, buffer: &mut EffectBuffer) -> HolderId {
         let State::Held(grant) = std::mem::replace(&mut self.state, State::Free) else {
             unreachable!("only a held lock is reclaimed")
         };
         let holder = grant.claim.holder;
         let ended = Ended { holder: holder.clone(), epoch: grant.epoch, reason: Some(reason), forced: None, keeps: None };
         let fact = if reason == Reason::Lapsed { Fact::OfferLapsed(ended) } else { Fact::Reclaimed(ended) };
-        self.fence = self.emit(fact, scribe);
+        self.fence = self.emit(fact, buffer);
         holder
     }
 
     /// Ends a grant by its holder's will, or by force, which alone raises the fence.
-    fn end(&mut self, forced: Option<Forced>, scribe: &mut Scribe) {
+    fn end(&mut self, forced: Option<Forced>, buffer: &mut EffectBuffer) {
         let State::Held(grant) = std::mem::replace(&mut self.state, State::Free) else {
             unreachable!("only a held lock is released")
         };
         let by_force = forced.is_some();
         let ended = Ended { holder: grant.claim.holder, epoch: grant.epoch, reason: None, forced, keeps: None };
-        let seq = self.emit(Fact::Released(ended), scribe);
+        let seq = self.emit(Fact::Released(ended), buffer);
         if by_force {
             self.fence = seq;
         }
@@ -366,13 +366,13 @@ impl Lock {
     }
 
     /// Gives a free lock to the first in line that may have it.
-    fn serve(&mut self, now: &Now, scribe: &mut Scribe) {
+    fn serve(&mut self, now: &Now, buffer: &mut EffectBuffer) {
         let next = self.line.iter().find(|waiter| self.may_have(&waiter.claim)).map(|waiter| waiter.ticket);
         if let State::Free = self.state
             && let Some(waiter) = next.and_then(|ticket| self.line.remove(ticket))
         {
-            self.fence = self.emit(Fact::Acquired(waiter.claim.clone()), scribe);
-            scribe.wake(waiter.standing.address.as_ref());
+            self.fence = self.emit(Fact::Acquired(waiter.claim.clone()), buffer);
+            buffer.wake(waiter.standing.address.as_ref());
             self.state = State::Held(Box::new(Grant::offered(waiter, self.fence, now)));
         }
     }
@@ -385,8 +385,8 @@ impl Lock {
         Blocked::new(holders, &self.line, index, reserved)
     }
 
-    fn emit(&self, fact: Fact, scribe: &mut Scribe) -> Epoch {
-        scribe.emit(Event::Resource { resource: Resource { kind: Kind::Lock, name: self.name.clone() }, fact })
+    fn emit(&self, fact: Fact, buffer: &mut EffectBuffer) -> Epoch {
+        buffer.emit(Event::Resource { resource: Resource { kind: Kind::Lock, name: self.name.clone() }, fact })
     }
 }
 

@@ -15,7 +15,7 @@ use crate::event::{Defined, Ended, Event, Fact, Forced, Increased, Kind, Resourc
 use crate::ids::{Epoch, HolderId, Name, Ticket};
 use crate::resource::grant::{Ask, Blocked, Claim, Grant, LINE_LIMIT, Line, OFFER, Offer, Reason, Term, Waiter, Waiting};
 use crate::resource::work_claim::Reservation;
-use crate::step::{Now, Scribe, Step};
+use crate::step::{EffectBuffer, Now, Step};
 use crate::task::admission::weight_left;
 use crate::time::{Lease, Span};
 
@@ -171,19 +171,19 @@ impl Semaphore {
 
     /// Decides one input.
     pub fn step(mut self, input: Input, now: &Now) -> Step<Semaphore, Outcome> {
-        let mut scribe = Scribe::new(now);
+        let mut buffer = EffectBuffer::new(now);
         let outcome = match input {
             Input::Define(config) => {
-                self.define(config, now, &mut scribe);
+                self.define(config, now, &mut buffer);
                 Outcome::Defined
             }
-            Input::Acquire(ask) => self.acquire(*ask, now, &mut scribe),
+            Input::Acquire(ask) => self.acquire(*ask, now, &mut buffer),
             Input::Look { ticket } => {
-                self.settle(now, &mut scribe);
+                self.settle(now, &mut buffer);
                 self.look(ticket, now)
             }
             Input::Leave { ticket } => {
-                self.leave(ticket, now, &mut scribe);
+                self.leave(ticket, now, &mut buffer);
                 Outcome::Left
             }
             Input::Heartbeat { holder, epoch } => match self.owned(&holder, epoch) {
@@ -196,22 +196,22 @@ impl Semaphore {
             Input::Release { holder, epoch } => match self.owned(&holder, epoch) {
                 Err(refusal) => refusal,
                 Ok(_) => {
-                    self.end(&holder, None, &mut scribe);
-                    self.serve(now, &mut scribe);
+                    self.end(&holder, None, &mut buffer);
+                    self.serve(now, &mut buffer);
                     Outcome::Released
                 }
             },
             Input::Force { holder, by } => match self.owned(&holder, None) {
                 Err(refusal) => refusal,
                 Ok(_) => {
-                    self.end(&holder, Some(by), &mut scribe);
-                    self.serve(now, &mut scribe);
+                    self.end(&holder, Some(by), &mut buffer);
+                    self.serve(now, &mut buffer);
                     Outcome::Released
                 }
             },
-            Input::Reap => Outcome::Reaped(self.settle(now, &mut scribe)),
+            Input::Reap => Outcome::Reaped(self.settle(now, &mut buffer)),
         };
-        Step { state: self, outcome, effects: scribe.effects }
+        Step { state: self, outcome, effects: buffer.effects }
     }
 
     /// The next moment at which time alone could change something.
@@ -234,18 +234,18 @@ impl Semaphore {
         }
     }
 
-    fn define(&mut self, config: Config, now: &Now, scribe: &mut Scribe) {
+    fn define(&mut self, config: Config, now: &Now, buffer: &mut EffectBuffer) {
         self.config = config;
         let Config { capacity, ttl } = config;
-        self.emit(Fact::Defined(Defined { capacity: Some(capacity), ttl, max_hold: None }), scribe);
+        self.emit(Fact::Defined(Defined { capacity: Some(capacity), ttl, max_hold: None }), buffer);
         // Those who ask for more than there is now are woken; asking again tells them so.
         for waiter in self.line.drop_where(|waiter| waiter.claim.weight > capacity) {
-            scribe.wake(waiter.standing.address.as_ref());
+            buffer.wake(waiter.standing.address.as_ref());
         }
-        self.serve(now, scribe);
+        self.serve(now, buffer);
     }
 
-    fn acquire(&mut self, ask: Ask, now: &Now, scribe: &mut Scribe) -> Outcome {
+    fn acquire(&mut self, ask: Ask, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         let Ask { mut claim, term, epoch, granted_before, wait, anew } = ask;
         if claim.weight == 0 {
             return Outcome::NoWeight;
@@ -258,7 +258,7 @@ impl Semaphore {
             }
         }
         let rejoined = self.line.rejoin(&claim, wait.as_ref(), now);
-        self.settle(now, scribe);
+        self.settle(now, buffer);
         if let Some(ticket) = rejoined {
             return self.look(ticket, now);
         }
@@ -290,13 +290,13 @@ impl Semaphore {
                 grant.claim.weight = claim.weight;
                 grant.renew(now);
                 let grant = grant.clone();
-                self.increased(&grant, scribe);
+                self.increased(&grant, buffer);
                 return Outcome::Increased(grant);
             }
             Some(_) => {}
             None if crowded => return Outcome::LineFull,
             None if nobody_waits && fits_now(claim.weight) => {
-                let epoch = self.emit(Fact::Acquired(claim.clone()), scribe);
+                let epoch = self.emit(Fact::Acquired(claim.clone()), buffer);
                 let grant = Grant::new(claim, epoch, now);
                 self.holders.insert(grant.claim.holder.clone(), grant.clone());
                 return Outcome::Acquired(grant);
@@ -325,16 +325,16 @@ impl Semaphore {
         }
     }
 
-    fn leave(&mut self, ticket: Ticket, now: &Now, scribe: &mut Scribe) {
+    fn leave(&mut self, ticket: Ticket, now: &Now, buffer: &mut EffectBuffer) {
         let granted = self.holders.values().find(|grant| grant.ticket == Some(ticket));
         match granted.map(|grant| (grant.claim.holder.clone(), grant.offer.as_ref().and_then(|offer| offer.from_weight))) {
-            Some((holder, Some(weight))) => self.decrease(&holder, weight, scribe),
-            Some((holder, None)) => self.end(&holder, None, scribe),
+            Some((holder, Some(weight))) => self.decrease(&holder, weight, buffer),
+            Some((holder, None)) => self.end(&holder, None, buffer),
             None => {
                 self.line.remove(ticket);
             }
         }
-        self.serve(now, scribe);
+        self.serve(now, buffer);
     }
 
     fn owned(&mut self, holder: &HolderId, epoch: Option<Epoch>) -> Result<&mut Grant, Outcome> {
@@ -347,7 +347,7 @@ impl Semaphore {
     }
 
     /// Drops dead waiters, ends the grants that are over, and serves the line.
-    fn settle(&mut self, now: &Now, scribe: &mut Scribe) -> Vec<(HolderId, Reason)> {
+    fn settle(&mut self, now: &Now, buffer: &mut EffectBuffer) -> Vec<(HolderId, Reason)> {
         self.line.drop_over(now);
         let mut ended = Vec::new();
         loop {
@@ -355,48 +355,48 @@ impl Semaphore {
             let round: Vec<_> = self.holders.iter().filter_map(over).collect();
             // An increase that lapses leaves a grant that may be over itself, so one round is not enough.
             if round.is_empty() {
-                self.serve(now, scribe);
+                self.serve(now, buffer);
                 return ended;
             }
             for (holder, reason) in &round {
-                self.reclaim(holder, *reason, scribe);
+                self.reclaim(holder, *reason, buffer);
             }
             ended.extend(round);
         }
     }
 
-    fn reclaim(&mut self, holder: &HolderId, reason: Reason, scribe: &mut Scribe) {
+    fn reclaim(&mut self, holder: &HolderId, reason: Reason, buffer: &mut EffectBuffer) {
         let grant = self.holders.get(holder).expect("a holder found to be over is there");
         if let Some(weight) = grant.offer.as_ref().and_then(|offer| offer.from_weight) {
-            return self.decrease(holder, weight, scribe);
+            return self.decrease(holder, weight, buffer);
         }
         let ended = Ended { holder: holder.clone(), epoch: grant.epoch, reason: Some(reason), forced: None, keeps: None };
         self.holders.remove(holder);
         let fact = if reason == Reason::Lapsed { Fact::OfferLapsed(ended) } else { Fact::Reclaimed(ended) };
-        self.emit(fact, scribe);
+        self.emit(fact, buffer);
     }
 
     /// Takes an increase back that was offered and not taken up: the holder keeps what it had.
-    fn decrease(&mut self, holder: &HolderId, weight: u32, scribe: &mut Scribe) {
+    fn decrease(&mut self, holder: &HolderId, weight: u32, buffer: &mut EffectBuffer) {
         let grant = self.holders.get_mut(holder).expect("an increase was offered to a holder");
         grant.claim.weight = weight;
         grant.offer = None;
         grant.ticket = None;
         let epoch = grant.epoch;
         let ended = Ended { holder: holder.clone(), epoch, reason: Some(Reason::Lapsed), forced: None, keeps: Some(weight) };
-        self.emit(Fact::OfferLapsed(ended), scribe);
+        self.emit(Fact::OfferLapsed(ended), buffer);
     }
 
-    fn end(&mut self, holder: &HolderId, forced: Option<Forced>, scribe: &mut Scribe) {
+    fn end(&mut self, holder: &HolderId, forced: Option<Forced>, buffer: &mut EffectBuffer) {
         let grant = self.holders.remove(holder).expect("only a holder's slots are released");
         let ended = Ended { holder: grant.claim.holder, epoch: grant.epoch, reason: None, forced, keeps: None };
-        self.emit(Fact::Released(ended), scribe);
+        self.emit(Fact::Released(ended), buffer);
     }
 
     /// Serves the line from its front until one does not fit.
-    fn serve(&mut self, now: &Now, scribe: &mut Scribe) {
+    fn serve(&mut self, now: &Now, buffer: &mut EffectBuffer) {
         while let Some(waiter) = self.next_served().and_then(|ticket| self.line.remove(ticket)) {
-            scribe.wake(waiter.standing.address.as_ref());
+            buffer.wake(waiter.standing.address.as_ref());
             match self.holders.get_mut(&waiter.claim.holder) {
                 Some(grant) => {
                     // A second offer on top of one that was not taken up lapses together with it.
@@ -408,10 +408,10 @@ impl Semaphore {
                     grant.ticket = Some(waiter.ticket);
                     grant.offer = Some(Offer { until: now.lease + OFFER, process: waiter.standing.process, from_weight });
                     let grant = grant.clone();
-                    self.increased(&grant, scribe);
+                    self.increased(&grant, buffer);
                 }
                 None => {
-                    let epoch = self.emit(Fact::Acquired(waiter.claim.clone()), scribe);
+                    let epoch = self.emit(Fact::Acquired(waiter.claim.clone()), buffer);
                     let grant = Grant::offered(waiter, epoch, now);
                     self.holders.insert(grant.claim.holder.clone(), grant);
                 }
@@ -444,9 +444,9 @@ impl Semaphore {
         waiter.claim.weight.saturating_sub(has)
     }
 
-    fn increased(&self, grant: &Grant, scribe: &mut Scribe) {
+    fn increased(&self, grant: &Grant, buffer: &mut EffectBuffer) {
         let increased = Increased { holder: grant.claim.holder.clone(), weight: grant.claim.weight };
-        self.emit(Fact::Increased(increased), scribe);
+        self.emit(Fact::Increased(increased), buffer);
     }
 
     fn blocked(&self, index: Option<usize>) -> Blocked {
@@ -455,8 +455,8 @@ impl Semaphore {
         Blocked::new(holders, &self.line, index, reserved)
     }
 
-    fn emit(&self, fact: Fact, scribe: &mut Scribe) -> Epoch {
-        scribe.emit(Event::Resource { resource: Resource { kind: Kind::Semaphore, name: self.name.clone() }, fact })
+    fn emit(&self, fact: Fact, buffer: &mut EffectBuffer) -> Epoch {
+        buffer.emit(Event::Resource { resource: Resource { kind: Kind::Semaphore, name: self.name.clone() }, fact })
     }
 }
 

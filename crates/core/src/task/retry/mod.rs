@@ -20,7 +20,7 @@ use std::num::NonZeroU32;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::task::run::{Ending, Setback, Verdict};
+use crate::task::run::{Ending, RetryReason, Verdict};
 use crate::time::{Lease, Span};
 
 /// How a task is tried again. It is fixed when the task is handed over.
@@ -75,7 +75,7 @@ pub enum Fact {
         /// How it ended, and as what that counts if it is not done.
         ending: Ending,
         /// It was ended for another reason than its own.
-        setback: Option<Setback>,
+        setback: Option<RetryReason>,
     },
     /// It is done, and children of it are not.
     Waiting {
@@ -92,7 +92,7 @@ pub enum Next {
     /// The attempt may begin.
     Attempt,
     /// Another one follows after a rest.
-    Restart(Setback),
+    Restart(RetryReason),
     /// It is done, as far as it depends on itself.
     Done {
         /// The result.
@@ -125,15 +125,15 @@ impl Policy {
             Fact::Ended { marker: Marker::Broken(error), .. } => Next::Failed(broken(&error)),
             Fact::Ended { marker: Marker::Absent, verdict, ending, setback } => {
                 let setback = setback.unwrap_or(match (&verdict, &ending) {
-                    (Some(_), _) => Setback::Failed,
-                    (None, Ending::Exited(0)) => Setback::NoVerdict,
-                    (None, Ending::Lost) => Setback::Lost,
-                    (None, Ending::NotBegun { is_shortage: true, .. }) => Setback::Shortage,
-                    (None, Ending::Never | Ending::NotBegun { .. }) => Setback::Never,
-                    (None, Ending::Exited(_) | Ending::Signalled(_) | Ending::NotStarted { .. }) => Setback::Failed,
+                    (Some(_), _) => RetryReason::Failed,
+                    (None, Ending::Exited(0)) => RetryReason::NoVerdict,
+                    (None, Ending::Lost) => RetryReason::Lost,
+                    (None, Ending::NotBegun { is_shortage: true, .. }) => RetryReason::Shortage,
+                    (None, Ending::Never | Ending::NotBegun { .. }) => RetryReason::Never,
+                    (None, Ending::Exited(_) | Ending::Signalled(_) | Ending::NotStarted { .. }) => RetryReason::Failed,
                 });
                 // Nothing was tried by a run that never began.
-                let is_attempt = !matches!(setback, Setback::Never | Setback::Shortage);
+                let is_attempt = !matches!(setback, RetryReason::Never | RetryReason::Shortage);
                 if is_attempt && made >= self.max_restarts.get() {
                     let said = verdict.and_then(|verdict| match verdict {
                         Verdict::Failed { error } => Some(error),

@@ -36,7 +36,7 @@ fn the_limit_is_an_error_before_the_next_attempt() {
 #[test]
 fn done_right_after_an_attempt_counts_whatever_its_exit_was() {
     for ending in [Ending::Exited(0), Ending::Exited(1), Ending::Signalled(9), Ending::Lost] {
-        let fact = Fact::Ended { marker: Marker::Done, verdict: None, ending, setback: Some(Setback::Stuck) };
+        let fact = Fact::Ended { marker: Marker::Done, verdict: None, ending, setback: Some(RetryReason::Stuck) };
         assert_eq!(POLICY.next(3, fact, Lease(0)), Next::Done { output: None });
     }
 }
@@ -47,20 +47,20 @@ fn what_the_run_said_is_the_result_and_a_failure_that_it_tells_is_not_the_end() 
     let done = Verdict::Done { output: Some(7.into()) };
     assert_eq!(POLICY.next(1, fact(done), Lease(0)), Next::Done { output: Some(7.into()) });
     let error = || Verdict::Failed { error: "no luck".into() };
-    assert_eq!(POLICY.next(1, fact(error()), Lease(0)), Next::Restart(Setback::Failed));
+    assert_eq!(POLICY.next(1, fact(error()), Lease(0)), Next::Restart(RetryReason::Failed));
     assert!(failed(&POLICY.next(3, fact(error()), Lease(0))).ends_with("the last one: no luck"));
 }
 
 #[test]
 fn an_exit_that_says_nothing_is_no_verdict_and_counts() {
-    assert_eq!(POLICY.next(1, ended(Ending::Exited(0)), Lease(0)), Next::Restart(Setback::NoVerdict));
+    assert_eq!(POLICY.next(1, ended(Ending::Exited(0)), Lease(0)), Next::Restart(RetryReason::NoVerdict));
     assert!(failed(&POLICY.next(3, ended(Ending::Exited(0)), Lease(0))).contains("no verdict"));
-    assert_eq!(POLICY.next(1, ended(Ending::Lost), Lease(0)), Next::Restart(Setback::Lost));
+    assert_eq!(POLICY.next(1, ended(Ending::Lost), Lease(0)), Next::Restart(RetryReason::Lost));
 }
 
 #[test]
 fn a_run_that_never_began_is_no_attempt() {
-    assert_eq!(POLICY.next(3, ended(Ending::Never), Lease(0)), Next::Restart(Setback::Never));
+    assert_eq!(POLICY.next(3, ended(Ending::Never), Lease(0)), Next::Restart(RetryReason::Never));
 }
 
 #[test]

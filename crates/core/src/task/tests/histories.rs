@@ -65,7 +65,7 @@ fn assert_step_is_sound(before: &World<Task>, after: &World<Task>, outcome: &Out
         }
     }
     if is_refusal(outcome) {
-        assert_eq!((new, &after.log, &after.sent), (old, &before.log, &before.sent), "a refusal changes nothing");
+        assert_eq!((new, &after.log, &after.entry), (old, &before.log, &before.entry), "a refusal changes nothing");
     }
     match (old.live(), new.live()) {
         (Some(old), Some(new)) => assert_eq!((&old.run, old.epoch), (&new.run, new.epoch), "one run at a time"),
@@ -98,7 +98,7 @@ fn gives_back(event: &Event) -> bool {
     matches!(event, Event::Task { fact: TaskFact::Restarting { attempts: Some(_), .. }, .. })
 }
 
-/// What the log and the errands tell: runs one after the other, numbered without a gap but for those that could not begin, each killed at most once; never
+/// What the log and the outbox commands tell: runs one after the other, numbered without a gap but for those that could not begin, each killed at most once; never
 /// more attempts or help than allowed; every question with its task.
 fn assert_log_is_sound(world: &World<Task>) {
     let is_loop = world.machine.spec.restart.is_some();
@@ -145,11 +145,11 @@ fn assert_log_is_sound(world: &World<Task>) {
                 assert_eq!(live.take(), Some(run));
                 counted -= u32::from(attempts.is_some());
                 assert!(attempts.is_none_or(|attempts| attempts == counted));
-                begun -= u32::from(matches!(why, Some(Setback::Never | Setback::Shortage)));
+                begun -= u32::from(matches!(why, Some(RetryReason::Never | RetryReason::Shortage)));
                 let is_help = match why {
-                    Some(Setback::Stuck) => true,
-                    Some(Setback::Lost) => !is_loop,
-                    Some(Setback::Never) => attempts.is_some(),
+                    Some(RetryReason::Stuck) => true,
+                    Some(RetryReason::Lost) => !is_loop,
+                    Some(RetryReason::Never) => attempts.is_some(),
                     _ => false,
                 };
                 helped += u32::from(is_help);
@@ -179,15 +179,20 @@ fn assert_log_is_sound(world: &World<Task>) {
         }
     }
     assert_eq!((live, raised), (world.machine.live().map(|live| &live.run), None));
-    let of = |kind: fn(&Errand) -> bool| world.sent.iter().filter(move |errand| kind(errand)).filter_map(Errand::run);
-    assert!(of(|errand| matches!(errand, Errand::Spawn { .. })).eq(&spawned));
-    assert_eq!(of(|errand| matches!(errand, Errand::Nudge { .. })).count(), nudges, "one nudge for each that is told of");
-    let killed: Vec<_> = of(|errand| matches!(errand, Errand::Kill { .. })).collect();
+    let of =
+        |kind: fn(&OutboxCommand) -> bool| world.entry.iter().filter(move |command| kind(command)).filter_map(OutboxCommand::run);
+    assert!(of(|command| matches!(command, OutboxCommand::Spawn { .. })).eq(&spawned));
+    assert_eq!(
+        of(|command| matches!(command, OutboxCommand::Nudge { .. })).count(),
+        nudges,
+        "one nudge for each that is told of"
+    );
+    let killed: Vec<_> = of(|command| matches!(command, OutboxCommand::Kill { .. })).collect();
     let distinct: std::collections::BTreeSet<_> = killed.iter().collect();
     assert_eq!(distinct.len(), killed.len(), "killed twice: {killed:?}");
     let told = |kind| {
-        let is_one = |errand: &&Errand| matches!(errand, Errand::Notify(notice) if notice.kind == kind);
-        world.sent.iter().filter(is_one).count()
+        let is_one = |command: &&OutboxCommand| matches!(command, OutboxCommand::Notify(notice) if notice.kind == kind);
+        world.entry.iter().filter(is_one).count()
     };
     let failed = world.told().iter().filter(|kind| **kind == "failed").count();
     assert_eq!((told(NoticeKind::Escalate), told(NoticeKind::TaskFailed)), (parked, failed), "people are told once");
@@ -215,7 +220,7 @@ fn assert_earlier_runs_are_powerless(world: &World<Task>) {
         let checkpoint = Input::Checkpoint { epoch, output_bytes: 1, quiet: Span::ZERO };
         assert_eq!(later.act(checkpoint), Outcome::Fenced(current));
         assert_eq!(later.say(Some(epoch), true), Outcome::Fenced(current));
-        assert_eq!((&later.machine, &later.log, &later.sent), (&world.machine, &world.log, &world.sent));
+        assert_eq!((&later.machine, &later.log, &later.entry), (&world.machine, &world.log, &world.entry));
     }
 }
 

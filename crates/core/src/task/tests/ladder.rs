@@ -6,13 +6,13 @@ use crate::event::DecisionFact;
 use crate::step::NoticeKind;
 
 fn errands(world: &World<Task>) -> Vec<&'static str> {
-    let word = |errand: &Errand| match errand {
-        Errand::Spawn { .. } => "spawn",
-        Errand::Kill { .. } => "kill",
-        Errand::Nudge { .. } => "nudge",
-        Errand::Notify(_) => "tell",
+    let word = |command: &OutboxCommand| match command {
+        OutboxCommand::Spawn { .. } => "spawn",
+        OutboxCommand::Kill { .. } => "kill",
+        OutboxCommand::Nudge { .. } => "nudge",
+        OutboxCommand::Notify(_) => "tell",
     };
-    world.sent.iter().map(word).collect()
+    world.entry.iter().map(word).collect()
 }
 
 /// Both kinds of task climb the same ladder.
@@ -28,7 +28,7 @@ fn a_silent_run_is_nudged_then_restarted_and_then_a_person_decides() {
         assert_eq!((errands(&world), world.machine.recoveries), (vec!["spawn", "nudge"], 1));
         assert_eq!(world.fall_silent(), Outcome::Stopping);
         assert_eq!((errands(&world), world.machine.recoveries), (vec!["spawn", "nudge", "kill"], 1), "not before its end");
-        assert_eq!(world.end_last(Ending::Signalled(15)), Outcome::Again(Setback::Stuck));
+        assert_eq!(world.end_last(Ending::Signalled(15)), Outcome::Again(RetryReason::Stuck));
         assert_eq!(world.machine.recoveries, 2);
 
         world.pass(REST);
@@ -52,7 +52,7 @@ fn a_silent_run_is_nudged_then_restarted_and_then_a_person_decides() {
         let acts: Vec<_> = question.options.iter().map(|choice| choice.act).collect();
         assert_eq!((acts, question.recommended), (vec![Act::Retry, Act::Fail, Act::Skip, Act::Cancel], 1));
         assert!(question.text.contains("no sign of life") && question.text.contains("2 times"), "{}", question.text);
-        let Some(Errand::Notify(notice)) = world.sent.last() else { panic!("{:?}", world.sent) };
+        let Some(OutboxCommand::Notify(notice)) = world.entry.last() else { panic!("{:?}", world.entry) };
         assert_eq!(notice.kind, NoticeKind::Escalate);
     }
 }
@@ -151,7 +151,7 @@ fn lost_once_too_often_a_person_decides_but_a_loop_counts_it_as_an_attempt() {
     let mut world = World::task();
     for _ in 0..MAX_RECOVERIES {
         world.start();
-        assert_eq!(world.end_last(Ending::Lost), Outcome::Again(Setback::Lost));
+        assert_eq!(world.end_last(Ending::Lost), Outcome::Again(RetryReason::Lost));
     }
     world.start();
     assert!(matches!(world.end_last(Ending::Lost), Outcome::Parked(_)));
@@ -159,7 +159,7 @@ fn lost_once_too_often_a_person_decides_but_a_loop_counts_it_as_an_attempt() {
     let mut world = World::looping();
     for _ in 1..MAX_RESTARTS {
         world.start();
-        assert_eq!(world.end_last(Ending::Lost), Outcome::Again(Setback::Lost));
+        assert_eq!(world.end_last(Ending::Lost), Outcome::Again(RetryReason::Lost));
         world.pass(REST);
     }
     world.start();
@@ -169,7 +169,7 @@ fn lost_once_too_often_a_person_decides_but_a_loop_counts_it_as_an_attempt() {
 #[test]
 fn overtime_is_a_failure_of_the_run_and_counts_from_its_beginning() {
     let mut world = World::task();
-    for again in [Outcome::Again(Setback::Overtime), Outcome::Ended(Status::Failed)] {
+    for again in [Outcome::Again(RetryReason::Overtime), Outcome::Ended(Status::Failed)] {
         world.start();
         let (epoch, began) = (world.epoch(), world.now.lease);
         world.now.lease = Lease((began + Span::from_secs(MAX_DURATION)).0 - 1);
@@ -195,7 +195,7 @@ fn what_never_began_has_not_taken_too_long() {
         world.start();
         world.pass(MAX_DURATION);
         world.overtime();
-        assert_eq!(world.end_last(Ending::Never), Outcome::Again(Setback::Never));
+        assert_eq!(world.end_last(Ending::Never), Outcome::Again(RetryReason::Never));
         assert_eq!(world.machine.failures, 0);
     }
 }

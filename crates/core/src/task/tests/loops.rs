@@ -25,7 +25,7 @@ fn it_is_tried_so_often_and_not_once_more() {
     let mut world = World::looping();
     for _ in 1..MAX_RESTARTS {
         world.start();
-        assert_eq!(world.end_last(Ending::Exited(0)), Outcome::Again(Setback::NoVerdict));
+        assert_eq!(world.end_last(Ending::Exited(0)), Outcome::Again(RetryReason::NoVerdict));
         world.pass(REST);
         assert_eq!(world.act(Input::Found { marker: Marker::Absent, children: 0 }), Outcome::Clear);
     }
@@ -43,7 +43,7 @@ fn it_is_tried_so_often_and_not_once_more() {
 fn a_run_that_never_began_is_announced_again_at_once() {
     let mut world = World::looping();
     world.start();
-    assert_eq!(world.end_last(Ending::Never), Outcome::Again(Setback::Never));
+    assert_eq!(world.end_last(Ending::Never), Outcome::Again(RetryReason::Never));
     assert_eq!(world.machine.state, State::Pending, "nothing was tried, so there is nothing to rest from");
     world.start();
     assert_eq!((announced(&world), world.machine.attempts), (vec![Some(0), Some(0)], 2));
@@ -168,12 +168,12 @@ fn what_an_earlier_attempt_says_is_fenced() {
 #[test]
 fn each_way_to_end_has_its_word() {
     for (said, ending, word) in [
-        (false, Ending::Exited(0), Setback::NoVerdict),
-        (true, Ending::Exited(0), Setback::Failed),
-        (false, Ending::Exited(1), Setback::Failed),
-        (false, Ending::Signalled(9), Setback::Failed),
-        (false, Ending::Lost, Setback::Lost),
-        (false, Ending::Never, Setback::Never),
+        (false, Ending::Exited(0), RetryReason::NoVerdict),
+        (true, Ending::Exited(0), RetryReason::Failed),
+        (false, Ending::Exited(1), RetryReason::Failed),
+        (false, Ending::Signalled(9), RetryReason::Failed),
+        (false, Ending::Lost, RetryReason::Lost),
+        (false, Ending::Never, RetryReason::Never),
     ] {
         let mut world = World::looping();
         world.start();
@@ -183,13 +183,13 @@ fn each_way_to_end_has_its_word() {
         }
         assert_eq!(world.end_last(ending.clone()), Outcome::Again(word), "{ending:?}");
         assert_eq!(world.machine.recoveries, 0, "a loop has its own limit: {ending:?}");
-        assert_eq!(world.machine.failures, u32::from(word != Setback::Never));
+        assert_eq!(world.machine.failures, u32::from(word != RetryReason::Never));
     }
     let mut world = World::looping();
     world.start();
     world.pass(MAX_DURATION);
     world.overtime();
-    assert_eq!(world.end_last(Ending::Signalled(15)), Outcome::Again(Setback::Overtime));
+    assert_eq!(world.end_last(Ending::Signalled(15)), Outcome::Again(RetryReason::Overtime));
 }
 
 #[test]

@@ -213,7 +213,7 @@ fn a_wish_that_says_more_replaces_one_that_says_less() {
         world.start();
         let epoch = world.epoch();
         wishes.iter().for_each(|wish| assert_eq!(world.stop(wish.clone()), Outcome::Stopping));
-        assert_eq!(world.sent.len(), 2, "one spawn and one kill: {:?}", world.sent);
+        assert_eq!(world.entry.len(), 2, "one spawn and one kill: {:?}", world.entry);
         world.say(Some(epoch), true);
         world.end_last(Ending::Signalled(15))
     };
@@ -232,7 +232,7 @@ fn a_restart_is_a_recovery_and_recoveries_are_bounded() {
     for _ in 0..MAX_RECOVERIES {
         world.start();
         world.stop(After::Restart);
-        assert_eq!(world.end_last(Ending::Signalled(9)), Outcome::Again(Setback::Stuck));
+        assert_eq!(world.end_last(Ending::Signalled(9)), Outcome::Again(RetryReason::Stuck));
     }
     world.start();
     world.stop(After::Restart);
@@ -248,7 +248,7 @@ fn a_restart_is_a_recovery_and_recoveries_are_bounded() {
     for mut world in [world, strict] {
         assert_eq!(world.act(Input::Retry), Outcome::Clear);
         world.start();
-        let again = Outcome::Again(Setback::Lost);
+        let again = Outcome::Again(RetryReason::Lost);
         assert_eq!(world.end_last(Ending::Lost), again, "a retry by a person gives all of them back");
     }
 }
@@ -279,7 +279,7 @@ fn what_a_failed_run_said_is_in_the_log_though_another_follows() {
     world.start();
     let epoch = world.epoch();
     world.say(Some(epoch), false);
-    assert_eq!(world.end_last(Ending::Exited(0)), Outcome::Again(Setback::Failed));
+    assert_eq!(world.end_last(Ending::Exited(0)), Outcome::Again(RetryReason::Failed));
     let (_, _, last) = world.log.last().unwrap();
     let data = r#"{"ending":{"exited":0},"error":"bad","failures":1,"recoveries":0,"run":"r-1","why":"failed"}"#;
     assert_eq!((last.kind(), &*last.data()), ("task:restarting", data));

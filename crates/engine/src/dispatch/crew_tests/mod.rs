@@ -9,13 +9,13 @@ use banksman_core::queue::{self, Data, Input, New, Outcome};
 use banksman_core::route::{Does, Pattern, Reaction, Route, Then};
 use banksman_core::task::Work;
 use banksman_core::worker::{Definition, Job};
-use banksman_core::{Errand, Name, NoticeKind, Seq, Span, TaskId, worker};
+use banksman_core::{Name, NoticeKind, OutboxCommand, Seq, Span, TaskId, worker};
 use banksman_store::Key;
 use serde_json::{Value, json};
 
 use super::stage::{Actor, Stage, exited, options};
 use super::{Advice, Options};
-use crate::applying::{ApplyOutcome, ApplyRequest, How, Misfit};
+use crate::applying::{ApplyOutcome, ApplyRequest, How, Incompatible};
 use crate::queues::QueueRequest;
 use crate::request::{Reply, Request};
 use crate::routing::{RouteOutcome, RouteRequest};
@@ -227,8 +227,8 @@ fn what_fails_is_tried_again_and_dies_with_the_error_of_its_task() {
     assert_eq!(errors, ["exit status 3", "exit status 4"]);
     assert_eq!(item.history[0].holder.as_str(), "worker:w");
     // People are told of the item, once, and not of its tasks.
-    let told = stage.everything().backlog.outbox.into_values().filter_map(|sent| match sent.errand {
-        Errand::Notify(notice) if notice.kind == NoticeKind::TaskFailed => Some((notice.subject, notice.text)),
+    let told = stage.everything().backlog.outbox.into_values().filter_map(|entry| match entry.command {
+        OutboxCommand::Notify(notice) if notice.kind == NoticeKind::TaskFailed => Some((notice.subject, notice.text)),
         _ => None,
     });
     let subject = format!("dead: item {} of queue q", item.id).into();
@@ -464,7 +464,7 @@ fn a_runbook_comes_into_force_as_a_whole_or_not_at_all() {
     );
     let ApplyOutcome::Refused(misfits) = stage.apply(wrong) else { panic!("it is wrong") };
     assert_eq!(misfits.len(), 4, "{misfits:?}");
-    assert!(matches!(&misfits[0], Misfit::NoQueue { queue, .. } if queue.as_str() == "nowhere"));
+    assert!(matches!(&misfits[0], Incompatible::NoQueue { queue, .. } if queue.as_str() == "nowhere"));
     assert!(stage.everything().queues.queues.is_empty());
 
     let first = || runbook(vec![definition("w", "q", 1, &[])], vec![route("x:y", vec![push("q")])]);
@@ -484,7 +484,7 @@ fn a_runbook_comes_into_force_as_a_whole_or_not_at_all() {
     let theirs = BTreeMap::from([(name("v"), Arc::new(theirs))]);
     let theirs = ApplyRequest { runbook: "other".into(), workers: theirs, ..ApplyRequest::default() };
     let ApplyOutcome::Refused(misfits) = stage.apply(theirs) else { panic!("names belong to runbooks") };
-    assert_eq!(misfits, [Misfit::Worker(name("v"), worker::Outcome::Foreign { runbook: "r".into() })]);
+    assert_eq!(misfits, [Incompatible::Worker(name("v"), worker::Outcome::Foreign { runbook: "r".into() })]);
     let gone = stage.apply(ApplyRequest { runbook: "r".into(), ..ApplyRequest::default() });
     assert_eq!(how(gone), [How::Removed, How::Removed]);
     let mut actor = stage.runner("m", options());

@@ -95,8 +95,8 @@ fn what_a_route_cannot_do_is_written_down() {
     // The worker goes while the route of another runbook stays.
     let mut kept = runbook(vec![], vec![]);
     kept.routes = vec![];
-    let mine = Route { runbook: "other".into(), on: Pattern::new("deploy:done").unwrap(), then: vec![Then::Wake(name("w"))] };
-    stage.apply(ApplyRequest { runbook: "other".into(), routes: vec![Arc::new(mine)], ..ApplyRequest::default() });
+    let owned = Route { runbook: "other".into(), on: Pattern::new("deploy:done").unwrap(), then: vec![Then::Wake(name("w"))] };
+    stage.apply(ApplyRequest { runbook: "other".into(), routes: vec![Arc::new(owned)], ..ApplyRequest::default() });
     stage.apply(kept);
     let mut actor = stage.runner("m", options());
     stage.play(&mut actor);

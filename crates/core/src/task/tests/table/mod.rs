@@ -82,7 +82,7 @@ fn word(outcome: &Outcome) -> &'static str {
 }
 
 /// Every state against the given inputs: the outcome and the state afterwards (a refusal changes nothing), with
-/// `+` for the events and `!` for the errands that come out.
+/// `+` for the events and `!` for the outbox commands that come out.
 fn table(states: &[&str], inputs: &[&str], act: fn(&mut World<Task>, &str) -> Outcome) -> String {
     let mut columns = vec![std::iter::once("").chain(states.iter().copied()).map(str::to_owned).collect::<Vec<_>>()];
     for input in inputs {
@@ -103,7 +103,7 @@ fn cell(name: &str, act: impl FnOnce(&mut World<Task>) -> Outcome) -> String {
     let outcome = act(&mut world);
     let mut cell = word(&outcome).to_owned();
     if is_refusal(&outcome) {
-        assert_eq!((&world.machine, &world.log, &world.sent), (&before.machine, &before.log, &before.sent), "{name}: {cell}");
+        assert_eq!((&world.machine, &world.log, &world.entry), (&before.machine, &before.log, &before.entry), "{name}: {cell}");
         return cell;
     }
     let after = state(&world.machine);
@@ -114,12 +114,12 @@ fn cell(name: &str, act: impl FnOnce(&mut World<Task>) -> Outcome) -> String {
         cell += &format!(", said {}", said(&world.machine));
     }
     world.told()[before.log.len()..].iter().for_each(|kind| cell += &format!(" +{kind}"));
-    for errand in &world.sent[before.sent.len()..] {
-        cell += match errand {
-            Errand::Spawn { .. } => " !spawn",
-            Errand::Kill { .. } => " !kill",
-            Errand::Nudge { .. } => " !nudge",
-            Errand::Notify(_) => " !tell",
+    for command in &world.entry[before.entry.len()..] {
+        cell += match command {
+            OutboxCommand::Spawn { .. } => " !spawn",
+            OutboxCommand::Kill { .. } => " !kill",
+            OutboxCommand::Nudge { .. } => " !nudge",
+            OutboxCommand::Notify(_) => " !tell",
         };
     }
     cell

@@ -12,15 +12,15 @@ use crate::error::StoreError;
 /// A file whose lock is the right to write, behind a gate that one waits in at a time.
 ///
 /// A free file lock goes to whoever asks first, and that is the one who has just given it up: it is running, and those
-/// who wait must first wake up. But the next in turn keeps the gate shut until it has the turn, so the one who leaves
+/// who wait must first wake up. But the next in turn keeps the gate shut until it holds the writer lock, so the one who leaves
 /// has to queue up behind it.
-pub(crate) struct Turnstile {
+pub(crate) struct WriterLock {
     gate: File,
     file: File,
     inside: Option<Stay>,
 }
 
-/// How long a turn lasts.
+/// How long the writer lock lasts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stay {
     /// It was taken for one transaction and ends with it.
@@ -29,7 +29,7 @@ pub(crate) enum Stay {
     UntilGivenBack,
 }
 
-/// The process that has its turn right now.
+/// The process that holds the writer lock right now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Occupant {
     /// Its pid.
@@ -50,8 +50,8 @@ pub fn turnstile_of(store: &Path) -> PathBuf {
     name.into()
 }
 
-impl Turnstile {
-    pub(crate) fn open(path: &Path) -> Result<Turnstile, StoreError> {
+impl WriterLock {
+    pub(crate) fn open(path: &Path) -> Result<WriterLock, StoreError> {
         // A link leads wherever the author of a repository likes.
         let flags = i32::try_from(OFlags::NOFOLLOW.bits()).expect("a flag of open is an int");
         let open = |path: &Path| {
@@ -59,10 +59,10 @@ impl Turnstile {
             options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(flags);
             options.open(path).map_err(StoreError::io)
         };
-        Ok(Turnstile { gate: open(&path.with_extension("gate"))?, file: open(path)?, inside: None })
+        Ok(WriterLock { gate: open(&path.with_extension("gate"))?, file: open(path)?, inside: None })
     }
 
-    /// Waits for the turn, however long it takes. A turn that was taken already goes on as it was taken.
+    /// Waits for the writer lock, however long it takes. A turn that was taken already goes on as it was taken.
     pub(crate) fn enter(&mut self, stay: Stay) -> Result<(), StoreError> {
         if self.inside.is_none() {
             lock(&self.gate)?;
@@ -74,7 +74,7 @@ impl Turnstile {
         Ok(())
     }
 
-    /// Takes the turn if nobody has it.
+    /// Takes the writer lock if nobody has it.
     pub(crate) fn try_enter(&mut self) -> Result<bool, StoreError> {
         if self.inside.is_none() {
             if !try_lock(&self.gate)? {
@@ -130,14 +130,14 @@ fn unlock(file: &File) {
 }
 
 /// The last event that was committed to this store, as far as it was written down.
-pub(crate) fn recorded(turnstile: &Path, store: &str) -> Option<i64> {
-    let text = std::fs::read_to_string(turnstile).ok()?;
+pub(crate) fn recorded(writer_lock: &Path, store: &str) -> Option<i64> {
+    let text = std::fs::read_to_string(writer_lock).ok()?;
     text.lines().next()?.strip_prefix(store)?.trim().parse().ok()
 }
 
-/// Who has its turn at this turnstile, as the kernel tells. `None` if nobody has or it cannot be seen from here.
-pub fn occupant(turnstile: &Path) -> Option<Occupant> {
-    let inode = std::fs::metadata(turnstile).ok()?.ino();
+/// Who holds the writer lock at this writer lock, as the kernel tells. `None` if nobody has or it cannot be seen from here.
+pub fn occupant(writer_lock: &Path) -> Option<Occupant> {
+    let inode = std::fs::metadata(writer_lock).ok()?.ino();
     let locks = std::fs::read_to_string("/proc/locks").ok()?;
     let pid = locks.lines().find_map(|line| holder(line, inode))?;
     let command = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
@@ -178,12 +178,12 @@ mod tests {
     fn who_has_the_turn_is_known() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("turn");
-        let mut turnstile = Turnstile::open(&path).unwrap();
+        let mut writer_lock = WriterLock::open(&path).unwrap();
         assert_eq!(occupant(&path), None);
-        turnstile.enter(Stay::UntilGivenBack).unwrap();
-        turnstile.end_transaction();
+        writer_lock.enter(Stay::UntilGivenBack).unwrap();
+        writer_lock.end_transaction();
         assert_eq!(occupant(&path).unwrap().pid, i32::try_from(std::process::id()).unwrap());
-        turnstile.leave();
+        writer_lock.leave();
         assert_eq!(occupant(&path), None);
     }
 }

@@ -14,7 +14,7 @@ const REPORT_AFTER: Span = Span::from_ms(20);
 
 /// One of them.
 #[derive(Debug)]
-pub(super) struct Mine {
+pub(super) struct OwnedRun {
     pub(super) work: Work,
     pub(super) phase: Phase,
     /// The processes, and when the store is told of them.
@@ -36,15 +36,15 @@ pub(super) struct Mine {
     pub(super) is_asked: bool,
 }
 
-impl Mine {
-    pub(super) fn new(work: Work) -> Mine {
+impl OwnedRun {
+    pub(super) fn new(work: Work) -> OwnedRun {
         let live = work.task.live();
         let seen = live.map_or(work.run.started.lease, |live| live.seen.lease);
         let stuck = work.task.status() == Status::Stuck;
         let stopping = matches!(work.task.state, task::State::Stopping { .. });
         let (report, checkpoint_at, recover_at) = (None, None, None);
         let (phase, unproven, is_fresh, is_asked) = (Phase::Live, false, false, false);
-        Mine { work, phase, report, seen, stuck, stopping, checkpoint_at, recover_at, unproven, is_fresh, is_asked }
+        OwnedRun { work, phase, report, seen, stuck, stopping, checkpoint_at, recover_at, unproven, is_fresh, is_asked }
     }
 }
 
@@ -59,28 +59,28 @@ pub(super) enum Phase {
 impl Dispatcher {
     /// The work of a run that it looks after.
     pub fn work(&self, run: &RunId) -> Option<&Work> {
-        self.mine.get(run).map(|mine| &mine.work)
+        self.owned.get(run).map(|owned| &owned.work)
     }
 
     /// Whether the session of a run is to end, and was not seen dead.
     pub fn is_being_killed(&self, run: &RunId) -> bool {
-        self.mine.get(run).is_some_and(|mine| mine.phase == Phase::Killing || (mine.stopping && mine.phase == Phase::Live))
+        self.owned.get(run).is_some_and(|owned| owned.phase == Phase::Killing || (owned.stopping && owned.phase == Phase::Live))
     }
 
     /// The session of a run has begun.
     pub fn started(&mut self, run: &RunId, session: Session, now: Lease) {
-        if let Some(mine) = self.mine.get_mut(run).filter(|mine| mine.work.run.session.is_none()) {
-            mine.report = Some((session, now + REPORT_AFTER));
+        if let Some(owned) = self.owned.get_mut(run).filter(|owned| owned.work.run.session.is_none()) {
+            owned.report = Some((session, now + REPORT_AFTER));
         }
         self.has_begun(run, now);
     }
 
     /// The tree of a run was seen dead.
     pub fn ended(&mut self, run: &RunId, ending: Ended) {
-        self.has_begun(run, self.sent);
-        if let Some(mine) = self.mine.get_mut(run) {
-            mine.report = None;
-            mine.phase = Phase::Ended(ending);
+        self.has_begun(run, self.entry);
+        if let Some(owned) = self.owned.get_mut(run) {
+            owned.report = None;
+            owned.phase = Phase::Ended(ending);
             // What it leaves may be what others were refused for, and they come before those who were not.
             self.passed_over.clear();
         }
@@ -88,17 +88,17 @@ impl Dispatcher {
 
     /// The keeper of a run is gone and has left no word.
     pub fn gone(&mut self, run: &RunId) {
-        if let Some(mine) = self.mine.get_mut(run).filter(|mine| !matches!(mine.phase, Phase::Ended(_))) {
-            mine.phase = Phase::Live;
-            let work = mine.work.clone();
+        if let Some(owned) = self.owned.get_mut(run).filter(|owned| !matches!(owned.phase, Phase::Ended(_))) {
+            owned.phase = Phase::Live;
+            let work = owned.work.clone();
             self.queue.push_back(Advice::Recover(Box::new(work)));
         }
     }
 
     /// What became of the session of a run could not be found out. It is tried again in a moment.
     pub fn unclear(&mut self, run: &RunId, now: Lease) {
-        if let Some(mine) = self.mine.get_mut(run).filter(|mine| !matches!(mine.phase, Phase::Ended(_))) {
-            mine.recover_at = Some(now + RETRY_AFTER);
+        if let Some(owned) = self.owned.get_mut(run).filter(|owned| !matches!(owned.phase, Phase::Ended(_))) {
+            owned.recover_at = Some(now + RETRY_AFTER);
         }
     }
 
@@ -106,21 +106,21 @@ impl Dispatcher {
     /// again from time to time.
     pub fn unproven(&mut self, run: &RunId, why: Box<str>, now: Lease) {
         let again = now + self.options.poll;
-        if let Some(mine) = self.mine.get_mut(run).filter(|mine| !matches!(mine.phase, Phase::Ended(_))) {
-            (mine.unproven, mine.recover_at) = (true, Some(again));
-            let what = Box::new(mine.work.clone());
+        if let Some(owned) = self.owned.get_mut(run).filter(|owned| !matches!(owned.phase, Phase::Ended(_))) {
+            (owned.unproven, owned.recover_at) = (true, Some(again));
+            let what = Box::new(owned.work.clone());
             self.results.push(RunRequest::Unproven { runner: self.me.id.clone(), what, why });
         }
     }
 
     /// Whether all that is left to do for its runs is up to a person.
     pub(super) fn only_unproven(&self) -> bool {
-        self.mine.values().all(|mine| mine.unproven)
+        self.owned.values().all(|owned| owned.unproven)
     }
 
     /// The request that tells that the session of a run is dead, though its tree may not be.
     pub fn session_dead(&self, run: &RunId) -> Option<Request> {
-        let work = &self.mine.get(run)?.work;
+        let work = &self.owned.get(run)?.work;
         Some(Request::Task(TaskRequest::Heartbeat {
             id: work.task.id.clone(),
             epoch: work.run.epoch,
@@ -131,10 +131,10 @@ impl Dispatcher {
 
     pub(super) fn report_starts(&mut self) -> Advice {
         let mut requests = Vec::new();
-        for mine in self.mine.values_mut() {
-            if let Some((session, _)) = mine.report.take() {
-                let (run, owner_epoch) = (mine.work.run.id.clone(), mine.work.run.owner_epoch);
-                mine.work.run.session = Some(session.clone());
+        for owned in self.owned.values_mut() {
+            if let Some((session, _)) = owned.report.take() {
+                let (run, owner_epoch) = (owned.work.run.id.clone(), owned.work.run.owner_epoch);
+                owned.work.run.session = Some(session.clone());
                 requests.push(RunRequest::Started { run, owner_epoch, session });
             }
         }
@@ -142,14 +142,14 @@ impl Dispatcher {
     }
 
     pub(super) fn has_ended(&self) -> bool {
-        self.mine.values().any(|mine| matches!(mine.phase, Phase::Ended(_)))
+        self.owned.values().any(|owned| matches!(owned.phase, Phase::Ended(_)))
     }
 
     /// How many more runs it may have, once those that have ended are reported.
     pub(super) fn room(&self) -> usize {
         // One that waits for its children leaves its place to them, or a runner with one place would never start them.
-        let is_at_work = |id: &RunId, mine: &Mine| !matches!(mine.phase, Phase::Ended(_)) && !self.paused.contains(id);
-        let living = self.mine.iter().filter(|(id, mine)| is_at_work(id, mine)).count();
+        let is_at_work = |id: &RunId, owned: &OwnedRun| !matches!(owned.phase, Phase::Ended(_)) && !self.paused.contains(id);
+        let living = self.owned.iter().filter(|(id, owned)| is_at_work(id, owned)).count();
         let own = self.options.max_runs.map_or(usize::MAX, |max| usize::try_from(max).unwrap_or(usize::MAX));
         let room = own.saturating_sub(living).min(CLAIM_LIMIT);
         self.shortage.as_ref().map_or(room, |shortage| room.min(shortage.room(living)))
