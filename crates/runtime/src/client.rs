@@ -34,7 +34,7 @@ pub struct Client {
     post: Arc<Post>,
     project: Project,
     this: ProcessId,
-    /// The grants that handles of this client have.
+    /// The grants of requests with an id that handles of this client have.
     handles: Mutex<BTreeSet<Epoch>>,
 }
 
@@ -103,7 +103,7 @@ impl Client {
         waiting::take_task(self, task, taking, patience, self.config().overtake, progress)
     }
 
-    /// The grants that handles of this client have. Epochs are unique in a project.
+    /// The grants of requests with an id that handles of this client have. Epochs are unique in a project.
     pub(crate) fn handles(&self) -> MutexGuard<'_, BTreeSet<Epoch>> {
         self.handles.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -195,7 +195,7 @@ impl<'c> Acquire<'c> {
             Outcome::Undefined => return Err(refused("there is no such semaphore")),
         };
         // A request that was repeated gets the grant of the first one, which another handle may have.
-        if !client.handles().insert(grant.epoch) {
+        if grant.claim.request.is_some() && !client.handles().insert(grant.epoch) {
             return Err(AcquireError::AlreadyHeld { resource, holder });
         }
         Ok(Held { client, resource, grant, over: false })
@@ -237,7 +237,9 @@ impl Held<'_> {
         if std::mem::replace(&mut self.over, true) {
             return Ok(());
         }
-        self.client.handles().remove(&self.grant.epoch);
+        if self.grant.claim.request.is_some() {
+            self.client.handles().remove(&self.grant.epoch);
+        }
         let (holder, epoch) = (self.holder().clone(), self.grant.epoch);
         let command = match self.resource.kind {
             Kind::Lock => Command::Lock(self.resource.name.clone(), lock::Input::Release { holder, epoch }),
