@@ -19,9 +19,10 @@ use banksman_core::{Seq, Span, Wall};
 use crate::error::StoreError;
 use crate::key::Key;
 use crate::reader::{EventFilter, EventRow, View};
-use crate::sql::Statement;
-use crate::store::{Counters, Store};
-use crate::value::{Query, Row, Rows, Value};
+use crate::store::Store;
+use crate::tables::projects::Counters;
+use crate::tables::{baseline, events, projects};
+use crate::value::{Query, Rows, Value};
 
 /// How much data one step takes out, in bytes; but one event at least. The number of events is that of a page.
 const STEP_BYTES: usize = 1_024 * 1_024;
@@ -109,8 +110,9 @@ impl Store {
     /// One transaction: the rows instead of the events. Says whether it was done; not so if the mark has moved.
     fn replace(&mut self, part: &Part, rows: &[(Entity, Option<String>)]) -> Result<bool, StoreError> {
         let project: Value<'_> = self.project.into();
-        let mut writes: Vec<Query<'_>> = rows.iter().map(|(entity, data)| keep(self.project, entity, data.as_deref())).collect();
-        writes.push(Query::new(Statement::DeleteEvents, [project.clone(), part.to.through.0.into()]));
+        let mut writes: Vec<Query<'_>> =
+            rows.iter().map(|(entity, data)| baseline::keep(self.project, entity, data.as_deref())).collect();
+        writes.push(Query::new(events::Statement::DeleteThrough, [project.clone(), part.to.through.0.into()]));
         writes.push(part.to.query(self.project));
         self.backend.lock_writer()?;
         let done = self.replace_in_turn(part.from, &writes);
@@ -119,7 +121,8 @@ impl Store {
     }
 
     fn replace_in_turn(&mut self, from: Mark, writes: &[Query<'_>]) -> Result<bool, StoreError> {
-        let queries = [Statement::Project, Statement::Compacted].map(|statement| Query::new(statement, [self.project.into()]));
+        let queries = [projects::Statement::One, projects::Statement::Compacted]
+            .map(|statement| Query::new(statement, [self.project.into()]));
         let mut answers = self.backend.begin(&queries)?.into_iter();
         let counters = Counters::read(answers.next().unwrap_or_default());
         match counters.and_then(|_| Mark::read(answers.next().unwrap_or_default())) {
@@ -135,7 +138,7 @@ impl Store {
 impl View<'_> {
     /// How far the log is compacted.
     pub fn mark(&mut self) -> Result<Mark, StoreError> {
-        Mark::read(self.rows(Query::new(Statement::Compacted, [self.project.into()]))?)
+        Mark::read(self.rows(Query::new(projects::Statement::Compacted, [self.project.into()]))?)
     }
 
     /// How many events a compaction would take out, and how far it would come.
@@ -155,10 +158,11 @@ impl View<'_> {
 
     /// What the log begins with, all of one moment.
     pub(crate) fn baseline(&mut self) -> Result<Baseline, StoreError> {
-        let queries = [Statement::Compacted, Statement::AllKept].map(|statement| Query::new(statement, [self.project.into()]));
+        let queries = [projects::Statement::Compacted.whole(), baseline::Statement::All.whole()]
+            .map(|statement| Query::new(statement, [self.project.into()]));
         let mut answers = self.backend.read(&queries)?.into_iter();
         let mark = Mark::read(answers.next().unwrap_or_default())?;
-        let rows = answers.next().unwrap_or_default().into_iter().map(kept).collect::<Result<_, _>>()?;
+        let rows = answers.next().unwrap_or_default().into_iter().map(baseline::read).collect::<Result<_, _>>()?;
         Ok(Baseline { mark, rows })
     }
 
@@ -216,10 +220,10 @@ impl View<'_> {
         let entities: BTreeSet<Entity> = part.events.iter().filter_map(|(_, _, event)| Entity::of(event)).collect();
         let project: Value<'_> = self.project.into();
         let query = |entity: &Entity| [project.clone(), entity.component.to_string().into(), entity.id.to_string().into()];
-        let queries: Vec<Query<'_>> = entities.iter().map(|entity| Query::new(Statement::Kept, query(entity))).collect();
+        let queries: Vec<Query<'_>> = entities.iter().map(|entity| Query::new(baseline::Statement::One, query(entity))).collect();
         let mut replay = Replay::default();
         for row in self.backend.read(&queries)?.into_iter().flatten() {
-            let (entity, data) = kept(row)?;
+            let (entity, data) = baseline::read(row)?;
             replay.restore(&entity, &data).map_err(StoreError::corrupt)?;
         }
         part.events.iter().for_each(|(seq, wall, event)| replay.apply(*seq, *wall, event.clone()));
@@ -238,7 +242,7 @@ impl Baseline {
 
     /// The statements that make it the baseline of a project that has none.
     pub(crate) fn writes(&self, project: i64) -> Vec<Query<'_>> {
-        let rows = self.rows.iter().map(|(entity, data)| keep(project, entity, Some(data)));
+        let rows = self.rows.iter().map(|(entity, data)| baseline::keep(project, entity, Some(data)));
         rows.chain([self.mark.query(project)]).collect()
     }
 }
@@ -250,26 +254,13 @@ impl Mark {
     }
 
     fn query(self, project: i64) -> Query<'static> {
-        Query::new(Statement::SetCompacted, [project.into(), self.through.0.into(), self.wall.0.into()])
+        Query::new(projects::Statement::SetCompacted, [project.into(), self.through.0.into(), self.wall.0.into()])
     }
 }
 
 /// The event of a row whose data is this text.
 pub(crate) fn parse(row: &EventRow, data: &str) -> Result<Event, StoreError> {
     Event::parse(&row.kind, &row.source.component, row.source.id.as_deref(), data).map_err(StoreError::corrupt)
-}
-
-fn keep<'a>(project: i64, entity: &'a Entity, data: Option<&'a str>) -> Query<'a> {
-    let (component, id) = (entity.component.as_ref().into(), entity.id.as_ref().into());
-    match data {
-        Some(data) => Query::new(Statement::UpsertKept, [project.into(), component, id, data.into()]),
-        None => Query::new(Statement::DeleteKept, [project.into(), component, id]),
-    }
-}
-
-fn kept(mut row: Row) -> Result<(Entity, String), StoreError> {
-    let entity = Entity { component: row.text()?.into(), id: row.text()?.into() };
-    Ok((entity, row.text()?))
 }
 
 #[cfg(test)]

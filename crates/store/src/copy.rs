@@ -2,7 +2,7 @@
 
 use banksman_core::Lease;
 use banksman_core::backlog::Backlog;
-use banksman_core::event::{Actor, Event};
+use banksman_core::event::Actor;
 use banksman_core::replay::Replay;
 use banksman_core::resource::coordination::Coordination;
 use banksman_core::resource::grant::{Grant, Line};
@@ -12,14 +12,12 @@ use banksman_core::task::State;
 use crate::changes;
 use crate::compact::parse;
 use crate::error::StoreError;
-use crate::pipelines;
-use crate::queues;
 use crate::reader::{EventFilter, EventRow, Reader};
 use crate::relocate::moved_to;
-use crate::sql::Statement;
-use crate::store::{Counters, Store};
-use crate::tables::Tables;
-use crate::value::{Query, Value};
+use crate::store::Store;
+use crate::tables::projects::Counters;
+use crate::tables::{Tables, events, items, pipelines, projects};
+use crate::value::Query;
 
 /// What was copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +40,7 @@ pub struct Copied {
 /// waits does so at the old store. Nothing is written if the old store contradicts itself. The new store is not in use if it is to
 /// say that the project is elsewhere still.
 pub(crate) fn copy(from: &mut Reader, to: &mut Store, still_at: Option<&str>) -> Result<Copied, StoreError> {
-    let counters = vec![Query::new(Statement::Project, [to.project.into()])];
+    let counters = vec![Query::new(projects::Statement::One, [to.project.into()])];
     loop {
         let answers = to.backend.begin(&counters)?;
         let copied = fill(from, to, answers, still_at);
@@ -77,7 +75,7 @@ fn fill(
     }
     let by = lease.0 - snapshot.lease.0;
     let (coordination, backlog) = (moved(snapshot.coordination, by), moved_backlog(snapshot.backlog, by));
-    let queues = queues::moved(snapshot.queues, by);
+    let queues = items::moved(snapshot.queues, by);
     let crew = snapshot.crew.kept();
     let after = Tables { coordination, backlog, queues, crew, ..Tables::default() };
     to.backend.write(&changes::between(to.project, &before, &after))?;
@@ -85,20 +83,20 @@ fn fill(
     to.backend.write(&baseline.writes(to.project))?;
 
     let (mut replay, mut at) = (baseline.replay()?, baseline.mark.through);
-    let mut events = 0;
+    let mut copied = 0;
     while at < snapshot.seq {
         let page = from.view().events(at, &EventFilter::default())?;
         if page.compacted.through > at {
             return Ok(None);
         }
-        let mut writes = Vec::with_capacity(page.events.len());
-        for row in page.events.into_iter().take_while(|row| row.id <= snapshot.seq) {
-            let event = parse(&row, &row.data.to_string())?;
-            writes.push(insert(to.project, &row, &event));
-            replay.apply(row.id, row.wall, event);
-        }
-        events += writes.len();
-        to.backend.write(&writes)?;
+        let rows = page.events.into_iter().take_while(|row| row.id <= snapshot.seq);
+        let rows = rows.map(|row| Ok((parse(&row, &row.data.to_string())?, row))).collect::<Result<Vec<_>, StoreError>>()?;
+        let project = to.project;
+        let by = |row: &EventRow| row.by.as_ref().map(Actor::to_json).into();
+        let writes = rows.iter().map(|(event, row)| events::insert(project, row.id, row.wall, event, by(row), row.depth));
+        to.backend.write(&writes.collect::<Vec<_>>())?;
+        copied += rows.len();
+        rows.into_iter().for_each(|(event, row)| replay.apply(row.id, row.wall, event));
         if page.last == at {
             return Err(StoreError::corrupt(format_args!("the log ends at event {at}, but event {} has happened", snapshot.seq)));
         }
@@ -115,25 +113,7 @@ fn fill(
     let held = locks.values().filter(|lock| matches!(lock.state, lock::State::Held(_))).count();
     let holders = held + semaphores.values().map(|semaphore| semaphore.holders.len()).sum::<usize>();
     let (tasks, items) = (after.backlog.tasks.len(), after.queues.items.len());
-    Ok(Some(Copied { locks: locks.len(), semaphores: semaphores.len(), holders, tasks, items, events }))
-}
-
-fn insert(project: i64, row: &EventRow, event: &Event) -> Query<'static> {
-    let (component, id) = event.source();
-    let owned = |text: &str| Value::from(text.to_owned());
-    let params: [Value<'static>; 10] = [
-        project.into(),
-        row.id.0.into(),
-        row.wall.0.into(),
-        owned(event.kind()),
-        owned(component),
-        id.map_or(Value::Null, owned),
-        event.request().map_or(Value::Null, owned),
-        event.data().into(),
-        row.by.as_ref().map(Actor::to_json).into(),
-        (row.depth > 0).then_some(i64::from(row.depth)).into(),
-    ];
-    Query::new(Statement::InsertEvent, params)
+    Ok(Some(Copied { locks: locks.len(), semaphores: semaphores.len(), holders, tasks, items, events: copied }))
 }
 
 /// The same tasks on another lease clock. Runners stay where they are, so the next one takes on what they were to do: without a live

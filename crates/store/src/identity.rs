@@ -4,8 +4,8 @@ use std::fmt;
 
 use crate::error::StoreError;
 use crate::reader::View;
-use crate::sql::Statement;
 use crate::store::Store;
+use crate::tables::projects::Statement;
 use crate::value::{Query, Rows};
 
 /// The random id of a store. Whoever made the store, or was told so by its user, trusts what lies under this id; so the id is

@@ -4,53 +4,48 @@
 //! decisions in order, one write. Nothing else writes. SQL is written once, with `$n`, for every database.
 //!
 //! * [`Call`], [`Tx`]: what a caller implements, and what its decision may do.
-//! * [`Tables`], [`Key`]: the rows that a decision sees, and how it names them.
+//! * [`Tables`], [`Key`]: the rows that a decision sees, and how it names them. `tables/` has a file for each table with its
+//!   columns and statements; `load.rs` says which of these load a key, `changes.rs` what a batch writes.
 //! * [`Store`]: a connection that writes; [`Reader`]: one that only reads.
 //! * [`sqlite`], [`postgres`]: the databases.
 
 mod backend;
-mod backlog;
-mod board;
 mod call;
 mod changes;
+mod columns;
 mod compact;
 mod copy;
-mod counts;
-mod crew;
 mod dialect;
 mod error;
-#[macro_use]
-mod fragments;
 mod identity;
-mod import;
 mod key;
+mod load;
 mod machine;
-mod pipelines;
 pub mod postgres;
-mod queues;
 mod reader;
 mod relocate;
-mod rows;
 mod schema;
 mod sql;
 pub mod sqlite;
 mod store;
+mod table;
 mod tables;
 mod value;
 
-pub use board::{Counts, Listed, TaskFilter};
 pub use call::{Call, Tx};
 pub use compact::{Compacted, Keep, Mark, Size};
 pub use copy::Copied;
-pub use crew::Crew;
 pub use error::StoreError;
 pub use identity::{Identity, StoreId};
 pub use key::Key;
+pub use load::{CHAIN_LIMIT, IMPORTED};
 pub use machine::{Machine, Reading};
-pub use pipelines::{Hosted, Listening};
-pub use queues::{DeadItems, QueueCounts, WorkItems};
 pub use reader::{EventFilter, EventRow, Page, Reader, Snapshot, View};
 pub use relocate::{RelocateError, Route, relocate};
 pub use schema::VERSION;
 pub use store::{Committed, Open, Store};
-pub use tables::{CHAIN_LIMIT, Granted, IMPORTED, Tables, Watcher};
+pub use tables::items::{DeadItems, QueueCounts, WorkItems};
+pub use tables::pipelines::{Hosted, Listening};
+pub use tables::task_lists::{Counts, Listed, TaskFilter};
+pub use tables::workers::Crew;
+pub use tables::{Granted, Tables, Watcher};

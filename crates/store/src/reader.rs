@@ -13,15 +13,17 @@ use serde_json::Value as Json;
 
 use crate::backend::Backend;
 use crate::compact::{self, Mark};
-use crate::crew::Crew;
 use crate::error::StoreError;
 use crate::key::Key;
+use crate::load;
 use crate::machine::Machine;
-use crate::pipelines::Listening;
-use crate::sql::Statement;
-use crate::store::{Counters, Store};
-use crate::tables::{self, Tables};
-use crate::value::{Query, Row, Rows};
+use crate::store::Store;
+use crate::table::Table;
+use crate::tables::pipelines::Listening;
+use crate::tables::projects::Counters;
+use crate::tables::workers::Crew;
+use crate::tables::{Tables, events, projects};
+use crate::value::{Query, Rows};
 
 /// How many events one read returns at most.
 const PAGE: i64 = 1_000;
@@ -129,27 +131,27 @@ pub struct EventFilter {
 impl View<'_> {
     /// Everything that is held and waited for, and nothing of the backlog.
     pub fn snapshot(&mut self) -> Result<Snapshot, StoreError> {
-        self.at_once(tables::plan_held(self.project))
+        self.at_once(load::plan_held(self.project))
     }
 
     /// All rows there are.
     pub fn everything(&mut self) -> Result<Snapshot, StoreError> {
-        self.at_once(tables::plan_all(self.project))
+        self.at_once(load::plan_all(self.project))
     }
 
     /// The rows that these keys name.
     pub fn load(&mut self, keys: &BTreeSet<Key>) -> Result<Snapshot, StoreError> {
-        self.at_once(tables::plan(self.project, keys))
+        self.at_once(load::plan(self.project, keys))
     }
 
     fn at_once(&mut self, rows: Vec<Query<'_>>) -> Result<Snapshot, StoreError> {
-        let mut queries = vec![Query::new(Statement::Project, [self.project.into()])];
+        let mut queries = vec![Query::new(projects::Statement::One, [self.project.into()])];
         queries.extend(rows);
         let mut answers = self.backend.read(&queries)?;
         let rest = answers.split_off(1);
         let counters = Counters::read(answers.pop().unwrap_or_default())?;
         let (lease, wall) = counters.clocks(self.machine);
-        let Tables { coordination, mut backlog, queues, crew, listening, .. } = tables::decode(&queries[1..], rest)?;
+        let Tables { coordination, mut backlog, queues, crew, listening, .. } = load::decode(&queries[1..], rest)?;
         backlog.limits = counters.limits;
         Ok(Snapshot { coordination, backlog, queues, crew, listening, lease, wall, seq: Seq(counters.seq) })
     }
@@ -157,10 +159,10 @@ impl View<'_> {
     /// The events of the page after `after` that pass the filter.
     pub fn events(&mut self, after: Seq, filter: &EventFilter) -> Result<Page, StoreError> {
         let since = filter.since.map_or(i64::MIN, |wall| wall.0);
-        let events = Query::new(Statement::Events, [self.project.into(), after.0.into(), PAGE.into(), since.into()]);
-        let compacted = Query::new(Statement::Compacted, [self.project.into()]);
+        let events = Query::new(events::Statement::After, [self.project.into(), after.0.into(), PAGE.into(), since.into()]);
+        let compacted = Query::new(projects::Statement::Compacted, [self.project.into()]);
         let mut answers = self.backend.read(&[events, compacted])?.into_iter();
-        let rows = answers.next().unwrap_or_default().into_iter().map(event).collect::<Result<Vec<_>, _>>()?;
+        let rows = answers.next().unwrap_or_default().into_iter().map(events::read).collect::<Result<Vec<_>, _>>()?;
         let compacted = Mark::read(answers.next().unwrap_or_default())?;
         let (last, more) = (rows.last().map_or(after, |row| row.id), rows.len() as i64 == PAGE);
         Ok(Page { events: rows.into_iter().filter(|row| filter.passes(row)).collect(), last, more, compacted })
@@ -173,7 +175,7 @@ impl View<'_> {
 
     /// The number of the last event, and the moment by the wall clock.
     pub(crate) fn newest(&mut self) -> Result<(Seq, Wall), StoreError> {
-        let counters = Counters::read(self.rows(Query::new(Statement::Project, [self.project.into()]))?)?;
+        let counters = Counters::read(self.rows(Query::new(projects::Statement::One, [self.project.into()]))?)?;
         Ok((Seq(counters.seq), counters.clocks(self.machine).1))
     }
 
@@ -182,7 +184,7 @@ impl View<'_> {
         const LOOK_BACK: i64 = 10_000;
         let after = self.last_event()?.0 - LOOK_BACK;
         self.one(Query::new(
-            Statement::LastEvents,
+            events::Statement::Last,
             [self.project.into(), after.into(), component.into(), id.into(), limit.into()],
         ))
     }
@@ -228,7 +230,12 @@ impl View<'_> {
     }
 
     fn one(&mut self, query: Query<'_>) -> Result<Vec<EventRow>, StoreError> {
-        self.rows(query)?.into_iter().map(event).collect()
+        self.rows(query)?.into_iter().map(events::read).collect()
+    }
+
+    /// The rows of a table.
+    pub(crate) fn read<T: Table>(&mut self, query: Query<'_>) -> Result<Vec<T::Row>, StoreError> {
+        self.rows(query)?.iter_mut().map(T::read).collect()
     }
 
     pub(crate) fn rows(&mut self, query: Query<'_>) -> Result<Rows, StoreError> {
@@ -246,13 +253,4 @@ impl EventFilter {
         });
         kind && source
     }
-}
-
-fn event(mut row: Row) -> Result<EventRow, StoreError> {
-    let (id, wall, kind) = (Seq(row.int()?), Wall(row.int()?), row.text()?);
-    let source = Source { component: row.text()?.into(), id: row.maybe_text()?.map(Into::into) };
-    let data = serde_json::from_str(&row.text()?).map_err(StoreError::corrupt)?;
-    let by = row.maybe_text()?.map(|text| Actor::from_json(&text).map_err(StoreError::corrupt)).transpose()?;
-    let depth = row.maybe_int()?.unwrap_or_default().try_into().map_err(StoreError::corrupt)?;
-    Ok(EventRow { id, kind, wall, source, data, by, depth })
 }

@@ -13,8 +13,8 @@
 use crate::Reader;
 use crate::copy::{Copied, copy};
 use crate::error::StoreError;
-use crate::sql::Statement;
-use crate::store::{Counters, Store};
+use crate::store::Store;
+use crate::tables::projects::{Counters, Statement};
 use crate::value::Query;
 
 /// How the two stores are called, without passwords: what each says of the other.
@@ -60,7 +60,7 @@ fn copy_and_retire(source: &mut Store, from: &mut Reader, to: &mut Store, route:
 
 /// Keeps everybody else from writing until the transaction ends.
 fn lock(source: &mut Store) -> Result<(), StoreError> {
-    let project = Query::new(Statement::Project, [source.project.into()]);
+    let project = Query::new(Statement::One, [source.project.into()]);
     let answers = source.backend.begin(&[project])?;
     // Somebody may have moved the project while this process waited for the writer lock.
     Counters::read(answers.into_iter().next().unwrap_or_default())?;
@@ -80,7 +80,7 @@ impl Store {
 
     /// Retires the store in favour of another one if nothing has happened in it since this event. Says whether it did.
     pub fn retire_after(&mut self, event: i64, to: &str) -> Result<bool, StoreError> {
-        let answers = self.backend.begin(&[Query::new(Statement::Project, [self.project.into()])])?;
+        let answers = self.backend.begin(&[Query::new(Statement::One, [self.project.into()])])?;
         match Counters::of_retired(answers.into_iter().next().unwrap_or_default()) {
             Ok((counters, _)) if counters.seq == event => {
                 self.backend.commit(&[moved_to(self.project, Some(to))])?;
@@ -95,13 +95,13 @@ impl Store {
 
     /// Where the project went, if the store is retired.
     pub fn moved_to(&mut self) -> Result<Option<String>, StoreError> {
-        let answers = self.backend.read(&[Query::new(Statement::Project, [self.project.into()])])?;
+        let answers = self.backend.read(&[Query::new(Statement::One, [self.project.into()])])?;
         Ok(Counters::of_retired(answers.into_iter().next().unwrap_or_default())?.1)
     }
 
     /// The number of the last event, also if the store is retired.
     pub fn last_event(&mut self) -> Result<i64, StoreError> {
-        let answers = self.backend.read(&[Query::new(Statement::Project, [self.project.into()])])?;
+        let answers = self.backend.read(&[Query::new(Statement::One, [self.project.into()])])?;
         Ok(Counters::of_retired(answers.into_iter().next().unwrap_or_default())?.0.seq)
     }
 }

@@ -7,18 +7,17 @@ use std::sync::Arc;
 
 use banksman_core::event::Actor;
 use banksman_core::resource::grant::Address;
-use banksman_core::{Lease, Limits, Seq, Ticket, Wall};
+use banksman_core::{Seq, Ticket};
 
 use crate::backend::Backend;
 use crate::call::{Call, Tx};
 use crate::changes;
 use crate::error::StoreError;
-use crate::machine::{Machine, Reading};
-use crate::queues;
-use crate::schema::VERSION;
-use crate::sql::Statement;
-use crate::tables::{self, Tables};
-use crate::value::{Query, Row, Rows, Value};
+use crate::load;
+use crate::machine::Machine;
+use crate::tables::projects::{Counters, Statement};
+use crate::tables::{Tables, events};
+use crate::value::{Query, Rows, Value};
 
 /// How often a batch is tried again when the connection is lost before its commit.
 const RECONNECTS: usize = 5;
@@ -88,18 +87,6 @@ pub struct Committed<R> {
     pub seq: Seq,
     /// How many events were written.
     pub events: usize,
-}
-
-/// The counters of the project, as a transaction finds them.
-pub(crate) struct Counters {
-    pub(crate) seq: i64,
-    ticket: i64,
-    lease: i64,
-    lease_base: i64,
-    boot: String,
-    /// The database server's own clock, if it has one.
-    server_ms: Option<i64>,
-    pub(crate) limits: Option<Limits>,
 }
 
 impl Store {
@@ -173,13 +160,13 @@ impl Store {
 
     /// Loads and decides a batch, and leaves the commit to the caller.
     pub fn begin<C: Call>(&mut self, calls: &[C]) -> Result<Open<'_, C::Reply>, StoreError> {
-        let keys = queues::gathered(calls.iter().flat_map(Call::keys));
-        let mut queries = vec![Query::new(Statement::Project, [self.project.into()])];
+        let keys = load::gathered(calls.iter().flat_map(Call::keys));
+        let mut queries = vec![Query::new(Statement::One, [self.project.into()])];
         if self.earlier_boots.is_none() {
             queries.push(Query::new(Statement::Boots, [self.project.into(), self.machine.host().into()]));
         }
         let heads = queries.len();
-        queries.extend(tables::plan(self.project, &keys));
+        queries.extend(load::plan(self.project, &keys));
         let answers = self.backend.begin(&queries)?;
         let mut begun = Begun { store: Some(self) };
         let decided = begun.store().decide(calls, &queries, heads, answers)?;
@@ -204,7 +191,7 @@ impl Store {
             self.earlier_boots = Some(earlier);
         }
         let mut tx = self.tx(&counters);
-        let mut before = tables::decode(&queries[heads..], rows)?;
+        let mut before = load::decode(&queries[heads..], rows)?;
         before.backlog.limits = counters.limits;
         let mut after = before.clone();
         let replies = calls.iter().map(|call| call.decide(&mut after, &mut tx)).collect();
@@ -285,20 +272,7 @@ impl<R> Decided<R> {
         let mut writes = changes::between(project, &self.before, &self.after);
         writes.extend(self.new_boot.clone());
         for (seq, event, depth) in &tx.events {
-            let (component, id) = event.source();
-            let params: [Value<'_>; 10] = [
-                project.into(),
-                seq.0.into(),
-                tx.wall.0.into(),
-                event.kind().into(),
-                component.into(),
-                id.into(),
-                event.request().into(),
-                event.data().into(),
-                actor.into(),
-                (*depth > 0).then_some(i64::from(*depth)).into(),
-            ];
-            writes.push(Query::new(Statement::InsertEvent, params));
+            writes.push(events::insert(project, *seq, tx.wall, event, actor.into(), *depth));
         }
         if notifies {
             writes.extend(tx.wakes.iter().map(notify));
@@ -326,68 +300,10 @@ impl<R> Drop for Open<'_, R> {
     }
 }
 
-impl Counters {
-    /// Reads the row of the project, and makes sure that this program understands the tables and that the store is in use.
-    pub(crate) fn read(rows: Rows) -> Result<Counters, StoreError> {
-        match Counters::of_retired(rows)? {
-            (counters, None) => Ok(counters),
-            (_, Some(to)) => Err(StoreError::Moved { to }),
-        }
-    }
-
-    /// The same, also of a store that is retired: with the place where its project went.
-    pub(crate) fn of_retired(mut rows: Rows) -> Result<(Counters, Option<String>), StoreError> {
-        let mut row: Row = rows.pop().ok_or_else(|| StoreError::corrupt("the project has no row"))?;
-        let (seq, ticket, lease, lease_base) = (row.int()?, row.int()?, row.int()?, row.int()?);
-        let (boot, found, server_ms, moved_to) = (row.text()?, row.int()?, row.maybe_int()?, row.maybe_text()?);
-        if found != VERSION {
-            return Err(StoreError::Newer { found, known: VERSION });
-        }
-        let mut limit = || row.maybe_int()?.map(|limit| limit.try_into().map_err(StoreError::corrupt)).transpose();
-        let limits = limit()?.zip(limit()?).map(|(runs, roots)| Limits { runs, roots });
-        Ok((Counters { seq, ticket, lease, lease_base, boot, server_ms, limits }, moved_to))
-    }
-
-    /// Both clocks, now. Lease time never goes back. A server's clock counts where there is one; else lease time goes
-    /// on where it stood when the machine went down, so that what was left of every lease is still left.
-    pub(crate) fn clocks(&self, machine: &dyn Machine) -> (Lease, Wall) {
-        let reading = machine.read();
-        let (lease, wall) = match self.server_ms {
-            Some(server) => (server, server),
-            None => (reading.monotonic_ms + self.base(&machine.boot(), self.lease, reading), reading.wall_ms),
-        };
-        (Lease(lease.max(self.lease)), Wall(wall))
-    }
-
-    /// What leads from the monotonic clock to lease time, so that this is at least `lease`. It is what it was as long as the boot is
-    /// the same. A clock of the same boot that is behind what was written was read under another offset, by a version that did
-    /// not know of time namespaces: without a new base lease time would stand still until the clock has caught up.
-    fn base(&self, boot: &str, lease: i64, reading: Reading) -> i64 {
-        let is_valid = self.boot == boot && reading.monotonic_ms + self.lease_base >= self.lease;
-        if is_valid { self.lease_base } else { lease - reading.monotonic_ms }
-    }
-
-    /// The row after a transaction.
-    fn update(&self, project: i64, tx: &Tx, machine: &dyn Machine) -> Query<'static> {
-        self.row(project, Seq(tx.seq.0 - 1), tx.ticket.0 - 1, tx.lease, machine)
-    }
-
-    /// The row of a project whose events were brought from elsewhere.
-    pub(crate) fn moved(&self, project: i64, seq: Seq, lease: Lease, machine: &dyn Machine) -> Query<'static> {
-        self.row(project, seq, self.ticket, lease, machine)
-    }
-
-    fn row(&self, project: i64, seq: Seq, ticket: i64, lease: Lease, machine: &dyn Machine) -> Query<'static> {
-        let boot = machine.boot();
-        let base = self.base(&boot, lease.0, machine.read());
-        let params: [Value<'static>; 6] = [project.into(), seq.0.into(), ticket.into(), lease.0.into(), base.into(), boot.into()];
-        Query::new(Statement::UpdateProject, params)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::Reading;
 
     struct At(i64);
 
@@ -403,10 +319,6 @@ mod tests {
         fn read(&self) -> Reading {
             Reading { monotonic_ms: self.0, wall_ms: 0 }
         }
-    }
-
-    fn counters(boot: &str, lease: i64, lease_base: i64) -> Counters {
-        Counters { seq: 0, ticket: 0, lease, lease_base, boot: boot.into(), server_ms: None, limits: None }
     }
 
     /// Sets a name aside as an event, or panics.
@@ -439,21 +351,5 @@ mod tests {
         );
         assert!(matches!(store.batch(&[Note("bad")])[..], [Err(StoreError::Bug { .. })]));
         assert_eq!(store.batch(&[Note("three")]).pop().unwrap().unwrap().seq, Seq(3), "nothing of the bad ones is left");
-    }
-
-    #[test]
-    fn lease_time_is_the_monotonic_clock_of_one_boot_and_goes_on_in_the_next() {
-        assert_eq!(counters("boot", 1_000, 500).clocks(&At(600)).0, Lease(1_100));
-        assert_eq!(counters("before", 1_000, 500).clocks(&At(7)).0, Lease(1_000), "it stood still while the machine was off");
-        assert_eq!(counters("before", 1_000, 500).base("boot", 1_000, At(7).read()), 993);
-    }
-
-    #[test]
-    fn lease_time_goes_on_after_somebody_has_written_with_a_clock_that_is_ahead() {
-        let ahead = counters("boot", 864_000_000, 0);
-        assert_eq!(ahead.clocks(&At(5_000)).0, Lease(864_000_000), "it never goes back");
-        let base = ahead.base("boot", 864_000_000, At(5_000).read());
-        let next = counters("boot", 864_000_000, base);
-        assert_eq!(next.clocks(&At(5_300)).0, Lease(864_000_300), "nor does it stand still");
     }
 }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use crate::error::StoreError;
-use crate::sql::Statement;
+use crate::tables::Statement;
 
 /// A value of a column or a parameter.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,8 +32,20 @@ impl Row {
         Row(values.into_iter())
     }
 
-    /// The next column, whatever it is.
-    pub(crate) fn next(&mut self) -> Result<Value<'static>, StoreError> {
+    /// Passes over columns that belong to rows of other tables, in a statement that reads several: the first column of a row of its own is
+    /// never NULL.
+    pub(crate) fn skip_nulls(&mut self) {
+        while self.is_null() {
+            self.0.next();
+        }
+    }
+
+    /// Whether the next column is NULL.
+    pub(crate) fn is_null(&self) -> bool {
+        self.0.as_slice().first() == Some(&Value::Null)
+    }
+
+    fn next(&mut self) -> Result<Value<'static>, StoreError> {
         self.0.next().ok_or_else(|| StoreError::corrupt("a row has too few columns"))
     }
 
@@ -79,8 +91,8 @@ impl Value<'_> {
 }
 
 impl<'a> Query<'a> {
-    pub(crate) fn new(statement: Statement, params: impl Into<Vec<Value<'a>>>) -> Query<'a> {
-        Query { statement, params: params.into() }
+    pub(crate) fn new(statement: impl Into<Statement>, params: impl Into<Vec<Value<'a>>>) -> Query<'a> {
+        Query { statement: statement.into(), params: params.into() }
     }
 }
 

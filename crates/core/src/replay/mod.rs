@@ -4,6 +4,10 @@
 //! another one: it knows the events alone, so `doctor` can compare its result with the tables.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{Debug, Display};
+
+use serde::Serialize;
+use serde_json::{Map, Value};
 
 use crate::backlog::{Backlog, Section};
 use crate::decision::Decision;
@@ -14,7 +18,7 @@ use crate::queue::{Item, Queue};
 use crate::route::Routes;
 use crate::task::limits::Limits;
 use crate::time::Wall;
-use crate::worker::{Worker, Workers};
+use crate::worker::Workers;
 
 mod pipelines;
 mod queues;
@@ -107,43 +111,33 @@ impl Replay {
         Replay { workers: workers.clone(), routes: routes.clone(), ..self }
     }
 
-    /// What two views differ about, with both sides in words: resources, then sections, then tasks.
+    /// What two views differ about, with both sides as JSON: resources, then sections, then tasks, then the rest.
     pub fn differences(&self, tables: &Replay) -> Vec<String> {
-        let blank = ResourceEntry::default();
-        let names: BTreeSet<_> = self.resources.keys().chain(tables.resources.keys()).collect();
-        let differs = names.into_iter().filter_map(|name| {
-            let log = self.resources.get(name).unwrap_or(&blank).normal();
-            let row = tables.resources.get(name).unwrap_or(&blank).normal();
-            (log != row).then(|| format!("{name}: the log says {log:?}, the tables say {row:?}"))
-        });
-        let sections = differing("section", &self.sections, &tables.sections, section_fields);
-        let tasks = differing("task", &self.shown(), &tables.tasks, TaskEntry::fields);
-        let decisions = differing("decision", &self.decisions, &tables.decisions, |decision| {
-            [("question", format!("{:?}", decision.question)), ("state", format!("{:?}", decision.state))]
-        });
-        let queues = differing("queue", &self.measured(), &tables.queues, queues::queue_fields);
-        let items = differing("item", &self.items, &tables.items, queues::item_fields);
-        let workers = differing("worker", &self.workers.workers, &tables.workers.workers, worker_fields);
-        let routes = differing("route", &self.routes.routes, &tables.routes.routes, |in_force| {
-            [("terms", format!("{:?}", in_force.route)), ("since", in_force.since.to_string())]
-        });
-        let pipelines = differing("pipeline", &self.pipelines, &tables.pipelines, pipelines::fields);
-        let limits = (self.limits != tables.limits)
-            .then(|| format!("limits: the log says {:?}, the tables say {:?}", self.limits, tables.limits));
-        let lately = pipelines.into_iter().chain(workers).chain(routes).chain(limits);
-        differs.chain(sections).chain(tasks).chain(decisions).chain(queues).chain(items).chain(lately).collect()
+        let limits = |limits: Option<Limits>| limits.map(|limits| ("limits", limits)).into_iter().collect();
+        [
+            differing("", &resources::known(&self.resources), &resources::known(&tables.resources)),
+            differing("section ", &self.sections, &tables.sections),
+            differing("task ", &self.shown(), &tables.tasks),
+            differing("decision ", &self.decisions, &tables.decisions),
+            differing("queue ", &self.measured(), &tables.queues),
+            differing("item ", &self.items, &tables.items),
+            differing("pipeline ", &self.pipelines, &tables.pipelines),
+            differing("worker ", &self.workers.workers, &tables.workers.workers),
+            differing("route ", &self.routes.routes, &tables.routes.routes),
+            differing("", &limits(self.limits), &limits(tables.limits)),
+        ]
+        .concat()
     }
 }
 
 /// The longest text of one side of a difference: a specification or a result may be much longer.
 const SIDE_LIMIT: usize = 200;
 
-/// The fields in which two views of the same things differ, each in words.
-fn differing<K: Ord + std::fmt::Display, V: PartialEq, const N: usize>(
+/// The fields in which two views of the same things differ.
+fn differing<K: Ord + Display, V: PartialEq + Serialize + Debug>(
     what: &str,
     log: &BTreeMap<K, V>,
     rows: &BTreeMap<K, V>,
-    fields: fn(&V) -> [(&'static str, String); N],
 ) -> Vec<String> {
     let ids: BTreeSet<_> = log.keys().chain(rows.keys()).collect();
     let mut found = Vec::new();
@@ -151,35 +145,33 @@ fn differing<K: Ord + std::fmt::Display, V: PartialEq, const N: usize>(
         match (log.get(id), rows.get(id)) {
             (Some(log), Some(row)) if log == row => {}
             (Some(log), Some(row)) => {
-                let pairs = fields(log).into_iter().zip(fields(row)).filter(|((_, log), (_, row))| log != row);
-                found.extend(pairs.map(|((field, log), (_, row))| {
-                    format!("{what} {id}, {field}: the log says {}, the tables say {}", cut(&log), cut(&row))
-                }));
+                let sides = sides(log, row).into_iter().map(|(field, log, row)| {
+                    format!("{what}{id}{field}: the log says {}, the tables say {}", cut(&log), cut(&row))
+                });
+                found.extend(sides);
             }
-            (Some(_), None) => found.push(format!("{what} {id}: the log has it, the tables do not")),
-            (None, _) => found.push(format!("{what} {id}: the tables have it, the log does not")),
+            (Some(_), None) => found.push(format!("{what}{id}: the log has it, the tables do not")),
+            (None, _) => found.push(format!("{what}{id}: the tables have it, the log does not")),
         }
     }
     found
 }
 
-fn section_fields(section: &Section) -> [(&'static str, String); 3] {
-    [
-        ("name", format!("{:?}", section.name.as_str())),
-        ("exclusive", section.exclusive.to_string()),
-        ("position", section.position.to_string()),
-    ]
-}
-
-fn worker_fields(worker: &Worker) -> [(&'static str, String); 6] {
-    [
-        ("terms", format!("{:?}", worker.definition)),
-        ("paused", worker.paused.to_string()),
-        ("awake", worker.awake.to_string()),
-        ("removed", worker.removed.to_string()),
-        ("since", worker.since.to_string()),
-        ("jobs", format!("{:?}", worker.jobs)),
-    ]
+/// Each field that differs, with both sides; the whole if it is none that is serialized.
+fn sides<V: Serialize + Debug>(log: &V, row: &V) -> Vec<(String, String, String)> {
+    let fields = |side: &V| match serde_json::to_value(side) {
+        Ok(Value::Object(fields)) => fields,
+        _ => Map::new(),
+    };
+    let (log_fields, row_fields) = (fields(log), fields(row));
+    let names: BTreeSet<_> = log_fields.keys().chain(row_fields.keys()).collect();
+    let differ = names.into_iter().filter(|name| log_fields.get(*name) != row_fields.get(*name));
+    let text = |fields: &Map<String, Value>, name: &str| fields.get(name).unwrap_or(&Value::Null).to_string();
+    let mut sides: Vec<_> = differ.map(|name| (format!(", {name}"), text(&log_fields, name), text(&row_fields, name))).collect();
+    if sides.is_empty() {
+        sides.push((String::new(), format!("{log:?}"), format!("{row:?}")));
+    }
+    sides
 }
 
 fn cut(text: &str) -> String {

@@ -75,17 +75,6 @@ impl Pipeline {
     }
 }
 
-pub(super) fn fields(pipeline: &Pipeline) -> [(&'static str, String); 6] {
-    [
-        ("state", format!("{:?}", pipeline.state)),
-        ("attempt", format!("{} ({} tasks), of all {:?}", pipeline.attempt, pipeline.tasks, pipeline.attempts)),
-        ("is_keeping", pipeline.is_keeping.to_string()),
-        ("context", format!("{:?}", pipeline.context)),
-        ("checkpoints", format!("{:?}", pipeline.checkpoints)),
-        ("failures", format!("{:?}", pipeline.failures)),
-    ]
-}
-
 fn timeless_state(state: State) -> State {
     match state {
         State::Blocked { phase, when, reason } => State::Blocked { phase, when, reason: reason.timeless() },

@@ -122,20 +122,3 @@ impl Item {
         }
     }
 }
-
-pub(super) fn queue_fields(queue: &Queue) -> [(&'static str, String); 3] {
-    [("terms", format!("{:?}", queue.config)), ("paused", queue.paused.to_string()), ("length", queue.length.to_string())]
-}
-
-pub(super) fn item_fields(item: &Item) -> [(&'static str, String); 8] {
-    [
-        ("queue", item.queue.to_string()),
-        ("data", item.data.value().to_string()),
-        ("priority", item.priority.to_string()),
-        ("created", item.created.wall.0.to_string()),
-        ("dedupe key", format!("{:?}", item.dedupe)),
-        ("attempts", format!("{} (fence {})", item.attempts, item.fence)),
-        ("state", format!("{:?}, from {:?}", item.state, item.origin)),
-        ("history", format!("{:?}", item.history)),
-    ]
-}

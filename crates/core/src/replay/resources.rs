@@ -89,10 +89,13 @@ impl Replay {
     }
 }
 
-impl ResourceEntry {
-    /// A lock that was defined without any default is the same as one that was never defined.
-    pub(super) fn normal(&self) -> ResourceEntry {
-        let empty = Defined { capacity: None, ttl: None, max_hold: None };
-        ResourceEntry { defined: self.defined.filter(|defined| *defined != empty), ..self.clone() }
-    }
+/// All that is something else than a lock that was never used. One that was defined without any default is the same as one that was
+/// never defined.
+pub(super) fn known(resources: &BTreeMap<Resource, ResourceEntry>) -> BTreeMap<Resource, ResourceEntry> {
+    let empty = Defined { capacity: None, ttl: None, max_hold: None };
+    let normal = resources.iter().map(|(resource, entry)| {
+        let defined = entry.defined.filter(|defined| *defined != empty);
+        (resource.clone(), ResourceEntry { defined, ..entry.clone() })
+    });
+    normal.filter(|(_, entry)| *entry != ResourceEntry::default()).collect()
 }

@@ -154,19 +154,6 @@ impl TaskEntry {
             Ending::Exited(_) | Ending::Signalled(_) | Ending::NotStarted { .. } => self.failures += 1,
         }
     }
-
-    pub(super) fn fields(&self) -> [(&'static str, String); 8] {
-        [
-            ("spec", format!("{:?}", self.spec)),
-            ("dependencies", format!("{:?}", self.depends_on)),
-            ("position", self.position.to_string()),
-            ("created", self.created.0.to_string()),
-            ("state", format!("{:?}", self.state)),
-            ("attempts", self.attempts.to_string()),
-            ("failures", self.failures.to_string()),
-            ("recoveries", self.recoveries.to_string()),
-        ]
-    }
 }
 
 impl LoggedState {

@@ -22,7 +22,7 @@ pub use open::{create, exists, occupant, open, open_reader, open_retired, remove
 use crate::backend::Backend;
 use crate::compact::Size;
 use crate::error::StoreError;
-use crate::sql::Statement;
+use crate::tables::projects::Statement;
 use crate::value::{Query, Rows};
 use session::Session;
 
@@ -188,7 +188,7 @@ impl Backend for Postgres {
 
     /// The server looks after its own files; what can be asked from here is that the tables can be read.
     fn check_integrity(&mut self) -> Result<Vec<String>, StoreError> {
-        self.read(&crate::tables::plan_all(self.project)).map(|_| Vec::new())
+        self.read(&crate::load::plan_all(self.project)).map(|_| Vec::new())
     }
 
     /// Of the log and its baseline, which all projects of the database share. What is free in them is not cheap to know.

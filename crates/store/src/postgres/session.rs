@@ -6,9 +6,11 @@ use tokio_postgres::types::{IsNull, ToSql, Type, private::BytesMut};
 use tokio_postgres::{Client, Error};
 
 use super::connect::Server;
+use crate::columns::Type as ColumnType;
 use crate::dialect;
 use crate::error::StoreError;
-use crate::sql::Statement;
+use crate::sql;
+use crate::tables::{Statement, events, locks};
 use crate::value::{Query, Row, Rows, Value};
 
 /// Marks our advisory locks among those of other programs.
@@ -114,13 +116,13 @@ impl Session {
     /// The rows that answer each query. Those of all locks stand in the place of the first of them: a row says itself
     /// which lock it is.
     async fn answers(&self, queries: &[Query<'_>]) -> Result<Vec<Vec<tokio_postgres::Row>>, Error> {
-        let is_lock = |query: &&Query<'_>| query.statement == Statement::Lock;
+        let is_lock = |query: &&Query<'_>| query.statement == LOCK;
         let Some(first) = queries.iter().find(is_lock) else {
             return try_join_all(queries.iter().map(|query| self.rows(query))).await;
         };
         let names: Vec<&str> = queries.iter().filter(is_lock).filter_map(|query| query.params[1].as_text()).collect();
         let params: [&(dyn ToSql + Sync); 2] = [&first.params[0], &names];
-        let locks = self.client.query(self.prepared[Statement::Lock as usize].as_ref().expect("prepared before"), &params);
+        let locks = self.client.query(self.prepared[LOCK.index()].as_ref().expect("prepared before"), &params);
         let others = try_join_all(queries.iter().filter(|query| !is_lock(query)).map(|query| self.rows(query)));
         let (locks, others) = futures_util::future::try_join(locks, others).await?;
         let (mut locks, mut others) = (Some(locks), others.into_iter());
@@ -131,16 +133,16 @@ impl Session {
     /// Carries out statements; the events among them all at once. All are sent before the first answer is looked at, so
     /// that what follows them is sent too.
     async fn carry_out(&self, writes: &[Query<'_>]) -> Result<(), Error> {
-        let is_event = |query: &&Query<'_>| query.statement == Statement::InsertEvent;
+        let is_event = |query: &&Query<'_>| query.statement == EVENT;
         let events: Vec<&Query<'_>> = writes.iter().filter(is_event).collect();
         let rows = futures_util::future::join_all(writes.iter().filter(|query| !is_event(query)).map(|query| self.rows(query)));
-        let columns = Columns::of(&events);
-        let params = columns.params();
+        let columns = columns(&events);
+        let params: Vec<&(dyn ToSql + Sync)> = columns.iter().map(|column| &**column).collect();
         let events = async {
             if events.is_empty() {
                 return Ok(Vec::new());
             }
-            let insert = self.prepared[Statement::InsertEvent as usize].as_ref().expect("prepared before");
+            let insert = self.prepared[EVENT.index()].as_ref().expect("prepared before");
             self.client.query(insert, &params).await
         };
         let (rows, events) = futures_util::future::join(rows, events).await;
@@ -150,7 +152,7 @@ impl Session {
 
     async fn prepare(&mut self, queries: &[Query<'_>]) -> Result<(), Error> {
         for query in queries {
-            let slot = &mut self.prepared[query.statement as usize];
+            let slot = &mut self.prepared[query.statement.index()];
             if slot.is_none() {
                 *slot = Some(self.client.prepare(&text(query.statement)).await?);
             }
@@ -159,7 +161,7 @@ impl Session {
     }
 
     async fn rows(&self, query: &Query<'_>) -> Result<Vec<tokio_postgres::Row>, Error> {
-        let statement = self.prepared[query.statement as usize].as_ref().expect("prepared before");
+        let statement = self.prepared[query.statement.index()].as_ref().expect("prepared before");
         let params: Vec<&(dyn ToSql + Sync)> = query.params.iter().map(|param| param as &(dyn ToSql + Sync)).collect();
         self.client.query(statement, &params).await
     }
@@ -170,37 +172,33 @@ impl Session {
 fn text(statement: Statement) -> String {
     let text = dialect::postgres(statement.text());
     match statement {
-        Statement::Lock => text.replace("name = $2", "name = ANY($2)"),
-        Statement::InsertEvent => text.replace("VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)", EVENT_COLUMNS),
+        LOCK => text.replace("name = $2", "name = ANY($2)"),
+        EVENT => {
+            let arrays = events::COLUMNS.iter().zip(2..).map(|((_, of), number)| match of {
+                ColumnType::Int => format!("${number}::bigint[]"),
+                ColumnType::Text => format!("${number}::text[]"),
+            });
+            let arrays = arrays.collect::<Vec<_>>().join(", ");
+            let values = sql::params(1..=events::COLUMNS.len() + 1).join(", ");
+            text.replace(&format!("VALUES ({values})"), &format!("SELECT $1, * FROM unnest({arrays})"))
+        }
         _ => text,
     }
 }
 
+const LOCK: Statement = locks::Statement::ByName.whole();
+const EVENT: Statement = events::Statement::Insert.whole();
+
 /// Events as one parameter for each column.
-const EVENT_COLUMNS: &str = "SELECT $1, * FROM unnest($2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::bigint[])";
-
-struct Columns<'a> {
-    project: i64,
-    numbers: [Vec<Option<i64>>; 3],
-    texts: [Vec<Option<&'a str>>; 6],
-}
-
-impl<'a> Columns<'a> {
-    fn of(events: &[&'a Query<'_>]) -> Columns<'a> {
-        let number = |index: usize| events.iter().map(|event| event.params[index].as_int()).collect();
-        let text = |index: usize| events.iter().map(|event| event.params[index].as_text()).collect();
-        let project = events.first().and_then(|event| event.params[0].as_int()).unwrap_or_default();
-        Columns {
-            project,
-            numbers: [number(1), number(2), number(9)],
-            texts: [text(3), text(4), text(5), text(6), text(7), text(8)],
-        }
+fn columns<'a>(events: &'a [&Query<'_>]) -> Vec<Box<dyn ToSql + Sync + 'a>> {
+    let mut columns: Vec<Box<dyn ToSql + Sync + 'a>> = vec![Box::new(events.first().and_then(|event| event.params[0].as_int()))];
+    for ((_, of), index) in events::COLUMNS.iter().zip(1..) {
+        columns.push(match of {
+            ColumnType::Int => Box::new(events.iter().map(|event| event.params[index].as_int()).collect::<Vec<_>>()),
+            ColumnType::Text => Box::new(events.iter().map(|event| event.params[index].as_text()).collect::<Vec<_>>()),
+        });
     }
-
-    fn params(&self) -> [&(dyn ToSql + Sync); 10] {
-        let ([seq, wall, depth], [kind, component, id, request, data, actor]) = (&self.numbers, &self.texts);
-        [&self.project, seq, wall, kind, component, id, request, data, actor, depth]
-    }
+    columns
 }
 
 /// The rows in the form that all databases share.

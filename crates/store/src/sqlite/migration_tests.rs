@@ -13,7 +13,7 @@ use crate::identity::{Identity, StoreId};
 use crate::key::Key;
 use crate::machine::Machine;
 use crate::schema::MIGRATIONS;
-use crate::sql::Statement;
+use crate::tables::projects::Statement;
 
 /// A backlog as version 2 left it: three pending tasks, one of them a child, one without work and one that failed once;
 /// and a run that is to be ended.
@@ -48,7 +48,7 @@ fn make(path: &Path, version: usize, rows: &str) {
     for migration in &MIGRATIONS[..version] {
         connection.execute_batch(&dialect::sqlite_schema(migration)).unwrap();
     }
-    let insert = dialect::sqlite(Statement::InsertProject.text());
+    let insert = dialect::sqlite(Statement::Insert.whole().text());
     connection.execute(&insert, (1, "p", 1_000, Still.boot())).unwrap();
     connection.execute_batch(rows).unwrap();
 }
@@ -73,7 +73,7 @@ fn a_backlog_of_version_2_goes_on() {
     for task in rows.tasks.values() {
         let text = "SELECT lane FROM tasks WHERE id = ?1";
         let lane: Option<String> = connection.query_row(text, [task.id.as_str()], |row| row.get(0)).unwrap();
-        assert_eq!(lane, crate::backlog::lane(&task.spec), "{}", task.id);
+        assert_eq!(lane, crate::tables::tasks::lane(&task.spec), "{}", task.id);
     }
     let mut found = |key| store.view().load(&[key].into()).unwrap().backlog.tasks.into_keys().map(|id| id.to_string());
     assert!(found(Key::Ready { of_each: 9 }).eq(["t-1", "t-2"]));

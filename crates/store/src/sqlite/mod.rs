@@ -11,8 +11,8 @@ mod plan_tests;
 mod writer_lock;
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use rusqlite::config::DbConfig;
 use rusqlite::types::{ToSqlOutput, ValueRef};
@@ -24,8 +24,9 @@ pub use writer_lock::{Occupant, occupant, turnstile_of};
 
 use crate::backend::Backend;
 use crate::compact::Size;
+use crate::dialect;
 use crate::error::StoreError;
-use crate::sql;
+use crate::tables;
 use crate::value::{Query, Row, Rows, Value};
 use writer_lock::{Stay, WriterLock};
 
@@ -42,8 +43,6 @@ const TRANSACTION_STATEMENTS: usize = 8;
 pub(crate) struct Sqlite {
     connection: Connection,
     writer_lock: Option<WriterLock>,
-    /// The statements in SQLite's spelling, by number.
-    texts: Vec<String>,
     log_pages: Arc<AtomicI32>,
     /// Where the file is; an in-memory database has no place.
     path: Option<PathBuf>,
@@ -63,14 +62,14 @@ impl Sqlite {
         }))?;
         // Without this promise, clearing the parameters of a cached SELECT makes SQLite parse and plan it anew at every use.
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
-        connection.set_prepared_statement_cache_capacity(sql::Statement::COUNT + TRANSACTION_STATEMENTS);
-        Ok(Sqlite { connection, writer_lock, texts: open::texts(), log_pages, path, store_id: None, doubtful: false })
+        connection.set_prepared_statement_cache_capacity(tables::Statement::COUNT + TRANSACTION_STATEMENTS);
+        Ok(Sqlite { connection, writer_lock, log_pages, path, store_id: None, doubtful: false })
     }
 
     fn answer(&self, queries: &[Query<'_>]) -> Result<Vec<Rows>, StoreError> {
         let mut answers = Vec::with_capacity(queries.len());
         for run in queries.chunk_by(|a, b| a.statement == b.statement) {
-            let mut statement = self.connection.prepare_cached(&self.texts[run[0].statement as usize])?;
+            let mut statement = self.connection.prepare_cached(text(run[0].statement))?;
             for query in run {
                 bind(&mut statement, query)?;
                 answers.push(rows(&mut statement)?);
@@ -89,7 +88,7 @@ impl Sqlite {
 
     /// Writes down the last event, while this process still holds the writer lock.
     fn record(&self, writes: &[Query<'_>]) {
-        let row = writes.iter().rev().find(|query| query.statement == sql::Statement::UpdateProject);
+        let row = writes.iter().rev().find(|query| query.statement == tables::projects::Statement::Update.whole());
         let event = row.and_then(|row| row.params.get(1)?.as_int());
         if let (Some(writer_lock), Some(store), Some(event)) = (&self.writer_lock, &self.store_id, event) {
             writer_lock.record(store, event);
@@ -149,7 +148,7 @@ impl Backend for Sqlite {
 
     fn write(&mut self, queries: &[Query<'_>]) -> Result<(), StoreError> {
         for run in queries.chunk_by(|a, b| a.statement == b.statement) {
-            let mut statement = self.connection.prepare_cached(&self.texts[run[0].statement as usize])?;
+            let mut statement = self.connection.prepare_cached(text(run[0].statement))?;
             for query in run {
                 bind(&mut statement, query)?;
                 statement.raw_execute()?;
@@ -223,6 +222,12 @@ impl Backend for Sqlite {
         let page = number("page_size")?;
         Ok(Size { bytes: number("page_count")? * page, free: Some(number("freelist_count")? * page) })
     }
+}
+
+/// The statement in SQLite's spelling.
+fn text(statement: tables::Statement) -> &'static str {
+    static TEXTS: [OnceLock<String>; tables::Statement::COUNT] = [const { OnceLock::new() }; tables::Statement::COUNT];
+    TEXTS[statement.index()].get_or_init(|| dialect::sqlite(statement.text()))
 }
 
 fn bind(statement: &mut Statement<'_>, query: &Query<'_>) -> Result<(), StoreError> {

@@ -18,8 +18,8 @@ use crate::identity::StoreId;
 use crate::machine::Machine;
 use crate::reader::Reader;
 use crate::schema::{MIGRATIONS, VERSION};
-use crate::sql::Statement;
 use crate::store::Store;
+use crate::tables::projects::Statement;
 
 /// The schema that has a column for the place where a project went.
 const MOVED_SINCE: i64 = 6;
@@ -134,11 +134,6 @@ pub fn memory(machine: Box<dyn Machine>) -> Result<Store, StoreError> {
     Ok(Store::new(Box::new(Sqlite::new(connection, None, None)?), PROJECT, machine))
 }
 
-/// Every statement in SQLite's spelling.
-pub(super) fn texts() -> Vec<String> {
-    (0..Statement::COUNT).map(|index| dialect::sqlite(Statement::ALL[index].text())).collect()
-}
-
 /// Opens the file and makes sure that it is one of ours.
 pub(super) fn connect(path: &Path) -> Result<Connection, StoreError> {
     if !path.exists() {
@@ -208,9 +203,9 @@ fn found(connection: &mut Connection, id: &str, store_id: Option<&StoreId>, mach
         transaction.execute_batch(&dialect::sqlite_schema(migration))?;
     }
     let lease = machine.read().monotonic_ms;
-    let insert = dialect::sqlite(Statement::InsertProject.text());
+    let insert = dialect::sqlite(Statement::Insert.whole().text());
     transaction.execute(&insert, (PROJECT, id, lease, machine.boot()))?;
-    let identify = dialect::sqlite(Statement::SetStoreId.text());
+    let identify = dialect::sqlite(Statement::SetStoreId.whole().text());
     transaction.execute(&identify, (PROJECT, store_id.map(StoreId::as_str)))?;
     Ok(transaction.commit()?)
 }

@@ -4,7 +4,7 @@ use rusqlite::{Connection, StatementStatus};
 
 use crate::dialect;
 use crate::schema::MIGRATIONS;
-use crate::sql::Statement;
+use crate::tables::*;
 
 fn plan(connection: &Connection, statement: Statement) -> Vec<String> {
     let text = format!("EXPLAIN QUERY PLAN {}", dialect::sqlite(statement.text()));
@@ -14,13 +14,26 @@ fn plan(connection: &Connection, statement: Statement) -> Vec<String> {
 }
 
 #[test]
+fn every_statement_is_understood_and_has_a_number_of_its_own() {
+    let connection = store();
+    let numbers: Vec<usize> = Statement::all().map(Statement::index).collect();
+    assert_eq!(numbers, (0..Statement::COUNT).collect::<Vec<_>>());
+    let pg_notify = projects::Statement::Notify.whole();
+    let is_possible = |one: &Statement| *one != pg_notify && !one.text().contains(" SET  WHERE ");
+    for statement in Statement::all().filter(is_possible) {
+        let prepared = connection.prepare(&dialect::sqlite(statement.text()));
+        assert!(prepared.is_ok(), "{statement:?}: {:?}", prepared.err());
+    }
+}
+
+#[test]
 fn a_compaction_touches_what_it_is_about() {
     let connection = store();
     for (statement, wanted) in [
-        (Statement::Kept, "(project=? AND component=? AND id=?)"),
-        (Statement::DeleteKept, "(project=? AND component=? AND id=?)"),
-        (Statement::DeleteEvents, "PRIMARY KEY (project=? AND seq<?)"),
-        (Statement::Events, "PRIMARY KEY (project=? AND seq>?)"),
+        (baseline::Statement::One.whole(), "(project=? AND component=? AND id=?)"),
+        (baseline::Statement::Delete.whole(), "(project=? AND component=? AND id=?)"),
+        (events::Statement::DeleteThrough.whole(), "PRIMARY KEY (project=? AND seq<?)"),
+        (events::Statement::After.whole(), "PRIMARY KEY (project=? AND seq>?)"),
     ] {
         let plan = plan(&connection, statement);
         assert!(plan.len() == 1 && plan[0].contains(wanted), "{statement:?}: {plan:?}");
@@ -37,21 +50,21 @@ fn store() -> Connection {
 fn a_claim_reads_by_indexes_only() {
     let connection = store();
     let by_key = [
-        (Statement::Ready, "tasks_ready (project=? AND lane=?)"),
-        (Statement::LiveRuns, "runs_live (project=? AND live=?)"),
-        (Statement::LiveTasks, "runs_live (project=? AND live=?)"),
-        (Statement::Task, "(project=? AND id=?)"),
-        (Statement::Run, "runs_id (project=? AND id=?)"),
-        (Statement::RunsOf, "runs_task (project=? AND task=?)"),
-        (Statement::Edges, "PRIMARY KEY (task=?)"),
-        (Statement::Dependencies, "PRIMARY KEY (task=?)"),
-        (Statement::Dependents, "edges_back (on_task=?)"),
-        (Statement::RefreshDependents, "edges_back (on_task=?)"),
-        (Statement::RefreshUnmet, "PRIMARY KEY (task=?)"),
-        (Statement::Lock, "(project=? AND name=?)"),
-        (Statement::Slots, "(project=? AND semaphore=?)"),
-        (Statement::TaskByTitle, "tasks_title (project=? AND title=?)"),
-        (Statement::Imported, "tasks_position (project=? AND position>?)"),
+        (tasks::Statement::Ready.whole(), "tasks_ready (project=? AND lane=?)"),
+        (runs::Statement::Live.whole(), "runs_live (project=? AND live=?)"),
+        (tasks::Statement::Live.whole(), "runs_live (project=? AND live=?)"),
+        (tasks::Statement::ById.whole(), "(project=? AND id=?)"),
+        (runs::Statement::ById.whole(), "runs_id (project=? AND id=?)"),
+        (runs::Statement::OfTask.whole(), "runs_task (project=? AND task=?)"),
+        (edges::Statement::OfTask.whole(), "PRIMARY KEY (task=?)"),
+        (tasks::Statement::Dependencies.whole(), "PRIMARY KEY (task=?)"),
+        (edges::Statement::OnTask.whole(), "edges_back (on_task=?)"),
+        (tasks::Statement::CountUnmetOfDependents.whole(), "edges_back (on_task=?)"),
+        (tasks::Statement::CountUnmet.whole(), "PRIMARY KEY (task=?)"),
+        (locks::Statement::ByName.whole(), "(project=? AND name=?)"),
+        (slots::Statement::OfSemaphore.whole(), "(project=? AND semaphore=?)"),
+        (tasks::Statement::IdByTitle.whole(), "tasks_title (project=? AND title=?)"),
+        (tasks::Statement::Imported.whole(), "tasks_position (project=? AND position>?)"),
     ];
     for (statement, wanted) in by_key {
         let plan = plan(&connection, statement);
@@ -63,7 +76,7 @@ fn a_claim_reads_by_indexes_only() {
 
 /// How much work a look for something to do is, counted in steps of SQLite's machine; and what it finds.
 fn look(connection: &Connection) -> (i32, Vec<String>) {
-    let mut prepared = connection.prepare(&dialect::sqlite(Statement::Ready.text())).unwrap();
+    let mut prepared = connection.prepare(&dialect::sqlite(tasks::Statement::Ready.whole().text())).unwrap();
     prepared.raw_bind_parameter(1, 1).unwrap();
     prepared.raw_bind_parameter(2, 3).unwrap();
     let found = prepared.raw_query().mapped(|row| row.get(0)).collect::<Result<Vec<String>, _>>().unwrap();
@@ -102,13 +115,13 @@ fn a_claim_passes_over_an_import_that_is_not_finished_in_one_step() {
 fn what_waits_for_time_or_for_people_is_read_in_the_order_of_its_index() {
     let connection = store();
     for (statement, wanted) in [
-        (Statement::Queue, "tasks_queue (project=? AND lane=?)"),
-        (Statement::Due, "tasks_due (project=?"),
-        (Statement::DueRoots, "tasks_due (project=?"),
-        (Statement::Loops, "tasks_loops (project=? AND position>?)"),
-        (Statement::OpenDecisions, "decisions_open (project=?"),
-        (Statement::Decision, "(project=? AND id=?)"),
-        (Statement::Outbox, "(project=?"),
+        (tasks::Statement::ReadyRoots.whole(), "tasks_queue (project=? AND lane=?)"),
+        (tasks::Statement::Due.whole(), "tasks_due (project=?"),
+        (tasks::Statement::DueRoots.whole(), "tasks_due (project=?"),
+        (tasks::Statement::Loops.whole(), "tasks_loops (project=? AND position>?)"),
+        (decisions::Statement::Open.whole(), "decisions_open (project=?"),
+        (decisions::Statement::ById.whole(), "(project=? AND id=?)"),
+        (outbox::Statement::All.whole(), "(project=?"),
     ] {
         let plan = plan(&connection, statement);
         assert!(plan.iter().any(|step| step.contains(wanted)), "{statement:?}: {plan:?}");
@@ -121,25 +134,25 @@ fn what_waits_for_time_or_for_people_is_read_in_the_order_of_its_index() {
 fn a_take_reads_by_the_indexes_of_its_queue() {
     let connection = store();
     for (statement, wanted) in [
-        (Statement::ReadyItems, "items_ready (project=? AND queue=?)"),
-        (Statement::MovedItems, "items_ready (project=? AND queue=?)"),
-        (Statement::DueItems, "items_due (project=? AND queue=?"),
-        (Statement::RestingItems, "items_due (project=? AND queue=?"),
-        (Statement::ProcessingItems, "items_due (project=? AND queue=?"),
-        (Statement::DeadItems, "items_dead (project=? AND queue=?"),
-        (Statement::ItemByKey, "items_dedupe (project=? AND queue=? AND dedupe=?)"),
-        (Statement::Item, "PRIMARY KEY (id=? AND project=?)"),
-        (Statement::UpdateItem, "PRIMARY KEY (id=? AND project=?)"),
-        (Statement::DeleteItem, "PRIMARY KEY (id=? AND project=?)"),
-        (Statement::QueueRow, "PRIMARY KEY (project=? AND name=?)"),
-        (Statement::FirstTaker, "PRIMARY KEY (project=? AND queue=?)"),
+        (items::Statement::Ready.whole(), "items_ready (project=? AND queue=?)"),
+        (items::Statement::Moved.whole(), "items_ready (project=? AND queue=?)"),
+        (items::Statement::Due.whole(), "items_due (project=? AND queue=?"),
+        (items::Statement::Resting.whole(), "items_due (project=? AND queue=?"),
+        (items::Statement::Processing.whole(), "items_due (project=? AND queue=?"),
+        (items::Statement::Dead.whole(), "items_dead (project=? AND queue=?"),
+        (items::Statement::ByKey.whole(), "items_dedupe (project=? AND queue=? AND dedupe=?)"),
+        (items::Statement::ById.whole(), "PRIMARY KEY (id=? AND project=?)"),
+        (items::Statement::Update.whole(), "PRIMARY KEY (id=? AND project=?)"),
+        (items::Statement::Delete.whole(), "PRIMARY KEY (id=? AND project=?)"),
+        (queues::Statement::ByName.whole(), "PRIMARY KEY (project=? AND name=?)"),
+        (takers::Statement::First.whole(), "PRIMARY KEY (project=? AND queue=?)"),
     ] {
         let plan = plan(&connection, statement);
         assert!(plan.iter().any(|step| step.contains(wanted)), "{statement:?}: {plan:?}");
         let is_slow = |step: &&String| step.contains("TEMP B-TREE FOR ORDER") || step.starts_with("SCAN items");
         assert_eq!(plan.iter().find(is_slow), None, "{statement:?}: {plan:?}");
     }
-    for statement in [Statement::QueueCounts, Statement::WorkItems] {
+    for statement in [items::Statement::Counts.whole(), items::Statement::OfWorkers.whole()] {
         let counts = plan(&connection, statement);
         for index in ["items_ready", "items_due", "items_dead"] {
             assert!(counts.iter().any(|step| step.contains(index)), "{statement:?}: {counts:?}");
@@ -152,16 +165,21 @@ fn a_take_reads_by_the_indexes_of_its_queue() {
 fn workers_and_routes_are_found_by_their_keys() {
     let connection = store();
     for (statement, wanted) in [
-        (Statement::Hands, "workers_queue (project=? AND queue=?)"),
-        (Statement::WorkerRows, "PRIMARY KEY (project=? AND worker=?)"),
-        (Statement::Cursor, "PRIMARY KEY (project=? AND name=?)"),
-        (Statement::DeleteJob, "PRIMARY KEY (project=? AND worker=? AND task=?)"),
-        (Statement::Heard, "PRIMARY KEY (project=? AND seq>?)"),
+        (runners::Statement::OfQueue.whole(), "workers_queue (project=? AND queue=?)"),
+        (jobs::Statement::OfWorker.whole(), "PRIMARY KEY (project=? AND worker=?)"),
+        (marks::Statement::Routed.whole(), "PRIMARY KEY (project=? AND name=?)"),
+        (jobs::Statement::Delete.whole(), "PRIMARY KEY (project=? AND worker=? AND task=?)"),
+        (events::Statement::Heard.whole(), "PRIMARY KEY (project=? AND seq>?)"),
     ] {
         let plan = plan(&connection, statement);
         assert!(plan.iter().any(|step| step.contains(wanted)), "{statement:?}: {plan:?}");
     }
-    for statement in [Statement::Crew, Statement::WorkerRows, Statement::Hands, Statement::AllHands] {
+    for statement in [
+        workers::Statement::Everything.whole(),
+        jobs::Statement::OfWorker.whole(),
+        runners::Statement::OfQueue.whole(),
+        runners::Statement::OfQueues.whole(),
+    ] {
         let plan = plan(&connection, statement);
         assert_eq!(plan.iter().find(|step| step.starts_with("SCAN ")), None, "{statement:?}: {plan:?}");
     }
@@ -192,9 +210,11 @@ fn a_take_is_the_same_work_however_many_items_wait() {
             .unwrap();
     };
     fill(1, 1_000);
-    let few = [Statement::ReadyItems, Statement::DueItems].map(|statement| first_item(&connection, statement));
+    let few =
+        [items::Statement::Ready.whole(), items::Statement::Due.whole()].map(|statement| first_item(&connection, statement));
     fill(1_001, 100_000);
-    let many = [Statement::ReadyItems, Statement::DueItems].map(|statement| first_item(&connection, statement));
+    let many =
+        [items::Statement::Ready.whole(), items::Statement::Due.whole()].map(|statement| first_item(&connection, statement));
     assert_eq!(few, many);
 }
 
@@ -202,18 +222,18 @@ fn a_take_is_the_same_work_however_many_items_wait() {
 fn a_pipeline_goes_on_without_a_look_at_others() {
     let connection = store();
     let by_key = [
-        (Statement::Pipeline, "SEARCH p USING INDEX"),
-        (Statement::DuePipelines, "pipelines_due (project=? AND due<?)"),
-        (Statement::Listening, "pipelines_due (project=? AND due>?)"),
-        (Statement::Listening, "listeners_since (project=?)"),
-        (Statement::HeardPipelines, "SEARCH l USING PRIMARY KEY (project=? AND component=? AND about=?)"),
-        (Statement::AwaitedLocks, "SEARCH l USING PRIMARY KEY (project=? AND component=? AND about>?)"),
-        (Statement::AwaitedSemaphores, "SEARCH l USING PRIMARY KEY (project=? AND component=? AND about>?)"),
-        (Statement::AwaitedSlots, "SEARCH l USING PRIMARY KEY (project=? AND component=? AND about>?)"),
-        (Statement::DeleteListener, "PRIMARY KEY (project=? AND component=? AND about=? AND pipeline=?)"),
-        (Statement::OpenPipelines, "pipelines_open (project=?"),
-        (Statement::FamilyPipelines, "tasks_parent (project=? AND parent=?)"),
-        (Statement::Family, "tasks_parent (project=? AND parent=?)"),
+        (pipelines::Statement::OfTask.whole(), "SEARCH p USING INDEX"),
+        (pipelines::Statement::Due.whole(), "pipelines_due (project=? AND due<?)"),
+        (listeners::Statement::Next.whole(), "pipelines_due (project=? AND due>?)"),
+        (listeners::Statement::Next.whole(), "listeners_since (project=?)"),
+        (pipelines::Statement::Heard.whole(), "SEARCH l USING PRIMARY KEY (project=? AND component=? AND about=?)"),
+        (locks::Statement::Awaited.whole(), "SEARCH l USING PRIMARY KEY (project=? AND component=? AND about>?)"),
+        (semaphores::Statement::Awaited.whole(), "SEARCH l USING PRIMARY KEY (project=? AND component=? AND about>?)"),
+        (slots::Statement::Awaited.whole(), "SEARCH l USING PRIMARY KEY (project=? AND component=? AND about>?)"),
+        (listeners::Statement::Delete.whole(), "PRIMARY KEY (project=? AND component=? AND about=? AND pipeline=?)"),
+        (pipelines::Statement::Open.whole(), "pipelines_open (project=?"),
+        (pipelines::Statement::OfFamily.whole(), "tasks_parent (project=? AND parent=?)"),
+        (tasks::Statement::Family.whole(), "tasks_parent (project=? AND parent=?)"),
     ];
     for (statement, wanted) in by_key {
         let plan = plan(&connection, statement);

@@ -375,11 +375,11 @@ fn a_difference_names_the_task_the_field_and_both_sides() {
     );
     let state = differences(&|rows| second(rows, &|task| task.state = State::Done(Done::Cancelled)));
     assert_eq!(state.len(), 1);
-    assert!(state[0].starts_with("task t-2, state: the log says Live { run: RunId(\"r-2\"), epoch: Epoch(2)"), "{}", state[0]);
+    assert!(state[0].starts_with(r#"task t-2, standing: the log says {"live":{"epoch":2,"#), "{}", state[0]);
     let owner = differences(&|rows| rows.runs.values_mut().for_each(|run| run.owner = runner("thief")));
     assert!(owner[0].contains("thief"), "{owner:?}");
     let edge = differences(&|rows| drop(rows.edges.insert(task(1), edges(&[2]))));
-    assert!(edge[0].starts_with("task t-1, dependencies: the log says []"), "{edge:?}");
+    assert!(edge[0].starts_with("task t-1, dependsOn: the log says []"), "{edge:?}");
     let long = differences(&|rows| {
         second(rows, &|task| task.state = State::Done(Done::Failed { error: "é".repeat(100_000).into() }));
     });

@@ -158,14 +158,32 @@ fn a_difference_is_named_with_both_sides() {
     let mut world = World::site();
     world.at_lock("db", lock::Input::Acquire(Box::new(ask("a"))));
     let missing = Replay::default().differences(&Replay::of(&world.machine));
-    assert_eq!(missing.len(), 1);
-    assert!(missing[0].starts_with("lock db: the log says ResourceEntry"), "{}", missing[0]);
+    assert_eq!(missing, ["lock db: the tables have it, the log does not"]);
 
     let mut replay = Replay::default();
     world.log.iter().for_each(|entry| apply(&mut replay, entry));
     assert_eq!(replay, Replay::of(&world.machine));
     world.machine.locks.values_mut().for_each(|lock| lock.fence = Epoch(99));
-    assert_eq!(replay.differences(&Replay::of(&world.machine)).len(), 1);
+    assert_eq!(
+        replay.differences(&Replay::of(&world.machine)),
+        [format!("lock db, fence: the log says {}, the tables say 99", world.log[0].0)]
+    );
+}
+
+/// The length of a queue is not in what the baseline keeps, but it is compared.
+#[test]
+fn a_queue_of_another_length_is_a_difference() {
+    let mut replay = Replay::default();
+    let defined = r#"{"visibilityTimeout":300000,"maxAttempts":3,"maxLength":10}"#;
+    replay.apply(Seq(1), Wall(0), Event::parse("queue:defined", "queue", Some("q"), defined).unwrap());
+    let mut tables = replay.clone();
+    assert_eq!(replay.differences(&tables), Vec::<String>::new());
+    tables.queues.values_mut().for_each(|queue| queue.length = 2);
+    let found = replay.differences(&tables);
+    assert!(
+        found.len() == 1 && found[0].starts_with("queue q: the log says Queue {") && found[0].contains("length: 2"),
+        "{found:?}"
+    );
 }
 
 #[test]

@@ -1,17 +1,17 @@
-//! What can be read of the backlog without changing anything: lists, names, counts.
+//! What can be read of tasks without changing anything: lists, names, counts.
 
 use std::collections::BTreeMap;
 
-use banksman_core::backlog::Run;
 use banksman_core::ids::{SectionId, TaskId};
-use banksman_core::{Decision, Label, Seq, Status, Task};
+use banksman_core::{Label, Seq, Status, Task};
 
-use crate::counts::TaskCounts;
+use crate::columns::{Codec, Int, Text};
 use crate::error::StoreError;
-use crate::queues::WorkItems;
 use crate::reader::View;
-use crate::rows::parsed;
-use crate::sql::Statement;
+use crate::table::Table;
+use crate::tables::items::{self, WorkItems};
+use crate::tables::task_counts::{self, TaskCounts};
+use crate::tables::tasks::{Statement, Tasks};
 use crate::value::{Query, Value};
 
 /// How many tasks one read returns at most.
@@ -111,12 +111,11 @@ impl View<'_> {
             filter.parent.as_ref().map(TaskId::as_str).into(),
             filter.label_in_spec().into(),
         ];
-        let rows = self.rows(Query::new(Statement::TaskPage, params))?;
+        let rows = self.rows(Query::new(Statement::Page, params))?;
         let full = rows.len() as i64 == PAGE;
         let mut listed = Vec::with_capacity(rows.len());
         for mut row in rows {
-            let task = row.task()?;
-            listed.push(Listed { task, unmet: row.int()?.try_into().map_err(StoreError::corrupt)? });
+            listed.push(Listed { task: Tasks::read(&mut row)?, unmet: Int::read(&mut row)? });
         }
         let next = listed.last().map(|last| last.task.position).filter(|_| full);
         let search = filter.search.as_ref().map(|text| text.to_lowercase());
@@ -126,14 +125,14 @@ impl View<'_> {
 
     /// The tasks that a name may mean, best first: the exact id, else exact titles, else ids that begin so.
     pub fn find_tasks(&mut self, name: &str) -> Result<Vec<TaskId>, StoreError> {
-        for statement in [Statement::TaskById, Statement::TaskByTitle, Statement::TaskByPrefix] {
+        for statement in [Statement::IdById, Statement::IdByTitle, Statement::IdByPrefix] {
             let params: Vec<Value<'_>> = match statement {
-                Statement::TaskByPrefix => vec![self.project.into(), name.into(), format!("{name}\u{10ffff}").into()],
+                Statement::IdByPrefix => vec![self.project.into(), name.into(), format!("{name}\u{10ffff}").into()],
                 _ => vec![self.project.into(), name.into()],
             };
             let found = self.rows(Query::new(statement, params))?;
             if !found.is_empty() {
-                return found.into_iter().map(|mut row| row.task_id()).collect();
+                return found.into_iter().map(|mut row| Text::read(&mut row)).collect();
             }
         }
         Ok(Vec::new())
@@ -142,18 +141,17 @@ impl View<'_> {
     /// Counts the tasks.
     pub fn counts(&mut self) -> Result<Counts, StoreError> {
         let project: Value<'_> = self.project.into();
-        let by_state = Query::new(Statement::TaskCounts, [project.clone()]);
+        let by_state = Query::new(task_counts::Statement::Kept, [project.clone()]);
         let ready = Query::new(Statement::ReadyCounts, [project.clone()]);
-        let items = Query::new(Statement::WorkItems, [project]);
+        let items = Query::new(items::Statement::OfWorkers, [project]);
         let mut answers = self.backend.read(&[by_state, ready, items])?.into_iter();
         let mut counts = Counts::default();
         let TaskCounts { by_status, by_hand } = TaskCounts::kept(answers.next().unwrap_or_default())?;
         (counts.by_status, counts.by_hand) = (by_status, by_hand);
         for mut row in answers.next().unwrap_or_default() {
-            let task = row.task_id()?;
-            counts.ready.push((task, u64::try_from(row.int()?).map_err(StoreError::corrupt)?));
+            counts.ready.push((Text::read(&mut row)?, Int::read(&mut row)?));
         }
-        answers.next().unwrap_or_default().into_iter().try_for_each(|row| counts.items.put(row))?;
+        answers.next().unwrap_or_default().iter_mut().try_for_each(|row| counts.items.put(row))?;
         Ok(counts)
     }
 
@@ -161,9 +159,9 @@ impl View<'_> {
     pub fn section_counts(&mut self) -> Result<BTreeMap<SectionId, BTreeMap<Status, u64>>, StoreError> {
         let mut counts: BTreeMap<SectionId, BTreeMap<Status, u64>> = BTreeMap::new();
         for mut row in self.rows(Query::new(Statement::SectionCounts, [self.project.into()]))? {
-            let section = parsed(&row.text()?, SectionId::new)?;
-            let status = status(&row.text()?, row.int()? != 0)?;
-            let number = u64::try_from(row.int()?).map_err(StoreError::corrupt)?;
+            let section = Text::read(&mut row)?;
+            let status = status(&row.text()?, Int::read(&mut row)?)?;
+            let number: u64 = Int::read(&mut row)?;
             *counts.entry(section).or_default().entry(status).or_default() += number;
         }
         Ok(counts)
@@ -174,16 +172,15 @@ impl View<'_> {
     pub fn ready_before(&mut self, task: &Task, roots_are_limited: bool) -> Result<Vec<(TaskId, u64)>, StoreError> {
         let (project, position) = (self.project.into(), task.position.0.into());
         let query = if roots_are_limited && task.spec.parent.is_none() {
-            Query::new(Statement::QueueBefore, [project, position])
+            Query::new(Statement::RootsBefore, [project, position])
         } else {
             Query::new(Statement::ReadyBefore, [project, i64::from(task.spec.priority).into(), position])
         };
         let mut lanes = Vec::new();
         for mut row in self.rows(query)? {
             // A lane without any root has no example.
-            if let Some(example) = row.maybe_text()? {
-                let example = parsed(&example, TaskId::new)?;
-                lanes.push((example, u64::try_from(row.int()?).map_err(StoreError::corrupt)?));
+            if let Some(example) = Text::read(&mut row)? {
+                lanes.push((example, Int::read(&mut row)?));
             }
         }
         Ok(lanes)
@@ -191,37 +188,14 @@ impl View<'_> {
 
     /// The tasks that failed last, newest first.
     pub fn last_failed(&mut self, limit: i64) -> Result<Vec<Task>, StoreError> {
-        let rows = self.rows(Query::new(Statement::LastFailed, [self.project.into(), limit.into()]))?;
-        rows.into_iter().map(|mut row| row.task()).collect()
+        self.read::<Tasks>(Query::new(Statement::LastFailed, [self.project.into(), limit.into()]))
     }
 
     /// How many pending tasks wait for one that has failed, was cancelled or was skipped; with one of them as an example.
     pub fn held_by_ended(&mut self) -> Result<(u64, Option<TaskId>), StoreError> {
         let mut rows = self.rows(Query::new(Statement::HeldByEnded, [self.project.into()]))?;
         let Some(mut row) = rows.pop() else { return Ok((0, None)) };
-        let count = u64::try_from(row.int()?).map_err(StoreError::corrupt)?;
-        Ok((count, if count == 0 { None } else { Some(row.task_id()?) }))
-    }
-
-    /// The last decisions, newest first.
-    pub fn last_decisions(&mut self, limit: i64) -> Result<Vec<Decision>, StoreError> {
-        let rows = self.rows(Query::new(Statement::LastDecisions, [self.project.into(), limit.into()]))?;
-        rows.into_iter().map(|mut row| row.decision()).collect()
-    }
-
-    /// The last runs that ended, newest first.
-    pub fn last_runs(&mut self, limit: i64) -> Result<Vec<Run>, StoreError> {
-        let rows = self.rows(Query::new(Statement::LastRuns, [self.project.into(), limit.into()]))?;
-        rows.into_iter().map(|mut row| row.run()).collect()
-    }
-
-    /// The runs that a name may mean: the exact id, else ids that begin so.
-    pub fn find_runs(&mut self, name: &str) -> Result<Vec<Run>, StoreError> {
-        let params: [Value<'_>; 3] = [self.project.into(), name.into(), format!("{name}\u{10ffff}").into()];
-        let rows = self.rows(Query::new(Statement::RunByPrefix, params))?;
-        let runs: Vec<Run> = rows.into_iter().map(|mut row| row.run()).collect::<Result<_, _>>()?;
-        let exact = runs.iter().position(|run| run.id.as_str() == name);
-        Ok(exact.map_or(runs.clone(), |at| vec![runs[at].clone()]))
+        Ok((Int::read(&mut row)?, Text::read(&mut row)?))
     }
 }
 

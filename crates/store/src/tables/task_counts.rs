@@ -9,29 +9,48 @@ use banksman_core::backlog::Backlog;
 use banksman_core::ids::TaskId;
 use banksman_core::{Status, Task};
 
-use crate::backlog::word;
-use crate::board::status;
 use crate::error::StoreError;
 use crate::reader::View;
-use crate::sql::Statement;
+use crate::sql;
+use crate::table::statements;
+use crate::tables::task_lists::status;
+use crate::tables::tasks::word;
 use crate::value::{Query, Rows};
+
+statements! {
+    /// Counters, and beside them what of the pending dependencies hold back: that is taken off the number of the others.
+    Kept => sql::expand(
+        "SELECT c.state, CAST(0 AS BIGINT), c.by_hand, CAST(sum(c.number) AS BIGINT) FROM task_counts c WHERE c.project = $1 \
+         AND (c.import = '' OR c.import NOT IN (SELECT m.id FROM imports m WHERE m.project = $1)) GROUP BY c.state, c.by_hand \
+         UNION ALL SELECT 'pending', CAST(1 AS BIGINT), CAST(CASE WHEN t.lane IS NULL THEN 1 ELSE 0 END AS BIGINT), count(*) \
+         FROM tasks t WHERE t.project = $1 AND t.state = 'pending' AND t.unmet > 0 AND {top_level t} AND {visible t} GROUP BY 3",
+    ),
+    /// The same by going through all tasks.
+    Real => sql::expand(
+        "SELECT state, CAST(CASE WHEN unmet > 0 THEN 1 ELSE 0 END AS BIGINT), \
+         CAST(CASE WHEN lane IS NULL THEN 1 ELSE 0 END AS BIGINT), count(*) \
+         FROM tasks t WHERE project = $1 AND {visible t} AND {top_level t} GROUP BY 1, 2, 3 ORDER BY 1, 2, 3",
+    ),
+    Add => "INSERT INTO task_counts (project, import, state, by_hand, number) VALUES ($1, $2, $3, $4, $5) \
+            ON CONFLICT (project, import, state, by_hand) DO UPDATE SET number = task_counts.number + $5".to_owned(),
+}
 
 /// What one counter counts: the import, the word for the state, and whether it is for people.
 type Counted<'a> = (&'a str, &'static str, bool);
 
 /// The statements that bring the counters from `before` to `after`.
-pub(crate) fn between<'a>(project: i64, before: &'a Backlog, after: &'a Backlog, queries: &mut Vec<Query<'a>>) {
+pub(crate) fn changes<'a>(project: i64, before: &'a Backlog, after: &'a Backlog, queries: &mut Vec<Query<'a>>) {
     let mut changes: BTreeMap<Counted<'a>, i64> = BTreeMap::new();
     let mut count = |backlog: &'a Backlog, id: &'a TaskId, task: &Task, by: i64| {
         // A part of something else is not counted.
         if !task.spec.is_part() {
             let import = backlog.imported.get(id).map_or("", |import| import.as_str());
-            *changes.entry((import, word(task), task.spec.work.is_none())).or_default() += by;
+            *changes.entry((import, word(&task.state), task.spec.work.is_none())).or_default() += by;
         }
     };
     for (id, task) in &after.tasks {
         match before.tasks.get(id) {
-            Some(was) if word(was) == word(task) && was.spec.work.is_none() == task.spec.work.is_none() => {}
+            Some(was) if word(&was.state) == word(&task.state) && was.spec.work.is_none() == task.spec.work.is_none() => {}
             Some(was) => {
                 count(before, id, was, -1);
                 count(after, id, task, 1);
@@ -44,7 +63,7 @@ pub(crate) fn between<'a>(project: i64, before: &'a Backlog, after: &'a Backlog,
     }
     for ((import, state, by_hand), by) in changes.into_iter().filter(|(_, by)| *by != 0) {
         let params = [project.into(), import.into(), state.into(), i64::from(by_hand).into(), by.into()];
-        queries.push(Query::new(Statement::AddToCount, params));
+        queries.push(Query::new(Statement::Add, params));
     }
 }
 
@@ -85,7 +104,7 @@ impl View<'_> {
     /// What the counters say otherwise than the tasks, in words. Both are read at one moment.
     pub fn check_counts(&mut self) -> Result<Vec<String>, StoreError> {
         let queries =
-            [Statement::TaskCounts, Statement::RealCounts].map(|statement| Query::new(statement, [self.project.into()]));
+            [Statement::Kept, Statement::Real].map(|statement| Query::new(statement, [self.project.into()]));
         let mut answers = self.backend.read(&queries)?.into_iter();
         let kept = TaskCounts::kept(answers.next().unwrap_or_default())?;
         let real = TaskCounts::read(answers.next().unwrap_or_default(), false)?;

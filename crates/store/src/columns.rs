@@ -1,0 +1,351 @@
+//! How a value stands in the columns of a row.
+//!
+//! A table declares for each field which of these codecs it has; names, types, parameters and reading all follow from that.
+
+use banksman_core::event::{Kind, Resource};
+use banksman_core::ids::{
+    DecisionId, DedupeKey, HolderId, ImportId, ItemId, Name, RequestId, RunId, RunnerId, SectionId, TaskId, Title,
+};
+use banksman_core::resource::grant::{Address, Claim, Grant};
+use banksman_core::{Epoch, Lease, Seq, Span, Stamp, Ticket, Wall};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::error::StoreError;
+use crate::value::{Row, Value};
+
+/// The types that columns have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Type {
+    Int,
+    Text,
+}
+
+/// One or more columns.
+pub(crate) trait Columns {
+    /// Their names, for a field of this name, and their types.
+    fn list(field: &str, out: &mut Vec<(String, Type)>);
+}
+
+/// A value in one or more columns.
+pub(crate) trait Codec<T>: Columns {
+    fn bind<'a>(value: &'a T, params: &mut Vec<Value<'a>>);
+
+    fn read(row: &mut Row) -> Result<T, StoreError>;
+}
+
+/// A number; NULL is none.
+pub(crate) struct Int;
+
+/// A text; NULL is none.
+pub(crate) struct Text;
+
+/// A text; an empty one is none.
+pub(crate) struct OrEmpty;
+
+/// JSON; NULL is a default value: an empty list, or none.
+pub(crate) struct Json;
+
+/// A moment on both clocks: `FIELD_lease` and `FIELD_wall`.
+pub(crate) struct Moment;
+
+/// A lock or a semaphore.
+pub(crate) struct OfResource;
+
+macro_rules! single {
+    ($($codec:ident $type:ident;)*) => {
+        $(impl Columns for $codec {
+            fn list(field: &str, out: &mut Vec<(String, Type)>) {
+                out.push((field.to_owned(), Type::$type));
+            }
+        })*
+    };
+}
+
+single! { Int Int; Text Text; OrEmpty Text; Json Text; }
+
+/// What stands as a number.
+pub(crate) trait Number: Sized {
+    fn number(&self) -> Option<i64>;
+
+    fn of(number: Option<i64>) -> Result<Self, StoreError>;
+}
+
+/// What stands as a text.
+pub(crate) trait Words: Sized {
+    fn words(&self) -> Option<&str>;
+
+    fn of(text: Option<String>) -> Result<Self, StoreError>;
+}
+
+fn present<T>(value: Option<T>) -> Result<T, StoreError> {
+    value.ok_or_else(|| StoreError::corrupt("a value is missing"))
+}
+
+macro_rules! numbers {
+    ($($type:ty: |$value:ident| $number:expr, |$read:ident| $of:expr;)*) => {
+        $(impl Number for $type {
+            fn number(&self) -> Option<i64> {
+                let $value = self;
+                Some($number)
+            }
+
+            fn of(number: Option<i64>) -> Result<Self, StoreError> {
+                let $read = present(number)?;
+                $of
+            }
+        }
+
+        impl Number for Option<$type> {
+            fn number(&self) -> Option<i64> {
+                self.as_ref().and_then(Number::number)
+            }
+
+            fn of(number: Option<i64>) -> Result<Self, StoreError> {
+                number.map(|number| Number::of(Some(number))).transpose()
+            }
+        })*
+    };
+}
+
+numbers! {
+    Epoch: |value| value.0, |number| Ok(Epoch(number));
+    Lease: |value| value.0, |number| Ok(Lease(number));
+    Seq: |value| value.0, |number| Ok(Seq(number));
+    Ticket: |value| value.0, |number| Ok(Ticket(number));
+    Wall: |value| value.0, |number| Ok(Wall(number));
+    ItemId: |value| value.0.0, |number| Ok(ItemId(Seq(number)));
+    Span: |value| value.as_ms(), |number| Ok(Span::from_ms(number));
+    bool: |value| i64::from(*value), |number| Ok(number != 0);
+    i32: |value| i64::from(*value), |number| number.try_into().map_err(StoreError::corrupt);
+    u32: |value| i64::from(*value), |number| number.try_into().map_err(StoreError::corrupt);
+    u64: |value| i64::try_from(*value).unwrap_or(i64::MAX), |number| number.try_into().map_err(StoreError::corrupt);
+}
+
+macro_rules! words {
+    ($($type:ty: |$value:ident| $text:expr, |$read:ident| $of:expr;)*) => {
+        $(impl Words for $type {
+            fn words(&self) -> Option<&str> {
+                let $value = self;
+                Some($text)
+            }
+
+            fn of(text: Option<String>) -> Result<Self, StoreError> {
+                let $read = present(text)?;
+                $of
+            }
+        }
+
+        impl Words for Option<$type> {
+            fn words(&self) -> Option<&str> {
+                self.as_ref().and_then(Words::words)
+            }
+
+            fn of(text: Option<String>) -> Result<Self, StoreError> {
+                text.map(|text| Words::of(Some(text))).transpose()
+            }
+        })*
+    };
+}
+
+macro_rules! ids {
+    ($($type:ty)*) => {
+        words! { $($type: |value| value.as_str(), |text| <$type>::new(&text).map_err(StoreError::corrupt);)* }
+    };
+}
+
+ids! { DecisionId DedupeKey HolderId ImportId Name RequestId RunId RunnerId SectionId TaskId Title }
+words! {
+    Address: |value| &value.0, |text| Ok(Address(text.into()));
+    Box<str>: |value| value, |text| Ok(text.into());
+    String: |value| value, |text| Ok(text);
+    Kind: |value| value.as_str(), |text| Kind::parse(&text).ok_or_else(|| StoreError::corrupt(format_args!("a resource of kind {text:?}")));
+}
+
+impl<T: Number> Codec<T> for Int {
+    fn bind<'a>(value: &'a T, params: &mut Vec<Value<'a>>) {
+        params.push(value.number().into());
+    }
+
+    fn read(row: &mut Row) -> Result<T, StoreError> {
+        T::of(row.maybe_int()?)
+    }
+}
+
+impl<T: Words> Codec<T> for Text {
+    fn bind<'a>(value: &'a T, params: &mut Vec<Value<'a>>) {
+        params.push(value.words().into());
+    }
+
+    fn read(row: &mut Row) -> Result<T, StoreError> {
+        T::of(row.maybe_text()?)
+    }
+}
+
+impl<T> Codec<Option<T>> for OrEmpty
+where
+    Option<T>: Words,
+{
+    fn bind<'a>(value: &'a Option<T>, params: &mut Vec<Value<'a>>) {
+        params.push(value.words().unwrap_or_default().into());
+    }
+
+    fn read(row: &mut Row) -> Result<Option<T>, StoreError> {
+        Words::of(row.maybe_text()?.filter(|text| !text.is_empty()))
+    }
+}
+
+/// What is written as JSON.
+pub(crate) trait JsonValue: Sized {
+    fn text(&self) -> Option<String>;
+
+    fn of(text: Option<String>) -> Result<Self, StoreError>;
+}
+
+pub(crate) fn to_json<T: Serialize>(value: &T) -> String {
+    serde_json::to_string(value).expect("plain data always becomes JSON")
+}
+
+fn from_json<T: DeserializeOwned>(text: &str) -> Result<T, StoreError> {
+    serde_json::from_str(text).map_err(StoreError::corrupt)
+}
+
+impl<T: Serialize + DeserializeOwned> JsonValue for Vec<T> {
+    fn text(&self) -> Option<String> {
+        (!self.is_empty()).then(|| to_json(self))
+    }
+
+    fn of(text: Option<String>) -> Result<Self, StoreError> {
+        text.map_or(Ok(Vec::new()), |text| from_json(&text))
+    }
+}
+
+impl<T: Serialize + DeserializeOwned> JsonValue for Option<T> {
+    fn text(&self) -> Option<String> {
+        self.as_ref().map(to_json)
+    }
+
+    fn of(text: Option<String>) -> Result<Self, StoreError> {
+        text.map(|text| from_json(&text)).transpose()
+    }
+}
+
+impl<T: JsonValue> Codec<T> for Json {
+    fn bind<'a>(value: &'a T, params: &mut Vec<Value<'a>>) {
+        params.push(value.text().into());
+    }
+
+    fn read(row: &mut Row) -> Result<T, StoreError> {
+        T::of(row.maybe_text()?)
+    }
+}
+
+/// JSON that is never NULL.
+pub(crate) struct NeededJson;
+
+single! { NeededJson Text; }
+
+impl<T: Serialize + DeserializeOwned> Codec<T> for NeededJson {
+    fn bind<'a>(value: &'a T, params: &mut Vec<Value<'a>>) {
+        params.push(to_json(value).into());
+    }
+
+    fn read(row: &mut Row) -> Result<T, StoreError> {
+        from_json(&row.text()?)
+    }
+}
+
+impl Columns for Moment {
+    fn list(field: &str, out: &mut Vec<(String, Type)>) {
+        out.extend(["lease", "wall"].map(|clock| (format!("{field}_{clock}"), Type::Int)));
+    }
+}
+
+impl Codec<Stamp> for Moment {
+    fn bind<'a>(value: &'a Stamp, params: &mut Vec<Value<'a>>) {
+        params.extend([value.lease.0.into(), value.wall.0.into()]);
+    }
+
+    fn read(row: &mut Row) -> Result<Stamp, StoreError> {
+        Ok(Stamp { lease: Lease(row.int()?), wall: Wall(row.int()?) })
+    }
+}
+
+impl Columns for OfResource {
+    fn list(_: &str, out: &mut Vec<(String, Type)>) {
+        out.extend(["kind", "resource"].map(|name| (name.to_owned(), Type::Text)));
+    }
+}
+
+impl Codec<Resource> for OfResource {
+    fn bind<'a>(value: &'a Resource, params: &mut Vec<Value<'a>>) {
+        params.extend([value.kind.as_str().into(), value.name.as_str().into()]);
+    }
+
+    fn read(row: &mut Row) -> Result<Resource, StoreError> {
+        Ok(Resource { kind: Text::read(row)?, name: Text::read(row)? })
+    }
+}
+
+/// Declares a codec for a type whose fields have columns of their own.
+macro_rules! columns {
+    ($(#[$doc:meta])* $codec:ident of $type:ident { $($field:ident $(($name:literal))?: $kind:ident),* $(,)? }) => {
+        $(#[$doc])*
+        pub(crate) struct $codec;
+
+        impl $crate::columns::Columns for $codec {
+            fn list(_: &str, out: &mut Vec<(String, $crate::columns::Type)>) {
+                $(<$kind as $crate::columns::Columns>::list($crate::columns::named!($field $($name)?), out);)*
+            }
+        }
+
+        impl $crate::columns::Codec<$type> for $codec {
+            fn bind<'a>(value: &'a $type, params: &mut Vec<$crate::value::Value<'a>>) {
+                $(<$kind as $crate::columns::Codec<_>>::bind(&value.$field, params);)*
+            }
+
+            fn read(row: &mut $crate::value::Row) -> Result<$type, $crate::error::StoreError> {
+                $(let $field = <$kind as $crate::columns::Codec<_>>::read(row)?;)*
+                Ok($type { $($field),* })
+            }
+        }
+    };
+}
+
+/// The name of a column: that of its field, unless it has another one.
+macro_rules! named {
+    ($field:ident) => {
+        stringify!($field)
+    };
+    ($field:ident $name:literal) => {
+        $name
+    };
+}
+
+pub(crate) use {columns, named};
+
+columns! {
+    /// What is asked for, or held. Nobody does if there is no holder.
+    OfClaim of Claim {
+        holder: Text,
+        weight: Int,
+        ttl: Int,
+        max_hold: Int,
+        ancestors: Json,
+        processes: Json,
+        metadata: Json,
+        request: Text,
+    }
+}
+
+columns! {
+    /// What is held.
+    OfGrant of Grant {
+        claim: OfClaim,
+        epoch: Int,
+        acquired: Moment,
+        heartbeat: Moment,
+        ticket: Int,
+        offer: Json,
+    }
+}

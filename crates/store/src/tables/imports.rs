@@ -1,0 +1,19 @@
+//! Imports that are not finished. Their tasks are in place, but nobody sees them while the row is here.
+
+use banksman_core::ids::ImportId;
+use banksman_core::import::Import;
+
+use crate::columns::{Int, Json, NeededJson, Text};
+use crate::table::table;
+
+table! {
+    /// The imports.
+    Imports "imports" of &'a ImportId => Import, |_id, import|
+    by ["id"] = [Text &import.id]; inserts
+    fixed { id: Text, process: NeededJson, position: Int, started("started_wall"): Int, total: Int, sections: Json }
+    changing { added: Int }
+    read Import = Import { id, process, position, started, total, added, sections };
+    statements {
+        All => "SELECT {imports} FROM imports WHERE project = $1 ORDER BY id",
+    }
+}

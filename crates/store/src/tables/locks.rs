@@ -1,0 +1,96 @@
+//! Locks with their holders. A row outlives its grants: the fence must never be forgotten.
+
+use banksman_core::Name;
+use banksman_core::resource::grant::Grant;
+use banksman_core::resource::lock::{Config, Lock, State};
+
+use crate::columns::{Codec, Columns, Int, OfGrant, Text, Type, columns};
+use crate::error::StoreError;
+use crate::table::{self, table};
+use crate::value::{Query, Row, Value};
+
+columns! {
+    /// The defaults of later grants.
+    OfConfig of Config {
+        ttl("default_ttl"): Int,
+        max_hold("default_max_hold"): Int,
+    }
+}
+
+/// Who holds it: the columns of a grant, all NULL if nobody does.
+pub(crate) struct OfState;
+
+impl Columns for OfState {
+    fn list(field: &str, out: &mut Vec<(String, Type)>) {
+        OfGrant::list(field, out);
+    }
+}
+
+impl Codec<State> for OfState {
+    fn bind<'a>(value: &'a State, params: &mut Vec<Value<'a>>) {
+        const COLUMNS: usize = 15;
+        match value {
+            State::Free => params.extend(std::iter::repeat_n(Value::Null, COLUMNS)),
+            State::Held(grant) => <OfGrant as Codec<Grant>>::bind(grant, params),
+        }
+    }
+
+    fn read(row: &mut Row) -> Result<State, StoreError> {
+        Ok(if row.is_null() { State::Free } else { State::Held(Box::new(OfGrant::read(row)?)) })
+    }
+}
+
+table! {
+    /// The locks.
+    Locks "locks" of &'a Name => Lock, |_name, lock|
+    by ["name"] = [Text &lock.name]; upserts
+    fixed { name: Text }
+    changing { config: OfConfig, fence: Int, state: OfState }
+    read Lock = Lock { config, fence, state, ..Lock::new(name) };
+    statements {
+        /// One. A batch asks PostgreSQL for all of its locks at once.
+        ByName => "SELECT {locks} FROM locks WHERE project = $1 AND name = $2",
+        All => "SELECT {locks} FROM locks WHERE project = $1 ORDER BY name",
+        /// For lists: the locks of tasks that nobody works on say nothing.
+        Listed => "SELECT {locks} FROM locks WHERE project = $1 \
+            AND (holder IS NOT NULL OR NOT (name >= 'task:' AND name < 'task;')) ORDER BY name",
+        Waited => "SELECT {locks} FROM locks WHERE project = $1 AND name IN ({waited lock}) ORDER BY name",
+        /// Who works by hand on the task or its descendants, and what they may hold.
+        ByHand => "{family} SELECT {locks} FROM locks WHERE project = $1 AND name IN (\
+            SELECT 'task:' || id FROM family UNION SELECT 'section:' || t.section FROM tasks t \
+            WHERE t.project = $1 AND t.id IN (SELECT id FROM family) AND t.section IS NOT NULL UNION {claimed lock})",
+        /// The grants that time may have ended by $2: the first $3 of them.
+        Expired => "SELECT {locks} FROM locks WHERE project = $1 AND holder IS NOT NULL AND {timed} ORDER BY name LIMIT $3",
+        /// Those of the claims of the holder $2, or that $3 is part of.
+        Claimed => "SELECT {locks} FROM locks WHERE project = $1 AND name IN ({claims_of resource} AND c.kind = 'lock')",
+        OfPipeline => "SELECT {locks} FROM locks WHERE project = $1 AND {of_pipeline}",
+        OfFamilyPipelines => "{family} SELECT {locks} FROM locks WHERE project = $1 AND {of_family_pipelines}",
+        /// The first that pipelines wait for.
+        Awaited => "{awaited lock} SELECT {locks} FROM locks WHERE project = $1 AND name IN (SELECT name FROM awaited) ORDER BY name",
+    }
+}
+
+/// The statement that writes a lock, if its row has changed: its waiters and reservation are not part of it.
+pub(crate) fn change<'a>(project: i64, was: Option<&Lock>, lock: &'a Lock) -> Option<Query<'a>> {
+    let is_same = was.is_some_and(|was| (was.config, was.fence, &was.state) == (lock.config, lock.fence, &lock.state));
+    // A lock that was only asked about leaves no row behind.
+    let is_blank = || was.is_none() && *lock == Lock::new(lock.name.clone());
+    (!is_same && !is_blank()).then(|| table::insert::<Locks>(project, &lock.name, lock))
+}
+
+pub(crate) fn delete(project: i64, lock: &Lock) -> Query<'_> {
+    table::delete::<Locks>(project, &lock.name, lock)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_free_lock_fills_the_columns_of_a_grant() {
+        let (mut params, mut columns) = (Vec::new(), Vec::new());
+        OfState::bind(&State::Free, &mut params);
+        OfState::list("state", &mut columns);
+        assert_eq!(params.len(), columns.len());
+    }
+}

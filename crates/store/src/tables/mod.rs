@@ -1,0 +1,153 @@
+//! The tables, one file each, and the rows that a decision sees.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use banksman_core::backlog::Backlog;
+use banksman_core::event::Resource;
+use banksman_core::queue::Queues;
+use banksman_core::resource::coordination::Coordination;
+use banksman_core::resource::grant::Address;
+use banksman_core::{Epoch, HolderId, RequestId};
+
+use crate::columns::Type;
+
+pub(crate) mod task_lists;
+
+use pipelines::Listening;
+use workers::Crew;
+
+/// Declares the tables: the names of their columns, and one type for the statements of all of them.
+macro_rules! tables {
+    ($($module:ident $variant:ident $stored:expr;)*) => {
+        $(pub(crate) mod $module;)*
+
+        /// A statement of a table.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(crate) enum Statement {
+            $($variant($module::Statement),)*
+        }
+
+        $(impl $module::Statement {
+            pub(crate) const fn whole(self) -> Statement {
+                Statement::$variant(self)
+            }
+        }
+
+        impl From<$module::Statement> for Statement {
+            fn from(statement: $module::Statement) -> Statement {
+                statement.whole()
+            }
+        })*
+
+        impl Statement {
+            pub(crate) const COUNT: usize = 0 $(+ $module::Statement::ALL.len())*;
+
+            #[cfg(test)]
+            pub(crate) fn all() -> impl Iterator<Item = Statement> {
+                std::iter::empty()$(.chain($module::Statement::ALL.iter().map(|one| one.whole())))*
+            }
+
+            /// Its number: every statement has another one, below [`Statement::COUNT`].
+            pub(crate) const fn index(self) -> usize {
+                let before = 0;
+                $(if let Statement::$variant(one) = self {
+                    return before + one as usize;
+                }
+                let before = before + $module::Statement::ALL.len();)*
+                before
+            }
+
+            fn written(self) -> String {
+                match self {
+                    $(Statement::$variant(one) => one.text(),)*
+                }
+            }
+        }
+
+        /// The columns of a table that are read.
+        pub(crate) fn stored(table: &str) -> Option<Vec<(String, Type)>> {
+            match table {
+                $(stringify!($module) => $stored,)*
+                _ => None,
+            }
+        }
+    };
+}
+
+tables! {
+    projects Projects None;
+    events Events None;
+    baseline Baseline None;
+    marks Marks None;
+    locks Locks Some(locks::stored());
+    semaphores Semaphores Some(semaphores::stored());
+    slots Slots Some(slots::stored());
+    waiters Waiters Some(waiters::stored());
+    claims Claims Some(claims::stored());
+    lost_claims LostClaims Some(lost_claims::stored());
+    sections Sections Some(sections::stored());
+    tasks Tasks Some(tasks::stored());
+    task_counts TaskCounts None;
+    edges Edges Some(edges::stored());
+    runs Runs Some(runs::stored());
+    runners Runners Some(runners::stored());
+    outbox Outbox Some(outbox::stored());
+    decisions Decisions Some(decisions::stored());
+    imports Imports Some(imports::stored());
+    pipelines Pipelines Some(pipelines::stored());
+    listeners Listeners None;
+    queues Queues Some(queues::stored());
+    items Items Some(items::stored());
+    takers Takers Some(takers::stored());
+    workers Workers Some(workers::stored());
+    jobs Jobs Some(jobs::stored());
+    routes Routes Some(routes::stored());
+}
+
+impl Statement {
+    /// Its text, with parameters `$n`. It is put together once.
+    pub(crate) fn text(self) -> &'static str {
+        static TEXTS: [OnceLock<String>; Statement::COUNT] = [const { OnceLock::new() }; Statement::COUNT];
+        TEXTS[self.index()].get_or_init(|| self.written())
+    }
+}
+
+/// A partial copy of the tables: what the calls of one batch asked for, with the changes of earlier calls.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Tables {
+    /// Locks and semaphores.
+    pub coordination: Coordination,
+    /// What requests were granted.
+    pub requests: BTreeMap<RequestId, Granted>,
+    /// The runners that are to be woken when something is freed. Loaded with every lock and semaphore.
+    pub watchers: Vec<Watcher>,
+    /// Tasks and what belongs to them.
+    pub backlog: Backlog,
+    /// Queues and their items.
+    pub queues: Queues,
+    /// Workers and routes.
+    pub crew: Crew,
+    /// Pipelines that are held up.
+    pub listening: Listening,
+}
+
+/// A runner that waits until something is freed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Watcher {
+    /// Where to wake it.
+    pub address: Address,
+    /// What it waits for.
+    pub watching: Vec<Resource>,
+}
+
+/// What a request was granted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Granted {
+    /// Of what.
+    pub resource: Resource,
+    /// To whom.
+    pub holder: HolderId,
+    /// The epoch of the grant.
+    pub epoch: Epoch,
+}

@@ -1,0 +1,20 @@
+//! What must be done outside after a commit. Commands of one subject are done in the order of their numbers.
+
+use banksman_core::Seq;
+use banksman_core::backlog::OutboxEntry;
+use banksman_core::ids::RunId;
+
+use crate::columns::{Int, NeededJson, OrEmpty, Text};
+use crate::table::table;
+
+table! {
+    /// The outbox commands.
+    Outbox "outbox" of &'a Seq => OutboxEntry, |_seq, entry|
+    by ["seq"] = [Int &entry.seq]; inserts
+    fixed { seq: Int, command("errand"): NeededJson } + { "subject": Text = entry.command.run().map_or("", RunId::as_str) }
+    changing { executor: OrEmpty, attempts: Int, due: Int }
+    read OutboxEntry = OutboxEntry { seq, executor, command, attempts, due };
+    statements {
+        All => "SELECT {outbox} FROM outbox WHERE project = $1 ORDER BY seq",
+    }
+}

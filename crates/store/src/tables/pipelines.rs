@@ -1,0 +1,144 @@
+//! Pipelines. Each has a task of the same id, whose spec has the plan. `state` and `phase` are in the body too; `due` is when it is to
+//! be looked at.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use banksman_core::backlog::Backlog;
+use banksman_core::event::Resource;
+use banksman_core::ids::{Name, TaskId};
+use banksman_core::pipeline::{Pipeline, Reason, State};
+use banksman_core::task::{Task, Work};
+use banksman_core::{Lease, Seq};
+
+use crate::columns::{Codec, Int, NeededJson, Text};
+use crate::error::StoreError;
+use crate::reader::View;
+use crate::table::{self, Table, table};
+use crate::tables::listeners;
+use crate::tables::tasks::Tasks;
+use crate::value::{Query, Row, Value};
+
+/// How many pipelines one read returns at most.
+const PAGE: i64 = 500;
+
+/// A pipeline with its task.
+#[derive(Debug, Clone)]
+pub struct Hosted {
+    /// The task.
+    pub task: Task,
+    /// The pipeline.
+    pub pipeline: Pipeline,
+}
+
+/// What is known of pipelines that are held up, without reading them all.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Listening {
+    /// When the next one is to be looked at that was not to be by now.
+    pub next_due: Option<Lease>,
+    /// The first event that somebody may not have heard of comes after this one; nothing if nobody listens.
+    pub since: Option<Seq>,
+    /// Those that something has happened for.
+    pub heard: BTreeSet<TaskId>,
+    /// The locks and semaphores that they wait for.
+    pub awaited: BTreeSet<Resource>,
+}
+
+table! {
+    /// The pipelines.
+    Pipelines "pipelines" of &'a TaskId => Pipeline, |_id, pipeline|
+    by ["id"] = [Text &pipeline.id]; inserts
+    fixed {} + { "id": Text = pipeline.id.as_str() }
+    changing { body: NeededJson = pipeline } + {
+        "state": Text = pipeline.word(),
+        "phase": Text = pipeline.phase().map(Name::as_str),
+        "due": Int = pipeline.next_deadline().map(|due| due.0),
+    }
+    read Pipeline = body;
+    statements {
+        /// The pipeline of a task, or that whose phase it is.
+        OfTask => "{hosted} AND p.id IN \
+            (SELECT CAST($2 AS TEXT) UNION ALL SELECT c.parent FROM tasks c WHERE c.project = $1 AND c.id = $2)",
+        OfFamily => "{family} {hosted} AND p.id IN (SELECT id FROM family)",
+        /// The words of the index come first, so that it is used.
+        Begun => "{hosted} AND p.state IN ('init', 'checking', 'blocked', 'running') AND p.state <> 'init' ORDER BY p.id",
+        /// Those that are to be looked at by now, the most urgent first.
+        Due => "{hosted} AND p.due <= $3 ORDER BY p.due, p.id LIMIT $2",
+        /// Those that something has happened for, in a part of the log. Each thing in it is looked up once, however much has happened to
+        /// it. The plus keeps SQLite from going through all who have listened since before.
+        Heard => "{hosted} AND p.id IN (SELECT DISTINCT l.pipeline FROM (\
+            SELECT component, id AS about, max(seq) AS seq FROM events WHERE project = $1 AND seq > $2 AND seq <= $3 \
+            AND id IS NOT NULL GROUP BY component, id UNION ALL \
+            SELECT component, '', max(seq) FROM events WHERE project = $1 AND seq > $2 AND seq <= $3 GROUP BY component) e \
+            CROSS JOIN listeners l WHERE l.project = $1 AND l.component = e.component AND l.about = e.about AND +l.since < e.seq \
+            ORDER BY l.pipeline LIMIT $4) ORDER BY p.id",
+        All => "{hosted} ORDER BY p.id",
+        Page => "SELECT {tasks t}, {pipelines p} FROM tasks t JOIN pipelines p ON p.project = t.project AND p.id = t.id \
+            WHERE t.project = $1 AND t.position > $2 AND (CAST($4 AS TEXT) IS NULL OR p.state = $4) ORDER BY t.position LIMIT $3",
+        Open => "{hosted} AND p.state IN ('init', 'checking', 'blocked', 'running') ORDER BY t.position LIMIT $2",
+        Counts => "SELECT p.state, count(*) FROM pipelines p WHERE p.project = $1 GROUP BY 1 ORDER BY 1",
+    }
+}
+
+/// Reads a pipeline, with its task before it in the same row.
+pub(crate) fn read(row: &mut Row) -> Result<Hosted, StoreError> {
+    let task = Tasks::read(row)?;
+    let Some(Work::Pipeline(plan)) = &task.spec.work else {
+        return Err(StoreError::corrupt(format_args!("{} has a pipeline, but does not say what it does", task.id)));
+    };
+    let pipeline = Pipeline { id: task.id.clone(), plan: plan.clone(), ..Pipelines::read(row)? };
+    Ok(Hosted { task, pipeline })
+}
+
+/// The statements that turn the pipelines of `before` into those of `after`.
+pub(crate) fn changes<'a>(project: i64, before: &'a Backlog, after: &'a Backlog, queries: &mut Vec<Query<'a>>) {
+    table::changes::<_, Pipelines>(project, &before.pipelines, &after.pipelines, queries);
+    for (id, was) in before.pipelines.iter().filter(|(id, _)| !after.pipelines.contains_key(*id)) {
+        listeners::changes(project, id, Some(was), None, queries);
+    }
+    for (id, pipeline) in &after.pipelines {
+        listeners::changes(project, id, before.pipelines.get(id), Some(pipeline), queries);
+    }
+}
+
+/// The same pipelines by a clock that is so much ahead.
+pub(crate) fn moved(mut pipelines: BTreeMap<TaskId, Pipeline>, by: i64) -> BTreeMap<TaskId, Pipeline> {
+    let shift = |lease: &mut Lease| lease.0 = lease.0.saturating_add(by);
+    for pipeline in pipelines.values_mut() {
+        shift(&mut pipeline.phase_started.lease);
+        if let State::Blocked { reason: Reason::Guard { again, rest, .. }, .. } = &mut pipeline.state {
+            shift(again);
+            shift(rest);
+        }
+        pipeline.overdue.iter_mut().for_each(shift);
+        pipeline.recheck.iter_mut().for_each(|recheck| shift(&mut recheck.fresh_until));
+        // Nobody at the new place looks at it.
+        pipeline.looker = None;
+    }
+    pipelines
+}
+
+impl View<'_> {
+    /// The next pipelines after a position that stand so, each with its task; and where to go on, if there may be more.
+    pub fn pipelines(&mut self, state: Option<&str>, after: Seq) -> Result<(Vec<Hosted>, Option<Seq>), StoreError> {
+        let params: [Value<'_>; 4] = [self.project.into(), after.0.into(), PAGE.into(), state.map(str::to_owned).into()];
+        let listed = self.hosted(Query::new(Statement::Page, params))?;
+        let is_full = listed.len() as i64 == PAGE;
+        let next = listed.last().map(|hosted| hosted.task.position).filter(|_| is_full);
+        Ok((listed, next))
+    }
+
+    /// The first pipelines that are not over, each with its task.
+    pub fn open_pipelines(&mut self, limit: i64) -> Result<Vec<Hosted>, StoreError> {
+        self.hosted(Query::new(Statement::Open, [self.project.into(), limit.into()]))
+    }
+
+    fn hosted(&mut self, query: Query<'_>) -> Result<Vec<Hosted>, StoreError> {
+        self.rows(query)?.into_iter().map(|mut row| read(&mut row)).collect()
+    }
+
+    /// How many pipelines stand how.
+    pub fn pipeline_counts(&mut self) -> Result<BTreeMap<String, u64>, StoreError> {
+        let rows = self.rows(Query::new(Statement::Counts, [self.project.into()]))?;
+        rows.into_iter().map(|mut row| Ok((row.text()?, Int::read(&mut row)?))).collect()
+    }
+}

@@ -1,0 +1,31 @@
+//! Queues. `length` counts the items, dead ones included; it follows from them.
+
+use banksman_core::Name;
+use banksman_core::queue::{Config, Queue};
+
+use crate::columns::{Int, Text, columns};
+use crate::table::table;
+
+columns! {
+    /// The terms of a queue.
+    OfConfig of Config {
+        visibility_timeout("visibility"): Int,
+        max_attempts: Int,
+        dead_letter: Text,
+        max_length: Int,
+    }
+}
+
+table! {
+    /// The queues.
+    Queues "queues" of &'a Name => Queue, |_name, queue|
+    by ["name"] = [Text &queue.name]; saves
+    fixed { name: Text }
+    changing { config: OfConfig, paused: Int, length: Int }
+    read Queue = Queue { name, config, paused, length };
+    statements {
+        All => "SELECT {queues} FROM queues WHERE project = $1 ORDER BY name",
+        /// One, and the one that its dead items go to.
+        ByName => "SELECT {queues} FROM queues WHERE project = $1 AND name IN {and_dead_letter}",
+    }
+}

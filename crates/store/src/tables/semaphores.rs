@@ -1,0 +1,39 @@
+//! Semaphores. Who holds them is in `slots`.
+
+use banksman_core::Name;
+use banksman_core::resource::semaphore::{Config, Semaphore};
+
+use crate::columns::{Int, Text, columns};
+use crate::table::table;
+
+columns! {
+    /// What was defined.
+    OfConfig of Config {
+        capacity: Int,
+        ttl("default_ttl"): Int,
+    }
+}
+
+table! {
+    /// The semaphores.
+    Semaphores "semaphores" of &'a Name => Semaphore, |_name, semaphore|
+    by ["name"] = [Text &semaphore.name]; upserts
+    fixed { name: Text }
+    changing { config: OfConfig }
+    read Semaphore = Semaphore::new(name, config);
+    statements {
+        ByName => "SELECT {semaphores} FROM semaphores WHERE project = $1 AND name = $2",
+        All => "SELECT {semaphores} FROM semaphores WHERE project = $1 ORDER BY name",
+        Waited => "SELECT {semaphores} FROM semaphores WHERE project = $1 AND name IN ({waited semaphore}) ORDER BY name",
+        ByHand => "{family} SELECT {semaphores} FROM semaphores WHERE project = $1 AND name IN ({claimed semaphore})",
+        Expired => "SELECT {semaphores} FROM semaphores WHERE project = $1 \
+            AND name IN (SELECT semaphore FROM slots WHERE project = $1 AND {timed}) ORDER BY name LIMIT $3",
+        Claimed => "SELECT {semaphores} FROM semaphores WHERE project = $1 AND name IN ({claims_of resource} AND c.kind = 'semaphore')",
+        OfPipeline => "SELECT {semaphores} FROM semaphores WHERE project = $1 \
+            AND name IN (SELECT semaphore FROM slots WHERE project = $1 AND {of_pipeline})",
+        OfFamilyPipelines => "{family} SELECT {semaphores} FROM semaphores WHERE project = $1 \
+            AND name IN (SELECT semaphore FROM slots WHERE project = $1 AND {of_family_pipelines})",
+        Awaited => "{awaited semaphore} SELECT {semaphores} FROM semaphores WHERE project = $1 \
+            AND name IN (SELECT name FROM awaited) ORDER BY name",
+    }
+}

@@ -1,0 +1,32 @@
+//! Who holds how much of a semaphore.
+
+use banksman_core::Name;
+use banksman_core::resource::grant::Grant;
+
+use crate::columns::{OfGrant, Text};
+use crate::table::table;
+
+table! {
+    /// The grants of semaphores.
+    Slots "slots" of &'a Name => Grant, |name, grant|
+    by ["semaphore", "holder"] = [Text name, Text &grant.claim.holder]; upserts
+    fixed { semaphore: Text = name }
+    changing { grant: OfGrant = grant }
+    read (Name, Grant) = (semaphore, grant);
+    statements {
+        OfSemaphore => "SELECT {slots} FROM slots WHERE project = $1 AND semaphore = $2 ORDER BY holder",
+        All => "SELECT {slots} FROM slots WHERE project = $1 ORDER BY semaphore, holder",
+        Waited => "SELECT {slots} FROM slots WHERE project = $1 AND semaphore IN ({waited semaphore}) ORDER BY semaphore, holder",
+        ByHand => "{family} SELECT {slots} FROM slots WHERE project = $1 AND semaphore IN ({claimed semaphore})",
+        Expired => "SELECT {slots} FROM slots WHERE project = $1 AND semaphore IN (SELECT name FROM semaphores WHERE project = $1 \
+            AND name IN (SELECT semaphore FROM slots WHERE project = $1 AND {timed}) ORDER BY name LIMIT $3) \
+            ORDER BY semaphore, holder",
+        Claimed => "SELECT {slots} FROM slots WHERE project = $1 AND semaphore IN ({claims_of resource} AND c.kind = 'semaphore')",
+        OfPipeline => "SELECT {slots} FROM slots WHERE project = $1 \
+            AND semaphore IN (SELECT semaphore FROM slots WHERE project = $1 AND {of_pipeline})",
+        OfFamilyPipelines => "{family} SELECT {slots} FROM slots WHERE project = $1 \
+            AND semaphore IN (SELECT semaphore FROM slots WHERE project = $1 AND {of_family_pipelines})",
+        Awaited => "{awaited semaphore} SELECT {slots} FROM slots WHERE project = $1 \
+            AND semaphore IN (SELECT name FROM awaited) ORDER BY semaphore, holder",
+    }
+}

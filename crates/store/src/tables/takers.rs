@@ -1,0 +1,21 @@
+//! Who waits for an item of a queue, in the order of the tickets.
+
+use banksman_core::Ticket;
+use banksman_core::queue::Taker;
+
+use crate::columns::{Int, Moment, NeededJson, Text};
+use crate::table::table;
+
+table! {
+    /// Those who wait.
+    Takers "takers" of &'a Ticket => Taker, |_ticket, taker|
+    by ["queue", "ticket"] = [Text &taker.queue, Int &taker.ticket]; upserts
+    fixed { ticket: Int, queue: Text, holder: Text, standing: NeededJson, since: Moment }
+    changing { seen("seen_lease"): Int }
+    read Taker = Taker { ticket, queue, holder, standing, since, seen };
+    statements {
+        First => "SELECT {takers} FROM takers WHERE project = $1 AND queue = $2 ORDER BY ticket LIMIT 1",
+        OfQueue => "SELECT {takers} FROM takers WHERE project = $1 AND queue IN {and_dead_letter} ORDER BY ticket",
+        All => "SELECT {takers} FROM takers WHERE project = $1 ORDER BY ticket",
+    }
+}

@@ -1,0 +1,262 @@
+//! Tasks. Title, section, parent, priority and others stand in the spec, and beside it for the indexes.
+//!
+//! `lane` says what a task needs to begin: tasks of one lane are admitted or refused together. `unmet` counts the dependencies that
+//! hold the task back; the database keeps it, as it follows from `edges`.
+
+use banksman_core::backlog::{Backlog, Edge};
+use banksman_core::task::dependencies;
+use banksman_core::ids::{ImportId, SectionId, TaskId};
+use banksman_core::task::{Spec, State, Task, Work};
+
+use crate::columns::{Codec, Columns, Int, Json, Moment, NeededJson, Text, Type, to_json};
+use crate::error::StoreError;
+use crate::table::{self, table};
+use crate::tables::{edges, runs};
+use crate::value::{Query, Row, Value};
+
+/// The word for a state, which indexes and counts go by, and the state itself unless the word says it all.
+pub(crate) struct OfState;
+
+impl Columns for OfState {
+    fn list(_: &str, out: &mut Vec<(String, Type)>) {
+        out.extend(["state", "detail"].map(|name| (name.to_owned(), Type::Text)));
+    }
+}
+
+impl Codec<State> for OfState {
+    fn bind<'a>(state: &'a State, params: &mut Vec<Value<'a>>) {
+        params.push(word(state).into());
+        params.push(if *state == State::Pending { Value::Null } else { to_json(state).into() });
+    }
+
+    fn read(row: &mut Row) -> Result<State, StoreError> {
+        let word = row.text()?;
+        match Json::read(row)? {
+            Some(state) => Ok(state),
+            None if word == "pending" => Ok(State::Pending),
+            None => Err(StoreError::corrupt(format_args!("a task is {word:?}"))),
+        }
+    }
+}
+
+/// The word for a state.
+pub(crate) fn word(state: &State) -> &'static str {
+    match state {
+        State::Running(_) => "running",
+        State::Stopping { .. } => "stopping",
+        State::Resting { .. } => "resting",
+        State::Held => "held",
+        State::Awaiting { .. } => "awaiting",
+        State::Parked { .. } => "parked",
+        State::ByHand { .. } => "by_hand",
+        State::InPhases { is_blocked: false } => "phases",
+        State::InPhases { is_blocked: true } => "phases_blocked",
+        State::Pending => "pending",
+        State::Stuck { .. } => "stuck",
+        State::Review => "review",
+        State::Done(done) => done.status().as_str(),
+    }
+}
+
+/// Whether a task is added as a part of an import, and how many dependencies hold it back then.
+#[derive(Clone, Copy)]
+pub(crate) struct Origin<'a> {
+    import: Option<&'a ImportId>,
+    unmet: i64,
+}
+
+table! {
+    /// The tasks.
+    Tasks "tasks" of Origin<'a> => Task, |origin, task|
+    by ["id"] = [Text &task.id]; inserts
+    fixed { id: Text, position: Int, created("created_wall"): Int, spec: NeededJson } + {
+        "title": Text = task.spec.title.as_str(),
+        "section": Text = task.spec.section.as_ref().map(SectionId::as_str),
+        "parent": Text = task.spec.parent.as_ref().map(TaskId::as_str),
+        "priority": Int = i64::from(task.spec.priority),
+        "lane": Text = import_lane(&task.spec, origin.import),
+        "loops": Int = task.spec.restart.as_ref().map(|_| 1),
+        "part": Int = task.spec.is_part().then_some(1),
+        "import": Text = origin.import.map(ImportId::as_str),
+        "unmet": Int = origin.unmet,
+    }
+    changing { state: OfState, changed: Moment, attempts: Int, failures: Int, recoveries: Int } + { "due": Int = due(&task.state) }
+    read Task = Task { id, spec, position, created, state, changed, attempts, failures, recoveries };
+    statements {
+        ById => "SELECT {tasks t} FROM tasks t WHERE t.project = $1 AND t.id = $2 AND {visible t}",
+        IdById => "SELECT t.id FROM tasks t WHERE t.project = $1 AND t.id = $2 AND {visible t}",
+        /// The plus keeps SQLite from going through all positions instead of the few rows of a title.
+        IdByTitle => "SELECT t.id FROM tasks t WHERE t.project = $1 AND t.title = $2 AND {visible t} ORDER BY +t.position LIMIT 20",
+        IdByPrefix => "SELECT t.id FROM tasks t WHERE t.project = $1 AND t.id >= $2 AND t.id < $3 AND {visible t} ORDER BY t.id LIMIT 20",
+        Page => "SELECT {tasks t}, t.unmet FROM tasks t WHERE t.project = $1 AND t.position > $2 \
+            AND (CAST($4 AS TEXT) IS NULL OR $4 LIKE '%|' || t.state || '|%') AND (CAST($5 AS TEXT) IS NULL OR t.section = $5) \
+            AND (CAST($6 AS TEXT) IS NULL OR t.parent = $6) AND (CAST($7 AS TEXT) IS NULL OR t.spec LIKE $7) AND {visible t} \
+            ORDER BY t.position LIMIT $3",
+        All => "SELECT {tasks t} FROM tasks t WHERE t.project = $1 AND {visible t} ORDER BY t.id",
+        /// The task and all that were created by it, by them, and so on.
+        Family => "{family} SELECT {tasks t} FROM tasks t WHERE t.project = $1 AND t.id IN (SELECT id FROM family) ORDER BY t.id",
+        Dependencies => "SELECT {tasks t} FROM edges e CROSS JOIN tasks t \
+            WHERE e.project = $1 AND e.task = $2 AND t.project = $1 AND t.id = e.on_task",
+        Chain => "{chain} SELECT {tasks t} FROM tasks t WHERE t.project = $1 AND t.id IN (SELECT task FROM chain LIMIT 10000) ORDER BY t.id",
+        /// Also those that are not visible yet: a section that an import needs is not empty.
+        InSection => "SELECT {tasks t} FROM tasks t WHERE t.project = $1 AND t.section = $2 ORDER BY t.position",
+        /// The first few of every lane.
+        Ready => "{lanes} SELECT {tasks t} FROM lanes l CROSS JOIN tasks t WHERE {visible_lane} AND t.project = $1 \
+            AND t.id IN (SELECT i.id FROM tasks i WHERE {ready i} AND i.lane = l.lane ORDER BY i.priority DESC, i.position LIMIT $2)",
+        /// The first few roots of every lane, in the order of their arrival.
+        ReadyRoots => "{lanes} SELECT {tasks t} FROM lanes l CROSS JOIN tasks t WHERE {visible_lane} AND t.project = $1 \
+            AND t.id IN (SELECT i.id FROM tasks i WHERE {ready i} AND i.parent IS NULL AND i.lane = l.lane ORDER BY i.position LIMIT $2)",
+        ReadyCounts => "{lanes} SELECT {example}, (SELECT count(*) FROM tasks i WHERE {ready i} AND i.lane = l.lane) \
+            FROM lanes l WHERE {visible_lane}",
+        /// Those of a higher priority, or of the same that came earlier. Counted in the index alone; one task of each lane is looked up
+        /// as its example.
+        ReadyBefore => "{lanes} SELECT {example}, (SELECT count(*) FROM tasks i WHERE {ready i} AND i.lane = l.lane \
+            AND (i.priority > $2 OR (i.priority = $2 AND i.position < $3))) FROM lanes l WHERE {visible_lane}",
+        /// Roots that came earlier, likewise.
+        RootsBefore => "{lanes} SELECT (SELECT i.id FROM tasks i WHERE {ready i} AND i.parent IS NULL AND i.lane = l.lane \
+            ORDER BY i.position LIMIT 1), (SELECT count(*) FROM tasks i WHERE {ready i} AND i.parent IS NULL AND i.lane = l.lane \
+            AND i.position < $2) FROM lanes l WHERE {visible_lane}",
+        SectionCounts => "SELECT section, state, CAST(CASE WHEN unmet > 0 THEN 1 ELSE 0 END AS BIGINT), count(*) \
+            FROM tasks t WHERE project = $1 AND section IS NOT NULL AND {visible t} GROUP BY 1, 2, 3 ORDER BY 1, 2, 3",
+        LastFailed => "SELECT {tasks t} FROM tasks t WHERE t.project = $1 AND t.state IN ('failed', 'cancelled', 'skipped') \
+            AND t.state = 'failed' AND {top_level t} ORDER BY t.changed_lease DESC, t.position DESC LIMIT $2",
+        /// Pending tasks that wait for one that will not complete by itself. The bound on changed_lease leads to the small index
+        /// `tasks_ended`, and the joins are in the order in which SQLite shall do them.
+        HeldByEnded => "SELECT count(DISTINCT t.id), min(t.id) FROM tasks d CROSS JOIN edges e CROSS JOIN tasks t WHERE d.project = $1 \
+            AND d.state IN ('failed', 'cancelled', 'skipped') AND d.changed_lease > -1 \
+            AND e.project = $1 AND e.on_task = d.id AND e.allow_failed = 0 \
+            AND t.project = $1 AND t.id = e.task AND t.state = 'pending' AND {visible t}",
+        /// Those in the sections of a task and its descendants that somebody works on by hand.
+        ByHand => "{family} SELECT {tasks t} FROM tasks t WHERE t.project = $1 AND t.due IS NOT NULL AND t.state = 'by_hand' \
+            AND t.section IN (SELECT s.section FROM tasks s WHERE s.project = $1 AND s.id IN (SELECT id FROM family))",
+        /// Those of the claims of the holder $2, or that $3 is part of.
+        Claimed => "SELECT {tasks t} FROM tasks t WHERE t.project = $1 AND t.id IN ({claims_of task})",
+        /// What time alone may change, the most urgent first.
+        Due => "SELECT {tasks t} FROM tasks t WHERE t.project = $1 AND t.due IS NOT NULL ORDER BY t.due, t.id LIMIT $2",
+        DueRoots => "SELECT {tasks t} FROM tasks t WHERE t.project = $1 AND t.due IS NOT NULL AND t.parent IS NULL \
+            UNION ALL SELECT {tasks t} FROM tasks t WHERE t.project = $1 AND t.state = 'phases' AND t.parent IS NULL",
+        /// The same where roots are limited, else nothing. In the order in which SQLite shall join them.
+        LimitedRoots => "SELECT {tasks t} FROM projects p CROSS JOIN tasks t WHERE p.project = $1 AND p.max_roots > 0 AND t.project = $1 \
+            AND t.due IS NOT NULL AND t.parent IS NULL \
+            UNION ALL SELECT {tasks t} FROM projects p CROSS JOIN tasks t WHERE p.project = $1 AND p.max_roots > 0 AND t.project = $1 \
+            AND t.state = 'phases' AND t.parent IS NULL",
+        /// Loops that wait for their next attempt, in turn.
+        Loops => "SELECT {tasks t} FROM tasks t WHERE t.project = $1 AND t.loops = 1 AND t.state IN ('pending', 'resting') \
+            AND t.position > $3 AND {visible t} ORDER BY t.position LIMIT $2",
+        /// Those of live runs.
+        Live => "SELECT {tasks t} FROM runs r CROSS JOIN tasks t WHERE r.project = $1 AND r.live = 1 AND t.project = $1 AND t.id = r.task",
+        /// The first tasks of an import that is not finished. They came after it was opened, so it needs no index of its own.
+        Imported => "SELECT {tasks t} FROM tasks t WHERE t.project = $1 \
+            AND t.position > (SELECT m.position FROM imports m WHERE m.project = $1 AND m.id = $2) \
+            AND t.import = $2 ORDER BY t.position LIMIT $3",
+        UpdateSpec => "UPDATE tasks SET title = $3, section = $4, parent = $5, priority = $6, lane = $7, spec = $8 \
+            WHERE project = $1 AND id = $2",
+        CountUnmet => "UPDATE tasks SET unmet = {unmet $2} WHERE project = $1 AND id = $2",
+        CountUnmetOfDependents => "UPDATE tasks SET unmet = {unmet tasks.id} \
+            WHERE project = $1 AND id IN (SELECT task FROM edges WHERE project = $1 AND on_task = $2)",
+    }
+}
+
+/// What the task needs to begin. A pipeline needs no slot, so that it must not wait behind tasks that do.
+pub(crate) fn lane(spec: &Spec) -> Option<String> {
+    let lane = (&spec.section, spec.needs_to_begin(true), spec.parent.is_some());
+    Some(match spec.work.as_ref()? {
+        Work::Pipeline(_) => to_json(&(lane, "pipeline")),
+        Work::Run(_) | Work::Exec { .. } | Work::Merge { .. } => to_json(&lane),
+    })
+}
+
+/// The lane of a new task. That of an imported one begins with the import, so that a look can pass over a whole lane of
+/// tasks that are not there yet. It may stay so when they are.
+fn import_lane(spec: &Spec, import: Option<&ImportId>) -> Option<String> {
+    let lane = lane(spec)?;
+    Some(import.map_or(lane.clone(), |import| format!("{import}{lane}")))
+}
+
+/// When time alone may change how a task stands. One whose children are being ended is always looked at.
+fn due(state: &State) -> Option<i64> {
+    match state {
+        State::Resting { until } => Some(until.0),
+        State::Awaiting { until, .. } => Some(until.map_or(0, |until| until.0)),
+        State::ByHand { until, .. } => Some(until.map_or(i64::MAX, |until| until.0)),
+        State::Pending
+        | State::Held
+        | State::Running(_)
+        | State::Stuck { .. }
+        | State::Stopping { .. }
+        | State::Parked { .. }
+        | State::InPhases { .. }
+        | State::Review
+        | State::Done(_) => None,
+    }
+}
+
+impl<'a> Origin<'a> {
+    const NONE: Origin<'static> = Origin { import: None, unmet: 0 };
+
+    /// Those of a task that is not imported are counted by the database. Of an import, dependencies within the same import all hold
+    /// back; the others were loaded. Asking the database instead would look up every one of them, wherever they are, which is most of
+    /// the work of a large import.
+    fn of(id: &TaskId, backlog: &'a Backlog) -> Origin<'a> {
+        let Some(import) = backlog.imported.get(id) else { return Origin::NONE };
+        let is_met = |edge: &&Edge| backlog.tasks.get(&edge.on).is_some_and(|on| dependencies::is_met(on.status(), edge.allow_failed));
+        let edges = backlog.edges.get(id).map_or(&[][..], Vec::as_slice);
+        Origin { import: Some(import), unmet: edges.iter().filter(|edge| !is_met(edge)).count() as i64 }
+    }
+}
+
+/// The statements that turn the tasks of `before` and their dependencies into those of `after`.
+pub(crate) fn changes<'a>(project: i64, before: &'a Backlog, after: &'a Backlog, queries: &mut Vec<Query<'a>>) {
+    let id = |id: &'a TaskId| -> [Value<'a>; 2] { [project.into(), id.as_str().into()] };
+    let mut counts = Vec::new();
+    for (key, task) in before.tasks.iter().filter(|(key, _)| !after.tasks.contains_key(*key)) {
+        queries.push(table::delete::<Tasks>(project, Origin::of(key, before), task));
+        queries.push(Query::new(edges::Statement::DeleteOfTask, id(key)));
+        queries.push(Query::new(runs::Statement::DeleteOfTask, id(key)));
+        counts.push(Query::new(Statement::CountUnmetOfDependents, id(key)));
+    }
+    for (key, task) in &after.tasks {
+        let Some(was) = before.tasks.get(key) else {
+            queries.push(table::insert::<Tasks>(project, Origin::of(key, after), task));
+            continue;
+        };
+        if was.spec != task.spec {
+            queries.push(update_spec(project, task));
+        }
+        if changing(was) != changing(task) {
+            queries.push(table::update::<Tasks>(project, Origin::NONE, task));
+        }
+        // Only what is over holds nobody back, or holds back for ever.
+        if was.status() != task.status() && (was.status().is_over() || task.status().is_over()) {
+            counts.push(Query::new(Statement::CountUnmetOfDependents, id(key)));
+        }
+    }
+    for (task, edges) in after.edges.iter().filter(|(task, _)| after.tasks.contains_key(*task)) {
+        let was = before.edges.get(task).map_or(&[][..], Vec::as_slice);
+        if edges::changes(project, task, was, edges, queries) && !after.imported.contains_key(task) {
+            counts.push(Query::new(Statement::CountUnmet, id(task)));
+        }
+    }
+    // What holds tasks back is counted when all else is in place.
+    queries.extend(counts);
+}
+
+/// What changes in the life of a task without anybody editing it.
+fn changing(task: &Task) -> (&State, banksman_core::Stamp, [u32; 3]) {
+    (&task.state, task.changed, [task.attempts, task.failures, task.recoveries])
+}
+
+fn update_spec(project: i64, task: &Task) -> Query<'_> {
+    let spec = &task.spec;
+    let params: [Value<'_>; 8] = [
+        project.into(),
+        task.id.as_str().into(),
+        spec.title.as_str().into(),
+        spec.section.as_ref().map(SectionId::as_str).into(),
+        spec.parent.as_ref().map(TaskId::as_str).into(),
+        i64::from(spec.priority).into(),
+        lane(spec).into(),
+        to_json(spec).into(),
+    ];
+    Query::new(Statement::UpdateSpec, params)
+}
