@@ -104,6 +104,7 @@ fn story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
     let released = json!({ "name": "string", "outcome": "string", "forced": "bool" });
     let cleaned = json!({
         "dryRun": "bool", "released": [{ "name": "string", "holder": "string", "epoch": "number", "reason": "string" }],
+        "removedWaits": [{ "task": "string?", "holder": "string", "ticket": "number", "reason": "string" }],
     });
     let mut free_lock = lock();
     for gone in ["holder", "epoch", "weight", "acquiredAt", "heartbeatAt"] {
