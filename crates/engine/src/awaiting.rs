@@ -3,13 +3,15 @@
 use std::collections::BTreeSet;
 
 use banksman_core::backlog::Backlog;
-use banksman_core::resource::work_claim::Part;
+use banksman_core::resource::work_claim::{Input, Outcome, Part, Take};
 use banksman_core::task::{Need, State};
-use banksman_core::{Pipeline, Task, TaskId};
-use banksman_store::Key;
+use banksman_core::{Epoch, Pipeline, RunId, Task, TaskId};
+use banksman_store::{Key, Tables, Tx};
 
 use crate::ledger::family;
-use crate::manual::part;
+use crate::manual::{part, work};
+use crate::request::Seen;
+use crate::runs::{RunOutcome, standing};
 
 /// The rows that [`awaited_parts`] needs.
 pub fn awaited_keys(tasks: &[TaskId]) -> BTreeSet<Key> {
@@ -54,5 +56,18 @@ fn waits_for(task: &Task, backlog: &Backlog) -> Vec<TaskId> {
         | State::ByHand { .. }
         | State::Review
         | State::Done(_) => Vec::new(),
+    }
+}
+
+/// A run waits for tasks: an edge of the graph of waits, and nothing else.
+pub(crate) fn awaiting(run: &RunId, epoch: Epoch, take: Take, seen: &Seen, tables: &mut Tables, tx: &mut Tx) -> RunOutcome {
+    match standing(run, epoch, tables) {
+        RunOutcome::Done => {}
+        other => return other,
+    }
+    match work(Input::Await(Box::new(take)), &seen.now(tx), tables, tx) {
+        Outcome::Waiting(waiting, _) => RunOutcome::Awaits(waiting.ticket),
+        Outcome::Deadlock(cycle) => RunOutcome::Deadlock(cycle),
+        other => unreachable!("a wait is noted or refused: {other:?}"),
     }
 }

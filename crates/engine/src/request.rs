@@ -5,7 +5,7 @@ use banksman_core::resource::coordination::{Command, Outcome};
 use banksman_core::resource::grant::Ask;
 use banksman_core::resource::lock;
 use banksman_core::resource::semaphore;
-use banksman_core::{Effect, Epoch, Limits, LimitsChange, Liveness, ProcessId, Seq, Span, Stamp, TaskId, queue};
+use banksman_core::{Effect, Epoch, Limits, LimitsChange, Liveness, Now, ProcessId, Seq, Span, Stamp, TaskId, queue};
 use banksman_store::{Call, Granted, Key, Tables, Tx};
 
 use crate::applying::{ApplyOutcome, ApplyRequest};
@@ -70,6 +70,18 @@ pub struct Seen {
     pub probes: Vec<(ProcessId, Liveness)>,
     /// How long the caller itself was stalled.
     pub patience: Span,
+}
+
+impl Seen {
+    /// The moment of a decision that believes what was seen.
+    pub(crate) fn now(&self, tx: &Tx) -> Now {
+        let dead = self.probes.iter().filter(|(process, liveness)| match liveness {
+            Liveness::Dead => true,
+            Liveness::OtherBoot => tx.is_over(&process.boot),
+            Liveness::Alive | banksman_core::Liveness::Unknown => false,
+        });
+        tx.now(dead.map(|(process, _)| process.clone()).collect(), self.patience)
+    }
 }
 
 /// The answers.

@@ -7,16 +7,16 @@ use banksman_core::event::{Kind, Resource};
 use banksman_core::guard::Wants;
 use banksman_core::resource::deadlock::Link;
 use banksman_core::resource::grant::Standing;
-use banksman_core::resource::work_claim::{Input, Outcome, Part, Take};
+use banksman_core::resource::work_claim::{Part, Take};
 use banksman_core::task::admission::Reason;
 use banksman_core::task::retry::Marker;
 use banksman_core::task::{self, Ending, Need, Task, Watch};
 use banksman_core::{
-    Epoch, HolderId, Limits, LimitsChange, Name, Now, Pipeline, RunId, RunnerId, SectionId, Seq, Span, Status, TaskId, Ticket,
-    Wall,
+    Epoch, HolderId, Limits, LimitsChange, Name, Pipeline, RunId, RunnerId, SectionId, Seq, Span, Status, TaskId, Ticket, Wall,
 };
 use banksman_store::{Key, Tables, Tx};
 
+use crate::awaiting::awaiting;
 use crate::calm::{rest, ripen, stepped, tried};
 use crate::claims::claim;
 use crate::endings::{adopt, dismiss, finish, free_slot, lose, renew, unproven};
@@ -24,7 +24,6 @@ use crate::facts;
 use crate::guards::store_keys;
 use crate::ledger::{any_runner, descendants, inherit, open_children, wake_runner, wake_runners};
 use crate::limits;
-use crate::manual::work;
 use crate::request::Seen;
 use crate::tasks;
 
@@ -446,19 +445,6 @@ impl RunRequest {
     }
 }
 
-/// A run waits for tasks: an edge of the graph of waits, and nothing else.
-fn awaiting(run: &RunId, epoch: Epoch, take: Take, seen: &Seen, tables: &mut Tables, tx: &mut Tx) -> RunOutcome {
-    match standing(run, epoch, tables) {
-        RunOutcome::Done => {}
-        other => return other,
-    }
-    match work(Input::Await(Box::new(take)), &seen.now(tx), tables, tx) {
-        Outcome::Waiting(waiting, _) => RunOutcome::Awaits(waiting.ticket),
-        Outcome::Deadlock(cycle) => RunOutcome::Deadlock(cycle),
-        other => unreachable!("a wait is noted or refused: {other:?}"),
-    }
-}
-
 /// What a run that ends has held, its task with the pipeline of that, and its own claims.
 pub(crate) fn end_keys(Work { run, task }: &Work) -> Vec<Key> {
     let holds = run.holds.iter().map(|hold| facts::need_key(&hold.need));
@@ -486,23 +472,11 @@ fn pipeline_key(task: &Task) -> Option<Key> {
 }
 
 /// Whether this is the number of a live run.
-fn standing(run: &RunId, epoch: Epoch, tables: &Tables) -> RunOutcome {
+pub(crate) fn standing(run: &RunId, epoch: Epoch, tables: &Tables) -> RunOutcome {
     match tables.backlog.runs.get(run) {
         None => RunOutcome::Unknown,
         Some(run) if run.is_live() && run.epoch == epoch => RunOutcome::Done,
         Some(_) => RunOutcome::Late,
-    }
-}
-
-impl Seen {
-    /// The moment of a decision that believes what was seen.
-    pub(crate) fn now(&self, tx: &Tx) -> Now {
-        let dead = self.probes.iter().filter(|(process, liveness)| match liveness {
-            banksman_core::Liveness::Dead => true,
-            banksman_core::Liveness::OtherBoot => tx.is_over(&process.boot),
-            banksman_core::Liveness::Alive | banksman_core::Liveness::Unknown => false,
-        });
-        tx.now(dead.map(|(process, _)| process.clone()).collect(), self.patience)
     }
 }
 

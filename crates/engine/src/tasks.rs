@@ -1,17 +1,22 @@
 //! What people and runs do with tasks: add, change, conclude, cancel, retry, delete.
 
+mod change;
+mod end;
+
+use change::edited;
+pub(crate) use change::{add, add_keys, edit_keys, update};
+use end::{cancel, delete};
+
 use banksman_core::backlog::{Edge, LostClaim};
-use banksman_core::event::{Event, Kind, Resource, TaskFact};
+use banksman_core::event::{Kind, Resource};
 use banksman_core::resource::deadlock::Link;
-use banksman_core::resource::lock;
-use banksman_core::task::dependencies::{self, DagError};
+use banksman_core::task::dependencies::DagError;
 use banksman_core::task::{self, After, Mark, Pulse, Spec, Verdict, Watch};
 use banksman_core::{Epoch, HolderId, Label, Name, RunId, RunnerId, SectionId, Span, Status, Task, TaskId, Ticket, Title};
 use banksman_store::{Key, Tables, Tx};
 
-use crate::ledger::{descendants, emit, step_task, wake_for, wake_runner, wake_runners, withdraw};
+use crate::ledger::{step_task, wake_runner, wake_runners};
 use crate::manual::{self, ClaimWaiting, LockedBy, Taking, Unmet};
-use crate::pipelines;
 use crate::request::Seen;
 
 /// What can be asked.
@@ -359,131 +364,6 @@ impl TaskRequest {
     }
 }
 
-/// The rows that a new task needs.
-pub(crate) fn add_keys(id: &TaskId, spec: &Spec, depends_on: &[Edge]) -> Vec<Key> {
-    let on = depends_on.iter().map(|edge| Key::Task(edge.on.clone()));
-    let parent = spec.parent.clone().map(Key::Task);
-    [Key::Task(id.clone()), Key::Runners, Key::Sections].into_iter().chain(parent).chain(on).collect()
-}
-
-pub(crate) fn add(
-    id: &TaskId,
-    spec: &Spec,
-    depends_on: &[Edge],
-    by: Option<Epoch>,
-    tables: &mut Tables,
-    tx: &mut Tx,
-) -> TaskOutcome {
-    let backlog = &mut tables.backlog;
-    if let Some(section) = spec.section.as_ref().filter(|section| !backlog.sections.contains_key(*section)) {
-        return TaskOutcome::UnknownSection(section.clone());
-    }
-    if let Some(parent) = &spec.parent {
-        let Some(parent_task) = backlog.tasks.get(parent) else { return TaskOutcome::UnknownParent(parent.clone()) };
-        // One that is being stopped makes no children any more: who cancels it has cancelled all that there were.
-        let is_stopping = matches!(parent_task.state, task::State::Stopping { .. });
-        if by.is_some() && (parent_task.live().map(|live| live.epoch) != by || is_stopping) {
-            return TaskOutcome::Fenced;
-        }
-    }
-    // Nothing can depend on a task that is not there yet, so there is no cycle to look for.
-    if let Err(error) = dependencies::validate(id, depends_on, |on| backlog.tasks.contains_key(on), &Default::default()) {
-        return TaskOutcome::Dependencies(error);
-    }
-    // What comes of what a route did is as deep as that.
-    let spec = Spec { depth: spec.depth.max(tx.depth), ..spec.clone() };
-    let task = Task::new(id.clone(), spec.clone(), &tx.now(Vec::new(), Span::ZERO));
-    let mut edges = depends_on.to_vec();
-    edges.sort();
-    backlog.tasks.insert(id.clone(), task.clone());
-    backlog.edges.insert(id.clone(), edges);
-    let fact = TaskFact::Added { spec: Box::new(spec), depends_on: depends_on.to_vec(), import: None };
-    emit(tx, Event::Task { id: id.clone(), fact });
-    wake_runners(tables, tx, None);
-    TaskOutcome::Kept(Box::new(task))
-}
-
-/// The rows that a change needs.
-pub(crate) fn edit_keys(id: &TaskId, edit: &Edit) -> Vec<Key> {
-    let edges = edit.depends_on.iter().flatten();
-    let edges = edges.flat_map(|edge| [Key::Task(edge.on.clone()), Key::Upstream(edge.on.clone())]);
-    [Key::Sections, Key::Dependencies(id.clone())].into_iter().chain(edges).collect()
-}
-
-/// Changes a task and does something else with it, or neither.
-fn edited(edit: &Edit, status: Status, then: &TaskRequest, tables: &mut Tables, tx: &mut Tx) -> TaskOutcome {
-    let Some(id) = then.id() else { return TaskOutcome::Unknown };
-    let (mut draft, mut next) = (tables.clone(), tx.clone());
-    match update(id, edit, &mut draft, &mut next) {
-        TaskOutcome::Kept(_) => {}
-        refused => return refused,
-    }
-    let outcome = then.decide(&mut draft, &mut next);
-    let is_done = match &outcome {
-        TaskOutcome::Stepped(outcome, _) => match outcome {
-            task::Outcome::Over(found) | task::Outcome::NotPending(found) => *found == status,
-            task::Outcome::Ended(_)
-            | task::Outcome::Marked(_)
-            | task::Outcome::Clear
-            | task::Outcome::Returned
-            | task::Outcome::Stopping
-            | task::Outcome::Noted => true,
-            _ => false,
-        },
-        _ => false,
-    };
-    if is_done {
-        (*tables, *tx) = (draft, next);
-    }
-    outcome
-}
-
-pub(crate) fn update(id: &TaskId, edit: &Edit, tables: &mut Tables, tx: &mut Tx) -> TaskOutcome {
-    let backlog = &mut tables.backlog;
-    let Some(task) = backlog.tasks.get(id).cloned() else { return TaskOutcome::Unknown };
-    // What a run was started with is fixed: its section's lock is held, its dependencies were met.
-    if let Some(live) = task.live()
-        && (edit.section.is_some() || edit.depends_on.is_some())
-    {
-        return TaskOutcome::InProgress(live.run.clone());
-    }
-    // Who works on it by hand holds the lock of an exclusive section, and gives back that of the section which it is in then.
-    if edit.section.as_ref().is_some_and(|section| *section != task.spec.section)
-        && let Some(lockout) = manual::lockout(&task, None, tx)
-    {
-        return TaskOutcome::Locked(lockout);
-    }
-    // What comes before a phase is for its plan to say: after anything that waits for its pipeline, it would wait for itself.
-    if task.spec.phase().is_some() && edit.depends_on.is_some() {
-        return left_to_pipeline(&task);
-    }
-    if let Some(Some(section)) =
-        edit.section.as_ref().filter(|section| section.as_ref().is_some_and(|id| !backlog.sections.contains_key(id)))
-    {
-        return TaskOutcome::UnknownSection(section.clone());
-    }
-    if let Some(edges) = &edit.depends_on {
-        if let Err(error) = dependencies::validate(id, edges, |on| backlog.tasks.contains_key(on), &backlog.edges) {
-            return TaskOutcome::Dependencies(error);
-        }
-        let mut edges = edges.clone();
-        edges.sort();
-        backlog.edges.insert(id.clone(), edges);
-    }
-    let mut task = task;
-    let Edit { title, section, priority, labels, depends_on: _ } = edit.clone();
-    task.spec.title = title.unwrap_or(task.spec.title);
-    task.spec.section = section.unwrap_or(task.spec.section);
-    task.spec.priority = priority.unwrap_or(task.spec.priority);
-    task.spec.labels = labels.unwrap_or(task.spec.labels);
-    let depends_on = backlog.edges.get(id).cloned().unwrap_or_default();
-    backlog.tasks.insert(id.clone(), task.clone());
-    let fact = TaskFact::Updated { spec: Box::new(task.spec.clone()), depends_on };
-    emit(tx, Event::Task { id: id.clone(), fact });
-    wake_runners(tables, tx, None);
-    TaskOutcome::Kept(Box::new(task))
-}
-
 /// Only who works on a task by hand says what becomes of it.
 fn unless_locked(id: &TaskId, by: Option<&HolderId>, input: task::Input, tables: &mut Tables, tx: &mut Tx) -> TaskOutcome {
     match tables.backlog.tasks.get(id).and_then(|task| manual::lockout(task, by, tx)) {
@@ -544,73 +424,4 @@ pub(crate) fn stop(id: &TaskId, after: After, tables: &mut Tables, tx: &mut Tx) 
         _ => wake_runners(tables, tx, None),
     }
     TaskOutcome::Stepped(outcome, Box::new(tables.backlog.tasks[id].clone()))
-}
-
-/// Stops a task and all that it has created.
-fn cancel(id: &TaskId, tables: &mut Tables, tx: &mut Tx) -> TaskOutcome {
-    let outcome = stop(id, After::Cancel, tables, tx);
-    for child in descendants(tables, id) {
-        stop(&child, After::Cancel, tables, tx);
-    }
-    outcome
-}
-
-fn delete(id: &TaskId, force: bool, tables: &mut Tables, tx: &mut Tx) -> TaskOutcome {
-    let Some(task) = tables.backlog.tasks.get(id) else { return TaskOutcome::Unknown };
-    if let Some(live) = task.live() {
-        return TaskOutcome::InProgress(live.run.clone());
-    }
-    let lock = tables.coordination.locks.get(&id.lock());
-    if let Some(lock::State::Held(grant)) = lock.map(|lock| &lock.state)
-        && !force
-    {
-        let until = grant.expires();
-        return TaskOutcome::Locked(LockedBy::new(id.lock(), grant.claim.holder.clone(), until));
-    }
-    if let task::State::InPhases { .. } = task.state
-        && !force
-    {
-        return TaskOutcome::NotOver;
-    }
-    // The phases of a pipeline go with it.
-    let (phases, others): (Vec<&Task>, Vec<&Task>) =
-        descendants(tables, id).iter().map(|child| &tables.backlog.tasks[child]).partition(|task| is_phase_of(task, id));
-    if let Some(live) = phases.iter().find_map(|phase| phase.live()) {
-        return TaskOutcome::InProgress(live.run.clone());
-    }
-    if !others.is_empty() {
-        return TaskOutcome::HasChildren(others.into_iter().map(|task| task.id.clone()).collect());
-    }
-    let gone: Vec<TaskId> = std::iter::once(id).chain(phases.into_iter().map(|phase| &phase.id)).cloned().collect();
-    let waits = |task: &TaskId, edges: &[Edge]| !gone.contains(task) && edges.iter().any(|edge| gone.contains(&edge.on));
-    let dependents: Vec<TaskId> =
-        tables.backlog.edges.iter().filter(|(task, edges)| waits(task, edges)).map(|(task, _)| task.clone()).collect();
-    if !dependents.is_empty() {
-        return TaskOutcome::HasDependents(dependents);
-    }
-    // The pipeline itself first: then it hears of no phase that is gone.
-    gone.iter().for_each(|task| remove(task, tables, tx));
-    TaskOutcome::Deleted
-}
-
-/// Whether a task is a phase of this pipeline.
-fn is_phase_of(task: &Task, pipeline: &TaskId) -> bool {
-    task.spec.phase().is_some() && task.spec.parent.as_ref() == Some(pipeline)
-}
-
-/// Removes a task, with what belongs to its state.
-fn remove(id: &TaskId, tables: &mut Tables, tx: &mut Tx) {
-    match tables.backlog.tasks[id].state.clone() {
-        task::State::Parked { decision } => withdraw(tables, tx, &decision),
-        task::State::ByHand { holder, epoch, .. } => manual::let_go(id, &holder, epoch, tables, tx),
-        _ => {}
-    }
-    tables.backlog.lost_claims.retain(|(task, _), _| task != id);
-    let task = tables.backlog.tasks.remove(id).expect("it was looked at above");
-    tables.backlog.edges.remove(id);
-    tables.backlog.runs.retain(|_, run| run.task != *id);
-    emit(tx, Event::Task { id: id.clone(), fact: TaskFact::Deleted {} });
-    pipelines::forget(&task, tables, tx);
-    // Who waits for it hears that it is gone.
-    wake_for(tables, &[Resource { kind: Kind::Lock, name: id.lock() }], tx);
 }

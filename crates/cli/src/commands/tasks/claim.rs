@@ -115,7 +115,7 @@ impl ClaimFlags {
             };
             // The time that is left, however often it is asked: one command has one limit.
             let wait = limit.map(|limit| limit.saturating_sub(start.elapsed()));
-            match self.wait(context, client, id, taking, wait, &names, &signals)? {
+            match Self::wait(context, client, id, taking, wait, &names, &signals)? {
                 TaskOutcome::Stepped(Outcome::Taken, task) => return Ok(Taken { task: *task, is_old: false }),
                 TaskOutcome::AlreadyYours(task) => return Ok(Taken { task: *task, is_old: true }),
                 TaskOutcome::Changed => {}
@@ -128,7 +128,6 @@ impl ClaimFlags {
     }
 
     fn wait(
-        &self,
         context: &Context,
         client: &Client,
         id: &TaskId,

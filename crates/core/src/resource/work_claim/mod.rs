@@ -16,13 +16,16 @@
 //!
 //! Invariants: a claim that is held has the epoch of every part, one that waits has none.
 
+mod reservation;
+
+pub use reservation::Reservation;
+
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
 use crate::event::{Kind, Resource};
 use crate::ids::{Epoch, HolderId, Name, TaskId, Ticket};
-use crate::process::ProcessId;
 use crate::resource::coordination::{self, Command, Coordination, after};
 use crate::resource::deadlock::Link;
 use crate::resource::grant::{Ask, Blocked, Claim, Grant, Standing, Term, Waiting};
@@ -84,25 +87,6 @@ pub struct Terms {
     /// How long others may overtake it; without it nothing is ever reserved for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overtake: Option<Span>,
-}
-
-/// For whom something that is free is kept.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reservation {
-    /// The claim.
-    pub ticket: Ticket,
-    /// Who waits.
-    pub holder: HolderId,
-    /// To work on this task.
-    pub task: Option<TaskId>,
-    /// How many slots are kept; one of a lock.
-    pub weight: u32,
-    /// Since when it waits.
-    pub since: Stamp,
-    /// The process that waits: if it is dead, nothing is reserved.
-    pub process: ProcessId,
-    /// Who may pass: the holder itself, and whoever holds something that it waits for.
-    pub passes: BTreeSet<HolderId>,
 }
 
 /// What can be asked of claims.
@@ -207,14 +191,6 @@ impl WorkClaim {
         self.parts.iter().any(|part| part.resource == *resource)
     }
 
-    /// Since when what is free of a resource is reserved for it.
-    fn reserves_from(&self, resource: &Resource) -> Option<Lease> {
-        let terms = self.waits()?;
-        let overtake = terms.overtake?;
-        // Nobody but those who want to work there asks for these: the first who came is next.
-        Some(terms.since.lease + if resource.name.is_work() { Span::ZERO } else { overtake })
-    }
-
     /// The name under which it holds a part: a semaphore knows its holders by name, and one may work on several tasks.
     fn holder_of(&self, part: &Part) -> HolderId {
         slot_holder(&self.holder, self.task.as_ref(), part)
@@ -228,13 +204,6 @@ fn slot_holder(holder: &HolderId, task: Option<&TaskId>, part: &Part) -> HolderI
             HolderId::new(&format!("{holder}/{task}")).unwrap_or_else(|_| HolderId::new(task.as_str()).expect("an id is a name"))
         }
         (Kind::Lock | Kind::Semaphore, _) => holder.clone(),
-    }
-}
-
-impl Reservation {
-    /// Whether somebody who asks may have what is reserved.
-    pub fn lets(&self, claim: &Claim) -> bool {
-        self.passes.contains(&claim.holder) || claim.ancestors.iter().any(|ancestor| self.passes.contains(ancestor))
     }
 }
 
@@ -260,40 +229,6 @@ impl Coordination {
     /// The claims that wait for a resource, in the order of their tickets.
     pub fn waiting_for<'a>(&'a self, resource: &'a Resource) -> impl Iterator<Item = &'a WorkClaim> {
         self.claims.values().filter(|claim| claim.waits().is_some() && claim.wants(resource))
-    }
-
-    /// For whom what is free of a resource is kept: the first claim that waits for it and was overtaken for long enough.
-    pub fn reservation(&self, resource: &Resource, now: &Now) -> Option<Reservation> {
-        let is_due = |claim: &&WorkClaim| claim.reserves_from(resource).is_some_and(|from| now.lease >= from);
-        let claim = self.waiting_for(resource).filter(|claim| !claim.is_over(now)).find(is_due)?;
-        let terms = claim.waits().expect("only one that waits reserves");
-        let part = claim.parts.iter().find(|part| part.resource == *resource).expect("it wants the resource");
-        Some(Reservation {
-            ticket: claim.ticket,
-            holder: claim.holder.clone(),
-            task: claim.task.clone(),
-            weight: part.weight,
-            since: terms.since,
-            process: terms.standing.process.clone(),
-            passes: self.passes(claim, now),
-        })
-    }
-
-    /// Who must not wait for a claim: itself, and whoever holds something that it waits for, also by way of the
-    /// reservations before it.
-    fn passes(&self, claim: &WorkClaim, now: &Now) -> BTreeSet<HolderId> {
-        let mut passes = claim.in_the_way.clone();
-        passes.insert(claim.holder.clone());
-        for part in &claim.parts {
-            passes.insert(claim.holder_of(part));
-            passes.extend(self.holders_of(&part.resource).into_iter().map(|grant| grant.claim.holder.clone()));
-            let before = self.waiting_for(&part.resource).take_while(|other| other.ticket < claim.ticket);
-            let is_due = |other: &&WorkClaim| other.reserves_from(&part.resource).is_some_and(|from| now.lease >= from);
-            if let Some(before) = before.filter(|other| !other.is_over(now)).find(is_due) {
-                passes.extend(self.passes(before, now).into_iter().filter(|holder| *holder != before.holder));
-            }
-        }
-        passes
     }
 
     /// The grants of a lock or a semaphore.
