@@ -264,5 +264,4 @@ pub(crate) fn parse(row: &EventRow, data: &str) -> Result<Event, StoreError> {
 }
 
 #[cfg(test)]
-#[path = "compact_tests.rs"]
 mod tests;

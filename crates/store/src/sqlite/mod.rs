@@ -1,13 +1,9 @@
 //! SQLite: one file, many processes, one writer at a time.
 
-#[cfg(test)]
-mod backlog_tests;
 mod backup;
-#[cfg(test)]
-mod migration_tests;
 mod open;
 #[cfg(test)]
-mod plan_tests;
+mod tests;
 mod writer_lock;
 
 use std::path::PathBuf;

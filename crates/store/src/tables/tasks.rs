@@ -170,7 +170,10 @@ pub(crate) fn lane(spec: &Spec) -> Option<String> {
 /// tasks that are not there yet. It may stay so when they are.
 fn import_lane(spec: &Spec, import: Option<&ImportId>) -> Option<String> {
     let lane = lane(spec)?;
-    Some(import.map_or(lane.clone(), |import| format!("{import}{lane}")))
+    Some(match import {
+        Some(import) => format!("{import}{lane}"),
+        None => lane,
+    })
 }
 
 /// When time alone may change how a task stands. One whose children are being ended is always looked at.

@@ -9,10 +9,10 @@ use banksman_core::task::retry::{OnTimeout, Policy};
 use banksman_core::task::{Done, Spec, State, Task, Work};
 use banksman_core::{Decision, Lease, Notice, NoticeKind, Now, OutboxCommand, Seq, Span, Wall};
 
-use super::memory;
 use crate::call::{Call, Tx};
 use crate::key::Key;
 use crate::machine::{Machine, Reading};
+use crate::sqlite::memory;
 use crate::store::Store;
 use crate::tables::Tables;
 

@@ -6,13 +6,13 @@ use banksman_core::ids::TaskId;
 use banksman_core::{Lease, Seq};
 use rusqlite::Connection;
 
-use super::backlog_tests::Still;
-use super::open;
+use super::backlog::Still;
 use crate::dialect;
 use crate::identity::{Identity, StoreId};
 use crate::key::Key;
 use crate::machine::Machine;
 use crate::schema::MIGRATIONS;
+use crate::sqlite::open;
 use crate::tables::projects::Statement;
 
 /// A backlog as version 2 left it: three pending tasks, one of them a child, one without work and one that failed once;

@@ -1,0 +1,3 @@
+mod backlog;
+mod migrations;
+mod plans;
