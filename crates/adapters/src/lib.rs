@@ -4,26 +4,26 @@
 //! * [`life_file`]: the proof of a death that cannot be seen.
 //! * [`tree`]: all descendants of a process. * [`ids`]: short random names.
 //! * [`keeper`]: the process beside a session, which outlives whoever started it.
-//! * [`program`]: running a program for a limited time. * [`minder`]: the same, and nothing of it is left behind.
+//! * [`program`]: running a program for a limited time. * [`command_supervisor`]: the same, and nothing of it is left behind.
 //! * [`shortage`]: errors that pass by themselves.
 //! * [`git`]: branches, and merging them.
 //! * [`notify`]: telling people what happened. * [`digest`]: hashes and signatures.
-//! * [`reentry`]: which program is started as a keeper or a minder. * [`os_bytes`]: paths as data, whatever their bytes are.
+//! * [`reentry`]: which program is started as a keeper or a supervisor. * [`os_bytes`]: paths as data, whatever their bytes are.
 //! * [`private`]: the files of a project, for their owner only. * [`anchor`]: a directory that must stay where it is.
-//! * [`wake`]: telling one waiter that its row has changed. * [`bell`]: telling all followers of the event log.
+//! * [`wake`]: telling one waiter that its row has changed. * [`change_notifier`]: telling all followers of the event log.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("banksman runs on Linux only: it relies on pidfds, /proc and Linux file locks");
 
 pub mod anchor;
-pub mod bell;
+pub mod change_notifier;
+pub mod command_supervisor;
 pub mod digest;
 pub mod git;
 pub mod host;
 pub mod ids;
 pub mod keeper;
 pub mod life_file;
-pub mod minder;
 pub mod notify;
 pub mod os_bytes;
 mod pid_namespace;

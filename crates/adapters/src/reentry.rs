@@ -1,4 +1,4 @@
-//! Which program is started as a keeper or as a minder: this one, or another that was named.
+//! Which program is started as a keeper or as a supervisor: this one, or another that was named.
 //!
 //! This program may be started again only if its `main` begins with [`enter`]. The `main` of any other would do its work once more, and so
 //! would the one after it. So nothing is started before `enter` was called, or [`use_program`].
@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 
 use thiserror::Error;
 
-use crate::{keeper, minder};
+use crate::{command_supervisor, keeper};
 
 /// The running program, also when its file was replaced or removed.
 const SELF: &str = "/proc/self/exe";
@@ -30,10 +30,10 @@ impl From<NotEntered> for io::Error {
     }
 }
 
-/// Becomes a keeper or a minder if the arguments say so, and returns when its work is done. Otherwise returns `None`, and this program may
+/// Becomes a keeper or a supervisor if the arguments say so, and returns when its work is done. Otherwise returns `None`, and this program may
 /// be started again from now on. To be called first in `main`, with all arguments of the process.
 pub fn enter(args: &[OsString]) -> Option<ExitCode> {
-    let inner = keeper::enter(args).or_else(|| minder::enter(args));
+    let inner = keeper::enter(args).or_else(|| command_supervisor::enter(args));
     if inner.is_none() {
         PROGRAM.get_or_init(|| SELF.into());
     }
@@ -54,7 +54,7 @@ pub fn use_program(program: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The program to start as a keeper or as a minder.
+/// The program to start as a keeper or as a supervisor.
 pub fn program() -> Result<&'static Path, NotEntered> {
     PROGRAM.get().map(PathBuf::as_path).ok_or(NotEntered)
 }

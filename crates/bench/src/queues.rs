@@ -38,7 +38,7 @@ pub(crate) fn spooler(bench: &Bench) -> Result<Option<f64>> {
         return Ok(None);
     }
     let dir = bench.place("tsp")?;
-    let (mut gate, mut bell) = (Fifo::make(&dir.join("gate"))?, Fifo::make(&dir.join("bell"))?);
+    let (mut gate, mut change_notifier) = (Fifo::make(&dir.join("gate"))?, Fifo::make(&dir.join("bell"))?);
     let tsp = |args: &[&str]| -> Result<()> {
         let mut command = Command::new("tsp");
         command.args(args).current_dir(&dir).env("TS_SOCKET", dir.join("socket")).env("TMPDIR", &dir);
@@ -50,7 +50,7 @@ pub(crate) fn spooler(bench: &Bench) -> Result<Option<f64>> {
         (1..SPOOLER_TASKS).try_for_each(|_| tsp(&["-n", "true"]))?;
         tsp(&["-n", "sh", "-c", "echo >bell"])
     };
-    let rate = fill().and_then(|()| until_heard(&mut bell, SPOOLER_TASKS, || gate.ring(SLOTS)));
+    let rate = fill().and_then(|()| until_heard(&mut change_notifier, SPOOLER_TASKS, || gate.ring(SLOTS)));
     // The server is a process that nobody else ends.
     tsp(&["-K"])?;
     rate.map(Some)
@@ -62,7 +62,7 @@ pub(crate) fn pueue(bench: &Bench) -> Result<Option<f64>> {
         return Ok(None);
     }
     let dir = bench.place("pueue")?;
-    let mut bell = Fifo::make(&dir.join("bell"))?;
+    let mut change_notifier = Fifo::make(&dir.join("bell"))?;
     // A relative name, because a socket's path is limited to 108 bytes.
     let config = "shared: { pueue_directory: data, runtime_directory: data, use_unix_socket: true, unix_socket_path: s }\n\
         client: {}\ndaemon: {}\n";
@@ -81,16 +81,16 @@ pub(crate) fn pueue(bench: &Bench) -> Result<Option<f64>> {
     pueue(&["pause"])?;
     (1..PUEUE_TASKS).try_for_each(|_| pueue(&["add", "true"]))?;
     pueue(&["add", "echo >bell"])?;
-    let rate = until_heard(&mut bell, PUEUE_TASKS, || pueue(&["start"]))?;
+    let rate = until_heard(&mut change_notifier, PUEUE_TASKS, || pueue(&["start"]))?;
     drop(server);
     Ok(Some(rate))
 }
 
 /// So many per second, if the last of them rings.
-fn until_heard(bell: &mut Fifo, tasks: usize, start: impl FnOnce() -> Result<()>) -> Result<f64> {
+fn until_heard(change_notifier: &mut Fifo, tasks: usize, start: impl FnOnce() -> Result<()>) -> Result<f64> {
     let began = clock::now();
     start()?;
-    let ended = bell.heard()?;
+    let ended = change_notifier.heard()?;
     Ok(tasks as f64 * 1e9 / (ended - began) as f64)
 }
 

@@ -25,7 +25,7 @@ const DELAY: Span = Span::from_ms(200);
 pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     let attempts = bench.rounds(TIMES) + 1;
     let project = tasks::project(bench, "restarts", 2)?;
-    let mut bell = Fifo::make(&project.root().join("bell"))?;
+    let mut change_notifier = Fifo::make(&project.root().join("bell"))?;
     let mut runner = Runner::start(&project, &[], |_| true)?;
     // What leads from the clock of the bench to that of the log, which counts whole milliseconds.
     let to_wall = host::wall_ms() as f64 - clock::now() as f64 / 1e6;
@@ -39,9 +39,9 @@ pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     let id = tasks::submit(&project.open()?, spec, &[])?;
     let mut began = Vec::with_capacity(attempts);
     for _ in 0..attempts {
-        began.push(bell.heard()? as f64 / 1e6 + to_wall);
+        began.push(change_notifier.heard()? as f64 / 1e6 + to_wall);
     }
-    if bell.has_more(Duration::from_millis(500))? {
+    if change_notifier.has_more(Duration::from_millis(500))? {
         return Err("there was an attempt too many".into());
     }
     runner.check()?;

@@ -39,7 +39,7 @@ pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     let client = old.open()?;
     let held = client.lock(tasks::LOCK)?.acquire()?;
     let (mut with_past, mut without) = (Vec::new(), Vec::new());
-    let (mut old_bell, mut new_bell) = (bell(&old)?, bell(&new)?);
+    let (mut old_bell, mut new_bell) = (change_notifier(&old)?, change_notifier(&new)?);
     for _ in 0..bench.rounds(TIMES) {
         with_past.push(start(&old, &mut old_bell)?);
         without.push(start(&new, &mut new_bell)?);
@@ -57,7 +57,7 @@ pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     ])
 }
 
-fn bell(project: &Project) -> Result<Fifo> {
+fn change_notifier(project: &Project) -> Result<Fifo> {
     Fifo::make(&project.root().join("bell"))
 }
 
@@ -81,12 +81,12 @@ fn talk(project: &Project, count: usize) -> Result<()> {
 }
 
 /// Milliseconds from just before the start of a runner until the one task that is ready runs.
-fn start(project: &Project, bell: &mut Fifo) -> Result<f64> {
+fn start(project: &Project, change_notifier: &mut Fifo) -> Result<f64> {
     tasks::submit(&project.open()?, tasks::command("echo >bell")?, &[])?;
     let mut command = program::run(project, &[])?;
     let start = clock::now();
     let runner = Runner::of(command.spawn()?);
-    let running = bell.heard()?;
+    let running = change_notifier.heard()?;
     // The next runner shall find nothing that is left to report.
     let mut reader = project.reader()?;
     while !reader.view().load(&BTreeSet::from([Key::Live]))?.backlog.runs.is_empty() {

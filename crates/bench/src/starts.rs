@@ -36,7 +36,7 @@ pub(crate) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     std::thread::sleep(PAUSE);
     runner.check()?;
     tasks::check_completed(&project, 4 * library.len())?;
-    if site.bell.has_more(Duration::ZERO)? {
+    if site.change_notifier.has_more(Duration::ZERO)? {
         return Err("a task has run twice".into());
     }
     let at = |times: &[f64], share| Sample::once(stats::percentile(times, share));
@@ -64,13 +64,13 @@ struct Site<'a> {
     client: Client,
     gate: Fifo,
     ended: Fifo,
-    bell: Fifo,
+    change_notifier: Fifo,
 }
 
 impl Site<'_> {
     fn new(project: &Project) -> Result<Site<'_>> {
         let fifo = |name: &str| Fifo::make(&project.root().join(name));
-        Ok(Site { project, client: project.open()?, gate: fifo("gate")?, ended: fifo("ended")?, bell: fifo("bell")? })
+        Ok(Site { project, client: project.open()?, gate: fifo("gate")?, ended: fifo("ended")?, change_notifier: fifo("bell")? })
     }
 
     /// The least that it can take: a shell, started by this process. In milliseconds, as the others.
@@ -78,7 +78,7 @@ impl Site<'_> {
         std::thread::sleep(PAUSE);
         let start = clock::now();
         let mut child = Command::new("sh").args(["-c", RING]).current_dir(self.project.root()).stdin(Stdio::null()).spawn()?;
-        let running = self.bell.heard()?;
+        let running = self.change_notifier.heard()?;
         child.wait()?;
         Ok(ms(start, running))
     }
@@ -89,7 +89,7 @@ impl Site<'_> {
         let spec = tasks::command(RING)?;
         let start = clock::now();
         tasks::submit(&self.client, spec, &[])?;
-        Ok(ms(start, self.bell.heard()?))
+        Ok(ms(start, self.change_notifier.heard()?))
     }
 
     /// From just before the start of the binary that hands the task over.
@@ -98,7 +98,7 @@ impl Site<'_> {
         let mut command = program::command(self.project, &["tasks", "add", "a task", "--run", RING])?;
         let start = clock::now();
         let mut child = command.spawn()?;
-        let running = self.bell.heard()?;
+        let running = self.change_notifier.heard()?;
         child.wait()?;
         Ok(ms(start, running))
     }
@@ -111,7 +111,7 @@ impl Site<'_> {
         std::thread::sleep(PAUSE);
         self.gate.ring(1)?;
         let end = self.ended.heard()?;
-        Ok(ms(end, self.bell.heard()?))
+        Ok(ms(end, self.change_notifier.heard()?))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use banksman_core::resource::grant::{Ask, Claim};
+use banksman_core::resource::grant::{Ask, GrantRequest};
 use banksman_core::resource::lock::{self, Lock};
 use banksman_core::resource::semaphore::{self, Semaphore};
 use banksman_core::{Effect, Epoch, HolderId, Lease, Name, Now, ProcessId, Seq, Step};
@@ -45,7 +45,7 @@ fn ask(holder: &HolderId) -> Box<Ask> {
         pid: 4242,
         start: 123_456,
     };
-    let claim = Claim { processes: vec![process], ..Claim::new(holder.clone()) };
+    let claim = GrantRequest { processes: vec![process], ..GrantRequest::new(holder.clone()) };
     Box::new(Ask::new(claim))
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use banksman::core::event::{Kind, Resource};
 use banksman::core::resource::coordination::{Command as Request, Outcome};
-use banksman::core::resource::grant::{Ask, Claim, Grant};
+use banksman::core::resource::grant::{Ask, Grant, GrantRequest};
 use banksman::core::resource::lock;
 use banksman::core::{HolderId, Name};
 use banksman::{Acquisition, Client, Project, WaitOptions};
@@ -137,9 +137,9 @@ fn turns(dir: &str) -> Result<Vec<Vec<u64>>> {
 /// Uses the client's own `acquire`, not the builder on top of it, because that one tells of every sleep.
 fn turn(client: &Client) -> Result<Turn> {
     let resource = Resource { kind: Kind::Lock, name: Name::new(LOCK)? };
-    let claim = Claim {
+    let claim = GrantRequest {
         processes: vec![client.this_process().clone()],
-        ..Claim::new(HolderId::new(&banksman::adapters::ids::short("h"))?)
+        ..GrantRequest::new(HolderId::new(&banksman::adapters::ids::short("h"))?)
     };
     let ask = Ask::new(claim);
     let called = clock::now();

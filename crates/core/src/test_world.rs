@@ -7,7 +7,7 @@ use crate::event::{Event, Fact, Forced};
 use crate::ids::{Epoch, HolderId, Name, RequestId, Seq, Ticket};
 use crate::process::ProcessId;
 use crate::resource::coordination::{self, Coordination};
-use crate::resource::grant::{Address, Ask, Claim, Standing, Term};
+use crate::resource::grant::{Address, Ask, GrantRequest, Term, WaitingProcess};
 use crate::resource::lock::{self, Lock};
 use crate::resource::semaphore::{self, Semaphore};
 use crate::step::{Effect, Now, OutboxCommand, Step};
@@ -153,7 +153,7 @@ pub(crate) fn root() -> Forced {
 
 /// A request of one slot, without a lease, by one who does not wait.
 pub(crate) fn ask(who: &str) -> Ask {
-    Ask::new(Claim::new(holder(who)))
+    Ask::new(GrantRequest::new(holder(who)))
 }
 
 impl Ask {
@@ -211,7 +211,7 @@ impl Ask {
     /// The process `pid` stands in line if need be; its address is its number.
     pub(crate) fn waits(mut self, pid: i32) -> Ask {
         let address = Some(Address(pid.to_string().into()));
-        self.wait = Some(Standing { process: process(pid), address, lease: None });
+        self.wait = Some(WaitingProcess { process: process(pid), address, lease: None });
         self
     }
 }

@@ -31,7 +31,7 @@ pub fn awaited_parts(tasks: &[TaskId], backlog: &Backlog) -> Vec<Part> {
         }
         needs.insert(Need::Lock(id.lock()));
         open.extend(waits_for(task, backlog));
-        if matches!(task.state, State::Pending | State::Resting { .. }) && !task.has_phases() {
+        if matches!(task.state, State::Pending | State::Backoff { .. }) && !task.has_phases() {
             needs.extend(task.spec.needs.iter().cloned());
         }
     }
@@ -47,13 +47,13 @@ fn waits_for(task: &Task, backlog: &Backlog) -> Vec<TaskId> {
         State::Awaiting { .. } => family(backlog, &task.id),
         State::InPhases { .. } => backlog.pipelines.get(&task.id).and_then(Pipeline::task).into_iter().cloned().collect(),
         State::Pending => backlog.edges.get(&task.id).into_iter().flatten().map(|edge| edge.on.clone()).collect(),
-        State::Resting { .. }
+        State::Backoff { .. }
         | State::Held
         | State::Running(_)
         | State::Stuck { .. }
         | State::Stopping { .. }
-        | State::Parked { .. }
-        | State::ByHand { .. }
+        | State::AwaitingDecision { .. }
+        | State::Manual { .. }
         | State::Review
         | State::Done(_) => Vec::new(),
     }

@@ -26,8 +26,8 @@ pub(crate) fn stepped(id: &TaskId, input: task::Input, tables: &mut Tables, tx: 
 pub(crate) fn ripen(id: &TaskId, seen: &Seen, tables: &mut Tables, tx: &mut Tx) {
     let Some(task) = tables.backlog.tasks.get(id) else { return };
     let input = match &task.state {
-        task::State::Resting { .. } => task::Input::Ripen,
-        task::State::ByHand { holder, epoch, .. } => {
+        task::State::Backoff { .. } => task::Input::Ripen,
+        task::State::Manual { holder, epoch, .. } => {
             let (holder, epoch) = (holder.clone(), *epoch);
             end_if_over(id, &seen.now(tx), tables, tx);
             match tables.coordination.locks.get(&id.lock()).map(|lock| &lock.state) {

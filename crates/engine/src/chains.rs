@@ -92,9 +92,9 @@ fn rank(id: &TaskId, backlog: &Backlog) -> (u8, Stop) {
     let rank = match &task.state {
         State::Done(_) => 0,
         State::Pending if task.spec.work.is_none() => 1,
-        State::Review | State::Held | State::Parked { .. } | State::InPhases { is_blocked: true } => 1,
-        State::Stuck { .. } | State::ByHand { .. } => 2,
-        State::Pending | State::Resting { .. } => 3,
+        State::Review | State::Held | State::AwaitingDecision { .. } | State::InPhases { is_blocked: true } => 1,
+        State::Stuck { .. } | State::Manual { .. } => 2,
+        State::Pending | State::Backoff { .. } => 3,
         State::Running(_) | State::Stopping { .. } | State::Awaiting { .. } | State::InPhases { is_blocked: false } => 4,
     };
     (rank, Stop::Task)

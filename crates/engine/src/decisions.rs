@@ -44,7 +44,7 @@ impl DecisionRequest {
     pub(crate) fn keys(&self) -> Vec<Key> {
         let own = [Key::Decision(self.id.clone()), Key::OpenDecisions, Key::Runners, Key::Live, Key::Outbox];
         let about = match &self.about {
-            About::Task(task) => vec![Key::Family(task.clone()), Key::ByHand(task.clone()), Key::Pipeline(task.clone())],
+            About::Task(task) => vec![Key::Family(task.clone()), Key::Manual(task.clone()), Key::Pipeline(task.clone())],
             About::OutboxCommand(_) => Vec::new(),
             About::Run { run, task } => vec![Key::Run(run.clone()), Key::Family(task.clone()), Key::Pipeline(task.clone())],
             About::Route(route) => vec![Key::Route(route.clone())],

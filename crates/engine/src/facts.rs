@@ -48,10 +48,10 @@ pub(crate) fn processes(coordination: &Coordination) -> impl Iterator<Item = &Pr
             lock::State::Held(grant) => Some(&**grant),
             lock::State::Free => None,
         };
-        grant.into_iter().flat_map(bound_to).chain(lock.line.iter().map(|waiter| &waiter.standing.process))
+        grant.into_iter().flat_map(bound_to).chain(lock.waiters.iter().map(|waiter| &waiter.standing.process))
     });
     let semaphores = coordination.semaphores.values().flat_map(|semaphore| {
-        let line = semaphore.line.iter().map(|waiter| &waiter.standing.process);
+        let line = semaphore.waiters.iter().map(|waiter| &waiter.standing.process);
         semaphore.holders.values().flat_map(bound_to).chain(line)
     });
     let claims = coordination.claims.values().filter_map(|claim| claim.waits()).map(|terms| &terms.standing.process);

@@ -4,7 +4,7 @@ use banksman_core::backlog::{Backlog, OutboxEntry};
 use banksman_core::decision::About;
 use banksman_core::event::{DecisionFact, Event, Fact, Kind, Resource};
 use banksman_core::resource::coordination::{Command, Coordination, Outcome as Held};
-use banksman_core::resource::grant::{Ask, Claim, Term};
+use banksman_core::resource::grant::{Ask, GrantRequest, Term};
 use banksman_core::resource::lock;
 use banksman_core::resource::semaphore;
 use banksman_core::task::{self, Need};
@@ -46,8 +46,8 @@ pub(crate) fn step_task_after(
     pipelines::follow(id, &before, tail, tables, tx);
     // What belongs to a state ends with it.
     match before {
-        task::State::Parked { decision } if !is_same => withdraw(tables, tx, &decision),
-        task::State::ByHand { holder, epoch, .. } if !is_same => let_go(id, &holder, epoch, tables, tx),
+        task::State::AwaitingDecision { decision } if !is_same => withdraw(tables, tx, &decision),
+        task::State::Manual { holder, epoch, .. } if !is_same => let_go(id, &holder, epoch, tables, tx),
         _ => {}
     }
     Some(step.outcome)
@@ -140,8 +140,16 @@ pub(crate) fn family(backlog: &Backlog, id: &TaskId) -> Vec<TaskId> {
 /// A lock or slots for somebody who does not wait.
 pub(crate) fn take(need: &Need, holder: HolderId, processes: Vec<ProcessId>) -> Command {
     let weight = need.weight();
-    let claim =
-        Claim { holder, ancestors: Vec::new(), weight, ttl: None, max_hold: None, processes, metadata: None, request: None };
+    let claim = GrantRequest {
+        holder,
+        ancestors: Vec::new(),
+        weight,
+        ttl: None,
+        max_hold: None,
+        processes,
+        metadata: None,
+        request: None,
+    };
     let ask = Box::new(Ask { term: Term::Open, ..Ask::new(claim) });
     match need.resource() {
         Resource { kind: Kind::Lock, name } => Command::Lock(name, lock::Input::Acquire(ask)),

@@ -1,6 +1,6 @@
 //! Manual work: a person, or a run on behalf of one, claims a task with everything that it needs, renews the claim and ends it.
 //!
-//! A task is [`ByHand`](State::ByHand) exactly as long as its claim is held, and both change in one transaction. A claim that
+//! A task is [`Manual`](State::ByHand) exactly as long as its claim is held, and both change in one transaction. A claim that
 //! lost a part, or whose time is up, is over: everything is given back, and its holder is told at its next call.
 
 mod end;
@@ -11,7 +11,7 @@ use end::{lose, not_the_holder};
 pub(crate) use take::take;
 
 use banksman_core::event::Resource;
-use banksman_core::resource::grant::{Grant, Standing, Waiting};
+use banksman_core::resource::grant::{Grant, Waiting, WaitingProcess};
 use banksman_core::resource::lock;
 use banksman_core::resource::work_claim::{self, Input, Outcome, Part, WorkClaim};
 use banksman_core::task::{self, Need, State, dependencies};
@@ -43,7 +43,7 @@ pub struct Taking {
     /// The number of the claim, if it waits already.
     pub ticket: Option<Ticket>,
     /// Who waits, and how long others may overtake it.
-    pub wait: Option<(Standing, Span)>,
+    pub wait: Option<(WaitingProcess, Span)>,
     /// What was seen of those in the way.
     pub seen: Seen,
 }
@@ -119,7 +119,7 @@ pub(crate) fn part(need: &Need) -> Part {
 
 pub(crate) fn keys(id: &TaskId, taking: &Taking) -> Vec<Key> {
     let mut keys = vec![Key::Lock(id.lock()), Key::Sections, Key::Live, Key::OpenDecisions];
-    keys.extend([Key::Dependencies(id.clone()), Key::ByHand(id.clone()), Key::Pipeline(id.clone())]);
+    keys.extend([Key::Dependencies(id.clone()), Key::Manual(id.clone()), Key::Pipeline(id.clone())]);
     keys.extend(facts::resource_keys(taking.section.as_ref(), &taking.needs));
     keys.extend(taking.wait.as_ref().map(|_| Key::Waits));
     keys.extend(taking.edit.iter().flat_map(|edit| tasks::edit_keys(id, edit)));
@@ -172,7 +172,7 @@ pub(crate) fn drop_over(ticket: Ticket, seen: &Seen, tables: &mut Tables, tx: &m
 /// Renews everything that was claimed together. A claim that lost a part is over.
 pub(crate) fn renew(id: &TaskId, by: Option<&HolderId>, epoch: Option<Epoch>, tables: &mut Tables, tx: &mut Tx) -> Renewed {
     let Some(task) = tables.backlog.tasks.get(id) else { return Renewed(TaskOutcome::Unknown) };
-    let State::ByHand { holder, epoch: current, .. } = task.state.clone() else {
+    let State::Manual { holder, epoch: current, .. } = task.state.clone() else {
         return Renewed(unheld(id, by, epoch, tables).unwrap_or(TaskOutcome::NotClaimed));
     };
     if let Some(refusal) = not_the_holder(task, by, epoch, tx) {
@@ -223,7 +223,7 @@ fn adopt_claim(id: &TaskId, holder: &HolderId, epoch: Epoch, tables: &mut Tables
 /// Who works on a task by hand, if that is somebody else.
 pub(crate) fn lockout(task: &Task, by: Option<&HolderId>, tx: &Tx) -> Option<LockedBy> {
     match &task.state {
-        State::ByHand { holder, until, .. } if by != Some(holder) => {
+        State::Manual { holder, until, .. } if by != Some(holder) => {
             let until = until.map(|until| Wall(tx.wall.0 + (until - tx.lease).as_ms()));
             Some(LockedBy { since: Some(task.changed.wall), ..LockedBy::new(task.id.lock(), holder.clone(), until) })
         }

@@ -347,7 +347,7 @@ fn settle_question(id: &TaskId, before: &State, tables: &mut Tables, tx: &mut Tx
 /// The task of a phase is held as long as a guard does not let it begin. One that its pipeline has `left` without an end has failed.
 fn lead_phase(id: &TaskId, left: Option<TaskId>, tables: &mut Tables, tx: &mut Tx) {
     let pipeline = &tables.backlog.pipelines[id];
-    let is_waiting = |task: &Task| matches!(task.state, task::State::Pending | task::State::Resting { .. } | task::State::Held);
+    let is_waiting = |task: &Task| matches!(task.state, task::State::Pending | task::State::Backoff { .. } | task::State::Held);
     let current = pipeline.task().cloned();
     let left = left.filter(|left| current.as_ref() != Some(left) && !matches!(pipeline.state, State::Cancelled { .. }));
     if let Some(left) = left.filter(|left| tables.backlog.tasks.get(left).is_some_and(is_waiting)) {
@@ -356,7 +356,7 @@ fn lead_phase(id: &TaskId, left: Option<TaskId>, tables: &mut Tables, tx: &mut T
     }
     let Some(task) = current.as_ref().and_then(|task| tables.backlog.tasks.get(task)) else { return };
     let input = match (&tables.backlog.pipelines[id].state, &task.state) {
-        (State::Blocked { .. }, task::State::Pending | task::State::Resting { .. }) => task::Input::Hold,
+        (State::Blocked { .. }, task::State::Pending | task::State::Backoff { .. }) => task::Input::Hold,
         (State::Running { .. }, task::State::Held) => task::Input::Release,
         _ => return,
     };
@@ -419,9 +419,9 @@ pub(crate) fn follow(id: &TaskId, before: &task::State, tail: &str, tables: &mut
             Input::Refuted { task, verdict, at }
         }
         // Who gives it back gives it back to its pipeline.
-        (task::State::ByHand { .. }, task::State::Pending) => return lead_phase(&host, None, tables, tx),
-        (_, task::State::Parked { decision }) => Input::Parked { task, decision: Some(decision.clone()) },
-        (task::State::Parked { .. }, _) => Input::Parked { task, decision: None },
+        (task::State::Manual { .. }, task::State::Pending) => return lead_phase(&host, None, tables, tx),
+        (_, task::State::AwaitingDecision { decision }) => Input::AwaitingDecision { task, decision: Some(decision.clone()) },
+        (task::State::AwaitingDecision { .. }, _) => Input::AwaitingDecision { task, decision: None },
         _ => return,
     };
     step_pipeline(&host, input, tables, tx);

@@ -162,7 +162,7 @@ impl Call for Request {
                 if let Command::Lock(name, _) = command
                     && let Some(task) = name.task()
                 {
-                    keys.extend([Key::Task(task.clone()), Key::ByHand(task), Key::Runners]);
+                    keys.extend([Key::Task(task.clone()), Key::Manual(task), Key::Runners]);
                 }
                 if is_taken_away(command) {
                     keys.extend([Key::ClaimsOn(command.resource().name), Key::Runners]);

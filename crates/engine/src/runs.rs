@@ -6,7 +6,7 @@ use banksman_core::backlog::{Ended, Run, Runner, Session, Shortage};
 use banksman_core::event::{Kind, Resource};
 use banksman_core::guard::Wants;
 use banksman_core::resource::deadlock::Link;
-use banksman_core::resource::grant::Standing;
+use banksman_core::resource::grant::WaitingProcess;
 use banksman_core::resource::work_claim::{Part, Take};
 use banksman_core::task::admission::Reason;
 use banksman_core::task::retry::Marker;
@@ -184,7 +184,7 @@ pub enum RunRequest {
         /// What must be free for the tasks to end, as they were read.
         parts: Vec<Part>,
         /// The process that waits.
-        standing: Standing,
+        standing: WaitingProcess,
         /// What was seen of others who wait.
         seen: Seen,
     },
@@ -284,12 +284,12 @@ impl RunRequest {
             RunRequest::Rest { .. } => vec![Key::Runners, Key::Live, Key::Finish],
             RunRequest::Found { task, .. } => vec![Key::Family(task.clone()), Key::Runners],
             RunRequest::Settle { task } => {
-                let own = [Key::Family(task.clone()), Key::ByHand(task.clone())];
+                let own = [Key::Family(task.clone()), Key::Manual(task.clone())];
                 own.into_iter().chain([Key::Runners, Key::Live, Key::Outbox, Key::OpenDecisions]).collect()
             }
             RunRequest::Ripen { rested, left, .. } => {
                 let tasks = rested.iter().chain(left).cloned().map(Key::Task);
-                tasks.chain(left.iter().cloned().map(Key::ByHand)).chain([Key::Runners]).collect()
+                tasks.chain(left.iter().cloned().map(Key::Manual)).chain([Key::Runners]).collect()
             }
             RunRequest::Renew { .. } => vec![Key::Runners, Key::Live],
             RunRequest::Dismiss { .. } => vec![Key::Runners, Key::Live, Key::Outbox],

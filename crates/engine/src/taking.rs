@@ -5,7 +5,7 @@
 //! time of an item comes. Nothing here sleeps or looks: that is the driver's part.
 
 use banksman_core::queue::{Input, Outcome, Waiting};
-use banksman_core::resource::grant::Standing;
+use banksman_core::resource::grant::WaitingProcess;
 use banksman_core::{HolderId, Liveness, Name, ProcessId, Span, Ticket};
 
 use crate::queues::QueueRequest;
@@ -17,7 +17,7 @@ pub struct Taking {
     queue: Name,
     holder: HolderId,
     /// How it can be woken; it does not wait if there is none.
-    standing: Option<Standing>,
+    standing: Option<WaitingProcess>,
     /// How long to sleep at most: covers wake-ups that were lost.
     poll: Span,
     ticket: Option<Ticket>,
@@ -50,7 +50,7 @@ pub enum TakeAction {
 
 impl Taking {
     /// Starts to ask for an item.
-    pub fn new(queue: Name, holder: HolderId, standing: Option<Standing>, poll: Span) -> Taking {
+    pub fn new(queue: Name, holder: HolderId, standing: Option<WaitingProcess>, poll: Span) -> Taking {
         Taking { queue, holder, standing, poll, ticket: None, dead: Vec::new(), looked: None, patience: Span::ZERO }
     }
 
@@ -119,7 +119,7 @@ mod tests {
     }
 
     fn taking() -> Taking {
-        let standing = Standing { process: process(1), address: Some(Address("a".into())), lease: None };
+        let standing = WaitingProcess { process: process(1), address: Some(Address("a".into())), lease: None };
         Taking::new(Name::new("q").unwrap(), HolderId::new("h").unwrap(), Some(standing), Span::from_ms(5_000))
     }
 

@@ -295,13 +295,13 @@ impl TaskRequest {
                 keys.extend(then.keys());
             }
             TaskRequest::Cancel { .. } => {
-                keys.extend([Key::ByHand(id.clone()), Key::Family(id.clone()), Key::Pipeline(id)]);
+                keys.extend([Key::Manual(id.clone()), Key::Family(id.clone()), Key::Pipeline(id)]);
                 keys.extend([Key::Live, Key::Outbox, Key::OpenDecisions]);
             }
             TaskRequest::Take { taking, .. } => keys.extend(manual::keys(&id, taking)),
-            TaskRequest::Renew { .. } | TaskRequest::GiveBack { .. } => keys.push(Key::ByHand(id)),
+            TaskRequest::Renew { .. } | TaskRequest::GiveBack { .. } => keys.push(Key::Manual(id)),
             TaskRequest::Finish { .. } => {
-                keys.extend([Key::Live, Key::OpenDecisions, Key::ByHand(id.clone())]);
+                keys.extend([Key::Live, Key::OpenDecisions, Key::Manual(id.clone())]);
                 keys.extend([Key::Dependencies(id.clone()), Key::Pipeline(id)]);
             }
             // Who looks at a run may find that it must be stopped.
@@ -309,12 +309,12 @@ impl TaskRequest {
                 keys.extend([Key::Live, Key::Outbox]);
             }
             TaskRequest::Delete { .. } => {
-                keys.extend([Key::OpenDecisions, Key::ByHand(id.clone()), Key::Pipeline(id.clone())]);
+                keys.extend([Key::OpenDecisions, Key::Manual(id.clone()), Key::Pipeline(id.clone())]);
                 keys.extend([Key::Family(id.clone()), Key::FamilyDependents(id.clone()), Key::Lock(id.lock()), Key::RunsOf(id)]);
             }
             // Only a person speaks for a task that waits for a decision.
             TaskRequest::Conclude { epoch: None, .. } | TaskRequest::Retry { .. } | TaskRequest::Set { .. } => {
-                keys.extend([Key::OpenDecisions, Key::ByHand(id.clone()), Key::Pipeline(id)]);
+                keys.extend([Key::OpenDecisions, Key::Manual(id.clone()), Key::Pipeline(id)]);
             }
             TaskRequest::Conclude { .. } | TaskRequest::Checkpoint { .. } | TaskRequest::Leave { .. } => {}
         }

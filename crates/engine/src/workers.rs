@@ -191,7 +191,7 @@ fn take(name: &Name, queue: &Name, tables: &mut Tables, tx: &mut Tx) -> WorkerOu
 
 /// The first items of a queue that wait for a time. In the head of a queue those that are worked on may come before them.
 pub(crate) fn later(queue: &Name) -> Key {
-    Key::Part { queue: queue.clone(), part: Part::Resting, limit: 1 + DUE_PER_TAKE as u32 }
+    Key::Part { queue: queue.clone(), part: Part::Backoff, limit: 1 + DUE_PER_TAKE as u32 }
 }
 
 /// Whether there are items in a queue that will be taken, now or later.

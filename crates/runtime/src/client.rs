@@ -19,9 +19,9 @@ use banksman_store::{Key, Reader, Snapshot, StoreError, StoreId};
 use crate::config::Config;
 use crate::error::Error;
 use crate::guard::Acquire;
-use crate::post::Post;
 use crate::project::Project;
 use crate::waiting::{self, Acquisition, ClaimProgress, TaskClaim, WaitOptions};
+use crate::wakeups::Wakeups;
 use crate::writer::Writer;
 
 /// How long a call waits for the store unless told otherwise.
@@ -31,7 +31,7 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// transaction.
 pub struct Client {
     writer: Writer,
-    post: Arc<Post>,
+    wakeups: Arc<Wakeups>,
     project: Project,
     this: ProcessId,
     /// The grants of requests with an id that handles of this client have.
@@ -48,12 +48,12 @@ impl Client {
         let this = project.host().current().map_err(Error::system("this process cannot be identified"))?;
         let store = project.open_store()?;
         project.ignore_ours();
-        let post = Arc::new(Post::open(project)?);
+        let wakeups = Arc::new(Wakeups::open(project)?);
         let named = project.clone();
         let on_stall = move || named.occupant().iter().for_each(&on_stall);
-        let writer = Writer::start(store, Arc::clone(&post), Box::new(on_stall));
+        let writer = Writer::start(store, Arc::clone(&wakeups), Box::new(on_stall));
         let writer = writer.map_err(Error::system("the writing thread cannot be started"))?;
-        Ok(Client { writer, post, project: project.clone(), this, handles: Mutex::default() })
+        Ok(Client { writer, wakeups, project: project.clone(), this, handles: Mutex::default() })
     }
 
     /// A lock to acquire.
@@ -142,8 +142,8 @@ impl Client {
         self.project.config()
     }
 
-    pub(crate) fn post(&self) -> &Post {
-        &self.post
+    pub(crate) fn wakeups(&self) -> &Wakeups {
+        &self.wakeups
     }
 
     /// Sends a request to the store, and waits for the answer.

@@ -1,4 +1,4 @@
-//! Following the event log: sleeps on the bell, never repeats an event, and misses none that is not compacted.
+//! Following the event log: sleeps on the change notifier, never repeats an event, and misses none that is not compacted.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -8,13 +8,13 @@ use banksman_store::{EventFilter, EventRow, Mark, Reader};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::error::Error;
-use crate::post::Ear;
 use crate::project::Project;
+use crate::wakeups::EventListener;
 
 /// A place in the event log that moves on.
 pub struct Follower {
     reader: Reader,
-    ear: Ear,
+    ear: EventListener,
     after: Seq,
     missed: Option<Mark>,
     look_every: Duration,
@@ -23,7 +23,7 @@ pub struct Follower {
 impl Follower {
     pub(crate) fn open(project: &Project, after: Seq) -> Result<Follower, Error> {
         let reader = project.reader()?;
-        let ear = Ear::open(project, reader.project())?;
+        let ear = EventListener::open(project, reader.project())?;
         Ok(Follower { reader, ear, after, missed: None, look_every: project.config().poll_interval })
     }
 
@@ -48,7 +48,7 @@ impl Follower {
         self.missed.take()
     }
 
-    /// Sleeps until the bell rings, a slow look is due, or `cancel` becomes readable. Says whether to go on.
+    /// Sleeps until the change notifier rings, a slow look is due, or `cancel` becomes readable. Says whether to go on.
     pub fn wait(&self, cancel: BorrowedFd<'_>) -> bool {
         self.wait_for(cancel, &[], self.look_every)
     }

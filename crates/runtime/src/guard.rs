@@ -6,7 +6,7 @@ use banksman_adapters::ids;
 use banksman_core::event::{Kind, Resource};
 use banksman_core::ids::{HolderId, Name, NameError, RequestId};
 use banksman_core::resource::coordination::{Command, Outcome};
-use banksman_core::resource::grant::{Ask, Claim, Grant};
+use banksman_core::resource::grant::{Ask, Grant, GrantRequest};
 use banksman_core::resource::lock;
 use banksman_core::resource::semaphore;
 use banksman_core::{Epoch, Span};
@@ -24,7 +24,7 @@ use crate::waiting::{Acquisition, WaitOptions, span};
 pub struct Acquire<'c> {
     client: &'c Client,
     resource: Resource,
-    claim: Claim,
+    claim: GrantRequest,
     wait: Option<Duration>,
 }
 
@@ -102,7 +102,10 @@ impl<'c> Acquire<'c> {
     }
 
     fn new(client: &'c Client, kind: Kind, name: &str) -> Result<Self, NameError> {
-        let claim = Claim { processes: vec![client.this_process().clone()], ..Claim::new(HolderId::new(&ids::short("h"))?) };
+        let claim = GrantRequest {
+            processes: vec![client.this_process().clone()],
+            ..GrantRequest::new(HolderId::new(&ids::short("h"))?)
+        };
         Ok(Acquire { client, resource: Resource { kind, name: Name::unreserved(name)? }, claim, wait: None })
     }
 
@@ -144,7 +147,7 @@ impl<'c> Acquire<'c> {
 
     /// Refuses what no lock and no semaphore could grant.
     fn check(&self) -> Result<(), ArgumentError> {
-        let Claim { weight, ttl, max_hold, .. } = &self.claim;
+        let GrantRequest { weight, ttl, max_hold, .. } = &self.claim;
         match self.resource.kind {
             Kind::Lock if *weight != 1 => Err(ArgumentError::LockWeight(*weight)),
             Kind::Semaphore if *weight == 0 => Err(ArgumentError::NoWeight),
@@ -173,7 +176,7 @@ impl<'c> Acquire<'c> {
             Outcome::Lock(outcome) => match outcome {
                 lock::Outcome::Acquired(grant) | lock::Outcome::Extended(grant) | lock::Outcome::Reclaimed { grant, .. } => grant,
                 lock::Outcome::Busy(_) => return Err(AcquireError::Busy(resource)),
-                lock::Outcome::LineFull => return Err(refused("too many wait for it already")),
+                lock::Outcome::TooManyWaiters => return Err(refused("too many wait for it already")),
                 lock::Outcome::Spent { .. } => return Err(refused("this request was granted before, and that grant is over")),
                 other => unreachable!("no lock answers a request without an epoch with {other:?}"),
             },
@@ -185,7 +188,7 @@ impl<'c> Acquire<'c> {
                 semaphore::Outcome::TooHeavy { capacity } => return Err(refused(&format!("it has only {capacity} slots"))),
                 semaphore::Outcome::NoWeight => return Err(ArgumentError::NoWeight.into()),
                 semaphore::Outcome::HeldAlready => return Err(AcquireError::AlreadyHeld { resource, holder }),
-                semaphore::Outcome::LineFull => return Err(refused("too many wait for it already")),
+                semaphore::Outcome::TooManyWaiters => return Err(refused("too many wait for it already")),
                 semaphore::Outcome::Spent { .. } => {
                     return Err(refused("this request was granted before, and that grant is over"));
                 }

@@ -22,7 +22,7 @@
 //! arrive at the same time share one transaction.
 
 mod applying;
-mod aside;
+mod background;
 mod client;
 pub mod config;
 mod discovery;
@@ -36,7 +36,6 @@ pub mod inspect;
 mod machine;
 mod merge_branch;
 mod outlets;
-mod post;
 mod project;
 mod queues;
 mod reentry;
@@ -46,6 +45,7 @@ mod runner;
 mod sessions;
 mod trust;
 mod waiting;
+mod wakeups;
 mod writer;
 
 pub use banksman_adapters as adapters;

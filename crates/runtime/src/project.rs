@@ -36,7 +36,7 @@ pub(crate) const CONFIG_FILE: &str = "config.toml";
 /// The store in it, unless the project is kept in a database.
 pub(crate) const STORE_FILE: &str = "store.db";
 
-/// Sockets, the bell, and the life files of runners.
+/// Sockets, the change notifier, and the life files of runners.
 pub(crate) const RUN_DIR: &str = "run";
 
 /// Where a project is, and what applies there.

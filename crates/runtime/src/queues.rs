@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use banksman_adapters::host;
 use banksman_core::event::Event;
 use banksman_core::queue::{Fact, Hold, Input, Outcome, Waiting};
-use banksman_core::resource::grant::Standing;
+use banksman_core::resource::grant::WaitingProcess;
 use banksman_core::{HolderId, Name, Seq, Stamp};
 use banksman_engine::{QueueRequest, Reply, Request, TakeAction, TakingItem};
 use banksman_store::EventFilter;
@@ -73,9 +73,9 @@ impl Client {
         told: &mut dyn FnMut(&Waiting),
     ) -> Result<TakeEnd, Error> {
         let start = Instant::now();
-        let mailbox = wait.map(|_| self.post().mailbox()).transpose()?;
+        let mailbox = wait.map(|_| self.wakeups().mailbox()).transpose()?;
         let poll = self.config().poll_interval;
-        let standing = mailbox.as_ref().map(|mailbox| Standing {
+        let standing = mailbox.as_ref().map(|mailbox| WaitingProcess {
             process: self.this_process().clone(),
             address: Some(mailbox.address().clone()),
             // Across machines nobody can see this process die: its place lasts for a few of its own slow looks.

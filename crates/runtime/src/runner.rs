@@ -21,12 +21,12 @@ use banksman_core::{Lease, RunId, RunnerId, SectionId, Span, Stamp, Wall};
 use banksman_engine::{Dispatcher, Next, Options, RunnerEvent};
 use banksman_store::{StoreError, StoreId};
 
-use crate::aside::{Aside, Telling};
+use crate::background::{Background, Telling};
 use crate::client::Client;
 use crate::error::Error;
-use crate::post::{Ear, Mailbox};
 use crate::sessions::Sessions;
 use crate::waiting::span;
+use crate::wakeups::{EventListener, Mailbox};
 
 /// How much longer than the grace of its session a keeper may take to end it.
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
@@ -71,7 +71,7 @@ pub struct Runner<'a> {
     files: Sessions,
     mailbox: Mailbox,
     /// Hears of new events, while something may follow from them.
-    ear: Option<Ear>,
+    ear: Option<EventListener>,
     dispatcher: Dispatcher,
     sessions: BTreeMap<RunId, Session>,
     /// Those whose session has ended.
@@ -84,7 +84,7 @@ pub struct Runner<'a> {
     leaves_for: Option<Error>,
     /// What leads from this machine's clock to the store's.
     offset: i64,
-    aside: Aside,
+    background: Background,
     /// After which silence its runs are lost, where others cannot see whether it lives.
     ttl: Option<Duration>,
     /// How long its sessions may go on, by the last renewal.
@@ -119,7 +119,7 @@ impl<'a> Runner<'a> {
     }
 
     fn with(client: &'a Client, files: Sessions, options: RunOptions, only: Option<RunId>) -> Result<Runner<'a>, Error> {
-        let mailbox = client.post().mailbox()?;
+        let mailbox = client.wakeups().mailbox()?;
         let config = client.config();
         let id = RunnerId::new(&ids::short("n")).expect("a short id is valid");
         let ttl = mailbox.is_remote().then_some(config.heartbeat_timeout);
@@ -167,7 +167,7 @@ impl<'a> Runner<'a> {
             store: None,
             leaves_for: None,
             offset: 0,
-            aside: Aside::new().map_err(Error::system("a pair of sockets cannot be made"))?,
+            background: Background::new().map_err(Error::system("a pair of sockets cannot be made"))?,
             ttl,
             // Without a renewal no session may begin.
             limit: ttl.map(|_| Limit::default()),
@@ -186,7 +186,7 @@ impl<'a> Runner<'a> {
     /// Works until there is nothing left to do, or `cancel` becomes readable. Its sessions live on.
     pub fn run(mut self, cancel: BorrowedFd<'_>, tell: &mut dyn FnMut(Told)) -> Result<(), Error> {
         let fresh = || RunId::new(&ids::short("r")).expect("a short id is valid");
-        let cleared = self.aside.clear_away(self.client.project(), &self.files);
+        let cleared = self.background.clear_away(self.client.project(), &self.files);
         loop {
             // Before anything is claimed or started: in another place it would be made anew, and somebody else's files be used.
             if let Some(gone) = self.anchor.gone() {
@@ -225,24 +225,24 @@ impl<'a> Runner<'a> {
                 }
                 Next::Spawn(work) => self.spawn(&work, tell),
                 Next::Recover(work) => self.recover(&work),
-                Next::Pulse(run, silence) => self.aside.ask_status(run.clone(), self.files.record(&run), silence),
+                Next::Pulse(run, silence) => self.background.ask_status(run.clone(), self.files.record(&run), silence),
                 Next::Kill(run) => self.kill(&run),
                 Next::Nudge(run, entry) => {
                     if let Some(session) = self.sessions.get_mut(&run) {
                         session.nudge(entry.0);
                     }
                 }
-                Next::Notify(entry, notice) => match self.aside.tell_people(self.client.project(), entry, &notice) {
+                Next::Notify(entry, notice) => match self.background.tell_people(self.client.project(), entry, &notice) {
                     Telling::Begun { refused } if refused.is_empty() => {}
                     Telling::Begun { refused } => tell(Told::NoticeTrouble(notice, refused.join("; "))),
                     Telling::Unwanted => self.dispatcher.did(entry, Ok(())),
                 },
-                Next::Gather(pipeline) => self.aside.look_at_guards(self.client.project(), pipeline),
-                Next::StopLooking(pipeline) => self.aside.stop_looking(&pipeline),
+                Next::Gather(pipeline) => self.background.look_at_guards(self.client.project(), pipeline),
+                Next::StopLooking(pipeline) => self.background.stop_looking(&pipeline),
                 Next::Acknowledge(run) => self.acknowledge(&run, tell),
                 Next::Forget(run) => drop(self.sessions.remove(&run)),
                 // What has happened before it began to listen must be looked at first.
-                Next::Sleep { .. } if self.prick_up_ears(tell) => self.dispatcher.heard(),
+                Next::Sleep { .. } if self.start_listening(tell) => self.dispatcher.heard(),
                 Next::Sleep { watch, at_most } => match self.sleep(cancel, &watch, at_most, tell) {
                     Woken::Called => {
                         self.mailbox.empty();
@@ -260,7 +260,7 @@ impl<'a> Runner<'a> {
             tell(Told::Left { sessions, within: Span::from_ms(limit.ask_ms - host::boot_ms()) });
         }
         self.keepers.dismiss(FAREWELL);
-        self.aside.dismiss(FAREWELL, cleared);
+        self.background.dismiss(FAREWELL, cleared);
         self.leaves_for.map_or(Ok(()), Err)
     }
 
@@ -273,7 +273,7 @@ impl<'a> Runner<'a> {
     }
 
     /// Begins to listen, or stops, as the dispatcher wants it. Says whether it has begun.
-    fn prick_up_ears(&mut self, tell: &mut dyn FnMut(Told)) -> bool {
+    fn start_listening(&mut self, tell: &mut dyn FnMut(Told)) -> bool {
         if !self.dispatcher.listens() {
             self.ear = None;
             return false;
@@ -282,7 +282,7 @@ impl<'a> Runner<'a> {
             return false;
         }
         let ear = self.client.reader().map_err(Error::from);
-        match ear.and_then(|reader| Ear::open(self.client.project(), reader.project())) {
+        match ear.and_then(|reader| EventListener::open(self.client.project(), reader.project())) {
             Ok(ear) => self.ear = Some(ear),
             // The slow look is for such.
             Err(Error::Store(error)) => tell(Told::Trouble(error)),

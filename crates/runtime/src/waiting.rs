@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use banksman_adapters::host;
 use banksman_core::event::Resource;
 use banksman_core::resource::coordination::Outcome;
-use banksman_core::resource::grant::{Ask, Standing, Waiting};
+use banksman_core::resource::grant::{Ask, Waiting, WaitingProcess};
 use banksman_core::{Liveness, ProcessId, Span, Stamp, TaskId};
 use banksman_engine::{Advice, LockedBy, Reply, Taking, TaskOutcome, Wait};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use crate::client::{Cancel, Client};
 use crate::error::Error;
-use crate::post::Mailbox;
+use crate::wakeups::Mailbox;
 
 /// A timer that fires later than this was not just scheduled late: the process was stalled.
 pub(crate) const STALL: Duration = Duration::from_secs(1);
@@ -75,7 +75,7 @@ pub(crate) fn acquire(
     mut ask: Ask,
     mut patience: WaitOptions<'_>,
 ) -> Result<Acquisition, Error> {
-    let mailbox = patience.wait.map(|_| client.post().mailbox()).transpose()?;
+    let mailbox = patience.wait.map(|_| client.wakeups().mailbox()).transpose()?;
     ask.wait = mailbox.as_ref().map(|mailbox| standing(client, mailbox));
     let wait = Wait::new(resource, ask, span(client.config().poll_interval));
     let progress = patience.progress.take();
@@ -115,7 +115,7 @@ pub(crate) fn take_task(
     overtake: Duration,
     progress: Option<ClaimProgress<'_>>,
 ) -> Result<TaskClaim, Error> {
-    let mailbox = patience.wait.map(|_| client.post().mailbox()).transpose()?;
+    let mailbox = patience.wait.map(|_| client.wakeups().mailbox()).transpose()?;
     taking.wait = mailbox.as_ref().map(|mailbox| (standing(client, mailbox), span(overtake)));
     let wait = Wait::for_task(task, taking, span(client.config().poll_interval));
     let mut tell = progress.map(|progress| move |wait: &Wait, _: &Waiting, elapsed| progress(wait.lockouts(), elapsed));
@@ -130,8 +130,8 @@ pub(crate) fn take_task(
     })
 }
 
-fn standing(client: &Client, mailbox: &Mailbox) -> Standing {
-    Standing {
+fn standing(client: &Client, mailbox: &Mailbox) -> WaitingProcess {
+    WaitingProcess {
         process: client.this_process().clone(),
         address: Some(mailbox.address().clone()),
         // Across machines nobody can see this process die: its place lasts for a few of its own slow looks.

@@ -16,7 +16,7 @@ use banksman_core::event::Actor;
 use banksman_engine::{Reply, Request};
 use banksman_store::{Committed, Identity, Key, Snapshot, Store, StoreError};
 
-use crate::post::Post;
+use crate::wakeups::Wakeups;
 
 /// The most calls in one transaction.
 const BATCH: usize = 256;
@@ -33,7 +33,7 @@ const POLITE: Duration = Duration::from_millis(100);
 /// After this long, the process that holds the store up is named.
 const NAME_AFTER: Duration = Duration::from_secs(2);
 
-/// The bell is not rung more often than this.
+/// The change notifier is not rung more often than this.
 const BELL_EVERY: Duration = Duration::from_millis(10);
 
 /// Called when the store is held up, to find out and tell by whom.
@@ -61,7 +61,7 @@ struct Shared {
 /// What the thread is told.
 enum Message {
     Write(Arc<Job>),
-    /// The bell is due: it was rung too short a time ago.
+    /// The change notifier is due: it was rung too short a time ago.
     Ring,
 }
 
@@ -97,10 +97,10 @@ impl Relay {
 }
 
 impl Writer {
-    pub(crate) fn start(store: Store, post: Arc<Post>, on_stall: OnStall) -> std::io::Result<Writer> {
+    pub(crate) fn start(store: Store, wakeups: Arc<Wakeups>, on_stall: OnStall) -> std::io::Result<Writer> {
         let (jobs, inbox) = mpsc::channel();
         let shared = Arc::new(Shared {
-            desk: Mutex::new(Desk { store, post, rung: None, ring_due: false, met: None }),
+            desk: Mutex::new(Desk { store, wakeups, rung: None, ring_due: false, met: None }),
             queued: AtomicUsize::new(0),
             inside: Mutex::new(()),
             outside: AtomicBool::new(false),
@@ -147,7 +147,7 @@ impl Writer {
         for result in results {
             match result {
                 Ok(Committed { replies, wakes, events, .. }) => {
-                    wakes.iter().for_each(|address| desk.post.wake(address));
+                    wakes.iter().for_each(|address| desk.wakeups.wake(address));
                     if events > 0 && !desk.ring_if_time() {
                         self.send(Message::Ring);
                     }
@@ -261,7 +261,7 @@ impl Shared {
         }
     }
 
-    /// One turn: waits for it first, so that everything that arrives meanwhile comes along. Says whether the bell is
+    /// One turn: waits for it first, so that everything that arrives meanwhile comes along. Says whether the change notifier is
     /// still to be rung.
     fn turn(&self, first: Arc<Job>, inbox: &Receiver<Message>) -> bool {
         let mut desk = lock(&self.desk);
@@ -325,7 +325,7 @@ struct Wrote {
 /// The store, and what happens after each commit.
 struct Desk {
     store: Store,
-    post: Arc<Post>,
+    wakeups: Arc<Wakeups>,
     rung: Option<Instant>,
     ring_due: bool,
     /// When another process was last met at the writer lock.
@@ -375,7 +375,7 @@ impl Desk {
         for result in results {
             match result {
                 Ok(Committed { replies, wakes, events, .. }) => {
-                    wakes.iter().for_each(|address| self.post.wake(address));
+                    wakes.iter().for_each(|address| self.wakeups.wake(address));
                     answer_all(jobs.by_ref().take(replies.len()).cloned().collect(), replies);
                     wrote.events |= events > 0;
                     wrote.woke |= !wakes.is_empty();
@@ -403,7 +403,7 @@ impl Desk {
     fn ring(&mut self) {
         self.ring_due = false;
         self.rung = Some(Instant::now());
-        self.post.ring(&mut self.store);
+        self.wakeups.ring(&mut self.store);
     }
 
     /// A checkpoint that fails is tried again after the next batch; nothing depends on it.

@@ -239,11 +239,11 @@ fn age(command: &Command, coordination: &mut Coordination) {
 fn push_in(lock: Option<&mut Lock>, ticket: Ticket, reply: &mut Reply) {
     if let (Some(lock), Reply::Coordinate { outcome: Outcome::Lock(lock::Outcome::Waiting(waiting)), .. }) = (lock, reply)
         && waiting.ticket == ticket
-        && let Some(mut waiter) = lock.line.remove(ticket)
+        && let Some(mut waiter) = lock.waiters.remove(ticket)
     {
         waiter.ticket = Ticket(-ticket.0);
         (waiting.ticket, waiting.place) = (waiter.ticket, 1);
-        lock.line.push(waiter);
+        lock.waiters.push(waiter);
     }
 }
 
@@ -259,8 +259,8 @@ fn reuse(lock: Option<&mut Lock>, old: Epoch, reply: &mut Reply) {
 
 /// The second in line is lost. The first is left alone: what follows it might fit.
 fn forget(coordination: &mut Coordination, name: &Name) {
-    let lines = coordination.locks.get_mut(name).map(|lock| &mut lock.line);
-    let lines = lines.into_iter().chain(coordination.semaphores.get_mut(name).map(|semaphore| &mut semaphore.line));
+    let lines = coordination.locks.get_mut(name).map(|lock| &mut lock.waiters);
+    let lines = lines.into_iter().chain(coordination.semaphores.get_mut(name).map(|semaphore| &mut semaphore.waiters));
     for line in lines {
         if let Some(ticket) = line.get(1).map(|waiter| waiter.ticket) {
             line.remove(ticket);

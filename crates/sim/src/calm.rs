@@ -64,7 +64,7 @@ impl World<'_> {
         let now = self.clock.now();
         for process in &mut self.processes {
             if let Doing::Calling(Errand::OddJob) = process.doing {
-                process.doing = Doing::Resting { until: now };
+                process.doing = Doing::Backoff { until: now };
                 self.calls.retain(|call| call.slot != process.slot || call.part != Part::Main);
             }
         }
@@ -121,8 +121,8 @@ impl World<'_> {
             Ok(snapshot) => snapshot.coordination,
             Err(error) => return self.store_failed(&error),
         };
-        let locks = snapshot.locks.values().filter(|lock| lock.state != State::Free || !lock.line.is_empty());
-        let semaphores = snapshot.semaphores.values().filter(|some| !some.holders.is_empty() || !some.line.is_empty());
+        let locks = snapshot.locks.values().filter(|lock| lock.state != State::Free || !lock.waiters.is_empty());
+        let semaphores = snapshot.semaphores.values().filter(|some| !some.holders.is_empty() || !some.waiters.is_empty());
         let left: Vec<String> = locks.map(|lock| format!("{lock:?}")).chain(semaphores.map(|some| format!("{some:?}"))).collect();
         self.verdict.expect(Checker::Waiters, left.is_empty(), || format!("left behind: {}", left.join("; ")));
         let idle = snapshot.next_deadline().is_none();

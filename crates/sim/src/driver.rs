@@ -98,7 +98,7 @@ impl World<'_> {
     pub(crate) fn is_due(&self, slot: usize) -> bool {
         let process = &self.processes[slot];
         match &process.doing {
-            Doing::Resting { until } => *until <= self.clock.now(),
+            Doing::Backoff { until } => *until <= self.clock.now(),
             Doing::Sleeping { watch, until, .. } => {
                 process.mailbox || *until <= self.clock.now() || watch.iter().any(|other| !lives(&self.processes, other))
             }

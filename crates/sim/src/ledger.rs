@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use banksman_core::event::{Ended, Event, Fact, Forced, Kind, Resource};
-use banksman_core::resource::grant::{Claim, OFFER, Standing};
+use banksman_core::resource::grant::{GrantRequest, OFFER, WaitingProcess};
 use banksman_core::{Epoch, HolderId, Lease, ProcessId, RequestId, Seq, Span, Ticket, Wall};
 
 use crate::clock::Ms;
@@ -42,7 +42,7 @@ pub(crate) struct Account {
 /// What one holder has.
 #[derive(Debug)]
 pub(crate) struct Holding {
-    pub(crate) claim: Claim,
+    pub(crate) claim: GrantRequest,
     pub(crate) epoch: Epoch,
     pub(crate) acquired: Lease,
     pub(crate) heard: Lease,
@@ -62,7 +62,7 @@ pub(crate) struct Offered {
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
     pub(crate) ticket: Ticket,
-    pub(crate) claim: Claim,
+    pub(crate) claim: GrantRequest,
     pub(crate) process: ProcessId,
     /// How long the place lasts without a look, and when the last look was.
     pub(crate) lease: Option<Span>,
@@ -70,8 +70,8 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    pub(crate) fn new(ticket: Ticket, claim: &Claim, standing: &Standing, now: Lease) -> Place {
-        let Standing { process, lease, .. } = standing;
+    pub(crate) fn new(ticket: Ticket, claim: &GrantRequest, standing: &WaitingProcess, now: Lease) -> Place {
+        let WaitingProcess { process, lease, .. } = standing;
         Place { ticket, claim: claim.clone(), process: process.clone(), lease: *lease, looked: now }
     }
 
@@ -171,7 +171,7 @@ impl Ledger {
         }
     }
 
-    fn acquired(&mut self, resource: &Resource, claim: &Claim, epoch: Epoch, scene: &Scene<'_>, verdict: &mut Verdict) {
+    fn acquired(&mut self, resource: &Resource, claim: &GrantRequest, epoch: Epoch, scene: &Scene<'_>, verdict: &mut Verdict) {
         let before = self.granted.insert(epoch, (resource.clone(), claim.holder.clone()));
         verdict.expect(Checker::Epochs, before.is_none(), || format!("epoch {epoch} was given to {before:?} before"));
         if let Some(request) = &claim.request {

@@ -10,8 +10,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use banksman_sim::backlog::{self, Flaw};
-use banksman_sim::queues::{self, Slip};
+use banksman_sim::backlog::{self, Mutation};
+use banksman_sim::queues::{self, QueueMutation};
 use banksman_sim::{Broken, Listener, Options, Report, Tally, Violation, run, run_twice};
 use clap::{Parser, ValueEnum};
 
@@ -54,16 +54,16 @@ enum Which {
 #[derive(Debug, Clone, Copy)]
 enum Fault {
     Locks(Broken),
-    Backlog(Flaw),
-    Queues(Slip),
+    Backlog(Mutation),
+    Queues(QueueMutation),
 }
 
 /// A world and how to live in it.
 #[derive(Debug, Clone, Copy)]
 enum World {
     Locks(Options<Broken>),
-    Backlog(Options<Flaw>),
-    Queues(Options<Slip>),
+    Backlog(Options<Mutation>),
+    Queues(Options<QueueMutation>),
 }
 
 /// One history in so many is lived through twice, to see whether it is the same.
@@ -104,8 +104,8 @@ impl World {
     fn broken(self) -> Option<&'static str> {
         match self {
             World::Locks(options) => options.broken.map(Broken::name),
-            World::Backlog(options) => options.broken.map(Flaw::name),
-            World::Queues(options) => options.broken.map(Slip::name),
+            World::Backlog(options) => options.broken.map(Mutation::name),
+            World::Queues(options) => options.broken.map(QueueMutation::name),
         }
     }
 }
@@ -138,8 +138,8 @@ fn worlds(args: &Args) -> Vec<World> {
     let queues = |broken| World::Queues(Options { broken, only: None, steps });
     match (args.broken, args.world) {
         (Some(Fault::Locks(broken)), _) => vec![locks(Some(broken))],
-        (Some(Fault::Backlog(flaw)), _) => vec![backlog(Some(flaw))],
-        (Some(Fault::Queues(slip)), _) => vec![queues(Some(slip))],
+        (Some(Fault::Backlog(mutation)), _) => vec![backlog(Some(mutation))],
+        (Some(Fault::Queues(mutation)), _) => vec![queues(Some(mutation))],
         (None, Which::Locks) => vec![locks(None)],
         (None, Which::Backlog) => vec![backlog(None)],
         (None, Which::Queues) => vec![queues(None)],
@@ -237,8 +237,8 @@ fn range(text: &str) -> Result<Range<u64>, String> {
 
 fn broken(text: &str) -> Result<Fault, String> {
     let locks = Broken::ALL.into_iter().map(|broken| (broken.name(), Fault::Locks(broken)));
-    let backlog = Flaw::ALL.into_iter().map(|flaw| (flaw.name(), Fault::Backlog(flaw)));
-    let queues = Slip::ALL.into_iter().map(|slip| (slip.name(), Fault::Queues(slip)));
+    let backlog = Mutation::ALL.into_iter().map(|mutation| (mutation.name(), Fault::Backlog(mutation)));
+    let queues = QueueMutation::ALL.into_iter().map(|mutation| (mutation.name(), Fault::Queues(mutation)));
     let all: Vec<(&str, Fault)> = locks.chain(backlog).chain(queues).collect();
     let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
     let found = all.iter().find(|(name, _)| *name == text).map(|(_, fault)| *fault);

@@ -133,9 +133,9 @@ impl Model {
             let Request::Coordinate { command, seen } = request else { continue };
             loaded.insert(command.resource());
             if !seen.probes.is_empty() || matches!(asked(command), Asked::Acquire(Ask { wait: Some(_), .. })) {
-                let locks = self.coordination.locks.values().filter(|lock| !lock.line.is_empty());
+                let locks = self.coordination.locks.values().filter(|lock| !lock.waiters.is_empty());
                 loaded.extend(locks.map(|lock| Resource { kind: Kind::Lock, name: lock.name.clone() }));
-                let semaphores = self.coordination.semaphores.values().filter(|semaphore| !semaphore.line.is_empty());
+                let semaphores = self.coordination.semaphores.values().filter(|semaphore| !semaphore.waiters.is_empty());
                 loaded.extend(semaphores.map(|s| Resource { kind: Kind::Semaphore, name: s.name.clone() }));
             }
         }

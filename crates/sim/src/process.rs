@@ -38,7 +38,7 @@ pub(crate) struct Process {
 /// What the main thread of a process does.
 pub(crate) enum Doing {
     /// Works, or looks out of the window.
-    Resting { until: Ms },
+    Backoff { until: Ms },
     /// Has sent a call and waits for the answer.
     Calling(Errand),
     /// Stands in line.
@@ -146,14 +146,14 @@ impl Process {
         }
         self.child = ProcessId { pid: self.child.pid, ..self.id.clone() };
         (self.alive, self.child_alive, self.mailbox, self.paused_until) = (true, true, false, None);
-        self.doing = Doing::Resting { until: now };
+        self.doing = Doing::Backoff { until: now };
     }
 
     pub(crate) fn die(&mut self, orphan_until: Ms, back_at: Ms) {
         (self.alive, self.orphan_until, self.back_at) = (false, orphan_until, back_at);
         self.legacy = match std::mem::replace(&mut self.doing, Doing::Finished) {
             Doing::Sleeping { waiter, .. } | Doing::Calling(Errand::Wait(waiter)) => waiter.again,
-            Doing::Resting { .. } | Doing::Calling(_) | Doing::Finished => None,
+            Doing::Backoff { .. } | Doing::Calling(_) | Doing::Finished => None,
         };
         self.holds.clear();
         self.unread.clear();

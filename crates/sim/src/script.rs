@@ -2,7 +2,7 @@
 
 use banksman_core::event::{CustomKind, Event, Forced, Kind, Resource, Source};
 use banksman_core::resource::coordination::Command;
-use banksman_core::resource::grant::{Ask, Claim, Standing, Term};
+use banksman_core::resource::grant::{Ask, GrantRequest, Term, WaitingProcess};
 use banksman_core::resource::lock;
 use banksman_core::resource::semaphore;
 use banksman_core::{Epoch, HolderId, Lease, Name, ProcessId, RequestId, Span};
@@ -67,7 +67,7 @@ impl World<'_> {
         let until = if self.calm { now } else { (now / GRID + self.random.between(1, 3)) * GRID };
         let process = &mut self.processes[slot];
         let due = process.holds.last().map_or(until, |hold| hold.until.min(until));
-        process.doing = Doing::Resting { until: due };
+        process.doing = Doing::Backoff { until: due };
     }
 
     fn release(&mut self, slot: usize, hold: &Hold) {
@@ -147,7 +147,7 @@ impl World<'_> {
             // could not tell a place that was dropped from a second one of the same holder.
             let remote = ask.claim.request.is_some() && self.random.in_thousand(350);
             let lease = remote.then_some(POLL + POLL + POLL);
-            ask.wait = Some(Standing { process: process.id.clone(), address: Some(process.address()), lease });
+            ask.wait = Some(WaitingProcess { process: process.id.clone(), address: Some(process.address()), lease });
         }
         // Slots are known by their holder, so asking again is safe even without a request id.
         let repeatable = ask.claim.request.is_some() || ask.epoch.is_some() || resource.kind == Kind::Semaphore;
@@ -171,7 +171,14 @@ impl World<'_> {
         }
     }
 
-    fn claim(&mut self, slot: usize, resource: &Resource, holder: HolderId, ancestors: Vec<HolderId>, weight: u32) -> Claim {
+    fn claim(
+        &mut self,
+        slot: usize,
+        resource: &Resource,
+        holder: HolderId,
+        ancestors: Vec<HolderId>,
+        weight: u32,
+    ) -> GrantRequest {
         self.asked_for.push(vec![resource.clone()]);
         let number = self.asked_for.len();
         let (bound, leased) = match self.random.below(100) {
@@ -192,7 +199,7 @@ impl World<'_> {
             3..70 => Some(number),
             _ => None,
         };
-        Claim {
+        GrantRequest {
             holder,
             ancestors,
             weight,
@@ -270,7 +277,7 @@ impl World<'_> {
 }
 
 /// A request that ends by itself: what is bound to no process has a lease.
-fn asking(claim: Claim, epoch: Option<Epoch>) -> Ask {
+fn asking(claim: GrantRequest, epoch: Option<Epoch>) -> Ask {
     let term = Term::Usual((claim.processes.is_empty() && claim.ttl.is_none()).then_some(Span::from_secs(10)));
     Ask { term, epoch, ..Ask::new(claim) }
 }

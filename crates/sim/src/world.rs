@@ -186,7 +186,7 @@ impl<'a> World<'a> {
             return self.beat(slot);
         }
         match &self.processes[slot].doing {
-            Doing::Resting { .. } => self.act(slot),
+            Doing::Backoff { .. } => self.act(slot),
             Doing::Sleeping { .. } => self.get_up(slot),
             Doing::Calling(_) | Doing::Finished => {}
         }
@@ -201,7 +201,7 @@ impl<'a> World<'a> {
                 times.push(until);
             } else if process.alive {
                 times.extend(process.holds.iter().filter_map(|hold| hold.beat_at));
-                if let Doing::Resting { until } | Doing::Sleeping { until, .. } = &process.doing {
+                if let Doing::Backoff { until } | Doing::Sleeping { until, .. } = &process.doing {
                     times.push(*until);
                 }
             } else {

@@ -51,14 +51,14 @@ fn coordination<'a>(project: i64, before: &'a Coordination, after: &'a Coordinat
         let was = before.locks.get(name);
         if was != Some(lock) {
             queries.extend(locks::change(project, was, lock));
-            waiters::changes(project, (&Kind::Lock, name), was.map(|was| &was.line), &lock.line, queries);
+            waiters::changes(project, (&Kind::Lock, name), was.map(|was| &was.waiters), &lock.waiters, queries);
         }
     }
     for (name, semaphore) in &after.semaphores {
         let was = before.semaphores.get(name);
         if was != Some(semaphore) {
             semaphore_rows(project, was, semaphore, queries);
-            waiters::changes(project, (&Kind::Semaphore, name), was.map(|was| &was.line), &semaphore.line, queries);
+            waiters::changes(project, (&Kind::Semaphore, name), was.map(|was| &was.waiters), &semaphore.waiters, queries);
         }
     }
     for (_, lock) in before.locks.iter().filter(|(name, _)| !after.locks.contains_key(*name)) {

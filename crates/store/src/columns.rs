@@ -6,7 +6,7 @@ use banksman_core::event::{Kind, Resource};
 use banksman_core::ids::{
     DecisionId, DedupeKey, HolderId, ImportId, ItemId, Name, RequestId, RunId, RunnerId, SectionId, TaskId, Title,
 };
-use banksman_core::resource::grant::{Address, Claim, Grant};
+use banksman_core::resource::grant::{Address, Grant, GrantRequest};
 use banksman_core::{Epoch, Lease, Seq, Span, Stamp, Ticket, Wall};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -326,7 +326,7 @@ pub(crate) use {columns, named};
 
 columns! {
     /// What is asked for, or held. Nobody does if there is no holder.
-    OfClaim of Claim {
+    OfClaim of GrantRequest {
         holder: Text,
         weight: Int,
         ttl: Int,

@@ -5,7 +5,7 @@ use banksman_core::backlog::Backlog;
 use banksman_core::event::Actor;
 use banksman_core::replay::Replay;
 use banksman_core::resource::coordination::Coordination;
-use banksman_core::resource::grant::{Grant, Line};
+use banksman_core::resource::grant::{Grant, Waiters};
 use banksman_core::resource::lock;
 use banksman_core::task::State;
 
@@ -126,7 +126,7 @@ fn moved_backlog(backlog: Backlog, by: i64) -> Backlog {
     }
     for task in backlog.tasks.values_mut() {
         task.changed.lease = Lease(task.changed.lease.0 + by);
-        if let State::Resting { until } | State::Awaiting { until: Some(until), .. } | State::ByHand { until: Some(until), .. } =
+        if let State::Backoff { until } | State::Awaiting { until: Some(until), .. } | State::Manual { until: Some(until), .. } =
             &mut task.state
         {
             until.0 += by;
@@ -150,13 +150,13 @@ fn moved(mut coordination: Coordination, by: i64) -> Coordination {
         }
     };
     for lock in coordination.locks.values_mut() {
-        lock.line = Line::default();
+        lock.waiters = Waiters::default();
         if let lock::State::Held(grant) = &mut lock.state {
             shift(grant);
         }
     }
     for semaphore in coordination.semaphores.values_mut() {
-        semaphore.line = Line::default();
+        semaphore.waiters = Waiters::default();
         semaphore.holders.values_mut().for_each(shift);
     }
     coordination.claims.retain(|_, claim| claim.waits().is_none());

@@ -73,7 +73,7 @@ pub enum Key {
     Decision(DecisionId),
     /// What people who work on a task or its descendants may hold: their locks, those of their sections, and the other tasks
     /// in these sections that are worked on by hand.
-    ByHand(TaskId),
+    Manual(TaskId),
     /// The tasks that a holder has claimed, and everything that these claims hold.
     ClaimsBy(HolderId),
     /// The same for the claims that a lock or a semaphore is part of.

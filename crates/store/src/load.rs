@@ -69,7 +69,7 @@ impl<'a> Plan<'a> {
             Key::Lock(_)
                 | Key::Semaphore(_)
                 | Key::Waits
-                | Key::ByHand(_)
+                | Key::Manual(_)
                 | Key::ClaimsBy(_)
                 | Key::ClaimsOn(_)
                 | Key::Awaited { .. }
@@ -109,11 +109,11 @@ impl<'a> Plan<'a> {
                 self.add(semaphores::Statement::Awaited, [number(limit)]);
                 self.add(slots::Statement::Awaited, [number(limit)]);
             }
-            Key::ByHand(id) => {
-                self.add(locks::Statement::ByHand, [id.as_str().into()]);
-                self.add(semaphores::Statement::ByHand, [id.as_str().into()]);
-                self.add(slots::Statement::ByHand, [id.as_str().into()]);
-                self.add(tasks::Statement::ByHand, [id.as_str().into()]);
+            Key::Manual(id) => {
+                self.add(locks::Statement::Manual, [id.as_str().into()]);
+                self.add(semaphores::Statement::Manual, [id.as_str().into()]);
+                self.add(slots::Statement::Manual, [id.as_str().into()]);
+                self.add(tasks::Statement::Manual, [id.as_str().into()]);
                 self.add(lost_claims::Statement::OfTask, [id.as_str().into()]);
             }
             Key::ClaimsBy(holder) => self.claims(holder.as_str().into(), Value::Null),
@@ -191,7 +191,7 @@ impl<'a> Plan<'a> {
             Key::Part { queue, part, limit } => {
                 let statement = match part {
                     Part::Ready => items::Statement::Ready,
-                    Part::Resting => items::Statement::Resting,
+                    Part::Backoff => items::Statement::Backoff,
                     Part::Processing => items::Statement::Processing,
                     Part::Dead => items::Statement::Dead,
                     Part::Moved => items::Statement::Moved,
@@ -373,7 +373,7 @@ impl Loaded {
         let word = row.text()?;
         row.skip_nulls();
         match word.as_str() {
-            "waiter" => self.waiters.push(waiters::Waiters::read(row)?),
+            "waiter" => self.waiters.push(waiters::WaiterRows::read(row)?),
             "claim" => join(claims::Claims::read(row)?, &mut self.tables.coordination),
             "runner" => self.tables.watchers.push(Watcher { address: Text::read(row)?, watching: Json::read(row)? }),
             "holder" => self.holders.push((Int::read(row)?, Text::read(row)?)),
@@ -414,8 +414,8 @@ fn join(part: WorkClaim, coordination: &mut Coordination) {
 /// Puts a waiter in the line of its resource, if that was loaded.
 fn stand(resource: &Resource, waiter: Waiter, coordination: &mut Coordination) {
     let line = match resource.kind {
-        Kind::Lock => coordination.locks.get_mut(&resource.name).map(|lock| &mut lock.line),
-        Kind::Semaphore => coordination.semaphores.get_mut(&resource.name).map(|semaphore| &mut semaphore.line),
+        Kind::Lock => coordination.locks.get_mut(&resource.name).map(|lock| &mut lock.waiters),
+        Kind::Semaphore => coordination.semaphores.get_mut(&resource.name).map(|semaphore| &mut semaphore.waiters),
     };
     if let Some(line) = line {
         line.push(waiter);

@@ -242,7 +242,7 @@ impl Store {
         self.backend.tidy(quiet)
     }
 
-    /// Tells followers on other machines that something has happened. On one machine a bell does that.
+    /// Tells followers on other machines that something has happened. On one machine a change notifier does that.
     pub fn ring(&mut self) -> Result<(), StoreError> {
         self.backend.ring(self.project)
     }

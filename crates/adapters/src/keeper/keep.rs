@@ -19,10 +19,10 @@ use rustix::time::Timespec;
 use super::activity::Sampler;
 use super::child::{self, NotStarted};
 use super::control::{Ask, Control};
-use super::far::Signals;
 use super::log::Log;
 use super::protocol::{Ending, Notice, Spec, Status};
 use super::record::Own;
+use super::server::Signals;
 use super::timer::Timer;
 use crate::{host, tree};
 

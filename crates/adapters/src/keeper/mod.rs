@@ -29,32 +29,32 @@
 //! A keeper that is stopped, or does not answer for another reason, holds nobody up: [`silence`] finds it, and [`kill`] ends it
 //! with its program where [`await_end`] finds that it does not end its session.
 //!
-//! Files: `protocol` what is said; `near` the side of the runner, `connect` how it gets through, `silent` keepers that do not
-//! answer, `pool` its supply of keepers; `far` a keeper's beginning, `keep` its life, `control`
+//! Files: `protocol` what is said; `client` the side of the runner, `connect` how it gets through, `silent` keepers that do not
+//! answer, `pool` its supply of keepers; `server` a keeper's beginning, `keep` its life, `control`
 //! those who talk to it, `child` the start of the program, `cgroup` its group, `timer` its limit, `log` its output, `activity` whether it works while there is none; `record`; `sweep`.
 
 mod activity;
 mod cgroup;
 mod child;
+mod client;
 mod connect;
 mod control;
-mod far;
 mod keep;
 mod log;
-mod near;
 mod pool;
 mod protocol;
 mod record;
+mod server;
 mod silent;
 mod sweep;
 mod timer;
 
 pub use cgroup::{CgroupId, has_cgroups};
-pub(crate) use far::enter;
-pub use near::{Session, adopt, sample, start, start_from, status, status_within};
+pub use client::{Session, adopt, sample, start, start_from, status, status_within};
 pub use pool::Keepers;
 pub use protocol::{Activity, Ending, Limit, LogReport, Notice, Refusal, Spec, Status};
 pub use record::{Found, Record, bury, forget, look};
+pub(crate) use server::enter;
 pub(crate) use silent::is_process_stopped;
 pub use silent::{Silence, await_end, is_stopped, kill, silence};
 pub use sweep::{Swept, sweep};

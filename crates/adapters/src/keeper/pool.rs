@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::far::IDLE;
-use super::near::{Session, start_idle, start_to_stay};
+use super::client::{Session, start_idle, start_to_stay};
 use super::protocol::{Notice, Spec};
+use super::server::IDLE;
 use crate::{host, reentry};
 
 /// The keepers of one runner that have no session to keep.

@@ -95,7 +95,7 @@ impl Limit {
 
 /// The first line to a new keeper. What it would have to look up, its starter knows already.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Order<S> {
+pub(super) struct SpawnRequest<S> {
     pub(super) boot: String,
     pub(super) pid_ns: u64,
     /// Whether to wait for another session after this one.

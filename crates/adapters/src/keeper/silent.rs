@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use rustix::time::Timespec;
 
-use super::near::{place, status_within};
+use super::client::{place, status_within};
 use super::record::{Found, Record, look};
 use crate::process::{has_exited, is_same_start, start_time};
 

@@ -12,7 +12,7 @@ use rustix::time::Timespec;
 
 use super::MARKER;
 use super::cgroup::CgroupId;
-use super::near::place;
+use super::client::place;
 use super::record::Record;
 use crate::pid_namespace::{self, Search};
 use crate::process::{has_exited, is_same_start, start_time, stat};

@@ -2,9 +2,9 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that fails shall say so at once")]
 
+mod command_supervisor;
 mod ends;
 mod limits;
-mod minder;
 mod nudges;
 mod owners;
 mod pool;

@@ -3,7 +3,7 @@
 //! ```text
 //! banksman-keeper-test hold SPEC              starts a session and waits for its end
 //! banksman-keeper-test fell SCRIPT            runs a script, then ends all that it has left behind
-//! banksman-keeper-test mind MS SCRIPT [WANT]  runs a script under a minder and prints what it came to; with WANT, only while its
+//! banksman-keeper-test mind MS SCRIPT [WANT]  runs a script under a supervisor and prints what it came to; with WANT, only while its
 //!                                             standard input is open
 //! banksman-keeper-test bench N PARALLEL DIR   runs `sh -c true` N times and prints sessions per second
 //! ```
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use std::{fs, io};
 
 use banksman_adapters::keeper::{self, Notice, Session, Spec};
-use banksman_adapters::{minder, reentry, tree};
+use banksman_adapters::{command_supervisor, reentry, tree};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{getpid, set_child_subreaper};
 
@@ -54,7 +54,7 @@ fn fell(script: &str) -> Result<(), Box<dyn Error>> {
 }
 
 fn mind(limit: u64, script: &str, stop: Option<BorrowedFd<'_>>) -> Result<(), Box<dyn Error>> {
-    let task = minder::Task {
+    let task = command_supervisor::Task {
         argv: script.split_whitespace().next().map_or_else(Vec::new, |program| match program {
             "/nowhere" => vec![program.into()],
             _ => vec!["sh".into(), "-c".into(), script.into()],
@@ -66,7 +66,7 @@ fn mind(limit: u64, script: &str, stop: Option<BorrowedFd<'_>>) -> Result<(), Bo
         stop,
         keep: 10,
     };
-    let minded = minder::run(task)?;
+    let minded = command_supervisor::run(task)?;
     let (stdout, stderr) = (String::from_utf8(minded.stdout.bytes)?, minded.stderr.last_line());
     #[expect(clippy::print_stdout, reason = "this is its purpose")]
     {

@@ -8,7 +8,7 @@ use banksman::store::Reader;
 use banksman::{Client, inspect};
 use serde_json::json;
 
-use super::hold::Dur;
+use super::resources::Dur;
 use super::sessions::not_ended;
 use super::why::attention;
 use crate::exit_codes as exit;

@@ -9,7 +9,7 @@ use banksman::store::{Key, Reader};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::hold::{self, AcquireFlags, Dur};
+use super::resources::{self, AcquireFlags, Dur};
 use super::{Done, find, tasks};
 use crate::context::{Actor, Context, inherited_epoch};
 use crate::exit_codes as exit;
@@ -174,13 +174,13 @@ impl Locks {
             Verb::List(list) => list.run(context),
             Verb::Show(show) => show.run(context),
             Verb::Acquire(Acquire { name, flags, max_hold }) => {
-                hold::acquire(&context.printer, &*context.client()?, Kind::Lock, &name, 1, max_hold, &flags)
+                resources::acquire(&context.printer, &*context.client()?, Kind::Lock, &name, 1, max_hold, &flags)
             }
             Verb::Heartbeat(heartbeat) => heartbeat.run(context),
             Verb::Release(release) => release.run(context),
-            Verb::Cleanup(Cleanup { dry_run }) => hold::cleanup(context, Kind::Lock, dry_run),
+            Verb::Cleanup(Cleanup { dry_run }) => resources::cleanup(context, Kind::Lock, dry_run),
             Verb::Run(Run { name, flags, max_hold, command }) => {
-                hold::run(context, Kind::Lock, &name, 1, max_hold, &flags, &command)
+                resources::run(context, Kind::Lock, &name, 1, max_hold, &flags, &command)
             }
         }
     }
@@ -190,7 +190,7 @@ impl Define {
     fn run(self, context: &Context) -> Done {
         let ttl = self.ttl.map(|ttl| ttl.positive("--ttl")).transpose()?;
         let max_hold = self.max_hold.map(|max_hold| max_hold.positive("--max-hold")).transpose()?;
-        let resource = hold::own_name(Kind::Lock, &self.name)?;
+        let resource = resources::own_name(Kind::Lock, &self.name)?;
         let input = lock::Input::Define(lock::Config { ttl, max_hold });
         context.client()?.ask(Command::Lock(resource.name, input), Vec::new())?;
         let (ttl, max_hold) = (ttl.map(|span| span.to_string()), max_hold.map(|span| span.to_string()));
@@ -213,7 +213,7 @@ impl List {
             .map(|lock| {
                 let state = match &lock.state {
                     State::Free => "free",
-                    State::Held(grant) => hold::holder_state(grant, at, project.host()),
+                    State::Held(grant) => resources::holder_state(grant, at, project.host()),
                 };
                 (lock, state)
             })
@@ -248,7 +248,7 @@ fn coloured(state: &str) -> String {
 }
 
 fn row(lock: &Lock, state: &str, at: Stamp) -> Vec<String> {
-    let waiters = if lock.line.is_empty() { "-".into() } else { lock.line.len().to_string() };
+    let waiters = if lock.waiters.is_empty() { "-".into() } else { lock.waiters.len().to_string() };
     let blank = || "-".to_owned();
     let (holder, held_for, expires) = match &lock.state {
         State::Free => (blank(), blank(), blank()),
@@ -277,12 +277,12 @@ fn summary(lock: &Lock, state: &str) -> Value {
             "pids": [],
             "metadata": null,
         }),
-        State::Held(grant) => hold::grant_json(grant, state),
+        State::Held(grant) => resources::grant_json(grant, state),
     };
     value["name"] = lock.name.as_str().into();
     value["state"] = state.into();
     value["fence"] = lock.fence.0.into();
-    value["waiters"] = lock.line.len().into();
+    value["waiters"] = lock.waiters.len().into();
     value
 }
 
@@ -297,11 +297,11 @@ impl Show {
         let events = reader.view().recent("lock", name.as_str(), 5)?;
         let state = match &lock.state {
             State::Free => "free",
-            State::Held(grant) => hold::holder_state(grant, at, project.host()),
+            State::Held(grant) => resources::holder_state(grant, at, project.host()),
         };
         let mut data = summary(&lock, state);
         data["defaults"] = json!({ "ttl": lock.config.ttl.map(|span| span.to_string()), "maxHold": lock.config.max_hold.map(|span| span.to_string()) });
-        data["line"] = lock.line.iter().enumerate().map(|(index, waiter)| hold::waiter_json(index + 1, waiter)).collect();
+        data["line"] = lock.waiters.iter().enumerate().map(|(index, waiter)| resources::waiter_json(index + 1, waiter)).collect();
         data["recentEvents"] = events.iter().map(super::events::event_json).collect();
 
         let mut human = format!("{BOLD}{}{BOLD:#} is {}", lock.name, coloured(state));
@@ -324,7 +324,7 @@ impl Show {
                 field("metadata", metadata.to_string());
             }
         }
-        human.push_str(&hold::line_rows(&lock.line, at, false));
+        human.push_str(&resources::line_rows(&lock.waiters, at, false));
         if !events.is_empty() {
             human.push_str(&format!("\n\n{DIM}RECENT{DIM:#}"));
             for event in events.iter().rev() {
@@ -399,7 +399,7 @@ impl Heartbeat {
                 context.printer.result(data, format!("extended {BOLD}{name}{BOLD:#}: {lasts}"));
                 Ok(exit::OK)
             }
-            (Outcome::Lock(outcome), _) => Err(hold::lock_refusal(&name, &outcome)),
+            (Outcome::Lock(outcome), _) => Err(resources::lock_refusal(&name, &outcome)),
             (outcome, _) => Err(Failure::unexpected(&outcome)),
         }
     }
@@ -410,7 +410,7 @@ impl Release {
         let client = context.client()?;
         let name = lock_name(&mut client.reader()?, &self.name)?;
         let input = if self.force {
-            lock::Input::Force { by: hold::forced(&client) }
+            lock::Input::Force { by: resources::forced(&client) }
         } else {
             lock::Input::Release { holder: holder(&name, self.holder.as_ref())?, epoch: epoch(&name, self.epoch)? }
         };
@@ -418,7 +418,7 @@ impl Release {
         let word = match outcome {
             Outcome::Lock(lock::Outcome::Released) => "released",
             Outcome::Lock(lock::Outcome::AlreadyFree) => "already_free",
-            Outcome::Lock(outcome) => return Err(hold::lock_refusal(&name, &outcome)),
+            Outcome::Lock(outcome) => return Err(resources::lock_refusal(&name, &outcome)),
             outcome => return Err(Failure::unexpected(&outcome)),
         };
         let human = if word == "released" {

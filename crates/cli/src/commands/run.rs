@@ -270,14 +270,14 @@ fn line(told: Told) -> Option<String> {
             let how = match outcome {
                 Outcome::Ended(Status::Completed) => format!("{GREEN}completed{GREEN:#}"),
                 Outcome::Ended(status) => format!("{RED}{status:<9}{RED:#}"),
-                Outcome::Parked(_) => format!("{RED}escalated{RED:#}"),
+                Outcome::AwaitingDecision(_) => format!("{RED}escalated{RED:#}"),
                 Outcome::Awaiting(_) => format!("{YELLOW}waits{YELLOW:#}    "),
                 _ => format!("{YELLOW}again{YELLOW:#}    "),
             };
             let why = match outcome {
                 Outcome::Ended(Status::Completed) => String::new(),
                 Outcome::Awaiting(children) => format!(": it is done, {children} of its children are not"),
-                Outcome::Parked(decision) => format!(": what now? banksman decisions show {decision}"),
+                Outcome::AwaitingDecision(decision) => format!(": what now? banksman decisions show {decision}"),
                 Outcome::Again(setback) => format!(": {}", setback.words(&ended.ending)),
                 Outcome::Ended(_) if super::tasks::error(&work.task).is_some() => {
                     format!(": {}", super::tasks::error(&work.task).unwrap_or_default())

@@ -10,7 +10,7 @@ use banksman::{Client, Project};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::{Done, events, find, hold};
+use super::{Done, events, find, resources};
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
@@ -219,7 +219,7 @@ fn pages(project: &Project, reader: &mut Reader, sections: Vec<Section>) -> Resu
         let holder = rows.coordination.locks.get(&section.id.lock()).and_then(|lock| match &lock.state {
             lock::State::Free => None,
             lock::State::Held(grant) => {
-                Some((grant.claim.holder.to_string(), grant.acquired, hold::holder_state(grant, at, project.host())))
+                Some((grant.claim.holder.to_string(), grant.acquired, resources::holder_state(grant, at, project.host())))
             }
         });
         Page { counts: counts.remove(&section.id).unwrap_or_default(), section, holder }

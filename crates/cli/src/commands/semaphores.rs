@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::Done;
-use super::hold::{self, AcquireFlags, Dur};
+use super::resources::{self, AcquireFlags, Dur};
 use crate::context::{Actor, Context, inherited_epoch};
 use crate::exit_codes as exit;
 use crate::failure::Failure;
@@ -166,13 +166,13 @@ impl Semaphores {
             Verb::List(list) => list.run(context),
             Verb::Show(show) => show.run(context),
             Verb::Acquire(Acquire { name, weight, flags }) => {
-                hold::acquire(&context.printer, &*context.client()?, Kind::Semaphore, &name, weight, None, &flags)
+                resources::acquire(&context.printer, &*context.client()?, Kind::Semaphore, &name, weight, None, &flags)
             }
             Verb::Heartbeat(heartbeat) => heartbeat.run(context),
             Verb::Release(release) => release.run(context),
-            Verb::Cleanup(Cleanup { dry_run }) => hold::cleanup(context, Kind::Semaphore, dry_run),
+            Verb::Cleanup(Cleanup { dry_run }) => resources::cleanup(context, Kind::Semaphore, dry_run),
             Verb::Run(Run { name, weight, flags, command }) => {
-                hold::run(context, Kind::Semaphore, &name, weight, None, &flags, &command)
+                resources::run(context, Kind::Semaphore, &name, weight, None, &flags, &command)
             }
         }
     }
@@ -184,7 +184,7 @@ impl Define {
             return Err(Failure::usage(format!("--capacity must be between 1 and {CAPACITY_LIMIT}")));
         }
         let ttl = self.ttl.map(|ttl| ttl.positive("--ttl")).transpose()?;
-        let resource = hold::own_name(Kind::Semaphore, &self.name)?;
+        let resource = resources::own_name(Kind::Semaphore, &self.name)?;
         let config = semaphore::Config { capacity: self.capacity, ttl };
         context.client()?.ask(Command::Semaphore(resource.name, semaphore::Input::Define(config)), Vec::new())?;
         let human = format!("defined {BOLD}{}{BOLD:#}: {}", self.name, words::slots(self.capacity));
@@ -223,7 +223,7 @@ struct Usage {
 
 impl Usage {
     fn of(semaphore: Semaphore, at: Stamp, host: &Host) -> Usage {
-        let states = semaphore.holders.values().map(|grant| hold::holder_state(grant, at, host)).collect();
+        let states = semaphore.holders.values().map(|grant| resources::holder_state(grant, at, host)).collect();
         Usage { semaphore, states }
     }
 
@@ -234,7 +234,7 @@ impl Usage {
 
     /// The grants that take slots.
     fn live(&self) -> impl Iterator<Item = &Grant> {
-        self.grants().filter(|(_, state)| !hold::is_over(state)).map(|(grant, _)| grant)
+        self.grants().filter(|(_, state)| !resources::is_over(state)).map(|(grant, _)| grant)
     }
 
     /// How many slots there are; `None` for the run slots of a project that does not limit its runs.
@@ -260,7 +260,7 @@ impl Usage {
             "ttl": self.semaphore.config.ttl.map(|span| span.to_string()),
             "holders": self.live().count(),
             "expired": self.expired(),
-            "waiters": self.semaphore.line.len(),
+            "waiters": self.semaphore.waiters.len(),
         })
     }
 
@@ -272,7 +272,7 @@ impl Usage {
             self.capacity().map_or_else(|| "unlimited".into(), |capacity| capacity.to_string()),
             self.capacity().map_or_else(|| "-".into(), |_| self.available().to_string()),
             number(self.live().count()) + &expired,
-            number(self.semaphore.line.len()),
+            number(self.semaphore.waiters.len()),
         ]
     }
 }
@@ -282,12 +282,13 @@ impl Show {
         let project = context.project()?;
         let mut snapshot = project.reader()?.view().snapshot()?;
         let at = Stamp { lease: snapshot.lease, wall: snapshot.wall };
-        let semaphore = snapshot.coordination.semaphores.remove(&self.name).ok_or_else(|| hold::undefined(&self.name))?;
+        let semaphore = snapshot.coordination.semaphores.remove(&self.name).ok_or_else(|| resources::undefined(&self.name))?;
         let usage = Usage::of(semaphore, at, project.host());
         let (semaphore, holders): (_, Vec<_>) = (&usage.semaphore, usage.grants().collect());
         let mut data = usage.json();
-        data["holders"] = holders.iter().map(|(grant, state)| hold::grant_json(grant, state)).collect();
-        data["line"] = semaphore.line.iter().enumerate().map(|(index, waiter)| hold::waiter_json(index + 1, waiter)).collect();
+        data["holders"] = holders.iter().map(|(grant, state)| resources::grant_json(grant, state)).collect();
+        data["line"] =
+            semaphore.waiters.iter().enumerate().map(|(index, waiter)| resources::waiter_json(index + 1, waiter)).collect();
 
         let mut human = match usage.capacity() {
             Some(capacity) => format!("{BOLD}{}{BOLD:#} has {} of {capacity} slots free", self.name, usage.available()),
@@ -308,7 +309,7 @@ impl Show {
             let columns = ["HOLDER", "STATE", "WEIGHT>", "EPOCH>", "HELD FOR>", "LAST HEARTBEAT>", "EXPIRES IN>"];
             human.push_str(&format!("\n\n{}", table::render(&columns, holders.iter().map(row).collect())));
         }
-        human.push_str(&hold::line_rows(&semaphore.line, at, true));
+        human.push_str(&resources::line_rows(&semaphore.waiters, at, true));
         context.printer.result(data, human);
         Ok(exit::OK)
     }
@@ -334,8 +335,8 @@ impl Heartbeat {
                 context.printer.result(data, format!("extended {slots} of {BOLD}{}{BOLD:#}: {lasts}", self.name));
                 Ok(exit::OK)
             }
-            (Outcome::Semaphore(outcome), _) => Err(hold::semaphore_refusal(&self.name, &outcome)),
-            _ => Err(hold::undefined(&self.name)),
+            (Outcome::Semaphore(outcome), _) => Err(resources::semaphore_refusal(&self.name, &outcome)),
+            _ => Err(resources::undefined(&self.name)),
         }
     }
 }
@@ -345,7 +346,7 @@ impl Release {
         let client = context.client()?;
         let holder = Actor::existing(self.holder.as_ref(), "acquire")?;
         let input = if self.force {
-            semaphore::Input::Force { holder, by: hold::forced(&client) }
+            semaphore::Input::Force { holder, by: resources::forced(&client) }
         } else {
             semaphore::Input::Release { holder, epoch: epoch(&self.name, self.epoch)? }
         };
@@ -355,8 +356,8 @@ impl Release {
                 context.printer.result(data, format!("released {BOLD}{}{BOLD:#}", self.name));
                 Ok(exit::OK)
             }
-            Outcome::Semaphore(outcome) => Err(hold::semaphore_refusal(&self.name, &outcome)),
-            _ => Err(hold::undefined(&self.name)),
+            Outcome::Semaphore(outcome) => Err(resources::semaphore_refusal(&self.name, &outcome)),
+            _ => Err(resources::undefined(&self.name)),
         }
     }
 }

@@ -8,7 +8,7 @@ use banksman::adapters::ids;
 use banksman::core::backlog::{Edge, Runner};
 use banksman::core::event::{Forced, Kind, Resource};
 use banksman::core::resource::coordination::Command;
-use banksman::core::resource::grant::{Address, Ask, Claim, Standing};
+use banksman::core::resource::grant::{Address, Ask, GrantRequest, WaitingProcess};
 use banksman::core::resource::lock;
 use banksman::core::resource::semaphore;
 use banksman::core::task::admission::Reason;
@@ -204,13 +204,13 @@ impl Scene {
     }
 
     fn ask(&self, resource: &Resource, weight: u32, process: Option<&ProcessId>, ttl: Option<Span>, wait: Option<&ProcessId>) {
-        let claim = Claim {
+        let claim = GrantRequest {
             weight,
             ttl,
             processes: process.cloned().into_iter().collect(),
-            ..Claim::new(HolderId::new(&ids::short("h")).unwrap())
+            ..GrantRequest::new(HolderId::new(&ids::short("h")).unwrap())
         };
-        let wait = wait.map(|process| Standing { process: process.clone(), address: None, lease: None });
+        let wait = wait.map(|process| WaitingProcess { process: process.clone(), address: None, lease: None });
         let ask = Box::new(Ask { wait, ..Ask::new(claim) });
         let command = match resource.kind {
             Kind::Lock => Command::Lock(resource.name.clone(), lock::Input::Acquire(ask)),
@@ -275,11 +275,11 @@ impl Scene {
                         lock::State::Held(grant) => vec![grant.claim.holder.clone()],
                         lock::State::Free => Vec::new(),
                     };
-                    (held, lock.line.clone())
+                    (held, lock.waiters.clone())
                 }
                 Kind::Semaphore => {
                     let row = &rows.semaphores[&resource.name];
-                    (row.holders.keys().cloned().collect(), row.line.clone())
+                    (row.holders.keys().cloned().collect(), row.waiters.clone())
                 }
             };
             if let Some(waiter) = line.iter().next() {
@@ -419,7 +419,7 @@ fn play(world: &World, seed: u64) -> BTreeSet<&'static str> {
         assert_eq!(claimed, None, "seed {seed}: {causes:#?} stands in the way, but it can be claimed");
         kinds.extend(causes.iter().map(kind));
         causes.iter().for_each(|cause| scene.verify(cause, &task));
-        if causes.contains(&Cause::ByHand) {
+        if causes.contains(&Cause::Manual) {
             let of_people = |cause: &Cause| ["by hand", "dependency", "task lock"].contains(&kind(cause));
             assert!(causes.iter().all(of_people), "seed {seed}: nobody who does it needs that: {causes:#?}");
         }
@@ -429,7 +429,7 @@ fn play(world: &World, seed: u64) -> BTreeSet<&'static str> {
             let new: Vec<&String> = now.iter().filter(|cause| *cause != ROOTS && !named.contains(*cause)).collect();
             assert!(new.is_empty(), "seed {seed}: {new:?} was not named before: {named:?}");
         }
-        let removable: Vec<&Cause> = causes.iter().filter(|cause| **cause != Cause::ByHand).collect();
+        let removable: Vec<&Cause> = causes.iter().filter(|cause| **cause != Cause::Manual).collect();
         if removable.is_empty() {
             return kinds;
         }

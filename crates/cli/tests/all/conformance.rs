@@ -2,7 +2,7 @@
 //! on every database.
 
 use banksman::core::resource::coordination::{Command, Coordination, Outcome};
-use banksman::core::resource::grant::{Address, Ask, Claim, Standing, Term};
+use banksman::core::resource::grant::{Address, Ask, GrantRequest, Term, WaitingProcess};
 use banksman::core::resource::lock;
 use banksman::core::resource::semaphore;
 use banksman::core::{Effect, Epoch, HolderId, Liveness, Name, Now, ProcessId, RequestId, Seq, Span, Ticket};
@@ -92,7 +92,7 @@ fn request(dice: &mut Dice, model: &Model) -> Request {
     let ticket = Ticket((model.ticket - 1 - i64::try_from(dice.roll(4)).unwrap()).max(1));
     let ask = |dice: &mut Dice, weight: u32| {
         let number = dice.roll(5);
-        let claim = Claim {
+        let claim = GrantRequest {
             holder: holder.clone(),
             ancestors: if dice.chance(5) { vec![HolderId::new("h0").unwrap()] } else { Vec::new() },
             weight,
@@ -102,7 +102,7 @@ fn request(dice: &mut Dice, model: &Model) -> Request {
             metadata: dice.chance(4).then(|| serde_json::json!({ "n": number })),
             request: dice.chance(4).then(|| RequestId::new(&format!("{}-{}", holder, dice.roll(40))).unwrap()),
         };
-        let standing = Standing {
+        let standing = WaitingProcess {
             process: process(number),
             address: Some(Address("c/k".into())),
             lease: dice.chance(3).then(|| Span::from_ms(50)),

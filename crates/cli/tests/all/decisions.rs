@@ -34,7 +34,7 @@ fn parked<const N: usize>(world: &World, titles: [&str; N]) -> [(String, String)
 
 fn decision(world: &World, id: &str) -> String {
     match row(world, id).state {
-        State::Parked { decision } => decision.to_string(),
+        State::AwaitingDecision { decision } => decision.to_string(),
         state => panic!("{state:?}"),
     }
 }

@@ -52,7 +52,7 @@ fn times(world: &World, id: &str, kind: &str) -> Vec<i64> {
 
 /// It waits for a decision, and nothing of its run is left: no process, no slot, no lock.
 fn check_parked(world: &World, id: &str, pids: &[i32]) -> String {
-    let State::Parked { decision } = row(world, id).state else { panic!("{:?}", row(world, id)) };
+    let State::AwaitingDecision { decision } = row(world, id).state else { panic!("{:?}", row(world, id)) };
     assert!(pids.iter().all(|pid| !is_alive(*pid)), "{pids:?}");
     let rows = everything(world);
     assert!(rows.coordination.semaphores[&Name::runs()].holders.is_empty());

@@ -46,7 +46,7 @@ fn done(world: &World, id: &str) -> PathBuf {
 
 fn resting(world: &World, id: &str) -> Option<Lease> {
     match row(world, id).state {
-        State::Resting { until } => Some(until),
+        State::Backoff { until } => Some(until),
         _ => None,
     }
 }

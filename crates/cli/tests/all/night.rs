@@ -105,7 +105,7 @@ fn hand_over(client: &Client, number: u64) -> TaskId {
 
 /// Whether a task needs no runner any more.
 fn is_settled(task: &Task) -> bool {
-    matches!(task.state, State::Done(_) | State::Parked { .. })
+    matches!(task.state, State::Done(_) | State::AwaitingDecision { .. })
 }
 
 /// How far things are: who is settled, and whether something runs.
@@ -265,7 +265,7 @@ fn judge(
             assert!(reasons.contains(&reason) && begun == RESTARTS as usize && open.is_empty(), "{what}");
             "failed"
         }
-        State::Parked { decision } => {
+        State::AwaitingDecision { decision } => {
             assert_eq!((open.len(), task.recoveries), (1, HELP), "{what}");
             assert!(open[0].id == *decision && open[0].is_open(), "{what}");
             "parked"

@@ -12,7 +12,7 @@ use banksman::core::pipeline::strategy::{Approach, Fallback};
 use banksman::core::pipeline::{End, Input, Outcome, Pipeline, Reason, Recheck, State, Verdict};
 use banksman::core::queue::{self, Data, New};
 use banksman::core::resource::coordination::Command;
-use banksman::core::resource::grant::{Ask, Claim};
+use banksman::core::resource::grant::{Ask, GrantRequest};
 use banksman::core::resource::lock;
 use banksman::core::task::{self, Mark, Spec, Work};
 use banksman::core::{Epoch, HolderId, Lease, Name, Now, Seq, Span, Status, TaskId};
@@ -392,7 +392,7 @@ impl Play {
         let holder = HolderId::new("ann").unwrap();
         let input = match self.model.locks.remove(lock) {
             Some(epoch) => lock::Input::Release { holder, epoch },
-            None => lock::Input::Acquire(Box::new(Ask::new(Claim::new(holder)))),
+            None => lock::Input::Acquire(Box::new(Ask::new(GrantRequest::new(holder)))),
         };
         let is_acquire = matches!(input, lock::Input::Acquire(_));
         self.call(Request::plain(Command::Lock(name(lock), input)));

@@ -2,7 +2,7 @@
 //! on every database.
 
 use banksman::core::queue::{Config, Data, Hold, Input, New, Outcome, Part, Queues, State};
-use banksman::core::resource::grant::{Address, Standing};
+use banksman::core::resource::grant::{Address, WaitingProcess};
 use banksman::core::{DedupeKey, Effect, Epoch, HolderId, ItemId, Liveness, Name, Now, ProcessId, Seq, Span, Ticket, queue};
 use banksman::engine::{QueueRequest, Reply, Request, Seen};
 use banksman::store::{Keep, Key, Store};
@@ -85,7 +85,7 @@ fn input(dice: &mut Dice, queue: &Name, model: &Model) -> Input {
                 .collect(),
         ),
         7..=11 => {
-            let standing = Standing {
+            let standing = WaitingProcess {
                 process: process(dice.roll(4)),
                 address: Some(Address("nobody".into())),
                 lease: dice.chance(3).then(|| Span::from_ms(20)),
@@ -118,7 +118,7 @@ fn request(dice: &mut Dice, model: &Model) -> QueueRequest {
 fn batch(dice: &mut Dice, model: &Model) -> Vec<QueueRequest> {
     // What goes by chunks has a batch of its own: how large a chunk is does not matter to anyone.
     if dice.chance(12) {
-        let part = dice.pick(&[Part::Ready, Part::Resting, Part::Processing, Part::Dead, Part::Moved]);
+        let part = dice.pick(&[Part::Ready, Part::Backoff, Part::Processing, Part::Dead, Part::Moved]);
         let input = if dice.chance(2) { Input::Purge(part, 3) } else { Input::RequeueAll(part, 3) };
         return vec![QueueRequest::new(name(dice.pick(&["one", "two", "dead"])), input)];
     }

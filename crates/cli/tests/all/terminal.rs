@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use crate::merging::{git, repository};
 use crate::world::{BANKSMAN, Said, World, until};
 
-/// A colour that is not ours, the bell, a title, a clearing of the screen in eight bits, and two changes of direction.
+/// A colour that is not ours, the change notifier, a title, a clearing of the screen in eight bits, and two changes of direction.
 const EVIL: &str = "EVIL\x1b[31;5m\x07\x1b]0;t\x07\u{9b}2J\x7f\u{202e}\u{2066}";
 
 /// What names may contain: no control characters.

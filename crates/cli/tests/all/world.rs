@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use banksman::adapters::keeper;
 use banksman::core::event::{Kind, Resource};
-use banksman::core::resource::grant::{Ask, Claim, Line};
+use banksman::core::resource::grant::{Ask, GrantRequest, Waiters};
 use banksman::core::resource::lock::State;
 use banksman::core::{Epoch, Grant, HolderId, Name};
 use banksman::store::{EventFilter, EventRow, Snapshot};
@@ -211,9 +211,9 @@ impl World {
         self.grant(lock).map(|grant| grant.claim.holder)
     }
 
-    pub(crate) fn line(&self, lock: &str) -> Line {
+    pub(crate) fn line(&self, lock: &str) -> Waiters {
         let snapshot = self.snapshot();
-        snapshot.coordination.locks.into_values().find(|row| row.name.as_str() == lock).map(|row| row.line).unwrap_or_default()
+        snapshot.coordination.locks.into_values().find(|row| row.name.as_str() == lock).map(|row| row.waiters).unwrap_or_default()
     }
 
     pub(crate) fn until_held_by(&self, lock: &str, holder: &str) {
@@ -230,7 +230,7 @@ impl World {
     pub(crate) fn hold_reserved(&self, client: &Client, lock: &str, holder: &str) -> Epoch {
         let resource = Resource { kind: Kind::Lock, name: Name::new(lock).unwrap() };
         let processes = vec![client.this_process().clone()];
-        let claim = Claim { processes, ..Claim::new(HolderId::new(holder).unwrap()) };
+        let claim = GrantRequest { processes, ..GrantRequest::new(HolderId::new(holder).unwrap()) };
         client.acquire_any(resource, Ask::new(claim), WaitOptions::default()).unwrap();
         self.grant(lock).unwrap().epoch
     }

@@ -12,7 +12,7 @@ use thiserror::Error;
 use crate::ids::{DecisionId, Epoch, HolderId, ImportId, Name, SectionId, TaskId};
 use crate::pipeline;
 use crate::queue;
-use crate::resource::grant::{Claim, Reason};
+use crate::resource::grant::{GrantRequest, Reason};
 use crate::route::RouteFact;
 use crate::task::limits::Limits;
 use crate::time::Span;
@@ -160,7 +160,7 @@ pub enum Fact {
     /// Its defaults, or its capacity, were set.
     Defined(Defined),
     /// It was granted. The event's number is the epoch.
-    Acquired(Claim),
+    Acquired(GrantRequest),
     /// A holder of slots got more of them, under the same epoch.
     Increased(Increased),
     /// A grant ended because its holder died, fell silent or held it too long.

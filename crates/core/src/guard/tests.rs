@@ -417,7 +417,7 @@ fn the_stored_form_stays() {
 fn what_is_held_by_one_whose_time_is_over_is_free() {
     use crate::Grant;
     use crate::resource::coordination::Coordination;
-    use crate::resource::grant::Claim;
+    use crate::resource::grant::GrantRequest;
     use crate::resource::lock;
     use crate::resource::semaphore;
     use crate::step::Now;
@@ -425,7 +425,7 @@ fn what_is_held_by_one_whose_time_is_over_is_free() {
 
     let start = Now::default();
     let grant = |weight: u32, ttl: Option<i64>| {
-        let claim = Claim { ttl: ttl.map(Span::from_ms), weight, ..crate::test_world::ask("h").claim };
+        let claim = GrantRequest { ttl: ttl.map(Span::from_ms), weight, ..crate::test_world::ask("h").claim };
         Grant::new(claim, crate::Epoch(1), &start)
     };
     let mut rows = Coordination::default();

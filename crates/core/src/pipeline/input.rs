@@ -61,7 +61,7 @@ pub enum Input {
         runs: u32,
     },
     /// The task of its phase waits for a decision, or does so no longer.
-    Parked {
+    AwaitingDecision {
         /// Which task.
         task: TaskId,
         /// Which decision.

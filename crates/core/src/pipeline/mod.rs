@@ -349,7 +349,7 @@ impl Pipeline {
             Input::Examined { phase, when, verdict, at } => self.examined(&phase, when, verdict, at, now, &mut buffer),
             Input::Refuted { task, verdict, at } => self.refuted(&task, verdict, at, now, &mut buffer),
             Input::Ended { task, end, runs } => self.ended(&task, end, runs, now, &mut buffer),
-            Input::Parked { task, decision } => self.parked(&task, decision, &mut buffer),
+            Input::AwaitingDecision { task, decision } => self.parked(&task, decision, &mut buffer),
             Input::Pushed { phase, error } => self.pushed(&phase, error, now, &mut buffer),
             Input::Unclear { task, error } => match self.task() {
                 Some(current) if *current == task => {

@@ -3,10 +3,10 @@
 //! Nothing is reserved for them: a wake-up tells the first in line to try again. Each watches the process before it, so that
 //! one that dies in line holds up nobody.
 
-use super::{LINE_LIMIT, Name, Outcome, Queues};
+use super::{Name, Outcome, Queues, WAITERS_LIMIT};
 use crate::ids::{HolderId, Ticket};
 use crate::process::ProcessId;
-use crate::resource::grant::Standing;
+use crate::resource::grant::WaitingProcess;
 use crate::step::{EffectBuffer, Now};
 use crate::time::{Lease, Stamp};
 
@@ -20,7 +20,7 @@ pub struct Taker {
     /// Who.
     pub holder: HolderId,
     /// How it can be reached.
-    pub standing: Standing,
+    pub standing: WaitingProcess,
     /// Since when.
     pub since: Stamp,
     /// When it last looked.
@@ -48,7 +48,7 @@ impl Queues {
         &mut self,
         name: &Name,
         holder: HolderId,
-        standing: Standing,
+        standing: WaitingProcess,
         ticket: Option<Ticket>,
         due: Option<Lease>,
         now: &Now,
@@ -60,7 +60,7 @@ impl Queues {
             // Where its death can be seen, its place needs no renewal, and a look that finds nothing writes nothing.
             Some(taker) if taker.standing.lease.is_some() => taker.seen = now.lease,
             Some(_) => {}
-            None if length >= LINE_LIMIT => return Outcome::LineFull,
+            None if length >= WAITERS_LIMIT => return Outcome::TooManyWaiters,
             None => {
                 let taker = Taker { ticket, queue: name.clone(), holder, standing, since: now.stamp(), seen: now.lease };
                 self.takers.insert(ticket, taker);

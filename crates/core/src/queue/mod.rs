@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::event::Event;
 use crate::ids::{DedupeKey, Epoch, HolderId, ItemId, Name, Ticket};
-use crate::resource::grant::{LINE_LIMIT, Standing};
+use crate::resource::grant::{WAITERS_LIMIT, WaitingProcess};
 use crate::step::{EffectBuffer, Now, Step};
 use crate::time::{Lease, Span, Wall};
 
@@ -116,7 +116,7 @@ pub enum Input {
         /// Who.
         holder: HolderId,
         /// How one who waits can be reached.
-        wait: Option<Standing>,
+        wait: Option<WaitingProcess>,
         /// The place in the line, of one who waits already.
         ticket: Option<Ticket>,
     },
@@ -201,7 +201,7 @@ pub enum Outcome {
     /// You stand in line.
     Waiting(Waiting),
     /// The line has no place left.
-    LineFull,
+    TooManyWaiters,
     /// You wait no longer.
     Left,
     /// It is yours until then.

@@ -8,7 +8,7 @@ pub enum Part {
     /// Those that can be taken at once, in their order.
     Ready,
     /// Those that wait for a time: the earliest first.
-    Resting,
+    Backoff,
     /// Those that are worked on: the one whose time is over first comes first.
     Processing,
     /// Those that are dead: the oldest first.
@@ -23,10 +23,10 @@ impl Part {
         match (self, &item.state) {
             (Part::Ready, _) => item.is_ready(),
             (Part::Moved, _) => item.is_ready() && item.origin.is_some(),
-            (Part::Resting, State::Pending { not_before: Some(_) } | State::Failed { .. })
+            (Part::Backoff, State::Pending { not_before: Some(_) } | State::Failed { .. })
             | (Part::Processing, State::Processing(_))
             | (Part::Dead, State::Dead { .. }) => true,
-            (Part::Resting | Part::Processing | Part::Dead, _) => false,
+            (Part::Backoff | Part::Processing | Part::Dead, _) => false,
         }
     }
 
@@ -34,7 +34,7 @@ impl Part {
     pub(super) fn key(self, item: &Item) -> i64 {
         match self {
             Part::Ready | Part::Moved => item.rank(),
-            Part::Resting | Part::Processing => item.due().map_or(0, |due| due.0),
+            Part::Backoff | Part::Processing => item.due().map_or(0, |due| due.0),
             Part::Dead => 0,
         }
     }

@@ -3,7 +3,7 @@
 use super::{DUE_PER_TAKE, Ending, Fact, Hold, Item, Outcome, Part, Queues, State, Taken};
 use crate::event::Event;
 use crate::ids::{Epoch, HolderId, ItemId, Name, Ticket};
-use crate::resource::grant::Standing;
+use crate::resource::grant::WaitingProcess;
 use crate::step::{EffectBuffer, Now};
 use crate::time::{Lease, Span};
 
@@ -15,7 +15,7 @@ impl Queues {
         &mut self,
         name: &Name,
         holder: HolderId,
-        wait: Option<Standing>,
+        wait: Option<WaitingProcess>,
         ticket: Option<Ticket>,
         now: &Now,
         buffer: &mut EffectBuffer,

@@ -8,7 +8,7 @@ use super::Replay;
 use crate::event::{Defined, Fact, Kind, Resource};
 use crate::ids::{Epoch, HolderId, Seq};
 use crate::resource::coordination::Coordination;
-use crate::resource::grant::{Claim, Grant};
+use crate::resource::grant::{Grant, GrantRequest};
 use crate::resource::lock::State;
 use crate::time::Wall;
 
@@ -24,7 +24,7 @@ pub(super) struct ResourceEntry {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Holding {
-    claim: Claim,
+    claim: GrantRequest,
     epoch: Epoch,
     acquired: Wall,
 }

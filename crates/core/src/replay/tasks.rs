@@ -35,11 +35,23 @@ pub(super) struct TaskEntry {
 #[serde(rename_all = "camelCase")]
 enum LoggedState {
     Pending,
-    Live { run: RunId, epoch: Epoch, owner: Option<(RunnerId, Epoch)>, phase: LivePhase },
-    Awaiting { output: Option<Value>, is_ending: bool },
-    Parked(DecisionId),
-    ByHand(HolderId, Epoch),
-    InPhases { is_blocked: bool },
+    Live {
+        run: RunId,
+        epoch: Epoch,
+        owner: Option<(RunnerId, Epoch)>,
+        phase: LivePhase,
+    },
+    Awaiting {
+        output: Option<Value>,
+        is_ending: bool,
+    },
+    #[serde(rename = "parked")]
+    AwaitingDecision(DecisionId),
+    #[serde(rename = "byHand")]
+    Manual(HolderId, Epoch),
+    InPhases {
+        is_blocked: bool,
+    },
     Review,
     Done(Done),
 }
@@ -118,10 +130,10 @@ impl TaskEntry {
                     *is_ending = true;
                 }
             }
-            TaskFact::Escalated { decision, .. } => self.state = LoggedState::Parked(decision),
+            TaskFact::Escalated { decision, .. } => self.state = LoggedState::AwaitingDecision(decision),
             TaskFact::Taken { holder, epoch } => {
                 (self.failures, self.recoveries) = (0, 0);
-                self.state = LoggedState::ByHand(holder, epoch);
+                self.state = LoggedState::Manual(holder, epoch);
             }
             TaskFact::Returned {} => self.state = LoggedState::Pending,
             TaskFact::InPhases { is_blocked } => self.state = LoggedState::InPhases { is_blocked },
@@ -165,12 +177,12 @@ impl LoggedState {
             phase,
         };
         match &task.state {
-            task::State::Pending | task::State::Resting { .. } | task::State::Held => LoggedState::Pending,
+            task::State::Pending | task::State::Backoff { .. } | task::State::Held => LoggedState::Pending,
             task::State::Awaiting { output, until } => {
                 LoggedState::Awaiting { output: output.clone(), is_ending: until.is_none() }
             }
-            task::State::Parked { decision } => LoggedState::Parked(decision.clone()),
-            task::State::ByHand { holder, epoch, .. } => LoggedState::ByHand(holder.clone(), *epoch),
+            task::State::AwaitingDecision { decision } => LoggedState::AwaitingDecision(decision.clone()),
+            task::State::Manual { holder, epoch, .. } => LoggedState::Manual(holder.clone(), *epoch),
             task::State::Running(run) => live(run, LivePhase::Running),
             task::State::Stuck { live: run, reason, .. } => live(run, LivePhase::Stuck(timeless(*reason))),
             task::State::Stopping { live: run, then, .. } => live(run, LivePhase::Stopping(then.clone())),

@@ -18,7 +18,7 @@ use crate::time::{Lease, Span, Stamp, Wall};
 pub const OFFER: Span = Span::from_secs(15);
 
 /// The longest line of one resource.
-pub const LINE_LIMIT: usize = 1_000;
+pub const WAITERS_LIMIT: usize = 1_000;
 
 /// Where a waiter can be woken: the name of its socket.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -28,7 +28,7 @@ pub struct Address(pub Box<str>);
 /// What a holder asks for and, once granted, holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Claim {
+pub struct GrantRequest {
     /// Who asks.
     pub holder: HolderId,
     /// The holders on whose behalf it asks, nearest first: they wait for as long as it waits.
@@ -76,7 +76,7 @@ pub enum Term {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ask {
     /// What is asked for.
-    pub claim: Claim,
+    pub claim: GrantRequest,
     /// How long it lives, where the claim does not say.
     pub term: Term,
     /// The epoch of a grant that the holder already has and wants to extend.
@@ -84,16 +84,16 @@ pub struct Ask {
     /// The epoch that this very request was granted before, as the event log tells.
     pub granted_before: Option<Epoch>,
     /// Who waits if it is not free; without it the answer is a refusal.
-    pub wait: Option<Standing>,
+    pub wait: Option<WaitingProcess>,
     /// Whether only a grant of its own will do: a holder that has slots already, or waits for some, is refused. Without it such a holder is
     /// told what it has, and gets more if it asks for more.
     pub anew: bool,
 }
 
-impl Claim {
+impl GrantRequest {
     /// A claim to one slot, without a lease and bound to no process.
-    pub fn new(holder: HolderId) -> Claim {
-        Claim {
+    pub fn new(holder: HolderId) -> GrantRequest {
+        GrantRequest {
             holder,
             ancestors: Vec::new(),
             weight: 1,
@@ -108,14 +108,14 @@ impl Claim {
 
 impl Ask {
     /// A request of one who does not hold it yet, on the usual terms, and does not wait.
-    pub fn new(claim: Claim) -> Ask {
+    pub fn new(claim: GrantRequest) -> Ask {
         Ask { claim, term: Term::Usual(None), epoch: None, granted_before: None, wait: None, anew: false }
     }
 }
 
 /// The process that stands in line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Standing {
+pub struct WaitingProcess {
     /// The process.
     pub process: ProcessId,
     /// Where to wake it.
@@ -131,9 +131,9 @@ pub struct Waiter {
     /// Its place: lower comes first.
     pub ticket: Ticket,
     /// What it wants.
-    pub claim: Claim,
+    pub claim: GrantRequest,
     /// The process that waits.
-    pub standing: Standing,
+    pub standing: WaitingProcess,
     /// Since when.
     pub since: Stamp,
     /// When it was last seen to look. Only kept up for one whose place has a lease.
@@ -142,7 +142,7 @@ pub struct Waiter {
 
 impl Waiter {
     /// One who arrives now.
-    pub(crate) fn new(claim: Claim, standing: Standing, now: &Now) -> Waiter {
+    pub(crate) fn new(claim: GrantRequest, standing: WaitingProcess, now: &Now) -> Waiter {
         Waiter { ticket: now.ticket, claim, standing, since: now.stamp(), seen: now.lease }
     }
 
@@ -163,7 +163,7 @@ impl Waiter {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
     /// What was granted, with the time-outs that apply.
-    pub claim: Claim,
+    pub claim: GrantRequest,
     /// The fencing number.
     pub epoch: Epoch,
     /// When it was granted.
@@ -215,7 +215,7 @@ impl std::fmt::Display for Reason {
 
 impl Grant {
     /// A grant to one who asked and need not wait.
-    pub(crate) fn new(claim: Claim, epoch: Epoch, now: &Now) -> Grant {
+    pub(crate) fn new(claim: GrantRequest, epoch: Epoch, now: &Now) -> Grant {
         Grant { claim, epoch, acquired: now.stamp(), heartbeat: now.stamp(), ticket: None, offer: None }
     }
 
@@ -299,9 +299,9 @@ impl Grant {
 
 /// Those who wait for one resource, in order of arrival.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Line(Vec<Waiter>);
+pub struct Waiters(Vec<Waiter>);
 
-impl Line {
+impl Waiters {
     /// The waiters, first come first.
     pub fn iter(&self) -> std::slice::Iter<'_, Waiter> {
         self.0.iter()
@@ -367,7 +367,7 @@ impl Line {
 
     /// The waiter that made this request before, now with the processes of the one that repeats it: the grant
     /// would be over at once if it were bound to those of an asker that has died since.
-    pub(crate) fn rejoin(&mut self, claim: &Claim, standing: Option<&Standing>, now: &Now) -> Option<Ticket> {
+    pub(crate) fn rejoin(&mut self, claim: &GrantRequest, standing: Option<&WaitingProcess>, now: &Now) -> Option<Ticket> {
         let request = claim.request.as_ref()?;
         let same = |waiter: &&mut Waiter| waiter.claim.request.as_ref() == Some(request) && waiter.claim.holder == claim.holder;
         let waiter = self.0.iter_mut().find(same)?;
@@ -414,8 +414,8 @@ pub struct Waiting {
 
 impl Blocked {
     /// What stands in the way of the waiter at `index` of the line, or of a newcomer if there is no index.
-    pub(crate) fn new(holders: Vec<Grant>, line: &Line, index: Option<usize>, reserved: Option<&Reservation>) -> Blocked {
-        let predecessor = index.and_then(|index| index.checked_sub(1)).and_then(|before| line.get(before));
+    pub(crate) fn new(holders: Vec<Grant>, waiters: &Waiters, index: Option<usize>, reserved: Option<&Reservation>) -> Blocked {
+        let predecessor = index.and_then(|index| index.checked_sub(1)).and_then(|before| waiters.get(before));
         let (watch, deadline) = match (predecessor, reserved) {
             (Some(before), _) => (vec![vec![before.standing.process.clone()]], None),
             (None, Some(reserved)) => (vec![vec![reserved.process.clone()]], None),
@@ -424,6 +424,6 @@ impl Blocked {
                 (groups, holders.iter().filter_map(Grant::deadline).min())
             }
         };
-        Blocked { holders, waiters: line.len(), watch, deadline, reserved: reserved.cloned().map(Box::new) }
+        Blocked { holders, waiters: waiters.len(), watch, deadline, reserved: reserved.cloned().map(Box::new) }
     }
 }

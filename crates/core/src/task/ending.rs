@@ -37,11 +37,11 @@ impl Task {
     pub(super) fn stop(&mut self, after: After, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         match &self.state {
             State::Pending
-            | State::Resting { .. }
+            | State::Backoff { .. }
             | State::Held
             | State::Awaiting { .. }
-            | State::Parked { .. }
-            | State::ByHand { .. }
+            | State::AwaitingDecision { .. }
+            | State::Manual { .. }
             | State::InPhases { .. }
             | State::Review => match after {
                 After::Cancel => self.finish(Done::Cancelled, None, now, buffer),
@@ -183,7 +183,7 @@ impl Task {
                 self.failures += u32::from(setback != RetryReason::Never);
                 self.again(live.run, ending, setback, said, now, buffer);
                 if setback != RetryReason::Never && policy.delay > Span::ZERO {
-                    self.state = State::Resting { until: now.lease + policy.delay };
+                    self.state = State::Backoff { until: now.lease + policy.delay };
                 }
                 Outcome::Again(setback)
             }
@@ -241,7 +241,7 @@ impl Task {
         let delay = NOT_BEGUN_DELAY.as_ms() << self.recoveries.min(NOT_BEGUN_DOUBLINGS);
         self.recoveries += 1;
         self.again(run, ending, RetryReason::Never, None, now, buffer);
-        self.state = State::Resting { until: now.lease + Span::from_ms(delay) };
+        self.state = State::Backoff { until: now.lease + Span::from_ms(delay) };
         Outcome::Again(RetryReason::Never)
     }
 
@@ -304,8 +304,8 @@ impl Task {
         let question = Question::of_task(&self.id, &self.spec.title, &error);
         let decision = question.raise(Some(NoticeKind::Escalate), buffer);
         self.emit(TaskFact::Escalated { run, error, decision: decision.clone() }, buffer);
-        self.turn_into(State::Parked { decision: decision.clone() }, now);
-        Outcome::Parked(decision)
+        self.turn_into(State::AwaitingDecision { decision: decision.clone() }, now);
+        Outcome::AwaitingDecision(decision)
     }
 
     /// It is done, as far as it depends on itself.

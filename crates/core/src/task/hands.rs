@@ -7,15 +7,15 @@ impl Task {
         match &self.state {
             _ if self.has_phases() => Outcome::HasPhases,
             State::Pending
-            | State::Resting { .. }
+            | State::Backoff { .. }
             | State::Held
             | State::Running(_)
             | State::Stuck { .. }
             | State::Stopping { .. }
             | State::Awaiting { .. }
             | State::InPhases { .. }
-            | State::ByHand { .. } => Outcome::NotPending(self.status()),
-            State::Parked { .. } | State::Review | State::Done(_) => {
+            | State::Manual { .. } => Outcome::NotPending(self.status()),
+            State::AwaitingDecision { .. } | State::Review | State::Done(_) => {
                 (self.failures, self.recoveries) = (0, 0);
                 self.emit(TaskFact::Retried {}, buffer);
                 self.turn_into(State::Pending, now);
@@ -32,10 +32,10 @@ impl Task {
             // What others may have waited for stays as it is, until a retry.
             State::Done(done) => Outcome::Over(done.status()),
             State::Pending
-            | State::Resting { .. }
+            | State::Backoff { .. }
             | State::Held
-            | State::Parked { .. }
-            | State::ByHand { .. }
+            | State::AwaitingDecision { .. }
+            | State::Manual { .. }
             | State::Review => {
                 let state = match mark {
                     Mark::Skipped => State::Done(Done::Skipped),
@@ -63,27 +63,27 @@ impl Task {
             State::Awaiting { .. } | State::InPhases { .. } => Outcome::NotPending(self.status()),
             State::Done(done) => Outcome::Over(done.status()),
             // It is looked at again, or the lock was renewed.
-            State::ByHand { epoch: current, .. } if *current == epoch => {
-                self.state = State::ByHand { holder, epoch, until };
+            State::Manual { epoch: current, .. } if *current == epoch => {
+                self.state = State::Manual { holder, epoch, until };
                 Outcome::Taken
             }
             State::Pending
-            | State::Resting { .. }
+            | State::Backoff { .. }
             | State::Held
-            | State::Parked { .. }
-            | State::ByHand { .. }
+            | State::AwaitingDecision { .. }
+            | State::Manual { .. }
             | State::Review => {
                 // Whoever gives it back wants it tried anew.
                 (self.failures, self.recoveries) = (0, 0);
                 self.emit(TaskFact::Taken { holder: holder.clone(), epoch }, buffer);
-                self.turn_into(State::ByHand { holder, epoch, until }, now);
+                self.turn_into(State::Manual { holder, epoch, until }, now);
                 Outcome::Taken
             }
         }
     }
 
     pub(super) fn give_back(&mut self, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
-        let State::ByHand { .. } = self.state else { return Outcome::NotPending(self.status()) };
+        let State::Manual { .. } = self.state else { return Outcome::NotPending(self.status()) };
         self.emit(TaskFact::Returned {}, buffer);
         self.turn_into(State::Pending, now);
         Outcome::Returned

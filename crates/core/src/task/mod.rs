@@ -80,7 +80,8 @@ pub enum State {
     /// It waits to be started.
     Pending,
     /// It waits for its next attempt.
-    Resting {
+    #[serde(rename = "resting")]
+    Backoff {
         /// Until when.
         until: Lease,
     },
@@ -115,12 +116,14 @@ pub enum State {
         until: Option<Lease>,
     },
     /// It cannot go on by itself.
-    Parked {
+    #[serde(rename = "parked")]
+    AwaitingDecision {
         /// The question to a person.
         decision: DecisionId,
     },
     /// A person works on it.
-    ByHand {
+    #[serde(rename = "byHand")]
+    Manual {
         /// Who, as holder of its lock.
         holder: HolderId,
         /// The grant.
@@ -286,7 +289,7 @@ pub enum Outcome {
     /// Its children are to be cancelled.
     EndChildren,
     /// It waits for a decision.
-    Parked(DecisionId),
+    AwaitingDecision(DecisionId),
     /// A person works on it.
     Taken,
     /// Nobody works on it any more.
@@ -340,7 +343,7 @@ impl Task {
                 self.end(&run, ending, ran, marker, children, &watch, now, &mut buffer)
             }
             Input::Ripen => {
-                if let State::Resting { until } = self.state
+                if let State::Backoff { until } = self.state
                     && now.lease >= until
                 {
                     self.turn_into(State::Pending, now);
@@ -351,7 +354,7 @@ impl Task {
             }
             // Its pipeline tells of both, so nothing is written down here.
             Input::Hold => match &self.state {
-                State::Pending | State::Resting { .. } | State::Held => {
+                State::Pending | State::Backoff { .. } | State::Held => {
                     self.turn_into(State::Held, now);
                     Outcome::Held
                 }
@@ -381,12 +384,12 @@ impl Task {
             // Its record tells the end, not the time.
             State::Stuck { reason: Stuck::SessionDead, .. } => None,
             State::Stuck { detected, .. } => Some(detected.lease + timeout),
-            State::Resting { until } => Some(*until),
-            State::Awaiting { until, .. } | State::ByHand { until, .. } => *until,
+            State::Backoff { until } => Some(*until),
+            State::Awaiting { until, .. } | State::Manual { until, .. } => *until,
             State::Pending
             | State::Held
             | State::Stopping { .. }
-            | State::Parked { .. }
+            | State::AwaitingDecision { .. }
             | State::InPhases { .. }
             | State::Review
             | State::Done(_) => None,
@@ -418,14 +421,14 @@ impl Task {
     /// The word for how it stands, as far as the task itself tells.
     pub fn status(&self) -> Status {
         match &self.state {
-            State::Pending | State::Resting { .. } => Status::Pending,
+            State::Pending | State::Backoff { .. } => Status::Pending,
             State::Running(_)
             | State::Stopping { .. }
             | State::Awaiting { .. }
-            | State::ByHand { .. }
+            | State::Manual { .. }
             | State::InPhases { is_blocked: false } => Status::InProgress,
             State::Stuck { .. } => Status::Stuck,
-            State::Held | State::Parked { .. } | State::InPhases { is_blocked: true } => Status::Blocked,
+            State::Held | State::AwaitingDecision { .. } | State::InPhases { is_blocked: true } => Status::Blocked,
             State::Review => Status::Review,
             State::Done(done) => done.status(),
         }
@@ -433,7 +436,7 @@ impl Task {
 
     /// Whether it waits to be started, and has rested long enough.
     pub fn is_due(&self, now: Lease) -> bool {
-        let is_rested = matches!(self.state, State::Resting { until } if now >= until);
+        let is_rested = matches!(self.state, State::Backoff { until } if now >= until);
         self.state == State::Pending || is_rested
     }
 
@@ -452,7 +455,7 @@ impl Task {
 
     /// What a look for DONE means before an attempt.
     fn found(&mut self, marker: Marker, children: u32, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
-        let is_waiting = matches!(self.state, State::Pending | State::Resting { .. });
+        let is_waiting = matches!(self.state, State::Pending | State::Backoff { .. });
         let Some(policy) = self.spec.restart.as_ref().filter(|_| is_waiting) else {
             return Outcome::NotPending(self.status());
         };

@@ -75,11 +75,11 @@ impl Task {
             (State::Stuck { .. } | State::Stopping { .. }, Pulse::Idle(_) | Pulse::SessionDead) => Outcome::Seen,
             (
                 State::Pending
-                | State::Resting { .. }
+                | State::Backoff { .. }
                 | State::Held
                 | State::Awaiting { .. }
-                | State::Parked { .. }
-                | State::ByHand { .. }
+                | State::AwaitingDecision { .. }
+                | State::Manual { .. }
                 | State::InPhases { .. }
                 | State::Review
                 | State::Done(_),

@@ -111,20 +111,20 @@ impl Dispatcher {
         let (mut rested, mut left) = (Vec::new(), Vec::new());
         for task in snapshot.backlog.tasks.values() {
             match &task.state {
-                State::Resting { until } if *until <= snapshot.lease && !is_taken(&task.id) => rested.push(task.id.clone()),
-                State::ByHand { until, .. } if is_due(until) => left.push(task.id.clone()),
+                State::Backoff { until } if *until <= snapshot.lease && !is_taken(&task.id) => rested.push(task.id.clone()),
+                State::Manual { until, .. } if is_due(until) => left.push(task.id.clone()),
                 State::Awaiting { until, .. } if is_due(until) || open_in(&snapshot.backlog, &task.id) == 0 => {
                     requests.push(RunRequest::Settle { task: task.id.clone() });
                 }
                 State::Pending
                 | State::Held
-                | State::Resting { .. }
+                | State::Backoff { .. }
                 | State::Running(_)
                 | State::Stuck { .. }
                 | State::Stopping { .. }
                 | State::Awaiting { .. }
-                | State::Parked { .. }
-                | State::ByHand { .. }
+                | State::AwaitingDecision { .. }
+                | State::Manual { .. }
                 | State::InPhases { .. }
                 | State::Review
                 | State::Done(_) => {}
@@ -139,8 +139,8 @@ impl Dispatcher {
     /// The next moment at which time alone changes something of these tasks.
     pub(super) fn next_due(&self, snapshot: &Snapshot) -> Option<Lease> {
         let due = |task: &Task| match &task.state {
-            State::Resting { until } => Some(*until),
-            State::Awaiting { until, .. } | State::ByHand { until, .. } => *until,
+            State::Backoff { until } => Some(*until),
+            State::Awaiting { until, .. } | State::Manual { until, .. } => *until,
             _ => None,
         };
         snapshot.backlog.tasks.values().filter_map(due).filter(|due| *due > snapshot.lease).min()
@@ -148,7 +148,7 @@ impl Dispatcher {
 
     /// Whether something will go on by itself though no run lives.
     pub(super) fn is_waiting(snapshot: &Snapshot) -> bool {
-        let waits = |task: &Task| matches!(task.state, task::State::Resting { .. } | task::State::Awaiting { .. });
+        let waits = |task: &Task| matches!(task.state, task::State::Backoff { .. } | task::State::Awaiting { .. });
         snapshot.backlog.tasks.values().any(waits)
     }
 }

@@ -362,7 +362,7 @@ fn agrees(backlog: &Backlog) -> Result<(), String> {
     for (id, pipeline) in &backlog.pipelines {
         let host = &backlog.tasks[id].state;
         let current = pipeline.task().map(|task| (task, &backlog.tasks[task].state));
-        let is_parked = matches!(current, Some((_, State::Parked { .. })));
+        let is_parked = matches!(current, Some((_, State::AwaitingDecision { .. })));
         let is_asked = matches!(&pipeline.state, Stand::Blocked { reason: Reason::Decision { .. }, .. });
         let is_right = match &pipeline.state {
             Stand::Init | Stand::Blocked { reason: Reason::Dependencies, .. } => *host == State::Pending,

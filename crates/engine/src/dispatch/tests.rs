@@ -2,7 +2,7 @@
 
 use banksman_core::decision::Act;
 use banksman_core::resource::coordination::Command;
-use banksman_core::resource::grant::{Ask, Claim};
+use banksman_core::resource::grant::{Ask, GrantRequest};
 use banksman_core::resource::lock;
 use banksman_core::task::retry::Marker;
 use banksman_core::task::{Mark, State, Watch};
@@ -348,7 +348,7 @@ fn limits_that_change_apply_to_a_live_runner_at_once() {
 fn what_has_expired_is_swept_with_the_slow_look() {
     let mut stage = Stage::new();
     let acquire = |name: &str, ttl: i64| {
-        let claim = Claim { ttl: Some(Span::from_ms(ttl)), ..Claim::new(HolderId::new("me").unwrap()) };
+        let claim = GrantRequest { ttl: Some(Span::from_ms(ttl)), ..GrantRequest::new(HolderId::new("me").unwrap()) };
         Request::plain(Command::Lock(Name::new(name).unwrap(), lock::Input::Acquire(Box::new(Ask::new(claim)))))
     };
     let mut actor = stage.runner("m", options());

@@ -30,7 +30,7 @@ pub(crate) fn conclude(
     if let Some(refusal) = not_the_holder(task, by, epoch, tx) {
         return refusal;
     }
-    let is_open = !matches!(task.state, State::ByHand { .. } | State::Done(_));
+    let is_open = !matches!(task.state, State::Manual { .. } | State::Done(_));
     let unmet = unmet(task, tables);
     if is_open && !anyway && !unmet.is_empty() && matches!(verdict, Verdict::Done { .. }) {
         return TaskOutcome::DependsOn(unmet);
@@ -53,7 +53,7 @@ pub(crate) fn release(id: &TaskId, by: Option<&HolderId>, epoch: Option<Epoch>, 
 
 /// Why one who speaks for a task that is claimed is not its holder: by the epoch if it is given, else by name.
 pub(super) fn not_the_holder(task: &Task, by: Option<&HolderId>, epoch: Option<Epoch>, tx: &Tx) -> Option<TaskOutcome> {
-    let State::ByHand { epoch: current, .. } = &task.state else { return None };
+    let State::Manual { epoch: current, .. } = &task.state else { return None };
     match epoch {
         Some(epoch) if epoch == *current => None,
         Some(_) => Some(TaskOutcome::Fenced),
@@ -63,7 +63,7 @@ pub(super) fn not_the_holder(task: &Task, by: Option<&HolderId>, epoch: Option<E
 
 /// Why one who speaks for a task that nobody has claimed is refused: its claim is over. It is told once.
 pub(crate) fn unheld(id: &TaskId, by: Option<&HolderId>, epoch: Option<Epoch>, tables: &mut Tables) -> Option<TaskOutcome> {
-    if matches!(tables.backlog.tasks.get(id)?.state, State::ByHand { .. }) {
+    if matches!(tables.backlog.tasks.get(id)?.state, State::Manual { .. }) {
         return None;
     }
     let lost = by.and_then(|by| tables.backlog.lost_claims.remove(&(id.clone(), by.clone())));
@@ -80,7 +80,7 @@ fn lost(id: &TaskId, by: Option<&HolderId>, tables: &mut Tables, tx: &mut Tx) ->
     Some(TaskOutcome::Lost(lost))
 }
 
-/// Gives back what somebody has claimed who does not work on the task any more. [`Key::ByHand`] must be loaded.
+/// Gives back what somebody has claimed who does not work on the task any more. [`Key::Manual`] must be loaded.
 pub(crate) fn let_go(id: &TaskId, holder: &HolderId, epoch: Epoch, tables: &mut Tables, tx: &mut Tx) {
     let ticket = match tables.coordination.claim_of(id) {
         Some(claim) => claim.ticket,
@@ -91,7 +91,7 @@ pub(crate) fn let_go(id: &TaskId, holder: &HolderId, epoch: Epoch, tables: &mut 
 
 /// Ends a claim against the will of its holder, who is told at the next call.
 pub(super) fn lose(id: &TaskId, reason: &str, tables: &mut Tables, tx: &mut Tx) -> Option<LostClaim> {
-    let State::ByHand { holder, epoch, .. } = tables.backlog.tasks.get(id)?.state.clone() else { return None };
+    let State::Manual { holder, epoch, .. } = tables.backlog.tasks.get(id)?.state.clone() else { return None };
     let lost = LostClaim { task: id.clone(), holder: holder.clone(), epoch, reason: reason.into(), at: tx.wall };
     tables.backlog.lost_claims.insert((id.clone(), holder), lost.clone());
     step_task(tables, tx, id, task::Input::Return, None);
@@ -101,7 +101,7 @@ pub(super) fn lose(id: &TaskId, reason: &str, tables: &mut Tables, tx: &mut Tx) 
 
 /// Ends the claim on a task if its time is up or its lock is another's.
 pub(crate) fn end_if_over(id: &TaskId, now: &Now, tables: &mut Tables, tx: &mut Tx) {
-    let Some(State::ByHand { epoch, .. }) = tables.backlog.tasks.get(id).map(|task| &task.state) else { return };
+    let Some(State::Manual { epoch, .. }) = tables.backlog.tasks.get(id).map(|task| &task.state) else { return };
     let lock = tables.coordination.locks.get(&id.lock());
     let reason = match lock.map(|lock| &lock.state) {
         Some(lock::State::Held(grant)) if grant.epoch == *epoch => grant.over(now).map(|reason| format!("it is {reason}")),
@@ -125,7 +125,7 @@ pub(crate) fn end_if_over(id: &TaskId, now: &Now, tables: &mut Tables, tx: &mut 
 /// The lock of a task was asked about: who has lost it does not work on the task any more, who has renewed it has renewed all.
 pub(crate) fn follow_lock(name: &Name, is_own: bool, is_renewed: bool, tables: &mut Tables, tx: &mut Tx) {
     let Some(id) = name.task() else { return };
-    let Some(State::ByHand { epoch, .. }) = tables.backlog.tasks.get(&id).map(|task| task.state.clone()) else { return };
+    let Some(State::Manual { epoch, .. }) = tables.backlog.tasks.get(&id).map(|task| task.state.clone()) else { return };
     let is_held = match tables.coordination.locks.get(name).map(|lock| &lock.state) {
         Some(lock::State::Held(grant)) => grant.epoch == epoch,
         Some(lock::State::Free) | None => false,

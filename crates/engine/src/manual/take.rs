@@ -1,7 +1,7 @@
 //! Taking a task: everything that it needs in one transaction, or a wait that holds nothing.
 
 use banksman_core::event::{Kind, Resource};
-use banksman_core::resource::grant::{Grant, Standing};
+use banksman_core::resource::grant::{Grant, WaitingProcess};
 use banksman_core::resource::lock;
 use banksman_core::resource::work_claim::{Input, Obstacle, Outcome, Take, WorkClaim};
 use banksman_core::task::{self, Need, State};
@@ -75,7 +75,7 @@ fn attempt(id: &TaskId, taking: &Taking, now: &Now, tables: &mut Tables, tx: &mu
     if let Some(refusal) = refusal {
         return Err(for_good(TaskOutcome::Stepped(refusal, Box::new(task.clone()))));
     }
-    if let State::ByHand { holder, .. } = &task.state
+    if let State::Manual { holder, .. } = &task.state
         && *holder == taking.holder
     {
         return renew(id, Some(&taking.holder), None, tables, tx).map_already();
@@ -138,7 +138,7 @@ fn rival_of(need: &Need, pipeline: HolderId, tables: &Tables) -> LockedBy {
 }
 
 /// What a claim on the task asks for. Only an exclusive section is part of it.
-fn wanted(id: &TaskId, taking: &Taking, tables: &Tables, wait: Option<(Standing, Option<Span>)>) -> Take {
+fn wanted(id: &TaskId, taking: &Taking, tables: &Tables, wait: Option<(WaitingProcess, Option<Span>)>) -> Take {
     let exclusive = |section: &&SectionId| tables.backlog.sections.get(*section).is_some_and(|section| section.exclusive);
     let section = taking.section.as_ref().filter(exclusive);
     Take {

@@ -67,8 +67,8 @@ fn is_phase_of(task: &Task, pipeline: &TaskId) -> bool {
 /// Removes a task, with what belongs to its state.
 fn remove(id: &TaskId, tables: &mut Tables, tx: &mut Tx) {
     match tables.backlog.tasks[id].state.clone() {
-        task::State::Parked { decision } => withdraw(tables, tx, &decision),
-        task::State::ByHand { holder, epoch, .. } => manual::let_go(id, &holder, epoch, tables, tx),
+        task::State::AwaitingDecision { decision } => withdraw(tables, tx, &decision),
+        task::State::Manual { holder, epoch, .. } => manual::let_go(id, &holder, epoch, tables, tx),
         _ => {}
     }
     tables.backlog.lost_claims.retain(|(task, _), _| task != id);

@@ -1,4 +1,4 @@
-use banksman_core::resource::grant::{Claim, Standing};
+use banksman_core::resource::grant::{GrantRequest, WaitingProcess};
 use banksman_core::task::{Need, Spec};
 use banksman_core::{Epoch, HolderId, Name, SectionId};
 use banksman_store::{Machine, Reading, Store, sqlite};
@@ -30,9 +30,9 @@ fn holder(text: &str) -> HolderId {
     HolderId::new(text).unwrap()
 }
 
-fn standing() -> Standing {
+fn standing() -> WaitingProcess {
     let process = ProcessId { host: "host".into(), boot: "boot".into(), pid_ns: 1, pid: 7, start: 1 };
-    Standing { process, address: None, lease: None }
+    WaitingProcess { process, address: None, lease: None }
 }
 
 /// A store, and how many transactions have written something.
@@ -46,7 +46,7 @@ impl World {
     }
 
     fn hold(&mut self, lock: &str) -> Epoch {
-        let ask = Box::new(Ask::new(Claim::new(holder("x"))));
+        let ask = Box::new(Ask::new(GrantRequest::new(holder("x"))));
         match self.ask(Request::plain(Command::Lock(name(lock), lock::Input::Acquire(ask)))) {
             Reply::Coordinate { outcome: Outcome::Lock(lock::Outcome::Acquired(grant)), .. } => grant.epoch,
             other => panic!("{other:?}"),
@@ -81,7 +81,7 @@ fn a_wait_for_a_claim_takes_as_many_transactions_as_one_for_a_lock() {
     let mut world = World(sqlite::memory(Box::new(Still)).unwrap(), 0);
     let poll = Span::from_secs(5);
     let epoch = world.hold("plain");
-    let ask = Ask { wait: Some(standing()), ..Ask::new(Claim::new(holder("ann"))) };
+    let ask = Ask { wait: Some(standing()), ..Ask::new(GrantRequest::new(holder("ann"))) };
     let resource = Resource { kind: Kind::Lock, name: name("plain") };
     let (plain, reply) = world.wait(Wait::new(resource, ask, poll), "plain", epoch);
     assert!(matches!(reply, Reply::Coordinate { outcome: Outcome::Lock(lock::Outcome::Acquired(_)), .. }), "{reply:?}");

@@ -84,14 +84,14 @@ pub enum Answer {
         until: Option<Lease>,
     },
     /// It cannot go on by itself: a person decides.
-    Parked {
+    AwaitingDecision {
         /// The decision.
         decision: DecisionId,
         /// What is asked.
         question: Option<Question>,
     },
     /// A person works on it.
-    ByHand {
+    Manual {
         /// Who.
         holder: HolderId,
         /// Until when, if time alone ends it.
@@ -129,9 +129,9 @@ pub struct Phases {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cause {
     /// It has nothing for a runner to do: it is for people.
-    ByHand,
+    Manual,
     /// It rests between two attempts.
-    Resting {
+    Backoff {
         /// Until when.
         until: Lease,
         /// Why its last session could not begin, if it rests for that.
@@ -305,7 +305,7 @@ impl Cause {
             Cause::Taken { reason: Reason::NoSlot { .. }, ahead, .. } => Some(ahead + 1),
             Cause::NoRunnerFree { runners, ahead } => is_queue(runners).then_some(ahead + 1),
             Cause::Roots { ahead, .. } | Cause::NoRunner { ahead } => Some(ahead + 1),
-            Cause::Taken { .. } | Cause::ByHand | Cause::Resting { .. } | Cause::Dependency(_) | Cause::SectionBusy { .. } => {
+            Cause::Taken { .. } | Cause::Manual | Cause::Backoff { .. } | Cause::Dependency(_) | Cause::SectionBusy { .. } => {
                 None
             }
         }

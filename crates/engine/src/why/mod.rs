@@ -52,7 +52,7 @@ pub fn keys(id: &TaskId, before: &[(TaskId, u64)], known: &Backlog) -> BTreeSet<
 /// The rows that tell why a task stands as it does.
 fn standing_keys(task: &Task, known: &Backlog, keys: &mut BTreeSet<Key>) {
     match &task.state {
-        State::Pending | State::Resting { .. } => {
+        State::Pending | State::Backoff { .. } => {
             keys.extend(facts::keys(&task.id, task.spec.section.as_ref(), task.spec.needs_to_begin(true)));
         }
         State::Held => {
@@ -61,7 +61,7 @@ fn standing_keys(task: &Task, known: &Backlog, keys: &mut BTreeSet<Key>) {
             keys.extend(pipeline.and_then(asked).map(|(guard, vars)| store_keys(&guard.wants(vars))).unwrap_or_default());
         }
         State::Awaiting { .. } => drop(keys.insert(Key::Family(task.id.clone()))),
-        State::Parked { decision } => drop(keys.insert(Key::Decision(decision.clone()))),
+        State::AwaitingDecision { decision } => drop(keys.insert(Key::Decision(decision.clone()))),
         State::InPhases { .. } => {
             keys.extend([Key::Task(task.id.clone()), Key::Pipeline(task.id.clone()), Key::Live, Key::Runners]);
             let pipeline = known.pipelines.get(&task.id);
@@ -73,7 +73,7 @@ fn standing_keys(task: &Task, known: &Backlog, keys: &mut BTreeSet<Key>) {
         }
         State::Done(_) if task.has_phases() => keys.extend([Key::Task(task.id.clone()), Key::Pipeline(task.id.clone())]),
         State::Running(_) | State::Stuck { .. } | State::Stopping { .. } => drop(keys.insert(Key::OpenDecisions)),
-        State::ByHand { .. } | State::Review | State::Done(_) => {}
+        State::Manual { .. } | State::Review | State::Done(_) => {}
     }
 }
 
@@ -267,7 +267,7 @@ impl<'a> Situation<'a> {
             run.expect("a live run is loaded with all others of them")
         };
         match &task.state {
-            State::Pending | State::Resting { .. } => {
+            State::Pending | State::Backoff { .. } => {
                 let causes = self.causes(task, before);
                 match self.workers().find(|runner| self.obstacles(task, runner).is_empty()) {
                     Some(runner) if causes.is_empty() => Answer::Starting(runner.id.clone()),
@@ -288,11 +288,11 @@ impl<'a> Situation<'a> {
                 };
                 Answer::Awaiting { children: open.map(link).collect(), until: *until }
             }
-            State::Parked { decision } => {
+            State::AwaitingDecision { decision } => {
                 let question = self.backlog.decisions.get(decision).map(|decision| decision.question.clone());
-                Answer::Parked { decision: decision.clone(), question }
+                Answer::AwaitingDecision { decision: decision.clone(), question }
             }
-            State::ByHand { holder, until, .. } => Answer::ByHand { holder: holder.clone(), until: *until },
+            State::Manual { holder, until, .. } => Answer::Manual { holder: holder.clone(), until: *until },
             State::Review => Answer::Review,
             State::InPhases { .. } => {
                 let pipeline = self.backlog.pipelines.get(&task.id).expect("it is loaded with its task");
@@ -337,8 +337,8 @@ impl<'a> Situation<'a> {
         for reason in self.reasons(task, runner) {
             match reason {
                 Reason::NotPending(_) => {}
-                Reason::NoWork => causes.push(Cause::ByHand),
-                Reason::Resting { until } => causes.push(Cause::Resting { until, not_begun: self.not_begun(task) }),
+                Reason::NoWork => causes.push(Cause::Manual),
+                Reason::Backoff { until } => causes.push(Cause::Backoff { until, not_begun: self.not_begun(task) }),
                 // It is asked why the task is parked, not why it is not started.
                 Reason::Decision(_) => {}
                 // Whether there is a place for it is asked below.
@@ -372,7 +372,7 @@ impl<'a> Situation<'a> {
         causes.splice(at..at, self.overtaken_by_roots(task, runner, before));
         let chains = chains(task, self.backlog);
         let dependencies = chains.into_iter().map(|(links, stop)| Cause::Dependency(self.chain(&links, stop)));
-        let at = causes.iter().take_while(|cause| **cause == Cause::ByHand).count();
+        let at = causes.iter().take_while(|cause| **cause == Cause::Manual).count();
         causes.splice(at..at, dependencies);
         causes.extend(task.spec.work.is_some().then(|| self.no_runner(task, before)).flatten());
         causes
@@ -471,12 +471,12 @@ impl<'a> Situation<'a> {
                         lock::State::Held(grant) => Some(&**grant),
                         lock::State::Free => None,
                     };
-                    (grant.into_iter().collect(), lock.line.iter().collect())
+                    (grant.into_iter().collect(), lock.waiters.iter().collect())
                 }
             },
             Kind::Semaphore => match self.coordination.semaphores.get(&resource.name) {
                 None => (Vec::new(), Vec::new()),
-                Some(semaphore) => (semaphore.holders.values().collect(), semaphore.line.iter().collect()),
+                Some(semaphore) => (semaphore.holders.values().collect(), semaphore.waiters.iter().collect()),
             },
         }
     }

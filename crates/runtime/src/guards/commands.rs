@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::sync::Mutex;
 
-use banksman_adapters::minder::{self, End, Minded, Task};
+use banksman_adapters::command_supervisor::{self, End, Minded, Task};
 use banksman_core::TaskId;
 use banksman_core::guard::{Cmd, CommandResult, GuardInputs, Topic, Wants};
 use banksman_core::pipeline::plan::{Context, Text, environment};
@@ -75,7 +75,7 @@ fn run(project: &Project, pipeline: Option<&TaskId>, cmd: &Cmd, vars: &Context, 
     // It does not act for whoever holds something here, nor for the run that it may be a part of.
     let env_remove = &[&FOREIGN[..], &["BANKSMAN_HOLDER", "BANKSMAN_TASK", "BANKSMAN_RUN_EPOCH"]].concat();
     let task = Task { argv, directory: project.root(), env, env_remove, limit: limits.command, stop: limits.stop, keep: OUTPUT };
-    minder::run(task).map_err(|error| format!("could not be started: {error}"))
+    command_supervisor::run(task).map_err(|error| format!("could not be started: {error}"))
 }
 
 /// Takes over how the commands of conditions ended.

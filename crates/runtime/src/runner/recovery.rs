@@ -1,5 +1,5 @@
 //! Sessions that a runner did not start or has lost sight of, and keepers that do not answer. Whatever may wait for a keeper
-//! is done on a thread (`aside.rs`); here is what follows from it.
+//! is done on a thread (`background.rs`); here is what follows from it.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use banksman_engine::Work;
 
 use super::tending::now_ended;
 use super::{Runner, Told};
-use crate::aside::{Recovered, Recovery};
+use crate::background::{Recovered, Recovery};
 use crate::sessions;
 
 impl Runner<'_> {
@@ -23,7 +23,7 @@ impl Runner<'_> {
             owner_epoch: run.owner_epoch.0,
             is_of_this_boot: run.boot == self.client.this_process().boot,
         };
-        self.aside.recover(recovery);
+        self.background.recover(recovery);
     }
 
     /// What became of a session was found out.
@@ -61,7 +61,7 @@ impl Runner<'_> {
         if let Some(session) = self.sessions.get_mut(run) {
             session.kill(grace);
         }
-        self.aside.await_end(run.clone(), self.files.record(run), grace);
+        self.background.await_end(run.clone(), self.files.record(run), grace);
     }
 
     /// The keeper of a session that is to end cannot end it. Only this thread gives keepers another session, so that it is

@@ -8,7 +8,7 @@ use banksman_core::{Liveness, ProcessId, RunId, Span};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{Runner, Told};
-use crate::aside::Deed;
+use crate::background::JobResult;
 use crate::waiting::{STALL, span};
 
 /// What has ended its sleep.
@@ -46,7 +46,7 @@ impl Runner<'_> {
         let mut fds = vec![
             PollFd::new(&self.mailbox, PollFlags::IN),
             PollFd::from_borrowed_fd(cancel, PollFlags::IN),
-            PollFd::new(&self.aside, PollFlags::IN),
+            PollFd::new(&self.background, PollFlags::IN),
         ];
         fds.extend(self.ear.as_ref().map(|ear| PollFd::new(ear, PollFlags::IN)));
         let fixed = fds.len();
@@ -84,36 +84,36 @@ impl Runner<'_> {
             self.dispatcher.heard();
         }
         if ready[2] {
-            for deed in self.aside.take() {
+            for deed in self.background.take() {
                 match deed {
-                    Deed::Swept(run, ended) => self.ended(&run, ended),
-                    Deed::Unproven(run, why) => self.dispatcher.unproven(&run, why, self.now()),
-                    Deed::Unclear(run, None) => self.dispatcher.unclear(&run, self.now()),
-                    Deed::Unclear(run, Some(why)) => {
+                    JobResult::Swept(run, ended) => self.ended(&run, ended),
+                    JobResult::Unproven(run, why) => self.dispatcher.unproven(&run, why, self.now()),
+                    JobResult::Unclear(run, None) => self.dispatcher.unclear(&run, self.now()),
+                    JobResult::Unclear(run, Some(why)) => {
                         self.dispatcher.unclear(&run, self.now());
                         self.tell_silence(&run, why, tell);
                     }
-                    Deed::Recovered(run, found) => self.recovered(&run, *found),
-                    Deed::Pulse(run, Ok(vitals)) => {
+                    JobResult::Recovered(run, found) => self.recovered(&run, *found),
+                    JobResult::Pulse(run, Ok(vitals)) => {
                         self.silent.remove(&run);
                         self.dispatcher.pulse(&run, vitals, self.now());
                     }
                     // A keeper that does not answer is no proof of anything: the next look is due after the same time.
-                    Deed::Pulse(run, Err(why)) => {
+                    JobResult::Pulse(run, Err(why)) => {
                         self.dispatcher.no_pulse(&run, self.now());
                         if let Some(why) = why {
                             self.tell_silence(&run, why, tell);
                         }
                     }
-                    Deed::Silent(run, record, silence) => self.kill_keeper(&run, record, silence, tell),
-                    Deed::Done => {}
-                    Deed::Gathered(pipeline, mut inputs, fresh_until) => {
+                    JobResult::Silent(run, record, silence) => self.kill_keeper(&run, record, silence, tell),
+                    JobResult::Done => {}
+                    JobResult::Gathered(pipeline, mut inputs, fresh_until) => {
                         inputs.fresh_until = fresh_until.map(|until| self.lease_of(until));
                         self.dispatcher.gathered(&pipeline, *inputs);
                     }
-                    Deed::Told(entry, Ok(())) => self.dispatcher.did(entry, Ok(())),
-                    Deed::Told(entry, Err(untold)) if untold.is_final => self.dispatcher.gave_up(entry, untold.error),
-                    Deed::Told(entry, Err(untold)) => self.dispatcher.did(entry, Err(untold.error)),
+                    JobResult::Told(entry, Ok(())) => self.dispatcher.did(entry, Ok(())),
+                    JobResult::Told(entry, Err(untold)) if untold.is_final => self.dispatcher.gave_up(entry, untold.error),
+                    JobResult::Told(entry, Err(untold)) => self.dispatcher.did(entry, Err(untold.error)),
                 }
             }
         }

@@ -56,7 +56,7 @@ impl Runner<'_> {
             // It only tells people why there is a pause; the end of the run is what counts.
             self.client.call(request).ok();
         }
-        self.aside.sweep(run.clone(), record, grace);
+        self.background.sweep(run.clone(), record, grace);
     }
 
     /// The end of a run is durable: its keeper, or its record, is not needed any more.

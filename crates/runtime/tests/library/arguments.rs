@@ -7,7 +7,7 @@ use std::time::Duration;
 use banksman::core::event::{Kind, Resource};
 use banksman::core::ids::NameError;
 use banksman::core::resource::coordination::{Command, Outcome};
-use banksman::core::resource::grant::{Ask, Claim};
+use banksman::core::resource::grant::{Ask, GrantRequest};
 use banksman::core::resource::lock;
 use banksman::core::resource::semaphore;
 use banksman::core::{HolderId, Name};
@@ -25,8 +25,8 @@ fn define(client: &Client, name: &str, capacity: u32) {
 /// How many wait for anything.
 fn waiters(world: &World) -> usize {
     let all = world.client().reader().unwrap().view().snapshot().unwrap().coordination;
-    all.locks.values().map(|lock| lock.line.len()).sum::<usize>()
-        + all.semaphores.values().map(|one| one.line.len()).sum::<usize>()
+    all.locks.values().map(|lock| lock.waiters.len()).sum::<usize>()
+        + all.semaphores.values().map(|one| one.waiters.len()).sum::<usize>()
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn a_lock_has_one_slot() {
         let refused = client.lock("w").unwrap().weight(weight).acquire();
         assert!(matches!(refused, Err(AcquireError::Argument(ArgumentError::LockWeight(given))) if given == weight));
         // Those who ask below the builder are refused as well.
-        let claim = Claim { weight, ..Claim::new(HolderId::new("h").unwrap()) };
+        let claim = GrantRequest { weight, ..GrantRequest::new(HolderId::new("h").unwrap()) };
         let input = lock::Input::Acquire(Box::new(Ask::new(claim)));
         let (outcome, _) = client.ask(Command::Lock(Name::new("w").unwrap(), input), Vec::new()).unwrap();
         assert_eq!(outcome, Outcome::Lock(lock::Outcome::NotOneSlot));
@@ -68,7 +68,7 @@ fn whoever_panics_while_it_waits_does_not_stand_in_the_way() {
     let client = world.client();
     let first = client.lock("l").unwrap().acquire().unwrap();
     let resource = Resource { kind: Kind::Lock, name: Name::new("l").unwrap() };
-    let ask = Ask::new(Claim::new(HolderId::new("h").unwrap()));
+    let ask = Ask::new(GrantRequest::new(HolderId::new("h").unwrap()));
     let mut progress = |_: &_, _| panic!("the program is broken");
     let patience = WaitOptions { wait: Some(Duration::from_secs(60)), progress: Some(&mut progress), ..WaitOptions::default() };
     let acquire = || client.acquire(resource, ask, patience);
@@ -88,7 +88,7 @@ fn names_of_banksman_are_reserved() {
         reserved(client.semaphore(name).err().unwrap());
         // Nor below the builder.
         let (plain, holder) = (Name::new(name).unwrap(), HolderId::new("h").unwrap());
-        let ask = || Box::new(Ask::new(Claim::new(holder.clone())));
+        let ask = || Box::new(Ask::new(GrantRequest::new(holder.clone())));
         let commands = [
             Command::Lock(plain.clone(), lock::Input::Acquire(ask())),
             Command::Lock(plain.clone(), lock::Input::Define(lock::Config::default())),
@@ -223,7 +223,7 @@ fn an_endless_tick_is_a_tick_that_never_comes() {
     let client = world.client();
     let _held = client.lock("l").unwrap().acquire().unwrap();
     let resource = Resource { kind: Kind::Lock, name: Name::new("l").unwrap() };
-    let ask = Ask::new(Claim::new(HolderId::new("h").unwrap()));
+    let ask = Ask::new(GrantRequest::new(HolderId::new("h").unwrap()));
     let patience = WaitOptions { wait: Some(Duration::from_millis(5)), tick: Some(Duration::MAX), ..WaitOptions::default() };
     assert!(matches!(client.acquire(resource, ask, patience), Ok(Acquisition::TimedOut(_))));
     let queue = Name::new("q").unwrap();

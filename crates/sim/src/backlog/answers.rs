@@ -177,7 +177,7 @@ impl World<'_> {
     /// Every task that waits for an answer has its question, and every question about a task its task.
     pub(crate) fn check_questions(&mut self) {
         let parked = self.book.jobs.iter().filter_map(|(id, job)| match &job.standing {
-            Standing::Parked(decision) => Some((decision.clone(), id.clone())),
+            Standing::AwaitingDecision(decision) => Some((decision.clone(), id.clone())),
             Standing::Pending
             | Standing::Live(_)
             | Standing::Awaiting(_)

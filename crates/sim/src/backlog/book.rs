@@ -62,7 +62,7 @@ pub(crate) enum Standing {
     Live(RunId),
     /// It is done, and its children have so long; for ever once they are being cancelled.
     Awaiting(Option<Lease>),
-    Parked(DecisionId),
+    AwaitingDecision(DecisionId),
     /// It goes as its pipeline does, which may be blocked.
     InPhases(bool),
     Review,
@@ -130,7 +130,7 @@ impl Job {
         match self.standing {
             Standing::Live(_) | Standing::Awaiting(_) | Standing::InPhases(false) => true,
             Standing::Pending => self.rests.is_some(),
-            Standing::Parked(_) | Standing::InPhases(true) | Standing::Review | Standing::Over(_) => false,
+            Standing::AwaitingDecision(_) | Standing::InPhases(true) | Standing::Review | Standing::Over(_) => false,
         }
     }
 
@@ -198,7 +198,7 @@ impl Book {
             Standing::Live(run) => Some((run, self.runs.get(run)?)),
             Standing::Pending
             | Standing::Awaiting(_)
-            | Standing::Parked(_)
+            | Standing::AwaitingDecision(_)
             | Standing::InPhases(_)
             | Standing::Review
             | Standing::Over(_) => None,

@@ -132,7 +132,7 @@ impl World<'_> {
                 Request::Queue(QueueRequest::new(queue, Input::Requeue(item)))
             }
             87..91 => {
-                let part = *self.random.pick(&[Part::Ready, Part::Resting, Part::Processing, Part::Dead]);
+                let part = *self.random.pick(&[Part::Ready, Part::Backoff, Part::Processing, Part::Dead]);
                 self.queue_request(Input::Purge(part, 2))
             }
             // One who takes an item and is never heard of again.

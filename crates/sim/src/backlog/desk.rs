@@ -225,7 +225,7 @@ impl World<'_> {
             if self.random.below(1_000) < odds {
                 self.tally.count("fault: bell not heard");
             } else {
-                self.runners[slot].bell = true;
+                self.runners[slot].change_notifier = true;
             }
         }
     }
@@ -241,7 +241,7 @@ impl World<'_> {
     }
 }
 
-fn tried<'a>(batch: &'a [InFlight], world: &World<'_>, notes: &'a RefCell<Vec<Note>>) -> Vec<Tried<'a, super::Flaw>> {
+fn tried<'a>(batch: &'a [InFlight], world: &World<'_>, notes: &'a RefCell<Vec<Note>>) -> Vec<Tried<'a, super::Mutation>> {
     let requests = batch.iter().flat_map(|call| &call.requests);
     requests.map(|request| Tried { request, broken: world.options.broken, notes }).collect()
 }

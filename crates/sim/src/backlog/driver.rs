@@ -9,9 +9,9 @@ use banksman_engine::{Activity, Next, Vitals, Work};
 use banksman_store::Key;
 
 use super::desk::{InFlight, Sender};
-use super::flaw::Flaw;
 use super::keeper::{Ask, Keeper, Notice};
 use super::machine::Record;
+use super::mutation::Mutation;
 use super::runner::{Doing, Stream, Sweep};
 use super::scarcity::{Lack, not_begun};
 use super::world::World;
@@ -82,8 +82,8 @@ impl World<'_> {
             self.runners[slot].may_leave = !busy && self.is_idle_for(&told);
             self.runners[slot].roots = self.roots_for(&told);
         }
-        if let Some(flaw) = self.flaw()
-            && let Err(error) = flaw.misread(&mut snapshot, keys, &mut self.store)
+        if let Some(mutation) = self.mutation()
+            && let Err(error) = mutation.misread(&mut snapshot, keys, &mut self.store)
         {
             return self.store_failed(&error);
         }
@@ -94,9 +94,9 @@ impl World<'_> {
 
     /// What a runner finds when it looks at another process.
     fn look_at(&self, process: &ProcessId) -> Liveness {
-        match self.flaw() {
-            Some(Flaw::PidOnly) if self.machine.is_taken(process.pid) => Liveness::Alive,
-            Some(Flaw::StalledIsDead) if self.is_stalled(process) => Liveness::Dead,
+        match self.mutation() {
+            Some(Mutation::PidOnly) if self.machine.is_taken(process.pid) => Liveness::Alive,
+            Some(Mutation::StalledIsDead) if self.is_stalled(process) => Liveness::Dead,
             _ => self.machine.probe(process),
         }
     }
@@ -177,7 +177,7 @@ impl World<'_> {
                         self.tally.count("sessions adopted");
                     }
                     Some(ending) => self.ended(slot, &run.id, ending, None),
-                    None if self.flaw() == Some(Flaw::Respawn) => {
+                    None if self.mutation() == Some(Mutation::Respawn) => {
                         self.machine.records.remove(&run.id);
                         self.spawn(slot, work);
                     }
@@ -197,7 +197,7 @@ impl World<'_> {
     /// The keeper was killed. What is left of the tree is ended before the run counts as lost.
     fn sweep(&mut self, slot: usize, run: &RunId, keeper: u32) {
         self.tally.count("sweeps");
-        if self.flaw() == Some(Flaw::NoSweep) {
+        if self.mutation() == Some(Mutation::NoSweep) {
             return self.ended(slot, run, Ending::Lost, None);
         }
         if let Some(request) = self.runners[slot].dispatcher.session_dead(run) {
@@ -224,7 +224,7 @@ impl World<'_> {
     }
 
     fn kill_run(&mut self, slot: usize, run: &RunId) {
-        if self.flaw() == Some(Flaw::EndAtWish) {
+        if self.mutation() == Some(Mutation::EndAtWish) {
             return self.ended(slot, run, Ending::Signalled(9), None);
         }
         let stream = self.runners[slot].sessions.get(run).map(|stream| (stream.keeper, stream.number, stream.epoch));
@@ -261,12 +261,12 @@ impl World<'_> {
         match &runner.doing {
             Doing::Acting => true,
             Doing::Calling => false,
-            Doing::Sleeping { until, .. } if self.flaw() == Some(Flaw::Deaf) => {
+            Doing::Sleeping { until, .. } if self.mutation() == Some(Mutation::Deaf) => {
                 runner.cancelled || self.hears_sessions(slot) || (*until <= now && *until % 4 == 0)
             }
             Doing::Sleeping { watch, until } => {
                 runner.mailbox
-                    || (runner.bell && runner.dispatcher.listens())
+                    || (runner.change_notifier && runner.dispatcher.listens())
                     || runner.cancelled
                     || *until <= now
                     || self.hears_sessions(slot)
@@ -294,7 +294,7 @@ impl World<'_> {
         self.finish_tellings(slot);
         self.finish_gatherings(slot);
         let runner = &mut self.runners[slot];
-        if std::mem::take(&mut runner.bell) && runner.dispatcher.listens() {
+        if std::mem::take(&mut runner.change_notifier) && runner.dispatcher.listens() {
             runner.dispatcher.heard();
         }
         let died = watch.into_iter().find(|process| self.look_at(process) != Liveness::Alive);
@@ -314,11 +314,11 @@ impl World<'_> {
         let done: Vec<Sweep> = self.runners[slot].sweeps.extract_if(.., |sweep| sweep.done_at <= now).collect();
         for sweep in done {
             let is_unseen = self.keepers.get(&sweep.keeper).is_some_and(Keeper::is_unseen);
-            if is_unseen && self.flaw() != Some(Flaw::UnseenIsDead) {
+            if is_unseen && self.mutation() != Some(Mutation::UnseenIsDead) {
                 self.tally.count("runs unproven");
                 let now = self.lease_of(slot);
-                match self.flaw() {
-                    Some(Flaw::Unasked) => self.runners[slot].dispatcher.unclear(&sweep.run, now),
+                match self.mutation() {
+                    Some(Mutation::Unasked) => self.runners[slot].dispatcher.unclear(&sweep.run, now),
                     _ => self.runners[slot].dispatcher.unproven(&sweep.run, "its container cannot be seen".into(), now),
                 }
                 continue;
@@ -341,7 +341,7 @@ impl World<'_> {
                 Some(Notice::Started(session)) => self.runners[slot].dispatcher.started(run, session, now),
                 Some(Notice::Ended(ending)) => {
                     self.ended(slot, run, ending, None);
-                    if self.flaw() == Some(Flaw::AcknowledgeFirst) {
+                    if self.mutation() == Some(Mutation::AcknowledgeFirst) {
                         self.acknowledge(slot, run);
                     }
                 }

@@ -16,7 +16,7 @@ pub(crate) enum Made {
     Over(Status),
     Again(RetryReason, Ending),
     Awaiting,
-    Parked(DecisionId),
+    AwaitingDecision(DecisionId),
 }
 
 impl World<'_> {
@@ -60,13 +60,13 @@ impl World<'_> {
                 Made::Again(why, _) if !matches!(why, RetryReason::Never | RetryReason::Shortage) && delay > Span::ZERO => {
                     Some(lease + delay)
                 }
-                Made::Again(..) | Made::Over(_) | Made::Awaiting | Made::Parked(_) => None,
+                Made::Again(..) | Made::Over(_) | Made::Awaiting | Made::AwaitingDecision(_) => None,
             };
             job.standing = match &made {
                 Made::Over(status) => Standing::Over(*status),
                 Made::Again(..) => Standing::Pending,
                 Made::Awaiting => Standing::Awaiting(Some(lease + wait)),
-                Made::Parked(decision) => Standing::Parked(decision.clone()),
+                Made::AwaitingDecision(decision) => Standing::AwaitingDecision(decision.clone()),
             };
         }
         self.tally.count(match made {
@@ -82,7 +82,7 @@ impl World<'_> {
             Made::Again(RetryReason::Overtime, _) => "again: took too long",
             Made::Again(RetryReason::Stuck, _) => "again: stuck",
             Made::Awaiting => "waits for its children",
-            Made::Parked(_) => "parked",
+            Made::AwaitingDecision(_) => "parked",
         });
     }
 
@@ -127,7 +127,7 @@ enum Expected {
     Over(Status),
     Again(RetryReason, Ending),
     Awaiting,
-    Parked,
+    AwaitingDecision,
 }
 
 impl Expected {
@@ -136,7 +136,7 @@ impl Expected {
             Made::Over(status) => Expected::Over(*status),
             Made::Again(why, ending) => Expected::Again(*why, ending.clone()),
             Made::Awaiting => Expected::Awaiting,
-            Made::Parked(_) => Expected::Parked,
+            Made::AwaitingDecision(_) => Expected::AwaitingDecision,
         }
     }
 }
@@ -152,7 +152,7 @@ fn expected(job: &Job, entry: &Entry, ending: Ending, marker: &Marker, watch: Wa
         (_, Some(Verdict::Done { .. }), _) => return done,
         _ if is_loop && *marker == Marker::Done => return done,
         (Some(After::Fail { .. }), _, _) => return FAILED,
-        (Some(After::Escalate { .. }), _, _) => return Expected::Parked,
+        (Some(After::Escalate { .. }), _, _) => return Expected::AwaitingDecision,
         _ if is_loop && *marker != Marker::Absent => return FAILED,
         (_, None, Ending::Never) => RetryReason::Never,
         (_, None, Ending::NotBegun { .. }) => RetryReason::Shortage,
@@ -175,7 +175,7 @@ fn expected(job: &Job, entry: &Entry, ending: Ending, marker: &Marker, watch: Wa
     let is_help = why == RetryReason::Stuck || (why == RetryReason::Lost && !is_loop);
     match on_exhausted(&job.spec, &watch) {
         _ if spent => FAILED,
-        OnExhausted::Escalate if is_help && job.recoveries >= watch.max_recoveries => Expected::Parked,
+        OnExhausted::Escalate if is_help && job.recoveries >= watch.max_recoveries => Expected::AwaitingDecision,
         OnExhausted::Fail if is_help && job.recoveries >= watch.max_recoveries => FAILED,
         OnExhausted::Escalate | OnExhausted::Fail => Expected::Again(why, ending),
     }

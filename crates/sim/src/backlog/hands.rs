@@ -2,7 +2,7 @@
 
 use banksman_core::event::{Kind, Resource};
 use banksman_core::resource::coordination::{Command, Outcome};
-use banksman_core::resource::grant::{Ask, Claim, Standing};
+use banksman_core::resource::grant::{Ask, GrantRequest, WaitingProcess};
 use banksman_core::resource::lock;
 use banksman_core::resource::semaphore;
 use banksman_core::{Epoch, HolderId, Span, Ticket};
@@ -50,13 +50,13 @@ impl World<'_> {
         let process = user.process.clone();
         let bound = self.random.in_thousand(600);
         let waits = self.users[index].place.is_none() && self.random.in_thousand(400);
-        let claim = Claim {
+        let claim = GrantRequest {
             weight: if resource.kind == Kind::Lock { 1 } else { 1 + u32::from(self.random.in_thousand(400)) },
             ttl: (!bound).then(|| Span::from_ms(self.random.between(1_000, 15_000))),
             processes: if bound { vec![process.clone()] } else { Vec::new() },
-            ..Claim::new(holder.clone())
+            ..GrantRequest::new(holder.clone())
         };
-        let wait = waits.then_some(Standing { process, address: None, lease: None });
+        let wait = waits.then_some(WaitingProcess { process, address: None, lease: None });
         let ask = Box::new(Ask { wait, ..Ask::new(claim) });
         let command = match resource.kind {
             Kind::Lock => Command::Lock(resource.name.clone(), lock::Input::Acquire(ask)),

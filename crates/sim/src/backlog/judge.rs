@@ -123,7 +123,9 @@ impl World<'_> {
             }
             TaskFact::Awaiting { run, .. } => self.take_in_end(id, run.as_ref(), Made::Awaiting),
             TaskFact::EndingChildren {} => self.take_in_ending_children(id),
-            TaskFact::Escalated { run, decision, .. } => self.take_in_end(id, Some(run), Made::Parked(decision.clone())),
+            TaskFact::Escalated { run, decision, .. } => {
+                self.take_in_end(id, Some(run), Made::AwaitingDecision(decision.clone()))
+            }
             TaskFact::InPhases { is_blocked } => {
                 let standing = Standing::InPhases(*is_blocked);
                 self.book.jobs.get_mut(id).into_iter().for_each(|job| job.standing = standing.clone());

@@ -12,8 +12,8 @@ use banksman_core::task::Ending;
 use banksman_core::{ProcessId, RunId, Seq, TaskId};
 use banksman_engine::Work;
 
-use super::flaw::Flaw;
 use super::machine::Record;
+use super::mutation::Mutation;
 use super::program::Child;
 use super::world::World;
 use crate::clock::Ms;
@@ -143,7 +143,7 @@ impl World<'_> {
         }
         match keeper.stage.clone() {
             Stage::Born => match self.machine.records.get(&keeper.run) {
-                Some(_) if self.flaw() != Some(Flaw::RecordShared) => self.refuse(keeper),
+                Some(_) if self.mutation() != Some(Mutation::RecordShared) => self.refuse(keeper),
                 _ => {
                     self.machine.records.insert(keeper.run.clone(), Record::Empty);
                     keeper.stage = Stage::Made;
@@ -157,7 +157,9 @@ impl World<'_> {
                 keeper.stage = Stage::Running;
                 self.introduce(keeper);
             }
-            Stage::Running if keeper.child.is_none() && !keeper.hidden.is_empty() && self.flaw() != Some(Flaw::Stragglers) => {
+            Stage::Running
+                if keeper.child.is_none() && !keeper.hidden.is_empty() && self.mutation() != Some(Mutation::Stragglers) =>
+            {
                 keeper.stage = Stage::Draining { until: now + self.random.between(0, 1_000) };
             }
             Stage::Running if keeper.child.is_none() => self.finish_session(keeper),

@@ -1,4 +1,4 @@
-//! The faults of [`Flaw`] around workers and routes.
+//! The faults of [`Mutation`] around workers and routes.
 
 use banksman_core::queue::State;
 use banksman_core::route::Pattern;
@@ -7,12 +7,12 @@ use banksman_core::{Name, Span, Status, Task};
 use banksman_engine::{Reply, Request, RouteRequest, WorkerOutcome, WorkerRequest};
 use banksman_store::{Call as _, Crew, Tables, Tx};
 
-use super::Flaw;
+use super::Mutation;
 
 /// Decides like the real request, except for the fault.
-pub(super) fn decide(flaw: Flaw, request: &Request, tables: &mut Tables, tx: &mut Tx) -> Reply {
-    match (flaw, request) {
-        (Flaw::ItemForgotten, Request::Worker(WorkerRequest::Settle { worker, task, .. })) => {
+pub(super) fn decide(mutation: Mutation, request: &Request, tables: &mut Tables, tx: &mut Tx) -> Reply {
+    match (mutation, request) {
+        (Mutation::ItemForgotten, Request::Worker(WorkerRequest::Settle { worker, task, .. })) => {
             let now = tx.now(Vec::new(), Span::ZERO);
             let how = match tables.backlog.tasks.get(task).map(Task::status) {
                 Some(Status::Completed) => End::Completed,
@@ -25,7 +25,7 @@ pub(super) fn decide(flaw: Flaw, request: &Request, tables: &mut Tables, tx: &mu
             tx.carry_out(step.effects, false);
             Reply::Worker(WorkerOutcome::Stepped(step.outcome))
         }
-        (Flaw::TakenTwice, Request::Worker(WorkerRequest::Take { .. })) => {
+        (Mutation::TakenTwice, Request::Worker(WorkerRequest::Take { .. })) => {
             let reply = request.decide(tables, tx);
             if let Reply::Worker(WorkerOutcome::Took { item, .. }) = &reply {
                 let row = tables.queues.items.get_mut(item);
@@ -34,7 +34,7 @@ pub(super) fn decide(flaw: Flaw, request: &Request, tables: &mut Tables, tx: &mu
             }
             reply
         }
-        (Flaw::ItemNotKept, Request::Worker(WorkerRequest::Take { queue, .. })) => {
+        (Mutation::ItemNotKept, Request::Worker(WorkerRequest::Take { queue, .. })) => {
             let reply = request.decide(tables, tx);
             let visibility = tables.queues.queues.get(queue).map(|queue| queue.config.visibility_timeout);
             if let (Reply::Worker(WorkerOutcome::Took { item, .. }), Some(visibility)) = (&reply, visibility)
@@ -44,17 +44,17 @@ pub(super) fn decide(flaw: Flaw, request: &Request, tables: &mut Tables, tx: &mu
             }
             reply
         }
-        (Flaw::PauseOff, Request::Worker(WorkerRequest::Take { worker, .. })) => {
+        (Mutation::PauseOff, Request::Worker(WorkerRequest::Take { worker, .. })) => {
             let was = set_paused(tables, worker, false);
             let reply = request.decide(tables, tx);
             set_paused(tables, worker, was);
             reply
         }
-        (Flaw::RoutedTwice, Request::Route(routed)) => {
+        (Mutation::RoutedTwice, Request::Route(routed)) => {
             tables.crew.cursor = routed.from;
             request.decide(tables, tx)
         }
-        (Flaw::RoutePassed, Request::Route(routed)) => {
+        (Mutation::RoutePassed, Request::Route(routed)) => {
             let nothing = RouteRequest { reactions: Vec::new(), ..routed.clone() };
             Request::Route(nothing).decide(tables, tx)
         }
@@ -68,11 +68,11 @@ fn set_paused(tables: &mut Tables, worker: &Name, paused: bool) -> bool {
 }
 
 /// Spoils what a runner reads of workers and routes.
-pub(super) fn misread(flaw: Flaw, crew: &mut Crew) {
-    match flaw {
-        Flaw::PauseOff => crew.workers.workers.values_mut().for_each(|worker| worker.paused = false),
-        Flaw::JobForgotten => crew.over.clear(),
-        Flaw::SleepsOn => {
+pub(super) fn misread(mutation: Mutation, crew: &mut Crew) {
+    match mutation {
+        Mutation::PauseOff => crew.workers.workers.values_mut().for_each(|worker| worker.paused = false),
+        Mutation::JobForgotten => crew.over.clear(),
+        Mutation::SleepsOn => {
             for worker in crew.workers.workers.values_mut() {
                 let mut definition = (*worker.definition).clone();
                 definition.wake_on = definition.wake_on.into_iter().map(|_| Pattern::new("never:comes").expect("good")).collect();

@@ -12,8 +12,8 @@ use banksman_engine::{DecisionRequest, PipelineRequest, Request, RunRequest, Tas
 
 use super::book::Standing;
 use super::ends::Made;
-use super::flaw::Flaw;
 use super::machine::Placed;
+use super::mutation::Mutation;
 use super::world::World;
 use crate::report::Checker;
 
@@ -101,7 +101,7 @@ impl Said {
 impl World<'_> {
     /// A runner looks for the file DONE.
     pub(crate) fn look_for_done(&mut self, slot: usize, task: &TaskId) -> Marker {
-        if self.flaw() == Some(Flaw::DoneUnseen) {
+        if self.mutation() == Some(Mutation::DoneUnseen) {
             return Marker::Absent;
         }
         let marker = match self.machine.files.get(task) {

@@ -7,7 +7,7 @@
 //!   `machine`, `faults`, `desk`, `calm`: what happens.
 //! * `book`, `judge`, `ends`, `loops`, `roots`, `truth`, `way`, `phases`, `verdicts`, `items`, `reactions`: what must be true, kept by an outsider;
 //!   `answers`: both, for decisions.
-//! * [`Flaw`]: engines, drivers and keepers with one fault each.
+//! * [`Mutation`]: engines, drivers and keepers with one fault each.
 
 mod answers;
 mod book;
@@ -18,7 +18,6 @@ mod driver;
 mod ends;
 mod errands;
 mod faults;
-mod flaw;
 mod hands;
 mod items;
 mod judge;
@@ -26,6 +25,7 @@ mod keeper;
 mod lapses;
 mod loops;
 mod machine;
+mod mutation;
 mod outside;
 mod pause;
 mod phases;
@@ -44,13 +44,13 @@ mod wishes;
 mod words;
 mod world;
 
-pub use flaw::Flaw;
+pub use mutation::Mutation;
 
 use crate::report::{Checker, Report, Tally, Violation};
 use crate::{Listener, Options};
 
 /// Lives through the history of one seed.
-pub fn run(seed: u64, options: Options<Flaw>, listener: Option<Listener<'_>>) -> Report {
+pub fn run(seed: u64, options: Options<Mutation>, listener: Option<Listener<'_>>) -> Report {
     match world::World::new(seed, options, listener) {
         Ok(world) => world.run(),
         Err(error) => {
@@ -61,6 +61,6 @@ pub fn run(seed: u64, options: Options<Flaw>, listener: Option<Listener<'_>>) ->
 }
 
 /// Lives through the history twice: it must be the same one.
-pub fn run_twice(seed: u64, options: Options<Flaw>) -> Report {
+pub fn run_twice(seed: u64, options: Options<Mutation>) -> Report {
     crate::twice(options.only, || run(seed, options, None))
 }

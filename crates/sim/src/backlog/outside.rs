@@ -7,7 +7,7 @@ use banksman_core::Pipeline;
 use banksman_core::guard::{Cmd, CommandResult, FileInfo, GuardInputs};
 use banksman_core::{RunnerId, TaskId};
 
-use super::flaw::Flaw;
+use super::mutation::Mutation;
 use super::world::World;
 use crate::clock::Ms;
 use crate::report::Checker;
@@ -98,7 +98,7 @@ impl World<'_> {
             let inputs = inputs(&found, &pipeline);
             self.samples.insert((self.runners[slot].id.clone(), pipeline.id.clone()), Sample { visit, found });
             self.note(slot, format_args!("has looked at the guards of {}", pipeline.id));
-            if self.flaw() == Some(Flaw::AnswerLost) {
+            if self.mutation() == Some(Mutation::AnswerLost) {
                 continue;
             }
             self.runners[slot].dispatcher.gathered(&pipeline, inputs);

@@ -6,7 +6,7 @@
 
 use banksman_core::event::{Kind, Resource};
 use banksman_core::resource::coordination::{Command, Outcome};
-use banksman_core::resource::grant::{Ask, Claim, Standing};
+use banksman_core::resource::grant::{Ask, GrantRequest, WaitingProcess};
 use banksman_core::resource::semaphore;
 use banksman_core::{Name, ProcessId, RunId, Ticket};
 use banksman_engine::{Reply, Request, RunRequest};
@@ -106,6 +106,6 @@ pub(crate) fn runs() -> Resource {
 
 /// Bound to no process: like the one that the run had before, it ends with the run.
 fn slot(run: &RunId, process: ProcessId) -> Ask {
-    let wait = Some(Standing { process, address: None, lease: None });
-    Ask { wait, ..Ask::new(Claim::new(run.holder())) }
+    let wait = Some(WaitingProcess { process, address: None, lease: None });
+    Ask { wait, ..Ask::new(GrantRequest::new(run.holder())) }
 }

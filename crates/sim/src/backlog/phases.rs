@@ -179,7 +179,7 @@ impl World<'_> {
             }
             Reason::Decision { decision, task, .. } => {
                 let standing = self.book.jobs.get(task).map(|job| &job.standing);
-                way.task() == Some(task) && standing == Some(&Standing::Parked(decision.clone()))
+                way.task() == Some(task) && standing == Some(&Standing::AwaitingDecision(decision.clone()))
             }
         };
         self.verdict.expect(Checker::Phases, right, || format!("{id} stands at {:?}, and is blocked: {reason:?}", way.stand));
@@ -343,7 +343,7 @@ impl World<'_> {
         }
         let parked = way.task().and_then(|task| self.book.jobs.get(task)).map(|job| &job.standing);
         let is_asked = matches!(way.blocked, Some(Reason::Decision { .. }));
-        if is_asked != matches!(parked, Some(Standing::Parked(_))) {
+        if is_asked != matches!(parked, Some(Standing::AwaitingDecision(_))) {
             return Some(format!("{id} is blocked: {:?}, and its phase is {parked:?}", way.blocked));
         }
         let is_open = |job: &Job| !matches!(job.standing, Standing::Over(_));
@@ -423,7 +423,7 @@ impl World<'_> {
             }
             Stand::In { task: Some(task), .. } => {
                 let waits = |job: &Job| match job.standing {
-                    Standing::Parked(_) | Standing::Review => true,
+                    Standing::AwaitingDecision(_) | Standing::Review => true,
                     Standing::Pending => self.is_rightly_blocked(job),
                     Standing::Live(_) | Standing::Awaiting(_) | Standing::InPhases(_) | Standing::Over(_) => false,
                 };

@@ -10,9 +10,9 @@ use banksman_engine::{Dispatcher, Reply};
 
 use super::desk::Sender;
 use super::errands::Telling;
-use super::flaw::Flaw;
 use super::keeper::Notice;
 use super::machine::Record;
+use super::mutation::Mutation;
 use super::outside::Gathering;
 use super::roots::Roots;
 use super::world::World;
@@ -32,7 +32,7 @@ pub(crate) struct Runner {
     pub(crate) doing: Doing,
     pub(crate) mailbox: bool,
     /// There were events since it last looked up.
-    pub(crate) bell: bool,
+    pub(crate) change_notifier: bool,
     /// It was asked to end.
     pub(crate) cancelled: bool,
     pub(crate) sessions: BTreeMap<RunId, Stream>,
@@ -129,7 +129,7 @@ impl World<'_> {
             shortage: None,
         };
         let options = banksman_engine::Options {
-            max_runs: told.max_runs.filter(|_| self.flaw() != Some(Flaw::RoomOff)),
+            max_runs: told.max_runs.filter(|_| self.mutation() != Some(Mutation::RoomOff)),
             limits: told.limits,
             sections: told.sections.clone(),
             until_idle: told.until_idle,
@@ -152,7 +152,7 @@ impl World<'_> {
             dispatcher: Dispatcher::new(row, options),
             doing: Doing::Acting,
             mailbox: false,
-            bell: false,
+            change_notifier: false,
             cancelled: false,
             sessions: BTreeMap::new(),
             sweeps: Vec::new(),

@@ -4,7 +4,7 @@ use banksman_core::backlog::Ended;
 use banksman_core::task::Ending;
 use banksman_core::{RunId, Wall};
 
-use super::flaw::Flaw;
+use super::mutation::Mutation;
 use super::world::World;
 use crate::clock::Ms;
 use crate::random::Random;
@@ -63,7 +63,7 @@ impl World<'_> {
 
     /// A runner hears that a run could not begin.
     pub(crate) fn ended_short(&mut self, slot: usize, run: &RunId) {
-        let is_counted = self.flaw() == Some(Flaw::ShortageCounts);
+        let is_counted = self.mutation() == Some(Mutation::ShortageCounts);
         let ending = if is_counted { Ending::NotStarted { error: "no more processes".into() } } else { not_begun() };
         let (ended, now) = (Ended::new(ending, Wall(self.clock.now()), None), self.lease_of(slot));
         self.runners[slot].passed_over.clear();

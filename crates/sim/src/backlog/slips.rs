@@ -1,4 +1,4 @@
-//! The faults of [`Flaw`] around pipelines.
+//! The faults of [`Mutation`] around pipelines.
 
 use std::sync::Arc;
 
@@ -9,19 +9,19 @@ use banksman_core::{Effect, Now, Task, TaskId};
 use banksman_engine::{Judgement, PipelineOutcome, PipelineRequest, Reply, Request, RunRequest};
 use banksman_store::{Call as _, Tables, Tx};
 
-use super::{Flaw, lapses};
+use super::{Mutation, lapses};
 
 /// Decides like the real request, except for the fault.
-pub(super) fn decide(flaw: Flaw, request: &Request, tables: &mut Tables, tx: &mut Tx) -> Reply {
-    match (flaw, request) {
-        (Flaw::EndForgotten, Request::Run(RunRequest::Finish { .. })) => {
+pub(super) fn decide(mutation: Mutation, request: &Request, tables: &mut Tables, tx: &mut Tx) -> Reply {
+    match (mutation, request) {
+        (Mutation::EndForgotten, Request::Run(RunRequest::Finish { .. })) => {
             let pipelines = std::mem::take(&mut tables.backlog.pipelines);
             let reply = request.decide(tables, tx);
             tables.backlog.pipelines = pipelines;
             reply
         }
-        (Flaw::PhaseSkipped, Request::Run(RunRequest::Finish { .. })) => with_plans(request, skip, tables, tx),
-        (Flaw::SecondTask, Request::Run(RunRequest::Finish { .. })) => {
+        (Mutation::PhaseSkipped, Request::Run(RunRequest::Finish { .. })) => with_plans(request, skip, tables, tx),
+        (Mutation::SecondTask, Request::Run(RunRequest::Finish { .. })) => {
             let before: Vec<TaskId> = tables.backlog.tasks.keys().cloned().collect();
             let reply = request.decide(tables, tx);
             let is_new = |task: &&Task| !before.contains(&task.id);
@@ -29,7 +29,7 @@ pub(super) fn decide(flaw: Flaw, request: &Request, tables: &mut Tables, tx: &mu
             new.into_iter().for_each(|task| add_twin(task, tables, tx));
             reply
         }
-        (Flaw::HostForgotten, Request::Run(RunRequest::Finish { .. })) => {
+        (Mutation::HostForgotten, Request::Run(RunRequest::Finish { .. })) => {
             let last = tables.backlog.pipelines.values().filter(|pipeline| is_at_its_end(pipeline));
             let last: Vec<TaskId> = last.map(|pipeline| pipeline.id.clone()).collect();
             let hosts: Vec<Task> = last.iter().filter_map(|id| tables.backlog.tasks.remove(id)).collect();
@@ -37,13 +37,13 @@ pub(super) fn decide(flaw: Flaw, request: &Request, tables: &mut Tables, tx: &mu
             tables.backlog.tasks.extend(hosts.into_iter().map(|host| (host.id.clone(), host)));
             reply
         }
-        (Flaw::RetriedForGood, Request::Pipeline(PipelineRequest::Retry { id })) => {
+        (Mutation::RetriedForGood, Request::Pipeline(PipelineRequest::Retry { id })) => {
             if let Some(State::Failed { recoverable, .. }) = tables.backlog.pipelines.get_mut(id).map(|row| &mut row.state) {
                 *recoverable = true;
             }
             request.decide(tables, tx)
         }
-        (Flaw::GoesOnCancelled, Request::Run(RunRequest::Finish { what, .. })) => {
+        (Mutation::GoesOnCancelled, Request::Run(RunRequest::Finish { what, .. })) => {
             let host = what.task.spec.parent.as_ref().and_then(|host| tables.backlog.pipelines.get_mut(host));
             if let Some(host) = host
                 && let State::Cancelled { phase: Some(phase) } = &host.state
@@ -52,31 +52,32 @@ pub(super) fn decide(flaw: Flaw, request: &Request, tables: &mut Tables, tx: &mu
             }
             request.decide(tables, tx)
         }
-        (Flaw::GuardsOff, Request::Pipeline(PipelineRequest::Judge(judgement))) => {
+        (Mutation::GuardsOff, Request::Pipeline(PipelineRequest::Judge(judgement))) => {
             let judgement = Judgement { guards: Vec::new(), ..(**judgement).clone() };
             Request::Pipeline(PipelineRequest::Judge(Box::new(judgement))).decide(tables, tx)
         }
-        (Flaw::OldAnswer, Request::Pipeline(PipelineRequest::Judge(judgement))) => {
+        (Mutation::OldAnswer, Request::Pipeline(PipelineRequest::Judge(judgement))) => {
             let judgement = transferred(judgement, tables);
             Request::Pipeline(PipelineRequest::Judge(Box::new(judgement))).decide(tables, tx)
         }
-        (Flaw::TwoLookers, Request::Pipeline(PipelineRequest::Examine { id, .. })) => {
+        (Mutation::TwoLookers, Request::Pipeline(PipelineRequest::Examine { id, .. })) => {
             tables.backlog.pipelines.get_mut(id).into_iter().for_each(|pipeline| pipeline.looker = None);
             request.decide(tables, tx)
         }
-        (Flaw::LookerStays, Request::Pipeline(PipelineRequest::Examine { id, by, .. })) => match tables.backlog.pipelines.get(id)
-        {
-            Some(row) if row.looker.as_ref().is_some_and(|looker| looker != by) => {
-                Reply::Pipeline(PipelineOutcome::Stepped(Outcome::Late, Box::new(row.clone())))
+        (Mutation::LookerStays, Request::Pipeline(PipelineRequest::Examine { id, by, .. })) => {
+            match tables.backlog.pipelines.get(id) {
+                Some(row) if row.looker.as_ref().is_some_and(|looker| looker != by) => {
+                    Reply::Pipeline(PipelineOutcome::Stepped(Outcome::Late, Box::new(row.clone())))
+                }
+                Some(_) | None => request.decide(tables, tx),
             }
-            Some(_) | None => request.decide(tables, tx),
-        },
-        (Flaw::SilentPipeline, Request::Pipeline(PipelineRequest::Set { id, .. })) => {
+        }
+        (Mutation::SilentPipeline, Request::Pipeline(PipelineRequest::Set { id, .. })) => {
             let reply = request.decide(tables, tx);
             tables.backlog.pipelines.get_mut(id).into_iter().for_each(|pipeline| pipeline.attempt += 1);
             reply
         }
-        _ => lapses::decide(flaw, request, tables, tx),
+        _ => lapses::decide(mutation, request, tables, tx),
     }
 }
 

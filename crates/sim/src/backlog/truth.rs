@@ -152,19 +152,19 @@ impl World<'_> {
                 let (task, unmet) = (&listed.task, listed.unmet as usize);
                 let Some(job) = self.book.jobs.get(&task.id) else { return Some(format!("{} is not in the book", task.id)) };
                 let standing = match &task.state {
-                    State::Pending | State::Resting { .. } | State::Held => Standing::Pending,
+                    State::Pending | State::Backoff { .. } | State::Held => Standing::Pending,
                     State::Running(live) | State::Stuck { live, .. } | State::Stopping { live, .. } => {
                         Standing::Live(live.run.clone())
                     }
                     State::Awaiting { until, .. } => Standing::Awaiting(*until),
-                    State::Parked { decision } => Standing::Parked(decision.clone()),
-                    State::ByHand { .. } => return Some(format!("{} is worked on by hand", task.id)),
+                    State::AwaitingDecision { decision } => Standing::AwaitingDecision(decision.clone()),
+                    State::Manual { .. } => return Some(format!("{} is worked on by hand", task.id)),
                     State::InPhases { is_blocked } => Standing::InPhases(*is_blocked),
                     State::Review => Standing::Review,
                     State::Done(done) => Standing::Over(done.status()),
                 };
                 let rests = match task.state {
-                    State::Resting { until } => Some(until),
+                    State::Backoff { until } => Some(until),
                     _ => None,
                 };
                 let row = (standing, rests, unmet, task.attempts, task.failures, task.recoveries);

@@ -26,7 +26,7 @@ impl World<'_> {
             return self.crew_wish();
         }
         let tasks: Vec<TaskId> = self.book.jobs.keys().cloned().collect();
-        let parked = |id: &&TaskId| matches!(self.book.jobs[*id].standing, Standing::Parked(_));
+        let parked = |id: &&TaskId| matches!(self.book.jobs[*id].standing, Standing::AwaitingDecision(_));
         let parked: Vec<TaskId> = tasks.iter().filter(parked).cloned().collect();
         let tasks = if parked.is_empty() || self.random.in_thousand(700) { tasks } else { parked };
         let task = (!tasks.is_empty()).then(|| self.random.pick(&tasks).clone());

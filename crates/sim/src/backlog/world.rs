@@ -10,10 +10,10 @@ use banksman_store::{Machine as _, Store, StoreError, sqlite};
 
 use super::book::Book;
 use super::desk::InFlight;
-use super::flaw::Flaw;
 use super::keeper::Keeper;
 use super::loops::{Checked, Said};
 use super::machine::Machine;
+use super::mutation::Mutation;
 use super::outside::{Outside, Sample};
 use super::runner::{Doing, Runner};
 use super::scarcity::Scarcity;
@@ -31,7 +31,7 @@ const LOOK_CLOSELY: usize = 120;
 const LATE: Ms = 30_000;
 
 pub(crate) struct World<'a> {
-    pub(crate) options: Options<Flaw>,
+    pub(crate) options: Options<Mutation>,
     pub(crate) clock: Clock,
     pub(crate) store: Store,
     pub(crate) random: Random,
@@ -128,7 +128,7 @@ enum Actor {
 }
 
 impl<'a> World<'a> {
-    pub(crate) fn new(seed: u64, options: Options<Flaw>, listener: Option<Listener<'a>>) -> Result<World<'a>, StoreError> {
+    pub(crate) fn new(seed: u64, options: Options<Mutation>, listener: Option<Listener<'a>>) -> Result<World<'a>, StoreError> {
         let clock = Clock::new();
         let store = sqlite::memory(Box::new(clock.clone()))?;
         // Another stream of numbers than that of the locks' world.
@@ -313,7 +313,7 @@ impl<'a> World<'a> {
         times
     }
 
-    pub(crate) fn flaw(&self) -> Option<Flaw> {
+    pub(crate) fn mutation(&self) -> Option<Mutation> {
         self.options.broken
     }
 

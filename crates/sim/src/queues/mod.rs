@@ -2,20 +2,20 @@
 //! lost before or after their commit, and wake-ups that never arrive.
 //!
 //! * `world`: what happens. `ledger`: what must be true, kept by an outsider and by the pure core.
-//! * [`Slip`]: stores with one fault each, to show that the checkers can fail.
+//! * [`QueueMutation`]: stores with one fault each, to show that the checkers can fail.
 
 mod ledger;
-mod slip;
+mod mutation;
 mod world;
 
-pub use slip::Slip;
+pub use mutation::QueueMutation;
 
 use crate::report::{Checker, Report, Tally, Violation};
 use crate::{Listener, Options};
 use world::World;
 
 /// Lives through the history of one seed.
-pub fn run(seed: u64, options: Options<Slip>, listener: Option<Listener<'_>>) -> Report {
+pub fn run(seed: u64, options: Options<QueueMutation>, listener: Option<Listener<'_>>) -> Report {
     match World::new(seed, options, listener) {
         Ok(world) => world.run(),
         Err(error) => {
@@ -26,6 +26,6 @@ pub fn run(seed: u64, options: Options<Slip>, listener: Option<Listener<'_>>) ->
 }
 
 /// Lives through the history twice: it must be the same one.
-pub fn run_twice(seed: u64, options: Options<Slip>) -> Report {
+pub fn run_twice(seed: u64, options: Options<QueueMutation>) -> Report {
     crate::twice(options.only, || run(seed, options, None))
 }

@@ -3,13 +3,13 @@
 use std::cell::RefCell;
 
 use banksman_core::queue::{Config, Data, Hold, Input, New, Outcome, Part, State, Waiting};
-use banksman_core::resource::grant::{Address, Standing};
+use banksman_core::resource::grant::{Address, WaitingProcess};
 use banksman_core::{HolderId, Liveness, Name, ProcessId, Span};
 use banksman_engine::{QueueRequest, Reply, Request, TakeAction, TakingItem};
 use banksman_store::{Store, StoreError, sqlite};
 
 use super::ledger::Ledger;
-use super::slip::Slip;
+use super::mutation::QueueMutation;
 use crate::clock::{Clock, HOST, Ms};
 use crate::random::Random;
 use crate::report::{Checker, Report, Tally, Verdict};
@@ -36,7 +36,7 @@ pub(super) struct World<'a> {
     tally: Tally,
     verdict: Verdict,
     store: Store,
-    slip: Option<Slip>,
+    mutation: Option<QueueMutation>,
     ledger: Ledger,
     workers: Vec<Worker>,
     next_pid: i32,
@@ -88,7 +88,7 @@ fn holder(pid: i32) -> HolderId {
 impl Worker {
     fn new(pid: i32) -> Worker {
         let address = Some(Address(pid.to_string().into()));
-        let standing = Standing { process: process(pid), address, lease: None };
+        let standing = WaitingProcess { process: process(pid), address, lease: None };
         let taking = TakingItem::new(queue(), holder(pid), Some(standing), Span::from_ms(POLL));
         let doing = Doing::Asking(taking.request(), None);
         Worker { pid, taking, doing }
@@ -96,7 +96,11 @@ impl Worker {
 }
 
 impl<'a> World<'a> {
-    pub(super) fn new(seed: u64, options: Options<Slip>, listener: Option<Listener<'a>>) -> Result<World<'a>, StoreError> {
+    pub(super) fn new(
+        seed: u64,
+        options: Options<QueueMutation>,
+        listener: Option<Listener<'a>>,
+    ) -> Result<World<'a>, StoreError> {
         let clock = Clock::new();
         let store = sqlite::memory(Box::new(clock.clone()))?;
         let mut random = Random::new(seed);
@@ -108,7 +112,7 @@ impl<'a> World<'a> {
             tally: Tally::default(),
             verdict: Verdict::new(options.only),
             store,
-            slip: options.broken,
+            mutation: options.broken,
             ledger: Ledger::new(),
             workers: Vec::new(),
             next_pid: 1,
@@ -302,8 +306,8 @@ impl<'a> World<'a> {
             _ => Fate::Committed,
         };
         let notes = RefCell::new(Vec::new());
-        let tried: Vec<Tried<'_, Slip>> =
-            requests.iter().map(|request| Tried { request, broken: self.slip, notes: &notes }).collect();
+        let tried: Vec<Tried<'_, QueueMutation>> =
+            requests.iter().map(|request| Tried { request, broken: self.mutation, notes: &notes }).collect();
         let open = match self.store.begin(&tried) {
             Ok(open) => open,
             Err(error) => {

@@ -2,22 +2,22 @@
 //! checker finds without the others.
 
 use banksman_sim::Options;
-use banksman_sim::backlog::{Flaw, run};
+use banksman_sim::backlog::{Mutation, run};
 
-fn assert_caught(flaw: Flaw, pin: u64) {
-    let only = flaw.checker();
-    let options = Options { broken: Some(flaw), only: Some(only), steps: None };
+fn assert_caught(mutation: Mutation, pin: u64) {
+    let only = mutation.checker();
+    let options = Options { broken: Some(mutation), only: Some(only), steps: None };
     let is_caught = |seed| run(seed, options, None).violation.is_some();
-    assert!(crate::caught_on(flaw.name(), pin, is_caught), "{} was never caught by [{only}]", flaw.name());
+    assert!(crate::caught_on(mutation.name(), pin, is_caught), "{} was never caught by [{only}]", mutation.name());
 }
 
 macro_rules! caught {
-    ($($test:ident: $flaw:ident on $pin:literal),* $(,)?) => {
-        $(#[test] fn $test() { assert_caught(Flaw::$flaw, $pin); })*
+    ($($test:ident: $mutation:ident on $pin:literal),* $(,)?) => {
+        $(#[test] fn $test() { assert_caught(Mutation::$mutation, $pin); })*
 
         #[test]
         fn every_fault_has_its_test() {
-            assert_eq!(Flaw::ALL.to_vec(), vec![$(Flaw::$flaw),*]);
+            assert_eq!(Mutation::ALL.to_vec(), vec![$(Mutation::$mutation),*]);
         }
     };
 }

@@ -1,7 +1,7 @@
 //! Queues survive every fault; and every checker can fail: for each there is a store with one fault, which that checker finds
 //! without the others.
 
-use banksman_sim::queues::{Slip, run, run_twice};
+use banksman_sim::queues::{QueueMutation, run, run_twice};
 use banksman_sim::{Options, Tally};
 
 fn assert_holds(seed: u64) -> Tally {
@@ -31,15 +31,26 @@ fn the_same_seed_is_the_same_history() {
 }
 
 /// The seed on which each fault is caught.
-const PINS: [(Slip, u64); 6] =
-    [(Slip::FencingOff, 0), (Slip::NoTime, 0), (Slip::Silent, 0), (Slip::LostItem, 0), (Slip::OldEpoch, 0), (Slip::SilentRow, 0)];
+const PINS: [(QueueMutation, u64); 6] = [
+    (QueueMutation::FencingOff, 0),
+    (QueueMutation::NoTime, 0),
+    (QueueMutation::Silent, 0),
+    (QueueMutation::LostItem, 0),
+    (QueueMutation::OldEpoch, 0),
+    (QueueMutation::SilentRow, 0),
+];
 
 #[test]
 fn every_fault_is_caught_by_the_checker_that_is_meant_for_it() {
-    assert_eq!(PINS.map(|(slip, _)| slip), Slip::ALL);
-    for (slip, pin) in PINS {
-        let options = Options { broken: Some(slip), only: Some(slip.checker()), steps: None };
+    assert_eq!(PINS.map(|(mutation, _)| mutation), QueueMutation::ALL);
+    for (mutation, pin) in PINS {
+        let options = Options { broken: Some(mutation), only: Some(mutation.checker()), steps: None };
         let is_caught = |seed| run(seed, options, None).violation.is_some();
-        assert!(crate::caught_on(slip.name(), pin, is_caught), "{} was never caught by [{}]", slip.name(), slip.checker());
+        assert!(
+            crate::caught_on(mutation.name(), pin, is_caught),
+            "{} was never caught by [{}]",
+            mutation.name(),
+            mutation.checker()
+        );
     }
 }

@@ -7,7 +7,7 @@ use banksman_core::backlog::{Edge, Ended, Runner};
 use banksman_core::guard::{Condition, Guard, GuardAction};
 use banksman_core::pipeline::plan::{Action, Context, Deed, Phase, Plan, Text};
 use banksman_core::resource::coordination::{Command, Outcome};
-use banksman_core::resource::grant::{Address, Ask, Claim, Standing};
+use banksman_core::resource::grant::{Address, Ask, GrantRequest, WaitingProcess};
 use banksman_core::resource::lock;
 use banksman_core::task::retry::{Marker, OnTimeout, Policy};
 use banksman_core::task::{Ending, OnExhausted, Outcome as Refused, Spec, Watch, Work};
@@ -22,9 +22,9 @@ use banksman_store::{Machine, Reading, Store, sqlite};
 
 /// A machine whose clock is set by hand.
 #[derive(Clone, Default)]
-struct ByHand(Arc<AtomicI64>);
+struct Manual(Arc<AtomicI64>);
 
-impl Machine for ByHand {
+impl Machine for Manual {
     fn host(&self) -> String {
         "host".into()
     }
@@ -53,12 +53,12 @@ const PLACE: Span = Span::from_secs(15);
 /// A request, bound to the process that makes it, that waits if it must.
 fn acquire(holder: &str, request: &str, pid: i32) -> lock::Input {
     let process = ProcessId { host: "host".into(), boot: "boot".into(), pid_ns: 1, pid, start: 1 };
-    let claim = Claim {
+    let claim = GrantRequest {
         processes: vec![process.clone()],
         request: Some(RequestId::new(request).expect("a good name")),
-        ..Claim::new(HolderId::new(holder).expect("a good name"))
+        ..GrantRequest::new(HolderId::new(holder).expect("a good name"))
     };
-    let wait = Some(Standing { process, address: None, lease: Some(PLACE) });
+    let wait = Some(WaitingProcess { process, address: None, lease: Some(PLACE) });
     lock::Input::Acquire(Box::new(Ask { wait, ..Ask::new(claim) }))
 }
 
@@ -66,7 +66,7 @@ fn acquire(holder: &str, request: &str, pid: i32) -> lock::Input {
 /// but the row was still bound to the dead one, so that the next in line would have taken the lock from the living.
 #[test]
 fn a_place_taken_over_is_bound_to_the_process_that_took_it_over() {
-    let mut store = sqlite::memory(Box::new(ByHand::default())).expect("a store in memory");
+    let mut store = sqlite::memory(Box::new(Manual::default())).expect("a store in memory");
     let first = ask(&mut store, acquire("first", "r1", 1));
     let epoch = if let lock::Outcome::Acquired(grant) = first { grant.epoch } else { Epoch(0) };
     ask(&mut store, acquire("second", "r2", 2));
@@ -84,7 +84,7 @@ fn a_place_taken_over_is_bound_to_the_process_that_took_it_over() {
 /// place was gone as soon as the lease was over, however often it had looked.
 #[test]
 fn a_place_lasts_for_as_long_as_its_waiter_looks() {
-    let clock = ByHand::default();
+    let clock = Manual::default();
     let mut store = sqlite::memory(Box::new(clock.clone())).expect("a store in memory");
     ask(&mut store, acquire("first", "r1", 1));
     ask(&mut store, acquire("second", "r2", 2));
@@ -219,7 +219,7 @@ fn exited(code: i32) -> Ended {
 
 /// A store with an exclusive section and two tasks in it.
 fn store_with_section() -> Store {
-    let mut store = sqlite::memory(Box::new(ByHand::default())).expect("a store in memory");
+    let mut store = sqlite::memory(Box::new(Manual::default())).expect("a store in memory");
     let (id, name) = (SectionId::new("s").expect("a good id"), Title::new("s").expect("a good title"));
     commit(&mut store, &[Request::Section(SectionRequest::Add { id, name, exclusive: true })]);
     add_task(&mut store, "first", Some("s"), 0);
@@ -284,7 +284,7 @@ fn who_shall_leave_does_not_sleep() {
 /// A runner that found a run to take too long asked the store to end it, again and again, and never came to ending it.
 #[test]
 fn a_run_that_takes_too_long_is_ended() {
-    let (clock, mut one) = (ByHand::default(), runner_with("one", 1, |options| options.max_duration = Some(Span::from_secs(5))));
+    let (clock, mut one) = (Manual::default(), runner_with("one", 1, |options| options.max_duration = Some(Span::from_secs(5))));
     let mut store = sqlite::memory(Box::new(clock.clone())).expect("a store in memory");
     add_task(&mut store, "long", None, 0);
     let begun = drive(&mut store, &mut one);
@@ -299,7 +299,7 @@ fn a_run_that_takes_too_long_is_ended() {
 /// slow look; and one that shall end when it is idle ended meanwhile, with nobody told.
 #[test]
 fn what_could_not_be_told_is_told_later() {
-    let (clock, mut one) = (ByHand::default(), runner_with("one", 1, |options| options.until_idle = true));
+    let (clock, mut one) = (Manual::default(), runner_with("one", 1, |options| options.until_idle = true));
     let mut store = sqlite::memory(Box::new(clock.clone())).expect("a store in memory");
     add_task(&mut store, "bad", None, 0);
     let begun = drive(&mut store, &mut one);
@@ -336,7 +336,7 @@ fn policy() -> Policy {
 /// again never comes to.
 #[test]
 fn files_are_looked_for_however_busy_a_runner_is() {
-    let (clock, mut one) = (ByHand::default(), runner("one", 1));
+    let (clock, mut one) = (Manual::default(), runner("one", 1));
     let mut store = sqlite::memory(Box::new(clock.clone())).expect("a store in memory");
     add(&mut store, "first", Spec { work: None, ..spec("first", None, 0) }, &[]);
     add(&mut store, "loop", Spec { restart: Some(policy()), ..spec("loop", None, 0) }, &["first"]);
@@ -352,7 +352,7 @@ fn files_are_looked_for_however_busy_a_runner_is() {
 /// A session could not be ended and a person was asked what to do. When it had ended after all, the question stayed.
 #[test]
 fn nobody_is_asked_about_a_run_that_is_over() {
-    let clock = ByHand::default();
+    let clock = Manual::default();
     let mut store = sqlite::memory(Box::new(clock.clone())).expect("a store in memory");
     let mut one = runner("one", 1);
     add_task(&mut store, "stubborn", None, 0);
@@ -379,7 +379,7 @@ fn nobody_is_asked_about_a_run_that_is_over() {
 /// root was not thought of, and one that came later was taken before it.
 #[test]
 fn a_root_that_was_refused_keeps_its_turn() {
-    let mut store = sqlite::memory(Box::new(ByHand::default())).expect("a store in memory");
+    let mut store = sqlite::memory(Box::new(Manual::default())).expect("a store in memory");
     let mut one = runner_with("one", 1, |options| (options.max_runs, options.limits.roots) = (Some(2), 2));
     add_task(&mut store, "first", None, 0);
     add(&mut store, "loop", Spec { restart: Some(policy()), ..spec("loop", None, 0) }, &[]);
@@ -434,7 +434,7 @@ fn hold(store: &mut Store, ttl: Option<Span>) {
 /// A phase that was over was tried again by itself, beside the one that its pipeline had gone on to.
 #[test]
 fn a_phase_that_is_over_stays_so() {
-    let (mut store, mut one) = (sqlite::memory(Box::new(ByHand::default())).expect("a store in memory"), runner("one", 1));
+    let (mut store, mut one) = (sqlite::memory(Box::new(Manual::default())).expect("a store in memory"), runner("one", 1));
     start_pipeline(&mut store, "p", None);
     let begun = drive(&mut store, &mut one);
     one.ended(&begun[0], exited(0));
@@ -446,7 +446,7 @@ fn a_phase_that_is_over_stays_so() {
 /// A pipeline needs no slot to begin, and was not seen behind tasks that waited for one.
 #[test]
 fn a_pipeline_does_not_wait_behind_those_who_wait_for_a_slot() {
-    let mut store = sqlite::memory(Box::new(ByHand::default())).expect("a store in memory");
+    let mut store = sqlite::memory(Box::new(Manual::default())).expect("a store in memory");
     let mut one = runner_with("one", 1, |options| (options.max_runs, options.limits.runs) = (Some(2), 1));
     ["first", "second", "third", "fourth"].into_iter().for_each(|id| add_task(&mut store, id, None, 0));
     start_pipeline(&mut store, "p", None);
@@ -457,7 +457,7 @@ fn a_pipeline_does_not_wait_behind_those_who_wait_for_a_slot() {
 /// A guard waited for a lock whose time was over: no event tells of that, so that nobody looked.
 #[test]
 fn a_guard_is_looked_at_when_a_lock_ends_by_time() {
-    let (clock, mut one) = (ByHand::default(), runner("one", 1));
+    let (clock, mut one) = (Manual::default(), runner("one", 1));
     let mut store = sqlite::memory(Box::new(clock.clone())).expect("a store in memory");
     hold(&mut store, Some(Span::from_secs(5)));
     start_pipeline(&mut store, "p", Some(Condition::LockFree { lock: Text::Literal("a".into()) }));
@@ -474,7 +474,7 @@ fn a_guard_is_looked_at_when_a_lock_ends_by_time() {
 /// A guard asked about the lock that a variable names. When that was set to another, nobody looked.
 #[test]
 fn a_guard_is_looked_at_when_a_variable_is_set() {
-    let (mut store, mut one) = (sqlite::memory(Box::new(ByHand::default())).expect("a store in memory"), runner("one", 1));
+    let (mut store, mut one) = (sqlite::memory(Box::new(Manual::default())).expect("a store in memory"), runner("one", 1));
     hold(&mut store, None);
     start_pipeline(&mut store, "p", Some(Condition::LockFree { lock: Text::Var { var: "lock".into() } }));
     let begun = drive(&mut store, &mut one);

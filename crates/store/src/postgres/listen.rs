@@ -57,8 +57,8 @@ impl Listener {
     }
 
     /// The follower's ear: hears every event of a project.
-    pub fn bell(server: &Server, project: i64) -> Result<Listener, StoreError> {
-        Listener::start(server, super::bell(project))
+    pub fn change_channel(server: &Server, project: i64) -> Result<Listener, StoreError> {
+        Listener::start(server, super::change_channel(project))
     }
 
     /// Subscribes to a key. Its address is `CHANNEL/KEY`.

@@ -178,7 +178,7 @@ impl Backend for Postgres {
 
     fn ring(&mut self, project: i64) -> Result<(), StoreError> {
         let (runtime, session) = self.session()?;
-        let query = Query::new(Statement::Notify, [bell(project).into(), "".into()]);
+        let query = Query::new(Statement::Notify, [change_channel(project).into(), "".into()]);
         runtime.block_on(session.read(&[query])).map_err(judge).map(drop)
     }
 
@@ -200,7 +200,7 @@ impl Backend for Postgres {
 }
 
 /// The channel on which followers of a project's event log are told.
-fn bell(project: i64) -> String {
+fn change_channel(project: i64) -> String {
     format!("banksman_bell_{project}")
 }
 

@@ -97,7 +97,7 @@ table! {
             AND state <> 'dead' AND origin IS NULL ORDER BY id",
         Ready => "SELECT {items} FROM items WHERE project = $1 AND queue = $2 AND ready = 1 ORDER BY rank, id LIMIT $3",
         Due => "SELECT {items} FROM items WHERE project = $1 AND queue = $2 AND due IS NOT NULL ORDER BY due, id LIMIT $3",
-        Resting => "SELECT {items} FROM items WHERE project = $1 AND queue = $2 AND due IS NOT NULL \
+        Backoff => "SELECT {items} FROM items WHERE project = $1 AND queue = $2 AND due IS NOT NULL \
             AND state IN ('pending', 'failed') ORDER BY due, id LIMIT $3",
         Processing => "SELECT {items} FROM items WHERE project = $1 AND queue = $2 AND due IS NOT NULL \
             AND state = 'processing' ORDER BY due, id LIMIT $3",

@@ -56,7 +56,7 @@ table! {
             AND (holder IS NOT NULL OR NOT (name >= 'task:' AND name < 'task;')) ORDER BY name",
         Waited => "SELECT {locks} FROM locks WHERE project = $1 AND name IN ({waited lock}) ORDER BY name",
         /// Who works by hand on the task or its descendants, and what they may hold.
-        ByHand => "{family} SELECT {locks} FROM locks WHERE project = $1 AND name IN (\
+        Manual => "{family} SELECT {locks} FROM locks WHERE project = $1 AND name IN (\
             SELECT 'task:' || id FROM family UNION SELECT 'section:' || t.section FROM tasks t \
             WHERE t.project = $1 AND t.id IN (SELECT id FROM family) AND t.section IS NOT NULL UNION {claimed lock})",
         /// The grants that time may have ended by $2: the first $3 of them.

@@ -25,7 +25,7 @@ table! {
         ByName => "SELECT {semaphores} FROM semaphores WHERE project = $1 AND name = $2",
         All => "SELECT {semaphores} FROM semaphores WHERE project = $1 ORDER BY name",
         Waited => "SELECT {semaphores} FROM semaphores WHERE project = $1 AND name IN ({waited semaphore}) ORDER BY name",
-        ByHand => "{family} SELECT {semaphores} FROM semaphores WHERE project = $1 AND name IN ({claimed semaphore})",
+        Manual => "{family} SELECT {semaphores} FROM semaphores WHERE project = $1 AND name IN ({claimed semaphore})",
         Expired => "SELECT {semaphores} FROM semaphores WHERE project = $1 \
             AND name IN (SELECT semaphore FROM slots WHERE project = $1 AND {timed}) ORDER BY name LIMIT $3",
         Claimed => "SELECT {semaphores} FROM semaphores WHERE project = $1 AND name IN ({claims_of resource} AND c.kind = 'semaphore')",

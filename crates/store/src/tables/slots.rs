@@ -17,7 +17,7 @@ table! {
         OfSemaphore => "SELECT {slots} FROM slots WHERE project = $1 AND semaphore = $2 ORDER BY holder",
         All => "SELECT {slots} FROM slots WHERE project = $1 ORDER BY semaphore, holder",
         Waited => "SELECT {slots} FROM slots WHERE project = $1 AND semaphore IN ({waited semaphore}) ORDER BY semaphore, holder",
-        ByHand => "{family} SELECT {slots} FROM slots WHERE project = $1 AND semaphore IN ({claimed semaphore})",
+        Manual => "{family} SELECT {slots} FROM slots WHERE project = $1 AND semaphore IN ({claimed semaphore})",
         Expired => "SELECT {slots} FROM slots WHERE project = $1 AND semaphore IN (SELECT name FROM semaphores WHERE project = $1 \
             AND name IN (SELECT semaphore FROM slots WHERE project = $1 AND {timed}) ORDER BY name LIMIT $3) \
             ORDER BY semaphore, holder",

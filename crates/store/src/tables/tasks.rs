@@ -44,11 +44,11 @@ pub(crate) fn word(state: &State) -> &'static str {
     match state {
         State::Running(_) => "running",
         State::Stopping { .. } => "stopping",
-        State::Resting { .. } => "resting",
+        State::Backoff { .. } => "resting",
         State::Held => "held",
         State::Awaiting { .. } => "awaiting",
-        State::Parked { .. } => "parked",
-        State::ByHand { .. } => "by_hand",
+        State::AwaitingDecision { .. } => "parked",
+        State::Manual { .. } => "by_hand",
         State::InPhases { is_blocked: false } => "phases",
         State::InPhases { is_blocked: true } => "phases_blocked",
         State::Pending => "pending",
@@ -127,7 +127,7 @@ table! {
             AND e.project = $1 AND e.on_task = d.id AND e.allow_failed = 0 \
             AND t.project = $1 AND t.id = e.task AND t.state = 'pending' AND {visible t}",
         /// Those in the sections of a task and its descendants that somebody works on by hand.
-        ByHand => "{family} SELECT {tasks t} FROM tasks t WHERE t.project = $1 AND t.due IS NOT NULL AND t.state = 'by_hand' \
+        Manual => "{family} SELECT {tasks t} FROM tasks t WHERE t.project = $1 AND t.due IS NOT NULL AND t.state = 'by_hand' \
             AND t.section IN (SELECT s.section FROM tasks s WHERE s.project = $1 AND s.id IN (SELECT id FROM family))",
         /// Those of the claims of the holder $2, or that $3 is part of.
         Claimed => "SELECT {tasks t} FROM tasks t WHERE t.project = $1 AND t.id IN ({claims_of task})",
@@ -179,15 +179,15 @@ fn import_lane(spec: &Spec, import: Option<&ImportId>) -> Option<String> {
 /// When time alone may change how a task stands. One whose children are being ended is always looked at.
 fn due(state: &State) -> Option<i64> {
     match state {
-        State::Resting { until } => Some(until.0),
+        State::Backoff { until } => Some(until.0),
         State::Awaiting { until, .. } => Some(until.map_or(0, |until| until.0)),
-        State::ByHand { until, .. } => Some(until.map_or(i64::MAX, |until| until.0)),
+        State::Manual { until, .. } => Some(until.map_or(i64::MAX, |until| until.0)),
         State::Pending
         | State::Held
         | State::Running(_)
         | State::Stuck { .. }
         | State::Stopping { .. }
-        | State::Parked { .. }
+        | State::AwaitingDecision { .. }
         | State::InPhases { .. }
         | State::Review
         | State::Done(_) => None,

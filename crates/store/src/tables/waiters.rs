@@ -1,7 +1,7 @@
 //! Who waits for a lock or a semaphore, in the order of the tickets.
 
 use banksman_core::Name;
-use banksman_core::resource::grant::{Line, Waiter};
+use banksman_core::resource::grant::{Waiters, Waiter};
 use banksman_core::event::{Kind, Resource};
 
 use crate::columns::{Int, Moment, NeededJson, OfClaim, Text, columns};
@@ -21,7 +21,7 @@ columns! {
 
 table! {
     /// Those who wait.
-    Waiters "waiters" of (&'a Kind, &'a Name) => Waiter, |of, waiter|
+    WaiterRows "waiters" of (&'a Kind, &'a Name) => Waiter, |of, waiter|
     by ["ticket"] = [Int &waiter.ticket]; upserts
     fixed { kind: Text = of.0, resource: Text = of.1 }
     changing { waiter: OfWaiter = waiter }
@@ -46,15 +46,15 @@ table! {
 }
 
 /// The statements that turn the waiters of one resource into others.
-pub(crate) fn changes<'a>(project: i64, of: (&'a Kind, &'a Name), was: Option<&'a Line>, line: &'a Line, queries: &mut Vec<Query<'a>>) {
+pub(crate) fn changes<'a>(project: i64, of: (&'a Kind, &'a Name), was: Option<&'a Waiters>, line: &'a Waiters, queries: &mut Vec<Query<'a>>) {
     if was == Some(line) {
         return;
     }
-    for waiter in was.into_iter().flat_map(Line::iter).filter(|waiter| line.position(waiter.ticket).is_none()) {
-        queries.push(table::delete::<Waiters>(project, of, waiter));
+    for waiter in was.into_iter().flat_map(Waiters::iter).filter(|waiter| line.position(waiter.ticket).is_none()) {
+        queries.push(table::delete::<WaiterRows>(project, of, waiter));
     }
     for waiter in line.iter() {
         let before = was.and_then(|was| was.get(was.position(waiter.ticket)?));
-        queries.extend(table::change::<Waiters>(project, of, before, waiter));
+        queries.extend(table::change::<WaiterRows>(project, of, before, waiter));
     }
 }

@@ -11,7 +11,7 @@ use banksman::store::{Key, Reader};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::{Done, hold, tasks};
+use super::{Done, resources, tasks};
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
@@ -174,7 +174,7 @@ fn ask(client: &Client, decision: &Decision, option: u32, note: Option<&str>) ->
         }
         About::Task(_) | About::OutboxCommand(_) | About::Route(_) => None,
     };
-    let (id, about, by) = (decision.id.clone(), decision.question.about.clone(), hold::forced(client).user);
+    let (id, about, by) = (decision.id.clone(), decision.question.about.clone(), resources::forced(client).user);
     Ok(client.call(Request::Decision(DecisionRequest { id, about, run, option, by, note: note.map(Into::into) }))?)
 }
 

@@ -72,7 +72,7 @@ fn look(state: State) -> Cell {
         State::Lends => ('░', GREEN),
         State::Crashes => ('█', RED),
         State::Stuck => ('▓', YELLOW),
-        State::Parked => ('?', RED),
+        State::AwaitingDecision => ('?', RED),
         State::Over => (' ', PLAIN),
     }
 }
@@ -142,7 +142,7 @@ fn legend() -> String {
     let third = [
         item(('↻', YELLOW), "is restarted"),
         state(State::Stuck, "shows no sign of life"),
-        state(State::Parked, "waits for a decision"),
+        state(State::AwaitingDecision, "waits for a decision"),
     ];
     format!("\n  {}\n  {}\n  {}", first.join("   "), second.join("   "), third.join("   "))
 }

@@ -25,7 +25,7 @@ pub(super) enum State {
     /// It shows no sign of life.
     Stuck,
     /// A person is asked.
-    Parked,
+    AwaitingDecision,
     Over,
 }
 
@@ -160,7 +160,7 @@ impl Timeline {
             TaskFact::Escalated { .. } => {
                 row.finish(end);
                 row.run = None;
-                row.turn(end, State::Parked);
+                row.turn(end, State::AwaitingDecision);
             }
             TaskFact::Retried {} => row.turn(at, State::Ready),
             TaskFact::Restarting { .. } => {
@@ -283,7 +283,7 @@ impl State {
             State::Lends => "lends_slot",
             State::Crashes => "crashes",
             State::Stuck => "stuck",
-            State::Parked => "parked",
+            State::AwaitingDecision => "parked",
             State::Over => "over",
         }
     }

@@ -43,5 +43,5 @@ pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failur
 
 /// Whether somebody works on a task by hand under this number.
 fn works_on(task: &Task, by: Epoch) -> bool {
-    matches!(&task.state, State::ByHand { epoch, .. } if *epoch == by)
+    matches!(&task.state, State::Manual { epoch, .. } if *epoch == by)
 }

@@ -2,11 +2,12 @@
 //! them over, so they are no fault.
 
 use super::{Entry, Examination, Finding};
-use crate::commands::hold;
+use crate::commands::resources;
 use crate::failure::Failure;
 
 pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failure> {
-    let hold::Grants { looked_at, stale, waits } = hold::stale_grants(&mut examination.reader, examination.project.host())?;
+    let resources::Grants { looked_at, stale, waits } =
+        resources::stale_grants(&mut examination.reader, examination.project.host())?;
     let client =
         if examination.fix && !(stale.is_empty() && waits.is_empty()) { Some(examination.context.client()?) } else { None };
     let mut entries = Vec::new();
@@ -14,16 +15,16 @@ pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failur
         let entry = Entry::new(format!("{}: {} is {}", grant.resource, grant.grant.claim.holder, grant.state));
         entries.push(match &client {
             None => entry.fixable(),
-            Some(client) if hold::reap(client, grant)? => entry.fixed("released"),
+            Some(client) if resources::reap(client, grant)? => entry.fixed("released"),
             // The holder came back in between.
             Some(_) => entry,
         });
     }
     for wait in &waits {
-        let entry = Entry::new(format!("{} of {}: its process is dead", hold::claim_words(wait), wait.holder));
+        let entry = Entry::new(format!("{} of {}: its process is dead", resources::claim_words(wait), wait.holder));
         entries.push(match &client {
             None => entry.fixable(),
-            Some(client) if hold::drop_wait(client, wait)? => entry.fixed("removed"),
+            Some(client) if resources::drop_wait(client, wait)? => entry.fixed("removed"),
             Some(_) => entry,
         });
     }

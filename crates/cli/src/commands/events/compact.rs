@@ -3,7 +3,7 @@ use clap::Args;
 use serde_json::json;
 
 use crate::commands::Done;
-use crate::commands::hold::Dur;
+use crate::commands::resources::Dur;
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;

@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::Done;
-use super::hold::Dur;
+use super::resources::Dur;
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;

@@ -8,7 +8,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::{ask, find_pipeline, note_runner, own, speaker, start, stepped};
-use crate::commands::{Done, hold, tasks, why};
+use crate::commands::{Done, resources, tasks, why};
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
@@ -135,7 +135,7 @@ impl Unblock {
         let client = context.client()?;
         let id = find_pipeline(&mut client.reader()?, &self.pipeline)?.id;
         let pipeline =
-            stepped(&id, ask(&client, PipelineRequest::Unblock { id: id.clone(), by: Some(hold::forced(&client).user) })?)?;
+            stepped(&id, ask(&client, PipelineRequest::Unblock { id: id.clone(), by: Some(resources::forced(&client).user) })?)?;
         told(context, &client, &pipeline)
     }
 }

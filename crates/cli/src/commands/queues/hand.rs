@@ -110,8 +110,8 @@ impl Purge {
         settle(&client, &self.queue)?;
         let parts: &[Part] = match (self.dead, self.all) {
             (true, _) => &[Part::Dead],
-            (false, true) => &[Part::Ready, Part::Resting, Part::Processing, Part::Dead],
-            (false, false) => &[Part::Ready, Part::Resting],
+            (false, true) => &[Part::Ready, Part::Backoff, Part::Processing, Part::Dead],
+            (false, false) => &[Part::Ready, Part::Backoff],
         };
         let mut purged = 0;
         for part in parts {

@@ -143,7 +143,7 @@ fn refusal(queue: &Name, item: Option<ItemId>, outcome: &Outcome) -> Failure {
         (Outcome::TooManyQueues, _) => {
             Failure::new(exit::LOCKED, "FULL", format!("a project may have at most {QUEUES_LIMIT} queues"))
         }
-        (Outcome::LineFull, _) => {
+        (Outcome::TooManyWaiters, _) => {
             Failure::new(exit::LOCKED, "LINE_FULL", format!("too many are waiting for an item of {queue} already"))
         }
         (Outcome::Halted, _) => Failure::new(exit::LOCKED, "QUEUE_PAUSED", format!("{queue} is paused"))

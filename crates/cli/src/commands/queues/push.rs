@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::refusal;
 use crate::commands::Done;
-use crate::commands::hold::Dur;
+use crate::commands::resources::Dur;
 use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;

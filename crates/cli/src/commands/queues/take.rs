@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::hand::settle;
 use super::refusal;
 use crate::commands::Done;
-use crate::commands::hold::Dur;
+use crate::commands::resources::Dur;
 use crate::context::{Actor, Context};
 use crate::exit_codes as exit;
 use crate::failure::Failure;

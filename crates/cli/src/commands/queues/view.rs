@@ -153,7 +153,7 @@ impl Show {
                 // What dies elsewhere may come here.
                 let from = all.values().filter(|queue| queue.config.dead_letter.as_ref() == Some(&self.queue));
                 keys.extend(from.map(|queue| part(&queue.name, Part::Processing)));
-                keys.extend([Part::Ready, Part::Resting, Part::Processing, Part::Dead].map(|one| part(&self.queue, one)));
+                keys.extend([Part::Ready, Part::Backoff, Part::Processing, Part::Dead].map(|one| part(&self.queue, one)));
             }
         }
         let seen = Seen::load(&mut reader, project.host(), &keys)?;

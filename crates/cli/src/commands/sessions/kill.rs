@@ -11,7 +11,7 @@ use clap::Args;
 use serde_json::json;
 
 use crate::commands::end_wait::EndWait;
-use crate::commands::hold::Dur;
+use crate::commands::resources::Dur;
 use crate::commands::{Done, find};
 use crate::context::Context;
 use crate::exit_codes as exit;

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::refused::refused;
 use super::view;
-use crate::commands::hold::{self, Dur};
+use crate::commands::resources::{self, Dur};
 use crate::commands::{Done, find};
 use crate::context::{Actor, Context};
 use crate::exit_codes as exit;
@@ -176,7 +176,7 @@ impl Take {
 impl Taken {
     fn told(&self, client: &Client) -> (Value, String) {
         let Task { id, spec, changed, .. } = &self.task;
-        let State::ByHand { holder, epoch, .. } = &self.task.state else { return (json!({ "id": id }), String::new()) };
+        let State::Manual { holder, epoch, .. } = &self.task.state else { return (json!({ "id": id }), String::new()) };
         let since = words::rfc3339(changed.wall);
         let ttl = words::span(Dur(client.config().task_timeout).span());
         let data = json!({
@@ -221,16 +221,16 @@ pub(super) fn heartbeat(
     given: Option<&HolderId>,
     epoch: Option<Epoch>,
 ) -> Result<Option<u8>, Failure> {
-    let rows = client.reader()?.view().load(&[Key::Task(id.clone()), Key::ByHand(id.clone())].into())?;
+    let rows = client.reader()?.view().load(&[Key::Task(id.clone()), Key::Manual(id.clone())].into())?;
     let by = speaker(given)?;
-    let is_claimed = matches!(rows.backlog.tasks.get(id).map(|task| &task.state), Some(State::ByHand { .. }));
+    let is_claimed = matches!(rows.backlog.tasks.get(id).map(|task| &task.state), Some(State::Manual { .. }));
     let is_lost = by.as_ref().is_some_and(|by| rows.backlog.lost_claims.contains_key(&(id.clone(), by.clone())));
     if !is_claimed && !is_lost {
         return Ok(None);
     }
     match super::ask(client, TaskRequest::Renew { id: id.clone(), by, epoch })? {
         TaskOutcome::Renewed(task) => {
-            let State::ByHand { epoch, until, .. } = &task.state else { return Err(refused(id, &TaskOutcome::NotClaimed)) };
+            let State::Manual { epoch, until, .. } = &task.state else { return Err(refused(id, &TaskOutcome::NotClaimed)) };
             let rows = client.reader()?.view().load(&[Key::Lock(id.lock())].into())?;
             let at = rows.lease;
             let expires = match rows.coordination.locks.get(&id.lock()).map(|lock| &lock.state) {
@@ -340,14 +340,14 @@ fn waiting_line(names: &Names<'_>, lockouts: &[LockedBy], elapsed: Duration) -> 
 /// Who works on a task, for people.
 pub(super) fn grant_words(task: &Task) -> String {
     match &task.state {
-        State::ByHand { holder, epoch, .. } => format!(" by {holder}, epoch {epoch}"),
+        State::Manual { holder, epoch, .. } => format!(" by {holder}, epoch {epoch}"),
         _ => String::new(),
     }
 }
 
 /// A circle of waits.
 pub(super) fn deadlock(task: &TaskId, cycle: &[banksman::core::resource::deadlock::Link]) -> Failure {
-    hold::circle(&format!("waiting for {task}"), cycle).details(json!({
+    resources::circle(&format!("waiting for {task}"), cycle).details(json!({
         "taskId": task,
         "cycle": cycle.iter().map(|link| json!({ "holder": link.party, "waitsFor": link.resource })).collect::<Vec<_>>(),
     }))

@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 use super::refused::refused;
 use super::view;
 use crate::commands::end_wait::EndWait;
-use crate::commands::hold::Dur;
 use crate::commands::recording::record_ended;
+use crate::commands::resources::Dur;
 use crate::commands::{Done, find, tail};
 use crate::context::Context;
 use crate::exit_codes as exit;
@@ -202,7 +202,7 @@ impl Retry {
 /// Removes what told that a task is done, and would end it again at once, before it is tried again. What a run has told that
 /// is at it stays: the retry will be refused.
 pub(crate) fn remove_done(files: &Sessions, task: &Task) -> Result<(), Failure> {
-    if !matches!(task.state, State::Parked { .. } | State::Review | State::Done(_)) {
+    if !matches!(task.state, State::AwaitingDecision { .. } | State::Review | State::Done(_)) {
         return Ok(());
     }
     let path = files.done(&task.id);

@@ -71,7 +71,7 @@ pub(crate) fn refused(task: &TaskId, outcome: &TaskOutcome) -> Failure {
                 .details(json!({ "taskId": task, "dependencies": ids }))
                 .hint("add --anyway to do it all the same")
         }
-        TaskOutcome::NeverFits { name, capacity: None } => crate::commands::hold::undefined(name),
+        TaskOutcome::NeverFits { name, capacity: None } => crate::commands::resources::undefined(name),
         TaskOutcome::NeverFits { name, capacity: Some(capacity) } => {
             let message = format!("{task} needs more slots of semaphore {name} than the {capacity} that it has");
             Failure::new(exit::USAGE, "OVER_CAPACITY", message)

@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use banksman::core::event::{Kind, Resource};
 use banksman::core::resource::deadlock::Link;
-use banksman::core::resource::grant::{Ask, Claim, Standing, Term};
+use banksman::core::resource::grant::{Ask, GrantRequest, Term, WaitingProcess};
 use banksman::core::{Epoch, Liveness, Name, RunId, TaskId, Ticket};
 use banksman::engine::{Reply, Request, RunOutcome, RunRequest, Seen, awaited_keys, awaited_parts};
 use banksman::store::{EventRow, Reader};
 use banksman::{Client, WaitOptions};
 
-use crate::commands::hold;
+use crate::commands::resources;
 use crate::context::{Actor, variable};
 use crate::exit_codes as exit;
 use crate::failure::Failure;
@@ -49,7 +49,7 @@ impl Drop for Edge<'_> {
 fn circle(tasks: &[TaskId], run: &RunId, cycle: &[Link]) -> Failure {
     let links: Vec<_> = cycle.iter().map(|link| serde_json::json!({ "holder": link.party, "waitsFor": link.resource })).collect();
     let names: Vec<&str> = tasks.iter().map(TaskId::as_str).collect();
-    hold::circle(&format!("waiting for {}", names.join(", ")), cycle)
+    resources::circle(&format!("waiting for {}", names.join(", ")), cycle)
         .details(serde_json::json!({ "tasks": tasks, "run": run, "cycle": links }))
         .hint("let one of them end first")
 }
@@ -66,7 +66,7 @@ impl<'a> Slot<'a> {
     pub(super) fn wait_for(&self, reader: &mut Reader, tasks: &[TaskId]) -> Result<Edge<'a>, Failure> {
         let rows = reader.view().load(&awaited_keys(tasks))?;
         let parts = awaited_parts(tasks, &rows.backlog);
-        let standing = Standing { process: self.client.this_process().clone(), address: None, lease: None };
+        let standing = WaitingProcess { process: self.client.this_process().clone(), address: None, lease: None };
         let mut seen = Seen::default();
         let ancestors = Actor::named(None, || None)?.map(|actor| actor.ancestors).unwrap_or_default();
         loop {
@@ -136,8 +136,8 @@ impl<'a> Slot<'a> {
         }
         let resource = Resource { kind: Kind::Semaphore, name: Name::runs() };
         // Bound to no process: like the one it had before, it ends with the run.
-        let ask = Ask { term: Term::Open, ..Ask::new(Claim::new(self.run.holder())) };
-        hold::judge(&resource, self.client.acquire_any(resource.clone(), ask, patience)?)?;
+        let ask = Ask { term: Term::Open, ..Ask::new(GrantRequest::new(self.run.holder())) };
+        resources::judge(&resource, self.client.acquire_any(resource.clone(), ask, patience)?)?;
         let (run, epoch) = (self.run.clone(), self.epoch);
         match self.client.call(Request::Run(RunRequest::Resume { run, epoch }))? {
             Reply::Run(RunOutcome::Done) => Ok(()),

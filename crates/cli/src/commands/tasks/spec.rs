@@ -4,7 +4,7 @@ use banksman::core::event::Kind;
 use banksman::core::task::{COMMAND_LIMIT, LABEL_LIMIT, NEED_LIMIT, Need, Work};
 use banksman::core::{Label, Name};
 
-use crate::commands::hold;
+use crate::commands::resources;
 use crate::failure::Failure;
 
 /// What a runner does.
@@ -35,7 +35,7 @@ pub(crate) fn labels(mut labels: Vec<Label>) -> Result<Vec<Label>, Failure> {
 
 /// A lock that a run needs.
 pub(super) fn lock(name: &Name) -> Result<Need, Failure> {
-    Ok(Need::Lock(hold::own_name(Kind::Lock, name)?.name))
+    Ok(Need::Lock(resources::own_name(Kind::Lock, name)?.name))
 }
 
 /// Slots that a run needs, written `NAME` or `NAME=WEIGHT`.
@@ -51,7 +51,7 @@ pub(super) fn slots(text: &str) -> Result<Need, Failure> {
         return Err(Failure::usage("at least one slot must be asked for"));
     }
     let name = Name::new(name).map_err(Failure::usage)?;
-    Ok(Need::Slots { name: hold::own_name(Kind::Semaphore, &name)?.name, weight })
+    Ok(Need::Slots { name: resources::own_name(Kind::Semaphore, &name)?.name, weight })
 }
 
 /// The locks and slots, each once, in an order that does not depend on how they were given.

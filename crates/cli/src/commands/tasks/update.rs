@@ -175,7 +175,7 @@ fn wish(
             let rows = reader.view().load(&[Key::Task(id.clone())].into())?;
             let state = rows.backlog.tasks.get(&id).map(|task| &task.state);
             match state {
-                Some(State::ByHand { .. }) => TaskRequest::GiveBack { id, by, epoch },
+                Some(State::Manual { .. }) => TaskRequest::GiveBack { id, by, epoch },
                 _ => TaskRequest::Retry { id },
             }
         }

@@ -84,7 +84,7 @@ pub(super) fn task_json(listed: &Listed, sections: &BTreeMap<SectionId, Section>
 /// Who works on it, under which grant.
 fn by_hand(task: &Task) -> Value {
     match &task.state {
-        State::ByHand { holder, epoch, until } => {
+        State::Manual { holder, epoch, until } => {
             let expires = until.map(|until| words::rfc3339(words::wall_of(until, task.changed)));
             json!({ "holder": holder, "epoch": epoch, "expiresAt": expires, "lock": task.id.lock() })
         }
@@ -107,15 +107,15 @@ pub(super) fn remark(listed: &Listed, at: Stamp) -> String {
         State::Pending if task.attempts > 0 => format!("to be tried again, {} so far", runs(task.attempts)),
         State::Pending | State::Review => String::new(),
         State::Held => "waits for a guard".into(),
-        State::Resting { until } => {
+        State::Backoff { until } => {
             format!("{} so far, the next in {}", attempts(task.failures), words::span(*until - at.lease))
         }
         State::Awaiting { until: Some(until), .. } => {
             format!("done; its children have {}", words::span(*until - at.lease))
         }
         State::Awaiting { until: None, .. } => "done; its children are being ended".into(),
-        State::Parked { decision } => format!("waits for decision {decision}"),
-        State::ByHand { holder, .. } => format!("by hand: {holder}"),
+        State::AwaitingDecision { decision } => format!("waits for decision {decision}"),
+        State::Manual { holder, .. } => format!("by hand: {holder}"),
         State::InPhases { is_blocked: true } => "its pipeline is blocked".into(),
         State::InPhases { is_blocked: false } => "in its phases".into(),
         State::Running(_) if task.attempts > 1 => format!("{} run", words::ordinal(task.attempts as usize)),

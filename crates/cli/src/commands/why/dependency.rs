@@ -66,11 +66,11 @@ pub(super) fn dependency(chain: &Chain, at: Stamp) -> Reason {
                     reason.wakes = "it may start when somebody says that that is done".into();
                     reason.hint = Some(format!("banksman tasks done {name}"));
                 }
-                Answer::Parked { decision, .. } => {
+                Answer::AwaitingDecision { decision, .. } => {
                     reason.wakes = "it may start when somebody has decided and that is completed".into();
                     reason.hint = Some(format!("banksman decisions show {decision}"));
                 }
-                Answer::ByHand { .. } => reason.wakes = "it may start when somebody says that that is done".into(),
+                Answer::Manual { .. } => reason.wakes = "it may start when somebody says that that is done".into(),
                 Answer::InPhases(phases) => {
                     reason.because = phases::reasons(phases, at);
                     reason.is_final = reason.because.iter().any(|reason| reason.is_final);

@@ -169,11 +169,11 @@ fn data(why: &Found) -> Value {
             data["then"] = sentence::then(then).into();
         }
         Answer::Awaiting { .. } => data["answer"] = "awaiting".into(),
-        Answer::Parked { decision, .. } => {
+        Answer::AwaitingDecision { decision, .. } => {
             data["answer"] = "parked".into();
             data["decision"] = json!(decision);
         }
-        Answer::ByHand { holder, .. } => {
+        Answer::Manual { holder, .. } => {
             data["answer"] = "by_hand".into();
             data["holder"] = json!(holder);
         }

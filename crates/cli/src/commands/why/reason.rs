@@ -75,14 +75,14 @@ impl Reason {
 /// What stands in the way of a task, in words.
 pub(super) fn of(cause: &Cause, task: &TaskId, at: Stamp) -> Reason {
     match cause {
-        Cause::ByHand => Reason {
+        Cause::Manual => Reason {
             kind: "by_hand",
             message: "it is manual: it has no command".into(),
             wakes: "it is over when somebody says so".into(),
             hint: Some(format!("banksman tasks done {task}")),
             ..Reason::default()
         },
-        Cause::Resting { until, not_begun } => Reason {
+        Cause::Backoff { until, not_begun } => Reason {
             kind: if not_begun.is_some() { "not_begun" } else { "resting" },
             message: match not_begun {
                 Some(error) => format!("its last run could not begin: {error}"),

@@ -41,14 +41,14 @@ pub(super) fn answer(answer: &Answer, changed: Stamp, at: Stamp) -> String {
             };
             format!("is done but for its children: {}; {then}", names.join(", "))
         }
-        Answer::Parked { decision, question } => {
+        Answer::AwaitingDecision { decision, question } => {
             let text = question.as_ref().map(|question| format!(": {}", question.text)).unwrap_or_default();
             format!(
                 "has been waiting for a person for {}{text} Answer with: banksman decisions resolve {decision} N",
                 ago(changed)
             )
         }
-        Answer::ByHand { holder, until } => {
+        Answer::Manual { holder, until } => {
             let until = until.map(|until| format!("; {} are left before others may take it", words::span(until - at.lease)));
             format!("has been worked on by {holder} for {}{}", ago(changed), until.unwrap_or_default())
         }

@@ -18,8 +18,8 @@ impl Scene {
     /// Takes a cause away, in the way that the cause itself tells.
     pub(super) fn remove(&mut self, cause: &Cause) {
         match cause {
-            Cause::ByHand => panic!("nothing makes a task for people one for runners"),
-            Cause::Resting { .. } => unreachable!("there are no loops here"),
+            Cause::Manual => panic!("nothing makes a task for people one for runners"),
+            Cause::Backoff { .. } => unreachable!("there are no loops here"),
             Cause::Roots { roots, ahead, .. } => {
                 let room = u32::try_from(roots.len() as u64 + ahead + 1).unwrap();
                 self.set_limits(LimitsChange { roots: Some(room), ..LimitsChange::default() });
@@ -102,7 +102,7 @@ impl Scene {
                 let under_way = rows.tasks.values().filter(|task| roots::is_under_way(task)).count();
                 assert_eq!((roots.len(), Some(*limit)), (under_way, rows.limits.map(|limits| limits.roots)));
             }
-            Cause::ByHand | Cause::Taken { .. } | Cause::Resting { .. } => {}
+            Cause::Manual | Cause::Taken { .. } | Cause::Backoff { .. } => {}
         }
     }
 
@@ -131,8 +131,8 @@ impl Scene {
 /// What a cause is about: the same before and after others were taken away.
 pub(super) fn about(cause: &Cause) -> String {
     match cause {
-        Cause::ByHand => "by hand".into(),
-        Cause::Resting { .. } => unreachable!("there are no loops here"),
+        Cause::Manual => "by hand".into(),
+        Cause::Backoff { .. } => unreachable!("there are no loops here"),
         Cause::Roots { .. } => ROOTS.into(),
         Cause::Dependency(chain) => format!("dependency {}", chain.links[0].id),
         Cause::NoRunner { .. } => "no runner".into(),
@@ -146,8 +146,8 @@ pub(super) fn about(cause: &Cause) -> String {
 
 pub(super) fn kind(cause: &Cause) -> &'static str {
     match cause {
-        Cause::ByHand => "by hand",
-        Cause::Resting { .. } => unreachable!("there are no loops here"),
+        Cause::Manual => "by hand",
+        Cause::Backoff { .. } => unreachable!("there are no loops here"),
         Cause::Roots { limit, roots, .. } if roots.len() < *limit as usize => "behind earlier roots",
         Cause::Roots { .. } => ROOTS,
         Cause::Dependency(_) => "dependency",

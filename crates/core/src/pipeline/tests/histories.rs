@@ -184,7 +184,7 @@ fn act(site: &mut Site, paper: &mut Paper, deed: Deed) -> (Outcome, bool) {
             if is_newest(&task) {
                 paper.ask(is_open);
             }
-            Input::Parked { task, decision: is_open.then(|| DecisionId::new("d-1").unwrap()) }
+            Input::AwaitingDecision { task, decision: is_open.then(|| DecisionId::new("d-1").unwrap()) }
         }
         Deed::Pushed { well } => {
             let phase = site.pipeline.phase().cloned().unwrap_or_else(|| name("p0"));

@@ -223,7 +223,7 @@ fn the_end_of_an_earlier_task_is_late() {
     for end in [success(json!({ "a": 1 })), failed("no"), End::Dropped { how: "cancelled".into() }] {
         assert_eq!(site.ask(Input::Ended { task: child(1), end, runs: 1 }), Outcome::Late);
     }
-    let parked = Input::Parked { task: child(1), decision: Some(DecisionId::new("d-1").unwrap()) };
+    let parked = Input::AwaitingDecision { task: child(1), decision: Some(DecisionId::new("d-1").unwrap()) };
     assert_eq!(site.ask(parked), Outcome::Late);
     assert_eq!(site.ask(Input::Unclear { task: child(1), error: "no".into() }), Outcome::Late);
 }
@@ -388,7 +388,7 @@ fn events_make_the_world_be_asked_once_a_second_at_most() {
 fn a_task_that_waits_for_a_decision_holds_its_pipeline_up() {
     let decision = || DecisionId::new("d-7").unwrap();
     let mut site = Site::begun(two());
-    let park = |decision| Input::Parked { task: child(1), decision };
+    let park = |decision| Input::AwaitingDecision { task: child(1), decision };
     assert_eq!(site.ask(park(Some(decision()))), Outcome::Blocked);
     assert_eq!(site.pipeline.task(), Some(&child(1)));
     assert_eq!(site.ask(Input::Unblock { by: None }), Outcome::Refused(Refusal::Undecided(decision())));

@@ -78,9 +78,9 @@ fn path(state: &str) -> &'static [Act] {
         "init" => &[start],
         "running" => &[start, begin],
         "running, last try" => &[start, begin, badly],
-        "parked" => {
-            &[start, begin, |site| site.ask(Input::Parked { task: child(1), decision: Some(DecisionId::new("d-1").unwrap()) })]
-        }
+        "parked" => &[start, begin, |site| {
+            site.ask(Input::AwaitingDecision { task: child(1), decision: Some(DecisionId::new("d-1").unwrap()) })
+        }],
         "checking pre" => &[start, begin, well],
         "blocked pre" => &[start, begin, well, |site| site.judge(block("g", Lease(9_000)))],
         "blocked pre, due" => &[start, begin, well, |site| {
@@ -137,8 +137,8 @@ fn inputs(site: &Site) -> Vec<(&'static str, Input)> {
         ("too slow", ended(late)),
         ("dropped", ended(End::Dropped { how: "skipped".into() })),
         ("other task", Input::Ended { task: child(99), end: success(Value::Null), runs: 1 }),
-        ("park", Input::Parked { task: task.clone(), decision: Some(decision) }),
-        ("unpark", Input::Parked { task: task.clone(), decision: None }),
+        ("park", Input::AwaitingDecision { task: task.clone(), decision: Some(decision) }),
+        ("unpark", Input::AwaitingDecision { task: task.clone(), decision: None }),
         ("pushed", Input::Pushed { phase: name("send"), error: None }),
         ("not pushed", Input::Pushed { phase: name("send"), error: Some("full".into()) }),
         ("unclear", Input::Unclear { task: task.clone(), error: "no such variable".into() }),

@@ -199,7 +199,7 @@ fn inputs(hold: &Hold) -> Vec<(&'static str, Input)> {
         ("requeue", Input::Requeue(hold.item)),
         ("requeue all", Input::RequeueAll(Part::Dead, 9)),
         ("purge ready", Input::Purge(Part::Ready, 9)),
-        ("purge resting", Input::Purge(Part::Resting, 9)),
+        ("purge resting", Input::Purge(Part::Backoff, 9)),
         ("purge processing", Input::Purge(Part::Processing, 9)),
         ("purge dead", Input::Purge(Part::Dead, 9)),
         ("pause", Input::Pause),
@@ -396,9 +396,9 @@ fn much_that_is_due_is_carried_out_in_parts_also_where_nothing_is_taken() {
     assert!(site.queues.items.values().all(Item::is_ready));
 }
 
-fn standing(number: i32) -> Standing {
+fn standing(number: i32) -> WaitingProcess {
     let process = ProcessId { host: "h".into(), boot: "b".into(), pid_ns: 1, pid: number, start: 1 };
-    Standing { process, address: Some(Address(number.to_string().into())), lease: None }
+    WaitingProcess { process, address: Some(Address(number.to_string().into())), lease: None }
 }
 
 #[test]

@@ -55,7 +55,7 @@ enum Deed {
 enum Move {
     Pulse(Pulse),
     Say(Verdict),
-    ByHand(Verdict),
+    Manual(Verdict),
     Checkpoint(u64),
     Overtime,
     End(Ending, Marker, u32),
@@ -102,7 +102,7 @@ fn step() -> impl Strategy<Value = Move> {
     prop_oneof![
         6 => prop::sample::select(pulses).prop_map(Move::Pulse),
         2 => verdict().prop_map(Move::Say),
-        1 => verdict().prop_map(Move::ByHand),
+        1 => verdict().prop_map(Move::Manual),
         1 => any::<u64>().prop_map(Move::Checkpoint),
         1 => Just(Move::Overtime),
         6 => (prop::sample::select(endings), marker(), 0..3_u32)
@@ -256,7 +256,7 @@ impl Site {
                 let input = match *step {
                     Move::Pulse(pulse) => Input::Heartbeat { epoch, pulse, watch: WATCH },
                     Move::Say(verdict) => Input::Conclude { epoch: Some(epoch), verdict },
-                    Move::ByHand(verdict) => Input::Conclude { epoch: None, verdict },
+                    Move::Manual(verdict) => Input::Conclude { epoch: None, verdict },
                     Move::Checkpoint(output_bytes) => Input::Checkpoint { epoch, output_bytes, quiet: Span::from_secs(3) },
                     Move::Overtime => Input::Overtime { run, max: Span::from_secs(30) },
                     Move::End(ending, marker, children) => Input::End { run, ending, ran: None, marker, children, watch: WATCH },

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use crate::event::{Kind, Resource};
 use crate::ids::{Name, Ticket};
 use crate::resource::deadlock::{self, ClaimWait, Held, Link};
-use crate::resource::grant::Line;
+use crate::resource::grant::Waiters;
 use crate::resource::lock::{self, Lock};
 use crate::resource::semaphore::{self, Semaphore};
 use crate::resource::work_claim::WorkClaim;
@@ -68,8 +68,8 @@ impl Coordination {
         if !now.dead.is_empty() {
             // Who loses the lock of a task loses the task, which only those can see to who ask about that lock.
             let is_task = |other: &Resource| other.kind == Kind::Lock && other.name.task().is_some();
-            self.locks.values_mut().filter(|lock| lock.name.task().is_some()).for_each(|lock| lock.line.drop_over(now));
-            let step = self.reap(now, |other, line| *other == resource || (!line.is_empty() && !is_task(other)));
+            self.locks.values_mut().filter(|lock| lock.name.task().is_some()).for_each(|lock| lock.waiters.drop_over(now));
+            let step = self.reap(now, |other, waiters| *other == resource || (!waiters.is_empty() && !is_task(other)));
             (self, effects) = (step.state, step.effects);
         }
         let now = &after(now, &effects);
@@ -109,10 +109,10 @@ impl Coordination {
     }
 
     /// Ends every grant that is over, of the resources that are `meant`.
-    fn reap(mut self, now: &Now, meant: impl Fn(&Resource, &Line) -> bool) -> Step<Coordination, ()> {
+    fn reap(mut self, now: &Now, meant: impl Fn(&Resource, &Waiters) -> bool) -> Step<Coordination, ()> {
         let mut effects = Vec::new();
-        let is_meant = |kind, name: &Name, line: &Line| meant(&Resource { kind, name: name.clone() }, line);
-        let locks: Vec<_> = self.locks.extract_if(.., |name, lock| is_meant(Kind::Lock, name, &lock.line)).collect();
+        let is_meant = |kind, name: &Name, waiters: &Waiters| meant(&Resource { kind, name: name.clone() }, waiters);
+        let locks: Vec<_> = self.locks.extract_if(.., |name, lock| is_meant(Kind::Lock, name, &lock.waiters)).collect();
         for (name, mut lock) in locks {
             lock.reservation = self.kept(&Resource { kind: Kind::Lock, name: name.clone() }, now);
             let step = lock.step(lock::Input::Reap, &after(now, &effects));
@@ -120,7 +120,7 @@ impl Coordination {
             self.locks.insert(name, step.state);
         }
         let semaphores: Vec<_> =
-            self.semaphores.extract_if(.., |name, semaphore| is_meant(Kind::Semaphore, name, &semaphore.line)).collect();
+            self.semaphores.extract_if(.., |name, semaphore| is_meant(Kind::Semaphore, name, &semaphore.waiters)).collect();
         for (name, mut semaphore) in semaphores {
             semaphore.reservation = self.kept(&Resource { kind: Kind::Semaphore, name: name.clone() }, now);
             let step = semaphore.step(semaphore::Input::Reap, &after(now, &effects));
@@ -160,8 +160,8 @@ impl Coordination {
             None => outcome,
             Some(cycle) => {
                 match resource.kind {
-                    Kind::Lock => self.locks.get_mut(&resource.name).map(|lock| lock.line.remove(ticket)),
-                    Kind::Semaphore => self.semaphores.get_mut(&resource.name).map(|semaphore| semaphore.line.remove(ticket)),
+                    Kind::Lock => self.locks.get_mut(&resource.name).map(|lock| lock.waiters.remove(ticket)),
+                    Kind::Semaphore => self.semaphores.get_mut(&resource.name).map(|semaphore| semaphore.waiters.remove(ticket)),
                 };
                 Outcome::Deadlock(cycle)
             }
@@ -177,23 +177,23 @@ impl Coordination {
     pub(crate) fn deadlock(&self, ticket: Ticket, now: &Now) -> Option<Vec<Link>> {
         let is_wanted = |kind, name: &Name| self.waiting_for(&Resource { kind, name: name.clone() }).next().is_some();
         let locks =
-            self.locks.values().filter(|lock| !lock.line.is_empty() || is_wanted(Kind::Lock, &lock.name)).map(|lock| Held {
+            self.locks.values().filter(|lock| !lock.waiters.is_empty() || is_wanted(Kind::Lock, &lock.name)).map(|lock| Held {
                 resource: Resource { kind: Kind::Lock, name: lock.name.clone() },
                 capacity: 1,
                 holders: match &lock.state {
                     lock::State::Free => Vec::new(),
                     lock::State::Held(grant) => vec![(&grant.claim.holder, 1)],
                 },
-                line: &lock.line,
+                waiters: &lock.waiters,
                 strangers: true,
             });
         let semaphores =
-            self.semaphores.values().filter(|one| !one.line.is_empty() || is_wanted(Kind::Semaphore, &one.name)).map(
+            self.semaphores.values().filter(|one| !one.waiters.is_empty() || is_wanted(Kind::Semaphore, &one.name)).map(
                 |semaphore| Held {
                     resource: Resource { kind: Kind::Semaphore, name: semaphore.name.clone() },
                     capacity: u64::from(semaphore.config.capacity),
                     holders: semaphore.holders.iter().map(|(holder, grant)| (holder, u64::from(grant.claim.weight))).collect(),
-                    line: &semaphore.line,
+                    waiters: &semaphore.waiters,
                     strangers: false,
                 },
             );

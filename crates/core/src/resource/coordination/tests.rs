@@ -41,8 +41,8 @@ impl World<Coordination> {
     }
 
     fn waiters(&self) -> usize {
-        let locks = self.machine.locks.values().map(|lock| lock.line.len());
-        locks.chain(self.machine.semaphores.values().map(|semaphore| semaphore.line.len())).sum()
+        let locks = self.machine.locks.values().map(|lock| lock.waiters.len());
+        locks.chain(self.machine.semaphores.values().map(|semaphore| semaphore.waiters.len())).sum()
     }
 
     /// Gives back everything that `who` holds.

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::event::Resource;
 use crate::ids::{HolderId, Ticket};
 use crate::process::ProcessId;
-use crate::resource::grant::Line;
+use crate::resource::grant::Waiters;
 
 /// A resource as this function sees it.
 #[derive(Debug, Clone)]
@@ -21,7 +21,7 @@ pub struct Held<'a> {
     /// Who holds how many of them.
     pub holders: Vec<(&'a HolderId, u64)>,
     /// Who waits for it.
-    pub line: &'a Line,
+    pub waiters: &'a Waiters,
     /// Whether one name may stand for several parties. Under a lock's name several programs may act, so a wait
     /// for what the own name holds is the wait of a stranger. A semaphore knows its holders by name.
     pub strangers: bool,
@@ -106,7 +106,7 @@ fn all_waits<'a>(resources: &'a [Held<'a>], claims: &'a [ClaimWait<'a>]) -> Vec<
     let mut waits: Vec<Wait<'a>> = Vec::new();
     for (index, held) in resources.iter().enumerate() {
         let mut names: BTreeSet<&HolderId> = held.holders.iter().map(|(name, _)| *name).collect();
-        for waiter in held.line.iter() {
+        for waiter in held.waiters.iter() {
             let holder = &waiter.claim.holder;
             // A namesake before it in the line counts like the holder, which it will be by the time.
             let stranger = !names.insert(holder) && held.strangers;

@@ -18,7 +18,7 @@ struct Built {
     resource: Resource,
     capacity: u64,
     holders: BTreeMap<HolderId, u64>,
-    line: Line,
+    waiters: Waiters,
 }
 
 /// One line per resource, such as `lock L: a 1 | 4 b 1 under c`.
@@ -30,8 +30,8 @@ impl std::fmt::Debug for Site {
                 let family: Vec<_> = waiter.claim.ancestors.iter().map(|who| format!(" under {who}")).collect();
                 format!("{} {} {}{}", waiter.ticket, waiter.claim.holder, waiter.claim.weight, family.concat())
             };
-            let line: Vec<_> = built.line.iter().map(wish).collect();
-            writeln!(f, "{} of {}: {} | {}", built.resource, built.capacity, holders.join(", "), line.join(", "))?;
+            let waiters: Vec<_> = built.waiters.iter().map(wish).collect();
+            writeln!(f, "{} of {}: {} | {}", built.resource, built.capacity, holders.join(", "), waiters.join(", "))?;
         }
         Ok(())
     }
@@ -41,14 +41,14 @@ impl Site {
     fn lock(mut self, label: &str, by: &str) -> Site {
         let resource = Resource { kind: Kind::Lock, name: name(label) };
         let holders = BTreeMap::from([(holder(by), 1)]);
-        self.resources.push(Built { resource, capacity: 1, holders, line: Line::default() });
+        self.resources.push(Built { resource, capacity: 1, holders, waiters: Waiters::default() });
         self
     }
 
     fn semaphore(mut self, label: &str, capacity: u64, by: &[(&str, u64)]) -> Site {
         let resource = Resource { kind: Kind::Semaphore, name: name(label) };
         let holders = by.iter().map(|(who, weight)| (holder(who), *weight)).collect();
-        self.resources.push(Built { resource, capacity, holders, line: Line::default() });
+        self.resources.push(Built { resource, capacity, holders, waiters: Waiters::default() });
         self
     }
 
@@ -58,7 +58,7 @@ impl Site {
         let pid = i32::try_from(self.tickets).unwrap();
         let standing = ask.clone().waits(pid).wait.unwrap();
         let built = self.resources.iter_mut().find(|built| built.resource.name.as_str() == label).unwrap();
-        built.line.push(Waiter { ticket, claim: ask.claim, standing, since: Stamp::default(), seen: Stamp::default().lease });
+        built.waiters.push(Waiter { ticket, claim: ask.claim, standing, since: Stamp::default(), seen: Stamp::default().lease });
         ticket
     }
 
@@ -80,7 +80,7 @@ impl Site {
                 resource: built.resource.clone(),
                 capacity: built.capacity,
                 holders: built.holders.iter().map(|(holder, weight)| (holder, *weight)).collect(),
-                line: &built.line,
+                waiters: &built.waiters,
                 strangers: built.resource.kind == Kind::Lock,
             })
             .collect();
@@ -220,8 +220,8 @@ fn moment(site: &Site) -> Moment {
             let family = std::iter::once(who.clone()).chain(ancestors).collect();
             Wish { ticket: waiter.ticket, who, family, weight: u64::from(waiter.claim.weight) }
         };
-        let line = built.line.iter().map(wish).collect();
-        (holders, line)
+        let waiters = built.waiters.iter().map(wish).collect();
+        (holders, waiters)
     };
     site.resources.iter().map(resource).collect()
 }
@@ -229,15 +229,15 @@ fn moment(site: &Site) -> Moment {
 /// Every moment that can come next: one party finishes, or one front is served.
 fn successors(site: &Site, moment: &Moment) -> Vec<Moment> {
     let mut next = Vec::new();
-    let waiting = |who: &String| moment.iter().any(|(_, line)| line.iter().any(|wish| wish.family.contains(who)));
+    let waiting = |who: &String| moment.iter().any(|(_, waiters)| waiters.iter().any(|wish| wish.family.contains(who)));
     let parties: BTreeSet<&String> = moment.iter().flat_map(|(holders, _)| holders.keys()).collect();
     for party in parties.into_iter().filter(|party| !waiting(party)) {
         let mut after = moment.clone();
         after.iter_mut().for_each(|(holders, _)| holders.retain(|who, _| who != party));
         next.push(after);
     }
-    for (index, (holders, line)) in moment.iter().enumerate() {
-        let Some(front) = line.first() else { continue };
+    for (index, (holders, waiters)) in moment.iter().enumerate() {
+        let Some(front) = waiters.first() else { continue };
         let mut after = moment.clone();
         let had = holders.get(&front.who).copied().unwrap_or(0);
         after[index].0.insert(front.who.clone(), front.weight.max(had));
@@ -258,7 +258,7 @@ fn leftovers(site: &Site) -> BTreeSet<BTreeSet<Ticket>> {
         }
         let next = successors(site, &moment);
         if next.is_empty() {
-            ends.insert(moment.iter().flat_map(|(_, line)| line.iter().map(|wish| wish.ticket)).collect());
+            ends.insert(moment.iter().flat_map(|(_, waiters)| waiters.iter().map(|wish| wish.ticket)).collect());
         }
         todo.extend(next);
     }
@@ -269,15 +269,15 @@ fn leftovers(site: &Site) -> BTreeSet<BTreeSet<Ticket>> {
 /// that one waits for, or stands before it in the line.
 fn assert_cycle_is_true(site: &Site, links: &[Link]) {
     let find = |ticket: Ticket| {
-        let built = site.resources.iter().find(|built| built.line.position(ticket).is_some()).unwrap();
-        (built, built.line.get(built.line.position(ticket).unwrap()).unwrap())
+        let built = site.resources.iter().find(|built| built.waiters.position(ticket).is_some()).unwrap();
+        (built, built.waiters.get(built.waiters.position(ticket).unwrap()).unwrap())
     };
     for (link, next) in links.iter().zip(links.iter().cycle().skip(1)) {
         let (built, waiter) = find(link.ticket);
         assert_eq!((&link.resource, &link.process), (&built.resource, &waiter.standing.process));
         let (_, next_waiter) = find(next.ticket);
         let family = std::iter::once(&next_waiter.claim.holder).chain(&next_waiter.claim.ancestors);
-        let before = |who: &HolderId| built.line.iter().any(|w| w.ticket < link.ticket && w.claim.holder == *who);
+        let before = |who: &HolderId| built.waiters.iter().any(|w| w.ticket < link.ticket && w.claim.holder == *who);
         // What it holds of a semaphore itself is not in the way of an increase.
         let increase = |who: &HolderId| built.resource.kind == Kind::Semaphore && *who == waiter.claim.holder;
         let in_the_way = |who: &HolderId| before(who) || built.holders.contains_key(who) && !increase(who);

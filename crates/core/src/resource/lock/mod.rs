@@ -11,7 +11,7 @@
 
 use crate::event::{Defined, Ended, Event, Fact, Forced, Kind, Resource};
 use crate::ids::{Epoch, HolderId, Name, Ticket};
-use crate::resource::grant::{Ask, Blocked, Claim, Grant, LINE_LIMIT, Line, Reason, Term, Waiter, Waiting};
+use crate::resource::grant::{Ask, Blocked, Grant, GrantRequest, Reason, Term, WAITERS_LIMIT, Waiter, Waiters, Waiting};
 use crate::resource::work_claim::Reservation;
 use crate::step::{EffectBuffer, Now, Step};
 use crate::time::{Lease, Span};
@@ -28,7 +28,7 @@ pub struct Lock {
     /// Whether somebody holds it.
     pub state: State,
     /// Those who wait.
-    pub line: Line,
+    pub waiters: Waiters,
     /// For whom it is kept when it is free. It follows from the claims that wait, and is not stored.
     pub reservation: Option<Box<Reservation>>,
 }
@@ -114,7 +114,7 @@ pub enum Outcome {
     /// You stand in line.
     Waiting(Waiting),
     /// The line has no place left.
-    LineFull,
+    TooManyWaiters,
     /// A lock has one slot; none, or several, were asked for.
     NotOneSlot,
     /// This request was granted before, and that grant has ended since.
@@ -156,7 +156,14 @@ pub enum Outcome {
 impl Lock {
     /// A free lock that nobody has ever held.
     pub fn new(name: Name) -> Lock {
-        Lock { name, config: Config::default(), fence: Epoch(0), state: State::Free, line: Line::default(), reservation: None }
+        Lock {
+            name,
+            config: Config::default(),
+            fence: Epoch(0),
+            state: State::Free,
+            waiters: Waiters::default(),
+            reservation: None,
+        }
     }
 
     /// Decides one input.
@@ -180,7 +187,7 @@ impl Lock {
                     self.end(None, &mut buffer);
                     self.serve(now, &mut buffer);
                 } else {
-                    self.line.remove(ticket);
+                    self.waiters.remove(ticket);
                 }
                 Outcome::Left
             }
@@ -219,10 +226,10 @@ impl Lock {
 
     /// Panics if an invariant is broken.
     pub fn check(&self) {
-        self.line.check();
+        self.waiters.check();
         match &self.state {
             State::Free => {
-                let passes = self.line.iter().any(|waiter| self.may_have(&waiter.claim));
+                let passes = self.waiters.iter().any(|waiter| self.may_have(&waiter.claim));
                 assert!(!passes, "somebody waits for the free lock {}", self.name);
             }
             State::Held(grant) => {
@@ -240,7 +247,7 @@ impl Lock {
         if let Some(epoch) = epoch {
             return self.extend(&claim.holder, epoch, now, buffer);
         }
-        let rejoined = self.line.rejoin(&claim, wait.as_ref(), now);
+        let rejoined = self.waiters.rejoin(&claim, wait.as_ref(), now);
         let ended = self.settle(now, buffer);
         if let State::Held(grant) = &mut self.state
             && claim.request.is_some()
@@ -270,9 +277,9 @@ impl Lock {
                 }
             }
             (State::Free | State::Held(_), None) => Outcome::Busy(self.blocked(None)),
-            (State::Free | State::Held(_), Some(_)) if self.line.len() >= LINE_LIMIT => Outcome::LineFull,
+            (State::Free | State::Held(_), Some(_)) if self.waiters.len() >= WAITERS_LIMIT => Outcome::TooManyWaiters,
             (State::Free | State::Held(_), Some(standing)) => {
-                self.line.push(Waiter::new(claim, standing, now));
+                self.waiters.push(Waiter::new(claim, standing, now));
                 self.look(now.ticket, now)
             }
         }
@@ -303,7 +310,7 @@ impl Lock {
             grant.renew(now);
             return Outcome::Acquired((**grant).clone());
         }
-        match self.line.look(ticket, now) {
+        match self.waiters.look(ticket, now) {
             Some(index) => Outcome::Waiting(Waiting { ticket, place: index + 1, blocked: self.blocked(Some(index)) }),
             None => Outcome::Gone,
         }
@@ -325,7 +332,7 @@ impl Lock {
 
     /// Drops dead waiters, ends a grant that is over, and gives a free lock to the first in line.
     fn settle(&mut self, now: &Now, buffer: &mut EffectBuffer) -> Option<(HolderId, Reason)> {
-        self.line.drop_over(now);
+        self.waiters.drop_over(now);
         let reason = match &self.state {
             State::Free => None,
             State::Held(grant) => grant.over(now),
@@ -361,15 +368,15 @@ impl Lock {
     }
 
     /// Whether it is not kept for somebody else.
-    fn may_have(&self, claim: &Claim) -> bool {
+    fn may_have(&self, claim: &GrantRequest) -> bool {
         self.reservation.as_ref().is_none_or(|reservation| reservation.lets(claim))
     }
 
     /// Gives a free lock to the first in line that may have it.
     fn serve(&mut self, now: &Now, buffer: &mut EffectBuffer) {
-        let next = self.line.iter().find(|waiter| self.may_have(&waiter.claim)).map(|waiter| waiter.ticket);
+        let next = self.waiters.iter().find(|waiter| self.may_have(&waiter.claim)).map(|waiter| waiter.ticket);
         if let State::Free = self.state
-            && let Some(waiter) = next.and_then(|ticket| self.line.remove(ticket))
+            && let Some(waiter) = next.and_then(|ticket| self.waiters.remove(ticket))
         {
             self.fence = self.emit(Fact::Acquired(waiter.claim.clone()), buffer);
             buffer.wake(waiter.standing.address.as_ref());
@@ -382,7 +389,7 @@ impl Lock {
             State::Free => (Vec::new(), self.reservation.as_deref()),
             State::Held(grant) => (vec![(**grant).clone()], None),
         };
-        Blocked::new(holders, &self.line, index, reserved)
+        Blocked::new(holders, &self.waiters, index, reserved)
     }
 
     fn emit(&self, fact: Fact, buffer: &mut EffectBuffer) -> Epoch {

@@ -13,7 +13,9 @@ use std::collections::BTreeMap;
 
 use crate::event::{Defined, Ended, Event, Fact, Forced, Increased, Kind, Resource};
 use crate::ids::{Epoch, HolderId, Name, Ticket};
-use crate::resource::grant::{Ask, Blocked, Claim, Grant, LINE_LIMIT, Line, OFFER, Offer, Reason, Term, Waiter, Waiting};
+use crate::resource::grant::{
+    Ask, Blocked, Grant, GrantRequest, OFFER, Offer, Reason, Term, WAITERS_LIMIT, Waiter, Waiters, Waiting,
+};
 use crate::resource::work_claim::Reservation;
 use crate::step::{EffectBuffer, Now, Step};
 use crate::task::admission::weight_left;
@@ -35,7 +37,7 @@ pub struct Semaphore {
     /// Who holds how much.
     pub holders: BTreeMap<HolderId, Grant>,
     /// Those who wait.
-    pub line: Line,
+    pub waiters: Waiters,
     /// For whom slots are kept that are free. It follows from the claims that wait, and is not stored.
     pub reservation: Option<Box<Reservation>>,
 }
@@ -114,7 +116,7 @@ pub enum Outcome {
     /// You stand in line.
     Waiting(Waiting),
     /// The line, or the list of holders, has no place left.
-    LineFull,
+    TooManyWaiters,
     /// No slot was asked for.
     NoWeight,
     /// A grant of its own was asked for, and this holder has one, or waits for one.
@@ -149,7 +151,7 @@ pub enum Outcome {
 impl Semaphore {
     /// A semaphore that nobody holds.
     pub fn new(name: Name, config: Config) -> Semaphore {
-        Semaphore { name, config, holders: BTreeMap::new(), line: Line::default(), reservation: None }
+        Semaphore { name, config, holders: BTreeMap::new(), waiters: Waiters::default(), reservation: None }
     }
 
     /// How many slots are free.
@@ -221,11 +223,11 @@ impl Semaphore {
 
     /// Panics if an invariant is broken.
     pub fn check(&self) {
-        self.line.check();
-        if let Some(first) = self.line.first() {
+        self.waiters.check();
+        if let Some(first) = self.waiters.first() {
             assert!(self.needs(first) > self.available_to(&first.claim), "the first in line for {} fits", self.name);
         }
-        for waiter in self.line.iter() {
+        for waiter in self.waiters.iter() {
             assert!(waiter.claim.weight <= self.config.capacity, "a waiter for {} will never fit", self.name);
         }
         for (holder, grant) in &self.holders {
@@ -239,7 +241,7 @@ impl Semaphore {
         let Config { capacity, ttl } = config;
         self.emit(Fact::Defined(Defined { capacity: Some(capacity), ttl, max_hold: None }), buffer);
         // Those who ask for more than there is now are woken; asking again tells them so.
-        for waiter in self.line.drop_where(|waiter| waiter.claim.weight > capacity) {
+        for waiter in self.waiters.drop_where(|waiter| waiter.claim.weight > capacity) {
             buffer.wake(waiter.standing.address.as_ref());
         }
         self.serve(now, buffer);
@@ -257,7 +259,7 @@ impl Semaphore {
                 Ok(grant) => grant.beat(now),
             }
         }
-        let rejoined = self.line.rejoin(&claim, wait.as_ref(), now);
+        let rejoined = self.waiters.rejoin(&claim, wait.as_ref(), now);
         self.settle(now, buffer);
         if let Some(ticket) = rejoined {
             return self.look(ticket, now);
@@ -277,7 +279,7 @@ impl Semaphore {
         let available = self.available_to(&claim);
         let fits_now = |extra: u32| extra <= available;
         // Who holds what a claim waits for must not wait behind those who wait for that claim.
-        let nobody_waits = self.line.is_empty() || self.reservation.as_ref().is_some_and(|kept| kept.lets(&claim));
+        let nobody_waits = self.waiters.is_empty() || self.reservation.as_ref().is_some_and(|kept| kept.lets(&claim));
         let crowded = self.holders.len() >= HOLDER_LIMIT;
         let capacity = self.config.capacity;
         match self.holders.get_mut(&claim.holder) {
@@ -294,7 +296,7 @@ impl Semaphore {
                 return Outcome::Increased(grant);
             }
             Some(_) => {}
-            None if crowded => return Outcome::LineFull,
+            None if crowded => return Outcome::TooManyWaiters,
             None if nobody_waits && fits_now(claim.weight) => {
                 let epoch = self.emit(Fact::Acquired(claim.clone()), buffer);
                 let grant = Grant::new(claim, epoch, now);
@@ -305,9 +307,9 @@ impl Semaphore {
         }
         match wait {
             None => Outcome::Full { available, blocked: self.blocked(None) },
-            Some(_) if self.line.len() >= LINE_LIMIT => Outcome::LineFull,
+            Some(_) if self.waiters.len() >= WAITERS_LIMIT => Outcome::TooManyWaiters,
             Some(standing) => {
-                self.line.push(Waiter::new(claim, standing, now));
+                self.waiters.push(Waiter::new(claim, standing, now));
                 self.look(now.ticket, now)
             }
         }
@@ -319,7 +321,7 @@ impl Semaphore {
             grant.renew(now);
             return Outcome::Acquired(grant.clone());
         }
-        match self.line.look(ticket, now) {
+        match self.waiters.look(ticket, now) {
             Some(index) => Outcome::Waiting(Waiting { ticket, place: index + 1, blocked: self.blocked(Some(index)) }),
             None => Outcome::Gone,
         }
@@ -331,7 +333,7 @@ impl Semaphore {
             Some((holder, Some(weight))) => self.decrease(&holder, weight, buffer),
             Some((holder, None)) => self.end(&holder, None, buffer),
             None => {
-                self.line.remove(ticket);
+                self.waiters.remove(ticket);
             }
         }
         self.serve(now, buffer);
@@ -348,7 +350,7 @@ impl Semaphore {
 
     /// Drops dead waiters, ends the grants that are over, and serves the line.
     fn settle(&mut self, now: &Now, buffer: &mut EffectBuffer) -> Vec<(HolderId, Reason)> {
-        self.line.drop_over(now);
+        self.waiters.drop_over(now);
         let mut ended = Vec::new();
         loop {
             let over = |(holder, grant): (&HolderId, &Grant)| grant.over(now).map(|reason| (holder.clone(), reason));
@@ -395,7 +397,7 @@ impl Semaphore {
 
     /// Serves the line from its front until one does not fit.
     fn serve(&mut self, now: &Now, buffer: &mut EffectBuffer) {
-        while let Some(waiter) = self.next_served().and_then(|ticket| self.line.remove(ticket)) {
+        while let Some(waiter) = self.next_served().and_then(|ticket| self.waiters.remove(ticket)) {
             buffer.wake(waiter.standing.address.as_ref());
             match self.holders.get_mut(&waiter.claim.holder) {
                 Some(grant) => {
@@ -423,19 +425,19 @@ impl Semaphore {
     fn next_served(&self) -> Option<Ticket> {
         let fits = |waiter: &&Waiter| self.needs(waiter) <= self.available_to(&waiter.claim);
         let passes = |waiter: &&Waiter| self.reservation.as_ref().is_some_and(|kept| kept.lets(&waiter.claim));
-        let first = self.line.first().filter(fits);
-        first.or_else(|| self.line.iter().filter(passes).find(fits)).map(|waiter| waiter.ticket)
+        let first = self.waiters.first().filter(fits);
+        first.or_else(|| self.waiters.iter().filter(passes).find(fits)).map(|waiter| waiter.ticket)
     }
 
     /// How many slots are free for one who asks.
-    fn available_to(&self, claim: &Claim) -> u32 {
+    fn available_to(&self, claim: &GrantRequest) -> u32 {
         let kept = self.reservation.as_ref().filter(|kept| !kept.lets(claim)).map_or(0, |kept| kept.weight);
         self.available().saturating_sub(kept)
     }
 
     /// Whether a holder has slots or waits for some.
     fn knows(&self, holder: &HolderId) -> bool {
-        self.holders.contains_key(holder) || self.line.iter().any(|waiter| waiter.claim.holder == *holder)
+        self.holders.contains_key(holder) || self.waiters.iter().any(|waiter| waiter.claim.holder == *holder)
     }
 
     /// How many more slots a waiter needs: an increase counts only what is added.
@@ -452,7 +454,7 @@ impl Semaphore {
     fn blocked(&self, index: Option<usize>) -> Blocked {
         let holders: Vec<Grant> = self.holders.values().cloned().collect();
         let reserved = self.reservation.as_deref().filter(|kept| kept.weight <= self.available() || holders.is_empty());
-        Blocked::new(holders, &self.line, index, reserved)
+        Blocked::new(holders, &self.waiters, index, reserved)
     }
 
     fn emit(&self, fact: Fact, buffer: &mut EffectBuffer) -> Epoch {

@@ -28,7 +28,7 @@ use crate::event::{Kind, Resource};
 use crate::ids::{Epoch, HolderId, Name, TaskId, Ticket};
 use crate::resource::coordination::{self, Command, Coordination, after};
 use crate::resource::deadlock::Link;
-use crate::resource::grant::{Ask, Blocked, Claim, Grant, Standing, Term, Waiting};
+use crate::resource::grant::{Ask, Blocked, Grant, GrantRequest, Term, Waiting, WaitingProcess};
 use crate::resource::lock;
 use crate::resource::semaphore;
 use crate::step::{Effect, Now, Step};
@@ -79,7 +79,7 @@ pub struct Terms {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ancestors: Vec<HolderId>,
     /// The process that waits.
-    pub standing: Standing,
+    pub standing: WaitingProcess,
     /// Since when.
     pub since: Stamp,
     /// When it last tried. Only kept up for one whose place has a lease.
@@ -129,7 +129,7 @@ pub struct Take {
     /// The number of the claim, if it waits already.
     pub ticket: Option<Ticket>,
     /// Who waits, and how long others may overtake it; without it the answer is a refusal.
-    pub wait: Option<(Standing, Option<Span>)>,
+    pub wait: Option<(WaitingProcess, Option<Span>)>,
 }
 
 /// What can be answered.
@@ -458,7 +458,8 @@ fn acquire(take: &Take, part: &Part) -> Command {
     let is_alias = holder != take.holder;
     let ancestors = is_alias.then(|| take.holder.clone()).into_iter().chain(take.ancestors.iter().cloned()).collect();
     let is_section = part.resource.name.is_section();
-    let claim = Claim { ancestors, weight: part.weight, ttl: (!is_section).then_some(take.ttl), ..Claim::new(holder) };
+    let claim =
+        GrantRequest { ancestors, weight: part.weight, ttl: (!is_section).then_some(take.ttl), ..GrantRequest::new(holder) };
     let term = if is_section { Term::Open } else { Term::Usual(None) };
     let ask = Box::new(Ask { term, anew: true, ..Ask::new(claim) });
     match part.resource.kind {

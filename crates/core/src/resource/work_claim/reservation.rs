@@ -7,7 +7,7 @@ use crate::event::Resource;
 use crate::ids::{HolderId, TaskId, Ticket};
 use crate::process::ProcessId;
 use crate::resource::coordination::Coordination;
-use crate::resource::grant::Claim;
+use crate::resource::grant::GrantRequest;
 use crate::step::Now;
 use crate::time::{Lease, Span, Stamp};
 
@@ -32,7 +32,7 @@ pub struct Reservation {
 
 impl Reservation {
     /// Whether somebody who asks may have what is reserved.
-    pub fn lets(&self, claim: &Claim) -> bool {
+    pub fn lets(&self, claim: &GrantRequest) -> bool {
         self.passes.contains(&claim.holder) || claim.ancestors.iter().any(|ancestor| self.passes.contains(ancestor))
     }
 }

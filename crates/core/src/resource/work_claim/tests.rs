@@ -27,7 +27,7 @@ fn take(who: &str, task: &str, list: &str) -> Take {
 
 impl Take {
     fn waits(self, pid: i32) -> Take {
-        let standing = Standing { process: process(pid), address: None, lease: None };
+        let standing = WaitingProcess { process: process(pid), address: None, lease: None };
         Take { wait: Some((standing, Some(Span::from_secs(30)))), ..self }
     }
 

@@ -96,7 +96,7 @@ pub enum Reason {
     /// It has nothing for a runner to do: it is for people.
     NoWork,
     /// It rests between two attempts.
-    Resting {
+    Backoff {
         /// Until when.
         until: Lease,
     },
@@ -223,7 +223,7 @@ impl Reason {
             Reason::Slots { holders, .. } | Reason::NoSlot { holders, .. } => holders,
             Reason::NotPending(_)
             | Reason::NoWork
-            | Reason::Resting { .. }
+            | Reason::Backoff { .. }
             | Reason::Decision(_)
             | Reason::NoRoot { .. }
             | Reason::Dependency { .. }
@@ -246,7 +246,7 @@ impl Reason {
             // Whoever ends one of these wakes all runners.
             Reason::NotPending(_)
             | Reason::NoWork
-            | Reason::Resting { .. }
+            | Reason::Backoff { .. }
             | Reason::Decision(_)
             | Reason::NoRoot { .. }
             | Reason::Dependency { .. }
@@ -260,12 +260,12 @@ pub fn admit(task: &Task, facts: &Facts<'_>, now: &Now) -> Admission {
     let mut reasons = Vec::new();
     match &task.state {
         State::Pending => {}
-        State::Resting { until } if now.lease < *until => reasons.push(Reason::Resting { until: *until }),
-        State::Resting { .. } => {}
-        State::Parked { decision } => return Admission::Blocked(vec![Reason::Decision(decision.clone())]),
+        State::Backoff { until } if now.lease < *until => reasons.push(Reason::Backoff { until: *until }),
+        State::Backoff { .. } => {}
+        State::AwaitingDecision { decision } => return Admission::Blocked(vec![Reason::Decision(decision.clone())]),
         // Who works on it has its lock.
-        State::ByHand { .. } if held(facts.lock, None, now).is_some() => {}
-        State::ByHand { .. }
+        State::Manual { .. } if held(facts.lock, None, now).is_some() => {}
+        State::Manual { .. }
         | State::Held
         | State::Running(_)
         | State::Stuck { .. }
@@ -311,7 +311,7 @@ pub fn admit(task: &Task, facts: &Facts<'_>, now: &Now) -> Admission {
         let blocked = unmet_slots(slots, 1, now);
         reasons.extend(blocked.map(|(_, holders)| Reason::NoSlot {
             capacity: slots.config.capacity,
-            waiters: slots.line.present(now),
+            waiters: slots.waiters.present(now),
             holders,
         }));
     }
@@ -389,7 +389,7 @@ fn unmet_need(need: &Need, needed: &Needed<'_>, now: &Now) -> Option<Reason> {
             let resource = Resource { kind: Kind::Semaphore, name: name.clone() };
             let Some(semaphore) = semaphore else { return Some(Reason::Undefined { resource }) };
             let (available, holders) = unmet_slots(semaphore, *weight, now)?;
-            let (capacity, waiters) = (semaphore.config.capacity, semaphore.line.present(now));
+            let (capacity, waiters) = (semaphore.config.capacity, semaphore.waiters.present(now));
             Some(Reason::Slots { resource, wanted: *weight, available, capacity, waiters, holders })
         }
         (Need::Lock(_) | Need::Kept { slots: None, .. }, Needed::Slots(_))
@@ -409,7 +409,7 @@ fn held(lock: Option<&Lock>, own: Option<&HolderId>, now: &Now) -> Option<Holdin
     let is_own = Some(&grant.claim.holder) == own;
     let is_over = if is_own { grant.is_lost(now) } else { grant.over(now).is_some() };
     // One that is over goes to the first in line, if somebody stands there.
-    let is_free = if is_over { lock.line.present(now) == 0 } else { is_own };
+    let is_free = if is_over { lock.waiters.present(now) == 0 } else { is_own };
     (!is_free).then(|| Holding::of(grant))
 }
 
@@ -417,7 +417,7 @@ fn held(lock: Option<&Lock>, own: Option<&HolderId>, now: &Now) -> Option<Holdin
 fn unmet_slots(semaphore: &Semaphore, weight: u32, now: &Now) -> Option<(u32, Vec<Holding>)> {
     let holders = || semaphore.holders.values().filter(|grant| weight_left(grant, now) > 0);
     let available = semaphore.free(now);
-    let has_place = semaphore.line.present(now) == 0 && holders().count() < HOLDER_LIMIT;
+    let has_place = semaphore.waiters.present(now) == 0 && holders().count() < HOLDER_LIMIT;
     let fits = has_place && weight <= available;
     (!fits).then(|| (available, holders().map(Holding::of).collect()))
 }

@@ -110,7 +110,7 @@ impl Scene {
     /// One root may be under way, and this one is.
     fn begin_root(&mut self, id: &str) {
         let mut root = Task::new(task(id), spec("other"), &self.site.now);
-        root.state = State::Resting { until: Lease(0) };
+        root.state = State::Backoff { until: Lease(0) };
         self.roots.push(root);
         self.limit = 1;
     }
@@ -130,7 +130,7 @@ fn words(reason: &Reason) -> String {
     match reason {
         Reason::NotPending(status) => format!("is {status}"),
         Reason::NoWork => "no work".into(),
-        Reason::Resting { until } => format!("rests until {}", until.0),
+        Reason::Backoff { until } => format!("rests until {}", until.0),
         Reason::Decision(decision) => format!("asks {decision}"),
         Reason::NoRoot { limit, roots } => {
             let ids: Vec<_> = roots.iter().map(|(id, _, _)| id.as_str()).collect();
@@ -154,7 +154,7 @@ fn words(reason: &Reason) -> String {
 type Trouble = (fn(&mut Scene), &'static str);
 
 const TROUBLES: [Trouble; 12] = [
-    (|scene| scene.task.state = State::Resting { until: Lease(9_000) }, "rests until 9000"),
+    (|scene| scene.task.state = State::Backoff { until: Lease(9_000) }, "rests until 9000"),
     (|scene| scene.task.spec.work = None, "no work"),
     (|scene| scene.dependencies.push((task("t-2"), Some(Status::Failed), false)), "t-2 is failed"),
     (|scene| scene.dependencies.push((task("t-3"), None, true)), "t-3 is gone"),
@@ -215,7 +215,7 @@ fn a_task_in_any_other_state_is_not_started() {
 #[test]
 fn one_that_waits_for_a_decision_is_blocked_by_nothing_else() {
     let mut scene = Scene::new();
-    scene.task.state = State::Parked { decision: DecisionId::from(Seq(7)) };
+    scene.task.state = State::AwaitingDecision { decision: DecisionId::from(Seq(7)) };
     scene.take("db", "x");
     assert_eq!(scene.reasons(), ["asks d-7"]);
 }
@@ -224,7 +224,7 @@ fn one_that_waits_for_a_decision_is_blocked_by_nothing_else() {
 fn one_that_rests_is_admitted_at_the_very_moment() {
     let mut scene = Scene::new();
     let until = scene.site.now.lease + Span::from_ms(1);
-    scene.task.state = State::Resting { until };
+    scene.task.state = State::Backoff { until };
     assert_eq!(scene.reasons().len(), 1);
     scene.site.now.lease = until;
     assert_eq!(scene.admit(), Admission::Run);
@@ -234,7 +234,7 @@ fn one_that_rests_is_admitted_at_the_very_moment() {
 fn one_that_is_worked_on_by_hand_names_who_has_its_lock() {
     let mut scene = Scene::new();
     let (holder, epoch) = (holder("ann"), crate::ids::Epoch(7));
-    scene.task.state = State::ByHand { holder, epoch, until: None };
+    scene.task.state = State::Manual { holder, epoch, until: None };
     assert_eq!(scene.reasons(), ["is in_progress"], "its lock is free, and nobody has looked yet");
     scene.take("task:t-1", "ann");
     assert_eq!(scene.reasons(), ["lock task:t-1: ann"]);
@@ -254,7 +254,7 @@ fn a_root_that_has_begun_keeps_its_place_and_a_child_needs_none() {
         ..scene.clone()
     };
     assert_eq!(child.admit(), Admission::Run);
-    scene.task.state = State::Resting { until: Lease(0) };
+    scene.task.state = State::Backoff { until: Lease(0) };
     scene.roots.push(scene.task.clone());
     assert_eq!(scene.admit(), Admission::Run);
 }
@@ -474,11 +474,11 @@ fn gets_lock(scene: &Scene, label: &str, who: &str) -> bool {
 /// Whether the slots would be given to a newcomer right now without anybody else having waited for them.
 fn gets_slots(scene: &Scene, label: &str, weight: u32) -> bool {
     let semaphore = &scene.site.machine.semaphores[label];
-    let alone = semaphore.line.iter().all(|waiter| scene.site.now.dead.contains(&waiter.standing.process));
+    let alone = semaphore.waiters.iter().all(|waiter| scene.site.now.dead.contains(&waiter.standing.process));
     let input = semaphore::Input::Acquire(Box::new(ask("run:r-1").weight(weight)));
     match semaphore.clone().step(input, &scene.site.now).outcome {
         semaphore::Outcome::Acquired(_) => alone,
-        semaphore::Outcome::Full { .. } | semaphore::Outcome::LineFull => false,
+        semaphore::Outcome::Full { .. } | semaphore::Outcome::TooManyWaiters => false,
         other => panic!("{other:?}"),
     }
 }
@@ -494,7 +494,7 @@ fn scenes() -> impl Strategy<Value = Scene> {
         |(dependencies, foreign, deeds, asks, works, rest, (roots, limit, is_child))| {
             let mut scene = Scene::new();
             if let Some(secs) = rest {
-                scene.task.state = State::Resting { until: scene.site.now.lease + Span::from_secs(secs) };
+                scene.task.state = State::Backoff { until: scene.site.now.lease + Span::from_secs(secs) };
             }
             scene.task.spec.parent = is_child.then(|| task("d-9"));
             (0..roots).for_each(|number| scene.begin_root(&format!("x-{number}")));
@@ -523,7 +523,7 @@ proptest! {
             }
         };
         let is_rested = match &scene.task.state {
-            State::Resting { until } => scene.site.now.lease >= *until,
+            State::Backoff { until } => scene.site.now.lease >= *until,
             _ => true,
         };
         unless(is_rested, "rests until");
@@ -542,7 +542,7 @@ proptest! {
         unless(gets_lock(&scene, "db", "run:r-1"), "lock db");
         unless(gets_slots(&scene, "gpu", 2), "semaphore gpu");
         unless(gets_slots(&scene, "disk", 1), "semaphore disk");
-        let is_begun = matches!(scene.task.state, State::Resting { .. });
+        let is_begun = matches!(scene.task.state, State::Backoff { .. });
         let others = scene.roots.iter().filter(|root| root.id != scene.task.id && root.spec.parent.is_none()).count();
         let has_place = scene.limit == 0 || is_begun || others < usize::try_from(scene.limit).unwrap();
         unless(has_place || scene.task.spec.parent.is_some(), "roots");

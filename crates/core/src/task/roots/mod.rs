@@ -43,13 +43,13 @@ pub fn is_under_way(task: &Task) -> bool {
         State::Running(_)
         | State::Stuck { .. }
         | State::Stopping { .. }
-        | State::Resting { .. }
+        | State::Backoff { .. }
         | State::Awaiting { .. }
-        | State::ByHand { .. }
+        | State::Manual { .. }
         | State::InPhases { is_blocked: false } => true,
         State::Pending
         | State::Held
-        | State::Parked { .. }
+        | State::AwaitingDecision { .. }
         | State::InPhases { is_blocked: true }
         | State::Review
         | State::Done(_) => false,

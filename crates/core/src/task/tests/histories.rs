@@ -71,7 +71,7 @@ fn assert_step_is_sound(before: &World<Task>, after: &World<Task>, outcome: &Out
         (Some(old), Some(new)) => assert_eq!((&old.run, old.epoch), (&new.run, new.epoch), "one run at a time"),
         (None, Some(_)) => assert!(matches!(outcome, Outcome::Started(_))),
         (Some(_), None) => assert!(
-            matches!(outcome, Outcome::Ended(_) | Outcome::Again(_) | Outcome::Parked(_) | Outcome::Awaiting(_)),
+            matches!(outcome, Outcome::Ended(_) | Outcome::Again(_) | Outcome::AwaitingDecision(_) | Outcome::Awaiting(_)),
             "{outcome:?}"
         ),
         (None, None) => {}
@@ -79,14 +79,16 @@ fn assert_step_is_sound(before: &World<Task>, after: &World<Task>, outcome: &Out
     if let State::Stopping { then, .. } = &old.state {
         match &new.state {
             State::Stopping { then: now, .. } => assert!(now.weight() >= then.weight(), "{then:?} became {now:?}"),
-            State::Pending | State::Resting { .. } | State::Held => {
+            State::Pending | State::Backoff { .. } | State::Held => {
                 assert!(matches!(then, After::Restart | After::Overtime { .. }))
             }
             // The last one if it could not even begin.
-            State::Parked { .. } => assert!(matches!(then, After::Restart | After::Escalate { .. } | After::Overtime { .. })),
+            State::AwaitingDecision { .. } => {
+                assert!(matches!(then, After::Restart | After::Escalate { .. } | After::Overtime { .. }))
+            }
             State::Awaiting { .. } => assert_ne!(then, &After::Cancel),
             State::Done(done) => assert!(then != &After::Cancel || done == &Done::Cancelled),
-            State::Running(_) | State::Stuck { .. } | State::ByHand { .. } | State::InPhases { .. } | State::Review => {
+            State::Running(_) | State::Stuck { .. } | State::Manual { .. } | State::InPhases { .. } | State::Review => {
                 panic!("a run that is being stopped became {new:?}")
             }
         }
@@ -228,13 +230,13 @@ fn assert_earlier_runs_are_powerless(world: &World<Task>) {
 fn assert_deadline_is_exact(world: &World<Task>) {
     let (epoch, long) = (world.epoch(), Pulse::Idle(Span::from_secs(1_000_000)));
     let look = |world: &mut World<Task>| match &world.machine.state {
-        State::Resting { .. } => drop(world.act(Input::Ripen)),
+        State::Backoff { .. } => drop(world.act(Input::Ripen)),
         State::Awaiting { .. } => drop(world.act(Input::Settle { children: 1 })),
         State::Running(_) | State::Stuck { .. } | State::Stopping { .. } => drop(world.pulse(epoch, long)),
         State::Pending
         | State::Held
-        | State::Parked { .. }
-        | State::ByHand { .. }
+        | State::AwaitingDecision { .. }
+        | State::Manual { .. }
         | State::InPhases { .. }
         | State::Review
         | State::Done(_) => {
@@ -251,7 +253,7 @@ fn assert_deadline_is_exact(world: &World<Task>) {
             assert_eq!(&later.machine, &world.machine);
         }
         // That is the end of a lock, which is looked at elsewhere.
-        Some(deadline) if matches!(world.machine.state, State::ByHand { until: Some(until), .. } if until == deadline) => {}
+        Some(deadline) if matches!(world.machine.state, State::Manual { until: Some(until), .. } if until == deadline) => {}
         Some(deadline) => {
             later.now.lease = Lease(deadline.0 - 1);
             look(&mut later);
@@ -374,10 +376,10 @@ fn agree(mut world: World<Task>, mut model: Naive, deeds: &[Deed]) -> Result<(),
         let heard = |attempt: &super::model::Attempt| Lease(5_000 + 1_000 * attempt.heard);
         prop_assert_eq!(task.live().map(|live| live.seen.lease), model.live.as_ref().map(heard));
         match &task.state {
-            State::Resting { until } | State::Awaiting { until: Some(until), .. } => {
+            State::Backoff { until } | State::Awaiting { until: Some(until), .. } => {
                 prop_assert_eq!(*until, Lease(5_000 + 1_000 * model.until));
             }
-            State::ByHand { epoch, .. } => prop_assert_eq!(epoch.0, model.grant),
+            State::Manual { epoch, .. } => prop_assert_eq!(epoch.0, model.grant),
             _ => {}
         }
     }

@@ -34,8 +34,8 @@ fn a_silent_run_is_nudged_then_restarted_and_then_a_person_decides() {
         world.pass(REST);
         world.start();
         assert_eq!(world.fall_silent(), Outcome::Stopping, "there is no help left");
-        let Outcome::Parked(decision) = world.end_last(Ending::Signalled(15)) else { panic!("{:?}", world.machine) };
-        assert_eq!(world.machine.state, State::Parked { decision: decision.clone() });
+        let Outcome::AwaitingDecision(decision) = world.end_last(Ending::Signalled(15)) else { panic!("{:?}", world.machine) };
+        assert_eq!(world.machine.state, State::AwaitingDecision { decision: decision.clone() });
         assert_eq!(world.machine.status(), Status::Blocked);
         let told = ["added", "started", "stuck", "nudged", "stopping", "restarting"];
         assert_eq!(world.told()[..6], told);
@@ -154,7 +154,7 @@ fn lost_once_too_often_a_person_decides_but_a_loop_counts_it_as_an_attempt() {
         assert_eq!(world.end_last(Ending::Lost), Outcome::Again(RetryReason::Lost));
     }
     world.start();
-    assert!(matches!(world.end_last(Ending::Lost), Outcome::Parked(_)));
+    assert!(matches!(world.end_last(Ending::Lost), Outcome::AwaitingDecision(_)));
 
     let mut world = World::looping();
     for _ in 1..MAX_RESTARTS {

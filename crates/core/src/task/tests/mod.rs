@@ -237,7 +237,7 @@ fn a_restart_is_a_recovery_and_recoveries_are_bounded() {
     world.start();
     world.stop(After::Restart);
     let mut strict = world.clone();
-    assert!(matches!(world.end_last(Ending::Signalled(9)), Outcome::Parked(_)));
+    assert!(matches!(world.end_last(Ending::Signalled(9)), Outcome::AwaitingDecision(_)));
 
     let watch = Watch { on_exhausted: OnExhausted::Fail, ..WATCH };
     let run = run(strict.runs());

@@ -11,7 +11,7 @@ use banksman_core::pipeline::strategy::{Approach, Fallback};
 use banksman_core::pipeline::{Outcome, Pipeline, Reason, State, When};
 use banksman_core::queue::{self, Input};
 use banksman_core::resource::coordination::Command;
-use banksman_core::resource::grant::{Ask, Claim, Standing};
+use banksman_core::resource::grant::{Ask, GrantRequest, WaitingProcess};
 use banksman_core::resource::lock;
 use banksman_core::resource::semaphore;
 use banksman_core::task::{self, Mark, Need, Spec, Verdict, Watch, Work};
@@ -125,7 +125,7 @@ impl Stage {
 }
 
 fn acquire(lock: &str, holder: &str, processes: Vec<ProcessId>) -> Request {
-    let claim = Claim { processes, ..Claim::new(HolderId::new(holder).unwrap()) };
+    let claim = GrantRequest { processes, ..GrantRequest::new(HolderId::new(holder).unwrap()) };
     let ask = Box::new(Ask::new(claim));
     Request::plain(Command::Lock(name(lock), lock::Input::Acquire(ask)))
 }

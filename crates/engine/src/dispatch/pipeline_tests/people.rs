@@ -71,8 +71,8 @@ fn who_works_by_hand_keeps_the_task_as_long_as_its_lock_whatever_others_find() {
     let taking = Taking::new(holder, minute);
     stage.by_hand(TaskRequest::Take { id: task("t-1"), taking: Box::new(taking) });
     let process = |pid| ProcessId { host: "host".into(), boot: "boot".into(), pid_ns: 1, pid, start: 1 };
-    let standing = Standing { process: process(7), address: None, lease: None };
-    let claim = Claim::new(HolderId::new("bob").unwrap());
+    let standing = WaitingProcess { process: process(7), address: None, lease: None };
+    let claim = GrantRequest::new(HolderId::new("bob").unwrap());
     let ask = |claim, wait| Box::new(Ask { wait, ..Ask::new(claim) });
     stage.ask(Request::plain(Command::Lock(name("task:t-1"), lock::Input::Acquire(ask(claim.clone(), Some(standing))))));
     stage.pass(61_000);
@@ -83,7 +83,7 @@ fn who_works_by_hand_keeps_the_task_as_long_as_its_lock_whatever_others_find() {
     let rows = stage.everything();
     let lock::State::Held(grant) = &rows.coordination.locks[&name("task:t-1")].state else { panic!("nobody has it") };
     let state = &rows.backlog.tasks[&task("t-1")].state;
-    assert!(matches!(state, banksman_core::task::State::ByHand { epoch, .. } if *epoch == grant.epoch), "{grant:?} {state:?}");
+    assert!(matches!(state, banksman_core::task::State::Manual { epoch, .. } if *epoch == grant.epoch), "{grant:?} {state:?}");
 }
 
 #[test]

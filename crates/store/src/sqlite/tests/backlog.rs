@@ -79,12 +79,12 @@ fn task(number: i64, parent: Option<i64>, state: State) -> Task {
 }
 
 fn by_hand(until: Option<i64>) -> State {
-    State::ByHand { holder: HolderId::new("ann").unwrap(), epoch: Epoch(7), until: until.map(Lease) }
+    State::Manual { holder: HolderId::new("ann").unwrap(), epoch: Epoch(7), until: until.map(Lease) }
 }
 
 /// Tasks in every state that waits for something, in the order of their numbers.
 fn waiting() -> Vec<Task> {
-    let resting = |until| State::Resting { until: Lease(until) };
+    let resting = |until| State::Backoff { until: Lease(until) };
     let awaiting = |until: Option<i64>| State::Awaiting { output: Some(7.into()), until: until.map(Lease) };
     vec![
         task(1, None, resting(500)),
@@ -92,7 +92,7 @@ fn waiting() -> Vec<Task> {
         task(3, None, awaiting(Some(400))),
         task(4, None, by_hand(None)),
         task(5, Some(1), awaiting(None)),
-        task(6, None, State::Parked { decision: DecisionId::from(Seq(9)) }),
+        task(6, None, State::AwaitingDecision { decision: DecisionId::from(Seq(9)) }),
         task(7, None, State::Pending),
         task(8, None, State::Pending),
         task(9, Some(1), State::Pending),
@@ -129,7 +129,7 @@ fn what_waits_for_time_is_found_and_what_does_not_is_not() {
     // A task that no longer waits leaves the index with the same change, and one that begins to wait enters it.
     edit(&mut store, &[Key::Task(id(1)), Key::Task(id(8))], |rows| {
         rows.tasks.get_mut(&id(1)).unwrap().state = State::Pending;
-        rows.tasks.get_mut(&id(8)).unwrap().state = State::Resting { until: Lease(1) };
+        rows.tasks.get_mut(&id(8)).unwrap().state = State::Backoff { until: Lease(1) };
     });
     assert_eq!(found(&mut store, Key::DueRoots), ["t-3", "t-4", "t-8"]);
 }

@@ -137,7 +137,7 @@ fn a_take_reads_by_the_indexes_of_its_queue() {
         (items::Statement::Ready.whole(), "items_ready (project=? AND queue=?)"),
         (items::Statement::Moved.whole(), "items_ready (project=? AND queue=?)"),
         (items::Statement::Due.whole(), "items_due (project=? AND queue=?"),
-        (items::Statement::Resting.whole(), "items_due (project=? AND queue=?"),
+        (items::Statement::Backoff.whole(), "items_due (project=? AND queue=?"),
         (items::Statement::Processing.whole(), "items_due (project=? AND queue=?"),
         (items::Statement::Dead.whole(), "items_dead (project=? AND queue=?"),
         (items::Statement::ByKey.whole(), "items_dedupe (project=? AND queue=? AND dedupe=?)"),

@@ -9,7 +9,7 @@ use banksman::core::{Label, Name, SectionId, Span, Title};
 use serde_json::Value;
 
 use super::problem::{Problem, Problems};
-use crate::commands::hold::Dur;
+use crate::commands::resources::Dur;
 use crate::commands::tasks::spec;
 use crate::failure::Failure;
 

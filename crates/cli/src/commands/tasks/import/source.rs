@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::words;
 
 /// The longest line, in bytes.
-const LINE_LIMIT: usize = 1 << 20;
+const WAITERS_LIMIT: usize = 1 << 20;
 
 /// How a file is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -69,8 +69,8 @@ impl Format {
     }
 
     pub(super) fn parse(self, text: &str, problems: &mut Problems) -> Parsed {
-        if let Some((line, text)) = lines(text).find(|(_, text)| text.len() > LINE_LIMIT) {
-            let what = format!("a line may have at most {LINE_LIMIT} bytes, this one has {}", text.len());
+        if let Some((line, text)) = lines(text).find(|(_, text)| text.len() > WAITERS_LIMIT) {
+            let what = format!("a line may have at most {WAITERS_LIMIT} bytes, this one has {}", text.len());
             problems.push(Problem::new(line, what));
             return Parsed::default();
         }
@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn a_line_has_a_limit() {
         let mut problems = Problems::default();
-        let long = "x".repeat(LINE_LIMIT + 1);
+        let long = "x".repeat(WAITERS_LIMIT + 1);
         Format::Csv.parse(&format!("title\n{}\n{long}\n", &long[1..]), &mut problems);
         assert_eq!(problems.words(), ["3: a line may have at most 1048576 bytes, this one has 1048577"]);
     }

@@ -12,7 +12,7 @@ fn try_one(world: &mut World<Lock>, choice: usize) {
         1 => drop(world.ask(ask("b").max_hold(30).waits(2))),
         2 => drop(current.map(|(holder, epoch, _)| world.release(holder.as_str(), epoch))),
         3 => drop(current.and_then(|(_, _, ticket)| Some(world.look(ticket?)))),
-        4 => drop(world.machine.line.first().map(|first| first.ticket).map(|ticket| world.leave(ticket))),
+        4 => drop(world.machine.waiters.first().map(|first| first.ticket).map(|ticket| world.leave(ticket))),
         5 => drop(world.force()),
         6 => {
             world.pass(20);
@@ -117,7 +117,7 @@ struct Naive {
     dead: Vec<i32>,
     given: usize,
     holder: Option<Given>,
-    line: Vec<(Ticket, usize, i32)>,
+    waiters: Vec<(Ticket, usize, i32)>,
 }
 
 /// One hold: which one it is, whose, and until when it was merely offered.
@@ -140,14 +140,14 @@ impl Naive {
     }
 
     fn hand_on(&mut self) {
-        if self.holder.is_none() && !self.line.is_empty() {
-            let (ticket, who, pid) = self.line.remove(0);
+        if self.holder.is_none() && !self.waiters.is_empty() {
+            let (ticket, who, pid) = self.waiters.remove(0);
             self.give(who, pid, Some(ticket));
         }
     }
 
     fn tidy(&mut self) {
-        self.line.retain(|(_, _, pid)| !self.dead.contains(pid));
+        self.waiters.retain(|(_, _, pid)| !self.dead.contains(pid));
         if let Some(given) = &self.holder {
             let gone = self.dead.contains(&given.pid);
             let silent = self.time - given.heard >= if given.offered { 15 } else { TTL };
@@ -196,7 +196,7 @@ fn both(world: &mut World<Lock>, model: &mut Naive, people: &mut [Person], deed:
             if model.holder.is_none() {
                 model.give(who, pid, None);
             } else if waits {
-                model.line.push((ticket, who, pid));
+                model.waiters.push((ticket, who, pid));
                 people[who].ticket = ticket;
             }
         }
@@ -211,7 +211,7 @@ fn both(world: &mut World<Lock>, model: &mut Naive, people: &mut [Person], deed:
         Deed::Leave(who) => {
             let ticket = people[who].ticket;
             world.leave(ticket);
-            model.line.retain(|(other, _, _)| *other != ticket);
+            model.waiters.retain(|(other, _, _)| *other != ticket);
             if model.has_ticket(ticket) {
                 model.holder = None;
             }
@@ -266,7 +266,7 @@ proptest! {
             both(&mut world, &mut model, &mut people, deed);
             let holder = model.holder.as_ref().map(|given| (PEOPLE[given.who], given.offered));
             prop_assert_eq!(world.grant().map(|grant| (grant.claim.holder.as_str(), grant.offer.is_some())), holder);
-            prop_assert_eq!(world.line(), model.line.iter().map(|(_, who, _)| PEOPLE[*who]).collect::<Vec<_>>());
+            prop_assert_eq!(world.waiters(), model.waiters.iter().map(|(_, who, _)| PEOPLE[*who]).collect::<Vec<_>>());
         }
         world.assert_nothing_given_twice(1);
     }

@@ -55,8 +55,8 @@ impl World<Lock> {
         self.grant().map_or("-", |grant| grant.claim.holder.as_str())
     }
 
-    fn line(&self) -> Vec<&str> {
-        self.machine.line.iter().map(|waiter| waiter.claim.holder.as_str()).collect()
+    fn waiters(&self) -> Vec<&str> {
+        self.machine.waiters.iter().map(|waiter| waiter.claim.holder.as_str()).collect()
     }
 }
 
@@ -82,7 +82,7 @@ fn word(outcome: &Outcome) -> String {
         Outcome::Reclaimed { .. } => "reclaimed".into(),
         Outcome::Busy(_) => "busy".into(),
         Outcome::Waiting(waiting) => format!("place {}", waiting.place),
-        Outcome::LineFull => "line full".into(),
+        Outcome::TooManyWaiters => "line full".into(),
         Outcome::NotOneSlot => "not one slot".into(),
         Outcome::Spent { .. } => "spent".into(),
         Outcome::Gone => "gone".into(),
@@ -410,7 +410,7 @@ fn one_who_leaves_gives_back_what_it_was_granted_meanwhile() {
         let b = world.stand(ask("b").waits(2));
         world.stand(ask("c").waits(3));
         assert_eq!(world.leave(ticket), Outcome::Left);
-        assert_eq!((world.held_by(), world.line()), ("b", vec!["c"]));
+        assert_eq!((world.held_by(), world.waiters()), ("b", vec!["c"]));
         assert!(matches!(world.heartbeat("a", own), Outcome::Fenced { .. }));
         world.look(b);
         assert_eq!(world.leave(ticket), Outcome::Left, "leaving twice harms nobody");
@@ -436,7 +436,7 @@ fn a_repeated_request_keeps_its_place_and_is_woken_where_it_stands_now() {
     world.stand(ask("b").waits(2));
     world.kill(1);
     let again = waiting(world.ask(ask("a").request("r").bound_to(&[7]).waits(7)));
-    assert_eq!((again.ticket, again.place, world.line()), (ticket, 1, vec!["a", "b"]));
+    assert_eq!((again.ticket, again.place, world.waiters()), (ticket, 1, vec!["a", "b"]));
     world.release("x", x);
     assert_eq!((world.held_by(), world.woken()), ("a", vec!["7"]));
     let offered = world.grant().unwrap().epoch;
@@ -478,11 +478,11 @@ fn time_outs_come_from_the_claim_then_the_definition_then_the_fallback() {
 fn a_line_has_a_limit_that_spares_those_who_stand_in_it() {
     let mut world = World::lock();
     world.get(ask("x"));
-    for number in 0..LINE_LIMIT {
+    for number in 0..WAITERS_LIMIT {
         world.stand(ask("a").request(&number.to_string()).waits(1));
     }
-    assert_eq!(world.ask(ask("a").waits(1)), Outcome::LineFull);
-    assert_eq!(waiting(world.ask(ask("a").request("999").waits(1))).place, LINE_LIMIT);
+    assert_eq!(world.ask(ask("a").waits(1)), Outcome::TooManyWaiters);
+    assert_eq!(waiting(world.ask(ask("a").request("999").waits(1))).place, WAITERS_LIMIT);
     assert!(matches!(world.ask(ask("a")), Outcome::Busy(_)));
 }
 

@@ -15,7 +15,7 @@ fn try_one(world: &mut World<Semaphore>, choice: usize) {
         3 => drop(first.map(|grant| world.release(grant.claim.holder.as_str(), Some(grant.epoch)))),
         4 => drop(ticket.map(|ticket| world.look(ticket))),
         5 => drop(ticket.map(|ticket| world.leave(ticket))),
-        6 => drop(world.machine.line.first().map(|first| first.ticket).map(|ticket| world.leave(ticket))),
+        6 => drop(world.machine.waiters.first().map(|first| first.ticket).map(|ticket| world.leave(ticket))),
         7 => {
             world.pass(20);
             world.reap();
@@ -107,7 +107,7 @@ struct Naive {
     given: usize,
     /// What each of the people has.
     held: [Option<Given>; 4],
-    line: Vec<Wish>,
+    waiters: Vec<Wish>,
 }
 
 #[derive(Clone)]
@@ -156,8 +156,8 @@ impl Naive {
     }
 
     fn hand_on(&mut self) {
-        while !self.line.is_empty() && self.fits(self.line[0].who, self.line[0].weight) {
-            let Wish { ticket, who, weight, pid } = self.line.remove(0);
+        while !self.waiters.is_empty() && self.fits(self.waiters[0].who, self.waiters[0].weight) {
+            let Wish { ticket, who, weight, pid } = self.waiters.remove(0);
             let (had, until) = (self.has(who), self.time + 15);
             let given = self.give(who, weight, pid);
             let else_weight = given.offer.as_ref().map_or(had, |offer| offer.else_weight);
@@ -176,7 +176,7 @@ impl Naive {
     }
 
     fn tidy(&mut self) {
-        self.line.retain(|wish| !self.dead.contains(&wish.pid));
+        self.waiters.retain(|wish| !self.dead.contains(&wish.pid));
         for who in 0..4 {
             let offer = self.held[who].as_ref().and_then(|given| given.offer.clone());
             let missed = offer.as_ref().is_some_and(|offer| self.dead.contains(&offer.pid) || self.time >= offer.until);
@@ -232,11 +232,11 @@ fn both(world: &mut World<Semaphore>, model: &mut Naive, people: &mut [Person], 
             model.tidy();
             if model.has(who) >= weight {
                 model.take_up(who);
-            } else if model.line.is_empty() && model.fits(who, weight) {
+            } else if model.waiters.is_empty() && model.fits(who, weight) {
                 model.give(who, weight, pid);
                 model.take_up(who);
             } else if waits && weight <= model.capacity {
-                model.line.push(Wish { ticket, who, weight, pid });
+                model.waiters.push(Wish { ticket, who, weight, pid });
                 people[who].ticket = ticket;
             }
         }
@@ -248,7 +248,7 @@ fn both(world: &mut World<Semaphore>, model: &mut Naive, people: &mut [Person], 
         Deed::Leave(who) => {
             let ticket = people[who].ticket;
             world.leave(ticket);
-            model.line.retain(|wish| wish.ticket != ticket);
+            model.waiters.retain(|wish| wish.ticket != ticket);
             match model.owner(ticket) {
                 Some(owner) if model.held[owner].as_ref().unwrap().offer.is_some() => model.take_back(owner),
                 Some(owner) => model.held[owner] = None,
@@ -281,7 +281,7 @@ fn both(world: &mut World<Semaphore>, model: &mut Naive, people: &mut [Person], 
         Deed::Resize(capacity) => {
             world.resize(capacity);
             model.capacity = capacity;
-            model.line.retain(|wish| wish.weight <= capacity);
+            model.waiters.retain(|wish| wish.weight <= capacity);
             model.hand_on();
         }
         Deed::Reap => {
@@ -309,7 +309,7 @@ proptest! {
     fn random_histories_agree_with_a_naive_semaphore(deeds in prop::collection::vec(deed(), 1..80)) {
         let mut world = World::semaphore(4);
         let held = [const { None }; 4];
-        let mut model = Naive { time: 0, dead: Vec::new(), capacity: 4, given: 0, held, line: Vec::new() };
+        let mut model = Naive { time: 0, dead: Vec::new(), capacity: 4, given: 0, held, waiters: Vec::new() };
         let mut people: Vec<Person> = (0..4).map(|pid| Person { pid, ..Person::default() }).collect();
         for deed in &deeds {
             both(&mut world, &mut model, &mut people, deed);
@@ -317,8 +317,8 @@ proptest! {
                 given.as_ref().map(|given| format!("{who}{}{}", given.weight, given.offer.as_ref().map_or("", |_| "?")))
             };
             let held: Vec<_> = PEOPLE.into_iter().zip(&model.held).filter_map(text).collect();
-            let line: Vec<_> = model.line.iter().map(|wish| format!("{}{}", PEOPLE[wish.who], wish.weight)).collect();
-            prop_assert_eq!((world.held(), world.line()), (held.join(" "), line.join(" ")), "after {:?}", deed);
+            let waiters: Vec<_> = model.waiters.iter().map(|wish| format!("{}{}", PEOPLE[wish.who], wish.weight)).collect();
+            prop_assert_eq!((world.held(), world.waiters()), (held.join(" "), waiters.join(" ")), "after {:?}", deed);
         }
         world.assert_nothing_given_twice(4);
     }

@@ -66,9 +66,9 @@ impl World<Semaphore> {
     }
 
     /// Who waits for how much, in order.
-    fn line(&self) -> String {
+    fn waiters(&self) -> String {
         let text = |waiter: &Waiter| format!("{}{}", waiter.claim.holder, waiter.claim.weight);
-        self.machine.line.iter().map(text).collect::<Vec<_>>().join(" ")
+        self.machine.waiters.iter().map(text).collect::<Vec<_>>().join(" ")
     }
 }
 
@@ -95,7 +95,7 @@ fn word(outcome: &Outcome) -> String {
         Outcome::Extended(_) => "extended".into(),
         Outcome::Full { available, .. } => format!("full({available})"),
         Outcome::Waiting(waiting) => format!("place {}", waiting.place),
-        Outcome::LineFull => "line full".into(),
+        Outcome::TooManyWaiters => "line full".into(),
         Outcome::NoWeight => "no weight".into(),
         Outcome::TooHeavy { .. } => "too heavy".into(),
         Outcome::HeldAlready => "held already".into(),
@@ -167,7 +167,7 @@ fn an_increase_that_does_not_fit_stands_in_line_and_keeps_the_old_weight() {
     let a = world.get(ask("a").weight(2));
     let b = world.get(ask("b").weight(2));
     let ticket = world.stand(ask("a").weight(3).waits(1));
-    assert_eq!((world.held().as_str(), world.line().as_str()), ("a2 b2", "a3"));
+    assert_eq!((world.held().as_str(), world.waiters().as_str()), ("a2 b2", "a3"));
     world.release("b", Some(b));
     assert_eq!((world.held().as_str(), world.woken()), ("a3?", vec!["1"]));
     assert_eq!(granted(world.look(ticket)).epoch, a);
@@ -183,7 +183,7 @@ fn an_increase_waits_behind_those_who_came_before() {
     assert_eq!(word(&world.ask(ask("a").weight(2))), "full(1)");
     world.stand(ask("a").weight(2).waits(1));
     world.release("x", None);
-    assert_eq!((world.held().as_str(), world.line().as_str()), ("a1 b3?", "a2"));
+    assert_eq!((world.held().as_str(), world.waiters().as_str()), ("a1 b3?", "a2"));
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn an_increase_that_is_not_taken_up_goes_back_to_the_old_weight() {
             _ => drop(world.leave(ticket)),
         }
         world.reap();
-        assert_eq!((world.held().as_str(), world.line().as_str()), ("a2 b2?", ""), "{end}");
+        assert_eq!((world.held().as_str(), world.waiters().as_str()), ("a2 b2?", ""), "{end}");
         assert_eq!(world.told()[3..], ["increased", "offer_lapsed", "acquired"]);
         assert_eq!(granted(world.heartbeat("a", Some(own))).claim.weight, 2);
         assert_eq!(world.look(ticket), Outcome::Gone);
@@ -248,7 +248,7 @@ fn one_who_needs_much_holds_back_those_who_need_little() {
     world.stand(ask("b").weight(3).waits(2));
     world.stand(ask("c").waits(3));
     assert_eq!(word(&world.ask(ask("d"))), "full(2)");
-    assert_eq!((world.held().as_str(), world.line().as_str()), ("a2", "b3 c1"));
+    assert_eq!((world.held().as_str(), world.waiters().as_str()), ("a2", "b3 c1"));
     world.release("a", Some(a));
     assert_eq!((world.held().as_str(), world.woken()), ("b3? c1?", vec!["2", "3"]));
 }
@@ -260,7 +260,7 @@ fn one_who_leaves_the_front_lets_those_behind_pass() {
     let big = world.stand(ask("b").weight(3).waits(2));
     world.stand(ask("c").waits(3));
     assert_eq!(world.leave(big), Outcome::Left);
-    assert_eq!((world.held().as_str(), world.line().as_str()), ("a2 c1?", ""));
+    assert_eq!((world.held().as_str(), world.waiters().as_str()), ("a2 c1?", ""));
 }
 
 #[test]
@@ -270,7 +270,7 @@ fn a_larger_capacity_serves_the_line() {
     world.stand(ask("b").weight(2).waits(2));
     world.stand(ask("c").weight(2).waits(3));
     world.resize(5);
-    assert_eq!((world.held().as_str(), world.line().as_str(), world.woken()), ("a2 b2?", "c2", vec!["2"]));
+    assert_eq!((world.held().as_str(), world.waiters().as_str(), world.woken()), ("a2 b2?", "c2", vec!["2"]));
 }
 
 #[test]
@@ -280,7 +280,7 @@ fn a_smaller_capacity_keeps_holders_and_wakes_those_who_can_never_fit() {
     let big = world.stand(ask("b").weight(4).waits(2));
     world.stand(ask("c").weight(2).waits(3));
     world.resize(2);
-    assert_eq!((world.held().as_str(), world.line().as_str(), world.woken()), ("a3", "c2", vec!["2"]));
+    assert_eq!((world.held().as_str(), world.waiters().as_str(), world.woken()), ("a3", "c2", vec!["2"]));
     assert_eq!(world.look(big), Outcome::Gone);
     assert_eq!(world.ask(ask("b").weight(4).waits(2)), Outcome::TooHeavy { capacity: 2 });
     let again = world.ask(ask("a").weight(3).request("r").granted_before(a));
@@ -326,7 +326,7 @@ fn a_repeated_request_keeps_its_place_and_is_woken_where_it_stands_now() {
     world.stand(ask("b").waits(2));
     world.kill(1);
     let again = waiting(world.ask(ask("a").request("r").bound_to(&[7]).waits(7)));
-    assert_eq!((again.ticket, again.place, world.line().as_str()), (ticket, 1, "a1 b1"));
+    assert_eq!((again.ticket, again.place, world.waiters().as_str()), (ticket, 1, "a1 b1"));
     world.release("x", None);
     assert_eq!((world.held().as_str(), world.woken()), ("a1?", vec!["7"]));
     world.look(ticket);
@@ -364,10 +364,10 @@ fn a_time_to_live_comes_from_the_claim_then_the_definition_then_the_fallback() {
 fn a_line_has_a_limit_and_so_have_the_holders() {
     let mut world = World::semaphore(1);
     world.get(ask("x"));
-    for _ in 0..LINE_LIMIT {
+    for _ in 0..WAITERS_LIMIT {
         world.stand(ask("a").waits(1));
     }
-    assert_eq!(world.ask(ask("a").waits(1)), Outcome::LineFull);
+    assert_eq!(world.ask(ask("a").waits(1)), Outcome::TooManyWaiters);
     assert_eq!(word(&world.ask(ask("a"))), "full(0)");
 
     let mut world = World::semaphore(CAPACITY_LIMIT);
@@ -376,7 +376,7 @@ fn a_line_has_a_limit_and_so_have_the_holders() {
         let claim = ask(&number.to_string()).claim;
         world.machine.holders.insert(claim.holder.clone(), Grant { claim, ..grant.clone() });
     }
-    assert_eq!(world.ask(ask("a").waits(1)), Outcome::LineFull);
+    assert_eq!(world.ask(ask("a").waits(1)), Outcome::TooManyWaiters);
     assert_eq!(word(&world.ask(ask("7").weight(2))), "increased");
 }
 

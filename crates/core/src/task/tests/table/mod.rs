@@ -13,7 +13,7 @@ use scenes::{LOOPS, STATES, scene};
 pub(super) fn letters(state: &State) -> &'static str {
     match state {
         State::Pending => "pending",
-        State::Resting { .. } => "resting",
+        State::Backoff { .. } => "resting",
         State::Held => "held",
         State::Running(_) => "running",
         State::Stuck { .. } => "stuck",
@@ -26,8 +26,8 @@ pub(super) fn letters(state: &State) -> &'static str {
         },
         State::Awaiting { until: Some(_), .. } => "awaiting",
         State::Awaiting { until: None, .. } => "ending children",
-        State::Parked { .. } => "parked",
-        State::ByHand { .. } => "by hand",
+        State::AwaitingDecision { .. } => "parked",
+        State::Manual { .. } => "by hand",
         State::InPhases { is_blocked: false } => "in phases",
         State::InPhases { is_blocked: true } => "in phases, blocked",
         State::Review => "review",
@@ -67,7 +67,7 @@ fn word(outcome: &Outcome) -> &'static str {
         Outcome::Held => "held",
         Outcome::Awaiting(_) => "awaiting",
         Outcome::EndChildren => "end children",
-        Outcome::Parked(_) => "parked",
+        Outcome::AwaitingDecision(_) => "parked",
         Outcome::Taken => "taken",
         Outcome::Returned => "returned",
         Outcome::Stopping => "stopping",

@@ -18,7 +18,7 @@ use super::cgroup::Cgroup;
 use super::control::Control;
 use super::keep::Keeper;
 use super::protocol::{
-    Arrival, Inbox, Notice, Order, Refusal, Request, SPEC_LIMIT, Spec, Unclear, VERSION, decode, encode, send, words,
+    Arrival, Inbox, Notice, Refusal, Request, SPEC_LIMIT, SpawnRequest, Spec, Unclear, VERSION, decode, encode, send, words,
 };
 use super::record::{Own, Record};
 use super::timer::Timer;
@@ -85,7 +85,7 @@ fn begin() -> io::Result<()> {
 
 /// Keeps one session. Returns who is left to give the next order, if its end was acknowledged.
 fn keep(
-    order: Order<Spec>,
+    order: SpawnRequest<Spec>,
     cgroup: Option<&Cgroup>,
     owner: UnixStream,
     inbox: Inbox,
@@ -108,7 +108,7 @@ fn keep(
 }
 
 /// The next order. What came behind it stays in the inbox.
-fn receive(owner: &UnixStream, inbox: &mut Inbox) -> Option<Result<Order<Spec>, Unclear>> {
+fn receive(owner: &UnixStream, inbox: &mut Inbox) -> Option<Result<SpawnRequest<Spec>, Unclear>> {
     while inbox.fill(owner) == Arrival::Some {
         while let Some(line) = inbox.line() {
             // A request that crossed the end of the session before, such as a second acknowledgement, is no order.
@@ -120,7 +120,7 @@ fn receive(owner: &UnixStream, inbox: &mut Inbox) -> Option<Result<Order<Spec>, 
     None
 }
 
-fn describe(order: &Order<Spec>, cgroup: Option<&Cgroup>) -> io::Result<Record> {
+fn describe(order: &SpawnRequest<Spec>, cgroup: Option<&Cgroup>) -> io::Result<Record> {
     let pid = getpid().as_raw_nonzero().get();
     Ok(Record {
         run: order.spec.run.clone(),

@@ -7,7 +7,7 @@ use banksman::core::event::{Kind, Resource};
 use banksman::core::ids::{HolderId, RequestId};
 use banksman::core::resource::coordination::{Command, Outcome};
 use banksman::core::resource::deadlock::Link;
-use banksman::core::resource::grant::{Ask, Blocked, Claim, Grant, Term, Waiting};
+use banksman::core::resource::grant::{Ask, Blocked, Grant, GrantRequest, Term, Waiting};
 use banksman::core::resource::lock;
 use banksman::core::resource::semaphore;
 use banksman::core::{Epoch, ProcessId, Span, Stamp, Wall};
@@ -126,7 +126,7 @@ pub(crate) fn win(
         let missing = |_| Failure::new(exit::NOT_FOUND, "NO_SUCH_PROCESS", format!("there is no process {pid}"));
         processes.push(client.host().identify(pid).map_err(missing)?);
     }
-    let claim = Claim {
+    let claim = GrantRequest {
         holder: actor.holder,
         ancestors: actor.ancestors,
         weight,
@@ -233,7 +233,7 @@ pub(crate) fn judge(resource: &Resource, acquisition: Acquisition) -> Result<Won
             lock::Outcome::Extended(grant) => won(grant, "extended", None),
             lock::Outcome::Reclaimed { grant, from, reason } => won(grant, "reclaimed", Some(format!("{from} ({reason})"))),
             lock::Outcome::Busy(blocked) => Err(busy(resource, &blocked, at, None)),
-            lock::Outcome::LineFull => crowded(),
+            lock::Outcome::TooManyWaiters => crowded(),
             lock::Outcome::Spent { epoch } => spent(epoch),
             other => Err(super::lock_refusal(name, &other)),
         },
@@ -242,7 +242,7 @@ pub(crate) fn judge(resource: &Resource, acquisition: Acquisition) -> Result<Won
             semaphore::Outcome::AlreadyHeld(grant) => won(grant, "already_held", None),
             semaphore::Outcome::Increased(grant) => won(grant, "increased", None),
             semaphore::Outcome::Full { available, blocked } => Err(busy(resource, &blocked, at, Some(available))),
-            semaphore::Outcome::LineFull => crowded(),
+            semaphore::Outcome::TooManyWaiters => crowded(),
             semaphore::Outcome::Spent { epoch } => spent(epoch),
             semaphore::Outcome::NoWeight => Err(Failure::usage("--weight must be at least 1")),
             semaphore::Outcome::TooHeavy { capacity } => {

@@ -18,7 +18,7 @@ use crate::tried::Tamper;
 
 /// One fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Flaw {
+pub enum Mutation {
     /// A keeper starts its program even if there is a record already.
     RecordShared,
     /// A run whose keeper was killed is started again instead of being given up.
@@ -135,193 +135,198 @@ pub enum Flaw {
     RoutePassed,
 }
 
-impl Flaw {
+impl Mutation {
     /// All of them.
-    pub const ALL: [Flaw; 57] = [
-        Flaw::RecordShared,
-        Flaw::Respawn,
-        Flaw::NoSweep,
-        Flaw::UnseenIsDead,
-        Flaw::Unasked,
-        Flaw::Stragglers,
-        Flaw::EndAtWish,
-        Flaw::AcknowledgeFirst,
-        Flaw::ShortageCounts,
-        Flaw::DependenciesOff,
-        Flaw::SectionsOff,
-        Flaw::SlotsOff,
-        Flaw::LimitKept,
-        Flaw::RoomOff,
-        Flaw::StalledIsDead,
-        Flaw::PidOnly,
-        Flaw::Deaf,
-        Flaw::LateEnd,
-        Flaw::FencingOff,
-        Flaw::CirclesOff,
-        Flaw::ErrandsStay,
-        Flaw::SilentTask,
-        Flaw::IdleEarly,
-        Flaw::DoneUnseen,
-        Flaw::RootsOff,
-        Flaw::QueueJumped,
-        Flaw::CountersReset,
-        Flaw::RestartsOff,
-        Flaw::RestOff,
-        Flaw::RestForgotten,
-        Flaw::NudgeFree,
-        Flaw::AskedTwice,
-        Flaw::AnsweredTwice,
-        Flaw::QuestionStays,
-        Flaw::ChildrenOff,
-        Flaw::EndForgotten,
-        Flaw::PhaseSkipped,
-        Flaw::SecondTask,
-        Flaw::HostForgotten,
-        Flaw::RetriedForGood,
-        Flaw::GoesOnCancelled,
-        Flaw::GuardsOff,
-        Flaw::OldAnswer,
-        Flaw::TwoLookers,
-        Flaw::LookerStays,
-        Flaw::AnswerLost,
-        Flaw::GuardsOffAtClaim,
-        Flaw::NeverOverdue,
-        Flaw::SilentPipeline,
-        Flaw::ItemForgotten,
-        Flaw::TakenTwice,
-        Flaw::ItemNotKept,
-        Flaw::PauseOff,
-        Flaw::JobForgotten,
-        Flaw::SleepsOn,
-        Flaw::RoutedTwice,
-        Flaw::RoutePassed,
+    pub const ALL: [Mutation; 57] = [
+        Mutation::RecordShared,
+        Mutation::Respawn,
+        Mutation::NoSweep,
+        Mutation::UnseenIsDead,
+        Mutation::Unasked,
+        Mutation::Stragglers,
+        Mutation::EndAtWish,
+        Mutation::AcknowledgeFirst,
+        Mutation::ShortageCounts,
+        Mutation::DependenciesOff,
+        Mutation::SectionsOff,
+        Mutation::SlotsOff,
+        Mutation::LimitKept,
+        Mutation::RoomOff,
+        Mutation::StalledIsDead,
+        Mutation::PidOnly,
+        Mutation::Deaf,
+        Mutation::LateEnd,
+        Mutation::FencingOff,
+        Mutation::CirclesOff,
+        Mutation::ErrandsStay,
+        Mutation::SilentTask,
+        Mutation::IdleEarly,
+        Mutation::DoneUnseen,
+        Mutation::RootsOff,
+        Mutation::QueueJumped,
+        Mutation::CountersReset,
+        Mutation::RestartsOff,
+        Mutation::RestOff,
+        Mutation::RestForgotten,
+        Mutation::NudgeFree,
+        Mutation::AskedTwice,
+        Mutation::AnsweredTwice,
+        Mutation::QuestionStays,
+        Mutation::ChildrenOff,
+        Mutation::EndForgotten,
+        Mutation::PhaseSkipped,
+        Mutation::SecondTask,
+        Mutation::HostForgotten,
+        Mutation::RetriedForGood,
+        Mutation::GoesOnCancelled,
+        Mutation::GuardsOff,
+        Mutation::OldAnswer,
+        Mutation::TwoLookers,
+        Mutation::LookerStays,
+        Mutation::AnswerLost,
+        Mutation::GuardsOffAtClaim,
+        Mutation::NeverOverdue,
+        Mutation::SilentPipeline,
+        Mutation::ItemForgotten,
+        Mutation::TakenTwice,
+        Mutation::ItemNotKept,
+        Mutation::PauseOff,
+        Mutation::JobForgotten,
+        Mutation::SleepsOn,
+        Mutation::RoutedTwice,
+        Mutation::RoutePassed,
     ];
 
     /// The word on the command line.
     pub fn name(self) -> &'static str {
         match self {
-            Flaw::RecordShared => "record-shared",
-            Flaw::Respawn => "respawn",
-            Flaw::NoSweep => "no-sweep",
-            Flaw::UnseenIsDead => "unseen-is-dead",
-            Flaw::Unasked => "unasked",
-            Flaw::Stragglers => "stragglers",
-            Flaw::EndAtWish => "end-at-wish",
-            Flaw::AcknowledgeFirst => "acknowledge-first",
-            Flaw::ShortageCounts => "shortage-counts",
-            Flaw::DependenciesOff => "dependencies-off",
-            Flaw::SectionsOff => "sections-off",
-            Flaw::SlotsOff => "slots-off",
-            Flaw::LimitKept => "limit-kept",
-            Flaw::RoomOff => "room-off",
-            Flaw::StalledIsDead => "stalled-is-dead",
-            Flaw::PidOnly => "pid-only",
-            Flaw::Deaf => "deaf",
-            Flaw::LateEnd => "late-end",
-            Flaw::FencingOff => "old-epoch",
-            Flaw::CirclesOff => "circles-off",
-            Flaw::ErrandsStay => "errands-stay",
-            Flaw::SilentTask => "silent-task",
-            Flaw::IdleEarly => "idle-early",
-            Flaw::DoneUnseen => "done-unseen",
-            Flaw::RootsOff => "roots-off",
-            Flaw::QueueJumped => "queue-jumped",
-            Flaw::CountersReset => "counters-reset",
-            Flaw::RestartsOff => "restarts-off",
-            Flaw::RestOff => "rest-off",
-            Flaw::RestForgotten => "rest-forgotten",
-            Flaw::NudgeFree => "nudge-free",
-            Flaw::AskedTwice => "asked-twice",
-            Flaw::AnsweredTwice => "answered-twice",
-            Flaw::QuestionStays => "question-stays",
-            Flaw::ChildrenOff => "children-off",
-            Flaw::EndForgotten => "end-forgotten",
-            Flaw::PhaseSkipped => "phase-skipped",
-            Flaw::SecondTask => "second-task",
-            Flaw::HostForgotten => "host-forgotten",
-            Flaw::RetriedForGood => "retried-for-good",
-            Flaw::GoesOnCancelled => "goes-on-cancelled",
-            Flaw::GuardsOff => "guards-off",
-            Flaw::OldAnswer => "old-answer",
-            Flaw::TwoLookers => "two-lookers",
-            Flaw::LookerStays => "looker-stays",
-            Flaw::AnswerLost => "answer-lost",
-            Flaw::GuardsOffAtClaim => "guards-off-at-claim",
-            Flaw::NeverOverdue => "never-overdue",
-            Flaw::SilentPipeline => "silent-pipeline",
-            Flaw::ItemForgotten => "item-forgotten",
-            Flaw::TakenTwice => "taken-twice",
-            Flaw::ItemNotKept => "item-not-kept",
-            Flaw::PauseOff => "pause-off",
-            Flaw::JobForgotten => "job-forgotten",
-            Flaw::SleepsOn => "sleeps-on",
-            Flaw::RoutedTwice => "routed-twice",
-            Flaw::RoutePassed => "route-passed",
+            Mutation::RecordShared => "record-shared",
+            Mutation::Respawn => "respawn",
+            Mutation::NoSweep => "no-sweep",
+            Mutation::UnseenIsDead => "unseen-is-dead",
+            Mutation::Unasked => "unasked",
+            Mutation::Stragglers => "stragglers",
+            Mutation::EndAtWish => "end-at-wish",
+            Mutation::AcknowledgeFirst => "acknowledge-first",
+            Mutation::ShortageCounts => "shortage-counts",
+            Mutation::DependenciesOff => "dependencies-off",
+            Mutation::SectionsOff => "sections-off",
+            Mutation::SlotsOff => "slots-off",
+            Mutation::LimitKept => "limit-kept",
+            Mutation::RoomOff => "room-off",
+            Mutation::StalledIsDead => "stalled-is-dead",
+            Mutation::PidOnly => "pid-only",
+            Mutation::Deaf => "deaf",
+            Mutation::LateEnd => "late-end",
+            Mutation::FencingOff => "old-epoch",
+            Mutation::CirclesOff => "circles-off",
+            Mutation::ErrandsStay => "errands-stay",
+            Mutation::SilentTask => "silent-task",
+            Mutation::IdleEarly => "idle-early",
+            Mutation::DoneUnseen => "done-unseen",
+            Mutation::RootsOff => "roots-off",
+            Mutation::QueueJumped => "queue-jumped",
+            Mutation::CountersReset => "counters-reset",
+            Mutation::RestartsOff => "restarts-off",
+            Mutation::RestOff => "rest-off",
+            Mutation::RestForgotten => "rest-forgotten",
+            Mutation::NudgeFree => "nudge-free",
+            Mutation::AskedTwice => "asked-twice",
+            Mutation::AnsweredTwice => "answered-twice",
+            Mutation::QuestionStays => "question-stays",
+            Mutation::ChildrenOff => "children-off",
+            Mutation::EndForgotten => "end-forgotten",
+            Mutation::PhaseSkipped => "phase-skipped",
+            Mutation::SecondTask => "second-task",
+            Mutation::HostForgotten => "host-forgotten",
+            Mutation::RetriedForGood => "retried-for-good",
+            Mutation::GoesOnCancelled => "goes-on-cancelled",
+            Mutation::GuardsOff => "guards-off",
+            Mutation::OldAnswer => "old-answer",
+            Mutation::TwoLookers => "two-lookers",
+            Mutation::LookerStays => "looker-stays",
+            Mutation::AnswerLost => "answer-lost",
+            Mutation::GuardsOffAtClaim => "guards-off-at-claim",
+            Mutation::NeverOverdue => "never-overdue",
+            Mutation::SilentPipeline => "silent-pipeline",
+            Mutation::ItemForgotten => "item-forgotten",
+            Mutation::TakenTwice => "taken-twice",
+            Mutation::ItemNotKept => "item-not-kept",
+            Mutation::PauseOff => "pause-off",
+            Mutation::JobForgotten => "job-forgotten",
+            Mutation::SleepsOn => "sleeps-on",
+            Mutation::RoutedTwice => "routed-twice",
+            Mutation::RoutePassed => "route-passed",
         }
     }
 
     /// The checker that must catch it, alone.
     pub fn checker(self) -> Checker {
         match self {
-            Flaw::RecordShared | Flaw::Respawn => Checker::Twice,
-            Flaw::NoSweep | Flaw::UnseenIsDead | Flaw::Stragglers | Flaw::EndAtWish | Flaw::SlotsOff | Flaw::RoomOff => {
-                Checker::Slots
+            Mutation::RecordShared | Mutation::Respawn => Checker::Twice,
+            Mutation::NoSweep
+            | Mutation::UnseenIsDead
+            | Mutation::Stragglers
+            | Mutation::EndAtWish
+            | Mutation::SlotsOff
+            | Mutation::RoomOff => Checker::Slots,
+            Mutation::LimitKept => Checker::Limits,
+            Mutation::AcknowledgeFirst | Mutation::ShortageCounts | Mutation::LateEnd | Mutation::ChildrenOff => Checker::Ends,
+            Mutation::DependenciesOff | Mutation::CirclesOff => Checker::Early,
+            Mutation::SectionsOff => Checker::Sections,
+            Mutation::StalledIsDead => Checker::Living,
+            Mutation::PidOnly | Mutation::Deaf | Mutation::IdleEarly | Mutation::RestForgotten | Mutation::Unasked => {
+                Checker::Idle
             }
-            Flaw::LimitKept => Checker::Limits,
-            Flaw::AcknowledgeFirst | Flaw::ShortageCounts | Flaw::LateEnd | Flaw::ChildrenOff => Checker::Ends,
-            Flaw::DependenciesOff | Flaw::CirclesOff => Checker::Early,
-            Flaw::SectionsOff => Checker::Sections,
-            Flaw::StalledIsDead => Checker::Living,
-            Flaw::PidOnly | Flaw::Deaf | Flaw::IdleEarly | Flaw::RestForgotten | Flaw::Unasked => Checker::Idle,
-            Flaw::FencingOff => Checker::Fencing,
-            Flaw::ErrandsStay => Checker::Left,
-            Flaw::SilentTask => Checker::Model,
-            Flaw::DoneUnseen | Flaw::RestartsOff | Flaw::RestOff => Checker::Loops,
-            Flaw::RootsOff | Flaw::QueueJumped => Checker::Roots,
-            Flaw::CountersReset | Flaw::NudgeFree => Checker::Ladder,
-            Flaw::AskedTwice | Flaw::AnsweredTwice | Flaw::QuestionStays => Checker::Decisions,
-            Flaw::EndForgotten
-            | Flaw::PhaseSkipped
-            | Flaw::SecondTask
-            | Flaw::HostForgotten
-            | Flaw::RetriedForGood
-            | Flaw::GoesOnCancelled => Checker::Phases,
-            Flaw::GuardsOff | Flaw::OldAnswer | Flaw::TwoLookers | Flaw::GuardsOffAtClaim => Checker::Guards,
-            Flaw::LookerStays | Flaw::AnswerLost | Flaw::NeverOverdue => Checker::Idle,
-            Flaw::SilentPipeline => Checker::Fold,
-            Flaw::ItemForgotten | Flaw::TakenTwice | Flaw::ItemNotKept | Flaw::PauseOff => Checker::Items,
-            Flaw::JobForgotten | Flaw::SleepsOn => Checker::Idle,
-            Flaw::RoutedTwice | Flaw::RoutePassed => Checker::Routes,
+            Mutation::FencingOff => Checker::Fencing,
+            Mutation::ErrandsStay => Checker::Left,
+            Mutation::SilentTask => Checker::Model,
+            Mutation::DoneUnseen | Mutation::RestartsOff | Mutation::RestOff => Checker::Loops,
+            Mutation::RootsOff | Mutation::QueueJumped => Checker::Roots,
+            Mutation::CountersReset | Mutation::NudgeFree => Checker::Ladder,
+            Mutation::AskedTwice | Mutation::AnsweredTwice | Mutation::QuestionStays => Checker::Decisions,
+            Mutation::EndForgotten
+            | Mutation::PhaseSkipped
+            | Mutation::SecondTask
+            | Mutation::HostForgotten
+            | Mutation::RetriedForGood
+            | Mutation::GoesOnCancelled => Checker::Phases,
+            Mutation::GuardsOff | Mutation::OldAnswer | Mutation::TwoLookers | Mutation::GuardsOffAtClaim => Checker::Guards,
+            Mutation::LookerStays | Mutation::AnswerLost | Mutation::NeverOverdue => Checker::Idle,
+            Mutation::SilentPipeline => Checker::Fold,
+            Mutation::ItemForgotten | Mutation::TakenTwice | Mutation::ItemNotKept | Mutation::PauseOff => Checker::Items,
+            Mutation::JobForgotten | Mutation::SleepsOn => Checker::Idle,
+            Mutation::RoutedTwice | Mutation::RoutePassed => Checker::Routes,
         }
     }
 
     /// Spoils what a runner reads.
     pub(crate) fn misread(self, snapshot: &mut Snapshot, keys: &BTreeSet<Key>, store: &mut Store) -> Result<(), StoreError> {
         match self {
-            Flaw::DependenciesOff if keys.iter().any(|key| matches!(key, Key::Ready { .. })) => {
+            Mutation::DependenciesOff if keys.iter().any(|key| matches!(key, Key::Ready { .. })) => {
                 let all = store.view().everything()?.backlog;
                 let pending = all.tasks.into_iter().filter(|(_, task)| task.state == State::Pending);
                 snapshot.backlog.tasks.extend(pending);
             }
-            Flaw::SectionsOff => snapshot.backlog.sections.values_mut().for_each(|section| section.exclusive = false),
-            Flaw::SlotsOff => {
+            Mutation::SectionsOff => snapshot.backlog.sections.values_mut().for_each(|section| section.exclusive = false),
+            Mutation::SlotsOff => {
                 let slots = snapshot.coordination.semaphores.get_mut(&Name::runs());
                 slots.into_iter().for_each(|slots| slots.config.capacity += 1);
             }
-            Flaw::RootsOff => snapshot.backlog.limits.iter_mut().for_each(|limits| limits.roots = 0),
-            Flaw::QueueJumped if keys.iter().any(|key| matches!(key, Key::Queue { .. })) => {
+            Mutation::RootsOff => snapshot.backlog.limits.iter_mut().for_each(|limits| limits.roots = 0),
+            Mutation::QueueJumped if keys.iter().any(|key| matches!(key, Key::Queue { .. })) => {
                 let roots =
                     snapshot.backlog.tasks.values().filter(|task| task.state == State::Pending && task.spec.parent.is_none());
                 if let Some(first) = roots.min_by_key(|task| task.position).map(|task| task.id.clone()) {
                     snapshot.backlog.tasks.remove(&first);
                 }
             }
-            Flaw::RestOff => snapshot.backlog.tasks.values_mut().for_each(wake),
-            Flaw::RestForgotten => {
-                snapshot.backlog.tasks.retain(|_, task| !matches!(task.state, State::Resting { .. }));
+            Mutation::RestOff => snapshot.backlog.tasks.values_mut().for_each(wake),
+            Mutation::RestForgotten => {
+                snapshot.backlog.tasks.retain(|_, task| !matches!(task.state, State::Backoff { .. }));
             }
-            Flaw::TwoLookers => snapshot.backlog.pipelines.values_mut().for_each(|pipeline| pipeline.looker = None),
-            Flaw::IdleEarly => {
+            Mutation::TwoLookers => snapshot.backlog.pipelines.values_mut().for_each(|pipeline| pipeline.looker = None),
+            Mutation::IdleEarly => {
                 snapshot.backlog.tasks.retain(|_, task| task.state != State::Pending || task.spec.needs.is_empty());
             }
             _ => lapses::misread(self, &mut snapshot.crew),
@@ -330,26 +335,26 @@ impl Flaw {
     }
 }
 
-impl Tamper for Flaw {
+impl Tamper for Mutation {
     fn keys(self, request: &Request) -> Vec<Key> {
         match (self, request) {
-            (Flaw::LateEnd, Request::Run(RunRequest::Finish { .. })) => vec![Key::Live],
+            (Mutation::LateEnd, Request::Run(RunRequest::Finish { .. })) => vec![Key::Live],
             _ => Vec::new(),
         }
     }
 
     fn decide(self, request: &Request, tables: &mut Tables, tx: &mut Tx) -> Reply {
         match (self, request) {
-            (Flaw::DependenciesOff, Request::Run(RunRequest::Claim { .. }))
-            | (Flaw::CirclesOff, Request::Task(TaskRequest::Update { .. })) => without_edges(request, tables, tx),
-            (Flaw::SectionsOff, Request::Run(RunRequest::Claim { .. } | RunRequest::Adopt { .. })) => {
+            (Mutation::DependenciesOff, Request::Run(RunRequest::Claim { .. }))
+            | (Mutation::CirclesOff, Request::Task(TaskRequest::Update { .. })) => without_edges(request, tables, tx),
+            (Mutation::SectionsOff, Request::Run(RunRequest::Claim { .. } | RunRequest::Adopt { .. })) => {
                 let sections = tables.backlog.sections.clone();
                 tables.backlog.sections.values_mut().for_each(|section| section.exclusive = false);
                 let reply = request.decide(tables, tx);
                 tables.backlog.sections = sections;
                 reply
             }
-            (Flaw::SlotsOff, Request::Run(RunRequest::Claim { .. })) => {
+            (Mutation::SlotsOff, Request::Run(RunRequest::Claim { .. })) => {
                 let slots = tables.coordination.semaphores.get_mut(&Name::runs());
                 slots.into_iter().for_each(|slots| slots.config.capacity += 1);
                 let reply = request.decide(tables, tx);
@@ -358,7 +363,7 @@ impl Tamper for Flaw {
                 reply
             }
             // The capacity of the slots, which claims go by, does not follow.
-            (Flaw::LimitKept, Request::SetLimits { .. }) => {
+            (Mutation::LimitKept, Request::SetLimits { .. }) => {
                 let kept = tables.coordination.semaphores.get(&Name::runs()).map(|slots| slots.config.capacity);
                 let reply = request.decide(tables, tx);
                 if let (Some(kept), Some(slots)) = (kept, tables.coordination.semaphores.get_mut(&Name::runs())) {
@@ -366,14 +371,14 @@ impl Tamper for Flaw {
                 }
                 reply
             }
-            (Flaw::RootsOff, Request::Run(RunRequest::Claim { .. }) | Request::Pipeline(PipelineRequest::Begin { .. })) => {
+            (Mutation::RootsOff, Request::Run(RunRequest::Claim { .. }) | Request::Pipeline(PipelineRequest::Begin { .. })) => {
                 let limits = tables.backlog.limits;
                 tables.backlog.limits.iter_mut().for_each(|limits| limits.roots = 0);
                 let reply = request.decide(tables, tx);
                 tables.backlog.limits = limits;
                 reply
             }
-            (Flaw::LateEnd, Request::Run(RunRequest::Finish { runner, what, ending, marker, watch })) => {
+            (Mutation::LateEnd, Request::Run(RunRequest::Finish { runner, what, ending, marker, watch })) => {
                 let mut what = what.clone();
                 let is_live = |run: &&banksman_core::backlog::Run| run.is_live() && run.task == what.task.id;
                 let (mut owner, current) = (runner.clone(), tables.backlog.runs.values().find(is_live).cloned());
@@ -384,13 +389,13 @@ impl Tamper for Flaw {
                 let finish = RunRequest::Finish { runner: owner, what, ending, marker, watch: *watch };
                 Request::Run(finish).decide(tables, tx)
             }
-            (Flaw::CountersReset, Request::Run(RunRequest::Adopt { what, .. })) => {
+            (Mutation::CountersReset, Request::Run(RunRequest::Adopt { what, .. })) => {
                 let reply = request.decide(tables, tx);
                 let task = tables.backlog.tasks.get_mut(&what.task.id);
                 task.into_iter().for_each(|task| (task.failures, task.recoveries) = (0, 0));
                 reply
             }
-            (Flaw::RestartsOff, Request::Run(RunRequest::Finish { what, .. })) => {
+            (Mutation::RestartsOff, Request::Run(RunRequest::Finish { what, .. })) => {
                 let policy = tables.backlog.tasks.get(&what.task.id).and_then(|task| task.spec.restart.clone());
                 let more = |policy: &Policy| Policy { max_restarts: policy.max_restarts.saturating_add(1), ..policy.clone() };
                 let task = tables.backlog.tasks.get_mut(&what.task.id);
@@ -400,32 +405,32 @@ impl Tamper for Flaw {
                 task.into_iter().for_each(|task| task.spec.restart = policy.clone());
                 reply
             }
-            (Flaw::RestOff, Request::Run(RunRequest::Claim { .. })) => {
+            (Mutation::RestOff, Request::Run(RunRequest::Claim { .. })) => {
                 tables.backlog.tasks.values_mut().for_each(wake);
                 request.decide(tables, tx)
             }
-            (Flaw::NudgeFree, Request::Task(TaskRequest::Heartbeat { id, .. })) => {
+            (Mutation::NudgeFree, Request::Task(TaskRequest::Heartbeat { id, .. })) => {
                 tables.backlog.tasks.get_mut(id).into_iter().for_each(|task| task.recoveries = 0);
                 request.decide(tables, tx)
             }
-            (Flaw::AskedTwice, Request::Run(RunRequest::Finish { .. })) => {
+            (Mutation::AskedTwice, Request::Run(RunRequest::Finish { .. })) => {
                 let before = tables.backlog.decisions.keys().cloned().collect();
                 let reply = request.decide(tables, tx);
                 ask_again(&before, tables, tx);
                 reply
             }
-            (Flaw::AnsweredTwice, Request::Decision(request)) => {
+            (Mutation::AnsweredTwice, Request::Decision(request)) => {
                 let asked = tables.backlog.decisions.get_mut(&request.id);
                 asked.into_iter().for_each(|asked| asked.state = decision::State::Open);
                 Request::Decision(request.clone()).decide(tables, tx)
             }
-            (Flaw::QuestionStays, Request::Task(_)) => {
+            (Mutation::QuestionStays, Request::Task(_)) => {
                 let decisions = std::mem::take(&mut tables.backlog.decisions);
                 let reply = request.decide(tables, tx);
                 tables.backlog.decisions.extend(decisions);
                 reply
             }
-            (Flaw::ChildrenOff, Request::Run(RunRequest::Finish { what, .. })) => {
+            (Mutation::ChildrenOff, Request::Run(RunRequest::Finish { what, .. })) => {
                 let is_child = |task: &Task| task.spec.parent.as_ref() == Some(&what.task.id);
                 let children: Vec<Task> =
                     tables.backlog.tasks.extract_if(.., |_, task| is_child(task)).map(|(_, task)| task).collect();
@@ -433,28 +438,28 @@ impl Tamper for Flaw {
                 tables.backlog.tasks.extend(children.into_iter().map(|task| (task.id.clone(), task)));
                 reply
             }
-            (Flaw::FencingOff, Request::Task(TaskRequest::Conclude { id, epoch: Some(_), verdict, .. })) => {
+            (Mutation::FencingOff, Request::Task(TaskRequest::Conclude { id, epoch: Some(_), verdict, .. })) => {
                 let epoch = tables.backlog.tasks.get(id).and_then(|task| task.live()).map(|live| live.epoch);
                 Request::Task(TaskRequest::Conclude { id: id.clone(), epoch, by: None, verdict: verdict.clone() })
                     .decide(tables, tx)
             }
-            (Flaw::ErrandsStay, Request::Run(RunRequest::Finish { .. })) => {
+            (Mutation::ErrandsStay, Request::Run(RunRequest::Finish { .. })) => {
                 let outbox = tables.backlog.outbox.clone();
                 let reply = request.decide(tables, tx);
                 tables.backlog.outbox = outbox;
                 reply
             }
-            (Flaw::GuardsOffAtClaim, Request::Run(RunRequest::Claim { .. })) => {
+            (Mutation::GuardsOffAtClaim, Request::Run(RunRequest::Claim { .. })) => {
                 tables.backlog.pipelines.values_mut().for_each(|pipeline| pipeline.recheck = None);
                 request.decide(tables, tx)
             }
-            (Flaw::NeverOverdue, Request::Pipeline(PipelineRequest::Judge(judgement))) => {
+            (Mutation::NeverOverdue, Request::Pipeline(PipelineRequest::Judge(judgement))) => {
                 let reply = request.decide(tables, tx);
                 let pipeline = tables.backlog.pipelines.get_mut(&judgement.id);
                 pipeline.into_iter().for_each(|pipeline| pipeline.overdue = None);
                 reply
             }
-            (Flaw::SilentTask, Request::Task(TaskRequest::Retry { id })) => {
+            (Mutation::SilentTask, Request::Task(TaskRequest::Retry { id })) => {
                 let reply = request.decide(tables, tx);
                 tables.backlog.tasks.get_mut(id).into_iter().for_each(|task| task.attempts += 1);
                 reply
@@ -466,7 +471,7 @@ impl Tamper for Flaw {
 
 /// Lets a task rest no longer.
 fn wake(task: &mut Task) {
-    if let State::Resting { .. } = task.state {
+    if let State::Backoff { .. } = task.state {
         task.state = State::Pending;
     }
 }

@@ -29,11 +29,11 @@ use crate::project::Project;
 use crate::runner::now_ended;
 use crate::sessions::Sessions;
 
-/// How long the commands of guards may take to end when the runner does: a little longer than their minders have.
+/// How long the commands of guards may take to end when the runner does: a little longer than their supervisors have.
 const GUARDS_END_WITHIN: Duration = Duration::from_secs(6);
 
 /// What was done.
-pub(crate) enum Deed {
+pub(crate) enum JobResult {
     /// What was left of a session was ended.
     Swept(RunId, Ended),
     /// It cannot be proven that nothing is left of it, for this reason.
@@ -104,9 +104,9 @@ pub(crate) enum Telling {
 }
 
 /// The threads, and how they tell what they have done.
-pub(crate) struct Aside {
-    sender: Sender<(Deed, Vec<Channel>)>,
-    receiver: Receiver<(Deed, Vec<Channel>)>,
+pub(crate) struct Background {
+    sender: Sender<(JobResult, Vec<Channel>)>,
+    receiver: Receiver<(JobResult, Vec<Channel>)>,
     near: UnixStream,
     far: Arc<UnixStream>,
     /// The ways in which people were told already, where another has failed.
@@ -117,13 +117,13 @@ pub(crate) struct Aside {
     looks: BTreeMap<TaskId, PipeWriter>,
 }
 
-impl Aside {
-    pub(crate) fn new() -> std::io::Result<Aside> {
+impl Background {
+    pub(crate) fn new() -> std::io::Result<Background> {
         let (sender, receiver) = mpsc::channel();
         let (near, far) = UnixStream::pair()?;
         near.set_nonblocking(true)?;
         let (told, answers, looks) = (BTreeMap::new(), Arc::default(), BTreeMap::new());
-        Ok(Aside { sender, receiver, near, far: Arc::new(far), told, answers, looks })
+        Ok(Background { sender, receiver, near, far: Arc::new(far), told, answers, looks })
     }
 
     /// The keeper of a session was killed: what is left of its tree is ended.
@@ -131,19 +131,19 @@ impl Aside {
         let unswept = run.clone();
         self.start(
             Builder::new(),
-            move |_| Deed::Unclear(unswept, None),
+            move |_| JobResult::Unclear(unswept, None),
             move || {
                 let note = match keeper::sweep(&record, grace) {
                     Ok(swept) if !swept.left.is_empty() => {
                         let left: Vec<String> = swept.left.iter().map(ToString::to_string).collect();
                         let why = format!("processes that cannot be ended: {}", left.join(", "));
-                        return (Deed::Unproven(run, why.into()), Vec::new());
+                        return (JobResult::Unproven(run, why.into()), Vec::new());
                     }
                     Ok(swept) if swept.ended == 1 => "its keeper was killed; 1 process of it was ended".into(),
                     Ok(swept) => format!("its keeper was killed; {} processes of it were ended", swept.ended),
-                    Err(error) => return (Deed::Unproven(run, error.to_string().into()), Vec::new()),
+                    Err(error) => return (JobResult::Unproven(run, error.to_string().into()), Vec::new()),
                 };
-                (Deed::Swept(run, now_ended(Ending::Lost, Some(&note))), Vec::new())
+                (JobResult::Swept(run, now_ended(Ending::Lost, Some(&note))), Vec::new())
             },
         );
     }
@@ -151,11 +151,11 @@ impl Aside {
     /// Finds out what became of a session, and takes it over if it lives.
     pub(crate) fn recover(&self, recovery: Recovery) {
         let run = recovery.run.clone();
-        let unclear = move |undone: Undone| Deed::Unclear(run, Some(undone.why));
+        let unclear = move |undone: Undone| JobResult::Unclear(run, Some(undone.why));
         self.start(Builder::new(), unclear, move || {
             let deed = match find_again(&recovery) {
-                Ok(found) => Deed::Recovered(recovery.run, Box::new(found)),
-                Err(error) => Deed::Unclear(recovery.run, Some(error.to_string())),
+                Ok(found) => JobResult::Recovered(recovery.run, Box::new(found)),
+                Err(error) => JobResult::Unclear(recovery.run, Some(error.to_string())),
             };
             (deed, Vec::new())
         });
@@ -166,7 +166,7 @@ impl Aside {
         let asked = run.clone();
         self.start(
             Builder::new(),
-            move |_| Deed::Pulse(asked, Err(None)),
+            move |_| JobResult::Pulse(asked, Err(None)),
             move || {
                 let vitals = match keeper::status(&record) {
                     Ok(status) => {
@@ -180,7 +180,7 @@ impl Aside {
                     }
                     Err(_) => Err(None),
                 };
-                (Deed::Pulse(run, vitals), Vec::new())
+                (JobResult::Pulse(run, vitals), Vec::new())
             },
         );
     }
@@ -190,10 +190,10 @@ impl Aside {
         // It is asked again if it does not end.
         self.start(
             Builder::new(),
-            |_| Deed::Done,
+            |_| JobResult::Done,
             move || match keeper::await_end(&record, grace) {
-                Some((record, silence)) => (Deed::Silent(run, record, silence), Vec::new()),
-                None => (Deed::Done, Vec::new()),
+                Some((record, silence)) => (JobResult::Silent(run, record, silence), Vec::new()),
+                None => (JobResult::Done, Vec::new()),
             },
         );
     }
@@ -205,11 +205,11 @@ impl Aside {
         let (project, files) = (project.clone(), files.clone());
         self.start(
             Builder::new(),
-            |_| Deed::Done,
+            |_| JobResult::Done,
             move || {
                 clear_away(&project, &files);
                 drop(done);
-                (Deed::Done, Vec::new())
+                (JobResult::Done, Vec::new())
             },
         );
         cleared
@@ -223,7 +223,7 @@ impl Aside {
         while !open.is_empty() {
             let left = until.saturating_duration_since(Instant::now());
             match self.receiver.recv_timeout(left) {
-                Ok((Deed::Gathered(pipeline, ..), _)) => drop(open.remove(&pipeline.id)),
+                Ok((JobResult::Gathered(pipeline, ..), _)) => drop(open.remove(&pipeline.id)),
                 Ok(_) => {}
                 Err(_) => return,
             }
@@ -247,7 +247,7 @@ impl Aside {
         let channels = outlets.channels;
         // What has begun may have arrived, and nobody is told the same twice.
         let untold =
-            move |undone: Undone| Deed::Told(entry, Err(Untold { error: undone.why.into(), is_final: undone.has_begun }));
+            move |undone: Undone| JobResult::Told(entry, Err(Untold { error: undone.why.into(), is_final: undone.has_begun }));
         self.start(Builder::new(), untold, move || {
             // The same over all attempts, so that a receiver knows a repetition.
             let delivery = format!("n-{entry}");
@@ -265,7 +265,7 @@ impl Aside {
                 }
             }
             let result = if errors.is_empty() { Ok(()) } else { Err(Untold { error: errors.join("; ").into(), is_final }) };
-            (Deed::Told(entry, result), told)
+            (JobResult::Told(entry, result), told)
         });
         let refused = outlets.refused.iter().map(|(channel, refusal)| format!("{}: {refusal}", channel.as_str()));
         Telling::Begun { refused: refused.collect() }
@@ -279,11 +279,11 @@ impl Aside {
         let (project, answers, asked) = (project.clone(), Arc::clone(&self.answers), pipeline.clone());
         let unknown = move |undone: Undone| {
             let inputs = guards::nothing_known(&asked, &undone.why);
-            Deed::Gathered(asked, Box::new(inputs), None)
+            JobResult::Gathered(asked, Box::new(inputs), None)
         };
         self.start(Builder::new(), unknown, move || {
             let (inputs, fresh_until) = answers.gather(&project, &pipeline, stop.as_ref().map(PipeReader::as_fd));
-            (Deed::Gathered(pipeline, Box::new(inputs), fresh_until), Vec::new())
+            (JobResult::Gathered(pipeline, Box::new(inputs), fresh_until), Vec::new())
         });
     }
 
@@ -296,8 +296,8 @@ impl Aside {
     fn start(
         &self,
         thread: Builder,
-        undone: impl FnOnce(Undone) -> Deed + Clone + Send + 'static,
-        deed: impl FnOnce() -> (Deed, Vec<Channel>) + Send + 'static,
+        undone: impl FnOnce(Undone) -> JobResult + Clone + Send + 'static,
+        deed: impl FnOnce() -> (JobResult, Vec<Channel>) + Send + 'static,
     ) {
         let (sender, far) = (self.sender.clone(), Arc::clone(&self.far));
         let tell = move |done| {
@@ -318,17 +318,17 @@ impl Aside {
     }
 
     /// What was done since the last time.
-    pub(crate) fn take(&mut self) -> Vec<Deed> {
+    pub(crate) fn take(&mut self) -> Vec<JobResult> {
         let mut bytes = [0; 64];
         while matches!(self.near.read(&mut bytes), Ok(read) if read > 0) {}
         let mut deeds = Vec::new();
         for (deed, told) in self.receiver.try_iter() {
             match &deed {
-                Deed::Told(entry, Ok(())) => drop(self.told.remove(entry)),
-                Deed::Told(entry, Err(_)) => self.told.entry(*entry).or_default().extend(told),
-                Deed::Gathered(pipeline, ..) => drop(self.looks.remove(&pipeline.id)),
-                Deed::Swept(..) | Deed::Unproven(..) | Deed::Recovered(..) | Deed::Unclear(..) => {}
-                Deed::Pulse(..) | Deed::Silent(..) | Deed::Done => {}
+                JobResult::Told(entry, Ok(())) => drop(self.told.remove(entry)),
+                JobResult::Told(entry, Err(_)) => self.told.entry(*entry).or_default().extend(told),
+                JobResult::Gathered(pipeline, ..) => drop(self.looks.remove(&pipeline.id)),
+                JobResult::Swept(..) | JobResult::Unproven(..) | JobResult::Recovered(..) | JobResult::Unclear(..) => {}
+                JobResult::Pulse(..) | JobResult::Silent(..) | JobResult::Done => {}
             }
             deeds.push(deed);
         }
@@ -396,7 +396,7 @@ fn words(panic: &(dyn Any + Send)) -> String {
     format!("this is a mistake in banksman: {}", text.unwrap_or("a thread panicked"))
 }
 
-impl AsFd for Aside {
+impl AsFd for Background {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.near.as_fd()
     }
@@ -417,29 +417,29 @@ mod tests {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
     /// Waits until something was done, like a runner that sleeps.
-    fn next(aside: &mut Aside) -> Deed {
+    fn next(background: &mut Background) -> JobResult {
         let timeout = Timespec { tv_sec: 60, tv_nsec: 0 };
-        let woken = poll(&mut [PollFd::new(&*aside, PollFlags::IN)], Some(&timeout)).unwrap();
+        let woken = poll(&mut [PollFd::new(&*background, PollFlags::IN)], Some(&timeout)).unwrap();
         assert_eq!(woken, 1, "nobody is told");
-        aside.take().pop().unwrap()
+        background.take().pop().unwrap()
     }
 
-    fn untold(undone: Undone) -> Deed {
-        Deed::Told(Seq(1), Err(Untold { error: undone.why.into(), is_final: undone.has_begun }))
+    fn untold(undone: Undone) -> JobResult {
+        JobResult::Told(Seq(1), Err(Untold { error: undone.why.into(), is_final: undone.has_begun }))
     }
 
     #[test]
     fn what_a_thread_does_not_come_to_is_told() {
-        let mut aside = Aside::new().unwrap();
-        let done = || (Deed::Told(Seq(1), Ok(())), Vec::new());
-        aside.start(Builder::new(), untold, done);
-        assert!(matches!(next(&mut aside), Deed::Told(Seq(1), Ok(()))));
-        aside.start(Builder::new(), untold, || panic!("so {}", "be it"));
-        let Deed::Told(_, Err(Untold { error, is_final: true })) = next(&mut aside) else { panic!() };
+        let mut background = Background::new().unwrap();
+        let done = || (JobResult::Told(Seq(1), Ok(())), Vec::new());
+        background.start(Builder::new(), untold, done);
+        assert!(matches!(next(&mut background), JobResult::Told(Seq(1), Ok(()))));
+        background.start(Builder::new(), untold, || panic!("so {}", "be it"));
+        let JobResult::Told(_, Err(Untold { error, is_final: true })) = next(&mut background) else { panic!() };
         assert_eq!(&*error, "this is a mistake in banksman: so be it");
         // No machine has room for such a stack.
-        aside.start(Builder::new().stack_size(1 << 60), untold, done);
-        let Deed::Told(_, Err(Untold { error, is_final: false })) = next(&mut aside) else { panic!() };
+        background.start(Builder::new().stack_size(1 << 60), untold, done);
+        let JobResult::Told(_, Err(Untold { error, is_final: false })) = next(&mut background) else { panic!() };
         assert!(error.starts_with("no thread can be started: "), "{error}");
     }
 }

@@ -1,4 +1,4 @@
-//! A command under a minder: how it ended, and that nothing of it is left.
+//! A command under a supervisor: how it ended, and that nothing of it is left.
 
 use std::process::{Command, Stdio};
 

@@ -1,4 +1,4 @@
-//! A bell for all who follow the event log: a file that is touched after a commit has become visible.
+//! A change notifier for all who follow the event log: a file that is touched after a commit has become visible.
 
 use std::fs::File;
 use std::io;
@@ -12,15 +12,15 @@ use rustix::fs::{OFlags, Timespec, Timestamps, UTIME_NOW, futimens};
 use crate::private;
 
 /// The side that rings.
-pub struct Bell(File);
+pub struct ChangeNotifier(File);
 
 /// The side that listens.
 pub struct Listener(OwnedFd);
 
-impl Bell {
-    /// Opens the bell, making it if need be.
-    pub fn open(path: &Path) -> io::Result<Bell> {
-        Ok(Bell(private::open(path, OFlags::WRONLY | OFlags::CREATE | OFlags::NONBLOCK)?))
+impl ChangeNotifier {
+    /// Opens the change notifier, making it if need be.
+    pub fn open(path: &Path) -> io::Result<ChangeNotifier> {
+        Ok(ChangeNotifier(private::open(path, OFlags::WRONLY | OFlags::CREATE | OFlags::NONBLOCK)?))
     }
 
     /// Rings.
@@ -33,7 +33,7 @@ impl Bell {
 impl Listener {
     /// Starts to listen. What rings from now on is not missed.
     pub fn open(path: &Path) -> io::Result<Listener> {
-        Bell::open(path)?;
+        ChangeNotifier::open(path)?;
         let fd = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         inotify::add_watch(&fd, path, WatchFlags::ATTRIB | WatchFlags::DONT_FOLLOW)?;
         Ok(Listener(fd))
@@ -63,7 +63,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("bell");
         let listener = Listener::open(&path).unwrap();
-        Bell::open(&path).unwrap().ring().unwrap();
+        ChangeNotifier::open(&path).unwrap().ring().unwrap();
         assert_eq!(poll(&mut [PollFd::new(&listener, PollFlags::IN)], None).unwrap(), 1);
         listener.empty();
         let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-use banksman_adapters::bell::{self, Bell};
+use banksman_adapters::change_notifier::{self, ChangeNotifier};
 use banksman_adapters::wake::{self, Exchange};
 use banksman_adapters::{ids, private};
 use banksman_core::resource::grant::Address;
@@ -15,9 +15,9 @@ use crate::error::Error;
 use crate::project::{Location, Project};
 
 /// The way messages go.
-pub(crate) enum Post {
+pub(crate) enum Wakeups {
     /// Through sockets and a file in the project.
-    Local { exchange: Exchange, bell: Bell },
+    Local { exchange: Exchange, change_notifier: ChangeNotifier },
     /// Through the database server. The listener is started by the first who waits.
     Server { server: Server, listener: Mutex<Option<Listener>> },
 }
@@ -29,30 +29,31 @@ pub(crate) enum Mailbox {
 }
 
 /// Hears that something has happened in the event log.
-pub(crate) enum Ear {
-    Local(bell::Listener),
+pub(crate) enum EventListener {
+    Local(change_notifier::Listener),
     Server { subscription: Subscription, _listener: Listener },
 }
 
-impl Post {
-    pub(crate) fn open(project: &Project) -> Result<Post, Error> {
+impl Wakeups {
+    pub(crate) fn open(project: &Project) -> Result<Wakeups, Error> {
         match project.location() {
             Location::Sqlite(_) => {
                 let dir = run_dir(project)?;
                 let exchange = Exchange::open(&dir).map_err(Error::system("the folder for sockets cannot be opened"))?;
-                let bell = Bell::open(&dir.join("bell")).map_err(Error::system("the bell cannot be opened"))?;
-                Ok(Post::Local { exchange, bell })
+                let change_notifier =
+                    ChangeNotifier::open(&dir.join("bell")).map_err(Error::system("the change notifier cannot be opened"))?;
+                Ok(Wakeups::Local { exchange, change_notifier })
             }
-            Location::Postgres { server, .. } => Ok(Post::Server { server: server.clone(), listener: Mutex::new(None) }),
+            Location::Postgres { server, .. } => Ok(Wakeups::Server { server: server.clone(), listener: Mutex::new(None) }),
         }
     }
 
     pub(crate) fn mailbox(&self) -> Result<Mailbox, Error> {
         match self {
-            Post::Local { exchange, .. } => {
+            Wakeups::Local { exchange, .. } => {
                 exchange.mailbox().map(Mailbox::Local).map_err(Error::system("a socket to be woken at cannot be made"))
             }
-            Post::Server { server, listener } => {
+            Wakeups::Server { server, listener } => {
                 let mut listener = listener.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                 let listener = match &mut *listener {
                     Some(listener) => listener,
@@ -67,7 +68,7 @@ impl Post {
 
     /// Wakes a waiter. A lost wake-up is covered by the waiter's own slow look.
     pub(crate) fn wake(&self, address: &Address) {
-        if let Post::Local { exchange, .. } = self {
+        if let Wakeups::Local { exchange, .. } = self {
             exchange.wake(address).ok();
         }
     }
@@ -75,40 +76,42 @@ impl Post {
     /// Tells the followers. They look by themselves now and then, so a failure only makes them slow.
     pub(crate) fn ring(&self, store: &mut Store) {
         match self {
-            Post::Local { bell, .. } => bell.ring().ok(),
-            Post::Server { .. } => store.ring().ok(),
+            Wakeups::Local { change_notifier, .. } => change_notifier.ring().ok(),
+            Wakeups::Server { .. } => store.ring().ok(),
         };
     }
 }
 
-impl Ear {
+impl EventListener {
     /// Starts to listen to the project with this number in its database.
-    pub(crate) fn open(project: &Project, number: i64) -> Result<Ear, Error> {
+    pub(crate) fn open(project: &Project, number: i64) -> Result<EventListener, Error> {
         match project.location() {
             Location::Sqlite(_) => {
                 let path = run_dir(project)?.join("bell");
-                bell::Listener::open(&path).map(Ear::Local).map_err(Error::system("the bell cannot be heard"))
+                change_notifier::Listener::open(&path)
+                    .map(EventListener::Local)
+                    .map_err(Error::system("cannot listen for changes"))
             }
             Location::Postgres { server, .. } => {
-                let listener = Listener::bell(server, number)?;
-                Ok(Ear::Server { subscription: listener.subscribe("")?, _listener: listener })
+                let listener = Listener::change_channel(server, number)?;
+                Ok(EventListener::Server { subscription: listener.subscribe("")?, _listener: listener })
             }
         }
     }
 
     pub(crate) fn empty(&self) {
         match self {
-            Ear::Local(listener) => listener.empty(),
-            Ear::Server { subscription, .. } => subscription.empty(),
+            EventListener::Local(listener) => listener.empty(),
+            EventListener::Server { subscription, .. } => subscription.empty(),
         }
     }
 }
 
-impl AsFd for Ear {
+impl AsFd for EventListener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Ear::Local(listener) => listener.as_fd(),
-            Ear::Server { subscription, .. } => subscription.as_fd(),
+            EventListener::Local(listener) => listener.as_fd(),
+            EventListener::Server { subscription, .. } => subscription.as_fd(),
         }
     }
 }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use super::MARK;
 use super::connect::{connect, receive_line};
 use super::protocol::{
-    Activity, Arrival, Inbox, LINE_LIMIT, Limit, Notice, Order, Request, SPEC_LIMIT, Spec, Status, decode, encode, send,
+    Activity, Arrival, Inbox, LINE_LIMIT, Limit, Notice, Request, SPEC_LIMIT, SpawnRequest, Spec, Status, decode, encode, send,
 };
 use super::record::forget;
 use crate::reentry;
@@ -72,9 +72,9 @@ pub fn start_from(program: &Path, spec: &Spec) -> io::Result<Session> {
 /// Starts a keeper without a session, for [`Session::again`].
 pub(super) fn start_idle(program: &Path) -> io::Result<Session> {
     reap_former(None);
-    let (stream, far) = UnixStream::pair()?;
+    let (stream, server) = UnixStream::pair()?;
     let mut keeper = Command::new(program);
-    keeper.arg0("banksman").arg(MARK).stdin(OwnedFd::from(far)).stdout(Stdio::null()).stderr(Stdio::null());
+    keeper.arg0("banksman").arg(MARK).stdin(OwnedFd::from(server)).stdout(Stdio::null()).stderr(Stdio::null());
     let child = keeper.spawn()?;
     // The far end is in the keeper alone from here on.
     drop(keeper);
@@ -98,7 +98,7 @@ fn order(spec: &Spec, stay: bool) -> io::Result<Vec<u8>> {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{relative:?} is not an absolute path")));
     }
     let (boot, pid_ns) = place()?;
-    let order = encode(&Order { boot: boot.clone(), pid_ns: *pid_ns, stay, spec });
+    let order = encode(&SpawnRequest { boot: boot.clone(), pid_ns: *pid_ns, stay, spec });
     if order.len() > SPEC_LIMIT {
         let text = format!("arguments and environment take {} bytes, at most {SPEC_LIMIT} are possible", order.len());
         return Err(io::Error::new(io::ErrorKind::ArgumentListTooLong, text));

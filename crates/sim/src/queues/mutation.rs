@@ -10,7 +10,7 @@ use crate::tried::Tamper;
 
 /// One fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Slip {
+pub enum QueueMutation {
     /// A stale epoch passes for the current one.
     FencingOff,
     /// The time of whoever works on an item is over at once.
@@ -25,54 +25,61 @@ pub enum Slip {
     SilentRow,
 }
 
-impl Slip {
+impl QueueMutation {
     /// All of them.
-    pub const ALL: [Slip; 6] = [Slip::FencingOff, Slip::NoTime, Slip::Silent, Slip::LostItem, Slip::OldEpoch, Slip::SilentRow];
+    pub const ALL: [QueueMutation; 6] = [
+        QueueMutation::FencingOff,
+        QueueMutation::NoTime,
+        QueueMutation::Silent,
+        QueueMutation::LostItem,
+        QueueMutation::OldEpoch,
+        QueueMutation::SilentRow,
+    ];
 
     /// The word on the command line.
     pub fn name(self) -> &'static str {
         match self {
-            Slip::FencingOff => "queue-fencing-off",
-            Slip::NoTime => "queue-no-time",
-            Slip::Silent => "queue-silent",
-            Slip::LostItem => "queue-lost-item",
-            Slip::OldEpoch => "queue-old-epoch",
-            Slip::SilentRow => "queue-silent-row",
+            QueueMutation::FencingOff => "queue-fencing-off",
+            QueueMutation::NoTime => "queue-no-time",
+            QueueMutation::Silent => "queue-silent",
+            QueueMutation::LostItem => "queue-lost-item",
+            QueueMutation::OldEpoch => "queue-old-epoch",
+            QueueMutation::SilentRow => "queue-silent-row",
         }
     }
 
     /// The checker that must find it without the help of the others.
     pub fn checker(self) -> Checker {
         match self {
-            Slip::FencingOff => Checker::Fencing,
-            Slip::NoTime => Checker::Living,
-            Slip::Silent => Checker::Waiters,
-            Slip::LostItem => Checker::Left,
-            Slip::OldEpoch => Checker::Epochs,
-            Slip::SilentRow => Checker::Fold,
+            QueueMutation::FencingOff => Checker::Fencing,
+            QueueMutation::NoTime => Checker::Living,
+            QueueMutation::Silent => Checker::Waiters,
+            QueueMutation::LostItem => Checker::Left,
+            QueueMutation::OldEpoch => Checker::Epochs,
+            QueueMutation::SilentRow => Checker::Fold,
         }
     }
 }
 
-impl Tamper for Slip {
+impl Tamper for QueueMutation {
     fn decide(self, request: &Request, tables: &mut Tables, tx: &mut Tx) -> Reply {
         let Request::Queue(asked) = request else { return request.decide(tables, tx) };
         let mut asked = asked.clone();
         let mut hidden = None;
         match (self, &mut asked.input) {
-            (Slip::FencingOff, Input::Complete(hold)) => {
+            (QueueMutation::FencingOff, Input::Complete(hold)) => {
                 if let Some(State::Processing(taken)) = tables.queues.items.get(&hold.item).map(|item| &item.state) {
                     (hold.epoch, hold.holder) = (taken.epoch, taken.holder.clone());
                 }
             }
-            (Slip::NoTime, Input::Take { .. }) => {
+            (QueueMutation::NoTime, Input::Take { .. }) => {
                 for item in tables.queues.items.values_mut() {
                     if let State::Processing(taken) = &mut item.state {
                         taken.until = Lease(0);
                     }
                 }
             }
-            (Slip::Silent, Input::Push(_)) => hidden = Some(std::mem::take(&mut tables.queues.takers)),
+            (QueueMutation::Silent, Input::Push(_)) => hidden = Some(std::mem::take(&mut tables.queues.takers)),
             _ => {}
         }
         let before: Vec<_> = tables.queues.items.keys().copied().collect();
@@ -81,11 +88,11 @@ impl Tamper for Slip {
             tables.queues.takers = takers;
         }
         match (self, asked.input) {
-            (Slip::LostItem, Input::Push(_)) => {
+            (QueueMutation::LostItem, Input::Push(_)) => {
                 tables.queues.items.retain(|id, _| before.contains(id));
             }
-            (Slip::OldEpoch, Input::Take { .. }) => return older(reply),
-            (Slip::SilentRow, Input::Extend(hold, _)) => {
+            (QueueMutation::OldEpoch, Input::Take { .. }) => return older(reply),
+            (QueueMutation::SilentRow, Input::Extend(hold, _)) => {
                 if let Some(item) = tables.queues.items.get_mut(&hold.item) {
                     item.attempts += 1;
                 }

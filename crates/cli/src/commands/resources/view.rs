@@ -1,7 +1,7 @@
 //! Grants and lines as people and programs see them.
 
 use banksman::adapters::host::Host;
-use banksman::core::resource::grant::{Grant, Line, Reason, Waiter};
+use banksman::core::resource::grant::{Grant, Reason, Waiter, Waiters};
 use banksman::core::{Liveness, Now, Stamp};
 use serde_json::{Value, json};
 
@@ -54,7 +54,7 @@ pub(crate) fn waiter_json(place: usize, waiter: &Waiter) -> Value {
 }
 
 /// The line as a table, or nothing if nobody waits.
-pub(crate) fn line_rows(line: &Line, at: Stamp, weights: bool) -> String {
+pub(crate) fn line_rows(line: &Waiters, at: Stamp, weights: bool) -> String {
     if line.is_empty() {
         return String::new();
     }

@@ -1,13 +1,13 @@
-//! The minder: a process above a short command, so that nothing of the command is left when it is over.
+//! The supervisor: a process above a short command, so that nothing of the command is left when it is over.
 //!
 //! ```text
-//!  caller --socket-- minder --spawn--> command --> ...     the minder is a subreaper: whatever a descendant does, it stays
-//!                      `-- "exit 0" to the caller          below the minder and can be found, killed and reaped
+//!  caller --socket-- supervisor --spawn--> command --> ...     the supervisor is a subreaper: whatever a descendant does, it stays
+//!                      `-- "exit 0" to the caller          below the supervisor and can be found, killed and reaped
 //! ```
 //!
 //! The command is over when it exits, or when the caller shuts the socket: because its time is up, because nobody wants it any
-//! more, or because the caller is dead. Then the minder kills whatever is left below it, and says how the command ended. If the
-//! command has stopped the minder, the caller kills both with everything below. If the minder itself is killed, the command dies with it; what that had started is left.
+//! more, or because the caller is dead. Then the supervisor kills whatever is left below it, and says how the command ended. If the
+//! command has stopped the supervisor, the caller kills both with everything below. If the supervisor itself is killed, the command dies with it; what that had started is left.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read, Write};
@@ -30,10 +30,10 @@ use crate::{host, reentry, tree};
 /// The hidden first argument.
 const MARK: &str = "__minder";
 
-/// How long a minder may take to kill everything. Only a process that sleeps uninterruptibly takes longer.
+/// How long a supervisor may take to kill everything. Only a process that sleeps uninterruptibly takes longer.
 const KILLED: Duration = Duration::from_secs(5);
 
-/// How soon a minder that does not end is looked at.
+/// How soon a supervisor that does not end is looked at.
 const STOPPED: Duration = Duration::from_millis(50);
 
 /// How soon those who must die are looked at again.
@@ -82,11 +82,11 @@ pub enum End {
     TimedOut,
     /// It was not wanted any more; perhaps it did not even begin.
     Unwanted,
-    /// Its minder was killed.
+    /// Its supervisor was killed.
     Lost,
 }
 
-/// Runs a command to its end, and ends whatever it leaves behind. The minder is the program that [`reentry`] knows; without one
+/// Runs a command to its end, and ends whatever it leaves behind. The supervisor is the program that [`reentry`] knows; without one
 /// nothing is started.
 pub fn run(task: Task<'_>) -> io::Result<Minded> {
     let end = host::deadline(task.limit);
@@ -96,15 +96,15 @@ pub fn run(task: Task<'_>) -> io::Result<Minded> {
     let (near, far) = UnixStream::pair()?;
     let (mut stdout, out) = Stream::new(Kept::first(task.keep))?;
     let (mut stderr, err) = Stream::new(Kept::last(4_096))?;
-    let mut minder = Command::new(reentry::program()?);
-    minder.arg0("banksman").arg(MARK).args(task.argv).current_dir(task.directory).envs(task.env).process_group(0);
+    let mut command_supervisor = Command::new(reentry::program()?);
+    command_supervisor.arg0("banksman").arg(MARK).args(task.argv).current_dir(task.directory).envs(task.env).process_group(0);
     for name in task.env_remove {
-        minder.env_remove(name);
+        command_supervisor.env_remove(name);
     }
-    minder.stdin(Stdio::from(OwnedFd::from(far))).stdout(out).stderr(err);
-    let mut child = minder.spawn()?;
-    // It has the other ends, which are to close with the minder.
-    drop(minder);
+    command_supervisor.stdin(Stdio::from(OwnedFd::from(far))).stdout(out).stderr(err);
+    let mut child = command_supervisor.spawn()?;
+    // It has the other ends, which are to close with the supervisor.
+    drop(command_supervisor);
     let streams = &mut [&mut stdout, &mut stderr];
     let seen = watch(&child, streams, end, task.stop);
     if !matches!(seen, Ok(Seen::Dead)) {
@@ -122,16 +122,16 @@ pub fn run(task: Task<'_>) -> io::Result<Minded> {
     Ok(Minded { end, stdout: stdout.kept, stderr: stderr.kept })
 }
 
-/// Waits until a minder that was told to has ended everything. Says whether it has: one that its command has stopped does not.
-fn ends_everything(minder: &Child, streams: &mut [&mut Stream]) -> bool {
+/// Waits until a supervisor that was told to has ended everything. Says whether it has: one that its command has stopped does not.
+fn ends_everything(command_supervisor: &Child, streams: &mut [&mut Stream]) -> bool {
     let until = Instant::now() + KILLED;
     loop {
-        match watch(minder, streams, (Instant::now() + STOPPED).min(until), None) {
+        match watch(command_supervisor, streams, (Instant::now() + STOPPED).min(until), None) {
             Ok(Seen::Dead) => return true,
             Ok(Seen::Late | Seen::Unwanted) => {}
             Err(_) => return false,
         }
-        let is_stopped = i32::try_from(minder.id()).is_ok_and(is_process_stopped);
+        let is_stopped = i32::try_from(command_supervisor.id()).is_ok_and(is_process_stopped);
         if is_stopped || Instant::now() >= until {
             return false;
         }
@@ -144,7 +144,7 @@ fn is_over(stop: BorrowedFd<'_>) -> bool {
     poll(&mut [PollFd::from_borrowed_fd(stop, PollFlags::IN)], Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
-/// What the minder has said before it went.
+/// What the supervisor has said before it went.
 fn report(mut near: UnixStream) -> io::Result<End> {
     let mut text = String::new();
     near.read_to_string(&mut text)?;
@@ -158,7 +158,7 @@ fn report(mut near: UnixStream) -> io::Result<End> {
     Ok(end.unwrap_or(End::Lost))
 }
 
-/// The far end. Returns `None` if this process is not a minder.
+/// The far end. Returns `None` if this process is not a supervisor.
 pub(crate) fn enter(args: &[OsString]) -> Option<ExitCode> {
     let (mark, argv) = args.get(1..)?.split_first()?;
     if mark != MARK {
