@@ -132,9 +132,10 @@ fn part(name: &str) -> Option<&'static str> {
             "SELECT resource FROM waiters WHERE project = $1 AND kind = '@' \
              UNION SELECT resource FROM claims WHERE project = $1 AND terms IS NOT NULL AND kind = '@'"
         }
-        // What is held, of one kind, by the claims on a task or what it has created, and by all who work in their sections.
+        // The claim `c` holds something of one kind, and is on a task of the family, or of somebody who works in their sections. Joined
+        // from the claims, of which there are few, so that it costs nothing where there is none.
         "claimed" => {
-            "SELECT c.resource FROM claims c WHERE c.project = $1 AND c.terms IS NULL AND c.kind = '@' \
+            "c.project = $1 AND c.terms IS NULL AND c.kind = '@' \
              AND (c.task IN (SELECT id FROM family) OR c.ticket IN (SELECT r.ticket FROM claims r WHERE r.project = $1 \
              AND r.resource IN (SELECT 'section:' || t.section FROM tasks t WHERE t.project = $1 AND t.id IN (SELECT id FROM family))))"
         }
@@ -146,11 +147,11 @@ fn part(name: &str) -> Option<&'static str> {
         // Held by the pipeline $2, or by that whose phase $2 is. The first part is what the partial indexes `locks_of_pipelines` and
         // `slots_of_pipelines` hold.
         "of_pipeline" => {
-            "substr(holder, 1, 9) = 'pipeline:' AND holder IN (SELECT 'pipeline:' || CAST($2 AS TEXT) \
+            "substr(@.holder, 1, 9) = 'pipeline:' AND @.holder IN (SELECT 'pipeline:' || CAST($2 AS TEXT) \
              UNION ALL SELECT 'pipeline:' || c.parent FROM tasks c WHERE c.project = $1 AND c.id = $2)"
         }
         // The same for the pipelines of a family.
-        "of_family_pipelines" => "substr(holder, 1, 9) = 'pipeline:' AND holder IN (SELECT 'pipeline:' || id FROM family)",
+        "of_family_pipelines" => "substr(@.holder, 1, 9) = 'pipeline:' AND @.holder IN (SELECT 'pipeline:' || id FROM family)",
         // What pipelines wait for of one kind, found by one step in the index for each: the first `$2`.
         "awaited" => {
             "WITH RECURSIVE awaited(name, number) AS (SELECT (SELECT min(l.about) FROM listeners l WHERE l.project = $1 \

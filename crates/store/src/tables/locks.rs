@@ -58,13 +58,14 @@ table! {
         /// Who works by hand on the task or its descendants, and what they may hold.
         Manual => "{family} SELECT {locks} FROM locks WHERE project = $1 AND name IN (\
             SELECT 'task:' || id FROM family UNION SELECT 'section:' || t.section FROM tasks t \
-            WHERE t.project = $1 AND t.id IN (SELECT id FROM family) AND t.section IS NOT NULL UNION {claimed lock})",
+            WHERE t.project = $1 AND t.id IN (SELECT id FROM family) AND t.section IS NOT NULL) \
+            UNION ALL SELECT {locks l} FROM claims c CROSS JOIN locks l WHERE {claimed lock} AND l.project = $1 AND l.name = c.resource",
         /// The grants that time may have ended by $2: the first $3 of them.
         Expired => "SELECT {locks} FROM locks WHERE project = $1 AND holder IS NOT NULL AND {timed} ORDER BY name LIMIT $3",
         /// Those of the claims of the holder $2, or that $3 is part of.
         Claimed => "SELECT {locks} FROM locks WHERE project = $1 AND name IN ({claims_of resource} AND c.kind = 'lock')",
-        OfPipeline => "SELECT {locks} FROM locks WHERE project = $1 AND {of_pipeline}",
-        OfFamilyPipelines => "{family} SELECT {locks} FROM locks WHERE project = $1 AND {of_family_pipelines}",
+        OfPipeline => "SELECT {locks} FROM locks WHERE project = $1 AND {of_pipeline locks}",
+        OfFamilyPipelines => "{family} SELECT {locks} FROM locks WHERE project = $1 AND {of_family_pipelines locks}",
         /// The first that pipelines wait for.
         Awaited => "{awaited lock} SELECT {locks} FROM locks WHERE project = $1 AND name IN (SELECT name FROM awaited) ORDER BY name",
     }

@@ -25,14 +25,15 @@ table! {
         ByName => "SELECT {semaphores} FROM semaphores WHERE project = $1 AND name = $2",
         All => "SELECT {semaphores} FROM semaphores WHERE project = $1 ORDER BY name",
         Waited => "SELECT {semaphores} FROM semaphores WHERE project = $1 AND name IN ({waited semaphore}) ORDER BY name",
-        Manual => "{family} SELECT {semaphores} FROM semaphores WHERE project = $1 AND name IN ({claimed semaphore})",
+        Manual => "{family} SELECT {semaphores s} FROM claims c CROSS JOIN semaphores s WHERE {claimed semaphore} \
+            AND s.project = $1 AND s.name = c.resource",
         Expired => "SELECT {semaphores} FROM semaphores WHERE project = $1 \
             AND name IN (SELECT semaphore FROM slots WHERE project = $1 AND {timed}) ORDER BY name LIMIT $3",
         Claimed => "SELECT {semaphores} FROM semaphores WHERE project = $1 AND name IN ({claims_of resource} AND c.kind = 'semaphore')",
-        OfPipeline => "SELECT {semaphores} FROM semaphores WHERE project = $1 \
-            AND name IN (SELECT semaphore FROM slots WHERE project = $1 AND {of_pipeline})",
-        OfFamilyPipelines => "{family} SELECT {semaphores} FROM semaphores WHERE project = $1 \
-            AND name IN (SELECT semaphore FROM slots WHERE project = $1 AND {of_family_pipelines})",
+        OfPipeline => "SELECT {semaphores s} FROM slots h CROSS JOIN semaphores s WHERE h.project = $1 AND {of_pipeline h} \
+            AND s.project = $1 AND s.name = h.semaphore",
+        OfFamilyPipelines => "{family} SELECT {semaphores s} FROM slots h CROSS JOIN semaphores s WHERE h.project = $1 AND {of_family_pipelines h} \
+            AND s.project = $1 AND s.name = h.semaphore",
         Awaited => "{awaited semaphore} SELECT {semaphores} FROM semaphores WHERE project = $1 \
             AND name IN (SELECT name FROM awaited) ORDER BY name",
     }

@@ -17,15 +17,16 @@ table! {
         OfSemaphore => "SELECT {slots} FROM slots WHERE project = $1 AND semaphore = $2 ORDER BY holder",
         All => "SELECT {slots} FROM slots WHERE project = $1 ORDER BY semaphore, holder",
         Waited => "SELECT {slots} FROM slots WHERE project = $1 AND semaphore IN ({waited semaphore}) ORDER BY semaphore, holder",
-        Manual => "{family} SELECT {slots} FROM slots WHERE project = $1 AND semaphore IN ({claimed semaphore})",
+        Manual => "{family} SELECT {slots s} FROM claims c CROSS JOIN slots s WHERE {claimed semaphore} \
+            AND s.project = $1 AND s.semaphore = c.resource",
         Expired => "SELECT {slots} FROM slots WHERE project = $1 AND semaphore IN (SELECT name FROM semaphores WHERE project = $1 \
             AND name IN (SELECT semaphore FROM slots WHERE project = $1 AND {timed}) ORDER BY name LIMIT $3) \
             ORDER BY semaphore, holder",
         Claimed => "SELECT {slots} FROM slots WHERE project = $1 AND semaphore IN ({claims_of resource} AND c.kind = 'semaphore')",
-        OfPipeline => "SELECT {slots} FROM slots WHERE project = $1 \
-            AND semaphore IN (SELECT semaphore FROM slots WHERE project = $1 AND {of_pipeline})",
-        OfFamilyPipelines => "{family} SELECT {slots} FROM slots WHERE project = $1 \
-            AND semaphore IN (SELECT semaphore FROM slots WHERE project = $1 AND {of_family_pipelines})",
+        OfPipeline => "SELECT {slots s} FROM slots h CROSS JOIN slots s WHERE h.project = $1 AND {of_pipeline h} \
+            AND s.project = $1 AND s.semaphore = h.semaphore",
+        OfFamilyPipelines => "{family} SELECT {slots s} FROM slots h CROSS JOIN slots s WHERE h.project = $1 AND {of_family_pipelines h} \
+            AND s.project = $1 AND s.semaphore = h.semaphore",
         Awaited => "{awaited semaphore} SELECT {slots} FROM slots WHERE project = $1 \
             AND semaphore IN (SELECT name FROM awaited) ORDER BY semaphore, holder",
     }
