@@ -174,7 +174,7 @@ fn recheck(guards: &[Guard], inputs: &GuardInputs, now: &Now) -> Recheck {
 }
 
 /// All that the store is asked when a run of a phase is claimed.
-pub(crate) fn asked_at_claim(pipeline: &Pipeline) -> Wants {
+pub fn asked_at_claim(pipeline: &Pipeline) -> Wants {
     pipeline.recheck.as_ref().map(|recheck| wants(&recheck.guards, &pipeline.context)).unwrap_or_default()
 }
 

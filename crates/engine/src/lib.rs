@@ -34,7 +34,7 @@ pub use applying::{ApplyOutcome, ApplyRequest, Change, How, Incompatible};
 pub use awaiting::{awaited_keys, awaited_parts};
 pub use decisions::{DecisionOutcome, DecisionRequest};
 pub use dispatch::{Activity, Advice as Next, Dispatcher, Options, RunnerEvent, Vitals};
-pub use guards::{Judgement, know, store_keys, verdict};
+pub use guards::{Judgement, asked_at_claim, know, store_keys, verdict};
 pub use imports::{ImportOutcome, ImportRequest};
 pub use manual::{ClaimWaiting, LockedBy, Taking, Unmet};
 pub use phases::{Lack, lacks, slot_keys};

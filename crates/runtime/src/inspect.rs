@@ -83,21 +83,8 @@ pub struct Manned {
 /// Why a task is where it is; nothing if there is no such task.
 pub fn why(reader: &mut Reader, project: &Project, task: &TaskId) -> Result<Option<Why>, StoreError> {
     let host = project.host();
-    let mut before = Vec::new();
-    let mut keys = why::keys(task, &before, &Backlog::default());
-    // The names of some rows stand in others. All that count are read at one moment in the end.
-    let snapshot = loop {
-        let snapshot = load(reader, project, &keys)?;
-        let Some(row) = snapshot.backlog.tasks.get(task) else { return Ok(None) };
-        if before.is_empty() && why::is_ready(row, &snapshot.backlog) {
-            before = reader.view().ready_before(row, limits(&snapshot).roots > 0)?;
-        }
-        let wanted = why::keys(task, &before, &snapshot.backlog);
-        if wanted.is_subset(&keys) {
-            break snapshot;
-        }
-        keys.extend(wanted);
-    };
+    let rows = why::read(&mut reader.view(), task, project.config().limits())?;
+    let Some(why::Rows { snapshot, before }) = rows else { return Ok(None) };
     let probes = probe(&snapshot, host);
     let issues = guards::issues(reader, why::issues(&snapshot.backlog));
     let mut why = Situation::new(&snapshot, &probes).issues(issues).why(task, &before);

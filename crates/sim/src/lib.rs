@@ -10,11 +10,12 @@
 //! * [`Broken`]: stores with one fault each, to show that the checkers can fail.
 //!
 //! This is the world of locks and semaphores; [`backlog`] is that of runners, sessions, tasks, pipelines, workers and
-//! routes, [`queues`] that of items and those who take them.
+//! routes, [`queues`] that of items and those who take them, [`claims`] that of people and runners who claim several things at once.
 
 pub mod backlog;
 mod broken;
 mod calm;
+pub mod claims;
 mod clock;
 mod desk;
 mod driver;

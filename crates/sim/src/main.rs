@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use banksman_sim::backlog::{self, Mutation};
+use banksman_sim::claims::{self, ClaimMutation};
 use banksman_sim::queues::{self, QueueMutation};
 use banksman_sim::{Broken, Listener, Options, Report, Tally, Violation, run, run_twice};
 use clap::{Parser, ValueEnum};
@@ -30,7 +31,7 @@ struct Args {
     /// The first of them
     #[arg(long, value_name = "A", default_value_t = 0)]
     from: u64,
-    /// What to live through: locks and semaphores, whole backlogs, queues, or one after the other
+    /// What to live through: locks and semaphores, whole backlogs, queues, claims, or one after the other
     #[arg(long, value_name = "NAME", default_value = "all")]
     world: Which,
     /// Break something on purpose, to see a checker fail
@@ -46,6 +47,7 @@ enum Which {
     Locks,
     Backlog,
     Queues,
+    Claims,
     #[value(alias = "both")]
     All,
 }
@@ -56,6 +58,7 @@ enum Fault {
     Locks(Broken),
     Backlog(Mutation),
     Queues(QueueMutation),
+    Claims(ClaimMutation),
 }
 
 /// A world and how to live in it.
@@ -64,6 +67,7 @@ enum World {
     Locks(Options<Broken>),
     Backlog(Options<Mutation>),
     Queues(Options<QueueMutation>),
+    Claims(Options<ClaimMutation>),
 }
 
 /// One history in so many is lived through twice, to see whether it is the same.
@@ -81,6 +85,7 @@ impl World {
             World::Locks(options) => run(seed, options, listener),
             World::Backlog(options) => backlog::run(seed, options, listener),
             World::Queues(options) => queues::run(seed, options, listener),
+            World::Claims(options) => claims::run(seed, options, listener),
         }
     }
 
@@ -90,6 +95,7 @@ impl World {
             World::Locks(options) => run_twice(seed, options),
             World::Backlog(options) => backlog::run_twice(seed, options),
             World::Queues(options) => queues::run_twice(seed, options),
+            World::Claims(options) => claims::run_twice(seed, options),
         }
     }
 
@@ -98,6 +104,7 @@ impl World {
             World::Locks(_) => "locks",
             World::Backlog(_) => "backlog",
             World::Queues(_) => "queues",
+            World::Claims(_) => "claims",
         }
     }
 
@@ -106,6 +113,7 @@ impl World {
             World::Locks(options) => options.broken.map(Broken::name),
             World::Backlog(options) => options.broken.map(Mutation::name),
             World::Queues(options) => options.broken.map(QueueMutation::name),
+            World::Claims(options) => options.broken.map(ClaimMutation::name),
         }
     }
 }
@@ -136,14 +144,17 @@ fn worlds(args: &Args) -> Vec<World> {
     let locks = |broken| World::Locks(Options { broken, only: None, steps });
     let backlog = |broken| World::Backlog(Options { broken, only: None, steps });
     let queues = |broken| World::Queues(Options { broken, only: None, steps });
+    let claims = |broken| World::Claims(Options { broken, only: None, steps });
     match (args.broken, args.world) {
         (Some(Fault::Locks(broken)), _) => vec![locks(Some(broken))],
         (Some(Fault::Backlog(mutation)), _) => vec![backlog(Some(mutation))],
         (Some(Fault::Queues(mutation)), _) => vec![queues(Some(mutation))],
+        (Some(Fault::Claims(mutation)), _) => vec![claims(Some(mutation))],
         (None, Which::Locks) => vec![locks(None)],
         (None, Which::Backlog) => vec![backlog(None)],
         (None, Which::Queues) => vec![queues(None)],
-        (None, Which::All) => vec![locks(None), backlog(None), queues(None)],
+        (None, Which::Claims) => vec![claims(None)],
+        (None, Which::All) => vec![locks(None), backlog(None), queues(None), claims(None)],
     }
 }
 
@@ -239,7 +250,8 @@ fn broken(text: &str) -> Result<Fault, String> {
     let locks = Broken::ALL.into_iter().map(|broken| (broken.name(), Fault::Locks(broken)));
     let backlog = Mutation::ALL.into_iter().map(|mutation| (mutation.name(), Fault::Backlog(mutation)));
     let queues = QueueMutation::ALL.into_iter().map(|mutation| (mutation.name(), Fault::Queues(mutation)));
-    let all: Vec<(&str, Fault)> = locks.chain(backlog).chain(queues).collect();
+    let claims = ClaimMutation::ALL.into_iter().map(|mutation| (mutation.name(), Fault::Claims(mutation)));
+    let all: Vec<(&str, Fault)> = locks.chain(backlog).chain(queues).chain(claims).collect();
     let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
     let found = all.iter().find(|(name, _)| *name == text).map(|(_, fault)| *fault);
     found.ok_or_else(|| format!("there is no {text:?}; there are {}", names.join(", ")))

@@ -60,6 +60,16 @@ pub enum Checker {
     Items,
     /// What follows from an event happens, and happens once.
     Routes,
+    /// No lock is held without a live owner.
+    Owners,
+    /// No task is in progress by hand without a claim.
+    Claims,
+    /// No run lives that nobody may adopt.
+    Adoption,
+    /// No claim is overtaken for longer than its bound.
+    Overtaken,
+    /// `why` names all that keeps a task from starting, and nothing else.
+    Why,
 }
 
 impl fmt::Display for Checker {
@@ -92,6 +102,11 @@ impl fmt::Display for Checker {
             Checker::Guards => "guards",
             Checker::Items => "items",
             Checker::Routes => "routes",
+            Checker::Owners => "owners",
+            Checker::Claims => "claims",
+            Checker::Adoption => "adoption",
+            Checker::Overtaken => "overtaken",
+            Checker::Why => "why",
         })
     }
 }

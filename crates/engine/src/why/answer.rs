@@ -154,7 +154,7 @@ pub enum Cause {
         reason: Reason,
         /// Who has it.
         holders: Vec<Holder>,
-        /// Who stands in line for it.
+        /// Who stands in line for it, then the claims that it is kept for when it is free.
         line: Vec<(HolderId, Stamp)>,
         /// How many ready tasks come before this one, if a run slot is what is missing.
         ahead: u64,

@@ -4,7 +4,7 @@
 //! admission is asked for every living runner; what stands in the way of all of them is a cause, and if each has
 //! an obstacle of its own, that is one too. What is waited for is followed to the task at which it begins.
 //!
-//! [`keys`] names the rows, [`processes`] the processes to look at; [`Situation::why`] answers. Nothing is read here.
+//! [`read`] reads the rows, [`processes`] names the processes to look at; [`Situation::why`] answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,60 +22,18 @@ use banksman_core::task::roots;
 use banksman_core::task::{Ending, Live, OfItem, State};
 use banksman_core::worker::Workers;
 use banksman_core::{Liveness, Name, Now, ProcessId, RunId, RunnerId, Status, Task, TaskId, Title};
-use banksman_store::{Key, Snapshot};
+use banksman_store::Snapshot;
 
 use crate::chains::{Stop, chains, unmet};
 use crate::facts;
-use crate::guards::{know, store_keys};
+use crate::guards::know;
 use crate::ledger::family;
 
 mod answer;
+mod reading;
 
 pub use answer::{Answer, Attended, Cause, Chain, End, Fate, Holder, Life, Link, Obstacle, Phases, Why};
-
-/// The rows that the answer about a task needs, as far as they can be told from what is known: who has read them and
-/// finds that they have not become more has all. `before` has the ready tasks that come before it, by lane.
-pub fn keys(id: &TaskId, before: &[(TaskId, u64)], known: &Backlog) -> BTreeSet<Key> {
-    let mut keys = lane_keys(before, known);
-    keys.extend([Key::Task(id.clone()), Key::Chain(id.clone()), Key::RunsOf(id.clone())]);
-    let Some(task) = known.tasks.get(id) else { return keys };
-    let ends = chains(task, known).into_iter().filter_map(|(links, _)| known.tasks.get(links.last()?));
-    if let Some(of) = &task.spec.item {
-        keys.extend([Key::Item(of.taken.item), Key::Worker(of.worker.clone())]);
-    }
-    for task in ends.chain([task]) {
-        standing_keys(task, known, &mut keys);
-    }
-    keys
-}
-
-/// The rows that tell why a task stands as it does.
-fn standing_keys(task: &Task, known: &Backlog, keys: &mut BTreeSet<Key>) {
-    match &task.state {
-        State::Pending | State::Backoff { .. } => {
-            keys.extend(facts::keys(&task.id, task.spec.section.as_ref(), task.spec.needs_to_begin(true)));
-        }
-        State::Held => {
-            keys.extend([Key::Pipeline(task.id.clone()), Key::Live, Key::Runners]);
-            let pipeline = task.spec.parent.as_ref().and_then(|host| known.pipelines.get(host));
-            keys.extend(pipeline.and_then(asked).map(|(guard, vars)| store_keys(&guard.wants(vars))).unwrap_or_default());
-        }
-        State::Awaiting { .. } => drop(keys.insert(Key::Family(task.id.clone()))),
-        State::AwaitingDecision { decision } => drop(keys.insert(Key::Decision(decision.clone()))),
-        State::InPhases { .. } => {
-            keys.extend([Key::Task(task.id.clone()), Key::Pipeline(task.id.clone()), Key::Live, Key::Runners]);
-            let pipeline = known.pipelines.get(&task.id);
-            keys.extend(pipeline.and_then(asked).map(|(guard, vars)| store_keys(&guard.wants(vars))).unwrap_or_default());
-            if let Some(phase) = pipeline.and_then(Pipeline::task) {
-                keys.extend([Key::Task(phase.clone()), Key::RunsOf(phase.clone())]);
-                known.tasks.get(phase).into_iter().for_each(|phase| standing_keys(phase, known, keys));
-            }
-        }
-        State::Done(_) if task.has_phases() => keys.extend([Key::Task(task.id.clone()), Key::Pipeline(task.id.clone())]),
-        State::Running(_) | State::Stuck { .. } | State::Stopping { .. } => drop(keys.insert(Key::OpenDecisions)),
-        State::Manual { .. } | State::Review | State::Done(_) => {}
-    }
-}
+pub use reading::{Rows, lane_keys, read};
 
 /// The guard that holds a pipeline up, if the store alone can tell what it says, and the variables that it is asked with.
 fn asked(pipeline: &Pipeline) -> Option<(&Guard, &Context)> {
@@ -88,18 +46,6 @@ fn asked(pipeline: &Pipeline) -> Option<(&Guard, &Context)> {
 pub fn issues(known: &Backlog) -> BTreeSet<IssueFilter> {
     let asked = known.pipelines.values().filter_map(asked);
     asked.flat_map(|(guard, vars)| guard.wants(vars).issues).collect()
-}
-
-/// The rows that tell what lanes wait for, each with an example.
-pub fn lane_keys(lanes: &[(TaskId, u64)], known: &Backlog) -> BTreeSet<Key> {
-    let mut keys = BTreeSet::from(facts::common_keys());
-    for (id, _) in lanes {
-        match known.tasks.get(id) {
-            Some(task) => keys.extend(facts::keys(id, task.spec.section.as_ref(), task.spec.needs_to_begin(true))),
-            None => drop(keys.insert(Key::Task(id.clone()))),
-        }
-    }
-    keys
 }
 
 /// Whether a task is pending, for a runner to do, and held back by no other task.
@@ -333,7 +279,8 @@ impl<'a> Situation<'a> {
     /// All that must change before a pending task can start.
     fn causes(&self, task: &Task, before: &[(TaskId, u64)]) -> Vec<Cause> {
         let mut causes = Vec::new();
-        let runner = self.workers().next();
+        let is_manual = task.spec.work.is_none();
+        let runner = self.workers().next().filter(|_| !is_manual);
         for reason in self.reasons(task, runner) {
             match reason {
                 Reason::NotPending(_) => {}
@@ -347,15 +294,8 @@ impl<'a> Situation<'a> {
                 Reason::Dependency { .. } => {}
                 // What keeps a runner out of a section differs from runner to runner. Without any, it is for whoever comes.
                 Reason::Section { .. } | Reason::SectionBusy { .. } if runner.is_some() => {}
-                // People need none of what runs need.
-                Reason::Section { .. }
-                | Reason::SectionBusy { .. }
-                | Reason::Lock { .. }
-                | Reason::Slots { .. }
-                | Reason::Undefined { .. }
-                | Reason::Reserved { .. }
-                | Reason::NoSlot { .. }
-                    if task.spec.work.is_none() => {}
+                // People need all that runs need, but for a run slot.
+                Reason::NoSlot { .. } if is_manual => {}
                 Reason::SectionBusy { name, run, .. } => causes.extend(self.section_busy(name, &run)),
                 Reason::TaskLock { .. }
                 | Reason::Section { .. }
@@ -374,7 +314,7 @@ impl<'a> Situation<'a> {
         let dependencies = chains.into_iter().map(|(links, stop)| Cause::Dependency(self.chain(&links, stop)));
         let at = causes.iter().take_while(|cause| **cause == Cause::Manual).count();
         causes.splice(at..at, dependencies);
-        causes.extend(task.spec.work.is_some().then(|| self.no_runner(task, before)).flatten());
+        causes.extend((!is_manual).then(|| self.no_runner(task, before)).flatten());
         causes
     }
 
@@ -447,7 +387,11 @@ impl<'a> Situation<'a> {
         };
         let holders = reason.holders().iter().map(holder).collect();
         let present = line.into_iter().filter(|waiter| !waiter.is_over(&self.now));
-        let line = present.map(|waiter| (waiter.claim.holder.clone(), waiter.since)).collect();
+        let present = present.map(|waiter| (waiter.claim.holder.clone(), waiter.since));
+        // What is freed is kept for these.
+        let claims = self.coordination.reserving(&resource, &self.now);
+        let claims = claims.filter_map(|claim| Some((claim.holder.clone(), claim.waits()?.since)));
+        let line = present.chain(claims).collect();
         let ahead = if matches!(reason, Reason::NoSlot { .. }) { self.ahead(before) } else { 0 };
         Cause::Taken { reason, holders, line, ahead }
     }

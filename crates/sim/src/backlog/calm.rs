@@ -107,7 +107,8 @@ impl World<'_> {
             && self.keepers.values().all(|keeper| !keeper.alive && !keeper.tree_lives());
         let idle = self.runners.iter().all(|runner| !runner.alive || !runner.told.until_idle);
         // Who waits for a guard that does not hold waits for people, and so does every runner.
-        let is_held_up = self.book.ways.values().any(|way| self.is_awaited(way));
+        let is_held_up = self.book.ways.values().any(|way| self.is_awaited(way))
+            || self.book.jobs.values().any(|job| job.standing == Standing::Pending && self.waits_for_kept(job));
         let rests = self.book.ways.iter().all(|(id, way)| self.is_at_rest(id, way));
         let mut pending = self.book.jobs.values().filter(|job| job.standing == Standing::Pending);
         let idle = idle || (is_held_up && rests && pending.all(|job| self.is_rightly_blocked(job)));

@@ -204,6 +204,7 @@ impl World<'_> {
         };
         let known = self.book.runs.insert(run.clone(), entry).is_some();
         self.verdict.expect(Checker::Twice, !known, || format!("{run} starts twice"));
+        self.note_kept(&needs);
         let lacks = self.book_lacks(run, id, &needs);
         self.verdict.expect(Checker::Slots, lacks.is_none(), || format!("{run} starts without {lacks:?}"));
         // Those that began before the limit was lowered go on; no other begins beside them.

@@ -5,13 +5,14 @@
 //!
 //! * `world`, `users`, `wishes`, `hands`, `plans`, `crew`, `outside`, `runner`, `driver`, `outbox commands`, `keeper`, `program`, `pause`,
 //!   `machine`, `faults`, `desk`, `calm`: what happens.
-//! * `book`, `judge`, `ends`, `loops`, `roots`, `truth`, `way`, `phases`, `verdicts`, `items`, `reactions`: what must be true, kept by an outsider;
+//! * `book`, `judge`, `ends`, `loops`, `roots`, `truth`, `way`, `phases`, `kept`, `comparison`, `verdicts`, `items`, `reactions`: what must be true, kept by an outsider;
 //!   `answers`: both, for decisions.
 //! * [`Mutation`]: engines, drivers and keepers with one fault each.
 
 mod answers;
 mod book;
 mod calm;
+mod comparison;
 mod crew;
 mod desk;
 mod driver;
@@ -22,6 +23,7 @@ mod hands;
 mod items;
 mod judge;
 mod keeper;
+mod kept;
 mod lapses;
 mod loops;
 mod machine;

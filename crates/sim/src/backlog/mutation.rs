@@ -117,6 +117,8 @@ pub enum Mutation {
     NeverOverdue,
     /// A pipeline changes and the log does not tell.
     SilentPipeline,
+    /// A pipeline that is over keeps its locks.
+    KeptStays,
     /// The task of an item is over, and the item does not hear of it.
     ItemForgotten,
     /// One item becomes two tasks.
@@ -137,7 +139,7 @@ pub enum Mutation {
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Mutation; 57] = [
+    pub const ALL: [Mutation; 58] = [
         Mutation::RecordShared,
         Mutation::Respawn,
         Mutation::NoSweep,
@@ -187,6 +189,7 @@ impl Mutation {
         Mutation::GuardsOffAtClaim,
         Mutation::NeverOverdue,
         Mutation::SilentPipeline,
+        Mutation::KeptStays,
         Mutation::ItemForgotten,
         Mutation::TakenTwice,
         Mutation::ItemNotKept,
@@ -249,6 +252,7 @@ impl Mutation {
             Mutation::GuardsOffAtClaim => "guards-off-at-claim",
             Mutation::NeverOverdue => "never-overdue",
             Mutation::SilentPipeline => "silent-pipeline",
+            Mutation::KeptStays => "kept-stays",
             Mutation::ItemForgotten => "item-forgotten",
             Mutation::TakenTwice => "taken-twice",
             Mutation::ItemNotKept => "item-not-kept",
@@ -290,6 +294,7 @@ impl Mutation {
             | Mutation::SecondTask
             | Mutation::HostForgotten
             | Mutation::RetriedForGood
+            | Mutation::KeptStays
             | Mutation::GoesOnCancelled => Checker::Phases,
             Mutation::GuardsOff | Mutation::OldAnswer | Mutation::TwoLookers | Mutation::GuardsOffAtClaim => Checker::Guards,
             Mutation::LookerStays | Mutation::AnswerLost | Mutation::NeverOverdue => Checker::Idle,
@@ -346,7 +351,7 @@ impl Tamper for Mutation {
     fn decide(self, request: &Request, tables: &mut Tables, tx: &mut Tx) -> Reply {
         match (self, request) {
             (Mutation::DependenciesOff, Request::Run(RunRequest::Claim { .. }))
-            | (Mutation::CirclesOff, Request::Task(TaskRequest::Update { .. })) => without_edges(request, tables, tx),
+            | (Mutation::CirclesOff, Request::Task(TaskRequest::Update { .. })) => slips::without_edges(request, tables, tx),
             (Mutation::SectionsOff, Request::Run(RunRequest::Claim { .. } | RunRequest::Adopt { .. })) => {
                 let sections = tables.backlog.sections.clone();
                 tables.backlog.sections.values_mut().for_each(|section| section.exclusive = false);
@@ -485,13 +490,4 @@ fn ask_again(before: &BTreeSet<DecisionId>, tables: &mut Tables, tx: &mut Tx) {
         tx.carry_out(vec![Effect::Emit(Event::Decision { id: id.clone(), fact })], false);
         tables.backlog.decisions.insert(id.clone(), Decision { id, ..asked });
     }
-}
-
-fn without_edges(request: &Request, tables: &mut Tables, tx: &mut Tx) -> Reply {
-    let edges = std::mem::take(&mut tables.backlog.edges);
-    let reply = request.decide(tables, tx);
-    for (task, edges) in edges {
-        tables.backlog.edges.entry(task).or_insert(edges);
-    }
-    reply
 }

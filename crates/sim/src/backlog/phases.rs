@@ -4,7 +4,7 @@ use banksman_core::event::TaskFact;
 use banksman_core::guard::Guard;
 use banksman_core::pipeline::{Fact, Reason, When};
 use banksman_core::task::After;
-use banksman_core::{Name, Pipeline, Status, TaskId};
+use banksman_core::{Name, Status, TaskId};
 use banksman_engine::{PipelineOutcome, PipelineRequest};
 
 use super::book::{Job, Standing};
@@ -46,6 +46,7 @@ impl World<'_> {
             }
             (way.stand, way.blocked, way.again, way.looker) = (stand, None, None, None);
             way.overdue = None;
+            way.is_keeping &= !way.is_over();
         }
     }
 
@@ -324,7 +325,7 @@ impl World<'_> {
 
     /// After every commit: no pipeline owes anything, its own task stands as it does, and it has one task at most.
     pub(crate) fn check_ways(&mut self) {
-        let wrong = self.book.ways.iter().find_map(|(id, way)| self.fault_of(id, way));
+        let wrong = self.book.ways.iter().find_map(|(id, way)| self.fault_of(id, way)).or_else(|| self.wrongly_kept());
         self.verdict.expect(Checker::Phases, wrong.is_none(), || wrong.unwrap_or_default());
     }
 
@@ -441,19 +442,6 @@ impl World<'_> {
         let over = self.book.ways.values().filter(|way| way.is_over()).count();
         self.tally.count_many("pipelines over at the end", over as u64);
     }
-
-    /// Compares the rows of pipelines with the book.
-    pub(crate) fn compare_pipelines(&mut self, rows: &banksman_core::backlog::Backlog) {
-        let mut differs = rows.pipelines.values().filter_map(|row| {
-            let Some(way) = self.book.ways.get(&row.id) else { return Some(format!("{} is not in the book", row.id)) };
-            let told = (way.attempt, way.begun, &way.context);
-            let is_same = told == (row.attempt, row.tasks, &row.context) && stands_so(row, way);
-            (!is_same).then(|| format!("the row says {row:?}, the book {way:?}"))
-        });
-        let differs = differs.next();
-        let many = rows.pipelines.len() == self.book.ways.len();
-        self.verdict.expect(Checker::Model, differs.is_none() && many, || differs.unwrap_or("a pipeline has no row".to_owned()));
-    }
 }
 
 impl Way {
@@ -463,40 +451,5 @@ impl Way {
             Stand::Owes(Owes::GivenUp(here)) => *here == at,
             _ => false,
         }
-    }
-}
-
-fn stands_so(row: &Pipeline, way: &Way) -> bool {
-    use banksman_core::pipeline::State as Row;
-    let at = row.phase().and_then(|phase| way.at(phase));
-    match (&row.state, &way.stand) {
-        (Row::Init, Stand::Init) => way.blocked.is_none(),
-        (Row::Blocked { reason: Reason::Dependencies, .. }, Stand::Init) => way.blocked.is_some(),
-        (Row::Checking { when, .. }, stand) => way.blocked.is_none() && side(stand, at) == Some(*when),
-        (Row::Blocked { reason, .. }, Stand::In { .. }) if reason.held().is_some() => {
-            let is_same = way.is_held_up() == matches!(reason, Reason::Guard { .. });
-            is_same && way.blocked.is_some() && row.task() == way.task()
-        }
-        (Row::Blocked { when, reason: Reason::Guard { .. }, .. }, stand) => way.is_held_up() && side(stand, at) == Some(*when),
-        (Row::Blocked { when, reason: Reason::Overdue { .. }, .. }, stand) => {
-            matches!(way.blocked, Some(Reason::Overdue { .. })) && side(stand, at) == Some(*when)
-        }
-        (Row::Blocked { reason: Reason::Decision { .. }, .. }, Stand::In { .. }) => row.task() == way.task(),
-        (Row::Running { approach, task, .. }, Stand::In { at: here, approach: tried, task: own }) => {
-            (at, approach, task) == (Some(*here), tried, own)
-        }
-        (Row::Done, Stand::Done) | (Row::Cancelled { .. }, Stand::Cancelled) => true,
-        (Row::Failed { recoverable, .. }, Stand::Failed { at: here, recoverable: told }) => {
-            (at, recoverable) == (Some(*here), told)
-        }
-        _ => false,
-    }
-}
-
-fn side(stand: &Stand, at: Option<usize>) -> Option<When> {
-    match stand {
-        Stand::Pre(here) if Some(*here) == at => Some(When::Pre),
-        Stand::Post(here) if Some(*here) == at => Some(When::Post),
-        _ => None,
     }
 }

@@ -90,7 +90,8 @@ impl World<'_> {
         // One that needs slots of what nobody has defined would keep its place among the roots for ever.
         let defined = |resource: &Resource| resource.kind == Kind::Lock || self.book.capacity.contains_key(&resource.name);
         let had: Vec<Resource> = resources().into_iter().filter(defined).collect();
-        let phases = (0..count).map(|at| phase(at, count, &others, &had, &mut self.random)).collect();
+        let mut phases: Vec<Phase> = (0..count).map(|at| phase(at, count, &others, &had, &mut self.random)).collect();
+        self.keep_lock(&mut phases);
         let vars = BTreeMap::from([("lock".into(), Some(Value::from("la"))), ("n".into(), Some(Value::from(0)))]);
         Plan { runbook: "book".into(), name: name("way"), vars, phases }
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use banksman_core::event::{Event, TaskFact};
 use banksman_core::pipeline::plan::{Action, After, OnFail, Plan};
 use banksman_core::pipeline::{Outcome, Pipeline, State};
+use banksman_core::resource::lock::{self, Lock};
 use banksman_core::{Effect, Now, Task, TaskId};
 use banksman_engine::{Judgement, PipelineOutcome, PipelineRequest, Reply, Request, RunRequest};
 use banksman_store::{Call as _, Tables, Tx};
@@ -77,6 +78,17 @@ pub(super) fn decide(mutation: Mutation, request: &Request, tables: &mut Tables,
             tables.backlog.pipelines.get_mut(id).into_iter().for_each(|pipeline| pipeline.attempt += 1);
             reply
         }
+        (Mutation::KeptStays, _) => {
+            let is_kept = |lock: &Lock| match &lock.state {
+                lock::State::Held(grant) => grant.claim.holder.as_str().starts_with("pipeline:"),
+                lock::State::Free => false,
+            };
+            let hides = matches!(request, Request::Run(RunRequest::Finish { .. }) | Request::Task(_) | Request::Pipeline(_));
+            let kept: Vec<_> = tables.coordination.locks.extract_if(.., |_, lock| hides && is_kept(lock)).collect();
+            let reply = request.decide(tables, tx);
+            tables.coordination.locks.extend(kept);
+            reply
+        }
         _ => lapses::decide(mutation, request, tables, tx),
     }
 }
@@ -133,4 +145,14 @@ fn transferred(judgement: &Judgement, tables: &Tables) -> Judgement {
         }
     }
     judgement
+}
+
+/// Decides as if no task depended on another one.
+pub(super) fn without_edges(request: &Request, tables: &mut Tables, tx: &mut Tx) -> Reply {
+    let edges = std::mem::take(&mut tables.backlog.edges);
+    let reply = request.decide(tables, tx);
+    for (task, edges) in edges {
+        tables.backlog.edges.entry(task).or_insert(edges);
+    }
+    reply
 }

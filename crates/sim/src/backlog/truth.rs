@@ -87,11 +87,10 @@ impl World<'_> {
             && job.rests.is_none_or(|until| self.lease().is_some_and(|lease| lease >= until))
             && self.book.unmet(job).next().is_none()
             && self.is_free(Kind::Lock, &id.lock(), 1)
-            && job
-                .spec
-                .needs_to_begin(self.book.root_limit() > 0)
-                .iter()
-                .all(|need| self.is_free(need.resource().kind, need.name(), need.weight()))
+            && job.spec.needs_to_begin(self.book.root_limit() > 0).iter().all(|need| {
+                let is_free = || self.is_free(need.resource().kind, need.name(), need.weight());
+                matches!(need, Need::Kept { pipeline, .. } if self.is_kept_by(&need.resource(), pipeline)) || is_free()
+            })
     }
 
     /// Whether a task that is done could be over with its children right now.
@@ -189,7 +188,7 @@ impl World<'_> {
     /// Why a task that is pending when nothing moves any more may be so, in the words of an outsider.
     pub(crate) fn is_rightly_blocked(&self, job: &Job) -> bool {
         let unmet = self.book.unmet(job).next().is_some();
-        unmet || self.is_hopeless(job) || job.spec.work.is_none() || self.book.is_held(job)
+        unmet || self.is_hopeless(job) || job.spec.work.is_none() || self.book.is_held(job) || self.waits_for_kept(job)
     }
 
     /// Whether it wants more slots than there are.

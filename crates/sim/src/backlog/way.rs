@@ -38,6 +38,8 @@ pub(crate) struct Way {
     pub(crate) retried: BTreeMap<usize, u32>,
     /// A person has let it go on, whatever the guards before its phase say.
     pub(crate) waived: bool,
+    /// A phase that keeps locks for the whole pipeline has begun, and the pipeline is not over since.
+    pub(crate) is_keeping: bool,
 }
 
 /// Where it is.
@@ -98,6 +100,7 @@ impl Way {
             overdue: None,
             retried: BTreeMap::new(),
             waived: false,
+            is_keeping: false,
         }
     }
 

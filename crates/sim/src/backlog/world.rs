@@ -53,6 +53,8 @@ pub(crate) struct World<'a> {
     pub(crate) root_limit: u32,
     /// Decides when people change the limits, in histories where they do.
     pub(crate) changes_limits: Option<Random>,
+    /// Decides which pipelines keep a lock across their phases, in histories where some do.
+    pub(crate) keeps_locks: Option<Random>,
     /// Whether there are workers and routes.
     pub(crate) has_crew: bool,
     /// What is to be done for them, and since when.
@@ -142,6 +144,10 @@ impl<'a> World<'a> {
         let has_crew = Random::new(seed ^ 0xc4e3_0000_5eed_0000).in_thousand(450);
         let mut limits = Random::new(seed ^ 0x1a17_0000_5eed_0000);
         let changes_limits = limits.in_thousand(300).then_some(limits);
+        // A pipeline that waits for a person keeps its lock, and others that wait for the lock keep their places among the roots.
+        let mut keeps = Random::new(seed ^ 0x1ee9_0000_5eed_0000);
+        let is_keeping = keeps.in_thousand(500) && root_limit == 0 && changes_limits.is_none();
+        let keeps_locks = is_keeping.then_some(keeps);
         Ok(World {
             options,
             clock,
@@ -158,6 +164,7 @@ impl<'a> World<'a> {
             limit,
             root_limit,
             changes_limits,
+            keeps_locks,
             has_crew,
             neglected: BTreeMap::new(),
             scarcity: Scarcity::new(seed),

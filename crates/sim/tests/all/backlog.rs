@@ -115,6 +115,7 @@ fn fixed_seeds_keep_every_promise() {
         "route:notified",
         "route:removed",
         "runners done",
+        "runs under a kept lock",
         "sessions adopted",
         "sessions that hang",
         "slots given back",

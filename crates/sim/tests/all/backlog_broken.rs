@@ -72,6 +72,7 @@ caught! {
     a_phase_that_begins_while_its_guard_is_false_is_caught: GuardsOffAtClaim on 1,
     a_guard_that_blocks_for_ever_is_caught: NeverOverdue on 27,
     a_pipeline_that_changes_without_an_event_is_caught: SilentPipeline on 4,
+    a_lock_that_outlives_its_pipeline_is_caught: KeptStays on 3,
     an_item_that_does_not_hear_of_its_end_is_caught: ItemForgotten on 0,
     an_item_that_becomes_two_tasks_is_caught: TakenTwice on 0,
     an_item_taken_again_while_its_task_lives_is_caught: ItemNotKept on 0,

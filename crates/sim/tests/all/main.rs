@@ -3,6 +3,7 @@
 
 mod backlog;
 mod backlog_broken;
+mod claims;
 mod locks;
 mod locks_broken;
 mod queues;

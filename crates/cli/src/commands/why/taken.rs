@@ -168,7 +168,8 @@ impl Taken<'_> {
         if let Some(until) = holder.holding.until {
             ways.push(format!("in {} if it is not renewed", words::span(until - self.at.lease)));
         }
-        ways.join(", or ")
+        let next = self.first.map(|first| format!("; {first} has waited for it and comes first")).unwrap_or_default();
+        ways.join(", or ") + &next
     }
 }
 

@@ -48,10 +48,15 @@ impl WorkClaim {
 }
 
 impl Coordination {
+    /// The claims that wait for a resource and were overtaken for long enough, in the order in which they get it.
+    pub fn reserving<'a>(&'a self, resource: &'a Resource, now: &'a Now) -> impl Iterator<Item = &'a WorkClaim> {
+        let is_due = move |claim: &&WorkClaim| claim.reserves_from(resource).is_some_and(|from| now.lease >= from);
+        self.waiting_for(resource).filter(is_due).filter(|claim| !claim.is_over(now))
+    }
+
     /// For whom what is free of a resource is kept: the first claim that waits for it and was overtaken for long enough.
     pub fn reservation(&self, resource: &Resource, now: &Now) -> Option<Reservation> {
-        let is_due = |claim: &&WorkClaim| claim.reserves_from(resource).is_some_and(|from| now.lease >= from);
-        let claim = self.waiting_for(resource).filter(|claim| !claim.is_over(now)).find(is_due)?;
+        let claim = self.reserving(resource, now).next()?;
         let terms = claim.waits().expect("only one that waits reserves");
         let part = claim.parts.iter().find(|part| part.resource == *resource).expect("it wants the resource");
         Some(Reservation {
@@ -73,9 +78,7 @@ impl Coordination {
         for part in &claim.parts {
             passes.insert(claim.holder_of(part));
             passes.extend(self.holders_of(&part.resource).into_iter().map(|grant| grant.claim.holder.clone()));
-            let before = self.waiting_for(&part.resource).take_while(|other| other.ticket < claim.ticket);
-            let is_due = |other: &&WorkClaim| other.reserves_from(&part.resource).is_some_and(|from| now.lease >= from);
-            if let Some(before) = before.filter(|other| !other.is_over(now)).find(is_due) {
+            if let Some(before) = self.reserving(&part.resource, now).next().filter(|other| other.ticket < claim.ticket) {
                 passes.extend(self.passes(before, now).into_iter().filter(|holder| *holder != before.holder));
             }
         }

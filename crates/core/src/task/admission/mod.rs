@@ -295,13 +295,15 @@ pub fn admit(task: &Task, facts: &Facts<'_>, now: &Now) -> Admission {
     }
     // A pipeline does nothing itself: its phases need what they need.
     if let Some(exclusive) = facts.section.as_ref().filter(|_| !task.has_phases()) {
-        let reserved = || facts.reserved(Kind::Lock, &exclusive.section.id.lock());
-        reasons.extend(exclusive.reason(facts.runner, now).or_else(reserved));
+        reasons.extend(exclusive.reason(facts.runner, now));
+        // Once a person waits for the section nobody starts anything there, also who works there now.
+        reasons.extend(facts.reserved(Kind::Lock, &exclusive.section.id.lock()));
     }
     let needs = task.spec.needs_to_begin(facts.roots.is_some());
     assert_eq!(needs.len(), facts.needs.len(), "each need of {} has its fact", task.id);
     for (need, needed) in needs.iter().zip(&facts.needs) {
-        reasons.extend(unmet_need(need, needed, now).or_else(|| facts.reserved_need(need, needed, now)));
+        let reserved = || facts.reserved_need(need, needed, now).or_else(|| next_in_line(need, needed, now));
+        reasons.extend(unmet_need(need, needed, now).or_else(reserved));
     }
     if let Some(roots) = facts.roots.as_ref().filter(|roots| !roots.admit(task)) {
         let begun = roots.begun.iter().map(|root| (root.id.clone(), root.spec.title.clone(), root.changed));
@@ -397,6 +399,14 @@ fn unmet_need(need: &Need, needed: &Needed<'_>, now: &Now) -> Option<Reason> {
             unreachable!("facts are gathered in the order of the needs")
         }
     }
+}
+
+/// Who gets a lock that is free: it was kept for a claim that is gone, and goes to the first in line as soon as somebody asks for it.
+fn next_in_line(need: &Need, needed: &Needed<'_>, now: &Now) -> Option<Reason> {
+    let (Need::Lock(name) | Need::Kept { name, .. }, Needed::Lock(Some(lock))) = (need, needed) else { return None };
+    let first = lock.waiters.iter().find(|waiter| !waiter.is_over(now)).filter(|_| lock.state == LockState::Free)?;
+    let resource = Resource { kind: Kind::Lock, name: name.clone() };
+    Some(Reason::Reserved { resource, holder: first.claim.holder.clone(), task: None, since: first.since })
 }
 
 /// Who holds a lock, unless it is `own` or the grant is over.

@@ -1,0 +1,325 @@
+//! A project in memory, and what the test knows of it because it has made it so.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use banksman::core::backlog::{Edge, Runner};
+use banksman::core::event::{Forced, Kind, Resource};
+use banksman::core::resource::coordination::Command;
+use banksman::core::resource::grant::{Address, Ask, GrantRequest, WaitingProcess};
+use banksman::core::resource::lock;
+use banksman::core::resource::semaphore;
+use banksman::core::task::retry::Marker;
+use banksman::core::task::{Ending, Need, OnExhausted, Spec, State, Watch, Work};
+use banksman::core::{
+    HolderId, Lease, Limits, LimitsChange, Liveness, Name, ProcessId, RunId, RunnerId, SectionId, Span, Stamp, TaskId, Title,
+    Wall, WorkClaim,
+};
+use banksman::engine::why::{self, Answer, Situation};
+use banksman::engine::{
+    Candidate, Reply, Request, RunOutcome, RunRequest, SectionRequest, Seen, Taking, TaskOutcome, TaskRequest, ended,
+};
+use banksman::store::{Key, Machine, Reading, Snapshot, Store, sqlite};
+
+/// A small generator of our own: the same seed, the same situation.
+pub(super) struct Dice(u64);
+
+impl Dice {
+    pub(super) fn new(seed: u64) -> Dice {
+        Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
+    pub(super) fn roll(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % sides
+    }
+
+    pub(super) fn chance(&mut self, one_in: u64) -> bool {
+        self.roll(one_in) == 0
+    }
+
+    pub(super) fn index(&mut self, length: usize) -> usize {
+        usize::try_from(self.roll(length as u64)).unwrap()
+    }
+}
+
+/// The time of the store.
+#[derive(Clone, Default)]
+struct Clock(Arc<AtomicI64>);
+
+impl Machine for Clock {
+    fn host(&self) -> String {
+        "host".into()
+    }
+
+    fn boot(&self) -> String {
+        "boot".into()
+    }
+
+    fn read(&self) -> Reading {
+        let now = self.0.load(Ordering::Relaxed);
+        Reading { monotonic_ms: now, wall_ms: now + 1_800_000_000_000 }
+    }
+}
+
+/// A project, and what the test knows of it because it has made it so.
+pub(super) struct Scene {
+    pub(super) store: Store,
+    clock: Clock,
+    pub(super) dice: Dice,
+    /// Processes that are dead, each another one: what is known of one says nothing of the next. All others live.
+    dead: BTreeSet<ProcessId>,
+    ids: u32,
+    limit: u32,
+    /// How many roots may be under way.
+    roots: u32,
+    /// Decides what the limits are, and how they change.
+    pub(super) places: Dice,
+    /// Runners that live.
+    pub(super) living: BTreeSet<RunnerId>,
+    pub(super) exclusive: SectionId,
+    shared: SectionId,
+}
+
+pub(super) fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+impl Scene {
+    pub(super) fn new(seed: u64) -> Scene {
+        let clock = Clock::default();
+        let store = sqlite::memory(Box::new(clock.clone())).unwrap();
+        let (mut dice, mut places) = (Dice::new(seed), Dice::new(seed ^ 0x2545_f491_4f6c_dd1d));
+        let (limit, roots) = ([0, 0, 1, 2, 3][dice.index(5)], [0, 0, 0, 1, 2, 3][places.index(6)]);
+        let [exclusive, shared] = ["s-exclusive", "s-shared"].map(|id| SectionId::new(id).unwrap());
+        let (dead, living) = (BTreeSet::new(), BTreeSet::new());
+        let mut scene = Scene { store, clock, dice, dead, ids: 0, limit, roots, places, living, exclusive, shared };
+        for (id, exclusive) in [(scene.exclusive.clone(), true), (scene.shared.clone(), false)] {
+            let name = Title::new(id.as_str()).unwrap();
+            scene.call(Request::Section(SectionRequest::Add { id, name, exclusive }));
+        }
+        scene
+    }
+
+    fn fresh(&mut self, prefix: &str) -> String {
+        self.ids += 1;
+        format!("{prefix}-{}", self.ids)
+    }
+
+    pub(super) fn call(&mut self, request: Request) -> Reply {
+        self.store.begin(&[request]).unwrap().commit().unwrap().replies.remove(0)
+    }
+
+    pub(super) fn command(&mut self, command: Command) -> Reply {
+        self.call(Request::plain(command))
+    }
+
+    pub(super) fn run(&mut self, request: RunRequest) -> RunOutcome {
+        match self.call(Request::Run(request)) {
+            Reply::Run(outcome) => outcome,
+            reply => panic!("{reply:?}"),
+        }
+    }
+
+    pub(super) fn task(&mut self, request: TaskRequest) -> TaskOutcome {
+        match self.call(Request::Task(request)) {
+            Reply::Task(outcome) => outcome,
+            reply => panic!("{reply:?}"),
+        }
+    }
+
+    fn limits(&self) -> Limits {
+        Limits { runs: self.limit, roots: self.roots }
+    }
+
+    pub(super) fn set_limits(&mut self, change: LimitsChange) {
+        let seed = self.limits();
+        self.call(Request::SetLimits { change, seed });
+    }
+
+    pub(super) fn rows(&mut self, keys: impl IntoIterator<Item = Key>) -> Snapshot {
+        self.store.view().load(&keys.into_iter().collect()).unwrap()
+    }
+
+    pub(super) fn everything(&mut self) -> Snapshot {
+        self.store.view().everything().unwrap()
+    }
+
+    pub(super) fn seen(&self) -> Seen {
+        let probes = self.dead.iter().map(|process| (process.clone(), Liveness::Dead)).collect();
+        Seen { probes, ..Seen::default() }
+    }
+
+    pub(super) fn advance(&self, ms: i64) {
+        self.clock.0.fetch_add(ms, Ordering::Relaxed);
+    }
+
+    pub(super) fn process(&mut self, lives: bool) -> ProcessId {
+        self.ids += 1;
+        let pid = i32::try_from(self.ids).unwrap();
+        let process = ProcessId { host: "host".into(), boot: "boot".into(), pid_ns: 1, pid, start: 1 };
+        if !lives {
+            self.dead.insert(process.clone());
+        }
+        process
+    }
+
+    pub(super) fn enlist(&mut self, lives: bool, max_runs: Option<u32>, sections: Vec<SectionId>) -> RunnerId {
+        let id = RunnerId::new(&self.fresh("n")).unwrap();
+        let process = self.process(lives);
+        let started = Stamp { lease: Lease(0), wall: Wall(0) };
+        let address = Address(id.as_str().into());
+        let (watching, seen, terms, shortage) = (Vec::new(), Lease(0), None, None);
+        let runner = Runner { id: id.clone(), process, address, sections, max_runs, watching, started, seen, terms, shortage };
+        let limits = self.limits();
+        self.run(RunRequest::Enlist { runner: Box::new(runner), limits });
+        if lives {
+            self.living.insert(id.clone());
+        }
+        id
+    }
+
+    pub(super) fn add(
+        &mut self,
+        section: Option<SectionId>,
+        needs: Vec<Need>,
+        depends_on: Vec<TaskId>,
+        for_runner: bool,
+    ) -> TaskId {
+        let id = TaskId::new(&self.fresh("t")).unwrap();
+        let spec = Spec {
+            section,
+            priority: i32::try_from(self.dice.roll(3)).unwrap(),
+            work: for_runner.then(|| Work::Run("true".into())),
+            needs,
+            ..Spec::new(Title::new(&format!("task {id}")).unwrap())
+        };
+        let allow_failed = self.dice.chance(4);
+        let depends_on = depends_on.into_iter().map(|on| Edge { on, allow_failed }).collect();
+        self.task(TaskRequest::Add { id: id.clone(), spec: Box::new(spec), depends_on, by: None });
+        id
+    }
+
+    /// Tries to claim, as a runner does. Says whether that succeeded.
+    pub(super) fn claim(&mut self, runner: &RunnerId, task: &TaskId) -> bool {
+        let rows = self.rows([Key::Task(task.clone()), Key::Pipeline(task.clone())]).backlog;
+        let spec = rows.tasks[task].spec.clone();
+        let run = RunId::new(&self.fresh("r")).unwrap();
+        let pipeline = spec.parent.as_ref().filter(|_| spec.guarded).and_then(|parent| rows.pipelines.get(parent));
+        let asks = pipeline.map(banksman::engine::asked_at_claim).unwrap_or_default();
+        let (section, needs, is_guarded) = (spec.section, spec.needs, spec.guarded);
+        let candidates = vec![Candidate { task: task.clone(), run, section, needs, is_guarded, asks }];
+        let (runner, seen) = (runner.clone(), self.seen());
+        let request = RunRequest::Claim { runner, room: 1, candidates, seen };
+        matches!(self.run(request), RunOutcome::Claimed { started, .. } if started.len() == 1)
+    }
+
+    /// Ends a live run, whoever looks after it.
+    pub(super) fn finish(&mut self, run: &RunId) {
+        let rows = self.rows([Key::Live]).backlog;
+        let Some(run) = rows.runs.get(run) else { return };
+        let what = banksman::engine::Work { run: run.clone(), task: rows.tasks[&run.task].clone() };
+        let ending = ended(Ending::Exited(0), Wall(0), None);
+        let watch = Watch { timeout: Span::from_secs(60), max_recoveries: 3, on_exhausted: OnExhausted::Fail };
+        let (runner, marker) = (run.owner.clone(), Marker::Absent);
+        let request = RunRequest::Finish { runner, what: Box::new(what), ending, marker, watch };
+        assert!(matches!(self.run(request), RunOutcome::Finished(..)));
+    }
+
+    pub(super) fn ask(
+        &mut self,
+        resource: &Resource,
+        weight: u32,
+        process: Option<&ProcessId>,
+        ttl: Option<Span>,
+        wait: Option<&ProcessId>,
+    ) {
+        let holder = HolderId::new(&self.fresh("h")).unwrap();
+        let claim = GrantRequest { weight, ttl, processes: process.cloned().into_iter().collect(), ..GrantRequest::new(holder) };
+        let wait = wait.map(|process| WaitingProcess { process: process.clone(), address: None, lease: None });
+        let ask = Box::new(Ask { wait, ..Ask::new(claim) });
+        self.command(match resource.kind {
+            Kind::Lock => Command::Lock(resource.name.clone(), lock::Input::Acquire(ask)),
+            Kind::Semaphore => Command::Semaphore(resource.name.clone(), semaphore::Input::Acquire(ask)),
+        });
+    }
+
+    /// A person claims a task with all that it needs, and may wait for it: others may overtake it for so long.
+    pub(super) fn take(&mut self, task: &TaskId, ttl: Span, wait: Option<(ProcessId, Span)>) -> TaskOutcome {
+        let spec = self.rows([Key::Task(task.clone())]).backlog.tasks[task].spec.clone();
+        let holder = HolderId::new(&self.fresh("ann")).unwrap();
+        let standing = |process| WaitingProcess { process, address: None, lease: None };
+        let taking = Taking {
+            section: spec.section,
+            needs: spec.needs,
+            wait: wait.map(|(process, overtake)| (standing(process), overtake)),
+            seen: self.seen(),
+            ..Taking::new(holder, ttl)
+        };
+        self.task(TaskRequest::Take { id: task.clone(), taking: Box::new(taking) })
+    }
+
+    /// Ends the claim of a person on a task: it gives the task back, or a runner sees that its time is up.
+    pub(super) fn end_claim(&mut self, task: &TaskId) {
+        let rows = self.rows([Key::Task(task.clone())]);
+        let State::Manual { holder, epoch, until } = rows.backlog.tasks[task].state.clone() else { return };
+        if until.is_some_and(|until| until <= rows.lease) {
+            let seen = self.seen();
+            self.run(RunRequest::Ripen { rested: Vec::new(), left: vec![task.clone()], seen });
+        } else {
+            self.task(TaskRequest::GiveBack { id: task.clone(), by: Some(holder), epoch: Some(epoch) });
+        }
+    }
+
+    /// The claims that wait for something.
+    pub(super) fn waiting(&mut self, resource: &Resource) -> Vec<WorkClaim> {
+        let claims = self.everything().coordination.claims.into_values();
+        claims.filter(|claim| claim.waits().is_some() && claim.wants(resource)).collect()
+    }
+
+    /// A claim that waits gives up.
+    pub(super) fn dismiss(&mut self, claim: &WorkClaim) {
+        let resources = claim.parts.iter().map(|part| part.resource.clone()).collect();
+        self.task(TaskRequest::Leave { ticket: claim.ticket, resources, seen: None });
+    }
+
+    pub(super) fn vacate_first(&mut self, resource: &Resource) {
+        let by = Forced { user: "test".into(), host: "here".into(), pid: 1 };
+        let command = match resource.kind {
+            Kind::Lock => Command::Lock(resource.name.clone(), lock::Input::Force { by }),
+            Kind::Semaphore => {
+                let rows = self.rows([Key::Semaphore(resource.name.clone())]).coordination.semaphores;
+                let Some(holder) = rows[&resource.name].holders.keys().next().cloned() else { return };
+                Command::Semaphore(resource.name.clone(), semaphore::Input::Force { holder, by })
+            }
+        };
+        self.command(command);
+    }
+
+    pub(super) fn some_section(&mut self) -> Option<SectionId> {
+        [None, Some(self.exclusive.clone()), Some(self.exclusive.clone()), Some(self.shared.clone())][self.dice.index(4)].clone()
+    }
+
+    pub(super) fn some_needs(&mut self) -> Vec<Need> {
+        let mut needs = Vec::new();
+        if self.dice.chance(2) {
+            needs.push(Need::Lock(name("db")));
+        }
+        if self.dice.chance(2) {
+            needs.push(Need::Slots { name: name("gpu"), weight: 1 + u32::try_from(self.dice.roll(4)).unwrap() });
+        }
+        if self.dice.chance(8) {
+            needs.push(Need::Slots { name: name("tpu"), weight: 1 });
+        }
+        needs
+    }
+
+    pub(super) fn why(&mut self, task: &TaskId) -> Answer {
+        let limits = self.limits();
+        let why::Rows { snapshot, before } = why::read(&mut self.store.view(), task, limits).unwrap().unwrap();
+        let liveness = |process: &ProcessId| if self.dead.contains(process) { Liveness::Dead } else { Liveness::Alive };
+        let probes = why::processes(&snapshot).into_iter().map(|process| (process.clone(), liveness(&process))).collect();
+        Situation::new(&snapshot, &probes).why(task, &before).unwrap().answer
+    }
+}

@@ -1,0 +1,99 @@
+//! The rows that an answer needs.
+
+use std::collections::BTreeSet;
+
+use banksman_core::backlog::Backlog;
+use banksman_core::pipeline::Pipeline;
+use banksman_core::task::State;
+use banksman_core::{Limits, Task, TaskId};
+use banksman_store::{Key, Snapshot, StoreError, View};
+
+use super::{asked, is_ready};
+use crate::chains::chains;
+use crate::facts;
+use crate::guards::store_keys;
+
+/// The rows for the answer about one task, all of one moment.
+#[derive(Debug)]
+pub struct Rows {
+    /// The rows.
+    pub snapshot: Snapshot,
+    /// The ready tasks that come before the task, by lane, each with an example whose rows are there.
+    pub before: Vec<(TaskId, u64)>,
+}
+
+/// Reads all that the answer about a task needs; nothing if there is no such task. A project without limits has these.
+pub fn read(view: &mut View<'_>, task: &TaskId, limits: Limits) -> Result<Option<Rows>, StoreError> {
+    let mut before = Vec::new();
+    let mut wanted = keys(task, &before, &Backlog::default());
+    // The names of some rows stand in others. All that count are read at one moment in the end.
+    loop {
+        let mut snapshot = view.load(&wanted)?;
+        let limits = *snapshot.backlog.limits.get_or_insert(limits);
+        let Some(row) = snapshot.backlog.tasks.get(task) else { return Ok(None) };
+        if before.is_empty() && is_ready(row, &snapshot.backlog) {
+            before = view.ready_before(row, limits.roots > 0)?;
+        }
+        let more = keys(task, &before, &snapshot.backlog);
+        if more.is_subset(&wanted) {
+            return Ok(Some(Rows { snapshot, before }));
+        }
+        wanted.extend(more);
+    }
+}
+
+/// The rows that the answer about a task needs, as far as they can be told from what is known: who has read them and
+/// finds that they have not become more has all. `before` has the ready tasks that come before it, by lane.
+fn keys(id: &TaskId, before: &[(TaskId, u64)], known: &Backlog) -> BTreeSet<Key> {
+    let mut keys = lane_keys(before, known);
+    keys.extend([Key::Task(id.clone()), Key::Chain(id.clone()), Key::RunsOf(id.clone())]);
+    let Some(task) = known.tasks.get(id) else { return keys };
+    let ends = chains(task, known).into_iter().filter_map(|(links, _)| known.tasks.get(links.last()?));
+    if let Some(of) = &task.spec.item {
+        keys.extend([Key::Item(of.taken.item), Key::Worker(of.worker.clone())]);
+    }
+    for task in ends.chain([task]) {
+        standing_keys(task, known, &mut keys);
+    }
+    keys
+}
+
+/// The rows that tell why a task stands as it does.
+fn standing_keys(task: &Task, known: &Backlog, keys: &mut BTreeSet<Key>) {
+    match &task.state {
+        State::Pending | State::Backoff { .. } => {
+            keys.extend(facts::keys(&task.id, task.spec.section.as_ref(), task.spec.needs_to_begin(true)));
+        }
+        State::Held => {
+            keys.extend([Key::Pipeline(task.id.clone()), Key::Live, Key::Runners]);
+            let pipeline = task.spec.parent.as_ref().and_then(|host| known.pipelines.get(host));
+            keys.extend(pipeline.and_then(asked).map(|(guard, vars)| store_keys(&guard.wants(vars))).unwrap_or_default());
+        }
+        State::Awaiting { .. } => drop(keys.insert(Key::Family(task.id.clone()))),
+        State::AwaitingDecision { decision } => drop(keys.insert(Key::Decision(decision.clone()))),
+        State::InPhases { .. } => {
+            keys.extend([Key::Task(task.id.clone()), Key::Pipeline(task.id.clone()), Key::Live, Key::Runners]);
+            let pipeline = known.pipelines.get(&task.id);
+            keys.extend(pipeline.and_then(asked).map(|(guard, vars)| store_keys(&guard.wants(vars))).unwrap_or_default());
+            if let Some(phase) = pipeline.and_then(Pipeline::task) {
+                keys.extend([Key::Task(phase.clone()), Key::RunsOf(phase.clone())]);
+                known.tasks.get(phase).into_iter().for_each(|phase| standing_keys(phase, known, keys));
+            }
+        }
+        State::Done(_) if task.has_phases() => keys.extend([Key::Task(task.id.clone()), Key::Pipeline(task.id.clone())]),
+        State::Running(_) | State::Stuck { .. } | State::Stopping { .. } => drop(keys.insert(Key::OpenDecisions)),
+        State::Manual { .. } | State::Review | State::Done(_) => {}
+    }
+}
+
+/// The rows that tell what lanes wait for, each with an example.
+pub fn lane_keys(lanes: &[(TaskId, u64)], known: &Backlog) -> BTreeSet<Key> {
+    let mut keys = BTreeSet::from(facts::common_keys());
+    for (id, _) in lanes {
+        match known.tasks.get(id) {
+            Some(task) => keys.extend(facts::keys(id, task.spec.section.as_ref(), task.spec.needs_to_begin(true))),
+            None => drop(keys.insert(Key::Task(id.clone()))),
+        }
+    }
+    keys
+}
