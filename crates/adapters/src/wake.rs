@@ -9,13 +9,14 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 
 use banksman_core::resource::grant::Address;
 use rustix::fs::OFlags;
 
 use crate::{ids, private};
 
-/// How many sockets a new waiter looks at, to clear away those of the dead: more than one, so that they become fewer.
+/// How many sockets the first waiter of a process looks at, to clear away those of the dead: more than one, so that they become fewer.
 const LEFTOVERS: usize = 8;
 
 /// The directory of the sockets.
@@ -23,6 +24,8 @@ pub struct Exchange {
     dir: File,
     path: PathBuf,
     sender: UnixDatagram,
+    /// Done by the first waiter: those who wait again and again would only delay each other.
+    sweep: Once,
 }
 
 /// A place at which one waiter can be woken. It disappears with this value.
@@ -37,7 +40,12 @@ impl Exchange {
     pub fn open(dir: &Path) -> io::Result<Exchange> {
         let sender = UnixDatagram::unbound()?;
         sender.set_nonblocking(true)?;
-        Ok(Exchange { dir: private::open(dir, OFlags::RDONLY | OFlags::DIRECTORY)?, path: dir.into(), sender })
+        Ok(Exchange {
+            dir: private::open(dir, OFlags::RDONLY | OFlags::DIRECTORY)?,
+            path: dir.into(),
+            sender,
+            sweep: Once::new(),
+        })
     }
 
     /// Opens a place to be woken at, under a name that nobody else has.
@@ -48,7 +56,9 @@ impl Exchange {
         let path = self.path.join(&*address.0);
         fs::set_permissions(self.short_path(&address), fs::Permissions::from_mode(0o600))?;
         private::give_entry_to_owner(&self.dir, Path::new(&*address.0));
-        self.sweep(LEFTOVERS);
+        self.sweep.call_once(|| {
+            self.sweep(LEFTOVERS);
+        });
         Ok(Mailbox { address, path, socket })
     }
 
