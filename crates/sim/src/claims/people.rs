@@ -160,10 +160,10 @@ impl World<'_> {
         let ancestors: Vec<HolderId> = person.holds.iter().map(holder_of).collect();
         let standing = WaitingProcess { process: process(pid), address: Some(Address(pid.to_string().into())), lease: None };
         if self.random.in_thousand(350) {
-            let name = name(*self.random.pick(&LOCKS));
+            let lock = *self.random.pick(&LOCKS);
             let claim = GrantRequest { processes: vec![process(pid)], ancestors, ..GrantRequest::new(lock_holder(pid, number)) };
             let ask = Ask { wait: Some(standing), ..Ask::new(claim) };
-            return Wait::new(Resource { kind: Kind::Lock, name }, ask, Span::from_ms(POLL));
+            return Wait::new(Resource { kind: Kind::Lock, name: name(lock) }, ask, Span::from_ms(POLL));
         }
         let (id, spec) = self.some_task();
         let taking = Taking {
