@@ -53,7 +53,11 @@ impl World<'_> {
     /// Whether a phase waits for a lock of another pipeline, which waits for a person.
     pub(crate) fn waits_for_kept(&self, job: &Job) -> bool {
         job.spec.needs.iter().any(|need| {
-            let Need::Kept { pipeline, .. } = need else { return false };
+            // Only this lock has one holder that never waits for another one.
+            let Need::Kept { name, pipeline, .. } = need else { return false };
+            if *name != kept_lock() {
+                return false;
+            }
             let resource = need.resource();
             let others =
                 self.book.holders(&resource).filter_map(|(holder, _)| pipeline_of(holder)).filter(|other| other != pipeline);
