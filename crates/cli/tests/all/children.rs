@@ -120,7 +120,7 @@ fn whoever_is_killed_while_a_parent_waits_leaves_no_slot_behind() {
             "{BANKSMAN} tasks add {child} --child --run '{}'
             {BANKSMAN} tasks wait {child} & echo $! > {child}.wait; wait; {}",
             wait_for(&format!("{child}.go")),
-            wait_for("parents.go"),
+            wait_for(&format!("{child}.end")),
         )
     };
     let _runner = world.runner(&[]);
@@ -142,6 +142,9 @@ fn whoever_is_killed_while_a_parent_waits_leaves_no_slot_behind() {
         world.data(&["tasks", "list", "--status", "in_progress"])["tasks"].as_array().unwrap().len() == 3
     });
     world.add(&["urgent", "--run", &wait_for("urgent.go"), "--priority", "9"]);
+    // The runner has seen the task before the child gives its slot back.
+    world.touch("first.end");
+    world.until_status("first parent", "completed");
     world.touch("second.go");
     world.until_status("urgent", "in_progress");
     line(1);
@@ -152,13 +155,12 @@ fn whoever_is_killed_while_a_parent_waits_leaves_no_slot_behind() {
     // The whole run is ended while it waits.
     world.add(&["third parent", "--run", &parent("third")]);
     until("the child is at work", || {
-        world.data(&["tasks", "list", "--status", "in_progress"])["tasks"].as_array().unwrap().len() == 4
+        world.data(&["tasks", "list", "--status", "in_progress"])["tasks"].as_array().unwrap().len() == 3
     });
     world.ok(&["tasks", "cancel", "third parent"]);
     assert_eq!(world.status("third"), "cancelled");
     assert_eq!(world.data(&["semaphores", "show", "runs"])["available"], 1);
-    world.touch("parents.go");
-    world.until_status("first parent", "completed");
+    world.touch("second.end");
     world.until_status("second parent", "completed");
     assert_eq!(world.data(&["semaphores", "show", "runs"])["available"], 1);
     world.check();
