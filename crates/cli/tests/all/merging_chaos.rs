@@ -304,6 +304,11 @@ fn merge_by_runner(world: &World, random: &mut Random, n: usize) -> bool {
                 assert!(task["error"].as_str().is_some_and(|error| !error.is_empty()), "{task}");
                 return false;
             }
+            // Its session was killed more often than it is recovered: a person is asked.
+            "blocked" => {
+                assert_eq!(task["recentEvents"][0]["kind"], "escalate", "{task}");
+                return false;
+            }
             _ => {}
         }
     }
