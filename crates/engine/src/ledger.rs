@@ -217,8 +217,8 @@ impl Draft {
     pub(crate) fn keep(self, tables: &mut Tables, tx: &mut Tx) {
         tables.coordination = self.coordination;
         wake_watchers(tables, &self.effects, tx);
-        let errands = tx.carry_out(self.effects, false);
-        debug_assert!(errands.is_empty(), "locks send no errands");
+        let commands = tx.carry_out(self.effects, false);
+        debug_assert!(commands.is_empty(), "locks send no errands");
     }
 }
 

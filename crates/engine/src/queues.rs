@@ -102,8 +102,8 @@ fn step_at(name: &Name, input: Input, now: &Now, tables: &mut Tables, tx: &mut T
     }
     wake_hands(&step.effects, tables, tx);
     let took_ticket = matches!(&step.outcome, Outcome::Waiting(waiting) if waiting.ticket == now.ticket);
-    let errands = tx.carry_out(step.effects, took_ticket);
-    debug_assert!(errands.is_empty(), "queues send no errands");
+    let commands = tx.carry_out(step.effects, took_ticket);
+    debug_assert!(commands.is_empty(), "queues send no errands");
     step.outcome
 }
 

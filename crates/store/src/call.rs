@@ -66,9 +66,9 @@ impl Tx {
     }
 
     /// Takes over the effects of a step. Every step is given a ticket; whether it used it does not matter, as
-    /// tickets only have to rise. Returns the outbox commands for the outbox, each under the number of the event before it.
+    /// tickets only have to rise. Returns the commands for the outbox, each under the number of the event before it.
     pub fn carry_out(&mut self, effects: Vec<Effect>, took_ticket: bool) -> Vec<(Seq, OutboxCommand)> {
-        let mut errands = Vec::new();
+        let mut commands = Vec::new();
         for effect in effects {
             match effect {
                 Effect::Emit(event) => {
@@ -76,12 +76,12 @@ impl Tx {
                     self.seq.0 += 1;
                 }
                 Effect::Wake(address) => self.wakes.push(address),
-                Effect::Send(command) => errands.push((Seq(self.seq.0 - 1), command)),
+                Effect::Send(command) => commands.push((Seq(self.seq.0 - 1), command)),
             }
         }
         if took_ticket {
             self.ticket.0 += 1;
         }
-        errands
+        commands
     }
 }

@@ -125,7 +125,7 @@ pub(super) fn all(stage: &Stage, plot: &Plot) -> Result<Vec<Check>, Failure> {
         ),
         Check::new(
             "remains",
-            format!("no process is left, not even the hidden one; {events} events fold to the tables"),
+            format!("no process is left, not even the hidden one; {events} events agree with the tables"),
             [
                 (left.is_empty(), format!("processes {left:?} are left")),
                 (hidden == Liveness::Dead, format!("the hidden process is {hidden:?}")),

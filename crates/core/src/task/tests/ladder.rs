@@ -5,7 +5,7 @@ use crate::decision::{About, Act};
 use crate::event::DecisionFact;
 use crate::step::NoticeKind;
 
-fn errands(world: &World<Task>) -> Vec<&'static str> {
+fn commands(world: &World<Task>) -> Vec<&'static str> {
     let word = |command: &OutboxCommand| match command {
         OutboxCommand::Spawn { .. } => "spawn",
         OutboxCommand::Kill { .. } => "kill",
@@ -25,9 +25,9 @@ fn a_silent_run_is_nudged_then_restarted_and_then_a_person_decides() {
     for mut world in worlds() {
         world.start();
         assert_eq!(world.fall_silent(), Outcome::Stuck);
-        assert_eq!((errands(&world), world.machine.recoveries), (vec!["spawn", "nudge"], 1));
+        assert_eq!((commands(&world), world.machine.recoveries), (vec!["spawn", "nudge"], 1));
         assert_eq!(world.fall_silent(), Outcome::Stopping);
-        assert_eq!((errands(&world), world.machine.recoveries), (vec!["spawn", "nudge", "kill"], 1), "not before its end");
+        assert_eq!((commands(&world), world.machine.recoveries), (vec!["spawn", "nudge", "kill"], 1), "not before its end");
         assert_eq!(world.end_last(Ending::Signalled(15)), Outcome::Again(RetryReason::Stuck));
         assert_eq!(world.machine.recoveries, 2);
 
@@ -40,7 +40,7 @@ fn a_silent_run_is_nudged_then_restarted_and_then_a_person_decides() {
         let told = ["added", "started", "stuck", "nudged", "stopping", "restarting"];
         assert_eq!(world.told()[..6], told);
         assert_eq!(world.told()[6..], ["started", "stuck", "stopping", "raised", "escalate"]);
-        assert_eq!(errands(&world)[3..], ["spawn", "kill", "tell"]);
+        assert_eq!(commands(&world)[3..], ["spawn", "kill", "tell"]);
 
         let raised = world.log.iter().find_map(|(seq, _, event)| match event {
             Event::Decision { id, fact: DecisionFact::Raised(question) } => Some((*seq, id, question)),
@@ -115,7 +115,7 @@ fn work_without_output_postpones_but_is_no_recovery() {
             assert_eq!(world.machine.recoveries, helped);
         }
         assert_eq!(world.fall_silent(), Outcome::Stopping, "it was helped as often as allowed");
-        assert_eq!(errands(&world), ["spawn", "nudge", "nudge", "kill"]);
+        assert_eq!(commands(&world), ["spawn", "nudge", "nudge", "kill"]);
         let watch = Watch { timeout: Span::from_secs(10), max_recoveries: 0, on_exhausted: OnExhausted::Fail };
         assert_eq!([49, 50].map(|secs| watch.believes(Span::from_secs(secs))), [true, false], "four limits more, in all");
     }
@@ -143,7 +143,7 @@ fn a_dead_session_is_not_nudged() {
     assert_eq!(world.pulse(epoch, Pulse::SessionDead), Outcome::Stuck);
     world.pass(TIMEOUT);
     assert_eq!(world.pulse(epoch, Pulse::Idle(Span::from_secs(1_000))), Outcome::Seen);
-    assert_eq!((errands(&world), world.machine.recoveries), (vec!["spawn"], 0));
+    assert_eq!((commands(&world), world.machine.recoveries), (vec!["spawn"], 0));
 }
 
 #[test]
@@ -184,7 +184,7 @@ fn overtime_is_a_failure_of_the_run_and_counts_from_its_beginning() {
         assert_eq!(world.end_last(Ending::Signalled(15)), again);
     }
     assert!(world.error().starts_with("it took longer than "), "{}", world.error());
-    assert_eq!(errands(&world), ["spawn", "kill", "spawn", "kill", "tell"]);
+    assert_eq!(commands(&world), ["spawn", "kill", "spawn", "kill", "tell"]);
 }
 
 /// A runner that died between the claim and the start of the session.

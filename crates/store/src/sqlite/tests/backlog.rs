@@ -187,10 +187,10 @@ fn errands_keep_how_often_and_when_they_are_tried_and_who_does_it() {
     let mut store = memory(Box::new(Still)).unwrap();
     let (run, runner) = (RunId::new("r-1").unwrap(), RunnerId::new("n-1").unwrap());
     let notice = Notice { kind: NoticeKind::BacklogFinished, subject: "x".into(), text: "y".into() };
-    let errands =
+    let commands =
         [OutboxCommand::Nudge { run: run.clone() }, OutboxCommand::Kill { run }, OutboxCommand::Notify(Box::new(notice))];
     let mut entry: Vec<OutboxEntry> = (0..)
-        .zip(errands)
+        .zip(commands)
         .map(|(seq, command)| OutboxEntry::new(Seq(seq), command, (seq == 1).then(|| runner.clone()), Lease(40)))
         .collect();
     let put = |store: &mut Store, entry: &[OutboxEntry]| {
