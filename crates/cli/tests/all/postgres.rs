@@ -20,7 +20,9 @@ pub(crate) fn wanted() -> bool {
 /// The URL of a database that nobody else uses.
 pub(crate) fn fresh_database() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    let name = format!("test_{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    // A process id may come back while the server still has the database of the one before.
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos();
+    let name = format!("test_{}_{}_{since}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
     SERVER.sql("postgres", &format!("CREATE DATABASE {name}"));
     SERVER.url(&name)
 }
