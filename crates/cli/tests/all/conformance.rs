@@ -211,7 +211,7 @@ fn compare(rows: &Coordination, model: &Coordination, seed: u64) {
 
 #[test]
 fn random_histories_agree_with_the_pure_core() {
-    for seed in 0..12 {
+    for seed in crate::postgres::seeds(12) {
         history(seed, 120);
     }
 }

@@ -71,19 +71,19 @@ fn by_a_holder_that_lets_go() {
 
 #[test]
 fn behind_a_crowd_that_waits_for_something_else() {
-    const MANY: usize = 120;
+    let many = crate::postgres::sized(120);
     let world = World::new();
     let hold = |lock: &str| world.data(&["locks", "acquire", lock, "--holder", "me", "--ttl", "1h"])["epoch"].to_string();
     let epochs = ["deploy", "release"].map(|lock| (lock, hold(lock)));
     crate::runbooks::write(&world, "deploy", RUNBOOK);
     crate::runbooks::write(&world, "release", &RUNBOOK.replace("deploy", "release"));
     let start = |name: &str, number| (0..number).for_each(|_| drop(world.ok(&["pipelines", "start", name])));
-    start("deploy", MANY);
+    start("deploy", many);
     start("release", 5);
     let count = |state: &str| world.data(&["pipelines", "list", "--state", state])["pipelines"].as_array().unwrap().len();
     let _runner = world.start(&["run"]);
-    until("all are held up", || count("blocked") == MANY + 5);
-    for ((lock, epoch), done) in epochs.iter().rev().zip([5, MANY + 5]) {
+    until("all are held up", || count("blocked") == many + 5);
+    for ((lock, epoch), done) in epochs.iter().rev().zip([5, many + 5]) {
         let began = Instant::now();
         world.ok(&["locks", "release", lock, "--holder", "me", "--epoch", epoch]);
         until("they are done", || count("done") == done);

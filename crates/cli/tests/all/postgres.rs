@@ -17,14 +17,35 @@ pub(crate) fn wanted() -> bool {
     }
 }
 
+/// So many, or on PostgreSQL a quarter: its server shares the machine with the test.
+pub(crate) fn sized(number: usize) -> usize {
+    if wanted() { number.div_ceil(4) } else { number }
+}
+
+/// So many seeds, or on PostgreSQL a quarter, and other ones.
+pub(crate) fn seeds(number: u64) -> std::ops::Range<u64> {
+    if wanted() { number..number + number.div_ceil(4) } else { 0..number }
+}
+
 /// The URL of a database that nobody else uses.
 pub(crate) fn fresh_database() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    // A process id may come back while the server still has the database of the one before.
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos();
-    let name = format!("test_{}_{}_{since}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    // The id of a process may come back while the server still has the database of the one before.
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos();
+    let name = format!("test_{}_{}_{now}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
     SERVER.sql("postgres", &format!("CREATE DATABASE {name}"));
     SERVER.url(&name)
+}
+
+/// The URL of the database that most tests share, each with a project of its own.
+pub(crate) fn shared_database() -> String {
+    const NAME: &str = "shared";
+    let there = || SERVER.sql("postgres", &format!("SELECT 1 FROM pg_database WHERE datname = '{NAME}'"));
+    // Another test may make it at the same moment.
+    while there().is_empty() {
+        SERVER.try_sql("postgres", &format!("CREATE DATABASE {NAME}"));
+    }
+    SERVER.url(NAME)
 }
 
 /// The one that all tests share.

@@ -32,7 +32,7 @@ pub(crate) fn race(processes: usize, rounds: usize) {
 
 #[test]
 fn sixteen_processes_times_twenty_lose_and_double_none() {
-    race(16, 20);
+    race(16, crate::postgres::sized(20));
 }
 
 #[test]

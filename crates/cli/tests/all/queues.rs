@@ -5,13 +5,14 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use banksman::core::queue::{Hold, Input, Outcome};
+use banksman::core::queue::{Hold, Input, Outcome, State};
 use banksman::core::{HolderId, Name};
 use banksman::{Client, Place, Project};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::conformance::Dice;
+use crate::postgres::sized;
 use crate::world::{Running, World, until};
 
 /// Takes as `holder`, and returns the item and the epoch as they are written on the command line.
@@ -547,13 +548,20 @@ pub(crate) fn kill_takers(processes: usize, items: usize, kills: usize) {
     let seed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().subsec_nanos();
     let mut dice = Dice(u64::from(seed));
     let mut workers: Vec<Running> = (0..processes).map(|number| start_worker(&world, number, EACH)).collect();
-    for kill in 0..kills {
+    let mut names: Vec<usize> = (0..processes).collect();
+    // Enough of them, and at least one in the middle of an item.
+    let mut has_held = false;
+    let mut kill = 0;
+    while kill < kills || !has_held {
         // Another moment each time: before its first call, in the middle of one, or after its last.
         std::thread::park_timeout(Duration::from_micros(dice.roll(20_000)));
         let number = usize::try_from(dice.roll(processes as u64)).unwrap();
         workers[number].signal(Signal::KILL);
         workers[number].0.wait().unwrap();
-        workers[number] = start_worker(&world, processes + kill, EACH);
+        has_held = has_held || holds_items(&world, names[number]);
+        names[number] = processes + kill;
+        workers[number] = start_worker(&world, names[number], EACH);
+        kill += 1;
     }
     for mut worker in workers {
         assert!(worker.0.wait().unwrap().success());
@@ -561,9 +569,10 @@ pub(crate) fn kill_takers(processes: usize, items: usize, kills: usize) {
     assert!(audit(&world, items) > items, "some were killed while they worked on an item, and others did it");
 }
 
-/// The server of PostgreSQL shares the machine with the test, so it gets less to do.
-fn sized(items: usize) -> usize {
-    if crate::postgres::wanted() { items / 10 } else { items }
+fn holds_items(world: &World, worker: usize) -> bool {
+    let name = format!("worker-{worker}");
+    let items = world.project().reader().unwrap().view().everything().unwrap().queues.items;
+    items.values().any(|item| matches!(&item.state, State::Processing(taken) if taken.holder.as_str() == name))
 }
 
 #[test]
@@ -573,5 +582,5 @@ fn sixteen_processes_get_each_of_4000_items_once() {
 
 #[test]
 fn takers_killed_at_random_moments_lose_and_double_nothing() {
-    kill_takers(8, sized(10_000), sized(30));
+    kill_takers(8, sized(8_000), 30);
 }

@@ -171,7 +171,7 @@ fn compare(reader: &mut banksman::store::Reader, model: &queue::Queues, seed: u6
 
 #[test]
 fn random_histories_of_queues_agree_with_the_pure_core() {
-    for seed in 0..12 {
+    for seed in crate::postgres::seeds(12) {
         history(seed, 150);
     }
 }

@@ -50,7 +50,7 @@ fn under_way(world: &World) -> usize {
 #[test]
 fn never_more_than_allowed_and_first_come_first_served_though_priorities_differ() {
     let world = world("2");
-    let titles: Vec<String> = (0..40).map(|number| format!("n{number:02}")).collect();
+    let titles: Vec<String> = (0..crate::postgres::sized(40)).map(|number| format!("n{number:02}")).collect();
     for (number, title) in titles.iter().enumerate() {
         world.add(&[title, "--run", "sleep 0.01", "--priority", &(number % 5).to_string()]);
     }

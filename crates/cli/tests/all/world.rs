@@ -75,7 +75,7 @@ impl World {
 
     /// A directory that is no project yet.
     pub(crate) fn empty() -> World {
-        World { store: postgres::wanted().then(postgres::fresh_database), ..World::empty_on_sqlite() }
+        World { store: postgres::wanted().then(postgres::shared_database), ..World::empty_on_sqlite() }
     }
 
     pub(crate) fn empty_on_sqlite() -> World {

@@ -45,8 +45,8 @@ pub(crate) struct Postgres {
 }
 
 impl Postgres {
-    fn new(server: Server, project: i64) -> Result<Postgres, StoreError> {
-        Ok(Postgres { runtime: connect::runtime()?, server, project, session: None, transaction: None, patient: false })
+    fn new(runtime: Runtime, server: Server, project: i64, session: Session) -> Postgres {
+        Postgres { runtime, server, project, session: Some(session), transaction: None, patient: false }
     }
 
     /// The session, connected if need be, with some patience: a server that restarts is back in a moment.

@@ -75,20 +75,22 @@ pub fn remove(server: &Server, id: &str) -> Result<(), StoreError> {
 
 /// Opens the project `id` for writing.
 pub fn open(server: &Server, id: &str, machine: Box<dyn Machine>) -> Result<Store, StoreError> {
-    let project = find_in_use(server, id, true)?;
-    Ok(Store::new(Box::new(Postgres::new(server.clone(), project)?), project, machine))
+    let found = in_use(find(server, id, true)?)?;
+    let project = found.project;
+    Ok(Store::new(Box::new(found), project, machine))
 }
 
 /// The same, also if the project is in another store now.
 pub fn open_retired(server: &Server, id: &str, machine: Box<dyn Machine>) -> Result<Store, StoreError> {
-    let (project, _) = find(server, id, true)?;
-    Ok(Store::new(Box::new(Postgres::new(server.clone(), project)?), project, machine))
+    let (found, _) = find(server, id, true)?;
+    let project = found.project;
+    Ok(Store::new(Box::new(found), project, machine))
 }
 
 /// Opens the project `id` for reading.
 pub fn open_reader(server: &Server, id: &str, machine: Box<dyn Machine>) -> Result<Reader, StoreError> {
-    let project = find_in_use(server, id, false)?;
-    Ok(Reader { backend: Box::new(Postgres::new(server.clone(), project)?), project, machine })
+    let found = in_use(find(server, id, false)?)?;
+    Ok(Reader { project: found.project, backend: Box::new(found), machine })
 }
 
 /// The session that holds the writer lock to write in this project, as the server tells.
@@ -108,17 +110,16 @@ pub fn occupant(server: &Server, id: &str) -> Option<Occupant> {
     Some(Occupant { pid: row.get(0), command: row.get(1), state })
 }
 
-/// The number of a project that is not retired.
-fn find_in_use(server: &Server, id: &str, may_migrate: bool) -> Result<i64, StoreError> {
-    match find(server, id, may_migrate)? {
-        (project, None) => Ok(project),
-        (_, Some(to)) => Err(StoreError::Moved { to }),
-    }
+/// A project that is not retired.
+fn in_use((found, moved_to): (Postgres, Option<String>)) -> Result<Postgres, StoreError> {
+    moved_to.map_or(Ok(found), |to| Err(StoreError::Moved { to }))
 }
 
-/// The number of a project, and where it went. Brings the tables up to date if they are older and that is wanted.
-fn find(server: &Server, id: &str, may_migrate: bool) -> Result<(i64, Option<String>), StoreError> {
-    with_session(server, async |session| {
+/// A connection to a project, and where the project went. Brings the tables up to date if they are older and that is wanted.
+fn find(server: &Server, id: &str, may_migrate: bool) -> Result<(Postgres, Option<String>), StoreError> {
+    let runtime = connect::runtime()?;
+    let (project, moved_to, session) = runtime.block_on(async {
+        let session = Session::connect(server).await?;
         let client = session.client();
         require_version(client).await?;
         let missing = || StoreError::Missing { place: format!("{} (project {id})", server.shown()) };
@@ -133,8 +134,10 @@ fn find(server: &Server, id: &str, may_migrate: bool) -> Result<(i64, Option<Str
             }
         }
         let row = client.query_opt("SELECT project, moved_to FROM projects WHERE id = $1", &[&id]).await.map_err(judge)?;
-        row.map(|row| (row.get(0), row.get(1))).ok_or_else(missing)
-    })
+        let row = row.ok_or_else(missing)?;
+        Ok((row.get(0), row.get(1), session))
+    })?;
+    Ok((Postgres::new(runtime, server.clone(), project, session), moved_to))
 }
 
 /// The schema number; `None` if there are no tables of ours.
