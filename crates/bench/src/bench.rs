@@ -4,7 +4,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use banksman::{Client, Project};
+use banksman_runtime::{Client, Project};
 use tempfile::TempDir;
 
 use crate::machine;

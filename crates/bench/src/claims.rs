@@ -1,14 +1,14 @@
 //! What it costs to report one run and to claim the next, in a small backlog and in a large one: the real decisions over
 //! the real store, but no session is started.
 
-use banksman::adapters::{host, ids};
-use banksman::core::backlog::{Ended, Runner};
-use banksman::core::resource::grant::Address;
-use banksman::core::task::Ending;
-use banksman::core::{Lease, RunId, RunnerId, Span, Stamp, Wall};
-use banksman::engine::{Dispatcher, Next, Options};
-use banksman::store::Store;
-use banksman::{Client, Held, Project};
+use banksman_adapters::{host, ids};
+use banksman_core::backlog::{Ended, Runner};
+use banksman_core::resource::grant::Address;
+use banksman_core::task::Ending;
+use banksman_core::{Lease, RunId, RunnerId, Span, Stamp, Wall};
+use banksman_engine::{Dispatcher, Next, Options};
+use banksman_runtime::{Client, Held, Project};
+use banksman_store::Store;
 
 use crate::bench::{Bench, Result};
 use crate::report::{Row, Target, Unit};

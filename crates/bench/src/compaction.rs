@@ -1,8 +1,8 @@
 //! How long others wait for their calls while `events compact` works through the events of 100,000 tasks, each of which is
 //! a row to keep: the most that it has to write for one event.
 
-use banksman::Project;
-use banksman::core::event::{CustomKind, Event, Source};
+use banksman_core::event::{CustomKind, Event, Source};
+use banksman_runtime::Project;
 use serde_json::json;
 
 use crate::bench::{Bench, Result};

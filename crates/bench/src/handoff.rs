@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use banksman::Project;
+use banksman_runtime::Project;
 
 use crate::bench::{Bench, Result};
 use crate::crew::Crew;

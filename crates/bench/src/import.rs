@@ -5,8 +5,8 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use banksman::core::task::dependencies;
-use banksman::{Client, Project};
+use banksman_core::task::dependencies;
+use banksman_runtime::{Client, Project};
 use rusqlite::Connection;
 use serde_json::json;
 

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::Barrier;
 use std::time::Duration;
 
-use banksman::core::queue::{Config, Data, Hold, Input, Item, New, Outcome};
-use banksman::core::{HolderId, Name, Span};
-use banksman::{Client, Project};
+use banksman_core::queue::{Config, Data, Hold, Input, Item, New, Outcome};
+use banksman_core::{HolderId, Name, Span};
+use banksman_runtime::{Client, Project};
 use rusqlite::{Connection, TransactionBehavior};
 
 use crate::bench::{Bench, Result};

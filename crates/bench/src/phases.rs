@@ -5,11 +5,11 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use banksman::Client;
-use banksman::core::pipeline::plan::{Action, After, Deed, Phase, Plan};
-use banksman::core::task::{Outcome, Spec, Verdict, Work};
-use banksman::core::{Name, Status, TaskId, Title, pipeline};
-use banksman::engine::{PipelineOutcome, PipelineRequest, Reply, Request, Start, TaskOutcome, TaskRequest};
+use banksman_core::pipeline::plan::{Action, After, Deed, Phase, Plan};
+use banksman_core::task::{Outcome, Spec, Verdict, Work};
+use banksman_core::{Name, Status, TaskId, Title, pipeline};
+use banksman_engine::{PipelineOutcome, PipelineRequest, Reply, Request, Start, TaskOutcome, TaskRequest};
+use banksman_runtime::Client;
 
 use crate::bench::{Bench, Result};
 use crate::report::{Row, Target, Unit};

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use banksman::{Client, Place, Project};
+use banksman_runtime::{Client, Place, Project};
 
 use crate::bench::{Bench, Result};
 use crate::clock;

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use banksman::Project;
-use banksman::core::backlog;
-use banksman::store::Key;
+use banksman_core::backlog;
+use banksman_runtime::Project;
+use banksman_store::Key;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, getpid, kill_process, set_child_subreaper, wait, waitid};
 

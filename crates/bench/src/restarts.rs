@@ -3,11 +3,11 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use banksman::adapters::host;
-use banksman::core::task::Spec;
-use banksman::core::task::retry::{OnTimeout, Policy};
-use banksman::core::{Seq, Span};
-use banksman::store::EventFilter;
+use banksman_adapters::host;
+use banksman_core::task::Spec;
+use banksman_core::task::retry::{OnTimeout, Policy};
+use banksman_core::{Seq, Span};
+use banksman_store::EventFilter;
 
 use crate::bench::{Bench, Result};
 use crate::clock;

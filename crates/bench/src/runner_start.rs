@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use banksman::Project;
-use banksman::core::event::{CustomKind, Event, Source};
-use banksman::engine::Request;
-use banksman::store::Key;
+use banksman_core::event::{CustomKind, Event, Source};
+use banksman_engine::Request;
+use banksman_runtime::Project;
+use banksman_store::Key;
 use serde_json::json;
 
 use crate::bench::{Bench, Result};

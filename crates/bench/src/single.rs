@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use banksman::Client;
+use banksman_runtime::Client;
 
 use crate::bench::{Bench, Result};
 use crate::clock;

@@ -1,11 +1,11 @@
 //! Projects full of tasks.
 
-use banksman::adapters::ids;
-use banksman::core::backlog::Edge;
-use banksman::core::task::{Need, Spec, Work};
-use banksman::core::{Name, Status, TaskId, Title};
-use banksman::engine::{Reply, Request, TaskOutcome, TaskRequest};
-use banksman::{Client, Project};
+use banksman_adapters::ids;
+use banksman_core::backlog::Edge;
+use banksman_core::task::{Need, Spec, Work};
+use banksman_core::{Name, Status, TaskId, Title};
+use banksman_engine::{Reply, Request, TaskOutcome, TaskRequest};
+use banksman_runtime::{Client, Project};
 
 use crate::bench::{Bench, Result};
 use crate::program;

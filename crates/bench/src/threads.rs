@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Barrier;
 use std::time::Duration;
 
-use banksman::{Client, Project};
+use banksman_runtime::{Client, Project};
 
 use crate::bench::{Bench, Result};
 use crate::report::{Row, Target, Unit};

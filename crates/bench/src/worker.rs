@@ -6,12 +6,12 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use banksman::core::event::{Kind, Resource};
-use banksman::core::resource::coordination::{Command as Request, Outcome};
-use banksman::core::resource::grant::{Ask, Grant, GrantRequest};
-use banksman::core::resource::lock;
-use banksman::core::{HolderId, Name};
-use banksman::{Acquisition, Client, Project, WaitOptions};
+use banksman_core::event::{Kind, Resource};
+use banksman_core::resource::coordination::{Command as Request, Outcome};
+use banksman_core::resource::grant::{Ask, Grant, GrantRequest};
+use banksman_core::resource::lock;
+use banksman_core::{HolderId, Name};
+use banksman_runtime::{Acquisition, Client, Project, WaitOptions};
 
 use crate::bench::Result;
 use crate::clock;
@@ -139,7 +139,7 @@ fn turn(client: &Client) -> Result<Turn> {
     let resource = Resource { kind: Kind::Lock, name: Name::new(LOCK)? };
     let claim = GrantRequest {
         processes: vec![client.this_process().clone()],
-        ..GrantRequest::new(HolderId::new(&banksman::adapters::ids::short("h"))?)
+        ..GrantRequest::new(HolderId::new(&banksman_adapters::ids::short("h"))?)
     };
     let ask = Ask::new(claim);
     let called = clock::now();
@@ -171,7 +171,7 @@ fn idle(dir: &str) -> Result<Vec<Vec<u64>>> {
     let client = open(dir)?;
     let end = start()?;
     match client.lock(LOCK)?.wait(clock::left(end)).acquire() {
-        Err(banksman::AcquireError::Busy(_)) => Ok(Vec::new()),
+        Err(banksman_runtime::AcquireError::Busy(_)) => Ok(Vec::new()),
         Ok(_) => Err("the lock was granted while the bench held it".into()),
         Err(error) => Err(error.into()),
     }

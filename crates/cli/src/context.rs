@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use banksman::adapters::ids;
-use banksman::adapters::user::User;
-use banksman::config::Environment;
-use banksman::core::event::Actor as By;
-use banksman::core::{Epoch, HolderId, RequestId, RunId};
-use banksman::store::Reader;
-use banksman::{Client, Place, Project, ProjectError, Sessions};
+use banksman_adapters::ids;
+use banksman_adapters::user::User;
+use banksman_core::event::Actor as By;
+use banksman_core::{Epoch, HolderId, RequestId, RunId};
+use banksman_runtime::config::Environment;
+use banksman_runtime::{Client, Place, Project, ProjectError, Sessions};
+use banksman_store::Reader;
 
 use crate::failure::Failure;
 use crate::printer::Printer;
@@ -61,7 +61,7 @@ impl Context {
     /// The project, open for all calls of a runner, which acts on its own.
     pub(crate) fn client_of_nobody(&self) -> Result<Arc<Client>, Failure> {
         let printer = self.printer.clone();
-        let on_stall = move |occupant: &banksman::store::sqlite::Occupant| {
+        let on_stall = move |occupant: &banksman_store::sqlite::Occupant| {
             let (pid, command, state) = (occupant.pid, &occupant.command, occupant.state);
             printer.note(&format!("waiting for the store: process {pid} ({command}) is in the middle of a write and is {state}"));
         };

@@ -1,9 +1,9 @@
 //! How a command fails: a code for programs, a sentence for people, a hint, an exit status. All in one place.
 
-use banksman::config::{ConfigError, Problem, Source};
-use banksman::runbook::{Diagnostic, Diagnostics};
-use banksman::store::StoreError;
-use banksman::{Error, ProjectError, RunbookError};
+use banksman_runbook::{Diagnostic, Diagnostics};
+use banksman_runtime::config::{ConfigError, Problem, Source};
+use banksman_runtime::{Error, ProjectError, RunbookError};
+use banksman_store::StoreError;
 use serde_json::{Value, json};
 
 use crate::exit_codes as exit;
@@ -60,7 +60,7 @@ impl Failure {
     }
 
     /// A run that cannot be ended from here.
-    pub(crate) fn elsewhere(run: &banksman::core::backlog::Run) -> Failure {
+    pub(crate) fn elsewhere(run: &banksman_core::backlog::Run) -> Failure {
         let message = format!("run {} is on another machine, where no runner is alive to end it", run.id);
         Failure::new(exit::LOCKED, "SESSION_ELSEWHERE", message)
             .details(json!({ "run": run.id, "host": run.host }))
@@ -68,7 +68,7 @@ impl Failure {
     }
 
     /// A run that can be ended only by a person's word.
-    pub(crate) fn unproven(run: &banksman::core::backlog::Run, decision: &banksman::core::DecisionId) -> Failure {
+    pub(crate) fn unproven(run: &banksman_core::backlog::Run, decision: &banksman_core::DecisionId) -> Failure {
         let message = format!("the keeper of run {} is dead, and it cannot be proven from here that its processes are", run.id);
         Failure::new(exit::LOCKED, "SESSION_UNPROVEN", message)
             .details(json!({ "run": run.id, "task": run.task, "decision": decision }))

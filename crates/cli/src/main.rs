@@ -173,7 +173,7 @@ impl Command {
 fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();
     // What this program starts itself as: none of it is a verb for people.
-    banksman::enter();
+    banksman_runtime::enter();
     if let Some(status) = gate::enter(&args).or_else(|| merge_branch::enter(&args)) {
         return status;
     }

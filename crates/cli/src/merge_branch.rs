@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use banksman::core::pipeline::plan::MergeHow;
+use banksman_core::pipeline::plan::MergeHow;
 use clap::Parser;
 
 use crate::context::Context;
@@ -58,7 +58,7 @@ pub(crate) fn enter(args: &[OsString]) -> Option<ExitCode> {
 impl MergeBranch {
     fn run(&self, context: &Context) -> Result<(), String> {
         let project = context.project().map_err(|failure| failure.message)?;
-        let lines = banksman::merge_branch(project.root(), project.folder(), &self.branch, &self.into, self.how);
+        let lines = banksman_runtime::merge_branch(project.root(), project.folder(), &self.branch, &self.into, self.how);
         lines.map_err(|error| error.to_string())?.iter().for_each(|line| context.printer.line(line));
         Ok(())
     }

@@ -1,8 +1,8 @@
 //! What only a person may do. A task's command must not answer the question that was asked about it, nor trust or configure what
 //! it is started by. This stops accidents, not malice: a run is started by the same user, who can do anything anyway.
 
-use banksman::core::RunId;
-use banksman::store::Key;
+use banksman_core::RunId;
+use banksman_store::Key;
 use serde_json::json;
 
 use crate::context::{Context, variable};

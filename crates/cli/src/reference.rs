@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use banksman::config::{Home, KEYS, Kind};
+use banksman_runtime::config::{Home, KEYS, Kind};
 use clap::{Arg, Command, CommandFactory};
 
 /// How the pages begin.
@@ -21,7 +21,7 @@ fn the_reference_of_the_settings_is_up_to_date() {
 
 #[test]
 fn the_reference_of_runbooks_is_up_to_date() {
-    compare("runbook.md", &format!("{NOTICE}\n\n{}", banksman::runbook::reference()));
+    compare("runbook.md", &format!("{NOTICE}\n\n{}", banksman_runbook::reference()));
 }
 
 #[test]

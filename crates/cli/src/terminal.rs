@@ -9,7 +9,7 @@ mod log_filter;
 use std::fmt::{self, Write};
 use std::sync::OnceLock;
 
-use banksman::adapters::ids;
+use banksman_adapters::ids;
 
 pub(crate) use log_filter::LogFilter;
 

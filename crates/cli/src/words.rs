@@ -1,6 +1,6 @@
 //! Times, durations and places in words.
 
-use banksman::core::{HolderId, Lease, Span, Stamp, Wall};
+use banksman_core::{HolderId, Lease, Span, Stamp, Wall};
 use jiff::Timestamp;
 
 /// RFC 3339 in UTC, with milliseconds.
@@ -27,7 +27,7 @@ pub(crate) fn away(wall: Wall) -> String {
 }
 
 fn now() -> Wall {
-    Wall(banksman::adapters::host::wall_ms())
+    Wall(banksman_adapters::host::wall_ms())
 }
 
 /// A holder for people: `run r-7k2m9q1a` for `run:r-7k2m9q1a`, and other names as they are.

@@ -5,7 +5,7 @@
 //!
 //! # let dir = tempfile::tempdir()?;
 //! # let path = dir.path();
-//! let project = banksman::Project::init(path)?;
+//! let project = banksman_runtime::Project::init(path)?;
 //! let client = project.open()?;
 //!
 //! // Waits in line for at most five seconds. The lock is bound to this process: if it dies, the next in line
@@ -47,12 +47,6 @@ mod trust;
 mod waiting;
 mod wakeups;
 mod writer;
-
-pub use banksman_adapters as adapters;
-pub use banksman_core as core;
-pub use banksman_engine as engine;
-pub use banksman_runbook as runbook;
-pub use banksman_store as store;
 
 pub use client::Client;
 pub use config::{Config, duration as parse_duration};

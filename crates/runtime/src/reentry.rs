@@ -20,10 +20,10 @@ use crate::{guarded, merge_branch};
 /// use std::os::fd::AsFd;
 ///
 /// fn main() -> Result<(), Box<dyn std::error::Error>> {
-///     banksman::enter();
-///     let client = banksman::Project::find(".".as_ref())?.open()?;
-///     let options = banksman::RunOptions { until_idle: true, ..banksman::RunOptions::default() };
-///     let runner = banksman::Runner::new(&client, banksman::Sessions::new(client.project()), options)?;
+///     banksman_runtime::enter();
+///     let client = banksman_runtime::Project::find(".".as_ref())?.open()?;
+///     let options = banksman_runtime::RunOptions { until_idle: true, ..banksman_runtime::RunOptions::default() };
+///     let runner = banksman_runtime::Runner::new(&client, banksman_runtime::Sessions::new(client.project()), options)?;
 ///     let (cancel, _sender) = std::io::pipe()?;
 ///     runner.run(cancel.as_fd(), &mut |event| println!("{event:?}"))?;
 ///     Ok(())

@@ -1,9 +1,9 @@
 use std::path::{Path, PathBuf};
 
-use banksman::config::{self, KEYS, Key, Layer, Settings, Source};
-use banksman::core::LimitsChange;
-use banksman::engine::{Reply, Request};
-use banksman::{Project, ProjectError};
+use banksman_core::LimitsChange;
+use banksman_engine::{Reply, Request};
+use banksman_runtime::config::{self, KEYS, Key, Layer, Settings, Source};
+use banksman_runtime::{Project, ProjectError};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 

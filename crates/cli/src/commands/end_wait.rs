@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use banksman::core::backlog::Run;
-use banksman::engine::why::Life;
-use banksman::store::Reader;
-use banksman::{Client, inspect};
+use banksman_core::backlog::Run;
+use banksman_engine::why::Life;
+use banksman_runtime::{Client, inspect};
+use banksman_store::Reader;
 use serde_json::json;
 
 use super::resources::Dur;

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use banksman::core::TaskId;
-use banksman::core::backlog::{Run, Section};
-use banksman::store::{Key, Reader};
+use banksman_core::TaskId;
+use banksman_core::backlog::{Run, Section};
+use banksman_store::{Key, Reader};
 use serde_json::{Value, json};
 
 use super::tasks::brief;

@@ -1,4 +1,4 @@
-use banksman::{Place, Project};
+use banksman_runtime::{Place, Project};
 use clap::Args;
 use serde_json::json;
 

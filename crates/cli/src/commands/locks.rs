@@ -1,11 +1,11 @@
 use std::ffi::OsString;
 
-use banksman::core::event::Kind;
-use banksman::core::resource::coordination::{Command, Outcome};
-use banksman::core::resource::lock::{self, Lock, State};
-use banksman::core::suggest::near;
-use banksman::core::{Epoch, HolderId, Name, Stamp};
-use banksman::store::{Key, Reader};
+use banksman_core::event::Kind;
+use banksman_core::resource::coordination::{Command, Outcome};
+use banksman_core::resource::lock::{self, Lock, State};
+use banksman_core::suggest::near;
+use banksman_core::{Epoch, HolderId, Name, Stamp};
+use banksman_store::{Key, Reader};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 

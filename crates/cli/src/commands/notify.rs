@@ -1,10 +1,10 @@
 use std::path::Path;
 
-use banksman::adapters::ids;
-use banksman::adapters::notify::{self, Channel, Fate, Notice, NotifyError, SecretError};
-use banksman::config::Settings;
-use banksman::core::NoticeKind;
-use banksman::{Outlets, Refusal, Trust};
+use banksman_adapters::ids;
+use banksman_adapters::notify::{self, Channel, Fate, Notice, NotifyError, SecretError};
+use banksman_core::NoticeKind;
+use banksman_runtime::config::Settings;
+use banksman_runtime::{Outlets, Refusal, Trust};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};

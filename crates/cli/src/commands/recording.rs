@@ -3,8 +3,8 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use banksman::store::Reader;
-use banksman::{Project, inspect, recover_run};
+use banksman_runtime::{Project, inspect, recover_run};
+use banksman_store::Reader;
 
 use crate::context::Context;
 use crate::failure::Failure;

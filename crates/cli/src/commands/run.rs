@@ -1,14 +1,14 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use banksman::core::pipeline::{Reason as Blocked, State as Stand};
-use banksman::core::task::{After, Done as How, Outcome, RetryReason, State};
-use banksman::core::{Limits, Pipeline, RunId, Status, TaskId};
-use banksman::engine::why::{Attended, Life};
-use banksman::engine::{RunnerEvent, Work};
-use banksman::inspect::{self, LiveRun};
-use banksman::store::Key;
-use banksman::{Client, Error, RunOptions, Runner, Told, recover_run};
+use banksman_core::pipeline::{Reason as Blocked, State as Stand};
+use banksman_core::task::{After, Done as How, Outcome, RetryReason, State};
+use banksman_core::{Limits, Pipeline, RunId, Status, TaskId};
+use banksman_engine::why::{Attended, Life};
+use banksman_engine::{RunnerEvent, Work};
+use banksman_runtime::inspect::{self, LiveRun};
+use banksman_runtime::{Client, Error, RunOptions, Runner, Told, recover_run};
+use banksman_store::Key;
 use clap::Args;
 use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::json;

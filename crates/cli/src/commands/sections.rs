@@ -1,12 +1,12 @@
 use std::collections::BTreeMap;
 
-use banksman::adapters::ids;
-use banksman::core::backlog::Section;
-use banksman::core::resource::lock;
-use banksman::core::{SectionId, Stamp, Status, Title};
-use banksman::engine::{Reply, Request, SectionOutcome, SectionRequest};
-use banksman::store::{Key, Reader};
-use banksman::{Client, Project};
+use banksman_adapters::ids;
+use banksman_core::backlog::Section;
+use banksman_core::resource::lock;
+use banksman_core::{SectionId, Stamp, Status, Title};
+use banksman_engine::{Reply, Request, SectionOutcome, SectionRequest};
+use banksman_runtime::{Client, Project};
+use banksman_store::{Key, Reader};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 

@@ -1,10 +1,10 @@
 use std::ffi::OsString;
 
-use banksman::adapters::host::Host;
-use banksman::core::event::Kind;
-use banksman::core::resource::coordination::{Command, Outcome};
-use banksman::core::resource::semaphore::{self, CAPACITY_LIMIT, Semaphore};
-use banksman::core::{Epoch, Grant, HolderId, Name, Stamp};
+use banksman_adapters::host::Host;
+use banksman_core::event::Kind;
+use banksman_core::resource::coordination::{Command, Outcome};
+use banksman_core::resource::semaphore::{self, CAPACITY_LIMIT, Semaphore};
+use banksman_core::{Epoch, Grant, HolderId, Name, Stamp};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 

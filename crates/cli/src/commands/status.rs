@@ -1,10 +1,10 @@
 use std::collections::BTreeMap;
 
-use banksman::core::backlog::{Runner, Shortage};
-use banksman::core::{Name, Stamp, Status as Word, Task, TaskId};
-use banksman::engine::why::Life;
-use banksman::inspect::{self, LiveRun, Manned, Overview};
-use banksman::store::{DeadItems, Key, WorkItems};
+use banksman_core::backlog::{Runner, Shortage};
+use banksman_core::{Name, Stamp, Status as Word, Task, TaskId};
+use banksman_engine::why::Life;
+use banksman_runtime::inspect::{self, LiveRun, Manned, Overview};
+use banksman_store::{DeadItems, Key, WorkItems};
 use clap::Args;
 use serde_json::{Map, Value, json};
 

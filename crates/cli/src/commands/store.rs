@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use banksman::store::StoreError;
-use banksman::{Place, Project, ProjectError};
+use banksman_runtime::{Place, Project, ProjectError};
+use banksman_store::StoreError;
 
 use super::Done;
 use crate::context::Context;

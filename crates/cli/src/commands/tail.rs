@@ -8,10 +8,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use banksman::core::RunId;
-use banksman::core::backlog::Run;
-use banksman::store::{EventFilter, Key, Reader};
-use banksman::{Project, Sessions};
+use banksman_core::RunId;
+use banksman_core::backlog::Run;
+use banksman_runtime::{Project, Sessions};
+use banksman_store::{EventFilter, Key, Reader};
 use clap::Args;
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use serde_json::json;

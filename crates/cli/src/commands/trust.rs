@@ -1,10 +1,10 @@
 use std::path::Path;
 
-use banksman::config::{Foreign, Settings};
-use banksman::core::task::Task;
-use banksman::core::{Seq, Status};
-use banksman::store::{Key, StoreError, TaskFilter};
-use banksman::{Project, ProjectError, Trust as Trusted};
+use banksman_core::task::Task;
+use banksman_core::{Seq, Status};
+use banksman_runtime::config::{Foreign, Settings};
+use banksman_runtime::{Project, ProjectError, Trust as Trusted};
+use banksman_store::{Key, StoreError, TaskFilter};
 use clap::Args;
 use serde_json::{Value, json};
 

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use banksman::core::task::admission::Reason;
-use banksman::core::{HolderId, TaskId};
-use banksman::engine::why::{Answer, Cause};
+use banksman_core::task::admission::Reason;
+use banksman_core::{HolderId, TaskId};
+use banksman_engine::why::{Answer, Cause};
 
 mod cause;
 mod guarded;
@@ -86,7 +86,7 @@ fn could_begin(scene: &mut Scene, task: &TaskId, causes: &[Cause]) -> bool {
 /// Whether neither a runner nor another person gets a task that somebody works on. Once the time of its claim is up anybody does.
 fn in_the_hands_of_another(scene: &mut Scene, task: &TaskId, holder: &HolderId) -> bool {
     let rows = scene.everything();
-    let banksman::core::task::State::Manual { holder: actual, until, .. } = &rows.backlog.tasks[task].state else { return false };
+    let banksman_core::task::State::Manual { holder: actual, until, .. } = &rows.backlog.tasks[task].state else { return false };
     let is_over = until.is_some_and(|until| until <= rows.lease);
     actual == holder && (is_over || (scene.claimable(task).is_none() && !scene.takeable(task)))
 }

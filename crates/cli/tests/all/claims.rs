@@ -44,7 +44,7 @@ pub(crate) fn until_waiting(world: &World, number: usize) {
 fn nothing_is_held(world: &World) {
     let snapshot = world.snapshot();
     let held: Vec<_> =
-        snapshot.coordination.locks.values().filter(|lock| lock.state != banksman::core::resource::lock::State::Free).collect();
+        snapshot.coordination.locks.values().filter(|lock| lock.state != banksman_core::resource::lock::State::Free).collect();
     assert!(held.is_empty(), "{held:#?}");
     assert!(snapshot.coordination.claims.is_empty(), "{:#?}", snapshot.coordination.claims);
     assert!(snapshot.coordination.semaphores.values().all(|semaphore| semaphore.holders.is_empty()));

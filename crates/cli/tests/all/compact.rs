@@ -1,12 +1,12 @@
 //! Old events are taken out of the log, and nothing of what they meant is lost: while others work, and whoever is killed.
 
-use banksman::core::backlog::Backlog;
-use banksman::core::event::{CustomKind, Event, Source};
-use banksman::core::resource::coordination::{Command, Coordination};
-use banksman::core::resource::semaphore;
-use banksman::core::{Name, Seq, Status, TaskId};
-use banksman::engine::{Request, Seen};
-use banksman::store::{EventFilter, Keep, Mark};
+use banksman_core::backlog::Backlog;
+use banksman_core::event::{CustomKind, Event, Source};
+use banksman_core::resource::coordination::{Command, Coordination};
+use banksman_core::resource::semaphore;
+use banksman_core::{Name, Seq, Status, TaskId};
+use banksman_engine::{Request, Seen};
+use banksman_store::{EventFilter, Keep, Mark};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 

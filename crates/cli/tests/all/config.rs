@@ -48,7 +48,7 @@ fn settings_can_be_read_and_set_outside_of_a_project() {
     world.ok(&["config", "set", "--user", "locking.poll_interval", "7s"]);
     assert_eq!(world.ok(&["config", "get", "locking.poll_interval"]), "7s\n");
     let list = world.data(&["config", "list"]);
-    let all = banksman::config::KEYS.len();
+    let all = banksman_runtime::config::KEYS.len();
     assert_eq!((list["settings"].as_array().unwrap().len(), &list["projectFile"]), (all, &Value::Null));
     let (code, error) = world.error(&["config", "set", "locking.poll_interval", "7s"]);
     assert_eq!((code, &error["code"]), (4, &"PROJECT_NOT_FOUND".into()));

@@ -1,13 +1,13 @@
 //! The store agrees with the pure core: random histories over several connections, with transactions that are lost,
 //! on every database.
 
-use banksman::core::resource::coordination::{Command, Coordination, Outcome};
-use banksman::core::resource::grant::{Address, Ask, GrantRequest, Term, WaitingProcess};
-use banksman::core::resource::lock;
-use banksman::core::resource::semaphore;
-use banksman::core::{Effect, Epoch, HolderId, Liveness, Name, Now, ProcessId, RequestId, Seq, Span, Ticket};
-use banksman::engine::{Reply, Request, Seen};
-use banksman::store::{Keep, Store};
+use banksman_core::resource::coordination::{Command, Coordination, Outcome};
+use banksman_core::resource::grant::{Address, Ask, GrantRequest, Term, WaitingProcess};
+use banksman_core::resource::lock;
+use banksman_core::resource::semaphore;
+use banksman_core::{Effect, Epoch, HolderId, Liveness, Name, Now, ProcessId, RequestId, Seq, Span, Ticket};
+use banksman_engine::{Reply, Request, Seen};
+use banksman_store::{Keep, Store};
 
 use crate::world::World;
 
@@ -116,7 +116,7 @@ fn request(dice: &mut Dice, model: &Model) -> Request {
             anew: dice.chance(4),
         })
     };
-    let by = banksman::core::event::Forced { user: "u".into(), host: "h".into(), pid: 1 };
+    let by = banksman_core::event::Forced { user: "u".into(), host: "h".into(), pid: 1 };
     let command = if dice.chance(2) {
         let name = Name::new(dice.pick(&["a", "b"])).unwrap();
         let input = match dice.roll(12) {

@@ -4,11 +4,11 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use banksman::Client;
-use banksman::core::backlog::Run;
-use banksman::core::task::{Spec, Work};
-use banksman::core::{Status, TaskId, Title};
-use banksman::engine::{Reply, Request, TaskOutcome, TaskRequest};
+use banksman_core::backlog::Run;
+use banksman_core::task::{Spec, Work};
+use banksman_core::{Status, TaskId, Title};
+use banksman_engine::{Reply, Request, TaskOutcome, TaskRequest};
+use banksman_runtime::Client;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::world::{Running, World, is_alive, until};
@@ -43,7 +43,7 @@ fn lines(world: &World, file: &str) -> Vec<String> {
     text.lines().map(Into::into).collect()
 }
 
-fn everything(world: &World) -> banksman::store::Snapshot {
+fn everything(world: &World) -> banksman_store::Snapshot {
     world.project().reader().unwrap().view().everything().unwrap()
 }
 

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use banksman::core::task::State;
+use banksman_core::task::State;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 

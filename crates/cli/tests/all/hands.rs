@@ -1,8 +1,8 @@
 //! Work by hand: whoever works on a task holds its lock, and nobody else does.
 
-use banksman::core::resource::coordination::Command;
-use banksman::core::resource::lock;
-use banksman::core::{HolderId, TaskId};
+use banksman_core::resource::coordination::Command;
+use banksman_core::resource::lock;
+use banksman_core::{HolderId, TaskId};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -155,7 +155,7 @@ fn heartbeats_keep_it() {
     let epoch = grant.epoch.to_string();
     until("three leases", || {
         world.ok(&["locks", "heartbeat", &lock, "--holder", "ann", "--epoch", &epoch]);
-        world.snapshot().lease - grant.acquired.lease > banksman::core::Span::from_secs(3)
+        world.snapshot().lease - grant.acquired.lease > banksman_core::Span::from_secs(3)
     });
     assert_eq!(world.data(&["tasks", "show", "fix"])["status"], "in_progress");
     assert_eq!(world.grant(&lock).unwrap().epoch, grant.epoch);

@@ -3,13 +3,13 @@
 use std::io::Write;
 use std::process::Stdio;
 
-use banksman::Client;
-use banksman::core::backlog::Edge;
-use banksman::core::import::{Import, NewSection};
-use banksman::core::task::{Spec, Work};
-use banksman::core::{ImportId, SectionId, TaskId, Title};
-use banksman::engine::{ImportOutcome, ImportRequest, Reply, Request, Seen};
-use banksman::store::Key;
+use banksman_core::backlog::Edge;
+use banksman_core::import::{Import, NewSection};
+use banksman_core::task::{Spec, Work};
+use banksman_core::{ImportId, SectionId, TaskId, Title};
+use banksman_engine::{ImportOutcome, ImportRequest, Reply, Request, Seen};
+use banksman_runtime::Client;
+use banksman_store::Key;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 

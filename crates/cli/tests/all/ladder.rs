@@ -1,7 +1,7 @@
 //! Runs that take too long or show no sign of life: what is done for them, rung by rung, and how often.
 
-use banksman::core::Name;
-use banksman::core::task::State;
+use banksman_core::Name;
+use banksman_core::task::State;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -28,9 +28,9 @@ fn words(world: &World, id: &str) -> Vec<String> {
 
 /// The same without what was told of these runs, and of who looked after which.
 fn words_but(world: &World, id: &str, runs: &[&Value]) -> Vec<String> {
-    let is_left_out = |event: &banksman::store::EventRow| event.kind == "task:adopted" || runs.contains(&&event.data["run"]);
-    let of_it = |event: &banksman::store::EventRow| event.source.id.as_deref() == Some(id) && !is_left_out(event);
-    let word = |event: banksman::store::EventRow| {
+    let is_left_out = |event: &banksman_store::EventRow| event.kind == "task:adopted" || runs.contains(&&event.data["run"]);
+    let of_it = |event: &banksman_store::EventRow| event.source.id.as_deref() == Some(id) && !is_left_out(event);
+    let word = |event: banksman_store::EventRow| {
         let word = event.kind.strip_prefix("task:").unwrap_or(&event.kind).to_owned();
         match event.data["recoveries"].as_u64() {
             Some(recoveries) => format!("{word} {recoveries}"),
@@ -46,7 +46,7 @@ fn count(world: &World, id: &str, word: &str) -> usize {
 
 /// When things were told of a task, in milliseconds.
 fn times(world: &World, id: &str, kind: &str) -> Vec<i64> {
-    let of_it = |event: &banksman::store::EventRow| event.source.id.as_deref() == Some(id) && event.kind == kind;
+    let of_it = |event: &banksman_store::EventRow| event.source.id.as_deref() == Some(id) && event.kind == kind;
     world.events().into_iter().filter(of_it).map(|event| event.wall.0).collect()
 }
 
@@ -56,7 +56,7 @@ fn check_parked(world: &World, id: &str, pids: &[i32]) -> String {
     assert!(pids.iter().all(|pid| !is_alive(*pid)), "{pids:?}");
     let rows = everything(world);
     assert!(rows.coordination.semaphores[&Name::runs()].holders.is_empty());
-    assert!(rows.coordination.locks.values().all(|lock| lock.state == banksman::core::resource::lock::State::Free));
+    assert!(rows.coordination.locks.values().all(|lock| lock.state == banksman_core::resource::lock::State::Free));
     assert!(rows.backlog.outbox.is_empty(), "{:?}", rows.backlog.outbox);
     let raised = world.events().into_iter().filter(|event| event.kind == "decision:raised").count();
     assert_eq!((raised, rows.backlog.decisions.len()), (1, 1));

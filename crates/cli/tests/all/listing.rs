@@ -1,6 +1,6 @@
 //! `tasks list`: filters, and pages of a long list.
 
-use banksman::core::Label;
+use banksman_core::Label;
 use serde_json::{Value, json};
 
 use crate::crashes::add;

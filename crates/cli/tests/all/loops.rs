@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use banksman::core::task::State;
-use banksman::core::{Lease, Task, TaskId};
-use banksman::store::Snapshot;
+use banksman_core::task::State;
+use banksman_core::{Lease, Task, TaskId};
+use banksman_store::Snapshot;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -23,7 +23,7 @@ pub(crate) fn add_loop(world: &World, title: &str, command: &str, more: &[&str])
 /// What was told of a task under this word, oldest first.
 pub(crate) fn told(world: &World, id: &str, word: &str) -> Vec<Value> {
     let kind = format!("task:{word}");
-    let of_it = |event: &banksman::store::EventRow| event.kind == kind && event.source.id.as_deref() == Some(id);
+    let of_it = |event: &banksman_store::EventRow| event.kind == kind && event.source.id.as_deref() == Some(id);
     world.events().into_iter().filter(of_it).map(|event| event.data).collect()
 }
 

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use banksman::core::backlog::Run;
-use banksman::core::task::Ending;
-use banksman::core::{Lease, RunnerId, Span, Status, TaskId};
-use banksman::engine::{Reply, Request, RunOutcome, RunRequest, Seen, Work};
-use banksman::store::Snapshot;
+use banksman_core::backlog::Run;
+use banksman_core::task::Ending;
+use banksman_core::{Lease, RunnerId, Span, Status, TaskId};
+use banksman_engine::{Reply, Request, RunOutcome, RunRequest, Seen, Work};
+use banksman_store::Snapshot;
 use rustix::process::Signal;
 
 use crate::crashes::{WATCHED, add};

@@ -4,10 +4,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use banksman::core::pipeline::plan::MergeHow;
-use banksman::core::task::{Spec, Work};
-use banksman::core::{TaskId, Title};
-use banksman::engine::{Request, TaskRequest};
+use banksman_core::pipeline::plan::MergeHow;
+use banksman_core::task::{Spec, Work};
+use banksman_core::{TaskId, Title};
+use banksman_engine::{Request, TaskRequest};
 use rustix::process::Signal;
 use serde_json::Value;
 

@@ -9,11 +9,11 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use banksman::adapters::tree::descendants;
-use banksman::core::pipeline::plan::MergeHow;
-use banksman::core::task::{Spec, Work};
-use banksman::core::{TaskId, Title};
-use banksman::engine::{Request, TaskRequest};
+use banksman_adapters::tree::descendants;
+use banksman_core::pipeline::plan::MergeHow;
+use banksman_core::task::{Spec, Work};
+use banksman_core::{TaskId, Title};
+use banksman_engine::{Request, TaskRequest};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::merging::{git, repository};

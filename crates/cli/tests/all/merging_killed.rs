@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use banksman::adapters::tree::descendants;
+use banksman_adapters::tree::descendants;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::merging::{commit, git, repository};

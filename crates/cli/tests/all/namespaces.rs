@@ -155,7 +155,7 @@ fn begun_in_a_container(world: &World) -> Running {
 }
 
 /// The processes of the one run, once the store knows them.
-fn session_of_the_run(world: &World) -> banksman::core::backlog::Session {
+fn session_of_the_run(world: &World) -> banksman_core::backlog::Session {
     let everything = || world.project().reader().unwrap().view().everything().unwrap();
     let session = || everything().backlog.runs.values().find_map(|run| run.session.clone());
     until("its processes are known", || session().is_some());
@@ -254,7 +254,7 @@ fn may_make_cgroups() -> bool {
     if postgres::wanted() {
         return false;
     }
-    let may = banksman::adapters::keeper::has_cgroups();
+    let may = banksman_adapters::keeper::has_cgroups();
     if !may {
         eprintln!("skipped: no cgroup can be made here");
     }

@@ -6,12 +6,12 @@ use std::fmt::Write as _;
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
-use banksman::Client;
-use banksman::core::decision::About;
-use banksman::core::task::retry::{OnTimeout, Policy};
-use banksman::core::task::{Done, State};
-use banksman::core::{Name, Span, Task, TaskId};
-use banksman::store::EventRow;
+use banksman_core::decision::About;
+use banksman_core::task::retry::{OnTimeout, Policy};
+use banksman_core::task::{Done, State};
+use banksman_core::{Name, Span, Task, TaskId};
+use banksman_runtime::Client;
+use banksman_store::EventRow;
 use rustix::process::Signal;
 
 use crate::crashes::add;
@@ -208,7 +208,7 @@ fn night(tasks: u64) {
     let (most_runs, most_roots) = most(&events);
     assert_eq!((most_runs, most_roots), (RUNS, ROOTS), "as many as allowed, and no more");
     assert!(rows.coordination.semaphores[&Name::runs()].holders.is_empty());
-    assert!(rows.coordination.locks.values().all(|lock| lock.state == banksman::core::resource::lock::State::Free));
+    assert!(rows.coordination.locks.values().all(|lock| lock.state == banksman_core::resource::lock::State::Free));
     assert!(rows.backlog.runs.values().filter_map(|run| run.session.as_ref()).all(|session| !is_alive(session.child)));
     assert_eq!(leftovers(&world), Vec::<i32>::new());
     world.check();
@@ -229,7 +229,7 @@ fn judge(
     world: &World,
     task: &Task,
     plan: &[&str],
-    backlog: &banksman::core::backlog::Backlog,
+    backlog: &banksman_core::backlog::Backlog,
     events: &[EventRow],
 ) -> &'static str {
     let folder = format!(".banksman/tasks/{}", task.id);

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 
-use banksman::adapters::digest;
+use banksman_adapters::digest;
 use serde_json::Value;
 
 use crate::loops::{everything, row};
@@ -52,7 +52,7 @@ fn each_thing_is_told_once() {
     world.add(&["works", "--run", "true"]);
     assert_eq!(world.run_all(), 7);
     let told = notices(&world);
-    let banksman::core::task::State::AwaitingDecision { decision } = row(&world, &silent).state else { panic!("{told:?}") };
+    let banksman_core::task::State::AwaitingDecision { decision } = row(&world, &silent).state else { panic!("{told:?}") };
     let question = world.data(&["decisions", "show", decision.as_str()])["question"].as_str().unwrap().to_owned();
     let expected = [
         "backlog_finished nothing is left to do: Tasks: 1 blocked, 1 completed, 1 failed.".to_owned(),

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use banksman::config::Environment;
-use banksman::{Project, ProjectError};
+use banksman_runtime::config::Environment;
+use banksman_runtime::{Project, ProjectError};
 
 use crate::postgres;
 use crate::world::World;

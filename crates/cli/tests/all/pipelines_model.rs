@@ -4,22 +4,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use banksman::Client;
-use banksman::core::backlog::Edge;
-use banksman::core::guard::{Condition, Guard, GuardAction, GuardInputs, Wants};
-use banksman::core::pipeline::plan::{Action, After, Context, Deed, OnFail, Phase, Plan, Push, Text};
-use banksman::core::pipeline::strategy::{Approach, Fallback};
-use banksman::core::pipeline::{End, Input, Outcome, Pipeline, Reason, Recheck, State, Verdict};
-use banksman::core::queue::{self, Data, New};
-use banksman::core::resource::coordination::Command;
-use banksman::core::resource::grant::{Ask, GrantRequest};
-use banksman::core::resource::lock;
-use banksman::core::task::{self, Mark, Spec, Work};
-use banksman::core::{Epoch, HolderId, Lease, Name, Now, Seq, Span, Status, TaskId};
-use banksman::engine::{
+use banksman_core::backlog::Edge;
+use banksman_core::guard::{Condition, Guard, GuardAction, GuardInputs, Wants};
+use banksman_core::pipeline::plan::{Action, After, Context, Deed, OnFail, Phase, Plan, Push, Text};
+use banksman_core::pipeline::strategy::{Approach, Fallback};
+use banksman_core::pipeline::{End, Input, Outcome, Pipeline, Reason, Recheck, State, Verdict};
+use banksman_core::queue::{self, Data, New};
+use banksman_core::resource::coordination::Command;
+use banksman_core::resource::grant::{Ask, GrantRequest};
+use banksman_core::resource::lock;
+use banksman_core::task::{self, Mark, Spec, Work};
+use banksman_core::{Epoch, HolderId, Lease, Name, Now, Seq, Span, Status, TaskId};
+use banksman_engine::{
     Judgement, PipelineOutcome, PipelineRequest, QueueRequest, Reply, Request, Seen, Start, TaskOutcome, TaskRequest,
 };
-use banksman::store::{Keep, Reader};
+use banksman_runtime::Client;
+use banksman_store::{Keep, Reader};
 use serde_json::{Value, json};
 
 use crate::conformance::Dice;
@@ -435,7 +435,7 @@ impl Play {
             17 if self.dice.chance(3) => self.delete(task),
             17 => self.lock(),
             18 => {
-                let size = if self.dice.chance(5) { banksman::core::pipeline::plan::CONTEXT_LIMIT } else { 1 };
+                let size = if self.dice.chance(5) { banksman_core::pipeline::plan::CONTEXT_LIMIT } else { 1 };
                 let vars = vars(json!({ "set": "x".repeat(size) }));
                 let said = self.ask(PipelineRequest::Set { id: id.clone(), vars: vars.clone(), by: None });
                 self.agree(&id, Input::Set(vars), said);

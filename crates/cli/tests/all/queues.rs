@@ -5,9 +5,9 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use banksman::core::queue::{Hold, Input, Outcome, State};
-use banksman::core::{HolderId, Name};
-use banksman::{Client, Place, Project};
+use banksman_core::queue::{Hold, Input, Outcome, State};
+use banksman_core::{HolderId, Name};
+use banksman_runtime::{Client, Place, Project};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 

@@ -1,11 +1,11 @@
 //! The rows of queues agree with the pure core: random histories over several connections, with transactions that are lost,
 //! on every database.
 
-use banksman::core::queue::{Config, Data, Hold, Input, New, Outcome, Part, Queues, State};
-use banksman::core::resource::grant::{Address, WaitingProcess};
-use banksman::core::{DedupeKey, Effect, Epoch, HolderId, ItemId, Liveness, Name, Now, ProcessId, Seq, Span, Ticket, queue};
-use banksman::engine::{QueueRequest, Reply, Request, Seen};
-use banksman::store::{Keep, Key, Store};
+use banksman_core::queue::{Config, Data, Hold, Input, New, Outcome, Part, Queues, State};
+use banksman_core::resource::grant::{Address, WaitingProcess};
+use banksman_core::{DedupeKey, Effect, Epoch, HolderId, ItemId, Liveness, Name, Now, ProcessId, Seq, Span, Ticket, queue};
+use banksman_engine::{QueueRequest, Reply, Request, Seen};
+use banksman_store::{Keep, Key, Store};
 
 use crate::conformance::Dice;
 use crate::world::World;
@@ -159,7 +159,7 @@ pub(crate) fn history(seed: u64, batches: usize) {
     assert_eq!(reader.view().compare_with_log().unwrap(), Vec::<String>::new(), "seed {seed}");
 }
 
-fn compare(reader: &mut banksman::store::Reader, model: &queue::Queues, seed: u64) {
+fn compare(reader: &mut banksman_store::Reader, model: &queue::Queues, seed: u64) {
     let rows = reader.view().everything().unwrap().queues;
     let takers = reader.view().load(&[Key::AllTakers].into()).unwrap().queues.takers;
     for (id, item) in &rows.items {

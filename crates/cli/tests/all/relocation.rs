@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use banksman::core::event::{CustomKind, Event, Source};
-use banksman::store::StoreError;
-use banksman::{Error, Place, Project};
+use banksman_core::event::{CustomKind, Event, Source};
+use banksman_runtime::{Error, Place, Project};
+use banksman_store::StoreError;
 
 use crate::postgres;
 use crate::world::World;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use banksman::core::task::roots;
-use banksman::store::EventRow;
+use banksman_core::task::roots;
+use banksman_store::EventRow;
 use rustix::process::Signal;
 use serde_json::Value;
 

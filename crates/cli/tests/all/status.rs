@@ -1,11 +1,12 @@
 //! `banksman status`, and what a runner tells of the queue.
 
-use banksman::core::backlog::{Ended, Runner};
-use banksman::core::resource::grant::Address;
-use banksman::core::task::Ending;
-use banksman::core::{Lease, Limits, RunId, RunnerId, Span, Stamp, Wall};
-use banksman::engine::{Dispatcher, Next, Options, RunnerEvent};
-use banksman::{Client, adapters};
+use banksman_adapters as adapters;
+use banksman_core::backlog::{Ended, Runner};
+use banksman_core::resource::grant::Address;
+use banksman_core::task::Ending;
+use banksman_core::{Lease, Limits, RunId, RunnerId, Span, Stamp, Wall};
+use banksman_engine::{Dispatcher, Next, Options, RunnerEvent};
+use banksman_runtime::Client;
 use rustix::process::Signal;
 
 use crate::world::{World, until};
@@ -144,9 +145,9 @@ fn a_runner_tells_how_many_tasks_join_and_leave_the_queue() {
     assert!(!puppet.settle());
     assert_eq!((puppet.live.len(), puppet.news.iter().sum::<i64>()), (2, 3), "{:?}", puppet.news);
     // One that also needs something else does not wait for a slot alone.
-    let db = banksman::core::Name::new("db").unwrap();
+    let db = banksman_core::Name::new("db").unwrap();
     let held = client.lock("db").unwrap().holder("somebody").unwrap().acquire().unwrap();
-    crate::crashes::add(&client, "six", "true", |spec| spec.needs = vec![banksman::core::task::Need::Lock(db)]);
+    crate::crashes::add(&client, "six", "true", |spec| spec.needs = vec![banksman_core::task::Need::Lock(db)]);
     puppet.dispatcher.woken();
     puppet.settle();
     assert_eq!(puppet.news.iter().sum::<i64>(), 3, "{:?}", puppet.news);

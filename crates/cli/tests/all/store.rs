@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use banksman::core::Name;
-use banksman::core::resource::coordination::Command;
-use banksman::core::resource::lock;
-use banksman::engine::Request;
-use banksman::store::sqlite;
+use banksman_core::Name;
+use banksman_core::resource::coordination::Command;
+use banksman_core::resource::lock;
+use banksman_engine::Request;
+use banksman_store::sqlite;
 use rustix::process::Signal;
 
 use crate::world::{World, until};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use banksman::Place;
+use banksman_runtime::Place;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::postgres::Server;
@@ -65,7 +65,7 @@ fn a_restart_is_survived_by_holders_and_waiters() {
 fn calls_under_fire_happen_once_or_not_at_all() {
     let (server, world) = own_server();
     let place = Place::parse(&server.url("postgres"), |_| None).unwrap();
-    let project = banksman::Project::find_at(world.path(), Some(place)).unwrap();
+    let project = banksman_runtime::Project::find_at(world.path(), Some(place)).unwrap();
     let client = project.open().unwrap();
     let done = std::sync::atomic::AtomicBool::new(false);
     let mut succeeded = 0;

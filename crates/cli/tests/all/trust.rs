@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use banksman::{Error, RunOptions, Runner, Sessions};
+use banksman_runtime::{Error, RunOptions, Runner, Sessions};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -268,7 +268,7 @@ fn the_log_says_whose_command_it_was() {
         let found = listed["events"].as_array().unwrap().iter().find(|event| event["kind"] == kind);
         found.unwrap_or_else(|| panic!("{kind}: {listed}"))["by"].clone()
     };
-    let user = banksman::adapters::user::User::current().name;
+    let user = banksman_adapters::user::User::current().name;
     assert_eq!(by("task:added"), json!({ "kind": "person", "user": user }));
     let run = world.data(&["tasks", "show", &task])["runs"][0]["id"].clone();
     assert_eq!(by("deploy:done"), json!({ "kind": "run", "user": user, "run": run }));

@@ -36,7 +36,7 @@ fn until_there(world: &World, runner: &Running) {
     let pid = runner.pid();
     until("the runner is there", || {
         let mut reader = world.project().reader().unwrap();
-        let keys = [banksman::store::Key::Runners].into();
+        let keys = [banksman_store::Key::Runners].into();
         reader.view().load(&keys).unwrap().backlog.runners.values().any(|runner| runner.process.pid == pid)
     });
 }
@@ -90,7 +90,7 @@ fn items_become_tasks_once_though_runners_are_killed_at_random_moments() {
     let mut kills = 0;
     while reader
         .view()
-        .queue_counts(banksman::core::Lease(i64::MIN))
+        .queue_counts(banksman_core::Lease(i64::MIN))
         .unwrap()
         .values()
         .any(|counts| counts.ready + counts.processing > 0)

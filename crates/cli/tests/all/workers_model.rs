@@ -4,14 +4,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use banksman::core::pipeline::plan::Deed;
-use banksman::core::queue::{self, Data, Input, New, Pushed};
-use banksman::core::route::Pattern;
-use banksman::core::task::Verdict;
-use banksman::core::worker::{Definition, Job, Outcome, Taken};
-use banksman::core::{ItemId, Name, Span, TaskId};
-use banksman::engine::{ApplyOutcome, ApplyRequest, QueueRequest, Reply, Request, TaskRequest, WorkerOutcome, WorkerRequest};
-use banksman::store::{Keep, Store};
+use banksman_core::pipeline::plan::Deed;
+use banksman_core::queue::{self, Data, Input, New, Pushed};
+use banksman_core::route::Pattern;
+use banksman_core::task::Verdict;
+use banksman_core::worker::{Definition, Job, Outcome, Taken};
+use banksman_core::{ItemId, Name, Span, TaskId};
+use banksman_engine::{ApplyOutcome, ApplyRequest, QueueRequest, Reply, Request, TaskRequest, WorkerOutcome, WorkerRequest};
+use banksman_store::{Keep, Store};
 
 use crate::conformance::Dice;
 use crate::world::World;
@@ -147,7 +147,7 @@ impl Paper {
             (WorkerOutcome::Took { task, item }, Some((first, attempts))) => {
                 assert_eq!(*item, first);
                 let (_, epoch) = task.as_str().rsplit_once('.').unwrap();
-                let taken = Taken { queue: name("q"), item: first, epoch: banksman::core::Epoch(epoch.parse().unwrap()) };
+                let taken = Taken { queue: name("q"), item: first, epoch: banksman_core::Epoch(epoch.parse().unwrap()) };
                 self.jobs.push(Work { task: task.clone(), taken, attempts: attempts + 1, ended: None });
             }
             (WorkerOutcome::Empty { .. }, None) => self.asleep = self.sleeps && self.jobs.is_empty(),
@@ -174,7 +174,7 @@ impl Paper {
     }
 
     /// The rows say the same.
-    fn compare(&self, rows: &banksman::store::Snapshot, seed: u64) {
+    fn compare(&self, rows: &banksman_store::Snapshot, seed: u64) {
         let worker = rows.crew.workers.workers.get(&name("w"));
         let jobs: BTreeMap<TaskId, Taken> = self.jobs.iter().map(|work| (work.task.clone(), work.taken.clone())).collect();
         assert_eq!(worker.map(|worker| worker.jobs.clone()).unwrap_or_default(), jobs, "seed {seed}");

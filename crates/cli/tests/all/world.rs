@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use banksman::adapters::keeper;
-use banksman::core::event::{Kind, Resource};
-use banksman::core::resource::grant::{Ask, GrantRequest, Waiters};
-use banksman::core::resource::lock::State;
-use banksman::core::{Epoch, Grant, HolderId, Name};
-use banksman::store::{EventFilter, EventRow, Snapshot};
-use banksman::{Client, Project, WaitOptions};
+use banksman_adapters::keeper;
+use banksman_core::event::{Kind, Resource};
+use banksman_core::resource::grant::{Ask, GrantRequest, Waiters};
+use banksman_core::resource::lock::State;
+use banksman_core::{Epoch, Grant, HolderId, Name};
+use banksman_runtime::{Client, Project, WaitOptions};
+use banksman_store::{EventFilter, EventRow, Snapshot};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -170,7 +170,7 @@ impl World {
     }
 
     pub(crate) fn project(&self) -> Project {
-        let place = self.store.as_ref().map(|url| banksman::Place::parse(url, |_| None).unwrap());
+        let place = self.store.as_ref().map(|url| banksman_runtime::Place::parse(url, |_| None).unwrap());
         Project::find_at(self.path(), place).unwrap()
     }
 
@@ -178,7 +178,7 @@ impl World {
     pub(crate) fn another(&self, name: &str) -> Project {
         let root = self.path().join(name);
         std::fs::create_dir(&root).unwrap();
-        let place = self.store.as_ref().map(|url| banksman::Place::parse(url, |_| None).unwrap());
+        let place = self.store.as_ref().map(|url| banksman_runtime::Place::parse(url, |_| None).unwrap());
         Project::init_at(&root, place).unwrap()
     }
 

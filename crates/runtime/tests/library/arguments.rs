@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use banksman::core::event::{Kind, Resource};
-use banksman::core::ids::NameError;
-use banksman::core::resource::coordination::{Command, Outcome};
-use banksman::core::resource::grant::{Ask, GrantRequest};
-use banksman::core::resource::lock;
-use banksman::core::resource::semaphore;
-use banksman::core::{HolderId, Name};
-use banksman::{AcquireError, Acquisition, ArgumentError, Client, Error, WaitOptions};
+use banksman_core::event::{Kind, Resource};
+use banksman_core::ids::NameError;
+use banksman_core::resource::coordination::{Command, Outcome};
+use banksman_core::resource::grant::{Ask, GrantRequest};
+use banksman_core::resource::lock;
+use banksman_core::resource::semaphore;
+use banksman_core::{HolderId, Name};
+use banksman_runtime::{AcquireError, Acquisition, ArgumentError, Client, Error, WaitOptions};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
@@ -194,7 +194,7 @@ fn no_argument_panics_or_leaves_a_waiter() {
                 .into_iter()
                 .fold(acquire, |acquire, wait| acquire.wait(wait)))
         };
-        let word = match build().map(banksman::Acquire::acquire) {
+        let word = match build().map(banksman_runtime::Acquire::acquire) {
             Err(_) => "name",
             Ok(Ok(held)) => {
                 held.heartbeat().ok();

@@ -5,7 +5,7 @@
 mod arguments;
 mod reentry;
 
-use banksman::{Client, Project};
+use banksman_runtime::{Client, Project};
 
 /// A project that is removed in the end.
 pub(crate) struct World {

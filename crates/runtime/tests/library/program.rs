@@ -14,19 +14,19 @@ use std::io::Write;
 use std::os::fd::AsFd;
 use std::path::Path;
 
-use banksman::{Project, RunOptions, Runner, Sessions};
+use banksman_runtime::{Project, RunOptions, Runner, Sessions};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<_> = std::env::args_os().collect();
     // The keeper of a program that has called `enter` has other arguments, and none of the program's own.
     if args.get(1).is_none_or(|mode| mode != "careless" && mode != "named") {
-        banksman::enter();
+        banksman_runtime::enter();
     }
     // Whatever comes here is `main`: the tests count it.
     let dir = args.get(2).map_or_else(|| Path::new("/nowhere"), Path::new);
     File::options().append(true).create(true).open(dir.join("mains"))?.write_all(b"main\n")?;
     if let Some(program) = args.get(3) {
-        banksman::use_program(Path::new(program))?;
+        banksman_runtime::use_program(Path::new(program))?;
     }
     let client = Project::find(dir)?.open()?;
     let options = RunOptions { until_idle: true, ..RunOptions::default() };

@@ -3,11 +3,11 @@
 mod review;
 mod view;
 
-use banksman::Client;
-use banksman::core::decision::{About, Act, Outcome, State};
-use banksman::core::{Decision, DecisionId};
-use banksman::engine::{DecisionOutcome, DecisionRequest, Reply, Request, Work};
-use banksman::store::{Key, Reader};
+use banksman_core::decision::{About, Act, Outcome, State};
+use banksman_core::{Decision, DecisionId};
+use banksman_engine::{DecisionOutcome, DecisionRequest, Reply, Request, Work};
+use banksman_runtime::Client;
+use banksman_store::{Key, Reader};
 use clap::{Args, Subcommand};
 use serde_json::json;
 

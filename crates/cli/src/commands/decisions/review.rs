@@ -1,6 +1,6 @@
 use std::io::{BufRead, IsTerminal};
 
-use banksman::core::Decision;
+use banksman_core::Decision;
 use clap::Args;
 use serde_json::json;
 

@@ -1,7 +1,7 @@
 //! Decisions for people and for programs.
 
-use banksman::core::Decision;
-use banksman::core::decision::{About, State};
+use banksman_core::Decision;
+use banksman_core::decision::{About, State};
 use serde_json::{Value, json};
 
 use crate::commands::tasks::brief;

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use banksman::core::backlog::Edge;
-use banksman::core::event::{DecisionFact, Event, Fact, SectionFact, TaskFact};
-use banksman::core::task::{Ending, RetryReason, Spec};
-use banksman::core::{HolderId, RunId, RunnerId, SectionId, TaskId};
-use banksman::store::EventRow;
+use banksman_core::backlog::Edge;
+use banksman_core::event::{DecisionFact, Event, Fact, SectionFact, TaskFact};
+use banksman_core::task::{Ending, RetryReason, Spec};
+use banksman_core::{HolderId, RunId, RunnerId, SectionId, TaskId};
+use banksman_store::EventRow;
 
 #[derive(Debug, Default)]
 pub(super) struct Audit {

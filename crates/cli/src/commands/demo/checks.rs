@@ -1,7 +1,7 @@
 //! What was proven: every sentence is checked against the store, the log and /proc before it is said.
 
-use banksman::core::task::Ending;
-use banksman::core::{Liveness, Status};
+use banksman_core::task::Ending;
+use banksman_core::{Liveness, Status};
 use serde_json::{Value, json};
 
 use super::audit::Audit;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use banksman::core::{DecisionId, Seq};
+use banksman_core::{DecisionId, Seq};
 
 use super::stage::{Stage, now};
 use super::story::{of_kind, task};

@@ -10,11 +10,11 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use banksman::adapters::host;
-use banksman::core::{Liveness, ProcessId, RunId, Seq, Wall};
-use banksman::inspect::{self, LiveRun};
-use banksman::store::{EventFilter, EventRow, Snapshot};
-use banksman::{Follower, Project};
+use banksman_adapters::host;
+use banksman_core::{Liveness, ProcessId, RunId, Seq, Wall};
+use banksman_runtime::inspect::{self, LiveRun};
+use banksman_runtime::{Follower, Project};
+use banksman_store::{EventFilter, EventRow, Snapshot};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
 

@@ -1,7 +1,7 @@
 //! The story: what is to be done, and what goes wrong on the way.
 
-use banksman::core::{ProcessId, RunId};
-use banksman::store::EventRow;
+use banksman_core::{ProcessId, RunId};
+use banksman_store::EventRow;
 
 use super::night;
 use super::stage::{Stage, now};
@@ -174,7 +174,7 @@ fn hand_over(stage: &Stage) -> Result<(), Failure> {
 
 /// The live sessions whose processes are known.
 fn orphans(stage: &Stage) -> Result<Vec<Orphan>, Failure> {
-    let orphan = |live: banksman::inspect::LiveRun| {
+    let orphan = |live: banksman_runtime::inspect::LiveRun| {
         let process = stage.identify(live.run.session?.child)?;
         Some(Orphan { run: live.run.id, title: live.title.to_string(), process })
     };
@@ -182,7 +182,7 @@ fn orphans(stage: &Stage) -> Result<Vec<Orphan>, Failure> {
 }
 
 fn is_alive(stage: &Stage, orphan: &Orphan) -> bool {
-    stage.probe(&orphan.process) == banksman::core::Liveness::Alive
+    stage.probe(&orphan.process) == banksman_core::Liveness::Alive
 }
 
 /// The first event of this kind.

@@ -1,8 +1,8 @@
 //! The pure parts, over a log that is written down here.
 
-use banksman::core::event::Source;
-use banksman::core::{RunId, Seq, Wall};
-use banksman::store::EventRow;
+use banksman_core::event::Source;
+use banksman_core::{RunId, Seq, Wall};
+use banksman_store::EventRow;
 use serde_json::{Value, json};
 
 use super::audit::Audit;

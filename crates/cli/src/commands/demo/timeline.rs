@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use banksman::core::event::{Event, Fact, SectionFact, TaskFact};
-use banksman::core::task::RetryReason;
-use banksman::core::{Name, RunId, SectionId, TaskId, Wall};
-use banksman::store::EventRow;
+use banksman_core::event::{Event, Fact, SectionFact, TaskFact};
+use banksman_core::task::RetryReason;
+use banksman_core::{Name, RunId, SectionId, TaskId, Wall};
+use banksman_store::EventRow;
 use serde_json::{Value, json};
 
 /// How things stand with a task at some time.

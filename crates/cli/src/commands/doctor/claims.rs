@@ -1,9 +1,9 @@
 //! Locks of tasks that nobody works on: their holder waited for something else, or the task has gone on without it.
 
-use banksman::core::resource::lock;
-use banksman::core::task::State;
-use banksman::core::{Epoch, Task};
-use banksman::store::Key;
+use banksman_core::resource::lock;
+use banksman_core::task::State;
+use banksman_core::{Epoch, Task};
+use banksman_store::Key;
 
 use super::{Entry, Examination, Finding};
 use crate::failure::Failure;
@@ -18,7 +18,7 @@ pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failur
     // Read together with the tasks, so that a claim or an end in between is no finding.
     let keys = held.iter().flat_map(|(task, name, _)| [Key::Task(task.clone()), Key::Lock(name.clone()), Key::Live]).collect();
     let rows = examination.reader.view().load(&keys)?;
-    let entry = |(id, name, grant): &(_, banksman::core::Name, Box<banksman::core::Grant>)| {
+    let entry = |(id, name, grant): &(_, banksman_core::Name, Box<banksman_core::Grant>)| {
         let is_still_held =
             matches!(&rows.coordination.locks.get(name)?.state, lock::State::Held(now) if now.epoch == grant.epoch);
         let task = rows.backlog.tasks.get(id);

@@ -1,9 +1,9 @@
 //! The files of the project: who may read them, and what killed processes have left. Links in the folder are no finding:
 //! no command opens such a project.
 
-use banksman::adapters::wake::Exchange;
-use banksman::adapters::{life_file, private};
-use banksman::store::Key;
+use banksman_adapters::wake::Exchange;
+use banksman_adapters::{life_file, private};
+use banksman_store::Key;
 
 use super::{Entry, Examination, Finding};
 use crate::failure::Failure;

@@ -1,8 +1,8 @@
 //! Imports that are not finished. Nobody sees the tasks of one that was killed, but they keep what they refer to from being
 //! deleted, and the store from being copied.
 
-use banksman::core::Liveness;
-use banksman::store::Key;
+use banksman_core::Liveness;
+use banksman_store::Key;
 
 use super::{Entry, Examination, Finding};
 use crate::failure::Failure;
@@ -13,7 +13,7 @@ pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failur
         true => examination.context.client()?.clear_imports()?,
         false => Vec::new(),
     };
-    let entry = |import: &banksman::core::import::Import| {
+    let entry = |import: &banksman_core::import::Import| {
         let (id, added, total) = (&import.id, import.added, import.total);
         let is_dead = matches!(examination.project.host().probe(&import.process), Liveness::Dead | Liveness::OtherBoot);
         let killed = || Entry::new(format!("import {id} was killed after {added} of {total} tasks"));

@@ -1,7 +1,7 @@
 //! Keepers that do not answer. Their sessions go on, but nobody looks after them.
 
-use banksman::adapters::keeper::Silence;
-use banksman::inspect;
+use banksman_adapters::keeper::Silence;
+use banksman_runtime::inspect;
 
 use super::{Entry, Examination, Finding};
 use crate::failure::Failure;

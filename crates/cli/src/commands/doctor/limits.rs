@@ -1,6 +1,6 @@
 //! Limits in the settings that are not those of the project: somebody has edited a file. The project's row is what applies.
 
-use banksman::core::Limits;
+use banksman_core::Limits;
 
 use super::{Entry, Examination, Finding};
 use crate::failure::Failure;

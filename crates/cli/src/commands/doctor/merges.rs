@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use banksman::adapters::git::{self, Leftover, Settled};
+use banksman_adapters::git::{self, Leftover, Settled};
 
 use super::{Entry, Examination, Finding};
 use crate::failure::Failure;

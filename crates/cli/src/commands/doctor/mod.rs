@@ -16,8 +16,8 @@ mod shortages;
 mod store;
 mod trust;
 
-use banksman::Project;
-use banksman::store::Reader;
+use banksman_runtime::Project;
+use banksman_store::Reader;
 use clap::Args;
 use serde_json::{Value, json};
 

@@ -1,7 +1,7 @@
 //! Runs whose keeper is dead. The next runner ends what is left of them; where it cannot prove that nothing is, a person is asked.
 
-use banksman::adapters::keeper::Found;
-use banksman::inspect;
+use banksman_adapters::keeper::Found;
+use banksman_runtime::inspect;
 
 use super::{Entry, Examination, Finding};
 use crate::failure::Failure;

@@ -1,8 +1,8 @@
 //! Runners whose machine has not enough of something to start runs. They go on by themselves when it has.
 
-use banksman::core::Liveness;
-use banksman::core::backlog::Runner;
-use banksman::store::Key;
+use banksman_core::Liveness;
+use banksman_core::backlog::Runner;
+use banksman_store::Key;
 
 use super::{Entry, Examination, Finding};
 use crate::failure::Failure;

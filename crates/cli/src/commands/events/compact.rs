@@ -1,4 +1,4 @@
-use banksman::store::{Compacted, EventFilter, Keep, Size, Store};
+use banksman_store::{Compacted, EventFilter, Keep, Size, Store};
 use clap::Args;
 use serde_json::json;
 

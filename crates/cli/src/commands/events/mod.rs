@@ -2,9 +2,9 @@ mod compact;
 
 use std::os::fd::AsFd;
 
-use banksman::core::event::{CustomKind, Event, Source, check_kind};
-use banksman::core::{Name, Seq, Wall};
-use banksman::store::{EventFilter, EventRow, Mark};
+use banksman_core::event::{CustomKind, Event, Source, check_kind};
+use banksman_core::{Name, Seq, Wall};
+use banksman_store::{EventFilter, EventRow, Mark};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
@@ -200,7 +200,7 @@ fn cut(value: &str, at_most: usize) -> String {
 
 fn since(text: &str) -> Result<Wall, Failure> {
     if let Ok(Dur(ago)) = text.parse() {
-        let now = banksman::adapters::host::wall_ms();
+        let now = banksman_adapters::host::wall_ms();
         return Ok(Wall(now.saturating_sub(i64::try_from(ago.as_millis()).unwrap_or(i64::MAX))));
     }
     let time: Result<jiff::Timestamp, _> = text.parse();
@@ -216,7 +216,7 @@ impl Emit {
         if self.data.len() > DATA_LIMIT {
             return Err(Failure::usage(format!("--data may have at most {DATA_LIMIT} bytes, this one has {}", self.data.len())));
         }
-        let data = banksman::core::json::parse(&self.data)
+        let data = banksman_core::json::parse(&self.data)
             .map_err(|error| Failure::usage(format!("--data: {error}")).hint(r#"for example: --data '{"version": "1.2"}'"#))?;
         let about = self.about.map(|about| about.to_string()).or_else(|| std::env::var("BANKSMAN_HOLDER").ok());
         let source = Source { component: "user".into(), id: about.map(Into::into) };

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use banksman::core::guard::{Guard, GuardResult};
-use banksman::core::pipeline::plan::{Context as Vars, Plan};
-use banksman::core::suggest::near;
-use banksman::guards::{Limits, gather};
-use banksman::runbook::Runbook;
+use banksman_core::guard::{Guard, GuardResult};
+use banksman_core::pipeline::plan::{Context as Vars, Plan};
+use banksman_core::suggest::near;
+use banksman_runbook::Runbook;
+use banksman_runtime::guards::{Limits, gather};
 use clap::Args;
 use serde_json::{Value, json};
 

@@ -2,9 +2,9 @@
 
 mod check;
 
-use banksman::core::guard::Guard;
-use banksman::runbook::Runbook;
-use banksman::{RunbookError, RunbookFile, load_all, load_runbook};
+use banksman_core::guard::Guard;
+use banksman_runbook::Runbook;
+use banksman_runtime::{RunbookError, RunbookFile, load_all, load_runbook};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 

@@ -1,9 +1,9 @@
 //! What people and phases do with a pipeline under way.
 
-use banksman::core::pipeline::MESSAGE_LIMIT;
-use banksman::core::{Pipeline, Stamp};
-use banksman::engine::PipelineRequest;
-use banksman::store::Key;
+use banksman_core::pipeline::MESSAGE_LIMIT;
+use banksman_core::{Pipeline, Stamp};
+use banksman_engine::PipelineRequest;
+use banksman_store::Key;
 use clap::Args;
 use serde_json::json;
 
@@ -158,7 +158,7 @@ fn ids(context: &Context, names: &[String]) -> Result<Vec<String>, Failure> {
     names.iter().map(|name| Ok(find_pipeline(&mut reader, name)?.id.to_string())).collect()
 }
 
-fn told(context: &Context, client: &banksman::Client, pipeline: &Pipeline) -> Done {
+fn told(context: &Context, client: &banksman_runtime::Client, pipeline: &Pipeline) -> Done {
     let mut reader = client.reader()?;
     let rows = reader.view().load(&pipeline.task().cloned().map(Key::Task).into_iter().collect())?;
     let at = Stamp { lease: rows.lease, wall: rows.wall };

@@ -6,11 +6,11 @@ mod view;
 
 use std::collections::BTreeSet;
 
-use banksman::Client;
-use banksman::core::pipeline::{Outcome, Pipeline, Refusal, State};
-use banksman::core::{Epoch, TaskId};
-use banksman::engine::{PipelineOutcome, PipelineRequest, Reply, Request};
-use banksman::store::{Key, Reader};
+use banksman_core::pipeline::{Outcome, Pipeline, Refusal, State};
+use banksman_core::{Epoch, TaskId};
+use banksman_engine::{PipelineOutcome, PipelineRequest, Reply, Request};
+use banksman_runtime::Client;
+use banksman_store::{Key, Reader};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
@@ -113,7 +113,7 @@ fn find_pipeline(reader: &mut Reader, name: &str) -> Result<Pipeline, Failure> {
 
 /// The pipeline that this command is part of.
 fn own() -> Option<String> {
-    variable(banksman::core::task::PIPELINE_ENV)
+    variable(banksman_core::task::PIPELINE_ENV)
 }
 
 /// The run that speaks, if this command is part of one that is a phase of this pipeline.

@@ -1,17 +1,17 @@
 //! `pipelines start`.
 
-use banksman::Client;
-use banksman::adapters::ids;
-use banksman::core::pipeline::plan::{BindError, Context as Vars, Plan};
-use banksman::core::resource::coordination::Command;
-use banksman::core::resource::lock;
-use banksman::core::resource::semaphore;
-use banksman::core::task::{Spec, Work};
-use banksman::core::{Name, TaskId, Title, queue};
-use banksman::engine::{PipelineRequest, QueueRequest, Request, lacks, slot_keys};
-use banksman::runbook::{PipelineDef, Runbook};
-use banksman::runbooks::{load_all, load_runbook};
-use banksman::store::Key;
+use banksman_adapters::ids;
+use banksman_core::pipeline::plan::{BindError, Context as Vars, Plan};
+use banksman_core::resource::coordination::Command;
+use banksman_core::resource::lock;
+use banksman_core::resource::semaphore;
+use banksman_core::task::{Spec, Work};
+use banksman_core::{Name, TaskId, Title, queue};
+use banksman_engine::{PipelineRequest, QueueRequest, Request, lacks, slot_keys};
+use banksman_runbook::{PipelineDef, Runbook};
+use banksman_runtime::Client;
+use banksman_runtime::runbooks::{load_all, load_runbook};
+use banksman_store::Key;
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -81,7 +81,7 @@ impl Order {
         check_slots(&client, &plan)?;
         let spec = Spec { work: Some(Work::Pipeline(plan)), ..spec };
         let id = TaskId::new(&ids::short("p")).expect("a short id is valid");
-        let start = banksman::engine::Start { id: id.clone(), spec, depends_on, context: bound, by };
+        let start = banksman_engine::Start { id: id.clone(), spec, depends_on, context: bound, by };
         let pipeline = stepped(&id, ask(&client, PipelineRequest::Start(Box::new(start)))?)?;
         let task = reader.view().load(&[Key::Task(id.clone())].into())?.backlog.tasks.remove(&id);
         let task = task.ok_or_else(|| find::no_task(id.as_str()))?;
@@ -102,7 +102,7 @@ pub(crate) fn variables(words: &[String]) -> Result<Vars, Failure> {
             None => Ok((name.into(), Value::from(value))),
             Some(name) => {
                 let wrong = |error| Failure::usage(format!("{name}: {value:?}: {error}")).hint(format!("a text is {name}=TEXT"));
-                let value = banksman::core::json::parse(value).map_err(wrong)?;
+                let value = banksman_core::json::parse(value).map_err(wrong)?;
                 Ok((name.into(), value))
             }
         }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use banksman::core::pipeline::plan::{Action, Deed, Phase, Text};
-use banksman::core::pipeline::{Pipeline, Reason, State};
-use banksman::core::{Name, Seq, Stamp, Status, Task, TaskId};
-use banksman::store::{Hosted, Key, Reader, TaskFilter};
+use banksman_core::pipeline::plan::{Action, Deed, Phase, Text};
+use banksman_core::pipeline::{Pipeline, Reason, State};
+use banksman_core::{Name, Seq, Stamp, Status, Task, TaskId};
+use banksman_store::{Hosted, Key, Reader, TaskFilter};
 use clap::Args;
 use serde_json::{Value, json};
 

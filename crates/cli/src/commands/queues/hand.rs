@@ -1,9 +1,9 @@
 //! What people do with many items: try the dead again, remove.
 
-use banksman::Client;
-use banksman::core::queue::{Input, Outcome, Part, Queue};
-use banksman::core::{ItemId, Name};
-use banksman::store::Key;
+use banksman_core::queue::{Input, Outcome, Part, Queue};
+use banksman_core::{ItemId, Name};
+use banksman_runtime::Client;
+use banksman_store::Key;
 use clap::Args;
 use serde_json::json;
 

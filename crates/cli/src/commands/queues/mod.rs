@@ -6,10 +6,10 @@ mod take;
 mod terms;
 mod view;
 
-use banksman::core::queue::{Outcome, QUEUES_LIMIT};
-use banksman::core::suggest::near;
-use banksman::core::{ItemId, Name};
-use banksman::store::Key;
+use banksman_core::queue::{Outcome, QUEUES_LIMIT};
+use banksman_core::suggest::near;
+use banksman_core::{ItemId, Name};
+use banksman_store::Key;
 use clap::{Args, Subcommand};
 use serde_json::json;
 

@@ -2,9 +2,9 @@
 
 use std::io::{BufRead, BufReader, Read};
 
-use banksman::Client;
-use banksman::core::queue::{DATA_LIMIT, Data, DataError, Input, New, Outcome, Pushed};
-use banksman::core::{DedupeKey, ItemId, Name, Span};
+use banksman_core::queue::{DATA_LIMIT, Data, DataError, Input, New, Outcome, Pushed};
+use banksman_core::{DedupeKey, ItemId, Name, Span};
+use banksman_runtime::Client;
 use clap::Args;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::json;

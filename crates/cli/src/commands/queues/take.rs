@@ -2,10 +2,10 @@
 
 use std::os::fd::AsFd;
 
-use banksman::core::queue::{ERROR_LIMIT, Hold, Input, Item, Outcome, State, Waiting};
-use banksman::core::{Epoch, HolderId, ItemId, Name, Span, Stamp};
-use banksman::store::Key;
-use banksman::{Client, TakeEnd};
+use banksman_core::queue::{ERROR_LIMIT, Hold, Input, Item, Outcome, State, Waiting};
+use banksman_core::{Epoch, HolderId, ItemId, Name, Span, Stamp};
+use banksman_runtime::{Client, TakeEnd};
+use banksman_store::Key;
 use clap::Args;
 use serde_json::{Value, json};
 

@@ -1,9 +1,9 @@
 //! The terms of a queue, and whether items are taken from it.
 
-use banksman::core::Name;
-use banksman::core::queue::{ATTEMPTS_LIMIT, Config, Input, LENGTH_LIMIT, Outcome};
-use banksman::runbook::QueueTerms;
-use banksman::store::Key;
+use banksman_core::Name;
+use banksman_core::queue::{ATTEMPTS_LIMIT, Config, Input, LENGTH_LIMIT, Outcome};
+use banksman_runbook::QueueTerms;
+use banksman_store::Key;
 use clap::Args;
 use serde_json::json;
 

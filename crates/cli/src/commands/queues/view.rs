@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use banksman::adapters::host::Host;
-use banksman::core::queue::{Item, Part, Queue, Queues, State};
-use banksman::core::worker::Worker;
-use banksman::core::{ItemId, Liveness, Name, Now, ProcessId, Stamp, TaskId};
-use banksman::store::{Key, QueueCounts, Reader};
+use banksman_adapters::host::Host;
+use banksman_core::queue::{Item, Part, Queue, Queues, State};
+use banksman_core::worker::Worker;
+use banksman_core::{ItemId, Liveness, Name, Now, ProcessId, Stamp, TaskId};
+use banksman_store::{Key, QueueCounts, Reader};
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -132,7 +132,7 @@ fn dead<'a>(context: &Context, reader: &mut Reader, host: &Host, queues: impl It
 }
 
 /// Where, why and when it died.
-fn death(item: &Item) -> Option<(&Name, &str, banksman::core::Wall)> {
+fn death(item: &Item) -> Option<(&Name, &str, banksman_core::Wall)> {
     match (&item.state, &item.origin) {
         (State::Dead { reason, at }, _) => Some((&item.queue, reason, *at)),
         (_, Some(origin)) => Some((&origin.queue, &origin.reason, origin.at)),
@@ -242,7 +242,7 @@ fn item_json(item: &Item, seen: &Seen) -> Value {
     let stamp = taken.map_or(item.created, |taken| taken.since);
     let due = item.due().filter(|_| task.is_none()).map(|due| words::rfc3339(stamp.wall_of(due)));
     let death = death(item);
-    let attempt = |attempt: &banksman::core::queue::Attempt| {
+    let attempt = |attempt: &banksman_core::queue::Attempt| {
         json!({
             "holder": attempt.holder,
             "epoch": attempt.epoch,

@@ -3,15 +3,15 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use banksman::core::event::{Kind, Resource};
-use banksman::core::ids::{HolderId, RequestId};
-use banksman::core::resource::coordination::{Command, Outcome};
-use banksman::core::resource::deadlock::Link;
-use banksman::core::resource::grant::{Ask, Blocked, Grant, GrantRequest, Term, Waiting};
-use banksman::core::resource::lock;
-use banksman::core::resource::semaphore;
-use banksman::core::{Epoch, ProcessId, Span, Stamp, Wall};
-use banksman::{Acquisition, Client, WaitOptions};
+use banksman_core::event::{Kind, Resource};
+use banksman_core::ids::{HolderId, RequestId};
+use banksman_core::resource::coordination::{Command, Outcome};
+use banksman_core::resource::deadlock::Link;
+use banksman_core::resource::grant::{Ask, Blocked, Grant, GrantRequest, Term, Waiting};
+use banksman_core::resource::lock;
+use banksman_core::resource::semaphore;
+use banksman_core::{Epoch, ProcessId, Span, Stamp, Wall};
+use banksman_runtime::{Acquisition, Client, WaitOptions};
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -80,7 +80,7 @@ pub(crate) fn acquire(
     printer: &Printer,
     client: &Client,
     kind: Kind,
-    name: &banksman::core::Name,
+    name: &banksman_core::Name,
     weight: u32,
     max_hold: Option<Dur>,
     flags: &AcquireFlags,
@@ -168,7 +168,7 @@ fn metadata(text: &str) -> Result<Value, Failure> {
     if text.len() > METADATA_LIMIT {
         return Err(Failure::usage(format!("--metadata may have at most {METADATA_LIMIT} bytes, this one has {}", text.len())));
     }
-    banksman::core::json::parse(text).map_err(|error| {
+    banksman_core::json::parse(text).map_err(|error| {
         Failure::usage(format!("--metadata: {error}")).hint(r#"for example: --metadata '{"why": "release 1.2"}'"#)
     })
 }
@@ -186,7 +186,7 @@ fn waiting_line(resource: &Resource, waiting: &Waiting, elapsed: Duration) -> St
         grants => format!("held by {} holders", grants.len()),
     };
     let since = waiting.blocked.holders.iter().map(|grant| grant.acquired.wall).min();
-    let now = Wall(banksman::adapters::host::wall_ms());
+    let now = Wall(banksman_adapters::host::wall_ms());
     let held_for = since.map_or(String::new(), |since| format!(" for {}", words::span(now - since)));
     let place = words::ordinal(waiting.place);
     let waited = words::span(Dur(elapsed).span());

@@ -1,14 +1,14 @@
 //! `… cleanup`: frees what is dead or stale.
 
-use banksman::Client;
-use banksman::adapters::host::Host;
-use banksman::core::event::{Kind, Resource};
-use banksman::core::resource::coordination::{Command, Coordination};
-use banksman::core::resource::lock;
-use banksman::core::resource::semaphore;
-use banksman::core::{Grant, Liveness, Now, Stamp, WorkClaim};
-use banksman::engine::{Request, Seen, TaskRequest};
-use banksman::store::Reader;
+use banksman_adapters::host::Host;
+use banksman_core::event::{Kind, Resource};
+use banksman_core::resource::coordination::{Command, Coordination};
+use banksman_core::resource::lock;
+use banksman_core::resource::semaphore;
+use banksman_core::{Grant, Liveness, Now, Stamp, WorkClaim};
+use banksman_engine::{Request, Seen, TaskRequest};
+use banksman_runtime::Client;
+use banksman_store::Reader;
 use serde_json::json;
 
 use super::super::Done;

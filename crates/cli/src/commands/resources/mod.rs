@@ -12,11 +12,11 @@ pub(crate) use view::{grant_json, holder_state, is_over, line_rows, waiter_json}
 
 use std::time::Duration;
 
-use banksman::core::event::{Kind, Resource};
-use banksman::core::resource::lock;
-use banksman::core::resource::semaphore;
-use banksman::core::{Name, Span};
-use banksman::parse_duration;
+use banksman_core::event::{Kind, Resource};
+use banksman_core::resource::lock;
+use banksman_core::resource::semaphore;
+use banksman_core::{Name, Span};
+use banksman_runtime::parse_duration;
 
 use crate::exit_codes as exit;
 use crate::failure::Failure;
@@ -99,9 +99,9 @@ pub(crate) fn semaphore_refusal(name: &Name, outcome: &semaphore::Outcome) -> Fa
 }
 
 /// Who uses force, for the record.
-pub(crate) fn forced(client: &banksman::Client) -> banksman::core::event::Forced {
-    let user = banksman::adapters::user::User::current().name;
+pub(crate) fn forced(client: &banksman_runtime::Client) -> banksman_core::event::Forced {
+    let user = banksman_adapters::user::User::current().name;
     let uname = rustix::system::uname();
     let host = uname.nodename().to_string_lossy().into_owned();
-    banksman::core::event::Forced { user, host: host.into(), pid: client.this_process().pid }
+    banksman_core::event::Forced { user, host: host.into(), pid: client.this_process().pid }
 }

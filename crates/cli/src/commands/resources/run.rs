@@ -5,13 +5,13 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-use banksman::Client;
-use banksman::adapters::tree;
-use banksman::core::event::{Kind, Resource};
-use banksman::core::resource::coordination::{Command, Outcome};
-use banksman::core::resource::lock;
-use banksman::core::resource::semaphore;
-use banksman::core::{Epoch, Grant, HolderId, Name};
+use banksman_adapters::tree;
+use banksman_core::event::{Kind, Resource};
+use banksman_core::resource::coordination::{Command, Outcome};
+use banksman_core::resource::lock;
+use banksman_core::resource::semaphore;
+use banksman_core::{Epoch, Grant, HolderId, Name};
+use banksman_runtime::Client;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper};
 

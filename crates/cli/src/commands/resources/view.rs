@@ -1,8 +1,8 @@
 //! Grants and lines as people and programs see them.
 
-use banksman::adapters::host::Host;
-use banksman::core::resource::grant::{Grant, Reason, Waiter, Waiters};
-use banksman::core::{Liveness, Now, Stamp};
+use banksman_adapters::host::Host;
+use banksman_core::resource::grant::{Grant, Reason, Waiter, Waiters};
+use banksman_core::{Liveness, Now, Stamp};
 use serde_json::{Value, json};
 
 use crate::table;

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use banksman::core::queue;
-use banksman::core::worker::{self, WORKERS_LIMIT};
-use banksman::engine::{ApplyOutcome, Change, How, Incompatible};
-use banksman::runbook::Runbook;
-use banksman::runbooks::{load_all, load_runbook};
-use banksman::store::Key;
+use banksman_core::queue;
+use banksman_core::worker::{self, WORKERS_LIMIT};
+use banksman_engine::{ApplyOutcome, Change, How, Incompatible};
+use banksman_runbook::Runbook;
+use banksman_runtime::runbooks::{load_all, load_runbook};
+use banksman_store::Key;
 use clap::Args;
 use serde_json::{Value, json};
 

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use banksman::runbook::{Diagnostics, Runbook};
-use banksman::runbooks::{is_path, load_file};
-use banksman::{LoadedRunbook, Project, RunbookError, RunbookFile, load_all, load_runbook};
+use banksman_runbook::{Diagnostics, Runbook};
+use banksman_runtime::runbooks::{is_path, load_file};
+use banksman_runtime::{LoadedRunbook, Project, RunbookError, RunbookFile, load_all, load_runbook};
 use clap::Args;
 use serde_json::{Value, json};
 

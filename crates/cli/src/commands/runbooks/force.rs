@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use banksman::config::Config;
-use banksman::core::Name;
-use banksman::core::resource::coordination::Coordination;
-use banksman::core::resource::lock;
-use banksman::runbook::{QueueTerms, Runbook};
-use banksman::store::{Key, Snapshot};
+use banksman_core::Name;
+use banksman_core::resource::coordination::Coordination;
+use banksman_core::resource::lock;
+use banksman_runbook::{QueueTerms, Runbook};
+use banksman_runtime::config::Config;
+use banksman_store::{Key, Snapshot};
 
 use crate::printer::{DIM, GREEN, YELLOW};
 

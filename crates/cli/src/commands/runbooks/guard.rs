@@ -1,6 +1,6 @@
 //! Guards in words.
 
-use banksman::core::guard::{Condition, FRESH_FOR, Guard, GuardAction};
+use banksman_core::guard::{Condition, FRESH_FOR, Guard, GuardAction};
 use serde_json::{Value, json};
 
 use crate::printer::{BOLD, DIM};

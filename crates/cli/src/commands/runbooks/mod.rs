@@ -69,7 +69,7 @@ impl Runbooks {
 }
 
 fn schema(context: &Context) -> Done {
-    let schema = banksman::runbook::schema();
+    let schema = banksman_runbook::schema();
     let text = format!("{schema:#}");
     context.printer.result(json!({ "schema": schema }), text);
     Ok(exit::OK)

@@ -3,7 +3,7 @@
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write};
 
-use banksman::runbooks::RunbookError;
+use banksman_runtime::runbooks::RunbookError;
 use clap::{Args, ValueEnum};
 use serde_json::json;
 

@@ -2,11 +2,11 @@
 
 use std::fmt::Write;
 
-use banksman::core::pipeline::plan::{Action, After, Deed, Merge, OnFail, Phase, Plan, Push};
-use banksman::core::route::Then;
-use banksman::core::task::Need;
-use banksman::core::worker::Job;
-use banksman::runbook::{PipelineDef, Runbook};
+use banksman_core::pipeline::plan::{Action, After, Deed, Merge, OnFail, Phase, Plan, Push};
+use banksman_core::route::Then;
+use banksman_core::task::Need;
+use banksman_core::worker::Job;
+use banksman_runbook::{PipelineDef, Runbook};
 
 use super::guard;
 use crate::commands::tasks::brief;
@@ -47,7 +47,7 @@ fn list(title: &str, lines: Vec<String>) -> Option<String> {
 }
 
 fn shared(runbook: &Runbook) -> Vec<String> {
-    let ttl = |ttl: Option<banksman::core::Span>| ttl.map_or_else(String::new, |ttl| format!(", {ttl} without a heartbeat"));
+    let ttl = |ttl: Option<banksman_core::Span>| ttl.map_or_else(String::new, |ttl| format!(", {ttl} without a heartbeat"));
     let locks = runbook.locks.iter().map(|(name, terms)| {
         let most = terms.max_hold.map_or_else(String::new, |most| format!(", at most {most}"));
         format!("lock {name}{}{most}", ttl(terms.ttl))
@@ -101,7 +101,7 @@ fn phase_lines(plan: &Plan, index: usize, phase: &Phase) -> String {
         }
     };
     let names =
-        |guards: &[banksman::core::guard::Guard]| guards.iter().map(|guard| guard.name.as_str()).collect::<Vec<_>>().join(", ");
+        |guards: &[banksman_core::guard::Guard]| guards.iter().map(|guard| guard.name.as_str()).collect::<Vec<_>>().join(", ");
     line("before", names(&phase.pre));
     line("after", names(&phase.post));
     line("holds", phase.needs.iter().map(|need| held(need, plan)).collect::<Vec<_>>().join(", "));

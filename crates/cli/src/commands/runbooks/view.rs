@@ -1,9 +1,9 @@
 //! Runbooks for people and for programs.
 
-use banksman::core::pipeline::plan::{After, OnFail, Phase, Plan};
-use banksman::core::task::Need;
-use banksman::runbook::{PipelineDef, Runbook};
-use banksman::{RunbookError, load_all, load_runbook};
+use banksman_core::pipeline::plan::{After, OnFail, Phase, Plan};
+use banksman_core::task::Need;
+use banksman_runbook::{PipelineDef, Runbook};
+use banksman_runtime::{RunbookError, load_all, load_runbook};
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -99,7 +99,7 @@ impl Show {
 }
 
 fn runbook_json(runbook: &Runbook) -> Value {
-    let terms = |ttl: Option<banksman::core::Span>| ttl.map(|ttl| ttl.to_string());
+    let terms = |ttl: Option<banksman_core::Span>| ttl.map(|ttl| ttl.to_string());
     json!({
         "name": runbook.name,
         "description": runbook.description,

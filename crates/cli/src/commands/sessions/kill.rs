@@ -1,12 +1,12 @@
 use std::os::fd::AsFd;
 
-use banksman::adapters::keeper::Found;
-use banksman::core::backlog::Run;
-use banksman::core::task::Outcome;
-use banksman::engine::why::Life;
-use banksman::engine::{Reply, Request, TaskOutcome, TaskRequest};
-use banksman::store::Reader;
-use banksman::{Client, Told, inspect, recover_run};
+use banksman_adapters::keeper::Found;
+use banksman_core::backlog::Run;
+use banksman_core::task::Outcome;
+use banksman_engine::why::Life;
+use banksman_engine::{Reply, Request, TaskOutcome, TaskRequest};
+use banksman_runtime::{Client, Told, inspect, recover_run};
+use banksman_store::Reader;
 use clap::Args;
 use serde_json::json;
 

@@ -7,12 +7,12 @@ pub(crate) use kill::not_ended;
 
 use std::io::ErrorKind;
 
-use banksman::adapters::keeper::{self, Found, Silence, Status};
-use banksman::core::backlog::Run;
-use banksman::core::{RunId, Task};
-use banksman::inspect::{self, LiveRun};
-use banksman::store::Key;
-use banksman::{Project, Sessions as Files};
+use banksman_adapters::keeper::{self, Found, Silence, Status};
+use banksman_core::backlog::Run;
+use banksman_core::{RunId, Task};
+use banksman_runtime::inspect::{self, LiveRun};
+use banksman_runtime::{Project, Sessions as Files};
+use banksman_store::Key;
 use clap::{Args, Subcommand};
 use serde_json::json;
 

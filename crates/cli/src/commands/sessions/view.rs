@@ -2,10 +2,10 @@
 
 use std::fs;
 
-use banksman::adapters::keeper::Found;
-use banksman::core::Stamp;
-use banksman::core::task::Need;
-use banksman::{Project, Sessions as Files};
+use banksman_adapters::keeper::Found;
+use banksman_core::Stamp;
+use banksman_core::task::Need;
+use banksman_runtime::{Project, Sessions as Files};
 use serde_json::{Value, json};
 
 use super::{Seen, is_here};
@@ -72,7 +72,7 @@ fn size(bytes: u64) -> String {
 pub(super) fn row(seen: &Seen, at: Stamp) -> Vec<String> {
     let number = |number: Option<i32>| number.map_or_else(|| "-".into(), |number| number.to_string());
     let run = &seen.run;
-    let gone = seen.live.as_ref().is_some_and(|live| live.attended.life == banksman::engine::why::Life::Gone);
+    let gone = seen.live.as_ref().is_some_and(|live| live.attended.life == banksman_engine::why::Life::Gone);
     let runner = if gone { format!("{} {RED}(gone){RED:#}", run.owner) } else { run.owner.to_string() };
     let took = match &run.ended {
         Some(ended) => words::span(ended.at - run.started.wall),
@@ -134,7 +134,7 @@ pub(super) fn details(seen: &Seen, project: &Project) -> Value {
         "bytes": status.map(|status| status.log.bytes),
         "dropped": status.map(|status| status.log.dropped),
         "error": status.and_then(|status| status.log.error.as_ref()),
-        "lastOutputAt": status.and_then(|status| status.output_at_ms).map(|ms| words::rfc3339(banksman::core::Wall(ms))),
+        "lastOutputAt": status.and_then(|status| status.output_at_ms).map(|ms| words::rfc3339(banksman_core::Wall(ms))),
     });
     let process = |pid: &i32| json!({ "pid": pid, "command": command(*pid) });
     data["processes"] = status.map(|status| status.processes.iter().map(process).collect::<Vec<_>>()).into();

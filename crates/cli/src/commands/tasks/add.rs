@@ -1,14 +1,14 @@
 use std::num::NonZeroU32;
 
-use banksman::adapters::ids;
-use banksman::config::Config;
-use banksman::core::task::admission::Reason;
-use banksman::core::task::retry::Policy;
-use banksman::core::task::{Need, Spec};
-use banksman::core::{Name, Status, TaskId, Title};
-use banksman::engine::why::{Answer, Cause, Why};
-use banksman::engine::{TaskOutcome, TaskRequest};
-use banksman::inspect;
+use banksman_adapters::ids;
+use banksman_core::task::admission::Reason;
+use banksman_core::task::retry::Policy;
+use banksman_core::task::{Need, Spec};
+use banksman_core::{Name, Status, TaskId, Title};
+use banksman_engine::why::{Answer, Cause, Why};
+use banksman_engine::{TaskOutcome, TaskRequest};
+use banksman_runtime::config::Config;
+use banksman_runtime::inspect;
 use clap::Args;
 use serde_json::json;
 

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use banksman::core::backlog::Section;
-use banksman::core::resource::lock;
-use banksman::core::task::{Outcome, State};
-use banksman::core::{Epoch, HolderId, SectionId, Task, TaskId, Title};
-use banksman::engine::{Edit, LockedBy, Taking, TaskOutcome, TaskRequest};
-use banksman::store::{Key, Reader};
-use banksman::{Client, TaskClaim, WaitOptions};
+use banksman_core::backlog::Section;
+use banksman_core::resource::lock;
+use banksman_core::task::{Outcome, State};
+use banksman_core::{Epoch, HolderId, SectionId, Task, TaskId, Title};
+use banksman_engine::{Edit, LockedBy, Taking, TaskOutcome, TaskRequest};
+use banksman_runtime::{Client, TaskClaim, WaitOptions};
+use banksman_store::{Key, Reader};
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -266,7 +266,7 @@ fn on_terminal() -> Option<HolderId> {
     let (stdin, stdout, stderr) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
     let tty = name(stdin.as_fd()).or_else(|| name(stdout.as_fd())).or_else(|| name(stderr.as_fd()))?;
     let tty = tty.to_string_lossy().trim_start_matches("/dev/").to_owned();
-    HolderId::new(&format!("{}@{tty}", banksman::adapters::user::User::current().name)).ok()
+    HolderId::new(&format!("{}@{tty}", banksman_adapters::user::User::current().name)).ok()
 }
 
 /// Somebody else has what a task needs.
@@ -346,7 +346,7 @@ pub(super) fn grant_words(task: &Task) -> String {
 }
 
 /// A circle of waits.
-pub(super) fn deadlock(task: &TaskId, cycle: &[banksman::core::resource::deadlock::Link]) -> Failure {
+pub(super) fn deadlock(task: &TaskId, cycle: &[banksman_core::resource::deadlock::Link]) -> Failure {
     resources::circle(&format!("waiting for {task}"), cycle).details(json!({
         "taskId": task,
         "cycle": cycle.iter().map(|link| json!({ "holder": link.party, "waitsFor": link.resource })).collect::<Vec<_>>(),

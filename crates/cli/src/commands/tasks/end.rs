@@ -4,11 +4,11 @@ use std::fs;
 use std::io::ErrorKind;
 use std::os::fd::AsFd;
 
-use banksman::core::task::{Outcome, State};
-use banksman::core::{RunId, Status, Task, TaskId};
-use banksman::engine::{TaskOutcome, TaskRequest};
-use banksman::store::{Key, Reader};
-use banksman::{Client, Sessions, Told, recover_run};
+use banksman_core::task::{Outcome, State};
+use banksman_core::{RunId, Status, Task, TaskId};
+use banksman_engine::{TaskOutcome, TaskRequest};
+use banksman_runtime::{Client, Sessions, Told, recover_run};
+use banksman_store::{Key, Reader};
 use clap::Args;
 use serde_json::{Value, json};
 

@@ -1,8 +1,8 @@
 use std::collections::BTreeMap;
 
-use banksman::core::backlog::Section;
-use banksman::core::{Label, SectionId, Seq, Stamp, Status};
-use banksman::store::{Key, Listed, Reader, TaskFilter};
+use banksman_core::backlog::Section;
+use banksman_core::{Label, SectionId, Seq, Stamp, Status};
+use banksman_store::{Key, Listed, Reader, TaskFilter};
 use clap::Args;
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
-use banksman::core::backlog::Run;
-use banksman::core::{Task, TaskId};
-use banksman::store::{Key, Reader};
+use banksman_core::backlog::Run;
+use banksman_core::{Task, TaskId};
+use banksman_store::{Key, Reader};
 use clap::Args;
 use serde_json::json;
 

@@ -17,11 +17,11 @@ mod update;
 mod view;
 mod wait;
 
-use banksman::Client;
-use banksman::core::backlog::Runner;
-use banksman::core::{Epoch, Liveness, TaskId};
-use banksman::engine::{Reply, Request, TaskOutcome, TaskRequest};
-use banksman::store::{Key, Reader};
+use banksman_core::backlog::Runner;
+use banksman_core::{Epoch, Liveness, TaskId};
+use banksman_engine::{Reply, Request, TaskOutcome, TaskRequest};
+use banksman_runtime::Client;
+use banksman_store::{Key, Reader};
 use clap::{Args, Subcommand};
 
 pub(crate) use claim::speaker;

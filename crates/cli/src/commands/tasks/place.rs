@@ -1,10 +1,10 @@
 //! Where a new task stands in the backlog: what all ways to hand one over have in common.
 
-use banksman::core::backlog::{Edge, Section};
-use banksman::core::task::dependencies::{self, EDGE_LIMIT};
-use banksman::core::task::{Spec, Workspace};
-use banksman::core::{Epoch, Label, TaskId, Title};
-use banksman::store::Reader;
+use banksman_core::backlog::{Edge, Section};
+use banksman_core::task::dependencies::{self, EDGE_LIMIT};
+use banksman_core::task::{Spec, Workspace};
+use banksman_core::{Epoch, Label, TaskId, Title};
+use banksman_store::Reader;
 use clap::{Args, ValueEnum};
 
 use super::spec;

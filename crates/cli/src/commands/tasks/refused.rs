@@ -1,9 +1,9 @@
 //! Refusals, each with its code and exit status.
 
-use banksman::core::task::Outcome;
-use banksman::core::task::dependencies::DagError;
-use banksman::core::{Status, Task, TaskId};
-use banksman::engine::{LockedBy, TaskOutcome, Unmet};
+use banksman_core::task::Outcome;
+use banksman_core::task::dependencies::DagError;
+use banksman_core::{Status, Task, TaskId};
+use banksman_engine::{LockedBy, TaskOutcome, Unmet};
 use serde_json::json;
 
 use super::claim::{self, locked};

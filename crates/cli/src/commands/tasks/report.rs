@@ -2,10 +2,10 @@
 
 use std::io::Read;
 
-use banksman::core::task::{ERROR_LIMIT, OUTPUT_LIMIT, Outcome, Pulse, Task, Verdict};
-use banksman::core::{Epoch, HolderId, TaskId};
-use banksman::engine::{TaskOutcome, TaskRequest};
-use banksman::store::Reader;
+use banksman_core::task::{ERROR_LIMIT, OUTPUT_LIMIT, Outcome, Pulse, Task, Verdict};
+use banksman_core::{Epoch, HolderId, TaskId};
+use banksman_engine::{TaskOutcome, TaskRequest};
+use banksman_store::Reader;
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -149,7 +149,7 @@ fn result(text: &str) -> Result<Value, Failure> {
         return Err(Failure::usage(format!("--output may have at most {OUTPUT_LIMIT} bytes, and this one has more"))
             .hint("put it into a file in $BANKSMAN_TASK_DIR, and tell its name"));
     }
-    banksman::core::json::parse(text)
+    banksman_core::json::parse(text)
         .map_err(|error| Failure::usage(format!("--output: {error}")).hint(r#"for example: --output '{"version": "1.2"}'"#))
 }
 

@@ -1,10 +1,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
-use banksman::Sessions;
-use banksman::core::backlog::{Edge, Run, Section};
-use banksman::core::task::{Done as How, RetryReason, State, Work, Workspace};
-use banksman::core::{Seq, Stamp, Task, TaskId};
-use banksman::store::{EventRow, Key, Listed, Reader, TaskFilter};
+use banksman_core::backlog::{Edge, Run, Section};
+use banksman_core::task::{Done as How, RetryReason, State, Work, Workspace};
+use banksman_core::{Seq, Stamp, Task, TaskId};
+use banksman_runtime::Sessions;
+use banksman_store::{EventRow, Key, Listed, Reader, TaskFilter};
 use clap::Args;
 use serde_json::{Value, json};
 

@@ -7,13 +7,13 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use banksman::core::event::{Kind, Resource};
-use banksman::core::resource::deadlock::Link;
-use banksman::core::resource::grant::{Ask, GrantRequest, Term, WaitingProcess};
-use banksman::core::{Epoch, Liveness, Name, RunId, TaskId, Ticket};
-use banksman::engine::{Reply, Request, RunOutcome, RunRequest, Seen, awaited_keys, awaited_parts};
-use banksman::store::{EventRow, Reader};
-use banksman::{Client, WaitOptions};
+use banksman_core::event::{Kind, Resource};
+use banksman_core::resource::deadlock::Link;
+use banksman_core::resource::grant::{Ask, GrantRequest, Term, WaitingProcess};
+use banksman_core::{Epoch, Liveness, Name, RunId, TaskId, Ticket};
+use banksman_engine::{Reply, Request, RunOutcome, RunRequest, Seen, awaited_keys, awaited_parts};
+use banksman_runtime::{Client, WaitOptions};
+use banksman_store::{EventRow, Reader};
 
 use crate::commands::resources;
 use crate::context::{Actor, variable};

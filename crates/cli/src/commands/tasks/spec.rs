@@ -1,8 +1,8 @@
 //! The checks of what a task asks for, wherever it comes from: the command line or a file.
 
-use banksman::core::event::Kind;
-use banksman::core::task::{COMMAND_LIMIT, LABEL_LIMIT, NEED_LIMIT, Need, Work};
-use banksman::core::{Label, Name};
+use banksman_core::event::Kind;
+use banksman_core::task::{COMMAND_LIMIT, LABEL_LIMIT, NEED_LIMIT, Need, Work};
+use banksman_core::{Label, Name};
 
 use crate::commands::resources;
 use crate::failure::Failure;

@@ -4,9 +4,9 @@ use std::cell::RefCell;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use banksman::Project;
-use banksman::core::TaskId;
-use banksman::store::{EventFilter, EventRow, Reader};
+use banksman_core::TaskId;
+use banksman_runtime::Project;
+use banksman_store::{EventFilter, EventRow, Reader};
 
 use crate::failure::Failure;
 use crate::signals::Signals;

@@ -1,8 +1,8 @@
-use banksman::Client;
-use banksman::core::task::{Mark, Outcome, State, Verdict};
-use banksman::core::{Epoch, HolderId, Label, Status, TaskId, Title};
-use banksman::engine::{Edit, TaskOutcome, TaskRequest};
-use banksman::store::{Key, Reader};
+use banksman_core::task::{Mark, Outcome, State, Verdict};
+use banksman_core::{Epoch, HolderId, Label, Status, TaskId, Title};
+use banksman_engine::{Edit, TaskOutcome, TaskRequest};
+use banksman_runtime::Client;
+use banksman_store::{Key, Reader};
 use clap::Args;
 
 use super::claim::ClaimFlags;

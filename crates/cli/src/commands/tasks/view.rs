@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use banksman::core::backlog::{Run, Section};
-use banksman::core::task::{Done, Need, RetryReason, State, Stuck};
-use banksman::core::{SectionId, Stamp, Status, Task, TaskId};
-use banksman::store::{Key, Listed, Reader};
+use banksman_core::backlog::{Run, Section};
+use banksman_core::task::{Done, Need, RetryReason, State, Stuck};
+use banksman_core::{SectionId, Stamp, Status, Task, TaskId};
+use banksman_store::{Key, Listed, Reader};
 use serde_json::{Value, json};
 
 use crate::commands::find;

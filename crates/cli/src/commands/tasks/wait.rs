@@ -1,9 +1,9 @@
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
-use banksman::core::{Status, Task, TaskId};
-use banksman::inspect;
-use banksman::store::{Key, Reader};
+use banksman_core::{Status, Task, TaskId};
+use banksman_runtime::inspect;
+use banksman_store::{Key, Reader};
 use clap::Args;
 use serde_json::{Value, json};
 

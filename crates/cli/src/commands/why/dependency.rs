@@ -1,9 +1,9 @@
 //! Others that must come first, and what these wait for in turn.
 
-use banksman::core::pipeline::State;
-use banksman::core::task::Done;
-use banksman::core::{Stamp, Status};
-use banksman::engine::why::{Answer, Cause, Chain, End, Link};
+use banksman_core::pipeline::State;
+use banksman_core::task::Done;
+use banksman_core::{Stamp, Status};
+use banksman_engine::why::{Answer, Cause, Chain, End, Link};
 use serde_json::{Value, json};
 
 use super::reason::{self, NAMED, Reason};

@@ -1,9 +1,9 @@
 //! The item that a task is an attempt at, and what becomes of it.
 
-use banksman::core::ItemId;
-use banksman::core::task::{Done, OfItem, State};
-use banksman::engine::why::{Fate, Why};
-use banksman::store::{Key, Reader};
+use banksman_core::ItemId;
+use banksman_core::task::{Done, OfItem, State};
+use banksman_engine::why::{Fate, Why};
+use banksman_store::{Key, Reader};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;

@@ -8,12 +8,12 @@ mod run;
 mod sentence;
 mod taken;
 
-use banksman::core::pipeline::phase_task;
-use banksman::core::task::Done as Ended;
-use banksman::core::{Name, TaskId};
-use banksman::engine::why::{Answer, Life, Why as Found};
-use banksman::inspect;
-use banksman::store::{Key, Reader};
+use banksman_core::pipeline::phase_task;
+use banksman_core::task::Done as Ended;
+use banksman_core::{Name, TaskId};
+use banksman_engine::why::{Answer, Life, Why as Found};
+use banksman_runtime::inspect;
+use banksman_store::{Key, Reader};
 use clap::Args;
 use serde_json::{Value, json};
 

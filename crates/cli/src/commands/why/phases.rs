@@ -1,11 +1,11 @@
 //! Pipelines in sentences.
 
-use banksman::core::guard::GuardResult;
-use banksman::core::pipeline::plan::Action;
-use banksman::core::pipeline::{Pipeline, Reason as Blocked, State, When};
-use banksman::core::task::State as TaskState;
-use banksman::core::{Lease, Name, Stamp, Task, TaskId, Wall};
-use banksman::engine::why::{Answer, Phases};
+use banksman_core::guard::GuardResult;
+use banksman_core::pipeline::plan::Action;
+use banksman_core::pipeline::{Pipeline, Reason as Blocked, State, When};
+use banksman_core::task::State as TaskState;
+use banksman_core::{Lease, Name, Stamp, Task, TaskId, Wall};
+use banksman_engine::why::{Answer, Phases};
 
 use super::reason::{self, Reason};
 use super::sentence;

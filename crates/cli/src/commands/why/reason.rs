@@ -1,8 +1,8 @@
 //! One reason: what is missing, who has it, since when, and what will change it.
 
-use banksman::core::task::admission::Reason as Refusal;
-use banksman::core::{RunnerId, Span, Stamp, TaskId, Title};
-use banksman::engine::why::{Cause, Life, Obstacle};
+use banksman_core::task::admission::Reason as Refusal;
+use banksman_core::{RunnerId, Span, Stamp, TaskId, Title};
+use banksman_engine::why::{Cause, Life, Obstacle};
 use serde_json::{Value, json};
 
 use super::dependency::dependency;

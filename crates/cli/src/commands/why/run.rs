@@ -1,7 +1,7 @@
 //! A run as data.
 
-use banksman::core::backlog::Run;
-use banksman::engine::why::Attended;
+use banksman_core::backlog::Run;
+use banksman_engine::why::Attended;
 use serde_json::{Value, json};
 
 use crate::words;

@@ -1,8 +1,8 @@
 //! Answers as sentences, without colours: people and programs read the same.
 
-use banksman::core::Stamp;
-use banksman::core::task::{After, Done, Stuck};
-use banksman::engine::why::{Answer, Attended, Cause, Life};
+use banksman_core::Stamp;
+use banksman_core::task::{After, Done, Stuck};
+use banksman_engine::why::{Answer, Attended, Cause, Life};
 
 use super::phases;
 use crate::words;

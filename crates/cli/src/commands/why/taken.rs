@@ -1,8 +1,8 @@
 //! A lock or slots that others have.
 
-use banksman::core::Stamp;
-use banksman::core::task::admission::Reason as Refusal;
-use banksman::engine::why::Holder;
+use banksman_core::Stamp;
+use banksman_core::task::admission::Reason as Refusal;
+use banksman_engine::why::Holder;
 use serde_json::{Value, json};
 
 use super::reason::{NAMED, Reason};

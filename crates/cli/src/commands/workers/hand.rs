@@ -1,8 +1,8 @@
 //! What people tell workers to do.
 
-use banksman::core::Name;
-use banksman::core::worker::Outcome;
-use banksman::engine::{Reply, Request, WorkerOutcome, WorkerRequest};
+use banksman_core::Name;
+use banksman_core::worker::Outcome;
+use banksman_engine::{Reply, Request, WorkerOutcome, WorkerRequest};
 use clap::Args;
 use serde_json::json;
 

@@ -3,7 +3,7 @@
 mod hand;
 mod view;
 
-use banksman::core::Name;
+use banksman_core::Name;
 use clap::{Args, Subcommand};
 use serde_json::json;
 

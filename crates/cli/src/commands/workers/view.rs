@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use banksman::core::route::Route;
-use banksman::core::worker::{Taken, Worker};
-use banksman::core::{Name, Span, Task, TaskId};
-use banksman::store::{Key, QueueCounts};
+use banksman_core::route::Route;
+use banksman_core::worker::{Taken, Worker};
+use banksman_core::{Name, Span, Task, TaskId};
+use banksman_store::{Key, QueueCounts};
 use clap::Args;
 use serde_json::{Value, json};
 

@@ -2,17 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use banksman::core::event::{Kind, Resource};
-use banksman::core::resource::coordination::Command;
-use banksman::core::resource::lock;
-use banksman::core::resource::semaphore;
-use banksman::core::task::Verdict;
-use banksman::core::task::admission::Reason;
-use banksman::core::task::roots;
-use banksman::core::{HolderId, LimitsChange, RunId, RunnerId, Status, TaskId};
-use banksman::engine::TaskRequest;
-use banksman::engine::why::{Answer, Cause, Chain, End, Life, Obstacle};
-use banksman::store::Key;
+use banksman_core::event::{Kind, Resource};
+use banksman_core::resource::coordination::Command;
+use banksman_core::resource::lock;
+use banksman_core::resource::semaphore;
+use banksman_core::task::Verdict;
+use banksman_core::task::admission::Reason;
+use banksman_core::task::roots;
+use banksman_core::{HolderId, LimitsChange, RunId, RunnerId, Status, TaskId};
+use banksman_engine::TaskRequest;
+use banksman_engine::why::{Answer, Cause, Chain, End, Life, Obstacle};
+use banksman_store::Key;
 
 use super::scene::Scene;
 
@@ -72,8 +72,8 @@ impl Scene {
     /// The task for which a person has claimed this.
     pub(super) fn claimed_for(&mut self, resource: &Resource, holder: &HolderId) -> Option<TaskId> {
         let claims = self.everything().coordination.claims;
-        let is_part = |claim: &&banksman::core::WorkClaim| claim.waits().is_none() && claim.wants(resource);
-        let name = |claim: &banksman::core::WorkClaim| match (resource.kind, &claim.task) {
+        let is_part = |claim: &&banksman_core::WorkClaim| claim.waits().is_none() && claim.wants(resource);
+        let name = |claim: &banksman_core::WorkClaim| match (resource.kind, &claim.task) {
             (Kind::Semaphore, Some(task)) => format!("{}/{task}", claim.holder),
             _ => claim.holder.to_string(),
         };
@@ -81,7 +81,7 @@ impl Scene {
     }
 
     /// The claims for which it is kept give up, if they are named.
-    fn dismiss_named(&mut self, resource: &Resource, line: &[(HolderId, banksman::core::Stamp)]) {
+    fn dismiss_named(&mut self, resource: &Resource, line: &[(HolderId, banksman_core::Stamp)]) {
         let named = self.waiting(resource).into_iter().filter(|claim| line.iter().any(|(holder, _)| *holder == claim.holder));
         named.collect::<Vec<_>>().iter().for_each(|claim| self.dismiss(claim));
     }
@@ -113,7 +113,7 @@ impl Scene {
                     self.dismiss_named(resource, line);
                 }
                 Reason::Reserved { resource, holder, task, .. } => {
-                    let of = |claim: &&banksman::core::WorkClaim| (&claim.holder, &claim.task) == (holder, task);
+                    let of = |claim: &&banksman_core::WorkClaim| (&claim.holder, &claim.task) == (holder, task);
                     match self.waiting(resource).iter().find(of) {
                         Some(claim) => self.dismiss(claim),
                         // It goes to the first in line.

@@ -3,17 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use banksman::core::event::{Kind, Resource};
-use banksman::core::guard::{Condition, FileInfo, Guard, GuardAction, GuardInputs, GuardResult};
-use banksman::core::pipeline::plan::{Action, After, Context, Deed, OnFail, Phase, Plan, Text};
-use banksman::core::pipeline::{Pipeline, Reason, State};
-use banksman::core::resource::coordination::Command;
-use banksman::core::resource::semaphore;
-use banksman::core::task::{Spec, Work};
-use banksman::core::{RunnerId, Span, TaskId, Title};
-use banksman::engine::why::Answer;
-use banksman::engine::{Judgement, PipelineRequest, Request, Start};
-use banksman::store::Key;
+use banksman_core::event::{Kind, Resource};
+use banksman_core::guard::{Condition, FileInfo, Guard, GuardAction, GuardInputs, GuardResult};
+use banksman_core::pipeline::plan::{Action, After, Context, Deed, OnFail, Phase, Plan, Text};
+use banksman_core::pipeline::{Pipeline, Reason, State};
+use banksman_core::resource::coordination::Command;
+use banksman_core::resource::semaphore;
+use banksman_core::task::{Spec, Work};
+use banksman_core::{RunnerId, Span, TaskId, Title};
+use banksman_engine::why::Answer;
+use banksman_engine::{Judgement, PipelineRequest, Request, Start};
+use banksman_store::Key;
 
 use super::scene::{Dice, Scene, name};
 
@@ -129,7 +129,7 @@ impl Gate {
         let rows = self.scene.rows([Key::Lock(name(of)), Key::Semaphore(name(of))]).coordination;
         match kind {
             Kind::Lock => usize::from(
-                rows.locks.get(&name(of)).is_some_and(|lock| lock.state != banksman::core::resource::lock::State::Free),
+                rows.locks.get(&name(of)).is_some_and(|lock| lock.state != banksman_core::resource::lock::State::Free),
             ),
             Kind::Semaphore => rows.semaphores[&name(of)].holders.len(),
         }
@@ -253,7 +253,7 @@ fn play(seed: u64) -> BTreeSet<&'static str> {
             }
         }
         let guard = gate.guards[0].clone();
-        if std::mem::take(&mut changes_mind) && !banksman::engine::asked_at_claim(&gate.pipeline()).locks.is_empty() {
+        if std::mem::take(&mut changes_mind) && !banksman_engine::asked_at_claim(&gate.pipeline()).locks.is_empty() {
             let files = gate.files.clone();
             gate.make(&guard.condition, false);
             if gate.files == files && !gate.holds(&guard.condition) {

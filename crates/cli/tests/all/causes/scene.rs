@@ -4,23 +4,23 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use banksman::core::backlog::{Edge, Runner};
-use banksman::core::event::{Forced, Kind, Resource};
-use banksman::core::resource::coordination::Command;
-use banksman::core::resource::grant::{Address, Ask, GrantRequest, WaitingProcess};
-use banksman::core::resource::lock;
-use banksman::core::resource::semaphore;
-use banksman::core::task::retry::Marker;
-use banksman::core::task::{Ending, Need, OnExhausted, Spec, State, Watch, Work};
-use banksman::core::{
+use banksman_core::backlog::{Edge, Runner};
+use banksman_core::event::{Forced, Kind, Resource};
+use banksman_core::resource::coordination::Command;
+use banksman_core::resource::grant::{Address, Ask, GrantRequest, WaitingProcess};
+use banksman_core::resource::lock;
+use banksman_core::resource::semaphore;
+use banksman_core::task::retry::Marker;
+use banksman_core::task::{Ending, Need, OnExhausted, Spec, State, Watch, Work};
+use banksman_core::{
     HolderId, Lease, Limits, LimitsChange, Liveness, Name, ProcessId, RunId, RunnerId, SectionId, Span, Stamp, TaskId, Title,
     Wall, WorkClaim,
 };
-use banksman::engine::why::{self, Answer, Situation};
-use banksman::engine::{
+use banksman_engine::why::{self, Answer, Situation};
+use banksman_engine::{
     Candidate, Reply, Request, RunOutcome, RunRequest, SectionRequest, Seen, Taking, TaskOutcome, TaskRequest, ended,
 };
-use banksman::store::{Key, Machine, Reading, Snapshot, Store, sqlite};
+use banksman_store::{Key, Machine, Reading, Snapshot, Store, sqlite};
 
 /// A small generator of our own: the same seed, the same situation.
 pub(super) struct Dice(u64);
@@ -207,7 +207,7 @@ impl Scene {
         let spec = rows.tasks[task].spec.clone();
         let run = RunId::new(&self.fresh("r")).unwrap();
         let pipeline = spec.parent.as_ref().filter(|_| spec.guarded).and_then(|parent| rows.pipelines.get(parent));
-        let asks = pipeline.map(banksman::engine::asked_at_claim).unwrap_or_default();
+        let asks = pipeline.map(banksman_engine::asked_at_claim).unwrap_or_default();
         let (section, needs, is_guarded) = (spec.section, spec.needs, spec.guarded);
         let candidates = vec![Candidate { task: task.clone(), run, section, needs, is_guarded, asks }];
         let (runner, seen) = (runner.clone(), self.seen());
@@ -219,7 +219,7 @@ impl Scene {
     pub(super) fn finish(&mut self, run: &RunId) {
         let rows = self.rows([Key::Live]).backlog;
         let Some(run) = rows.runs.get(run) else { return };
-        let what = banksman::engine::Work { run: run.clone(), task: rows.tasks[&run.task].clone() };
+        let what = banksman_engine::Work { run: run.clone(), task: rows.tasks[&run.task].clone() };
         let ending = ended(Ending::Exited(0), Wall(0), None);
         let watch = Watch { timeout: Span::from_secs(60), max_recoveries: 3, on_exhausted: OnExhausted::Fail };
         let (runner, marker) = (run.owner.clone(), Marker::Absent);

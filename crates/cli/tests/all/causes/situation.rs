@@ -1,12 +1,12 @@
 //! Situations at random: runners, runs, people with locks and claims, and a task in the midst of them.
 
-use banksman::core::event::{Kind, Resource};
-use banksman::core::resource::coordination::Command;
-use banksman::core::resource::semaphore;
-use banksman::core::task::{Mark, Outcome, Verdict};
-use banksman::core::{RunnerId, Span, TaskId};
-use banksman::engine::{TaskOutcome, TaskRequest};
-use banksman::store::Key;
+use banksman_core::event::{Kind, Resource};
+use banksman_core::resource::coordination::Command;
+use banksman_core::resource::semaphore;
+use banksman_core::task::{Mark, Outcome, Verdict};
+use banksman_core::{RunnerId, Span, TaskId};
+use banksman_engine::{TaskOutcome, TaskRequest};
+use banksman_store::Key;
 
 use super::scene::{Scene, name};
 

@@ -43,8 +43,8 @@ fn not_an_object(line: usize) -> Problem {
 
 #[cfg(test)]
 mod tests {
-    use banksman::core::Span;
-    use banksman::core::task::Workspace;
+    use banksman_core::Span;
+    use banksman_core::task::Workspace;
 
     use super::*;
 

@@ -13,10 +13,10 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use banksman::adapters::ids;
-use banksman::core::{ImportId, TaskId};
-use banksman::engine::ImportOutcome;
-use banksman::{Client, ImportError};
+use banksman_adapters::ids;
+use banksman_core::{ImportId, TaskId};
+use banksman_engine::ImportOutcome;
+use banksman_runtime::{Client, ImportError};
 use clap::Args;
 use serde_json::json;
 

@@ -2,14 +2,14 @@
 
 use std::collections::HashMap;
 
-use banksman::adapters::ids;
-use banksman::core::backlog::{Edge, Section};
-use banksman::core::import::NewSection;
-use banksman::core::task::Spec;
-use banksman::core::task::dependencies::{self, EDGE_LIMIT};
-use banksman::core::task::retry::Policy;
-use banksman::core::{ImportId, SectionId, TaskId, Title};
-use banksman::store::{Key, Reader};
+use banksman_adapters::ids;
+use banksman_core::backlog::{Edge, Section};
+use banksman_core::import::NewSection;
+use banksman_core::task::Spec;
+use banksman_core::task::dependencies::{self, EDGE_LIMIT};
+use banksman_core::task::retry::Policy;
+use banksman_core::{ImportId, SectionId, TaskId, Title};
+use banksman_store::{Key, Reader};
 
 use super::problem::{Problem, Problems};
 use super::record::{Record, spec};

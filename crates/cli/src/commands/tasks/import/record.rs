@@ -2,10 +2,10 @@
 
 use std::num::NonZeroU32;
 
-use banksman::core::suggest::distance;
-use banksman::core::task::retry::Policy;
-use banksman::core::task::{Spec, Workspace};
-use banksman::core::{Label, Name, SectionId, Span, Title};
+use banksman_core::suggest::distance;
+use banksman_core::task::retry::Policy;
+use banksman_core::task::{Spec, Workspace};
+use banksman_core::{Label, Name, SectionId, Span, Title};
 use serde_json::Value;
 
 use super::problem::{Problem, Problems};
@@ -191,7 +191,7 @@ pub(super) fn unknown(line: usize, name: &str) -> Problem {
 pub(super) fn spec(record: &Record, section: Option<SectionId>, policy: &Policy, problems: &mut Problems) -> Option<Spec> {
     let mut found = Vec::new();
     let mut note = |field: &str, failure: Failure| found.push(Problem::of(record.line, field, failure));
-    let usage = |error: banksman::core::ids::NameError| Failure::usage(error);
+    let usage = |error: banksman_core::ids::NameError| Failure::usage(error);
 
     let title = Title::new(&record.title).map_err(|error| note("title", usage(error))).ok();
     let work = record.run.as_deref().map(spec::work).transpose().map_err(|failure| note("run", failure)).ok();

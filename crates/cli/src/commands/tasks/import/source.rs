@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::path::Path;
 
-use banksman::core::import::IMPORT_LIMIT;
+use banksman_core::import::IMPORT_LIMIT;
 use clap::ValueEnum;
 
 use super::problem::{Problem, Problems};
