@@ -14,7 +14,7 @@ fn assert_holds(seed: u64) -> Tally {
 
 #[test]
 fn the_same_seed_is_the_same_history() {
-    for seed in 100..106 {
+    for seed in 100..103 {
         assert_eq!(run_twice(seed, Options::default()).violation, None, "seed {seed}");
     }
     let hash = |seed| run(seed, Options::default(), None).hash;
@@ -25,7 +25,7 @@ fn the_same_seed_is_the_same_history() {
 #[test]
 fn fixed_seeds_keep_every_promise() {
     // An outbox command that fails five times is rare, and so is a phase that goes on after a question.
-    let seeds: Vec<u64> = (0..100).chain([139, 163, 194]).collect();
+    let seeds: Vec<u64> = (0..60).chain([139, 163, 194]).collect();
     let mut tally = Tally::default();
     std::thread::scope(|scope| {
         let parts: Vec<_> = seeds
