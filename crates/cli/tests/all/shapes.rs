@@ -9,6 +9,7 @@ use crate::world::World;
 
 mod backlog;
 mod failures;
+mod recorded;
 mod runbooks;
 
 use backlog::{backlog_story, insight_story};
@@ -192,22 +193,6 @@ fn story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
             }),
         ),
         (
-            "config set",
-            vec!["config", "set", "--user", "notify.command", "true"],
-            json!({ "key": "string", "value": "string", "file": "string" }),
-        ),
-        (
-            "notify test",
-            vec!["notify", "test"],
-            json!({
-                "kind": "string", "delivery": "string", "delivered": "bool",
-                "channels": [{ "channel": "string", "outcome": "string", "error": "string?", "hint": "string?" }],
-            }),
-        ),
-        ("completions", vec!["completions", "bash"], script),
-        ("man", vec!["man"], json!({ "page": "string" })),
-        ("man", vec!["man", "pages"], json!({ "directory": "string", "pages": ["string"] })),
-        (
             "demo",
             vec!["demo"],
             json!({
@@ -227,6 +212,22 @@ fn story() -> Vec<(&'static str, Vec<&'static str>, Value)> {
                 },
             }),
         ),
+        (
+            "config set",
+            vec!["config", "set", "--user", "notify.command", "true"],
+            json!({ "key": "string", "value": "string", "file": "string" }),
+        ),
+        (
+            "notify test",
+            vec!["notify", "test"],
+            json!({
+                "kind": "string", "delivery": "string", "delivered": "bool",
+                "channels": [{ "channel": "string", "outcome": "string", "error": "string?", "hint": "string?" }],
+            }),
+        ),
+        ("completions", vec!["completions", "bash"], script),
+        ("man", vec!["man"], json!({ "page": "string" })),
+        ("man", vec!["man", "pages"], json!({ "directory": "string", "pages": ["string"] })),
     ]
 }
 
@@ -270,7 +271,7 @@ fn every_verb_prints_exactly_what_it_promises() {
     let all = main.iter().map(|line| (&world, line.clone())).chain(beside.into_iter().map(|line| (&queues, line)));
     let all = all.chain(worker_story().into_iter().map(|line| (&crew, line)));
     let all = all.chain(pipeline_story().into_iter().map(|line| (&ways, line)));
-    let mut story = Vec::new();
+    let (mut story, mut recorded) = (Vec::new(), String::new());
     for (world, line @ (command, ..)) in all {
         story.push(line);
         let (_, args, shape) = story.last().unwrap();
@@ -280,6 +281,11 @@ fn every_verb_prints_exactly_what_it_promises() {
         check(&json!({ "success": "bool", "command": "string", "data": "any" }), &envelope, command);
         assert_eq!((&envelope["success"], &envelope["command"]), (&true.into(), &command.into()));
         check(shape, &envelope["data"], &args.join(" "));
+        recorded::record(&mut recorded, args, &envelope["data"]);
+    }
+    // A store on PostgreSQL has other fields that are null.
+    if !crate::postgres::wanted() {
+        insta::assert_snapshot!(recorded);
     }
     let told: BTreeSet<&str> =
         story.iter().map(|(command, ..)| *command).chain(PASS_THROUGH).chain(NOUNS).chain(ELSEWHERE).collect();

@@ -1,0 +1,39 @@
+//! What every verb printed when it was recorded: the keys, which of them are null or empty, and every word such as a state or an
+//! outcome. What differs from run to run counts only with its type.
+
+use serde_json::Value;
+
+/// These differ from machine to machine, or with the time that something took.
+const VARYING: [&str; 6] = ["user", "host", "by", "data", "recentEvents", "events"];
+
+/// The demo runs at its own pace.
+const LEFT_OUT: [&str; 1] = ["demo"];
+
+/// A line for each command of a story.
+pub(super) fn record(lines: &mut String, args: &[&str], data: &Value) {
+    if !LEFT_OUT.contains(&args[0]) {
+        lines.push_str(&format!("{}\n  {}\n", args.join(" "), outline(data)));
+    }
+}
+
+fn outline(value: &Value) -> Value {
+    let field = |(name, value): (&String, &Value)| {
+        let value = if VARYING.contains(&name.as_str()) { "any".into() } else { outline(value) };
+        (name.clone(), value)
+    };
+    match value {
+        Value::Number(_) => "number".into(),
+        Value::String(text) if !is_word(text) => "string".into(),
+        Value::Array(items) => {
+            let mut items: Vec<Value> = items.iter().map(outline).collect();
+            items.dedup();
+            items.into()
+        }
+        Value::Object(fields) => fields.iter().map(field).collect::<serde_json::Map<_, _>>().into(),
+        Value::Null | Value::Bool(_) | Value::String(_) => value.clone(),
+    }
+}
+
+fn is_word(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|letter| letter.is_ascii_lowercase() || letter == '_')
+}
